@@ -143,15 +143,15 @@ absl::StatusOr<std::pair<std::string, std::string>> SplitHostPort(
 
 absl::StatusOr<std::vector<SocketAddress>> Resolve(absl::string_view address,
                                                    bool numeric_only) {
-  NEREUS_ASSIGN_OR_RETURN(const auto parts, SplitHostPort(address));
+  const auto parts = NEREUS_TRY(SplitHostPort(address));
   return Lookup(parts.first, parts.second,
                 numeric_only ? AI_NUMERICHOST : AI_ADDRCONFIG);
 }
 
 absl::StatusOr<Listener> Listen(const std::string& host, int port) {
   const auto listener = [&]() -> absl::StatusOr<Listener> {
-    NEREUS_ASSIGN_OR_RETURN(const std::vector<SocketAddress> addresses,
-                            Lookup(host, absl::StrCat(port), AI_PASSIVE));
+    const std::vector<SocketAddress> addresses =
+        NEREUS_TRY(Lookup(host, absl::StrCat(port), AI_PASSIVE));
     absl::StatusOr<Listener> made = absl::UnavailableError("no address");
     for (const SocketAddress& address : addresses) {
       made = ListenAt(address);

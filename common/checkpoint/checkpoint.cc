@@ -58,8 +58,8 @@ bool IsOfCheckpoint(const absl::Status& status) {
 // Returns the manifest of a complete checkpoint. Errors: why it is not
 // complete, or those of Storage.
 absl::StatusOr<Manifest> ReadComplete(Storage& storage, int64_t round) {
-  NEREUS_ASSIGN_OR_RETURN(Manifest manifest, ReadManifest(storage, round));
-  NEREUS_RETURN_IF_ERROR(CheckFiles(storage, manifest));
+  Manifest manifest = NEREUS_TRY(ReadManifest(storage, round));
+  NEREUS_TRY(CheckFiles(storage, manifest));
   return manifest;
 }
 
@@ -67,8 +67,8 @@ absl::StatusOr<Manifest> ReadComplete(Storage& storage, int64_t round) {
 
 // The files are looked at once more before the manifest vouches for them.
 absl::Status WriteManifest(Storage& storage, const Manifest& manifest) {
-  NEREUS_ASSIGN_OR_RETURN(std::string text, EncodeManifest(manifest));
-  NEREUS_RETURN_IF_ERROR(CheckFiles(storage, manifest));
+  std::string text = NEREUS_TRY(EncodeManifest(manifest));
+  NEREUS_TRY(CheckFiles(storage, manifest));
   return storage.WriteFile(
       ManifestName(manifest.round),
       {Buffer::View(text.data(), static_cast<int64_t>(text.size()))});
@@ -80,7 +80,7 @@ absl::StatusOr<Manifest> ReadManifest(Storage& storage, int64_t round) {
         absl::StrCat("there is no checkpoint of round ", round));
   }
   const std::string name = ManifestName(round);
-  NEREUS_ASSIGN_OR_RETURN(const int64_t bytes, storage.FileBytes(name));
+  const int64_t bytes = NEREUS_TRY(storage.FileBytes(name));
   if (bytes > kManifestBytesMax) {
     return absl::DataLossError(absl::StrCat(
         name, " has ", bytes, " bytes, at most ", kManifestBytesMax));
@@ -90,7 +90,7 @@ absl::StatusOr<Manifest> ReadManifest(Storage& storage, int64_t round) {
       storage.ReadFile(name, 0, Buffer::View(text.data(), bytes));
   // The file has shrunk since its length was read.
   if (absl::IsOutOfRange(read)) return absl::DataLossError(read.message());
-  NEREUS_RETURN_IF_ERROR(read);
+  NEREUS_TRY(read);
   auto manifest = DecodeManifest(text);
   if (absl::IsInvalidArgument(manifest.status())) {
     return absl::DataLossError(
@@ -136,25 +136,23 @@ absl::StatusOr<CheckpointList> ListCheckpoints(Storage& storage) {
 // not a damaged one.
 absl::Status RemoveCheckpoint(Storage& storage, int64_t round) {
   if (round < 0 || round > kCheckpointRoundMax) return absl::OkStatus();
-  NEREUS_RETURN_IF_ERROR(
-      IgnoreNotFound(storage.RemoveFile(ManifestName(round))));
+  NEREUS_TRY(IgnoreNotFound(storage.RemoveFile(ManifestName(round))));
   return IgnoreNotFound(storage.RemoveTree(CheckpointFolder(round)));
 }
 
 absl::Status KeepLast(Storage& storage, int count) {
   NEREUS_CHECK(count >= 1) << count;
-  NEREUS_ASSIGN_OR_RETURN(const CheckpointList list, ListCheckpoints(storage));
+  const CheckpointList list = NEREUS_TRY(ListCheckpoints(storage));
   if (list.complete.empty()) return absl::OkStatus();
   const int64_t newest = list.complete.front().round;
   for (const IncompleteCheckpoint& checkpoint : list.incomplete) {
     if (checkpoint.round >= newest) continue;
     if (absl::IsUnimplemented(checkpoint.why)) continue;
-    NEREUS_RETURN_IF_ERROR(RemoveCheckpoint(storage, checkpoint.round));
+    NEREUS_TRY(RemoveCheckpoint(storage, checkpoint.round));
   }
   // The oldest first: a crash in between leaves the newest.
   for (size_t i = list.complete.size(); i > static_cast<size_t>(count); --i) {
-    NEREUS_RETURN_IF_ERROR(
-        RemoveCheckpoint(storage, list.complete[i - 1].round));
+    NEREUS_TRY(RemoveCheckpoint(storage, list.complete[i - 1].round));
   }
   return absl::OkStatus();
 }

@@ -59,12 +59,12 @@ CheckpointReader::CheckpointReader(Storage* storage, Manifest manifest)
 
 absl::StatusOr<CheckpointReader> CheckpointReader::Open(Storage* storage,
                                                         Manifest manifest) {
-  NEREUS_RETURN_IF_ERROR(manifest.Validate());
+  NEREUS_TRY(manifest.Validate());
   CheckpointReader reader(storage, std::move(manifest));
   for (size_t file = 0; file < reader.manifest_.files.size(); ++file) {
-    NEREUS_RETURN_IF_ERROR(reader.ReadHeader(static_cast<int>(file)));
+    NEREUS_TRY(reader.ReadHeader(static_cast<int>(file)));
   }
-  NEREUS_RETURN_IF_ERROR(reader.SortPieces());
+  NEREUS_TRY(reader.SortPieces());
   return reader;
 }
 
@@ -110,7 +110,7 @@ absl::Status CheckpointReader::ReadHeader(int file) {
 absl::Status CheckpointReader::AddTensor(int file,
                                          const SafetensorsTensor& tensor,
                                          int64_t data_offset) {
-  NEREUS_ASSIGN_OR_RETURN(const TensorName name, DecodeTensorName(tensor.name));
+  const TensorName name = NEREUS_TRY(DecodeTensorName(tensor.name));
   const auto found = layer_by_name_.find(name.layer);
   if (found == layer_by_name_.end()) {
     return absl::InvalidArgumentError(
@@ -220,7 +220,7 @@ absl::Status CheckpointReader::ReadArray(int layer, int array, int64_t offset,
           CheckpointFolder(manifest_.round), " has no elements ", next, " to ",
           missing_end, " of ", ArrayName(layer, array)));
     }
-    NEREUS_RETURN_IF_ERROR(CheckContents(piece->file));
+    NEREUS_TRY(CheckContents(piece->file));
     const int64_t last = std::min(end, piece->last);
     const absl::Status status = storage_->ReadFile(
         FileName(piece->file),
@@ -259,11 +259,10 @@ absl::StatusOr<ChunkValues> CheckpointReader::ReadValues(int layer,
   values.length = length;
   values.parameters = Buffer::Allocate(bytes);
   values.state = Buffer::Allocate(state_arrays * bytes);
-  NEREUS_RETURN_IF_ERROR(
-      ReadArray(layer, 0, offset, length, values.parameters));
+  NEREUS_TRY(ReadArray(layer, 0, offset, length, values.parameters));
   for (int i = 0; i < state_arrays; ++i) {
-    NEREUS_RETURN_IF_ERROR(ReadArray(layer, i + 1, offset, length,
-                                     values.state.Slice(i * bytes, bytes)));
+    NEREUS_TRY(ReadArray(layer, i + 1, offset, length,
+                         values.state.Slice(i * bytes, bytes)));
   }
   return values;
 }
@@ -287,18 +286,18 @@ absl::Status CheckpointReader::Verify() {
   for (size_t i = 0; i < manifest_.layers.size(); ++i) {
     const int layer = static_cast<int>(i);
     for (int array = 0; array <= StateArrays(layer); ++array) {
-      NEREUS_RETURN_IF_ERROR(CheckCoverage(layer, array));
+      NEREUS_TRY(CheckCoverage(layer, array));
     }
   }
   for (size_t file = 0; file < manifest_.files.size(); ++file) {
-    NEREUS_RETURN_IF_ERROR(CheckContents(static_cast<int>(file)));
+    NEREUS_TRY(CheckContents(static_cast<int>(file)));
   }
   return absl::OkStatus();
 }
 
 absl::Status VerifyCheckpoint(Storage& storage, const Manifest& manifest) {
-  NEREUS_ASSIGN_OR_RETURN(CheckpointReader reader,
-                          CheckpointReader::Open(&storage, manifest));
+  CheckpointReader reader =
+      NEREUS_TRY(CheckpointReader::Open(&storage, manifest));
   return reader.Verify();
 }
 

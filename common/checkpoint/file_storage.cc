@@ -124,9 +124,9 @@ absl::Status WriteAndFlush(int fd, absl::Span<const Buffer> pieces,
   // them too.
   if (fchmod(fd, 0644) != 0) return ErrorOf(errno, "set the mode of", path);
   for (const Buffer& piece : pieces) {
-    NEREUS_RETURN_IF_ERROR(WriteAll(fd, piece, path));
+    NEREUS_TRY(WriteAll(fd, piece, path));
   }
-  NEREUS_RETURN_IF_ERROR(Flush(fd, path));
+  NEREUS_TRY(Flush(fd, path));
   if (file.Close() != 0) return ErrorOf(errno, "close", path);
   return absl::OkStatus();
 }
@@ -156,7 +156,7 @@ absl::StatusOr<std::unique_ptr<FileStorage>> FileStorage::Open(
     return absl::InvalidArgumentError("a storage's folder has an empty name");
   }
   while (root.size() > 1 && root.back() == '/') root.pop_back();
-  NEREUS_RETURN_IF_ERROR(MakeFolder(root));
+  NEREUS_TRY(MakeFolder(root));
   return std::unique_ptr<FileStorage>(new FileStorage(std::move(root)));
 }
 
@@ -167,7 +167,7 @@ std::string FileStorage::PathOf(const std::string& name) const {
 absl::Status FileStorage::MakeFolders(const std::string& name) const {
   for (size_t slash = name.find('/'); slash != std::string::npos;
        slash = name.find('/', slash + 1)) {
-    NEREUS_RETURN_IF_ERROR(MakeFolder(PathOf(name.substr(0, slash))));
+    NEREUS_TRY(MakeFolder(PathOf(name.substr(0, slash))));
   }
   return absl::OkStatus();
 }
@@ -176,15 +176,15 @@ absl::Status FileStorage::FlushFolders(const std::string& name) const {
   std::string folder = name;
   do {
     folder = FolderOf(folder);
-    NEREUS_RETURN_IF_ERROR(FlushFolder(PathOf(folder)));
+    NEREUS_TRY(FlushFolder(PathOf(folder)));
   } while (!folder.empty());
   return absl::OkStatus();
 }
 
 absl::Status FileStorage::WriteFile(const std::string& name,
                                     absl::Span<const Buffer> pieces) {
-  NEREUS_RETURN_IF_ERROR(ValidateStorageName(name));
-  NEREUS_RETURN_IF_ERROR(MakeFolders(name));
+  NEREUS_TRY(ValidateStorageName(name));
+  NEREUS_TRY(MakeFolders(name));
   const std::string path = PathOf(name);
   std::string temporary = absl::StrCat(path, ".XXXXXX", kTemporarySuffix);
   const int fd = mkostemps(
@@ -203,7 +203,7 @@ absl::Status FileStorage::WriteFile(const std::string& name,
 
 absl::Status FileStorage::ReadFile(const std::string& name, int64_t offset,
                                    const Buffer& into) {
-  NEREUS_RETURN_IF_ERROR(ValidateStorageName(name));
+  NEREUS_TRY(ValidateStorageName(name));
   const std::string path = PathOf(name);
   const Descriptor file(OpenRetrying(path, O_RDONLY));
   if (file.get() < 0) return ErrorOf(errno, "open", path);
@@ -225,7 +225,7 @@ absl::Status FileStorage::ReadFile(const std::string& name, int64_t offset,
 }
 
 absl::StatusOr<int64_t> FileStorage::FileBytes(const std::string& name) {
-  NEREUS_RETURN_IF_ERROR(ValidateStorageName(name));
+  NEREUS_TRY(ValidateStorageName(name));
   const std::string path = PathOf(name);
   struct stat information;
   if (stat(path.c_str(), &information) != 0) {
@@ -239,7 +239,7 @@ absl::StatusOr<int64_t> FileStorage::FileBytes(const std::string& name) {
 
 absl::StatusOr<std::vector<StorageEntry>> FileStorage::List(
     const std::string& folder) {
-  if (!folder.empty()) NEREUS_RETURN_IF_ERROR(ValidateStorageName(folder));
+  if (!folder.empty()) NEREUS_TRY(ValidateStorageName(folder));
   const std::string path = PathOf(folder);
   std::error_code error;
   std::filesystem::directory_iterator it(path, error);
@@ -264,14 +264,14 @@ absl::StatusOr<std::vector<StorageEntry>> FileStorage::List(
 }
 
 absl::Status FileStorage::RemoveFile(const std::string& name) {
-  NEREUS_RETURN_IF_ERROR(ValidateStorageName(name));
+  NEREUS_TRY(ValidateStorageName(name));
   const std::string path = PathOf(name);
   if (unlink(path.c_str()) != 0) return ErrorOf(errno, "remove", path);
   return FlushFolder(PathOf(FolderOf(name)));
 }
 
 absl::Status FileStorage::RemoveTree(const std::string& folder) {
-  NEREUS_RETURN_IF_ERROR(ValidateStorageName(folder));
+  NEREUS_TRY(ValidateStorageName(folder));
   const std::string path = PathOf(folder);
   struct stat information;
   if (lstat(path.c_str(), &information) != 0) {

@@ -169,7 +169,7 @@ absl::Status ValidateRange(absl::string_view name, int64_t value, int64_t max) {
 }
 
 absl::Status ValidateState(const Manifest& manifest) {
-  NEREUS_RETURN_IF_ERROR(
+  NEREUS_TRY(
       ValidateRange("state_arrays", manifest.state_arrays, kStateArraysMax));
   const UpdateRule rule = manifest.optimizer.rule;
   if (manifest.optimizer_place == OptimizerPlace::kWorker ||
@@ -189,9 +189,9 @@ absl::Status ValidateFiles(absl::Span<const ManifestFile> files) {
   }
   std::set<absl::string_view> names;
   for (const ManifestFile& file : files) {
-    NEREUS_RETURN_IF_ERROR(ValidateStoragePart(file.name));
-    NEREUS_RETURN_IF_ERROR(ValidateRange(absl::StrCat("bytes of ", file.name),
-                                         file.bytes, kCountMax));
+    NEREUS_TRY(ValidateStoragePart(file.name));
+    NEREUS_TRY(ValidateRange(absl::StrCat("bytes of ", file.name), file.bytes,
+                             kCountMax));
     if (!names.insert(file.name).second) {
       return absl::InvalidArgumentError(
           absl::StrCat("manifest: file ", file.name, " is there twice"));
@@ -241,8 +241,8 @@ absl::StatusOr<OptimizerOptions> ReadOptimizer(const Json& json) {
   optimizer.beta1 = fields.Float("beta1");
   optimizer.beta2 = fields.Float("beta2");
   optimizer.epsilon = fields.Float("epsilon");
-  NEREUS_RETURN_IF_ERROR(fields.status());
-  NEREUS_ASSIGN_OR_RETURN(optimizer.rule, ParseUpdateRule(rule));
+  NEREUS_TRY(fields.status());
+  optimizer.rule = NEREUS_TRY(ParseUpdateRule(rule));
   return optimizer;
 }
 
@@ -255,8 +255,8 @@ absl::StatusOr<LayerSpec> ReadLayer(const Json& json, size_t index) {
   layer.n = fields.Integer("n", 1, kLayerParametersMax);
   layer.parameters = fields.Integer("parameters", 1, kLayerParametersMax);
   layer.rows = fields.Integer("rows", 1, kLayerRowsMax);
-  NEREUS_RETURN_IF_ERROR(fields.status());
-  NEREUS_ASSIGN_OR_RETURN(layer.kind, ParseLayerKind(kind));
+  NEREUS_TRY(fields.status());
+  layer.kind = NEREUS_TRY(ParseLayerKind(kind));
   return layer;
 }
 
@@ -266,7 +266,7 @@ absl::StatusOr<ManifestFile> ReadFileEntry(const Json& json, size_t index) {
   file.name = fields.Text("name");
   file.bytes = fields.Integer("bytes", 0, kCountMax);
   file.crc32c = static_cast<uint32_t>(fields.Integer("crc32c", 0, UINT32_MAX));
-  NEREUS_RETURN_IF_ERROR(fields.status());
+  NEREUS_TRY(fields.status());
   return file;
 }
 
@@ -306,38 +306,36 @@ absl::StatusOr<Manifest> ReadFields(const Json& json) {
   const Json& optimizer = fields.Object("optimizer");
   const Json& layers = fields.List("layers", kLayersMax);
   const Json& files = fields.List("files", kServersMax);
-  NEREUS_RETURN_IF_ERROR(fields.status());
-  NEREUS_ASSIGN_OR_RETURN(manifest.optimizer_place, ParseOptimizerPlace(place));
-  NEREUS_ASSIGN_OR_RETURN(manifest.optimizer, ReadOptimizer(optimizer));
+  NEREUS_TRY(fields.status());
+  manifest.optimizer_place = NEREUS_TRY(ParseOptimizerPlace(place));
+  manifest.optimizer = NEREUS_TRY(ReadOptimizer(optimizer));
   for (const Json& item : layers) {
-    NEREUS_ASSIGN_OR_RETURN(LayerSpec layer,
-                            ReadLayer(item, manifest.layers.size()));
+    LayerSpec layer = NEREUS_TRY(ReadLayer(item, manifest.layers.size()));
     manifest.layers.push_back(std::move(layer));
   }
   for (const Json& item : files) {
-    NEREUS_ASSIGN_OR_RETURN(ManifestFile file,
-                            ReadFileEntry(item, manifest.files.size()));
+    ManifestFile file = NEREUS_TRY(ReadFileEntry(item, manifest.files.size()));
     manifest.files.push_back(std::move(file));
   }
-  NEREUS_RETURN_IF_ERROR(manifest.Validate());
+  NEREUS_TRY(manifest.Validate());
   return manifest;
 }
 
 }  // namespace
 
 absl::Status Manifest::Validate() const {
-  NEREUS_RETURN_IF_ERROR(ValidateJobName(job));
-  NEREUS_RETURN_IF_ERROR(ValidateRange("round", round, kCheckpointRoundMax));
-  NEREUS_RETURN_IF_ERROR(
+  NEREUS_TRY(ValidateJobName(job));
+  NEREUS_TRY(ValidateRange("round", round, kCheckpointRoundMax));
+  NEREUS_TRY(
       ValidateRange("contributions_before", contributions_before, kCountMax));
-  NEREUS_RETURN_IF_ERROR(optimizer.Validate());
-  NEREUS_RETURN_IF_ERROR(ValidateState(*this));
-  NEREUS_RETURN_IF_ERROR(ValidateLayers(layers));
+  NEREUS_TRY(optimizer.Validate());
+  NEREUS_TRY(ValidateState(*this));
+  NEREUS_TRY(ValidateLayers(layers));
   return ValidateFiles(files);
 }
 
 absl::StatusOr<std::string> EncodeManifest(const Manifest& manifest) {
-  NEREUS_RETURN_IF_ERROR(manifest.Validate());
+  NEREUS_TRY(manifest.Validate());
   Json json;
   json["format"] = kManifestFormat;
   json["version"] = kManifestVersion;
@@ -364,7 +362,7 @@ absl::StatusOr<std::string> EncodeManifest(const Manifest& manifest) {
 }
 
 absl::StatusOr<Manifest> DecodeManifest(absl::string_view text) {
-  NEREUS_RETURN_IF_ERROR(CheckText(text));
+  NEREUS_TRY(CheckText(text));
   // Drops values that nest deeper than a manifest does: the library recurses,
   // and a hostile text would exhaust the stack.
   const auto shallow = [](int depth, Json::parse_event_t, const Json&) {
@@ -375,7 +373,7 @@ absl::StatusOr<Manifest> DecodeManifest(absl::string_view text) {
   FieldReader fields(json, "manifest");
   const std::string format = fields.Text("format");
   const int64_t version = fields.Integer("version", 0, INT64_MAX);
-  NEREUS_RETURN_IF_ERROR(fields.status());
+  NEREUS_TRY(fields.status());
   if (format != kManifestFormat) {
     return absl::InvalidArgumentError(absl::StrCat(
         "manifest: format is ", ShownName(format), ", not ", kManifestFormat));

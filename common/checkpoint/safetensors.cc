@@ -253,8 +253,8 @@ absl::StatusOr<std::string> EncodeSafetensorsHeader(
   if (!metadata.empty()) {
     std::vector<std::string> entries;
     for (const auto& [key, value] : metadata) {
-      NEREUS_ASSIGN_OR_RETURN(const std::string key_text, Quote(key));
-      NEREUS_ASSIGN_OR_RETURN(const std::string value_text, Quote(value));
+      const std::string key_text = NEREUS_TRY(Quote(key));
+      const std::string value_text = NEREUS_TRY(Quote(value));
       entries.push_back(absl::StrCat(key_text, ":", value_text));
     }
     members.push_back(absl::StrCat("\"", kMetadataKey, "\":{",
@@ -268,9 +268,8 @@ absl::StatusOr<std::string> EncodeSafetensorsHeader(
           absl::StrCat("tensor name ", ShownName(tensor.name),
                        " is there twice, or reserved"));
     }
-    NEREUS_ASSIGN_OR_RETURN(const std::string name, Quote(tensor.name));
-    NEREUS_ASSIGN_OR_RETURN(const int64_t bytes,
-                            BytesOf(tensor.name, tensor.shape));
+    const std::string name = NEREUS_TRY(Quote(tensor.name));
+    const int64_t bytes = NEREUS_TRY(BytesOf(tensor.name, tensor.shape));
     const int64_t begin = end;
     if (__builtin_add_overflow(begin, bytes, &end)) {
       return absl::InvalidArgumentError(

@@ -81,11 +81,10 @@ absl::StatusOr<std::vector<Run>> MakeRuns(
   size_t begin = 0;  // Index of the last run's first chunk.
   for (size_t i = 0; i < chunks.size(); ++i) {
     const ChunkValues& chunk = chunks[i];
-    NEREUS_RETURN_IF_ERROR(CheckChunk(chunk, layers));
+    NEREUS_TRY(CheckChunk(chunk, layers));
     const std::string where = absl::StrCat(
         "the chunk at ", chunk.offset, " of layer ", layers[chunk.layer].name);
-    NEREUS_ASSIGN_OR_RETURN(const int states,
-                            StatesOf(chunk, state_arrays, where));
+    const int states = NEREUS_TRY(StatesOf(chunk, state_arrays, where));
     if (!runs.empty()) {
       Run& run = runs.back();
       if (chunk.layer < run.layer ||
@@ -179,11 +178,10 @@ absl::StatusOr<ManifestFile> WriteShard(Storage& storage, const ShardFile& file,
                                         absl::Span<const LayerSpec> layers,
                                         absl::Span<const std::string> states,
                                         absl::Span<const ChunkValues> chunks) {
-  NEREUS_RETURN_IF_ERROR(CheckFile(file));
-  NEREUS_RETURN_IF_ERROR(ValidateLayers(layers));
-  NEREUS_ASSIGN_OR_RETURN(
-      const std::vector<Run> runs,
-      MakeRuns(layers, static_cast<int>(states.size()), chunks));
+  NEREUS_TRY(CheckFile(file));
+  NEREUS_TRY(ValidateLayers(layers));
+  const std::vector<Run> runs =
+      NEREUS_TRY(MakeRuns(layers, static_cast<int>(states.size()), chunks));
   Contents contents;
   contents.pieces.emplace_back();
   for (const Run& run : runs) AddRun(run, layers[run.layer], states, contents);
@@ -195,8 +193,8 @@ absl::StatusOr<ManifestFile> WriteShard(Storage& storage, const ShardFile& file,
       {"shards", absl::StrCat(file.shards)},
       {"epoch", absl::StrCat(file.epoch)},
   };
-  NEREUS_ASSIGN_OR_RETURN(std::string header,
-                          EncodeSafetensorsHeader(contents.tensors, metadata));
+  std::string header =
+      NEREUS_TRY(EncodeSafetensorsHeader(contents.tensors, metadata));
   contents.pieces.front() =
       Buffer::View(header.data(), static_cast<int64_t>(header.size()));
 
@@ -206,8 +204,8 @@ absl::StatusOr<ManifestFile> WriteShard(Storage& storage, const ShardFile& file,
     written.bytes += piece.bytes();
     written.crc32c = ExtendCrc32c(written.crc32c, piece.data(), piece.bytes());
   }
-  NEREUS_RETURN_IF_ERROR(CheckNotComplete(storage, file.round));
-  NEREUS_RETURN_IF_ERROR(storage.WriteFile(
+  NEREUS_TRY(CheckNotComplete(storage, file.round));
+  NEREUS_TRY(storage.WriteFile(
       absl::StrCat(CheckpointFolder(file.round), "/", written.name),
       contents.pieces));
   return written;

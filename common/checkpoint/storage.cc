@@ -46,7 +46,7 @@ absl::Status ValidateStorageName(absl::string_view name) {
                      " bytes, at most ", kStorageNameBytesMax));
   }
   for (const absl::string_view part : absl::StrSplit(name, '/')) {
-    NEREUS_RETURN_IF_ERROR(ValidateStoragePart(part));
+    NEREUS_TRY(ValidateStoragePart(part));
   }
   return absl::OkStatus();
 }

@@ -36,10 +36,10 @@ class CublasHandle {
                                              absl::string_view what) {
     // cuBLAS binds a handle to the current device.
     const DeviceScope scope(device, what);
-    NEREUS_RETURN_IF_ERROR(scope.status());
+    NEREUS_TRY(scope.status());
     CublasHandle handle;
     handle.device_ = device;
-    NEREUS_RETURN_IF_ERROR(
+    NEREUS_TRY(
         CublasStatus(cublasCreate(&handle.handle_), what, "cublasCreate"));
     return handle;
   }

@@ -24,13 +24,12 @@ class DeviceMemory {
                                                absl::string_view what,
                                                int64_t bytes) {
     const DeviceScope scope(device, what);
-    NEREUS_RETURN_IF_ERROR(scope.status());
+    NEREUS_TRY(scope.status());
     DeviceMemory memory;
     memory.device_ = device;
     memory.bytes_ = bytes;
-    NEREUS_RETURN_IF_ERROR(
-        CudaStatus(cudaMalloc(&memory.data_, static_cast<size_t>(bytes)), what,
-                   "cudaMalloc", bytes));
+    NEREUS_TRY(CudaStatus(cudaMalloc(&memory.data_, static_cast<size_t>(bytes)),
+                          what, "cudaMalloc", bytes));
     return memory;
   }
 

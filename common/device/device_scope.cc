@@ -29,7 +29,7 @@ template <typename Function>
 absl::Status Find(const char* name, Function& function) {
   void* found = nullptr;
   cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSuccess;
-  NEREUS_RETURN_IF_ERROR(CudaStatus(
+  NEREUS_TRY(CudaStatus(
       cudaGetDriverEntryPointByVersion(name, &found, /*cudaVersion=*/12000,
                                        cudaEnableDefault, &result),
       "the GPU's driver", "cudaGetDriverEntryPointByVersion"));
@@ -48,13 +48,12 @@ absl::Status DriverStatus(CUresult result, absl::string_view what,
 
 absl::StatusOr<DriverCalls> FindDriverCalls() {
   DriverCalls calls;
-  NEREUS_RETURN_IF_ERROR(Find("cuInit", calls.init));
-  NEREUS_RETURN_IF_ERROR(Find("cuDeviceGet", calls.get_device));
-  NEREUS_RETURN_IF_ERROR(Find("cuDevicePrimaryCtxRetain", calls.retain));
-  NEREUS_RETURN_IF_ERROR(Find("cuCtxGetCurrent", calls.get_current));
-  NEREUS_RETURN_IF_ERROR(Find("cuCtxSetCurrent", calls.set_current));
-  NEREUS_RETURN_IF_ERROR(
-      DriverStatus(calls.init(0), "the GPU's driver", "cuInit"));
+  NEREUS_TRY(Find("cuInit", calls.init));
+  NEREUS_TRY(Find("cuDeviceGet", calls.get_device));
+  NEREUS_TRY(Find("cuDevicePrimaryCtxRetain", calls.retain));
+  NEREUS_TRY(Find("cuCtxGetCurrent", calls.get_current));
+  NEREUS_TRY(Find("cuCtxSetCurrent", calls.set_current));
+  NEREUS_TRY(DriverStatus(calls.init(0), "the GPU's driver", "cuInit"));
   return calls;
 }
 
@@ -74,10 +73,10 @@ absl::StatusOr<CUcontext> PrimaryContext(int device, absl::string_view what) {
   CUcontext& context = contexts[device];
   if (context == nullptr) {
     CUdevice number = 0;
-    NEREUS_RETURN_IF_ERROR(DriverStatus(Driver()->get_device(&number, device),
-                                        what, "cuDeviceGet"));
-    NEREUS_RETURN_IF_ERROR(DriverStatus(Driver()->retain(&context, number),
-                                        what, "cuDevicePrimaryCtxRetain"));
+    NEREUS_TRY(DriverStatus(Driver()->get_device(&number, device), what,
+                            "cuDeviceGet"));
+    NEREUS_TRY(DriverStatus(Driver()->retain(&context, number), what,
+                            "cuDevicePrimaryCtxRetain"));
   }
   return context;
 }
@@ -87,7 +86,7 @@ absl::StatusOr<CUcontext> PrimaryContext(int device, absl::string_view what) {
 absl::Status CheckDevice(int device) {
   const std::string what = absl::StrCat("GPU ", device);
   int count = 0;
-  NEREUS_RETURN_IF_ERROR(
+  NEREUS_TRY(
       CudaStatus(cudaGetDeviceCount(&count), what, "cudaGetDeviceCount"));
   if (device >= 0 && device < count) return absl::OkStatus();
   return absl::UnavailableError(absl::StrCat(what, ": this machine has ", count,
@@ -98,10 +97,9 @@ DeviceScope::DeviceScope(int device, absl::string_view what)
     : status_(Enter(device, what)) {}
 
 absl::Status DeviceScope::Enter(int device, absl::string_view what) {
-  NEREUS_RETURN_IF_ERROR(Driver().status());
-  NEREUS_ASSIGN_OR_RETURN(const CUcontext context,
-                          PrimaryContext(device, what));
-  NEREUS_RETURN_IF_ERROR(
+  NEREUS_TRY(Driver().status());
+  const CUcontext context = NEREUS_TRY(PrimaryContext(device, what));
+  NEREUS_TRY(
       DriverStatus(Driver()->get_current(&before_), what, "cuCtxGetCurrent"));
   // The common case: nothing to switch.
   if (before_ == context) return absl::OkStatus();

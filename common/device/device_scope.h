@@ -17,7 +17,7 @@ absl::Status CheckDevice(int device);
 // GPU.
 //
 //   const DeviceScope scope(device, "layer conv1, gradient");
-//   NEREUS_RETURN_IF_ERROR(scope.status());
+//   NEREUS_TRY(scope.status());
 class DeviceScope {
  public:
   // `what`: subject of messages.

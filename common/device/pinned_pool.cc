@@ -74,7 +74,7 @@ PinnedPool::Claim PinnedPool::MakeClaim(int64_t bytes) {
 absl::Status PinnedPool::Fulfil(absl::string_view what, Claim& claim) const {
   if (claim.memory != nullptr) return absl::OkStatus();
   const DeviceScope scope(device_, what);
-  NEREUS_RETURN_IF_ERROR(scope.status());
+  NEREUS_TRY(scope.status());
   // Memory that cannot be unpinned stays in `given_up`, and Take puts it back.
   absl::Status status;
   while (status.ok() && !claim.given_up.empty()) {

@@ -13,14 +13,14 @@ namespace nereus {
 
 absl::StatusOr<std::unique_ptr<Stager>> Stager::Create(int device) {
   const std::string what = absl::StrCat("GPU ", device);
-  NEREUS_RETURN_IF_ERROR(CheckDevice(device));
+  NEREUS_TRY(CheckDevice(device));
   auto stager = std::unique_ptr<Stager>(new Stager(device));
   const DeviceScope scope(device, what);
-  NEREUS_RETURN_IF_ERROR(scope.status());
+  NEREUS_TRY(scope.status());
   // Non-blocking: the streams are not ordered with the default stream, which a
   // caller may use.
   for (cudaStream_t* stream : {&stager->out_, &stager->in_, &stager->aside_}) {
-    NEREUS_RETURN_IF_ERROR(
+    NEREUS_TRY(
         CudaStatus(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking),
                    what, "cudaStreamCreateWithFlags"));
   }
@@ -51,11 +51,10 @@ Stager::~Stager() {
 absl::Status Stager::CheckPointer(absl::string_view what,
                                   const void* pointer) const {
   const DeviceScope scope(device_, what);
-  NEREUS_RETURN_IF_ERROR(scope.status());
+  NEREUS_TRY(scope.status());
   cudaPointerAttributes attributes = {};
-  NEREUS_RETURN_IF_ERROR(
-      CudaStatus(cudaPointerGetAttributes(&attributes, pointer), what,
-                 "cudaPointerGetAttributes"));
+  NEREUS_TRY(CudaStatus(cudaPointerGetAttributes(&attributes, pointer), what,
+                        "cudaPointerGetAttributes"));
   const bool on_device = attributes.type == cudaMemoryTypeDevice ||
                          attributes.type == cudaMemoryTypeManaged;
   if (!on_device) {
@@ -99,10 +98,10 @@ absl::StatusOr<Stager::Point> Stager::TakePoint(absl::string_view what) {
     }
   }
   const DeviceScope scope(device_, what);
-  NEREUS_RETURN_IF_ERROR(scope.status());
+  NEREUS_TRY(scope.status());
   // Blocking: a thread that waits for the event sleeps.
   cudaEvent_t event = nullptr;
-  NEREUS_RETURN_IF_ERROR(
+  NEREUS_TRY(
       CudaStatus(cudaEventCreateWithFlags(
                      &event, cudaEventDisableTiming | cudaEventBlockingSync),
                  what, "cudaEventCreateWithFlags"));
@@ -117,10 +116,10 @@ void Stager::GiveEventBack(cudaEvent_t event) {
 absl::StatusOr<Stager::Point> Stager::Mark(absl::string_view what,
                                            cudaStream_t stream) {
   const DeviceScope scope(device_, what);
-  NEREUS_RETURN_IF_ERROR(scope.status());
-  NEREUS_ASSIGN_OR_RETURN(Point point, TakePoint(what));
-  NEREUS_RETURN_IF_ERROR(CudaStatus(cudaEventRecord(point.event_, stream), what,
-                                    "cudaEventRecord"));
+  NEREUS_TRY(scope.status());
+  Point point = NEREUS_TRY(TakePoint(what));
+  NEREUS_TRY(CudaStatus(cudaEventRecord(point.event_, stream), what,
+                        "cudaEventRecord"));
   return point;
 }
 
@@ -128,7 +127,7 @@ absl::Status Stager::Follow(absl::string_view what, cudaStream_t stream,
                             const Point& point) const {
   if (point.event_ == nullptr) return absl::OkStatus();
   const DeviceScope scope(device_, what);
-  NEREUS_RETURN_IF_ERROR(scope.status());
+  NEREUS_TRY(scope.status());
   // The stream waits for what the event marks now. A later record of the event
   // does not change that.
   return CudaStatus(cudaStreamWaitEvent(stream, point.event_, 0), what,
@@ -138,7 +137,7 @@ absl::Status Stager::Follow(absl::string_view what, cudaStream_t stream,
 absl::Status Stager::Await(absl::string_view what, const Point& point) const {
   if (point.event_ == nullptr) return absl::OkStatus();
   const DeviceScope scope(device_, what);
-  NEREUS_RETURN_IF_ERROR(scope.status());
+  NEREUS_TRY(scope.status());
   return CudaStatus(cudaEventSynchronize(point.event_), what,
                     "cudaEventSynchronize");
 }
@@ -148,11 +147,11 @@ absl::StatusOr<std::shared_ptr<Stager::Outgoing>> Stager::CopyOut(
     const Point& after, cudaStream_t stream) {
   ReleaseRead();
   const DeviceScope scope(device_, what);
-  NEREUS_RETURN_IF_ERROR(scope.status());
-  if (values.bytes() > 0) NEREUS_RETURN_IF_ERROR(CheckPointer(what, source));
+  NEREUS_TRY(scope.status());
+  if (values.bytes() > 0) NEREUS_TRY(CheckPointer(what, source));
   auto outgoing = std::shared_ptr<Outgoing>(
       new Outgoing(device_, std::string(what), std::move(values)));
-  NEREUS_RETURN_IF_ERROR(Follow(what, stream, after));
+  NEREUS_TRY(Follow(what, stream, after));
   const absl::Status queued = QueuePieces(source, stream, *outgoing);
   if (!queued.ok()) {
     // Queued pieces may still write to memory that is about to be freed.
@@ -168,9 +167,9 @@ absl::Status Stager::QueuePieces(const void* source, cudaStream_t stream,
   const auto* const from = static_cast<const uint8_t*>(source);
   for (int64_t start = 0; start < values.bytes(); start += kPieceBytes) {
     const int64_t bytes = std::min(kPieceBytes, values.bytes() - start);
-    NEREUS_RETURN_IF_ERROR(CopyAsync(outgoing.what_, values.data() + start,
-                                     from + start, bytes, stream));
-    NEREUS_ASSIGN_OR_RETURN(Point piece, Mark(outgoing.what_, stream));
+    NEREUS_TRY(CopyAsync(outgoing.what_, values.data() + start, from + start,
+                         bytes, stream));
+    Point piece = NEREUS_TRY(Mark(outgoing.what_, stream));
     outgoing.pieces_.push_back(std::move(piece));
     bytes_out_ += bytes;
   }
@@ -203,7 +202,7 @@ bool Stager::Outgoing::IsThere(int64_t bytes) {
 absl::Status Stager::Outgoing::Await(int64_t bytes) {
   if (bytes <= 0 || pieces_.empty()) return absl::OkStatus();
   const DeviceScope scope(device_, what_);
-  NEREUS_RETURN_IF_ERROR(scope.status());
+  NEREUS_TRY(scope.status());
   return CudaStatus(cudaEventSynchronize(EventOf(bytes)), what_,
                     "cudaEventSynchronize");
 }
@@ -214,8 +213,8 @@ absl::Status Stager::QueueParts(absl::string_view what, const Buffer& values,
   for (const ValueRange& part : parts) {
     const int64_t bytes =
         (part.end - part.begin) * static_cast<int64_t>(sizeof(float));
-    NEREUS_RETURN_IF_ERROR(CopyAsync(what, destination + part.begin,
-                                     values.floats() + part.begin, bytes, in_));
+    NEREUS_TRY(CopyAsync(what, destination + part.begin,
+                         values.floats() + part.begin, bytes, in_));
     // Counted when queued, not when copied.
     bytes_in_ += bytes;
   }
@@ -230,12 +229,12 @@ absl::StatusOr<Stager::Point> Stager::CopyIn(absl::string_view what,
   ReleaseRead();
   if (values.bytes() == 0) return Point();
   const DeviceScope scope(device_, what);
-  NEREUS_RETURN_IF_ERROR(scope.status());
-  NEREUS_RETURN_IF_ERROR(CheckPointer(what, destination));
+  NEREUS_TRY(scope.status());
+  NEREUS_TRY(CheckPointer(what, destination));
   // Keeps incoming_ in the order of the stream: ReleaseRead stops at the first
   // copy that is under way.
   MutexLock in_order(&in_order_);
-  NEREUS_RETURN_IF_ERROR(Follow(what, in_, after));
+  NEREUS_TRY(Follow(what, in_, after));
   // Two points: one for the caller, and one for the reference to `values`.
   absl::Status status = QueueParts(what, values, parts, destination);
   absl::StatusOr<Point> there = Mark(what, in_);

@@ -282,7 +282,7 @@ bool MachineDriver::AwaitSources(const Action& action) {
           for (const Buffer& source : SourcesOf(typed)) {
             if (source.IsThere()) continue;
             transport_->Flush();  // Earlier frames need not wait.
-            NEREUS_RETURN_IF_ERROR(source.Await());
+            NEREUS_TRY(source.Await());
           }
         }
         return absl::OkStatus();

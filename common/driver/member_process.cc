@@ -16,8 +16,7 @@ namespace nereus {
 // Listens before it joins: the coordinator must be told the port.
 absl::StatusOr<std::unique_ptr<MemberProcess>> MemberProcess::Listen(
     Options options, ControlServer* control) {
-  NEREUS_ASSIGN_OR_RETURN(auto transport,
-                          SocketTransport::Start(options.transport));
+  auto transport = NEREUS_TRY(SocketTransport::Start(options.transport));
   return std::unique_ptr<MemberProcess>(
       new MemberProcess(std::move(options), control, std::move(transport)));
 }

@@ -86,7 +86,7 @@ void AddJobOptions(CLI::App& app, JobSpec& spec,
 // so that flags and variables replace the values of the file.
 void AddJobFlags(CLI::App& app, JobFlags& flags) {
   const auto read_file = [&flags](const std::string& path) -> absl::Status {
-    NEREUS_ASSIGN_OR_RETURN(flags.file_options, ReadJobFile(path, flags.spec));
+    flags.file_options = NEREUS_TRY(ReadJobFile(path, flags.spec));
     return absl::OkStatus();
   };
   AddTextFlag(app, "job", "", read_file,
@@ -104,7 +104,7 @@ absl::Status RefuseIdleJobFlags(const CLI::App& app, int argc, char** argv,
   for (const JobOption& option : JobOptionTable()) {
     const std::string why = option.WhyIdle(spec);
     if (why.empty()) continue;
-    NEREUS_RETURN_IF_ERROR(RefuseFlags(app, argc, argv, {option.flag()}, why));
+    NEREUS_TRY(RefuseFlags(app, argc, argv, {option.flag()}, why));
     if (absl::c_linear_search(file_options, option.name)) {
       NEREUS_LOG(Info) << option.name << " of the job file does not count "
                        << why;

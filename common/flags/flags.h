@@ -63,7 +63,7 @@ CLI::Option* AddParsedFlag(CLI::App& app, const std::string& name, T& value,
   return AddTextFlag(
       app, name, text,
       [&value, parse](const std::string& given) {
-        NEREUS_ASSIGN_OR_RETURN(value, parse(given));
+        value = NEREUS_TRY(parse(given));
         return absl::OkStatus();
       },
       help);

@@ -71,7 +71,7 @@ absl::StatusOr<std::vector<std::string>> ParseJobText(absl::string_view text,
 
 absl::StatusOr<std::vector<std::string>> ReadJobFile(const std::string& path,
                                                      JobSpec& spec) {
-  NEREUS_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path));
+  const std::string text = NEREUS_TRY(ReadTextFile(path));
   auto names = ParseJobText(text, spec);
   if (names.ok()) return names;
   return absl::InvalidArgumentError(

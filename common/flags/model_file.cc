@@ -50,7 +50,7 @@ absl::StatusOr<std::vector<LayerSpec>> LoadModelOrFile(const std::string& model,
   const bool is_file =
       absl::StrContains(model, "/") || absl::EndsWith(model, ".csv");
   if (!is_file) return LoadModel(model, batch);
-  NEREUS_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(model));
+  const std::string text = NEREUS_TRY(ReadTextFile(model));
   absl::StatusOr<std::vector<LayerSpec>> layers = ParseModelTable(text, batch);
   if (!layers.ok()) {
     return absl::DataLossError(

@@ -34,8 +34,8 @@ v1::LayerSpec ToProto(const LayerSpec& layer) {
 absl::StatusOr<LayerSpec> FromProto(const v1::LayerSpec& message) {
   LayerSpec layer;
   layer.name = message.name();
-  NEREUS_ASSIGN_OR_RETURN(
-      layer.kind, EnumFromProto<LayerKind>("a layer's kind", message.kind()));
+  layer.kind =
+      NEREUS_TRY(EnumFromProto<LayerKind>("a layer's kind", message.kind()));
   layer.m = message.m();
   layer.n = message.n();
   layer.parameters = message.parameters();
@@ -52,7 +52,7 @@ absl::StatusOr<std::vector<LayerSpec>> LayersFromProto(
   }
   std::vector<LayerSpec> layers;
   for (const v1::LayerSpec& message : messages) {
-    NEREUS_ASSIGN_OR_RETURN(LayerSpec layer, FromProto(message));
+    LayerSpec layer = NEREUS_TRY(FromProto(message));
     layers.push_back(std::move(layer));
   }
   return layers;
@@ -86,10 +86,9 @@ v1::Route RouteToProto(const Route& route,
 
 absl::StatusOr<Route> RouteFromProto(const v1::Route& message) {
   Route route;
-  NEREUS_ASSIGN_OR_RETURN(
-      route.scheme,
-      EnumFromProto<Scheme>("a route's scheme", message.scheme()));
-  NEREUS_ASSIGN_OR_RETURN(route.wire, WireFromProto(message.wire()));
+  route.scheme =
+      NEREUS_TRY(EnumFromProto<Scheme>("a route's scheme", message.scheme()));
+  route.wire = NEREUS_TRY(WireFromProto(message.wire()));
   return route;
 }
 
@@ -158,8 +157,8 @@ absl::StatusOr<PeerId> FromProto(const v1::Member& message) {
         absl::StrCat("a member's rank is ", message.rank(), ", must be in [0, ",
                      kRanksMax, ")"));
   }
-  NEREUS_ASSIGN_OR_RETURN(
-      const Role role, EnumFromProto<Role>("a member's role", message.role()));
+  const Role role =
+      NEREUS_TRY(EnumFromProto<Role>("a member's role", message.role()));
   return PeerId{role, message.rank()};
 }
 
@@ -243,9 +242,9 @@ absl::StatusOr<JobPtr> FromProto(const v1::Job& message,
   }
   job.worker_names.insert(message.worker_names().begin(),
                           message.worker_names().end());
-  NEREUS_ASSIGN_OR_RETURN(job.layers, LayersFromProto(message.layers()));
+  job.layers = NEREUS_TRY(LayersFromProto(message.layers()));
   for (const v1::Route& route : message.routes()) {
-    NEREUS_ASSIGN_OR_RETURN(job.routes.emplace_back(), RouteFromProto(route));
+    job.routes.emplace_back() = NEREUS_TRY(RouteFromProto(route));
     RouteExplanation explanation;
     explanation.server_elements = route.server_elements();
     explanation.ring_elements = route.ring_elements();
@@ -255,7 +254,7 @@ absl::StatusOr<JobPtr> FromProto(const v1::Job& message,
     }
     explanations.push_back(std::move(explanation));
   }
-  NEREUS_ASSIGN_OR_RETURN(job.options, OptionsFromProto(message.options()));
+  job.options = NEREUS_TRY(OptionsFromProto(message.options()));
   job.left_workers.assign(message.left_workers().begin(),
                           message.left_workers().end());
   job.base_round = message.base_round();

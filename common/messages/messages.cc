@@ -60,8 +60,7 @@ absl::StatusOr<JoinRequest> JoinFromProto(const v1::JoinRequest& message) {
   request.protocol_version = message.protocol_version();
   request.build = message.build();
   request.job = message.job();
-  NEREUS_ASSIGN_OR_RETURN(request.role,
-                          EnumFromProto<Role>("the role", message.role()));
+  request.role = NEREUS_TRY(EnumFromProto<Role>("the role", message.role()));
   request.shard = message.shard();
   request.incarnation = message.incarnation();
   request.name = message.name();
@@ -73,11 +72,10 @@ absl::StatusOr<JoinRequest> JoinFromProto(const v1::JoinRequest& message) {
     request.settings.push_back({setting.name(), setting.value()});
   }
   if (message.optimizer() != v1::OPTIMIZER_PLACE_UNSPECIFIED) {
-    NEREUS_ASSIGN_OR_RETURN(request.optimizer,
-                            EnumFromProto<OptimizerPlace>(
-                                "the optimizer's place", message.optimizer()));
+    request.optimizer = NEREUS_TRY(EnumFromProto<OptimizerPlace>(
+        "the optimizer's place", message.optimizer()));
   }
-  NEREUS_ASSIGN_OR_RETURN(request.layers, LayersFromProto(message.layers()));
+  request.layers = NEREUS_TRY(LayersFromProto(message.layers()));
   return request;
 }
 
@@ -209,16 +207,14 @@ v1::EpochStart StartToProto(const EpochStart& start) {
 // identity.
 absl::StatusOr<EpochStart> StartFromProto(const v1::EpochStart& message) {
   EpochStart start;
-  NEREUS_ASSIGN_OR_RETURN(start.self, FromProto(message.self()));
+  start.self = NEREUS_TRY(FromProto(message.self()));
   start.from_base = message.from_base();
-  NEREUS_ASSIGN_OR_RETURN(start.job,
-                          FromProto(message.job(), start.explanations));
-  NEREUS_ASSIGN_OR_RETURN(
-      start.epoch_members,
-      EpochMembersFromProto(message.epoch_members(), *start.job));
+  start.job = NEREUS_TRY(FromProto(message.job(), start.explanations));
+  start.epoch_members =
+      NEREUS_TRY(EpochMembersFromProto(message.epoch_members(), *start.job));
   for (const v1::EpochStart::Link& link : message.broken_links()) {
-    NEREUS_ASSIGN_OR_RETURN(const PeerId first, FromProto(link.first()));
-    NEREUS_ASSIGN_OR_RETURN(const PeerId second, FromProto(link.second()));
+    const PeerId first = NEREUS_TRY(FromProto(link.first()));
+    const PeerId second = NEREUS_TRY(FromProto(link.second()));
     start.broken_links.emplace_back(first, second);
   }
   const bool seated = std::any_of(
@@ -248,7 +244,7 @@ absl::StatusOr<std::vector<EpochMember>> EpochMembersFromProto(
   std::vector<EpochMember> read;
   std::set<PeerId> seated;
   for (const v1::EpochStart::EpochMember& each : epoch_members) {
-    NEREUS_ASSIGN_OR_RETURN(const PeerId id, FromProto(each.member()));
+    const PeerId id = NEREUS_TRY(FromProto(each.member()));
     read.push_back({id, each.incarnation(), each.data_address()});
     seated.insert(id);
   }
@@ -317,14 +313,14 @@ absl::StatusOr<MemberMessage> FromProto(const v1::MemberMessage& message) {
       return JoinFromProto(message.join());
     case v1::MemberMessage::kResume: {
       const v1::Resume& resume = message.resume();
-      NEREUS_ASSIGN_OR_RETURN(const PeerId member, FromProto(resume.member()));
+      const PeerId member = NEREUS_TRY(FromProto(resume.member()));
       return Resume{resume.job(), member, resume.incarnation(), resume.epoch()};
     }
     case v1::MemberMessage::kHeartbeat:
       return HeartbeatFromProto(message.heartbeat());
     case v1::MemberMessage::kLostPeer: {
       const v1::LostPeer& lost = message.lost_peer();
-      NEREUS_ASSIGN_OR_RETURN(const PeerId peer, FromProto(lost.peer()));
+      const PeerId peer = NEREUS_TRY(FromProto(lost.peer()));
       return LostPeer{lost.epoch(), peer, lost.reason()};
     }
     case v1::MemberMessage::kEpochReport:
@@ -410,12 +406,10 @@ absl::StatusOr<CoordinatorMessage> FromProto(
     case v1::CoordinatorMessage::kEpochStart:
       return StartFromProto(message.epoch_start());
     case v1::CoordinatorMessage::kJobOver: {
-      NEREUS_ASSIGN_OR_RETURN(
-          const JobState state,
-          EnumFromProto<JobState>("the job's state",
-                                  message.job_over().state()));
+      const JobState state = NEREUS_TRY(EnumFromProto<JobState>(
+          "the job's state", message.job_over().state()));
       const int64_t saved_rounds = message.job_over().saved_rounds();
-      NEREUS_RETURN_IF_ERROR(CheckAtLeast("saved rounds", saved_rounds, 0));
+      NEREUS_TRY(CheckAtLeast("saved rounds", saved_rounds, 0));
       return JobOver{state, message.job_over().reason(), saved_rounds - 1};
     }
     // No coordinator of ours sends a threshold beyond the limits.
@@ -430,8 +424,8 @@ absl::StatusOr<CoordinatorMessage> FromProto(
     }
     case v1::CoordinatorMessage::kSaveLast: {
       const v1::SaveLast& last = message.save_last();
-      NEREUS_RETURN_IF_ERROR(CheckAtLeast("the last round", last.round(), 0));
-      NEREUS_RETURN_IF_ERROR(CheckAtLeast("the sender", last.sender(), 0));
+      NEREUS_TRY(CheckAtLeast("the last round", last.round(), 0));
+      NEREUS_TRY(CheckAtLeast("the sender", last.sender(), 0));
       return SaveLast{last.epoch(), last.round(), last.sender()};
     }
     case v1::CoordinatorMessage::MESSAGE_NOT_SET:

@@ -58,9 +58,8 @@ absl::StatusOr<JobStatus> FromProto(const v1::GetStatusResponse& message) {
   status.job = message.job();
   status.id = message.id();
   status.epoch = message.epoch();
-  NEREUS_ASSIGN_OR_RETURN(
-      status.state,
-      EnumFromProto<JobState>("the job's state", message.state()));
+  status.state =
+      NEREUS_TRY(EnumFromProto<JobState>("the job's state", message.state()));
   status.step = message.step();
   status.steps_per_second = message.steps_per_second();
   status.plan = message.plan();
@@ -69,10 +68,10 @@ absl::StatusOr<JobStatus> FromProto(const v1::GetStatusResponse& message) {
   status.waiting = message.waiting();
   status.workers = message.workers();
   status.shards = message.shards();
-  NEREUS_RETURN_IF_ERROR(CheckAtLeast("the workers", status.workers, 0));
-  NEREUS_RETURN_IF_ERROR(CheckAtLeast("the shards", status.shards, 0));
+  NEREUS_TRY(CheckAtLeast("the workers", status.workers, 0));
+  NEREUS_TRY(CheckAtLeast("the shards", status.shards, 0));
   for (const auto& member : message.members()) {
-    NEREUS_ASSIGN_OR_RETURN(const PeerId id, FromProto(member.member()));
+    const PeerId id = NEREUS_TRY(FromProto(member.member()));
     status.members.push_back(
         {id, member.name(), member.data_address(), member.round(),
          DurationFromProto(member.since_heartbeat()), member.left(),

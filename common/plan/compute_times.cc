@@ -139,12 +139,10 @@ absl::StatusOr<std::vector<LayerTime>> ParseComputeTrace(
           absl::StrCat(where, " is there a second time"));
     }
     LayerTime& time = times[found->second].emplace();
-    NEREUS_ASSIGN_OR_RETURN(time.forward,
-                            ReadSeconds(entry, where, "forward_seconds"));
-    NEREUS_ASSIGN_OR_RETURN(time.backward,
-                            ReadSeconds(entry, where, "backward_seconds"));
+    time.forward = NEREUS_TRY(ReadSeconds(entry, where, "forward_seconds"));
+    time.backward = NEREUS_TRY(ReadSeconds(entry, where, "backward_seconds"));
   }
-  NEREUS_RETURN_IF_ERROR(CheckComplete(layers, times));
+  NEREUS_TRY(CheckComplete(layers, times));
   std::vector<LayerTime> complete;
   for (const auto& time : times) complete.push_back(*time);
   return complete;

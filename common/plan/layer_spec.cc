@@ -106,20 +106,17 @@ absl::Status ValidateLayerName(absl::string_view name) {
 }
 
 absl::Status ValidateLayer(const LayerSpec& layer) {
-  NEREUS_RETURN_IF_ERROR(ValidateLayerName(layer.name));
+  NEREUS_TRY(ValidateLayerName(layer.name));
   if (LayerKindName(layer.kind) == "unknown") {
     return absl::InvalidArgumentError(
         absl::StrCat("layer ", layer.name, " has unknown kind number ",
                      static_cast<int>(layer.kind)));
   }
-  NEREUS_RETURN_IF_ERROR(
-      ValidateRange(layer, "m", layer.m, kLayerParametersMax));
-  NEREUS_RETURN_IF_ERROR(
-      ValidateRange(layer, "n", layer.n, kLayerParametersMax));
-  NEREUS_RETURN_IF_ERROR(ValidateRange(layer, "parameters", layer.parameters,
-                                       kLayerParametersMax));
-  NEREUS_RETURN_IF_ERROR(
-      ValidateRange(layer, "rows", layer.rows, kLayerRowsMax));
+  NEREUS_TRY(ValidateRange(layer, "m", layer.m, kLayerParametersMax));
+  NEREUS_TRY(ValidateRange(layer, "n", layer.n, kLayerParametersMax));
+  NEREUS_TRY(ValidateRange(layer, "parameters", layer.parameters,
+                           kLayerParametersMax));
+  NEREUS_TRY(ValidateRange(layer, "rows", layer.rows, kLayerRowsMax));
   // A division, because m * n of a hostile layer may overflow.
   if (layer.m > layer.parameters / layer.n) {
     return absl::InvalidArgumentError(
@@ -151,7 +148,7 @@ absl::Status ValidateLayers(absl::Span<const LayerSpec> layers) {
   absl::flat_hash_set<absl::string_view> names;
   int64_t total = 0;
   for (const LayerSpec& layer : layers) {
-    NEREUS_RETURN_IF_ERROR(ValidateLayer(layer));
+    NEREUS_TRY(ValidateLayer(layer));
     if (!names.insert(layer.name).second) {
       return absl::InvalidArgumentError(
           absl::StrCat("two layers have the name ", layer.name));

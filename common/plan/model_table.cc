@@ -103,12 +103,11 @@ class Row {
     }
     layer.kind = *kind;
     layer.has_factors = *kind == LayerKind::kFullyConnected && !tied;
-    NEREUS_ASSIGN_OR_RETURN(layer.m, Count(kM, kLayerParametersMax));
-    NEREUS_ASSIGN_OR_RETURN(layer.n, Count(kN, kLayerParametersMax));
-    NEREUS_ASSIGN_OR_RETURN(layer.parameters,
-                            Count(kParameters, kLayerParametersMax));
-    NEREUS_ASSIGN_OR_RETURN(const int64_t rows_per_sample,
-                            Count(kRowsPerSample, kLayerRowsMax));
+    layer.m = NEREUS_TRY(Count(kM, kLayerParametersMax));
+    layer.n = NEREUS_TRY(Count(kN, kLayerParametersMax));
+    layer.parameters = NEREUS_TRY(Count(kParameters, kLayerParametersMax));
+    const int64_t rows_per_sample =
+        NEREUS_TRY(Count(kRowsPerSample, kLayerRowsMax));
     // Fits: at most 2^30 rows a sample times 2^20 samples.
     layer.rows = rows_per_sample * batch;
     if (layer.rows > kLayerRowsMax) {
@@ -156,8 +155,8 @@ class TableReader {
       return LineError(line_,
                        absl::StrCat("more than ", kLayersMax, " layers"));
     }
-    NEREUS_ASSIGN_OR_RETURN(const Row row, Row::Split(line_, text));
-    NEREUS_ASSIGN_OR_RETURN(LayerSpec layer, row.Layer(batch_));
+    const Row row = NEREUS_TRY(Row::Split(line_, text));
+    LayerSpec layer = NEREUS_TRY(row.Layer(batch_));
     const auto [first, inserted] = line_by_name_.try_emplace(layer.name, line_);
     if (!inserted) {
       return ColumnError(
@@ -174,7 +173,7 @@ class TableReader {
       return LineError(line_, absl::StrCat("the text ends without the header ",
                                            absl::StrJoin(kColumnNames, ",")));
     }
-    NEREUS_RETURN_IF_ERROR(ValidateLayers(layers_));
+    NEREUS_TRY(ValidateLayers(layers_));
     return std::move(layers_);
   }
 
@@ -213,7 +212,7 @@ absl::StatusOr<std::vector<LayerSpec>> ParseModelTable(absl::string_view text,
   }
   TableReader reader(batch);
   for (const absl::string_view line : absl::StrSplit(text, '\n')) {
-    NEREUS_RETURN_IF_ERROR(reader.ReadLine(line));
+    NEREUS_TRY(reader.ReadLine(line));
   }
   return reader.Finish();
 }

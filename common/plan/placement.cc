@@ -46,7 +46,7 @@ std::vector<size_t> PlacementOrder(absl::Span<const LayerSpec> layers,
 
 absl::StatusOr<Placement> Placement::Make(absl::Span<const LayerSpec> layers,
                                           int shards) {
-  NEREUS_RETURN_IF_ERROR(ValidateLayers(layers));
+  NEREUS_TRY(ValidateLayers(layers));
   if (shards < 1 || shards > kServersMax) {
     return absl::InvalidArgumentError(
         absl::StrCat("shards is ", shards, ", not from 1 to ", kServersMax));

@@ -229,7 +229,7 @@ nlohmann::ordered_json LayerJson(const PlanReport& report, size_t layer) {
 absl::StatusOr<PlanReport> MakePlanReport(std::string model, int64_t batch,
                                           std::vector<LayerSpec> layers,
                                           const PlanOptions& options) {
-  NEREUS_ASSIGN_OR_RETURN(Plan plan, MakePlan(layers, options));
+  Plan plan = NEREUS_TRY(MakePlan(layers, options));
   return MakePlanReport(std::move(model), batch, std::move(layers), options,
                         std::move(plan));
 }
@@ -238,8 +238,7 @@ absl::StatusOr<PlanReport> MakePlanReport(std::string model, int64_t batch,
                                           std::vector<LayerSpec> layers,
                                           const PlanOptions& options,
                                           Plan plan) {
-  NEREUS_ASSIGN_OR_RETURN(
-      Placement placement,
+  Placement placement = NEREUS_TRY(
       Placement::Make(layers, static_cast<int>(options.cluster.servers)));
   PlanReport report{std::move(model), batch,           std::move(layers),
                     options,          std::move(plan), std::move(placement),

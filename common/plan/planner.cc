@@ -57,8 +57,7 @@ absl::StatusOr<Choices> ChooseByCost(absl::Span<const LayerSpec> layers,
       return absl::InvalidArgumentError(
           "cost time needs to know what links carry and what layers compute");
     }
-    NEREUS_ASSIGN_OR_RETURN(
-        const Placement placement,
+    const Placement placement = NEREUS_TRY(
         Placement::Make(layers, static_cast<int>(options.cluster.servers)));
     const SearchFreedom among{rules.forced,       rules.no_factors.empty(),
                               rules.wire,         rules.choose_wire,
@@ -191,13 +190,13 @@ bool MayUseFactors(const PlanRules& rules, absl::Span<const LayerSpec> layers) {
 
 absl::StatusOr<Plan> MakePlan(absl::Span<const LayerSpec> layers,
                               const PlanOptions& options) {
-  NEREUS_RETURN_IF_ERROR(ValidateLayers(layers));
-  NEREUS_RETURN_IF_ERROR(options.cluster.Validate());
-  NEREUS_RETURN_IF_ERROR(options.rules.Validate());
+  NEREUS_TRY(ValidateLayers(layers));
+  NEREUS_TRY(options.cluster.Validate());
+  NEREUS_TRY(options.rules.Validate());
   if (options.time.has_value()) {
-    NEREUS_RETURN_IF_ERROR(options.time->Validate(layers));
+    NEREUS_TRY(options.time->Validate(layers));
   }
-  NEREUS_ASSIGN_OR_RETURN(const Choices chosen, Choose(layers, options));
+  const Choices chosen = NEREUS_TRY(Choose(layers, options));
   const std::vector<SchemeChoice>& choices = chosen.layers;
   NEREUS_CHECK(choices.size() == layers.size())
       << choices.size() << " choices for " << layers.size() << " layers";

@@ -229,26 +229,26 @@ std::vector<ShardServers> FirstShardServers(int shards, bool backup) {
 }
 
 absl::StatusOr<JobPtr> MakeJob(Job job, int shards) {
-  NEREUS_RETURN_IF_ERROR(CheckWorkers(job));
-  NEREUS_RETURN_IF_ERROR(CheckShardCount(shards));
+  NEREUS_TRY(CheckWorkers(job));
+  NEREUS_TRY(CheckShardCount(shards));
   if (job.shard_servers.empty()) {
     job.shard_servers = FirstShardServers(shards, job.options.backup);
   }
-  NEREUS_RETURN_IF_ERROR(CheckShardServers(job, shards));
+  NEREUS_TRY(CheckShardServers(job, shards));
   // A job that was made before has its block layer already; AddBlocks makes it
   // again.
   if (std::exchange(job.block_layer, -1) >= 0) {
     job.layers.pop_back();
     job.routes.pop_back();
   }
-  NEREUS_RETURN_IF_ERROR(CheckPlan(job));
-  if (job.options.sparsity > 0) NEREUS_RETURN_IF_ERROR(AddBlocks(job));
-  NEREUS_RETURN_IF_ERROR(CheckProgress(job));
+  NEREUS_TRY(CheckPlan(job));
+  if (job.options.sparsity > 0) NEREUS_TRY(AddBlocks(job));
+  NEREUS_TRY(CheckProgress(job));
   // A caller's optimizer says how much state it has; ours is known.
   if (job.options.optimizer_place == OptimizerPlace::kServer) {
     job.state_arrays = OptimizerStateCount(job.options.optimizer.rule);
   }
-  NEREUS_ASSIGN_OR_RETURN(job.placement, Placement::Make(job.layers, shards));
+  job.placement = NEREUS_TRY(Placement::Make(job.layers, shards));
   return std::make_shared<const Job>(std::move(job));
 }
 

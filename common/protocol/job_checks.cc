@@ -63,11 +63,10 @@ absl::Status CheckCount(absl::string_view name, int64_t count, int64_t max) {
 
 // Checks the workers that take part.
 absl::Status CheckEpochWorkers(const Job& job) {
-  NEREUS_RETURN_IF_ERROR(
-      CheckCount("workers", job.worker_count(), kWorkersMax));
+  NEREUS_TRY(CheckCount("workers", job.worker_count(), kWorkersMax));
   EpochWorker before = {-1, 0};
   for (const EpochWorker& each : job.workers) {
-    NEREUS_RETURN_IF_ERROR(CheckStep("a first step", each.first_step, 0));
+    NEREUS_TRY(CheckStep("a first step", each.first_step, 0));
     if (each.rank <= before.rank || each.rank >= kRanksMax ||
         each.first_step < before.first_step) {
       return absl::InvalidArgumentError(absl::StrCat(
@@ -100,13 +99,11 @@ absl::Status CheckLeavers(const Job& job) {
 
 // Checks that all steps and rounds are far from overflow.
 absl::Status CheckSteps(const Job& job) {
-  NEREUS_RETURN_IF_ERROR(
-      CheckStep("base_round", job.base_round, kInitialRound));
-  NEREUS_RETURN_IF_ERROR(CheckStep("first_step", job.first_step, 0));
-  NEREUS_RETURN_IF_ERROR(
+  NEREUS_TRY(CheckStep("base_round", job.base_round, kInitialRound));
+  NEREUS_TRY(CheckStep("first_step", job.first_step, 0));
+  NEREUS_TRY(
       CheckStep("checkpoint_round", job.checkpoint_round, kInitialRound));
-  NEREUS_RETURN_IF_ERROR(
-      CheckStep("switch_round", job.switch_round, kInitialRound));
+  NEREUS_TRY(CheckStep("switch_round", job.switch_round, kInitialRound));
   return CheckStep("contributions_before", job.contributions_before, 0);
 }
 
@@ -118,7 +115,7 @@ absl::Status CheckVerdicts(const Job& job) {
   }
   int64_t before = kInitialRound;
   for (const StepVerdict& verdict : job.verdicts) {
-    NEREUS_RETURN_IF_ERROR(CheckStep("a verdict's step", verdict.step, 0));
+    NEREUS_TRY(CheckStep("a verdict's step", verdict.step, 0));
     if (verdict.step <= before) {
       return absl::InvalidArgumentError(
           absl::StrCat("the verdict on step ", verdict.step,
@@ -149,7 +146,7 @@ absl::Status CheckFinished(const Job& job, const FinishedRound& finished) {
 }  // namespace
 
 absl::Status CheckWorkers(const Job& job) {
-  NEREUS_RETURN_IF_ERROR(CheckEpochWorkers(job));
+  NEREUS_TRY(CheckEpochWorkers(job));
   return CheckLeavers(job);
 }
 
@@ -183,15 +180,15 @@ absl::Status CheckShardServers(const Job& job, int shards) {
 }
 
 absl::Status CheckPlan(const Job& job) {
-  NEREUS_RETURN_IF_ERROR(ValidateLayers(job.layers));
-  NEREUS_RETURN_IF_ERROR(job.options.Validate());
+  NEREUS_TRY(ValidateLayers(job.layers));
+  NEREUS_TRY(job.options.Validate());
   if (job.routes.size() != job.layers.size()) {
     return absl::InvalidArgumentError(
         absl::StrCat("the plan has ", job.routes.size(), " routes for ",
                      job.layers.size(), " layers"));
   }
   for (size_t i = 0; i < job.layers.size(); ++i) {
-    NEREUS_RETURN_IF_ERROR(CheckRoute(job.layers[i], job.routes[i]));
+    NEREUS_TRY(CheckRoute(job.layers[i], job.routes[i]));
   }
   for (size_t i = 0; i < job.layers.size() && job.partial(); ++i) {
     if (UsesServers(job.routes[i].scheme)) continue;
@@ -205,8 +202,8 @@ absl::Status CheckPlan(const Job& job) {
 }
 
 absl::Status CheckProgress(const Job& job) {
-  NEREUS_RETURN_IF_ERROR(CheckSteps(job));
-  NEREUS_RETURN_IF_ERROR(CheckVerdicts(job));
+  NEREUS_TRY(CheckSteps(job));
+  NEREUS_TRY(CheckVerdicts(job));
   if (job.state_arrays < 0 || job.state_arrays > kStateArraysMax) {
     return absl::InvalidArgumentError(
         absl::StrCat("state_arrays is ", job.state_arrays, ", must be in [0, ",
@@ -218,7 +215,7 @@ absl::Status CheckProgress(const Job& job) {
   }
   int before = -1;
   for (const FinishedRound& finished : job.finished_rounds) {
-    NEREUS_RETURN_IF_ERROR(CheckFinished(job, finished));
+    NEREUS_TRY(CheckFinished(job, finished));
     if (finished.layer <= before) {
       return absl::InvalidArgumentError(absl::StrCat(
           "the finished round of layer ", finished.layer,

@@ -112,7 +112,7 @@ std::string DescribeJobSpec(const JobSpec& spec, bool told) {
 // The coordinator checks more than members do: they are not told the numbers of
 // workers and servers.
 absl::Status JobSpec::Validate() const {
-  NEREUS_RETURN_IF_ERROR(CheckOptions(*this, /*told=*/false));
+  NEREUS_TRY(CheckOptions(*this, /*told=*/false));
   if (min_workers > workers) {
     return absl::InvalidArgumentError(absl::StrCat(
         "--min-workers is ", min_workers, ", --workers only ", workers));
@@ -131,7 +131,7 @@ absl::Status JobSpec::Validate() const {
 absl::Status JobOptions::Validate() const {
   JobSpec spec;
   spec.options = *this;
-  NEREUS_RETURN_IF_ERROR(CheckOptions(spec, /*told=*/true));
+  NEREUS_TRY(CheckOptions(spec, /*told=*/true));
   // A member gets these two as numbers and not as one text, so the option's own
   // check does not cover every combination.
   const bool fits =

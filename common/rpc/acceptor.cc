@@ -25,7 +25,7 @@ constexpr int kPauseMs = 200;
 absl::StatusOr<std::unique_ptr<Acceptor>> Acceptor::Start(
     const std::string& host, int port,
     std::function<void(Descriptor)> accepted) {
-  NEREUS_ASSIGN_OR_RETURN(Listener listener, Listen(host, port));
+  Listener listener = NEREUS_TRY(Listen(host, port));
   Descriptor stop(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!stop.valid()) {
     return absl::UnavailableError(absl::StrCat("eventfd: ", strerror(errno)));

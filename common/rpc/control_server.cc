@@ -66,9 +66,8 @@ absl::StatusOr<std::unique_ptr<ControlServer>> ControlServer::Start(
     return absl::UnavailableError("cannot start the control server");
   }
   auto* const connections = control->impl_->connections.get();
-  NEREUS_ASSIGN_OR_RETURN(
-      control->impl_->acceptor,
-      Acceptor::Start(host, port, [connections](Descriptor socket) {
+  control->impl_->acceptor =
+      NEREUS_TRY(Acceptor::Start(host, port, [connections](Descriptor socket) {
         grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters
             parameters;
         parameters.fd = socket.Release();

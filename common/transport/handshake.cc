@@ -152,9 +152,8 @@ absl::StatusOr<Hello> ReadHello(const Frame& frame) {
   hello.epoch = message.epoch();
   hello.model_signature = message.model_signature();
   hello.incarnation = message.incarnation();
-  NEREUS_ASSIGN_OR_RETURN(hello.self, ReadPeer("self", message.self()));
-  NEREUS_ASSIGN_OR_RETURN(hello.intended,
-                          ReadPeer("intended", message.intended()));
+  hello.self = NEREUS_TRY(ReadPeer("self", message.self()));
+  hello.intended = NEREUS_TRY(ReadPeer("intended", message.intended()));
   // No process and no descriptor has such a number.
   if (!message.has_shared_memory()) return hello;
   const v1::SharedMemory& shared = message.shared_memory();

@@ -264,7 +264,7 @@ absl::Status PeerLinks::Admit(const Hello& theirs, const std::string& address) {
   if (stopped_) {
     return absl::UnavailableError(NotReadyReason("it is shutting down"));
   }
-  NEREUS_RETURN_IF_ERROR(ComeAgain(CheckHello(*self_, theirs, roster_)));
+  NEREUS_TRY(ComeAgain(CheckHello(*self_, theirs, roster_)));
   Link& link = links_[theirs.self];
   if (link.state == State::kOpen) {
     if (link.connection->HasEnded()) {

@@ -35,10 +35,10 @@ constexpr absl::Duration kPollInterval = absl::Milliseconds(100);
 absl::StatusOr<JobStatus> MakeCheckpoint(const std::string& server,
                                          absl::Duration timeout) {
   const absl::Time deadline = absl::Now() + timeout;
-  NEREUS_RETURN_IF_ERROR(RequestCheckpoint(server, timeout));
+  NEREUS_TRY(RequestCheckpoint(server, timeout));
   while (true) {
-    NEREUS_ASSIGN_OR_RETURN(JobStatus status,
-                            FetchJobStatus(server, deadline - absl::Now()));
+    JobStatus status =
+        NEREUS_TRY(FetchJobStatus(server, deadline - absl::Now()));
     if (!status.checkpoint.wanted) {
       if (status.checkpoint.failure.empty()) return status;
       return absl::AbortedError(status.checkpoint.failure);
@@ -76,9 +76,9 @@ struct Entry {
 // Returns the checkpoints of a folder, the newest one first.
 absl::StatusOr<std::vector<Entry>> ListEntries(const std::string& folder,
                                                bool verify) {
-  NEREUS_ASSIGN_OR_RETURN(const std::unique_ptr<FileStorage> storage,
-                          OpenCheckpointFolder(folder));
-  NEREUS_ASSIGN_OR_RETURN(CheckpointList list, ListCheckpoints(*storage));
+  const std::unique_ptr<FileStorage> storage =
+      NEREUS_TRY(OpenCheckpointFolder(folder));
+  CheckpointList list = NEREUS_TRY(ListCheckpoints(*storage));
   std::vector<Entry> entries;
   for (Manifest& manifest : list.complete) {
     Entry entry{manifest.round, absl::OkStatus(), std::move(manifest)};
@@ -147,9 +147,8 @@ class CheckpointCommand final : public Command {
 
   absl::StatusOr<int> Execute(std::ostream& out,
                               std::ostream& /*err*/) override {
-    NEREUS_ASSIGN_OR_RETURN(
-        const JobStatus status,
-        MakeCheckpoint(server_, absl::Seconds(timeout_seconds_)));
+    const JobStatus status =
+        NEREUS_TRY(MakeCheckpoint(server_, absl::Seconds(timeout_seconds_)));
     const std::string folder = CheckpointFolder(status.checkpoint.round);
     if (json_) {
       out << FormatJson({{"round", status.checkpoint.round},
@@ -185,8 +184,8 @@ class CheckpointsCommand final : public Command {
 
   absl::StatusOr<int> Execute(std::ostream& out,
                               std::ostream& /*err*/) override {
-    NEREUS_ASSIGN_OR_RETURN(const std::vector<Entry> entries,
-                            ListEntries(folder_, verify_));
+    const std::vector<Entry> entries =
+        NEREUS_TRY(ListEntries(folder_, verify_));
     out << (json_ ? EntriesJson(entries) : EntriesTable(entries));
     const bool is_damaged =
         std::any_of(entries.begin(), entries.end(), [](const Entry& entry) {

@@ -20,8 +20,8 @@ constexpr double kShareMin = 0.05;
 
 // Returns the seconds of an iteration, by the plan that the rules choose.
 absl::StatusOr<double> PredictIteration(const WhatIf& what_if) {
-  NEREUS_ASSIGN_OR_RETURN(PlanOptions options, PlanOptionsOf(what_if));
-  NEREUS_ASSIGN_OR_RETURN(const Plan plan, MakePlan(what_if.layers, options));
+  PlanOptions options = NEREUS_TRY(PlanOptionsOf(what_if));
+  const Plan plan = NEREUS_TRY(MakePlan(what_if.layers, options));
   options.rules.cost = CostKind::kTime;
   return PlanCost(what_if.layers, options, plan.routes);
 }

@@ -53,17 +53,14 @@ absl::Status WriteModel(CheckpointReader& reader, std::ostream& file) {
       tensors.push_back(std::move(tensor));
     }
   }
-  NEREUS_ASSIGN_OR_RETURN(
-      const std::string header,
-      EncodeSafetensorsHeader(
-          tensors,
-          {{"job", manifest.job}, {"round", absl::StrCat(manifest.round)}}));
+  const std::string header = NEREUS_TRY(EncodeSafetensorsHeader(
+      tensors,
+      {{"job", manifest.job}, {"round", absl::StrCat(manifest.round)}}));
   file.write(header.data(), static_cast<std::streamsize>(header.size()));
   for (size_t i = 0; i < manifest.layers.size(); ++i) {
     const int64_t elements = manifest.layers[i].parameters;
     for (int64_t begin = 0; begin < elements; begin += kPieceElements) {
-      NEREUS_ASSIGN_OR_RETURN(
-          const ChunkValues values,
+      const ChunkValues values = NEREUS_TRY(
           reader.ReadValues(static_cast<int>(i), begin,
                             std::min(kPieceElements, elements - begin),
                             /*state_arrays=*/0));
@@ -81,8 +78,7 @@ absl::StatusOr<FoundCheckpoint> Find(Storage& storage,
                                      const std::string& folder,
                                      const std::string& round) {
   if (round == "latest") {
-    NEREUS_ASSIGN_OR_RETURN(std::optional<FoundCheckpoint> newest,
-                            FindNewest(storage));
+    std::optional<FoundCheckpoint> newest = NEREUS_TRY(FindNewest(storage));
     if (newest.has_value()) return *std::move(newest);
     return absl::NotFoundError(
         absl::StrCat("there is no whole checkpoint in ", folder));
@@ -111,8 +107,8 @@ absl::Status ExportModel(Storage* storage, const Manifest& manifest,
     return absl::FailedPreconditionError(
         absl::StrCat(file, " is there, and is no regular file"));
   }
-  NEREUS_ASSIGN_OR_RETURN(CheckpointReader reader,
-                          CheckpointReader::Open(storage, manifest));
+  CheckpointReader reader =
+      NEREUS_TRY(CheckpointReader::Open(storage, manifest));
   const std::string temporary = file + ".tmp";
   absl::Status written;
   {
@@ -149,12 +145,12 @@ class ExportCommand final : public Command {
 
   absl::StatusOr<int> Execute(std::ostream& out,
                               std::ostream& /*err*/) override {
-    NEREUS_ASSIGN_OR_RETURN(const std::unique_ptr<FileStorage> storage,
-                            OpenCheckpointFolder(folder_));
-    NEREUS_ASSIGN_OR_RETURN(const FoundCheckpoint checkpoint,
-                            Find(*storage, folder_, round_));
+    const std::unique_ptr<FileStorage> storage =
+        NEREUS_TRY(OpenCheckpointFolder(folder_));
+    const FoundCheckpoint checkpoint =
+        NEREUS_TRY(Find(*storage, folder_, round_));
     const Manifest& manifest = checkpoint.manifest;
-    NEREUS_RETURN_IF_ERROR(ExportModel(storage.get(), manifest, file_));
+    NEREUS_TRY(ExportModel(storage.get(), manifest, file_));
     out << file_ << ": " << manifest.layers.size() << " layers as of round "
         << manifest.round << " of job " << manifest.job << "\n";
     return kExitDone;

@@ -82,7 +82,7 @@ class LocalCommand final : public Command {
                 "Trains a model with several processes on this machine") {}
 
   absl::Status RefuseIdleFlags(int argc, char** argv) const override {
-    NEREUS_RETURN_IF_ERROR(
+    NEREUS_TRY(
         RefuseIdleJobFlags(app(), argc, argv, job_.spec, job_.file_options));
     if (!options_.checkpoint_dir.empty()) return absl::OkStatus();
     return RefuseFlags(
@@ -103,7 +103,7 @@ class LocalCommand final : public Command {
 
   absl::StatusOr<int> Execute(std::ostream& out, std::ostream& err) override {
     options_.spec = job_.spec;
-    NEREUS_RETURN_IF_ERROR(options_.Validate());
+    NEREUS_TRY(options_.Validate());
     // A path that cannot be written is an error now, not after the training.
     // The report of an earlier job stays until this job is done.
     if (!json_file_.empty() && !std::ofstream(json_file_, std::ios::app)) {
@@ -122,12 +122,10 @@ class LocalCommand final : public Command {
   // report.
   absl::StatusOr<int> RunJob(std::ostream& out, std::ostream& err) {
     LocalPrograms programs;  // Paths relative to server/admin/ of Bazel's tree.
-    NEREUS_ASSIGN_OR_RETURN(
-        programs.server,
+    programs.server = NEREUS_TRY(
         FindProgram(server_binary_, "nereus-server", "../nereus-server"));
-    NEREUS_ASSIGN_OR_RETURN(programs.worker,
-                            FindProgram(worker_binary_, "nereus-worker",
-                                        "../../worker/trainer/nereus-worker"));
+    programs.worker = NEREUS_TRY(FindProgram(
+        worker_binary_, "nereus-worker", "../../worker/trainer/nereus-worker"));
     ProgressDisplay display(&err, isatty(STDERR_FILENO) != 0);
     LocalJob job(options_, programs, &display);
     absl::StatusOr<LocalOutcome> outcome = job.Run();
@@ -142,10 +140,10 @@ class LocalCommand final : public Command {
           << ", all processes are stopped" << HowToGoOn() << std::endl;
       return kExitSignalBase + outcome->signal;
     }
-    NEREUS_ASSIGN_OR_RETURN(const LocalReport report,
-                            MakeLocalReport(options_, *std::move(outcome)));
+    const LocalReport report =
+        NEREUS_TRY(MakeLocalReport(options_, *std::move(outcome)));
     out << FormatLocalText(report) << DescribeModel(report) << std::flush;
-    NEREUS_RETURN_IF_ERROR(Conclude(report));
+    NEREUS_TRY(Conclude(report));
     return kExitDone;
   }
 
@@ -166,8 +164,7 @@ class LocalCommand final : public Command {
   // was not saved.
   absl::Status Conclude(const LocalReport& report) const {
     if (!json_file_.empty()) {
-      NEREUS_RETURN_IF_ERROR(
-          WriteTextFile(json_file_, FormatLocalJson(report)));
+      NEREUS_TRY(WriteTextFile(json_file_, FormatLocalJson(report)));
     }
     // With another quorum, some workers end before the last late gradients
     // count.

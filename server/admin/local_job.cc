@@ -88,7 +88,7 @@ std::string LocalProcess::DescribeFailure() const {
 }
 
 absl::StatusOr<LocalOutcome> LocalJob::Run() {
-  NEREUS_ASSIGN_OR_RETURN(group_, ProcessGroup::Create(this));
+  group_ = NEREUS_TRY(ProcessGroup::Create(this));
   progress_.resize(options_.spec.workers);
   const absl::Status status = RunProcesses();
   display_->Clear();
@@ -106,23 +106,22 @@ absl::StatusOr<LocalOutcome> LocalJob::Run() {
 }
 
 absl::Status LocalJob::RunProcesses() {
-  NEREUS_RETURN_IF_ERROR(StartCoordinator());
-  NEREUS_RETURN_IF_ERROR(WaitUntil(
+  NEREUS_TRY(StartCoordinator());
+  NEREUS_TRY(WaitUntil(
       [this] { return !coordinator_.empty(); }, absl::Now() + kListenTimeout,
       absl::StrCat(processes_[0].name, " does not listen after ",
                    absl::FormatDuration(kListenTimeout))));
   display_->PrintLine(absl::StrCat("coordinator at ", coordinator_,
                                    "; nereusctl status --server=", coordinator_,
                                    " shows the job"));
-  NEREUS_RETURN_IF_ERROR(StartOthers());
+  NEREUS_TRY(StartOthers());
   const auto workers_have_ended = [this] {
     return std::all_of(
         processes_.begin(), processes_.end(), [](const auto& each) {
           return each.is_server || each.is_missed || each.exit.has_value();
         });
   };
-  NEREUS_RETURN_IF_ERROR(
-      WaitUntil(workers_have_ended, absl::InfiniteFuture(), ""));
+  NEREUS_TRY(WaitUntil(workers_have_ended, absl::InfiniteFuture(), ""));
   const absl::Status servers_end =
       WaitUntil([this] { return group_->running() == 0; },
                 absl::Now() + kServerEndTimeout,
@@ -142,7 +141,7 @@ absl::Status LocalJob::StartCoordinator() {
         absl::StrCat("cannot make ", folder, ": ", strerror(errno)));
   }
   files_ = {folder + "/job.conf", folder + "/coordinator.sqlite"};
-  NEREUS_RETURN_IF_ERROR(WriteTextFile(files_.job, JobText(options_.spec)));
+  NEREUS_TRY(WriteTextFile(files_.job, JobText(options_.spec)));
   LocalProcess child;
   child.is_server = true;
   const bool is_shard = options_.restarts == 0;
@@ -160,14 +159,14 @@ absl::Status LocalJob::StartOthers() {
     child.name = absl::StrCat("shard ", shard);
     child.is_server = true;
     child.arguments = ServerArguments(options_, files_, shard, coordinator_);
-    NEREUS_RETURN_IF_ERROR(StartProcess(std::move(child)));
+    NEREUS_TRY(StartProcess(std::move(child)));
   }
   for (int worker = 0; worker < options_.spec.workers; ++worker) {
     LocalProcess child;
     child.name = absl::StrCat("worker ", worker);
     child.worker = worker;
     child.arguments = WorkerArguments(options_, worker, coordinator_);
-    NEREUS_RETURN_IF_ERROR(StartProcess(std::move(child)));
+    NEREUS_TRY(StartProcess(std::move(child)));
   }
   return absl::OkStatus();
 }
@@ -188,16 +187,15 @@ template <typename Predicate>
 absl::Status LocalJob::WaitUntil(const Predicate& is_done, absl::Time deadline,
                                  const std::string& message) {
   while (true) {
-    NEREUS_RETURN_IF_ERROR(ReplaceTheDead());
+    NEREUS_TRY(ReplaceTheDead());
     MissTheDead();
     if (JobHasFailed()) return Failure();
     if (is_done()) return absl::OkStatus();
     const absl::Time now = absl::Now();
     if (now >= deadline) return absl::DeadlineExceededError(message);
     display_->Show(FormatProgress(progress_), now);
-    NEREUS_ASSIGN_OR_RETURN(
-        outcome_.signal,
-        group_->WaitOnce(std::min(kDisplayPeriod, deadline - now)));
+    outcome_.signal =
+        NEREUS_TRY(group_->WaitOnce(std::min(kDisplayPeriod, deadline - now)));
     if (outcome_.signal != 0) return absl::CancelledError("a signal came");
   }
 }
@@ -220,7 +218,7 @@ void LocalJob::OnOutputLine(int process, const std::string& line) {
 // A worker writes progress any number of times, and then its result once.
 absl::Status LocalJob::ReadWorkerLine(LocalProcess& child,
                                       const std::string& line) {
-  NEREUS_ASSIGN_OR_RETURN(WorkerEvent event, ParseWorkerEvent(line));
+  WorkerEvent event = NEREUS_TRY(ParseWorkerEvent(line));
   if (auto* progress = std::get_if<WorkerProgress>(&event)) {
     progress_[child.worker] = *progress;
     has_run_ = true;
@@ -323,7 +321,7 @@ absl::Status LocalJob::ReplaceTheDead() {
       next.arguments = CoordinatorArguments(
           options_, files_, coordinator_.substr(coordinator_.rfind(':') + 1));
     }
-    NEREUS_RETURN_IF_ERROR(StartProcess(std::move(next)));
+    NEREUS_TRY(StartProcess(std::move(next)));
   }
   return absl::OkStatus();
 }

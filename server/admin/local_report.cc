@@ -76,7 +76,7 @@ absl::Status SortAndCheck(const JobSpec& spec, bool is_disturbed,
       return Contradiction("worker ", rank, " did ", worker.steps.done,
                            " steps, worker 0 did ", workers[0].steps.done);
     }
-    NEREUS_RETURN_IF_ERROR(CheckTraffic(spec, worker));
+    NEREUS_TRY(CheckTraffic(spec, worker));
   }
   return absl::OkStatus();
 }
@@ -337,7 +337,7 @@ absl::StatusOr<Plan> PlanOfRun(absl::Span<const LayerSpec> layers,
                                PlanOptions options, const WorkerResult* last) {
   options.rules.cost = CostKind::kBytes;
   options.rules.choose_wire = false;
-  NEREUS_ASSIGN_OR_RETURN(Plan plan, MakePlan(layers, options));
+  Plan plan = NEREUS_TRY(MakePlan(layers, options));
   for (size_t i = 0; i < layers.size() && last != nullptr; ++i) {
     plan.routes[i] = last->layers[i].route;
     plan.explanations[i].reason = last->layers[i].reason;
@@ -354,21 +354,19 @@ absl::StatusOr<LocalReport> MakeLocalReport(const LocalOptions& options,
   for (const WorkerResult& worker : outcome.workers) {
     rejoins += worker.joins - 1;
   }
-  NEREUS_RETURN_IF_ERROR(SortAndCheck(
+  NEREUS_TRY(SortAndCheck(
       spec, outcome.restarts > 0 || outcome.lost > 0 || rejoins > 0, outcome));
   const std::vector<WorkerResult>& workers = outcome.workers;
-  NEREUS_ASSIGN_OR_RETURN(std::vector<LayerSpec> layers, AgreedLayers(workers));
+  std::vector<LayerSpec> layers = NEREUS_TRY(AgreedLayers(workers));
   PlanOptions plan_options;
   plan_options.cluster = {spec.workers, spec.shards};
   plan_options.rules = RulesFor(spec.options, spec.rules);
-  NEREUS_ASSIGN_OR_RETURN(Plan made,
-                          PlanOfRun(layers, plan_options,
-                                    PlansByTime(spec) ? &workers[0] : nullptr));
-  NEREUS_ASSIGN_OR_RETURN(
-      PlanReport plan,
-      MakePlanReport(options.training.at("model"), options.batch(), layers,
-                     plan_options, std::move(made)));
-  NEREUS_RETURN_IF_ERROR(CheckRoutes(plan, workers));
+  Plan made = NEREUS_TRY(PlanOfRun(layers, plan_options,
+                                   PlansByTime(spec) ? &workers[0] : nullptr));
+  PlanReport plan =
+      NEREUS_TRY(MakePlanReport(options.training.at("model"), options.batch(),
+                                layers, plan_options, std::move(made)));
+  NEREUS_TRY(CheckRoutes(plan, workers));
 
   LocalReport report{options, std::move(plan), std::move(outcome), rejoins};
   SumUp(report);

@@ -63,7 +63,7 @@ class PlanCommand final : public Command {
 
   absl::StatusOr<int> Execute(std::ostream& out,
                               std::ostream& /*err*/) override {
-    NEREUS_ASSIGN_OR_RETURN(const Answer answer, MakeAnswer());
+    const Answer answer = NEREUS_TRY(MakeAnswer());
     const auto& [plan, diagnosis] = answer;
     const bool all_layers = question_.all_layers();
     std::string text = absl::StrCat(FormatDiagnosis(diagnosis), "\n",
@@ -73,15 +73,14 @@ class PlanCommand final : public Command {
           &text, "\n",
           FormatForecastText(plan.report, plan.forecast, all_layers));
     }
-    NEREUS_RETURN_IF_ERROR(
-        json_.Write(text, FormatExplainedJson(plan, diagnosis), out));
+    NEREUS_TRY(json_.Write(text, FormatExplainedJson(plan, diagnosis), out));
     return kExitDone;
   }
 
   // Returns the plan of the job in run_file_, or of the question.
   absl::StatusOr<Answer> MakeAnswer() const {
     if (!run_file_.empty()) {
-      NEREUS_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(run_file_));
+      const std::string text = NEREUS_TRY(ReadTextFile(run_file_));
       absl::StatusOr<ExplainedPlan> run = ExplainRun(text);
       if (!run.ok()) {
         return absl::DataLossError(
@@ -90,12 +89,10 @@ class PlanCommand final : public Command {
       const Diagnosis diagnosis = Diagnose(*run);
       return Answer{*std::move(run), diagnosis};
     }
-    NEREUS_ASSIGN_OR_RETURN(const WhatIf what_if,
-                            question_.Make(/*needs_times=*/false));
-    NEREUS_ASSIGN_OR_RETURN(const PlanOptions options, PlanOptionsOf(what_if));
-    NEREUS_ASSIGN_OR_RETURN(PlanReport report,
-                            MakePlanReport(question_.model(), question_.batch(),
-                                           what_if.layers, options));
+    const WhatIf what_if = NEREUS_TRY(question_.Make(/*needs_times=*/false));
+    const PlanOptions options = NEREUS_TRY(PlanOptionsOf(what_if));
+    PlanReport report = NEREUS_TRY(MakePlanReport(
+        question_.model(), question_.batch(), what_if.layers, options));
     PlanForecast forecast = MakeForecast(report, *options.time);
     ExplainedPlan plan{std::move(report), std::move(forecast)};
     Diagnosis diagnosis = Diagnose(plan);

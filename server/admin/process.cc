@@ -221,9 +221,9 @@ absl::StatusOr<int> ProcessGroup::Start(const ProcessOptions& options) {
   if (options.command.empty()) {
     return absl::InvalidArgumentError("no command to start");
   }
-  NEREUS_ASSIGN_OR_RETURN(Pipe output, MakePipe());
-  NEREUS_ASSIGN_OR_RETURN(Pipe error, MakePipe());
-  NEREUS_ASSIGN_OR_RETURN(Pipe report, MakePipe());
+  Pipe output = NEREUS_TRY(MakePipe());
+  Pipe error = NEREUS_TRY(MakePipe());
+  Pipe report = NEREUS_TRY(MakePipe());
   const Descriptor input(open("/dev/null", O_RDONLY | O_CLOEXEC));
   if (input.get() < 0) return SystemError("/dev/null", errno);
 

@@ -42,8 +42,7 @@ absl::StatusOr<JobSpec> ReadSpec(const Json& settings) {
 absl::StatusOr<std::vector<WorkerResult>> ReadWorkers(const Json& list) {
   std::vector<WorkerResult> workers;
   for (const Json& item : list) {
-    NEREUS_ASSIGN_OR_RETURN(WorkerEvent event,
-                            ParseWorkerEvent(FormatJson(item)));
+    WorkerEvent event = NEREUS_TRY(ParseWorkerEvent(FormatJson(item)));
     if (auto* result = std::get_if<WorkerResult>(&event)) {
       workers.push_back(std::move(*result));
     }
@@ -112,28 +111,26 @@ absl::StatusOr<ExplainedPlan> ExplainRun(absl::string_view json) {
   JsonFields plan_fields(fields.Object("plan"), "plan");
   const Json& settings = fields.Object("settings");
   const Json& list = fields.List("workers");
-  NEREUS_RETURN_IF_ERROR(fields.status());
+  NEREUS_TRY(fields.status());
   const std::string model = plan_fields.Text("model");
   const int64_t batch = plan_fields.Integer("batch", 1, kBatchMax);
   PlanOptions options;
   options.cluster = {plan_fields.Integer("workers", 1, kWorkersMax),
                      plan_fields.Integer("servers", 1, kServersMax)};
-  NEREUS_RETURN_IF_ERROR(plan_fields.status());
-  NEREUS_ASSIGN_OR_RETURN(const JobSpec spec, ReadSpec(settings));
-  NEREUS_ASSIGN_OR_RETURN(const std::vector<WorkerResult> workers,
-                          ReadWorkers(list));
+  NEREUS_TRY(plan_fields.status());
+  const JobSpec spec = NEREUS_TRY(ReadSpec(settings));
+  const std::vector<WorkerResult> workers = NEREUS_TRY(ReadWorkers(list));
 
   std::vector<LayerSpec> layers = LayersOf(workers[0]);
   options.rules = RulesFor(spec.options, spec.rules);
   options.time = SlowestOf(workers);
   options.time->decoupled = spec.options.overlap == Overlap::kDecoupled;
   options.time->share = 1 - spec.options.sparsity;
-  NEREUS_RETURN_IF_ERROR(options.time->Validate(layers));
-  NEREUS_ASSIGN_OR_RETURN(Plan plan, PlanOfRun(layers, options, &workers[0]));
+  NEREUS_TRY(options.time->Validate(layers));
+  Plan plan = NEREUS_TRY(PlanOfRun(layers, options, &workers[0]));
   plan.fusion_bytes = FusionFor(layers, options, plan.routes);
-  NEREUS_ASSIGN_OR_RETURN(PlanReport report,
-                          MakePlanReport(model, batch, std::move(layers),
-                                         options, std::move(plan)));
+  PlanReport report = NEREUS_TRY(MakePlanReport(model, batch, std::move(layers),
+                                                options, std::move(plan)));
   PlanForecast forecast = MakeForecast(report, *options.time);
   SetMeasured(workers, forecast);
   return ExplainedPlan{std::move(report), std::move(forecast)};

@@ -92,8 +92,7 @@ class SimulateCommand final : public Command {
   }
 
   absl::StatusOr<int> Execute(std::ostream& out, std::ostream& err) override {
-    NEREUS_ASSIGN_OR_RETURN(WhatIf what_if,
-                            question_.Make(/*needs_times=*/true));
+    WhatIf what_if = NEREUS_TRY(question_.Make(/*needs_times=*/true));
     Progress progress(err);
     const auto simulate = [&progress](const WhatIf& asked) {
       return SimulateIterations(
@@ -104,14 +103,14 @@ class SimulateCommand final : public Command {
     report.batch = question_.batch();
     report.what_if = what_if;
     report.all_layers = question_.all_layers();
-    NEREUS_ASSIGN_OR_RETURN(report.result, simulate(what_if));
+    report.result = NEREUS_TRY(simulate(what_if));
     report.advice = FindAdvice(what_if);
     if (what_if.is_delayed()) {
       // The iteration would be so much shorter without the delays.
       WhatIf punctual = what_if;
       punctual.delays.clear();
       punctual.delay_in_turn = absl::ZeroDuration();
-      NEREUS_ASSIGN_OR_RETURN(const IterationResult result, simulate(punctual));
+      const IterationResult result = NEREUS_TRY(simulate(punctual));
       report.late = std::max(absl::ZeroDuration(),
                              report.result.iteration - result.iteration);
     }
@@ -122,8 +121,8 @@ class SimulateCommand final : public Command {
                   partial->iteration, report.advice);
       }
     }
-    NEREUS_RETURN_IF_ERROR(json_.Write(FormatSimulateText(report),
-                                       FormatSimulateJson(report), out));
+    NEREUS_TRY(json_.Write(FormatSimulateText(report),
+                           FormatSimulateJson(report), out));
     return kExitDone;
   }
 
@@ -139,7 +138,7 @@ class SimulateCommand final : public Command {
     absl::Duration& delay = parts.first == "turn"
                                 ? question_.asked().delay_in_turn
                                 : question_.asked().delays[worker];
-    NEREUS_ASSIGN_OR_RETURN(delay, ParseTime(parts.second));
+    delay = NEREUS_TRY(ParseTime(parts.second));
     return absl::OkStatus();
   }
 

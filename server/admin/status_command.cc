@@ -22,9 +22,8 @@ class StatusCommand final : public Command {
 
   absl::StatusOr<int> Execute(std::ostream& out,
                               std::ostream& /*err*/) override {
-    NEREUS_ASSIGN_OR_RETURN(
-        const JobStatus status,
-        FetchJobStatus(server_, absl::Seconds(timeout_seconds_)));
+    const JobStatus status =
+        NEREUS_TRY(FetchJobStatus(server_, absl::Seconds(timeout_seconds_)));
     out << (json_ ? StatusJson(status) : StatusTable(status));
     return kExitDone;
   }

@@ -105,7 +105,7 @@ absl::StatusOr<std::vector<LayerTime>> WhatIfFlags::Times(
               "--compute-trace=FILE with each layer's times");
   }
   if (has_compute) return SplitCompute(layers, compute_, backward_share_);
-  NEREUS_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(compute_trace_));
+  const std::string text = NEREUS_TRY(ReadTextFile(compute_trace_));
   auto times = ParseComputeTrace(text, layers);
   if (times.ok()) return times;
   return absl::DataLossError(
@@ -115,7 +115,7 @@ absl::StatusOr<std::vector<LayerTime>> WhatIfFlags::Times(
 // Without times, the answer is that of the network alone.
 absl::StatusOr<WhatIf> WhatIfFlags::Make(bool needs_times) const {
   WhatIf what_if = asked_;
-  NEREUS_ASSIGN_OR_RETURN(what_if.layers, Layers());
+  what_if.layers = NEREUS_TRY(Layers());
   what_if.plan.cluster = cluster_;
   if (cluster_.servers == 0) what_if.plan.cluster.servers = cluster_.workers;
   what_if.plan.rules = spec_.rules;
@@ -123,7 +123,7 @@ absl::StatusOr<WhatIf> WhatIfFlags::Make(bool needs_times) const {
   what_if.times.resize(what_if.layers.size());
   if (needs_times || compute_ >= absl::ZeroDuration() ||
       !compute_trace_.empty()) {
-    NEREUS_ASSIGN_OR_RETURN(what_if.times, Times(what_if.layers));
+    what_if.times = NEREUS_TRY(Times(what_if.layers));
   }
   what_if.node_rate = bits_per_second_ / kBitsPerByte;
   return what_if;

@@ -40,7 +40,7 @@ absl::StatusOr<WorkerEvent> ParseProgress(const Json& object) {
   progress.loss = fields.NumberOrNull("loss").value_or(kNan);
   progress.images_per_second = fields.Number("images_per_second");
   progress.bytes = fields.Count("bytes");
-  NEREUS_RETURN_IF_ERROR(fields.status());
+  NEREUS_TRY(fields.status());
   return progress;
 }
 
@@ -52,8 +52,8 @@ absl::StatusOr<WorkerResult::Measured> ParseMeasured(const Json& object) {
   measured.link.rate = fields.Number("bytes_per_second");
   measured.link.latency = fields.Time("latency_seconds");
   measured.link.message_time = fields.Time("message_seconds");
-  NEREUS_RETURN_IF_ERROR(fields.status());
-  NEREUS_RETURN_IF_ERROR(measured.link.Validate());
+  NEREUS_TRY(fields.status());
+  NEREUS_TRY(measured.link.Validate());
   return measured;
 }
 
@@ -79,10 +79,10 @@ absl::StatusOr<LayerResult> ParseLayer(const Json& object, bool is_measured) {
     layer.time = {fields.Time("forward_seconds"),
                   fields.Time("backward_seconds")};
   }
-  NEREUS_RETURN_IF_ERROR(fields.status());
-  NEREUS_ASSIGN_OR_RETURN(layer.spec.kind, ParseLayerKind(kind));
-  NEREUS_ASSIGN_OR_RETURN(layer.route.scheme, ParseScheme(scheme));
-  NEREUS_ASSIGN_OR_RETURN(layer.route.wire, ParseWireType(wire));
+  NEREUS_TRY(fields.status());
+  layer.spec.kind = NEREUS_TRY(ParseLayerKind(kind));
+  layer.route.scheme = NEREUS_TRY(ParseScheme(scheme));
+  layer.route.wire = NEREUS_TRY(ParseWireType(wire));
   if (SupportsScheme(layer.spec, layer.route.scheme)) return layer;
   return absl::InvalidArgumentError(absl::StrCat(
       "layer ", DescribeLayer(layer.spec), " cannot go by scheme ", scheme));
@@ -97,7 +97,7 @@ absl::StatusOr<WorkerTraffic> ParseTraffic(const Json& object) {
   traffic.rank = Rank(fields);
   traffic.bytes_sent = fields.Count("bytes_sent");
   traffic.bytes_received = fields.Count("bytes_received");
-  NEREUS_RETURN_IF_ERROR(fields.status());
+  NEREUS_TRY(fields.status());
   if (traffic.is_shard || peer == "worker") return traffic;
   return absl::InvalidArgumentError(
       absl::StrCat("traffic of the done event: peer is ", Shown(peer),
@@ -126,21 +126,21 @@ absl::StatusOr<WorkerEvent> ParseResult(const Json& object) {
   result.parameter_checksum = fields.Text("parameter_checksum");
   const Json& layers = fields.List("layers");
   const Json& traffic = fields.List("traffic");
-  NEREUS_RETURN_IF_ERROR(fields.status());
+  NEREUS_TRY(fields.status());
 
   if (!fields.IsNull("measured")) {
-    NEREUS_ASSIGN_OR_RETURN(result.measured, ParseMeasured(object["measured"]));
+    result.measured = NEREUS_TRY(ParseMeasured(object["measured"]));
   }
   std::vector<LayerSpec> specs;
   for (const Json& item : layers) {
-    NEREUS_ASSIGN_OR_RETURN(LayerResult layer,
-                            ParseLayer(item, result.measured.has_value()));
+    LayerResult layer =
+        NEREUS_TRY(ParseLayer(item, result.measured.has_value()));
     specs.push_back(layer.spec);
     result.layers.push_back(std::move(layer));
   }
-  NEREUS_RETURN_IF_ERROR(ValidateLayers(specs));
+  NEREUS_TRY(ValidateLayers(specs));
   for (const Json& item : traffic) {
-    NEREUS_ASSIGN_OR_RETURN(WorkerTraffic entry, ParseTraffic(item));
+    WorkerTraffic entry = NEREUS_TRY(ParseTraffic(item));
     result.traffic.push_back(entry);
   }
   result.json = object.dump();
@@ -155,7 +155,7 @@ absl::StatusOr<WorkerEvent> ParseWorkerEvent(absl::string_view line) {
   const Json object = ParseJson(line);
   JsonFields fields(object, "worker event");
   const std::string event = fields.Text("event");
-  NEREUS_RETURN_IF_ERROR(fields.status());
+  NEREUS_TRY(fields.status());
   if (event == "progress") return ParseProgress(object);
   if (event == "done") return ParseResult(object);
   return absl::InvalidArgumentError(absl::StrCat(

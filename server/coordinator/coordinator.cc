@@ -217,24 +217,24 @@ absl::Status Coordinator::OnMemberMessage(MemberRecord& member,
                                           absl::Time now,
                                           CoordinatorOutbox& out) {
   if (const auto* heartbeat = std::get_if<Heartbeat>(&message)) {
-    NEREUS_RETURN_IF_ERROR(CheckHeartbeat(*heartbeat, job().get()));
+    NEREUS_TRY(CheckHeartbeat(*heartbeat, job().get()));
     epochs_.OnHeartbeat(member, *heartbeat);
     std::string stall = member.NoteHeartbeat(*heartbeat, job().get());
     if (!stall.empty()) out.push_back(Announce{true, std::move(stall)});
     return absl::OkStatus();
   }
   if (const auto* report = std::get_if<EpochReport>(&message)) {
-    NEREUS_RETURN_IF_ERROR(CheckReport(report->report));
+    NEREUS_TRY(CheckReport(report->report));
     epochs_.OnReport(member, *report);
   } else if (const auto* leave = std::get_if<Leave>(&message)) {
     return OnLeave(member, *leave, out);
   } else if (const auto* timed = std::get_if<FusionTimed>(&message)) {
-    NEREUS_RETURN_IF_ERROR(FusionTuning::Check(*timed));
+    NEREUS_TRY(FusionTuning::Check(*timed));
     if (member.is_worker()) epochs_.OnFusionTimed(member, *timed, out);
   } else if (state_ != JobState::kRunning || !member.admitted) {
     return absl::OkStatus();
   } else if (const auto* measured = std::get_if<Measured>(&message)) {
-    NEREUS_RETURN_IF_ERROR(Replanner::Check(*measured, *job()));
+    NEREUS_TRY(Replanner::Check(*measured, *job()));
     if (member.is_worker()) epochs_.OnMeasured(member, *measured, now, out);
   } else if (const auto* lost = std::get_if<LostPeer>(&message)) {
     const auto goes = epochs_.OnLostPeer(member, *lost, now, out);

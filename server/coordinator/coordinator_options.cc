@@ -54,11 +54,11 @@ absl::Status CheckText(absl::string_view what, const std::string& text) {
 
 // Descriptions use the stalled layer as an index.
 absl::Status CheckHeartbeat(const Heartbeat& heartbeat, const Job* job) {
-  NEREUS_RETURN_IF_ERROR(CheckStep("the step", heartbeat.begun_step));
-  NEREUS_RETURN_IF_ERROR(CheckStep("the round", heartbeat.round));
+  NEREUS_TRY(CheckStep("the step", heartbeat.begun_step));
+  NEREUS_TRY(CheckStep("the round", heartbeat.round));
   if (!heartbeat.stall.has_value()) return absl::OkStatus();
   const Stall& stall = *heartbeat.stall;
-  NEREUS_RETURN_IF_ERROR(CheckStep("the stalled round", stall.round));
+  NEREUS_TRY(CheckStep("the stalled round", stall.round));
   if (job != nullptr && stall.layer >= 0 &&
       stall.layer < static_cast<int64_t>(job->layers.size()) &&
       stall.missing.size() <= kStallBytesMax &&
@@ -106,27 +106,27 @@ absl::Status CheckStep(absl::string_view what, int64_t step) {
 
 // The next epoch is computed from these numbers.
 absl::Status CheckReport(const MachineReport& report) {
-  NEREUS_RETURN_IF_ERROR(CheckStep("the step", report.begun_step));
+  NEREUS_TRY(CheckStep("the step", report.begun_step));
   for (const auto& [shard, round] : report.closed_rounds) {
-    NEREUS_RETURN_IF_ERROR(CheckAtLeast("shard", shard, 0, kServersMax - 1));
-    NEREUS_RETURN_IF_ERROR(CheckStep("the round", round));
+    NEREUS_TRY(CheckAtLeast("shard", shard, 0, kServersMax - 1));
+    NEREUS_TRY(CheckStep("the round", round));
   }
-  NEREUS_RETURN_IF_ERROR(CheckAtLeast(
-      "verdicts", static_cast<int>(report.verdicts.size()), 0, kVerdictsMax));
+  NEREUS_TRY(CheckAtLeast("verdicts", static_cast<int>(report.verdicts.size()),
+                          0, kVerdictsMax));
   for (const StepVerdict& verdict : report.verdicts) {
-    NEREUS_RETURN_IF_ERROR(CheckStep("the step before", verdict.step - 1));
+    NEREUS_TRY(CheckStep("the step before", verdict.step - 1));
   }
   for (const MachineReport::PeerLayer& layer : report.peer_layers) {
-    NEREUS_RETURN_IF_ERROR(CheckStep("the round", layer.done_round));
-    NEREUS_RETURN_IF_ERROR(
+    NEREUS_TRY(CheckStep("the round", layer.done_round));
+    NEREUS_TRY(
         CheckAtLeast("contributors", layer.contributors, 0, kWorkersMax));
   }
   return absl::OkStatus();
 }
 
 absl::Status CoordinatorOptions::Validate() const {
-  NEREUS_RETURN_IF_ERROR(spec.Validate());
-  NEREUS_RETURN_IF_ERROR(CheckName("job name", spec.name));
+  NEREUS_TRY(spec.Validate());
+  NEREUS_TRY(CheckName("job name", spec.name));
   if (reconnect_grace <= absl::ZeroDuration() || reconnect_grace > lease()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "reconnect_grace is ", absl::FormatDuration(reconnect_grace),

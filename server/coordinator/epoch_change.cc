@@ -206,7 +206,7 @@ absl::StatusOr<Start> FindStart(const Job& job, const EpochChange& change) {
   const bool known =
       ClosedRound(job, change).has_value() || AtBase(job, change);
   if (!known || step > job.base_round + 1) {
-    NEREUS_RETURN_IF_ERROR(CheckOwned(job));
+    NEREUS_TRY(CheckOwned(job));
   }
   return Start{-1, step, true};
 }
@@ -327,9 +327,9 @@ absl::StatusOr<std::vector<ShardServers>> NextHolders(
 absl::StatusOr<NextEpoch> MakeNextEpoch(const Job& job, uint64_t epoch,
                                         const EpochChange& reported) {
   EpochChange change = reported;
-  NEREUS_ASSIGN_OR_RETURN(const auto shard_servers, NextHolders(job, change));
+  const auto shard_servers = NEREUS_TRY(NextHolders(job, change));
   const std::set<int32_t> misled = ForgetMisled(job, change);
-  NEREUS_ASSIGN_OR_RETURN(const Start start, FindStart(job, change));
+  const Start start = NEREUS_TRY(FindStart(job, change));
   NextEpoch next;
   Job made = NextJob(job, epoch, change);
   made.donor = start.donor;
@@ -373,7 +373,7 @@ absl::StatusOr<NextEpoch> MakeNextEpoch(const Job& job, uint64_t epoch,
       made.switch_round = made.first_step;
     }
   }
-  NEREUS_ASSIGN_OR_RETURN(next.job, MakeJob(std::move(made), job.shards()));
+  next.job = NEREUS_TRY(MakeJob(std::move(made), job.shards()));
   return next;
 }
 
@@ -382,7 +382,7 @@ absl::StatusOr<NextEpoch> MakeRestartedEpoch(const Job& job, uint64_t epoch,
                                              const EpochChange& change) {
   NextEpoch next;
   Job made = NextJob(job, epoch, change);
-  NEREUS_ASSIGN_OR_RETURN(made.shard_servers, FreshHolders(job, change));
+  made.shard_servers = NEREUS_TRY(FreshHolders(job, change));
   made.base_round = point.round;
   made.first_step = point.round + 1;
   made.contributions_before = point.contributions;
@@ -397,7 +397,7 @@ absl::StatusOr<NextEpoch> MakeRestartedEpoch(const Job& job, uint64_t epoch,
   for (const int32_t rank : change.joiners) {
     made.workers.push_back({rank, made.first_step});
   }
-  NEREUS_ASSIGN_OR_RETURN(next.job, MakeJob(std::move(made), job.shards()));
+  next.job = NEREUS_TRY(MakeJob(std::move(made), job.shards()));
   return next;
 }
 

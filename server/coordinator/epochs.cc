@@ -93,8 +93,7 @@ absl::Status Epochs::StartJob() {
     for (EpochWorker& each : job.workers) each.first_step = job.first_step;
     checkpoints_.OnComplete(*options_.restored);
   }
-  NEREUS_ASSIGN_OR_RETURN(in_force_.job,
-                          MakeJob(std::move(job), options_.spec.shards));
+  in_force_.job = NEREUS_TRY(MakeJob(std::move(job), options_.spec.shards));
   in_force_.explanations = std::move(plan->explanations);
   last_target_ = kFirstEpoch;
   checkpoints_.OnEpoch(*this->job(), options_.restored.has_value());

@@ -112,34 +112,33 @@ absl::StatusOr<CoordinatorState> DecodeState(const std::string& bytes) {
         bytes.size(), " bytes that are not a coordinator's state"));
   }
   CoordinatorState state;
-  NEREUS_ASSIGN_OR_RETURN(
-      state.state, EnumFromProto<JobState>("the job's state", message.state()));
+  state.state =
+      NEREUS_TRY(EnumFromProto<JobState>("the job's state", message.state()));
   state.reason = message.reason();
-  NEREUS_ASSIGN_OR_RETURN(state.epoch.job,
-                          FromProto(message.job(), state.epoch.explanations));
+  state.epoch.job =
+      NEREUS_TRY(FromProto(message.job(), state.epoch.explanations));
   for (auto& saved : *message.mutable_members()) {
     CoordinatorState::Member member;
-    NEREUS_ASSIGN_OR_RETURN(member.id, FromProto(saved.member()));
+    member.id = NEREUS_TRY(FromProto(saved.member()));
     v1::MemberMessage join;
     *join.mutable_join() = std::move(*saved.mutable_request());
-    NEREUS_ASSIGN_OR_RETURN(MemberMessage request, FromProto(join));
+    MemberMessage request = NEREUS_TRY(FromProto(join));
     member.request = std::get<JoinRequest>(std::move(request));
     member.left = saved.has_left();
     if (member.left) member.last_step = saved.left();
     state.members.push_back(std::move(member));
   }
-  NEREUS_RETURN_IF_ERROR(CheckMembers(state));
+  NEREUS_TRY(CheckMembers(state));
   state.next_rank = message.next_rank();
   state.epoch.all_from_base = message.all_from_base();
   state.epoch.workers_from_base.assign(message.workers_from_base().begin(),
                                        message.workers_from_base().end());
   for (const auto& link : message.broken_links()) {
-    NEREUS_ASSIGN_OR_RETURN(const PeerId first, FromProto(link.first()));
-    NEREUS_ASSIGN_OR_RETURN(const PeerId second, FromProto(link.second()));
+    const PeerId first = NEREUS_TRY(FromProto(link.first()));
+    const PeerId second = NEREUS_TRY(FromProto(link.second()));
     state.epoch.broken_links.emplace_back(first, second);
   }
-  NEREUS_ASSIGN_OR_RETURN(
-      state.epoch.members,
+  state.epoch.members = NEREUS_TRY(
       EpochMembersFromProto(message.epoch_members(), *state.epoch.job));
   state.checkpoints = CheckpointsFromProto(message);
   state.checkpoint_wanted = message.checkpoint_wanted();

@@ -17,19 +17,19 @@ namespace {
 
 // Checks texts that log lines and errors repeat.
 absl::Status CheckTexts(const JoinRequest& request) {
-  NEREUS_RETURN_IF_ERROR(CheckName("name", request.name));
-  NEREUS_RETURN_IF_ERROR(CheckName("build", request.build));
-  NEREUS_RETURN_IF_ERROR(CheckName("job", request.job));
-  NEREUS_RETURN_IF_ERROR(CheckName("data address", request.data_address));
-  NEREUS_RETURN_IF_ERROR(CheckName("products", request.products));
+  NEREUS_TRY(CheckName("name", request.name));
+  NEREUS_TRY(CheckName("build", request.build));
+  NEREUS_TRY(CheckName("job", request.job));
+  NEREUS_TRY(CheckName("data address", request.data_address));
+  NEREUS_TRY(CheckName("products", request.products));
   if (request.settings.size() > kSettingsMax) {
     return absl::InvalidArgumentError(
         absl::StrCat(request.name, " has ", request.settings.size(),
                      " settings, at most ", kSettingsMax));
   }
   for (const Setting& setting : request.settings) {
-    NEREUS_RETURN_IF_ERROR(CheckName("setting's name", setting.name));
-    NEREUS_RETURN_IF_ERROR(CheckText("setting's value", setting.value));
+    NEREUS_TRY(CheckName("setting's name", setting.name));
+    NEREUS_TRY(CheckText("setting's value", setting.value));
   }
   return absl::OkStatus();
 }
@@ -195,7 +195,7 @@ absl::Status CheckLayers(const JoinRequest& request, const JobToJoin& to) {
       restored[i].has_factors = request.layers[i].has_factors;
       restored[i].rows = request.layers[i].rows;
     }
-    NEREUS_RETURN_IF_ERROR(CompareModels(
+    NEREUS_TRY(CompareModels(
         request.layers, restored,
         absl::StrCat("the checkpoint of round ", to.options.restored->round)));
   }
@@ -219,18 +219,18 @@ absl::Status CheckFolder(const JoinRequest& request, const JobToJoin& to) {
 }  // namespace
 
 absl::Status CheckJoin(const JoinRequest& request, const JobToJoin& job) {
-  NEREUS_RETURN_IF_ERROR(CheckTexts(request));
-  NEREUS_RETURN_IF_ERROR(CheckBuild(request));
-  NEREUS_RETURN_IF_ERROR(CheckPhase(request, job));
-  NEREUS_RETURN_IF_ERROR(CheckSettings(request, job));
+  NEREUS_TRY(CheckTexts(request));
+  NEREUS_TRY(CheckBuild(request));
+  NEREUS_TRY(CheckPhase(request, job));
+  NEREUS_TRY(CheckSettings(request, job));
   if (request.role == Role::kShard) {
-    NEREUS_RETURN_IF_ERROR(CheckShardsPlace(request, job));
+    NEREUS_TRY(CheckShardsPlace(request, job));
     return CheckFolder(request, job);
   }
-  NEREUS_RETURN_IF_ERROR(CheckWorkersPlace(request, job));
-  NEREUS_RETURN_IF_ERROR(ValidateLayers(request.layers));
-  NEREUS_RETURN_IF_ERROR(CheckStateArrays(request, job));
-  NEREUS_RETURN_IF_ERROR(CheckProducts(request, job));
+  NEREUS_TRY(CheckWorkersPlace(request, job));
+  NEREUS_TRY(ValidateLayers(request.layers));
+  NEREUS_TRY(CheckStateArrays(request, job));
+  NEREUS_TRY(CheckProducts(request, job));
   return CheckLayers(request, job);
 }
 

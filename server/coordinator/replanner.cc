@@ -92,7 +92,7 @@ absl::Status Replanner::Check(const Measured& measured, const Job& job) {
   TimeModel model;
   model.times = measured.times;
   model.link = measured.link;
-  NEREUS_RETURN_IF_ERROR(model.Validate(job.model()));
+  NEREUS_TRY(model.Validate(job.model()));
   if (!(measured.link.rate >= kRateMin && measured.link.rate <= kRateMax)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "a worker has measured that its link's rate is ", measured.link.rate,

@@ -51,16 +51,14 @@ CheckpointPart WritePart(Storage& storage, const Job& job,
 }
 
 absl::Status ReadPart(Storage& storage, const LoadCheckpoint& load) {
-  NEREUS_ASSIGN_OR_RETURN(Manifest manifest, ReadManifest(storage, load.round));
-  NEREUS_ASSIGN_OR_RETURN(
-      CheckpointReader reader,
-      CheckpointReader::Open(&storage, std::move(manifest)));
+  Manifest manifest = NEREUS_TRY(ReadManifest(storage, load.round));
+  CheckpointReader reader =
+      NEREUS_TRY(CheckpointReader::Open(&storage, std::move(manifest)));
   for (const ChunkValues& wanted : load.values) {
     // A shard asks for optimizer state only if it runs the optimizer.
     const int arrays =
         static_cast<int>(wanted.state.bytes() / wanted.parameters.bytes());
-    NEREUS_ASSIGN_OR_RETURN(
-        const ChunkValues read,
+    const ChunkValues read = NEREUS_TRY(
         reader.ReadValues(wanted.layer, wanted.offset, wanted.length, arrays));
     std::memcpy(wanted.parameters.data(), read.parameters.data(),
                 static_cast<size_t>(wanted.parameters.bytes()));
@@ -91,13 +89,13 @@ absl::Status WriteWhole(Storage& storage, const std::string& job_name,
 }
 
 absl::StatusOr<std::optional<FoundCheckpoint>> FindNewest(Storage& storage) {
-  NEREUS_ASSIGN_OR_RETURN(CheckpointList list, ListCheckpoints(storage));
+  CheckpointList list = NEREUS_TRY(ListCheckpoints(storage));
   if (list.complete.empty()) return std::nullopt;
   return Found(std::move(list.complete.front()));
 }
 
 absl::StatusOr<FoundCheckpoint> FindRound(Storage& storage, int64_t round) {
-  NEREUS_ASSIGN_OR_RETURN(Manifest manifest, ReadManifest(storage, round));
+  Manifest manifest = NEREUS_TRY(ReadManifest(storage, round));
   return Found(std::move(manifest));
 }
 

@@ -46,7 +46,7 @@ absl::StatusOr<std::optional<FoundCheckpoint>> FindRestored(
   absl::StatusOr<FoundCheckpoint> found = FindRound(storage, round);
   if (found.ok()) return std::optional(*std::move(found));
   if (!absl::IsNotFound(found.status())) return found.status();
-  NEREUS_ASSIGN_OR_RETURN(const CheckpointList list, ListCheckpoints(storage));
+  const CheckpointList list = NEREUS_TRY(ListCheckpoints(storage));
   std::vector<int64_t> rounds;
   for (const Manifest& manifest : list.complete) {
     rounds.push_back(manifest.round);
@@ -77,8 +77,7 @@ std::string OthersThan(int64_t round, Storage& storage) {
 // remove the checkpoints of the earlier job.
 absl::Status CheckNothingIsOverwritten(const ServerOptions& options,
                                        Storage& storage) {
-  NEREUS_ASSIGN_OR_RETURN(const std::optional<FoundCheckpoint> found,
-                          FindNewest(storage));
+  const std::optional<FoundCheckpoint> found = NEREUS_TRY(FindNewest(storage));
   if (!found.has_value()) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
       options.checkpoint_dir, " has a checkpoint of round ",
@@ -125,12 +124,11 @@ absl::Status CheckSaved(const ServerOptions& options,
         absl::StrCat(what, " has ", job.shards(), " servers, --servers says ",
                      options.spec.shards));
   }
-  NEREUS_RETURN_IF_ERROR(CheckOptimizer(what, job.options.optimizer_place,
-                                        job.options.optimizer.rule,
-                                        options.spec.options));
-  NEREUS_RETURN_IF_ERROR(CompareSettings("the coordinator that is started",
-                                         SettingsOf(options.spec.options), what,
-                                         SettingsOf(job.options)));
+  NEREUS_TRY(CheckOptimizer(what, job.options.optimizer_place,
+                            job.options.optimizer.rule, options.spec.options));
+  NEREUS_TRY(CompareSettings("the coordinator that is started",
+                             SettingsOf(options.spec.options), what,
+                             SettingsOf(job.options)));
   const bool had_folder =
       saved.checkpoints.newest.has_value() ||
       std::any_of(saved.members.begin(), saved.members.end(),
@@ -138,7 +136,7 @@ absl::Status CheckSaved(const ServerOptions& options,
   if (had_folder == !options.checkpoint_dir.empty()) {
     for (const CoordinatorState::Member& member : saved.members) {
       if (member.id.role != Role::kShard) continue;
-      NEREUS_RETURN_IF_ERROR(
+      NEREUS_TRY(
           CompareSettings("the coordinator that is started", settings,
                           absl::StrCat(PeerName(member.id), " of ", what),
                           member.request.settings));
@@ -162,15 +160,15 @@ absl::Status Restore(const ServerOptions& options, Storage& storage,
   if (options.restore.empty()) {
     return CheckNothingIsOverwritten(options, storage);
   }
-  NEREUS_ASSIGN_OR_RETURN(std::optional<FoundCheckpoint> found,
-                          FindRestored(options, storage));
+  std::optional<FoundCheckpoint> found =
+      NEREUS_TRY(FindRestored(options, storage));
   if (!found.has_value()) {
     NEREUS_LOG(Info) << options.checkpoint_dir
                      << " has no checkpoint: the job begins anew";
     return absl::OkStatus();
   }
   const Manifest& manifest = found->manifest;
-  NEREUS_RETURN_IF_ERROR(CheckOptimizer(
+  NEREUS_TRY(CheckOptimizer(
       absl::StrCat("the checkpoint of round ", manifest.round),
       manifest.optimizer_place, manifest.optimizer.rule, options.spec.options));
   if (manifest.job != options.spec.name) {
@@ -222,8 +220,7 @@ absl::StatusOr<std::vector<Setting>> ServerSettings(
     const ServerOptions& options) {
   std::vector<Setting> settings;
   if (!options.checkpoint_dir.empty()) {
-    NEREUS_ASSIGN_OR_RETURN(const std::string id,
-                            FolderId(options.checkpoint_dir));
+    const std::string id = NEREUS_TRY(FolderId(options.checkpoint_dir));
     settings.push_back(
         {"--checkpoint-dir", "the folder whose nereus-folder-id is " + id});
   }
@@ -264,10 +261,10 @@ absl::StatusOr<std::unique_ptr<CoordinatorHost>> CoordinatorHost::Start(
                           absl::StrCat("--state=", store.status().message()));
     }
     host->store_ = *std::move(store);
-    NEREUS_ASSIGN_OR_RETURN(saved, host->store_->Load(options.spec.name));
+    saved = NEREUS_TRY(host->store_->Load(options.spec.name));
   }
   if (saved.has_value() && saved->state == JobState::kRunning) {
-    NEREUS_RETURN_IF_ERROR(CheckSaved(options, settings, *saved));
+    NEREUS_TRY(CheckSaved(options, settings, *saved));
     NEREUS_LOG(Info) << "going on with job " << options.spec.name
                      << " in epoch " << saved->epoch.job->epoch << " from "
                      << options.state_file;
@@ -275,8 +272,8 @@ absl::StatusOr<std::unique_ptr<CoordinatorHost>> CoordinatorHost::Start(
     if (storage != nullptr) {
       // The last coordinator may have died after it wrote a manifest and before
       // it saved its state.
-      NEREUS_ASSIGN_OR_RETURN(const std::optional<FoundCheckpoint> newest,
-                              FindNewest(*storage));
+      const std::optional<FoundCheckpoint> newest =
+          NEREUS_TRY(FindNewest(*storage));
       if (newest.has_value() && newest->manifest.job == options.spec.name) {
         saved->checkpoints.newest = newest->record;
       }
@@ -290,7 +287,7 @@ absl::StatusOr<std::unique_ptr<CoordinatorHost>> CoordinatorHost::Start(
     }
     saved.reset();
     if (storage != nullptr) {
-      NEREUS_RETURN_IF_ERROR(Restore(options, *storage, made));
+      NEREUS_TRY(Restore(options, *storage, made));
     }
   }
   host->service_ = std::make_unique<CoordinatorService>(

@@ -120,7 +120,7 @@ absl::StatusOr<std::unique_ptr<JobStore>> JobStore::Open(
   if (opened != SQLITE_OK) return store->Error("open it");
   // The file is locked as long as it is open, and flushed to disk with every
   // change. The empty transaction takes the lock now.
-  NEREUS_RETURN_IF_ERROR(
+  NEREUS_TRY(
       store->Execute("PRAGMA locking_mode = EXCLUSIVE;"
                      "PRAGMA synchronous = FULL;"
                      "BEGIN EXCLUSIVE; COMMIT;"));
@@ -133,7 +133,7 @@ absl::StatusOr<std::unique_ptr<JobStore>> JobStore::Open(
                      ", version ", version, "; a coordinator's has ",
                      kApplication, " and ", kVersionHere));
   }
-  NEREUS_RETURN_IF_ERROR(store->Execute(kSchema));
+  NEREUS_TRY(store->Execute(kSchema));
   return store;
 }
 

@@ -102,7 +102,7 @@ absl::Status CheckDescriptors(const ServerOptions& options) {
 }
 
 absl::Status ServerImpl::Listen() {
-  NEREUS_RETURN_IF_ERROR(CheckDescriptors(options_));
+  NEREUS_TRY(CheckDescriptors(options_));
   if (!options_.checkpoint_dir.empty()) {
     auto storage = FileStorage::Open(options_.checkpoint_dir);
     if (!storage.ok()) {
@@ -112,13 +112,13 @@ absl::Status ServerImpl::Listen() {
     }
     storage_ = *std::move(storage);
   }
-  NEREUS_ASSIGN_OR_RETURN(settings_, ServerSettings(options_));
-  NEREUS_RETURN_IF_ERROR(Serve());
+  settings_ = NEREUS_TRY(ServerSettings(options_));
+  NEREUS_TRY(Serve());
   if (options_.coordinate_only) {
     control_->SetReady(true);
     return absl::OkStatus();
   }
-  NEREUS_RETURN_IF_ERROR(Join(options_.data_port));
+  NEREUS_TRY(Join(options_.data_port));
   data_port_ = shard_->data_port();
   return absl::OkStatus();
 }
@@ -128,9 +128,8 @@ absl::Status ServerImpl::Serve() {
       options_.coordinate_only || options_.coordinator_address.empty();
   std::vector<grpc::Service*> services;
   if (coordinates) {
-    NEREUS_ASSIGN_OR_RETURN(
-        coordinator_,
-        CoordinatorHost::Start(options_, storage_.get(), settings_));
+    coordinator_ =
+        NEREUS_TRY(CoordinatorHost::Start(options_, storage_.get(), settings_));
     coordinator_->service().set_on_failure([this](const absl::Status& why) {
       {
         MutexLock lock(&mu_);
@@ -143,8 +142,7 @@ absl::Status ServerImpl::Serve() {
     redirect_ = std::make_unique<RedirectService>(options_.coordinator_address);
     services = redirect_->services();
   }
-  NEREUS_ASSIGN_OR_RETURN(
-      control_,
+  control_ = NEREUS_TRY(
       ControlServer::Start(options_.host, options_.control_port, services));
   coordinator_address_ = coordinates
                              ? JoinHostPort(options_.host, control_->port())
@@ -153,11 +151,9 @@ absl::Status ServerImpl::Serve() {
 }
 
 absl::Status ServerImpl::Join(int data_port) {
-  NEREUS_ASSIGN_OR_RETURN(
-      shard_, ShardProcess::Join(
-                  options_, coordinator_address_, data_port, settings_,
-                  storage_.get(), control_.get(),
-                  [this](const absl::Status& outcome) { End(outcome); }));
+  shard_ = NEREUS_TRY(ShardProcess::Join(
+      options_, coordinator_address_, data_port, settings_, storage_.get(),
+      control_.get(), [this](const absl::Status& outcome) { End(outcome); }));
   return absl::OkStatus();
 }
 
@@ -230,8 +226,7 @@ absl::Status ServerOptions::Validate() const {
         "coordinator_address is empty; every shard but 0 needs it");
   }
   if (!coordinator_address.empty()) {
-    NEREUS_RETURN_IF_ERROR(
-        CheckHostPort("coordinator_address", coordinator_address));
+    NEREUS_TRY(CheckHostPort("coordinator_address", coordinator_address));
   }
   if (coordinate_only && !coordinator_address.empty()) {
     return absl::InvalidArgumentError(
@@ -248,9 +243,9 @@ absl::Status ServerOptions::Validate() const {
         "checkpoint_dir is not given: checkpoints can neither be made "
         "(checkpoint_every) nor restored");
   }
-  NEREUS_RETURN_IF_ERROR(CheckHost(host));
-  NEREUS_RETURN_IF_ERROR(CheckPort("control_port", control_port));
-  NEREUS_RETURN_IF_ERROR(CheckPort("data_port", data_port));
+  NEREUS_TRY(CheckHost(host));
+  NEREUS_TRY(CheckPort("control_port", control_port));
+  NEREUS_TRY(CheckPort("data_port", data_port));
   if (control_port == data_port && control_port != 0 && !coordinate_only) {
     return absl::InvalidArgumentError(
         absl::StrCat("control_port is ", control_port,
@@ -261,9 +256,9 @@ absl::Status ServerOptions::Validate() const {
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(
     const ServerOptions& options) {
-  NEREUS_RETURN_IF_ERROR(options.Validate());
+  NEREUS_TRY(options.Validate());
   auto server = std::make_unique<ServerImpl>(options);
-  NEREUS_RETURN_IF_ERROR(server->Listen());
+  NEREUS_TRY(server->Listen());
   return server;
 }
 

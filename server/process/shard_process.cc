@@ -52,8 +52,8 @@ absl::StatusOr<std::unique_ptr<ShardProcess>> ShardProcess::Join(
   member.stall_threshold = options.stall_threshold;
   std::unique_ptr<ShardProcess> shard(
       new ShardProcess(storage, control, std::move(ended)));
-  NEREUS_ASSIGN_OR_RETURN(shard->process_,
-                          MemberProcess::Listen(std::move(member), control));
+  shard->process_ =
+      NEREUS_TRY(MemberProcess::Listen(std::move(member), control));
   JoinRequest request;
   request.job = options.spec.name;
   request.role = Role::kShard;

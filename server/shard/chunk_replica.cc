@@ -128,7 +128,7 @@ absl::StatusOr<Landing> ChunkReplica::OnVerdictHeader(const FrameHeader& header,
 // mean.
 absl::StatusOr<Landing> ChunkReplica::OnMeanHeader(
     const FrameHeader& header, int64_t open, const FullRound& full) const {
-  NEREUS_ASSIGN_OR_RETURN(const int64_t frame, full.Find(header));
+  const int64_t frame = NEREUS_TRY(full.Find(header));
   if (header.round < open) return Landing::Discard();
   if (header.round != kInitialRound && !epoch_.UsesServers(held_.chunk.layer)) {
     return RefuseFrame(header, "the layer goes between the workers");
@@ -140,15 +140,14 @@ absl::StatusOr<Landing> ChunkReplica::OnMeanHeader(
         absl::StrCat("the backup follows round ", open,
                      incoming_.begun() ? ", and a copy is on its way" : ""));
   }
-  NEREUS_RETURN_IF_ERROR(full.Check(0, frame, header));
+  NEREUS_TRY(full.Check(0, frame, header));
   return full.Has(0, frame) ? Landing::Discard() : Landing::Scratch();
 }
 
 // The first frame of a copy begins it, whichever part it belongs to.
 absl::StatusOr<Landing> ChunkReplica::OnCopyHeader(const FrameHeader& header,
                                                    int64_t open) const {
-  NEREUS_ASSIGN_OR_RETURN(const int64_t frame,
-                          FrameIndex(header, held_.chunk.length));
+  const int64_t frame = NEREUS_TRY(FrameIndex(header, held_.chunk.length));
   if (header.round < open) return Landing::Discard();
   const ChunkCopy first =
       incoming_.begun() ? ChunkCopy() : BeginCopy(header.round);

@@ -50,13 +50,13 @@ absl::StatusOr<Landing> ChunkRounds::OnWorkerHeader(const FrameHeader& header,
     return partial_.OnHeader(*epoch_.job, header, position,
                              requests_.repeated[position]);
   }
-  NEREUS_RETURN_IF_ERROR(CheckContribution(header, position));
-  NEREUS_ASSIGN_OR_RETURN(const int64_t frame, full_.Find(header));
+  NEREUS_TRY(CheckContribution(header, position));
+  const int64_t frame = NEREUS_TRY(full_.Find(header));
   if (AsksAgain(header, position)) return Landing::Scratch();
   if (header.round < round_ || phase_ != Phase::kCollecting) {
     return Landing::Discard();
   }
-  NEREUS_RETURN_IF_ERROR(full_.Check(position, frame, header));
+  NEREUS_TRY(full_.Check(position, frame, header));
   return full_.Has(position, frame) ? Landing::Discard() : Landing::Scratch();
 }
 

@@ -39,7 +39,7 @@ absl::StatusOr<Landing> PartialRound::OnHeader(const Job& job,
                                             " of this worker is next, "
                                             "and the part must be 0"));
   }
-  NEREUS_ASSIGN_OR_RETURN(const int64_t frame, FrameIndex(header, elements_));
+  const int64_t frame = NEREUS_TRY(FrameIndex(header, elements_));
   // The answer may have been lost with the last epoch.
   const bool asks_again = header.round < next && header.offset == 0 &&
                           header.round > repeated && !job.decoupled();

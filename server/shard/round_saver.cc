@@ -88,8 +88,7 @@ absl::StatusOr<Landing> RoundSaver::OnOwnedHeader(int index,
         "the first worker sends layers that workers own, as of the rounds that "
         "checkpoints are made of, or a plan's last");
   }
-  NEREUS_ASSIGN_OR_RETURN(const int64_t frame,
-                          FrameIndex(header, held.chunk.length));
+  const int64_t frame = NEREUS_TRY(FrameIndex(header, held.chunk.length));
   const Collection* collection = Find(header.round);
   const bool is_here = header.round <= last_round_ ||
                        (collection != nullptr &&

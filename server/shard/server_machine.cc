@@ -56,10 +56,10 @@ void ServerMachine::SayDrained(Outbox& out) {
 
 absl::StatusOr<Landing> ServerMachine::OnHeader(
     PeerId from, const FrameHeader& header) const {
-  NEREUS_RETURN_IF_ERROR(CheckFrame(*job_, from, header));
+  NEREUS_TRY(CheckFrame(*job_, from, header));
   if (header.kind == FrameKind::kVote) return votes_.OnHeader(from, header);
   if (header.kind == FrameKind::kProbe) return OnProbeHeader(from, header);
-  NEREUS_ASSIGN_OR_RETURN(const Chunk chunk, FindChunk(*job_, header));
+  const Chunk chunk = NEREUS_TRY(FindChunk(*job_, header));
   const auto held = shards_.find(chunk.shard);
   if (held != shards_.end()) return held->second.OnHeader(from, header, chunk);
   return RefuseFrame(

@@ -62,8 +62,8 @@ int Shard::IndexOf(const Chunk& chunk) const {
 
 absl::StatusOr<Landing> Shard::OnHeader(PeerId from,
                                         const FrameHeader& header) const {
-  NEREUS_RETURN_IF_ERROR(CheckFrame(*epoch_.job, from, header));
-  NEREUS_ASSIGN_OR_RETURN(const Chunk chunk, FindChunk(*epoch_.job, header));
+  NEREUS_TRY(CheckFrame(*epoch_.job, from, header));
+  const Chunk chunk = NEREUS_TRY(FindChunk(*epoch_.job, header));
   return OnHeader(from, header, chunk);
 }
 

@@ -55,16 +55,16 @@ class Worker {
     for (size_t i = 0; i < specs_.size(); ++i) {
       layers.push_back({specs_[i], absl::MakeSpan(values_[i])});
     }
-    NEREUS_ASSIGN_OR_RETURN(auto client, Client::Connect(options_, layers));
+    auto client = NEREUS_TRY(Client::Connect(options_, layers));
     connected = absl::Now();
     for (int round = 0; round <= rounds_; ++round) {
       const absl::Time start = absl::Now();
-      NEREUS_ASSIGN_OR_RETURN(const StepInfo step, client->BeginStep());
+      const StepInfo step = NEREUS_TRY(client->BeginStep());
       for (size_t i = specs_.size(); i-- > 0;) {
-        NEREUS_RETURN_IF_ERROR(client->Push(static_cast<int>(i), step.step,
-                                            absl::MakeSpan(gradients_[i])));
+        NEREUS_TRY(client->Push(static_cast<int>(i), step.step,
+                                absl::MakeSpan(gradients_[i])));
       }
-      NEREUS_RETURN_IF_ERROR(client->WaitAll(step.step));
+      NEREUS_TRY(client->WaitAll(step.step));
       if (round == 0) {
         first_step = absl::Now();
       } else {
@@ -107,7 +107,7 @@ absl::StatusOr<std::vector<std::unique_ptr<Server>>> StartServers(
       options.coordinator_address =
           absl::StrCat("127.0.0.1:", servers[0]->control_port());
     }
-    NEREUS_ASSIGN_OR_RETURN(auto server, Server::Start(options));
+    auto server = NEREUS_TRY(Server::Start(options));
     servers.push_back(std::move(server));
   }
   return servers;
@@ -115,7 +115,7 @@ absl::StatusOr<std::vector<std::unique_ptr<Server>>> StartServers(
 
 absl::StatusOr<Result> Measure(const Flags& flags, int layers) {
   const absl::Time start = absl::Now();
-  NEREUS_ASSIGN_OR_RETURN(const auto servers, StartServers(flags));
+  const auto servers = NEREUS_TRY(StartServers(flags));
   const std::string coordinator =
       absl::StrCat("127.0.0.1:", servers[0]->control_port());
   std::vector<std::unique_ptr<Worker>> workers;
@@ -129,10 +129,10 @@ absl::StatusOr<Result> Measure(const Flags& flags, int layers) {
   }
   for (std::thread& thread : threads) thread.join();
   for (const absl::Status& outcome : outcomes) {
-    NEREUS_RETURN_IF_ERROR(outcome);
+    NEREUS_TRY(outcome);
   }
   for (const auto& server : servers) {
-    NEREUS_RETURN_IF_ERROR(server->AwaitEnd());
+    NEREUS_TRY(server->AwaitEnd());
   }
   Result result;
   for (const auto& worker : workers) {

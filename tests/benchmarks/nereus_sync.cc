@@ -103,8 +103,7 @@ absl::Status Work(const Flags& flags) {
   ClientOptions options = flags.client;
   options.means_in_place = flags.in_place;
   options.optimizer = OptimizerPlace::kWorker;
-  NEREUS_ASSIGN_OR_RETURN(
-      auto client,
+  auto client = NEREUS_TRY(
       Client::Connect(options, {{spec, absl::MakeSpan(values.parameters)}}));
   const auto own = static_cast<float>(client->traits().rank + 1);
   std::fill(values.gradient.begin(), values.gradient.end(), own);
@@ -114,12 +113,12 @@ absl::Status Work(const Flags& flags) {
   for (int64_t round = 0; round < flags.warmup + flags.repeats; ++round) {
     if (round == 0) cpu = CpuSeconds();
     const absl::Time start = absl::Now();
-    NEREUS_ASSIGN_OR_RETURN(const StepInfo step, client->BeginStep());
-    NEREUS_RETURN_IF_ERROR(Push(*client, step.step, values));
-    NEREUS_RETURN_IF_ERROR(client->Wait(0, step.step));
+    const StepInfo step = NEREUS_TRY(client->BeginStep());
+    NEREUS_TRY(Push(*client, step.step, values));
+    NEREUS_TRY(client->Wait(0, step.step));
     const double seconds = absl::ToDoubleSeconds(absl::Now() - start);
     if (round == 0) {
-      NEREUS_RETURN_IF_ERROR(CheckMean(flags, step.workers, client->Mean(0)));
+      NEREUS_TRY(CheckMean(flags, step.workers, client->Mean(0)));
     }
     if (client->traits().rank == 0 && round >= flags.warmup) {
       std::printf("time %.9f\n", seconds);

@@ -90,11 +90,10 @@ class Model {
   absl::Status Push(Client& client, int64_t step) {
     for (int layer = static_cast<int>(specs_.size()) - 1; layer >= 0; --layer) {
       if (specs_[layer].kind == LayerKind::kFullyConnected) {
-        NEREUS_RETURN_IF_ERROR(client.PushFactors(
-            layer, step, {output_gradient_, input_}, /*gradient=*/{}));
+        NEREUS_TRY(client.PushFactors(layer, step, {output_gradient_, input_},
+                                      /*gradient=*/{}));
       } else {
-        NEREUS_RETURN_IF_ERROR(
-            client.Push(layer, step, absl::MakeSpan(gradients_[layer])));
+        NEREUS_TRY(client.Push(layer, step, absl::MakeSpan(gradients_[layer])));
       }
     }
     return absl::OkStatus();
@@ -131,14 +130,14 @@ absl::Status DoSteps(const WorkerOptions& options, Model& model,
   int64_t done = 0;
   int64_t last_step = -1;
   while (options.steps == 0 || done < options.steps) {
-    NEREUS_ASSIGN_OR_RETURN(const StepInfo step, client.BeginStep());
+    const StepInfo step = NEREUS_TRY(client.BeginStep());
     absl::SleepFor(absl::Milliseconds(options.sleep_ms));
     absl::Status status = model.Push(client, step.step);
     if (status.ok()) status = client.WaitAll(step.step);
     if (absl::IsOutOfRange(status)) continue;  // The job went back.
-    NEREUS_RETURN_IF_ERROR(status);
+    NEREUS_TRY(status);
     const double now = Seconds();
-    NEREUS_RETURN_IF_ERROR(model.Check(step.step, kCheckStride));
+    NEREUS_TRY(model.Check(step.step, kCheckStride));
     std::printf("step=%" PRId64 " workers=%d seconds=%.6f\n", step.step,
                 step.workers, now);
     std::fflush(stdout);
@@ -150,8 +149,8 @@ absl::Status DoSteps(const WorkerOptions& options, Model& model,
 
 absl::Status JoinAndWork(const WorkerOptions& options) {
   Model model(options);
-  NEREUS_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client,
-                          Client::Connect(options.client, model.Bind()));
+  const std::unique_ptr<Client> client =
+      NEREUS_TRY(Client::Connect(options.client, model.Bind()));
   SetLogName(absl::StrCat("worker ", client->traits().rank));
   std::printf("joined rank=%d seconds=%.6f\n", client->traits().rank,
               Seconds());

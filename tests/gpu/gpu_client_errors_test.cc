@@ -69,15 +69,14 @@ TEST(GpuClientErrorsTest, JobEndsWithTheReasonWhenAnyCudaCallFails) {
       GpuToyWorker worker;
       const absl::Status status = [&]() -> absl::Status {
         cuda_emulation::FailCallAfter(call);
-        NEREUS_RETURN_IF_ERROR(worker.Connect(cluster.client_options()));
+        NEREUS_TRY(worker.Connect(cluster.client_options()));
         for (int step = 0; step < 3; ++step) {
-          NEREUS_ASSIGN_OR_RETURN(const StepInfo begun,
-                                  worker.client()->BeginStep(worker.stream()));
+          const StepInfo begun =
+              NEREUS_TRY(worker.client()->BeginStep(worker.stream()));
           for (int layer = 2; layer >= 0; --layer) {
-            NEREUS_RETURN_IF_ERROR(worker.PushAsItIs(layer, begun.step));
+            NEREUS_TRY(worker.PushAsItIs(layer, begun.step));
           }
-          NEREUS_RETURN_IF_ERROR(
-              worker.client()->WaitAll(begun.step, worker.stream()));
+          NEREUS_TRY(worker.client()->WaitAll(begun.step, worker.stream()));
         }
         return worker.client()->Leave(worker.stream());
       }();

@@ -340,23 +340,19 @@ TEST_F(GpuClientTest, LayersMayStayOnTheHost) {
           cudaStream_t stream = nullptr;
           NEREUS_CUDA(
               cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-          NEREUS_ASSIGN_OR_RETURN(
-              const auto client,
-              GpuClient::Connect(
-                  cluster.client_options(), {},
-                  {{.spec = layers[0],
-                    .on_host = true,
-                    .parameters = embedding.data()},
-                   {.spec = layers[1], .parameters = rest.data()}},
-                  stream));
-          NEREUS_ASSIGN_OR_RETURN(const StepInfo begun,
-                                  client->BeginStep(stream));
-          NEREUS_RETURN_IF_ERROR(
-              client->Push(1, begun.step, rest_gradient.data(), stream));
-          NEREUS_RETURN_IF_ERROR(client->PushFactors(
-              0, begun.step, {output_gradient.data(), input.data()},
-              gradient.data(), stream));
-          NEREUS_RETURN_IF_ERROR(client->WaitAll(begun.step, stream));
+          const auto client = NEREUS_TRY(GpuClient::Connect(
+              cluster.client_options(), {},
+              {{.spec = layers[0],
+                .on_host = true,
+                .parameters = embedding.data()},
+               {.spec = layers[1], .parameters = rest.data()}},
+              stream));
+          const StepInfo begun = NEREUS_TRY(client->BeginStep(stream));
+          NEREUS_TRY(client->Push(1, begun.step, rest_gradient.data(), stream));
+          NEREUS_TRY(client->PushFactors(0, begun.step,
+                                         {output_gradient.data(), input.data()},
+                                         gradient.data(), stream));
+          NEREUS_TRY(client->WaitAll(begun.step, stream));
           NEREUS_CUDA(cudaStreamSynchronize(stream));
           if (place == OptimizerPlace::kServer) {
             EXPECT_EQ(embedding, std::vector<float>(8 * 16, -1.0f));
@@ -439,20 +435,19 @@ TEST_F(GpuClientTest, InfinityOnAGpuSkipsTheStepForAllWorkers) {
   std::deque<GpuToyWorker> workers = Workers(2, layers);
   const auto results = cluster.RunWorkers(2, [&](int i) -> absl::Status {
     GpuToyWorker& worker = workers[i];
-    NEREUS_RETURN_IF_ERROR(worker.Connect(cluster.client_options()));
+    NEREUS_TRY(worker.Connect(cluster.client_options()));
     const auto before = worker.parameters();
-    NEREUS_ASSIGN_OR_RETURN(const StepInfo begun,
-                            worker.client()->BeginStep(worker.stream()));
+    const StepInfo begun =
+        NEREUS_TRY(worker.client()->BeginStep(worker.stream()));
     std::vector<float> gradient(5000, 1.0f);
     if (i == 1) gradient[4999] = std::numeric_limits<float>::infinity();
     const DeviceArray<float> on_gpu(gradient);
-    NEREUS_RETURN_IF_ERROR(
+    NEREUS_TRY(
         worker.client()->Push(0, begun.step, on_gpu.data(), worker.stream()));
-    NEREUS_RETURN_IF_ERROR(
-        worker.client()->WaitAll(begun.step, worker.stream()));
+    NEREUS_TRY(worker.client()->WaitAll(begun.step, worker.stream()));
     EXPECT_TRUE(worker.client()->client().Skipped(begun.step));
     EXPECT_EQ(worker.parameters(), before);
-    NEREUS_ASSIGN_OR_RETURN(const StepInfo next, worker.NextStep());
+    const StepInfo next = NEREUS_TRY(worker.NextStep());
     EXPECT_FALSE(worker.client()->client().Skipped(next.step));
     return worker.client()->Leave(worker.stream());
   });
@@ -589,9 +584,9 @@ TEST_F(GpuClientTest, JobThatGoesBackEndsWaitsForPinnedMemory) {
         Workers(2, {{"a", LayerKind::kConvolution, 300, 700, 210'000, 1},
                     {"b", LayerKind::kConvolution, 300, 700, 210'000, 1}});
     const auto connected = cluster.RunWorkers(2, [&](int i) -> absl::Status {
-      NEREUS_RETURN_IF_ERROR(workers[i].Connect(cluster.client_options(), gpu));
+      NEREUS_TRY(workers[i].Connect(cluster.client_options(), gpu));
       for (int step = 0; step < 3; ++step) {
-        NEREUS_RETURN_IF_ERROR(workers[i].NextStep().status());
+        NEREUS_TRY(workers[i].NextStep().status());
       }
       return absl::OkStatus();
     });
@@ -647,10 +642,10 @@ TEST_F(GpuClientTest, PlansChangeWhileAGpuTrains) {
       GpuToyWorker& worker = workers[i];
       // The last two come when the first two are training.
       while (i >= 2 && !some_done) absl::SleepFor(absl::Milliseconds(5));
-      NEREUS_RETURN_IF_ERROR(worker.Connect(cluster.client_options()));
+      NEREUS_TRY(worker.Connect(cluster.client_options()));
       EXPECT_TRUE(i >= 2 || worker.scheme(1) == "factor");
       for (int64_t step = 0; step < 200;) {
-        NEREUS_ASSIGN_OR_RETURN(const StepInfo begun, worker.NextStep());
+        const StepInfo begun = NEREUS_TRY(worker.NextStep());
         step = begun.step;
         some_done = some_done || step > 3;
       }

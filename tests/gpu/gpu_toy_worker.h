@@ -70,19 +70,18 @@ class GpuToyWorker {
 
   absl::Status Connect(const ClientOptions& options, const GpuOptions& gpu = {},
                        bool with_state = false) {
-    NEREUS_ASSIGN_OR_RETURN(
-        client_,
+    client_ = NEREUS_TRY(
         GpuClient::Connect(options, gpu, Bindings(with_state), stream_));
     momentum_ = with_state ? 0.5f : 0.0f;
     return absl::OkStatus();
   }
 
   absl::StatusOr<StepInfo> NextStep() {
-    NEREUS_ASSIGN_OR_RETURN(const StepInfo begun, client_->BeginStep(stream_));
+    const StepInfo begun = NEREUS_TRY(client_->BeginStep(stream_));
     for (int i = static_cast<int>(layers_.size()) - 1; i >= 0; --i) {
-      NEREUS_RETURN_IF_ERROR(Push(i, begun));
+      NEREUS_TRY(Push(i, begun));
     }
-    NEREUS_RETURN_IF_ERROR(client_->WaitAll(begun.step, stream_));
+    NEREUS_TRY(client_->WaitAll(begun.step, stream_));
     const Client& client = client_->client();
     if (!client.traits().updates_parameters || client.Skipped(begun.step)) {
       return begun;
@@ -93,9 +92,9 @@ class GpuToyWorker {
 
   absl::Status Train(const ClientOptions& options, int64_t steps,
                      const GpuOptions& gpu = {}) {
-    NEREUS_RETURN_IF_ERROR(Connect(options, gpu));
+    NEREUS_TRY(Connect(options, gpu));
     for (int64_t step = 0; step < steps; ++step) {
-      NEREUS_RETURN_IF_ERROR(NextStep().status());
+      NEREUS_TRY(NextStep().status());
     }
     return client_->Leave(stream_);
   }
@@ -103,16 +102,15 @@ class GpuToyWorker {
   // Trains with the calls of ToyWorker::TrainLayerByLayer, in the same order.
   absl::Status TrainLayerByLayer(const ClientOptions& options, int64_t steps,
                                  const GpuOptions& gpu = {}) {
-    NEREUS_RETURN_IF_ERROR(Connect(options, gpu));
+    NEREUS_TRY(Connect(options, gpu));
     const int layers = static_cast<int>(layers_.size());
     for (int64_t step = 0; step < steps; ++step) {
-      NEREUS_ASSIGN_OR_RETURN(const StepInfo begun,
-                              client_->BeginStep(stream_));
+      const StepInfo begun = NEREUS_TRY(client_->BeginStep(stream_));
       for (int layer = 0; layer < layers; ++layer) {
-        NEREUS_RETURN_IF_ERROR(client_->WaitForward(layer, stream_));
+        NEREUS_TRY(client_->WaitForward(layer, stream_));
       }
       for (int layer = layers - 1; layer >= 0; --layer) {
-        NEREUS_RETURN_IF_ERROR(Push(layer, begun));
+        NEREUS_TRY(Push(layer, begun));
       }
     }
     return client_->Leave(stream_);

@@ -58,8 +58,7 @@ TEST(ClusterTest, WorkerWithOtherModelIsRefusedWithLayerAndShapes) {
     if (i == 0) return right.Train(cluster.client_options(), 2);
     // The first worker's model is the model of the job, so wait for its join.
     for (;;) {
-      NEREUS_ASSIGN_OR_RETURN(
-          const JobStatus status,
+      const JobStatus status = NEREUS_TRY(
           FetchJobStatus(cluster.coordinator_address(), absl::Seconds(10)));
       const bool here =
           absl::StrContains(status.waiting, "1 of 2 workers") || refused;
@@ -131,10 +130,9 @@ TEST(ClusterTest, UnreachableCoordinatorIsAnErrorWithTheAddress) {
 absl::Status TrainUntilEpoch(LocalCluster& cluster, ToyWorker& worker,
                              int64_t step, uint64_t epoch) {
   for (;; ++step) {
-    NEREUS_ASSIGN_OR_RETURN(
-        const JobStatus status,
+    const JobStatus status = NEREUS_TRY(
         FetchJobStatus(cluster.coordinator_address(), absl::Seconds(10)));
-    NEREUS_RETURN_IF_ERROR(worker.Step(step));
+    NEREUS_TRY(worker.Step(step));
     if (status.epoch >= epoch) return absl::OkStatus();
   }
 }
@@ -150,9 +148,9 @@ TEST(ClusterTest, JobGoesOnWithoutADeadWorkerAndWithItsSuccessor) {
   const auto results = cluster.RunWorkers(4, [&](int i) -> absl::Status {
     ToyWorker& worker = workers[i];
     if (i < 3) {
-      NEREUS_RETURN_IF_ERROR(worker.Connect(cluster.client_options()));
+      NEREUS_TRY(worker.Connect(cluster.client_options()));
       for (int64_t step = 0; step < 3; ++step) {
-        NEREUS_RETURN_IF_ERROR(worker.Step(step));
+        NEREUS_TRY(worker.Step(step));
       }
       if (worker.client()->traits().rank == 1) {
         worker.Die();
@@ -160,7 +158,7 @@ TEST(ClusterTest, JobGoesOnWithoutADeadWorkerAndWithItsSuccessor) {
         return absl::OkStatus();
       }
       // Epoch 2 is without the dead worker, epoch 3 has its successor.
-      NEREUS_RETURN_IF_ERROR(TrainUntilEpoch(cluster, worker, 3, 3));
+      NEREUS_TRY(TrainUntilEpoch(cluster, worker, 3, 3));
       return worker.client()->Leave();
     }
     while (!dead) absl::SleepFor(absl::Milliseconds(5));
@@ -168,7 +166,7 @@ TEST(ClusterTest, JobGoesOnWithoutADeadWorkerAndWithItsSuccessor) {
     do {  // The successor is refused until the coordinator knows of the death.
       joined = worker.Connect(cluster.client_options());
     } while (absl::IsResourceExhausted(joined));
-    NEREUS_RETURN_IF_ERROR(joined);
+    NEREUS_TRY(joined);
     EXPECT_EQ(worker.client()->traits().rank, 3);
     return worker.client()->Leave();
   });
@@ -216,7 +214,7 @@ TEST(ClusterTest, WorkerJoinsWhileTheJobGoesBack) {
   EXPECT_EQ(second.parameters(), parameters);
   const auto results = cluster.RunWorkers(2, [&](int i) -> absl::Status {
     ToyWorker& worker = i == 0 ? first : second;
-    NEREUS_RETURN_IF_ERROR(worker.Step(1));
+    NEREUS_TRY(worker.Step(1));
     return worker.client()->Leave();
   });
   for (const absl::Status& result : results) EXPECT_TRUE(result.ok()) << result;
@@ -235,7 +233,7 @@ TEST(ClusterTest, PushAfterTheJobWentBackIsOutOfRange) {
   std::vector<ToyWorker> workers;
   for (int i = 0; i < 2; ++i) workers.emplace_back(SmallModel());
   const auto results = cluster.RunWorkers(2, [&](int i) -> absl::Status {
-    NEREUS_RETURN_IF_ERROR(workers[i].Connect(cluster.client_options()));
+    NEREUS_TRY(workers[i].Connect(cluster.client_options()));
     return workers[i].Step(0);
   });
   for (const absl::Status& result : results) ASSERT_TRUE(result.ok()) << result;
@@ -300,8 +298,8 @@ TEST(ClusterTest, NanEndsTheJobForAllAndNamesItsWorker) {
     LocalCluster cluster(options);
     const auto results = cluster.RunWorkers(2, [&](int index) -> absl::Status {
       ToyWorker worker(SmallModel());
-      NEREUS_RETURN_IF_ERROR(worker.Connect(Named(cluster, index)));
-      NEREUS_RETURN_IF_ERROR(worker.Step(0));
+      NEREUS_TRY(worker.Connect(Named(cluster, index)));
+      NEREUS_TRY(worker.Step(0));
       if (index == 1) worker.Poison(0, 1);
       return worker.Step(1);
     });
@@ -320,10 +318,10 @@ TEST(ClusterTest, DifferentReplicaEndsTheJobAndNamesTheLayer) {
   LocalCluster cluster(options);
   const auto results = cluster.RunWorkers(2, [&](int index) -> absl::Status {
     ToyWorker worker(SmallModel());
-    NEREUS_RETURN_IF_ERROR(worker.Connect(Named(cluster, index)));
-    NEREUS_RETURN_IF_ERROR(worker.Step(0));
+    NEREUS_TRY(worker.Connect(Named(cluster, index)));
+    NEREUS_TRY(worker.Step(0));
     if (index == 1) worker.Spoil(1);
-    NEREUS_RETURN_IF_ERROR(worker.Step(1));
+    NEREUS_TRY(worker.Step(1));
     return worker.client()->Leave();
   });
   for (const absl::Status& result : results) {
@@ -340,8 +338,8 @@ TEST(ClusterTest, NanIsReportedThoughItsWorkerHasGone) {
     LocalCluster cluster(Job(2, 1));
     const auto results = cluster.RunWorkers(2, [&](int) -> absl::Status {
       ToyWorker worker(SmallModel());
-      NEREUS_RETURN_IF_ERROR(worker.Connect(cluster.client_options()));
-      NEREUS_RETURN_IF_ERROR(worker.Step(0));
+      NEREUS_TRY(worker.Connect(cluster.client_options()));
+      NEREUS_TRY(worker.Step(0));
       if (worker.client()->traits().rank == 1) worker.Poison(1, 1);
       return worker.Step(1);
     });
@@ -356,8 +354,8 @@ TEST(ClusterTest, PushFindsANanInItsFactors) {
   LocalCluster cluster(Job(2, 1));
   const auto results = cluster.RunWorkers(2, [&](int index) -> absl::Status {
     ToyWorker worker(SmallModel());
-    NEREUS_RETURN_IF_ERROR(worker.Connect(Named(cluster, index)));
-    NEREUS_RETURN_IF_ERROR(worker.Step(0));
+    NEREUS_TRY(worker.Connect(Named(cluster, index)));
+    NEREUS_TRY(worker.Step(0));
     if (index == 0) return worker.Step(1);
     worker.Poison(1, 1);
     const absl::Status refused = worker.Step(1);
@@ -385,19 +383,19 @@ TEST_P(SkipTest, NanMakesAllWorkersSkipTheStep) {
   std::vector<std::vector<std::vector<float>>> replicas;
   const auto results = cluster.RunWorkers(3, [&](int) -> absl::Status {
     ToyWorker worker(SmallModel());
-    NEREUS_RETURN_IF_ERROR(worker.Connect(cluster.client_options()));
-    NEREUS_RETURN_IF_ERROR(worker.Step(0));
+    NEREUS_TRY(worker.Connect(cluster.client_options()));
+    NEREUS_TRY(worker.Step(0));
     const auto before = worker.parameters();
     // The NaN is in a layer of each kind. The layer with factors is poisoned on
     // another worker than the layer by the servers.
     const int rank = worker.client()->traits().rank;
     if (rank == 1) worker.Poison(0, 1);
-    NEREUS_RETURN_IF_ERROR(worker.Step(1));
+    NEREUS_TRY(worker.Step(1));
     EXPECT_EQ(worker.parameters(), before);
     if (rank == 2) worker.Poison(1, 2);
-    NEREUS_RETURN_IF_ERROR(worker.Step(2));
+    NEREUS_TRY(worker.Step(2));
     EXPECT_EQ(worker.parameters(), before);
-    NEREUS_RETURN_IF_ERROR(worker.Step(3));
+    NEREUS_TRY(worker.Step(3));
     EXPECT_THAT(worker.skipped(), ElementsAre(1, 2));
     EXPECT_NE(worker.parameters(), before);
     {
@@ -425,14 +423,13 @@ TEST(ClusterTest, StatusNamesTheWorkerThatARoundWaitsFor) {
   LocalCluster cluster(options);
   const auto results = cluster.RunWorkers(2, [&](int index) -> absl::Status {
     ToyWorker worker(SmallModel());
-    NEREUS_RETURN_IF_ERROR(worker.Connect(Named(cluster, index)));
+    NEREUS_TRY(worker.Connect(Named(cluster, index)));
     if (index == 1) {
       // The worker waits until the status shows it as missing.
       const absl::Time deadline = absl::Now() + absl::Seconds(20);
       std::string seen;
       while (seen.empty() && absl::Now() < deadline) {
-        NEREUS_ASSIGN_OR_RETURN(
-            const JobStatus status,
+        const JobStatus status = NEREUS_TRY(
             FetchJobStatus(cluster.coordinator_address(), absl::Seconds(5)));
         for (const JobStatus::Member& member : status.members) {
           if (!member.stall.has_value()) continue;
@@ -444,7 +441,7 @@ TEST(ClusterTest, StatusNamesTheWorkerThatARoundWaitsFor) {
       }
       EXPECT_EQ(seen, "worker w1");
     }
-    NEREUS_RETURN_IF_ERROR(worker.Step(0));
+    NEREUS_TRY(worker.Step(0));
     return worker.client()->Leave();
   });
   for (const absl::Status& result : results) EXPECT_TRUE(result.ok()) << result;
@@ -573,9 +570,9 @@ std::vector<std::vector<float>> TrainDeterministically(
   workers.emplace_back(SmallModel());
   const auto results = cluster.RunWorkers(2, [&](int i) -> absl::Status {
     constexpr int64_t kSteps = 40;
-    NEREUS_RETURN_IF_ERROR(workers[i].Connect(cluster.client_options()));
+    NEREUS_TRY(workers[i].Connect(cluster.client_options()));
     for (int64_t step = 0; step < kSteps - 1; ++step) {
-      NEREUS_RETURN_IF_ERROR(workers[i].Step(step));
+      NEREUS_TRY(workers[i].Step(step));
     }
     const absl::Time deadline = absl::Now() + absl::Minutes(1);
     while (!ready()) {
@@ -584,7 +581,7 @@ std::vector<std::vector<float>> TrainDeterministically(
       }
       absl::SleepFor(absl::Milliseconds(1));
     }
-    NEREUS_RETURN_IF_ERROR(workers[i].Step(kSteps - 1));
+    NEREUS_TRY(workers[i].Step(kSteps - 1));
     return workers[i].client()->Leave();
   });
   for (const absl::Status& result : results) EXPECT_TRUE(result.ok()) << result;

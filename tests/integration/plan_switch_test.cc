@@ -60,12 +60,12 @@ TEST_P(PlanSwitchTest, JoiningWorkersChangeTheRoutesOfLayers) {
     // worker-owned layers with the next push of its donor, so the first two
     // must go on until all have joined.
     while (i >= 2 && !some_done) absl::SleepFor(absl::Milliseconds(5));
-    NEREUS_RETURN_IF_ERROR(worker.Connect(cluster.client_options()));
+    NEREUS_TRY(worker.Connect(cluster.client_options()));
     const bool is_last = ++joined == 4;
     EXPECT_TRUE(i >= 2 || worker.client()->takes_factors(1));
     const absl::Time deadline = absl::Now() + kPatience;
     for (int64_t step = 0; step < last_step;) {
-      NEREUS_ASSIGN_OR_RETURN(step, worker.NextStep());
+      step = NEREUS_TRY(worker.NextStep());
       some_done = some_done || step > 3;
       // The worker that joins last decides on the end. The other workers cannot
       // finish the next step without it, so all of them read the end in time.

@@ -29,9 +29,9 @@ ReplayOptions Options(int64_t steps) {
 absl::StatusOr<ReplayResult> RunReplay(const ReplayOptions& options,
                                        const ClientOptions& client_options) {
   Replay replay(options);
-  NEREUS_ASSIGN_OR_RETURN(const auto client,
-                          Client::Connect(client_options, replay.Bindings()));
-  NEREUS_ASSIGN_OR_RETURN(ReplayResult result, replay.Run(client.get()));
+  const auto client =
+      NEREUS_TRY(Client::Connect(client_options, replay.Bindings()));
+  ReplayResult result = NEREUS_TRY(replay.Run(client.get()));
   const auto json = nlohmann::json::parse(
       ReplayJson(client->traits().rank, result, client->Report().layers,
                  client->Report().peers));
@@ -52,8 +52,8 @@ TEST_P(ReplayTest, ReplayTakesAllStepsAndAtLeastTheirTime) {
   options.spec.options.overlap = GetParam();
   LocalCluster cluster(options);
   const auto results = cluster.RunWorkers(2, [&](int) -> absl::Status {
-    NEREUS_ASSIGN_OR_RETURN(const ReplayResult result,
-                            RunReplay(Options(12), cluster.client_options()));
+    const ReplayResult result =
+        NEREUS_TRY(RunReplay(Options(12), cluster.client_options()));
     EXPECT_EQ(result.steps.size(), 11u);
     absl::Duration sum;
     for (const absl::Duration step : result.steps) sum += step;

@@ -51,7 +51,7 @@ absl::Status SimulatedStorage::Begin(const std::string& name) const {
 }
 
 absl::Status SimulatedStorage::BeginChange(const std::string& name) {
-  NEREUS_RETURN_IF_ERROR(Begin(name));
+  NEREUS_TRY(Begin(name));
   if (!next_failure_.ok()) {
     return std::exchange(next_failure_, absl::OkStatus());
   }
@@ -89,7 +89,7 @@ void SimulatedStorage::Crash() {
 
 absl::Status SimulatedStorage::WriteFile(const std::string& name,
                                          absl::Span<const Buffer> pieces) {
-  NEREUS_RETURN_IF_ERROR(BeginChange(name));
+  NEREUS_TRY(BeginChange(name));
   std::string contents;
   for (const Buffer& piece : pieces) {
     if (piece.bytes() == 0) continue;
@@ -104,14 +104,14 @@ absl::Status SimulatedStorage::WriteFile(const std::string& name,
 // the rename. A crash between two steps leaves what the steps before have done.
 absl::Status SimulatedStorage::WriteInSteps(const std::string& name,
                                             const std::string& contents) {
-  NEREUS_RETURN_IF_ERROR(Step());
+  NEREUS_TRY(Step());
   MakeFolders(name);
   const std::string temporary =
       absl::StrCat(name, ".", random_.Below(1000000), kTemporarySuffix);
   files_[temporary] = contents.substr(0, random_.Below(contents.size() + 1));
-  NEREUS_RETURN_IF_ERROR(Step());
+  NEREUS_TRY(Step());
   files_[temporary] = contents;
-  NEREUS_RETURN_IF_ERROR(Step());
+  NEREUS_TRY(Step());
   files_.erase(temporary);
   files_[name] = contents;
   torn_.erase(name);
@@ -170,7 +170,7 @@ void SimulatedStorage::Tear(const std::string& name,
 
 absl::Status SimulatedStorage::ReadFile(const std::string& name, int64_t offset,
                                         const Buffer& into) {
-  NEREUS_RETURN_IF_ERROR(Begin(name));
+  NEREUS_TRY(Begin(name));
   const auto file = files_.find(name);
   if (file == files_.end()) return NoSuchFile(name);
   const auto bytes = static_cast<int64_t>(file->second.size());
@@ -186,7 +186,7 @@ absl::Status SimulatedStorage::ReadFile(const std::string& name, int64_t offset,
 }
 
 absl::StatusOr<int64_t> SimulatedStorage::FileBytes(const std::string& name) {
-  NEREUS_RETURN_IF_ERROR(Begin(name));
+  NEREUS_TRY(Begin(name));
   const auto file = files_.find(name);
   if (file == files_.end()) return NoSuchFile(name);
   return static_cast<int64_t>(file->second.size());
@@ -196,7 +196,7 @@ absl::StatusOr<std::vector<StorageEntry>> SimulatedStorage::List(
     const std::string& folder) {
   if (crashed_) return CrashedError();
   if (!folder.empty()) {
-    NEREUS_RETURN_IF_ERROR(ValidateStorageName(folder));
+    NEREUS_TRY(ValidateStorageName(folder));
     if (!folders_.contains(folder)) return NoSuchFile(folder);
   }
   const std::string prefix = folder.empty() ? "" : absl::StrCat(folder, "/");
@@ -220,16 +220,16 @@ absl::StatusOr<std::vector<StorageEntry>> SimulatedStorage::List(
 }
 
 absl::Status SimulatedStorage::RemoveFile(const std::string& name) {
-  NEREUS_RETURN_IF_ERROR(BeginChange(name));
+  NEREUS_TRY(BeginChange(name));
   if (!files_.contains(name)) return NoSuchFile(name);
-  NEREUS_RETURN_IF_ERROR(Step());
+  NEREUS_TRY(Step());
   files_.erase(name);
   return Step();
 }
 
 // Removes files in a drawn order: a crash leaves any part of the tree.
 absl::Status SimulatedStorage::RemoveTree(const std::string& folder) {
-  NEREUS_RETURN_IF_ERROR(BeginChange(folder));
+  NEREUS_TRY(BeginChange(folder));
   if (!folders_.contains(folder)) return NoSuchFile(folder);
   const std::string prefix = absl::StrCat(folder, "/");
   std::vector<std::string> names;
@@ -240,10 +240,10 @@ absl::Status SimulatedStorage::RemoveTree(const std::string& folder) {
     std::swap(names[i - 1], names[random_.Below(i)]);
   }
   for (const std::string& name : names) {
-    NEREUS_RETURN_IF_ERROR(Step());
+    NEREUS_TRY(Step());
     files_.erase(name);
   }
-  NEREUS_RETURN_IF_ERROR(Step());
+  NEREUS_TRY(Step());
   std::erase_if(folders_, [&](const std::string& name) {
     return name == folder || absl::StartsWith(name, prefix);
   });

@@ -100,21 +100,20 @@ absl::StatusOr<Manifest> WriteTestCheckpoint(Storage& storage,
   manifest.state_arrays = checkpoint.state_arrays();
   manifest.layers = checkpoint.layers;
   for (int shard = 0; shard < checkpoint.shards; ++shard) {
-    NEREUS_ASSIGN_OR_RETURN(
-        ManifestFile file,
+    ManifestFile file = NEREUS_TRY(
         WriteShard(storage, {checkpoint.round, shard, checkpoint.shards},
                    checkpoint.layers, checkpoint.state_names(),
                    TestShardValues(checkpoint, shard)));
     manifest.files.push_back(std::move(file));
   }
-  NEREUS_RETURN_IF_ERROR(WriteManifest(storage, manifest));
+  NEREUS_TRY(WriteManifest(storage, manifest));
   return manifest;
 }
 
 absl::Status CheckTestCheckpoint(Storage& storage, const Manifest& manifest,
                                  const TestCheckpoint& checkpoint) {
-  NEREUS_ASSIGN_OR_RETURN(CheckpointReader reader,
-                          CheckpointReader::Open(&storage, manifest));
+  CheckpointReader reader =
+      NEREUS_TRY(CheckpointReader::Open(&storage, manifest));
   const int states = checkpoint.with_state ? checkpoint.state_arrays() : 0;
   absl::Status status;
   ForEachChunk(checkpoint, [&](int layer, int64_t offset, int64_t length) {

@@ -38,15 +38,13 @@ absl::Status ToyWorker::Connect(const ClientOptions& options) {
   for (size_t i = 0; i < layers_.size(); ++i) {
     bindings.push_back({{layers_[i], absl::MakeSpan(parameters_[i])}});
   }
-  NEREUS_ASSIGN_OR_RETURN(
-      client_,
-      HostClient::Connect({.client = options, .accelerator = accelerator_},
-                          std::move(bindings)));
+  client_ = NEREUS_TRY(HostClient::Connect(
+      {.client = options, .accelerator = accelerator_}, std::move(bindings)));
   return absl::OkStatus();
 }
 
 absl::Status ToyWorker::Step(int64_t step) {
-  NEREUS_ASSIGN_OR_RETURN(const StepInfo begun, client_->BeginStep());
+  const StepInfo begun = NEREUS_TRY(client_->BeginStep());
   if (begun.step != step) {
     return absl::InternalError(
         absl::StrCat("step ", begun.step, " began, not step ", step));
@@ -55,8 +53,8 @@ absl::Status ToyWorker::Step(int64_t step) {
 }
 
 absl::StatusOr<int64_t> ToyWorker::NextStep() {
-  NEREUS_ASSIGN_OR_RETURN(const StepInfo begun, client_->BeginStep());
-  NEREUS_RETURN_IF_ERROR(Do(begun));
+  const StepInfo begun = NEREUS_TRY(client_->BeginStep());
+  NEREUS_TRY(Do(begun));
   schemes_.clear();
   for (const LayerReport& layer : client_->Report().layers) {
     schemes_.push_back(layer.scheme);
@@ -68,9 +66,9 @@ absl::Status ToyWorker::Do(const StepInfo& begun) {
   const int64_t step = begun.step;
   loss_scale_ = begun.loss_scale;
   for (int i = static_cast<int>(layers_.size()) - 1; i >= 0; --i) {
-    NEREUS_RETURN_IF_ERROR(Push(i, step));
+    NEREUS_TRY(Push(i, step));
   }
-  NEREUS_RETURN_IF_ERROR(client_->WaitAll(step));
+  NEREUS_TRY(client_->WaitAll(step));
   if (client_->Skipped(step)) {
     skipped_.push_back(step);
     return absl::OkStatus();
@@ -86,24 +84,24 @@ absl::Status ToyWorker::Do(const StepInfo& begun) {
 }
 
 absl::Status ToyWorker::Train(const ClientOptions& options, int64_t steps) {
-  NEREUS_RETURN_IF_ERROR(Connect(options));
+  NEREUS_TRY(Connect(options));
   for (int64_t step = 0; step < steps; ++step) {
-    NEREUS_RETURN_IF_ERROR(Step(step));
+    NEREUS_TRY(Step(step));
   }
   return client_->Leave();
 }
 
 absl::Status ToyWorker::TrainLayerByLayer(const ClientOptions& options,
                                           int64_t steps) {
-  NEREUS_RETURN_IF_ERROR(Connect(options));
+  NEREUS_TRY(Connect(options));
   const int layers = static_cast<int>(layers_.size());
   for (int64_t step = 0; step < steps; ++step) {
-    NEREUS_RETURN_IF_ERROR(client_->BeginStep().status());
+    NEREUS_TRY(client_->BeginStep().status());
     for (int layer = 0; layer < layers; ++layer) {
-      NEREUS_RETURN_IF_ERROR(client_->WaitForward(layer));
+      NEREUS_TRY(client_->WaitForward(layer));
     }
     for (int layer = layers - 1; layer >= 0; --layer) {
-      NEREUS_RETURN_IF_ERROR(Push(layer, step));
+      NEREUS_TRY(Push(layer, step));
     }
   }
   return client_->Leave();

@@ -13,7 +13,7 @@ absl::StatusOr<NotFinite> FindNotFinite(absl::Span<const float> values,
     absl::StatusOr<NotFinite> found = arrival->FindNotFinite();
     if (!absl::IsUnimplemented(found.status())) return found;
     // The arrival cannot look through the values.
-    NEREUS_RETURN_IF_ERROR(
+    NEREUS_TRY(
         arrival->Await(static_cast<int64_t>(values.size() * sizeof(float))));
   }
   const int64_t index = FindNotFinite(values.data(), values.size());

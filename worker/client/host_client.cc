@@ -88,7 +88,7 @@ class HostClientImpl final : public HostClient {
         [](const StepLedger& ledger) { return ledger.Interruption(); });
   }
   absl::Status Abort(absl::string_view reason) override {
-    NEREUS_RETURN_IF_ERROR(failure());
+    NEREUS_TRY(failure());
     return FailJob(std::string(reason));
   }
   absl::Status Leave() override;
@@ -136,8 +136,8 @@ HostClientImpl::~HostClientImpl() {
 }
 
 absl::Status HostClientImpl::Start() {
-  NEREUS_RETURN_IF_ERROR(process_->Join(specs_));
-  NEREUS_RETURN_IF_ERROR(AwaitValues());
+  NEREUS_TRY(process_->Join(specs_));
+  NEREUS_TRY(AwaitValues());
   const Job& job = process_->job();
   if (job.model() != absl::MakeConstSpan(specs_)) {
     return absl::InternalError(
@@ -162,22 +162,22 @@ absl::Status HostClientImpl::AwaitValues() {
     const absl::Status fetched = rounds_->AwaitFirstValues();
     if (!absl::IsOutOfRange(fetched)) return fetched;
     // The job has gone back. The caller is here, so it uses no values now.
-    NEREUS_RETURN_IF_ERROR(rounds_->Acknowledge());
+    NEREUS_TRY(rounds_->Acknowledge());
     process_->FreeValues();
   }
 }
 
 absl::StatusOr<StepInfo> HostClientImpl::BeginStep() {
-  NEREUS_RETURN_IF_ERROR(Ledger([](const StepLedger& ledger) {
+  NEREUS_TRY(Ledger([](const StepLedger& ledger) {
     return ledger.CheckComplete(/*or_untouched=*/false);
   }));
   // Each time that the job goes back meanwhile, another step is next.
   while (true) {
-    NEREUS_RETURN_IF_ERROR(AwaitValues());
+    NEREUS_TRY(AwaitValues());
     const auto next =
         Ledger([](const StepLedger& ledger) { return ledger.StepToBegin(); });
     if (absl::IsOutOfRange(next.status())) continue;
-    NEREUS_RETURN_IF_ERROR(next.status());
+    NEREUS_TRY(next.status());
     process_->BeginStep(*next);
     process_->DriveUntil(
         [&] {
@@ -238,29 +238,29 @@ absl::StatusOr<StepLedger::Pushed> HostClientImpl::BeginPush(
 
 absl::Status HostClientImpl::Push(int layer, int64_t step,
                                   absl::Span<float> gradient) {
-  NEREUS_RETURN_IF_ERROR(CheckLayer(layer));
-  NEREUS_RETURN_IF_ERROR(CheckHasNoFactors(specs_[layer]));
+  NEREUS_TRY(CheckLayer(layer));
+  NEREUS_TRY(CheckHasNoFactors(specs_[layer]));
   return PushArriving(layer, step, gradient, nullptr);
 }
 
 absl::Status HostClientImpl::PushArriving(
     int layer, int64_t step, absl::Span<float> gradient,
     const std::shared_ptr<Arrival>& arrival) {
-  NEREUS_RETURN_IF_ERROR(CheckLayer(layer));
+  NEREUS_TRY(CheckLayer(layer));
   const LayerSpec& spec = specs_[layer];
-  NEREUS_RETURN_IF_ERROR(
+  NEREUS_TRY(
       CheckLength(spec, "the gradient", gradient.size(), spec.parameters));
   // Before the plan is read, which is another one once the job has gone back.
-  NEREUS_RETURN_IF_ERROR(Interruption());
+  NEREUS_TRY(Interruption());
   if (takes_factors(layer)) return CheckHasNoFactors(spec);
   bool is_fit = true;
   // In other jobs the receiver checks the values as it adds them.
   if (traits_.may_skip || traits_.sparse) {
-    NEREUS_ASSIGN_OR_RETURN(
-        is_fit, IsFit(layer, step, "the gradient", gradient, arrival.get()));
+    is_fit =
+        NEREUS_TRY(IsFit(layer, step, "the gradient", gradient, arrival.get()));
   }
-  NEREUS_ASSIGN_OR_RETURN(const StepLedger::Pushed pushed,
-                          BeginPush(layer, step, gradient));
+  const StepLedger::Pushed pushed =
+      NEREUS_TRY(BeginPush(layer, step, gradient));
   process_->Push(
       layer, step, pushed, is_fit,
       rounds_->Borrow(layer, gradient.data(), gradient.size(), arrival));
@@ -270,18 +270,16 @@ absl::Status HostClientImpl::PushArriving(
 absl::Status HostClientImpl::PushArrivingFactors(
     int layer, int64_t step, const Factors& factors, absl::Span<float> gradient,
     const std::shared_ptr<Arrival>& arrival) {
-  NEREUS_RETURN_IF_ERROR(CheckLayer(layer));
-  NEREUS_RETURN_IF_ERROR(CheckFactors(specs_[layer], factors, gradient,
-                                      traits_.updates_parameters));
-  NEREUS_ASSIGN_OR_RETURN(
-      const bool output_is_fit,
+  NEREUS_TRY(CheckLayer(layer));
+  NEREUS_TRY(CheckFactors(specs_[layer], factors, gradient,
+                          traits_.updates_parameters));
+  const bool output_is_fit = NEREUS_TRY(
       IsFit(layer, step, "the output gradient", factors.output_gradient,
             /*arrival=*/nullptr));
-  NEREUS_ASSIGN_OR_RETURN(
-      const bool input_is_fit,
+  const bool input_is_fit = NEREUS_TRY(
       IsFit(layer, step, "the input", factors.input, /*arrival=*/nullptr));
-  NEREUS_ASSIGN_OR_RETURN(const StepLedger::Pushed pushed,
-                          BeginPush(layer, step, gradient));
+  const StepLedger::Pushed pushed =
+      NEREUS_TRY(BeginPush(layer, step, gradient));
   const auto borrow = [&](absl::Span<const float> values) {
     return rounds_->Borrow(layer, values.data(), values.size(), arrival);
   };
@@ -293,15 +291,15 @@ absl::Status HostClientImpl::PushArrivingFactors(
 }
 
 absl::Status HostClientImpl::WaitForward(int layer) {
-  NEREUS_RETURN_IF_ERROR(CheckLayer(layer));
+  NEREUS_TRY(CheckLayer(layer));
   return Wait(layer, Ledger([&](const StepLedger& ledger) {
                 return ledger.pushed(layer);
               }));
 }
 
 absl::Status HostClientImpl::Hurry(int layer) {
-  NEREUS_RETURN_IF_ERROR(CheckLayer(layer));
-  NEREUS_RETURN_IF_ERROR(Interruption());
+  NEREUS_TRY(CheckLayer(layer));
+  NEREUS_TRY(Interruption());
   process_->Wait(layer);
   return absl::OkStatus();
 }
@@ -313,7 +311,7 @@ absl::Status HostClientImpl::Wait(int layer, int64_t step) {
     return (traits_.decoupled || !ledger.HasPushedAll()) &&
            !ledger.IsDone(layer, step);
   });
-  if (may_be_held_back) NEREUS_RETURN_IF_ERROR(Hurry(layer));
+  if (may_be_held_back) NEREUS_TRY(Hurry(layer));
   process_->DriveUntil(
       [&] {
         return Ledger([&](const StepLedger& ledger) {
@@ -330,7 +328,7 @@ absl::Status HostClientImpl::Wait(int layer, int64_t step) {
 
 absl::Status HostClientImpl::WaitAll(int64_t step) {
   for (size_t layer = 0; layer < layers_.size(); ++layer) {
-    NEREUS_RETURN_IF_ERROR(Wait(static_cast<int>(layer), step));
+    NEREUS_TRY(Wait(static_cast<int>(layer), step));
   }
   return absl::OkStatus();
 }
@@ -350,7 +348,7 @@ bool HostClientImpl::takes_bfloat16(int layer) const {
 }
 
 absl::Status HostClientImpl::Checkpoint() {
-  NEREUS_RETURN_IF_ERROR(failure());
+  NEREUS_TRY(failure());
   if (!job_options().has_checkpoints) {
     return absl::FailedPreconditionError(
         absl::StrCat("job ", options_.client.job,
@@ -362,15 +360,14 @@ absl::Status HostClientImpl::Checkpoint() {
 }
 
 absl::Status HostClientImpl::Leave() {
-  NEREUS_RETURN_IF_ERROR(failure());
-  NEREUS_RETURN_IF_ERROR(Ledger([](const StepLedger& ledger) {
+  NEREUS_TRY(failure());
+  NEREUS_TRY(Ledger([](const StepLedger& ledger) {
     return ledger.CheckComplete(/*or_untouched=*/true);
   }));
   for (size_t layer = 0; layer < layers_.size(); ++layer) {
-    NEREUS_RETURN_IF_ERROR(WaitForward(static_cast<int>(layer)));
+    NEREUS_TRY(WaitForward(static_cast<int>(layer)));
   }
-  NEREUS_ASSIGN_OR_RETURN(
-      const StepLedger::Call last,
+  const StepLedger::Call last = NEREUS_TRY(
       Ledger([](const StepLedger& ledger) { return ledger.LastPushed(); }));
   process_->Leave(last);
   // Peers may still need frames of this worker's last round. So the connections
@@ -392,15 +389,14 @@ absl::Status HostClientImpl::Leave() {
 
 absl::StatusOr<std::unique_ptr<HostClient>> HostClient::Connect(
     HostClientOptions options, std::vector<HostLayerBinding> layers) {
-  NEREUS_RETURN_IF_ERROR(options.client.Validate());
+  NEREUS_TRY(options.client.Validate());
   std::vector<LayerBinding> bindings;
   for (const HostLayerBinding& layer : layers) bindings.push_back(layer.layer);
-  NEREUS_ASSIGN_OR_RETURN(std::vector<LayerSpec> specs,
-                          CheckedSpecsIn(bindings));
-  NEREUS_RETURN_IF_ERROR(CheckState(bindings, options.client.optimizer));
+  std::vector<LayerSpec> specs = NEREUS_TRY(CheckedSpecsIn(bindings));
+  NEREUS_TRY(CheckState(bindings, options.client.optimizer));
   auto client = std::make_unique<HostClientImpl>(
       std::move(options), std::move(layers), std::move(specs));
-  NEREUS_RETURN_IF_ERROR(client->Start());
+  NEREUS_TRY(client->Start());
   return client;
 }
 

@@ -20,11 +20,10 @@ absl::Status CheckFactors(const LayerSpec& layer, const Factors& factors,
         absl::StrCat("layer ", DescribeLayer(layer),
                      ", has no factors: its LayerSpec::has_factors is false"));
   }
-  NEREUS_RETURN_IF_ERROR(CheckLength(layer, "the output gradient",
-                                     factors.output_gradient.size(),
-                                     layer.rows * layer.m));
-  NEREUS_RETURN_IF_ERROR(CheckLength(layer, "the input", factors.input.size(),
-                                     layer.rows * layer.n));
+  NEREUS_TRY(CheckLength(layer, "the output gradient",
+                         factors.output_gradient.size(), layer.rows * layer.m));
+  NEREUS_TRY(CheckLength(layer, "the input", factors.input.size(),
+                         layer.rows * layer.n));
   // Room for the mean gradient.
   if (!needs_gradient && gradient.empty()) return absl::OkStatus();
   return CheckLength(layer, "the gradient", gradient.size(), layer.parameters);
@@ -60,9 +59,8 @@ absl::Status CheckState(const std::vector<LayerBinding>& layers,
 absl::StatusOr<std::vector<LayerSpec>> CheckedSpecsIn(
     const std::vector<LayerBinding>& layers) {
   for (const LayerBinding& layer : layers) {
-    NEREUS_RETURN_IF_ERROR(CheckLength(layer.spec, "the parameter memory",
-                                       layer.parameters.size(),
-                                       layer.spec.parameters));
+    NEREUS_TRY(CheckLength(layer.spec, "the parameter memory",
+                           layer.parameters.size(), layer.spec.parameters));
     if (layer.spec.parameters > 0 &&
         layer.state.size() % static_cast<size_t>(layer.spec.parameters) != 0) {
       return absl::InvalidArgumentError(
@@ -83,7 +81,7 @@ absl::StatusOr<std::vector<LayerSpec>> CheckedSpecsIn(
   }
   std::vector<LayerSpec> specs;
   for (const LayerBinding& layer : layers) specs.push_back(layer.spec);
-  NEREUS_RETURN_IF_ERROR(ValidateLayers(specs));
+  NEREUS_TRY(ValidateLayers(specs));
   return specs;
 }
 

@@ -81,14 +81,14 @@ absl::StatusOr<StepInfo> RoundTable::AwaitBegin(int64_t step) const {
   mu_.Await([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return ledger_.HasBegun(step);
   });
-  NEREUS_RETURN_IF_ERROR(ledger_.Interruption());
+  NEREUS_TRY(ledger_.Interruption());
   return *ledger_.begun();
 }
 
 absl::Status RoundTable::Await(int layer, int64_t round, absl::Duration timeout,
                                absl::Time from) const {
   MutexLock lock(&mu_);
-  NEREUS_RETURN_IF_ERROR(ledger_.CheckAwaited(layer, round));
+  NEREUS_TRY(ledger_.CheckAwaited(layer, round));
   // A round may be done while a connection still reads the gradient.
   const auto is_over = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return ledger_.is_interrupted() ||
@@ -96,7 +96,7 @@ absl::Status RoundTable::Await(int layer, int64_t round, absl::Duration timeout,
   };
   const bool in_time =
       mu_.AwaitWithTimeout(is_over, from + timeout - SteadyNow());
-  NEREUS_RETURN_IF_ERROR(ledger_.Interruption());
+  NEREUS_TRY(ledger_.Interruption());
   if (in_time) return absl::OkStatus();
   return absl::DeadlineExceededError(
       absl::StrCat("layer ", ledger_.name(layer), ": step ", round,
@@ -114,7 +114,7 @@ absl::Status RoundTable::AwaitOver(absl::Duration timeout) {
                  waiting_count_ != count;
         },
         timeout);
-    NEREUS_RETURN_IF_ERROR(ledger_.Interruption());
+    NEREUS_TRY(ledger_.Interruption());
     if (ledger_.is_over()) return absl::OkStatus();
     if (!in_time) return absl::DeadlineExceededError("not over");
   }

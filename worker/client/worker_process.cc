@@ -43,8 +43,8 @@ WorkerProcess::~WorkerProcess() = default;
 
 absl::Status WorkerProcess::Join(std::vector<LayerSpec> specs) {
   const ClientOptions& client = options_.client;
-  NEREUS_ASSIGN_OR_RETURN(
-      control_, ControlServer::Start(client.host, client.control_port, {}));
+  control_ =
+      NEREUS_TRY(ControlServer::Start(client.host, client.control_port, {}));
   MemberProcess::Options options;
   options.transport = {.host = client.host,
                        .port = client.data_port,
@@ -53,8 +53,8 @@ absl::Status WorkerProcess::Join(std::vector<LayerSpec> specs) {
   options.connect_timeout = client.connect_timeout;
   options.layers = static_cast<int>(layers_.size());
   options.stall_threshold = client.stall_threshold;
-  NEREUS_ASSIGN_OR_RETURN(
-      process_, MemberProcess::Listen(std::move(options), control_.get()));
+  process_ =
+      NEREUS_TRY(MemberProcess::Listen(std::move(options), control_.get()));
   NEREUS_LOG(Info) << "listening control="
                    << JoinHostPort(client.host, control_->port())
                    << " data=" << process_->data_address();

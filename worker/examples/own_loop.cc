@@ -36,12 +36,11 @@ absl::Status Train(const char* coordinator) {
   nereus::ClientOptions options;
   options.coordinator_address = coordinator;
   options.settings = {{"batch", std::to_string(kBatch)}};
-  NEREUS_ASSIGN_OR_RETURN(
-      const auto client,
+  const auto client = NEREUS_TRY(
       nereus::Client::Connect(options, {{layer, absl::MakeSpan(line)}}));
 
   for (;;) {
-    NEREUS_ASSIGN_OR_RETURN(const nereus::StepInfo step, client->BeginStep());
+    const nereus::StepInfo step = NEREUS_TRY(client->BeginStep());
     if (step.step >= kSteps) break;
 
     // Each worker takes its own part of the examples.
@@ -65,9 +64,9 @@ absl::Status Train(const char* coordinator) {
     // The job lost a server and went back to its last checkpoint: BeginStep
     // fills in the parameters of that step.
     if (absl::IsOutOfRange(status)) continue;
-    NEREUS_RETURN_IF_ERROR(status);
+    NEREUS_TRY(status);
   }
-  NEREUS_RETURN_IF_ERROR(client->Leave());
+  NEREUS_TRY(client->Leave());
   std::cout << std::fixed << std::setprecision(2) << "y = " << line[0]
             << " x + " << line[1] << std::endl;
   return absl::OkStatus();

@@ -49,11 +49,10 @@ absl::Status Train(const char* coordinator, int64_t steps) {
   // Each worker that joins later receives this state, and so does each worker
   // after a restart.
   binding.state = absl::MakeSpan(velocity);
-  NEREUS_ASSIGN_OR_RETURN(const auto client,
-                          nereus::Client::Connect(options, {binding}));
+  const auto client = NEREUS_TRY(nereus::Client::Connect(options, {binding}));
 
   for (;;) {
-    NEREUS_ASSIGN_OR_RETURN(const nereus::StepInfo step, client->BeginStep());
+    const nereus::StepInfo step = NEREUS_TRY(client->BeginStep());
     if (step.step >= steps) break;
 
     const int64_t example = step.contributions_before + step.position;
@@ -65,7 +64,7 @@ absl::Status Train(const char* coordinator, int64_t steps) {
         client->Push(/*layer=*/0, step.step, absl::MakeSpan(gradient));
     if (status.ok()) status = client->WaitAll(step.step);
     if (absl::IsOutOfRange(status)) continue;  // The job has gone back.
-    NEREUS_RETURN_IF_ERROR(status);
+    NEREUS_TRY(status);
     if (client->Skipped(step.step)) continue;
 
     // Each worker makes the same update from the same mean, so replicas stay
@@ -76,7 +75,7 @@ absl::Status Train(const char* coordinator, int64_t steps) {
       line[i] -= kLearningRate * velocity[i];
     }
   }
-  NEREUS_RETURN_IF_ERROR(client->Leave());
+  NEREUS_TRY(client->Leave());
   std::cout << "after " << steps << " steps: y = " << line[0] << " x + "
             << line[1] << std::endl;
   return absl::OkStatus();

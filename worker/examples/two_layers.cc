@@ -106,14 +106,12 @@ absl::Status Train(const char* coordinator) {
 
   nereus::ClientOptions options;
   options.coordinator_address = coordinator;
-  NEREUS_ASSIGN_OR_RETURN(
-      const auto client,
-      nereus::Client::Connect(
-          options, {{hidden.spec, absl::MakeSpan(hidden.parameters)},
-                    {output.spec, absl::MakeSpan(output.parameters)}}));
+  const auto client = NEREUS_TRY(nereus::Client::Connect(
+      options, {{hidden.spec, absl::MakeSpan(hidden.parameters)},
+                {output.spec, absl::MakeSpan(output.parameters)}}));
 
   for (;;) {
-    NEREUS_ASSIGN_OR_RETURN(const nereus::StepInfo step, client->BeginStep());
+    const nereus::StepInfo step = NEREUS_TRY(client->BeginStep());
     if (step.step >= kSteps) break;
 
     // Forward: y = tanh(input * hidden) * output.
@@ -138,7 +136,7 @@ absl::Status Train(const char* coordinator) {
     }
     if (status.ok()) status = client->WaitAll(step.step);
     if (absl::IsOutOfRange(status)) continue;  // The job has gone back.
-    NEREUS_RETURN_IF_ERROR(status);
+    NEREUS_TRY(status);
   }
   return client->Leave();
 }

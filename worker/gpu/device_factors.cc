@@ -28,7 +28,7 @@ bool IsOnDevice(const void* pointer) {
 absl::StatusOr<std::shared_ptr<DeviceFactors>> DeviceFactors::Create(
     Stager* stager) {
   auto factors = std::shared_ptr<DeviceFactors>(new DeviceFactors(stager));
-  NEREUS_RETURN_IF_ERROR(factors->Start());
+  NEREUS_TRY(factors->Start());
   return factors;
 }
 
@@ -36,22 +36,21 @@ absl::Status DeviceFactors::Start() {
   const int device = stager_.device();
   const std::string what = absl::StrCat("GPU ", device);
   const DeviceScope scope(device, what);
-  NEREUS_RETURN_IF_ERROR(scope.status());
+  NEREUS_TRY(scope.status());
   {
     MutexLock lock(&own_mu_);
-    NEREUS_ASSIGN_OR_RETURN(own_, CublasHandle::Create(device, what));
+    own_ = NEREUS_TRY(CublasHandle::Create(device, what));
   }
-  NEREUS_ASSIGN_OR_RETURN(all_, CublasHandle::Create(device, what));
-  NEREUS_RETURN_IF_ERROR(
+  all_ = NEREUS_TRY(CublasHandle::Create(device, what));
+  NEREUS_TRY(
       CudaStatus(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking),
                  what, "cudaStreamCreateWithFlags"));
   cudaDeviceProp properties = {};
-  NEREUS_RETURN_IF_ERROR(
-      CudaStatus(cudaGetDeviceProperties(&properties, device), what,
-                 "cudaGetDeviceProperties"));
+  NEREUS_TRY(CudaStatus(cudaGetDeviceProperties(&properties, device), what,
+                        "cudaGetDeviceProperties"));
   int version = 0;
-  NEREUS_RETURN_IF_ERROR(CublasStatus(cublasGetVersion(all_.get(), &version),
-                                      what, "cublasGetVersion"));
+  NEREUS_TRY(CublasStatus(cublasGetVersion(all_.get(), &version), what,
+                          "cublasGetVersion"));
   name_ =
       absl::StrCat(absl::StrReplaceAll(
                        absl::NullSafeStringView(properties.name).substr(0, 128),
@@ -76,7 +75,7 @@ absl::Status DeviceFactors::MultiplyOwn(const LayerSpec& spec,
   const std::string what =
       absl::StrCat("layer ", spec.name, ", product of factors");
   const DeviceScope scope(stager_.device(), what);
-  NEREUS_RETURN_IF_ERROR(scope.status());
+  NEREUS_TRY(scope.status());
   // A handle must not be used by two threads at once.
   MutexLock lock(&own_mu_);
   return CublasStatus(
@@ -90,12 +89,11 @@ absl::Status DeviceFactors::MultiplyOwn(const LayerSpec& spec,
 absl::StatusOr<uint8_t*> DeviceFactors::Scratch(int64_t bytes) {
   if (bytes > scratch_.bytes()) {
     // Earlier products may still use the memory.
-    NEREUS_RETURN_IF_ERROR(CudaStatus(cudaStreamSynchronize(stream_), "factors",
-                                      "cudaStreamSynchronize"));
+    NEREUS_TRY(CudaStatus(cudaStreamSynchronize(stream_), "factors",
+                          "cudaStreamSynchronize"));
     scratch_ = DeviceMemory();
-    NEREUS_ASSIGN_OR_RETURN(
-        scratch_, DeviceMemory::Allocate(stager_.device(),
-                                         "factors of all workers", bytes));
+    scratch_ = NEREUS_TRY(DeviceMemory::Allocate(
+        stager_.device(), "factors of all workers", bytes));
   }
   return static_cast<uint8_t*>(scratch_.data());
 }
@@ -103,7 +101,7 @@ absl::StatusOr<uint8_t*> DeviceFactors::Scratch(int64_t bytes) {
 absl::Status DeviceFactors::Multiply(const MultiplyFactors& factors) {
   constexpr char kWhat[] = "product of all workers' factors";
   const DeviceScope scope(stager_.device(), kWhat);
-  NEREUS_RETURN_IF_ERROR(scope.status());
+  NEREUS_TRY(scope.status());
   // With `optimizer=worker` the gradient is the caller's, on the GPU.
   const bool stays = IsOnDevice(factors.gradient.data());
   const int64_t output_bytes = factors.output_gradient.bytes();
@@ -112,8 +110,7 @@ absl::Status DeviceFactors::Multiply(const MultiplyFactors& factors) {
   // Three matrices share one allocation, each aligned as cudaMalloc aligns.
   const int64_t input_at = Aligned(output_bytes);
   const int64_t gradient_at = input_at + Aligned(input_bytes);
-  NEREUS_ASSIGN_OR_RETURN(uint8_t* const memory,
-                          Scratch(gradient_at + gradient_bytes));
+  uint8_t* const memory = NEREUS_TRY(Scratch(gradient_at + gradient_bytes));
   auto* const output = reinterpret_cast<float*>(memory);
   auto* const input = reinterpret_cast<float*>(memory + input_at);
   auto* const gradient = reinterpret_cast<float*>(memory + gradient_at);

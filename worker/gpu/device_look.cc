@@ -12,18 +12,16 @@ namespace nereus {
 absl::StatusOr<std::unique_ptr<DeviceLook>> DeviceLook::Create(
     Stager* stager, PinnedPool& pool) {
   constexpr absl::string_view kWhat = "search for NaNs";
-  NEREUS_ASSIGN_OR_RETURN(
-      DeviceMemory first,
+  DeviceMemory first = NEREUS_TRY(
       DeviceMemory::Allocate(stager->device(), kWhat, sizeof(int64_t)));
-  NEREUS_ASSIGN_OR_RETURN(Buffer found,
-                          pool.Take(kWhat, kPinnedBytes, absl::ZeroDuration()));
+  Buffer found =
+      NEREUS_TRY(pool.Take(kWhat, kPinnedBytes, absl::ZeroDuration()));
   return std::unique_ptr<DeviceLook>(
       new DeviceLook(stager, std::move(first), std::move(found)));
 }
 
 absl::Status DeviceLook::Await(absl::string_view what) {
-  NEREUS_ASSIGN_OR_RETURN(const Stager::Point done,
-                          stager_->Mark(what, stager_->aside()));
+  const Stager::Point done = NEREUS_TRY(stager_->Mark(what, stager_->aside()));
   return stager_->Await(what, done);
 }
 
@@ -35,18 +33,15 @@ absl::Status DeviceLook::Find(absl::string_view what, const float* values,
   const cudaStream_t stream = stager_->aside();
   auto* const first = static_cast<int64_t*>(first_.data());
   constexpr int64_t kIndexBytes = sizeof(found.index);
-  NEREUS_RETURN_IF_ERROR(
-      CopyAsync(what, first, &found.index, kIndexBytes, stream));
-  NEREUS_RETURN_IF_ERROR(
-      CudaStatus(FindNotFiniteCuda(values, count, first, stream), what,
-                 "FindNotFiniteCuda"));
-  NEREUS_RETURN_IF_ERROR(
-      CopyAsync(what, &found.index, first, kIndexBytes, stream));
-  NEREUS_RETURN_IF_ERROR(Await(what));
+  NEREUS_TRY(CopyAsync(what, first, &found.index, kIndexBytes, stream));
+  NEREUS_TRY(CudaStatus(FindNotFiniteCuda(values, count, first, stream), what,
+                        "FindNotFiniteCuda"));
+  NEREUS_TRY(CopyAsync(what, &found.index, first, kIndexBytes, stream));
+  NEREUS_TRY(Await(what));
   // A second copy brings the value, for the message.
   if (found.index >= count) return absl::OkStatus();
-  NEREUS_RETURN_IF_ERROR(CopyAsync(what, &found.value, values + found.index,
-                                   sizeof(found.value), stream));
+  NEREUS_TRY(CopyAsync(what, &found.value, values + found.index,
+                       sizeof(found.value), stream));
   return Await(what);
 }
 
@@ -54,7 +49,7 @@ absl::StatusOr<NotFinite> DeviceLook::FindNotFinite(absl::string_view what,
                                                     const float* values,
                                                     int64_t count) {
   const DeviceScope scope(stager_->device(), what);
-  NEREUS_RETURN_IF_ERROR(scope.status());
+  NEREUS_TRY(scope.status());
   MutexLock lock(&mu_);
   auto& found = *reinterpret_cast<Found*>(memory_.data());
   const absl::Status status = Find(what, values, count, found);

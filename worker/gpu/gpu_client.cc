@@ -154,8 +154,7 @@ absl::StatusOr<std::vector<HostLayerBinding>> GpuClientImpl::Bind(
     cudaStream_t stream) {
   std::vector<HostLayerBinding> bindings;
   for (const GpuLayerBinding& layer : layers_) {
-    NEREUS_ASSIGN_OR_RETURN(
-        auto mirror,
+    auto mirror = NEREUS_TRY(
         GpuMirror::Create(layer, stager_.get(), *pools_.own, stream));
     std::shared_ptr<GpuSplitter> splitter;
     if (!layer.on_host) {
@@ -173,14 +172,13 @@ absl::StatusOr<std::vector<HostLayerBinding>> GpuClientImpl::Bind(
 }
 
 absl::Status GpuClientImpl::Start(cudaStream_t stream) {
-  NEREUS_RETURN_IF_ERROR(CheckGpuLayers(layers_, gpu_));
-  NEREUS_ASSIGN_OR_RETURN(stager_, Stager::Create(gpu_.device));
+  NEREUS_TRY(CheckGpuLayers(layers_, gpu_));
+  stager_ = NEREUS_TRY(Stager::Create(gpu_.device));
   timeline_ = std::make_unique<GpuTimeline>(gpu_.device, gpu_.timeline);
-  NEREUS_ASSIGN_OR_RETURN(products_, DeviceFactors::Create(stager_.get()));
+  products_ = NEREUS_TRY(DeviceFactors::Create(stager_.get()));
   pools_ = MakeGpuPools(layers_, gpu_);
-  NEREUS_ASSIGN_OR_RETURN(look_,
-                          DeviceLook::Create(stager_.get(), *pools_.own));
-  NEREUS_ASSIGN_OR_RETURN(std::vector<HostLayerBinding> bindings, Bind(stream));
+  look_ = NEREUS_TRY(DeviceLook::Create(stager_.get(), *pools_.own));
+  std::vector<HostLayerBinding> bindings = NEREUS_TRY(Bind(stream));
   HostClientOptions options = {.client = options_};
   options.accelerator = std::make_shared<GpuAccelerator>(products_, splitters_);
   // The mean must arrive in the pinned memory of the push: it is copied from
@@ -189,8 +187,8 @@ absl::Status GpuClientImpl::Start(cudaStream_t stream) {
   options.done = [this](int layer, int64_t step, bool fetched) {
     OnDone(layer, step, fetched);
   };
-  NEREUS_ASSIGN_OR_RETURN(
-      client_, HostClient::Connect(std::move(options), std::move(bindings)));
+  client_ =
+      NEREUS_TRY(HostClient::Connect(std::move(options), std::move(bindings)));
   traits_ = client_->traits();
   pushes_ = std::make_unique<PushStager>(
       PushStager::Parts{&layers_, stager_.get(), timeline_.get(), look_.get(),
@@ -200,7 +198,7 @@ absl::Status GpuClientImpl::Start(cudaStream_t stream) {
       });
   thread_ = std::thread([this] { StagePushes(); });
   for (const auto& mirror : mirrors_) {
-    NEREUS_RETURN_IF_ERROR(mirror->Return(stream));
+    NEREUS_TRY(mirror->Return(stream));
   }
   return absl::OkStatus();
 }
@@ -216,10 +214,10 @@ absl::Status GpuClientImpl::CheckLayer(int layer) const {
 
 absl::StatusOr<StepInfo> GpuClientImpl::BeginStep(cudaStream_t stream) {
   flights_.AwaitStaged();
-  NEREUS_ASSIGN_OR_RETURN(const StepInfo info, client_->BeginStep());
+  const StepInfo info = NEREUS_TRY(client_->BeginStep());
   if (info.went_back) flights_.Reset();
   for (const auto& mirror : mirrors_) {
-    NEREUS_RETURN_IF_ERROR(mirror->Return(stream));
+    NEREUS_TRY(mirror->Return(stream));
   }
   timeline_->Begin(GpuSpan::Kind::kCompute, 0, info.step, stream);
   return info;
@@ -235,7 +233,7 @@ absl::Status GpuClientImpl::CheckMemory(int layer, absl::string_view name,
 
 absl::Status GpuClientImpl::CheckGradient(int layer, int64_t step,
                                           const float* gradient) const {
-  NEREUS_RETURN_IF_ERROR(CheckMemory(layer, "gradient", gradient));
+  NEREUS_TRY(CheckMemory(layer, "gradient", gradient));
   if (!flights_.IsOpen(layer)) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "layer ", layers_[layer].spec.name, ": step ", step,
@@ -246,12 +244,11 @@ absl::Status GpuClientImpl::Queue(GpuPush pushed, cudaStream_t stream) {
   // Ends the span of the computing that led to this push.
   const int layer = pushed.layer;
   timeline_->End(GpuSpan::Kind::kCompute, layer, pushed.step, stream);
-  NEREUS_ASSIGN_OR_RETURN(pushed.made,
-                          stager_->Mark(NameOf(layer, "gradient"), stream));
+  pushed.made = NEREUS_TRY(stager_->Mark(NameOf(layer, "gradient"), stream));
   timeline_->Begin(GpuSpan::Kind::kCompute, layer, pushed.step, stream);
   // The caller's update of the parameters is queued on `stream` by now.
   if (updates_parameters()) {
-    NEREUS_RETURN_IF_ERROR(mirrors_[layer]->Outdate(stream));
+    NEREUS_TRY(mirrors_[layer]->Outdate(stream));
   }
   flights_.Add(std::move(pushed));
   return absl::OkStatus();
@@ -259,35 +256,33 @@ absl::Status GpuClientImpl::Queue(GpuPush pushed, cudaStream_t stream) {
 
 absl::Status GpuClientImpl::Push(int layer, int64_t step, float* gradient,
                                  cudaStream_t stream) {
-  NEREUS_RETURN_IF_ERROR(CheckLayer(layer));
+  NEREUS_TRY(CheckLayer(layer));
   // A push that the job cannot take must not queue work.
-  NEREUS_RETURN_IF_ERROR(client_->Interruption());
-  NEREUS_RETURN_IF_ERROR(CheckGradient(layer, step, gradient));
-  NEREUS_RETURN_IF_ERROR(CheckHasNoFactors(layers_[layer].spec));
+  NEREUS_TRY(client_->Interruption());
+  NEREUS_TRY(CheckGradient(layer, step, gradient));
+  NEREUS_TRY(CheckHasNoFactors(layers_[layer].spec));
   return Queue({layer, step, gradient, {}, {}}, stream);
 }
 
 absl::Status GpuClientImpl::PushFactors(int layer, int64_t step,
                                         const GpuFactors& factors,
                                         float* gradient, cudaStream_t stream) {
-  NEREUS_RETURN_IF_ERROR(CheckLayer(layer));
-  NEREUS_RETURN_IF_ERROR(client_->Interruption());
-  NEREUS_RETURN_IF_ERROR(CheckGradient(layer, step, gradient));
+  NEREUS_TRY(CheckLayer(layer));
+  NEREUS_TRY(client_->Interruption());
+  NEREUS_TRY(CheckGradient(layer, step, gradient));
   const LayerSpec& spec = layers_[layer].spec;
   if (!spec.has_factors) {
     return absl::InvalidArgumentError(
         absl::StrCat("layer ", DescribeLayer(spec), " has no factors"));
   }
-  NEREUS_RETURN_IF_ERROR(
-      CheckMemory(layer, "output gradient", factors.output_gradient));
-  NEREUS_RETURN_IF_ERROR(CheckMemory(layer, "input", factors.input));
+  NEREUS_TRY(CheckMemory(layer, "output gradient", factors.output_gradient));
+  NEREUS_TRY(CheckMemory(layer, "input", factors.input));
   // Multiplies here unless the plan sends the factors: they are on the GPU
   // already.
   if (client_->takes_factors(layer) || layers_[layer].on_host) {
     return Queue({layer, step, gradient, factors, {}}, stream);
   }
-  NEREUS_RETURN_IF_ERROR(
-      products_->MultiplyOwn(spec, factors, gradient, stream));
+  NEREUS_TRY(products_->MultiplyOwn(spec, factors, gradient, stream));
   return Queue({layer, step, gradient, {}, {}}, stream);
 }
 
@@ -320,7 +315,7 @@ absl::StatusOr<Buffer> GpuClientImpl::TakePinned(const std::string& what,
       return absl::CancelledError("the client is closed");
     }
     if (SteadyNow() > deadline) return values.status();
-    NEREUS_RETURN_IF_ERROR(HurryAll());
+    NEREUS_TRY(HurryAll());
     stager_->ReleaseRead();
     patience = kLookInterval;
   }
@@ -329,7 +324,7 @@ absl::StatusOr<Buffer> GpuClientImpl::TakePinned(const std::string& what,
 absl::Status GpuClientImpl::HurryAll() {
   for (int layer = 0; layer < static_cast<int>(layers_.size()); ++layer) {
     if (!flights_.TakeUnhurried(layer)) continue;
-    NEREUS_RETURN_IF_ERROR(client_->Hurry(layer));
+    NEREUS_TRY(client_->Hurry(layer));
   }
   return client_->Interruption();
 }
@@ -363,32 +358,32 @@ std::vector<ValueRange> GpuClientImpl::Updated(int layer) const {
 }
 
 absl::Status GpuClientImpl::Wait(int layer, int64_t step, cudaStream_t stream) {
-  NEREUS_RETURN_IF_ERROR(CheckLayer(layer));
+  NEREUS_TRY(CheckLayer(layer));
   // If `step` was not pushed, the host client's Wait says so.
-  NEREUS_RETURN_IF_ERROR(flights_.AwaitHandedOn(layer, step));
-  NEREUS_RETURN_IF_ERROR(client_->Wait(layer, step));
+  NEREUS_TRY(flights_.AwaitHandedOn(layer, step));
+  NEREUS_TRY(client_->Wait(layer, step));
   return flights_.Follow(layer, step, *stager_, NameOf(layer, "outcome"),
                          stream);
 }
 
 absl::Status GpuClientImpl::WaitForward(int layer, cudaStream_t stream) {
-  NEREUS_RETURN_IF_ERROR(CheckLayer(layer));
+  NEREUS_TRY(CheckLayer(layer));
   const int64_t step = flights_.LastStep(layer);
   return step < 0 ? client_->WaitForward(layer) : Wait(layer, step, stream);
 }
 
 absl::Status GpuClientImpl::WaitAll(int64_t step, cudaStream_t stream) {
   for (size_t layer = 0; layer < layers_.size(); ++layer) {
-    NEREUS_RETURN_IF_ERROR(Wait(static_cast<int>(layer), step, stream));
+    NEREUS_TRY(Wait(static_cast<int>(layer), step, stream));
   }
   return absl::OkStatus();
 }
 
 absl::Status GpuClientImpl::Leave(cudaStream_t stream) {
   for (size_t layer = 0; layer < layers_.size(); ++layer) {
-    NEREUS_RETURN_IF_ERROR(WaitForward(static_cast<int>(layer), stream));
+    NEREUS_TRY(WaitForward(static_cast<int>(layer), stream));
     if (updates_parameters()) {
-      NEREUS_RETURN_IF_ERROR(mirrors_[layer]->Outdate(stream));
+      NEREUS_TRY(mirrors_[layer]->Outdate(stream));
     }
   }
   return client_->Leave();
@@ -411,11 +406,11 @@ absl::Status GpuOptions::Validate() const {
 absl::StatusOr<std::unique_ptr<GpuClient>> GpuClient::Connect(
     const ClientOptions& options, const GpuOptions& gpu,
     std::vector<GpuLayerBinding> layers, CUstream_st* stream) {
-  NEREUS_RETURN_IF_ERROR(options.Validate());
-  NEREUS_RETURN_IF_ERROR(gpu.Validate());
+  NEREUS_TRY(options.Validate());
+  NEREUS_TRY(gpu.Validate());
   auto client =
       std::make_unique<GpuClientImpl>(options, gpu, std::move(layers));
-  NEREUS_RETURN_IF_ERROR(client->Start(stream));
+  NEREUS_TRY(client->Start(stream));
   return client;
 }
 

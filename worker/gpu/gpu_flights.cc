@@ -115,7 +115,7 @@ absl::Status GpuFlights::Follow(int layer, int64_t step, const Stager& stager,
   MutexLock lock(&mu_);
   const Flight& flight = flights_[layer];
   if (flight.step != step) return absl::OkStatus();
-  NEREUS_RETURN_IF_ERROR(flight.landed.status());
+  NEREUS_TRY(flight.landed.status());
   return stager.Follow(what, stream, *flight.landed);
 }
 

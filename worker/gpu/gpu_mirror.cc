@@ -28,7 +28,7 @@ absl::StatusOr<std::shared_ptr<GpuMirror>> GpuMirror::Create(
         absl::StrCat("layer ", bound.spec.name, ", parameters or state: null"));
   }
   if (bound.state_arrays > 0 && !bound.on_host) {
-    NEREUS_RETURN_IF_ERROR(stager->CheckPointer(
+    NEREUS_TRY(stager->CheckPointer(
         absl::StrCat("layer ", bound.spec.name, ", state"), bound.state));
   }
   if (bound.on_host) {
@@ -36,24 +36,22 @@ absl::StatusOr<std::shared_ptr<GpuMirror>> GpuMirror::Create(
     mirror->state_ = Buffer::View(bound.state, bytes * bound.state_arrays);
     return mirror;
   }
-  NEREUS_ASSIGN_OR_RETURN(mirror->parameters_, pool.Take(mirror->what_, bytes,
-                                                         absl::ZeroDuration()));
+  mirror->parameters_ =
+      NEREUS_TRY(pool.Take(mirror->what_, bytes, absl::ZeroDuration()));
   mirror->state_ = Buffer::AllocateZeroed(bytes * bound.state_arrays);
-  NEREUS_ASSIGN_OR_RETURN(const Stager::Point now,
-                          stager->Mark(mirror->what_, stream));
+  const Stager::Point now = NEREUS_TRY(stager->Mark(mirror->what_, stream));
   // The state is not fetched: it is zero in a new job, and in another job the
   // host client writes it.
-  NEREUS_ASSIGN_OR_RETURN(
-      const auto parameters,
-      stager->CopyOut(mirror->what_, bound.parameters, mirror->parameters_, now,
-                      stager->aside()));
-  NEREUS_RETURN_IF_ERROR(parameters->Await(bytes));
+  const auto parameters =
+      NEREUS_TRY(stager->CopyOut(mirror->what_, bound.parameters,
+                                 mirror->parameters_, now, stager->aside()));
+  NEREUS_TRY(parameters->Await(bytes));
   return mirror;
 }
 
 absl::Status GpuMirror::Outdate(cudaStream_t stream) {
   if (layer_.on_host) return absl::OkStatus();
-  NEREUS_ASSIGN_OR_RETURN(Stager::Point updated, stager_->Mark(what_, stream));
+  Stager::Point updated = NEREUS_TRY(stager_->Mark(what_, stream));
   MutexLock lock(&mu_);
   updated_ = std::move(updated);
   ++updates_;
@@ -73,16 +71,14 @@ absl::Status GpuMirror::Await(int64_t) {
     if (!outdated_) return absl::OkStatus();
     updates = updates_;
     // Copies made by another thread's Outdate are newer than this wait needs.
-    NEREUS_RETURN_IF_ERROR(stager_->Follow(what_, stager_->aside(), updated_));
+    NEREUS_TRY(stager_->Follow(what_, stager_->aside(), updated_));
   }
-  NEREUS_ASSIGN_OR_RETURN(const auto parameters,
-                          stager_->CopyOut(what_, layer_.parameters,
-                                           parameters_, {}, stager_->aside()));
-  NEREUS_ASSIGN_OR_RETURN(
-      const auto state,
+  const auto parameters = NEREUS_TRY(stager_->CopyOut(
+      what_, layer_.parameters, parameters_, {}, stager_->aside()));
+  const auto state = NEREUS_TRY(
       stager_->CopyOut(what_, layer_.state, state_, {}, stager_->aside()));
-  NEREUS_RETURN_IF_ERROR(parameters->Await(parameters_.bytes()));
-  NEREUS_RETURN_IF_ERROR(state->Await(state_.bytes()));
+  NEREUS_TRY(parameters->Await(parameters_.bytes()));
+  NEREUS_TRY(state->Await(state_.bytes()));
   MutexLock lock(&mu_);
   if (updates_ == updates) outdated_ = false;
   return absl::OkStatus();
@@ -102,15 +98,13 @@ absl::Status GpuMirror::Return(cudaStream_t stream) {
     }
   }
   // Work that is queued on `stream` may still read the old values.
-  NEREUS_ASSIGN_OR_RETURN(const Stager::Point now,
-                          stager_->Mark(what_, stream));
-  NEREUS_ASSIGN_OR_RETURN(
-      const Stager::Point parameters,
-      stager_->CopyIn(what_, parameters_, layer_.parameters, now));
-  NEREUS_ASSIGN_OR_RETURN(const Stager::Point state,
-                          stager_->CopyIn(what_, state_, layer_.state, now));
-  NEREUS_RETURN_IF_ERROR(NoteReading());
-  NEREUS_RETURN_IF_ERROR(stager_->Follow(what_, stream, parameters));
+  const Stager::Point now = NEREUS_TRY(stager_->Mark(what_, stream));
+  const Stager::Point parameters =
+      NEREUS_TRY(stager_->CopyIn(what_, parameters_, layer_.parameters, now));
+  const Stager::Point state =
+      NEREUS_TRY(stager_->CopyIn(what_, state_, layer_.state, now));
+  NEREUS_TRY(NoteReading());
+  NEREUS_TRY(stager_->Follow(what_, stream, parameters));
   return stager_->Follow(what_, stream, state);
 }
 
@@ -123,18 +117,16 @@ absl::StatusOr<Stager::Point> GpuMirror::Land(
   }
   // No point to wait for: a caller that has pushed the layer has queued all its
   // reads of the parameters before the push.
-  NEREUS_ASSIGN_OR_RETURN(
-      Stager::Point there,
+  Stager::Point there = NEREUS_TRY(
       stager_->CopyIn(what_, parameters_, changed, layer_.parameters, {}));
-  NEREUS_RETURN_IF_ERROR(NoteReading());
+  NEREUS_TRY(NoteReading());
   MutexLock lock(&mu_);
   is_behind_ = false;
   return there;
 }
 
 absl::Status GpuMirror::NoteReading() {
-  NEREUS_ASSIGN_OR_RETURN(Stager::Point read,
-                          stager_->Mark(what_, stager_->in()));
+  Stager::Point read = NEREUS_TRY(stager_->Mark(what_, stager_->in()));
   MutexLock lock(&mu_);
   read_ = std::move(read);
   return absl::OkStatus();

@@ -22,7 +22,7 @@ absl::Status CheckGpuLayers(const std::vector<GpuLayerBinding>& layers,
                             const GpuOptions& options) {
   std::vector<LayerSpec> specs;
   for (const GpuLayerBinding& layer : layers) specs.push_back(layer.spec);
-  NEREUS_RETURN_IF_ERROR(ValidateLayers(specs));
+  NEREUS_TRY(ValidateLayers(specs));
   // Number of bytes of `gradients` that one layer needs.
   int64_t largest = 0;
   for (const GpuLayerBinding& layer : layers) {

@@ -70,7 +70,7 @@ absl::Status GpuSplitter::Split(const SplitGradient& split) {
         absl::StrCat(what_, ": this is not the gradient that was pushed last"));
   }
   const DeviceScope scope(stager_->device(), what_);
-  NEREUS_RETURN_IF_ERROR(scope.status());
+  NEREUS_TRY(scope.status());
   const absl::Status status = TrySplit(split, taken.step, *gradient);
   // Nothing that is still queued may write to memory that is reused after an
   // error.
@@ -82,7 +82,7 @@ absl::Status GpuSplitter::TrySplit(const SplitGradient& split, int64_t step,
                                    DeviceGradient& gradient) {
   pieces_ = split.pieces;
   uses_ = split.uses;
-  NEREUS_RETURN_IF_ERROR(Reserve());
+  NEREUS_TRY(Reserve());
   const Lists lists = ListsAt(host_lists_.data(), pieces_.Count());
   int64_t chosen = 0;
   int64_t travelling = 0;  // Number of values that travel.
@@ -96,12 +96,10 @@ absl::Status GpuSplitter::TrySplit(const SplitGradient& split, int64_t step,
   const bool all = travelling == pieces_.values;
   float* const source = all ? gradient.values() : MemoryOf(Held::kPacked);
   // If the job has gone back, the last copy may still read the packed pieces.
-  NEREUS_RETURN_IF_ERROR(stager_->Await(what_, copied_));
-  NEREUS_RETURN_IF_ERROR(
-      QueueSplit(split, all ? 0 : chosen, gradient.values()));
-  NEREUS_ASSIGN_OR_RETURN(const Stager::Point done,
-                          stager_->Mark(what_, stager_->aside()));
-  NEREUS_RETURN_IF_ERROR(stager_->Await(what_, done));
+  NEREUS_TRY(stager_->Await(what_, copied_));
+  NEREUS_TRY(QueueSplit(split, all ? 0 : chosen, gradient.values()));
+  const Stager::Point done = NEREUS_TRY(stager_->Mark(what_, stager_->aside()));
+  NEREUS_TRY(stager_->Await(what_, done));
   // The kernel gives the norms of this layer's pieces; a block may have pieces
   // in several layers.
   for (int64_t k = 0; k < pieces_.Count(); ++k) {
@@ -113,17 +111,16 @@ absl::Status GpuSplitter::TrySplit(const SplitGradient& split, int64_t step,
 absl::Status GpuSplitter::Reserve() {
   const int64_t list_bytes = pieces_.Count() * kListBytes;
   if (lists_.data() == nullptr) {
-    NEREUS_ASSIGN_OR_RETURN(
-        host_lists_, pool_->Take(what_, list_bytes, absl::ZeroDuration()));
-    NEREUS_ASSIGN_OR_RETURN(
-        lists_, DeviceMemory::Allocate(stager_->device(), what_, list_bytes));
+    host_lists_ =
+        NEREUS_TRY(pool_->Take(what_, list_bytes, absl::ZeroDuration()));
+    lists_ = NEREUS_TRY(
+        DeviceMemory::Allocate(stager_->device(), what_, list_bytes));
   }
   const bool holds_some = std::any_of(
       uses_.begin(), uses_.end(), [](PieceUse use) { return !Travels(use); });
   if (!holds_some || held_.data() != nullptr) return absl::OkStatus();
-  NEREUS_ASSIGN_OR_RETURN(
-      held_, DeviceMemory::Allocate(stager_->device(), what_,
-                                    3 * pieces_.values * kFloatBytes));
+  held_ = NEREUS_TRY(DeviceMemory::Allocate(stager_->device(), what_,
+                                            3 * pieces_.values * kFloatBytes));
   return absl::OkStatus();
 }
 
@@ -134,14 +131,14 @@ absl::Status GpuSplitter::QueueSplit(const SplitGradient& split, int64_t chosen,
   const Lists host = ListsAt(host_lists_.data(), count);
   const Lists device = ListsAt(lists_.data(), count);
   // Copies the second and the third list, which lie side by side.
-  NEREUS_RETURN_IF_ERROR(CopyAsync(what_, device.chosen, host.chosen,
-                                   count * (kListBytes - kFloatBytes), stream));
-  NEREUS_RETURN_IF_ERROR(CudaStatus(
+  NEREUS_TRY(CopyAsync(what_, device.chosen, host.chosen,
+                       count * (kListBytes - kFloatBytes), stream));
+  NEREUS_TRY(CudaStatus(
       SplitPiecesCuda(pieces_, split.momentum, split.weight_decay, device.uses,
                       parameters_, gradient, MemoryOf(Held::kVelocity),
                       MemoryOf(Held::kValues), device.norms, stream),
       what_, "SplitPiecesCuda"));
-  NEREUS_RETURN_IF_ERROR(
+  NEREUS_TRY(
       CudaStatus(GatherPiecesCuda(pieces_, device.chosen, chosen, gradient,
                                   MemoryOf(Held::kPacked), stream),
                  what_, "GatherPiecesCuda"));
@@ -154,14 +151,12 @@ absl::Status GpuSplitter::CopyOut(int64_t step, DeviceGradient& gradient,
   if (count == 0) return absl::OkStatus();
   const cudaStream_t stream = stager_->out();
   timeline_->Begin(GpuSpan::Kind::kCopyOut, layer_, step, stream);
-  NEREUS_ASSIGN_OR_RETURN(
-      auto copy,
-      stager_->CopyOut(what_, source,
-                       gradient.staged().Slice(0, count * kFloatBytes), {},
-                       stream));
+  auto copy = NEREUS_TRY(stager_->CopyOut(
+      what_, source, gradient.staged().Slice(0, count * kFloatBytes), {},
+      stream));
   timeline_->End(GpuSpan::Kind::kCopyOut, layer_, step, stream);
   gradient.SetCopy(std::move(copy));
-  NEREUS_ASSIGN_OR_RETURN(copied_, stager_->Mark(what_, stream));
+  copied_ = NEREUS_TRY(stager_->Mark(what_, stream));
   return absl::OkStatus();
 }
 

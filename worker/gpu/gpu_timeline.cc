@@ -42,17 +42,17 @@ absl::StatusOr<std::vector<GpuSpan>> GpuTimeline::Read() const {
         "no timeline is kept: set GpuOptions::timeline");
   }
   const DeviceScope scope(device_, kWhat);
-  NEREUS_RETURN_IF_ERROR(scope.status());
+  NEREUS_TRY(scope.status());
   MutexLock lock(&mu_);
-  NEREUS_RETURN_IF_ERROR(status_);
+  NEREUS_TRY(status_);
   std::vector<GpuSpan> spans;
   // Spans that have begun and not ended, at most one of each kind.
   std::map<GpuSpan::Kind, GpuSpan> open;
   for (const Moment& moment : moments_) {
-    NEREUS_RETURN_IF_ERROR(CudaStatus(cudaEventSynchronize(moment.event), kWhat,
-                                      "cudaEventSynchronize"));
+    NEREUS_TRY(CudaStatus(cudaEventSynchronize(moment.event), kWhat,
+                          "cudaEventSynchronize"));
     float milliseconds = 0.0f;
-    NEREUS_RETURN_IF_ERROR(
+    NEREUS_TRY(
         CudaStatus(cudaEventElapsedTime(&milliseconds, moments_.front().event,
                                         moment.event),
                    kWhat, "cudaEventElapsedTime"));

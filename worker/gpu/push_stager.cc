@@ -68,8 +68,7 @@ absl::Span<float> PushStager::MeanOf(const GpuPush& push) const {
 }
 
 absl::StatusOr<PushStager::Staged> PushStager::StageHost(const GpuPush& push) {
-  NEREUS_RETURN_IF_ERROR(
-      parts_.stager->Await(NameOf(push, "gradient"), push.made));
+  NEREUS_TRY(parts_.stager->Await(NameOf(push, "gradient"), push.made));
   HostClient* const client = parts_.client;
   const int layer = push.layer;
   const int64_t step = push.step;
@@ -95,19 +94,17 @@ absl::StatusOr<Buffer> PushStager::CopyHalves(const GpuPush& push,
   Stager* const stager = parts_.stager;
   DeviceMemory& rounded = halves_[push.layer];
   if (rounded.data() == nullptr) {
-    NEREUS_ASSIGN_OR_RETURN(
-        rounded,
+    rounded = NEREUS_TRY(
         DeviceMemory::Allocate(stager->device(), what, memory.bytes()));
   }
-  NEREUS_RETURN_IF_ERROR(stager->CheckPointer(what, push.gradient));
+  NEREUS_TRY(stager->CheckPointer(what, push.gradient));
   const DeviceScope scope(stager->device(), what);
-  NEREUS_RETURN_IF_ERROR(scope.status());
-  NEREUS_RETURN_IF_ERROR(CudaStatus(
+  NEREUS_TRY(scope.status());
+  NEREUS_TRY(CudaStatus(
       ToBfloat16Cuda(push.gradient, SpecOf(push).parameters,
                      static_cast<uint16_t*>(rounded.data()), stager->out()),
       what, "ToBfloat16Cuda"));
-  NEREUS_ASSIGN_OR_RETURN(
-      auto copy,
+  auto copy = NEREUS_TRY(
       stager->CopyOut(what, rounded.data(), memory, {}, stager->out()));
   return Buffer::Borrow(
       memory.data(), memory.bytes(), [memory] {}, std::move(copy));
@@ -117,16 +114,15 @@ absl::Status PushStager::CopyOut(const GpuPush& push, const Buffer& halves,
                                  DeviceGradient& gradient) {
   const std::string what = NameOf(push, "gradient");
   Stager* const stager = parts_.stager;
-  NEREUS_RETURN_IF_ERROR(stager->Follow(what, stager->out(), push.made));
+  NEREUS_TRY(stager->Follow(what, stager->out(), push.made));
   parts_.timeline->Begin(GpuSpan::Kind::kCopyOut, push.layer, push.step,
                          stager->out());
   Buffer copied = gradient.staged();
   if (halves.bytes() > 0) {
-    NEREUS_ASSIGN_OR_RETURN(copied, CopyHalves(push, halves));
+    copied = NEREUS_TRY(CopyHalves(push, halves));
     gradient.SetHalves(copied);
   } else {
-    NEREUS_ASSIGN_OR_RETURN(
-        auto copy,
+    auto copy = NEREUS_TRY(
         stager->CopyOut(what, push.gradient, copied, {}, stager->out()));
     copied = Buffer::Borrow(
         copied.data(), copied.bytes(), [copied] {}, copy);
@@ -152,9 +148,8 @@ absl::StatusOr<PushStager::Staged> PushStager::StageGradient(
   // Values and halves share one allocation: with two, pushes could wait for
   // each other's second half.
   const int64_t halves_at = halves_bytes > 0 ? PinnedPool::RoundedUp(bytes) : 0;
-  NEREUS_ASSIGN_OR_RETURN(
-      const Buffer memory,
-      take_pinned_(what, std::max(bytes, halves_at + halves_bytes)));
+  const Buffer memory =
+      NEREUS_TRY(take_pinned_(what, std::max(bytes, halves_at + halves_bytes)));
   const Buffer values = memory.Slice(0, bytes);
   auto gradient = std::make_shared<DeviceGradient>(
       what, parts_.stager, job.sparse || job.may_skip ? parts_.look : nullptr,
@@ -162,11 +157,10 @@ absl::StatusOr<PushStager::Staged> PushStager::StageGradient(
   if (job.sparse) {
     // This thread waits, not a stream: the work that others queue on that
     // stream would wait, too.
-    NEREUS_RETURN_IF_ERROR(parts_.stager->Await(what, push.made));
+    NEREUS_TRY(parts_.stager->Await(what, push.made));
     (*parts_.splitters)[layer]->Take(step, gradient);
   } else {
-    NEREUS_RETURN_IF_ERROR(
-        CopyOut(push, memory.Slice(halves_at, halves_bytes), *gradient));
+    NEREUS_TRY(CopyOut(push, memory.Slice(halves_at, halves_bytes), *gradient));
   }
   return Staged{
       values, [client, layer, step, values, gradient = std::move(gradient)] {
@@ -182,22 +176,19 @@ absl::StatusOr<PushStager::Staged> PushStager::StageFactors(
   const int64_t output_bytes = spec.rows * spec.m * kFloatBytes;
   const int64_t input_bytes = spec.rows * spec.n * kFloatBytes;
   const int64_t input_at = PinnedPool::RoundedUp(output_bytes);
-  NEREUS_ASSIGN_OR_RETURN(
-      const Buffer memory,
-      take_pinned_(NameOf(push, "factors"), input_at + input_bytes));
+  const Buffer memory =
+      NEREUS_TRY(take_pinned_(NameOf(push, "factors"), input_at + input_bytes));
   const Buffer output = memory.Slice(0, output_bytes);
   const Buffer input = memory.Slice(input_at, input_bytes);
   Stager* const stager = parts_.stager;
-  NEREUS_ASSIGN_OR_RETURN(const auto output_copy,
-                          stager->CopyOut(NameOf(push, "output gradient"),
-                                          push.factors.output_gradient, output,
-                                          push.made, stager->out()));
-  NEREUS_ASSIGN_OR_RETURN(
-      const auto input_copy,
-      stager->CopyOut(NameOf(push, "input"), push.factors.input, input,
-                      push.made, stager->out()));
-  NEREUS_RETURN_IF_ERROR(output_copy->Await(output_bytes));
-  NEREUS_RETURN_IF_ERROR(input_copy->Await(input_bytes));
+  const auto output_copy = NEREUS_TRY(stager->CopyOut(
+      NameOf(push, "output gradient"), push.factors.output_gradient, output,
+      push.made, stager->out()));
+  const auto input_copy =
+      NEREUS_TRY(stager->CopyOut(NameOf(push, "input"), push.factors.input,
+                                 input, push.made, stager->out()));
+  NEREUS_TRY(output_copy->Await(output_bytes));
+  NEREUS_TRY(input_copy->Await(input_bytes));
   // On a GPU, only DeviceFactors reads and writes the mean gradient.
   return Staged{{},
                 [client = parts_.client, layer = push.layer, step = push.step,

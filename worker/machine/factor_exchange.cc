@@ -121,9 +121,8 @@ absl::StatusOr<FactorExchange::Place> FactorExchange::FindPlace(
         absl::StrCat("the round has ", round.contributors, " contributors"));
   }
   const LayerSpec& spec = layer_.spec();
-  NEREUS_ASSIGN_OR_RETURN(
-      const int64_t frame,
-      FrameIndex(header, MatrixElements(spec, header.part)));
+  const int64_t frame =
+      NEREUS_TRY(FrameIndex(header, MatrixElements(spec, header.part)));
   const auto position = static_cast<int>(header.chunk);
   const int64_t frames_before =
       header.part == kInputMatrix
@@ -138,10 +137,10 @@ absl::StatusOr<Landing> FactorExchange::OnHeader(
     const FrameHeader& header) const {
   if (header.kind == FrameKind::kPullRound) return rounds_.OnPullHeader(header);
   if (header.kind != FrameKind::kFactors) return RefuseScheme(layer_, header);
-  NEREUS_RETURN_IF_ERROR(rounds_.Check(header, FrameKind::kFactors));
+  NEREUS_TRY(rounds_.Check(header, FrameKind::kFactors));
   if (rounds_.IsPast(header)) return Landing::Discard();
   const Round& round = rounds_.At(header.round);
-  NEREUS_ASSIGN_OR_RETURN(const Place place, FindPlace(header, round));
+  const Place place = NEREUS_TRY(FindPlace(header, round));
   const bool is_own = layer_.job->PositionOf(header.sender.rank) ==
                       static_cast<int64_t>(header.chunk);
   if (!is_own && !rounds_.Recovers(header.round)) {

@@ -97,9 +97,9 @@ absl::Status ResultAssembly::CheckSender(const Chunk& chunk,
 }
 
 absl::StatusOr<Landing> ResultAssembly::Place(const FrameHeader& header) const {
-  NEREUS_ASSIGN_OR_RETURN(const Chunk chunk, FindChunk(*job_, header));
-  NEREUS_ASSIGN_OR_RETURN(const int64_t frame, FindFrame(chunk, header));
-  NEREUS_RETURN_IF_ERROR(CheckSender(chunk, header));
+  const Chunk chunk = NEREUS_TRY(FindChunk(*job_, header));
+  const int64_t frame = NEREUS_TRY(FindFrame(chunk, header));
+  NEREUS_TRY(CheckSender(chunk, header));
   if (header.round < kInitialRound || header.round > round_) {
     return RefuseFrame(header,
                        absl::StrCat("this worker is at round ", round_));

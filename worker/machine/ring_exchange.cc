@@ -170,12 +170,12 @@ absl::StatusOr<Landing> RingExchange::OnHeader(
   if (!is_sum && header.kind != FrameKind::kMean) {
     return RefuseScheme(layer_, header);
   }
-  NEREUS_RETURN_IF_ERROR(rounds_.Check(header, FrameKind::kMean));
+  NEREUS_TRY(rounds_.Check(header, FrameKind::kMean));
   if (rounds_.IsPast(header)) return Landing::Discard();
   const Round& round = rounds_.At(header.round);
-  NEREUS_ASSIGN_OR_RETURN(const Place place, FindPlace(header, round));
+  const Place place = NEREUS_TRY(FindPlace(header, round));
   if (!rounds_.Recovers(header.round)) {
-    NEREUS_RETURN_IF_ERROR(CheckOnRing(header, round));
+    NEREUS_TRY(CheckOnRing(header, round));
     if (layer_.sparse.has_value() && round.sent && !round.chosen[place.index]) {
       return RefuseFrame(header, "that block does not travel in this round");
     }
@@ -292,11 +292,11 @@ absl::StatusOr<RingExchange::Place> RingExchange::FindPlace(
   }
   int64_t frame = 0;
   if (layer_.sparse.has_value()) {
-    NEREUS_ASSIGN_OR_RETURN(frame, FindSparseFrame(header, round));
+    frame = NEREUS_TRY(FindSparseFrame(header, round));
   } else {
     const RingSegments segments = SegmentsOf(round);
-    NEREUS_ASSIGN_OR_RETURN(
-        frame, FrameIndex(header, FrameGrid(segments.Length(header.chunk))));
+    frame = NEREUS_TRY(
+        FrameIndex(header, FrameGrid(segments.Length(header.chunk))));
     frame += header.chunk * FrameCount(segments.full_length());
   }
   return Place{frame, round.memory[0].Slice(FloatBytes(OffsetOf(round, header)),
@@ -308,7 +308,7 @@ absl::StatusOr<int64_t> RingExchange::FindSparseFrame(
   const FrameGrid& grid = layer_.sparse->grid();
   int64_t frame = grid.Count();
   if (header.payload_bytes > 0 || header.offset > 0) {
-    NEREUS_ASSIGN_OR_RETURN(frame, FrameIndex(header, grid));
+    frame = NEREUS_TRY(FrameIndex(header, grid));
   }
   const int64_t segment = SegmentOfSparse(round, frame);
   if (segment == header.chunk) return frame;

@@ -54,15 +54,15 @@ void StepLedger::End(const absl::Status& outcome) {
 }
 
 absl::StatusOr<StepLedger::Call> StepLedger::StepToBegin() const {
-  NEREUS_RETURN_IF_ERROR(Interruption());
+  NEREUS_TRY(Interruption());
   return Call{next_step(), life_};
 }
 
 absl::StatusOr<StepLedger::Pushed> StepLedger::BeginPush(int layer,
                                                          int64_t step) {
-  NEREUS_RETURN_IF_ERROR(CheckLayer(layer));
-  NEREUS_RETURN_IF_ERROR(Interruption());
-  NEREUS_RETURN_IF_ERROR(CheckNext(layers_[layer], step));
+  NEREUS_TRY(CheckLayer(layer));
+  NEREUS_TRY(Interruption());
+  NEREUS_TRY(CheckNext(layers_[layer], step));
   // The scale of the step's begin: an overflow in between changes the next one.
   layers_[layer].pushed = step;
   ++pushed_count_;
@@ -114,8 +114,8 @@ absl::Status StepLedger::CheckComplete(bool or_untouched) const {
 }
 
 absl::Status StepLedger::CheckAwaited(int layer, int64_t round) const {
-  NEREUS_RETURN_IF_ERROR(CheckLayer(layer));
-  NEREUS_RETURN_IF_ERROR(Interruption());
+  NEREUS_TRY(CheckLayer(layer));
+  NEREUS_TRY(Interruption());
   if (round <= layers_[layer].pushed) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "layer ", layers_[layer].name, ": step ", round, " is waited for, step ",
@@ -130,7 +130,7 @@ absl::Status StepLedger::Interruption() const {
 }
 
 absl::StatusOr<StepLedger::Call> StepLedger::LastPushed() const {
-  NEREUS_RETURN_IF_ERROR(Interruption());
+  NEREUS_TRY(Interruption());
   Call last{kInitialRound, life_};
   for (const Layer& layer : layers_) {
     last.step = std::max(last.step, layer.pushed);

@@ -65,7 +65,7 @@ void Syncer::BeginStep(Outbox& out) {
 }
 
 absl::Status Syncer::Push(int64_t round, Buffer gradient, Outbox& out) {
-  NEREUS_RETURN_IF_ERROR(ledger_.CheckPush(round));
+  NEREUS_TRY(ledger_.CheckPush(round));
   if (layer_.route().scheme == Scheme::kFactor) {
     return absl::FailedPreconditionError(
         absl::StrCat("layer ", layer_.spec().name,
@@ -78,7 +78,7 @@ absl::Status Syncer::Push(int64_t round, Buffer gradient, Outbox& out) {
 
 absl::Status Syncer::PushFactors(int64_t round, FactorBuffers factors,
                                  Outbox& out) {
-  NEREUS_RETURN_IF_ERROR(ledger_.CheckPush(round));
+  NEREUS_TRY(ledger_.CheckPush(round));
   if (layer_.route().scheme == Scheme::kFactor) {
     layer_.factors = std::move(factors);
   } else {

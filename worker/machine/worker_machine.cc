@@ -89,8 +89,7 @@ absl::Status WorkerMachine::OnPush(int layer, int64_t round, Buffer gradient,
     }
   }
   if (scale != 1.0f) out.Add(ScaleValues{gradient, 1.0f / scale});
-  NEREUS_RETURN_IF_ERROR(
-      syncers_[layer]->Push(round, std::move(gradient), out));
+  NEREUS_TRY(syncers_[layer]->Push(round, std::move(gradient), out));
   OnPushed(layer, round, fit, out);
   return absl::OkStatus();
 }
@@ -105,8 +104,7 @@ absl::Status WorkerMachine::OnPushFactors(int layer, int64_t round,
     }
   }
   factors.scale = 1.0f / scale;
-  NEREUS_RETURN_IF_ERROR(
-      syncers_[layer]->PushFactors(round, std::move(factors), out));
+  NEREUS_TRY(syncers_[layer]->PushFactors(round, std::move(factors), out));
   OnPushed(layer, round, fit, out);
   return absl::OkStatus();
 }
@@ -243,7 +241,7 @@ absl::StatusOr<Landing> WorkerMachine::OnProbeHeader(
 
 absl::StatusOr<Landing> WorkerMachine::OnHeader(
     PeerId from, const FrameHeader& header) const {
-  NEREUS_RETURN_IF_ERROR(CheckFrame(*job_, from, header));
+  NEREUS_TRY(CheckFrame(*job_, from, header));
   if (header.kind == FrameKind::kVerdict) return OnVerdictHeader(from, header);
   if (header.kind == FrameKind::kProbe) return OnProbeHeader(from, header);
   // Kinds of frames that workers send to workers.
@@ -258,8 +256,7 @@ absl::StatusOr<Landing> WorkerMachine::OnHeader(
         "workers take results, and from workers factors, sums, means and "
         "pulls");
   }
-  NEREUS_ASSIGN_OR_RETURN(Landing landing,
-                          syncers_[header.layer]->OnHeader(header));
+  Landing landing = NEREUS_TRY(syncers_[header.layer]->OnHeader(header));
   // A frozen machine makes no progress with worker-owned layers. The frames
   // come again in the next epoch.
   if (frozen() && from.role == Role::kWorker) return Landing::Discard();

@@ -131,9 +131,9 @@ struct JobTraits {
 //
 //   // Memory first: the client uses it until the client is destroyed.
 //   std::vector<std::vector<float>> parameters = ..., gradients = ...;
-//   NEREUS_ASSIGN_OR_RETURN(auto client, Client::Connect(options, layers));
+//   auto client = NEREUS_TRY(Client::Connect(options, layers));
 //   for (;;) {
-//     NEREUS_ASSIGN_OR_RETURN(const StepInfo step, client->BeginStep());
+//     const StepInfo step = NEREUS_TRY(client->BeginStep());
 //     if (step.step >= kSteps) break;
 //     ... read this worker's examples (StepInfo::contributions_before) ...
 //     ... forward ...
@@ -145,10 +145,10 @@ struct JobTraits {
 //     }
 //     if (status.ok()) status = client->WaitAll(step.step);
 //     if (absl::IsOutOfRange(status)) continue;  // The job has gone back.
-//     NEREUS_RETURN_IF_ERROR(status);
+//     NEREUS_TRY(status);
 //     // Now `parameters` are those after step.step, on every worker.
 //   }
-//   NEREUS_RETURN_IF_ERROR(client->Leave());
+//   NEREUS_TRY(client->Leave());
 //
 // worker/examples has complete programs.
 //

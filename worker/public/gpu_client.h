@@ -102,17 +102,16 @@ struct GpuFactors {
 // pass, and never waits for the GPU itself:
 //
 //   for (;;) {
-//     NEREUS_ASSIGN_OR_RETURN(const StepInfo step, client->BeginStep(stream));
+//     const StepInfo step = NEREUS_TRY(client->BeginStep(stream));
 //     if (step.step >= kSteps) break;
 //     ... queue forward on `stream` ...
 //     for (int layer = last; layer >= 0; --layer) {
 //       ... queue backward of `layer` on `stream` ...
-//       NEREUS_RETURN_IF_ERROR(
-//           client->Push(layer, step.step, gradient[layer], stream));
+//       NEREUS_TRY(client->Push(layer, step.step, gradient[layer], stream));
 //     }
-//     NEREUS_RETURN_IF_ERROR(client->WaitAll(step.step, stream));
+//     NEREUS_TRY(client->WaitAll(step.step, stream));
 //   }
-//   NEREUS_RETURN_IF_ERROR(client->Leave(stream));
+//   NEREUS_TRY(client->Leave(stream));
 //
 // (kOutOfRange is handled as in Client.) The client waits for the GPU on
 // threads of its own, by CUDA events. Copies run beside the program's work on

@@ -53,7 +53,7 @@ void Vary(Random& random, std::vector<float>& gradient) {
 }  // namespace
 
 absl::Status ReplayOptions::Validate() const {
-  NEREUS_RETURN_IF_ERROR(ValidateLayers(layers));
+  NEREUS_TRY(ValidateLayers(layers));
   if (times.size() != layers.size()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "times has ", times.size(), " layers, the model ", layers.size()));
@@ -107,7 +107,7 @@ absl::Status Replay::Forward(Client* client, const StepInfo& step) {
     Compute(options_.delay_in_turn);
   }
   for (size_t i = 0; i < options_.layers.size(); ++i) {
-    NEREUS_RETURN_IF_ERROR(client->WaitForward(static_cast<int>(i)));
+    NEREUS_TRY(client->WaitForward(static_cast<int>(i)));
     Compute(options_.times[i].forward);
   }
   return absl::OkStatus();
@@ -117,7 +117,7 @@ absl::Status Replay::Backward(Client* client, int64_t step) {
   // The last layer first, as in a real backward pass.
   for (size_t i = options_.layers.size(); i > 0; --i) {
     Compute(options_.times[i - 1].backward);
-    NEREUS_RETURN_IF_ERROR(Push(client, static_cast<int>(i - 1), step));
+    NEREUS_TRY(Push(client, static_cast<int>(i - 1), step));
   }
   return absl::OkStatus();
 }
@@ -137,7 +137,7 @@ absl::StatusOr<ReplayResult> Replay::Run(Client* client) {
   absl::Time backward_end;
   int64_t step = -1;
   while (step + 1 < options_.steps) {
-    NEREUS_ASSIGN_OR_RETURN(const StepInfo begun, client->BeginStep());
+    const StepInfo begun = NEREUS_TRY(client->BeginStep());
     // A step after the job has gone back does not follow the one before.
     const bool measured = step >= 0 && begun.step == step + 1;
     step = begun.step;
@@ -151,7 +151,7 @@ absl::StatusOr<ReplayResult> Replay::Run(Client* client) {
       step = -1;
       continue;
     }
-    NEREUS_RETURN_IF_ERROR(status);
+    NEREUS_TRY(status);
     if (measured) result.steps.push_back(end - backward_end);
     backward_end = end;
   }

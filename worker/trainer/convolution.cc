@@ -82,8 +82,7 @@ absl::StatusOr<std::unique_ptr<Layer>> Convolution::Create(
   NEREUS_CHECK(shape.output().height > 0 && shape.output().width > 0)
       << "kernel " << shape.kernel << " on " << shape.input.height << "x"
       << shape.input.width;
-  NEREUS_ASSIGN_OR_RETURN(
-      FloatArray patches,
+  FloatArray patches = NEREUS_TRY(
       device->Allocate(images_max * shape.positions() * shape.patch_length()));
   return std::unique_ptr<Layer>(
       new Convolution(device, shape, std::move(patches)));

@@ -14,15 +14,14 @@
 namespace nereus {
 absl::StatusOr<std::shared_ptr<CudaDevice>> CudaDevice::Create(int number) {
   const std::string what = absl::StrCat("GPU ", number);
-  NEREUS_RETURN_IF_ERROR(CheckDevice(number));
+  NEREUS_TRY(CheckDevice(number));
   // The thread that creates the device runs the kernels.
-  NEREUS_RETURN_IF_ERROR(
-      CudaStatus(cudaSetDevice(number), what, "cudaSetDevice"));
+  NEREUS_TRY(CudaStatus(cudaSetDevice(number), what, "cudaSetDevice"));
   auto device = std::shared_ptr<CudaDevice>(new CudaDevice(number));
-  NEREUS_RETURN_IF_ERROR(CudaStatus(
+  NEREUS_TRY(CudaStatus(
       cudaStreamCreateWithFlags(&device->stream_, cudaStreamNonBlocking), what,
       "cudaStreamCreateWithFlags"));
-  NEREUS_ASSIGN_OR_RETURN(device->cublas_, CublasHandle::Create(number, what));
+  device->cublas_ = NEREUS_TRY(CublasHandle::Create(number, what));
   return device;
 }
 
@@ -47,10 +46,9 @@ absl::StatusOr<FloatArray> CudaDevice::Allocate(int64_t count) {
   // The array shares ownership of the memory, which the last copy frees.
   auto memory = std::make_shared<DeviceMemory>();
   const int64_t bytes = count * static_cast<int64_t>(sizeof(float));
-  NEREUS_ASSIGN_OR_RETURN(*memory,
-                          DeviceMemory::Allocate(number_, name(), bytes));
+  *memory = NEREUS_TRY(DeviceMemory::Allocate(number_, name(), bytes));
   auto* const values = static_cast<float*>(memory->data());
-  NEREUS_RETURN_IF_ERROR(CudaStatus(
+  NEREUS_TRY(CudaStatus(
       cudaMemsetAsync(values, 0, static_cast<size_t>(bytes), stream_), name(),
       "cudaMemsetAsync", bytes));
   return FloatArray{std::shared_ptr<float>(std::move(memory), values), count};

@@ -54,9 +54,8 @@ absl::Status GpuReplica::Join(const ClientOptions& options,
   std::vector<GpuLayerBinding> layers;
   for (const LayerSpec& spec : network_.specs()) {
     const int layer = static_cast<int>(layers.size());
-    NEREUS_ASSIGN_OR_RETURN(
-        state_.emplace_back(),
-        device_.Allocate(kOptimizerStatesMax * spec.parameters));
+    state_.emplace_back() =
+        NEREUS_TRY(device_.Allocate(kOptimizerStatesMax * spec.parameters));
     layers.push_back({.spec = spec,
                       .parameters = network_.parameters(layer).data(),
                       .state = state_.back().data(),
@@ -65,8 +64,7 @@ absl::Status GpuReplica::Join(const ClientOptions& options,
   GpuOptions gpu;
   gpu.device = device_.number();
   gpu.timeline = keep_timeline;
-  NEREUS_ASSIGN_OR_RETURN(
-      client_,
+  client_ = NEREUS_TRY(
       GpuClient::Connect(options, gpu, std::move(layers), device_.stream()));
   return absl::OkStatus();
 }
@@ -116,7 +114,7 @@ absl::StatusOr<std::unique_ptr<Replica>> JoinWithGpu(
                                                    ", which is not a GPU"));
   }
   auto replica = std::make_unique<GpuReplica>(device, network);
-  NEREUS_RETURN_IF_ERROR(replica->Join(options, keep_timeline));
+  NEREUS_TRY(replica->Join(options, keep_timeline));
   return replica;
 }
 

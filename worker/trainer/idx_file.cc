@@ -142,8 +142,7 @@ absl::StatusOr<std::vector<uint8_t>> ReadElements(int64_t bytes,
   while (have < bytes) {
     const int64_t step = std::min(bytes - have, kReadStepBytes);
     elements.resize(have + step);
-    NEREUS_ASSIGN_OR_RETURN(const int64_t read,
-                            file->Read(step, elements.data() + have));
+    const int64_t read = NEREUS_TRY(file->Read(step, elements.data() + have));
     have += read;
     if (read < step) {
       return absl::InvalidArgumentError(
@@ -154,7 +153,7 @@ absl::StatusOr<std::vector<uint8_t>> ReadElements(int64_t bytes,
   // Reading past the last element also makes zlib compare the checksum of a
   // gzip stream.
   uint8_t beyond;
-  NEREUS_ASSIGN_OR_RETURN(const int64_t read, file->Read(1, &beyond));
+  const int64_t read = NEREUS_TRY(file->Read(1, &beyond));
   if (read != 0) {
     return absl::InvalidArgumentError(
         absl::StrCat(file->path(), " has more than the ", bytes,
@@ -164,16 +163,15 @@ absl::StatusOr<std::vector<uint8_t>> ReadElements(int64_t bytes,
 }
 
 absl::StatusOr<IdxArray> ReadIdx(const std::string& path, uint32_t magic) {
-  NEREUS_ASSIGN_OR_RETURN(GzipFile file, GzipFile::Open(path));
+  GzipFile file = NEREUS_TRY(GzipFile::Open(path));
   const int64_t dimension_count = magic & 0xff;
   const int64_t header_bytes = 4 + 4 * dimension_count;
   std::vector<uint8_t> header(header_bytes);
-  NEREUS_ASSIGN_OR_RETURN(const int64_t read,
-                          file.Read(header_bytes, header.data()));
+  const int64_t read = NEREUS_TRY(file.Read(header_bytes, header.data()));
   // A file of another kind may be shorter than this kind's header. Its magic
   // number makes the better message.
   if (read >= 4) {
-    NEREUS_RETURN_IF_ERROR(CheckMagic(path, BigEndian32(header.data()), magic));
+    NEREUS_TRY(CheckMagic(path, BigEndian32(header.data()), magic));
   }
   if (read < header_bytes) {
     return absl::InvalidArgumentError(
@@ -184,9 +182,8 @@ absl::StatusOr<IdxArray> ReadIdx(const std::string& path, uint32_t magic) {
   for (int64_t i = 0; i < dimension_count; ++i) {
     array.dimensions.push_back(BigEndian32(header.data() + 4 + 4 * i));
   }
-  NEREUS_ASSIGN_OR_RETURN(const int64_t count,
-                          ElementCount(path, array.dimensions));
-  NEREUS_ASSIGN_OR_RETURN(array.elements, ReadElements(count, &file));
+  const int64_t count = NEREUS_TRY(ElementCount(path, array.dimensions));
+  array.elements = NEREUS_TRY(ReadElements(count, &file));
   return array;
 }
 
@@ -218,7 +215,7 @@ absl::StatusOr<std::optional<Dataset>> LoadPair(const std::string& directory,
         " but not ", images.has_value() ? labels_name : images_name,
         " (looked for it with and without .gz)"));
   }
-  NEREUS_ASSIGN_OR_RETURN(Dataset dataset, LoadIdxPair(*images, *labels));
+  Dataset dataset = NEREUS_TRY(LoadIdxPair(*images, *labels));
   Truncate(limit, &dataset);
   return dataset;
 }
@@ -227,8 +224,8 @@ absl::StatusOr<std::optional<Dataset>> LoadPair(const std::string& directory,
 
 absl::StatusOr<Dataset> LoadIdxPair(const std::string& images_path,
                                     const std::string& labels_path) {
-  NEREUS_ASSIGN_OR_RETURN(IdxArray images, ReadIdx(images_path, kImagesMagic));
-  NEREUS_ASSIGN_OR_RETURN(IdxArray labels, ReadIdx(labels_path, kLabelsMagic));
+  IdxArray images = NEREUS_TRY(ReadIdx(images_path, kImagesMagic));
+  IdxArray labels = NEREUS_TRY(ReadIdx(labels_path, kLabelsMagic));
   if (images.dimensions[0] != labels.dimensions[0]) {
     return absl::InvalidArgumentError(
         absl::StrCat(images_path, " has ", images.dimensions[0], " images, ",
@@ -243,10 +240,9 @@ absl::StatusOr<Dataset> LoadIdxPair(const std::string& images_path,
 
 absl::StatusOr<DataSplit> LoadDirectory(const std::string& directory,
                                         double holdout, int64_t limit) {
-  NEREUS_ASSIGN_OR_RETURN(std::optional<Dataset> train,
-                          LoadPair(directory, "train", limit));
-  NEREUS_ASSIGN_OR_RETURN(std::optional<Dataset> test,
-                          LoadPair(directory, "t10k", limit));
+  std::optional<Dataset> train =
+      NEREUS_TRY(LoadPair(directory, "train", limit));
+  std::optional<Dataset> test = NEREUS_TRY(LoadPair(directory, "t10k", limit));
   if (!train.has_value() && !test.has_value()) {
     return absl::NotFoundError(absl::StrCat(
         "no data in ", directory,

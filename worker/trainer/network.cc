@@ -33,15 +33,15 @@ absl::Status CheckSizes(absl::string_view model, const ImageShape& image,
                         int64_t classes, int64_t batch) {
   const int64_t side_min = model == "cnn" ? kCnnSideMin : 1;
   // The sides first: they bound the products below.
-  NEREUS_RETURN_IF_ERROR(CheckRange(absl::StrCat("image height for ", model),
-                                    image.height, side_min, kImageLengthMax));
-  NEREUS_RETURN_IF_ERROR(CheckRange(absl::StrCat("image width for ", model),
-                                    image.width, side_min, kImageLengthMax));
-  NEREUS_RETURN_IF_ERROR(
+  NEREUS_TRY(CheckRange(absl::StrCat("image height for ", model), image.height,
+                        side_min, kImageLengthMax));
+  NEREUS_TRY(CheckRange(absl::StrCat("image width for ", model), image.width,
+                        side_min, kImageLengthMax));
+  NEREUS_TRY(
       CheckRange("channels of an image", image.channels, 1, kImageLengthMax));
-  NEREUS_RETURN_IF_ERROR(
+  NEREUS_TRY(
       CheckRange("elements of an image", image.length(), 1, kImageLengthMax));
-  NEREUS_RETURN_IF_ERROR(CheckRange("classes", classes, 1, kClassesMax));
+  NEREUS_TRY(CheckRange("classes", classes, 1, kClassesMax));
   return CheckRange(
       absl::StrCat("batch of ", image.height, "x", image.width, " images"),
       batch, 1, kBatchLengthMax / image.length());
@@ -59,15 +59,14 @@ absl::StatusOr<std::unique_ptr<Network>> Network::Create(
     return absl::InvalidArgumentError(
         absl::StrCat("unknown model \"", model, "\", must be mlp or cnn"));
   }
-  NEREUS_RETURN_IF_ERROR(CheckSizes(model, image, classes, batch));
+  NEREUS_TRY(CheckSizes(model, image, classes, batch));
   std::unique_ptr<Network> network(
       new Network(image, classes, batch, std::move(device)));
-  NEREUS_ASSIGN_OR_RETURN(network->images_,
-                          network->device_->Allocate(batch * image.length()));
+  network->images_ =
+      NEREUS_TRY(network->device_->Allocate(batch * image.length()));
   // Allocated here, so that a step allocates nothing.
   network->logits_.resize(batch * classes);
-  NEREUS_RETURN_IF_ERROR(model == "mlp" ? network->AddMlp()
-                                        : network->AddCnn());
+  NEREUS_TRY(model == "mlp" ? network->AddMlp() : network->AddCnn());
   return network;
 }
 
@@ -86,9 +85,9 @@ absl::Status Network::AddConvolutionAndPool(const std::string& name,
   shape.input = stages_.empty() ? image_ : stages_.back().layer->output();
   shape.output_channels = outputs;
   shape.kernel = kCnnKernel;
-  NEREUS_ASSIGN_OR_RETURN(auto convolution,
-                          Convolution::Create(device_.get(), shape, batch_));
-  NEREUS_RETURN_IF_ERROR(Add(name, std::move(convolution), false));
+  auto convolution =
+      NEREUS_TRY(Convolution::Create(device_.get(), shape, batch_));
+  NEREUS_TRY(Add(name, std::move(convolution), false));
   // A relu after the pool gives the values of a relu before it, and has a
   // quarter of the elements to treat.
   return Add("", std::make_unique<MaxPooling>(device_.get(), shape.output()),
@@ -96,15 +95,15 @@ absl::Status Network::AddConvolutionAndPool(const std::string& name,
 }
 
 absl::Status Network::AddMlp() {
-  NEREUS_RETURN_IF_ERROR(AddFullyConnected("fc1", 256, /*relu=*/true));
-  NEREUS_RETURN_IF_ERROR(AddFullyConnected("fc2", 128, /*relu=*/true));
+  NEREUS_TRY(AddFullyConnected("fc1", 256, /*relu=*/true));
+  NEREUS_TRY(AddFullyConnected("fc2", 128, /*relu=*/true));
   return AddFullyConnected("fc3", classes_, /*relu=*/false);
 }
 
 absl::Status Network::AddCnn() {
-  NEREUS_RETURN_IF_ERROR(AddConvolutionAndPool("conv1", 20));
-  NEREUS_RETURN_IF_ERROR(AddConvolutionAndPool("conv2", 50));
-  NEREUS_RETURN_IF_ERROR(AddFullyConnected("fc1", 500, /*relu=*/true));
+  NEREUS_TRY(AddConvolutionAndPool("conv1", 20));
+  NEREUS_TRY(AddConvolutionAndPool("conv2", 50));
+  NEREUS_TRY(AddFullyConnected("fc1", 500, /*relu=*/true));
   return AddFullyConnected("fc2", classes_, /*relu=*/false);
 }
 
@@ -112,17 +111,17 @@ absl::Status Network::Add(const std::string& name, std::unique_ptr<Layer> layer,
                           bool relu) {
   const auto allocate = [this](int64_t count,
                                FloatArray& array) -> absl::Status {
-    NEREUS_ASSIGN_OR_RETURN(array, device_->Allocate(count));
+    array = NEREUS_TRY(device_->Allocate(count));
     return absl::OkStatus();
   };
   Stage stage;
   const int64_t outputs = batch_ * layer->output().length();
-  NEREUS_RETURN_IF_ERROR(allocate(outputs, stage.output));
-  NEREUS_RETURN_IF_ERROR(allocate(outputs, stage.output_gradient));
+  NEREUS_TRY(allocate(outputs, stage.output));
+  NEREUS_TRY(allocate(outputs, stage.output_gradient));
   LayerSpec spec = layer->Spec(batch_);
   if (spec.parameters > 0) {
-    NEREUS_RETURN_IF_ERROR(allocate(spec.parameters, stage.parameters));
-    NEREUS_RETURN_IF_ERROR(allocate(spec.parameters, stage.gradient));
+    NEREUS_TRY(allocate(spec.parameters, stage.parameters));
+    NEREUS_TRY(allocate(spec.parameters, stage.gradient));
     stage.index = static_cast<int>(specs_.size());
     stage_of_layer_.push_back(static_cast<int>(stages_.size()));
     spec.name = name;
@@ -185,7 +184,7 @@ absl::Status Network::Run(int64_t images, absl::Span<const float> input,
   const auto await_to = [&](size_t last) {
     for (; awaited <= last && awaited < stages_.size(); ++awaited) {
       if (stages_[awaited].index < 0) continue;
-      NEREUS_RETURN_IF_ERROR(await(stages_[awaited].index));
+      NEREUS_TRY(await(stages_[awaited].index));
     }
     return absl::OkStatus();
   };
@@ -195,12 +194,12 @@ absl::Status Network::Run(int64_t images, absl::Span<const float> input,
   const auto is_factor = [this](size_t i) {
     return i < stages_.size() && stages_[i].layer->has_factors();
   };
-  if (is_factor(0)) NEREUS_RETURN_IF_ERROR(await_to(0));
+  if (is_factor(0)) NEREUS_TRY(await_to(0));
   device_->Write(input, images_.data());
   const float* in = images_.data();
   for (size_t i = 0; i < stages_.size(); ++i) {
     // Stage i writes the input of stage i + 1: see is_factor.
-    NEREUS_RETURN_IF_ERROR(await_to(is_factor(i + 1) ? i + 1 : i));
+    NEREUS_TRY(await_to(is_factor(i + 1) ? i + 1 : i));
     const Stage& stage = stages_[i];
     float* const out = stage.output.data();
     stage.layer->Forward(images, in, stage.parameters.data(), out);
@@ -226,9 +225,9 @@ absl::StatusOr<float> Network::Forward(
     NEREUS_CHECK(label >= 0 && label < classes_)
         << "label " << label << " of " << classes_ << " classes";
   }
-  NEREUS_RETURN_IF_ERROR(Run(batch_, images, await));
+  NEREUS_TRY(Run(batch_, images, await));
   ReadLogits();
-  NEREUS_RETURN_IF_ERROR(device_->status());
+  NEREUS_TRY(device_->status());
   return SoftmaxCrossEntropy(batch_, classes_, logits_.data(), labels.data(),
                              logits_.data());
 }
@@ -256,7 +255,7 @@ absl::Status Network::Backward(absl::FunctionRef<absl::Status(int layer)> ready,
         stage.parameters.data(), output_gradient, stage.gradient.data(),
         first ? nullptr : stages_[i - 1].output_gradient.data());
     if (stage.index < 0) continue;
-    NEREUS_RETURN_IF_ERROR(ready(stage.index));
+    NEREUS_TRY(ready(stage.index));
   }
   return device_->status();
 }

@@ -11,10 +11,10 @@ namespace nereus {
 
 absl::StatusOr<std::unique_ptr<Client>> StandaloneClient::Create(
     const OptimizerOptions& optimizer, std::vector<LayerBinding> layers) {
-  NEREUS_RETURN_IF_ERROR(optimizer.Validate());
+  NEREUS_TRY(optimizer.Validate());
   std::vector<LayerSpec> specs;
   for (const LayerBinding& layer : layers) specs.push_back(layer.spec);
-  NEREUS_RETURN_IF_ERROR(ValidateLayers(specs));
+  NEREUS_TRY(ValidateLayers(specs));
   return std::unique_ptr<Client>(
       new StandaloneClient(optimizer, std::move(layers)));
 }

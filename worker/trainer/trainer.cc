@@ -162,7 +162,7 @@ absl::StatusOr<TrainResult> Run::Finish() {
   const absl::Duration begin = options_.now();
   losses_.Start(begin);
   for (bool ends = false; !ends;) {
-    NEREUS_ASSIGN_OR_RETURN(step_, replica_->BeginStep());
+    step_ = NEREUS_TRY(replica_->BeginStep());
     if (step_.went_back) pending_.reset();
     // A worker that joins may come after the last step.
     const bool late =
@@ -178,7 +178,7 @@ absl::StatusOr<TrainResult> Run::Finish() {
       ends = false;
       continue;
     }
-    NEREUS_RETURN_IF_ERROR(status);
+    NEREUS_TRY(status);
   }
   result_.total = options_.now() - begin;
   result_.train_loss = losses_.PassMean();
@@ -200,10 +200,8 @@ absl::Status Run::Step() {
                absl::MakeSpan(images_), absl::MakeSpan(labels_));
   // Await, which forward calls, counts its time itself.
   const absl::Duration counted = result_.wait + result_.backward;
-  NEREUS_ASSIGN_OR_RETURN(const float loss,
-                          network_->Forward(images_, labels_, [&](int layer) {
-                            return Await(layer);
-                          }));
+  const float loss = NEREUS_TRY(network_->Forward(
+      images_, labels_, [&](int layer) { return Await(layer); }));
   if (!std::isfinite(loss) && !client_->traits().may_skip) {
     return absl::FailedPreconditionError(absl::StrCat(
         "the loss is ", loss, " in step ", step_.step, " (epoch ", Pass() + 1,
@@ -213,7 +211,7 @@ absl::Status Run::Step() {
   const absl::Duration awaiting = result_.wait + result_.backward - counted;
   pending_ = step_.step;
   awaited_ = 0;
-  NEREUS_RETURN_IF_ERROR(network_->Backward(
+  NEREUS_TRY(network_->Backward(
       [&](int layer) { return replica_->Push(layer, step_.step); },
       step_.loss_scale));
   const absl::Duration backward_end = options_.now();
@@ -221,7 +219,7 @@ absl::Status Run::Step() {
   result_.backward += backward_end - forward_end;
   absl::Duration end = backward_end;
   if (!client_->traits().decoupled) {
-    NEREUS_ASSIGN_OR_RETURN(end, AwaitAll(backward_end));
+    end = NEREUS_TRY(AwaitAll(backward_end));
   }
   result_.images += network_->batch();
   ++result_.steps;
@@ -235,9 +233,9 @@ absl::Status Run::Step() {
 absl::Status Run::Await(int layer) {
   if (!pending_.has_value()) return absl::OkStatus();
   const absl::Duration begin = options_.now();
-  NEREUS_RETURN_IF_ERROR(replica_->WaitForward(layer));
+  NEREUS_TRY(replica_->WaitForward(layer));
   const absl::Duration wait_end = options_.now();
-  NEREUS_RETURN_IF_ERROR(Update(layer));
+  NEREUS_TRY(Update(layer));
   result_.wait += wait_end - begin;
   result_.backward += options_.now() - wait_end;
   awaited_ = layer + 1;
@@ -248,13 +246,13 @@ absl::Status Run::Await(int layer) {
 absl::StatusOr<absl::Duration> Run::AwaitAll(absl::Duration begin) {
   const int layers = static_cast<int>(network_->specs().size());
   for (int layer = awaited_; layer < layers; ++layer) {
-    NEREUS_RETURN_IF_ERROR(replica_->WaitForward(layer));
+    NEREUS_TRY(replica_->WaitForward(layer));
   }
   const absl::Duration wait_end = options_.now();
   absl::Duration end = wait_end;
   if (client_->traits().updates_parameters) {
     for (int layer = awaited_; layer < layers; ++layer) {
-      NEREUS_RETURN_IF_ERROR(Update(layer));
+      NEREUS_TRY(Update(layer));
     }
     end = options_.now();
   }
@@ -314,13 +312,13 @@ absl::Status TrainerOptions::Validate() const {
 
 absl::StatusOr<TrainResult> Train(const TrainerOptions& options,
                                   const DataSplit& data, Replica* replica) {
-  NEREUS_RETURN_IF_ERROR(options.Validate());
-  NEREUS_RETURN_IF_ERROR(CheckData(data, replica->network()));
+  NEREUS_TRY(options.Validate());
+  NEREUS_TRY(CheckData(data, replica->network()));
   Batches::Options batch_options;
   batch_options.examples = data.train.count();
   batch_options.batch = replica->network().batch();
   batch_options.seed = options.seed;
-  NEREUS_ASSIGN_OR_RETURN(Batches batches, Batches::Create(batch_options));
+  Batches batches = NEREUS_TRY(Batches::Create(batch_options));
   TrainerOptions complete = options;
   if (!complete.now) complete.now = SteadyNow;
   return Run(complete, data, std::move(batches), replica).Finish();

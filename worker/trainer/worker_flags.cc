@@ -102,7 +102,7 @@ struct FlagGroups {
 
 // Returns an error if the values of `flags` do not go together.
 absl::Status CheckValues(const WorkerFlags& flags) {
-  if (!flags.standalone) NEREUS_RETURN_IF_ERROR(flags.client.Validate());
+  if (!flags.standalone) NEREUS_TRY(flags.client.Validate());
   // A rule refuses the flags if its condition holds. The first such rule is
   // reported.
   const struct {

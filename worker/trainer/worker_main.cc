@@ -73,7 +73,7 @@ absl::Status PrintLine(const std::string& line) {
 
 // Writes --trace, and logs how well the copies were hidden.
 absl::Status WriteTrace(const std::string& path, Replica& replica) {
-  NEREUS_ASSIGN_OR_RETURN(const std::vector<GpuSpan> spans, replica.Timeline());
+  const std::vector<GpuSpan> spans = NEREUS_TRY(replica.Timeline());
   std::ofstream file(path);
   file << TraceJson(spans, replica.network().specs()) << "\n";
   file.close();
@@ -112,15 +112,15 @@ absl::StatusOr<WorkerReport> TrainAndLeave(const WorkerFlags& flags,
   };
   absl::Status left;
   do {
-    NEREUS_ASSIGN_OR_RETURN(report.result, Train(options, data, replica));
+    report.result = NEREUS_TRY(Train(options, data, replica));
     // Leaves before the evaluation, so that no other worker waits for it.
     left = replica->Leave();
     // If the job goes back while this worker leaves, its last steps must be
     // done again.
   } while (absl::IsOutOfRange(left));
-  NEREUS_RETURN_IF_ERROR(left);
+  NEREUS_TRY(left);
   if (!flags.trace.empty()) {
-    NEREUS_RETURN_IF_ERROR(WriteTrace(flags.trace, *replica));
+    NEREUS_TRY(WriteTrace(flags.trace, *replica));
   }
   report.workers = report.result.workers;
   // After Leave, the last frames to slower peers are counted, too.
@@ -134,7 +134,7 @@ absl::StatusOr<WorkerReport> TrainAndLeave(const WorkerFlags& flags,
   if (data.test.count() > 0) {
     report.test_accuracy = Accuracy(data.test, data.normalisation, network);
   }
-  NEREUS_RETURN_IF_ERROR(network->device().status());
+  NEREUS_TRY(network->device().status());
   return report;
 }
 
@@ -153,16 +153,14 @@ absl::StatusOr<WorkerReport> JoinAndTrain(const WorkerFlags& flags,
                                           const DataSplit& data,
                                           Network* network) {
   if (flags.on_gpu()) {
-    NEREUS_ASSIGN_OR_RETURN(
-        const std::unique_ptr<Replica> replica,
-        JoinWithGpu(flags.client, network, !flags.trace.empty()));
+    const std::unique_ptr<Replica> replica =
+        NEREUS_TRY(JoinWithGpu(flags.client, network, !flags.trace.empty()));
     LogTraining(flags, data, replica->client());
     return TrainAndLeave(flags, data, replica.get());
   }
   OptimizerState state;
   std::vector<LayerBinding> layers = BindLayers(network, &state);
-  NEREUS_ASSIGN_OR_RETURN(
-      const std::unique_ptr<Client> client,
+  const std::unique_ptr<Client> client = NEREUS_TRY(
       flags.standalone ? StandaloneClient::Create(flags.spec.options.optimizer,
                                                   std::move(layers))
                        : Client::Connect(flags.client, std::move(layers)));
@@ -197,24 +195,21 @@ std::vector<Setting> TrainingSettings(const WorkerFlags& flags,
 // Does --replay.
 absl::Status RunReplay(const WorkerFlags& flags) {
   ReplayOptions options;
-  NEREUS_ASSIGN_OR_RETURN(options.layers,
-                          LoadModelOrFile(flags.model, flags.batch));
-  NEREUS_ASSIGN_OR_RETURN(const std::string text,
-                          ReadTextFile(flags.replay.times_file));
-  NEREUS_ASSIGN_OR_RETURN(options.times,
-                          ParseComputeTrace(text, options.layers));
+  options.layers = NEREUS_TRY(LoadModelOrFile(flags.model, flags.batch));
+  const std::string text = NEREUS_TRY(ReadTextFile(flags.replay.times_file));
+  options.times = NEREUS_TRY(ParseComputeTrace(text, options.layers));
   options.steps = flags.replay.steps;
   options.delay = absl::Seconds(flags.straggler.delay_seconds);
   options.delay_in_turn = absl::Seconds(flags.straggler.in_turn_seconds);
-  NEREUS_RETURN_IF_ERROR(options.Validate());
+  NEREUS_TRY(options.Validate());
   Replay replay(std::move(options));
   ClientOptions client_options = flags.client;
   client_options.settings = {{"--model", flags.model},
                              {"--batch", absl::StrCat(flags.batch)},
                              {"--steps", absl::StrCat(flags.replay.steps)}};
-  NEREUS_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client,
-                          Client::Connect(client_options, replay.Bindings()));
-  NEREUS_ASSIGN_OR_RETURN(const ReplayResult result, replay.Run(client.get()));
+  const std::unique_ptr<Client> client =
+      NEREUS_TRY(Client::Connect(client_options, replay.Bindings()));
+  const ReplayResult result = NEREUS_TRY(replay.Run(client.get()));
   const ClientReport costs = client->Report();
   return PrintLine(
       ReplayJson(client->traits().rank, result, costs.layers, costs.peers));
@@ -225,18 +220,17 @@ absl::Status Run(WorkerFlags flags) {
   if (flags.is_replay()) return RunReplay(flags);
   std::shared_ptr<Device> device = MakeCpuDevice();
   if (flags.on_gpu()) {
-    NEREUS_ASSIGN_OR_RETURN(device, MakeGpuDevice(*GpuNumber(flags.device)));
+    device = NEREUS_TRY(MakeGpuDevice(*GpuNumber(flags.device)));
   }
-  NEREUS_ASSIGN_OR_RETURN(const DataSplit data, LoadData(flags));
+  const DataSplit data = NEREUS_TRY(LoadData(flags));
   if (flags.batch > data.train.count()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "--batch is ", flags.batch, ", must be at most ", data.train.count(),
         ", the number of images to train with"));
   }
   flags.client.settings = TrainingSettings(flags, data);
-  NEREUS_ASSIGN_OR_RETURN(const std::unique_ptr<Network> network,
-                          Network::Create(flags.model, data.train.image,
-                                          data.classes(), flags.batch, device));
+  const std::unique_ptr<Network> network = NEREUS_TRY(Network::Create(
+      flags.model, data.train.image, data.classes(), flags.batch, device));
   network->Initialize(flags.seed);
   absl::StatusOr<WorkerReport> report =
       JoinAndTrain(flags, data, network.get());

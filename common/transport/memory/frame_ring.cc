@@ -43,9 +43,8 @@ absl::StatusOr<uint64_t> Filled(uint64_t head, uint64_t tail) {
 
 absl::StatusOr<bool> FrameRingWriter::Push(const FrameHeader& header,
                                            const Buffer& payload) {
-  NEREUS_ASSIGN_OR_RETURN(
-      const uint64_t filled,
-      Filled(head_, control_.tail.load(std::memory_order_acquire)));
+  const uint64_t filled =
+      NEREUS_TRY(Filled(head_, control_.tail.load(std::memory_order_acquire)));
   const size_t at = head_ % kCapacity;
   const auto bytes = static_cast<size_t>(payload.bytes());
   const size_t needed = Rounded(kFrameHeaderBytes + bytes);
@@ -78,9 +77,8 @@ bool FrameRingWriter::MaySleep() {
 
 absl::StatusOr<bool> FrameRingReader::Front(FrameHeader& header,
                                             Buffer& payload) {
-  NEREUS_ASSIGN_OR_RETURN(
-      uint64_t filled,
-      Filled(control_.head.load(std::memory_order_acquire), tail_));
+  uint64_t filled =
+      NEREUS_TRY(Filled(control_.head.load(std::memory_order_acquire), tail_));
   if (filled == 0) return false;
   uint64_t from = tail_;
   // A copy that the writer cannot change while it is checked.
@@ -96,7 +94,7 @@ absl::StatusOr<bool> FrameRingReader::Front(FrameHeader& header,
     filled -= left;
     std::memcpy(bytes, data_, sizeof(bytes));
   }
-  NEREUS_ASSIGN_OR_RETURN(header, DecodeFrameHeader(bytes));
+  header = NEREUS_TRY(DecodeFrameHeader(bytes));
   // The length is the peer's word: the frame must lie within what was written.
   const size_t needed = Rounded(kFrameHeaderBytes + header.payload_bytes);
   const size_t at = from % kCapacity;

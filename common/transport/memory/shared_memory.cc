@@ -85,8 +85,7 @@ absl::StatusOr<SharedMemory> SharedMemory::Create(size_t bytes) {
   if (ftruncate(descriptor.get(), length) != 0) return Cannot("ftruncate");
   if (fcntl(descriptor.get(), F_ADD_SEALS, kSeals) != 0) return Cannot("seal");
   const SharedMemoryOffer offer = {getpid(), descriptor.get(), DrawToken()};
-  NEREUS_ASSIGN_OR_RETURN(SharedMemory memory,
-                          Map(std::move(descriptor), bytes, offer));
+  SharedMemory memory = NEREUS_TRY(Map(std::move(descriptor), bytes, offer));
   std::memcpy(memory.mapping_, &offer.token, sizeof(offer.token));
   return memory;
 }
@@ -114,8 +113,7 @@ absl::StatusOr<SharedMemory> SharedMemory::Open(const SharedMemoryOffer& offer,
         "shared memory: ", path, " has ", found.st_size, " bytes and seals ",
         seals, ", must have ", kPage + bytes, " and ", kSeals));
   }
-  NEREUS_ASSIGN_OR_RETURN(SharedMemory memory,
-                          Map(std::move(descriptor), bytes, offer));
+  SharedMemory memory = NEREUS_TRY(Map(std::move(descriptor), bytes, offer));
   // The descriptor's number may have been used again for other memory.
   uint64_t token = 0;
   std::memcpy(&token, memory.mapping_, sizeof(token));

@@ -75,9 +75,9 @@ void ConnectionLifecycle::OnAccepted(Accepted accepted, absl::Time now) {
 
 absl::Status ConnectionLifecycle::ReadPreamble(SocketConnection& connection) {
   PreambleBytes bytes;
-  NEREUS_ASSIGN_OR_RETURN(const bool read, connection.ReadPreamble(bytes));
+  const bool read = NEREUS_TRY(connection.ReadPreamble(bytes));
   if (!read) return absl::OkStatus();
-  NEREUS_ASSIGN_OR_RETURN(const Preamble preamble, DecodePreamble(bytes));
+  const Preamble preamble = NEREUS_TRY(DecodePreamble(bytes));
   return links_.CheckPreamble(preamble);
 }
 
@@ -95,8 +95,8 @@ void ConnectionLifecycle::OnHandshakeFrame(SocketConnection& connection,
 
 absl::Status ConnectionLifecycle::Admit(SocketConnection& connection,
                                         const Frame& hello) {
-  NEREUS_ASSIGN_OR_RETURN(const Hello theirs, ReadHello(hello));
-  NEREUS_RETURN_IF_ERROR(links_.Admit(theirs, connection.address()));
+  const Hello theirs = NEREUS_TRY(ReadHello(hello));
+  NEREUS_TRY(links_.Admit(theirs, connection.address()));
   Hello ours = *links_.self();
   ours.intended = theirs.self;
   std::unique_ptr<MemoryChannel> memory = TakeOffer(connection, theirs);
@@ -132,10 +132,10 @@ std::unique_ptr<MemoryChannel> ConnectionLifecycle::TakeOffer(
 
 absl::Status ConnectionLifecycle::Complete(SocketConnection& connection,
                                            const Frame& hello) {
-  NEREUS_ASSIGN_OR_RETURN(const Hello theirs, ReadHello(hello));
-  NEREUS_RETURN_IF_ERROR(links_.CheckAnswer(connection.peer(), theirs));
-  NEREUS_ASSIGN_OR_RETURN(std::unique_ptr<MemoryChannel> memory,
-                          TakeAnswer(connection, theirs));
+  const Hello theirs = NEREUS_TRY(ReadHello(hello));
+  NEREUS_TRY(links_.CheckAnswer(connection.peer(), theirs));
+  std::unique_ptr<MemoryChannel> memory =
+      NEREUS_TRY(TakeAnswer(connection, theirs));
   Open(connection, connection.peer(), std::move(memory));
   return absl::OkStatus();
 }

@@ -50,7 +50,7 @@ absl::StatusOr<bool> FrameReader::ReadPreamble(int fd,
                                                PreambleBytes& preamble) {
   while (ahead() < preamble.size()) {
     size_t placed = 0;
-    NEREUS_ASSIGN_OR_RETURN(const Next next, Receive(fd, nullptr, 0, placed));
+    const Next next = NEREUS_TRY(Receive(fd, nullptr, 0, placed));
     if (next == Next::kNothing) return false;
     if (next == Next::kEnd) {
       return absl::UnavailableError("it closed the connection");
@@ -74,9 +74,8 @@ absl::StatusOr<FrameReader::Next> FrameReader::Read(int fd) {
         return Next::kFrame;
       }
     } else if (ahead() >= kFrameHeaderBytes) {
-      NEREUS_ASSIGN_OR_RETURN(
-          header_, DecodeFrameHeader(absl::MakeConstSpan(ahead_.get() + begin_,
-                                                         kFrameHeaderBytes)));
+      header_ = NEREUS_TRY(DecodeFrameHeader(
+          absl::MakeConstSpan(ahead_.get() + begin_, kFrameHeaderBytes)));
       begin_ += kFrameHeaderBytes;
       state_ = State::kAnnounced;
       continue;
@@ -90,8 +89,8 @@ absl::StatusOr<FrameReader::Next> FrameReader::Read(int fd) {
     const bool dropped = wanted > 0 && destination_ == nullptr;
     uint8_t* const place = dropped ? nullptr : destination_ + received_;
     size_t placed = 0;
-    NEREUS_ASSIGN_OR_RETURN(const Next next,
-                            Receive(fd, place, dropped ? 0 : wanted, placed));
+    const Next next =
+        NEREUS_TRY(Receive(fd, place, dropped ? 0 : wanted, placed));
     if (next == Next::kNothing) return next;
     if (next == Next::kEnd) {
       if (state_ == State::kHeader && ahead() == 0) return next;

@@ -70,8 +70,8 @@ absl::StatusOr<bool> FrameWriter::Write(FrameRingWriter& ring) {
       filled_ = 1;
     }
     const Slot& slot = slots_[first_];
-    NEREUS_ASSIGN_OR_RETURN(const bool pushed,
-                            ring.Push(slot.frame.header, slot.frame.payload));
+    const bool pushed =
+        NEREUS_TRY(ring.Push(slot.frame.header, slot.frame.payload));
     if (!pushed) return false;
     turn += slot.bytes();
     Take(slot.bytes());

@@ -27,7 +27,7 @@ MemoryChannel::MemoryChannel(SharedMemory memory, bool is_creator,
 
 absl::StatusOr<std::unique_ptr<MemoryChannel>> MemoryChannel::Create(
     const Descriptor& socket, Delivery& delivery) {
-  NEREUS_ASSIGN_OR_RETURN(SharedMemory memory, SharedMemory::Create(kBytes));
+  SharedMemory memory = NEREUS_TRY(SharedMemory::Create(kBytes));
   return std::unique_ptr<MemoryChannel>(new MemoryChannel(
       std::move(memory), /*is_creator=*/true, socket, delivery));
 }
@@ -35,8 +35,7 @@ absl::StatusOr<std::unique_ptr<MemoryChannel>> MemoryChannel::Create(
 absl::StatusOr<std::unique_ptr<MemoryChannel>> MemoryChannel::Accept(
     const SharedMemoryOffer& offer, const Descriptor& socket,
     Delivery& delivery) {
-  NEREUS_ASSIGN_OR_RETURN(SharedMemory memory,
-                          SharedMemory::Open(offer, kBytes));
+  SharedMemory memory = NEREUS_TRY(SharedMemory::Open(offer, kBytes));
   return std::unique_ptr<MemoryChannel>(new MemoryChannel(
       std::move(memory), /*is_creator=*/false, socket, delivery));
 }
@@ -48,7 +47,7 @@ void MemoryChannel::Open(PeerId peer, TrafficCounters& counters) {
 }
 
 absl::StatusOr<bool> MemoryChannel::Write(FrameWriter& frames) {
-  NEREUS_ASSIGN_OR_RETURN(const bool all, frames.Write(writer_));
+  const bool all = NEREUS_TRY(frames.Write(writer_));
   blocked_ = !all;
   if (writer_.TakeSleeper()) Ring();
   return all;

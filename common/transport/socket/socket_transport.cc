@@ -26,10 +26,9 @@ constexpr absl::Duration kShutdownTurn = absl::Milliseconds(50);
 
 absl::StatusOr<std::unique_ptr<Transport>> SocketTransport::Start(
     const TransportOptions& options) {
-  NEREUS_RETURN_IF_ERROR(options.Validate());
-  NEREUS_ASSIGN_OR_RETURN(Listener listener,
-                          Listen(options.host, options.port));
-  NEREUS_ASSIGN_OR_RETURN(std::unique_ptr<Poller> poller, Poller::Create());
+  NEREUS_TRY(options.Validate());
+  Listener listener = NEREUS_TRY(Listen(options.host, options.port));
+  std::unique_ptr<Poller> poller = NEREUS_TRY(Poller::Create());
   return std::unique_ptr<Transport>(
       new SocketTransport(options, std::move(listener), std::move(poller)));
 }

@@ -340,7 +340,7 @@ IterationResult IterationSimulation::Run(const WhatIfProgress& progress) {
 absl::StatusOr<IterationResult> SimulateWith(const WhatIf& what_if,
                                              const Plan& plan,
                                              const WhatIfProgress& progress) {
-  NEREUS_ASSIGN_OR_RETURN(const JobPtr job, MakeSimulatedJob(what_if, plan));
+  const JobPtr job = NEREUS_TRY(MakeSimulatedJob(what_if, plan));
   const auto simulate = [&](int warm_up, int iterations) {
     return IterationSimulation(what_if, job, warm_up, iterations).Run(progress);
   };
@@ -365,9 +365,9 @@ absl::StatusOr<IterationResult> SimulateWith(const WhatIf& what_if,
 }  // namespace
 
 absl::Status WhatIf::Validate() const {
-  NEREUS_RETURN_IF_ERROR(ValidateLayers(layers));
-  NEREUS_RETURN_IF_ERROR(plan.cluster.Validate());
-  NEREUS_RETURN_IF_ERROR(job.Validate());
+  NEREUS_TRY(ValidateLayers(layers));
+  NEREUS_TRY(plan.cluster.Validate());
+  NEREUS_TRY(job.Validate());
   const auto refuse = [](const auto&... parts) {
     return absl::InvalidArgumentError(absl::StrCat(parts...));
   };
@@ -409,7 +409,7 @@ absl::Status WhatIf::Validate() const {
 }
 
 absl::StatusOr<PlanOptions> PlanOptionsOf(const WhatIf& what_if) {
-  NEREUS_RETURN_IF_ERROR(what_if.job.Validate());
+  NEREUS_TRY(what_if.job.Validate());
   PlanOptions options = what_if.plan;
   options.rules = RulesFor(what_if.job, options.rules);
   options.time =
@@ -423,16 +423,16 @@ absl::StatusOr<PlanOptions> PlanOptionsOf(const WhatIf& what_if) {
 // The plan is made once: trials change the threshold of fusion alone.
 absl::StatusOr<IterationResult> SimulateIterations(
     const WhatIf& what_if, const WhatIfProgress& progress) {
-  NEREUS_RETURN_IF_ERROR(what_if.Validate());
-  NEREUS_ASSIGN_OR_RETURN(const PlanOptions options, PlanOptionsOf(what_if));
-  NEREUS_ASSIGN_OR_RETURN(const Plan plan, MakePlan(what_if.layers, options));
+  NEREUS_TRY(what_if.Validate());
+  const PlanOptions options = NEREUS_TRY(PlanOptionsOf(what_if));
+  const Plan plan = NEREUS_TRY(MakePlan(what_if.layers, options));
   if (!what_if.job.tune_fusion) return SimulateWith(what_if, plan, progress);
   WhatIf trial = what_if;
   FusionTuner tuner(plan.fusion_bytes);
   while (!tuner.done()) {
     trial.job.fusion_bytes = tuner.next();
-    NEREUS_ASSIGN_OR_RETURN(const IterationResult result,
-                            SimulateWith(trial, plan, progress));
+    const IterationResult result =
+        NEREUS_TRY(SimulateWith(trial, plan, progress));
     const double seconds = absl::ToDoubleSeconds(result.iteration);
     if (seconds <= 0) break;  // Thresholds are equal if nothing takes time.
     tuner.Observe(seconds);

@@ -106,14 +106,13 @@ void CheckpointLaw::OnEnd(const JobEnded& ended) {
 }
 
 absl::Status CheckpointLaw::ReadBack(int64_t round, SimulatedStorage* disk) {
-  NEREUS_ASSIGN_OR_RETURN(Manifest manifest, ReadManifest(*disk, round));
-  NEREUS_ASSIGN_OR_RETURN(CheckpointReader reader,
-                          CheckpointReader::Open(disk, std::move(manifest)));
-  NEREUS_RETURN_IF_ERROR(reader.Verify());
+  Manifest manifest = NEREUS_TRY(ReadManifest(*disk, round));
+  CheckpointReader reader =
+      NEREUS_TRY(CheckpointReader::Open(disk, std::move(manifest)));
+  NEREUS_TRY(reader.Verify());
   for (size_t i = 0; i < layers_.size(); ++i) {
     const int layer = static_cast<int>(i);
-    NEREUS_ASSIGN_OR_RETURN(
-        const ChunkValues values,
+    const ChunkValues values = NEREUS_TRY(
         reader.ReadValues(layer, 0, layers_[i].parameters, state_arrays_));
     // Servers send values rounded to the wire type: workers have those.
     std::map<WireType, uint32_t>& checksums = saved_[{layer, round}];
