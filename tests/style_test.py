@@ -176,6 +176,25 @@ def check_prose(lines):
             yield number, f"name the worker, server, caller or thread: {text}"
 
 
+TRY_IN_PLACE = re.compile(r"(^|[;{}=)]|\breturn)\s*$")
+TRY_IN_LIST = re.compile(r"([=(,] \{|\w\{|^\s*\.\w+ =)\s*$")
+
+
+def check_try(lines):
+    """NEREUS_TRY returns from the middle of an expression: there, compilers forget
+    what they have built so far of an initializer list."""
+    code = [re.sub(r"//.*", "", line).rstrip() for line in lines]
+    for number, line in enumerate(code, 1):
+        for use in re.finditer(r"\bNEREUS_TRY\(", line):
+            before = next((text for text in [line[:use.start()], *code[number - 2::-1]]
+                           if text.strip()), "")
+            if "#define" in line:
+                continue
+            if TRY_IN_LIST.search(before) or not TRY_IN_PLACE.search(before):
+                yield number, ("NEREUS_TRY is a statement, the right side of =, or the "
+                               "operand of return")
+
+
 def is_product(path):
     return path.startswith(("common/", "server/", "worker/"))
 
@@ -304,6 +323,7 @@ def check_file(path, read):
         yield from check_length(path, lines)
     if suffix in (".cc", ".h", ".cu", ".proto"):
         yield from check_prose(lines)
+        yield from check_try(lines)
     if suffix in (".cc", ".h", ".cu"):
         yield from check_cpp(path, lines)
         yield from check_classes(path, text)

@@ -4,7 +4,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
 
 namespace nereus {
 
@@ -16,13 +16,13 @@ std::string JoinHostPort(const std::string& host, int port) {
 
 // Members tell each other this host, so it must mean the same machine to all.
 absl::Status CheckHost(const std::string& host) {
-  if (host.empty()) return absl::InvalidArgumentError("host is empty");
+  if (host.empty()) return InvalidArgumentError("host is empty");
   for (const absl::string_view wildcard : {"0.0.0.0", "::", "[::]", "*"}) {
     if (host != wildcard) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("host is ", host,
-                     ", which peers cannot connect to: give the address at "
-                     "which they reach this machine"));
+    return InvalidArgumentError(
+        "host is ", host,
+        ", which peers cannot connect to: give the address at "
+        "which they reach this machine");
   }
   return absl::OkStatus();
 }
@@ -42,15 +42,14 @@ absl::Status CheckHostPort(absl::string_view name, absl::string_view address) {
       absl::SimpleAtoi(address.substr(colon + 1), &port) && port >= 1 &&
       port <= 65535;
   if (is_valid) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(name, " is \"", absl::CHexEscape(address.substr(0, 200)),
-                   "\", must be HOST:PORT, as 10.0.0.1:7000 or [::1]:7000"));
+  return InvalidArgumentError(
+      name, " is \"", absl::CHexEscape(address.substr(0, 200)),
+      "\", must be HOST:PORT, as 10.0.0.1:7000 or [::1]:7000");
 }
 
 absl::Status CheckPort(absl::string_view name, int port) {
   if (port >= 0 && port <= 65535) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(name, " is ", port, ", must be in [0, 65535]"));
+  return InvalidArgumentError(name, " is ", port, ", must be in [0, 65535]");
 }
 
 }  // namespace nereus

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "absl/status/status.h"
+#include "common/base/status.h"
 
 namespace nereus {
 

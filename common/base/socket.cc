@@ -10,9 +10,8 @@
 #include <memory>
 
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
 #include "common/base/address.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 
 // Sockets without waiting. Listen, Accept, BeginConnect and ConnectResult are
 // thin wrappers that turn every error of the system into a Status and set the
@@ -65,9 +64,9 @@ absl::StatusOr<std::vector<SocketAddress>> Lookup(const std::string& host,
   addrinfo* found = nullptr;
   const int error = getaddrinfo(host.c_str(), port.c_str(), &hints, &found);
   if (error != 0) {
-    return absl::UnavailableError(absl::StrCat(
+    return UnavailableError(
         host, ": ",
-        error == EAI_SYSTEM ? ErrnoText(errno) : gai_strerror(error)));
+        error == EAI_SYSTEM ? ErrnoText(errno) : gai_strerror(error));
   }
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found,
                                                              freeaddrinfo);
@@ -86,20 +85,20 @@ absl::StatusOr<std::vector<SocketAddress>> Lookup(const std::string& host,
 absl::StatusOr<Listener> ListenAt(const SocketAddress& address) {
   Descriptor socket(::socket(address.storage.ss_family,
                              SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!socket.valid()) return absl::UnavailableError(ErrnoText(errno));
+  if (!socket.valid()) return UnavailableError(ErrnoText(errno));
   // A process that is started again gets its port although the last connections
   // of the one before have only just ended.
   SetOption(socket.get(), SOL_SOCKET, SO_REUSEADDR, 1);
   const auto* name = reinterpret_cast<const sockaddr*>(&address.storage);
   if (bind(socket.get(), name, address.length) != 0 ||
       listen(socket.get(), kBacklog) != 0) {
-    return absl::UnavailableError(ErrnoText(errno));
+    return UnavailableError(ErrnoText(errno));
   }
   sockaddr_storage bound = {};
   socklen_t length = sizeof(bound);
   if (getsockname(socket.get(), reinterpret_cast<sockaddr*>(&bound), &length) !=
       0) {
-    return absl::UnavailableError(ErrnoText(errno));
+    return UnavailableError(ErrnoText(errno));
   }
   // The port is at the same place in sockaddr_in and sockaddr_in6.
   const auto* inet = reinterpret_cast<const sockaddr_in*>(&bound);
@@ -131,8 +130,7 @@ absl::StatusOr<std::pair<std::string, std::string>> SplitHostPort(
   if (colon == absl::string_view::npos || colon == 0 ||
       !absl::SimpleAtoi(address.substr(colon + 1), &port) || port < 1 ||
       port > 65535) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("\"", address, "\" is not HOST:PORT"));
+    return InvalidArgumentError("\"", address, "\" is not HOST:PORT");
   }
   absl::string_view host = address.substr(0, colon);
   if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
@@ -152,7 +150,7 @@ absl::StatusOr<Listener> Listen(const std::string& host, int port) {
   const auto listener = [&]() -> absl::StatusOr<Listener> {
     const std::vector<SocketAddress> addresses =
         NEREUS_TRY(Lookup(host, absl::StrCat(port), AI_PASSIVE));
-    absl::StatusOr<Listener> made = absl::UnavailableError("no address");
+    absl::StatusOr<Listener> made = UnavailableError("no address");
     for (const SocketAddress& address : addresses) {
       made = ListenAt(address);
       if (made.ok()) break;
@@ -161,9 +159,8 @@ absl::StatusOr<Listener> Listen(const std::string& host, int port) {
   };
   absl::StatusOr<Listener> made = listener();
   if (made.ok()) return made;
-  return absl::UnavailableError(absl::StrCat("cannot listen at ",
-                                             JoinHostPort(host, port), ": ",
-                                             made.status().message()));
+  return UnavailableError("cannot listen at ", JoinHostPort(host, port), ": ",
+                          made.status().message());
 }
 
 Accepted Accept(const Descriptor& listener) {
@@ -187,12 +184,12 @@ Accepted Accept(const Descriptor& listener) {
 absl::StatusOr<Descriptor> BeginConnect(const SocketAddress& address) {
   Descriptor socket(::socket(address.storage.ss_family,
                              SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!socket.valid()) return absl::UnavailableError(ErrnoText(errno));
+  if (!socket.valid()) return UnavailableError(ErrnoText(errno));
   TuneConnection(socket.get());
   const auto* name = reinterpret_cast<const sockaddr*>(&address.storage);
   if (connect(socket.get(), name, address.length) != 0 &&
       errno != EINPROGRESS) {
-    return absl::UnavailableError(ErrnoText(errno));
+    return UnavailableError(ErrnoText(errno));
   }
   return socket;
 }
@@ -203,8 +200,7 @@ absl::Status ConnectResult(const Descriptor& socket) {
   if (getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &length) != 0) {
     error = errno;
   }
-  return error == 0 ? absl::OkStatus()
-                    : absl::UnavailableError(ErrnoText(error));
+  return error == 0 ? absl::OkStatus() : UnavailableError(ErrnoText(error));
 }
 
 bool IsOnSameHost(const Descriptor& socket) {
@@ -231,8 +227,7 @@ void AbortOnClose(const Descriptor& socket) {
 }
 
 absl::Status LostConnection(int error) {
-  return absl::UnavailableError(
-      absl::StrCat("the connection was lost: ", ErrnoText(error)));
+  return UnavailableError("the connection was lost: ", ErrnoText(error));
 }
 
 }  // namespace nereus

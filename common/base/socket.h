@@ -6,9 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "common/base/status.h"
 
 namespace nereus {
 

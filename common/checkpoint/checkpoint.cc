@@ -5,10 +5,8 @@
 #include <optional>
 #include <utility>
 
-#include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
 #include "common/base/logging.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "common/checkpoint/checkpoint_layout.h"
 
 namespace nereus {
@@ -31,13 +29,12 @@ absl::Status CheckFiles(Storage& storage, const Manifest& manifest) {
   for (const ManifestFile& file : manifest.files) {
     const auto found = bytes_by_name.find(file.name);
     if (found == bytes_by_name.end()) {
-      return absl::FailedPreconditionError(
-          absl::StrCat(folder, "/", file.name, " is missing"));
+      return FailedPreconditionError(folder, "/", file.name, " is missing");
     }
     if (found->second != file.bytes) {
-      return absl::FailedPreconditionError(
-          absl::StrCat(folder, "/", file.name, " has ", found->second,
-                       " bytes, the manifest says ", file.bytes));
+      return FailedPreconditionError(folder, "/", file.name, " has ",
+                                     found->second,
+                                     " bytes, the manifest says ", file.bytes);
     }
   }
   return absl::OkStatus();
@@ -76,33 +73,30 @@ absl::Status WriteManifest(Storage& storage, const Manifest& manifest) {
 
 absl::StatusOr<Manifest> ReadManifest(Storage& storage, int64_t round) {
   if (round < 0 || round > kCheckpointRoundMax) {
-    return absl::NotFoundError(
-        absl::StrCat("there is no checkpoint of round ", round));
+    return NotFoundError("there is no checkpoint of round ", round);
   }
   const std::string name = ManifestName(round);
   const int64_t bytes = NEREUS_TRY(storage.FileBytes(name));
   if (bytes > kManifestBytesMax) {
-    return absl::DataLossError(absl::StrCat(
-        name, " has ", bytes, " bytes, at most ", kManifestBytesMax));
+    return DataLossError(name, " has ", bytes, " bytes, at most ",
+                         kManifestBytesMax);
   }
   std::string text(bytes, '\0');
   const absl::Status read =
       storage.ReadFile(name, 0, Buffer::View(text.data(), bytes));
   // The file has shrunk since its length was read.
-  if (absl::IsOutOfRange(read)) return absl::DataLossError(read.message());
+  if (absl::IsOutOfRange(read)) return DataLossError(read.message());
   NEREUS_TRY(read);
   auto manifest = DecodeManifest(text);
   if (absl::IsInvalidArgument(manifest.status())) {
-    return absl::DataLossError(
-        absl::StrCat(name, ": ", manifest.status().message()));
+    return DataLossError(name, ": ", manifest.status().message());
   }
   if (!manifest.ok()) {
-    return absl::Status(manifest.status().code(),
-                        absl::StrCat(name, ": ", manifest.status().message()));
+    return Prefixed(manifest.status(), name, ": ");
   }
   if (manifest->round != round) {
-    return absl::DataLossError(
-        absl::StrCat(name, " is of round ", manifest->round, ", not ", round));
+    return DataLossError(name, " is of round ", manifest->round, ", not ",
+                         round);
   }
   return manifest;
 }

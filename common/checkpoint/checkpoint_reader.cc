@@ -3,12 +3,10 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/crc32c.h"
 #include "common/base/logging.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "common/checkpoint/checkpoint_layout.h"
 #include "common/checkpoint/safetensors.h"
 #include "common/checkpoint/tensor_name.h"
@@ -37,7 +35,7 @@ absl::string_view BytesOf(const Buffer& buffer) {
 absl::Status DamageOf(const std::string& file, const absl::Status& status) {
   if (absl::IsNotFound(status) || absl::IsOutOfRange(status) ||
       absl::IsInvalidArgument(status)) {
-    return absl::DataLossError(absl::StrCat(file, ": ", status.message()));
+    return DataLossError(file, ": ", status.message());
   }
   return status;
 }
@@ -86,8 +84,8 @@ absl::Status CheckpointReader::ReadHeader(int file) {
   const auto bytes = storage_->FileBytes(name);
   if (!bytes.ok()) return DamageOf(name, bytes.status());
   if (*bytes != entry.bytes) {
-    return absl::DataLossError(absl::StrCat(
-        name, " has ", *bytes, " bytes, the manifest says ", entry.bytes));
+    return DataLossError(name, " has ", *bytes, " bytes, the manifest says ",
+                         entry.bytes);
   }
   const Buffer prefix =
       Buffer::Allocate(std::min(*bytes, kSafetensorsPrefixBytes));
@@ -113,9 +111,9 @@ absl::Status CheckpointReader::AddTensor(int file,
   const TensorName name = NEREUS_TRY(DecodeTensorName(tensor.name));
   const auto found = layer_by_name_.find(name.layer);
   if (found == layer_by_name_.end()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("tensor ", tensor.name, " is of layer ", name.layer,
-                     ", which the manifest does not have"));
+    return InvalidArgumentError("tensor ", tensor.name, " is of layer ",
+                                name.layer,
+                                ", which the manifest does not have");
   }
   const int layer = found->second;
   int array = 0;
@@ -125,24 +123,23 @@ absl::Status CheckpointReader::AddTensor(int file,
          states_[array - 1] != name.state) {
   }
   if (array == arrays_) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("tensor ", tensor.name, " is a state, the manifest has ",
-                     states_.empty() ? "none" : absl::StrJoin(states_, ", ")));
+    return InvalidArgumentError(
+        "tensor ", tensor.name, " is a state, the manifest has ",
+        states_.empty() ? "none" : absl::StrJoin(states_, ", "));
   }
   const int64_t parameters = manifest_.layers[layer].parameters;
   const Piece piece = {name.whole ? 0 : name.first,
                        name.whole ? parameters : name.last, file,
                        data_offset + tensor.offset};
   if (piece.last > parameters) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("tensor ", tensor.name, " ends at element ", piece.last,
-                     ", the layer has ", parameters));
+    return InvalidArgumentError("tensor ", tensor.name, " ends at element ",
+                                piece.last, ", the layer has ", parameters);
   }
   if (tensor.bytes != (piece.last - piece.first) * kFloatBytes) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "tensor ", tensor.name, " has ", tensor.bytes, " bytes, its ",
-        piece.last - piece.first, " elements mean ",
-        (piece.last - piece.first) * kFloatBytes));
+    return InvalidArgumentError("tensor ", tensor.name, " has ", tensor.bytes,
+                                " bytes, its ", piece.last - piece.first,
+                                " elements mean ",
+                                (piece.last - piece.first) * kFloatBytes);
   }
   pieces(layer, array).push_back(piece);
   return absl::OkStatus();
@@ -159,10 +156,10 @@ absl::Status CheckpointReader::SortPieces() {
       // Two files with the same elements: no rule tells which one is right.
       if (piece.first >= before.last) continue;
       const int index = static_cast<int>(i);
-      return absl::DataLossError(absl::StrCat(
-          FileName(piece.file), " has elements from ", piece.first, " of ",
-          ArrayName(index / arrays_, index % arrays_), ", ",
-          FileName(before.file), " those up to ", before.last));
+      return DataLossError(FileName(piece.file), " has elements from ",
+                           piece.first, " of ",
+                           ArrayName(index / arrays_, index % arrays_), ", ",
+                           FileName(before.file), " those up to ", before.last);
     }
   }
   return absl::OkStatus();
@@ -194,9 +191,9 @@ absl::Status CheckpointReader::CheckContents(int file) {
     crc = ExtendCrc32c(crc, part.data(), part.bytes());
   }
   if (crc != entry.crc32c) {
-    return absl::DataLossError(absl::StrCat(
-        name, " has CRC-32C ", absl::Hex(crc, absl::kZeroPad8),
-        ", the manifest says ", absl::Hex(entry.crc32c, absl::kZeroPad8)));
+    return DataLossError(name, " has CRC-32C ", absl::Hex(crc, absl::kZeroPad8),
+                         ", the manifest says ",
+                         absl::Hex(entry.crc32c, absl::kZeroPad8));
   }
   // A later change of the file would not be noticed. But files below a manifest
   // do not change (CheckNotComplete in shard_writer.cc).
@@ -216,9 +213,9 @@ absl::Status CheckpointReader::ReadArray(int layer, int array, int64_t offset,
     if (piece == sorted.end() || piece->first > next) {
       const int64_t missing_end =
           piece == sorted.end() ? end : std::min(end, piece->first);
-      return absl::NotFoundError(absl::StrCat(
-          CheckpointFolder(manifest_.round), " has no elements ", next, " to ",
-          missing_end, " of ", ArrayName(layer, array)));
+      return NotFoundError(CheckpointFolder(manifest_.round),
+                           " has no elements ", next, " to ", missing_end,
+                           " of ", ArrayName(layer, array));
     }
     NEREUS_TRY(CheckContents(piece->file));
     const int64_t last = std::min(end, piece->last);
@@ -237,20 +234,19 @@ absl::StatusOr<ChunkValues> CheckpointReader::ReadValues(int layer,
                                                          int64_t length,
                                                          int state_arrays) {
   if (layer < 0 || static_cast<size_t>(layer) >= manifest_.layers.size()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("layer ", layer, " of a checkpoint of ",
-                     manifest_.layers.size(), " layers"));
+    return InvalidArgumentError("layer ", layer, " of a checkpoint of ",
+                                manifest_.layers.size(), " layers");
   }
   const int64_t parameters = manifest_.layers[layer].parameters;
   if (offset < 0 || length < 1 || offset > parameters - length) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "elements from ", offset, ", length ", length, ", of layer ",
-        manifest_.layers[layer].name, ", which has ", parameters));
+    return InvalidArgumentError("elements from ", offset, ", length ", length,
+                                ", of layer ", manifest_.layers[layer].name,
+                                ", which has ", parameters);
   }
   if (state_arrays < 0 || state_arrays >= arrays_) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(state_arrays, " arrays of state, the checkpoint has ",
-                     manifest_.state_arrays));
+    return InvalidArgumentError(state_arrays,
+                                " arrays of state, the checkpoint has ",
+                                manifest_.state_arrays);
   }
   const int64_t bytes = length * kFloatBytes;
   ChunkValues values;
@@ -270,9 +266,8 @@ absl::StatusOr<ChunkValues> CheckpointReader::ReadValues(int layer,
 absl::Status CheckpointReader::CheckCoverage(int layer, int array) const {
   int64_t next = 0;
   const auto missing = [&](int64_t end) {
-    return absl::DataLossError(
-        absl::StrCat(CheckpointFolder(manifest_.round), " has no elements ",
-                     next, " to ", end, " of ", ArrayName(layer, array)));
+    return DataLossError(CheckpointFolder(manifest_.round), " has no elements ",
+                         next, " to ", end, " of ", ArrayName(layer, array));
   };
   for (const Piece& piece : pieces(layer, array)) {
     if (piece.first > next) return missing(piece.first);

@@ -13,9 +13,7 @@
 #include <system_error>
 #include <utility>
 
-#include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 
 // Storage on a file system. WriteFile is the function to read: temporary file,
 // write, fsync, rename, fsync of each folder above. Each step has its reason:
@@ -37,22 +35,22 @@ absl::Status ErrorOf(int error, absl::string_view action,
                                         std::generic_category().message(error));
   switch (error) {
     case ENOENT:
-      return absl::NotFoundError(text);
+      return NotFoundError(text);
     case EACCES:
     case EPERM:
     case EROFS:
-      return absl::PermissionDeniedError(text);
+      return PermissionDeniedError(text);
     case ENOSPC:
     case EDQUOT:
     case EFBIG:
-      return absl::ResourceExhaustedError(text);
+      return ResourceExhaustedError(text);
     case ENOTDIR:
     case EISDIR:
     case EEXIST:
     case ENOTEMPTY:
-      return absl::FailedPreconditionError(text);
+      return FailedPreconditionError(text);
     default:
-      return absl::UnavailableError(text);
+      return UnavailableError(text);
   }
 }
 
@@ -94,9 +92,8 @@ absl::Status WriteAll(int fd, const Buffer& piece, const std::string& path) {
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) return ErrorOf(errno, "write", path);
     if (written == 0) {
-      return absl::UnavailableError(
-          absl::StrCat("cannot write ", path, ": ", done, " of ", piece.bytes(),
-                       " bytes were taken, then none"));
+      return UnavailableError("cannot write ", path, ": ", done, " of ",
+                              piece.bytes(), " bytes were taken, then none");
     }
     done += written;
   }
@@ -153,7 +150,7 @@ absl::Status MakeFolder(const std::string& path) {
 absl::StatusOr<std::unique_ptr<FileStorage>> FileStorage::Open(
     std::string root) {
   if (root.empty()) {
-    return absl::InvalidArgumentError("a storage's folder has an empty name");
+    return InvalidArgumentError("a storage's folder has an empty name");
   }
   while (root.size() > 1 && root.back() == '/') root.pop_back();
   NEREUS_TRY(MakeFolder(root));
@@ -215,9 +212,9 @@ absl::Status FileStorage::ReadFile(const std::string& name, int64_t offset,
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return ErrorOf(errno, "read", path);
     if (got == 0) {
-      return absl::OutOfRangeError(
-          absl::StrCat(path, " ends at byte ", offset + done, ", bytes up to ",
-                       offset + into.bytes(), " were to be read"));
+      return OutOfRangeError(path, " ends at byte ", offset + done,
+                             ", bytes up to ", offset + into.bytes(),
+                             " were to be read");
     }
     done += got;
   }
@@ -232,7 +229,7 @@ absl::StatusOr<int64_t> FileStorage::FileBytes(const std::string& name) {
     return ErrorOf(errno, "look at", path);
   }
   if (!S_ISREG(information.st_mode)) {
-    return absl::FailedPreconditionError(absl::StrCat(path, " is no file"));
+    return FailedPreconditionError(path, " is no file");
   }
   return static_cast<int64_t>(information.st_size);
 }

@@ -10,10 +10,9 @@
 #include <cstring>
 #include <fstream>
 
-#include "absl/status/status.h"
 #include "absl/strings/ascii.h"
-#include "absl/strings/str_cat.h"
 #include "common/base/identity.h"
+#include "common/base/status.h"
 
 namespace nereus {
 namespace {
@@ -32,8 +31,7 @@ absl::Status Write(const std::string& path, const std::string& id) {
   if (fd >= 0) close(fd);
   if (written) return absl::OkStatus();
   if (fd >= 0) unlink(path.c_str());
-  return absl::UnavailableError(
-      absl::StrCat("cannot write ", path, ": ", strerror(error)));
+  return UnavailableError("cannot write ", path, ": ", strerror(error));
 }
 
 // Makes the file, unless it exists. It is written under another name and then
@@ -54,8 +52,7 @@ absl::Status MakeUnlessThere(const std::string& path) {
   const int error = errno;
   unlink(draft.c_str());
   if (result == 0 || error == EEXIST) return absl::OkStatus();
-  return absl::UnavailableError(
-      absl::StrCat("cannot make ", path, ": ", strerror(error)));
+  return UnavailableError("cannot make ", path, ": ", strerror(error));
 }
 
 }  // namespace
@@ -69,8 +66,7 @@ absl::StatusOr<std::string> FolderId(const std::string& folder) {
   const bool is_id = id.size() == kDigits &&
                      std::all_of(id.begin(), id.end(), absl::ascii_isxdigit);
   if (is_id) return id;
-  return absl::DataLossError(
-      absl::StrCat(path, " is not a folder's id: remove it"));
+  return DataLossError(path, " is not a folder's id: remove it");
 }
 
 absl::StatusOr<FolderLock> FolderLock::Take(const std::string& folder) {
@@ -78,14 +74,13 @@ absl::StatusOr<FolderLock> FolderLock::Take(const std::string& folder) {
   if (absl::Status made = MakeUnlessThere(path); !made.ok()) return made;
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) {
-    return absl::UnavailableError(
-        absl::StrCat("cannot open ", path, ": ", strerror(errno)));
+    return UnavailableError("cannot open ", path, ": ", strerror(errno));
   }
   FolderLock lock(fd);
   // Any other error means that the file system has no locks.
   if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "the coordinator of another job has ", folder, ": give each its own"));
+    return FailedPreconditionError("the coordinator of another job has ",
+                                   folder, ": give each its own");
   }
   return lock;
 }

@@ -3,7 +3,7 @@
 #include <string>
 #include <utility>
 
-#include "absl/status/statusor.h"
+#include "common/base/status.h"
 
 namespace nereus {
 

@@ -7,11 +7,9 @@
 #include <set>
 #include <utility>
 
-#include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/crc32c.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "common/checkpoint/checkpoint_layout.h"
 #include "common/checkpoint/shown_name.h"
 #include "common/checkpoint/storage.h"
@@ -143,7 +141,7 @@ class FieldReader {
   // Notes an error, unless there is one already.
   void Fail(absl::string_view message) {
     if (!status_.ok()) return;
-    status_ = absl::InvalidArgumentError(absl::StrCat(where_, ": ", message));
+    status_ = InvalidArgumentError(where_, ": ", message);
   }
 
   const Json& object_;       // Object that is read.
@@ -157,15 +155,15 @@ absl::Status ValidateJobName(const std::string& name) {
   if (!name.empty() && name.size() <= kManifestJobBytesMax && printable) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "manifest: job is ", ShownName(name), ", not 1 to ", kManifestJobBytesMax,
-      " printable characters without spaces"));
+  return InvalidArgumentError("manifest: job is ", ShownName(name),
+                              ", not 1 to ", kManifestJobBytesMax,
+                              " printable characters without spaces");
 }
 
 absl::Status ValidateRange(absl::string_view name, int64_t value, int64_t max) {
   if (value >= 0 && value <= max) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("manifest: ", name, " is ", value, ", not from 0 to ", max));
+  return InvalidArgumentError("manifest: ", name, " is ", value,
+                              ", not from 0 to ", max);
 }
 
 absl::Status ValidateState(const Manifest& manifest) {
@@ -176,16 +174,15 @@ absl::Status ValidateState(const Manifest& manifest) {
       manifest.state_arrays == OptimizerStateCount(rule)) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("manifest: state_arrays is ", manifest.state_arrays, ", ",
-                   UpdateRuleName(rule), " has ", OptimizerStateCount(rule)));
+  return InvalidArgumentError("manifest: state_arrays is ",
+                              manifest.state_arrays, ", ", UpdateRuleName(rule),
+                              " has ", OptimizerStateCount(rule));
 }
 
 absl::Status ValidateFiles(absl::Span<const ManifestFile> files) {
   if (files.empty() || files.size() > kServersMax) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("manifest: files has ", files.size(),
-                     " items, not from 1 to ", kServersMax));
+    return InvalidArgumentError("manifest: files has ", files.size(),
+                                " items, not from 1 to ", kServersMax);
   }
   std::set<absl::string_view> names;
   for (const ManifestFile& file : files) {
@@ -193,8 +190,8 @@ absl::Status ValidateFiles(absl::Span<const ManifestFile> files) {
     NEREUS_TRY(ValidateRange(absl::StrCat("bytes of ", file.name), file.bytes,
                              kCountMax));
     if (!names.insert(file.name).second) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("manifest: file ", file.name, " is there twice"));
+      return InvalidArgumentError("manifest: file ", file.name,
+                                  " is there twice");
     }
   }
   return absl::OkStatus();
@@ -274,23 +271,22 @@ absl::StatusOr<ManifestFile> ReadFileEntry(const Json& json, size_t index) {
 // kInvalidArgument.
 absl::Status CheckText(absl::string_view text) {
   if (static_cast<int64_t>(text.size()) > kManifestBytesMax) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "manifest: ", text.size(), " bytes, at most ", kManifestBytesMax));
+    return InvalidArgumentError("manifest: ", text.size(), " bytes, at most ",
+                                kManifestBytesMax);
   }
   const size_t end_bytes = EndOf("").size();
   if (text.size() < end_bytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("manifest: ", text.size(),
-                     " bytes, its checksum alone has ", end_bytes));
+    return InvalidArgumentError("manifest: ", text.size(),
+                                " bytes, its checksum alone has ", end_bytes);
   }
   const absl::string_view before = text.substr(0, text.size() - end_bytes);
   const std::string expected = EndOf(before);
   const absl::string_view found = text.substr(before.size());
   if (found == expected) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "manifest: torn or changed: its ", text.size(), " bytes end in ",
-      ShownName(found), ", not in the checksum of what is before it, ",
-      ShownName(expected)));
+  return InvalidArgumentError("manifest: torn or changed: its ", text.size(),
+                              " bytes end in ", ShownName(found),
+                              ", not in the checksum of what is before it, ",
+                              ShownName(expected));
 }
 
 absl::StatusOr<Manifest> ReadFields(const Json& json) {
@@ -375,13 +371,12 @@ absl::StatusOr<Manifest> DecodeManifest(absl::string_view text) {
   const int64_t version = fields.Integer("version", 0, INT64_MAX);
   NEREUS_TRY(fields.status());
   if (format != kManifestFormat) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "manifest: format is ", ShownName(format), ", not ", kManifestFormat));
+    return InvalidArgumentError("manifest: format is ", ShownName(format),
+                                ", not ", kManifestFormat);
   }
   if (version != kManifestVersion) {
-    return absl::UnimplementedError(absl::StrCat("manifest: version is ",
-                                                 version, ", this build reads ",
-                                                 kManifestVersion));
+    return UnimplementedError("manifest: version is ", version,
+                              ", this build reads ", kManifestVersion);
   }
   return ReadFields(json);
 }

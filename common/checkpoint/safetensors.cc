@@ -7,10 +7,8 @@
 #include <tuple>
 #include <utility>
 
-#include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "common/checkpoint/shown_name.h"
 #include "nlohmann/json.hpp"
 
@@ -42,9 +40,8 @@ constexpr int64_t kAlignmentBytes = 64;
 absl::StatusOr<int64_t> BytesOf(const std::string& name,
                                 absl::Span<const int64_t> shape) {
   const auto error = [&](absl::string_view what) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("tensor ", ShownName(name), " of shape [",
-                     absl::StrJoin(shape, ", "), "] ", what));
+    return InvalidArgumentError("tensor ", ShownName(name), " of shape [",
+                                absl::StrJoin(shape, ", "), "] ", what);
   };
   if (shape.size() > kSafetensorsDimensionsMax) {
     return error(absl::StrCat("has ", shape.size(), " dimensions, at most ",
@@ -67,8 +64,8 @@ absl::StatusOr<std::string> Quote(const std::string& text) {
   // The writer replaces bytes that are not UTF-8; the name would be another
   // one.
   if (Json::parse(quoted) != Json(text)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("tensor or metadata ", ShownName(text), " is not UTF-8"));
+    return InvalidArgumentError("tensor or metadata ", ShownName(text),
+                                " is not UTF-8");
   }
   return quoted;
 }
@@ -229,7 +226,7 @@ class HeaderHandler : public nlohmann::json_sax<Json> {
 
   // Notes an error, unless there is one already.
   bool FailWith(absl::string_view message) {
-    status_.Update(absl::InvalidArgumentError(message));
+    status_.Update(InvalidArgumentError(message));
     return false;
   }
 
@@ -264,17 +261,16 @@ absl::StatusOr<std::string> EncodeSafetensorsHeader(
   int64_t end = 0;
   for (const SafetensorsTensor& tensor : tensors) {
     if (!names.insert(tensor.name).second) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("tensor name ", ShownName(tensor.name),
-                       " is there twice, or reserved"));
+      return InvalidArgumentError("tensor name ", ShownName(tensor.name),
+                                  " is there twice, or reserved");
     }
     const std::string name = NEREUS_TRY(Quote(tensor.name));
     const int64_t bytes = NEREUS_TRY(BytesOf(tensor.name, tensor.shape));
     const int64_t begin = end;
     if (__builtin_add_overflow(begin, bytes, &end)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("with tensor ", name,
-                       " the file has more bytes than 63 bits can say"));
+      return InvalidArgumentError(
+          "with tensor ", name,
+          " the file has more bytes than 63 bits can say");
     }
     members.push_back(
         absl::StrCat(name, ":{\"dtype\":\"", kType, "\",\"shape\":[",
@@ -287,9 +283,9 @@ absl::StatusOr<std::string> EncodeSafetensorsHeader(
   if (rest > 0) header.append(kAlignmentBytes - rest, ' ');
   const uint64_t bytes = header.size();
   if (bytes > kSafetensorsHeaderBytesMax) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the header of ", tensors.size(), " tensors has ", bytes,
-                     " bytes, at most ", kSafetensorsHeaderBytesMax));
+    return InvalidArgumentError("the header of ", tensors.size(),
+                                " tensors has ", bytes, " bytes, at most ",
+                                kSafetensorsHeaderBytesMax);
   }
   std::string prefix(kSafetensorsPrefixBytes, '\0');
   std::memcpy(prefix.data(), &bytes, sizeof(bytes));
@@ -300,18 +296,18 @@ absl::StatusOr<int64_t> DecodeSafetensorsPrefix(absl::string_view prefix,
                                                 int64_t file_bytes) {
   if (prefix.size() != kSafetensorsPrefixBytes ||
       file_bytes < kSafetensorsPrefixBytes) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgumentError(
         "a safetensors file of ", file_bytes, " bytes, fewer than the ",
-        kSafetensorsPrefixBytes, " that it begins with"));
+        kSafetensorsPrefixBytes, " that it begins with");
   }
   uint64_t bytes = 0;
   std::memcpy(&bytes, prefix.data(), sizeof(bytes));
   const int64_t bytes_max = std::min(kSafetensorsHeaderBytesMax,
                                      file_bytes - kSafetensorsPrefixBytes);
   if (bytes > static_cast<uint64_t>(bytes_max)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a safetensors header of ", bytes, " bytes, at most ",
-                     bytes_max, " in a file of ", file_bytes));
+    return InvalidArgumentError("a safetensors header of ", bytes,
+                                " bytes, at most ", bytes_max, " in a file of ",
+                                file_bytes);
   }
   return static_cast<int64_t>(bytes);
 }
@@ -321,15 +317,14 @@ absl::StatusOr<SafetensorsHeader> DecodeSafetensorsHeader(
   absl::string_view text = header;
   while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
   if (text.empty() || text.front() != '{' || text.back() != '}') {
-    return absl::InvalidArgumentError(
-        "a safetensors header that is no JSON object");
+    return InvalidArgumentError("a safetensors header that is no JSON object");
   }
   SafetensorsHeader result;
   HeaderHandler handler(&result);
   Json::sax_parse(text.begin(), text.end(), &handler);
   if (!handler.status().ok()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("safetensors header: ", handler.status().message()));
+    return InvalidArgumentError("safetensors header: ",
+                                handler.status().message());
   }
   result.data_offset =
       kSafetensorsPrefixBytes + static_cast<int64_t>(header.size());
@@ -342,16 +337,16 @@ absl::StatusOr<SafetensorsHeader> DecodeSafetensorsHeader(
   int64_t end = 0;
   for (const SafetensorsTensor& tensor : result.tensors) {
     if (tensor.offset != end) {
-      return absl::InvalidArgumentError(absl::StrCat(
+      return InvalidArgumentError(
           "safetensors header: tensor ", ShownName(tensor.name),
-          " begins at byte ", tensor.offset, ", the one before ends at ", end));
+          " begins at byte ", tensor.offset, ", the one before ends at ", end);
     }
     end += tensor.bytes;
   }
   if (end != file_bytes - result.data_offset) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "safetensors header: the tensors end at byte ", end,
-        " of the data, the data at ", file_bytes - result.data_offset));
+    return InvalidArgumentError("safetensors header: the tensors end at byte ",
+                                end, " of the data, the data at ",
+                                file_bytes - result.data_offset);
   }
   return result;
 }

@@ -7,10 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
 #include "common/base/crc32c.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "common/base/version.h"
 #include "common/checkpoint/safetensors.h"
 #include "common/checkpoint/tensor_name.h"
@@ -44,31 +42,30 @@ absl::StatusOr<int> StatesOf(const ChunkValues& chunk, int states,
   if (chunk.state.bytes() == 0) return 0;
   const int64_t bytes = states * chunk.length * kFloatBytes;
   if (chunk.state.bytes() == bytes) return states;
-  return absl::InvalidArgumentError(
-      absl::StrCat(where, " has ", chunk.state.bytes(), " bytes of state, ",
-                   states, " arrays mean ", bytes, " or none"));
+  return InvalidArgumentError(where, " has ", chunk.state.bytes(),
+                              " bytes of state, ", states, " arrays mean ",
+                              bytes, " or none");
 }
 
 // Checks a chunk against the model.
 absl::Status CheckChunk(const ChunkValues& chunk,
                         absl::Span<const LayerSpec> layers) {
   if (chunk.layer < 0 || static_cast<size_t>(chunk.layer) >= layers.size()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a chunk is of layer ", chunk.layer, ", the model has ",
-                     layers.size()));
+    return InvalidArgumentError("a chunk is of layer ", chunk.layer,
+                                ", the model has ", layers.size());
   }
   const LayerSpec& layer = layers[chunk.layer];
   if (chunk.offset < 0 || chunk.length < 1 ||
       chunk.offset > layer.parameters - chunk.length) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgumentError(
         "a chunk of layer ", layer.name, " has elements from ", chunk.offset,
-        ", length ", chunk.length, "; the layer has ", layer.parameters));
+        ", length ", chunk.length, "; the layer has ", layer.parameters);
   }
   if (chunk.parameters.bytes() != chunk.length * kFloatBytes) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgumentError(
         "a chunk of layer ", layer.name, " has ", chunk.parameters.bytes(),
         " bytes of parameters, its length ", chunk.length, " means ",
-        chunk.length * kFloatBytes));
+        chunk.length * kFloatBytes);
   }
   return absl::OkStatus();
 }
@@ -89,9 +86,9 @@ absl::StatusOr<std::vector<Run>> MakeRuns(
       Run& run = runs.back();
       if (chunk.layer < run.layer ||
           (chunk.layer == run.layer && chunk.offset < run.last)) {
-        return absl::InvalidArgumentError(
-            absl::StrCat(where, " comes after one that ends at ", run.last,
-                         " of layer ", layers[run.layer].name));
+        return InvalidArgumentError(where, " comes after one that ends at ",
+                                    run.last, " of layer ",
+                                    layers[run.layer].name);
       }
       if (chunk.layer == run.layer && chunk.offset == run.last &&
           states == run.states) {
@@ -150,8 +147,8 @@ absl::Status CheckNotComplete(Storage& storage, int64_t round) {
   const std::string manifest = ManifestName(round);
   const auto bytes = storage.FileBytes(manifest);
   if (bytes.ok()) {
-    return absl::AlreadyExistsError(
-        absl::StrCat(manifest, " is there: the checkpoint is complete"));
+    return AlreadyExistsError(manifest,
+                              " is there: the checkpoint is complete");
   }
   if (absl::IsNotFound(bytes.status())) return absl::OkStatus();
   return bytes.status();
@@ -160,14 +157,12 @@ absl::Status CheckNotComplete(Storage& storage, int64_t round) {
 absl::Status CheckFile(const ShardFile& file) {
   if (file.shards < 1 || file.shards > kServersMax || file.shard < 0 ||
       file.shard >= file.shards) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a checkpoint's file is of shard ", file.shard, " of ",
-                     file.shards, ", at most ", kServersMax));
+    return InvalidArgumentError("a checkpoint's file is of shard ", file.shard,
+                                " of ", file.shards, ", at most ", kServersMax);
   }
   if (file.round < 0 || file.round > kCheckpointRoundMax) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a checkpoint is of round ", file.round,
-                     ", not from 0 to ", kCheckpointRoundMax));
+    return InvalidArgumentError("a checkpoint is of round ", file.round,
+                                ", not from 0 to ", kCheckpointRoundMax);
   }
   return absl::OkStatus();
 }

@@ -2,8 +2,8 @@
 
 #include <string>
 
-#include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "common/base/status.h"
 #include "common/checkpoint/checkpoint_layout.h"
 #include "common/checkpoint/manifest.h"
 #include "common/checkpoint/storage.h"

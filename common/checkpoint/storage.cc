@@ -2,11 +2,9 @@
 
 #include <algorithm>
 
-#include "absl/status/status.h"
 #include "absl/strings/ascii.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "common/checkpoint/shown_name.h"
 
 namespace nereus {
@@ -23,27 +21,27 @@ bool IsAllowed(char c) {
 
 absl::Status ValidateStoragePart(absl::string_view part) {
   if (part.empty() || part.size() > kStoragePartBytesMax) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("file name ", ShownName(part), " has ", part.size(),
-                     " bytes, not from 1 to ", kStoragePartBytesMax));
+    return InvalidArgumentError("file name ", ShownName(part), " has ",
+                                part.size(), " bytes, not from 1 to ",
+                                kStoragePartBytesMax);
   }
   if (part == "." || part == "..") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("file name ", ShownName(part), " is no name of its own"));
+    return InvalidArgumentError("file name ", ShownName(part),
+                                " is no name of its own");
   }
   if (!std::all_of(part.begin(), part.end(), IsAllowed)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("file name ", ShownName(part),
-                     " has other characters than letters, digits and \"._-\""));
+    return InvalidArgumentError(
+        "file name ", ShownName(part),
+        " has other characters than letters, digits and \"._-\"");
   }
   return absl::OkStatus();
 }
 
 absl::Status ValidateStorageName(absl::string_view name) {
   if (name.size() > kStorageNameBytesMax) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("file name ", ShownName(name), " has ", name.size(),
-                     " bytes, at most ", kStorageNameBytesMax));
+    return InvalidArgumentError("file name ", ShownName(name), " has ",
+                                name.size(), " bytes, at most ",
+                                kStorageNameBytesMax);
   }
   for (const absl::string_view part : absl::StrSplit(name, '/')) {
     NEREUS_TRY(ValidateStoragePart(part));

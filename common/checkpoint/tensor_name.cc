@@ -3,12 +3,11 @@
 #include <utility>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
+#include "common/base/status.h"
 #include "common/checkpoint/shown_name.h"
 #include "common/plan/layer_spec.h"
 
@@ -110,10 +109,9 @@ absl::StatusOr<TensorName> DecodeTensorName(absl::string_view text) {
   // name.
   if (!is_name || !ValidateLayerName(name.layer).ok() ||
       EncodeTensorName(name) != text) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("tensor name ", ShownName(text),
-                     " is none of <layer>[<first>:<last>].<state>",
-                     ", without range or state where there is none"));
+    return InvalidArgumentError("tensor name ", ShownName(text),
+                                " is none of <layer>[<first>:<last>].<state>",
+                                ", without range or state where there is none");
   }
   return name;
 }

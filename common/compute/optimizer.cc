@@ -2,8 +2,7 @@
 
 #include <cmath>
 
-#include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
 
 namespace nereus {
 namespace {
@@ -24,8 +23,8 @@ absl::Status CheckRange(absl::string_view name, float value, float low,
                         float high) {
   // Both comparisons are false for NaN.
   if (value >= low && value < high) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      name, " is ", value, ", must be in [", low, ", ", high, ")"));
+  return InvalidArgumentError(name, " is ", value, ", must be in [", low, ", ",
+                              high, ")");
 }
 
 }  // namespace
@@ -37,8 +36,8 @@ absl::string_view UpdateRuleName(UpdateRule rule) {
 absl::StatusOr<UpdateRule> ParseUpdateRule(absl::string_view name) {
   if (name == "sgd") return UpdateRule::kSgd;
   if (name == "adam") return UpdateRule::kAdam;
-  return absl::InvalidArgumentError(
-      absl::StrCat("unknown update rule \"", name, "\", must be sgd or adam"));
+  return InvalidArgumentError("unknown update rule \"", name,
+                              "\", must be sgd or adam");
 }
 
 absl::string_view OptimizerPlaceName(OptimizerPlace place) {
@@ -48,9 +47,8 @@ absl::string_view OptimizerPlaceName(OptimizerPlace place) {
 absl::StatusOr<OptimizerPlace> ParseOptimizerPlace(absl::string_view name) {
   if (name == "server") return OptimizerPlace::kServer;
   if (name == "worker") return OptimizerPlace::kWorker;
-  return absl::InvalidArgumentError(
-      absl::StrCat("unknown place for the optimizer \"", name,
-                   "\", must be server or worker"));
+  return InvalidArgumentError("unknown place for the optimizer \"", name,
+                              "\", must be server or worker");
 }
 
 absl::Status OptimizerOptions::Validate() const {

@@ -4,11 +4,8 @@
 
 #include <utility>
 
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "common/device/device_scope.h"
 
 namespace nereus {

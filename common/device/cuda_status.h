@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
-#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "common/base/status.h"
 
 namespace nereus {
 

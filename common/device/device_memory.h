@@ -5,10 +5,8 @@
 #include <cstdint>
 #include <utility>
 
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "common/device/cuda_status.h"
 #include "common/device/device_scope.h"
 

@@ -6,10 +6,8 @@
 #include <map>
 #include <string>
 
-#include "absl/status/statusor.h"
-#include "absl/strings/str_cat.h"
 #include "common/base/mutex.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "common/device/cuda_status.h"
 
 namespace nereus {
@@ -35,15 +33,15 @@ absl::Status Find(const char* name, Function& function) {
       "the GPU's driver", "cudaGetDriverEntryPointByVersion"));
   function = reinterpret_cast<Function>(found);
   if (found != nullptr) return absl::OkStatus();
-  return absl::UnavailableError(
-      absl::StrCat("the GPU's driver has no ", name, ": update the driver"));
+  return UnavailableError("the GPU's driver has no ", name,
+                          ": update the driver");
 }
 
 absl::Status DriverStatus(CUresult result, absl::string_view what,
                           absl::string_view call) {
   if (result == CUDA_SUCCESS) return absl::OkStatus();
-  return absl::UnavailableError(
-      absl::StrCat(what, ": ", call, ": error ", static_cast<int>(result)));
+  return UnavailableError(what, ": ", call, ": error ",
+                          static_cast<int>(result));
 }
 
 absl::StatusOr<DriverCalls> FindDriverCalls() {
@@ -89,8 +87,8 @@ absl::Status CheckDevice(int device) {
   NEREUS_TRY(
       CudaStatus(cudaGetDeviceCount(&count), what, "cudaGetDeviceCount"));
   if (device >= 0 && device < count) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat(what, ": this machine has ", count,
-                                             " GPUs, numbered from 0"));
+  return UnavailableError(what, ": this machine has ", count,
+                          " GPUs, numbered from 0");
 }
 
 DeviceScope::DeviceScope(int device, absl::string_view what)

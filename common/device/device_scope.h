@@ -1,7 +1,7 @@
 #pragma once
 
-#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "common/base/status.h"
 
 struct CUctx_st;
 

@@ -4,9 +4,8 @@
 
 #include <iterator>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/logging.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "common/device/cuda_status.h"
 #include "common/device/device_scope.h"
 
@@ -97,9 +96,9 @@ absl::StatusOr<Buffer> PinnedPool::Take(absl::string_view what, int64_t bytes,
   if (bytes == 0) return Buffer();
   const int64_t rounded = RoundedUp(bytes);
   if (bytes < 0 || rounded > bytes_max_) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgumentError(
         what, ": ", bytes, " bytes of pinned memory are needed, the limit is ",
-        bytes_max_));
+        bytes_max_);
   }
   Claim claim;
   {
@@ -108,10 +107,10 @@ absl::StatusOr<Buffer> PinnedPool::Take(absl::string_view what, int64_t bytes,
       return used_ + rounded <= bytes_max_;
     };
     if (!mu_.AwaitWithTimeout(has_room, timeout)) {
-      return absl::DeadlineExceededError(
-          absl::StrCat(what, ": no ", bytes, " bytes of pinned memory after ",
-                       absl::FormatDuration(timeout), ": ", used_, " of ",
-                       bytes_max_, " are in use"));
+      return DeadlineExceededError(what, ": no ", bytes,
+                                   " bytes of pinned memory after ",
+                                   absl::FormatDuration(timeout), ": ", used_,
+                                   " of ", bytes_max_, " are in use");
     }
     claim = MakeClaim(rounded);
   }

@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/logging.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "common/device/cuda_status.h"
 #include "common/device/device_scope.h"
 
@@ -58,19 +57,18 @@ absl::Status Stager::CheckPointer(absl::string_view what,
   const bool on_device = attributes.type == cudaMemoryTypeDevice ||
                          attributes.type == cudaMemoryTypeManaged;
   if (!on_device) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        what, ": ", absl::Hex(reinterpret_cast<uintptr_t>(pointer)),
-        " is not memory of a GPU, or was freed"));
+    return InvalidArgumentError(what, ": ",
+                                absl::Hex(reinterpret_cast<uintptr_t>(pointer)),
+                                " is not memory of a GPU, or was freed");
   }
   if (attributes.device != device_) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(what, " is on GPU ", attributes.device,
-                     ", this client uses GPU ", device_));
+    return InvalidArgumentError(what, " is on GPU ", attributes.device,
+                                ", this client uses GPU ", device_);
   }
   if (reinterpret_cast<uintptr_t>(pointer) % alignof(float) != 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        what, ": ", absl::Hex(reinterpret_cast<uintptr_t>(pointer)),
-        " is not aligned to 4 bytes"));
+    return InvalidArgumentError(what, ": ",
+                                absl::Hex(reinterpret_cast<uintptr_t>(pointer)),
+                                " is not aligned to 4 bytes");
   }
   return absl::OkStatus();
 }

@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "common/base/mutex.h"
+#include "common/base/status.h"
 #include "common/tensor/arrival.h"
 #include "common/tensor/buffer.h"
 #include "common/tensor/value_range.h"

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "absl/status/status.h"
+#include "common/base/status.h"
 #include "common/protocol/outbox.h"
 
 namespace nereus {
@@ -32,7 +32,7 @@ class Accelerator {
   // Splits a gradient (SplitGradient). Norms are complete on return; blocks to
   // send may arrive later. REQUIRES: Splits(split.layer).
   virtual absl::Status Split(const SplitGradient& /*split*/) {
-    return absl::UnimplementedError(name() + " splits no gradients");
+    return UnimplementedError(name() + " splits no gradients");
   }
 };
 

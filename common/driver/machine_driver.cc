@@ -21,7 +21,7 @@
 #include "common/base/crc32c.h"
 #include "common/base/logging.h"
 #include "common/base/mutex.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "common/base/version.h"
 #include "common/driver/arithmetic.h"
 #include "common/driver/wire_values.h"

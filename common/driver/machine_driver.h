@@ -9,9 +9,9 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/functional/function_ref.h"
-#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "common/base/mutex.h"
+#include "common/base/status.h"
 #include "common/driver/accelerator.h"
 #include "common/driver/driving_turn.h"
 #include "common/driver/layer_traffic.h"

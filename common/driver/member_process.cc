@@ -7,7 +7,7 @@
 #include "common/base/clock.h"
 #include "common/base/identity.h"
 #include "common/base/logging.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "common/base/version.h"
 #include "common/transport/socket/socket_transport.h"
 

@@ -7,10 +7,9 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/functional/function_ref.h"
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/base/mutex.h"
+#include "common/base/status.h"
 #include "common/driver/machine_driver.h"
 #include "common/protocol/member.h"
 #include "common/protocol/membership.h"

@@ -13,9 +13,9 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "common/base/status.h"
 #include "common/flags/flags.h"
 #include "common/flags/variables.h"
 
@@ -248,8 +248,7 @@ absl::Status RefuseFlags(const CLI::App& app, int argc, char** argv,
                          const std::string& why) {
   for (const std::string& flag : flags) {
     if (IsOnCommandLine(flag, argc, argv)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(flag, " does not count ", why));
+      return InvalidArgumentError(flag, " does not count ", why);
     }
     const CLI::Option* const option = app.get_option_no_throw(flag);
     if (option == nullptr || option->count() == 0) continue;

@@ -5,10 +5,9 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "common/base/version.h"
 #include "common/flags/job_file.h"
 
@@ -38,8 +37,8 @@ CLI::Option* AddTextFlag(CLI::App& app, const std::string& name,
 
 absl::Status NoChoice(absl::string_view given,
                       const std::vector<std::string>& choices) {
-  return absl::InvalidArgumentError(absl::StrCat(
-      "\"", given, "\" is not one of ", absl::StrJoin(choices, ", ")));
+  return InvalidArgumentError("\"", given, "\" is not one of ",
+                              absl::StrJoin(choices, ", "));
 }
 
 void AddCommonFlags(CLI::App& app, const std::string& program,

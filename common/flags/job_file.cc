@@ -5,10 +5,9 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/base/printable.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "common/flags/flags.h"
 #include "common/flags/model_file.h"
 
@@ -46,7 +45,7 @@ absl::Status ParseLine(absl::string_view line, JobSpec& spec,
     if (set.ok()) return absl::OkStatus();
     mistake = absl::StrCat(name, ": ", set.message());
   }
-  return absl::InvalidArgumentError(mistake);
+  return InvalidArgumentError(mistake);
 }
 
 }  // namespace
@@ -62,8 +61,7 @@ absl::StatusOr<std::vector<std::string>> ParseJobText(absl::string_view text,
     if (line.empty()) continue;
     const absl::Status status = ParseLine(line, spec, names);
     if (!status.ok()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("line ", number, ": ", status.message()));
+      return InvalidArgumentError("line ", number, ": ", status.message());
     }
   }
   return names;
@@ -74,8 +72,7 @@ absl::StatusOr<std::vector<std::string>> ReadJobFile(const std::string& path,
   const std::string text = NEREUS_TRY(ReadTextFile(path));
   auto names = ParseJobText(text, spec);
   if (names.ok()) return names;
-  return absl::InvalidArgumentError(
-      absl::StrCat(path, ", ", names.status().message()));
+  return InvalidArgumentError(path, ", ", names.status().message());
 }
 
 // Options without an effect are left out: the program that reads the file would

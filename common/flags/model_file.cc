@@ -4,11 +4,9 @@
 #include <cstring>
 #include <fstream>
 
-#include "absl/status/status.h"
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "common/plan/model_table.h"
 
 namespace nereus {
@@ -17,14 +15,13 @@ absl::StatusOr<std::string> ReadTextFile(const std::string& name) {
   errno = 0;
   std::ifstream file(name, std::ios::binary);
   if (!file) {
-    return absl::UnavailableError(
-        absl::StrCat("cannot open ", name, ": ", strerror(errno)));
+    return UnavailableError("cannot open ", name, ": ", strerror(errno));
   }
   // The byte beyond the limit tells a file that is too large.
   std::string text(kInputFileBytesMax + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   if (file.bad() || !file.eof()) {
-    return absl::UnavailableError(
+    return UnavailableError(
         file.gcount() > kInputFileBytesMax
             ? absl::StrCat(name, " has more than ", kInputFileBytesMax,
                            " bytes")
@@ -41,8 +38,7 @@ absl::Status WriteTextFile(const std::string& name, const std::string& text) {
   file << text << "\n";
   file.close();
   if (file) return absl::OkStatus();
-  return absl::UnavailableError(
-      absl::StrCat("cannot write ", name, ": ", strerror(errno)));
+  return UnavailableError("cannot write ", name, ": ", strerror(errno));
 }
 
 absl::StatusOr<std::vector<LayerSpec>> LoadModelOrFile(const std::string& model,
@@ -53,8 +49,7 @@ absl::StatusOr<std::vector<LayerSpec>> LoadModelOrFile(const std::string& model,
   const std::string text = NEREUS_TRY(ReadTextFile(model));
   absl::StatusOr<std::vector<LayerSpec>> layers = ParseModelTable(text, batch);
   if (!layers.ok()) {
-    return absl::DataLossError(
-        absl::StrCat(model, ": ", layers.status().message()));
+    return DataLossError(model, ": ", layers.status().message());
   }
   return layers;
 }

@@ -1,9 +1,7 @@
 #pragma once
 
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "common/base/status.h"
 #include "common/plan/route.h"
 #include "common/protocol/job_options.h"
 #include "common/protocol/membership.h"
@@ -52,8 +50,7 @@ typename ProtoEnum<Enum>::Type EnumToProto(Enum value) {
 
 // Returns the error for a value that no build of ours sends.
 inline absl::Status UnknownEnum(absl::string_view field, int value) {
-  return absl::InvalidArgumentError(
-      absl::StrCat(field, " has the unknown value ", value));
+  return InvalidArgumentError(field, " has the unknown value ", value);
 }
 
 // Returns our value of a Protobuf value. Errors: kInvalidArgument, with the

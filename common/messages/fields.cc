@@ -5,7 +5,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
-#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
 
 namespace nereus {
 namespace {
@@ -28,8 +28,8 @@ std::string TextField(absl::string_view text) {
 absl::Status CheckAtLeast(absl::string_view field, int64_t value,
                           int64_t minimum) {
   if (value >= minimum) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(field, " is ", value, ", must be ", minimum, " or more"));
+  return InvalidArgumentError(field, " is ", value, ", must be ", minimum,
+                              " or more");
 }
 
 google::protobuf::Duration DurationToProto(absl::Duration duration) {

@@ -3,9 +3,9 @@
 #include <cstdint>
 #include <string>
 
-#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "common/base/status.h"
 #include "common/protocol/membership.h"
 #include "google/protobuf/duration.pb.h"
 #include "proto/coordinator.pb.h"

@@ -4,10 +4,8 @@
 #include <string>
 #include <utility>
 
-#include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
 #include "common/base/printable.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "common/messages/enums.h"
 #include "common/messages/fields.h"
 #include "common/protocol/job_spec.h"
@@ -47,8 +45,8 @@ absl::StatusOr<LayerSpec> FromProto(const v1::LayerSpec& message) {
 absl::StatusOr<std::vector<LayerSpec>> LayersFromProto(
     const google::protobuf::RepeatedPtrField<v1::LayerSpec>& messages) {
   if (messages.size() > kLayersMax) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        messages.size(), " layers, at most ", kLayersMax, " are allowed"));
+    return InvalidArgumentError(messages.size(), " layers, at most ",
+                                kLayersMax, " are allowed");
   }
   std::vector<LayerSpec> layers;
   for (const v1::LayerSpec& message : messages) {
@@ -116,24 +114,22 @@ absl::StatusOr<JobOptions> OptionsFromProto(const v1::JobOptions& message) {
   for (const v1::Setting& setting : message.settings()) {
     const JobOption* const option = FindJobOption(setting.name());
     if (option == nullptr || !option->is_told) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("\"", Printable(setting.name().substr(0, 64)),
-                       "\" is no option that members are told"));
+      return InvalidArgumentError("\"", Printable(setting.name().substr(0, 64)),
+                                  "\" is no option that members are told");
     }
     if (!seen.insert(option->name).second) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("the job's ", option->name, " is given twice"));
+      return InvalidArgumentError("the job's ", option->name,
+                                  " is given twice");
     }
     const absl::Status set = option->set(setting.value(), spec);
     if (!set.ok()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("the job's ", option->name, ": ", set.message()));
+      return InvalidArgumentError("the job's ", option->name, ": ",
+                                  set.message());
     }
   }
   for (const JobOption& option : JobOptionTable()) {
     if (!option.is_told || seen.contains(option.name)) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("the job's ", option.name, " is missing"));
+    return InvalidArgumentError("the job's ", option.name, " is missing");
   }
   // A job that tunes fusion may be at another threshold than the flag says.
   spec.options.fusion_bytes = message.fusion_bytes();
@@ -153,9 +149,8 @@ v1::Member ToProto(PeerId peer) {
 
 absl::StatusOr<PeerId> FromProto(const v1::Member& message) {
   if (message.rank() < 0 || message.rank() >= kRanksMax) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a member's rank is ", message.rank(), ", must be in [0, ",
-                     kRanksMax, ")"));
+    return InvalidArgumentError("a member's rank is ", message.rank(),
+                                ", must be in [0, ", kRanksMax, ")");
   }
   const Role role =
       NEREUS_TRY(EnumFromProto<Role>("a member's role", message.role()));

@@ -3,9 +3,9 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "common/base/status.h"
 #include "common/plan/planner.h"
 #include "common/protocol/job.h"
 #include "common/protocol/peer.h"

@@ -7,9 +7,7 @@
 #include <variant>
 #include <vector>
 
-#include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "common/base/version.h"
 #include "common/messages/enums.h"
 #include "common/messages/fields.h"
@@ -221,8 +219,8 @@ absl::StatusOr<EpochStart> StartFromProto(const v1::EpochStart& message) {
       start.epoch_members.begin(), start.epoch_members.end(),
       [&](const EpochMember& each) { return each.id == start.self; });
   if (seated) return start;
-  return absl::InvalidArgumentError(
-      absl::StrCat(PeerName(start.self), " is told of an epoch without it"));
+  return InvalidArgumentError(PeerName(start.self),
+                              " is told of an epoch without it");
 }
 
 }  // namespace
@@ -259,9 +257,9 @@ absl::StatusOr<std::vector<EpochMember>> EpochMembersFromProto(
     if (servers.backup != -1) members.insert(PeerId::Shard(servers.backup));
   }
   if (seated == members && read.size() == members.size()) return read;
-  return absl::InvalidArgumentError(absl::StrCat(
-      "the epoch has ", read.size(), " epoch_members, not one for each of its ",
-      members.size(), " members"));
+  return InvalidArgumentError("the epoch has ", read.size(),
+                              " epoch_members, not one for each of its ",
+                              members.size(), " members");
 }
 
 // In the order of the variant.
@@ -356,7 +354,7 @@ absl::StatusOr<MemberMessage> FromProto(const v1::MemberMessage& message) {
     case v1::MemberMessage::MESSAGE_NOT_SET:
       break;
   }
-  return absl::InvalidArgumentError("a member's message is empty or unknown");
+  return InvalidArgumentError("a member's message is empty or unknown");
 }
 
 v1::CoordinatorMessage ToProto(const CoordinatorMessage& message) {
@@ -416,9 +414,9 @@ absl::StatusOr<CoordinatorMessage> FromProto(
     case v1::CoordinatorMessage::kSetFusion: {
       const v1::SetFusion& set = message.set_fusion();
       if (set.bytes() < 0 || set.bytes() > kFusionBytesMax || set.steps() < 0) {
-        return absl::InvalidArgumentError(absl::StrCat(
+        return InvalidArgumentError(
             "fusion of ", set.bytes(), " bytes, measured for ", set.steps(),
-            " steps: up to ", kFusionBytesMax, ", and no less than 0"));
+            " steps: up to ", kFusionBytesMax, ", and no less than 0");
       }
       return SetFusion{set.trial(), set.bytes(), set.from_step(), set.steps()};
     }
@@ -431,8 +429,7 @@ absl::StatusOr<CoordinatorMessage> FromProto(
     case v1::CoordinatorMessage::MESSAGE_NOT_SET:
       break;
   }
-  return absl::InvalidArgumentError(
-      "a coordinator's message is empty or unknown");
+  return InvalidArgumentError("a coordinator's message is empty or unknown");
 }
 
 }  // namespace nereus

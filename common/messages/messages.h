@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "absl/status/statusor.h"
+#include "common/base/status.h"
 #include "common/protocol/membership.h"
 #include "google/protobuf/repeated_ptr_field.h"
 #include "proto/coordinator.pb.h"

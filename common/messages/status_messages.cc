@@ -3,7 +3,7 @@
 #include <optional>
 #include <string>
 
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "common/base/version.h"
 #include "common/messages/enums.h"
 #include "common/messages/fields.h"

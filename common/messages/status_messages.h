@@ -1,6 +1,6 @@
 #pragma once
 
-#include "absl/status/statusor.h"
+#include "common/base/status.h"
 #include "common/protocol/membership.h"
 #include "proto/admin.pb.h"
 

@@ -5,11 +5,9 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/status/status.h"
 #include "absl/strings/escaping.h"
-#include "absl/strings/str_cat.h"
 #include "common/base/logging.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "nlohmann/json.hpp"
 
 namespace nereus {
@@ -41,18 +39,18 @@ absl::StatusOr<absl::Duration> ReadSeconds(const Json& entry,
                                            const char* field) {
   const auto found = entry.find(field);
   if (found == entry.end()) {
-    return absl::InvalidArgumentError(absl::StrCat(where, " has no ", field));
+    return InvalidArgumentError(where, " has no ", field);
   }
   if (!found->is_number()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        where, ": ", field, " is ", found->type_name(), ", not a number"));
+    return InvalidArgumentError(where, ": ", field, " is ", found->type_name(),
+                                ", not a number");
   }
   const auto seconds = found->get<double>();
   // Written so that NaN fails.
   if (!(seconds >= 0.0 && seconds <= absl::ToDoubleSeconds(kComputeTimeMax))) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        where, ": ", field, " is ", seconds, ", must be from 0 to ",
-        absl::ToDoubleSeconds(kComputeTimeMax)));
+    return InvalidArgumentError(where, ": ", field, " is ", seconds,
+                                ", must be from 0 to ",
+                                absl::ToDoubleSeconds(kComputeTimeMax));
   }
   return absl::Seconds(seconds);
 }
@@ -74,8 +72,7 @@ absl::Status CheckComplete(absl::Span<const LayerSpec> layers,
   if (missing > kNamedMax) {
     absl::StrAppend(&names, " and ", missing - kNamedMax, " more");
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("layers of the model are missing: ", names));
+  return InvalidArgumentError("layers of the model are missing: ", names);
 }
 
 }  // namespace
@@ -108,11 +105,11 @@ absl::StatusOr<std::vector<LayerTime>> ParseComputeTrace(
   // value.
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (json.is_discarded()) {
-    return absl::InvalidArgumentError("is not JSON");
+    return InvalidArgumentError("is not JSON");
   }
   if (!json.is_object() || !json.contains("layers") ||
       !json["layers"].is_array()) {
-    return absl::InvalidArgumentError(
+    return InvalidArgumentError(
         "must be a JSON object with an array \"layers\"");
   }
   absl::flat_hash_map<absl::string_view, size_t> index;
@@ -124,19 +121,17 @@ absl::StatusOr<std::vector<LayerTime>> ParseComputeTrace(
     std::string where = absl::StrCat("layers[", position++, "]");
     if (!entry.is_object() || !entry.contains("name") ||
         !entry["name"].is_string()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(where, " must be an object with a string \"name\""));
+      return InvalidArgumentError(where,
+                                  " must be an object with a string \"name\"");
     }
     const auto& name = entry["name"].get_ref<const std::string&>();
     absl::StrAppend(&where, " (", Shown(name), ")");
     const auto found = index.find(name);
     if (found == index.end()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(where, " is no layer of the model"));
+      return InvalidArgumentError(where, " is no layer of the model");
     }
     if (times[found->second].has_value()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(where, " is there a second time"));
+      return InvalidArgumentError(where, " is there a second time");
     }
     LayerTime& time = times[found->second].emplace();
     time.forward = NEREUS_TRY(ReadSeconds(entry, where, "forward_seconds"));

@@ -2,10 +2,10 @@
 
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "common/base/status.h"
 #include "common/plan/layer_spec.h"
 
 namespace nereus {

@@ -1,6 +1,6 @@
 #include "common/plan/cost_model.h"
 
-#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
 #include "common/plan/wide_integer.h"
 
 namespace nereus {
@@ -32,12 +32,12 @@ WideInteger ServerSchemeBothTimesServers(WideInteger elements,
 
 absl::Status ClusterShape::Validate() const {
   if (workers < 1 || workers > kWorkersMax) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("workers is ", workers, ", not from 1 to ", kWorkersMax));
+    return InvalidArgumentError("workers is ", workers, ", not from 1 to ",
+                                kWorkersMax);
   }
   if (servers < 1 || servers > kServersMax) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("servers is ", servers, ", not from 1 to ", kServersMax));
+    return InvalidArgumentError("servers is ", servers, ", not from 1 to ",
+                                kServersMax);
   }
   return absl::OkStatus();
 }

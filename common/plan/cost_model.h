@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "absl/status/status.h"
+#include "common/base/status.h"
 #include "common/plan/layer_spec.h"
 
 namespace nereus {

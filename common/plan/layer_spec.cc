@@ -4,8 +4,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/escaping.h"
-#include "absl/strings/str_cat.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 
 namespace nereus {
 namespace {
@@ -28,9 +27,8 @@ bool IsPrintable(char c) { return c >= ' ' && c <= '~'; }
 absl::Status ValidateRange(const LayerSpec& layer, absl::string_view field,
                            int64_t value, int64_t max) {
   if (value >= 1 && value <= max) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("layer ", layer.name, " has ",
-                                                 field, " ", value,
-                                                 ", not from 1 to ", max));
+  return InvalidArgumentError("layer ", layer.name, " has ", field, " ", value,
+                              ", not from 1 to ", max);
 }
 
 // Running FNV-1a hash, 64 bits.
@@ -77,9 +75,8 @@ absl::StatusOr<LayerKind> ParseLayerKind(absl::string_view name) {
   for (const LayerKind kind : kKinds) {
     if (name == LayerKindName(kind)) return kind;
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("unknown layer kind \"", PrintableName(name),
-                   "\", known are fc, conv, embedding, vector"));
+  return InvalidArgumentError("unknown layer kind \"", PrintableName(name),
+                              "\", known are fc, conv, embedding, vector");
 }
 
 std::string DescribeLayer(const LayerSpec& layer) {
@@ -91,16 +88,16 @@ std::string DescribeLayer(const LayerSpec& layer) {
 
 absl::Status ValidateLayerName(absl::string_view name) {
   if (name.empty()) {
-    return absl::InvalidArgumentError("a layer has an empty name");
+    return InvalidArgumentError("a layer has an empty name");
   }
   if (name.size() > kLayerNameBytesMax) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the name of layer ", PrintableName(name), " has ",
-                     name.size(), " bytes, at most ", kLayerNameBytesMax));
+    return InvalidArgumentError("the name of layer ", PrintableName(name),
+                                " has ", name.size(), " bytes, at most ",
+                                kLayerNameBytesMax);
   }
   if (!std::all_of(name.begin(), name.end(), IsPrintable)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "the name of layer ", PrintableName(name), " is not printable ASCII"));
+    return InvalidArgumentError("the name of layer ", PrintableName(name),
+                                " is not printable ASCII");
   }
   return absl::OkStatus();
 }
@@ -108,9 +105,9 @@ absl::Status ValidateLayerName(absl::string_view name) {
 absl::Status ValidateLayer(const LayerSpec& layer) {
   NEREUS_TRY(ValidateLayerName(layer.name));
   if (LayerKindName(layer.kind) == "unknown") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("layer ", layer.name, " has unknown kind number ",
-                     static_cast<int>(layer.kind)));
+    return InvalidArgumentError("layer ", layer.name,
+                                " has unknown kind number ",
+                                static_cast<int>(layer.kind));
   }
   NEREUS_TRY(ValidateRange(layer, "m", layer.m, kLayerParametersMax));
   NEREUS_TRY(ValidateRange(layer, "n", layer.n, kLayerParametersMax));
@@ -119,45 +116,42 @@ absl::Status ValidateLayer(const LayerSpec& layer) {
   NEREUS_TRY(ValidateRange(layer, "rows", layer.rows, kLayerRowsMax));
   // A division, because m * n of a hostile layer may overflow.
   if (layer.m > layer.parameters / layer.n) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("layer ", layer.name, " has ", layer.parameters,
-                     " parameters, fewer than its matrix ", layer.m, "x",
-                     layer.n, " has elements"));
+    return InvalidArgumentError("layer ", layer.name, " has ", layer.parameters,
+                                " parameters, fewer than its matrix ", layer.m,
+                                "x", layer.n, " has elements");
   }
   const int64_t beside_matrix = layer.parameters - layer.m * layer.n;
   if (layer.kind == LayerKind::kFullyConnected && beside_matrix != 0 &&
       beside_matrix != layer.m) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "fully connected layer ", layer.name, " has ", layer.parameters,
-        " parameters, its matrix ", layer.m, "x", layer.n, " ",
-        layer.m * layer.n, ", with a bias ", layer.m * layer.n + layer.m));
+    return InvalidArgumentError("fully connected layer ", layer.name, " has ",
+                                layer.parameters, " parameters, its matrix ",
+                                layer.m, "x", layer.n, " ", layer.m * layer.n,
+                                ", with a bias ", layer.m * layer.n + layer.m);
   }
   if (layer.has_factors && layer.kind != LayerKind::kFullyConnected) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("layer ", DescribeLayer(layer),
-                     ": only fully connected layers have factors"));
+    return InvalidArgumentError("layer ", DescribeLayer(layer),
+                                ": only fully connected layers have factors");
   }
   return absl::OkStatus();
 }
 
 absl::Status ValidateLayers(absl::Span<const LayerSpec> layers) {
   if (layers.empty() || layers.size() > kLayersMax) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "a model has ", layers.size(), " layers, not from 1 to ", kLayersMax));
+    return InvalidArgumentError("a model has ", layers.size(),
+                                " layers, not from 1 to ", kLayersMax);
   }
   absl::flat_hash_set<absl::string_view> names;
   int64_t total = 0;
   for (const LayerSpec& layer : layers) {
     NEREUS_TRY(ValidateLayer(layer));
     if (!names.insert(layer.name).second) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("two layers have the name ", layer.name));
+      return InvalidArgumentError("two layers have the name ", layer.name);
     }
     total += layer.parameters;
     if (total > kModelParametersMax) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("the model has ", total, " parameters with layer ",
-                       layer.name, ", at most ", kModelParametersMax));
+      return InvalidArgumentError("the model has ", total,
+                                  " parameters with layer ", layer.name,
+                                  ", at most ", kModelParametersMax);
     }
   }
   return absl::OkStatus();
@@ -187,16 +181,16 @@ absl::Status CompareModels(absl::Span<const LayerSpec> ours,
   const size_t common = std::min(ours.size(), theirs.size());
   for (size_t i = 0; i < common; ++i) {
     if (ours[i] == theirs[i]) continue;
-    return absl::FailedPreconditionError(absl::StrCat(
-        "layer ", i, " of ", theirs_name, " is ", DescribeLayer(theirs[i]),
-        "; ours is ", DescribeLayer(ours[i])));
+    return FailedPreconditionError("layer ", i, " of ", theirs_name, " is ",
+                                   DescribeLayer(theirs[i]), "; ours is ",
+                                   DescribeLayer(ours[i]));
   }
   if (ours.size() == theirs.size()) return absl::OkStatus();
   const bool lacks = theirs.size() < ours.size();
-  return absl::FailedPreconditionError(absl::StrCat(
+  return FailedPreconditionError(
       theirs_name, " has ", theirs.size(), " layers, we have ", ours.size(),
       lacks ? "; it lacks layer " : "; we lack layer ", common, ", ",
-      DescribeLayer(lacks ? ours[common] : theirs[common])));
+      DescribeLayer(lacks ? ours[common] : theirs[common]));
 }
 
 }  // namespace nereus

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
 #include "common/plan/compute_times.h"
 
 namespace nereus {
@@ -10,15 +10,14 @@ namespace nereus {
 absl::Status LinkSpeed::Validate() const {
   // Written so that NaN fails.
   if (!(rate > 0)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("rate is ", rate, ", must be above 0"));
+    return InvalidArgumentError("rate is ", rate, ", must be above 0");
   }
   for (const auto& [name, value] : {std::pair{"latency", latency},
                                     std::pair{"message_time", message_time}}) {
     if (value >= absl::ZeroDuration() && value <= kComputeTimeMax) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        name, " is ", absl::FormatDuration(value), ", must be from 0 to ",
-        absl::FormatDuration(kComputeTimeMax)));
+    return InvalidArgumentError(name, " is ", absl::FormatDuration(value),
+                                ", must be from 0 to ",
+                                absl::FormatDuration(kComputeTimeMax));
   }
   return absl::OkStatus();
 }

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "common/base/status.h"
 
 namespace nereus {
 

@@ -7,11 +7,10 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "common/plan/model_files.h"
 
 // Reader of model tables. ParseModelTable hands line after line to TableReader,
@@ -41,14 +40,14 @@ std::string Quote(absl::string_view text) {
 }
 
 absl::Status LineError(int64_t line, absl::string_view problem) {
-  return absl::InvalidArgumentError(absl::StrCat("line ", line, ": ", problem));
+  return InvalidArgumentError("line ", line, ": ", problem);
 }
 
 absl::Status ColumnError(int64_t line, Column column,
                          absl::string_view problem) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("line ", line, ", column ", static_cast<int>(column) + 1,
-                   " (", kColumnNames[column], "): ", problem));
+  return InvalidArgumentError("line ", line, ", column ",
+                              static_cast<int>(column) + 1, " (",
+                              kColumnNames[column], "): ", problem);
 }
 
 // Accepts digits only: SimpleAtoi alone would take signs and spaces.
@@ -199,16 +198,15 @@ absl::StatusOr<std::vector<LayerSpec>> LoadModel(absl::string_view name,
   for (const ModelFile& file : ModelFiles()) {
     if (name == file.name) return ParseModelTable(file.text, batch);
   }
-  return absl::NotFoundError(absl::StrCat("no model ", Quote(name),
-                                          ", known are ",
-                                          absl::StrJoin(ModelNames(), ", ")));
+  return NotFoundError("no model ", Quote(name), ", known are ",
+                       absl::StrJoin(ModelNames(), ", "));
 }
 
 absl::StatusOr<std::vector<LayerSpec>> ParseModelTable(absl::string_view text,
                                                        int64_t batch) {
   if (batch < 1 || batch > kBatchMax) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("batch is ", batch, ", not from 1 to ", kBatchMax));
+    return InvalidArgumentError("batch is ", batch, ", not from 1 to ",
+                                kBatchMax);
   }
   TableReader reader(batch);
   for (const absl::string_view line : absl::StrSplit(text, '\n')) {

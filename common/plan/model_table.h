@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "common/base/status.h"
 #include "common/plan/layer_spec.h"
 
 namespace nereus {

@@ -7,9 +7,8 @@
 #include <tuple>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/logging.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "common/plan/cost_model.h"
 #include "common/plan/scheme.h"
 
@@ -48,8 +47,8 @@ absl::StatusOr<Placement> Placement::Make(absl::Span<const LayerSpec> layers,
                                           int shards) {
   NEREUS_TRY(ValidateLayers(layers));
   if (shards < 1 || shards > kServersMax) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("shards is ", shards, ", not from 1 to ", kServersMax));
+    return InvalidArgumentError("shards is ", shards, ", not from 1 to ",
+                                kServersMax);
   }
   Placement placement;
   for (size_t layer = 0; layer < layers.size(); ++layer) {

@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "common/base/status.h"
 #include "common/plan/layer_spec.h"
 
 namespace nereus {

@@ -5,9 +5,8 @@
 #include <optional>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "common/plan/cost_model.h"
 #include "common/plan/fusion.h"
 #include "common/plan/layer_groups.h"

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
+#include "common/base/status.h"
 #include "common/plan/layer_spec.h"
 #include "common/plan/placement.h"
 #include "common/plan/planner.h"

@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/logging.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "common/plan/placement.h"
 #include "common/plan/time_cost.h"
 
@@ -54,7 +53,7 @@ absl::StatusOr<Choices> ChooseByCost(absl::Span<const LayerSpec> layers,
   const PlanRules& rules = options.rules;
   if (rules.cost == CostKind::kTime) {
     if (!options.time.has_value()) {
-      return absl::InvalidArgumentError(
+      return InvalidArgumentError(
           "cost time needs to know what links carry and what layers compute");
     }
     const Placement placement = NEREUS_TRY(
@@ -135,25 +134,22 @@ absl::string_view CostKindName(CostKind kind) {
 
 absl::Status PlanRules::Validate() const {
   if (choose_wire && cost != CostKind::kTime) {
-    return absl::InvalidArgumentError(
+    return InvalidArgumentError(
         "wire auto needs cost time: of bytes, 16 bits are always fewer");
   }
   // Wire types are chosen by time, and the times are measured while the job
   // runs. A job that keeps its first plan never gets there.
   for (const std::string& why : {servers_only, fixed}) {
     if (!choose_wire || why.empty()) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("wire auto has nothing to choose: ", why));
+    return InvalidArgumentError("wire auto has nothing to choose: ", why);
   }
   const bool fits = !forced.has_value() || UsesServers(*forced);
   if (!no_factors.empty() && forced == Scheme::kFactor) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("scheme factor is forced: ", no_factors));
+    return InvalidArgumentError("scheme factor is forced: ", no_factors);
   }
   if (servers_only.empty() || fits) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("scheme ", SchemeName(*forced),
-                   " goes past the servers: ", servers_only));
+  return InvalidArgumentError("scheme ", SchemeName(*forced),
+                              " goes past the servers: ", servers_only);
 }
 
 std::string PlanRules::scheme_name() const {

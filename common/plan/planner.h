@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "common/base/status.h"
 #include "common/plan/cost_model.h"
 #include "common/plan/fusion.h"
 #include "common/plan/layer_spec.h"

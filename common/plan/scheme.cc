@@ -1,7 +1,7 @@
 #include "common/plan/scheme.h"
 
 #include "absl/strings/escaping.h"
-#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
 
 namespace nereus {
 
@@ -21,9 +21,9 @@ absl::StatusOr<Scheme> ParseScheme(absl::string_view name) {
   for (const Scheme scheme : kSchemes) {
     if (name == SchemeName(scheme)) return scheme;
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("unknown scheme \"", absl::CHexEscape(name.substr(0, 64)),
-                   "\", known are server, factor, ring"));
+  return InvalidArgumentError("unknown scheme \"",
+                              absl::CHexEscape(name.substr(0, 64)),
+                              "\", known are server, factor, ring");
 }
 
 bool SupportsScheme(const LayerSpec& layer, Scheme scheme) {

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "common/base/status.h"
 #include "common/plan/layer_spec.h"
 
 namespace nereus {

@@ -6,7 +6,7 @@
 #include <tuple>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
 #include "common/plan/fusion.h"
 #include "common/plan/link_bookings.h"
 
@@ -328,12 +328,12 @@ double Player::Play() {
 
 absl::Status TimeModel::Validate(absl::Span<const LayerSpec> layers) const {
   if (times.size() != layers.size()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "times has ", times.size(), " layers, the model ", layers.size()));
+    return InvalidArgumentError("times has ", times.size(),
+                                " layers, the model ", layers.size());
   }
   if (!(share > 0 && share <= 1)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("share is ", share, ", must be above 0 and at most 1"));
+    return InvalidArgumentError("share is ", share,
+                                ", must be above 0 and at most 1");
   }
   return link.Validate();
 }

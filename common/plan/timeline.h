@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "common/base/status.h"
 #include "common/plan/compute_times.h"
 #include "common/plan/cost_model.h"
 #include "common/plan/layer_spec.h"

@@ -1,8 +1,7 @@
 #include "common/plan/wire_type.h"
 
-#include "absl/status/status.h"
 #include "absl/strings/escaping.h"
-#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
 
 namespace nereus {
 
@@ -24,9 +23,9 @@ absl::StatusOr<WireType> ParseWireType(absl::string_view name) {
   for (const WireType wire : kWireTypes) {
     if (name == WireTypeName(wire)) return wire;
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("unknown wire type \"", absl::CHexEscape(name.substr(0, 64)),
-                   "\", known are fp32, bf16 and fp16"));
+  return InvalidArgumentError("unknown wire type \"",
+                              absl::CHexEscape(name.substr(0, 64)),
+                              "\", known are fp32, bf16 and fp16");
 }
 
 }  // namespace nereus

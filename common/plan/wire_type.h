@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
-#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "common/base/status.h"
 
 namespace nereus {
 

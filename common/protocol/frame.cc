@@ -3,10 +3,9 @@
 #include <bit>
 #include <cstring>
 
-#include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
 #include "common/base/crc32c.h"
 #include "common/base/logging.h"
+#include "common/base/status.h"
 #include "common/base/version.h"
 #include "common/compute/frame_halves.h"
 
@@ -65,8 +64,8 @@ T Load(absl::Span<const uint8_t> bytes, int at) {
 // Returns the error for a field that no header of ours can have.
 absl::Status Bad(absl::string_view field, uint64_t found,
                  absl::string_view expected) {
-  return absl::InvalidArgumentError(absl::StrCat(
-      "frame header: ", field, " is ", found, ", expected ", expected));
+  return InvalidArgumentError("frame header: ", field, " is ", found,
+                              ", expected ", expected);
 }
 
 // True if `kind` is a value of FrameKind. A cast of any other number to the
@@ -163,8 +162,8 @@ absl::StatusOr<FrameHeader> DecodeFrameHeader(absl::Span<const uint8_t> bytes) {
   const bool scaled = wire == static_cast<uint8_t>(WireType::kFloat16);
   if (exponent < (scaled ? kHalfExponentMin : 0) ||
       exponent > (scaled ? kHalfExponentMax : 0)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "frame header: exponent is ", exponent, " with wire type ", wire));
+    return InvalidArgumentError("frame header: exponent is ", exponent,
+                                " with wire type ", wire);
   }
 
   FrameHeader header;
@@ -198,16 +197,16 @@ absl::StatusOr<FrameHeader> DecodeFrameHeader(absl::Span<const uint8_t> bytes) {
 
 absl::Status CheckPayload(const FrameHeader& header, const Buffer& payload) {
   if (payload.bytes() != header.payload_bytes) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        DescribeFrame(header), ": the payload has ", payload.bytes(),
-        " bytes, the header says ", header.payload_bytes));
+    return InvalidArgumentError(DescribeFrame(header), ": the payload has ",
+                                payload.bytes(), " bytes, the header says ",
+                                header.payload_bytes);
   }
   const uint32_t crc =
       Crc32c(payload.data(), static_cast<size_t>(payload.bytes()));
   if (crc != header.payload_crc) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgumentError(
         DescribeFrame(header), ": the payload's checksum is ", absl::Hex(crc),
-        ", the header says ", absl::Hex(header.payload_crc)));
+        ", the header says ", absl::Hex(header.payload_crc));
   }
   return absl::OkStatus();
 }
@@ -221,26 +220,25 @@ std::string DescribeFrame(const FrameHeader& header) {
 }
 
 absl::Status RefuseFrame(const FrameHeader& header, absl::string_view why) {
-  return absl::InvalidArgumentError(
-      absl::StrCat(DescribeFrame(header), ": ", why));
+  return InvalidArgumentError(DescribeFrame(header), ": ", why);
 }
 
 absl::StatusOr<int64_t> FrameIndex(const FrameHeader& header,
                                    const FrameGrid& grid) {
   const int64_t index = grid.IndexOf(header.offset);
   if (header.offset >= grid.elements() || grid.Offset(index) != header.offset) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgumentError(
         DescribeFrame(header), ": the offset must be a multiple of ",
         grid.length(),
         grid.skipped() == 0 ? "" : absl::StrCat(" less ", grid.skipped()),
-        " below ", grid.elements()));
+        " below ", grid.elements());
   }
   // The length follows from the offset, so a frame of another length is wrong
   // even if it would fit.
   const int64_t bytes = grid.Length(index) * WireBytes(header.wire);
   if (header.payload_bytes != bytes) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        DescribeFrame(header), ": the payload must have ", bytes, " bytes"));
+    return InvalidArgumentError(DescribeFrame(header),
+                                ": the payload must have ", bytes, " bytes");
   }
   return index;
 }

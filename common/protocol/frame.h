@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <string>
 
-#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "common/base/status.h"
 #include "common/plan/wire_type.h"
 #include "common/protocol/peer.h"
 #include "common/tensor/buffer.h"

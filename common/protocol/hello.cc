@@ -1,6 +1,6 @@
 #include "common/protocol/hello.h"
 
-#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
 
 namespace nereus {
 namespace {
@@ -11,10 +11,10 @@ template <typename T>
 absl::Status Mismatch(absl::string_view field, const Hello& ours,
                       const Hello& theirs, const T& our_value,
                       const T& their_value) {
-  return absl::FailedPreconditionError(absl::StrCat(
+  return FailedPreconditionError(
       "handshake: ", field, " differs: ", PeerName(theirs.self), " (build ",
       theirs.build, ") has ", their_value, ", ", PeerName(ours.self),
-      " (build ", ours.build, ") has ", our_value));
+      " (build ", ours.build, ") has ", our_value);
 }
 
 }  // namespace
@@ -39,22 +39,22 @@ absl::Status CheckHello(const Hello& ours, const Hello& theirs,
   // The only difference that goes away by itself: members enter an epoch one
   // after the other.
   if (theirs.epoch != ours.epoch) {
-    return absl::UnavailableError(absl::StrCat(
-        "handshake: ", PeerName(theirs.self), " is in epoch ", theirs.epoch,
-        ", ", PeerName(ours.self), " in epoch ", ours.epoch));
+    return UnavailableError("handshake: ", PeerName(theirs.self),
+                            " is in epoch ", theirs.epoch, ", ",
+                            PeerName(ours.self), " in epoch ", ours.epoch);
   }
   const auto member = roster.find(theirs.self);
   if (member == roster.end() || theirs.self == ours.self) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("handshake: ", PeerName(ours.self), " has no peer ",
-                     PeerName(theirs.self), " in epoch ", ours.epoch));
+    return FailedPreconditionError("handshake: ", PeerName(ours.self),
+                                   " has no peer ", PeerName(theirs.self),
+                                   " in epoch ", ours.epoch);
   }
   // The coordinator may have replaced a dead process that is not dead but cut
   // off. Its frames belong to nothing, so it must not get in.
   if (member->second != theirs.incarnation) {
-    return absl::FailedPreconditionError(absl::StrCat(
+    return FailedPreconditionError(
         "handshake: another process is ", PeerName(theirs.self), " now: it is ",
-        "its incarnation ", member->second, ", this is ", theirs.incarnation));
+        "its incarnation ", member->second, ", this is ", theirs.incarnation);
   }
   return absl::OkStatus();
 }

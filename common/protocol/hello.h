@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "absl/status/status.h"
+#include "common/base/status.h"
 #include "common/protocol/peer.h"
 
 namespace nereus {

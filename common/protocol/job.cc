@@ -4,9 +4,7 @@
 #include <cmath>
 #include <utility>
 
-#include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "common/protocol/job_checks.h"
 
 // Rules that a member derives from its job. Order to read: MakeJob, which
@@ -23,9 +21,8 @@ namespace {
 template <typename T>
 absl::Status Wrong(const FrameHeader& header, absl::string_view field,
                    const T& found, const T& expected) {
-  return absl::InvalidArgumentError(absl::StrCat(DescribeFrame(header), ": ",
-                                                 field, " is ", found,
-                                                 ", expected ", expected));
+  return InvalidArgumentError(DescribeFrame(header), ": ", field, " is ", found,
+                              ", expected ", expected);
 }
 
 // Returns the power of two that makes about 1,000 blocks: few enough that their
@@ -43,10 +40,10 @@ int64_t BlockLength(const JobOptions& options, int64_t elements) {
 absl::Status AddBlocks(Job& job) {
   for (size_t i = 0; i < job.layers.size(); ++i) {
     if (job.routes[i].scheme != Scheme::kFactor) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgumentError(
         "the plan sends ", DescribeLayer(job.layers[i]),
         " by factors, which have no blocks, in a job with sparsity ",
-        job.options.sparsity));
+        job.options.sparsity);
   }
   // The pool has the layers in backward order: the last layer comes first.
   job.pool_offsets.resize(job.layers.size());
@@ -59,9 +56,9 @@ absl::Status AddBlocks(Job& job) {
   const int64_t length = job.block_length;
   const int64_t blocks = (elements + length - 1) / length;
   if (blocks > kChunkElementsMax) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "the model's ", elements, " parameters are ", blocks, " blocks of ",
-        length, ", at most ", kChunkElementsMax, ": longer ones are needed"));
+    return InvalidArgumentError("the model's ", elements, " parameters are ",
+                                blocks, " blocks of ", length, ", at most ",
+                                kChunkElementsMax, ": longer ones are needed");
   }
   LayerSpec layer;
   layer.name = "nereus.blocks";
@@ -286,19 +283,17 @@ absl::Status CheckFrame(const Job& job, PeerId from,
     return Wrong(header, "the sender", PeerName(header.sender), PeerName(from));
   }
   if (!job.IsMember(from)) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgumentError(
         DescribeFrame(header), ": not one of the job's ", job.worker_count(),
-        " workers and ", job.shards(), " shards in epoch ", job.epoch));
+        " workers and ", job.shards(), " shards in epoch ", job.epoch);
   }
   if (header.layer >= job.layers.size()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(DescribeFrame(header), ": the model has ",
-                     job.layers.size(), " layers"));
+    return InvalidArgumentError(DescribeFrame(header), ": the model has ",
+                                job.layers.size(), " layers");
   }
   if (header.round < kInitialRound || header.round > kStepMax) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(DescribeFrame(header), ": rounds are in [", kInitialRound,
-                     ", ", kStepMax, "]"));
+    return InvalidArgumentError(DescribeFrame(header), ": rounds are in [",
+                                kInitialRound, ", ", kStepMax, "]");
   }
   const WireType wire = job.WireOf(header);
   if (header.wire != wire) {
@@ -312,9 +307,9 @@ absl::StatusOr<Chunk> FindChunk(const Job& job, const FrameHeader& header) {
   const auto chunks =
       job.placement.layer_chunks(static_cast<int>(header.layer));
   if (header.chunk >= chunks.size()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        DescribeFrame(header), ": layer ", job.layers[header.layer].name,
-        " has ", chunks.size(), " chunks"));
+    return InvalidArgumentError(DescribeFrame(header), ": layer ",
+                                job.layers[header.layer].name, " has ",
+                                chunks.size(), " chunks");
   }
   return chunks[header.chunk];
 }

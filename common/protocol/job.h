@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "common/base/status.h"
 #include "common/compute/optimizer.h"
 #include "common/plan/layer_spec.h"
 #include "common/plan/placement.h"

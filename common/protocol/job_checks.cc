@@ -2,9 +2,7 @@
 
 #include <algorithm>
 
-#include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 
 // Checks of a job that may have come over the network. The public functions are
 // at the end, in the order in which MakeJob calls them. A job that passes them
@@ -21,28 +19,27 @@ constexpr int64_t kOffsetMax = int64_t{1} << 32;
 
 absl::Status CheckRing(const LayerSpec& layer) {
   if (layer.parameters <= kOffsetMax) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("the plan sends ", DescribeLayer(layer),
-                   " around a ring, which takes ", kOffsetMax, " parameters"));
+  return InvalidArgumentError("the plan sends ", DescribeLayer(layer),
+                              " around a ring, which takes ", kOffsetMax,
+                              " parameters");
 }
 
 absl::Status CheckFactors(const LayerSpec& layer) {
   if (!layer.has_factors) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the plan sends ", DescribeLayer(layer),
-                     " by factors, which it does not have"));
+    return InvalidArgumentError("the plan sends ", DescribeLayer(layer),
+                                " by factors, which it does not have");
   }
   const int64_t rows_max = kOffsetMax / std::max(layer.m, layer.n);
   if (layer.rows <= rows_max) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("the plan sends ", DescribeLayer(layer),
-                   " by factors of more than ", kOffsetMax, " elements each"));
+  return InvalidArgumentError("the plan sends ", DescribeLayer(layer),
+                              " by factors of more than ", kOffsetMax,
+                              " elements each");
 }
 
 absl::Status CheckRoute(const LayerSpec& layer, const Route& route) {
   if (WireBytes(route.wire) == 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "the plan sends ", DescribeLayer(layer), " by no wire type"));
+    return InvalidArgumentError("the plan sends ", DescribeLayer(layer),
+                                " by no wire type");
   }
   switch (route.scheme) {
     case Scheme::kServer:
@@ -52,13 +49,13 @@ absl::Status CheckRoute(const LayerSpec& layer, const Route& route) {
     case Scheme::kRing:
       return CheckRing(layer);
   }
-  return absl::InvalidArgumentError("unknown scheme");
+  return InvalidArgumentError("unknown scheme");
 }
 
 absl::Status CheckCount(absl::string_view name, int64_t count, int64_t max) {
   if (count >= 1 && count <= max) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(name, " is ", count, ", must be in [1, ", max, "]"));
+  return InvalidArgumentError(name, " is ", count, ", must be in [1, ", max,
+                              "]");
 }
 
 // Checks the workers that take part.
@@ -69,10 +66,10 @@ absl::Status CheckEpochWorkers(const Job& job) {
     NEREUS_TRY(CheckStep("a first step", each.first_step, 0));
     if (each.rank <= before.rank || each.rank >= kRanksMax ||
         each.first_step < before.first_step) {
-      return absl::InvalidArgumentError(absl::StrCat(
+      return InvalidArgumentError(
           "worker ", each.rank, " from step ", each.first_step,
           " comes after worker ", before.rank, " from step ", before.first_step,
-          ": both must ascend, ranks below ", kRanksMax));
+          ": both must ascend, ranks below ", kRanksMax);
     }
     before = each;
   }
@@ -84,13 +81,13 @@ absl::Status CheckLeavers(const Job& job) {
   int32_t before = -1;
   for (const int32_t rank : job.left_workers) {
     if (rank <= before || rank >= kRanksMax) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("worker ", rank, ", who has left, comes after worker ",
-                       before, ": must ascend, below ", kRanksMax));
+      return InvalidArgumentError("worker ", rank,
+                                  ", who has left, comes after worker ", before,
+                                  ": must ascend, below ", kRanksMax);
     }
     if (job.PositionOf(rank) >= 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("worker ", rank, " has left, and is a worker"));
+      return InvalidArgumentError("worker ", rank,
+                                  " has left, and is a worker");
     }
     before = rank;
   }
@@ -110,16 +107,16 @@ absl::Status CheckSteps(const Job& job) {
 // Checks the order and the number of the verdicts.
 absl::Status CheckVerdicts(const Job& job) {
   if (job.verdicts.size() > kVerdictsMax) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(job.verdicts.size(), " verdicts, at most ", kVerdictsMax));
+    return InvalidArgumentError(job.verdicts.size(), " verdicts, at most ",
+                                kVerdictsMax);
   }
   int64_t before = kInitialRound;
   for (const StepVerdict& verdict : job.verdicts) {
     NEREUS_TRY(CheckStep("a verdict's step", verdict.step, 0));
     if (verdict.step <= before) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("the verdict on step ", verdict.step,
-                       " comes after that on ", before, ": must ascend"));
+      return InvalidArgumentError("the verdict on step ", verdict.step,
+                                  " comes after that on ", before,
+                                  ": must ascend");
     }
     before = verdict.step;
   }
@@ -137,10 +134,10 @@ absl::Status CheckFinished(const Job& job, const FinishedRound& finished) {
       !UsesServers(job.routes[finished.layer].scheme)) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(absl::StrCat(
+  return InvalidArgumentError(
       "round ", finished.round, " of layer ", finished.layer,
       " is held by worker ", finished.source, " with ", finished.contributors,
-      " contributors: no such layer between workers, or no such worker"));
+      " contributors: no such layer between workers, or no such worker");
 }
 
 }  // namespace
@@ -157,12 +154,12 @@ absl::Status CheckShardCount(int shards) {
 // A primary that is its own backup would lose both with one process.
 absl::Status CheckShardServers(const Job& job, int shards) {
   if (job.options.backup && shards < 2) {
-    return absl::InvalidArgumentError(
+    return InvalidArgumentError(
         "backup needs 2 shards or more: a copy is on another server");
   }
   if (static_cast<int>(job.shard_servers.size()) != shards) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        job.shard_servers.size(), " shards have shard_servers, of ", shards));
+    return InvalidArgumentError(job.shard_servers.size(),
+                                " shards have shard_servers, of ", shards);
   }
   for (const ShardServers& servers : job.shard_servers) {
     const bool copied = servers.backup != -1;
@@ -172,9 +169,9 @@ absl::Status CheckShardServers(const Job& job, int shards) {
         (copied || !servers.backup_is_current)) {
       continue;
     }
-    return absl::InvalidArgumentError(
-        absl::StrCat("a shard of ", shards, " is served by ", servers.primary,
-                     " and copied by ", servers.backup));
+    return InvalidArgumentError("a shard of ", shards, " is served by ",
+                                servers.primary, " and copied by ",
+                                servers.backup);
   }
   return absl::OkStatus();
 }
@@ -183,20 +180,19 @@ absl::Status CheckPlan(const Job& job) {
   NEREUS_TRY(ValidateLayers(job.layers));
   NEREUS_TRY(job.options.Validate());
   if (job.routes.size() != job.layers.size()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the plan has ", job.routes.size(), " routes for ",
-                     job.layers.size(), " layers"));
+    return InvalidArgumentError("the plan has ", job.routes.size(),
+                                " routes for ", job.layers.size(), " layers");
   }
   for (size_t i = 0; i < job.layers.size(); ++i) {
     NEREUS_TRY(CheckRoute(job.layers[i], job.routes[i]));
   }
   for (size_t i = 0; i < job.layers.size() && job.partial(); ++i) {
     if (UsesServers(job.routes[i].scheme)) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgumentError(
         "the plan sends ", DescribeLayer(job.layers[i]), " by ",
         SchemeName(job.routes[i].scheme),
         ", past the servers: ", "that needs all contributions, not quorum ",
-        QuorumName(job.options.quorum)));
+        QuorumName(job.options.quorum));
   }
   return absl::OkStatus();
 }
@@ -205,21 +201,20 @@ absl::Status CheckProgress(const Job& job) {
   NEREUS_TRY(CheckSteps(job));
   NEREUS_TRY(CheckVerdicts(job));
   if (job.state_arrays < 0 || job.state_arrays > kStateArraysMax) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("state_arrays is ", job.state_arrays, ", must be in [0, ",
-                     kStateArraysMax, "]"));
+    return InvalidArgumentError("state_arrays is ", job.state_arrays,
+                                ", must be in [0, ", kStateArraysMax, "]");
   }
   if (job.donor != -1 && !job.IsMember(PeerId::Worker(job.donor))) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the owner is worker ", job.donor, ", who is no member"));
+    return InvalidArgumentError("the owner is worker ", job.donor,
+                                ", who is no member");
   }
   int before = -1;
   for (const FinishedRound& finished : job.finished_rounds) {
     NEREUS_TRY(CheckFinished(job, finished));
     if (finished.layer <= before) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "the finished round of layer ", finished.layer,
-          " comes after that of layer ", before, ": layers must ascend"));
+      return InvalidArgumentError("the finished round of layer ",
+                                  finished.layer, " comes after that of layer ",
+                                  before, ": layers must ascend");
     }
     before = finished.layer;
   }

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "absl/status/status.h"
+#include "common/base/status.h"
 #include "common/protocol/job.h"
 
 namespace nereus {

@@ -12,9 +12,9 @@
 #include <utility>
 
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/printable.h"
+#include "common/base/status.h"
 #include "common/plan/cost_model.h"
 #include "common/plan/fusion_tuner.h"
 #include "common/protocol/frame.h"
@@ -40,8 +40,8 @@ const T& In(Field<T> field, const JobSpec& spec) {
 // it may come over the network.
 absl::Status NoValue(absl::string_view text, absl::string_view what) {
   constexpr size_t kShownBytesMax = 64;
-  return absl::InvalidArgumentError(absl::StrCat(
-      "\"", Printable(text.substr(0, kShownBytesMax)), "\" is not ", what));
+  return InvalidArgumentError("\"", Printable(text.substr(0, kShownBytesMax)),
+                              "\" is not ", what);
 }
 
 bool Parse(absl::string_view text, int& value) {

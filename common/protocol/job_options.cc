@@ -2,17 +2,15 @@
 
 #include <string>
 
-#include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "common/protocol/frame.h"
 
 namespace nereus {
 
 absl::Status CheckStep(absl::string_view name, int64_t step, int64_t min) {
   if (step >= min && step <= kStepMax) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      name, " is ", step, ", must be in [", min, ", ", kStepMax, "]"));
+  return InvalidArgumentError(name, " is ", step, ", must be in [", min, ", ",
+                              kStepMax, "]");
 }
 
 absl::string_view NanPolicyName(NanPolicy policy) {

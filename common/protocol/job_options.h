@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <string>
 
-#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "common/base/status.h"
 #include "common/compute/optimizer.h"
 #include "common/plan/fusion.h"
 #include "common/plan/planner.h"

@@ -1,8 +1,7 @@
 #include "common/protocol/job_spec.h"
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 
 namespace nereus {
 namespace {
@@ -74,8 +73,7 @@ absl::Status CheckOptions(const JobSpec& spec, bool told) {
     const std::string text = option.get(spec);
     const absl::Status status = option.set(text, scratch);
     if (status.ok()) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat(option.flag(), ": ", status.message()));
+    return InvalidArgumentError(option.flag(), ": ", status.message());
   }
   // "--name=value".
   const auto shown = [&](const char* name) {
@@ -84,9 +82,8 @@ absl::Status CheckOptions(const JobSpec& spec, bool told) {
   };
   for (const Exclusion& each : kExclusions) {
     if (!each.holds(spec.options) || !each.other_holds(spec.options)) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat(shown(each.one), " does not go with ", shown(each.other),
-                     ": ", each.why));
+    return InvalidArgumentError(shown(each.one), " does not go with ",
+                                shown(each.other), ": ", each.why);
   }
   return absl::OkStatus();
 }
@@ -114,16 +111,16 @@ std::string DescribeJobSpec(const JobSpec& spec, bool told) {
 absl::Status JobSpec::Validate() const {
   NEREUS_TRY(CheckOptions(*this, /*told=*/false));
   if (min_workers > workers) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--min-workers is ", min_workers, ", --workers only ", workers));
+    return InvalidArgumentError("--min-workers is ", min_workers,
+                                ", --workers only ", workers);
   }
   if (max_workers != 0 && max_workers < workers) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--max-workers is ", max_workers, ", --workers is ", workers));
+    return InvalidArgumentError("--max-workers is ", max_workers,
+                                ", --workers is ", workers);
   }
   if (options.backup && shards < 2) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--backup=1 needs two servers or more: --servers is ", shards));
+    return InvalidArgumentError(
+        "--backup=1 needs two servers or more: --servers is ", shards);
   }
   return RulesFor(options, rules).Validate();
 }
@@ -139,9 +136,9 @@ absl::Status JobOptions::Validate() const {
   if (fits && (!tune_fusion || fusion_bytes != kNoFusion)) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(absl::StrCat(
+  return InvalidArgumentError(
       "fusion_bytes is ", fusion_bytes, ", must be from ", kNoFusion,
-      ", none, to ", kFusionBytesMax, tune_fusion ? ", and not none" : ""));
+      ", none, to ", kFusionBytesMax, tune_fusion ? ", and not none" : "");
 }
 
 }  // namespace nereus

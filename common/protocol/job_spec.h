@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "common/base/status.h"
 #include "common/plan/planner.h"
 #include "common/protocol/job_options.h"
 

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "absl/status/statusor.h"
+#include "common/base/status.h"
 #include "common/protocol/frame.h"
 #include "common/protocol/job.h"
 #include "common/protocol/membership.h"

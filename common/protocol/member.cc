@@ -3,7 +3,7 @@
 #include <utility>
 #include <variant>
 
-#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
 
 namespace nereus {
 
@@ -100,8 +100,7 @@ void Member::OnMessage(const CoordinatorMessage& message, Outbox& out) {
   } else if (const auto* job_over = std::get_if<JobOver>(&message)) {
     End(job_over->state == JobState::kFinished
             ? absl::OkStatus()
-            : absl::AbortedError(
-                  absl::StrCat("the job failed: ", job_over->reason)),
+            : AbortedError("the job failed: ", job_over->reason),
         out);
   }
 }
@@ -149,8 +148,8 @@ absl::StatusOr<Landing> Member::OnHeader(PeerId from,
   if (machine_ == nullptr) return Landing::Wait();
   const Job& job = *start_->job;
   if (header.job != job.id) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        DescribeFrame(header), ": job is ", header.job, ", expected ", job.id));
+    return InvalidArgumentError(DescribeFrame(header), ": job is ", header.job,
+                                ", expected ", job.id);
   }
   if (header.epoch < job.epoch) return Landing::Discard();
   if (header.epoch > job.epoch) return Landing::Wait();

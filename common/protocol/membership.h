@@ -8,8 +8,8 @@
 #include <variant>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "common/base/status.h"
 #include "common/plan/compute_times.h"
 #include "common/plan/planner.h"
 #include "common/plan/timeline.h"

@@ -8,10 +8,9 @@
 #include <cstring>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/descriptor_limit.h"
 #include "common/base/logging.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 
 namespace nereus {
 namespace {
@@ -28,7 +27,7 @@ absl::StatusOr<std::unique_ptr<Acceptor>> Acceptor::Start(
   Listener listener = NEREUS_TRY(Listen(host, port));
   Descriptor stop(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!stop.valid()) {
-    return absl::UnavailableError(absl::StrCat("eventfd: ", strerror(errno)));
+    return UnavailableError("eventfd: ", strerror(errno));
   }
   return std::unique_ptr<Acceptor>(
       new Acceptor(std::move(listener), std::move(stop), std::move(accepted)));

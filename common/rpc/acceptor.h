@@ -5,8 +5,8 @@
 #include <string>
 #include <thread>
 
-#include "absl/status/statusor.h"
 #include "common/base/socket.h"
+#include "common/base/status.h"
 
 namespace nereus {
 

@@ -2,8 +2,8 @@
 
 #include <string>
 
-#include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/base/status.h"
 #include "common/protocol/membership.h"
 
 namespace nereus {

@@ -3,7 +3,7 @@
 #include <memory>
 #include <string>
 
-#include "absl/status/status.h"
+#include "common/base/status.h"
 
 namespace grpc {
 class Channel;

@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "absl/time/clock.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "common/rpc/acceptor.h"
 #include "common/rpc/control_channel.h"
 
@@ -63,7 +63,7 @@ absl::StatusOr<std::unique_ptr<ControlServer>> ControlServer::Start(
   for (grpc::Service* service : services) builder.RegisterService(service);
   control->impl_->server = builder.BuildAndStart();
   if (control->impl_->server == nullptr) {
-    return absl::UnavailableError("cannot start the control server");
+    return UnavailableError("cannot start the control server");
   }
   auto* const connections = control->impl_->connections.get();
   control->impl_->acceptor =

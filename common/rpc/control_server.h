@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/base/status.h"
 
 namespace grpc {
 class Service;

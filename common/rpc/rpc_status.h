@@ -2,7 +2,7 @@
 
 #include <grpcpp/support/status.h>
 
-#include "absl/status/status.h"
+#include "common/base/status.h"
 
 namespace nereus {
 

@@ -10,10 +10,10 @@
 #include <variant>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/strings/str_cat.h"
 #include "common/base/clock.h"
 #include "common/base/logging.h"
 #include "common/base/mutex.h"
+#include "common/base/status.h"
 #include "common/messages/messages.h"
 #include "common/rpc/control_channel.h"
 #include "common/rpc/rpc_status.h"
@@ -155,18 +155,15 @@ absl::Status SessionClient::Impl::Judge(const absl::Status& status) {
   // refused.
   if (!status.ok() && !absl::IsUnavailable(status) &&
       !absl::IsCancelled(status)) {
-    return absl::Status(status.code(),
-                        absl::StrCat("the coordinator at ", address,
-                                     " says: ", status.message()));
+    return Prefixed(status, "the coordinator at ", address, " says: ");
   }
   const absl::Time now = SteadyNow();
   const std::string why = ExplainCall(status);
   const absl::Duration limit =
       answered ? options.patience : options.connect_timeout;
   if (now - last_answer > limit) {
-    return absl::UnavailableError(
-        absl::StrCat("no coordinator answers at ", address, " for ",
-                     absl::FormatDuration(limit), ": ", why));
+    return UnavailableError("no coordinator answers at ", address, " for ",
+                            absl::FormatDuration(limit), ": ", why);
   }
   if (now - last_answer > kComplainInterval && now > complain_at) {
     NEREUS_LOG(Warning) << "no coordinator answers at " << address

@@ -5,8 +5,8 @@
 #include <optional>
 #include <string>
 
-#include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "common/base/status.h"
 #include "common/protocol/membership.h"
 
 namespace nereus {

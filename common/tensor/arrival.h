@@ -2,8 +2,7 @@
 
 #include <cstdint>
 
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
+#include "common/base/status.h"
 
 namespace nereus {
 
@@ -37,8 +36,7 @@ class Arrival {
   // kUnimplemented, the caller must search the values itself; other errors, the
   // reason why the values will never exist.
   virtual absl::StatusOr<NotFinite> FindNotFinite() {
-    return absl::UnimplementedError(
-        "these values are looked at where they are");
+    return UnimplementedError("these values are looked at where they are");
   }
 
   // Waits until the device no longer reads these values from host memory: they

@@ -4,7 +4,7 @@
 #include <functional>
 #include <memory>
 
-#include "absl/status/status.h"
+#include "common/base/status.h"
 #include "common/tensor/arrival.h"
 
 namespace nereus {

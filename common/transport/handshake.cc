@@ -4,9 +4,8 @@
 #include <cstring>
 
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "common/base/crc32c.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "common/messages/job_messages.h"
 #include "proto/data.pb.h"
 
@@ -46,8 +45,7 @@ absl::StatusOr<PeerId> ReadPeer(absl::string_view field,
                                 const v1::Member& message) {
   absl::StatusOr<PeerId> peer = FromProto(message);
   if (peer.ok()) return peer;
-  return absl::InvalidArgumentError(
-      absl::StrCat("hello: ", field, ": ", peer.status().message()));
+  return InvalidArgumentError("hello: ", field, ": ", peer.status().message());
 }
 
 // Makes text of another process safe to print: no control characters, which
@@ -92,14 +90,14 @@ absl::StatusOr<Preamble> DecodePreamble(const PreambleBytes& bytes) {
       preamble.intended.rank >= 0 && preamble.intended.rank < kRanksMax;
   if (std::memcmp(bytes.data(), kHttp2Preface, sizeof(kHttp2Preface) - 1) ==
       0) {
-    return absl::InvalidArgumentError(
+    return InvalidArgumentError(
         "handshake: a gRPC client has connected to this data port; control "
         "calls go to the --control-port");
   }
   // All bytes outside of the fields have fixed values, so encoding the fields
   // again shows any other value.
   if (known && in_range && EncodePreamble(preamble) == bytes) return preamble;
-  return absl::InvalidArgumentError(
+  return InvalidArgumentError(
       "handshake: these are not the first bytes of a Nereus socket of this "
       "version");
 }
@@ -129,21 +127,20 @@ Frame HelloFrame(const Hello& hello) {
 
 absl::StatusOr<Hello> ReadHello(const Frame& frame) {
   if (frame.header.kind != FrameKind::kHello) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a connection must open with a hello, not with ",
-                     DescribeFrame(frame.header)));
+    return InvalidArgumentError(
+        "a connection must open with a hello, not with ",
+        DescribeFrame(frame.header));
   }
   if (frame.payload.bytes() > kHelloBytesMax) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("hello: ", frame.payload.bytes(), " bytes, at most ",
-                     kHelloBytesMax, " are allowed"));
+    return InvalidArgumentError("hello: ", frame.payload.bytes(),
+                                " bytes, at most ", kHelloBytesMax,
+                                " are allowed");
   }
   v1::DataHello message;
   if (!message.ParseFromArray(frame.payload.data(),
                               static_cast<int>(frame.payload.bytes()))) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("hello: ", frame.payload.bytes(),
-                     " bytes that are not a DataHello message"));
+    return InvalidArgumentError("hello: ", frame.payload.bytes(),
+                                " bytes that are not a DataHello message");
   }
   Hello hello;
   hello.protocol_version = message.protocol_version();
@@ -158,9 +155,8 @@ absl::StatusOr<Hello> ReadHello(const Frame& frame) {
   if (!message.has_shared_memory()) return hello;
   const v1::SharedMemory& shared = message.shared_memory();
   if (shared.process() < 1 || shared.file() < 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("hello: shared memory of process ", shared.process(),
-                     ", file ", shared.file()));
+    return InvalidArgumentError("hello: shared memory of process ",
+                                shared.process(), ", file ", shared.file());
   }
   hello.shared_memory = {shared.process(), shared.file(), shared.token()};
   return hello;
@@ -183,9 +179,8 @@ std::string NotReadyReason(absl::string_view why) {
 
 absl::Status RefusalStatus(const std::string& reason) {
   if (reason.empty()) return absl::OkStatus();
-  return absl::StartsWith(reason, kNotReady)
-             ? absl::UnavailableError(reason)
-             : absl::FailedPreconditionError(reason);
+  return absl::StartsWith(reason, kNotReady) ? UnavailableError(reason)
+                                             : FailedPreconditionError(reason);
 }
 
 }  // namespace nereus

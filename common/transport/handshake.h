@@ -5,9 +5,8 @@
 #include <cstdint>
 #include <string>
 
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "common/base/status.h"
 #include "common/protocol/frame.h"
 #include "common/protocol/hello.h"
 #include "common/protocol/peer.h"

@@ -11,9 +11,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/logging.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 
 namespace nereus {
 namespace {
@@ -29,15 +28,15 @@ constexpr absl::Duration kAttemptMin = absl::Milliseconds(200);
 // Makes the dialling side retry after an error that may pass.
 absl::Status ComeAgain(const absl::Status& status) {
   return absl::IsUnavailable(status)
-             ? absl::UnavailableError(NotReadyReason(status.message()))
+             ? UnavailableError(NotReadyReason(status.message()))
              : status;
 }
 
 // Returns the error for a dialled process that is not `dialled`.
 absl::Status WrongPeer(PeerId dialled, PeerId answers) {
-  return absl::FailedPreconditionError(
-      absl::StrCat("handshake: ", PeerName(dialled), " was dialled, ",
-                   PeerName(answers), " answers"));
+  return FailedPreconditionError("handshake: ", PeerName(dialled),
+                                 " was dialled, ", PeerName(answers),
+                                 " answers");
 }
 
 }  // namespace
@@ -120,7 +119,7 @@ std::optional<PeerLinks::Loss> PeerLinks::NextLoss(absl::Time now) {
   for (auto& [peer, link] : links_) {
     if (link.is_attempting() && link.attempt_deadline <= now) {
       link.connection->Close();
-      Retry(link, absl::UnavailableError("no answer in time"), now);
+      Retry(link, UnavailableError("no answer in time"), now);
     }
     if (!link.is_unconnected() || now < link.deadline) continue;
     // The owner may have been away for longer than the link was given: then
@@ -128,9 +127,9 @@ std::optional<PeerLinks::Loss> PeerLinks::NextLoss(absl::Time now) {
     const bool may_try =
         self_.has_value() && !link.attempted && link.state != State::kLookingUp;
     if (may_try) continue;
-    return GiveUp(peer, link,
-                  absl::UnavailableError(absl::StrCat(
-                      "not reached before the deadline: ", link.last_error)));
+    return GiveUp(
+        peer, link,
+        UnavailableError("not reached before the deadline: ", link.last_error));
   }
   return std::nullopt;
 }
@@ -198,7 +197,7 @@ void PeerLinks::OnDialling(PeerId peer, Connection* connection,
 absl::StatusOr<PeerLinks::Greeting> PeerLinks::Greet(PeerId peer) {
   const auto member = roster_.find(peer);
   if (member == roster_.end()) {
-    return absl::UnavailableError("it has no place in the job yet");
+    return UnavailableError("it has no place in the job yet");
   }
   links_.at(peer).state = State::kGreeting;
   Greeting greeting = {{peer, member->second}, *self_};
@@ -235,18 +234,15 @@ void PeerLinks::Retry(Link& link, const absl::Status& reason, absl::Time now) {
 
 PeerLinks::Loss PeerLinks::GiveUp(PeerId peer, Link& link,
                                   const absl::Status& reason) {
-  Loss loss = {
-      peer, absl::Status(reason.code(),
-                         absl::StrCat("cannot connect to ", link.address, ": ",
-                                      reason.message()))};
+  Loss loss = {peer,
+               Prefixed(reason, "cannot connect to ", link.address, ": ")};
   Reset(link);
   return loss;
 }
 
 absl::Status PeerLinks::CheckPreamble(const Preamble& preamble) const {
   if (!self_.has_value()) {
-    return absl::UnavailableError(
-        NotReadyReason("it has no place in the job yet"));
+    return UnavailableError(NotReadyReason("it has no place in the job yet"));
   }
   if (preamble.intended != self_->self) {
     return WrongPeer(preamble.intended, self_->self);
@@ -254,7 +250,7 @@ absl::Status PeerLinks::CheckPreamble(const Preamble& preamble) const {
   // All bits are compared at once, in the same time for any difference: a
   // stranger must not be able to guess the token byte by byte.
   if ((preamble.token ^ self_->incarnation) != 0) {
-    return absl::UnavailableError(
+    return UnavailableError(
         NotReadyReason("another process is meant by this token"));
   }
   return absl::OkStatus();
@@ -262,19 +258,19 @@ absl::Status PeerLinks::CheckPreamble(const Preamble& preamble) const {
 
 absl::Status PeerLinks::Admit(const Hello& theirs, const std::string& address) {
   if (stopped_) {
-    return absl::UnavailableError(NotReadyReason("it is shutting down"));
+    return UnavailableError(NotReadyReason("it is shutting down"));
   }
   NEREUS_TRY(ComeAgain(CheckHello(*self_, theirs, roster_)));
   Link& link = links_[theirs.self];
   if (link.state == State::kOpen) {
     if (link.connection->HasEnded()) {
-      return absl::UnavailableError(
+      return UnavailableError(
           NotReadyReason("it still deals with the end of the last connection"));
     }
-    return absl::AlreadyExistsError(absl::StrCat(
-        "handshake: ", PeerName(theirs.self), " is connected to ",
-        PeerName(self_->self), " already, from ", link.connection->address(),
-        "; this one comes from ", address));
+    return AlreadyExistsError("handshake: ", PeerName(theirs.self),
+                              " is connected to ", PeerName(self_->self),
+                              " already, from ", link.connection->address(),
+                              "; this one comes from ", address);
   }
   // The peer was faster. If its connection fails after all, this side dials
   // again.

@@ -7,9 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/base/status.h"
 #include "common/protocol/frame.h"
 #include "common/protocol/hello.h"
 #include "common/protocol/peer.h"

@@ -1,12 +1,12 @@
 #include "common/transport/transport_options.h"
 
-#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
 
 namespace nereus {
 
 absl::Status TransportOptions::Validate() const {
   const auto refuse = [](const auto&... why) {
-    return absl::InvalidArgumentError(absl::StrCat("transport: ", why...));
+    return InvalidArgumentError("transport: ", why...);
   };
   if (host.empty()) return refuse("host is empty");
   if (port < 0 || port > 65535) {

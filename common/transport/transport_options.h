@@ -2,8 +2,8 @@
 
 #include <string>
 
-#include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "common/base/status.h"
 
 namespace nereus {
 

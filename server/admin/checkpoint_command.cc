@@ -11,10 +11,9 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "common/checkpoint/checkpoint.h"
 #include "common/checkpoint/checkpoint_layout.h"
 #include "common/checkpoint/checkpoint_reader.h"
@@ -41,19 +40,19 @@ absl::StatusOr<JobStatus> MakeCheckpoint(const std::string& server,
         NEREUS_TRY(FetchJobStatus(server, deadline - absl::Now()));
     if (!status.checkpoint.wanted) {
       if (status.checkpoint.failure.empty()) return status;
-      return absl::AbortedError(status.checkpoint.failure);
+      return AbortedError(status.checkpoint.failure);
     }
     if (status.state != JobState::kRunning) {
-      return absl::AbortedError(
-          absl::StrCat("job ", status.job, " is ", JobStateName(status.state),
-                       " before the checkpoint was made"));
+      return AbortedError("job ", status.job, " is ",
+                          JobStateName(status.state),
+                          " before the checkpoint was made");
     }
     if (absl::Now() + kPollInterval > deadline) {
-      return absl::DeadlineExceededError(absl::StrCat(
+      return DeadlineExceededError(
           "no checkpoint after ", absl::FormatDuration(timeout),
           "; the job makes it when the workers begin another step: look at "
           "`nereusctl status --server=",
-          server, "`"));
+          server, "`");
     }
     absl::SleepFor(kPollInterval);
   }

@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <system_error>
 
-#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
 
 namespace nereus {
 
@@ -14,9 +14,8 @@ absl::StatusOr<std::unique_ptr<FileStorage>> OpenCheckpointFolder(
   if (std::filesystem::is_directory(folder, error)) {
     return FileStorage::Open(folder);
   }
-  return absl::NotFoundError(
-      absl::StrCat(folder, " is not a folder with checkpoints",
-                   error ? ": " : "", error ? error.message() : ""));
+  return NotFoundError(folder, " is not a folder with checkpoints",
+                       error ? ": " : "", error ? error.message() : "");
 }
 
 }  // namespace nereus

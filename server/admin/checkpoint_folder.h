@@ -3,7 +3,7 @@
 #include <memory>
 #include <string>
 
-#include "absl/status/statusor.h"
+#include "common/base/status.h"
 #include "common/checkpoint/file_storage.h"
 
 namespace nereus {

@@ -3,8 +3,7 @@
 #include <ostream>
 #include <string>
 
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
+#include "common/base/status.h"
 #include "nlohmann/json_fwd.hpp"
 #include "server/process/exit_codes.h"
 

@@ -3,11 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/status/statusor.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "common/plan/planner.h"
 #include "nlohmann/json.hpp"
 #include "server/admin/quantity.h"

@@ -11,8 +11,7 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "common/checkpoint/checkpoint_reader.h"
 #include "common/checkpoint/safetensors.h"
 #include "common/flags/flags.h"
@@ -70,7 +69,7 @@ absl::Status WriteModel(CheckpointReader& reader, std::ostream& file) {
   }
   file.flush();
   if (file) return absl::OkStatus();
-  return absl::UnavailableError(strerror(errno));
+  return UnavailableError(strerror(errno));
 }
 
 // Finds the checkpoint of `round`: a number, or "latest".
@@ -80,19 +79,18 @@ absl::StatusOr<FoundCheckpoint> Find(Storage& storage,
   if (round == "latest") {
     std::optional<FoundCheckpoint> newest = NEREUS_TRY(FindNewest(storage));
     if (newest.has_value()) return *std::move(newest);
-    return absl::NotFoundError(
-        absl::StrCat("there is no whole checkpoint in ", folder));
+    return NotFoundError("there is no whole checkpoint in ", folder);
   }
   int64_t number = 0;
   if (!absl::SimpleAtoi(round, &number)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--round is \"", round, "\", must be latest or a number"));
+    return InvalidArgumentError("--round is \"", round,
+                                "\", must be latest or a number");
   }
   absl::StatusOr<FoundCheckpoint> found = FindRound(storage, number);
   if (!absl::IsNotFound(found.status())) return found;
-  return absl::NotFoundError(
-      absl::StrCat("there is no whole checkpoint of round ", number, " in ",
-                   folder, "; `nereusctl checkpoints ", folder, "` lists all"));
+  return NotFoundError("there is no whole checkpoint of round ", number, " in ",
+                       folder, "; `nereusctl checkpoints ", folder,
+                       "` lists all");
 }
 
 // Writes the model to a temporary file, and renames it when it is whole.
@@ -104,8 +102,7 @@ absl::Status ExportModel(Storage* storage, const Manifest& manifest,
   // A rename would replace a device or a pipe by a file.
   if (std::filesystem::exists(file, error) &&
       !std::filesystem::is_regular_file(file, error)) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(file, " is there, and is no regular file"));
+    return FailedPreconditionError(file, " is there, and is no regular file");
   }
   CheckpointReader reader =
       NEREUS_TRY(CheckpointReader::Open(storage, manifest));
@@ -113,17 +110,16 @@ absl::Status ExportModel(Storage* storage, const Manifest& manifest,
   absl::Status written;
   {
     std::ofstream stream(temporary, std::ios::binary | std::ios::trunc);
-    written = stream ? WriteModel(reader, stream)
-                     : absl::UnavailableError(strerror(errno));
+    written =
+        stream ? WriteModel(reader, stream) : UnavailableError(strerror(errno));
   }
   if (written.ok()) {
     std::filesystem::rename(temporary, file, error);
     if (!error) return absl::OkStatus();
-    written = absl::UnavailableError(error.message());
+    written = UnavailableError(error.message());
   }
   std::filesystem::remove(temporary, error);
-  return absl::Status(written.code(), absl::StrCat("cannot write ", file, ": ",
-                                                   written.message()));
+  return Prefixed(written, "cannot write ", file, ": ");
 }
 
 // Finds the checkpoint, exports its model, and says what the file has.

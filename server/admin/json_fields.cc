@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
 #include "common/plan/compute_times.h"
 #include "nlohmann/json.hpp"
 
@@ -111,7 +111,7 @@ const Json* JsonFields::Find(const char* name,
 // Later mistakes often follow from the first one, so the first one stays.
 void JsonFields::Fail(absl::string_view message) {
   if (!status_.ok()) return;
-  status_ = absl::InvalidArgumentError(absl::StrCat(where_, ": ", message));
+  status_ = InvalidArgumentError(where_, ": ", message);
 }
 
 }  // namespace nereus

@@ -4,9 +4,9 @@
 #include <optional>
 #include <string>
 
-#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "common/base/status.h"
 #include "nlohmann/json_fwd.hpp"
 
 namespace nereus {

@@ -11,9 +11,8 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "common/checkpoint/checkpoint_layout.h"
 #include "common/flags/model_file.h"
 #include "server/admin/checkpoint_folder.h"
@@ -39,9 +38,8 @@ absl::StatusOr<std::string> FindProgram(const std::string& given,
   const std::filesystem::path folder =
       std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
   if (error && given.empty()) {
-    return absl::NotFoundError(
-        absl::StrCat("no folder to look for ", name,
-                     " in: /proc/self/exe: ", error.message()));
+    return NotFoundError("no folder to look for ", name,
+                         " in: /proc/self/exe: ", error.message());
   }
   std::vector<std::string> places = {folder / name,
                                      (folder / build_path).lexically_normal()};
@@ -49,8 +47,8 @@ absl::StatusOr<std::string> FindProgram(const std::string& given,
   for (const std::string& place : places) {
     if (access(place.c_str(), X_OK) == 0) return place;
   }
-  return absl::NotFoundError(
-      absl::StrCat("no program ", name, " at ", absl::StrJoin(places, " or ")));
+  return NotFoundError("no program ", name, " at ",
+                       absl::StrJoin(places, " or "));
 }
 
 // Returns the last line of the report: the place of the trained model, or how
@@ -107,8 +105,8 @@ class LocalCommand final : public Command {
     // A path that cannot be written is an error now, not after the training.
     // The report of an earlier job stays until this job is done.
     if (!json_file_.empty() && !std::ofstream(json_file_, std::ios::app)) {
-      return absl::UnavailableError(
-          absl::StrCat("cannot write ", json_file_, ": ", strerror(errno)));
+      return UnavailableError("cannot write ", json_file_, ": ",
+                              strerror(errno));
     }
     absl::StatusOr<int> code = RunJob(out, err);
     std::error_code error;
@@ -170,11 +168,11 @@ class LocalCommand final : public Command {
     // count.
     const bool may_differ = options_.spec.options.quorum != Quorum::kAll;
     if (!report.replicas_equal && !may_differ) {
-      return absl::InternalError("the workers ended with different parameters");
+      return InternalError("the workers ended with different parameters");
     }
     if (!options_.checkpoint_dir.empty() &&
         report.saved_round < report.last_step) {
-      return absl::DataLossError("the trained model was not saved");
+      return DataLossError("the trained model was not saved");
     }
     return absl::OkStatus();
   }

@@ -23,10 +23,9 @@
 #include <utility>
 
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "common/flags/job_file.h"
 #include "common/flags/model_file.h"
 #include "server/process/exit_codes.h"
@@ -63,9 +62,8 @@ absl::StatusOr<std::string> ParseListeningLine(absl::string_view line) {
       words[3] == "data" && !words[2].empty() && !words[4].empty()) {
     return words[2];
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("not a line \"listening control=... data=...\": ",
-                   line.substr(0, kShownLineBytesMax)));
+  return InvalidArgumentError("not a line \"listening control=... data=...\": ",
+                              line.substr(0, kShownLineBytesMax));
 }
 
 bool IsLineShown(absl::string_view line, LogLevel level) {
@@ -137,8 +135,7 @@ absl::Status LocalJob::StartCoordinator() {
   std::string folder =
       (std::filesystem::temp_directory_path() / "nereus-XXXXXX").string();
   if (mkdtemp(folder.data()) == nullptr) {
-    return absl::UnavailableError(
-        absl::StrCat("cannot make ", folder, ": ", strerror(errno)));
+    return UnavailableError("cannot make ", folder, ": ", strerror(errno));
   }
   files_ = {folder + "/job.conf", folder + "/coordinator.sqlite"};
   NEREUS_TRY(WriteTextFile(files_.job, JobText(options_.spec)));
@@ -192,11 +189,11 @@ absl::Status LocalJob::WaitUntil(const Predicate& is_done, absl::Time deadline,
     if (JobHasFailed()) return Failure();
     if (is_done()) return absl::OkStatus();
     const absl::Time now = absl::Now();
-    if (now >= deadline) return absl::DeadlineExceededError(message);
+    if (now >= deadline) return DeadlineExceededError(message);
     display_->Show(FormatProgress(progress_), now);
     outcome_.signal =
         NEREUS_TRY(group_->WaitOnce(std::min(kDisplayPeriod, deadline - now)));
-    if (outcome_.signal != 0) return absl::CancelledError("a signal came");
+    if (outcome_.signal != 0) return CancelledError("a signal came");
   }
 }
 
@@ -224,7 +221,7 @@ absl::Status LocalJob::ReadWorkerLine(LocalProcess& child,
     has_run_ = true;
     return absl::OkStatus();
   }
-  if (child.is_done) return absl::InvalidArgumentError("it was done twice");
+  if (child.is_done) return InvalidArgumentError("it was done twice");
   child.is_done = true;
   outcome_.workers.push_back(std::get<WorkerResult>(std::move(event)));
   outcome_.workers.back().name = child.name;
@@ -451,8 +448,7 @@ absl::Status LocalJob::Failure() {
   for (const LocalProcess* child : failed) {
     if (hint.empty()) hint = Hint(*child);
   }
-  return absl::AbortedError(
-      absl::StrCat(message, hint.empty() ? "" : "; ", hint));
+  return AbortedError(message, hint.empty() ? "" : "; ", hint);
 }
 
 }  // namespace nereus

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/base/logging.h"
+#include "common/base/status.h"
 #include "server/admin/local_options.h"
 #include "server/admin/local_report.h"
 #include "server/admin/process.h"

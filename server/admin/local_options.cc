@@ -2,7 +2,7 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
 
 namespace nereus {
 namespace {
@@ -94,9 +94,8 @@ absl::Status LocalOptions::Validate() const {
                                                 {"--servers", spec.shards}};
   for (const auto& [flag, count] : counts) {
     if (count >= 1 && count <= kLocalProcessesMax) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat(flag, " is ", count, ", must be from 1 to ",
-                     kLocalProcessesMax, " on one machine"));
+    return InvalidArgumentError(flag, " is ", count, ", must be from 1 to ",
+                                kLocalProcessesMax, " on one machine");
   }
   const std::string every = FindJobOption("checkpoint-every")->get(spec);
   const std::pair<const char*, std::string> need_folder[] = {
@@ -104,8 +103,8 @@ absl::Status LocalOptions::Validate() const {
       {"--restore", restore}};
   for (const auto& [flag, value] : need_folder) {
     if (value.empty() || !checkpoint_dir.empty()) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        flag, " is ", value, ", and --checkpoint-dir is not given"));
+    return InvalidArgumentError(flag, " is ", value,
+                                ", and --checkpoint-dir is not given");
   }
   return spec.Validate();
 }

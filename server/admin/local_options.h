@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "common/base/logging.h"
+#include "common/base/status.h"
 #include "common/flags/flags.h"
 #include "common/protocol/job_spec.h"
 

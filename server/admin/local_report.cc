@@ -11,11 +11,10 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "common/plan/traffic.h"
 #include "common/plan/wide_integer.h"
 #include "common/protocol/frame.h"
@@ -30,7 +29,7 @@ using Json = nlohmann::ordered_json;
 
 template <typename... Parts>
 absl::Status Contradiction(const Parts&... parts) {
-  return absl::InternalError(absl::StrCat(parts...));
+  return InternalError(parts...);
 }
 
 // Checks the traffic of one worker, so that MeasuredBytes may index by rank.

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "common/base/status.h"
 #include "common/plan/plan_report.h"
 #include "server/admin/local_options.h"
 #include "server/admin/worker_event.h"

@@ -3,8 +3,7 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
-#include "absl/strings/str_cat.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "common/flags/flags.h"
 #include "common/flags/model_file.h"
 #include "common/plan/plan_forecast.h"
@@ -83,8 +82,7 @@ class PlanCommand final : public Command {
       const std::string text = NEREUS_TRY(ReadTextFile(run_file_));
       absl::StatusOr<ExplainedPlan> run = ExplainRun(text);
       if (!run.ok()) {
-        return absl::DataLossError(
-            absl::StrCat(run_file_, ": ", run.status().message()));
+        return DataLossError(run_file_, ": ", run.status().message());
       }
       const Diagnosis diagnosis = Diagnose(*run);
       return Answer{*std::move(run), diagnosis};

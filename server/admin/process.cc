@@ -23,10 +23,9 @@
 #include <utility>
 
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/logging.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "server/admin/line_buffer.h"
 
 namespace nereus {
@@ -48,8 +47,8 @@ sigset_t WatchedSignals() {
 // code.
 absl::Status SystemError(absl::string_view what, int error) {
   const std::string message = absl::StrCat(what, ": ", strerror(error));
-  if (error == ENOENT) return absl::NotFoundError(message);
-  return absl::InternalError(message);
+  if (error == ENOENT) return NotFoundError(message);
+  return InternalError(message);
 }
 
 struct Pipe {
@@ -219,7 +218,7 @@ ProcessGroup::~ProcessGroup() {
 // Returns only after the exec, so that a missing program is an error of Start.
 absl::StatusOr<int> ProcessGroup::Start(const ProcessOptions& options) {
   if (options.command.empty()) {
-    return absl::InvalidArgumentError("no command to start");
+    return InvalidArgumentError("no command to start");
   }
   Pipe output = NEREUS_TRY(MakePipe());
   Pipe error = NEREUS_TRY(MakePipe());

@@ -7,11 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/base/socket.h"
+#include "common/base/status.h"
 
 namespace nereus {
 

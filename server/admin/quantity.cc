@@ -4,11 +4,10 @@
 #include <limits>
 #include <utility>
 
-#include "absl/status/status.h"
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
+#include "common/base/status.h"
 #include "common/plan/compute_times.h"
 
 namespace nereus {
@@ -33,8 +32,8 @@ absl::StatusOr<double> ParseBitRate(absl::string_view text) {
     }
     break;
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "\"", text, "\" is no bandwidth such as 10Gbit, 400Mbit or unlimited"));
+  return InvalidArgumentError(
+      "\"", text, "\" is no bandwidth such as 10Gbit, 400Mbit or unlimited");
 }
 
 std::string FormatBitRate(double bits_per_second) {
@@ -60,9 +59,9 @@ absl::StatusOr<absl::Duration> ParseTime(absl::string_view text) {
       time <= kComputeTimeMax) {
     return time;
   }
-  return absl::InvalidArgumentError(absl::StrCat(
+  return InvalidArgumentError(
       "\"", text, "\" is no time such as 20us, 0.925s or 0.925, at most ",
-      absl::FormatDuration(kComputeTimeMax)));
+      absl::FormatDuration(kComputeTimeMax));
 }
 
 std::string Megabytes(int64_t bytes) {

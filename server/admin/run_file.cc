@@ -4,9 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "common/plan/model_table.h"
 #include "common/protocol/job_spec.h"
 #include "nlohmann/json.hpp"
@@ -25,14 +23,13 @@ absl::StatusOr<JobSpec> ReadSpec(const Json& settings) {
   for (const JobOption& option : JobOptionTable()) {
     const std::string name = JsonName(option.name);
     const auto found = settings.find(name);
-    absl::Status status = absl::NotFoundError("it is missing");
+    absl::Status status = NotFoundError("it is missing");
     if (found != settings.end()) {
       status = option.set(
           found->is_string() ? found->get<std::string>() : found->dump(), spec);
     }
     if (status.ok()) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("settings: ", name, ": ", status.message()));
+    return InvalidArgumentError("settings: ", name, ": ", status.message());
   }
   return spec;
 }
@@ -49,15 +46,15 @@ absl::StatusOr<std::vector<WorkerResult>> ReadWorkers(const Json& list) {
   }
   for (const WorkerResult& worker : workers) {
     if (worker.layers.size() != workers[0].layers.size()) {
-      return absl::InvalidArgumentError("workers have different models");
+      return InvalidArgumentError("workers have different models");
     }
     if (worker.measured.has_value()) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgumentError(
         "worker ", worker.rank,
-        " has measured nothing: the run was too short, or not by --cost=time"));
+        " has measured nothing: the run was too short, or not by --cost=time");
   }
   if (!workers.empty()) return workers;
-  return absl::InvalidArgumentError(
+  return InvalidArgumentError(
       "no worker has reported its end: did the job fail?");
 }
 

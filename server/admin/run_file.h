@@ -2,8 +2,8 @@
 
 #include <string>
 
-#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "common/base/status.h"
 #include "common/plan/plan_forecast.h"
 #include "common/plan/plan_report.h"
 #include "server/admin/diagnosis.h"

@@ -3,13 +3,11 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
-#include "absl/status/status.h"
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "common/flags/flags.h"
 #include "server/admin/commands.h"
 #include "server/admin/diagnosis.h"
@@ -132,8 +130,8 @@ class SimulateCommand final : public Command {
         absl::StrSplit(text, absl::MaxSplits(':', 1));
     int worker = 0;
     if (parts.first != "turn" && !absl::SimpleAtoi(parts.first, &worker)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("\"", text, "\" is not WORKER:SECONDS, as in 2:0.1s"));
+      return InvalidArgumentError("\"", text,
+                                  "\" is not WORKER:SECONDS, as in 2:0.1s");
     }
     absl::Duration& delay = parts.first == "turn"
                                 ? question_.asked().delay_in_turn

@@ -1,6 +1,6 @@
 #include <string>
 
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "common/flags/flags.h"
 #include "common/rpc/admin_client.h"
 #include "server/admin/commands.h"

@@ -2,10 +2,8 @@
 
 #include <utility>
 
-#include "absl/status/status.h"
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "common/flags/flags.h"
 #include "common/flags/model_file.h"
 #include "common/plan/cost_model.h"
@@ -25,9 +23,8 @@ absl::StatusOr<int64_t> ParseServers(absl::string_view text) {
       servers <= kServersMax) {
     return servers;
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("\"", text, "\" is neither ", kColocated,
-                   " nor a number from 1 to ", kServersMax));
+  return InvalidArgumentError("\"", text, "\" is neither ", kColocated,
+                              " nor a number from 1 to ", kServersMax);
 }
 
 }  // namespace
@@ -83,14 +80,14 @@ void WhatIfFlags::AddComputeFlags(CLI::App& app) {
 }
 
 absl::StatusOr<std::vector<LayerSpec>> WhatIfFlags::Layers() const {
-  if (model_.empty()) return absl::InvalidArgumentError("--model is required");
+  if (model_.empty()) return InvalidArgumentError("--model is required");
   if (cluster_.workers == 0) {
-    return absl::InvalidArgumentError("--workers is required");
+    return InvalidArgumentError("--workers is required");
   }
   auto layers = LoadModelOrFile(model_, batch_);
   // A model that is not known is a mistake of the command line.
   if (!absl::IsNotFound(layers.status())) return layers;
-  return absl::InvalidArgumentError(layers.status().message());
+  return InvalidArgumentError(layers.status().message());
 }
 
 // Returns the times of one source; both sources, or none, are a mistake.
@@ -98,7 +95,7 @@ absl::StatusOr<std::vector<LayerTime>> WhatIfFlags::Times(
     const std::vector<LayerSpec>& layers) const {
   const bool has_compute = compute_ >= absl::ZeroDuration();
   if (has_compute == !compute_trace_.empty()) {
-    return absl::InvalidArgumentError(
+    return InvalidArgumentError(
         has_compute
             ? "--compute and --compute-trace are both given: leave one out"
             : "--compute=TIME of one machine's step is not given, nor "
@@ -108,8 +105,7 @@ absl::StatusOr<std::vector<LayerTime>> WhatIfFlags::Times(
   const std::string text = NEREUS_TRY(ReadTextFile(compute_trace_));
   auto times = ParseComputeTrace(text, layers);
   if (times.ok()) return times;
-  return absl::DataLossError(
-      absl::StrCat(compute_trace_, ": ", times.status().message()));
+  return DataLossError(compute_trace_, ": ", times.status().message());
 }
 
 // Without times, the answer is that of the network alone.

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
-#include "absl/status/statusor.h"
+#include "common/base/status.h"
 #include "common/plan/compute_times.h"
 #include "common/protocol/job_spec.h"
 #include "server/admin/simulate/simulated_iteration.h"

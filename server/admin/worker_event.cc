@@ -4,8 +4,7 @@
 #include <utility>
 
 #include "absl/strings/escaping.h"
-#include "absl/strings/str_cat.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "common/plan/cost_model.h"
 #include "common/plan/scheme.h"
 #include "common/plan/wire_type.h"
@@ -84,8 +83,8 @@ absl::StatusOr<LayerResult> ParseLayer(const Json& object, bool is_measured) {
   layer.route.scheme = NEREUS_TRY(ParseScheme(scheme));
   layer.route.wire = NEREUS_TRY(ParseWireType(wire));
   if (SupportsScheme(layer.spec, layer.route.scheme)) return layer;
-  return absl::InvalidArgumentError(absl::StrCat(
-      "layer ", DescribeLayer(layer.spec), " cannot go by scheme ", scheme));
+  return InvalidArgumentError("layer ", DescribeLayer(layer.spec),
+                              " cannot go by scheme ", scheme);
 }
 
 // Reads the bytes between the worker and one peer.
@@ -99,9 +98,8 @@ absl::StatusOr<WorkerTraffic> ParseTraffic(const Json& object) {
   traffic.bytes_received = fields.Count("bytes_received");
   NEREUS_TRY(fields.status());
   if (traffic.is_shard || peer == "worker") return traffic;
-  return absl::InvalidArgumentError(
-      absl::StrCat("traffic of the done event: peer is ", Shown(peer),
-                   ", not shard or worker"));
+  return InvalidArgumentError("traffic of the done event: peer is ",
+                              Shown(peer), ", not shard or worker");
 }
 
 // Reads the last event of a worker. The layers must make a valid model, because
@@ -158,8 +156,8 @@ absl::StatusOr<WorkerEvent> ParseWorkerEvent(absl::string_view line) {
   NEREUS_TRY(fields.status());
   if (event == "progress") return ParseProgress(object);
   if (event == "done") return ParseResult(object);
-  return absl::InvalidArgumentError(absl::StrCat(
-      "worker event: event is ", Shown(event), ", not progress or done"));
+  return InvalidArgumentError("worker event: event is ", Shown(event),
+                              ", not progress or done");
 }
 
 }  // namespace nereus

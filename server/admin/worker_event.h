@@ -6,9 +6,9 @@
 #include <variant>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "common/base/status.h"
 #include "common/plan/compute_times.h"
 #include "common/plan/layer_spec.h"
 #include "common/plan/route.h"

@@ -10,9 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/printable.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "server/coordinator/join_rules.h"
 
 namespace nereus {
@@ -74,8 +73,8 @@ void Coordinator::OnMessage(SessionId session, const MemberMessage& message,
     if (!status.ok()) Drop(id, std::string(status.message()), out);
   } else if (is_first) {
     Refuse(session,
-           absl::FailedPreconditionError("a session begins with a join or a "
-                                         "resumption"),
+           FailedPreconditionError("a session begins with a join or a "
+                                   "resumption"),
            out);
   }
   Advance(now, out);
@@ -96,8 +95,7 @@ void Coordinator::OnJoin(SessionId session, const JoinRequest& request,
   }
   if (has_joined) roster_.Remove(PeerId(twice->id));
   if (has_joined || outsiders_.EndClaim(session)) {
-    return Refuse(session, absl::InvalidArgumentError("a session joins once"),
-                  out);
+    return Refuse(session, InvalidArgumentError("a session joins once"), out);
   }
   // The session of this process broke before it heard that it is a member.
   MemberRecord* const known = roster_.FindIncarnation(request.incarnation);
@@ -156,7 +154,7 @@ void Coordinator::OnResume(SessionId session, const Resume& resume,
   if (resume.job != options_.job_id) {
     return Refuse(
         session,
-        absl::FailedPreconditionError(absl::StrCat(
+        FailedPreconditionError(
             "this coordinator does not know the job that this process is a "
             "member of: it was started without the job's --state=FILE and "
             "would begin job ",
@@ -164,17 +162,17 @@ void Coordinator::OnResume(SessionId session, const Resume& resume,
             " anew. The progress of the old job is lost but for its "
             "checkpoints: start all processes again, the coordinator with "
             "--state=FILE, and with --restore=latest if there is a "
-            "--checkpoint-dir")),
+            "--checkpoint-dir"),
         out);
   }
   MemberRecord* const member = roster_.Find(resume.member);
   if (member == nullptr || member->request.incarnation != resume.incarnation ||
       !member->admitted) {
-    return Refuse(session,
-                  absl::CancelledError(
-                      "this process was counted as dead, and the job goes on "
-                      "without it"),
-                  out);
+    return Refuse(
+        session,
+        CancelledError("this process was counted as dead, and the job goes on "
+                       "without it"),
+        out);
   }
   if (resume.epoch > job()->epoch) {
     Fail(absl::StrCat(
@@ -297,7 +295,7 @@ absl::Status Coordinator::OnLeave(MemberRecord& member, const Leave& leave,
   if (member.has_left()) return absl::OkStatus();  // Repeated.
   const absl::Status step = CheckStep("the last step", leave.last_step);
   if (!step.ok() || !member.admitted || !member.is_worker()) {
-    return absl::InvalidArgumentError("it left without being a worker");
+    return InvalidArgumentError("it left without being a worker");
   }
   member.last_step = leave.last_step;
   Save(out);
@@ -383,8 +381,7 @@ absl::Status Coordinator::RequestCheckpoint(absl::Time now,
     why = "has no folder for checkpoints: --checkpoint-dir";
   }
   if (!why.empty()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("job ", options_.spec.name, " ", why));
+    return FailedPreconditionError("job ", options_.spec.name, " ", why);
   }
   // A checkpoint of a round that has begun may have parameters from before.
   const bool has_begun =
@@ -478,9 +475,7 @@ void Coordinator::Drop(PeerId id, const std::string& why,
   out.push_back(Announce{true, text});
   if (member->session.has_value()) {
     Refuse(*member->session,
-           absl::CancelledError(
-               absl::StrCat(member->Name(), " was counted as dead: ", why)),
-           out);
+           CancelledError(member->Name(), " was counted as dead: ", why), out);
   }
   const bool takes_part = state_ == JobState::kRunning && member->admitted;
   if (takes_part) epochs_.NoteLost(*member);

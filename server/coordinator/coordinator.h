@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <string>
 
-#include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "common/base/status.h"
 #include "common/protocol/membership.h"
 #include "server/coordinator/checkpoint_ledger.h"
 #include "server/coordinator/coordinator_options.h"

@@ -2,9 +2,8 @@
 
 #include <algorithm>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/printable.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 
 namespace nereus {
 namespace {
@@ -18,8 +17,8 @@ constexpr size_t kStallBytesMax = 4096;
 absl::Status CheckAtLeast(absl::string_view name, int value, int low,
                           int high) {
   if (value >= low && value <= high) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      name, " is ", value, ", must be in [", low, ", ", high, "]"));
+  return InvalidArgumentError(name, " is ", value, ", must be in [", low, ", ",
+                              high, "]");
 }
 
 // True if a text is short enough, and all characters are in [`first`, '~'].
@@ -40,16 +39,16 @@ std::string Shown(absl::string_view text) {
 
 absl::Status CheckName(absl::string_view what, const std::string& text) {
   if (!text.empty() && IsText(text, '!')) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("a member's ", what, " must be 1 to ", kNameBytesMax,
-                   " printable characters without spaces, not ", Shown(text)));
+  return InvalidArgumentError(
+      "a member's ", what, " must be 1 to ", kNameBytesMax,
+      " printable characters without spaces, not ", Shown(text));
 }
 
 absl::Status CheckText(absl::string_view what, const std::string& text) {
   if (IsText(text, ' ')) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("a member's ", what, " must be at most ", kNameBytesMax,
-                   " printable characters, not ", Shown(text)));
+  return InvalidArgumentError("a member's ", what, " must be at most ",
+                              kNameBytesMax, " printable characters, not ",
+                              Shown(text));
 }
 
 // Descriptions use the stalled layer as an index.
@@ -65,10 +64,10 @@ absl::Status CheckHeartbeat(const Heartbeat& heartbeat, const Job* job) {
       stall.waited > absl::ZeroDuration()) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(absl::StrCat(
+  return InvalidArgumentError(
       "a member reports that layer ", stall.layer, " has waited ",
       absl::FormatDuration(stall.waited), ": no such layer, no time, or ",
-      stall.missing.size(), " bytes of why"));
+      stall.missing.size(), " bytes of why");
 }
 
 // Settings that only one of the two has differ as well.
@@ -88,10 +87,10 @@ absl::Status CompareSettings(absl::string_view our_name,
       const auto our_value = value_in(ours, setting.name);
       const auto their_value = value_in(theirs, setting.name);
       if (our_value == their_value) continue;
-      return absl::FailedPreconditionError(absl::StrCat(
+      return FailedPreconditionError(
           setting.name, " differs: ", our_name, " has ",
           our_value.value_or("none"), ", ", their_name, " has ",
-          their_value.value_or("none"), "; all of a job must have the same"));
+          their_value.value_or("none"), "; all of a job must have the same");
     }
   }
   return absl::OkStatus();
@@ -99,9 +98,9 @@ absl::Status CompareSettings(absl::string_view our_name,
 
 absl::Status CheckStep(absl::string_view what, int64_t step) {
   if (step >= kInitialRound && step <= kStepMax) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("a member reports ", what, " ", step, ", must be in [",
-                   kInitialRound, ", ", kStepMax, "]"));
+  return InvalidArgumentError("a member reports ", what, " ", step,
+                              ", must be in [", kInitialRound, ", ", kStepMax,
+                              "]");
 }
 
 // The next epoch is computed from these numbers.
@@ -128,12 +127,12 @@ absl::Status CoordinatorOptions::Validate() const {
   NEREUS_TRY(spec.Validate());
   NEREUS_TRY(CheckName("job name", spec.name));
   if (reconnect_grace <= absl::ZeroDuration() || reconnect_grace > lease()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "reconnect_grace is ", absl::FormatDuration(reconnect_grace),
-        ", must be positive and at most the lease"));
+    return InvalidArgumentError("reconnect_grace is ",
+                                absl::FormatDuration(reconnect_grace),
+                                ", must be positive and at most the lease");
   }
   if (waiting_notice_interval <= absl::ZeroDuration()) {
-    return absl::InvalidArgumentError("waiting_notice_interval must be > 0");
+    return InvalidArgumentError("waiting_notice_interval must be > 0");
   }
   return absl::OkStatus();
 }

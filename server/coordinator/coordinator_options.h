@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "common/base/status.h"
 #include "common/plan/planner.h"
 #include "common/protocol/job.h"
 #include "common/protocol/job_spec.h"

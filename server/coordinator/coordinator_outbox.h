@@ -6,7 +6,7 @@
 #include <variant>
 #include <vector>
 
-#include "absl/status/status.h"
+#include "common/base/status.h"
 #include "common/protocol/membership.h"
 #include "server/coordinator/checkpoint_ledger.h"
 

@@ -18,8 +18,7 @@
 #include <set>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "common/protocol/verdicts.h"
 
 namespace nereus {
@@ -180,9 +179,9 @@ bool AtBase(const Job& job, const EpochChange& change) {
 absl::Status CheckOwned(const Job& job) {
   for (size_t layer = 0; layer < job.layers.size(); ++layer) {
     if (!job.WorkersOwn(static_cast<int>(layer))) continue;
-    return absl::AbortedError(
-        absl::StrCat("all workers are gone, and with them layer ",
-                     job.layers[layer].name, ", which they update themselves"));
+    return AbortedError("all workers are gone, and with them layer ",
+                        job.layers[layer].name,
+                        ", which they update themselves");
   }
   return absl::OkStatus();
 }
@@ -231,10 +230,10 @@ absl::StatusOr<std::vector<ShardServers>> FreshHolders(
       std::swap(servers.primary, servers.backup);
     }
     if (FindServer(change, servers.primary) == nullptr) {
-      return absl::AbortedError(
-          absl::StrCat("shard ", shard, " is gone, and neither server ", shard,
-                       job.options.backup ? " nor the next one" : " nor a copy",
-                       " is there"));
+      return AbortedError(
+          "shard ", shard, " is gone, and neither server ", shard,
+          job.options.backup ? " nor the next one" : " nor a copy",
+          " is there");
     }
     if (FindServer(change, servers.backup) != nullptr) continue;
     servers.backup = -1;
@@ -311,8 +310,7 @@ absl::StatusOr<std::vector<ShardServers>> NextHolders(
                        servers.backup == first[shard].primary;
     if (copied && whole && moves) std::swap(servers.primary, servers.backup);
     if (!Lives(change, servers.primary)) {
-      return absl::AbortedError(
-          absl::StrCat("shard ", shard, " is gone, with what it held"));
+      return AbortedError("shard ", shard, " is gone, with what it held");
     }
     servers.backup_is_current = whole && Lives(change, servers.backup);
     if (Lives(change, servers.backup)) continue;

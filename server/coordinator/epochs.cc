@@ -9,9 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/printable.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 
 namespace nereus {
 namespace {
@@ -68,8 +67,7 @@ absl::Status Epochs::StartJob() {
   absl::StatusOr<Plan> plan = replanner_.FirstPlan(
       layers, {options_.spec.workers, options_.spec.shards});
   if (!plan.ok()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("no plan: ", plan.status().message()));
+    return InvalidArgumentError("no plan: ", plan.status().message());
   }
   roster_.NumberWorkers();
   Job job;
@@ -300,7 +298,7 @@ absl::StatusOr<bool> Epochs::FinishChange(absl::Time now,
     change.routes = better->plan.routes;
   }
   absl::StatusOr<NextEpoch> next =
-      lost ? absl::AbortedError("a shard is gone, with what it held")
+      lost ? AbortedError("a shard is gone, with what it held")
            : MakeNextEpoch(*job(), *target_, change);
   const bool restarts = !next.ok();
   // A checkpoint that is nearly complete is better than the newest one.
@@ -310,10 +308,9 @@ absl::StatusOr<bool> Epochs::FinishChange(absl::Time now,
     next = MakeRestartedEpoch(*job(), *target_, *newest, change);
   }
   if (!next.ok()) {
-    return absl::AbortedError(absl::StrCat(
+    return AbortedError(
         next.status().message(),
-        newest.has_value() ? ""
-                           : ", and there is no checkpoint to go on from"));
+        newest.has_value() ? "" : ", and there is no checkpoint to go on from");
   }
   Enter(*std::move(next), restarts, better, now, out);
   return true;

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "common/base/status.h"
 
 namespace nereus {
 namespace {
@@ -28,9 +28,8 @@ absl::Status FusionTuning::Check(const FusionTimed& timed) {
       timed.begun_step >= 0 && timed.begun_step <= kStepMax) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("a worker has measured ", timed.step_seconds,
-                   " seconds a step up to step ", timed.begun_step));
+  return InvalidArgumentError("a worker has measured ", timed.step_seconds,
+                              " seconds a step up to step ", timed.begun_step);
 }
 
 std::optional<int64_t> FusionTuning::bytes() const {

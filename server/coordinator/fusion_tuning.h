@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
+#include "common/base/status.h"
 #include "common/plan/fusion_tuner.h"
 #include "common/protocol/membership.h"
 

@@ -4,8 +4,7 @@
 #include <set>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "common/messages/enums.h"
 #include "common/messages/fields.h"
 #include "common/messages/job_messages.h"
@@ -67,8 +66,8 @@ absl::Status CheckMembers(const CoordinatorState& state) {
                                  std::count(job.left_workers.begin(),
                                             job.left_workers.end(), id.rank);
     if (known && seen.insert(id).second) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        PeerName(id), " is saved twice, or is no member of epoch ", job.epoch));
+    return InvalidArgumentError(
+        PeerName(id), " is saved twice, or is no member of epoch ", job.epoch);
   }
   return absl::OkStatus();
 }
@@ -108,8 +107,8 @@ std::string EncodeState(const CoordinatorState& state) {
 absl::StatusOr<CoordinatorState> DecodeState(const std::string& bytes) {
   v1::CoordinatorState message;
   if (!message.ParseFromString(bytes)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        bytes.size(), " bytes that are not a coordinator's state"));
+    return InvalidArgumentError(bytes.size(),
+                                " bytes that are not a coordinator's state");
   }
   CoordinatorState state;
   state.state =

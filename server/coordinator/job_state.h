@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "absl/status/statusor.h"
+#include "common/base/status.h"
 #include "server/coordinator/coordinator_outbox.h"
 
 namespace nereus {

@@ -8,8 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "common/base/version.h"
 
 namespace nereus {
@@ -23,9 +22,8 @@ absl::Status CheckTexts(const JoinRequest& request) {
   NEREUS_TRY(CheckName("data address", request.data_address));
   NEREUS_TRY(CheckName("products", request.products));
   if (request.settings.size() > kSettingsMax) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(request.name, " has ", request.settings.size(),
-                     " settings, at most ", kSettingsMax));
+    return InvalidArgumentError(request.name, " has ", request.settings.size(),
+                                " settings, at most ", kSettingsMax);
   }
   for (const Setting& setting : request.settings) {
     NEREUS_TRY(CheckName("setting's name", setting.name));
@@ -36,13 +34,13 @@ absl::Status CheckTexts(const JoinRequest& request) {
 
 absl::Status CheckBuild(const JoinRequest& request) {
   if (request.incarnation == 0) {
-    return absl::InvalidArgumentError("a member's incarnation must not be 0");
+    return InvalidArgumentError("a member's incarnation must not be 0");
   }
   if (request.protocol_version != kProtocolVersion) {
-    return absl::FailedPreconditionError(absl::StrCat(
+    return FailedPreconditionError(
         "protocol version differs: ", request.name, " (build ", request.build,
         ") speaks ", request.protocol_version, ", the coordinator (build ",
-        kVersion, ") speaks ", kProtocolVersion));
+        kVersion, ") speaks ", kProtocolVersion);
   }
   return absl::OkStatus();
 }
@@ -50,16 +48,14 @@ absl::Status CheckBuild(const JoinRequest& request) {
 absl::Status CheckPhase(const JoinRequest& request, const JobToJoin& to) {
   const std::string& name = to.options.spec.name;
   if (request.job != name) {
-    return absl::NotFoundError(
-        absl::StrCat(request.name, " asks for job \"", request.job,
-                     "\", this coordinator serves job \"", name, "\""));
+    return NotFoundError(request.name, " asks for job \"", request.job,
+                         "\", this coordinator serves job \"", name, "\"");
   }
   if (to.state == JobState::kFailed) {
-    return absl::AbortedError(
-        absl::StrCat("job ", name, " has failed: ", to.reason));
+    return AbortedError("job ", name, " has failed: ", to.reason);
   }
   if (to.state == JobState::kFinished) {
-    return absl::OutOfRangeError(absl::StrCat("job ", name, " is finished"));
+    return OutOfRangeError("job ", name, " is finished");
   }
   return absl::OkStatus();
 }
@@ -73,7 +69,7 @@ absl::Status CheckSettings(const JoinRequest& request, const JobToJoin& to) {
   const OptimizerPlace place = to.options.spec.options.optimizer_place;
   if (request.optimizer.value_or(place) != place) {
     const bool servers_update = place == OptimizerPlace::kServer;
-    return absl::FailedPreconditionError(absl::StrCat(
+    return FailedPreconditionError(
         "worker ", request.name,
         " has optimizer=", OptimizerPlaceName(*request.optimizer), ", the job ",
         OptimizerPlaceName(place),
@@ -82,7 +78,7 @@ absl::Status CheckSettings(const JoinRequest& request, const JobToJoin& to) {
               "--optimizer=worker, or leave the update to the servers"
             : ": nobody would update the parameters. Let the caller run its "
               "optimizer (ClientOptions::optimizer), or start the coordinator "
-              "with --optimizer=server"));
+              "with --optimizer=server");
   }
   for (const MemberRecord& member : to.roster.members()) {
     if (!member.is_worker()) continue;
@@ -98,49 +94,49 @@ absl::Status CheckWorkersPlace(const JoinRequest& request,
                                const JobToJoin& to) {
   const CoordinatorOptions& options = to.options;
   if (to.roster.next_rank() >= kRanksMax) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "job ", options.spec.name, " has given out all ", kRanksMax, " ranks"));
+    return ResourceExhaustedError("job ", options.spec.name,
+                                  " has given out all ", kRanksMax, " ranks");
   }
   if (to.job != nullptr && to.roster.AllLeft()) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "job ", options.spec.name, " is finished but for its last checkpoint"));
+    return FailedPreconditionError("job ", options.spec.name,
+                                   " is finished but for its last checkpoint");
   }
   const MemberRecord* const holder = to.roster.FindHolder(request);
   if (holder != nullptr && !holder->is_away()) {
-    return absl::AlreadyExistsError(absl::StrCat(
-        request.name, " is the name of a worker at ",
-        holder->request.data_address, "; --name gives each worker its own"));
+    return AlreadyExistsError(request.name, " is the name of a worker at ",
+                              holder->request.data_address,
+                              "; --name gives each worker its own");
   }
   const int most =
       to.job == nullptr ? options.spec.workers : options.spec.workers_max();
   const int others = to.roster.WorkersHere() - (holder != nullptr ? 1 : 0);
   if (others < most) return absl::OkStatus();
-  return absl::ResourceExhaustedError(
-      absl::StrCat("job ", options.spec.name, " has all its ", most,
-                   " workers; ", request.name, " would be one too many"));
+  return ResourceExhaustedError("job ", options.spec.name, " has all its ",
+                                most, " workers; ", request.name,
+                                " would be one too many");
 }
 
 absl::Status CheckShardsPlace(const JoinRequest& request, const JobToJoin& to) {
   if (request.shard < 0 || request.shard >= to.options.spec.shards) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(request.name, " says it is shard ", request.shard,
-                     " of a job with ", to.options.spec.shards, " shards"));
+    return InvalidArgumentError(request.name, " says it is shard ",
+                                request.shard, " of a job with ",
+                                to.options.spec.shards, " shards");
   }
   const MemberRecord* const holder = to.roster.FindHolder(request);
   if (holder == nullptr || holder->is_away()) return absl::OkStatus();
-  return absl::AlreadyExistsError(absl::StrCat(
-      request.name, " says it is shard ", request.shard, ", which is ",
-      holder->request.name, " at ", holder->request.data_address,
-      "; --shard gives each server its own"));
+  return AlreadyExistsError(request.name, " says it is shard ", request.shard,
+                            ", which is ", holder->request.name, " at ",
+                            holder->request.data_address,
+                            "; --shard gives each server its own");
 }
 
 // The caller's optimizer decides about its state, and all must agree.
 absl::Status CheckStateArrays(const JoinRequest& request, const JobToJoin& to) {
   const int32_t arrays = request.state_arrays;
   if (arrays < 0 || arrays > kStateArraysMax) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        request.name, " keeps ", arrays,
-        " arrays of optimizer state, must be in [0, ", kStateArraysMax, "]"));
+    return InvalidArgumentError(request.name, " keeps ", arrays,
+                                " arrays of optimizer state, must be in [0, ",
+                                kStateArraysMax, "]");
   }
   const CoordinatorOptions& options = to.options;
   if (options.spec.options.optimizer_place == OptimizerPlace::kServer) {
@@ -159,9 +155,9 @@ absl::Status CheckStateArrays(const JoinRequest& request, const JobToJoin& to) {
   }
   for (const auto& [whose, theirs] : others) {
     if (theirs == arrays) continue;
-    return absl::FailedPreconditionError(
-        absl::StrCat(request.name, " keeps ", arrays,
-                     " arrays of optimizer state, ", whose, " ", theirs));
+    return FailedPreconditionError(request.name, " keeps ", arrays,
+                                   " arrays of optimizer state, ", whose, " ",
+                                   theirs);
   }
   return absl::OkStatus();
 }
@@ -174,11 +170,11 @@ absl::Status CheckProducts(const JoinRequest& request, const JobToJoin& to) {
     if (!member.is_worker() || member.request.products == request.products) {
       continue;
     }
-    return absl::FailedPreconditionError(absl::StrCat(
+    return FailedPreconditionError(
         request.name, " multiplies factors on \"", request.products, "\", ",
         member.Name(), " on \"", member.request.products,
         "\": their replicas would differ. Let all use the same --device, or "
-        "start the servers with --scheme=server or ring"));
+        "start the servers with --scheme=server or ring");
   }
   return absl::OkStatus();
 }
@@ -209,11 +205,11 @@ absl::Status CheckLayers(const JoinRequest& request, const JobToJoin& to) {
 absl::Status CheckFolder(const JoinRequest& request, const JobToJoin& to) {
   const bool has_folder = to.options.has_checkpoints;
   if (has_folder == request.has_checkpoints) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
+  return FailedPreconditionError(
       request.name, ", shard ", request.shard, ", has ",
       request.has_checkpoints ? "a" : "no",
       " --checkpoint-dir, the coordinator", has_folder ? " has" : " has not",
-      ": it must be one folder that all servers share"));
+      ": it must be one folder that all servers share");
 }
 
 }  // namespace

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "absl/status/status.h"
+#include "common/base/status.h"
 #include "common/protocol/job.h"
 #include "common/protocol/membership.h"
 #include "server/coordinator/coordinator_options.h"

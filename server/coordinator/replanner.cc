@@ -11,9 +11,8 @@
 #include <cmath>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 
 namespace nereus {
 namespace {
@@ -94,25 +93,24 @@ absl::Status Replanner::Check(const Measured& measured, const Job& job) {
   model.link = measured.link;
   NEREUS_TRY(model.Validate(job.model()));
   if (!(measured.link.rate >= kRateMin && measured.link.rate <= kRateMax)) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgumentError(
         "a worker has measured that its link's rate is ", measured.link.rate,
-        ", not from ", kRateMin, " to ", kRateMax));
+        ", not from ", kRateMin, " to ", kRateMax);
   }
   for (const LayerTime& time : measured.times) {
     for (const absl::Duration each : {time.forward, time.backward}) {
       if (each >= absl::ZeroDuration() && each <= kComputeTimeMax) continue;
-      return absl::InvalidArgumentError(
-          absl::StrCat("a worker has measured that a layer computes for ",
-                       absl::FormatDuration(each)));
+      return InvalidArgumentError(
+          "a worker has measured that a layer computes for ",
+          absl::FormatDuration(each));
     }
   }
   if (measured.step_time > absl::ZeroDuration() &&
       measured.step_time <= kComputeTimeMax) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("a worker has measured that an iteration takes ",
-                   absl::FormatDuration(measured.step_time)));
+  return InvalidArgumentError("a worker has measured that an iteration takes ",
+                              absl::FormatDuration(measured.step_time));
 }
 
 Measured Replanner::Slowest() const {

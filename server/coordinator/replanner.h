@@ -7,10 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "common/base/status.h"
 #include "common/plan/planner.h"
 #include "common/protocol/job.h"
 #include "common/protocol/membership.h"

@@ -1,6 +1,6 @@
 #include "server/coordinator/replica_check.h"
 
-#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
 
 namespace nereus {
 namespace {
@@ -17,9 +17,9 @@ absl::Status ReplicaCheck::OnChecksums(const std::string& name,
   const size_t layers = job.model().size();
   if (checksums.layers.size() != layers || checksums.round < 0 ||
       checksums.round > kStepMax) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        name, " reports ", checksums.layers.size(), " checksums as of round ",
-        checksums.round, ", the model has ", layers, " layers"));
+    return InvalidArgumentError(name, " reports ", checksums.layers.size(),
+                                " checksums as of round ", checksums.round,
+                                ", the model has ", layers, " layers");
   }
   const auto [place, is_first] = first_reports_.try_emplace(
       checksums.round, Report{name, checksums.layers});
@@ -32,7 +32,7 @@ absl::Status ReplicaCheck::OnChecksums(const std::string& name,
   const Report& first = place->second;
   for (size_t layer = 0; layer < layers; ++layer) {
     if (first.layers[layer] == checksums.layers[layer]) continue;
-    return absl::FailedPreconditionError(absl::StrCat(
+    return FailedPreconditionError(
         "replicas differ after step ", checksums.round,
         ": the parameters of "
         "layer ",
@@ -43,7 +43,7 @@ absl::Status ReplicaCheck::OnChecksums(const std::string& name,
         job.options.optimizer_place == OptimizerPlace::kWorker
             ? ". Do all workers run the same optimizer, and give its state to "
               "those that join (LayerBinding::state)?"
-            : ". Does a worker change parameters that the servers update?"));
+            : ". Does a worker change parameters that the servers update?");
   }
   return absl::OkStatus();
 }

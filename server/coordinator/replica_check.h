@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
+#include "common/base/status.h"
 #include "common/protocol/job.h"
 #include "common/protocol/membership.h"
 

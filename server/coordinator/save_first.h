@@ -4,8 +4,8 @@
 #include <optional>
 
 #include "absl/functional/function_ref.h"
-#include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "common/base/status.h"
 #include "server/coordinator/coordinator_outbox.h"
 
 namespace nereus {

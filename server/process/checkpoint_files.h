@@ -4,8 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
+#include "common/base/status.h"
 #include "common/checkpoint/manifest.h"
 #include "common/checkpoint/storage.h"
 #include "common/protocol/outbox.h"

@@ -7,8 +7,8 @@
 #include <thread>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/status/status.h"
 #include "common/base/mutex.h"
+#include "common/base/status.h"
 #include "common/checkpoint/storage.h"
 #include "server/coordinator/coordinator.h"
 

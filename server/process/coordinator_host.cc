@@ -6,11 +6,10 @@
 #include <vector>
 
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/identity.h"
 #include "common/base/logging.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "common/checkpoint/checkpoint.h"
 #include "common/checkpoint/checkpoint_reader.h"
 #include "common/checkpoint/folder_id.h"
@@ -40,8 +39,8 @@ absl::StatusOr<std::optional<FoundCheckpoint>> FindRestored(
   if (options.restore == "latest") return FindNewest(storage);
   int64_t round = 0;
   if (!absl::SimpleAtoi(options.restore, &round)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "restore is \"", options.restore, "\", must be latest or a round"));
+    return InvalidArgumentError("restore is \"", options.restore,
+                                "\", must be latest or a round");
   }
   absl::StatusOr<FoundCheckpoint> found = FindRound(storage, round);
   if (found.ok()) return std::optional(*std::move(found));
@@ -51,11 +50,11 @@ absl::StatusOr<std::optional<FoundCheckpoint>> FindRestored(
   for (const Manifest& manifest : list.complete) {
     rounds.push_back(manifest.round);
   }
-  return absl::NotFoundError(absl::StrCat(
-      "--restore=", round, ": ", options.checkpoint_dir,
-      rounds.empty() ? " has no checkpoint"
-                     : absl::StrCat(" has the checkpoints of rounds ",
-                                    absl::StrJoin(rounds, ", "))));
+  return NotFoundError("--restore=", round, ": ", options.checkpoint_dir,
+                       rounds.empty()
+                           ? " has no checkpoint"
+                           : absl::StrCat(" has the checkpoints of rounds ",
+                                          absl::StrJoin(rounds, ", ")));
 }
 
 // Returns advice that lists the checkpoints other than that of `round`; "" if
@@ -79,11 +78,11 @@ absl::Status CheckNothingIsOverwritten(const ServerOptions& options,
                                        Storage& storage) {
   const std::optional<FoundCheckpoint> found = NEREUS_TRY(FindNewest(storage));
   if (!found.has_value()) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
+  return FailedPreconditionError(
       options.checkpoint_dir, " has a checkpoint of round ",
       found->record.round, " of job ", found->manifest.job,
       ": go on from it with --restore=latest, or give another --checkpoint-dir "
-      "to begin anew"));
+      "to begin anew");
 }
 
 // Checks that the job's flags name the place and rule of the optimizer with
@@ -93,11 +92,11 @@ absl::Status CheckOptimizer(absl::string_view what, OptimizerPlace place,
   if (rule == flags.optimizer.rule && place == flags.optimizer_place) {
     return absl::OkStatus();
   }
-  return absl::FailedPreconditionError(
-      absl::StrCat(what, " is of --optimizer=", OptimizerPlaceName(place),
-                   " --update=", UpdateRuleName(rule), ", the job's flags say ",
-                   OptimizerPlaceName(flags.optimizer_place), " and ",
-                   UpdateRuleName(flags.optimizer.rule)));
+  return FailedPreconditionError(
+      what, " is of --optimizer=", OptimizerPlaceName(place),
+      " --update=", UpdateRuleName(rule), ", the job's flags say ",
+      OptimizerPlaceName(flags.optimizer_place), " and ",
+      UpdateRuleName(flags.optimizer.rule));
 }
 
 // Returns the settings that a running job keeps, by the names of its flags.
@@ -120,9 +119,9 @@ absl::Status CheckSaved(const ServerOptions& options,
   const std::string what =
       absl::StrCat("job ", options.spec.name, " in ", options.state_file);
   if (job.shards() != options.spec.shards) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(what, " has ", job.shards(), " servers, --servers says ",
-                     options.spec.shards));
+    return FailedPreconditionError(what, " has ", job.shards(),
+                                   " servers, --servers says ",
+                                   options.spec.shards);
   }
   NEREUS_TRY(CheckOptimizer(what, job.options.optimizer_place,
                             job.options.optimizer.rule, options.spec.options));
@@ -143,7 +142,7 @@ absl::Status CheckSaved(const ServerOptions& options,
     }
     return absl::OkStatus();
   }
-  return absl::FailedPreconditionError(
+  return FailedPreconditionError(
       had_folder ? absl::StrCat(what,
                                 " has a folder for checkpoints, and "
                                 "--checkpoint-dir is empty")
@@ -247,9 +246,7 @@ absl::StatusOr<std::unique_ptr<CoordinatorHost>> CoordinatorHost::Start(
     absl::StatusOr<FolderLock> folder =
         FolderLock::Take(options.checkpoint_dir);
     if (!folder.ok()) {
-      return absl::Status(
-          folder.status().code(),
-          absl::StrCat("--checkpoint-dir: ", folder.status().message()));
+      return Prefixed(folder.status(), "--checkpoint-dir: ");
     }
     host->folder_.emplace(*std::move(folder));
   }
@@ -257,8 +254,7 @@ absl::StatusOr<std::unique_ptr<CoordinatorHost>> CoordinatorHost::Start(
   if (!options.state_file.empty()) {
     auto store = JobStore::Open(options.state_file);
     if (!store.ok()) {
-      return absl::Status(store.status().code(),
-                          absl::StrCat("--state=", store.status().message()));
+      return Prefixed(store.status(), "--state=");
     }
     host->store_ = *std::move(store);
     saved = NEREUS_TRY(host->store_->Load(options.spec.name));

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
+#include "common/base/status.h"
 #include "common/checkpoint/folder_id.h"
 #include "common/checkpoint/storage.h"
 #include "server/process/coordinator_service.h"

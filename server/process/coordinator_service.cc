@@ -10,10 +10,10 @@
 #include <variant>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/strings/str_cat.h"
 #include "common/base/clock.h"
 #include "common/base/logging.h"
 #include "common/base/mutex.h"
+#include "common/base/status.h"
 #include "common/messages/messages.h"
 #include "common/messages/status_messages.h"
 #include "common/rpc/rpc_status.h"
@@ -201,10 +201,10 @@ grpc::ServerUnaryReactor* CoordinatorService::Impl::AdminRpc::RequestCheckpoint(
 
 void CoordinatorService::Impl::GiveUpIfNothingIsSaved(absl::Time now) {
   if (actions.failing_for(now) <= lease || !failure.ok()) return;
-  failure = absl::UnavailableError(absl::StrCat(
+  failure = UnavailableError(
       "the job's state could not be saved for ", absl::FormatDuration(lease),
       ": ", actions.failure().message(),
-      ". This coordinator ends, so that one that can save takes its place"));
+      ". This coordinator ends, so that one that can save takes its place");
   if (on_failure != nullptr) on_failure(failure);
 }
 
@@ -292,8 +292,7 @@ absl::Status CoordinatorService::AwaitEnd() {
   if (impl_->coordinator.state() == JobState::kFinished) {
     return absl::OkStatus();
   }
-  return absl::AbortedError(
-      absl::StrCat("the job failed: ", impl_->coordinator.reason()));
+  return AbortedError("the job failed: ", impl_->coordinator.reason());
 }
 
 void CoordinatorService::set_on_failure(

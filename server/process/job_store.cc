@@ -4,8 +4,7 @@
 
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "server/coordinator/job_state.h"
 
 namespace nereus {
@@ -101,10 +100,10 @@ absl::Status JobStore::Execute(const char* sql) {
   const int result = sqlite3_exec(database_, sql, nullptr, nullptr, nullptr);
   if (result == SQLITE_OK) return absl::OkStatus();
   if (result == SQLITE_BUSY) {
-    return absl::UnavailableError(absl::StrCat(
+    return UnavailableError(
         path_,
         " is open in another process, maybe this job's coordinator: stop that "
-        "one first, or give this one another file"));
+        "one first, or give this one another file");
   }
   return Error("open it");
 }
@@ -128,10 +127,9 @@ absl::StatusOr<std::unique_ptr<JobStore>> JobStore::Open(
   const int application = ReadPragma(database, "PRAGMA application_id");
   const int version = ReadPragma(database, "PRAGMA user_version");
   if (tables > 0 && (application != kApplication || version != kVersionHere)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, " is a SQLite file of application ", application,
-                     ", version ", version, "; a coordinator's has ",
-                     kApplication, " and ", kVersionHere));
+    return InvalidArgumentError(
+        path, " is a SQLite file of application ", application, ", version ",
+        version, "; a coordinator's has ", kApplication, " and ", kVersionHere);
   }
   NEREUS_TRY(store->Execute(kSchema));
   return store;
@@ -148,8 +146,7 @@ absl::StatusOr<std::optional<CoordinatorState>> JobStore::Load(
   if (result != SQLITE_ROW) return Error("read the job");
   absl::StatusOr<CoordinatorState> state = DecodeState(select.Blob(0));
   if (state.ok()) return *std::move(state);
-  return absl::DataLossError(
-      absl::StrCat(path_, ": job ", name, ": ", state.status().message()));
+  return DataLossError(path_, ": job ", name, ": ", state.status().message());
 }
 
 absl::Status JobStore::Save(const std::string& name,

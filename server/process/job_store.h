@@ -5,8 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
+#include "common/base/status.h"
 #include "server/coordinator/coordinator.h"
 
 struct sqlite3;

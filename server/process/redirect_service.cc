@@ -2,8 +2,7 @@
 
 #include <grpcpp/grpcpp.h>
 
-#include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
 #include "common/rpc/rpc_status.h"
 #include "proto/admin.grpc.pb.h"
 #include "proto/coordinator.grpc.pb.h"
@@ -13,8 +12,8 @@ namespace {
 
 // Returns the error that every call gets.
 grpc::Status Elsewhere(const std::string& coordinator_address) {
-  return ToGrpcStatus(absl::FailedPreconditionError(absl::StrCat(
-      "this shard does not coordinate the job: ask ", coordinator_address)));
+  return ToGrpcStatus(FailedPreconditionError(
+      "this shard does not coordinate the job: ask ", coordinator_address));
 }
 
 // Admin service that refuses every call.

@@ -6,13 +6,12 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/address.h"
 #include "common/base/descriptor_limit.h"
 #include "common/base/logging.h"
 #include "common/base/mutex.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "common/checkpoint/file_storage.h"
 #include "common/rpc/control_server.h"
 #include "server/process/coordinator_host.h"
@@ -95,10 +94,10 @@ absl::Status CheckDescriptors(const ServerOptions& options) {
   const int workers = options.spec.workers_max();
   const int64_t needed = 2 * int64_t{workers} + 2 * options.spec.shards + 64;
   if (needed <= DescriptorLimit()) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("workers is ", workers, ": this process needs ", needed,
-                   " file descriptors for them, and may have ",
-                   DescriptorLimit(), "; raise its limit (ulimit -n)"));
+  return InvalidArgumentError(
+      "workers is ", workers, ": this process needs ", needed,
+      " file descriptors for them, and may have ", DescriptorLimit(),
+      "; raise its limit (ulimit -n)");
 }
 
 absl::Status ServerImpl::Listen() {
@@ -106,9 +105,7 @@ absl::Status ServerImpl::Listen() {
   if (!options_.checkpoint_dir.empty()) {
     auto storage = FileStorage::Open(options_.checkpoint_dir);
     if (!storage.ok()) {
-      return absl::Status(
-          storage.status().code(),
-          absl::StrCat("--checkpoint-dir: ", storage.status().message()));
+      return Prefixed(storage.status(), "--checkpoint-dir: ");
     }
     storage_ = *std::move(storage);
   }
@@ -217,29 +214,28 @@ absl::Status ServerImpl::AwaitEnd() {
 absl::Status ServerOptions::Validate() const {
   const bool coordinates = coordinate_only || coordinator_address.empty();
   if (shard < 0 || (coordinates && shard >= spec.shards)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("shard is ", shard, ", must be in [0, ", spec.shards,
-                     "), of --servers=", spec.shards));
+    return InvalidArgumentError("shard is ", shard, ", must be in [0, ",
+                                spec.shards, "), of --servers=", spec.shards);
   }
   if (shard > 0 && coordinator_address.empty() && !coordinate_only) {
-    return absl::InvalidArgumentError(
+    return InvalidArgumentError(
         "coordinator_address is empty; every shard but 0 needs it");
   }
   if (!coordinator_address.empty()) {
     NEREUS_TRY(CheckHostPort("coordinator_address", coordinator_address));
   }
   if (coordinate_only && !coordinator_address.empty()) {
-    return absl::InvalidArgumentError(
+    return InvalidArgumentError(
         "coordinator_address is given to a process that coordinates");
   }
   if (stall_threshold <= absl::ZeroDuration()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("stall_threshold is ",
-                     absl::FormatDuration(stall_threshold), ", must be > 0"));
+    return InvalidArgumentError("stall_threshold is ",
+                                absl::FormatDuration(stall_threshold),
+                                ", must be > 0");
   }
   if (coordinates && checkpoint_dir.empty() &&
       (spec.options.checkpoint_every > 0 || !restore.empty())) {
-    return absl::InvalidArgumentError(
+    return InvalidArgumentError(
         "checkpoint_dir is not given: checkpoints can neither be made "
         "(checkpoint_every) nor restored");
   }
@@ -247,9 +243,8 @@ absl::Status ServerOptions::Validate() const {
   NEREUS_TRY(CheckPort("control_port", control_port));
   NEREUS_TRY(CheckPort("data_port", data_port));
   if (control_port == data_port && control_port != 0 && !coordinate_only) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("control_port is ", control_port,
-                     ", which data_port is too: they are two ports"));
+    return InvalidArgumentError("control_port is ", control_port,
+                                ", which data_port is too: they are two ports");
   }
   return MakeCoordinatorOptions(*this).Validate();
 }

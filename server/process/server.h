@@ -4,8 +4,8 @@
 #include <optional>
 #include <string>
 
-#include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/base/status.h"
 #include "common/protocol/job_spec.h"
 
 namespace nereus {

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/status/status.h"
 #include "common/base/mutex.h"
+#include "common/base/status.h"
 #include "common/rpc/control_channel.h"
 #include "common/rpc/rpc_status.h"
 
@@ -105,7 +105,7 @@ SessionCalls::Reactor* SessionCalls::Open(
       [this, session] { ended_(session); });
   calls_[session] = call;
   if (stopping_) {
-    call->End(ToGrpcStatus(absl::UnavailableError("shutting down")));
+    call->End(ToGrpcStatus(UnavailableError("shutting down")));
   } else {
     context->AddInitialMetadata(kSessionHeader, "open");
     call->Start();
@@ -126,7 +126,7 @@ void SessionCalls::End(SessionId session) {
 void SessionCalls::EndAll() {
   stopping_ = true;
   for (const auto& [session, call] : calls_) {
-    call->End(ToGrpcStatus(absl::UnavailableError("shutting down")));
+    call->End(ToGrpcStatus(UnavailableError("shutting down")));
   }
 }
 

@@ -5,10 +5,9 @@
 #include <cstddef>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/identity.h"
 #include "common/base/logging.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "server/process/checkpoint_files.h"
 
 namespace nereus {
@@ -129,12 +128,11 @@ void ShardProcess::Load(const LoadCheckpoint& load) {
                    << " chunks as of round " << load.round;
   const absl::Status status =
       storage_ == nullptr
-          ? absl::FailedPreconditionError("this server has no --checkpoint-dir")
+          ? FailedPreconditionError("this server has no --checkpoint-dir")
           : ReadPart(*storage_, load);
   if (status.ok()) return;
-  ended_(absl::Status(status.code(),
-                      absl::StrCat("cannot restore the checkpoint of round ",
-                                   load.round, ": ", status.message())));
+  ended_(Prefixed(status, "cannot restore the checkpoint of round ", load.round,
+                  ": "));
 }
 
 void ShardProcess::OnEntered(const EpochStart& start) {

@@ -5,8 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
+#include "common/base/status.h"
 #include "common/checkpoint/storage.h"
 #include "common/driver/member_process.h"
 #include "common/protocol/setting.h"

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "absl/status/statusor.h"
+#include "common/base/status.h"
 #include "common/protocol/machine.h"
 #include "server/shard/chunk_copy.h"
 #include "server/shard/full_round.h"

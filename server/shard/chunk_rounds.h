@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "absl/status/statusor.h"
+#include "common/base/status.h"
 #include "common/protocol/machine.h"
 #include "server/shard/chunk_replica.h"
 #include "server/shard/full_round.h"

@@ -3,9 +3,8 @@
 #include <string>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/logging.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 
 namespace nereus {
 namespace {

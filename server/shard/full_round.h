@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "absl/status/status.h"
+#include "common/base/status.h"
 #include "common/protocol/frame.h"
 #include "common/protocol/outbox.h"
 #include "common/tensor/buffer.h"

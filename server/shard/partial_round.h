@@ -4,7 +4,7 @@
 #include <map>
 #include <vector>
 
-#include "absl/status/statusor.h"
+#include "common/base/status.h"
 #include "common/protocol/job.h"
 #include "common/protocol/machine.h"
 #include "common/protocol/outbox.h"

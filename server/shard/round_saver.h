@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "absl/status/statusor.h"
+#include "common/base/status.h"
 #include "common/plan/placement.h"
 #include "common/protocol/chunk_values.h"
 #include "common/protocol/machine.h"

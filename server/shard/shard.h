@@ -6,7 +6,7 @@
 #include <set>
 #include <vector>
 
-#include "absl/status/statusor.h"
+#include "common/base/status.h"
 #include "common/plan/placement.h"
 #include "common/protocol/job.h"
 #include "common/protocol/machine.h"

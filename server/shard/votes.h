@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "absl/status/statusor.h"
+#include "common/base/status.h"
 #include "common/protocol/job.h"
 #include "common/protocol/machine.h"
 #include "common/protocol/verdicts.h"

@@ -15,10 +15,9 @@
 #include <thread>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/logging.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "common/flags/flags.h"
 #include "server/process/server.h"
 #include "worker/public/client.h"

@@ -18,10 +18,9 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/logging.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "common/flags/flags.h"
 #include "worker/public/client.h"
 
@@ -91,8 +90,7 @@ absl::Status CheckMean(const Flags& flags, int workers,
                          static_cast<float>(std::max<int64_t>(flags.rows, 1));
   for (const float value : mean) {
     if (value == expected) continue;
-    return absl::InternalError(
-        absl::StrCat("the mean is ", value, ", must be ", expected));
+    return InternalError("the mean is ", value, ", must be ", expected);
   }
   return absl::OkStatus();
 }

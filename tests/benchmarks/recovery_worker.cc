@@ -24,14 +24,11 @@
 #include <utility>
 #include <vector>
 
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
-#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/types/span.h"
 #include "common/base/clock.h"
 #include "common/base/logging.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "common/flags/flags.h"
 #include "worker/public/client.h"
 
@@ -107,9 +104,9 @@ class Model {
       const std::vector<float>& values = parameters_[layer];
       for (size_t i = 0; i < values.size(); i += stride) {
         if (values[i] == expected) continue;
-        return absl::InternalError(absl::StrCat(
-            "after step ", step, " parameter ", i, " of ", specs_[layer].name,
-            " is ", values[i], ", must be ", expected));
+        return InternalError("after step ", step, " parameter ", i, " of ",
+                             specs_[layer].name, " is ", values[i],
+                             ", must be ", expected);
       }
     }
     return absl::OkStatus();

@@ -23,12 +23,11 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/status/statusor.h"
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "common/base/mutex.h"
 #include "common/base/socket.h"
+#include "common/base/status.h"
 
 namespace nereus {
 namespace {

@@ -15,9 +15,9 @@
 #include <utility>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_split.h"
+#include "common/base/status.h"
 
 extern char** environ;
 

@@ -12,8 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
 #include "common/flags/flags.h"
 
 namespace nereus {

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "absl/status/status.h"
+#include "common/base/status.h"
 
 namespace nereus {
 namespace {

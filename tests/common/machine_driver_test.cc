@@ -16,11 +16,11 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "common/base/clock.h"
 #include "common/base/mutex.h"
+#include "common/base/status.h"
 #include "tests/testing/machine_harness.h"
 
 namespace nereus {
@@ -149,7 +149,7 @@ class FakeAccelerator final : public Accelerator {
   bool Splits(int layer) const override { return layer == 0; }
   absl::Status Split(const SplitGradient&) override {
     log_->Add("split");
-    return absl::InternalError("the device is gone");
+    return InternalError("the device is gone");
   }
 
  private:

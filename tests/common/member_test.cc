@@ -16,6 +16,7 @@
 #include <variant>
 #include <vector>
 
+#include "common/base/status.h"
 #include "tests/testing/machine_harness.h"
 
 namespace nereus {
@@ -44,7 +45,7 @@ class FakeMachine final : public Machine {
 
   absl::StatusOr<Landing> OnHeader(PeerId,
                                    const FrameHeader& header) const override {
-    if (header.layer != 0) return absl::InvalidArgumentError("no such layer");
+    if (header.layer != 0) return InvalidArgumentError("no such layer");
     return Landing::Scratch();
   }
   void OnFrame(PeerId, const Frame& frame, Outbox& out) override {
@@ -417,7 +418,7 @@ TEST_F(MemberTest, LeaveIsRepeatedInANewSession) {
 TEST_F(MemberTest, RefusalEndsTheMember) {
   Session();
   const Effects refused =
-      Hear(Refusal{absl::FailedPreconditionError("another model")});
+      Hear(Refusal{FailedPreconditionError("another model")});
   ASSERT_EQ(refused.ended.size(), 1u);
   EXPECT_EQ(refused.ended[0].code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(refused.ended[0].message(), "another model");

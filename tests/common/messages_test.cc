@@ -8,8 +8,8 @@
 #include <string>
 #include <variant>
 
-#include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "common/base/status.h"
 #include "common/messages/status_messages.h"
 
 namespace nereus {

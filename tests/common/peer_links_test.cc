@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "common/base/random.h"
+#include "common/base/status.h"
 #include "tests/common/transport_contract.h"
 #include "tests/testing/test_seed.h"
 
@@ -92,7 +93,7 @@ class PeerLinksTest : public testing::Test {
   void Fail(PeerId peer, FakeConnection& connection) {
     EXPECT_FALSE(links_
                      .OnAttemptFailed(peer, &connection,
-                                      absl::UnavailableError("refused"), now_)
+                                      UnavailableError("refused"), now_)
                      .has_value());
   }
 
@@ -175,7 +176,7 @@ TEST_F(PeerLinksTest, FailedLookUpIsRepeatedAfterAPause) {
   Fail(kShard0, first);
   ASSERT_THAT(links_.TakeAttempts(now_), SizeIs(1));
   links_.OnLookingUp(kShard0);
-  links_.OnLookedUp("host:1", absl::UnavailableError("no answer"), now_);
+  links_.OnLookedUp("host:1", UnavailableError("no answer"), now_);
   EXPECT_THAT(links_.TakeAttempts(now_), IsEmpty());
   now_ += absl::Seconds(1);
   EXPECT_THAT(links_.TakeAttempts(now_), SizeIs(1));
@@ -184,7 +185,7 @@ TEST_F(PeerLinksTest, FailedLookUpIsRepeatedAfterAPause) {
 TEST_F(PeerLinksTest, AttemptWithoutSocketIsRepeatedAfterAPause) {
   ConnectTo(kShard0, absl::Minutes(10));
   ASSERT_THAT(links_.TakeAttempts(now_), SizeIs(1));
-  links_.OnNoSocket(kShard0, absl::UnavailableError("no route"), now_);
+  links_.OnNoSocket(kShard0, UnavailableError("no route"), now_);
   EXPECT_THAT(links_.TakeAttempts(now_), IsEmpty());
   EXPECT_EQ(links_.due_at(), now_ + absl::Milliseconds(20));
 }
@@ -215,8 +216,8 @@ TEST_F(PeerLinksTest, LinkIsGivenUpAtItsDeadlineWithTheLastError) {
   ASSERT_TRUE(loss.has_value());
   EXPECT_EQ(loss->peer, kShard0);
   EXPECT_EQ(loss->reason,
-            absl::UnavailableError("cannot connect to host:1: not reached "
-                                   "before the deadline: refused"));
+            UnavailableError("cannot connect to host:1: not reached "
+                             "before the deadline: refused"));
   EXPECT_FALSE(links_.NextLoss(now_).has_value());
   FakeConnection later("other:2");
   ASSERT_TRUE(Accept(kShard0, later).ok());
@@ -241,10 +242,10 @@ TEST_F(PeerLinksTest, RefusalThatWillNotPassGivesTheLinkUp) {
   FakeConnection connection("host:1");
   Dial(kShard0, connection);
   const auto loss = links_.OnAttemptFailed(
-      kShard0, &connection, absl::FailedPreconditionError("wrong job"), now_);
+      kShard0, &connection, FailedPreconditionError("wrong job"), now_);
   ASSERT_TRUE(loss.has_value());
-  EXPECT_EQ(loss->reason, absl::FailedPreconditionError(
-                              "cannot connect to host:1: wrong job"));
+  EXPECT_EQ(loss->reason,
+            FailedPreconditionError("cannot connect to host:1: wrong job"));
   EXPECT_THAT(links_.TakeAttempts(now_ + absl::Minutes(1)), IsEmpty());
 }
 
@@ -263,8 +264,8 @@ TEST_F(PeerLinksTest, LookUpIsAwaitedUnlessTheAddressChanges) {
   const auto attempts = links_.TakeAttempts(now_);
   ASSERT_THAT(attempts, SizeIs(1));
   EXPECT_EQ(attempts[0].address, "10.0.0.1:1");
-  links_.OnNoSocket(kShard0, absl::UnavailableError("no route"), now_);
-  links_.OnLookedUp("host:1", absl::UnavailableError("no such name"), now_);
+  links_.OnNoSocket(kShard0, UnavailableError("no route"), now_);
+  links_.OnLookedUp("host:1", UnavailableError("no such name"), now_);
   now_ += absl::Minutes(1);
   EXPECT_THAT(std::string(links_.NextLoss(now_)->reason.message()),
               HasSubstr("no route"));
@@ -430,7 +431,7 @@ class RandomLinks {
       EXPECT_EQ(peer.open, nullptr);
       switch (random_.Below(3)) {
         case 0:
-          links_.OnNoSocket(attempt.peer, absl::UnavailableError("none"), now_);
+          links_.OnNoSocket(attempt.peer, UnavailableError("none"), now_);
           break;
         case 1:
           links_.OnLookingUp(attempt.peer);
@@ -464,18 +465,18 @@ class RandomLinks {
         Lost(id);
         break;
       case 2:
-        links_.OnLookedUp("host:1",
-                          random_.Chance(0.5) ? absl::OkStatus()
-                                              : absl::UnavailableError("none"),
-                          now_);
+        links_.OnLookedUp(
+            "host:1",
+            random_.Chance(0.5) ? absl::OkStatus() : UnavailableError("none"),
+            now_);
         break;
       case 3:
         if (peer.attempt == nullptr) break;
         peer.attempt->Close();
         if (const auto loss = links_.OnAttemptFailed(
                 id, peer.attempt,
-                random_.Chance(0.5) ? absl::UnavailableError("later")
-                                    : absl::FailedPreconditionError("never"),
+                random_.Chance(0.5) ? UnavailableError("later")
+                                    : FailedPreconditionError("never"),
                 now_);
             loss.has_value()) {
           EXPECT_TRUE(absl::IsFailedPrecondition(loss->reason));

@@ -15,10 +15,10 @@
 #include <variant>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/clock.h"
 #include "common/base/mutex.h"
+#include "common/base/status.h"
 #include "common/base/version.h"
 #include "common/rpc/admin_client.h"
 #include "common/rpc/control_server.h"
@@ -153,7 +153,7 @@ class TestMember {
       return failed_.has_value();
     });
     MutexLock lock(&mu_);
-    return failed_.value_or(absl::DeadlineExceededError("it did not fail"));
+    return failed_.value_or(DeadlineExceededError("it did not fail"));
   }
   bool failed() ABSL_LOCKS_EXCLUDED(mu_) {
     MutexLock lock(&mu_);

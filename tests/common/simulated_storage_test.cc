@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "common/base/status.h"
 #include "tests/testing/test_seed.h"
 
 namespace nereus {
@@ -45,7 +46,7 @@ TEST(SimulatedStorageTest, CrashLeavesTheOldOrTheNewFile) {
 
 TEST(SimulatedStorageTest, RequestedFailureHappensOnce) {
   SimulatedStorage storage(/*seed=*/0);
-  storage.FailNext(absl::ResourceExhaustedError("full"));
+  storage.FailNext(ResourceExhaustedError("full"));
   EXPECT_EQ(Write(storage, "file", "1").code(),
             absl::StatusCode::kResourceExhausted);
   EXPECT_TRUE(storage.List("")->empty());

@@ -7,7 +7,7 @@
 #include <atomic>
 #include <thread>
 
-#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
 
 namespace nereus {
 namespace {
@@ -173,7 +173,7 @@ TEST_P(TransportContractTest, RefusedHeaderEndsOnlyItsConnection) {
   shard->landing = [](PeerId,
                       const FrameHeader& header) -> absl::StatusOr<Landing> {
     if (header.layer == 13) {
-      return absl::InvalidArgumentError("layer 13, there are 12");
+      return InvalidArgumentError("layer 13, there are 12");
     }
     return Landing::Scratch();
   };
@@ -185,11 +185,11 @@ TEST_P(TransportContractTest, RefusedHeaderEndsOnlyItsConnection) {
   }));
   EXPECT_EQ(shard->ended[0].peer, kWorker1);
   EXPECT_EQ(shard->ended[0].reason,
-            absl::InvalidArgumentError("layer 13, there are 12"));
+            InvalidArgumentError("layer 13, there are 12"));
   // The peer that sent the frame learns the reason.
   EXPECT_EQ(bad->ended[0].peer, kShard0);
   EXPECT_EQ(bad->ended[0].reason,
-            absl::FailedPreconditionError("layer 13, there are 12"));
+            FailedPreconditionError("layer 13, there are 12"));
   ASSERT_EQ(shard->heard.size(), 1u) << "nothing behind the bad frame counts";
 
   good->SendTo(kShard0, 3, 10);

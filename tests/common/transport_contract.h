@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "common/base/logging.h"
+#include "common/base/status.h"
 #include "common/base/version.h"
 #include "common/transport/transport.h"
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "common/base/status.h"
 #include "tests/common/transport_contract.h"
 
 namespace nereus {
@@ -367,7 +368,7 @@ TEST_P(TransportContractTest, FrameMayBeRefusedAfterItHasWaited) {
   int announced = 0;
   shard->landing = [&](PeerId, const FrameHeader&) -> absl::StatusOr<Landing> {
     if (++announced < 5) return Landing::Wait();
-    return absl::InvalidArgumentError("no such layer");
+    return InvalidArgumentError("no such layer");
   };
   worker->SendTo(kShard0, 1, 10);
   worker->SendTo(kShard0, 2, 10);
@@ -375,10 +376,8 @@ TEST_P(TransportContractTest, FrameMayBeRefusedAfterItHasWaited) {
     return !worker->ended.empty() && !shard->ended.empty();
   }));
   EXPECT_EQ(announced, 5) << "nothing behind the bad frame counts";
-  EXPECT_EQ(shard->ended[0].reason,
-            absl::InvalidArgumentError("no such layer"));
-  EXPECT_EQ(worker->ended[0].reason,
-            absl::FailedPreconditionError("no such layer"));
+  EXPECT_EQ(shard->ended[0].reason, InvalidArgumentError("no such layer"));
+  EXPECT_EQ(worker->ended[0].reason, FailedPreconditionError("no such layer"));
 }
 
 TEST_P(TransportContractTest, DisconnectDropsFramesThatWait) {

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "common/base/random.h"
+#include "common/base/status.h"
 #include "common/messages/job_messages.h"
 #include "common/messages/messages.h"
 #include "common/messages/status_messages.h"
@@ -332,7 +333,7 @@ TEST(MessagesFuzzTest, HostileWaitingIsRefusedOrSound) {
   FuzzCoordinator(Waiting{"1 of 2 workers"});
 }
 TEST(MessagesFuzzTest, HostileRefusalIsRefusedOrSound) {
-  FuzzCoordinator(Refusal{absl::NotFoundError("another job")});
+  FuzzCoordinator(Refusal{NotFoundError("another job")});
 }
 TEST(MessagesFuzzTest, HostilePrepareEpochIsRefusedOrSound) {
   FuzzCoordinator(PrepareEpoch{7});

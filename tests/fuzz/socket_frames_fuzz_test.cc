@@ -14,6 +14,7 @@
 #include "common/base/crc32c.h"
 #include "common/base/random.h"
 #include "common/base/socket.h"
+#include "common/base/status.h"
 #include "common/transport/memory/frame_ring.h"
 #include "common/transport/socket/frame_reader.h"
 #include "common/transport/socket/frame_writer.h"
@@ -75,7 +76,7 @@ void ReadAll(FrameReader& reader, int fd, Random& random, Buffer& scratch,
       continue;
     }
     if (reader.payload_crc() != Crc32c(scratch.data(), bytes)) {
-      out.status = absl::InternalError("another checksum");
+      out.status = InternalError("another checksum");
       return;
     }
     out.frames.emplace_back(

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "common/device/pinned_pool.h"
 #include "common/device/stager.h"
 #include "common/tensor/value_range.h"

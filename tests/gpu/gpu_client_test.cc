@@ -18,9 +18,9 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "common/base/status.h"
 #include "common/rpc/admin_client.h"
 #include "tests/gpu/device_array.h"
 #include "tests/gpu/gpu_toy_worker.h"

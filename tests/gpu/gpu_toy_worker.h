@@ -8,9 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "common/compute/update_rules_cuda.h"
 #include "tests/gpu/device_array.h"
 #include "tests/testing/toy_worker.h"

@@ -14,6 +14,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "common/base/mutex.h"
+#include "common/base/status.h"
 #include "tests/testing/local_cluster.h"
 #include "worker/client/host_client.h"
 
@@ -138,7 +139,7 @@ class ArrivalTest : public testing::TestWithParam<ArrivalCase> {
     if (status.ok()) status = (*client)->Wait(0, step->step);
     if (!status.ok()) return status;
     for (const float value : gradient) {
-      if (value != 1.5f) return absl::InternalError("a wrong mean");
+      if (value != 1.5f) return InternalError("a wrong mean");
     }
     return (*client)->Leave();
   }
@@ -157,7 +158,7 @@ TEST_P(ArrivalTest, ArrivedPartLeavesBeforeTheRestArrives) {
       if (!leaves) return absl::OkStatus();
       const absl::Time deadline = absl::Now() + absl::Seconds(20);
       while (BytesSent(client) == before) {
-        if (absl::Now() > deadline) return absl::InternalError("nothing left");
+        if (absl::Now() > deadline) return InternalError("nothing left");
         absl::SleepFor(absl::Microseconds(100));
       }
       return absl::OkStatus();
@@ -169,9 +170,8 @@ TEST_P(ArrivalTest, ArrivedPartLeavesBeforeTheRestArrives) {
 TEST_P(ArrivalTest, FailedArrivalEndsTheJobWithTheReason) {
   const auto results = cluster_.RunWorkers(2, [&](int) {
     return Work([](const Client& client, int64_t) {
-      return client.traits().rank == 0
-                 ? absl::OkStatus()
-                 : absl::DataLossError("the GPU fell off");
+      return client.traits().rank == 0 ? absl::OkStatus()
+                                       : DataLossError("the GPU fell off");
     });
   });
   for (const absl::Status& result : results) {

@@ -20,10 +20,9 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/random.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "common/rpc/admin_client.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -577,7 +576,7 @@ std::vector<std::vector<float>> TrainDeterministically(
     const absl::Time deadline = absl::Now() + absl::Minutes(1);
     while (!ready()) {
       if (absl::Now() > deadline) {
-        return absl::DeadlineExceededError("the test was not ready");
+        return DeadlineExceededError("the test was not ready");
       }
       absl::SleepFor(absl::Milliseconds(1));
     }

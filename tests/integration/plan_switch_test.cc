@@ -8,9 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "gtest/gtest.h"
 #include "tests/testing/local_cluster.h"
 #include "tests/testing/toy_worker.h"
@@ -70,7 +69,7 @@ TEST_P(PlanSwitchTest, JoiningWorkersChangeTheRoutesOfLayers) {
       // The worker that joins last decides on the end. The other workers cannot
       // finish the next step without it, so all of them read the end in time.
       if (is_last && last_step == kNoStep) last_step = step + kStepsTogether;
-      if (absl::Now() > deadline) return absl::DeadlineExceededError("steps");
+      if (absl::Now() > deadline) return DeadlineExceededError("steps");
     }
     return worker.client()->Leave();
   });

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "tests/testing/local_cluster.h"
 #include "tests/testing/toy_worker.h"
 

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/status.h"
 #include "common/driver/accelerator.h"
 #include "common/driver/arithmetic.h"
 #include "gmock/gmock.h"
@@ -233,7 +234,7 @@ TEST(SchemesTest, FailedProductEndsTheJobWithTheReason) {
   for (int i = 0; i < 2; ++i) workers.emplace_back(SmallModel());
   const auto results = cluster.RunWorkers(2, [&](int i) {
     workers[i].set_accelerator(std::make_shared<OtherAccelerator>(
-        i == 0 ? absl::OkStatus() : absl::InternalError("the GPU is on fire")));
+        i == 0 ? absl::OkStatus() : InternalError("the GPU is on fire")));
     return workers[i].Train(cluster.client_options(), 5);
   });
   for (const absl::Status& result : results) {

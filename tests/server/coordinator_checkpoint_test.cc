@@ -3,10 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <optional>
 #include <string>
 #include <vector>
 
+#include "common/base/status.h"
 #include "server/coordinator/coordinator.h"
 #include "tests/server/coordinator_driver.h"
 
@@ -93,7 +93,7 @@ TEST(CoordinatorCheckpointTest, ManifestThatIsNotWrittenIsNoCheckpoint) {
   driver.Gather();
   driver.Say(kShard0, PartOf(0, 3, 1));
   const Reaction failed =
-      driver.Checkpoint(3, absl::UnavailableError("disk is full"));
+      driver.Checkpoint(3, UnavailableError("disk is full"));
   EXPECT_THAT(failed.announced,
               ElementsAre("no checkpoint of round 3: disk is full"));
   EXPECT_EQ(driver.Status().checkpoint.round, kInitialRound);
@@ -110,7 +110,7 @@ TEST(CoordinatorCheckpointTest, ManifestsMayBeWrittenSideBySide) {
   driver.Say(kShard0, PartOf(0, 4, 1));
   driver.Checkpoint(3, absl::OkStatus());
   EXPECT_EQ(driver.Status().checkpoint.round, 3);
-  driver.Checkpoint(4, absl::UnavailableError("disk is full"));
+  driver.Checkpoint(4, UnavailableError("disk is full"));
   EXPECT_EQ(driver.Status().checkpoint.round, 3);
 }
 
@@ -283,7 +283,7 @@ TEST_F(LostShardWithoutTest, ManifestThatFailsEndsTheJob) {
   LoseShard();
   driver_.Say(kNewShard, AnotherShard());
   driver_.ReportAll(6);
-  driver_.Checkpoint(3, absl::UnavailableError("disk is full"));
+  driver_.Checkpoint(3, UnavailableError("disk is full"));
   EXPECT_EQ(driver_.state(), JobState::kFailed);
   EXPECT_THAT(driver_.coordinator().reason(),
               HasSubstr("there is no checkpoint to go on from"));

@@ -11,8 +11,8 @@
 #include <variant>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "common/base/status.h"
 #include "server/coordinator/coordinator.h"
 
 namespace nereus {

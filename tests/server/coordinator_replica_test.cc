@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "common/base/status.h"
 #include "server/coordinator/coordinator.h"
 #include "tests/server/coordinator_driver.h"
 

@@ -11,8 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
 #include "tests/server/coordinator_driver.h"
 #include "tests/testing/machine_harness.h"
 

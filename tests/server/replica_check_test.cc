@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "absl/status/status.h"
+#include "common/base/status.h"
 #include "tests/testing/machine_harness.h"
 
 namespace nereus {

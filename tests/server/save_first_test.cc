@@ -9,9 +9,8 @@
 #include <variant>
 #include <vector>
 
-#include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "common/base/status.h"
 
 namespace nereus {
 namespace {
@@ -86,7 +85,7 @@ class SaveFirstTest : public testing::Test {
   absl::Time now_ = absl::UnixEpoch();
 };
 
-absl::Status Full() { return absl::UnavailableError("disk is full"); }
+absl::Status Full() { return UnavailableError("disk is full"); }
 
 TEST_F(SaveFirstTest, StateIsSavedInTheOrderOfTheActions) {
   EXPECT_THAT(CarryOut({Send(1), Save(1), Send(2), EndSession{2}, Complete(7),
@@ -177,7 +176,7 @@ TEST_F(SaveFirstTest, FailureAndItsDurationAreKnownUntilASaveWorks) {
   EXPECT_EQ(failing_for(), absl::Seconds(3));
   EXPECT_EQ(save_first_.failure(), Full());
   // Another reason is no new failure.
-  disk_ = absl::PermissionDeniedError("read-only file system");
+  disk_ = PermissionDeniedError("read-only file system");
   Later(absl::Seconds(2));
   EXPECT_EQ(failing_for(), absl::Seconds(5));
   EXPECT_EQ(save_first_.failure(), disk_);

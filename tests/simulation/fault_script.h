@@ -4,8 +4,8 @@
 #include <set>
 #include <string>
 
-#include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "common/base/status.h"
 #include "common/network/simulated_network.h"
 #include "tests/simulation/simulated_connections.h"
 #include "tests/simulation/simulated_coordinator.h"

@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/crc32c.h"
+#include "common/base/status.h"
 #include "common/checkpoint/checkpoint.h"
 #include "common/checkpoint/checkpoint_layout.h"
 #include "gmock/gmock.h"
@@ -290,16 +290,16 @@ TEST_F(LawsTest, AdmittedStrangerBreaksRefusals) {
 
 TEST_F(LawsTest, StrangerThatIsNotToldWhyBreaksRefusals) {
   laws_.Add(std::make_unique<RefusalsLaw>());
-  laws_.Tell(MemberEnded{3, true, false, absl::InvalidArgumentError("why")});
+  laws_.Tell(MemberEnded{3, true, false, InvalidArgumentError("why")});
   ExpectKept();
-  laws_.Tell(MemberEnded{3, true, false, absl::InvalidArgumentError("")});
+  laws_.Tell(MemberEnded{3, true, false, InvalidArgumentError("")});
   ExpectBroken({"process 3", "was not told why"});
 }
 
 TEST_F(LawsTest, CoordinatorThatEndsItsOwnProcessBreaksRefusals) {
   laws_.Add(std::make_unique<RefusalsLaw>());
   const absl::Status flaps =
-      absl::UnavailableError("worker 1 cannot keep a connection to it");
+      UnavailableError("worker 1 cannot keep a connection to it");
   laws_.Tell(MemberEnded{1, false, /*is_coordinators=*/false, flaps});
   ExpectKept();
   laws_.Tell(MemberEnded{0, false, /*is_coordinators=*/true, flaps});
@@ -308,19 +308,19 @@ TEST_F(LawsTest, CoordinatorThatEndsItsOwnProcessBreaksRefusals) {
 
 TEST_F(LawsTest, RefusedFrameBreaksRefusals) {
   laws_.Add(std::make_unique<RefusalsLaw>());
-  laws_.Tell(FrameRefused{1, 2, absl::InvalidArgumentError("round 9")});
+  laws_.Tell(FrameRefused{1, 2, InvalidArgumentError("round 9")});
   ExpectBroken({"process 2 refused", "process 1", "round 9"});
 }
 
 TEST_F(LawsTest, SpoiledPayloadBreaksRefusals) {
   laws_.Add(std::make_unique<RefusalsLaw>());
-  laws_.Tell(FrameSpoiled{1, 2, absl::DataLossError("crc 1, not 2")});
+  laws_.Tell(FrameSpoiled{1, 2, DataLossError("crc 1, not 2")});
   ExpectBroken({"process 2 received", "process 1", "crc 1, not 2"});
 }
 
 TEST_F(LawsTest, UnreadableMessageBreaksRefusals) {
   laws_.Add(std::make_unique<RefusalsLaw>());
-  laws_.Tell(Unreadable{"a message", absl::InvalidArgumentError("field 3")});
+  laws_.Tell(Unreadable{"a message", InvalidArgumentError("field 3")});
   ExpectBroken({"a message cannot be read back", "field 3"});
 }
 
@@ -471,7 +471,7 @@ TEST_F(CheckpointLawTest, SpoiledFileBreaksTheLaw) {
 }
 
 TEST_F(CheckpointLawTest, FailedRestoreBreaksTheLaw) {
-  laws_.Tell(RestoreFailed{4, 3, absl::DataLossError("crc")});
+  laws_.Tell(RestoreFailed{4, 3, DataLossError("crc")});
   ExpectBroken({"round 3", "process 4", "crc"});
 }
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "common/base/status.h"
 
 // The constructor plans the moments of all faults. At each moment StrikeWith
 // picks a victim and calls the fault script, through one of StrikeWorker,
@@ -295,8 +296,7 @@ bool RandomFaults::StrikeServer(Fault fault) {
       // The coordinator may be dead, or the job over.
       return faults_->RequestCheckpoint().ok();
     default:
-      faults_->FailNextWrite(
-          absl::ResourceExhaustedError("no space left on device"));
+      faults_->FailNextWrite(ResourceExhaustedError("no space left on device"));
       return true;
   }
 }

@@ -3,9 +3,9 @@
 #include <utility>
 #include <variant>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/crc32c.h"
 #include "common/base/logging.h"
+#include "common/base/status.h"
 #include "common/driver/arithmetic.h"
 #include "common/protocol/action_visitor.h"
 #include "tests/simulation/laws/bounded_wait_law.h"
@@ -67,7 +67,7 @@ absl::Status SimulatedCluster::RunSteps(int64_t steps) {
   }
   while (world_.laws.status().ok() && !progress_.HasDoneAll()) {
     if (!world_.RunNext()) {
-      return absl::DeadlineExceededError(progress_.DescribeWaits());
+      return DeadlineExceededError(progress_.DescribeWaits());
     }
     const absl::Status in_time = world_.laws.CheckTime();
     if (!in_time.ok()) {
@@ -93,8 +93,8 @@ absl::Status SimulatedCluster::Finish() {
   while (world_.laws.status().ok() &&
          (coordinator() == nullptr || !coordinator()->over())) {
     if (!world_.RunNext() || world_.events.now() > limit) {
-      return absl::DeadlineExceededError(
-          absl::StrCat("the job does not end; ", progress_.DescribeWaits()));
+      return DeadlineExceededError("the job does not end; ",
+                                   progress_.DescribeWaits());
     }
   }
   if (world_.laws.status().ok() &&

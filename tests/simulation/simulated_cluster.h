@@ -2,9 +2,9 @@
 
 #include <cstdint>
 
-#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "common/base/status.h"
 #include "tests/simulation/fault_script.h"
 #include "tests/simulation/job_progress.h"
 #include "tests/simulation/laws/law_checker.h"

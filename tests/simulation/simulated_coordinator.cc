@@ -4,6 +4,7 @@
 #include <variant>
 
 #include "common/base/logging.h"
+#include "common/base/status.h"
 #include "server/coordinator/job_state.h"
 #include "server/process/checkpoint_files.h"
 
@@ -88,7 +89,7 @@ void SimulatedCoordinator::OnSessionEnd(SessionId session) {
 }
 
 absl::Status SimulatedCoordinator::RequestCheckpoint() {
-  if (coordinator_ == nullptr) return absl::UnavailableError("no coordinator");
+  if (coordinator_ == nullptr) return UnavailableError("no coordinator");
   CoordinatorOutbox out;
   const absl::Status status =
       coordinator_->RequestCheckpoint(world_->events.now(), out);
@@ -123,7 +124,7 @@ absl::Status SimulatedCoordinator::Save(const CoordinatorState& state) {
   // A coordinator that dies here may have the state on disk, or not.
   if (!fails && (!dies || world_->random.Chance(0.5))) Keep(state);
   if (dies) Crash();
-  return fails || dies ? absl::UnavailableError("the disk is gone")
+  return fails || dies ? UnavailableError("the disk is gone")
                        : absl::OkStatus();
 }
 

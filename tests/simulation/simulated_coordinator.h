@@ -6,8 +6,8 @@
 #include <optional>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "common/base/status.h"
 #include "common/protocol/membership.h"
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/coordinator_outbox.h"

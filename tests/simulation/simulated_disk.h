@@ -5,8 +5,8 @@
 #include <map>
 #include <optional>
 
-#include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "common/base/status.h"
 #include "common/protocol/outbox.h"
 #include "server/coordinator/coordinator_outbox.h"
 #include "tests/simulation/simulated_process.h"

@@ -3,21 +3,19 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/status/status.h"
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "common/base/logging.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 
 namespace nereus {
 namespace {
 
 absl::Status CrashedError() {
-  return absl::UnavailableError("the simulated machine has crashed");
+  return UnavailableError("the simulated machine has crashed");
 }
 
 absl::Status NoSuchFile(const std::string& name) {
-  return absl::NotFoundError(absl::StrCat("there is no ", name));
+  return NotFoundError("there is no ", name);
 }
 
 // Bytes of a block. Fewer than a disk's, so that a manifest has many blocks.
@@ -56,8 +54,8 @@ absl::Status SimulatedStorage::BeginChange(const std::string& name) {
     return std::exchange(next_failure_, absl::OkStatus());
   }
   if (random_.Chance(options_.failure_probability)) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("cannot change ", name, ": the simulated disk is full"));
+    return ResourceExhaustedError("cannot change ", name,
+                                  ": the simulated disk is full");
   }
   return absl::OkStatus();
 }
@@ -175,9 +173,8 @@ absl::Status SimulatedStorage::ReadFile(const std::string& name, int64_t offset,
   if (file == files_.end()) return NoSuchFile(name);
   const auto bytes = static_cast<int64_t>(file->second.size());
   if (offset < 0 || into.bytes() > bytes - offset) {
-    return absl::OutOfRangeError(
-        absl::StrCat(name, " ends at byte ", bytes, ", bytes up to ",
-                     offset + into.bytes(), " were to be read"));
+    return OutOfRangeError(name, " ends at byte ", bytes, ", bytes up to ",
+                           offset + into.bytes(), " were to be read");
   }
   if (into.bytes() > 0) {
     std::copy_n(file->second.data() + offset, into.bytes(), into.data());

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
 #include "common/base/version.h"
 #include "common/compute/optimizer.h"
 
@@ -150,7 +150,7 @@ void Supervisor::NoteOutcome(const SimulatedProcess& process,
   const Coordinator* const coordinator = coordinator_->get();
   if (coordinator == nullptr) return;
   if (coordinator->state() == JobState::kFailed) {
-    world_->laws.EndRun(absl::AbortedError(coordinator->reason()));
+    world_->laws.EndRun(AbortedError(coordinator->reason()));
   } else if (coordinator->state() == JobState::kGathering &&
              !process.stranger) {
     world_->laws.EndRun(outcome);

@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "absl/status/status.h"
+#include "common/base/status.h"
 #include "common/protocol/machine.h"
 #include "common/protocol/membership.h"
 #include "tests/simulation/simulated_connections.h"

@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "common/base/status.h"
 #include "gtest/gtest.h"
 #include "tests/simulation/drawn_features.h"
 #include "tests/simulation/laws/counted_once_law.h"
@@ -72,15 +73,13 @@ class SwarmRun {
     if (cluster_.live_workers().empty()) return absl::OkStatus();
     if (cluster_.job().worker_count() !=
         static_cast<int>(cluster_.live_workers().size())) {
-      return absl::InternalError(
-          "the job has other workers than those that live");
+      return InternalError("the job has other workers than those that live");
     }
     if (cluster_.coordinator() == nullptr) {
-      return absl::InternalError("there is no coordinator");
+      return InternalError("there is no coordinator");
     }
     if (wanted()) {
-      return absl::InternalError(
-          "the checkpoint that was asked for is missing");
+      return InternalError("the checkpoint that was asked for is missing");
     }
     // A worker that joined while the others leave would go on with the job
     // (seed 1690).

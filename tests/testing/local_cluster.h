@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
+#include "common/base/status.h"
 #include "server/process/server.h"
 #include "worker/public/client.h"
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
+#include "common/base/status.h"
 #include "common/protocol/job.h"
 #include "common/protocol/machine.h"
 #include "common/protocol/membership.h"

@@ -5,9 +5,8 @@
 #include <string>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/random.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "common/checkpoint/checkpoint.h"
 #include "common/checkpoint/checkpoint_reader.h"
 #include "common/checkpoint/shard_writer.h"
@@ -126,9 +125,9 @@ absl::Status CheckTestCheckpoint(Storage& storage, const Manifest& manifest,
                values->length != length ||
                !SameBytes(values->parameters, expected.parameters) ||
                !SameBytes(values->state, expected.state)) {
-      status = absl::InternalError(absl::StrCat(
-          "round ", checkpoint.round, ", layer ", checkpoint.layers[layer].name,
-          ": other values at ", offset, ", length ", length));
+      status = InternalError("round ", checkpoint.round, ", layer ",
+                             checkpoint.layers[layer].name,
+                             ": other values at ", offset, ", length ", length);
     }
   });
   return status;

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
+#include "common/base/status.h"
 #include "common/checkpoint/manifest.h"
 #include "common/checkpoint/storage.h"
 #include "common/checkpoint/tensor_name.h"

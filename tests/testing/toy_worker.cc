@@ -2,9 +2,8 @@
 
 #include <cmath>
 
-#include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 
 namespace nereus {
 namespace {
@@ -46,8 +45,7 @@ absl::Status ToyWorker::Connect(const ClientOptions& options) {
 absl::Status ToyWorker::Step(int64_t step) {
   const StepInfo begun = NEREUS_TRY(client_->BeginStep());
   if (begun.step != step) {
-    return absl::InternalError(
-        absl::StrCat("step ", begun.step, " began, not step ", step));
+    return InternalError("step ", begun.step, " began, not step ", step);
   }
   return Do(begun);
 }

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "absl/status/status.h"
+#include "common/base/status.h"
 #include "common/driver/accelerator.h"
 #include "common/plan/layer_spec.h"
 #include "worker/client/host_client.h"

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "absl/status/statusor.h"
+#include "common/base/status.h"
 #include "worker/trainer/replica.h"
 #include "worker/trainer/trainer.h"
 

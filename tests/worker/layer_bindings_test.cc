@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "common/base/status.h"
 #include "tests/testing/machine_harness.h"
 
 namespace nereus {

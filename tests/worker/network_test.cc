@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "common/base/random.h"
+#include "common/base/status.h"
 #include "common/compute/factor_gradient.h"
 #include "tests/testing/test_seed.h"
 
@@ -300,9 +301,9 @@ TEST_P(NetworkModelsTest, BackwardStopsAtTheFirstError) {
   int calls = 0;
   const absl::Status status = network->Backward([&](int /*layer*/) {
     ++calls;
-    return absl::UnavailableError("the job is gone");
+    return UnavailableError("the job is gone");
   });
-  EXPECT_EQ(status, absl::UnavailableError("the job is gone"));
+  EXPECT_EQ(status, UnavailableError("the job is gone"));
   EXPECT_EQ(calls, 1);
 }
 

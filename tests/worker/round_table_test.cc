@@ -8,6 +8,8 @@
 #include <thread>
 #include <vector>
 
+#include "common/base/status.h"
+
 namespace nereus {
 namespace {
 
@@ -115,8 +117,8 @@ TEST(RoundTableTest, TheEndOfTheMembershipIsAwaited) {
   EXPECT_TRUE(absl::IsDeadlineExceeded(table->AwaitOver(absl::ZeroDuration())));
   End(*table, absl::OkStatus());
   EXPECT_TRUE(table->AwaitOver(kLong).ok());
-  End(*table, absl::AbortedError("gone"));
-  EXPECT_EQ(table->AwaitOver(kLong), absl::AbortedError("gone"));
+  End(*table, AbortedError("gone"));
+  EXPECT_EQ(table->AwaitOver(kLong), AbortedError("gone"));
 }
 
 TEST(RoundTableTest, AwaitEndsWhenTheRoundIsDone) {
@@ -143,8 +145,7 @@ TEST(RoundTableTest, AFailureEndsEveryWaitAndEveryPush) {
   const auto table = StartedTable();
   ASSERT_TRUE(table->BeginPush(0, 0, At(0)).ok());
   EXPECT_TRUE(Failure(*table).ok());
-  std::thread driver(
-      [&] { Fail(*table, absl::AbortedError("worker 3 is gone")); });
+  std::thread driver([&] { Fail(*table, AbortedError("worker 3 is gone")); });
   const absl::Status status = table->Await(0, 0, kLong);
   driver.join();
   EXPECT_EQ(status.code(), absl::StatusCode::kAborted);

@@ -5,6 +5,8 @@
 
 #include <string>
 
+#include "common/base/status.h"
+
 namespace nereus {
 namespace {
 
@@ -136,10 +138,10 @@ TEST(StepLedgerTest, TheFirstFailureCounts) {
   StepLedger ledger = Started();
   ledger.Fail(absl::OkStatus());
   EXPECT_FALSE(ledger.is_interrupted());
-  ledger.Fail(absl::AbortedError("the cause"));
-  ledger.Fail(absl::UnavailableError("a symptom"));
+  ledger.Fail(AbortedError("the cause"));
+  ledger.Fail(UnavailableError("a symptom"));
   ledger.End(absl::OkStatus());
-  EXPECT_EQ(ledger.failure(), absl::AbortedError("the cause"));
+  EXPECT_EQ(ledger.failure(), AbortedError("the cause"));
   EXPECT_EQ(ledger.BeginPush(1, 0).status(), ledger.failure());
   EXPECT_TRUE(ledger.is_over());
 }
@@ -271,7 +273,7 @@ TEST(StepLedgerTest, AStepThatWasInterruptedIsNotIncomplete) {
   ASSERT_TRUE(ledger.BeginPush(0, 0).ok());
   ASSERT_FALSE(ledger.CheckComplete(/*or_untouched=*/false).ok());
   StepLedger failed = ledger;
-  failed.Fail(absl::AbortedError("gone"));
+  failed.Fail(AbortedError("gone"));
   EXPECT_TRUE(failed.CheckComplete(/*or_untouched=*/false).ok());
   ledger.Restart();
   EXPECT_TRUE(ledger.CheckComplete(/*or_untouched=*/false).ok());

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/status.h"
 #include "common/compute/factor_gradient.h"
 #include "common/compute/gemm.h"
 #include "tests/worker/host_training.h"
@@ -47,11 +48,11 @@ class RecordingClient : public Client {
   }
   bool Skipped(int64_t /*step*/) const override { return job.may_skip; }
   absl::Status Checkpoint() override {
-    return absl::UnimplementedError("the trainer asks for no checkpoint");
+    return UnimplementedError("the trainer asks for no checkpoint");
   }
   ClientReport Report() const override { return {}; }
   absl::Status Abort(absl::string_view reason) override {
-    return absl::FailedPreconditionError(reason);
+    return FailedPreconditionError(reason);
   }
   absl::Status Leave() override { return absl::OkStatus(); }
 
@@ -83,10 +84,10 @@ class RecordingClient : public Client {
   }
 
   absl::Status Wait(int /*layer*/, int64_t /*step*/) override {
-    return absl::UnimplementedError("the trainer waits before forward");
+    return UnimplementedError("the trainer waits before forward");
   }
   absl::Status WaitAll(int64_t /*step*/) override {
-    return absl::UnimplementedError("the trainer waits layer by layer");
+    return UnimplementedError("the trainer waits layer by layer");
   }
 
   absl::Status WaitForward(int layer) override {
@@ -328,14 +329,14 @@ TEST_F(TrainerTest, SkippedStepsChangeNoParameters) {
 TEST_F(TrainerTest, ErrorsOfTheClientEndTheTraining) {
   const auto network = MakeNetwork("cnn", 40);
   RecordingClient client(0, 1, BindLayers(network.get(), &state_));
-  client.push_status = absl::UnavailableError("shard 1 is gone");
+  client.push_status = UnavailableError("shard 1 is gone");
   EXPECT_EQ(Train(options_, data_, network.get(), &state_, &client).status(),
             client.push_status);
   EXPECT_THAT(client.calls, ElementsAre("factors fc2 0"));
 
   client.calls.clear();
   client.push_status = absl::OkStatus();
-  client.wait_status = absl::DeadlineExceededError("worker 3 is missing");
+  client.wait_status = DeadlineExceededError("worker 3 is missing");
   EXPECT_EQ(Train(options_, data_, network.get(), &state_, &client).status(),
             client.wait_status);
   EXPECT_EQ(client.calls.back(), "wait conv1 1");

@@ -1,7 +1,7 @@
 #include "worker/public/client_options.h"
 
-#include "absl/strings/str_cat.h"
 #include "common/base/address.h"
+#include "common/base/status.h"
 
 namespace nereus {
 namespace {
@@ -9,8 +9,8 @@ namespace {
 // Checks an option that must be longer than no time.
 absl::Status CheckPositive(absl::string_view name, absl::Duration duration) {
   if (duration > absl::ZeroDuration()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      name, " is ", absl::FormatDuration(duration), ", must be positive"));
+  return InvalidArgumentError(name, " is ", absl::FormatDuration(duration),
+                              ", must be positive");
 }
 
 }  // namespace
@@ -19,10 +19,10 @@ absl::Status ClientOptions::Validate() const {
   // The first error is kept.
   absl::Status status;
   status.Update(CheckHostPort("coordinator_address", coordinator_address));
-  if (job.empty()) status.Update(absl::InvalidArgumentError("job is empty"));
+  if (job.empty()) status.Update(InvalidArgumentError("job is empty"));
   if (settings.size() > kSettingsMax) {
-    status.Update(absl::InvalidArgumentError(absl::StrCat(
-        "settings has ", settings.size(), ", at most ", kSettingsMax)));
+    status.Update(InvalidArgumentError("settings has ", settings.size(),
+                                       ", at most ", kSettingsMax));
   }
   status.Update(CheckHost(host));
   status.Update(CheckPort("control_port", control_port));

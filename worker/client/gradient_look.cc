@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "common/compute/vectors.h"
 
 namespace nereus {

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "common/base/status.h"
 #include "common/tensor/arrival.h"
 
 namespace nereus {

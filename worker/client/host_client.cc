@@ -14,10 +14,9 @@
 #include <string>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/clock.h"
 #include "common/base/logging.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "worker/client/gradient_look.h"
 #include "worker/client/job_notes.h"
 #include "worker/client/layer_bindings.h"
@@ -140,7 +139,7 @@ absl::Status HostClientImpl::Start() {
   NEREUS_TRY(AwaitValues());
   const Job& job = process_->job();
   if (job.model() != absl::MakeConstSpan(specs_)) {
-    return absl::InternalError(
+    return InternalError(
         "the coordinator started an epoch with another model than this worker "
         "joined with");
   }
@@ -226,7 +225,7 @@ absl::Status HostClientImpl::FailJob(const std::string& reason) {
   process_->DriveUntil([this] { return !failure().ok(); },
                        SteadyNow() + kFlushTimeout);
   rounds_->AwaitOver(kFlushTimeout).IgnoreError();
-  return absl::FailedPreconditionError(reason);
+  return FailedPreconditionError(reason);
 }
 
 absl::StatusOr<StepLedger::Pushed> HostClientImpl::BeginPush(
@@ -322,8 +321,8 @@ absl::Status HostClientImpl::Wait(int layer, int64_t step) {
   const absl::Status status = rounds_->Await(layer, step, timeout, from);
   if (status.ok()) process_->meter().OnWait(layer, from);
   if (!absl::IsDeadlineExceeded(status)) return status;
-  return absl::DeadlineExceededError(absl::StrCat(
-      status.message(), "; missing: ", process_->DescribeMissing(layer)));
+  return DeadlineExceededError(status.message(),
+                               "; missing: ", process_->DescribeMissing(layer));
 }
 
 absl::Status HostClientImpl::WaitAll(int64_t step) {
@@ -350,10 +349,10 @@ bool HostClientImpl::takes_bfloat16(int layer) const {
 absl::Status HostClientImpl::Checkpoint() {
   NEREUS_TRY(failure());
   if (!job_options().has_checkpoints) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("job ", options_.client.job,
-                     " has no folder for checkpoints: start its servers with "
-                     "--checkpoint-dir"));
+    return FailedPreconditionError(
+        "job ", options_.client.job,
+        " has no folder for checkpoints: start its servers with "
+        "--checkpoint-dir");
   }
   process_->WantCheckpoint();
   return absl::OkStatus();
@@ -376,13 +375,13 @@ absl::Status HostClientImpl::Leave() {
   const absl::Status over = rounds_->AwaitOver(timeout);
   if (!over.ok() && !absl::IsDeadlineExceeded(over)) return over;
   rounds_->Use([](StepLedger& ledger) {
-    ledger.Fail(absl::FailedPreconditionError("this worker has left the job"));
+    ledger.Fail(FailedPreconditionError("this worker has left the job"));
   });
   process_->Wake();
   if (over.ok()) return absl::OkStatus();
-  return absl::DeadlineExceededError(
-      absl::StrCat("left the job, but not all the other workers did within ",
-                   absl::FormatDuration(timeout)));
+  return DeadlineExceededError(
+      "left the job, but not all the other workers did within ",
+      absl::FormatDuration(timeout));
 }
 
 }  // namespace

@@ -5,9 +5,8 @@
 #include <memory>
 #include <vector>
 
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "common/base/status.h"
 #include "common/driver/accelerator.h"
 #include "common/tensor/arrival.h"
 #include "worker/public/client.h"

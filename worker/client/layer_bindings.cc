@@ -1,24 +1,23 @@
 #include "worker/client/layer_bindings.h"
 
-#include "absl/strings/str_cat.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 
 namespace nereus {
 
 absl::Status CheckLength(const LayerSpec& layer, absl::string_view what,
                          size_t found, int64_t expected) {
   if (static_cast<int64_t>(found) == expected) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      what, " has ", found, " floats, layer ", layer.name, " has ", expected));
+  return InvalidArgumentError(what, " has ", found, " floats, layer ",
+                              layer.name, " has ", expected);
 }
 
 absl::Status CheckFactors(const LayerSpec& layer, const Factors& factors,
                           absl::Span<const float> gradient,
                           bool needs_gradient) {
   if (!layer.has_factors) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("layer ", DescribeLayer(layer),
-                     ", has no factors: its LayerSpec::has_factors is false"));
+    return InvalidArgumentError(
+        "layer ", DescribeLayer(layer),
+        ", has no factors: its LayerSpec::has_factors is false");
   }
   NEREUS_TRY(CheckLength(layer, "the output gradient",
                          factors.output_gradient.size(), layer.rows * layer.m));
@@ -33,10 +32,10 @@ absl::Status CheckFactors(const LayerSpec& layer, const Factors& factors,
 // plans change, and all workers must push alike.
 absl::Status CheckHasNoFactors(const LayerSpec& layer) {
   if (!layer.has_factors) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
+  return FailedPreconditionError(
       "layer ", layer.name,
       " is pushed by its factors in every step (LayerSpec::has_factors): call "
-      "PushFactors"));
+      "PushFactors");
 }
 
 // Servers that run the optimizer would ignore the caller's state.
@@ -45,11 +44,11 @@ absl::Status CheckState(const std::vector<LayerBinding>& layers,
   if (optimizer != OptimizerPlace::kServer) return absl::OkStatus();
   for (const LayerBinding& layer : layers) {
     if (layer.state.empty()) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgumentError(
         "layer ", layer.spec.name, " has ", layer.state.size(),
         " floats of optimizer state, which the job would ignore: its servers "
         "run the optimizer. Set ClientOptions::optimizer to kWorker, or leave "
-        "LayerBinding::state empty"));
+        "LayerBinding::state empty");
   }
   return absl::OkStatus();
 }
@@ -63,20 +62,20 @@ absl::StatusOr<std::vector<LayerSpec>> CheckedSpecsIn(
                            layer.parameters.size(), layer.spec.parameters));
     if (layer.spec.parameters > 0 &&
         layer.state.size() % static_cast<size_t>(layer.spec.parameters) != 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("the state of layer ", layer.spec.name, " has ",
-                       layer.state.size(), " floats, not a multiple of its ",
-                       layer.spec.parameters, " parameters"));
+      return InvalidArgumentError("the state of layer ", layer.spec.name,
+                                  " has ", layer.state.size(),
+                                  " floats, not a multiple of its ",
+                                  layer.spec.parameters, " parameters");
     }
     const LayerBinding& first = layers.front();
     if (layer.state.size() * first.parameters.size() !=
         first.state.size() * layer.parameters.size()) {
-      return absl::InvalidArgumentError(absl::StrCat(
+      return InvalidArgumentError(
           "the state of layer ", layer.spec.name, " has ", layer.state.size(),
           " floats for ", layer.parameters.size(),
           " parameters, that of layer ", first.spec.name, " ",
           first.state.size(), " for ", first.parameters.size(),
-          ": all must have as many arrays"));
+          ": all must have as many arrays");
     }
   }
   std::vector<LayerSpec> specs;

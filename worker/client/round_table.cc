@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 
 namespace nereus {
 
@@ -98,9 +97,9 @@ absl::Status RoundTable::Await(int layer, int64_t round, absl::Duration timeout,
       mu_.AwaitWithTimeout(is_over, from + timeout - SteadyNow());
   NEREUS_TRY(ledger_.Interruption());
   if (in_time) return absl::OkStatus();
-  return absl::DeadlineExceededError(
-      absl::StrCat("layer ", ledger_.name(layer), ": step ", round,
-                   " is not done after ", absl::FormatDuration(timeout)));
+  return DeadlineExceededError("layer ", ledger_.name(layer), ": step ", round,
+                               " is not done after ",
+                               absl::FormatDuration(timeout));
 }
 
 absl::Status RoundTable::AwaitOver(absl::Duration timeout) {
@@ -116,7 +115,7 @@ absl::Status RoundTable::AwaitOver(absl::Duration timeout) {
         timeout);
     NEREUS_TRY(ledger_.Interruption());
     if (ledger_.is_over()) return absl::OkStatus();
-    if (!in_time) return absl::DeadlineExceededError("not over");
+    if (!in_time) return DeadlineExceededError("not over");
   }
 }
 

@@ -7,12 +7,11 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "common/base/clock.h"
 #include "common/base/mutex.h"
+#include "common/base/status.h"
 #include "common/tensor/buffer.h"
 #include "worker/machine/step_ledger.h"
 #include "worker/public/client.h"

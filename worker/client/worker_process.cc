@@ -14,13 +14,12 @@
 #include <utility>
 #include <variant>
 
-#include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "common/base/address.h"
 #include "common/base/clock.h"
 #include "common/base/identity.h"
 #include "common/base/logging.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 
 namespace nereus {
 namespace {

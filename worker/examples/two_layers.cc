@@ -13,9 +13,8 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "worker/public/client.h"
 
 namespace {

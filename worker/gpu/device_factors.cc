@@ -2,10 +2,9 @@
 
 #include <algorithm>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "common/base/logging.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "common/compute/factor_gradient_cuda.h"
 #include "common/device/cuda_status.h"
 #include "common/device/device_scope.h"

@@ -7,9 +7,8 @@
 #include <string>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "common/base/mutex.h"
+#include "common/base/status.h"
 #include "common/device/cublas_handle.h"
 #include "common/device/device_memory.h"
 #include "common/device/stager.h"

@@ -1,7 +1,6 @@
 #include "worker/gpu/device_gradient.h"
 
-#include "absl/strings/str_cat.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 
 namespace nereus {
 
@@ -23,8 +22,8 @@ absl::Status DeviceGradient::Await(int64_t bytes) {
     copy = copy_;
   }
   if (copy != nullptr) return copy->Await(bytes);
-  return absl::InternalError(
-      absl::StrCat(what_, ": the host reads values that the GPU has not sent"));
+  return InternalError(what_,
+                       ": the host reads values that the GPU has not sent");
 }
 
 absl::StatusOr<NotFinite> DeviceGradient::FindNotFinite() {

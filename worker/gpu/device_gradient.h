@@ -6,9 +6,8 @@
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "common/base/mutex.h"
+#include "common/base/status.h"
 #include "common/device/stager.h"
 #include "common/tensor/arrival.h"
 #include "common/tensor/buffer.h"

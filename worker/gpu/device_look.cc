@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "common/compute/sums_cuda.h"
 #include "common/device/cuda_status.h"
 #include "common/device/device_scope.h"

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "absl/status/status.h"
+#include "common/base/status.h"
 #include "common/driver/accelerator.h"
 #include "worker/gpu/device_factors.h"
 #include "worker/gpu/gpu_splitter.h"

@@ -8,12 +8,11 @@
 #include <thread>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "common/base/clock.h"
 #include "common/base/logging.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "common/device/stager.h"
 #include "common/plan/layer_spec.h"
 #include "common/protocol/job.h"
@@ -207,9 +206,8 @@ absl::Status GpuClientImpl::CheckLayer(int layer) const {
   if (layer >= 0 && layer < static_cast<int>(layers_.size())) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("there is no layer ", layer, ": the model has ",
-                   layers_.size(), " layers, numbered from 0"));
+  return InvalidArgumentError("there is no layer ", layer, ": the model has ",
+                              layers_.size(), " layers, numbered from 0");
 }
 
 absl::StatusOr<StepInfo> GpuClientImpl::BeginStep(cudaStream_t stream) {
@@ -228,16 +226,16 @@ absl::Status GpuClientImpl::CheckMemory(int layer, absl::string_view name,
   const std::string what = NameOf(layer, name);
   if (!layers_[layer].on_host) return stager_->CheckPointer(what, memory);
   if (memory != nullptr) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(what, " is null"));
+  return InvalidArgumentError(what, " is null");
 }
 
 absl::Status GpuClientImpl::CheckGradient(int layer, int64_t step,
                                           const float* gradient) const {
   NEREUS_TRY(CheckMemory(layer, "gradient", gradient));
   if (!flights_.IsOpen(layer)) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "layer ", layers_[layer].spec.name, ": step ", step,
-      " is pushed before the Wait for step ", flights_.LastStep(layer)));
+  return InvalidArgumentError("layer ", layers_[layer].spec.name, ": step ",
+                              step, " is pushed before the Wait for step ",
+                              flights_.LastStep(layer));
 }
 
 absl::Status GpuClientImpl::Queue(GpuPush pushed, cudaStream_t stream) {
@@ -272,8 +270,8 @@ absl::Status GpuClientImpl::PushFactors(int layer, int64_t step,
   NEREUS_TRY(CheckGradient(layer, step, gradient));
   const LayerSpec& spec = layers_[layer].spec;
   if (!spec.has_factors) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("layer ", DescribeLayer(spec), " has no factors"));
+    return InvalidArgumentError("layer ", DescribeLayer(spec),
+                                " has no factors");
   }
   NEREUS_TRY(CheckMemory(layer, "output gradient", factors.output_gradient));
   NEREUS_TRY(CheckMemory(layer, "input", factors.input));
@@ -312,7 +310,7 @@ absl::StatusOr<Buffer> GpuClientImpl::TakePinned(const std::string& what,
         pools_.gradients->Take(what, bytes, patience);
     if (!absl::IsDeadlineExceeded(values.status())) return values;
     if (flights_.is_stopped()) {
-      return absl::CancelledError("the client is closed");
+      return CancelledError("the client is closed");
     }
     if (SteadyNow() > deadline) return values.status();
     NEREUS_TRY(HurryAll());
@@ -393,12 +391,11 @@ absl::Status GpuClientImpl::Leave(cudaStream_t stream) {
 
 absl::Status GpuOptions::Validate() const {
   if (device < 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("device is ", device, ", must not be negative"));
+    return InvalidArgumentError("device is ", device, ", must not be negative");
   }
   if (staging_bytes < 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "staging_bytes is ", staging_bytes, ", must not be negative"));
+    return InvalidArgumentError("staging_bytes is ", staging_bytes,
+                                ", must not be negative");
   }
   return absl::OkStatus();
 }

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 
 namespace nereus {
 

@@ -9,10 +9,9 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "common/base/mutex.h"
+#include "common/base/status.h"
 #include "common/device/stager.h"
 #include "common/tensor/buffer.h"
 #include "worker/gpu/push_stager.h"

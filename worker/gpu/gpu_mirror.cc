@@ -2,9 +2,8 @@
 
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 
 namespace nereus {
 
@@ -24,8 +23,8 @@ absl::StatusOr<std::shared_ptr<GpuMirror>> GpuMirror::Create(
   const bool is_null = bound.parameters == nullptr ||
                        (bound.state_arrays > 0 && bound.state == nullptr);
   if (is_null) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("layer ", bound.spec.name, ", parameters or state: null"));
+    return InvalidArgumentError("layer ", bound.spec.name,
+                                ", parameters or state: null");
   }
   if (bound.state_arrays > 0 && !bound.on_host) {
     NEREUS_TRY(stager->CheckPointer(

@@ -5,10 +5,9 @@
 #include <string>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/base/mutex.h"
+#include "common/base/status.h"
 #include "common/device/pinned_pool.h"
 #include "common/device/stager.h"
 #include "common/tensor/arrival.h"

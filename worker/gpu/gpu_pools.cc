@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "absl/strings/str_cat.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "common/plan/layer_spec.h"
 #include "common/protocol/job.h"
 #include "worker/gpu/device_look.h"
@@ -27,18 +26,18 @@ absl::Status CheckGpuLayers(const std::vector<GpuLayerBinding>& layers,
   int64_t largest = 0;
   for (const GpuLayerBinding& layer : layers) {
     if (layer.state_arrays < 0 || layer.state_arrays > kStateArraysMax) {
-      return absl::InvalidArgumentError(absl::StrCat(
+      return InvalidArgumentError(
           "layer ", layer.spec.name, " has ", layer.state_arrays,
-          " arrays of state, must be in [0, ", kStateArraysMax, "]"));
+          " arrays of state, must be in [0, ", kStateArraysMax, "]");
     }
     // A layer on the host needs no pinned memory.
     if (layer.on_host) continue;
     largest = std::max(largest, PushStager::PinnedBytesOf(layer.spec));
   }
   if (options.staging_bytes > 0 && options.staging_bytes < largest) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgumentError(
         "staging_bytes is ", options.staging_bytes,
-        ", must be 0 or at least what the largest layer needs: ", largest));
+        ", must be 0 or at least what the largest layer needs: ", largest);
   }
   return absl::OkStatus();
 }

@@ -3,7 +3,7 @@
 #include <memory>
 #include <vector>
 
-#include "absl/status/status.h"
+#include "common/base/status.h"
 #include "common/device/pinned_pool.h"
 #include "worker/public/gpu_client.h"
 

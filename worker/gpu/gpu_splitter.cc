@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "common/compute/blocks_cuda.h"
 #include "common/device/cuda_status.h"
 #include "common/device/device_scope.h"
@@ -66,8 +65,8 @@ absl::Status GpuSplitter::Split(const SplitGradient& split) {
   // The job may have gone back and pushed again meanwhile.
   if (gradient == nullptr ||
       gradient->staged().data() != split.gradient.data()) {
-    return absl::InternalError(
-        absl::StrCat(what_, ": this is not the gradient that was pushed last"));
+    return InternalError(what_,
+                         ": this is not the gradient that was pushed last");
   }
   const DeviceScope scope(stager_->device(), what_);
   NEREUS_TRY(scope.status());

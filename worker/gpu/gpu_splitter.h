@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/status/status.h"
 #include "common/base/mutex.h"
+#include "common/base/status.h"
 #include "common/compute/block_pieces.h"
 #include "common/device/device_memory.h"
 #include "common/device/pinned_pool.h"

@@ -3,7 +3,7 @@
 #include <map>
 
 #include "absl/time/time.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "common/device/cuda_status.h"
 #include "common/device/device_scope.h"
 
@@ -38,7 +38,7 @@ void GpuTimeline::Note(GpuSpan::Kind kind, int layer, int64_t step, bool begins,
 
 absl::StatusOr<std::vector<GpuSpan>> GpuTimeline::Read() const {
   if (!is_kept_) {
-    return absl::FailedPreconditionError(
+    return FailedPreconditionError(
         "no timeline is kept: set GpuOptions::timeline");
   }
   const DeviceScope scope(device_, kWhat);

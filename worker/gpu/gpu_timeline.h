@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/status/statusor.h"
 #include "common/base/mutex.h"
+#include "common/base/status.h"
 #include "worker/public/gpu_client.h"
 
 namespace nereus {

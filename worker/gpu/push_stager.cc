@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "common/compute/bfloat16_cuda.h"
 #include "common/device/cuda_status.h"
 #include "common/device/device_scope.h"

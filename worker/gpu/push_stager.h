@@ -6,10 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "common/base/status.h"
 #include "common/device/device_memory.h"
 #include "common/device/stager.h"
 #include "common/plan/layer_spec.h"

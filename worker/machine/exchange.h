@@ -3,7 +3,7 @@
 #include <optional>
 #include <string>
 
-#include "absl/status/statusor.h"
+#include "common/base/status.h"
 #include "common/protocol/machine.h"
 
 namespace nereus {

@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "absl/status/statusor.h"
+#include "common/base/status.h"
 #include "common/protocol/machine.h"
 #include "worker/machine/result_assembly.h"
 #include "worker/machine/round_ledger.h"

@@ -13,9 +13,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/base/status.h"
 #include "common/protocol/block_update.h"
 #include "worker/machine/float_bytes.h"
 

@@ -3,11 +3,9 @@
 #include <map>
 #include <utility>
 
-#include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/logging.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "worker/machine/float_bytes.h"
 
 namespace nereus {

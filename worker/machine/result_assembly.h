@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
+#include "common/base/status.h"
 #include "common/protocol/job.h"
 #include "common/protocol/machine.h"
 #include "worker/machine/sparse_gradient.h"

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
 
 namespace nereus {
 
@@ -23,10 +23,10 @@ absl::Status RoundLedger::CheckPush(int64_t round) const {
   if (!fetching() && !is_open() && round == done_round_ + 1) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "layer ", layer_.spec().name, ": step ", round, " is pushed after step ",
-      pushed_round_, ", of which steps up to ", done_round_,
-      " are done; steps come one by one"));
+  return InvalidArgumentError("layer ", layer_.spec().name, ": step ", round,
+                              " is pushed after step ", pushed_round_,
+                              ", of which steps up to ", done_round_,
+                              " are done; steps come one by one");
 }
 
 void RoundLedger::Push(int64_t round) {

@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <optional>
 
-#include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "common/base/status.h"
 #include "common/protocol/outbox.h"
 #include "common/protocol/verdicts.h"
 #include "worker/machine/worker_layer.h"

@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 
 namespace nereus {
 
@@ -72,8 +71,8 @@ absl::StatusOr<StepLedger::Pushed> StepLedger::BeginPush(int layer,
 // Each refusal names the call that is missing or superfluous.
 absl::Status StepLedger::CheckNext(const Layer& layer, int64_t step) const {
   const auto refuse = [&](const auto&... why) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "layer ", layer.name, ": step ", step, " is pushed", why...));
+    return InvalidArgumentError("layer ", layer.name, ": step ", step,
+                                " is pushed", why...);
   };
   if (!begun_.has_value()) return refuse(", none was begun");
   if (step != begun_->step) {
@@ -94,8 +93,8 @@ absl::Status StepLedger::CheckLayer(int layer) const {
   if (layer >= 0 && layer < static_cast<int>(layers_.size())) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("no layer ", layer, ": the model has ", layers_.size()));
+  return InvalidArgumentError("no layer ", layer, ": the model has ",
+                              layers_.size());
 }
 
 absl::Status StepLedger::CheckComplete(bool or_untouched) const {
@@ -108,23 +107,23 @@ absl::Status StepLedger::CheckComplete(bool or_untouched) const {
     if (layer.pushed == begun_->step) continue;
     absl::StrAppend(&missing, missing.empty() ? "" : ", ", layer.name);
   }
-  return absl::FailedPreconditionError(absl::StrCat(
+  return FailedPreconditionError(
       "step ", begun_->step, " is not complete: no gradient was pushed of ",
-      missing, ". Push every layer in each step; a frozen layer pushes zeros"));
+      missing, ". Push every layer in each step; a frozen layer pushes zeros");
 }
 
 absl::Status StepLedger::CheckAwaited(int layer, int64_t round) const {
   NEREUS_TRY(CheckLayer(layer));
   NEREUS_TRY(Interruption());
   if (round <= layers_[layer].pushed) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "layer ", layers_[layer].name, ": step ", round, " is waited for, step ",
-      layers_[layer].pushed, " was the last to be pushed"));
+  return InvalidArgumentError("layer ", layers_[layer].name, ": step ", round,
+                              " is waited for, step ", layers_[layer].pushed,
+                              " was the last to be pushed");
 }
 
 absl::Status StepLedger::Interruption() const {
   if (!failure_.ok() || !went_back_) return failure_;
-  return absl::OutOfRangeError(
+  return OutOfRangeError(
       "the job went back to an earlier step: call BeginStep, and do the step "
       "that it says");
 }

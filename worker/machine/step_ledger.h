@@ -6,8 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
+#include "common/base/status.h"
 #include "common/protocol/frame.h"
 #include "worker/machine/loss_scale.h"
 #include "worker/public/client.h"

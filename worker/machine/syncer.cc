@@ -8,9 +8,7 @@
 #include <optional>
 #include <utility>
 
-#include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "worker/machine/factor_exchange.h"
 #include "worker/machine/ring_exchange.h"
 #include "worker/machine/server_exchange.h"
@@ -67,9 +65,9 @@ void Syncer::BeginStep(Outbox& out) {
 absl::Status Syncer::Push(int64_t round, Buffer gradient, Outbox& out) {
   NEREUS_TRY(ledger_.CheckPush(round));
   if (layer_.route().scheme == Scheme::kFactor) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("layer ", layer_.spec().name,
-                     " goes by factors: push them with PushFactors"));
+    return FailedPreconditionError(
+        "layer ", layer_.spec().name,
+        " goes by factors: push them with PushFactors");
   }
   layer_.gradient = std::move(gradient);
   OnPushed(round, out);

@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "absl/status/statusor.h"
+#include "common/base/status.h"
 #include "common/protocol/job.h"
 #include "common/protocol/machine.h"
 #include "worker/machine/exchange.h"

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "absl/status/status.h"
+#include "common/base/status.h"
 #include "common/protocol/job.h"
 #include "common/protocol/outbox.h"
 #include "worker/machine/result_assembly.h"

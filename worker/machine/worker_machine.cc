@@ -8,10 +8,8 @@
 #include <set>
 #include <utility>
 
-#include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
 #include "common/base/logging.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "common/compute/blocks.h"
 #include "worker/machine/float_bytes.h"
 

@@ -3,11 +3,10 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/clock.h"
 #include "common/base/random.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "nlohmann/json.hpp"
 
 namespace nereus {
@@ -55,18 +54,18 @@ void Vary(Random& random, std::vector<float>& gradient) {
 absl::Status ReplayOptions::Validate() const {
   NEREUS_TRY(ValidateLayers(layers));
   if (times.size() != layers.size()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "times has ", times.size(), " layers, the model ", layers.size()));
+    return InvalidArgumentError("times has ", times.size(),
+                                " layers, the model ", layers.size());
   }
   if (steps < 1 || steps > kReplayStepsMax) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "steps is ", steps, ", must be from 1 to ", kReplayStepsMax));
+    return InvalidArgumentError("steps is ", steps, ", must be from 1 to ",
+                                kReplayStepsMax);
   }
   for (const absl::Duration each : {delay, delay_in_turn}) {
     if (each >= absl::ZeroDuration() && each <= kComputeTimeMax) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        "a delay is ", absl::FormatDuration(each), ", must be from 0 to ",
-        absl::FormatDuration(kComputeTimeMax)));
+    return InvalidArgumentError("a delay is ", absl::FormatDuration(each),
+                                ", must be from 0 to ",
+                                absl::FormatDuration(kComputeTimeMax));
   }
   return absl::OkStatus();
 }

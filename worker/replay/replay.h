@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/base/status.h"
 #include "common/plan/compute_times.h"
 #include "common/plan/layer_spec.h"
 #include "worker/public/client.h"

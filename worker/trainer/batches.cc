@@ -4,24 +4,22 @@
 #include <numeric>
 #include <utility>
 
-#include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
 #include "common/base/logging.h"
 #include "common/base/random.h"
+#include "common/base/status.h"
 
 namespace nereus {
 
 absl::StatusOr<Batches> Batches::Create(const Options& options) {
   constexpr int64_t kExamplesMax = std::numeric_limits<uint32_t>::max();
   if (options.examples < 1 || options.examples > kExamplesMax) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("examples is ", options.examples, ", must be in [1, ",
-                     kExamplesMax, "]"));
+    return InvalidArgumentError("examples is ", options.examples,
+                                ", must be in [1, ", kExamplesMax, "]");
   }
   if (options.batch < 1 || options.batch > options.examples) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "batch is ", options.batch, ", must be in [1, ", options.examples,
-        "], the number of images to train with"));
+    return InvalidArgumentError("batch is ", options.batch, ", must be in [1, ",
+                                options.examples,
+                                "], the number of images to train with");
   }
   return Batches(options);
 }

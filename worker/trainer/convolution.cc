@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "common/base/logging.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 
 namespace nereus {
 namespace {

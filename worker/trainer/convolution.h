@@ -4,7 +4,7 @@
 #include <memory>
 #include <utility>
 
-#include "absl/status/statusor.h"
+#include "common/base/status.h"
 #include "worker/trainer/layer.h"
 
 namespace nereus {

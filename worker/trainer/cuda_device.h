@@ -7,9 +7,8 @@
 #include <memory>
 #include <string>
 
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "common/base/status.h"
 #include "common/compute/gemm.h"
 #include "common/device/cublas_handle.h"
 #include "worker/trainer/device.h"

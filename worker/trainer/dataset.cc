@@ -3,10 +3,9 @@
 #include <cmath>
 #include <utility>
 
-#include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
 #include "common/base/crc32c.h"
 #include "common/base/logging.h"
+#include "common/base/status.h"
 
 namespace nereus {
 
@@ -59,17 +58,17 @@ void CopyExamples(const Dataset& dataset, const Normalisation& normalisation,
 
 absl::StatusOr<DataSplit> Split(Dataset dataset, double holdout) {
   if (!(holdout > 0.0 && holdout < 1.0)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "holdout is ", holdout, ", must be between 0 and 1, both excluded"));
+    return InvalidArgumentError("holdout is ", holdout,
+                                ", must be between 0 and 1, both excluded");
   }
   const int64_t count = dataset.count();
   // The images keep their order: all workers split alike.
   const int64_t test_count = std::llround(static_cast<double>(count) * holdout);
   const int64_t train_count = count - test_count;
   if (test_count == 0 || train_count == 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "holdout ", holdout, " of ", count, " images leaves ", train_count,
-        " to train and ", test_count, " to test with"));
+    return InvalidArgumentError("holdout ", holdout, " of ", count,
+                                " images leaves ", train_count,
+                                " to train and ", test_count, " to test with");
   }
   DataSplit split;
   const int64_t length = dataset.image.length();

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "common/base/status.h"
 #include "worker/trainer/layer.h"
 
 namespace nereus {

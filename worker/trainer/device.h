@@ -4,9 +4,8 @@
 #include <memory>
 #include <string>
 
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "common/base/status.h"
 #include "worker/trainer/image_shape.h"
 
 namespace nereus {

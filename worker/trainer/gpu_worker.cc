@@ -4,9 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "common/compute/optimizer.h"
 #include "common/compute/update_rules_cuda.h"
 #include "common/device/cuda_status.h"
@@ -109,9 +107,8 @@ absl::StatusOr<std::unique_ptr<Replica>> JoinWithGpu(
   // A network on the CPU is a mistake of the program, not of its user.
   auto* const device = dynamic_cast<CudaDevice*>(&network->device());
   if (device == nullptr) {
-    return absl::InvalidArgumentError(absl::StrCat("the network is on ",
-                                                   network->device().name(),
-                                                   ", which is not a GPU"));
+    return InvalidArgumentError("the network is on ", network->device().name(),
+                                ", which is not a GPU");
   }
   auto replica = std::make_unique<GpuReplica>(device, network);
   NEREUS_TRY(replica->Join(options, keep_timeline));

@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "absl/status/statusor.h"
+#include "common/base/status.h"
 #include "worker/public/client_options.h"
 #include "worker/trainer/device.h"
 #include "worker/trainer/network.h"

@@ -13,10 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 
 namespace nereus {
 namespace {
@@ -36,17 +34,14 @@ class GzipFile {
     struct stat file;
     if (stat(path.c_str(), &file) != 0) {
       const std::string why = absl::StrCat(path, ": ", std::strerror(errno));
-      return errno == ENOENT ? absl::NotFoundError(why)
-                             : absl::UnavailableError(why);
+      return errno == ENOENT ? NotFoundError(why) : UnavailableError(why);
     }
     if (!S_ISREG(file.st_mode)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(path, " is not a regular file"));
+      return InvalidArgumentError(path, " is not a regular file");
     }
     gzFile handle = gzopen(path.c_str(), "rb");
     if (handle == nullptr) {
-      return absl::UnavailableError(
-          absl::StrCat(path, ": ", std::strerror(errno)));
+      return UnavailableError(path, ": ", std::strerror(errno));
     }
     return GzipFile(path, handle);
   }
@@ -65,8 +60,8 @@ class GzipFile {
       const std::string why =
           code == Z_ERRNO ? absl::StrCat(path_, ": ", std::strerror(errno))
                           : absl::StrCat("gzip stream is broken: ", message);
-      return code == Z_ERRNO ? absl::UnavailableError(why)
-                             : absl::InvalidArgumentError(why);
+      return code == Z_ERRNO ? UnavailableError(why)
+                             : InvalidArgumentError(why);
     }
     return result;
   }
@@ -104,7 +99,7 @@ absl::Status CheckMagic(const std::string& path, uint32_t found,
     absl::StrAppend(&message, ": it holds ", images ? "labels" : "images",
                     ", are the two files swapped?");
   }
-  return absl::InvalidArgumentError(message);
+  return InvalidArgumentError(message);
 }
 
 // Returns the product of the dimensions. Checks each factor, since the product
@@ -115,13 +110,12 @@ absl::StatusOr<int64_t> ElementCount(const std::string& path,
   int64_t count = 1;
   for (uint32_t dimension : dimensions) {
     if (dimension == 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(path, " has the empty shape ", shape));
+      return InvalidArgumentError(path, " has the empty shape ", shape);
     }
     if (dimension > kIdxBytesMax / count) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(path, " has the shape ", shape, ", more than ",
-                       kIdxBytesMax, " bytes in all"));
+      return InvalidArgumentError(path, " has the shape ", shape,
+                                  ", more than ", kIdxBytesMax,
+                                  " bytes in all");
     }
     count *= dimension;
   }
@@ -145,9 +139,8 @@ absl::StatusOr<std::vector<uint8_t>> ReadElements(int64_t bytes,
     const int64_t read = NEREUS_TRY(file->Read(step, elements.data() + have));
     have += read;
     if (read < step) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(file->path(), " is truncated: ", have, " of ", bytes,
-                       " bytes after its header"));
+      return InvalidArgumentError(file->path(), " is truncated: ", have, " of ",
+                                  bytes, " bytes after its header");
     }
   }
   // Reading past the last element also makes zlib compare the checksum of a
@@ -155,9 +148,8 @@ absl::StatusOr<std::vector<uint8_t>> ReadElements(int64_t bytes,
   uint8_t beyond;
   const int64_t read = NEREUS_TRY(file->Read(1, &beyond));
   if (read != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(file->path(), " has more than the ", bytes,
-                     " bytes that its header announces"));
+    return InvalidArgumentError(file->path(), " has more than the ", bytes,
+                                " bytes that its header announces");
   }
   return elements;
 }
@@ -174,9 +166,8 @@ absl::StatusOr<IdxArray> ReadIdx(const std::string& path, uint32_t magic) {
     NEREUS_TRY(CheckMagic(path, BigEndian32(header.data()), magic));
   }
   if (read < header_bytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, " is truncated: ", read, " of ", header_bytes,
-                     " bytes of its header"));
+    return InvalidArgumentError(path, " is truncated: ", read, " of ",
+                                header_bytes, " bytes of its header");
   }
   IdxArray array;
   for (int64_t i = 0; i < dimension_count; ++i) {
@@ -210,10 +201,10 @@ absl::StatusOr<std::optional<Dataset>> LoadPair(const std::string& directory,
   const std::optional<std::string> labels = Find(directory, labels_name);
   if (!images.has_value() && !labels.has_value()) return std::nullopt;
   if (!images.has_value() || !labels.has_value()) {
-    return absl::NotFoundError(absl::StrCat(
+    return NotFoundError(
         directory, " has ", images.has_value() ? images_name : labels_name,
         " but not ", images.has_value() ? labels_name : images_name,
-        " (looked for it with and without .gz)"));
+        " (looked for it with and without .gz)");
   }
   Dataset dataset = NEREUS_TRY(LoadIdxPair(*images, *labels));
   Truncate(limit, &dataset);
@@ -227,9 +218,9 @@ absl::StatusOr<Dataset> LoadIdxPair(const std::string& images_path,
   IdxArray images = NEREUS_TRY(ReadIdx(images_path, kImagesMagic));
   IdxArray labels = NEREUS_TRY(ReadIdx(labels_path, kLabelsMagic));
   if (images.dimensions[0] != labels.dimensions[0]) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(images_path, " has ", images.dimensions[0], " images, ",
-                     labels_path, " has ", labels.dimensions[0], " labels"));
+    return InvalidArgumentError(images_path, " has ", images.dimensions[0],
+                                " images, ", labels_path, " has ",
+                                labels.dimensions[0], " labels");
   }
   Dataset dataset;
   dataset.image = {images.dimensions[1], images.dimensions[2], 1};
@@ -244,20 +235,20 @@ absl::StatusOr<DataSplit> LoadDirectory(const std::string& directory,
       NEREUS_TRY(LoadPair(directory, "train", limit));
   std::optional<Dataset> test = NEREUS_TRY(LoadPair(directory, "t10k", limit));
   if (!train.has_value() && !test.has_value()) {
-    return absl::NotFoundError(absl::StrCat(
+    return NotFoundError(
         "no data in ", directory,
         ": looked for train-images-idx3-ubyte[.gz] with "
         "train-labels-idx1-ubyte[.gz], and for t10k-images-idx3-ubyte[.gz] "
-        "with t10k-labels-idx1-ubyte[.gz]"));
+        "with t10k-labels-idx1-ubyte[.gz]");
   }
   if (!train.has_value() || !test.has_value()) {
     return Split(std::move(train.has_value() ? *train : *test), holdout);
   }
   if (train->image != test->image) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        directory, ": images to train with are ", train->image.height, "x",
-        train->image.width, ", to test with ", test->image.height, "x",
-        test->image.width));
+    return InvalidArgumentError(directory, ": images to train with are ",
+                                train->image.height, "x", train->image.width,
+                                ", to test with ", test->image.height, "x",
+                                test->image.width);
   }
   DataSplit split;
   split.train = *std::move(train);

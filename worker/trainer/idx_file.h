@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-#include "absl/status/statusor.h"
+#include "common/base/status.h"
 #include "worker/trainer/dataset.h"
 
 namespace nereus {

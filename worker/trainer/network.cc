@@ -4,10 +4,9 @@
 #include <cmath>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/logging.h"
 #include "common/base/random.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "worker/trainer/convolution.h"
 #include "worker/trainer/fully_connected.h"
 #include "worker/trainer/loss.h"
@@ -25,8 +24,8 @@ constexpr int64_t kCnnSideMin = 16;
 absl::Status CheckRange(absl::string_view name, int64_t value, int64_t low,
                         int64_t high) {
   if (value >= low && value <= high) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      name, " is ", value, ", must be in [", low, ", ", high, "]"));
+  return InvalidArgumentError(name, " is ", value, ", must be in [", low, ", ",
+                              high, "]");
 }
 
 absl::Status CheckSizes(absl::string_view model, const ImageShape& image,
@@ -56,8 +55,8 @@ absl::StatusOr<std::unique_ptr<Network>> Network::Create(
     absl::string_view model, const ImageShape& image, int64_t classes,
     int64_t batch, std::shared_ptr<Device> device) {
   if (model != "mlp" && model != "cnn") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("unknown model \"", model, "\", must be mlp or cnn"));
+    return InvalidArgumentError("unknown model \"", model,
+                                "\", must be mlp or cnn");
   }
   NEREUS_TRY(CheckSizes(model, image, classes, batch));
   std::unique_ptr<Network> network(

@@ -7,10 +7,9 @@
 #include <vector>
 
 #include "absl/functional/function_ref.h"
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "common/base/status.h"
 #include "common/plan/layer_spec.h"
 #include "worker/public/client.h"
 #include "worker/trainer/device.h"

@@ -1,11 +1,11 @@
-#include "absl/status/status.h"
+#include "common/base/status.h"
 #include "worker/trainer/gpu_worker.h"
 
 namespace nereus {
 namespace {
 
 absl::Status BuiltWithoutCuda() {
-  return absl::UnimplementedError(
+  return UnimplementedError(
       "this program was built without CUDA: build it with --config=cuda, or "
       "use --device=cpu");
 }

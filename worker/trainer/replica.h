@@ -4,8 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
+#include "common/base/status.h"
 #include "worker/public/client.h"
 #include "worker/public/gpu_client.h"
 #include "worker/trainer/device.h"
@@ -43,8 +42,7 @@ class Replica {
   // Returns the timeline of a GPU (GpuClient::Timeline), if JoinWithGpu was
   // called with keep_timeline.
   virtual absl::StatusOr<std::vector<GpuSpan>> Timeline() const {
-    return absl::FailedPreconditionError(
-        "only a worker on a GPU keeps a timeline");
+    return FailedPreconditionError("only a worker on a GPU keeps a timeline");
   }
 };
 

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "common/base/logging.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "common/compute/factor_gradient.h"
 
 namespace nereus {
@@ -65,7 +65,7 @@ absl::Status StandaloneClient::PushFactors(int layer, int64_t step,
 }
 
 absl::Status StandaloneClient::Checkpoint() {
-  return absl::FailedPreconditionError(
+  return FailedPreconditionError(
       "a standalone worker has no servers to write a checkpoint");
 }
 
@@ -83,7 +83,7 @@ ClientReport StandaloneClient::Report() const {
 }
 
 absl::Status StandaloneClient::Abort(absl::string_view reason) {
-  return absl::FailedPreconditionError(reason);
+  return FailedPreconditionError(reason);
 }
 
 }  // namespace nereus

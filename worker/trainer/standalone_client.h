@@ -4,8 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
+#include "common/base/status.h"
 #include "common/compute/optimizer.h"
 #include "worker/public/client.h"
 

@@ -7,10 +7,9 @@
 #include <optional>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/crc32c.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "worker/trainer/batches.h"
 
 // The training loop. Read Run::Finish first: it begins steps until the job has
@@ -34,15 +33,15 @@ absl::Status CheckData(const DataSplit& data, const Network& network) {
   const ImageShape& have = data.train.image;
   const ImageShape& want = network.image();
   if (have != want) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("images are ", have.height, "x", have.width, "x",
-                     have.channels, ", the network takes ", want.height, "x",
-                     want.width, "x", want.channels));
+    return InvalidArgumentError("images are ", have.height, "x", have.width,
+                                "x", have.channels, ", the network takes ",
+                                want.height, "x", want.width, "x",
+                                want.channels);
   }
   if (data.train.classes() > network.classes()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("labels go up to ", data.train.classes() - 1,
-                     ", the network has ", network.classes(), " classes"));
+    return InvalidArgumentError("labels go up to ", data.train.classes() - 1,
+                                ", the network has ", network.classes(),
+                                " classes");
   }
   return absl::OkStatus();
 }
@@ -203,9 +202,9 @@ absl::Status Run::Step() {
   const float loss = NEREUS_TRY(network_->Forward(
       images_, labels_, [&](int layer) { return Await(layer); }));
   if (!std::isfinite(loss) && !client_->traits().may_skip) {
-    return absl::FailedPreconditionError(absl::StrCat(
+    return FailedPreconditionError(
         "the loss is ", loss, " in step ", step_.step, " (epoch ", Pass() + 1,
-        " of ", options_.epochs, "): is the learning rate too high?"));
+        " of ", options_.epochs, "): is the learning rate too high?");
   }
   const absl::Duration forward_end = options_.now();
   const absl::Duration awaiting = result_.wait + result_.backward - counted;
@@ -299,13 +298,13 @@ void Run::ReportProgress(absl::Duration now) {
 
 absl::Status TrainerOptions::Validate() const {
   if (epochs < 1 || epochs > kEpochsMax) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "epochs is ", epochs, ", must be in [1, ", kEpochsMax, "]"));
+    return InvalidArgumentError("epochs is ", epochs, ", must be in [1, ",
+                                kEpochsMax, "]");
   }
   if (progress_interval < absl::ZeroDuration()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "progress_interval is ", absl::FormatDuration(progress_interval),
-        ", must not be negative"));
+    return InvalidArgumentError("progress_interval is ",
+                                absl::FormatDuration(progress_interval),
+                                ", must not be negative");
   }
   return absl::OkStatus();
 }

@@ -4,9 +4,8 @@
 #include <functional>
 #include <vector>
 
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/base/status.h"
 #include "worker/trainer/dataset.h"
 #include "worker/trainer/network.h"
 #include "worker/trainer/replica.h"

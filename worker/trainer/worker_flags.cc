@@ -3,11 +3,9 @@
 #include <cstdio>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "common/flags/model_file.h"
 #include "worker/trainer/idx_file.h"
 #include "worker/trainer/network.h"
@@ -123,7 +121,7 @@ absl::Status CheckValues(const WorkerFlags& flags) {
        "--standalone"},
   };
   for (const auto& rule : rules) {
-    if (rule.is_wrong) return absl::InvalidArgumentError(rule.message);
+    if (rule.is_wrong) return InvalidArgumentError(rule.message);
   }
   return absl::OkStatus();
 }

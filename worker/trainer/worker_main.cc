@@ -20,13 +20,10 @@
 #include <utility>
 #include <vector>
 
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
-#include "absl/strings/str_cat.h"
 #include "common/base/descriptor_limit.h"
 #include "common/base/identity.h"
 #include "common/base/logging.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "common/compute/gemm.h"
 #include "common/flags/model_file.h"
 #include "common/plan/compute_times.h"
@@ -68,7 +65,7 @@ absl::Status PrintLine(const std::string& line) {
   if (std::printf("%s\n", line.c_str()) >= 0 && std::fflush(stdout) == 0) {
     return absl::OkStatus();
   }
-  return absl::UnavailableError("cannot write to standard output");
+  return UnavailableError("cannot write to standard output");
 }
 
 // Writes --trace, and logs how well the copies were hidden.
@@ -77,7 +74,7 @@ absl::Status WriteTrace(const std::string& path, Replica& replica) {
   std::ofstream file(path);
   file << TraceJson(spans, replica.network().specs()) << "\n";
   file.close();
-  if (!file) return absl::UnavailableError(absl::StrCat("cannot write ", path));
+  if (!file) return UnavailableError("cannot write ", path);
   NEREUS_LOG(Info) << "timeline: " << path << "; the GPU computed in "
                    << std::lround(100.0 * HiddenShare(spans))
                    << " % of the time that copies took";
@@ -224,9 +221,9 @@ absl::Status Run(WorkerFlags flags) {
   }
   const DataSplit data = NEREUS_TRY(LoadData(flags));
   if (flags.batch > data.train.count()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--batch is ", flags.batch, ", must be at most ", data.train.count(),
-        ", the number of images to train with"));
+    return InvalidArgumentError("--batch is ", flags.batch,
+                                ", must be at most ", data.train.count(),
+                                ", the number of images to train with");
   }
   flags.client.settings = TrainingSettings(flags, data);
   const std::unique_ptr<Network> network = NEREUS_TRY(Network::Create(

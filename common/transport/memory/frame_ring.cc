@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 
 namespace nereus {
 namespace {
@@ -34,9 +32,9 @@ size_t Rounded(size_t bytes) {
 absl::StatusOr<uint64_t> Filled(uint64_t head, uint64_t tail) {
   const uint64_t filled = head - tail;
   if (filled <= FrameRing::kCapacity && filled % kAlignment == 0) return filled;
-  return absl::InvalidArgumentError(
-      absl::StrCat("shared memory: ", head, " bytes are written and ", tail,
-                   " read, of ", FrameRing::kCapacity, " that it has"));
+  return InvalidArgumentError("shared memory: ", head,
+                              " bytes are written and ", tail, " read, of ",
+                              FrameRing::kCapacity, " that it has");
 }
 
 }  // namespace
@@ -87,7 +85,7 @@ absl::StatusOr<bool> FrameRingReader::Front(FrameHeader& header,
   if (std::memcmp(bytes, kSkip, sizeof(kSkip)) == 0) {
     const size_t left = kCapacity - from % kCapacity;
     if (filled <= left) {
-      return absl::InvalidArgumentError(
+      return InvalidArgumentError(
           "shared memory: nothing follows where some is skipped");
     }
     from += left;
@@ -99,9 +97,8 @@ absl::StatusOr<bool> FrameRingReader::Front(FrameHeader& header,
   const size_t needed = Rounded(kFrameHeaderBytes + header.payload_bytes);
   const size_t at = from % kCapacity;
   if (needed > filled || needed > kCapacity - at) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("shared memory: ", DescribeFrame(header), ": ", filled,
-                     " bytes are there"));
+    return InvalidArgumentError("shared memory: ", DescribeFrame(header), ": ",
+                                filled, " bytes are there");
   }
   payload = Buffer::View(data_ + at + kFrameHeaderBytes, header.payload_bytes);
   next_ = from + needed;

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "absl/status/statusor.h"
+#include "common/base/status.h"
 #include "common/protocol/frame.h"
 #include "common/tensor/buffer.h"
 

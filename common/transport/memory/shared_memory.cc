@@ -11,10 +11,8 @@
 #include <random>
 #include <string>
 
-#include "absl/status/status.h"
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 
 namespace nereus {
 namespace {
@@ -28,8 +26,7 @@ constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 // Returns the error for a system call that has failed, from errno.
 absl::Status Cannot(absl::string_view what) {
-  return absl::UnavailableError(
-      absl::StrCat("shared memory: ", what, ": ", std::strerror(errno)));
+  return UnavailableError("shared memory: ", what, ": ", std::strerror(errno));
 }
 
 uint64_t DrawToken() {
@@ -97,8 +94,8 @@ absl::StatusOr<SharedMemory> SharedMemory::Open(const SharedMemoryOffer& offer,
   // The path of a stranger may be anything; opening a device, say, could have
   // effects.
   if (!IsNamedSo(path)) {
-    return absl::UnavailableError(absl::StrCat(
-        "shared memory: ", path, " is not to be seen from here, or not ours"));
+    return UnavailableError("shared memory: ", path,
+                            " is not to be seen from here, or not ours");
   }
   Descriptor descriptor(open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK));
   if (!descriptor.valid()) return Cannot(path);
@@ -109,17 +106,16 @@ absl::StatusOr<SharedMemory> SharedMemory::Open(const SharedMemoryOffer& offer,
   const int seals = fcntl(descriptor.get(), F_GET_SEALS);
   if (found.st_size != static_cast<off_t>(kPage + bytes) || seals < 0 ||
       (seals & kSeals) != kSeals) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "shared memory: ", path, " has ", found.st_size, " bytes and seals ",
-        seals, ", must have ", kPage + bytes, " and ", kSeals));
+    return InvalidArgumentError("shared memory: ", path, " has ", found.st_size,
+                                " bytes and seals ", seals, ", must have ",
+                                kPage + bytes, " and ", kSeals);
   }
   SharedMemory memory = NEREUS_TRY(Map(std::move(descriptor), bytes, offer));
   // The descriptor's number may have been used again for other memory.
   uint64_t token = 0;
   std::memcpy(&token, memory.mapping_, sizeof(token));
   if (token != offer.token) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("shared memory: ", path, " is another offer's"));
+    return InvalidArgumentError("shared memory: ", path, " is another offer's");
   }
   return memory;
 }

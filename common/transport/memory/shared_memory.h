@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <utility>
 
-#include "absl/status/statusor.h"
 #include "common/base/socket.h"
+#include "common/base/status.h"
 #include "common/protocol/hello.h"
 
 namespace nereus {

@@ -4,8 +4,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
+#include "common/base/status.h"
 #include "common/protocol/frame.h"
 #include "common/protocol/peer.h"
 #include "common/transport/socket/frame_writer.h"

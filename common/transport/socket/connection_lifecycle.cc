@@ -6,10 +6,9 @@
 
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/logging.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "common/transport/handshake.h"
 
 namespace nereus {
@@ -107,7 +106,7 @@ absl::Status ConnectionLifecycle::Admit(SocketConnection& connection,
     // sent before it, so it always fits.
     const absl::StatusOr<bool> all = connection.Write();
     if (!all.ok() || !*all) {
-      return absl::UnavailableError(
+      return UnavailableError(
           NotReadyReason("its answer did not fit into the socket"));
     }
   }
@@ -147,11 +146,11 @@ absl::StatusOr<std::unique_ptr<MemoryChannel>> ConnectionLifecycle::TakeAnswer(
   std::unique_ptr<MemoryChannel> offered = connection.TakeOffered();
   if (!theirs.shared_memory.has_value()) return nullptr;
   if (offered == nullptr || offered->offer() != *theirs.shared_memory) {
-    return absl::FailedPreconditionError(
+    return FailedPreconditionError(
         "handshake: it has taken shared memory that was not offered");
   }
   if (!connection.writer().empty()) {
-    return absl::FailedPreconditionError(
+    return FailedPreconditionError(
         "handshake: it has answered before it was greeted");
   }
   return offered;
@@ -184,9 +183,9 @@ void ConnectionLifecycle::OnBroken(SocketConnection& connection,
       return FailAttempt(
           connection,
           is_nonsense
-              ? absl::FailedPreconditionError(absl::StrCat(
+              ? FailedPreconditionError(
                     "something answers there that is not a Nereus socket: ",
-                    reason.message()))
+                    reason.message())
               : reason);
     case State::kOpen:
       if (is_nonsense) return Refuse(connection, reason);
@@ -238,9 +237,8 @@ void ConnectionLifecycle::OnRefused(SocketConnection& connection,
                                     const absl::Status& reason) {
   if (connection.state() == State::kGreeting) {
     // A goodbye to a greeting: the peer shuts down, and may come back.
-    return FailAttempt(connection, reason.ok()
-                                       ? absl::UnavailableError("it has ended")
-                                       : reason);
+    return FailAttempt(connection,
+                       reason.ok() ? UnavailableError("it has ended") : reason);
   }
   connection.Close();
   Lose(connection, reason);

@@ -2,10 +2,9 @@
 
 #include <memory>
 
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/base/socket.h"
+#include "common/base/status.h"
 #include "common/protocol/frame.h"
 #include "common/protocol/hello.h"
 #include "common/transport/peer_links.h"

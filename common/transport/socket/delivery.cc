@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/logging.h"
+#include "common/base/status.h"
 
 namespace nereus {
 
@@ -19,8 +19,8 @@ absl::StatusOr<Landing> Delivery::Announce(PeerId from,
   // In Shutdown frames still come, until the peer has closed its side.
   if (handler_ == nullptr) return Landing::Discard();
   if (header.kind == FrameKind::kHello) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        DescribeFrame(header), ": a second hello on one connection"));
+    return InvalidArgumentError(DescribeFrame(header),
+                                ": a second hello on one connection");
   }
   absl::StatusOr<Landing> landing = handler_->OnHeader(from, header);
   if (landing.ok() && landing->kind == Landing::Kind::kPlace) {

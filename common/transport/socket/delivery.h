@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "absl/status/statusor.h"
+#include "common/base/status.h"
 #include "common/protocol/frame.h"
 #include "common/protocol/machine.h"
 #include "common/protocol/peer.h"

@@ -6,9 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "common/base/socket.h"
+#include "common/base/status.h"
 #include "common/transport/socket/resolver.h"
 
 namespace nereus {

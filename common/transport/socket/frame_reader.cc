@@ -7,12 +7,10 @@
 #include <cerrno>
 #include <cstring>
 
-#include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "common/base/crc32c.h"
 #include "common/base/socket.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 
 namespace nereus {
 namespace {
@@ -53,7 +51,7 @@ absl::StatusOr<bool> FrameReader::ReadPreamble(int fd,
     const Next next = NEREUS_TRY(Receive(fd, nullptr, 0, placed));
     if (next == Next::kNothing) return false;
     if (next == Next::kEnd) {
-      return absl::UnavailableError("it closed the connection");
+      return UnavailableError("it closed the connection");
     }
   }
   std::memcpy(preamble.data(), ahead_.get() + begin_, preamble.size());
@@ -94,7 +92,7 @@ absl::StatusOr<FrameReader::Next> FrameReader::Read(int fd) {
     if (next == Next::kNothing) return next;
     if (next == Next::kEnd) {
       if (state_ == State::kHeader && ahead() == 0) return next;
-      return absl::UnavailableError(
+      return UnavailableError(
           "the connection was lost: it ended within a frame");
     }
     // The bytes that the kernel has just written are in the cache.

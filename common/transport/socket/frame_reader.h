@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "absl/status/statusor.h"
+#include "common/base/status.h"
 #include "common/protocol/frame.h"
 #include "common/transport/handshake.h"
 

@@ -9,7 +9,7 @@
 
 #include "common/base/crc32c.h"
 #include "common/base/socket.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 
 namespace nereus {
 

@@ -6,7 +6,7 @@
 #include <functional>
 #include <utility>
 
-#include "absl/status/statusor.h"
+#include "common/base/status.h"
 #include "common/protocol/frame.h"
 #include "common/protocol/send_queue.h"
 #include "common/transport/handshake.h"

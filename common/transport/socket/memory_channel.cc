@@ -6,7 +6,7 @@
 #include <cstring>
 #include <utility>
 
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "common/transport/socket/frame_reader.h"
 
 namespace nereus {
@@ -73,7 +73,7 @@ void MemoryChannel::ReadBell() {
   if (!drained.ok()) {
     ended_ = drained.status();
   } else if (*drained == FrameReader::Next::kEnd) {
-    ended_ = absl::UnavailableError(
+    ended_ = UnavailableError(
         "the connection was lost: it was closed without a word");
   }
 }

@@ -5,9 +5,8 @@
 #include <optional>
 #include <string>
 
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "common/base/socket.h"
+#include "common/base/status.h"
 #include "common/protocol/hello.h"
 #include "common/transport/memory/frame_ring.h"
 #include "common/transport/memory/shared_memory.h"

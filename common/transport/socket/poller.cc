@@ -9,6 +9,7 @@
 
 #include "absl/time/clock.h"
 #include "common/base/logging.h"
+#include "common/base/status.h"
 
 namespace nereus {
 namespace {
@@ -28,8 +29,7 @@ absl::StatusOr<std::unique_ptr<Poller>> Poller::Create() {
   Descriptor epoll(epoll_create1(EPOLL_CLOEXEC));
   Descriptor wake(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   if (!epoll.valid() || !wake.valid()) {
-    return absl::UnavailableError(
-        "no file descriptors are left for a data port");
+    return UnavailableError("no file descriptors are left for a data port");
   }
   return std::unique_ptr<Poller>(new Poller(std::move(epoll), std::move(wake)));
 }

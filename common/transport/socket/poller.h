@@ -8,10 +8,10 @@
 #include <memory>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "common/base/socket.h"
+#include "common/base/status.h"
 
 namespace nereus {
 

@@ -6,8 +6,8 @@
 #include <cstring>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/logging.h"
+#include "common/base/status.h"
 
 namespace nereus {
 namespace {
@@ -87,7 +87,7 @@ Channel::Received SocketChannel::Receive() {
       case Next::kNothing:
         return {};
       case Next::kEnd:
-        return Broken(absl::UnavailableError(
+        return Broken(UnavailableError(
             "the connection was lost: it was closed without a word"));
       case Next::kHeader:
         ended = Announce();
@@ -107,9 +107,9 @@ std::optional<Channel::Received> SocketChannel::Announce() {
   absl::StatusOr<Landing> landing = Landing::Scratch();
   if (is_handshake()) {
     if (header.payload_bytes > kSmallBytesMax) {
-      return Broken(absl::InvalidArgumentError(
-          absl::StrCat(DescribeFrame(header), ": at most ", kSmallBytesMax,
-                       " bytes are allowed in a handshake")));
+      return Broken(InvalidArgumentError(DescribeFrame(header), ": at most ",
+                                         kSmallBytesMax,
+                                         " bytes are allowed in a handshake"));
     }
     // Strangers are given no more memory than they need.
     scratch_ = Buffer::Allocate(kSmallBytesMax);

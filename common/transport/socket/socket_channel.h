@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <optional>
 
-#include "absl/status/statusor.h"
 #include "common/base/socket.h"
+#include "common/base/status.h"
 #include "common/protocol/machine.h"
 #include "common/tensor/buffer.h"
 #include "common/transport/handshake.h"

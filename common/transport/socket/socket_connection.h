@@ -5,9 +5,9 @@
 #include <memory>
 #include <string>
 
-#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/base/socket.h"
+#include "common/base/status.h"
 #include "common/protocol/frame.h"
 #include "common/protocol/peer.h"
 #include "common/transport/connection.h"

@@ -10,7 +10,7 @@
 
 #include "absl/time/clock.h"
 #include "common/base/logging.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 
 namespace nereus {
 namespace {

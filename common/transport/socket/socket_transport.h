@@ -6,9 +6,9 @@
 #include <thread>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/base/socket.h"
+#include "common/base/status.h"
 #include "common/transport/peer_links.h"
 #include "common/transport/socket/connection_lifecycle.h"
 #include "common/transport/socket/connection_set.h"

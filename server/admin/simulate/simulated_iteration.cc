@@ -7,10 +7,8 @@
 #include <utility>
 #include <variant>
 
-#include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
 #include "common/base/logging.h"
-#include "common/base/status_macros.h"
+#include "common/base/status.h"
 #include "common/plan/fusion_tuner.h"
 #include "common/plan/placement.h"
 #include "common/plan/traffic.h"
@@ -369,7 +367,7 @@ absl::Status WhatIf::Validate() const {
   NEREUS_TRY(plan.cluster.Validate());
   NEREUS_TRY(job.Validate());
   const auto refuse = [](const auto&... parts) {
-    return absl::InvalidArgumentError(absl::StrCat(parts...));
+    return InvalidArgumentError(parts...);
   };
   for (const auto& [name, count] :
        {std::pair{"workers", plan.cluster.workers},

@@ -5,8 +5,8 @@
 #include <map>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/base/status.h"
 #include "common/network/simulated_network.h"
 #include "common/plan/compute_times.h"
 #include "common/plan/layer_spec.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <variant>
 
-#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
 
 namespace nereus {
 namespace {
@@ -32,14 +32,14 @@ absl::Status BoundedWaitLaw::CheckTime(absl::Time now) const {
   if (now - progress_at_ <= patience_ && now - since <= wait_max_) {
     return absl::OkStatus();
   }
-  return absl::DeadlineExceededError(absl::StrCat(
+  return DeadlineExceededError(
       "law broken: ", name(), ": at ",
       absl::FormatDuration(now - absl::UnixEpoch()), " no step has ended for ",
       absl::FormatDuration(now - progress_at_), ", at most ",
       absl::FormatDuration(patience_),
       " are right, and no fault has struck for ",
       absl::FormatDuration(now - disturbed_at_), ", at most ",
-      absl::FormatDuration(wait_max_), " are right"));
+      absl::FormatDuration(wait_max_), " are right");
 }
 
 }  // namespace nereus

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "common/base/status.h"
 #include "common/protocol/job.h"
 #include "tests/simulation/laws/law.h"
 

@@ -6,8 +6,8 @@
 #include <variant>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "common/base/status.h"
 #include "common/network/simulated_network.h"
 #include "common/protocol/job.h"
 #include "common/protocol/membership.h"

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "common/base/status.h"
 #include "common/network/simulated_network.h"
 #include "common/protocol/job.h"
 #include "tests/simulation/laws/cluster_event.h"

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
 
 namespace nereus {
 
@@ -24,8 +24,7 @@ absl::Status LawChecker::CheckTime() const {
   for (const auto& law : laws_) {
     const absl::Status in_time = law->CheckTime(view_->now());
     if (in_time.ok()) continue;
-    return absl::Status(in_time.code(),
-                        absl::StrCat("seed ", seed_, ": ", in_time.message()));
+    return Prefixed(in_time, "seed ", seed_, ": ");
   }
   return absl::OkStatus();
 }
@@ -45,7 +44,7 @@ void LawChecker::OnBreach(const Law& law, const Place& place,
     absl::StrAppend(&text, ", round ", place.round);
   }
   if (place.rank >= 0) absl::StrAppend(&text, ", worker ", place.rank);
-  status_.Update(absl::InternalError(absl::StrCat(text, "): ", what)));
+  status_.Update(InternalError(text, "): ", what));
 }
 
 }  // namespace nereus

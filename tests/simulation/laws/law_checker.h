@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "absl/status/status.h"
+#include "common/base/status.h"
 #include "common/protocol/job.h"
 #include "tests/simulation/laws/law.h"
 

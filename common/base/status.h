@@ -2,8 +2,9 @@
 
 #include <utility>
 
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
+#include "absl/status/status.h"    // IWYU pragma: export
+#include "absl/status/statusor.h"  // IWYU pragma: export
+#include "absl/strings/str_cat.h"  // IWYU pragma: export
 
 // Returns from the calling function with the error of `expression`, a Status
 // or a StatusOr, or is the value of that StatusOr:
@@ -38,6 +39,38 @@ inline void ValueOf(absl::Status&& /*status*/) {}
 template <typename T>
 T ValueOf(absl::StatusOr<T>&& result) {
   return *std::move(result);
+}
+
+// Returns an error of the named code. Its message is the parts, joined as by
+// absl::StrCat:
+//
+//   return NotFoundError("layer ", layer, " of ", layer_count);
+#define NEREUS_ERROR_(Code)                          \
+  template <typename... Parts>                       \
+  absl::Status Code##Error(const Parts&... parts) {  \
+    return absl::Code##Error(absl::StrCat(parts...)); \
+  }
+NEREUS_ERROR_(Aborted)
+NEREUS_ERROR_(AlreadyExists)
+NEREUS_ERROR_(Cancelled)
+NEREUS_ERROR_(DataLoss)
+NEREUS_ERROR_(DeadlineExceeded)
+NEREUS_ERROR_(FailedPrecondition)
+NEREUS_ERROR_(Internal)
+NEREUS_ERROR_(InvalidArgument)
+NEREUS_ERROR_(NotFound)
+NEREUS_ERROR_(OutOfRange)
+NEREUS_ERROR_(PermissionDenied)
+NEREUS_ERROR_(ResourceExhausted)
+NEREUS_ERROR_(Unavailable)
+NEREUS_ERROR_(Unimplemented)
+#undef NEREUS_ERROR_
+
+// Returns `status` with the parts before its message, and the same code.
+template <typename... Parts>
+absl::Status Prefixed(const absl::Status& status, const Parts&... parts) {
+  return absl::Status(status.code(),
+                      absl::StrCat(parts..., status.message()));
 }
 
 }  // namespace nereus
