@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_join.h"
 #include "common/base/crc32c.h"
 #include "common/base/logging.h"
@@ -148,8 +149,9 @@ absl::Status CheckpointReader::AddTensor(int file,
 absl::Status CheckpointReader::SortPieces() {
   for (size_t i = 0; i < pieces_.size(); ++i) {
     std::vector<Piece>& sorted = pieces_[i];
-    std::sort(sorted.begin(), sorted.end(),
-              [](const Piece& a, const Piece& b) { return a.first < b.first; });
+    absl::c_sort(sorted, [](const Piece& a, const Piece& b) {
+      return a.first < b.first;
+    });
     for (size_t next = 1; next < sorted.size(); ++next) {
       const Piece& before = sorted[next - 1];
       const Piece& piece = sorted[next];
@@ -204,8 +206,8 @@ absl::Status CheckpointReader::CheckContents(int file) {
 absl::Status CheckpointReader::ReadArray(int layer, int array, int64_t offset,
                                          int64_t length, const Buffer& into) {
   const std::vector<Piece>& sorted = pieces(layer, array);
-  auto piece = std::upper_bound(
-      sorted.begin(), sorted.end(), offset,
+  auto piece = absl::c_upper_bound(
+      sorted, offset,
       [](int64_t element, const Piece& p) { return element < p.last; });
   const int64_t end = offset + length;
   int64_t next = offset;  // All elements before it are read.

@@ -13,6 +13,7 @@
 #include <system_error>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "common/base/status.h"
 
 // Storage on a file system. WriteFile is the function to read: temporary file,
@@ -255,8 +256,8 @@ absl::StatusOr<std::vector<StorageEntry>> FileStorage::List(
     }
   }
   if (error) return ErrorOf(error.value(), "list", path);
-  std::sort(entries.begin(), entries.end(),
-            [](const auto& a, const auto& b) { return a.name < b.name; });
+  absl::c_sort(entries,
+               [](const auto& a, const auto& b) { return a.name < b.name; });
   return entries;
 }
 

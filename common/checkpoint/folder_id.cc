@@ -4,12 +4,12 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
 #include "common/base/identity.h"
 #include "common/base/status.h"
@@ -63,8 +63,8 @@ absl::StatusOr<std::string> FolderId(const std::string& folder) {
   std::ifstream file(path);
   std::string id;
   file >> id;
-  const bool is_id = id.size() == kDigits &&
-                     std::all_of(id.begin(), id.end(), absl::ascii_isxdigit);
+  const bool is_id =
+      id.size() == kDigits && absl::c_all_of(id, absl::ascii_isxdigit);
   if (is_id) return id;
   return DataLossError(path, " is not a folder's id: remove it");
 }

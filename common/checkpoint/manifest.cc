@@ -1,12 +1,12 @@
 #include "common/checkpoint/manifest.h"
 
-#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <limits>
 #include <set>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_format.h"
 #include "common/base/crc32c.h"
 #include "common/base/status.h"
@@ -150,8 +150,8 @@ class FieldReader {
 };
 
 absl::Status ValidateJobName(const std::string& name) {
-  const bool printable = std::all_of(
-      name.begin(), name.end(), [](char c) { return c > ' ' && c <= '~'; });
+  const bool printable =
+      absl::c_all_of(name, [](char c) { return c > ' ' && c <= '~'; });
   if (!name.empty() && name.size() <= kManifestJobBytesMax && printable) {
     return absl::OkStatus();
   }

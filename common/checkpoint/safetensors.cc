@@ -7,6 +7,7 @@
 #include <tuple>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status.h"
 #include "common/checkpoint/shown_name.h"
@@ -329,11 +330,10 @@ absl::StatusOr<SafetensorsHeader> DecodeSafetensorsHeader(
   result.data_offset =
       kSafetensorsPrefixBytes + static_cast<int64_t>(header.size());
   // Tensors without elements come before the tensor at their place.
-  std::sort(result.tensors.begin(), result.tensors.end(),
-            [](const auto& a, const auto& b) {
-              return std::tie(a.offset, a.bytes, a.name) <
-                     std::tie(b.offset, b.bytes, b.name);
-            });
+  absl::c_sort(result.tensors, [](const auto& a, const auto& b) {
+    return std::tie(a.offset, a.bytes, a.name) <
+           std::tie(b.offset, b.bytes, b.name);
+  });
   int64_t end = 0;
   for (const SafetensorsTensor& tensor : result.tensors) {
     if (tensor.offset != end) {

@@ -1,7 +1,6 @@
 #include "common/checkpoint/storage.h"
 
-#include <algorithm>
-
+#include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_split.h"
 #include "common/base/status.h"
@@ -29,7 +28,7 @@ absl::Status ValidateStoragePart(absl::string_view part) {
     return InvalidArgumentError("file name ", ShownName(part),
                                 " is no name of its own");
   }
-  if (!std::all_of(part.begin(), part.end(), IsAllowed)) {
+  if (!absl::c_all_of(part, IsAllowed)) {
     return InvalidArgumentError(
         "file name ", ShownName(part),
         " has other characters than letters, digits and \"._-\"");

@@ -1,12 +1,12 @@
 #include "common/messages/messages.h"
 
-#include <algorithm>
 #include <set>
 #include <string>
 #include <utility>
 #include <variant>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "common/base/status.h"
 #include "common/base/version.h"
 #include "common/messages/enums.h"
@@ -215,8 +215,8 @@ absl::StatusOr<EpochStart> StartFromProto(const v1::EpochStart& message) {
     const PeerId second = NEREUS_TRY(FromProto(link.second()));
     start.broken_links.emplace_back(first, second);
   }
-  const bool seated = std::any_of(
-      start.epoch_members.begin(), start.epoch_members.end(),
+  const bool seated = absl::c_any_of(
+      start.epoch_members,
       [&](const EpochMember& each) { return each.id == start.self; });
   if (seated) return start;
   return InvalidArgumentError(PeerName(start.self),

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/escaping.h"
 #include "common/base/status.h"
@@ -95,7 +96,7 @@ absl::Status ValidateLayerName(absl::string_view name) {
                                 " has ", name.size(), " bytes, at most ",
                                 kLayerNameBytesMax);
   }
-  if (!std::all_of(name.begin(), name.end(), IsPrintable)) {
+  if (!absl::c_all_of(name, IsPrintable)) {
     return InvalidArgumentError("the name of layer ", PrintableName(name),
                                 " is not printable ASCII");
   }

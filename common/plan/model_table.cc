@@ -1,9 +1,9 @@
 #include "common/plan/model_table.h"
 
-#include <algorithm>
 #include <array>
 #include <optional>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
@@ -52,8 +52,8 @@ absl::Status ColumnError(int64_t line, Column column,
 
 // Accepts digits only: SimpleAtoi alone would take signs and spaces.
 std::optional<int64_t> ParseCount(absl::string_view field) {
-  const bool digits = std::all_of(field.begin(), field.end(),
-                                  [](char c) { return c >= '0' && c <= '9'; });
+  const bool digits =
+      absl::c_all_of(field, [](char c) { return c >= '0' && c <= '9'; });
   int64_t value = 0;
   if (!digits || !absl::SimpleAtoi(field, &value)) return std::nullopt;
   return value;

@@ -7,6 +7,7 @@
 #include <tuple>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "common/base/logging.h"
 #include "common/base/status.h"
 #include "common/plan/cost_model.h"
@@ -36,8 +37,7 @@ std::vector<size_t> PlacementOrder(absl::Span<const LayerSpec> layers,
         SupportsScheme(layers[chunks[i].layer], Scheme::kFactor);
     return std::make_tuple(has_factors, -chunks[i].length, i);
   };
-  std::sort(order.begin(), order.end(),
-            [&](size_t a, size_t b) { return key(a) < key(b); });
+  absl::c_sort(order, [&](size_t a, size_t b) { return key(a) < key(b); });
   return order;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
@@ -117,11 +118,10 @@ std::string FormatForecastText(const PlanReport& report,
                         "by factors", "by ring", "sync", "measured");
   for (const LayerGroup& group : groups) {
     // The layer that waits longest decides the step: it is the one to show.
-    const size_t i = *std::max_element(
-        group.layers.begin(), group.layers.end(), [&](size_t a, size_t b) {
-          return forecast.layers[a].sync_seconds <
-                 forecast.layers[b].sync_seconds;
-        });
+    const size_t i = *absl::c_max_element(group.layers, [&](size_t a,
+                                                            size_t b) {
+      return forecast.layers[a].sync_seconds < forecast.layers[b].sync_seconds;
+    });
     const PlanForecast::Layer& layer = forecast.layers[i];
     absl::StrAppendFormat(
         &text, "%-*s  %-6s  %-4s  %10s  %10s  %10s  %10s  %10s\n", column,

@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_format.h"
 #include "common/base/status.h"
 #include "common/plan/cost_model.h"
@@ -75,7 +76,7 @@ int64_t BusiestNodeBytes(const PlanReport& report,
   const std::vector<int64_t> bytes = PredictNodeBytes(
       report.layers, routes, report.placement, report.options.cluster.workers,
       /*frame_header_bytes=*/0, kChunkElementsMax);
-  return *std::max_element(bytes.begin(), bytes.end());
+  return *absl::c_max_element(bytes);
 }
 
 PlanTotals MakeTotals(const PlanReport& report) {

@@ -1,8 +1,8 @@
 #include "common/plan/planner.h"
 
-#include <algorithm>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "common/base/logging.h"
 #include "common/base/status.h"
 #include "common/plan/placement.h"
@@ -179,7 +179,7 @@ bool MayUseFactors(const PlanRules& rules, absl::Span<const LayerSpec> layers) {
       !rules.no_factors.empty() || !rules.servers_only.empty()) {
     return false;
   }
-  return std::any_of(layers.begin(), layers.end(), [](const LayerSpec& layer) {
+  return absl::c_any_of(layers, [](const LayerSpec& layer) {
     return SupportsScheme(layer, Scheme::kFactor);
   });
 }

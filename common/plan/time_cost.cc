@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/plan/fusion_tuner.h"
@@ -185,8 +186,8 @@ class Search {
   std::vector<int64_t> Limits() const {
     std::vector<int64_t> sizes;
     for (const LayerSpec& layer : layers_) sizes.push_back(layer.parameters);
-    std::sort(sizes.begin(), sizes.end());
-    sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
+    absl::c_sort(sizes);
+    sizes.erase(absl::c_unique(sizes), sizes.end());
     std::vector<int64_t> limits;
     const size_t step = sizes.size() / kLimitsMax + 1;
     for (size_t i = step; i < sizes.size(); i += step) {
@@ -200,7 +201,7 @@ class Search {
   // something for it. Halving the set that fails finds them in few timelines.
   void Widen() {
     std::vector<size_t> order = BySizeDescending();
-    std::reverse(order.begin(), order.end());
+    absl::c_reverse(order);
     WidenAll(order, seconds_ * (1 + kGainMin));
   }
   // Widens all of `layers` if the iteration then takes at most `most` seconds;
@@ -225,7 +226,7 @@ class Search {
   std::vector<size_t> BySizeDescending() const {
     std::vector<size_t> order(layers_.size());
     std::iota(order.begin(), order.end(), size_t{0});
-    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    absl::c_stable_sort(order, [&](size_t a, size_t b) {
       return layers_[a].parameters > layers_[b].parameters;
     });
     return order;

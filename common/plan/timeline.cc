@@ -6,6 +6,7 @@
 #include <tuple>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "common/base/status.h"
 #include "common/plan/fusion.h"
 #include "common/plan/link_bookings.h"
@@ -274,10 +275,9 @@ void Player::Factors(double now, size_t layer) {
 // Workers request reduced chunks in forward order, once backward is over. All
 // requests leave before the first result: they are frames without payload.
 void Player::Gather(double now) {
-  std::stable_sort(reduced_.begin(), reduced_.end(),
-                   [](const auto& a, const auto& b) {
-                     return a.second->layer < b.second->layer;
-                   });
+  absl::c_stable_sort(reduced_, [](const auto& a, const auto& b) {
+    return a.second->layer < b.second->layer;
+  });
   for (auto& [there, chunk] : reduced_) {
     const double asked = links_.ToShard(now, static_cast<size_t>(chunk->shard),
                                         /*elements=*/0, WireType::kFloat32);
@@ -310,7 +310,7 @@ double Player::Play() {
   Add(device_, EventKind::kBackward, scene_.layers.size() - 1);
   Run();
   if (!model.decoupled) {
-    return std::max(device_, *std::max_element(done_.begin(), done_.end()));
+    return std::max(device_, *absl::c_max_element(done_));
   }
   Gather(backward_end_);
   double forward = backward_end_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/algorithm/container.h"
 #include "common/protocol/job.h"
 
 namespace nereus {
@@ -16,11 +17,10 @@ bool WorkersOwnAny(const Job& job) {
 
 // True if one of two servers is the backup of the other.
 bool ShareShard(const Job& job, int server, int other) {
-  return std::any_of(job.shard_servers.begin(), job.shard_servers.end(),
-                     [&](const ShardServers& servers) {
-                       return std::minmax(servers.primary, servers.backup) ==
-                              std::minmax(server, other);
-                     });
+  return absl::c_any_of(job.shard_servers, [&](const ShardServers& servers) {
+    return std::minmax(servers.primary, servers.backup) ==
+           std::minmax(server, other);
+  });
 }
 
 // Workers dial servers. Of two workers or two servers, the one with the higher

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "common/base/status.h"
 #include "common/protocol/job_checks.h"
 
@@ -110,8 +111,7 @@ bool Job::Holds(int server) const {
   const auto holds = [&](const ShardServers& each) {
     return each.primary == server || each.backup == server;
   };
-  return server >= 0 &&
-         std::any_of(shard_servers.begin(), shard_servers.end(), holds);
+  return server >= 0 && absl::c_any_of(shard_servers, holds);
 }
 
 bool Job::IsMember(PeerId peer) const {
@@ -122,8 +122,8 @@ bool Job::IsMember(PeerId peer) const {
 }
 
 int Job::PositionOf(int rank) const {
-  const auto found = std::lower_bound(
-      workers.begin(), workers.end(), rank,
+  const auto found = absl::c_lower_bound(
+      workers, rank,
       [](const EpochWorker& each, int wanted) { return each.rank < wanted; });
   if (found == workers.end() || found->rank != rank) return -1;
   return static_cast<int>(found - workers.begin());
@@ -132,11 +132,10 @@ int Job::PositionOf(int rank) const {
 // First steps ascend with positions, so the contributors of a round are the
 // workers in front.
 int Job::ContributorsOf(int64_t round) const {
-  const auto first_later =
-      std::upper_bound(workers.begin(), workers.end(), round,
-                       [](int64_t wanted, const EpochWorker& each) {
-                         return wanted < each.first_step;
-                       });
+  const auto first_later = absl::c_upper_bound(
+      workers, round, [](int64_t wanted, const EpochWorker& each) {
+        return wanted < each.first_step;
+      });
   return static_cast<int>(first_later - workers.begin());
 }
 

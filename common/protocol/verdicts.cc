@@ -1,13 +1,13 @@
 #include "common/protocol/verdicts.h"
 
-#include <algorithm>
+#include "absl/algorithm/container.h"
 
 namespace nereus {
 
 void Verdicts::Add(absl::Span<const StepVerdict> verdicts) {
   for (const StepVerdict& verdict : verdicts) {
-    const auto place = std::lower_bound(
-        verdicts_.begin(), verdicts_.end(), verdict,
+    const auto place = absl::c_lower_bound(
+        verdicts_, verdict,
         [](const auto& a, const auto& b) { return a.step < b.step; });
     // A verdict that is known stays: the first one may have been acted upon.
     if (place != verdicts_.end() && place->step == verdict.step) continue;

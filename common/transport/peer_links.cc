@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "common/base/logging.h"
 #include "common/base/status.h"
 
@@ -105,7 +106,7 @@ void PeerLinks::Send(PeerId to, Frame frame) {
 }
 
 bool PeerLinks::HasFramesToDial() const {
-  return std::any_of(links_.begin(), links_.end(), [](const auto& entry) {
+  return absl::c_any_of(links_, [](const auto& entry) {
     const Link& link = entry.second;
     return (link.is_unconnected() || link.is_attempting()) &&
            !link.waiting.empty();

@@ -4,13 +4,13 @@
 // is whole. ListEntries reads a folder; it needs no job. The classes at the end
 // have the flags, and choose between text and JSON.
 
-#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "CLI/CLI.hpp"
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "common/base/status.h"
@@ -87,8 +87,9 @@ absl::StatusOr<std::vector<Entry>> ListEntries(const std::string& folder,
   for (const IncompleteCheckpoint& incomplete : list.incomplete) {
     entries.push_back({incomplete.round, incomplete.why, Manifest()});
   }
-  std::sort(entries.begin(), entries.end(),
-            [](const Entry& a, const Entry& b) { return a.round > b.round; });
+  absl::c_sort(entries, [](const Entry& a, const Entry& b) {
+    return a.round > b.round;
+  });
   return entries;
 }
 
@@ -186,10 +187,9 @@ class CheckpointsCommand final : public Command {
     const std::vector<Entry> entries =
         NEREUS_TRY(ListEntries(folder_, verify_));
     out << (json_ ? EntriesJson(entries) : EntriesTable(entries));
-    const bool is_damaged =
-        std::any_of(entries.begin(), entries.end(), [](const Entry& entry) {
-          return !entry.state.ok() && entry.is_whole();
-        });
+    const bool is_damaged = absl::c_any_of(entries, [](const Entry& entry) {
+      return !entry.state.ok() && entry.is_whole();
+    });
     return is_damaged ? kExitFailed : kExitDone;
   }
 

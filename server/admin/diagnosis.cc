@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status.h"
@@ -137,10 +138,9 @@ void AddAdvice(const std::string& flag, absl::Duration without,
   const absl::Duration saved = without - with;
   if (saved <= kShareMin * without) return;
   advice.push_back({flag, absl::ToDoubleSeconds(saved)});
-  std::stable_sort(advice.begin(), advice.end(),
-                   [](const auto& a, const auto& b) {
-                     return a.saved_seconds > b.saved_seconds;
-                   });
+  absl::c_stable_sort(advice, [](const auto& a, const auto& b) {
+    return a.saved_seconds > b.saved_seconds;
+  });
 }
 
 std::string FormatDiagnosis(const Diagnosis& diagnosis) {

@@ -22,6 +22,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
@@ -114,10 +115,9 @@ absl::Status LocalJob::RunProcesses() {
                                    " shows the job"));
   NEREUS_TRY(StartOthers());
   const auto workers_have_ended = [this] {
-    return std::all_of(
-        processes_.begin(), processes_.end(), [](const auto& each) {
-          return each.is_server || each.is_missed || each.exit.has_value();
-        });
+    return absl::c_all_of(processes_, [](const auto& each) {
+      return each.is_server || each.is_missed || each.exit.has_value();
+    });
   };
   NEREUS_TRY(WaitUntil(workers_have_ended, absl::InfiniteFuture(), ""));
   const absl::Status servers_end =
@@ -249,11 +249,10 @@ void LocalJob::OnExit(int process, const ProcessExit& exit) {
 }
 
 bool LocalJob::CoordinatorHasFailed() const {
-  return std::any_of(processes_.begin(), processes_.end(),
-                     [](const auto& each) {
-                       return each.name == kCoordinator &&
-                              each.exit.has_value() && each.exit->code != 0;
-                     });
+  return absl::c_any_of(processes_, [](const auto& each) {
+    return each.name == kCoordinator && each.exit.has_value() &&
+           each.exit->code != 0;
+  });
 }
 
 // A coordinator ends without an error only after all workers have left.
@@ -281,10 +280,9 @@ bool LocalJob::HasFailed(const LocalProcess& child) const {
 bool LocalJob::JobHasFailed() const {
   const bool may_restart = options_.restarts > outcome_.restarts &&
                            !CoordinatorHasFailed() && !coordinator_.empty();
-  return std::any_of(
-      processes_.begin(), processes_.end(), [&](const auto& each) {
-        return HasFailed(each) && !(may_restart && each.mistake.empty());
-      });
+  return absl::c_any_of(processes_, [&](const auto& each) {
+    return HasFailed(each) && !(may_restart && each.mistake.empty());
+  });
 }
 
 // A process that was killed is started again at once. A process that gave up
@@ -337,12 +335,11 @@ bool LocalJob::IsToBeMissed(const LocalProcess& child) const {
   }
   // Before any worker has trained, the job waits for all workers.
   return options_.restarts == 0 && child.was_killed() &&
-         std::any_of(progress_.begin(), progress_.end(),
-                     [](const auto& each) { return each.has_value(); }) &&
-         std::any_of(processes_.begin(), processes_.end(),
-                     [](const auto& each) {
-                       return !each.is_server && !each.exit.has_value();
-                     });
+         absl::c_any_of(progress_,
+                        [](const auto& each) { return each.has_value(); }) &&
+         absl::c_any_of(processes_, [](const auto& each) {
+           return !each.is_server && !each.exit.has_value();
+         });
 }
 
 void LocalJob::MissTheDead() {
@@ -413,7 +410,7 @@ std::vector<const LocalProcess*> LocalJob::FailedProcesses() const {
     const bool counts = HasFailed(child) || child.is_missed;
     if (child.mistake.empty() && counts) failed.push_back(&child);
   }
-  std::stable_sort(failed.begin(), failed.end(), [](auto* a, auto* b) {
+  absl::c_stable_sort(failed, [](auto* a, auto* b) {
     return a->was_killed() && !b->was_killed();
   });
   return failed;

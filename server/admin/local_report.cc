@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
@@ -59,8 +60,8 @@ absl::Status SortAndCheck(const JobSpec& spec, bool is_disturbed,
     return is_disturbed ? std::tuple(0, worker.name.size(), worker.name)
                         : std::tuple(worker.rank, size_t{0}, std::string());
   };
-  std::sort(workers.begin(), workers.end(),
-            [&](const auto& a, const auto& b) { return key(a) < key(b); });
+  absl::c_sort(workers,
+               [&](const auto& a, const auto& b) { return key(a) < key(b); });
   for (int rank = 0; rank < spec.workers && !is_disturbed; ++rank) {
     const WorkerResult& worker = workers[rank];
     // A worker without a step to do has not been told the number of workers.
@@ -316,13 +317,13 @@ std::string JsonName(const std::string& flag) {
 }
 
 int64_t NodeBytes::Busiest(const std::vector<int64_t>& nodes) {
-  return nodes.empty() ? 0 : *std::max_element(nodes.begin(), nodes.end());
+  return nodes.empty() ? 0 : *absl::c_max_element(nodes);
 }
 
 const WorkerResult& LocalReport::longest() const {
-  return *std::max_element(
-      workers().begin(), workers().end(),
-      [](const auto& a, const auto& b) { return a.steps.done < b.steps.done; });
+  return *absl::c_max_element(workers(), [](const auto& a, const auto& b) {
+    return a.steps.done < b.steps.done;
+  });
 }
 
 std::vector<LayerSpec> LayersOf(const WorkerResult& worker) {

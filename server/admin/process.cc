@@ -22,6 +22,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/time/clock.h"
 #include "common/base/logging.h"
@@ -306,9 +307,8 @@ void ProcessGroup::Stop(absl::Duration grace) {
 }
 
 int ProcessGroup::running() const {
-  return static_cast<int>(
-      std::count_if(children_.begin(), children_.end(),
-                    [](const auto& child) { return child->running; }));
+  return static_cast<int>(absl::c_count_if(
+      children_, [](const auto& child) { return child->running; }));
 }
 
 bool ProcessGroup::running(int process) const {

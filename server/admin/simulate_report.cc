@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/plan/layer_groups.h"
@@ -129,7 +129,7 @@ Json LayerJson(const SimulateReport& report, size_t layer) {
 std::string FormatSimulateText(const SimulateReport& report) {
   const IterationResult& result = report.result;
   const auto& bytes = result.node_bytes;
-  const double sum = std::accumulate(bytes.begin(), bytes.end(), 0.0);
+  const double sum = absl::c_accumulate(bytes, 0.0);
   const auto mean =
       static_cast<int64_t>(sum / static_cast<double>(bytes.size()));
   const std::string late = report.late > absl::ZeroDuration()

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "absl/algorithm/container.h"
+
 namespace nereus {
 namespace {
 
@@ -21,7 +23,7 @@ std::optional<PeerId> BrokenLinks::Note(PeerId one, PeerId other,
                                         absl::Time now) {
   const PeerPair link = std::minmax(one, other);
   // The other end may have reported it already.
-  if (std::count(of_epoch_.begin(), of_epoch_.end(), link) > 0) {
+  if (absl::c_count(of_epoch_, link) > 0) {
     return std::nullopt;
   }
   of_epoch_.push_back(link);
@@ -49,9 +51,8 @@ PeerId BrokenLinks::WorseOf(const PeerPair& link, absl::Time now) const {
     int64_t losses = 0;
     for (const auto& [ends, times] : losses_) {
       if (!Ends(ends, member)) continue;
-      losses += std::count_if(times.begin(), times.end(), [&](absl::Time at) {
-        return now - at <= kLossWindow;
-      });
+      losses += absl::c_count_if(
+          times, [&](absl::Time at) { return now - at <= kLossWindow; });
     }
     return losses;
   };

@@ -1,7 +1,6 @@
 #include "server/coordinator/coordinator_options.h"
 
-#include <algorithm>
-
+#include "absl/algorithm/container.h"
 #include "common/base/printable.h"
 #include "common/base/status.h"
 
@@ -24,8 +23,7 @@ absl::Status CheckAtLeast(absl::string_view name, int value, int low,
 // True if a text is short enough, and all characters are in [`first`, '~'].
 bool IsText(absl::string_view text, char first) {
   return text.size() <= kNameBytesMax &&
-         std::all_of(text.begin(), text.end(),
-                     [&](char c) { return c >= first && c <= '~'; });
+         absl::c_all_of(text, [&](char c) { return c >= first && c <= '~'; });
 }
 
 // Returns a refused text for a message, or its length if it is long.

@@ -1,7 +1,6 @@
 #include "server/coordinator/coordinator_outbox.h"
 
-#include <algorithm>
-
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 
 namespace nereus {
@@ -11,8 +10,7 @@ EpochStart EpochInForce::StartFor(PeerId member) const {
   start.self = member;
   start.from_base =
       all_from_base || (member.role == Role::kWorker &&
-                        std::count(workers_from_base.begin(),
-                                   workers_from_base.end(), member.rank) > 0);
+                        absl::c_count(workers_from_base, member.rank) > 0);
   start.job = job;
   start.explanations = explanations;
   start.epoch_members = members;

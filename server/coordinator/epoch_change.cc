@@ -18,6 +18,7 @@
 #include <set>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "common/base/status.h"
 #include "common/protocol/verdicts.h"
 
@@ -135,8 +136,8 @@ const EpochChange::Worker* FindLeaver(const Job& job,
   for (const EpochChange::Worker& worker : change.workers) {
     const int64_t last = worker.report.begun_step;
     if (!worker.leaves || worker.report.fetching) continue;
-    const bool done = std::all_of(
-        worker.report.peer_layers.begin(), worker.report.peer_layers.end(),
+    const bool done = absl::c_all_of(
+        worker.report.peer_layers,
         [&](const auto& layer) { return layer.done_round == last; });
     const bool latest =
         closed.has_value() ? *closed == last : job.PositionOf(worker.rank) >= 0;
@@ -167,12 +168,11 @@ int64_t FirstOpenStep(const Job& job, const EpochChange& change) {
 // True if a live worker takes part in the first round and has not begun it.
 // Then no worker can have finished that round.
 bool AtBase(const Job& job, const EpochChange& change) {
-  return std::any_of(
-      change.workers.begin(), change.workers.end(), [&](const auto& worker) {
-        const int position = job.PositionOf(worker.rank);
-        return position >= 0 && worker.report.begun_step <= job.base_round &&
-               job.workers[position].first_step == job.base_round + 1;
-      });
+  return absl::c_any_of(change.workers, [&](const auto& worker) {
+    const int position = job.PositionOf(worker.rank);
+    return position >= 0 && worker.report.begun_step <= job.base_round &&
+           job.workers[position].first_step == job.base_round + 1;
+  });
 }
 
 // Returns an error if workers own a layer, of which no copy is left.
@@ -247,12 +247,11 @@ absl::StatusOr<std::vector<ShardServers>> FreshHolders(
 bool AllAreDrained(const Job& job, const EpochChange& change,
                    const std::vector<ShardServers>& shard_servers) {
   if (!job.switches()) return false;
-  const bool workers = std::all_of(
-      change.workers.begin(), change.workers.end(), [&](const auto& worker) {
-        return worker.report.drained && !worker.leaves &&
-               worker.report.begun_step == job.switch_round &&
-               job.PositionOf(worker.rank) >= 0;
-      });
+  const bool workers = absl::c_all_of(change.workers, [&](const auto& worker) {
+    return worker.report.drained && !worker.leaves &&
+           worker.report.begun_step == job.switch_round &&
+           job.PositionOf(worker.rank) >= 0;
+  });
   if (!workers || change.workers.empty()) return false;
   for (size_t shard = 0; shard < shard_servers.size(); ++shard) {
     const int server = shard_servers[shard].primary;
@@ -280,7 +279,7 @@ Job NextJob(const Job& job, uint64_t epoch, const EpochChange& change) {
 // Gives `made`, an epoch that follows `job`, other routes. If the servers run
 // the optimizer, its base round is the switch round.
 void ChangePlan(const Job& job, const std::vector<Route>& routes, Job& made) {
-  std::copy(routes.begin(), routes.end(), made.routes.begin());
+  absl::c_copy(routes, made.routes.begin());
   made.finished_rounds.clear();
   // Backups do not have the values that workers have handed over.
   for (const Chunk& chunk : job.placement.chunks()) {
@@ -302,8 +301,8 @@ absl::StatusOr<std::vector<ShardServers>> NextHolders(
   for (int shard = 0; shard < job.shards(); ++shard) {
     ShardServers& servers = next[shard];
     const auto& became = change.current_backups;
-    const bool whole = servers.backup_is_current ||
-                       std::count(became.begin(), became.end(), shard) > 0;
+    const bool whole =
+        servers.backup_is_current || absl::c_count(became, shard) > 0;
     const bool copied = Lives(change, servers.backup);
     // A shard goes back to the server of its own rank.
     const bool moves = !Lives(change, servers.primary) ||

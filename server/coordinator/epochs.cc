@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "common/base/printable.h"
 #include "common/base/status.h"
 
@@ -18,24 +19,21 @@ namespace {
 constexpr uint64_t kFirstEpoch = 1;
 
 bool AllBackupsAreCurrent(const Job& job) {
-  return std::all_of(
-      job.shard_servers.begin(), job.shard_servers.end(),
-      [](const ShardServers& each) { return each.backup_is_current; });
+  return absl::c_all_of(job.shard_servers, [](const ShardServers& each) {
+    return each.backup_is_current;
+  });
 }
 
 // True if a worker takes part in a later step than `step`.
 bool GoesBeyond(const Job& job, const MemberList& roster, int64_t step) {
-  return std::any_of(roster.members().begin(), roster.members().end(),
-                     [&](const MemberRecord& member) {
-                       if (!member.is_worker()) return false;
-                       // A joining worker may wait for a worker that has left
-                       // to begin that step.
-                       const int position = job.PositionOf(member.id.rank);
-                       const bool joins =
-                           position >= 0 &&
-                           job.workers[position].first_step > step;
-                       return joins || member.heartbeat.begun_step > step;
-                     });
+  return absl::c_any_of(roster.members(), [&](const MemberRecord& member) {
+    if (!member.is_worker()) return false;
+    // A joining worker may wait for a worker that has left
+    // to begin that step.
+    const int position = job.PositionOf(member.id.rank);
+    const bool joins = position >= 0 && job.workers[position].first_step > step;
+    return joins || member.heartbeat.begun_step > step;
+  });
 }
 
 }  // namespace
@@ -60,9 +58,8 @@ Epochs::Epochs(const CoordinatorOptions* options, MemberList* roster,
 // The layers of the first worker are the job's; CheckJoin has compared the
 // others with them.
 absl::Status Epochs::StartJob() {
-  const auto worker =
-      std::find_if(roster_.members().begin(), roster_.members().end(),
-                   [](const MemberRecord& m) { return m.is_worker(); });
+  const auto worker = absl::c_find_if(
+      roster_.members(), [](const MemberRecord& m) { return m.is_worker(); });
   const std::vector<LayerSpec>& layers = worker->request.layers;
   absl::StatusOr<Plan> plan = replanner_.FirstPlan(
       layers, {options_.spec.workers, options_.spec.shards});
@@ -176,7 +173,7 @@ bool Epochs::OnShardLost(PeerId shard, CoordinatorOutbox& out) {
   }
   if (HasEveryShard()) {
     const auto& all = job()->shard_servers;
-    if (std::any_of(all.begin(), all.end(), [&](const auto& servers) {
+    if (absl::c_any_of(all, [&](const auto& servers) {
           return servers.primary == shard.rank;
         })) {
       out.push_back(
@@ -224,7 +221,7 @@ bool Epochs::NeedsChange() const {
     return member != nullptr && member->session.has_value();
   };
   const std::vector<PeerPair>& broken = links_.of_epoch();
-  return std::any_of(broken.begin(), broken.end(), [&](const PeerPair& link) {
+  return absl::c_any_of(broken, [&](const PeerPair& link) {
     return is_here(link.first) && is_here(link.second);
   });
 }
@@ -410,9 +407,9 @@ void Epochs::Greet(MemberRecord& member, uint64_t epoch, absl::Time now,
 // No backup has the values that workers hand over. The change is safe if there
 // are no backups, if there are checkpoints, or if nothing is handed over.
 bool Epochs::IsSafeToChangePlan() const {
-  const bool hands_over = std::any_of(
-      job()->routes.begin(), job()->routes.end(),
-      [](const Route& route) { return !UsesServers(route.scheme); });
+  const bool hands_over = absl::c_any_of(job()->routes, [](const Route& route) {
+    return !UsesServers(route.scheme);
+  });
   return !job()->options.backup || options_.has_checkpoints || !hands_over;
 }
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/time/time.h"
 #include "common/base/status.h"
 
@@ -71,7 +72,7 @@ std::optional<SetFusion> FusionTuning::Restart(int64_t first,
 std::optional<SetFusion> FusionTuning::OnTimed(int32_t worker,
                                                const FusionTimed& timed) {
   const bool counts = on_ && !tuner_.done() && timed.trial == trial_ &&
-                      std::count(workers_.begin(), workers_.end(), worker) > 0;
+                      absl::c_count(workers_, worker) > 0;
   if (!counts) return std::nullopt;
   answers_[worker] = timed;
   if (answers_.size() < workers_.size()) return std::nullopt;

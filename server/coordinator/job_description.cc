@@ -1,10 +1,10 @@
 #include "server/coordinator/job_description.h"
 
-#include <algorithm>
 #include <map>
 #include <optional>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
@@ -115,8 +115,8 @@ JobStatus DescribeJob(const JobView& view, absl::Time now) {
     if (!last.stall.has_value()) continue;
     status.members.back().stalled_layer = job->layers[last.stall->layer].name;
   }
-  std::sort(status.members.begin(), status.members.end(),
-            [](const auto& a, const auto& b) { return a.id < b.id; });
+  absl::c_sort(status.members,
+               [](const auto& a, const auto& b) { return a.id < b.id; });
   const CheckpointLedger& checkpoints = view.checkpoints;
   if (checkpoints.newest().has_value()) {
     status.checkpoint.round = checkpoints.newest()->round;

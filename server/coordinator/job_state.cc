@@ -1,9 +1,9 @@
 #include "server/coordinator/job_state.h"
 
-#include <algorithm>
 #include <set>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "common/base/status.h"
 #include "common/messages/enums.h"
 #include "common/messages/fields.h"
@@ -63,8 +63,7 @@ absl::Status CheckMembers(const CoordinatorState& state) {
     const bool known = id.role == Role::kShard
                            ? id.rank < job.shards()
                            : job.PositionOf(id.rank) >= 0 ||
-                                 std::count(job.left_workers.begin(),
-                                            job.left_workers.end(), id.rank);
+                                 absl::c_count(job.left_workers, id.rank);
     if (known && seen.insert(id).second) continue;
     return InvalidArgumentError(
         PeerName(id), " is saved twice, or is no member of epoch ", job.epoch);

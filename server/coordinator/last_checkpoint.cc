@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "absl/algorithm/container.h"
+
 namespace nereus {
 namespace {
 
@@ -60,7 +62,7 @@ bool LastCheckpoint::MayBeLost(int64_t round) const {
   if (!sender.has_value()) return true;
   const PeerId worker = PeerId::Worker(*sender);
   const auto& broken = epochs_.links().of_epoch();
-  return std::any_of(broken.begin(), broken.end(), [&](const PeerPair& link) {
+  return absl::c_any_of(broken, [&](const PeerPair& link) {
     return (link.first == worker && link.second.role == Role::kShard) ||
            (link.second == worker && link.first.role == Role::kShard);
   });

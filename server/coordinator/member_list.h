@@ -1,6 +1,5 @@
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -8,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/time/time.h"
 #include "common/protocol/membership.h"
 #include "server/coordinator/coordinator_outbox.h"
@@ -181,13 +181,12 @@ class MemberList {
  private:
   template <typename Predicate>
   MemberRecord* FindIf(Predicate predicate) {
-    const auto at = std::find_if(members_.begin(), members_.end(), predicate);
+    const auto at = absl::c_find_if(members_, predicate);
     return at == members_.end() ? nullptr : &*at;
   }
   template <typename Predicate>
   int CountIf(Predicate predicate) const {
-    return static_cast<int>(
-        std::count_if(members_.begin(), members_.end(), predicate));
+    return static_cast<int>(absl::c_count_if(members_, predicate));
   }
 
   std::vector<MemberRecord> members_;  // In the order of joining.

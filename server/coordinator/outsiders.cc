@@ -1,7 +1,6 @@
 #include "server/coordinator/outsiders.h"
 
-#include <algorithm>
-
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 
 namespace nereus {
@@ -44,8 +43,8 @@ void Outsiders::ReleaseLeavers(const Job& job, int64_t saved_round,
     // A leaver that is still in the epoch stays: the other workers have not
     // entered an epoch without it.
     if (!leaver.has_left() || job.PositionOf(leaver.id.rank) >= 0) continue;
-    const bool is_needed = std::any_of(
-        members.begin(), members.end(), [&](const MemberRecord& other) {
+    const bool is_needed =
+        absl::c_any_of(members, [&](const MemberRecord& other) {
           return other.is_worker() && !other.has_left() && !job.partial() &&
                  other.heartbeat.round < *leaver.last_step;
         });

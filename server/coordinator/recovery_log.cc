@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -31,7 +32,7 @@ std::string RecoveryLog::OnEpoch(const EpochInForce& epoch,
   const auto lost = std::exchange(lost_, {});
   const auto stayed = [&](const MemberRecord* member) {
     return member != nullptr && lost.count(member->Name()) == 0 &&
-           std::count(back.begin(), back.end(), member->Name()) == 0;
+           absl::c_count(back, member->Name()) == 0;
   };
   std::vector<std::string> links;
   for (const PeerPair& link : epoch.broken_links) {

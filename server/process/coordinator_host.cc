@@ -1,10 +1,10 @@
 #include "server/process/coordinator_host.h"
 
-#include <algorithm>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_join.h"
 #include "common/base/identity.h"
@@ -128,10 +128,10 @@ absl::Status CheckSaved(const ServerOptions& options,
   NEREUS_TRY(CompareSettings("the coordinator that is started",
                              SettingsOf(options.spec.options), what,
                              SettingsOf(job.options)));
-  const bool had_folder =
-      saved.checkpoints.newest.has_value() ||
-      std::any_of(saved.members.begin(), saved.members.end(),
-                  [](const auto& m) { return m.request.has_checkpoints; });
+  const bool had_folder = saved.checkpoints.newest.has_value() ||
+                          absl::c_any_of(saved.members, [](const auto& m) {
+                            return m.request.has_checkpoints;
+                          });
   if (had_folder == !options.checkpoint_dir.empty()) {
     for (const CoordinatorState::Member& member : saved.members) {
       if (member.id.role != Role::kShard) continue;

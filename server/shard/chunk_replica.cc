@@ -1,8 +1,8 @@
 #include "server/shard/chunk_replica.h"
 
-#include <algorithm>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "common/base/status.h"
 
 namespace nereus {
@@ -60,7 +60,7 @@ void ChunkReplica::SendMean(int64_t round, const FullRound& full, bool skipped,
     return;
   }
   const auto& chosen = full.chosen_frames();
-  const auto count = std::count(chosen.begin(), chosen.end(), true);
+  const auto count = absl::c_count(chosen, true);
   header.frames = static_cast<uint16_t>(count);
   if (full.sparse() && count == 0) {
     header.wire = job.WireOf(header);

@@ -1,9 +1,9 @@
 #include "server/shard/partial_round.h"
 
-#include <algorithm>
 #include <numeric>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "common/base/logging.h"
 #include "common/base/status.h"
 #include "common/protocol/frame.h"
@@ -81,8 +81,8 @@ bool PartialRound::Add(int rank, int64_t step, int64_t frame, Addend addend,
   Progress& progress = progress_.at(rank);
   NEREUS_CHECK(step == progress.counted + 1 && !progress.arrived[frame])
       << "step " << step << " of worker " << rank << ", frame " << frame;
-  const bool none_begun = std::none_of(begun_.begin(), begun_.end(),
-                                       [](bool each) { return each; });
+  const bool none_begun =
+      absl::c_none_of(begun_, [](bool each) { return each; });
   if (none_begun && !sum_.unique()) {
     sum_ = Buffer::AllocateLike(
         addend.payload, elements_ * static_cast<int64_t>(sizeof(float)));

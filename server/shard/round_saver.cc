@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "common/base/status.h"
 
 namespace nereus {
@@ -37,9 +38,8 @@ bool RoundSaver::BeginLast(int64_t round, int32_t sender) {
 }
 
 const RoundSaver::Collection* RoundSaver::Find(int64_t round) const {
-  const auto found =
-      std::find_if(open_.begin(), open_.end(),
-                   [&](const auto& each) { return each.round == round; });
+  const auto found = absl::c_find_if(
+      open_, [&](const auto& each) { return each.round == round; });
   return found == open_.end() ? nullptr : &*found;
 }
 
@@ -54,9 +54,8 @@ RoundSaver::Collection* RoundSaver::Open(int64_t round) {
       made.chunks.emplace_back(round, chunk.length, epoch_.job->state_arrays,
                                /*has_average=*/false);
     }
-    const auto place =
-        std::find_if(open_.begin(), open_.end(),
-                     [&](const auto& each) { return each.round > round; });
+    const auto place = absl::c_find_if(
+        open_, [&](const auto& each) { return each.round > round; });
     open_.insert(place, std::move(made));
   }
   if (open_.size() > kOpenMax) {

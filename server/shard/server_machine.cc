@@ -8,9 +8,9 @@
 
 #include "server/shard/server_machine.h"
 
-#include <algorithm>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "common/base/logging.h"
 #include "common/base/status.h"
 
@@ -41,8 +41,7 @@ void ServerMachine::Start(Outbox& out) {
 }
 
 bool ServerMachine::drained() const {
-  return job_->switches() &&
-         std::all_of(shards_.begin(), shards_.end(), [](const auto& held) {
+  return job_->switches() && absl::c_all_of(shards_, [](const auto& held) {
            return !held.second.serves() || held.second.drained();
          });
 }

@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "common/base/logging.h"
 #include "common/base/status.h"
 
@@ -143,10 +144,9 @@ void Shard::SendNextToBackup(Outbox& out) {
 
 bool Shard::has_current_backup() const {
   return epoch_.has_backup() &&
-         std::all_of(
-             chunks_.begin(), chunks_.end(), [](const ChunkRounds& chunk) {
-               return chunk.backup_state() == ChunkReplica::State::kCurrent;
-             });
+         absl::c_all_of(chunks_, [](const ChunkRounds& chunk) {
+           return chunk.backup_state() == ChunkReplica::State::kCurrent;
+         });
 }
 
 // Epochs.

@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/time/clock.h"
 #include "common/base/logging.h"
 #include "common/base/status.h"
@@ -142,7 +143,7 @@ absl::StatusOr<Result> Measure(const Flags& flags, int layers) {
     result.times.insert(result.times.end(), worker->times.begin(),
                         worker->times.end());
   }
-  std::sort(result.times.begin(), result.times.end());
+  absl::c_sort(result.times);
   return result;
 }
 

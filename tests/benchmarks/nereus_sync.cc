@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/time/clock.h"
 #include "common/base/logging.h"
 #include "common/base/status.h"
@@ -104,7 +105,7 @@ absl::Status Work(const Flags& flags) {
   auto client = NEREUS_TRY(
       Client::Connect(options, {{spec, absl::MakeSpan(values.parameters)}}));
   const auto own = static_cast<float>(client->traits().rank + 1);
-  std::fill(values.gradient.begin(), values.gradient.end(), own);
+  absl::c_fill(values.gradient, own);
   values.output_gradient.assign(flags.rows * spec.m, own);
   values.input.assign(flags.rows * spec.n, 1.0f);
   double cpu = 0.0;

@@ -12,7 +12,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -20,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/logging.h"
@@ -164,7 +164,7 @@ void Report(const char* name, int rounds, double bytes,
   for (int round = 0; round < rounds; ++round) {
     speeds.push_back(bytes / 1e6 / measure());
   }
-  std::sort(speeds.begin(), speeds.end());
+  absl::c_sort(speeds);
   std::printf("%-10s %8.0f MB/s  (%.0f to %.0f, %d rounds of %.0f MB)\n", name,
               speeds[speeds.size() / 2], speeds.front(), speeds.back(), rounds,
               bytes / 1e6);

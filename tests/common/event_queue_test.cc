@@ -2,11 +2,11 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <memory>
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "common/base/random.h"
 #include "tests/testing/test_seed.h"
 
@@ -104,9 +104,9 @@ TEST(EventQueueTest, OrderIsThatOfAStableSort) {
       queue.After(absl::Nanoseconds(delay),
                   [&order, i] { order.push_back(i); });
     }
-    std::stable_sort(
-        expected.begin(), expected.end(),
-        [](const auto& a, const auto& b) { return a.first < b.first; });
+    absl::c_stable_sort(expected, [](const auto& a, const auto& b) {
+      return a.first < b.first;
+    });
     while (queue.RunNext()) {
     }
     ASSERT_EQ(order.size(), expected.size());

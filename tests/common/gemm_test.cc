@@ -2,12 +2,12 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
 #include <string>
 #include <tuple>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "common/base/random.h"
 #include "tests/testing/test_seed.h"
 
@@ -132,7 +132,7 @@ TEST_P(GemmTransposeTest, OnlyTheTargetIsWritten) {
   const Product product =
       RandomProduct(random, transpose_a, transpose_b, 9, 11, 13);
   std::vector<float> memory(99 + 2, 123.0f);
-  std::copy(product.c.begin(), product.c.end(), memory.begin() + 1);
+  absl::c_copy(product.c, memory.begin() + 1);
   Gemm(transpose_a, transpose_b, 9, 11, 13, product.alpha, product.a.data(),
        product.b.data(), product.beta, memory.data() + 1);
   EXPECT_EQ(memory.front(), 123.0f);

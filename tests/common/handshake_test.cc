@@ -3,10 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <functional>
 #include <string>
 
+#include "absl/algorithm/container.h"
 #include "proto/data.pb.h"
 
 namespace nereus {
@@ -31,7 +31,7 @@ Frame WithPayload(FrameKind kind, const std::string& bytes) {
   Frame frame;
   frame.header.kind = kind;
   frame.payload = Buffer::Allocate(static_cast<int64_t>(bytes.size()));
-  std::copy(bytes.begin(), bytes.end(), frame.payload.data());
+  absl::c_copy(bytes, frame.payload.data());
   frame.header.payload_bytes = static_cast<uint32_t>(bytes.size());
   return frame;
 }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "absl/algorithm/container.h"
 #include "common/base/status.h"
 #include "tests/common/transport_contract.h"
 
@@ -244,7 +245,7 @@ TEST_P(TransportContractTest, EarlyFrameWaitsWithAllLaterFrames) {
   ASSERT_TRUE(PollUntil({early.get(), other.get(), shard.get()},
                         [&] { return announced.size() >= 10; }));
   EXPECT_EQ(announced[0], 1u);
-  EXPECT_EQ(std::count(announced.begin(), announced.end(), 2u),
+  EXPECT_EQ(absl::c_count(announced, 2u),
             static_cast<int64_t>(announced.size()) - 1);
   EXPECT_THAT(LayersHeard(*shard), ElementsAre(1));
 
@@ -418,7 +419,7 @@ TEST_P(TransportContractTest, FrameThatHasWaitedMayCauseADisconnect) {
     second->SendTo(kShard0, layer + 100, 10);
   }
   const auto announced = [&](uint32_t layer) {
-    return std::count(gate.announced.begin(), gate.announced.end(), layer) > 0;
+    return absl::c_count(gate.announced, layer) > 0;
   };
   ASSERT_TRUE(PollUntil({first.get(), second.get(), shard.get()},
                         [&] { return announced(1) && announced(101); }));

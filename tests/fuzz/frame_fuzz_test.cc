@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "common/base/crc32c.h"
 #include "common/base/random.h"
 #include "common/protocol/frame.h"
@@ -385,14 +386,12 @@ JobPtr RandomEpoch(Random& random, const Job& job) {
         stay.push_back(each);
       } else if (random.Chance(0.5)) {
         next.left_workers.push_back(each.rank);
-        std::sort(next.left_workers.begin(), next.left_workers.end());
+        absl::c_sort(next.left_workers);
       }
     }
-    const int last = std::max(job.workers.back().rank,
-                              job.left_workers.empty()
-                                  ? 0
-                                  : *std::max_element(job.left_workers.begin(),
-                                                      job.left_workers.end()));
+    const int last = std::max(
+        job.workers.back().rank,
+        job.left_workers.empty() ? 0 : *absl::c_max_element(job.left_workers));
     next.first_step += static_cast<int64_t>(random.Below(2));
     next.workers = stay;
     if (random.Chance(0.5)) {
@@ -591,9 +590,7 @@ TEST(FrameFuzzTest, WorkerHandlesEpochsAndAllAcceptedFrames) {
     }
     FuzzedWorker worker(job);
     const auto member = [&] {
-      return job->PositionOf(1) >= 0 ||
-             std::count(job->left_workers.begin(), job->left_workers.end(), 1) >
-                 0;
+      return job->PositionOf(1) >= 0 || absl::c_count(job->left_workers, 1) > 0;
     };
     for (int epoch = 0; epoch < 8 && member(); ++epoch) {
       for (int i = 0; i < 3; ++i) {

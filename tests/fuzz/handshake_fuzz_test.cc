@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "common/base/random.h"
 #include "common/transport/handshake.h"
 #include "proto/data.pb.h"
@@ -25,7 +26,7 @@ namespace {
 constexpr size_t kBuildBytesMax = 256;  // Limit in proto/data.proto.
 
 bool IsPrintable(const std::string& text) {
-  return std::all_of(text.begin(), text.end(), [](char c) {
+  return absl::c_all_of(text, [](char c) {
     return static_cast<unsigned char>(c) >= 0x20 && c != 0x7f;
   });
 }

@@ -9,13 +9,13 @@
 // by CUDA events, of 10 launches in a row each, after 3 that do not count.
 // Prints a table in Markdown; without a GPU it says so.
 
-#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <functional>
 #include <string>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "common/compute/bfloat16_cuda.h"
 #include "common/compute/blocks_cuda.h"
 #include "common/compute/sums_cuda.h"
@@ -72,7 +72,7 @@ class Table {
       NEREUS_CUDA(cudaEventElapsedTime(&milliseconds, begin_, end_));
       if (i >= kWarmUp) seconds.push_back(milliseconds / 1e3 / kInRow);
     }
-    std::sort(seconds.begin(), seconds.end());
+    absl::c_sort(seconds);
     return seconds;
   }
 

@@ -6,7 +6,6 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -17,6 +16,7 @@
 #include <system_error>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -393,8 +393,8 @@ TEST_F(LocalTest, NoProcessOutlivesAKilledLauncher) {
   run_->Finish();
   EXPECT_EQ(run_->exit()->signal, SIGKILL);
   EXPECT_TRUE(run_->WaitUntil([this] {
-    return std::all_of(children_.begin(), children_.end(),
-                       [](const ProcessInfo& c) { return IsGone(c.pid); });
+    return absl::c_all_of(children_,
+                          [](const ProcessInfo& c) { return IsGone(c.pid); });
   }));
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/version.h"
 #include "tests/testing/machine_harness.h"
@@ -79,11 +80,10 @@ CheckpointPart PartOf(int shard, int64_t round, uint64_t epoch) {
 
 absl::Status RefusalIn(const Reaction& reaction, SessionId session) {
   const auto hearers = HearersOf<Refusal>(reaction);
-  if (std::count(hearers.begin(), hearers.end(), session) == 0) {
+  if (absl::c_count(hearers, session) == 0) {
     return absl::OkStatus();
   }
-  EXPECT_EQ(std::count(reaction.ended.begin(), reaction.ended.end(), session),
-            1);
+  EXPECT_EQ(absl::c_count(reaction.ended, session), 1);
   return Heard<Refusal>(reaction, session).why;
 }
 

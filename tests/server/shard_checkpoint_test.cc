@@ -4,11 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <functional>
 #include <string>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "server/shard/shard.h"
 #include "tests/testing/machine_harness.h"
 
@@ -247,7 +247,7 @@ void Load(const LoadCheckpoint& load) {
       float* const into =
           array == 0 ? values.parameters.floats()
                      : values.state.floats() + (array - 1) * values.length;
-      std::copy(floats.begin(), floats.end(), into);
+      absl::c_copy(floats, into);
     }
   }
 }

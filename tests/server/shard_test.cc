@@ -3,12 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <string>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "tests/testing/machine_harness.h"
 
 namespace nereus {
@@ -631,9 +631,9 @@ TEST(ShardTest, PullGivesTheInitialRoundIfWorkersUpdate) {
 TEST(ShardDeathTest, FrameOfAnotherShardIsNotTaken) {
   const JobPtr job =
       TestJob(1, 2, {VectorLayer("scale", 1), VectorLayer("bias", 1)});
-  const Chunk& chunk = *std::find_if(
-      job->placement.chunks().begin(), job->placement.chunks().end(),
-      [](const Chunk& each) { return each.shard == 1; });
+  const Chunk& chunk =
+      *absl::c_find_if(job->placement.chunks(),
+                       [](const Chunk& each) { return each.shard == 1; });
   Shard shard(job, 0);
   Outbox out;
   const Frame frame = PullOf(*job, 0, chunk.layer, chunk.index);

@@ -1,8 +1,8 @@
 #include "tests/simulation/job_progress.h"
 
-#include <algorithm>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 
 namespace nereus {
@@ -16,7 +16,7 @@ bool JobProgress::HasDoneAll() const {
     return coordinator != nullptr &&
            coordinator->state() == JobState::kFinished;
   }
-  return std::all_of(live.begin(), live.end(), [&](ProcessId id) {
+  return absl::c_all_of(live, [&](ProcessId id) {
     return world_->processes[id].worker->HasDone(world_->steps_wanted);
   });
 }
@@ -41,12 +41,10 @@ bool JobProgress::LacksShard() const {
         can_go_back && IsPresent(world_->processes.shard_process(shard));
   }
   return !can_go_back &&
-         std::any_of(
-             job.shard_servers.begin(), job.shard_servers.end(),
-             [&](const ShardServers& servers) {
-               return !HasValues(servers.primary) &&
-                      !(servers.backup_is_current && HasValues(servers.backup));
-             });
+         absl::c_any_of(job.shard_servers, [&](const ShardServers& servers) {
+           return !HasValues(servers.primary) &&
+                  !(servers.backup_is_current && HasValues(servers.backup));
+         });
 }
 
 bool JobProgress::MustWait() const {

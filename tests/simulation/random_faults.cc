@@ -3,6 +3,7 @@
 #include <set>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "common/base/status.h"
 
@@ -96,8 +97,8 @@ RandomFaults::RandomFaults(uint64_t seed, absl::Span<const Fault> kinds,
   // Short jobs are over before most of what may strike, and these faults show
   // only if nothing else begins an epoch meanwhile.
   for (const Fault fault : {Fault::kDriverStalls, Fault::kLinkFlaps}) {
-    const bool may_strike = std::count(kinds.begin(), kinds.end(), fault) > 0 &&
-                            random_.Chance(0.1);
+    const bool may_strike =
+        absl::c_count(kinds, fault) > 0 && random_.Chance(0.1);
     if (!may_strike) continue;
     faults_->At(absl::Milliseconds(60 + random_.Below(60)),
                 [this, fault] { StrikeWith(fault); });

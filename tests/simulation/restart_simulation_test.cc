@@ -1,8 +1,8 @@
 // Servers and coordinators that die and are replaced, and disks that fail.
 
-#include <algorithm>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "gtest/gtest.h"
 #include "tests/simulation/random_faults.h"
 #include "tests/simulation/simulated_jobs.h"
@@ -178,10 +178,9 @@ TEST(RestartSimulationTest, LastStepIsSavedWhateverThePlanIs) {
 bool KnowsThatAllHaveLeft(SimulatedCluster& cluster) {
   const JobStatus status =
       cluster.coordinator()->Status(cluster.events().now());
-  return std::all_of(status.members.begin(), status.members.end(),
-                     [](const auto& member) {
-                       return member.id.role != Role::kWorker || member.left;
-                     });
+  return absl::c_all_of(status.members, [](const auto& member) {
+    return member.id.role != Role::kWorker || member.left;
+  });
 }
 
 // The work is done: whatever dies, the job ends soon, and as finished.

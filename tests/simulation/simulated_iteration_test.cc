@@ -6,10 +6,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <numeric>
 #include <string>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "common/plan/placement.h"
 #include "common/plan/traffic.h"
@@ -70,8 +70,7 @@ TEST(SimulatedIterationTest, NodesMoveTheBytesOfThePlan) {
                 PredictNodeBytes(what_if.layers, result.plan.routes, *placement,
                                  workers, kFrameHeaderBytes, kFrameElementsMax,
                                  /*decoupled=*/true));
-      EXPECT_EQ(std::accumulate(result.layer_bytes.begin(),
-                                result.layer_bytes.end(), int64_t{0}),
+      EXPECT_EQ(absl::c_accumulate(result.layer_bytes, int64_t{0}),
                 result.node_bytes[result.busiest_node]);
     }
   }

@@ -1,8 +1,8 @@
 #include "tests/simulation/simulated_jobs.h"
 
-#include <algorithm>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "common/base/random.h"
 
 namespace nereus {
@@ -157,11 +157,11 @@ Workload SignedWorkload() {
                         absl::Span<float> output_gradient,
                         absl::Span<float> input) {
     // The first row of the batch has it all, the others are zero.
-    std::fill(output_gradient.begin(), output_gradient.end(), 0.0f);
-    std::fill(input.begin(), input.end(), 0.0f);
+    absl::c_fill(output_gradient, 0.0f);
+    absl::c_fill(input, 0.0f);
     const auto first =
         output_gradient.subspan(0, output_gradient.size() / kRows);
-    std::fill(first.begin(), first.end(), 1.0f);
+    absl::c_fill(first, 1.0f);
     Sign(rank, input.subspan(0, input.size() / kRows));
   };
   return workload;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "common/base/logging.h"
 #include "common/base/status.h"
@@ -211,8 +212,8 @@ absl::StatusOr<std::vector<StorageEntry>> SimulatedStorage::List(
     entries.push_back({name.substr(prefix.size()), false,
                        static_cast<int64_t>(contents.size())});
   }
-  std::sort(entries.begin(), entries.end(),
-            [](const auto& a, const auto& b) { return a.name < b.name; });
+  absl::c_sort(entries,
+               [](const auto& a, const auto& b) { return a.name < b.name; });
   return entries;
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "common/plan/model_table.h"
 #include "gtest/gtest.h"
@@ -184,8 +185,8 @@ TEST(TimePlanTest, WireAutoIsAsFastAsSixteenBitsAndAsWideAsPossible) {
     what_if.iterations = 2;
     const auto result = SimulateIterations(what_if, nullptr);
     ASSERT_TRUE(result.ok()) << result.status();
-    const auto narrow = static_cast<size_t>(std::count_if(
-        result->plan.routes.begin(), result->plan.routes.end(),
+    const auto narrow = static_cast<size_t>(absl::c_count_if(
+        result->plan.routes,
         [](const Route& route) { return route.wire == WireType::kBfloat16; }));
     const double chosen = absl::ToDoubleSeconds(result->iteration);
     what_if.plan.rules.choose_wire = false;

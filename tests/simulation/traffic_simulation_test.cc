@@ -2,11 +2,11 @@
 // the wire: for each node they are exactly those that common/plan/traffic
 // predicts.
 
-#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "common/plan/traffic.h"
 #include "gtest/gtest.h"
@@ -66,8 +66,7 @@ TEST_P(TrafficSimulationTest, EveryNodeMovesThePredictedBytes) {
   ASSERT_TRUE(cluster.RunSteps(kSteps).ok());
 
   const Job& job = cluster.job();
-  EXPECT_EQ(std::count(job.routes.begin(), job.routes.end(),
-                       Route{Scheme::kFactor, GetParam().wire}),
+  EXPECT_EQ(absl::c_count(job.routes, Route{Scheme::kFactor, GetParam().wire}),
             GetParam().by_factors);
   const std::vector<int64_t> initial =
       PredictInitialBytes(job.routes, job.placement, job.worker_count(),

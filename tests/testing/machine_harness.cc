@@ -1,11 +1,11 @@
 #include "tests/testing/machine_harness.h"
 
-#include <algorithm>
 #include <cstring>
 #include <limits>
 #include <utility>
 #include <variant>
 
+#include "absl/algorithm/container.h"
 #include "common/base/crc32c.h"
 #include "common/base/logging.h"
 #include "common/driver/arithmetic.h"
@@ -228,7 +228,7 @@ std::vector<float> ValuesIn(const std::vector<Effects::Sent>& sent,
     const std::vector<float> piece = FloatsOf(each.frame.payload);
     NEREUS_CHECK(header.offset + piece.size() <= values.size())
         << DescribeFrame(header) << " of " << elements << " elements";
-    std::copy(piece.begin(), piece.end(), values.begin() + header.offset);
+    absl::c_copy(piece, values.begin() + header.offset);
   }
   return values;
 }

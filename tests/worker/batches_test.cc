@@ -3,10 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <numeric>
 #include <string>
 #include <vector>
+
+#include "absl/algorithm/container.h"
 
 namespace nereus {
 namespace {
@@ -53,7 +54,7 @@ TEST(BatchesTest, WorkersTogetherSeeTheExamplesOfASingleWorker) {
 TEST(BatchesTest, PassHasEachExampleOnce) {
   for (int64_t pass = 0; pass < 3; ++pass) {
     std::vector<uint32_t> examples = Pass(103, pass);
-    std::sort(examples.begin(), examples.end());
+    absl::c_sort(examples);
     std::vector<uint32_t> all(103);
     std::iota(all.begin(), all.end(), 0u);
     EXPECT_EQ(examples, all);

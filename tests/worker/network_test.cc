@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "common/base/random.h"
 #include "common/base/status.h"
 #include "common/compute/factor_gradient.h"
@@ -148,7 +149,7 @@ TEST(NetworkTest, InitialWeightsHaveTheirVarianceAndBiasesAreZero) {
   const auto network = MakeNetwork("mlp", {28, 28, 1}, 1);
   const LayerSpec& spec = network->specs()[0];
   const absl::Span<float> parameters = network->parameters(0);
-  std::fill(parameters.begin(), parameters.end(), 7.0f);
+  absl::c_fill(parameters, 7.0f);
   network->Initialize(1);
   const int64_t weights = spec.m * spec.n;
   double sum = 0.0;
@@ -208,7 +209,7 @@ TEST_P(NetworkModelsTest, EachLayersGradientPredictsTheLoss) {
         }
         losses[side] = network->Forward(batch.images, batch.labels);
       }
-      std::copy(before.begin(), before.end(), parameters.begin());
+      absl::c_copy(before, parameters.begin());
       EXPECT_NEAR((losses[0] - losses[1]) / (2.0 * h * square), 1.0, 0.01)
           << network->specs()[layer].name;
     }

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "tests/testing/machine_harness.h"
 #include "tests/worker/worker_under_test.h"
 
@@ -215,7 +216,7 @@ class CallersOptimizerTest : public testing::TestWithParam<int64_t> {
   void Update(int64_t round) {
     const auto fill = [&](float* into, int64_t salt) {
       const std::vector<float> values = Values(salt);
-      std::copy(values.begin(), values.end(), into);
+      absl::c_copy(values, into);
     };
     fill(worker_.parameters().floats(), round * 10);
     fill(worker_.state().floats(), round * 10 + 1);

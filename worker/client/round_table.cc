@@ -1,8 +1,8 @@
 #include "worker/client/round_table.h"
 
-#include <algorithm>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "common/base/status.h"
 
 namespace nereus {
@@ -53,8 +53,8 @@ void RoundTable::NoteWaiting() {
 
 // Parameters and states are not counted: those are borrowed for life.
 bool RoundTable::IsReturned() const {
-  return std::all_of(entries_.begin(), entries_.end(),
-                     [](const Entry& entry) { return entry.borrowed == 0; });
+  return absl::c_all_of(entries_,
+                        [](const Entry& entry) { return entry.borrowed == 0; });
 }
 
 absl::Status RoundTable::Acknowledge() {

@@ -1,8 +1,8 @@
 #include "worker/gpu/gpu_splitter.h"
 
-#include <algorithm>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "common/base/status.h"
 #include "common/compute/blocks_cuda.h"
 #include "common/device/cuda_status.h"
@@ -115,8 +115,8 @@ absl::Status GpuSplitter::Reserve() {
     lists_ = NEREUS_TRY(
         DeviceMemory::Allocate(stager_->device(), what_, list_bytes));
   }
-  const bool holds_some = std::any_of(
-      uses_.begin(), uses_.end(), [](PieceUse use) { return !Travels(use); });
+  const bool holds_some =
+      absl::c_any_of(uses_, [](PieceUse use) { return !Travels(use); });
   if (!holds_some || held_.data() != nullptr) return absl::OkStatus();
   held_ = NEREUS_TRY(DeviceMemory::Allocate(stager_->device(), what_,
                                             3 * pieces_.values * kFloatBytes));

@@ -10,9 +10,9 @@
 
 #include "worker/machine/peer_rounds.h"
 
-#include <algorithm>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status.h"
 #include "common/protocol/block_update.h"
@@ -186,11 +186,10 @@ void PeerRounds::Recover(const FinishedRound& finished, Outbox& out) {
 
 bool PeerRounds::IsSourceOf(int64_t round) const {
   const std::vector<FinishedRound>& rounds = layer_.job->finished_rounds;
-  return std::any_of(
-      rounds.begin(), rounds.end(), [&](const FinishedRound& finished) {
-        return finished.layer == layer_.index && finished.round == round &&
-               finished.source == layer_.rank;
-      });
+  return absl::c_any_of(rounds, [&](const FinishedRound& finished) {
+    return finished.layer == layer_.index && finished.round == round &&
+           finished.source == layer_.rank;
+  });
 }
 
 absl::StatusOr<Landing> PeerRounds::OnPullHeader(

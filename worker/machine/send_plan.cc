@@ -1,8 +1,8 @@
 #include "worker/machine/send_plan.h"
 
-#include <algorithm>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "common/plan/scheme.h"
 
 namespace nereus {
@@ -89,8 +89,8 @@ bool SendPlan::IsUrgent() const {
       deferred_bytes_ >= fusion_bytes_) {
     return true;
   }
-  return std::any_of(deferred_.begin(), deferred_.end(), [&](int layer) {
-    return std::find(waited_.begin(), waited_.end(), layer) != waited_.end();
+  return absl::c_any_of(deferred_, [&](int layer) {
+    return absl::c_find(waited_, layer) != waited_.end();
   });
 }
 

@@ -1,8 +1,8 @@
 #include "worker/machine/sparse_gradient.h"
 
-#include <algorithm>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "common/compute/blocks.h"
 #include "worker/machine/float_bytes.h"
 
@@ -82,8 +82,8 @@ void SparseGradient::Begin(const Job& job, BlockChoice choice, Buffer gradient,
   std::vector<PieceUse> uses = PlaceBlocks();
   // The residual's memory is allocated when the first block is held back:
   // without it a job's dense first steps would cost memory that is not used.
-  const bool holds_some = std::any_of(
-      uses.begin(), uses.end(), [](PieceUse use) { return !Travels(use); });
+  const bool holds_some =
+      absl::c_any_of(uses, [](PieceUse use) { return !Travels(use); });
   if (holds_some && keeps_residual_ && held_.bytes() == 0) {
     held_ = Buffer::AllocateLike(gradient_, gradient_.bytes());
     velocity_ = Buffer::AllocateLike(gradient_, gradient_.bytes());

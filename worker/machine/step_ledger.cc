@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "common/base/status.h"
 
 namespace nereus {
@@ -147,8 +148,8 @@ bool StepLedger::IsAnswered(int layer, int64_t round) const {
 }
 
 bool StepLedger::HasFirstValues() const {
-  return std::all_of(layers_.begin(), layers_.end(),
-                     [](const Layer& layer) { return layer.done > kFetching; });
+  return absl::c_all_of(
+      layers_, [](const Layer& layer) { return layer.done > kFetching; });
 }
 
 bool StepLedger::HasBegun(int64_t step) const {
@@ -156,9 +157,8 @@ bool StepLedger::HasBegun(int64_t step) const {
 }
 
 bool StepLedger::IsIdle() const {
-  return std::all_of(layers_.begin(), layers_.end(), [](const Layer& layer) {
-    return layer.done == layer.pushed;
-  });
+  return absl::c_all_of(
+      layers_, [](const Layer& layer) { return layer.done == layer.pushed; });
 }
 
 int64_t StepLedger::round() const {

@@ -8,6 +8,7 @@
 #include <set>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "common/base/logging.h"
 #include "common/base/status.h"
 #include "common/compute/blocks.h"
@@ -346,7 +347,7 @@ void WorkerMachine::OnEpoch(JobPtr job, Outbox& out) {
 // for its verdict.
 bool WorkerMachine::drained() const {
   return job_->switches() && !syncers_.empty() &&
-         std::all_of(syncers_.begin(), syncers_.end(), [&](const auto& syncer) {
+         absl::c_all_of(syncers_, [&](const auto& syncer) {
            return syncer->done_round() >= job_->switch_round &&
                   syncer->ledger().is_reported();
          });

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/algorithm/container.h"
 #include "common/protocol/frame.h"
 
 namespace nereus {
@@ -75,9 +76,9 @@ double LinkProbe::FastestOf(Kind kind) const {
 }
 
 std::optional<LinkSpeed> LinkProbe::speed() const {
-  const bool enough = std::all_of(
-      samples_.begin(), samples_.end(),
-      [](const auto& samples) { return samples.size() >= kEagerMin; });
+  const bool enough = absl::c_all_of(samples_, [](const auto& samples) {
+    return samples.size() >= kEagerMin;
+  });
   if (!enough) return std::nullopt;
   // A train of one frame takes one latency in each direction.
   const double one = FastestOf(kOne);

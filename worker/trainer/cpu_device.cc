@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "common/compute/factor_gradient.h"
 #include "common/compute/gemm.h"
 #include "worker/trainer/activation.h"
@@ -73,7 +74,7 @@ class CpuDevice final : public Device {
   }
   // Host memory is device memory here: both are plain copies.
   void Write(absl::Span<const float> values, float* to) override {
-    std::copy(values.begin(), values.end(), to);
+    absl::c_copy(values, to);
   }
   void Read(const float* from, absl::Span<float> values) override {
     std::copy_n(from, values.size(), values.begin());

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "common/base/crc32c.h"
 #include "common/base/logging.h"
 #include "common/base/status.h"
@@ -11,7 +12,7 @@ namespace nereus {
 
 int64_t Dataset::classes() const {
   if (labels.empty()) return 0;
-  return int64_t{*std::max_element(labels.begin(), labels.end())} + 1;
+  return int64_t{*absl::c_max_element(labels)} + 1;
 }
 
 Normalisation NormalisationOf(const Dataset& dataset) {

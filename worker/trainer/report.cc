@@ -4,6 +4,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
@@ -101,9 +102,9 @@ double HiddenShare(absl::Span<const GpuSpan> spans) {
     all += copy.end - copy.begin;
     // The spans of computing are in order: skips those that end before the
     // copy.
-    auto compute = std::partition_point(
-        computing.begin(), computing.end(),
-        [&](const GpuSpan* span) { return span->end <= copy.begin; });
+    auto compute = absl::c_partition_point(computing, [&](const GpuSpan* span) {
+      return span->end <= copy.begin;
+    });
     for (; compute != computing.end() && (*compute)->begin < copy.end;
          ++compute) {
       hidden += std::min(copy.end, (*compute)->end) -

@@ -3,7 +3,7 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
-#include <algorithm>
+#include "absl/algorithm/container.h"
 
 namespace nereus {
 
@@ -124,11 +124,10 @@ void FramePump::RunUnpolled() {
 
 bool FramePump::HasUnpolledFrames() const {
   const auto& unpolled = connections_.unpolled();
-  return std::any_of(unpolled.begin(), unpolled.end(),
-                     [](SocketConnection* connection) {
-                       return connection->is_open() && connection->reads() &&
-                              connection->channel().HasFrames();
-                     });
+  return absl::c_any_of(unpolled, [](SocketConnection* connection) {
+    return connection->is_open() && connection->reads() &&
+           connection->channel().HasFrames();
+  });
 }
 
 bool FramePump::MaySleep() {

@@ -7,6 +7,7 @@
 #include <utility>
 #include <variant>
 
+#include "absl/algorithm/container.h"
 #include "common/base/logging.h"
 #include "common/base/status.h"
 #include "common/plan/fusion_tuner.h"
@@ -81,7 +82,7 @@ int64_t FramesPerStep(const Job& job) {
     const std::vector<int64_t> nodes = PredictNodeBytes(
         job.layers, job.routes, job.placement, job.worker_count(), header_bytes,
         kFrameElementsMax, job.decoupled());
-    return std::accumulate(nodes.begin(), nodes.end(), int64_t{0});
+    return absl::c_accumulate(nodes, int64_t{0});
   };
   return (bytes(1) - bytes(0)) / 2;
 }
@@ -149,8 +150,7 @@ IterationResult IterationRecord::Result(int workers,
         std::accumulate(first, first + layers_, int64_t{0}));
   }
   result.busiest_node = static_cast<int>(
-      std::max_element(result.node_bytes.begin(), result.node_bytes.end()) -
-      result.node_bytes.begin());
+      absl::c_max_element(result.node_bytes) - result.node_bytes.begin());
   const auto first = bytes_.begin() + result.busiest_node * layers_;
   result.layer_bytes.assign(first, first + layers_);
   return result;

@@ -5,6 +5,7 @@
 #include <utility>
 #include <variant>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_join.h"
 #include "common/base/crc32c.h"
 #include "common/base/status.h"
@@ -136,11 +137,11 @@ void CheckpointLaw::Compare(int layer, int64_t round) const {
     // Values that workers own are not rounded, whatever the wire type is.
     return had->second.contains(sum) ||
            (sum.first == WireType::kFloat32 &&
-            std::any_of(
-                had->second.begin(), had->second.end(),
-                [&](const auto& other) { return other.second == sum.second; }));
+            absl::c_any_of(had->second, [&](const auto& other) {
+              return other.second == sum.second;
+            }));
   };
-  if (std::any_of(saved->second.begin(), saved->second.end(), was_had)) return;
+  if (absl::c_any_of(saved->second, was_had)) return;
   const auto describe = [](std::string* text, const auto& sum) {
     absl::StrAppend(text, Describe(sum.first, sum.second));
   };

@@ -1,10 +1,10 @@
 #include "tests/simulation/laws/counted_once_law.h"
 
-#include <algorithm>
 #include <cmath>
 #include <utility>
 #include <variant>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
@@ -70,18 +70,18 @@ void CountedOnceLaw::Check(const std::vector<float>& mean,
                            const LayerPlace& place) {
   ++checked_count_;
   const auto has = [](float share) { return std::abs(share) > kTolerance; };
-  const auto contributors = std::count_if(mean.begin(), mean.end(), has);
+  const auto contributors = absl::c_count_if(mean, has);
   const float share = 1.0f / static_cast<float>(contributors);
-  const bool is_once = std::all_of(mean.begin(), mean.end(), [&](float x) {
+  const bool is_once = absl::c_all_of(mean, [&](float x) {
     return !has(x) || std::abs(x - share) <= kTolerance;
   });
   if (is_once && has(mean[place.rank])) return;
   // Workers that are dead by now may have closed the round: where no worker was
   // left, the rounds of some layers were closed and others were not.
   const Job& job = view().job();
-  const bool is_of_dead = std::none_of(
-      job.workers.begin(), job.workers.end(),
-      [&](const auto& w) { return w.rank < kColumns && has(mean[w.rank]); });
+  const bool is_of_dead = absl::c_none_of(job.workers, [&](const auto& w) {
+    return w.rank < kColumns && has(mean[w.rank]);
+  });
   const int position = job.PositionOf(place.rank);
   const bool is_first_step = job.workers[position].first_step == place.round;
   if (is_once && is_of_dead && is_first_step) return;

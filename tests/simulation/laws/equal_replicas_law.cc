@@ -1,8 +1,8 @@
 #include "tests/simulation/laws/equal_replicas_law.h"
 
-#include <algorithm>
 #include <variant>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 
 namespace nereus {
@@ -48,8 +48,7 @@ void EqualReplicasLaw::OnEpoch(const EpochBegun& epoch) {
     });
   }
   std::erase_if(results_, [&](const auto& result) {
-    return std::count(epoch.workers_from_base.begin(),
-                      epoch.workers_from_base.end(), result.second.rank) > 0;
+    return absl::c_count(epoch.workers_from_base, result.second.rank) > 0;
   });
 }
 
