@@ -66,9 +66,8 @@ absl::StatusOr<Manifest> ReadComplete(Storage& storage, int64_t round) {
 absl::Status WriteManifest(Storage& storage, const Manifest& manifest) {
   std::string text = NEREUS_TRY(EncodeManifest(manifest));
   NEREUS_TRY(CheckFiles(storage, manifest));
-  return storage.WriteFile(
-      ManifestName(manifest.round),
-      {Buffer::View(text.data(), static_cast<int64_t>(text.size()))});
+  return storage.WriteFile(ManifestName(manifest.round),
+                           {Buffer::View(text.data(), std::ssize(text))});
 }
 
 absl::StatusOr<Manifest> ReadManifest(Storage& storage, int64_t round) {

@@ -270,7 +270,7 @@ absl::StatusOr<ManifestFile> ReadFileEntry(const Json& json, size_t index) {
 // Checks length and checksum, before the JSON is parsed. Errors:
 // kInvalidArgument.
 absl::Status CheckText(absl::string_view text) {
-  if (static_cast<int64_t>(text.size()) > kManifestBytesMax) {
+  if (std::ssize(text) > kManifestBytesMax) {
     return InvalidArgumentError("manifest: ", text.size(), " bytes, at most ",
                                 kManifestBytesMax);
   }

@@ -279,7 +279,7 @@ absl::StatusOr<std::string> EncodeSafetensorsHeader(
                      begin, ",", end, "]}"));
   }
   std::string header = absl::StrCat("{", absl::StrJoin(members, ","), "}");
-  const int64_t text_bytes = static_cast<int64_t>(header.size());
+  const int64_t text_bytes = std::ssize(header);
   const int64_t rest = (kSafetensorsPrefixBytes + text_bytes) % kAlignmentBytes;
   if (rest > 0) header.append(kAlignmentBytes - rest, ' ');
   const uint64_t bytes = header.size();
@@ -327,8 +327,7 @@ absl::StatusOr<SafetensorsHeader> DecodeSafetensorsHeader(
     return InvalidArgumentError("safetensors header: ",
                                 handler.status().message());
   }
-  result.data_offset =
-      kSafetensorsPrefixBytes + static_cast<int64_t>(header.size());
+  result.data_offset = kSafetensorsPrefixBytes + std::ssize(header);
   // Tensors without elements come before the tensor at their place.
   absl::c_sort(result.tensors, [](const auto& a, const auto& b) {
     return std::tie(a.offset, a.bytes, a.name) <

@@ -190,8 +190,7 @@ absl::StatusOr<ManifestFile> WriteShard(Storage& storage, const ShardFile& file,
   };
   std::string header =
       NEREUS_TRY(EncodeSafetensorsHeader(contents.tensors, metadata));
-  contents.pieces.front() =
-      Buffer::View(header.data(), static_cast<int64_t>(header.size()));
+  contents.pieces.front() = Buffer::View(header.data(), std::ssize(header));
 
   ManifestFile written;
   written.name = ShardFileName(file);

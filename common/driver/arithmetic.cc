@@ -99,13 +99,12 @@ void ExecuteArithmetic(const SplitGradient& split) {
     NEREUS_CHECK(as_pushed || !all_travel) << "piece " << k;
     if (Travels(split.uses[k])) travelling.push_back(static_cast<int32_t>(k));
   }
-  NEREUS_CHECK(
-      split.gradient.float_count() == split.pieces.values &&
-      split.parameters.bytes() == bytes &&
-      static_cast<int64_t>(split.uses.size()) == split.pieces.Count() &&
-      split.norms.float_count() == split.pieces.Count() &&
-      (all_travel ||
-       (split.velocity.bytes() == bytes && split.held.bytes() == bytes)))
+  NEREUS_CHECK(split.gradient.float_count() == split.pieces.values &&
+               split.parameters.bytes() == bytes &&
+               std::ssize(split.uses) == split.pieces.Count() &&
+               split.norms.float_count() == split.pieces.Count() &&
+               (all_travel || (split.velocity.bytes() == bytes &&
+                               split.held.bytes() == bytes)))
       << split.pieces.values << " values, " << bytes << " of gradient, "
       << split.parameters.bytes() << " of parameters, "
       << split.velocity.bytes() << " and " << split.held.bytes() << " held";
@@ -115,8 +114,8 @@ void ExecuteArithmetic(const SplitGradient& split) {
               split.velocity.floats(), split.held.floats(),
               split.norms.floats());
   // Packs the pieces to send at the start of the gradient.
-  GatherPieces(split.pieces, travelling.data(),
-               static_cast<int64_t>(travelling.size()), gradient, gradient);
+  GatherPieces(split.pieces, travelling.data(), std::ssize(travelling),
+               gradient, gradient);
 }
 
 void ExecuteArithmetic(const SelectBlocks& select) {

@@ -37,7 +37,7 @@ class Fingerprint {
  public:
   // The length goes in front, so that "ab", "c" and "a", "bc" differ.
   void Add(absl::string_view text) {
-    Add(static_cast<int64_t>(text.size()));
+    Add(std::ssize(text));
     for (const char c : text) AddByte(static_cast<unsigned char>(c));
   }
 
@@ -161,7 +161,7 @@ absl::Status ValidateLayers(absl::Span<const LayerSpec> layers) {
 // Kinds go in by name: the numbers of an enum may change between builds.
 uint64_t ModelSignature(absl::Span<const LayerSpec> layers) {
   Fingerprint fingerprint;
-  fingerprint.Add(static_cast<int64_t>(layers.size()));
+  fingerprint.Add(std::ssize(layers));
   for (const LayerSpec& layer : layers) {
     fingerprint.Add(layer.name);
     fingerprint.Add(LayerKindName(layer.kind));

@@ -87,7 +87,7 @@ PlanTotals MakeTotals(const PlanReport& report) {
   for (const LayerSpec& layer : report.layers) {
     totals.parameters += layer.parameters;
   }
-  totals.chunks = static_cast<int64_t>(report.placement.chunks().size());
+  totals.chunks = std::ssize(report.placement.chunks());
   const auto by_servers = PlannedTraffic(report.layers, server_only, cluster);
   totals.elements_server_only = by_servers.elements;
   totals.bytes_server_only = by_servers.bytes;
@@ -102,7 +102,7 @@ PlanTotals MakeTotals(const PlanReport& report) {
 // Returns 1234567 as "1,234,567". REQUIRES: value >= 0.
 std::string WithSeparators(int64_t value) {
   std::string digits = absl::StrCat(value);
-  for (auto i = static_cast<int64_t>(digits.size()) - 3; i > 0; i -= 3) {
+  for (auto i = std::ssize(digits) - 3; i > 0; i -= 3) {
     digits.insert(i, 1, ',');
   }
   return digits;
@@ -156,7 +156,7 @@ TextRow GroupRow(const PlanReport& report, const LayerGroup& group) {
   const size_t layer = group.layers.front();
   const LayerSpec& spec = report.layers[layer];
   const RouteExplanation& why = report.plan.explanations[layer];
-  const auto count = static_cast<int64_t>(group.layers.size());
+  const auto count = std::ssize(group.layers);
   return {group.name,
           std::string(LayerKindName(spec.kind)),
           absl::StrCat(spec.m, " x ", spec.n),

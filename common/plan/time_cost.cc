@@ -123,8 +123,7 @@ class Search {
   static int64_t PlaysFor(const Placement& placement,
                           const ClusterShape& cluster) {
     const int64_t nodes = std::max(cluster.workers, cluster.servers);
-    const int64_t sends =
-        nodes * static_cast<int64_t>(placement.chunks().size());
+    const int64_t sends = nodes * std::ssize(placement.chunks());
     return std::max(kPlaysMin, kSendsMax / sends);
   }
   void BeginPhase() { plays_left_ = phase_plays_; }

@@ -60,7 +60,7 @@ class NodeBytes {
   std::vector<int64_t> Totals() const {
     WideInteger with_all_shards = 0;
     for (const WideInteger bytes : by_shard_) with_all_shards += bytes;
-    const auto shards = static_cast<int64_t>(by_shard_.size());
+    const auto shards = std::ssize(by_shard_);
     std::vector<int64_t> totals;
     totals.reserve(nodes_.size());
     for (size_t i = 0; i < nodes_.size(); ++i) {

@@ -219,10 +219,6 @@ std::string DescribeFrame(const FrameHeader& header) {
                       PeerName(header.sender));
 }
 
-absl::Status RefuseFrame(const FrameHeader& header, absl::string_view why) {
-  return InvalidArgumentError(DescribeFrame(header), ": ", why);
-}
-
 absl::StatusOr<int64_t> FrameIndex(const FrameHeader& header,
                                    const FrameGrid& grid) {
   const int64_t index = grid.IndexOf(header.offset);

@@ -183,7 +183,11 @@ absl::Status CheckPayload(const FrameHeader& header, const Buffer& payload);
 std::string DescribeFrame(const FrameHeader& header);
 
 // Returns the error that refuses a frame: kInvalidArgument, "DESCRIPTION: WHY".
-absl::Status RefuseFrame(const FrameHeader& header, absl::string_view why);
+// The parts of `why` are joined as by absl::StrCat.
+template <typename... Parts>
+absl::Status RefuseFrame(const FrameHeader& header, const Parts&... why) {
+  return InvalidArgumentError(DescribeFrame(header), ": ", why...);
+}
 
 // Rule by which a run of values is cut into frames. Dense values are cut at
 // multiples of kFrameElementsMax. In a sparse job, values are cut where blocks

@@ -33,7 +33,7 @@ Frame TextFrame(FrameKind kind, PeerId sender, const std::string& text) {
   Frame frame;
   frame.header.kind = kind;
   frame.header.sender = sender;
-  frame.payload = Buffer::Allocate(static_cast<int64_t>(text.size()));
+  frame.payload = Buffer::Allocate(std::ssize(text));
   std::memcpy(frame.payload.data(), text.data(), text.size());
   frame.header.payload_bytes = static_cast<uint32_t>(text.size());
   frame.header.payload_crc = Crc32c(text.data(), text.size());

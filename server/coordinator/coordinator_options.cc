@@ -57,7 +57,7 @@ absl::Status CheckHeartbeat(const Heartbeat& heartbeat, const Job* job) {
   const Stall& stall = *heartbeat.stall;
   NEREUS_TRY(CheckStep("the stalled round", stall.round));
   if (job != nullptr && stall.layer >= 0 &&
-      stall.layer < static_cast<int64_t>(job->layers.size()) &&
+      stall.layer < std::ssize(job->layers) &&
       stall.missing.size() <= kStallBytesMax &&
       stall.waited > absl::ZeroDuration()) {
     return absl::OkStatus();

@@ -13,7 +13,7 @@ ChunkCopy::ChunkCopy(int64_t round, int64_t elements, int state_arrays,
       state_arrays_(state_arrays),
       parts_(1 + state_arrays + (has_average ? 1 : 0)),
       arrived_(parts_ * FrameCount(elements), false),
-      missing_(static_cast<int64_t>(arrived_.size())) {}
+      missing_(std::ssize(arrived_)) {}
 
 bool ChunkCopy::Has(int part, int64_t frame) const {
   return missing_ == 0 || arrived_[part * FrameCount(elements_) + frame];

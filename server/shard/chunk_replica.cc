@@ -38,7 +38,7 @@ absl::StatusOr<Landing> ChunkReplica::OnHaveHeader(const FrameHeader& header,
   }
   const bool closes = may_close && header.round == open + 1;
   if (header.round > open && !closes) {
-    return RefuseFrame(header, absl::StrCat("round ", open, " is open"));
+    return RefuseFrame(header, "round ", open, " is open");
   }
   const bool expected = state_ == State::kUnknown ||
                         (state_ == State::kSent && header.round == open) ||
@@ -117,8 +117,8 @@ absl::StatusOr<Landing> ChunkReplica::OnVerdictHeader(const FrameHeader& header,
       header.round > open || header.round == kInitialRound ||
       incoming_.begun() || header.payload_bytes != 0 || header.offset != 0 ||
       header.part != kSkipped) {
-    return RefuseFrame(header, absl::StrCat("round ", open,
-                                            " is the one that may be skipped"));
+    return RefuseFrame(header, "round ", open,
+                       " is the one that may be skipped");
   }
   return Landing::Scratch();
 }
@@ -134,10 +134,8 @@ absl::StatusOr<Landing> ChunkReplica::OnMeanHeader(
   }
   const bool part_known = header.part == kValuesPart || full.sparse();
   if (header.round > open || !part_known || incoming_.begun()) {
-    return RefuseFrame(
-        header,
-        absl::StrCat("the backup follows round ", open,
-                     incoming_.begun() ? ", and a copy is on its way" : ""));
+    return RefuseFrame(header, "the backup follows round ", open,
+                       incoming_.begun() ? ", and a copy is on its way" : "");
   }
   NEREUS_TRY(full.Check(0, frame, header));
   return full.Has(0, frame) ? Landing::Discard() : Landing::Scratch();

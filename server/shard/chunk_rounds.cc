@@ -97,15 +97,14 @@ absl::StatusOr<Landing> ChunkRounds::OnPullHeader(const FrameHeader& header,
     if (may_ask) return Landing::Scratch();
   }
   if (header.round != first_step - 1) {
-    return RefuseFrame(
-        header, absl::StrCat("this worker takes part from round ", first_step,
-                             " on, round ", round_, " is open"));
+    return RefuseFrame(header, "this worker takes part from round ", first_step,
+                       " on, round ", round_, " is open");
   }
   if (epoch_.Updates(layer()) || header.round == job.base_round) {
     return Landing::Scratch();
   }
-  return RefuseFrame(header, absl::StrCat("the values held here are of round ",
-                                          job.base_round));
+  return RefuseFrame(header, "the values held here are of round ",
+                     job.base_round);
 }
 
 // After an epoch has begun, workers contribute again to rounds without a

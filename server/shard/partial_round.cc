@@ -34,9 +34,9 @@ absl::StatusOr<Landing> PartialRound::OnHeader(const Job& job,
   const int rank = job.workers[position].rank;
   const int64_t next = counted(rank) + 1;
   if (header.part != kValuesPart || header.round > next || header.round < 0) {
-    return RefuseFrame(header, absl::StrCat("step ", next,
-                                            " of this worker is next, "
-                                            "and the part must be 0"));
+    return RefuseFrame(header, "step ", next,
+                       " of this worker is next, "
+                       "and the part must be 0");
   }
   const int64_t frame = NEREUS_TRY(FrameIndex(header, elements_));
   // The answer may have been lost with the last epoch.

@@ -62,7 +62,7 @@ class PartialRound {
   void Settle(Outbox& out);
   // True if a value of `frame` has arrived; for tests.
   bool begun(int64_t frame) const {
-    return frame < static_cast<int64_t>(begun_.size()) && begun_[frame];
+    return frame < std::ssize(begun_) && begun_[frame];
   }
 
   // Starts the next sum. Another reader of the old sum keeps its memory.

@@ -49,7 +49,7 @@ const RoundSaver::Collection* RoundSaver::Find(int64_t round) const {
 RoundSaver::Collection* RoundSaver::Open(int64_t round) {
   if (round <= last_round_) return nullptr;
   if (Find(round) == nullptr) {
-    Collection made{round, {}, static_cast<int64_t>(chunks_.size())};
+    Collection made{round, {}, std::ssize(chunks_)};
     for (const Chunk& chunk : chunks_) {
       made.chunks.emplace_back(round, chunk.length, epoch_.job->state_arrays,
                                /*has_average=*/false);

@@ -60,9 +60,8 @@ absl::StatusOr<Landing> ServerMachine::OnHeader(
   const Chunk chunk = NEREUS_TRY(FindChunk(*job_, header));
   const auto held = shards_.find(chunk.shard);
   if (held != shards_.end()) return held->second.OnHeader(from, header, chunk);
-  return RefuseFrame(
-      header, absl::StrCat("the chunk is ", PeerName(job_->ServerOf(chunk)),
-                           "'s, this is ", PeerName(PeerId::Shard(server_))));
+  return RefuseFrame(header, "the chunk is ", PeerName(job_->ServerOf(chunk)),
+                     "'s, this is ", PeerName(PeerId::Shard(server_)));
 }
 
 // Probes have the layer, chunk and offset of no value, so they are checked

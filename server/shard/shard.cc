@@ -70,8 +70,8 @@ absl::StatusOr<Landing> Shard::OnHeader(PeerId from, const FrameHeader& header,
                                         const Chunk& chunk) const {
   const int position = IndexOf(chunk);
   if (position < 0) {
-    return RefuseFrame(header, absl::StrCat("the chunk is shard ", chunk.shard,
-                                            "'s, this is shard ", index()));
+    return RefuseFrame(header, "the chunk is shard ", chunk.shard,
+                       "'s, this is shard ", index());
   }
   absl::StatusOr<Landing> landing = FindLanding(from, position, header);
   if (landing.ok() && Ignores(header.kind)) return Landing::Discard();
@@ -85,10 +85,9 @@ absl::StatusOr<Landing> Shard::FindLanding(PeerId from, int index,
   const ShardServers& servers = epoch_.servers();
   if (from.role == Role::kShard && servers.backup != -1) {
     if (from == epoch_.other()) return chunks_[index].OnServerHeader(header);
-    return RefuseFrame(
-        header, absl::StrCat("server ", servers.primary, " is the primary of ",
-                             "shard ", epoch_.shard, " and server ",
-                             servers.backup, " its backup"));
+    return RefuseFrame(header, "server ", servers.primary,
+                       " is the primary of ", "shard ", epoch_.shard,
+                       " and server ", servers.backup, " its backup");
   }
   const int position =
       from.role == Role::kWorker ? epoch_.job->PositionOf(from.rank) : -1;

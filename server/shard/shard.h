@@ -89,7 +89,7 @@ class Shard final : public Machine {
   // Bytes of stored_bytes(), of open rounds and of checkpoints under way.
   // Memory that two of them share counts twice.
   int64_t held_bytes() const;
-  int64_t chunk_count() const { return static_cast<int64_t>(chunks_.size()); }
+  int64_t chunk_count() const { return std::ssize(chunks_); }
 
   // Round that is open on some chunk, and the members that it waits for; for
   // messages.

@@ -20,8 +20,8 @@ constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
 std::vector<float> Choose(int64_t count, const std::vector<float>& norms,
                           std::vector<float> before) {
-  ChooseBlocks(count, static_cast<int64_t>(norms.size()), norms.data(),
-               before.data(), before.data());
+  ChooseBlocks(count, std::ssize(norms), norms.data(), before.data(),
+               before.data());
   return before;
 }
 

@@ -284,7 +284,7 @@ TEST(CheckpointReaderTest, EachTruncationIsFound) {
     // A truncated file is damaged even if the manifest states the shorter
     // length.
     Manifest shorter = *manifest;
-    shorter.files[1].bytes = static_cast<int64_t>(contents.size());
+    shorter.files[1].bytes = std::ssize(contents);
     shorter.files[1].crc32c = Crc32c(contents.data(), contents.size());
     EXPECT_EQ(VerifyCheckpoint(storage, shorter).code(),
               absl::StatusCode::kDataLoss);

@@ -39,8 +39,7 @@ std::unique_ptr<FileStorage> OpenStorage(const std::string& root) {
 
 absl::Status Write(FileStorage& storage, const std::string& name,
                    std::string text) {
-  return storage.WriteFile(
-      name, {Buffer::View(text.data(), static_cast<int64_t>(text.size()))});
+  return storage.WriteFile(name, {Buffer::View(text.data(), std::ssize(text))});
 }
 
 int FilesIn(const std::string& folder) {

@@ -169,7 +169,7 @@ TEST(HalfTest, VectorCodeGivesTheBitsOfScalarCode) {
   std::vector<float> cases = HardCases(scalar::FromFloat16);
   const std::vector<float> more = HardCases(scalar::FromBfloat16);
   cases.insert(cases.end(), more.begin(), more.end());
-  const auto count = static_cast<int64_t>(cases.size());
+  const auto count = std::ssize(cases);
   std::vector<uint16_t> bfloat16(count);
   std::vector<uint16_t> float16(count);
   ToBfloat16(cases.data(), count, bfloat16.data());

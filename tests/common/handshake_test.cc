@@ -30,7 +30,7 @@ Hello SomeHello() {
 Frame WithPayload(FrameKind kind, const std::string& bytes) {
   Frame frame;
   frame.header.kind = kind;
-  frame.payload = Buffer::Allocate(static_cast<int64_t>(bytes.size()));
+  frame.payload = Buffer::Allocate(std::ssize(bytes));
   absl::c_copy(bytes, frame.payload.data());
   frame.header.payload_bytes = static_cast<uint32_t>(bytes.size());
   return frame;

@@ -22,8 +22,7 @@ using ::testing::HasSubstr;
 absl::StatusOr<SafetensorsHeader> Decode(const std::string& header,
                                          int64_t data_bytes) {
   return DecodeSafetensorsHeader(
-      header, kSafetensorsPrefixBytes + static_cast<int64_t>(header.size()) +
-                  data_bytes);
+      header, kSafetensorsPrefixBytes + std::ssize(header) + data_bytes);
 }
 
 SafetensorsTensor Tensor(std::string name, std::vector<int64_t> shape,

@@ -33,7 +33,7 @@ using ::testing::HasSubstr;
 constexpr char kFolder[] = "round-000000000003/";
 
 SafetensorsHeader HeaderOf(const std::string& contents) {
-  const auto bytes = static_cast<int64_t>(contents.size());
+  const auto bytes = std::ssize(contents);
   const auto header_bytes =
       DecodeSafetensorsPrefix(contents.substr(0, 8), bytes);
   EXPECT_TRUE(header_bytes.ok()) << header_bytes.status();
@@ -66,7 +66,7 @@ TEST(ShardWriterTest, WholeLayerIsATensorOfItsShape) {
   const std::string& contents =
       storage.Contents(absl::StrCat(kFolder, file->name));
   EXPECT_EQ(file->name, "shard-0-of-1-epoch-7.safetensors");
-  EXPECT_EQ(file->bytes, static_cast<int64_t>(contents.size()));
+  EXPECT_EQ(file->bytes, std::ssize(contents));
   EXPECT_EQ(file->crc32c, Crc32c(contents.data(), contents.size()));
   const SafetensorsHeader header = HeaderOf(contents);
   EXPECT_THAT(

@@ -14,8 +14,7 @@ namespace {
 
 absl::Status Write(SimulatedStorage& storage, const std::string& name,
                    std::string text) {
-  return storage.WriteFile(
-      name, {Buffer::View(text.data(), static_cast<int64_t>(text.size()))});
+  return storage.WriteFile(name, {Buffer::View(text.data(), std::ssize(text))});
 }
 
 TEST(SimulatedStorageTest, CrashLeavesTheOldOrTheNewFile) {

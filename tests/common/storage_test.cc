@@ -42,8 +42,8 @@ class StorageTest : public testing::TestWithParam<StorageKind> {
   StorageTest() : storage_(GetParam().make()) {}
 
   absl::Status Write(const std::string& name, std::string text) {
-    return storage_->WriteFile(
-        name, {Buffer::View(text.data(), static_cast<int64_t>(text.size()))});
+    return storage_->WriteFile(name,
+                               {Buffer::View(text.data(), std::ssize(text))});
   }
 
   absl::StatusOr<std::string> Read(const std::string& name, int64_t offset,

@@ -52,8 +52,8 @@ TEST(TrafficTest, EvenPlacementMatchesTheCostModel) {
       const ClusterShape cluster = {workers, servers};
       const std::vector<int64_t> nodes =
           PayloadOf(layer, Scheme::kServer, cluster);
-      ASSERT_EQ(static_cast<int64_t>(nodes.size()), std::max(workers, servers));
-      for (int64_t i = 0; i < static_cast<int64_t>(nodes.size()); ++i) {
+      ASSERT_EQ(std::ssize(nodes), std::max(workers, servers));
+      for (int64_t i = 0; i < std::ssize(nodes); ++i) {
         const bool both = i < workers && i < servers;
         const int64_t expected =
             both ? ServerSchemeBothElements(elements, cluster)

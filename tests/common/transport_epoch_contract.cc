@@ -245,8 +245,7 @@ TEST_P(TransportContractTest, EarlyFrameWaitsWithAllLaterFrames) {
   ASSERT_TRUE(PollUntil({early.get(), other.get(), shard.get()},
                         [&] { return announced.size() >= 10; }));
   EXPECT_EQ(announced[0], 1u);
-  EXPECT_EQ(absl::c_count(announced, 2u),
-            static_cast<int64_t>(announced.size()) - 1);
+  EXPECT_EQ(absl::c_count(announced, 2u), std::ssize(announced) - 1);
   EXPECT_THAT(LayersHeard(*shard), ElementsAre(1));
 
   // No other peer waits, and neither do the frames in the other direction.

@@ -67,8 +67,7 @@ Frame FrameOf(FrameKind kind, std::vector<uint8_t>& exact) {
   Frame frame;
   frame.header.kind = kind;
   frame.header.payload_bytes = static_cast<uint32_t>(exact.size());
-  frame.payload =
-      Buffer::View(exact.data(), static_cast<int64_t>(exact.size()));
+  frame.payload = Buffer::View(exact.data(), std::ssize(exact));
   return frame;
 }
 

@@ -161,7 +161,7 @@ class IdxFileFuzzTest : public testing::Test {
     ASSERT_GT(dataset->image.height, 0);
     ASSERT_GT(dataset->image.width, 0);
     ASSERT_EQ(dataset->image.channels, 1);
-    ASSERT_EQ(static_cast<int64_t>(dataset->pixels.size()),
+    ASSERT_EQ(std::ssize(dataset->pixels),
               dataset->count() * dataset->image.length());
   }
 

@@ -61,7 +61,7 @@ void CheckAccepted(const SafetensorsHeader& header, int64_t file_bytes) {
 
 void CheckOne(const std::string& text, int64_t data_bytes, uint64_t& accepted) {
   const int64_t file_bytes =
-      kSafetensorsPrefixBytes + static_cast<int64_t>(text.size()) + data_bytes;
+      kSafetensorsPrefixBytes + std::ssize(text) + data_bytes;
   const auto header = DecodeSafetensorsHeader(text, file_bytes);
   if (!header.ok()) {
     ASSERT_EQ(header.status().code(), absl::StatusCode::kInvalidArgument);

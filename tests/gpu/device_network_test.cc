@@ -52,7 +52,7 @@ class DeviceNetworkTest : public testing::Test {
   }
 
   FloatArray Upload(const std::vector<float>& values) {
-    auto array = device_->Allocate(static_cast<int64_t>(values.size()));
+    auto array = device_->Allocate(std::ssize(values));
     EXPECT_TRUE(array.ok()) << array.status();
     device_->Write(values, array->data());
     return *std::move(array);

@@ -109,7 +109,7 @@ void PrintBlocks(Table& table, const Arrays& on) {
       std::vector<PieceUse>(pieces.Count(), PieceUse::kTravels));
   std::vector<int32_t> chosen;
   for (int32_t k = 0; k < pieces.Count(); k += 2) chosen.push_back(k);
-  const auto count = static_cast<int64_t>(chosen.size());
+  const auto count = std::ssize(chosen);
   const DeviceArray<int32_t> on_chosen(chosen);
   const auto split = [&](const DeviceArray<PieceUse>& uses) {
     return [&](cudaStream_t stream) {

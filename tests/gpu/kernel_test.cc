@@ -268,7 +268,7 @@ TEST_F(KernelTest, ChosenPiecesArePackedInOrder) {
         chosen.push_back(static_cast<int32_t>(k));
         packed_values += pieces.End(k) - pieces.Begin(k);
       }
-      const auto count = static_cast<int64_t>(chosen.size());
+      const auto count = std::ssize(chosen);
       const std::vector<float> values = Normal(pieces.values, 16);
       std::vector<float> packed(packed_values);
       GatherPieces(pieces, chosen.data(), count, values.data(), packed.data());

@@ -32,7 +32,7 @@ std::vector<Piece> PiecesOf(const ChunkCopy& copy, int64_t elements) {
 }
 
 Buffer SliceOf(const std::vector<float>& values, int64_t frame) {
-  const auto elements = static_cast<int64_t>(values.size());
+  const auto elements = std::ssize(values);
   return FloatBuffer(values).Slice(frame * kFramePayloadBytesMax,
                                    FrameGrid(elements).Length(frame) * 4);
 }

@@ -32,7 +32,7 @@ FrameHeader HeaderOf(int64_t frame) {
 void AddFrame(FullRound& round, int contributor, int64_t frame,
               const std::vector<float>& values) {
   const int64_t begin = frame * kFrameElementsMax;
-  const auto elements = static_cast<int64_t>(values.size());
+  const auto elements = std::ssize(values);
   const int64_t length = FrameGrid(elements).Length(frame);
   const Buffer scratch =
       FloatBuffer({values.begin() + begin, values.begin() + begin + length});
@@ -45,7 +45,7 @@ void AddFrame(FullRound& round, int contributor, int64_t frame,
 
 void AddAll(FullRound& round, int contributor,
             const std::vector<float>& values) {
-  const auto elements = static_cast<int64_t>(values.size());
+  const auto elements = std::ssize(values);
   for (int64_t frame = 0; frame < FrameCount(elements); ++frame) {
     AddFrame(round, contributor, frame, values);
   }

@@ -95,7 +95,7 @@ TEST(ServerMachineTest, AnswersTheLastFrameOfATrainOfProbes) {
   Effects more;
   do {
     more = DeliverAll(machine, worker, {Probe(*job, kLastOfTrain, 8, {})});
-    answered += static_cast<int64_t>(more.sent.size());
+    answered += std::ssize(more.sent);
   } while (!more.sent.empty() && answered < 1000000);
   EXPECT_EQ(answered, 65536);
 
@@ -421,8 +421,8 @@ class Turmoil {
   const std::vector<float>& Expected(int layer, int64_t round) {
     auto& known = expected_[layer];
     if (known.empty()) known.push_back(Gradient(0, layer, kInitialRound));
-    while (static_cast<int64_t>(known.size()) <= round + 1) {
-      const auto next = static_cast<int64_t>(known.size()) - 1;
+    while (std::ssize(known) <= round + 1) {
+      const auto next = std::ssize(known) - 1;
       const auto first = Gradient(0, layer, next);
       const auto second = Gradient(1, layer, next);
       std::vector<float> values = known.back();
@@ -451,7 +451,7 @@ class Turmoil {
         std::equal(found.begin(), found.end(), all.begin() + header.offset))
         << DescribeFrame(header);
     int64_t& frames = missing_[{rank, layer}];
-    if (++frames < FrameCount(static_cast<int64_t>(all.size()))) return;
+    if (++frames < FrameCount(std::ssize(all))) return;
     frames = 0;
     ++done;
     Contribute(rank, layer);

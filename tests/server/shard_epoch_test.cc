@@ -33,7 +33,7 @@ class EpochShard {
  public:
   explicit EpochShard(const std::vector<float>& initial, int workers = 3,
                       JobOptions options = PlainSgd())
-      : elements_(static_cast<int64_t>(initial.size())),
+      : elements_(std::ssize(initial)),
         job_(TestJob(workers, 1, {VectorLayer("scale", elements_)}, options)),
         shard_(job_, 0) {
     Contribute(0, kInitialRound, initial);

@@ -52,10 +52,8 @@ Effects Contribute(Shard& shard, const Job& job, int worker, int64_t round,
 struct RunningShard {
   explicit RunningShard(const std::vector<float>& initial,
                         JobOptions options = PlainSgd(), int workers = 2)
-      : job(TestJob(
-            workers, 1,
-            {VectorLayer("scale", static_cast<int64_t>(initial.size()))},
-            options)),
+      : job(TestJob(workers, 1, {VectorLayer("scale", std::ssize(initial))},
+                    options)),
         shard(job, 0) {
     Contribute(shard, *job, 0, kInitialRound, initial);
   }

@@ -172,7 +172,7 @@ absl::Status SimulatedStorage::ReadFile(const std::string& name, int64_t offset,
   NEREUS_TRY(Begin(name));
   const auto file = files_.find(name);
   if (file == files_.end()) return NoSuchFile(name);
-  const auto bytes = static_cast<int64_t>(file->second.size());
+  const auto bytes = std::ssize(file->second);
   if (offset < 0 || into.bytes() > bytes - offset) {
     return OutOfRangeError(name, " ends at byte ", bytes, ", bytes up to ",
                            offset + into.bytes(), " were to be read");
@@ -187,7 +187,7 @@ absl::StatusOr<int64_t> SimulatedStorage::FileBytes(const std::string& name) {
   NEREUS_TRY(Begin(name));
   const auto file = files_.find(name);
   if (file == files_.end()) return NoSuchFile(name);
-  return static_cast<int64_t>(file->second.size());
+  return std::ssize(file->second);
 }
 
 absl::StatusOr<std::vector<StorageEntry>> SimulatedStorage::List(
@@ -209,8 +209,8 @@ absl::StatusOr<std::vector<StorageEntry>> SimulatedStorage::List(
   }
   for (const auto& [name, contents] : files_) {
     if (!is_direct(name)) continue;
-    entries.push_back({name.substr(prefix.size()), false,
-                       static_cast<int64_t>(contents.size())});
+    entries.push_back(
+        {name.substr(prefix.size()), false, std::ssize(contents)});
   }
   absl::c_sort(entries,
                [](const auto& a, const auto& b) { return a.name < b.name; });

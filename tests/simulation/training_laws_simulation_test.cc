@@ -123,8 +123,7 @@ TEST(TrainingLawsTest, DeterministicJobHasTheBitsOfOneMachine) {
     ASSERT_TRUE(status.ok()) << status;
     // Each layer on each worker, once for its first values and once a step.
     EXPECT_EQ(one_machine.checked_count(),
-              static_cast<int64_t>(workload.layers.size()) * options.workers *
-                  (kSteps + 1));
+              std::ssize(workload.layers) * options.workers * (kSteps + 1));
   }
 }
 

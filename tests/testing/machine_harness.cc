@@ -105,7 +105,7 @@ std::vector<Frame> FramesOf(const Job& job, PeerId sender, FrameKind kind,
   const bool of_chunk = kind == FrameKind::kContribution ||
                         kind == FrameKind::kResult ||
                         kind == FrameKind::kAggregate;
-  const auto count = static_cast<int64_t>(values.size());
+  const auto count = std::ssize(values);
   const FrameGrid grid =
       of_chunk ? job.GridOf(job.placement.layer_chunks(layer)[chunk])
                : FrameGrid(count);

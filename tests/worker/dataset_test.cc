@@ -104,7 +104,7 @@ TEST(DatasetTest, TruncateKeepsTheFirstExamples) {
     Dataset dataset = Numbered(4);
     Truncate(c.limit, &dataset);
     EXPECT_EQ(dataset.count(), c.count) << "limit " << c.limit;
-    EXPECT_EQ(static_cast<int64_t>(dataset.pixels.size()), 2 * c.count);
+    EXPECT_EQ(std::ssize(dataset.pixels), 2 * c.count);
   }
 }
 

@@ -168,7 +168,7 @@ TEST_F(IdxFileTest, RandomBytesNeverCrash) {
     images.resize(random.Below(images.size()) + images.size() / 2);
     const absl::StatusOr<Dataset> dataset = Load(images, Labels(4));
     if (!dataset.ok()) continue;
-    EXPECT_EQ(static_cast<int64_t>(dataset->pixels.size()),
+    EXPECT_EQ(std::ssize(dataset->pixels),
               dataset->count() * dataset->image.length());
   }
 }

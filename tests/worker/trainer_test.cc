@@ -60,8 +60,7 @@ class RecordingClient : public Client {
                     absl::Span<float> gradient) override {
     calls.push_back("push " + Describe(layer, step));
     pushed_step_ = step;
-    EXPECT_EQ(static_cast<int64_t>(gradient.size()),
-              layers_[layer].spec.parameters);
+    EXPECT_EQ(std::ssize(gradient), layers_[layer].spec.parameters);
     means_[layer] = gradient;
     return push_status;
   }
@@ -71,7 +70,7 @@ class RecordingClient : public Client {
     calls.push_back("factors " + Describe(layer, step));
     pushed_step_ = step;
     const LayerSpec& spec = layers_[layer].spec;
-    EXPECT_EQ(static_cast<int64_t>(gradient.size()), spec.parameters);
+    EXPECT_EQ(std::ssize(gradient), spec.parameters);
     FactorGradient(spec.rows, spec.m, spec.n, true, 1.0f,
                    factors.output_gradient.data(), factors.input.data(),
                    gradient.data());

@@ -114,9 +114,8 @@ absl::StatusOr<FactorExchange::Place> FactorExchange::FindPlace(
     return RefuseFrame(header, "there are two factors, 0 and 1");
   }
   if (header.chunk >= static_cast<uint32_t>(round.contributors)) {
-    return RefuseFrame(
-        header,
-        absl::StrCat("the round has ", round.contributors, " contributors"));
+    return RefuseFrame(header, "the round has ", round.contributors,
+                       " contributors");
   }
   const LayerSpec& spec = layer_.spec();
   const int64_t frame =

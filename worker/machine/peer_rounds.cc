@@ -91,13 +91,12 @@ absl::Status PeerRounds::Check(const FrameHeader& header,
   }
   const int64_t next = ledger_.next_round();
   if (header.round < 0 || header.round > next + 1) {
-    return RefuseFrame(
-        header, absl::StrCat("rounds ", next, " and ", next + 1, " are open"));
+    return RefuseFrame(header, "rounds ", next, " and ", next + 1, " are open");
   }
   if (Recovers(header.round) &&
       (header.sender != *source_ || header.kind != memory_kind)) {
-    return RefuseFrame(header, absl::StrCat("the round comes whole from ",
-                                            PeerName(*source_)));
+    return RefuseFrame(header, "the round comes whole from ",
+                       PeerName(*source_));
   }
   return absl::OkStatus();
 }

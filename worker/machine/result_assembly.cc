@@ -87,8 +87,7 @@ absl::Status ResultAssembly::CheckSender(const Chunk& chunk,
   if (header.sender.role == Role::kShard) {
     const PeerId server = job_->ServerOf(chunk);
     if (header.sender == server) return absl::OkStatus();
-    return RefuseFrame(header,
-                       absl::StrCat("the chunk is ", PeerName(server), "'s"));
+    return RefuseFrame(header, "the chunk is ", PeerName(server), "'s");
   }
   if (header.round < round_ || header.sender == donor_) return absl::OkStatus();
   return RefuseFrame(header, "this worker did not ask for it");
@@ -99,15 +98,14 @@ absl::StatusOr<Landing> ResultAssembly::Place(const FrameHeader& header) const {
   const int64_t frame = NEREUS_TRY(FindFrame(chunk, header));
   NEREUS_TRY(CheckSender(chunk, header));
   if (header.round < kInitialRound || header.round > round_) {
-    return RefuseFrame(header,
-                       absl::StrCat("this worker is at round ", round_));
+    return RefuseFrame(header, "this worker is at round ", round_);
   }
   // A shard's result is for the workers that took part in the round. A worker
   // that fetches the layer from its donor did not.
   const bool unasked = donor_.has_value() && header.sender.role == Role::kShard;
   if (header.round < round_ || unasked) return Landing::Discard();
   if (header.part >= parts_) {
-    return RefuseFrame(header, absl::StrCat(parts_, " parts are expected"));
+    return RefuseFrame(header, parts_, " parts are expected");
   }
   if (arrived_[IndexOf(chunk, header.part, frame)]) return Landing::Discard();
   if (header.payload_bytes == 0) return Landing::Scratch();

@@ -187,9 +187,9 @@ absl::Status RingExchange::CheckOnRing(const FrameHeader& header,
                                        const Round& round) const {
   const int rank_before = layer_.job->workers[Before(round)].rank;
   if (header.sender.rank != rank_before) {
-    return RefuseFrame(header, absl::StrCat("worker ", rank_before,
-                                            " comes before this one on the "
-                                            "ring"));
+    return RefuseFrame(header, "worker ", rank_before,
+                       " comes before this one on the "
+                       "ring");
   }
   const auto segment = static_cast<int>(header.chunk);
   if (header.kind == FrameKind::kSum) {
@@ -250,7 +250,7 @@ void RingExchange::ForFrames(const Round& round, FrameKind kind, int64_t index,
     return;
   }
   const FrameGrid& grid = layer_.sparse->grid();
-  const auto frames = static_cast<int64_t>(round.chosen.size());
+  const auto frames = std::ssize(round.chosen);
   for (int64_t frame = 0; frame < frames; ++frame) {
     if (!round.chosen[frame] || SegmentOfSparse(round, frame) != index) {
       continue;
@@ -285,8 +285,8 @@ absl::StatusOr<RingExchange::Place> RingExchange::FindPlace(
     return RefuseFrame(header, "the part must be 0");
   }
   if (header.chunk >= static_cast<uint32_t>(round.contributors)) {
-    return RefuseFrame(
-        header, absl::StrCat("the ring has ", round.contributors, " segments"));
+    return RefuseFrame(header, "the ring has ", round.contributors,
+                       " segments");
   }
   int64_t frame = 0;
   if (layer_.sparse.has_value()) {
@@ -310,7 +310,7 @@ absl::StatusOr<int64_t> RingExchange::FindSparseFrame(
   }
   const int64_t segment = SegmentOfSparse(round, frame);
   if (segment == header.chunk) return frame;
-  return RefuseFrame(header, absl::StrCat("that block's segment is ", segment));
+  return RefuseFrame(header, "that block's segment is ", segment);
 }
 
 void RingExchange::SendMemory(const Round& round, PeerId to,

@@ -80,9 +80,8 @@ Buffer WorkerLayer::Multiply(FactorBuffers factors, Outbox& out) {
 }
 
 absl::Status RefuseScheme(const WorkerLayer& layer, const FrameHeader& header) {
-  return RefuseFrame(
-      header, absl::StrCat("layer ", layer.spec().name, " goes by scheme ",
-                           SchemeName(layer.route().scheme)));
+  return RefuseFrame(header, "layer ", layer.spec().name, " goes by scheme ",
+                     SchemeName(layer.route().scheme));
 }
 
 }  // namespace nereus

@@ -219,10 +219,10 @@ absl::StatusOr<Landing> WorkerMachine::OnVerdictHeader(
       header.layer != 0 || header.chunk != 0 || header.offset != 0 ||
       header.payload_bytes != 0 || header.part > kSkipped || header.round < 0 ||
       header.round > begun_step_) {
-    return RefuseFrame(
-        header, absl::StrCat("the server of shard 0 gives the verdicts, on "
-                             "steps up to ",
-                             begun_step_));
+    return RefuseFrame(header,
+                       "the server of shard 0 gives the verdicts, on "
+                       "steps up to ",
+                       begun_step_);
   }
   // A frozen machine takes no verdict: its report has been made.
   const bool known = verdicts_.Skipped(header.round).has_value();

@@ -17,7 +17,7 @@ struct Dataset {
   std::vector<uint8_t> labels;  // Class of each image.
 
   // Number of images.
-  int64_t count() const { return static_cast<int64_t>(labels.size()); }
+  int64_t count() const { return std::ssize(labels); }
 
   // Returns one more than the largest label; at most 256.
   int64_t classes() const;

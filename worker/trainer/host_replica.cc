@@ -36,9 +36,8 @@ class HostReplica final : public Replica {
 
   absl::Status Update(int layer, int64_t step) override {
     const absl::Span<float> parameters = network_->parameters(layer);
-    ApplyOptimizer(client_->traits().optimizer, step,
-                   static_cast<int64_t>(parameters.size()), 1.0f,
-                   client_->Mean(layer).data(), parameters.data(),
+    ApplyOptimizer(client_->traits().optimizer, step, std::ssize(parameters),
+                   1.0f, client_->Mean(layer).data(), parameters.data(),
                    (*state_)[layer].data(), parameters.data());
     return absl::OkStatus();
   }

@@ -175,7 +175,7 @@ void Network::Initialize(uint64_t seed) {
 
 absl::Status Network::Run(int64_t images, absl::Span<const float> input,
                           absl::FunctionRef<absl::Status(int layer)> await) {
-  NEREUS_CHECK(static_cast<int64_t>(input.size()) == images * image_.length())
+  NEREUS_CHECK(std::ssize(input) == images * image_.length())
       << input.size() << " floats for " << images << " images of "
       << image_.length();
   size_t awaited = 0;
@@ -218,7 +218,7 @@ float Network::Forward(absl::Span<const float> images,
 absl::StatusOr<float> Network::Forward(
     absl::Span<const float> images, absl::Span<const int32_t> labels,
     absl::FunctionRef<absl::Status(int layer)> await) {
-  NEREUS_CHECK(static_cast<int64_t>(labels.size()) == batch_)
+  NEREUS_CHECK(std::ssize(labels) == batch_)
       << labels.size() << " labels for a batch of " << batch_;
   for (int32_t label : labels) {
     NEREUS_CHECK(label >= 0 && label < classes_)
@@ -261,7 +261,7 @@ absl::Status Network::Backward(absl::FunctionRef<absl::Status(int layer)> ready,
 
 void Network::Predict(absl::Span<const float> images,
                       absl::Span<int32_t> classes) {
-  const int64_t count = static_cast<int64_t>(classes.size());
+  const int64_t count = std::ssize(classes);
   NEREUS_CHECK(count <= batch_)
       << "predicting " << count << " images with a batch of " << batch_;
   // An error stays in the status of the device.

@@ -99,9 +99,7 @@ class IterationRecord {
         bytes_(nodes_ * layers_, 0) {}
 
   int nodes() const { return nodes_; }
-  int64_t last_step() const {
-    return static_cast<int64_t>(ended_at_.size()) - 1;
-  }
+  int64_t last_step() const { return std::ssize(ended_at_) - 1; }
   bool done() const { return workers_left_.back() == 0; }
 
   // Counts a frame of the last step between two nodes.

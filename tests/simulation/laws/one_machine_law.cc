@@ -63,9 +63,8 @@ void OneMachineLaw::Advance(int index, const Route& route) {
       scale = 1.0f;
     }
   }
-  ApplyOptimizer(options_.optimizer, step,
-                 static_cast<int64_t>(gradient.size()), scale, gradient.data(),
-                 layer.parameters.data(), layer.state.data(),
+  ApplyOptimizer(options_.optimizer, step, std::ssize(gradient), scale,
+                 gradient.data(), layer.parameters.data(), layer.state.data(),
                  layer.parameters.data());
 }
 
