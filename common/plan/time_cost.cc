@@ -186,7 +186,7 @@ class Search {
     std::vector<int64_t> sizes;
     for (const LayerSpec& layer : layers_) sizes.push_back(layer.parameters);
     absl::c_sort(sizes);
-    sizes.erase(absl::c_unique(sizes), sizes.end());
+    sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
     std::vector<int64_t> limits;
     const size_t step = sizes.size() / kLimitsMax + 1;
     for (size_t i = step; i < sizes.size(); i += step) {
