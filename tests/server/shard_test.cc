@@ -629,9 +629,9 @@ TEST(ShardTest, PullGivesTheInitialRoundIfWorkersUpdate) {
 TEST(ShardDeathTest, FrameOfAnotherShardIsNotTaken) {
   const JobPtr job =
       TestJob(1, 2, {VectorLayer("scale", 1), VectorLayer("bias", 1)});
-  const Chunk& chunk =
-      *absl::c_find_if(job->placement.chunks(),
-                       [](const Chunk& each) { return each.shard == 1; });
+  const auto chunks = job->placement.chunks();
+  const Chunk& chunk = *absl::c_find_if(
+      chunks, [](const Chunk& each) { return each.shard == 1; });
   Shard shard(job, 0);
   Outbox out;
   const Frame frame = PullOf(*job, 0, chunk.layer, chunk.index);
