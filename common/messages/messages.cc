@@ -418,6 +418,8 @@ absl::StatusOr<CoordinatorMessage> FromProto(
             "fusion of ", set.bytes(), " bytes, measured for ", set.steps(),
             " steps: up to ", kFusionBytesMax, ", and no less than 0");
       }
+      NEREUS_TRY(CheckAtLeast("the trial", set.trial(), 0));
+      NEREUS_TRY(CheckAtLeast("the first step", set.from_step(), 0));
       return SetFusion{set.trial(), set.bytes(), set.from_step(), set.steps()};
     }
     case v1::CoordinatorMessage::kSaveLast: {

@@ -133,6 +133,18 @@ TEST(MessagesTest, UnknownOptimizerPlaceIsRefused) {
       << status;
 }
 
+TEST(MessagesTest, FusionTrialWithANegativeNumberIsRefused) {
+  const auto received = [](SetFusion set) {
+    return FromProto(ToProto(CoordinatorMessage(set))).status();
+  };
+  EXPECT_TRUE(received({.trial = 1, .bytes = 65536, .from_step = 8}).ok());
+  for (const SetFusion& wrong :
+       {SetFusion{.trial = -1}, SetFusion{.bytes = -1},
+        SetFusion{.from_step = -1}, SetFusion{.steps = -1}}) {
+    EXPECT_EQ(received(wrong).code(), absl::StatusCode::kInvalidArgument);
+  }
+}
+
 TEST(MessagesTest, ReplicaChecksumsArriveWithRoundAndEpoch) {
   const ReplicaChecksums sent = {7, int64_t{1} << 40, {0, 1, 0xffffffff}};
   const ReplicaChecksums received = Received(sent);

@@ -166,6 +166,8 @@ void CheckConverted(const SetFusion& set) {
   ASSERT_GE(set.bytes, 0);
   ASSERT_LE(set.bytes, kFusionBytesMax);
   ASSERT_GE(set.steps, 0);
+  ASSERT_GE(set.trial, 0);
+  ASSERT_GE(set.from_step, 0);
 }
 
 void CheckConverted(const Waiting&) {}
