@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <optional>
 #include <utility>
@@ -53,7 +54,8 @@ class LossMeter {
   // Begins the first interval between reports.
   void Start(absl::Duration now) { report_at_ = now; }
 
-  // Adds the loss of a step of pass `pass`. A new pass forgets the last one.
+  // Adds the loss of a step of pass `pass`. A new pass forgets the last one. A
+  // loss that is not finite counts for the speed alone.
   void Count(int64_t pass, float loss);
 
   // Returns the mean loss of the current pass, or 0 if it has no step.
@@ -72,9 +74,10 @@ class LossMeter {
   int64_t pass_ = -1;  // Number of the current pass.
   double pass_sum_ = 0.0;
   int64_t pass_steps_ = 0;
-  absl::Duration report_at_;  // Time of the last report.
-  double report_sum_ = 0.0;   // Sum of the losses since then.
-  int64_t report_steps_ = 0;  // Number of steps since then.
+  absl::Duration report_at_;   // Time of the last report.
+  double report_sum_ = 0.0;    // Sum of the finite losses since then.
+  int64_t report_losses_ = 0;  // Number of the finite losses since then.
+  int64_t report_steps_ = 0;   // Number of steps since then.
 };
 
 void LossMeter::Count(int64_t pass, float loss) {
@@ -83,20 +86,25 @@ void LossMeter::Count(int64_t pass, float loss) {
     pass_sum_ = 0.0;
     pass_steps_ = 0;
   }
+  ++report_steps_;
+  if (!std::isfinite(loss)) return;
   pass_sum_ += loss;
   ++pass_steps_;
   report_sum_ += loss;
-  ++report_steps_;
+  ++report_losses_;
 }
 
 void LossMeter::Report(absl::Duration now, int64_t batch,
                        TrainProgress& progress) {
-  progress.loss = report_sum_ / static_cast<double>(report_steps_);
+  progress.loss = report_losses_ > 0
+                      ? report_sum_ / static_cast<double>(report_losses_)
+                      : std::numeric_limits<double>::quiet_NaN();
   const double seconds = absl::ToDoubleSeconds(Elapsed(now));
   const auto images = static_cast<double>(report_steps_ * batch);
   progress.images_per_second = seconds > 0.0 ? images / seconds : 0.0;
   report_at_ = now;
   report_sum_ = 0.0;
+  report_losses_ = 0;
   report_steps_ = 0;
 }
 
@@ -224,7 +232,7 @@ absl::Status Run::Step() {
   ++result_.steps;
   result_.last_step = step_.step;
   result_.workers = step_.workers;
-  if (std::isfinite(loss)) losses_.Count(Pass(), loss);
+  losses_.Count(Pass(), loss);
   ReportProgress(end);
   return absl::OkStatus();
 }

@@ -20,7 +20,8 @@ struct TrainProgress {
   // Number of steps in all, as far as known: workers may join and leave.
   int64_t steps = 0;
 
-  // Mean loss and speed of this worker since the last report.
+  // Mean loss of this worker since the last report, NaN if no step since then
+  // had a finite one, and its speed.
   double loss = 0.0;
   double images_per_second = 0.0;
 };
