@@ -46,8 +46,7 @@ struct GradientCheck {
 // wire.
 struct Addend {
   // Float32 values.
-  // NOLINTNEXTLINE(google-explicit-constructor): a buffer is an addend.
-  Addend(Buffer values) : payload(std::move(values)) {}
+  explicit Addend(Buffer values) : payload(std::move(values)) {}
   // Payload of a frame that was received into scratch.
   explicit Addend(const Frame& received)
       : payload(received.payload),
