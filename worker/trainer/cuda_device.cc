@@ -47,6 +47,9 @@ absl::StatusOr<FloatArray> CudaDevice::Allocate(int64_t count) {
   const int64_t bytes = count * static_cast<int64_t>(sizeof(float));
   *memory = NEREUS_TRY(DeviceMemory::Allocate(number_, name(), bytes));
   auto* const values = static_cast<float*>(memory->data());
+  // The calling thread may have another device than the stream.
+  const DeviceScope scope(number_, name());
+  NEREUS_TRY(scope.status());
   NEREUS_TRY(CudaStatus(
       cudaMemsetAsync(values, 0, static_cast<size_t>(bytes), stream_), name(),
       "cudaMemsetAsync", bytes));
