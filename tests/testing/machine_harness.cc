@@ -127,9 +127,11 @@ Effects Carry(Outbox& out) {
   Effects effects;
   const ActionVisitor carry_out{
       [](const ArithmeticAction auto& action) { ExecuteArithmetic(action); },
-      [](const Accumulate& accumulate) { ExecuteArithmetic(accumulate); },
-      [](const CheckValues&) {
-      },  // Tests of one machine have no member to tell.
+      [](const CheckingAction auto& checking) {
+        // A member would end the job; a test of one machine has no member.
+        const NotFinite found = ExecuteArithmetic(checking);
+        NEREUS_CHECK(found.index < 0) << "value " << found.index;
+      },
       [&](const ChecksumValues& sum) { effects.checksums.push_back(sum); },
       [&](const SendFrame& send) {
         effects.sent.push_back({send.to, Encoded(send.frame)});
