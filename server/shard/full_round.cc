@@ -135,7 +135,7 @@ void FullRound::Add(int contributor, const FrameHeader& header, Addend addend,
   // Held frames of the next contributors follow at once.
   for (auto next = held_.find({frame, folded_[frame]}); next != held_.end();
        next = held_.find({frame, folded_[frame]})) {
-    Fold(frame, next->second, out);
+    Fold(frame, Addend(next->second), out);
     held_.erase(next);
   }
 }

@@ -32,8 +32,8 @@ TEST(ArithmeticTest, CopyReplacesTheDestination) {
 TEST(ArithmeticTest, AddAccumulates) {
   const Buffer sum = FloatBuffer({1, 2, 3});
   const Buffer addend = FloatBuffer({10, 20, 30});
-  ExecuteArithmetic(Accumulate{sum, addend});
-  ExecuteArithmetic(Accumulate{sum, addend});
+  ExecuteArithmetic(Accumulate{sum, Addend(addend)});
+  ExecuteArithmetic(Accumulate{sum, Addend(addend)});
   EXPECT_EQ(FloatsOf(sum), (std::vector<float>{21, 42, 63}));
   EXPECT_EQ(FloatsOf(addend), (std::vector<float>{10, 20, 30}));
 }
@@ -41,23 +41,25 @@ TEST(ArithmeticTest, AddAccumulates) {
 TEST(ArithmeticTest, FirstAddendReplacesTheSum) {
   const Buffer sum = FloatBuffer({NAN, 2, 3});
   ExecuteArithmetic(
-      Accumulate{sum, FloatBuffer({10, 20, 30}), /*replaces=*/true});
+      Accumulate{sum, Addend(FloatBuffer({10, 20, 30})), /*replaces=*/true});
   EXPECT_EQ(FloatsOf(sum), (std::vector<float>{10, 20, 30}));
-  ExecuteArithmetic(Accumulate{sum, FloatBuffer({2, 4, 6}), /*replaces=*/true,
+  ExecuteArithmetic(Accumulate{sum, Addend(FloatBuffer({2, 4, 6})),
+                               /*replaces=*/true,
                                /*factor=*/0.5f});
   EXPECT_EQ(FloatsOf(sum), (std::vector<float>{1, 2, 3}));
 }
 
 TEST(ArithmeticTest, FactorAppliesToTheNewSum) {
   const Buffer sum = FloatBuffer({1, 2});
-  ExecuteArithmetic(Accumulate{sum, FloatBuffer({3, 6}), /*replaces=*/false,
+  ExecuteArithmetic(Accumulate{sum, Addend(FloatBuffer({3, 6})),
+                               /*replaces=*/false,
                                /*factor=*/0.25f});
   EXPECT_EQ(FloatsOf(sum), (std::vector<float>{1, 2}));
 }
 
 TEST(ArithmeticTest, NonFiniteAddendIsReportedAndNotAdded) {
   const Buffer sum = FloatBuffer({1, 2, 3});
-  Accumulate accumulate{sum, UnalignedBuffer({5, HUGE_VALF, NAN}, 1)};
+  Accumulate accumulate{sum, Addend(UnalignedBuffer({5, HUGE_VALF, NAN}, 1))};
   // The action does not check its values.
   EXPECT_LT(ExecuteArithmetic(accumulate).index, 0);
   for (const bool replaces : {false, true}) {
@@ -85,7 +87,8 @@ TEST(ArithmeticTest, PayloadMayStartAtAnyByte) {
     for (const int64_t count : {1, 7, 8, 9, 1000}) {
       const std::vector<float> values = IntegerValues(count, shift);
       const Buffer sum = FloatBuffer(values);
-      ExecuteArithmetic(Accumulate{sum, UnalignedBuffer(values, shift)});
+      ExecuteArithmetic(
+          Accumulate{sum, Addend(UnalignedBuffer(values, shift))});
       const Buffer copy = FloatBuffer(std::vector<float>(count, 0.0f));
       ExecuteArithmetic(CopyValues{copy, UnalignedBuffer(values, shift)});
       std::vector<float> doubled = values;
@@ -98,7 +101,8 @@ TEST(ArithmeticTest, PayloadMayStartAtAnyByte) {
 
 TEST(ArithmeticTest, OnlyTheSliceIsTouched) {
   const Buffer whole = FloatBuffer({1, 2, 3, 4});
-  ExecuteArithmetic(Accumulate{whole.Slice(4, 8), FloatBuffer({10, 10})});
+  ExecuteArithmetic(
+      Accumulate{whole.Slice(4, 8), Addend(FloatBuffer({10, 10}))});
   EXPECT_EQ(FloatsOf(whole), (std::vector<float>{1, 12, 13, 4}));
   ExecuteArithmetic(ScaleValues{whole.Slice(12, 4), 0.5f});
   EXPECT_EQ(FloatsOf(whole), (std::vector<float>{1, 12, 13, 2}));
@@ -164,7 +168,7 @@ TEST(ArithmeticTest, FactorsAreMultiplied) {
 TEST(ArithmeticTest, ActionsOnBuffersWithoutBytesDoNothing) {
   const Buffer size = Buffer::SizeOnly(int64_t{1} << 40);
   ExecuteArithmetic(CopyValues{size, size});
-  ExecuteArithmetic(Accumulate{size, size});
+  ExecuteArithmetic(Accumulate{size, Addend(size)});
   EXPECT_LT(ExecuteArithmetic(CheckValues{size, {}}).index, 0);
   ExecuteArithmetic(ScaleValues{size, 2.0f});
   ExecuteArithmetic(UpdateParameters{{}, 0, 1.0f, size, size, size, size});
@@ -176,7 +180,7 @@ TEST(ArithmeticTest, EmptyBuffersAreAllowed) {
   const Buffer none = Buffer::Allocate(0);
   ExecuteArithmetic(CopyValues{none, none});
   ExecuteArithmetic(CopyValues{none, Buffer()});
-  ExecuteArithmetic(Accumulate{none, none});
+  ExecuteArithmetic(Accumulate{none, Addend(none)});
   ExecuteArithmetic(ScaleValues{none, 2.0f});
 }
 
@@ -184,7 +188,7 @@ TEST(ArithmeticDeathTest, LengthsMustAgree) {
   const Buffer two = FloatBuffer({1, 2});
   const Buffer three = FloatBuffer({1, 2, 3});
   EXPECT_DEATH(ExecuteArithmetic(CopyValues{two, three}), "8 from 12");
-  EXPECT_DEATH(ExecuteArithmetic(Accumulate{three, two}), "12 plus 8");
+  EXPECT_DEATH(ExecuteArithmetic(Accumulate{three, Addend(two)}), "12 plus 8");
 }
 
 }  // namespace

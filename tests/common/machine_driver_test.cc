@@ -273,7 +273,7 @@ TEST_F(MachineDriverTest, ActionsAreCarriedOutInOrder) {
   Run([&](Outbox& out) {
     Frame frame = FloatFrame({0, 0});
     frame.payload = sum;
-    out.Add(Accumulate{sum, FloatBuffer({10, 20})});
+    out.Add(Accumulate{sum, Addend(FloatBuffer({10, 20}))});
     out.Add(SendFrame{PeerId::Shard(0), frame});
     out.Add(ScaleValues{sum, 2.0f});
     out.Add(BroadcastFrame{frame});

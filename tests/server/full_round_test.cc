@@ -37,7 +37,7 @@ void AddFrame(FullRound& round, int contributor, int64_t frame,
   const Buffer scratch =
       FloatBuffer({values.begin() + begin, values.begin() + begin + length});
   Outbox out;
-  round.Add(contributor, HeaderOf(frame), scratch, out);
+  round.Add(contributor, HeaderOf(frame), Addend(scratch), out);
   Carry(out);
   std::fill_n(scratch.floats(), length,
               std::numeric_limits<float>::quiet_NaN());
@@ -203,7 +203,8 @@ TEST_P(FullRoundTest, SizesWithoutValuesStaySizes) {
       for (const int64_t frame : {1, 0}) {
         Outbox out;
         round.Add(contributor, HeaderOf(frame),
-                  Buffer::SizeOnly(FrameGrid(65537).Length(frame) * 4), out);
+                  Addend(Buffer::SizeOnly(FrameGrid(65537).Length(frame) * 4)),
+                  out);
         Carry(out);
       }
     }
