@@ -113,10 +113,11 @@ void SessionClient::Impl::Stop(bool cancel) {
 
 void SessionClient::Send(const MemberMessage& message) {
   MutexLock lock(&impl_->mu);
-  if (!impl_->open) return;
-  impl_->begun = impl_->begun || std::holds_alternative<JoinRequest>(message) ||
-                 std::holds_alternative<Resume>(message);
-  if (impl_->begun) impl_->queue.push_back(ToProto(message));
+  const bool begins = std::holds_alternative<JoinRequest>(message) ||
+                      std::holds_alternative<Resume>(message);
+  if (!impl_->open || begins == impl_->begun) return;
+  impl_->begun = true;
+  impl_->queue.push_back(ToProto(message));
 }
 
 void SessionClient::Impl::Run() {

@@ -59,9 +59,9 @@ class SessionClient {
   // Ends the session. No event comes afterwards.
   ~SessionClient();
 
-  // Queues a message for the open session. It is dropped without one, and
-  // before the JoinRequest or Resume that begins the session: the coordinator
-  // accepts nothing before that, not even a heartbeat.
+  // Queues a message for the open session. It is dropped without one. A session
+  // begins with one JoinRequest or Resume: all before it is dropped, and so is
+  // a second one, of an owner that heard of an earlier session too late.
   void Send(const MemberMessage& message);
 
   // Opens no further session; events may still come from the open one.

@@ -296,6 +296,23 @@ TEST(SessionClientTest, WaitingMemberLearnsTheReason) {
   EXPECT_THAT(waiting->text, HasSubstr("2 of 2 workers"));
 }
 
+// A driver thread that was late hears of two sessions when the second one is
+// already open, and joins for each. The coordinator would refuse the process.
+TEST(SessionClientTest, SecondJoinInASessionIsNotSent) {
+  TestCoordinator coordinator;
+  const JoinRequest request = ShardJoin();
+  TestMember shard(coordinator.address(), request);
+  shard.when_opened = [&](SessionClient& client) {
+    client.Send(request);
+    client.Send(request);
+  };
+  TestMember worker(coordinator.address(), WorkerJoin());
+  shard.Start();
+  worker.Start();
+  EXPECT_TRUE(worker.AwaitMessage<EpochStart>().has_value());
+  EXPECT_TRUE(shard.AwaitMessage<EpochStart>().has_value());
+}
+
 TEST_F(SessionTest, HeartbeatsKeepAMemberAlive) {
   StartJob();
   // The wait is one and a half times the lease.
