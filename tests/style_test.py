@@ -20,12 +20,6 @@ FUNCTION_LINES_MAX = 70
 PRODUCT_FUNCTION_LINES_MAX = 60
 CLASS_FIELDS_MAX = 15
 CLASS_METHODS_MAX = 35
-# Classes that are larger, with the fields and methods that they may have. None
-# may be added.
-LARGE_CLASSES = {
-    ("common/protocol/job.h", "Job"): (22, 35),
-    ("common/protocol/job_options.h", "JobOptions"): (18, 35),
-}
 COLUMNS_MAX = {".cc": 80, ".h": 80, ".cu": 80, ".proto": 100, ".py": 100,
                ".sh": 100, ".md": 100}
 
@@ -211,10 +205,8 @@ def check_classes(path, text):
     if not is_product(path):
         return
     for name, line, fields, methods in class_sizes(text):
-        limits = LARGE_CLASSES.get((path, name),
-                                   (CLASS_FIELDS_MAX, CLASS_METHODS_MAX))
-        for what, count, limit in (("fields", fields, limits[0]),
-                                   ("methods", methods, limits[1])):
+        for what, count, limit in (("fields", fields, CLASS_FIELDS_MAX),
+                                   ("methods", methods, CLASS_METHODS_MAX)):
             if count > limit:
                 yield line, (f"{name} has {count} {what}, the limit is {limit}: "
                              "give a part of it a class of its own")

@@ -203,19 +203,19 @@ v1::Job ToProto(const Job& job,
   OptionsToProto(job.options, *message.mutable_options());
   message.mutable_left_workers()->Add(job.left_workers.begin(),
                                       job.left_workers.end());
-  message.set_base_round(job.base_round);
-  message.set_first_step(job.first_step);
-  message.set_contributions_before(job.contributions_before);
-  for (const FinishedRound& finished : job.finished_rounds) {
+  message.set_base_round(job.history.base_round);
+  message.set_first_step(job.history.first_step);
+  message.set_contributions_before(job.history.contributions_before);
+  for (const FinishedRound& finished : job.history.finished_rounds) {
     v1::Job::FinishedRound* added = message.add_finished_rounds();
     added->set_layer(finished.layer);
     added->set_round(finished.round);
     added->set_source(finished.source);
     added->set_contributors(finished.contributors);
   }
-  message.set_donor(job.donor);
+  message.set_donor(job.history.donor);
   message.set_state_arrays(job.state_arrays);
-  for (const StepVerdict& verdict : job.verdicts) {
+  for (const StepVerdict& verdict : job.history.verdicts) {
     *message.add_verdicts() = ToProto(verdict);
   }
   message.set_checkpoint_round(job.checkpoint_round);
@@ -252,17 +252,18 @@ absl::StatusOr<JobPtr> FromProto(const v1::Job& message,
   job.options = NEREUS_TRY(OptionsFromProto(message.options()));
   job.left_workers.assign(message.left_workers().begin(),
                           message.left_workers().end());
-  job.base_round = message.base_round();
-  job.first_step = message.first_step();
-  job.contributions_before = message.contributions_before();
+  job.history.base_round = message.base_round();
+  job.history.first_step = message.first_step();
+  job.history.contributions_before = message.contributions_before();
   for (const v1::Job::FinishedRound& finished : message.finished_rounds()) {
-    job.finished_rounds.push_back({finished.layer(), finished.round(),
-                                   finished.source(), finished.contributors()});
+    job.history.finished_rounds.push_back({finished.layer(), finished.round(),
+                                           finished.source(),
+                                           finished.contributors()});
   }
-  job.donor = message.donor();
+  job.history.donor = message.donor();
   job.state_arrays = message.state_arrays();
   for (const v1::StepVerdict& verdict : message.verdicts()) {
-    job.verdicts.push_back(FromProto(verdict));
+    job.history.verdicts.push_back(FromProto(verdict));
   }
   job.checkpoint_round = message.checkpoint_round();
   job.switch_round = message.switch_round();

@@ -22,7 +22,7 @@ struct TimeModel {
   // True if results are gathered during the next forward pass
   // (Overlap::kDecoupled).
   bool decoupled = false;
-  // Share of a layer's gradient that travels (1 - JobOptions::sparsity).
+  // Share of a layer's gradient that travels (1 - SparsityOptions::share).
   double share = 1;
 
   // Returns OK, or kInvalidArgument that names the field and its value.

@@ -29,7 +29,8 @@ absl::Status Wrong(const FrameHeader& header, absl::string_view field,
 // Returns the power of two that makes about 1,000 blocks: few enough that their
 // norms cost nothing, enough that a choice among them means something.
 int64_t BlockLength(const JobOptions& options, int64_t elements) {
-  if (options.block_elements != kBlockAuto) return options.block_elements;
+  if (options.sparsity.block_elements != kBlockAuto)
+    return options.sparsity.block_elements;
   constexpr int64_t kBlocks = 1000;
   constexpr int64_t kLengthMax = int64_t{1} << 15;
   int64_t length = kBlockElementsMin;
@@ -37,24 +38,24 @@ int64_t BlockLength(const JobOptions& options, int64_t elements) {
   return length;
 }
 
-// Adds the block layer, block_length and pool_offsets to a sparse job.
+// Adds the block layer and the pool of blocks to a sparse job.
 absl::Status AddBlocks(Job& job) {
   for (size_t i = 0; i < job.layers.size(); ++i) {
     if (job.routes[i].scheme != Scheme::kFactor) continue;
     return InvalidArgumentError(
         "the plan sends ", DescribeLayer(job.layers[i]),
         " by factors, which have no blocks, in a job with sparsity ",
-        job.options.sparsity);
+        job.options.sparsity.share);
   }
   // The pool has the layers in backward order: the last layer comes first.
-  job.pool_offsets.resize(job.layers.size());
+  job.pool.offsets.resize(job.layers.size());
   int64_t elements = 0;
   for (size_t i = job.layers.size(); i > 0; --i) {
-    job.pool_offsets[i - 1] = elements;
+    job.pool.offsets[i - 1] = elements;
     elements += job.layers[i - 1].parameters;
   }
-  job.block_length = BlockLength(job.options, elements);
-  const int64_t length = job.block_length;
+  job.pool.block_length = BlockLength(job.options, elements);
+  const int64_t length = job.pool.block_length;
   const int64_t blocks = (elements + length - 1) / length;
   if (blocks > kChunkElementsMax) {
     return InvalidArgumentError("the model's ", elements, " parameters are ",
@@ -68,7 +69,7 @@ absl::Status AddBlocks(Job& job) {
   layer.m = 1;
   layer.n = blocks;
   layer.parameters = blocks;
-  job.block_layer = static_cast<int>(job.layers.size());
+  job.pool.layer = static_cast<int>(job.layers.size());
   job.layers.push_back(std::move(layer));
   job.routes.push_back({Scheme::kServer, WireType::kFloat32});
   return ValidateLayers(job.layers);
@@ -77,14 +78,15 @@ absl::Status AddBlocks(Job& job) {
 }  // namespace
 
 absl::Span<const LayerSpec> Job::model() const {
-  return absl::MakeConstSpan(layers).first(block_layer >= 0 ? block_layer
-                                                            : layers.size());
+  return absl::MakeConstSpan(layers).first(pool.layer >= 0 ? pool.layer
+                                                           : layers.size());
 }
 
 int64_t Job::BlocksIn(int64_t round) const {
   const int64_t blocks = block_count();
-  if (round < options.dense_steps) return blocks;
-  const double chosen = (1 - options.sparsity) * static_cast<double>(blocks);
+  if (round < options.sparsity.dense_steps) return blocks;
+  const double chosen =
+      (1 - options.sparsity.share) * static_cast<double>(blocks);
   return std::max<int64_t>(1, std::llround(chosen));
 }
 
@@ -92,12 +94,12 @@ int64_t Job::BlocksIn(int64_t round) const {
 // the chunk.
 FrameGrid Job::GridOf(const Chunk& chunk) const {
   if (!IsSparse(chunk.layer)) return FrameGrid(chunk.length);
-  const int64_t offset = pool_offsets[chunk.layer] + chunk.offset;
-  return FrameGrid(chunk.length, block_length, offset % block_length);
+  const int64_t offset = pool.offsets[chunk.layer] + chunk.offset;
+  return FrameGrid(chunk.length, pool.block_length, offset % pool.block_length);
 }
 
 int64_t Job::FirstBlock(const Chunk& chunk) const {
-  return (pool_offsets[chunk.layer] + chunk.offset) / block_length;
+  return (pool.offsets[chunk.layer] + chunk.offset) / pool.block_length;
 }
 
 std::string Job::NameOf(PeerId member) const {
@@ -152,7 +154,7 @@ int Job::InitiatorOf(int64_t round) const {
 
 // The base round is on disk already, or it is the start of the job.
 bool Job::IsCheckpoint(int64_t round) const {
-  if (round <= base_round) return false;
+  if (round <= history.base_round) return false;
   const int64_t every = options.checkpoint_every;
   return round == checkpoint_round || (every > 0 && (round + 1) % every == 0);
 }
@@ -169,7 +171,7 @@ bool Job::IsSaved(int64_t round) const {
 }
 
 bool Job::MaySwitchAfter(int64_t round) const {
-  return block_layer < 0 || BlocksIn(round + 1) == block_count();
+  return pool.layer < 0 || BlocksIn(round + 1) == block_count();
 }
 
 // Rule: gradients, and values that servers update, may be rounded; the state of
@@ -182,8 +184,9 @@ WireType Job::WireOf(const FrameHeader& header) const {
     case FrameKind::kContribution:
       return header.round == kInitialRound ? WireType::kFloat32 : wire;
     case FrameKind::kResult: {
-      const bool owned = header.sender.role == Role::kWorker ||
-                         (WorkersOwn(layer) && header.round <= base_round);
+      const bool owned =
+          header.sender.role == Role::kWorker ||
+          (WorkersOwn(layer) && header.round <= history.base_round);
       return owned || header.part != kValuesPart ? WireType::kFloat32 : wire;
     }
     case FrameKind::kFactors:
@@ -233,12 +236,12 @@ absl::StatusOr<JobPtr> MakeJob(Job job, int shards) {
   NEREUS_TRY(CheckShardServers(job, shards));
   // A job that was made before has its block layer already; AddBlocks makes it
   // again.
-  if (std::exchange(job.block_layer, -1) >= 0) {
+  if (std::exchange(job.pool.layer, -1) >= 0) {
     job.layers.pop_back();
     job.routes.pop_back();
   }
   NEREUS_TRY(CheckPlan(job));
-  if (job.options.sparsity > 0) NEREUS_TRY(AddBlocks(job));
+  if (job.options.sparsity.share > 0) NEREUS_TRY(AddBlocks(job));
   NEREUS_TRY(CheckProgress(job));
   // A caller's optimizer says how much state it has; ours is known.
   if (job.options.optimizer_place == OptimizerPlace::kServer) {

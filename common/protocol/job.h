@@ -64,6 +64,44 @@ struct FinishedRound {
   bool operator==(const FinishedRound&) const = default;
 };
 
+// Pool of the blocks of a sparse job. It holds the layers of the model in
+// backward order.
+struct BlockPool {
+  // Index of the block layer, which MakeJob adds after the model's layers; -1:
+  // the job is not sparse. Its values tell which blocks travel in the next
+  // round (common/compute/blocks.h).
+  int layer = -1;
+  int64_t block_length = 0;      // Number of values in a block.
+  std::vector<int64_t> offsets;  // First value of each layer in the pool.
+
+  bool operator==(const BlockPool&) const = default;
+};
+
+// State that the earlier epochs of a job have left to an epoch.
+struct JobHistory {
+  // Base round: the shards have every layer as of it, worker-owned layers
+  // included. kInitialRound, the round of the checkpoint from which the job was
+  // restored, or the last round of the plan before.
+  int64_t base_round = kInitialRound;
+
+  // First step that no worker had begun when this epoch was made.
+  int64_t first_step = 0;
+  // Number of contributions in all steps before first_step. It tells which
+  // examples the job has used.
+  int64_t contributions_before = 0;
+
+  std::vector<FinishedRound> finished_rounds;  // Layers ascend.
+
+  // NanPolicy::kSkip: newest verdicts that any member knew; steps ascend.
+  std::vector<StepVerdict> verdicts;
+
+  // Rank of the worker that gives joining workers the worker-owned layers; -1:
+  // no worker needs them.
+  int32_t donor = -1;
+
+  bool operator==(const JobHistory&) const = default;
+};
+
 // Everything that one epoch of a job fixes. It is equal on all members, and
 // each member derives its behaviour from it. MakeJob makes it and checks it;
 // afterwards it is constant, so any thread may read it. Its size is bounded: by
@@ -92,43 +130,18 @@ struct Job {
   Placement placement;            // Shard of each chunk of each layer.
   JobOptions options;             // Decisions of the job's owner.
 
-  // Sparse job: index of the block layer, which MakeJob adds after the model's
-  // layers; else -1. Its values tell which blocks travel in the next round
-  // (common/compute/blocks.h).
-  int block_layer = -1;
-  int64_t block_length = 0;  // Sparse job: number of values in a block.
-  // Sparse job: first value of each layer of the model in the pool. The pool
-  // holds the layers in backward order.
-  std::vector<int64_t> pool_offsets;
+  BlockPool pool;  // Sparse job: its blocks.
 
   // Number of arrays of optimizer state, each with as many values as the layer
   // has parameters. Optimizer on the servers: OptimizerStateCount; else the
   // number that the callers keep.
   int32_t state_arrays = 0;
 
-  // Base round: the shards have every layer as of it, worker-owned layers
-  // included. kInitialRound, the round of the checkpoint from which the job was
-  // restored, or the last round of the plan before.
-  int64_t base_round = kInitialRound;
-
-  // First step that no worker had begun when this epoch was made.
-  int64_t first_step = 0;
-  // Number of contributions in all steps before first_step. It tells which
-  // examples the job has used.
-  int64_t contributions_before = 0;
-
-  std::vector<FinishedRound> finished_rounds;  // Layers ascend.
-
-  // NanPolicy::kSkip: newest verdicts that any member knew; steps ascend.
-  std::vector<StepVerdict> verdicts;
+  JobHistory history;  // Rounds and steps before this epoch.
 
   // Servers of each shard. While all servers live, server i is the primary of
   // shard i and the backup of the shard before it.
   std::vector<ShardServers> shard_servers;
-
-  // Rank of the worker that gives joining workers the worker-owned layers; -1:
-  // no worker needs them.
-  int32_t donor = -1;
 
   // Round of a checkpoint that was requested; kInitialRound: none was.
   int64_t checkpoint_round = kInitialRound;
@@ -205,11 +218,12 @@ struct Job {
   bool checks_contributions() const { return options.nan == NanPolicy::kFail; }
 
   // True if rounds may close without the contributions of all workers.
-  bool partial() const { return options.quorum != Quorum::kAll; }
+  bool partial() const { return options.rounds.quorum != Quorum::kAll; }
   // True if `round` waits for all workers nevertheless
-  // (JobOptions::resync_every).
+  // (RoundOptions::resync_every).
   bool IsResync(int64_t round) const {
-    return options.resync_every > 0 && (round + 1) % options.resync_every == 0;
+    const int64_t every = options.rounds.resync_every;
+    return every > 0 && (round + 1) % every == 0;
   }
   // Returns the position of the initiator of `round`, with Quorum::kMajority:
   // the worker that closes the round by its contribution. All members draw the
@@ -219,10 +233,10 @@ struct Job {
 
   // True if only some blocks of this layer travel in a round.
   bool IsSparse(int layer) const {
-    return block_layer >= 0 && layer != block_layer;
+    return pool.layer >= 0 && layer != pool.layer;
   }
   // Number of blocks of the pool. REQUIRES: the job is sparse.
-  int64_t block_count() const { return layers[block_layer].parameters; }
+  int64_t block_count() const { return layers[pool.layer].parameters; }
   // Returns the number of blocks that travel in `round`, at least 1.
   int64_t BlocksIn(int64_t round) const;
 

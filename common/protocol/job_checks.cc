@@ -96,22 +96,22 @@ absl::Status CheckLeavers(const Job& job) {
 
 // Checks that all steps and rounds are far from overflow.
 absl::Status CheckSteps(const Job& job) {
-  NEREUS_TRY(CheckStep("base_round", job.base_round, kInitialRound));
-  NEREUS_TRY(CheckStep("first_step", job.first_step, 0));
+  NEREUS_TRY(CheckStep("base_round", job.history.base_round, kInitialRound));
+  NEREUS_TRY(CheckStep("first_step", job.history.first_step, 0));
   NEREUS_TRY(
       CheckStep("checkpoint_round", job.checkpoint_round, kInitialRound));
   NEREUS_TRY(CheckStep("switch_round", job.switch_round, kInitialRound));
-  return CheckStep("contributions_before", job.contributions_before, 0);
+  return CheckStep("contributions_before", job.history.contributions_before, 0);
 }
 
 // Checks the order and the number of the verdicts.
 absl::Status CheckVerdicts(const Job& job) {
-  if (job.verdicts.size() > kVerdictsMax) {
-    return InvalidArgumentError(job.verdicts.size(), " verdicts, at most ",
-                                kVerdictsMax);
+  if (job.history.verdicts.size() > kVerdictsMax) {
+    return InvalidArgumentError(job.history.verdicts.size(),
+                                " verdicts, at most ", kVerdictsMax);
   }
   int64_t before = kInitialRound;
-  for (const StepVerdict& verdict : job.verdicts) {
+  for (const StepVerdict& verdict : job.history.verdicts) {
     NEREUS_TRY(CheckStep("a verdict's step", verdict.step, 0));
     if (verdict.step <= before) {
       return InvalidArgumentError("the verdict on step ", verdict.step,
@@ -192,7 +192,7 @@ absl::Status CheckPlan(const Job& job) {
         "the plan sends ", DescribeLayer(job.layers[i]), " by ",
         SchemeName(job.routes[i].scheme),
         ", past the servers: ", "that needs all contributions, not quorum ",
-        QuorumName(job.options.quorum));
+        QuorumName(job.options.rounds.quorum));
   }
   return absl::OkStatus();
 }
@@ -204,12 +204,13 @@ absl::Status CheckProgress(const Job& job) {
     return InvalidArgumentError("state_arrays is ", job.state_arrays,
                                 ", must be in [0, ", kStateArraysMax, "]");
   }
-  if (job.donor != -1 && !job.IsMember(PeerId::Worker(job.donor))) {
-    return InvalidArgumentError("the owner is worker ", job.donor,
+  if (job.history.donor != -1 &&
+      !job.IsMember(PeerId::Worker(job.history.donor))) {
+    return InvalidArgumentError("the owner is worker ", job.history.donor,
                                 ", who is no member");
   }
   int before = -1;
-  for (const FinishedRound& finished : job.finished_rounds) {
+  for (const FinishedRound& finished : job.history.finished_rounds) {
     NEREUS_TRY(CheckFinished(job, finished));
     if (finished.layer <= before) {
       return InvalidArgumentError("the finished round of layer ",

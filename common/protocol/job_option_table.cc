@@ -189,14 +189,15 @@ JobOption FusionOption() {
 
 JobOption BlockOption() {
   JobOption option = Number<int64_t>(
-      "block", [](JobSpec & s) -> auto& { return s.options.block_elements; },
+      "block",
+      [](JobSpec & s) -> auto& { return s.options.sparsity.block_elements; },
       kBlockElementsMin, kFrameElementsMax, Top::kIncluded,
       "values per block, with --sparsity; 0: a thousandth of the model, at "
       "most 32768");
   const auto set = option.set;
   option.set = [set](absl::string_view text, JobSpec& spec) {
     if (text != "0") return set(text, spec);
-    spec.options.block_elements = kBlockAuto;
+    spec.options.sparsity.block_elements = kBlockAuto;
     return absl::OkStatus();
   };
   return option;
@@ -215,11 +216,11 @@ std::string UnlessAdam(const JobSpec& spec) {
 }
 
 std::string UnlessPartial(const JobSpec& spec) {
-  return spec.options.quorum == Quorum::kAll ? "with --quorum=all" : "";
+  return spec.options.rounds.quorum == Quorum::kAll ? "with --quorum=all" : "";
 }
 
 std::string UnlessSparse(const JobSpec& spec) {
-  return spec.options.sparsity == 0 ? "without --sparsity" : "";
+  return spec.options.sparsity.share == 0 ? "without --sparsity" : "";
 }
 
 // Returns `option` with that condition.
@@ -340,7 +341,8 @@ std::vector<JobOption> RoundsTable() {
           "over"),
       FusionOption(),
       Choice<Quorum>(
-          "quorum", [](JobSpec & s) -> auto& { return s.options.quorum; },
+          "quorum",
+          [](JobSpec & s) -> auto& { return s.options.rounds.quorum; },
           {{"all", Quorum::kAll},
            {"majority", Quorum::kMajority},
            {"solo", Quorum::kSolo},
@@ -351,7 +353,7 @@ std::vector<JobOption> RoundsTable() {
           "majority, late gradients count in a later round (eager-SGD)"),
       If(UnlessPartial, Number<int64_t>(
                             "staleness", [](JobSpec & s) -> auto& {
-                              return s.options.staleness;
+                              return s.options.rounds.staleness;
                             },
                             0, kStalenessMax, Top::kIncluded,
                             "number of steps that a worker may be ahead of the "
@@ -359,13 +361,14 @@ std::vector<JobOption> RoundsTable() {
       If(UnlessPartial,
          Number<int64_t>(
              "resync",
-             [](JobSpec & s) -> auto& { return s.options.resync_every; }, 0,
-             kStepMax, Top::kIncluded,
+             [](JobSpec & s) -> auto& { return s.options.rounds.resync_every; },
+             0, kStepMax, Top::kIncluded,
              "number of rounds after which one waits for all workers, with "
              "--quorum=majority or solo; 0: none waits")),
       Number<double>(
-          "sparsity", [](JobSpec & s) -> auto& { return s.options.sparsity; },
-          0, 1, Top::kExcluded,
+          "sparsity",
+          [](JobSpec & s) -> auto& { return s.options.sparsity.share; }, 0, 1,
+          Top::kExcluded,
           "share of the gradients that is not sent in a round: only the "
           "largest blocks are, the same blocks on all workers; each worker "
           "keeps the rest and adds it later (GradientFlow's coarse-grained "
@@ -373,7 +376,7 @@ std::vector<JobOption> RoundsTable() {
       If(UnlessSparse, BlockOption()),
       If(UnlessSparse, Number<int64_t>(
                            "dense-steps", [](JobSpec & s) -> auto& {
-                             return s.options.dense_steps;
+                             return s.options.sparsity.dense_steps;
                            },
                            0, kStepMax, Top::kIncluded,
                            "number of first steps in which all blocks are "

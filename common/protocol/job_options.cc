@@ -67,24 +67,24 @@ std::string DescribeOptimizer(const OptimizerOptions& optimizer) {
 PlanRules RulesFor(const JobOptions& options, PlanRules rules) {
   // Each restriction is a text: the reason appears in the plan's report where
   // the restriction decides.
-  if (options.quorum != Quorum::kAll) {
+  if (options.rounds.quorum != Quorum::kAll) {
     rules.servers_only =
         absl::StrCat("between workers everybody is needed, not quorum ",
-                     QuorumName(options.quorum));
+                     QuorumName(options.rounds.quorum));
   }
-  if (options.sparsity > 0) {
+  if (options.sparsity.share > 0) {
     rules.no_factors = absl::StrCat("factors have no blocks, of which ",
-                                    options.sparsity, " are held back");
+                                    options.sparsity.share, " are held back");
   }
   // A plan that follows measurements would differ from run to run.
   if (options.deterministic) {
     rules.fixed =
         "deterministic keeps the first plan, of which all runs have "
         "the same bits";
-  } else if (options.sparsity > 0) {
+  } else if (options.sparsity.share > 0) {
     rules.fixed = absl::StrCat(
         "the plan stays as it is once blocks are held back, sparsity ",
-        options.sparsity);
+        options.sparsity.share);
   }
   rules.fusion_bytes = options.fusion_bytes;
   rules.choose_fusion = options.tune_fusion;

@@ -68,13 +68,46 @@ enum class Quorum {
 // Returns the value of --quorum.
 absl::string_view QuorumName(Quorum quorum);
 
-// Value of JobOptions::staleness that means "no bound".
+// Value of RoundOptions::staleness that means "no bound".
 inline constexpr int64_t kStalenessMax = kStepMax;
 
-// Value of JobOptions::block_elements that leaves the length to MakeJob, and
-// the smallest length.
+// Value of SparsityOptions::block_elements that leaves the length to MakeJob,
+// and the smallest length.
 inline constexpr int64_t kBlockAuto = 0;
 inline constexpr int64_t kBlockElementsMin = 256;
+
+// End of each round.
+struct RoundOptions {
+  Quorum quorum = Quorum::kAll;  // Contributions that close a round.
+
+  // With any quorum but kAll: number of steps that a worker may be ahead of the
+  // slowest worker, and number of rounds that a contribution may be late.
+  int64_t staleness = 32;
+
+  // With kMajority or kSolo: number of rounds after which one round waits for
+  // all workers; then all workers have equal parameters. A worker that loses
+  // the answer with an epoch gets later parameters. 0: never.
+  int64_t resync_every = 0;
+
+  bool operator==(const RoundOptions&) const = default;
+};
+
+// Gradients that are held back. The blocks with the largest values travel,
+// residual included; all workers hold back the same blocks. Sun et al.,
+// "GradientFlow", coarse-grained sparse communication.
+struct SparsityOptions {
+  // Share of the blocks, in [0, 1), that is held back in each round. 0: all
+  // blocks travel.
+  double share = 0;
+  // Values in a block, in [kBlockElementsMin, kFrameElementsMax]; kBlockAuto:
+  // the power of two that cuts the model into about 1,000 blocks, at most
+  // 32,768.
+  int64_t block_elements = kBlockAuto;
+  // Number of first steps in which all blocks travel.
+  int64_t dense_steps = 100;
+
+  bool operator==(const SparsityOptions&) const = default;
+};
 
 // Choices of the job's owner that all members must know. The coordinator gets
 // them as flags or as a job file, and sends them to each member with the epoch.
@@ -108,28 +141,9 @@ struct JobOptions {
   // for a better one while the job runs.
   bool tune_fusion = false;
 
-  Quorum quorum = Quorum::kAll;  // Contributions that close a round.
-
-  // With any quorum but kAll: number of steps that a worker may be ahead of the
-  // slowest worker, and number of rounds that a contribution may be late.
-  int64_t staleness = 32;
-
-  // With kMajority or kSolo: number of rounds after which one round waits for
-  // all workers; then all workers have equal parameters. A worker that loses
-  // the answer with an epoch gets later parameters. 0: never.
-  int64_t resync_every = 0;
-
-  // Share of the gradients' blocks, in [0, 1), that is held back in each round;
-  // all workers hold back the same blocks. The blocks with the largest values
-  // travel, residual included. Sun et al., "GradientFlow", coarse-grained
-  // sparse communication. 0: all blocks travel.
-  double sparsity = 0;
-  // Values in a block, in [kBlockElementsMin, kFrameElementsMax]; kBlockAuto:
-  // the power of two that cuts the model into about 1,000 blocks, at most
-  // 32,768.
-  int64_t block_elements = kBlockAuto;
-  // Number of first steps in which all blocks travel.
-  int64_t dense_steps = 100;
+  RoundOptions rounds = RoundOptions();  // End of each round.
+  // Gradients that are held back.
+  SparsityOptions sparsity = SparsityOptions();
 
   // True if every shard has a backup on another server, which takes over when
   // the primary is lost. Needs two shards.

@@ -18,8 +18,8 @@ struct Exclusion {
 };
 
 // Conditions that several rows use.
-bool IsPartial(const JobOptions& o) { return o.quorum != Quorum::kAll; }
-bool IsSparse(const JobOptions& o) { return o.sparsity > 0; }
+bool IsPartial(const JobOptions& o) { return o.rounds.quorum != Quorum::kAll; }
+bool IsSparse(const JobOptions& o) { return o.sparsity.share > 0; }
 bool WorkersUpdate(const JobOptions& o) {
   return o.optimizer_place == OptimizerPlace::kWorker;
 }
@@ -40,8 +40,9 @@ constexpr Exclusion kExclusions[] = {
      IsPartial,
      "a backup follows complete rounds, and does not have the sum of an open "
      "one"},
-    {"resync", [](const JobOptions& o) { return o.resync_every > 0; }, "quorum",
-     [](const JobOptions& o) { return o.quorum == Quorum::kEach; },
+    {"resync", [](const JobOptions& o) { return o.rounds.resync_every > 0; },
+     "quorum",
+     [](const JobOptions& o) { return o.rounds.quorum == Quorum::kEach; },
      "then a round waits for other workers only because of --staleness"},
     {"optimizer", WorkersUpdate, "sparsity", IsSparse,
      "momentum in the workers would go on moving parameters whose gradients "

@@ -12,8 +12,8 @@ namespace nereus {
 // Newest step verdicts that a member knows, with NanPolicy::kSkip; at most
 // kVerdictsMax. A verdict never changes once it is known. Servers and workers
 // keep one list each, and an epoch hands all known verdicts to all members
-// (Job::verdicts). Otherwise two members could decide differently about a step
-// if a worker died after its vote had reached only one of them. Not
+// (JobHistory::verdicts). Otherwise two members could decide differently about
+// a step if a worker died after its vote had reached only one of them. Not
 // thread-safe.
 class Verdicts {
  public:

@@ -166,7 +166,7 @@ class LocalCommand final : public Command {
     }
     // With another quorum, some workers end before the last late gradients
     // count.
-    const bool may_differ = options_.spec.options.quorum != Quorum::kAll;
+    const bool may_differ = options_.spec.options.rounds.quorum != Quorum::kAll;
     if (!report.replicas_equal && !may_differ) {
       return InternalError("the workers ended with different parameters");
     }

@@ -122,7 +122,7 @@ bool PlansByTime(const JobSpec& spec) {
 
 // Returns the reason why bytes are not predicted. Empty: they are.
 std::string WhyNotPredicted(const JobSpec& spec) {
-  if (spec.options.sparsity > 0) {
+  if (spec.options.sparsity.share > 0) {
     return "not predicted, because the sizes of the blocks that travel with "
            "--sparsity are not known beforehand";
   }
@@ -230,7 +230,7 @@ std::string FormatReplicas(const LocalReport& report) {
     return absl::StrCat("equal, checksum ",
                         report.workers()[0].parameter_checksum);
   }
-  const Quorum quorum = report.options.spec.options.quorum;
+  const Quorum quorum = report.options.spec.options.rounds.quorum;
   return absl::StrCat(
       quorum == Quorum::kAll
           ? "DIFFERENT: "

@@ -122,7 +122,7 @@ absl::StatusOr<ExplainedPlan> ExplainRun(absl::string_view json) {
   options.rules = RulesFor(spec.options, spec.rules);
   options.time = SlowestOf(workers);
   options.time->decoupled = spec.options.overlap == Overlap::kDecoupled;
-  options.time->share = 1 - spec.options.sparsity;
+  options.time->share = 1 - spec.options.sparsity.share;
   NEREUS_TRY(options.time->Validate(layers));
   Plan plan = NEREUS_TRY(PlanOfRun(layers, options, &workers[0]));
   plan.fusion_bytes = FusionFor(layers, options, plan.routes);

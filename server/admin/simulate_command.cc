@@ -112,8 +112,8 @@ class SimulateCommand final : public Command {
       report.late = std::max(absl::ZeroDuration(),
                              report.result.iteration - result.iteration);
     }
-    if (what_if.is_delayed() && what_if.job.quorum == Quorum::kAll) {
-      what_if.job.quorum = Quorum::kMajority;
+    if (what_if.is_delayed() && what_if.job.rounds.quorum == Quorum::kAll) {
+      what_if.job.rounds.quorum = Quorum::kMajority;
       if (const auto partial = simulate(what_if); partial.ok()) {
         AddAdvice("--quorum=majority", report.result.iteration,
                   partial->iteration, report.advice);

@@ -178,8 +178,8 @@ std::string FormatSimulateJson(const SimulateReport& report) {
       {"cost", std::string(CostKindName(asked.plan.rules.cost))},
       {"wire", asked.plan.rules.wire_name()},
       {"overlap", std::string(OverlapName(asked.job.overlap))},
-      {"quorum", std::string(QuorumName(asked.job.quorum))},
-      {"sparsity", asked.job.sparsity},
+      {"quorum", std::string(QuorumName(asked.job.rounds.quorum))},
+      {"sparsity", asked.job.sparsity.share},
       {"fusion_bytes", report.result.fusion_bytes == kNoFusion
                            ? Json(nullptr)
                            : Json(report.result.fusion_bytes)},

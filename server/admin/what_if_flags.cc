@@ -42,7 +42,7 @@ void WhatIfFlags::Register(CLI::App& app) {
   AddNetworkFlags(app);
   AddComputeFlags(app);
   // The question is about a job that has run for a while.
-  spec_.options.dense_steps = 0;
+  spec_.options.sparsity.dense_steps = 0;
   AddJobOptions(app, spec_,
                 {"scheme", "cost", "wire", "overlap", "fusion", "quorum",
                  "staleness", "resync", "sparsity", "block", "dense-steps"});

@@ -18,7 +18,7 @@ constexpr size_t kFailedKept = 16;
 std::set<int> ShardsWithChunks(const Job& job) {
   std::set<int> shards;
   for (const Chunk& chunk : job.placement.chunks()) {
-    if (chunk.layer != job.block_layer) shards.insert(chunk.shard);
+    if (chunk.layer != job.pool.layer) shards.insert(chunk.shard);
   }
   return shards;
 }
@@ -47,10 +47,10 @@ void CheckpointLedger::OnEpoch(const Job& job, bool from_base) {
     parts_.clear();
   }
   std::erase_if(stretches, [&](const auto& stretch) {
-    return stretch.first_step >= job.first_step;
+    return stretch.first_step >= job.history.first_step;
   });
-  stretches.push_back(
-      {job.first_step, job.contributions_before, job.worker_count()});
+  stretches.push_back({job.history.first_step, job.history.contributions_before,
+                       job.worker_count()});
   // Nothing needs the contributions of rounds before the newest checkpoint.
   const int64_t oldest = state_.newest.has_value() ? state_.newest->round : 0;
   while (stretches.size() > 1 && stretches[1].first_step <= oldest) {

@@ -148,7 +148,7 @@ const EpochChange::Worker* FindLeaver(const Job& job,
 
 // Returns the first step that no worker has begun.
 int64_t FirstFreeStep(const Job& job, const EpochChange& change) {
-  int64_t step = job.first_step;
+  int64_t step = job.history.first_step;
   for (const EpochChange::Worker& worker : change.workers) {
     step = std::max(step, worker.report.begun_step + 1);
   }
@@ -160,8 +160,8 @@ int64_t FirstFreeStep(const Job& job, const EpochChange& change) {
 // chunk that has closed this step's round, the contributions of the new workers
 // are answered with its result.
 int64_t FirstOpenStep(const Job& job, const EpochChange& change) {
-  return std::max(ClosedRound(job, change).value_or(job.base_round),
-                  job.base_round) +
+  return std::max(ClosedRound(job, change).value_or(job.history.base_round),
+                  job.history.base_round) +
          1;
 }
 
@@ -170,8 +170,9 @@ int64_t FirstOpenStep(const Job& job, const EpochChange& change) {
 bool AtBase(const Job& job, const EpochChange& change) {
   return absl::c_any_of(change.workers, [&](const auto& worker) {
     const int position = job.PositionOf(worker.rank);
-    return position >= 0 && worker.report.begun_step <= job.base_round &&
-           job.workers[position].first_step == job.base_round + 1;
+    return position >= 0 &&
+           worker.report.begun_step <= job.history.base_round &&
+           job.workers[position].first_step == job.history.base_round + 1;
   });
 }
 
@@ -204,7 +205,7 @@ absl::StatusOr<Start> FindStart(const Job& job, const EpochChange& change) {
   // If no shard takes rounds, only the dead workers knew their last step.
   const bool known =
       ClosedRound(job, change).has_value() || AtBase(job, change);
-  if (!known || step > job.base_round + 1) {
+  if (!known || step > job.history.base_round + 1) {
     NEREUS_TRY(CheckOwned(job));
   }
   return Start{-1, step, true};
@@ -271,7 +272,7 @@ Job NextJob(const Job& job, uint64_t epoch, const EpochChange& change) {
   made.worker_names = change.worker_names;
   made.workers.clear();
   made.left_workers.clear();
-  made.finished_rounds.clear();
+  made.history.finished_rounds.clear();
   made.switch_round = kInitialRound;
   return made;
 }
@@ -280,15 +281,16 @@ Job NextJob(const Job& job, uint64_t epoch, const EpochChange& change) {
 // the optimizer, its base round is the switch round.
 void ChangePlan(const Job& job, const std::vector<Route>& routes, Job& made) {
   absl::c_copy(routes, made.routes.begin());
-  made.finished_rounds.clear();
+  made.history.finished_rounds.clear();
   // Backups do not have the values that workers have handed over.
   for (const Chunk& chunk : job.placement.chunks()) {
     if (UsesServers(job.routes[chunk.layer].scheme)) continue;
     made.shard_servers[chunk.shard].backup_is_current = false;
   }
   if (job.options.optimizer_place == OptimizerPlace::kWorker) return;
-  made.base_round = job.switch_round;
-  for (EpochWorker& each : made.workers) each.first_step = made.first_step;
+  made.history.base_round = job.switch_round;
+  for (EpochWorker& each : made.workers)
+    each.first_step = made.history.first_step;
 }
 
 }  // namespace
@@ -329,16 +331,17 @@ absl::StatusOr<NextEpoch> MakeNextEpoch(const Job& job, uint64_t epoch,
   const Start start = NEREUS_TRY(FindStart(job, change));
   NextEpoch next;
   Job made = NextJob(job, epoch, change);
-  made.donor = start.donor;
-  made.first_step = start.first_step;
+  made.history.donor = start.donor;
+  made.history.first_step = start.first_step;
   // The workers of the old epoch have contributed to all of its steps.
-  made.contributions_before = std::max<int64_t>(
-      0, job.contributions_before +
-             (made.first_step - job.first_step) * job.worker_count());
+  made.history.contributions_before = std::max<int64_t>(
+      0, job.history.contributions_before +
+             (made.history.first_step - job.history.first_step) *
+                 job.worker_count());
 
   made.shard_servers = shard_servers;
-  made.verdicts = AllVerdicts(change);
-  if (change.checkpoint) made.checkpoint_round = made.first_step;
+  made.history.verdicts = AllVerdicts(change);
+  if (change.checkpoint) made.checkpoint_round = made.history.first_step;
 
   for (const EpochChange::Worker& worker : change.workers) {
     const int position = job.PositionOf(worker.rank);
@@ -347,27 +350,27 @@ absl::StatusOr<NextEpoch> MakeNextEpoch(const Job& job, uint64_t epoch,
       continue;
     }
     EpochWorker each = job.workers[position];
-    if (start.all_from_base) each.first_step = made.first_step;
+    if (start.all_from_base) each.first_step = made.history.first_step;
     made.workers.push_back(each);
     if (start.all_from_base || misled.contains(worker.rank)) {
       next.workers_from_base.push_back(worker.rank);
     }
   }
   for (const int32_t rank : change.joiners) {
-    made.workers.push_back({rank, made.first_step});
+    made.workers.push_back({rank, made.history.first_step});
   }
 
   for (size_t layer = 0; layer < job.layers.size(); ++layer) {
     if (UsesServers(job.routes[layer].scheme)) continue;
     const auto finished = FindFinished(static_cast<int>(layer), change);
-    if (finished.has_value()) made.finished_rounds.push_back(*finished);
+    if (finished.has_value()) made.history.finished_rounds.push_back(*finished);
   }
   if (change.routes.has_value()) {
     if (next.workers_from_base.empty() &&
         AllAreDrained(job, change, shard_servers)) {
       ChangePlan(job, *change.routes, made);
-    } else if (job.MaySwitchAfter(made.first_step)) {
-      made.switch_round = made.first_step;
+    } else if (job.MaySwitchAfter(made.history.first_step)) {
+      made.switch_round = made.history.first_step;
     }
   }
   next.job = NEREUS_TRY(MakeJob(std::move(made), job.shards()));
@@ -380,19 +383,20 @@ absl::StatusOr<NextEpoch> MakeRestartedEpoch(const Job& job, uint64_t epoch,
   NextEpoch next;
   Job made = NextJob(job, epoch, change);
   made.shard_servers = NEREUS_TRY(FreshHolders(job, change));
-  made.base_round = point.round;
-  made.first_step = point.round + 1;
-  made.contributions_before = point.contributions;
-  made.donor = -1;
-  made.checkpoint_round = change.checkpoint ? made.first_step : kInitialRound;
-  made.verdicts.clear();
+  made.history.base_round = point.round;
+  made.history.first_step = point.round + 1;
+  made.history.contributions_before = point.contributions;
+  made.history.donor = -1;
+  made.checkpoint_round =
+      change.checkpoint ? made.history.first_step : kInitialRound;
+  made.history.verdicts.clear();
   for (const EpochChange::Worker& worker : change.workers) {
     // Workers that have left are workers again: their last steps are undone.
-    made.workers.push_back({worker.rank, made.first_step});
+    made.workers.push_back({worker.rank, made.history.first_step});
     next.workers_from_base.push_back(worker.rank);
   }
   for (const int32_t rank : change.joiners) {
-    made.workers.push_back({rank, made.first_step});
+    made.workers.push_back({rank, made.history.first_step});
   }
   next.job = NEREUS_TRY(MakeJob(std::move(made), job.shards()));
   return next;

@@ -81,11 +81,12 @@ absl::Status Epochs::StartJob() {
   // A shard may die early: there should be something to go back to.
   if (options_.has_checkpoints) job.checkpoint_round = 0;
   if (options_.restored.has_value()) {
-    job.base_round = options_.restored->round;
-    job.first_step = job.base_round + 1;
-    job.contributions_before = options_.restored->contributions;
+    job.history.base_round = options_.restored->round;
+    job.history.first_step = job.history.base_round + 1;
+    job.history.contributions_before = options_.restored->contributions;
     job.checkpoint_round = kInitialRound;
-    for (EpochWorker& each : job.workers) each.first_step = job.first_step;
+    for (EpochWorker& each : job.workers)
+      each.first_step = job.history.first_step;
     checkpoints_.OnComplete(*options_.restored);
   }
   in_force_.job = NEREUS_TRY(MakeJob(std::move(job), options_.spec.shards));
@@ -347,7 +348,7 @@ void Epochs::Enter(NextEpoch next, bool restarts,
   out.push_back(Announce{
       false,
       absl::StrCat("epoch ", job()->epoch, " with ", job()->worker_count(),
-                   " workers, from step ", job()->first_step,
+                   " workers, from step ", job()->history.first_step,
                    changes_plan
                        ? absl::StrCat(", with another plan: ", better->why)
                        : "")});
@@ -370,8 +371,8 @@ void Epochs::AdmitAll(absl::Time now) {
         {member.id, member.request.incarnation, member.request.data_address});
     if (from_base) member.last_step.reset();
     if (!member.admitted || from_base) {
-      member.heartbeat.begun_step = job()->first_step - 1;
-      member.heartbeat.round = job()->base_round;
+      member.heartbeat.begun_step = job()->history.first_step - 1;
+      member.heartbeat.round = job()->history.base_round;
     }
     member.admitted = true;
     member.report.reset();
@@ -387,7 +388,8 @@ void Epochs::TellAll(CoordinatorOutbox& out) {
   }
   std::vector<int32_t> workers;
   for (const EpochWorker& each : job()->workers) workers.push_back(each.rank);
-  const auto set = fusion_.OnEpoch(std::move(workers), job()->first_step - 1);
+  const auto set =
+      fusion_.OnEpoch(std::move(workers), job()->history.first_step - 1);
   if (set.has_value()) roster_.TellWorkers(*set, out);
 }
 

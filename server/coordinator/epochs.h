@@ -61,7 +61,9 @@ class Epochs {
   // Connections that have ended since the epoch began.
   const BrokenLinks& links() const { return links_; }
   // Last step that a member says it has begun.
-  int64_t BegunStep() const { return roster_.BegunStep(job()->first_step); }
+  int64_t BegunStep() const {
+    return roster_.BegunStep(job()->history.first_step);
+  }
 
   // Makes the plan and the first epoch's job. Errors: kInvalidArgument, there
   // is no plan.

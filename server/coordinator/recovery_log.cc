@@ -66,12 +66,14 @@ std::string RecoveryLog::OnEpoch(const EpochInForce& epoch,
                         job.worker_count(), workers, roster.Count(Role::kShard),
                         shards);
   if (!epoch.all_from_base) {
-    return absl::StrCat(text, "no step is lost, step ", job.first_step,
+    return absl::StrCat(text, "no step is lost, step ", job.history.first_step,
                         " is next");
   }
-  const int64_t again = std::max<int64_t>(0, begun_step - job.first_step + 1);
-  return absl::StrCat(text, "back to the checkpoint of round ", job.base_round,
-                      ": step ", job.first_step, " is next, ", again,
+  const int64_t again =
+      std::max<int64_t>(0, begun_step - job.history.first_step + 1);
+  return absl::StrCat(text, "back to the checkpoint of round ",
+                      job.history.base_round, ": step ", job.history.first_step,
+                      " is next, ", again,
                       again == 1 ? " step is" : " steps are", " done again");
 }
 

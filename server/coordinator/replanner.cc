@@ -173,7 +173,7 @@ PlanOptions Replanner::OptionsFor(const Job& job, int workers) const {
   options.rules = rules_;
   if (!known_.has_value()) return options;
   options.time = TimeModel{known_->times, known_->link, job.decoupled(),
-                           1 - job.options.sparsity};
+                           1 - job.options.sparsity.share};
   return options;
 }
 

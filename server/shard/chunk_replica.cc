@@ -173,11 +173,11 @@ std::optional<ChunkCopy> ChunkReplica::OnCopyFrame(const Frame& frame,
 // of a checkpoint that the job goes on from.
 ChunkCopy ChunkReplica::BeginCopy(int64_t round) const {
   const Job& job = *epoch_.job;
-  const bool restored = job.base_round != kInitialRound;
+  const bool restored = job.history.base_round != kInitialRound;
   const bool has_state = epoch_.Updates(held_.chunk.layer) || restored;
   const bool has_mean =
       job.options.optimizer_place == OptimizerPlace::kWorker &&
-      epoch_.UsesServers(held_.chunk.layer) && round > job.base_round;
+      epoch_.UsesServers(held_.chunk.layer) && round > job.history.base_round;
   return ChunkCopy(round, held_.chunk.length, has_state ? job.state_arrays : 0,
                    has_mean);
 }

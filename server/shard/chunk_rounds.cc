@@ -100,11 +100,11 @@ absl::StatusOr<Landing> ChunkRounds::OnPullHeader(const FrameHeader& header,
     return RefuseFrame(header, "this worker takes part from round ", first_step,
                        " on, round ", round_, " is open");
   }
-  if (epoch_.Updates(layer()) || header.round == job.base_round) {
+  if (epoch_.Updates(layer()) || header.round == job.history.base_round) {
     return Landing::Scratch();
   }
   return RefuseFrame(header, "the values held here are of round ",
-                     job.base_round);
+                     job.history.base_round);
 }
 
 // After an epoch has begun, workers contribute again to rounds without a
@@ -236,8 +236,9 @@ void ChunkRounds::OpenNext(Outbox& out) {
 
 void ChunkRounds::Answer(PullRequest request, Outbox& out) {
   const Job& job = *epoch_.job;
-  const int64_t steps_ahead =
-      job.options.quorum == Quorum::kEach ? job.options.staleness : 0;
+  const int64_t steps_ahead = job.options.rounds.quorum == Quorum::kEach
+                                  ? job.options.rounds.staleness
+                                  : 0;
   const bool is_closed =
       round_ > kInitialRound && request.round - steps_ahead < round_;
   // In partial rounds the worker's own contribution must count first: the
@@ -337,7 +338,7 @@ void ChunkRounds::OnPartialFrame(const Frame& frame, int position,
 void ChunkRounds::AdvancePartial(Outbox& out) {
   if (round_ == kInitialRound || epoch_.frozen) return;
   const Job& job = *epoch_.job;
-  const bool each = job.options.quorum == Quorum::kEach;
+  const bool each = job.options.rounds.quorum == Quorum::kEach;
   const auto update = [&] {
     partial_.Settle(out);
     held_.Update(job.options.optimizer, partial_updates_++, partial_.sum(),
@@ -366,7 +367,7 @@ void ChunkRounds::AdvancePartial(Outbox& out) {
 bool ChunkRounds::Restore() {
   const Job& job = *epoch_.job;
   held_.Allocate(job.state_arrays);
-  round_ = job.base_round + 1;
+  round_ = job.history.base_round + 1;
   partial_updates_ = round_;
   Reopen();
   if (!is_block_layer()) return true;
@@ -378,7 +379,7 @@ bool ChunkRounds::Restore() {
 // Layers that workers owned get the values that the workers have handed over.
 // Layers that leave the servers keep their values as of the switch round.
 void ChunkRounds::Reroute(const Job& before) {
-  const bool moves = epoch_.job->base_round == before.switch_round;
+  const bool moves = epoch_.job->history.base_round == before.switch_round;
   const bool used = UsesServers(before.routes[layer()].scheme);
   const bool uses = uses_servers();
   const auto& handed_over = saver_.handed_over();
@@ -438,7 +439,7 @@ void ChunkRounds::SaveLast(int64_t round, Outbox& out) {
   // last round may stay open for a worker that has left; then the values of now
   // are the last ones.
   const bool is_here =
-      round == job.base_round ||
+      round == job.history.base_round ||
       (epoch_.Updates(layer()) && (job.partial() || round_ == round + 1));
   if (is_here) {
     saver_.Collect(index_, round, held_, out);

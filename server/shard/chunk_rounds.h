@@ -87,7 +87,7 @@ class ChunkRounds {
   const HeldChunk& held() const { return held_; }
   int64_t round() const { return round_; }  // Open round.
   int layer() const { return held_.chunk.layer; }
-  bool is_block_layer() const { return layer() == epoch_.job->block_layer; }
+  bool is_block_layer() const { return layer() == epoch_.job->pool.layer; }
   bool uses_servers() const { return epoch_.UsesServers(layer()); }
   // True if all contributions have arrived and the backup must have the mean
   // first.

@@ -42,7 +42,7 @@ void HeldChunk::Update(const OptimizerOptions& optimizer, int64_t step,
 void HeldChunk::UpdateFrom(const Job& job, int64_t round, const FullRound& full,
                            float scale, Outbox& out) {
   if (full.sparse()) return UpdateBlocks(job, round, full, scale, out);
-  if (chunk.layer != job.block_layer) {
+  if (chunk.layer != job.pool.layer) {
     return Update(job.options.optimizer, round, full.sum(), scale, out);
   }
   Buffer chosen = RoomForUpdate(out);
@@ -106,7 +106,7 @@ void HeldChunk::SendValues(const ShardEpoch& epoch, const PullRequest& request,
                            Outbox& out) const {
   const Job& job = *epoch.job;
   const bool is_mean = job.options.optimizer_place == OptimizerPlace::kWorker &&
-                       request.round > job.base_round;
+                       request.round > job.history.base_round;
   const Buffer& values = is_mean ? mean : parameters;
   const FrameGrid grid = job.GridOf(chunk);
   const auto send = [&](Frame frame) {

@@ -13,8 +13,8 @@
 namespace nereus {
 
 // Contributions to one chunk in a job with partial rounds: its rounds close
-// without all contributions (JobOptions::quorum). There is one open sum: it has
-// all frames that have arrived since the last round closed, whichever steps
+// without all contributions (RoundOptions::quorum). There is one open sum: it
+// has all frames that have arrived since the last round closed, whichever steps
 // they belong to.
 //
 //   worker's step counted + 1: no frame --> some frames --last frame--> counted
@@ -42,7 +42,7 @@ class PartialRound {
                                    int position, int64_t repeated) const;
 
   // Positions of the workers that `round` waits for; none if it may close
-  // (JobOptions::quorum, staleness and resync_every).
+  // (RoundOptions::quorum, staleness and resync_every).
   std::vector<int> Awaited(const Job& job, int64_t round) const;
 
   // True if a frame is counted. REQUIRES: step <= counted(rank) + 1.

@@ -17,7 +17,7 @@ constexpr size_t kOpenMax = 2;
 // The choice of blocks is not saved: a restored job begins with all blocks.
 RoundSaver::RoundSaver(const ShardEpoch* epoch) : epoch_(*epoch) {
   for (const Chunk& chunk : epoch->job->placement.chunks()) {
-    const bool is_saved = chunk.layer != epoch->job->block_layer;
+    const bool is_saved = chunk.layer != epoch->job->pool.layer;
     if (chunk.shard == epoch->shard && is_saved) chunks_.push_back(chunk);
   }
 }
@@ -76,7 +76,7 @@ absl::StatusOr<Landing> RoundSaver::OnOwnedHeader(int index,
   // The coordinator may tell the sender of the last round before this shard;
   // and another worker, if the first sender is gone.
   const bool is_early = last_sender_ == -1 && job.options.has_checkpoints &&
-                        header.round > job.base_round &&
+                        header.round > job.history.base_round &&
                         (position != 0 || !job.IsSaved(header.round));
   if (is_early && !updates_here) return Landing::Wait();
   const bool may_send = position == 0 || last_sender_ != -1;
@@ -107,7 +107,7 @@ void RoundSaver::OnOwnedFrame(int index, const Frame& frame, Outbox& out) {
 void RoundSaver::Collect(int index, int64_t round, const HeldChunk& held,
                          Outbox& out) {
   const Job& job = *epoch_.job;
-  if (held.chunk.layer == job.block_layer || !job.IsSaved(round)) return;
+  if (held.chunk.layer == job.pool.layer || !job.IsSaved(round)) return;
   Add(index, round, held.parameters, held.state, out);
 }
 

@@ -21,7 +21,7 @@
 namespace nereus {
 Shard::Shard(JobPtr job, int index, PeerId self)
     : epoch_{std::move(job), index, self, {}, false}, saver_(&epoch_) {
-  epoch_.verdicts.Add(epoch_.job->verdicts);
+  epoch_.verdicts.Add(epoch_.job->history.verdicts);
   for (const Chunk& chunk : epoch_.job->placement.chunks()) {
     const bool is_here = chunk.shard == index;
     const auto next = static_cast<int>(chunks_.size());
@@ -33,14 +33,14 @@ Shard::Shard(JobPtr job, int index, PeerId self)
 void Shard::Start(Outbox& out) {
   // A backup that is not current yet is sent every chunk.
   const bool has_base = serves() || epoch_.servers().backup_is_current;
-  if (has_base && epoch_.job->base_round != kInitialRound) Load(out);
+  if (has_base && epoch_.job->history.base_round != kInitialRound) Load(out);
   for (ChunkRounds& chunk : chunks_) chunk.Enter(out);
 }
 
 // The driver reads the values into the buffers that the chunks have allocated.
 void Shard::Load(Outbox& out) {
   LoadCheckpoint load;
-  load.round = epoch_.job->base_round;
+  load.round = epoch_.job->history.base_round;
   for (ChunkRounds& chunk : chunks_) {
     if (!chunk.Restore()) continue;
     const HeldChunk& held = chunk.held();
@@ -156,7 +156,7 @@ void Shard::OnEpoch(JobPtr job, Outbox& out) {
   const bool served = serves();
   const JobPtr before = std::exchange(epoch_.job, std::move(job));
   epoch_.frozen = false;
-  epoch_.verdicts.Add(epoch_.job->verdicts);
+  epoch_.verdicts.Add(epoch_.job->history.verdicts);
   const bool reroutes = served && epoch_.job->routes != before->routes;
   if (reroutes) {
     for (ChunkRounds& chunk : chunks_) chunk.Reroute(*before);

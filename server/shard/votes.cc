@@ -12,14 +12,14 @@ Votes::Votes(JobPtr job) { OnEpoch(std::move(job)); }
 void Votes::OnEpoch(JobPtr job) {
   job_ = std::move(job);
   frozen_ = false;
-  verdicts_.Add(job_->verdicts);
+  verdicts_.Add(job_->history.verdicts);
   open_.clear();
 }
 
 int64_t Votes::decided_step() const {
   return verdicts_.all().empty()
-             ? job_->base_round
-             : std::max(job_->base_round, verdicts_.all().back().step);
+             ? job_->history.base_round
+             : std::max(job_->history.base_round, verdicts_.all().back().step);
 }
 
 absl::StatusOr<Landing> Votes::OnHeader(PeerId from,

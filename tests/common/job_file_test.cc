@@ -79,8 +79,8 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(JobFileTest, WrittenJobIsReadBack) {
   JobSpec spec;
   spec.workers = 3;
-  spec.options.quorum = Quorum::kSolo;
-  spec.options.staleness = 7;
+  spec.options.rounds.quorum = Quorum::kSolo;
+  spec.options.rounds.staleness = 7;
   spec.options.optimizer.learning_rate = 0.1F / 3;
   JobSpec read;
   const auto names = ParseJobText(JobText(spec), read);

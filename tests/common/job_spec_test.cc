@@ -127,7 +127,7 @@ TEST(JobOptionTableTest, EachOptionIsTested) {
 TEST(JobOptionTableTest, NumbersKeepTheirLastBit) {
   JobSpec spec;
   spec.options.optimizer.learning_rate = 0.1F / 3;
-  spec.options.sparsity = 1.0 / 3;
+  spec.options.sparsity.share = 1.0 / 3;
   JobSpec read;
   for (const JobOption& option : JobOptionTable()) {
     ASSERT_TRUE(option.set(option.get(spec), read).ok()) << option.name;
@@ -154,7 +154,8 @@ TEST(JobOptionTableTest, BadValueIsRefusedWithTheAllowedValues) {
 }
 
 TEST(JobOptionTableTest, BlockIsAutomaticOrInRange) {
-  EXPECT_EQ(SpecWith({{"block", "0"}}).options.block_elements, kBlockAuto);
+  EXPECT_EQ(SpecWith({{"block", "0"}}).options.sparsity.block_elements,
+            kBlockAuto);
   EXPECT_THAT(RefusalOf("block", "255"), HasSubstr("from 256 to 65536"));
 }
 

@@ -27,6 +27,7 @@ struct Parts {
     job.layers = {FactorLayer("fc", 4, 3, true, 5), VectorLayer("scale", 7)};
     job.routes = {{Scheme::kFactor}, {Scheme::kServer}};
   }
+  FinishedRound& finished() { return job.history.finished_rounds.at(0); }
   Job job;
   int shards = 2;
 };
@@ -40,11 +41,11 @@ Parts LateParts() {
   Parts parts;
   parts.job.workers = {{0, 0}, {3, 0}, {4, 10}, {7, 12}};
   parts.job.left_workers = {2};
-  parts.job.base_round = 4;
-  parts.job.first_step = 12;
-  parts.job.contributions_before = 30;
-  parts.job.donor = 0;
-  parts.job.finished_rounds = {{0, 11, 2, 3}};
+  parts.job.history.base_round = 4;
+  parts.job.history.first_step = 12;
+  parts.job.history.contributions_before = 30;
+  parts.job.history.donor = 0;
+  parts.job.history.finished_rounds = {{0, 11, 2, 3}};
   return parts;
 }
 
@@ -75,11 +76,7 @@ TEST(JobTest, JobHoldsItsParts) {
   EXPECT_EQ((*job)->options, parts.job.options);
   EXPECT_EQ((*job)->MeanScale(0), 0.5f);
   EXPECT_EQ((*job)->placement.chunks().size(), 2u);
-  // The defaults of a new job.
-  EXPECT_EQ((*job)->base_round, kInitialRound);
-  EXPECT_EQ((*job)->first_step, 0);
-  EXPECT_EQ((*job)->contributions_before, 0);
-  EXPECT_EQ((*job)->donor, -1);
+  EXPECT_EQ((*job)->history, JobHistory());
 }
 
 TEST(JobTest, JobHoldsThePartsOfALaterEpoch) {
@@ -88,11 +85,7 @@ TEST(JobTest, JobHoldsThePartsOfALaterEpoch) {
   ASSERT_TRUE(job.ok()) << job.status();
   EXPECT_EQ((*job)->workers, parts.job.workers);
   EXPECT_EQ((*job)->left_workers, parts.job.left_workers);
-  EXPECT_EQ((*job)->base_round, 4);
-  EXPECT_EQ((*job)->first_step, 12);
-  EXPECT_EQ((*job)->contributions_before, 30);
-  EXPECT_EQ((*job)->donor, 0);
-  EXPECT_EQ((*job)->finished_rounds, parts.job.finished_rounds);
+  EXPECT_EQ((*job)->history, parts.job.history);
 }
 
 TEST(JobTest, WorkerPositionIsItsIndexAmongTheRanks) {
@@ -150,7 +143,7 @@ TEST(JobTest, CheckpointsAreOfEachNthStepAndOfRequestedRounds) {
   parts.job.options.checkpoint_every = 1;
   EXPECT_THAT(rounds(), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8, 9));
   // The checkpoint of the base round exists already.
-  parts.job.base_round = 6;
+  parts.job.history.base_round = 6;
   EXPECT_THAT(rounds(), ElementsAre(7, 8, 9));
   parts.job.options.checkpoint_every = 0;
   EXPECT_THAT(rounds(), testing::IsEmpty());
@@ -276,15 +269,16 @@ INSTANTIATE_TEST_SUITE_P(
                "a first step is 9223372036854775807"},
         BadJob{"NegativeVerdict",
                [](Parts& p) {
-                 p.job.verdicts = {{-1, true}};
+                 p.job.history.verdicts = {{-1, true}};
                },
                "a verdict's step is -1"},
         BadJob{"SameVerdict",
                [](Parts& p) {
-                 p.job.verdicts = {{4, true}, {4, false}};
+                 p.job.history.verdicts = {{4, true}, {4, false}};
                },
                "the verdict on step 4 comes after that on 4"},
-        BadJob{"TooManyVerdicts", [](Parts& p) { p.job.verdicts.resize(5); },
+        BadJob{"TooManyVerdicts",
+               [](Parts& p) { p.job.history.verdicts.resize(5); },
                "5 verdicts, at most 4"},
         BadJob{"HoldersOfOtherShards",
                [](Parts& p) { p.job.shard_servers.resize(p.shards + 1); },
@@ -311,56 +305,53 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(
     Steps, BadEpochTest,
     testing::Values(
-        BadJob{"BaseRoundBeforeAll", [](Parts& p) { p.job.base_round = -2; },
+        BadJob{"BaseRoundBeforeAll",
+               [](Parts& p) { p.job.history.base_round = -2; },
                "base_round is -2"},
-        BadJob{"FarBaseRound", [](Parts& p) { p.job.base_round = INT64_MAX; },
+        BadJob{"FarBaseRound",
+               [](Parts& p) { p.job.history.base_round = INT64_MAX; },
                "base_round is 9223372036854775807"},
-        BadJob{"NegativeFirst", [](Parts& p) { p.job.first_step = -1; },
+        BadJob{"NegativeFirst", [](Parts& p) { p.job.history.first_step = -1; },
                "first_step is -1"},
-        BadJob{"FarFirst", [](Parts& p) { p.job.first_step = INT64_MAX; },
+        BadJob{"FarFirst",
+               [](Parts& p) { p.job.history.first_step = INT64_MAX; },
                "first_step is 9223372036854775807"},
         BadJob{"NegativeContributions",
-               [](Parts& p) { p.job.contributions_before = -1; },
+               [](Parts& p) { p.job.history.contributions_before = -1; },
                "contributions_before is -1"},
-        BadJob{"UnknownOwner", [](Parts& p) { p.job.donor = 1; },
+        BadJob{"UnknownOwner", [](Parts& p) { p.job.history.donor = 1; },
                "the owner is worker 1, who is no member"},
-        BadJob{"OwnerBelowNone", [](Parts& p) { p.job.donor = -2; },
+        BadJob{"OwnerBelowNone", [](Parts& p) { p.job.history.donor = -2; },
                "the owner is worker -2"}),
     [](const auto& info) { return std::string(info.param.name); });
 
 INSTANTIATE_TEST_SUITE_P(
     FinishedRounds, BadEpochTest,
     testing::Values(
-        BadJob{"NoSuchLayer",
-               [](Parts& p) { p.job.finished_rounds[0].layer = 2; },
+        BadJob{"NoSuchLayer", [](Parts& p) { p.finished().layer = 2; },
                "round 11 of layer 2"},
-        BadJob{"NegativeLayer",
-               [](Parts& p) { p.job.finished_rounds[0].layer = -1; },
+        BadJob{"NegativeLayer", [](Parts& p) { p.finished().layer = -1; },
                "round 11 of layer -1"},
-        BadJob{"LayerByServer",
-               [](Parts& p) { p.job.finished_rounds[0].layer = 1; },
+        BadJob{"LayerByServer", [](Parts& p) { p.finished().layer = 1; },
                "no such layer between workers"},
-        BadJob{"NegativeRound",
-               [](Parts& p) { p.job.finished_rounds[0].round = -1; },
+        BadJob{"NegativeRound", [](Parts& p) { p.finished().round = -1; },
                "round -1 of layer 0"},
-        BadJob{"FarRound",
-               [](Parts& p) { p.job.finished_rounds[0].round = INT64_MAX; },
+        BadJob{"FarRound", [](Parts& p) { p.finished().round = INT64_MAX; },
                "round 9223372036854775807"},
-        BadJob{"UnknownHolder",
-               [](Parts& p) { p.job.finished_rounds[0].source = 1; },
+        BadJob{"UnknownHolder", [](Parts& p) { p.finished().source = 1; },
                "held by worker 1"},
         BadJob{"NoContributors",
-               [](Parts& p) { p.job.finished_rounds[0].contributors = 0; },
+               [](Parts& p) { p.finished().contributors = 0; },
                "with 0 contributors"},
         BadJob{"TooManyContributors",
-               [](Parts& p) { p.job.finished_rounds[0].contributors = 65537; },
+               [](Parts& p) { p.finished().contributors = 65537; },
                "with 65537 contributors"}),
     [](const auto& info) { return std::string(info.param.name); });
 
 TEST(JobTest, LeaverMayBeOwnerAndHolder) {
   Parts parts = LateParts();
-  parts.job.donor = 2;
-  parts.job.finished_rounds[0].source = 2;
+  parts.job.history.donor = 2;
+  parts.job.history.finished_rounds[0].source = 2;
   EXPECT_TRUE(Make(parts).ok()) << Make(parts).status();
 }
 
@@ -396,7 +387,7 @@ TEST(JobOptionsTest, LossScalingRequiresSkippableSteps) {
 TEST(JobOptionsTest, OptionsAgainstPartialRoundsAreRefusedWithTheReason) {
   const auto refusal = [](auto spoil) {
     JobOptions options;
-    options.quorum = Quorum::kSolo;
+    options.rounds.quorum = Quorum::kSolo;
     EXPECT_TRUE(options.Validate().ok());
     spoil(options);
     const absl::Status status = options.Validate();
@@ -416,18 +407,19 @@ TEST(JobOptionsTest, OptionsAgainstPartialRoundsAreRefusedWithTheReason) {
   EXPECT_THAT(refusal([](JobOptions& options) { options.backup = true; }),
               HasSubstr("backup"));
   EXPECT_THAT(refusal([](JobOptions& options) {
-                options.quorum = Quorum::kEach;
-                options.resync_every = 4;
+                options.rounds.quorum = Quorum::kEach;
+                options.rounds.resync_every = 4;
               }),
               HasSubstr("--resync=4 does not go with --quorum=each"));
-  EXPECT_THAT(refusal([](JobOptions& options) { options.staleness = -1; }),
-              HasSubstr("--staleness: \"-1\" is not"));
+  EXPECT_THAT(
+      refusal([](JobOptions& options) { options.rounds.staleness = -1; }),
+      HasSubstr("--staleness: \"-1\" is not"));
 }
 
 TEST(JobOptionsTest, OptionsAgainstSparsityAreRefusedWithTheReason) {
   const auto refusal = [](auto spoil) {
     JobOptions options;
-    options.sparsity = 0.9;
+    options.sparsity.share = 0.9;
     EXPECT_TRUE(options.Validate().ok());
     spoil(options);
     const absl::Status status = options.Validate();
@@ -445,42 +437,47 @@ TEST(JobOptionsTest, OptionsAgainstSparsityAreRefusedWithTheReason) {
   EXPECT_THAT(
       refusal([](JobOptions& options) { options.nan = NanPolicy::kSkip; }),
       HasSubstr("--nan=skip"));
-  EXPECT_THAT(
-      refusal([](JobOptions& options) { options.quorum = Quorum::kSolo; }),
-      HasSubstr("--quorum=solo"));
+  EXPECT_THAT(refusal([](JobOptions& options) {
+                options.rounds.quorum = Quorum::kSolo;
+              }),
+              HasSubstr("--quorum=solo"));
   for (const double wrong : {-0.1, 1.0, 2.0}) {
-    EXPECT_THAT(refusal([&](JobOptions& options) { options.sparsity = wrong; }),
-                HasSubstr("is not a number from 0 to below 1"));
+    EXPECT_THAT(
+        refusal([&](JobOptions& options) { options.sparsity.share = wrong; }),
+        HasSubstr("is not a number from 0 to below 1"));
   }
+  EXPECT_THAT(refusal([](JobOptions& options) {
+                options.sparsity.block_elements = 255;
+              }),
+              HasSubstr("--block: \"255\" is not"));
+  EXPECT_THAT(refusal([](JobOptions& options) {
+                options.sparsity.block_elements = 65537;
+              }),
+              HasSubstr("--block: \"65537\" is not"));
   EXPECT_THAT(
-      refusal([](JobOptions& options) { options.block_elements = 255; }),
-      HasSubstr("--block: \"255\" is not"));
-  EXPECT_THAT(
-      refusal([](JobOptions& options) { options.block_elements = 65537; }),
-      HasSubstr("--block: \"65537\" is not"));
-  EXPECT_THAT(refusal([](JobOptions& options) { options.dense_steps = -1; }),
-              HasSubstr("--dense-steps: \"-1\" is not"));
+      refusal([](JobOptions& options) { options.sparsity.dense_steps = -1; }),
+      HasSubstr("--dense-steps: \"-1\" is not"));
 }
 
 TEST(JobTest, FactorsHaveNoBlocks) {
   Job job =
       *TestJob(2, 1, {FactorLayer("fc", 4, 4, false, 2)}, {}, Scheme::kFactor);
-  job.options.sparsity = 0.5;
+  job.options.sparsity.share = 0.5;
   EXPECT_THAT(std::string(MakeJob(job, 1).status().message()),
               HasSubstr("factors, which have no blocks"));
 }
 
 TEST(JobTest, SparseJobHasABlockLayer) {
   JobOptions options;
-  options.sparsity = 0.75;
-  options.block_elements = 1000;
-  options.dense_steps = 3;
+  options.sparsity.share = 0.75;
+  options.sparsity.block_elements = 1000;
+  options.sparsity.dense_steps = 3;
   const JobPtr job =
       TestJob(2, 2, {VectorLayer("a", 2500), VectorLayer("b", 700)}, options);
   EXPECT_EQ(job->model().size(), 2u);
-  EXPECT_EQ(job->block_layer, 2);
+  EXPECT_EQ(job->pool.layer, 2);
   EXPECT_EQ(job->block_count(), 4);
-  EXPECT_THAT(job->pool_offsets, testing::ElementsAre(700, 0));
+  EXPECT_THAT(job->pool.offsets, testing::ElementsAre(700, 0));
   EXPECT_TRUE(job->IsSparse(0));
   EXPECT_FALSE(job->IsSparse(2));
   EXPECT_EQ(job->BlocksIn(2), 4);
@@ -494,8 +491,9 @@ TEST(JobTest, SparseJobHasABlockLayer) {
 TEST(JobTest, DefaultBlockLengthGivesAboutAThousandBlocks) {
   const auto length = [](int64_t parameters) {
     JobOptions options;
-    options.sparsity = 0.9;
-    return TestJob(1, 1, {VectorLayer("a", parameters)}, options)->block_length;
+    options.sparsity.share = 0.9;
+    return TestJob(1, 1, {VectorLayer("a", parameters)}, options)
+        ->pool.block_length;
   };
   EXPECT_EQ(length(10), 256);
   EXPECT_EQ(length(256000), 256);
@@ -506,7 +504,7 @@ TEST(JobTest, DefaultBlockLengthGivesAboutAThousandBlocks) {
 TEST(JobTest, WorkerOwnedLayersNeedFullRounds) {
   Job job =
       *TestJob(2, 1, {FactorLayer("fc", 4, 4, false, 2)}, {}, Scheme::kFactor);
-  job.options.quorum = Quorum::kMajority;
+  job.options.rounds.quorum = Quorum::kMajority;
   EXPECT_THAT(std::string(MakeJob(job, 1).status().message()),
               HasSubstr("by factor, past the servers"));
   PlanRules rules;

@@ -392,16 +392,16 @@ JobPtr RandomEpoch(Random& random, const Job& job) {
     const int last = std::max(
         job.workers.back().rank,
         job.left_workers.empty() ? 0 : *absl::c_max_element(job.left_workers));
-    next.first_step += static_cast<int64_t>(random.Below(2));
+    next.history.first_step += static_cast<int64_t>(random.Below(2));
     next.workers = stay;
     if (random.Chance(0.5)) {
-      next.workers.push_back({last + 1, next.first_step});
+      next.workers.push_back({last + 1, next.history.first_step});
     }
-    next.donor = random.Chance(0.5) ? 0 : next.workers.back().rank;
-    next.finished_rounds.clear();
+    next.history.donor = random.Chance(0.5) ? 0 : next.workers.back().rank;
+    next.history.finished_rounds.clear();
     if (random.Chance(0.5)) {
       const auto holder = next.workers[random.Below(next.workers.size())].rank;
-      next.finished_rounds.push_back(
+      next.history.finished_rounds.push_back(
           {1, static_cast<int64_t>(random.Below(4)), holder,
            1 + static_cast<int32_t>(random.Below(5))});
     }
@@ -584,8 +584,8 @@ TEST(FrameFuzzTest, WorkerHandlesEpochsAndAllAcceptedFrames) {
     if (random.Chance(0.3)) {
       job = EpochAfter(*job, [](Job& late) {
         late.workers = {{0, 0}, {1, 2}};
-        late.first_step = 2;
-        late.donor = 0;
+        late.history.first_step = 2;
+        late.history.donor = 0;
       });
     }
     FuzzedWorker worker(job);

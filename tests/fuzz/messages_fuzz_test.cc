@@ -86,10 +86,10 @@ EpochStart SomeStart() {
   start.job = EpochAfter(*first, [](Job& job) {
     job.workers = {{1, 0}, {4, 20}};
     job.left_workers = {0};
-    job.first_step = 21;
-    job.contributions_before = 40;
-    job.finished_rounds = {{1, 19, 0, 2}};
-    job.donor = 1;
+    job.history.first_step = 21;
+    job.history.contributions_before = 40;
+    job.history.finished_rounds = {{1, 19, 0, 2}};
+    job.history.donor = 1;
     job.options.checkpoint_every = 5;
     job.checkpoint_round = 22;
     job.switch_round = 23;
@@ -223,12 +223,12 @@ void CheckConverted(const EpochStart& start) {
     ExpectRank(first);
     ExpectRank(second);
   }
-  for (const FinishedRound& finished : job.finished_rounds) {
+  for (const FinishedRound& finished : job.history.finished_rounds) {
     ASSERT_TRUE(!UsesServers(job.routes.at(finished.layer).scheme));
     ASSERT_TRUE(members.contains(PeerId::Worker(finished.source)));
   }
-  if (job.donor != -1) {
-    ASSERT_TRUE(members.contains(PeerId::Worker(job.donor)));
+  if (job.history.donor != -1) {
+    ASSERT_TRUE(members.contains(PeerId::Worker(job.history.donor)));
   }
 }
 void CheckConverted(const JobStatus& status) {
@@ -546,9 +546,9 @@ TEST(MessagesTest, NewFieldsSurviveTheWire) {
   EXPECT_EQ(job.shard_servers, SomeStart().job->shard_servers);
 
   JobOptions sparse;
-  sparse.sparsity = 0.51234567890123;
-  sparse.block_elements = 300;
-  sparse.dense_steps = 7;
+  sparse.sparsity.share = 0.51234567890123;
+  sparse.sparsity.block_elements = 300;
+  sparse.sparsity.dense_steps = 7;
   EpochStart sparse_start = SomeStart();
   sparse_start.job = TestJob(2, 2, {VectorLayer("a", 5000)}, sparse);
   sparse_start.explanations = {{10, 15, std::nullopt, "no factors"}};
@@ -559,7 +559,7 @@ TEST(MessagesTest, NewFieldsSurviveTheWire) {
   const Job& same = *std::get<EpochStart>(*again).job;
   EXPECT_EQ(same.options, sparse);
   EXPECT_EQ(same.layers, sparse_start.job->layers);
-  EXPECT_EQ(same.block_layer, 1);
+  EXPECT_EQ(same.pool.layer, 1);
 
   const auto status = FromProto(SomeStatus());
   ASSERT_TRUE(status.ok()) << status.status();

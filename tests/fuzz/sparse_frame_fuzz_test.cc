@@ -21,9 +21,10 @@ constexpr int64_t kLarge = 65536 + 7;
 
 JobPtr FuzzedJob(Random& random) {
   JobOptions options;
-  options.sparsity = 0.5;
-  options.block_elements = 1000 + static_cast<int64_t>(random.Below(60000));
-  options.dense_steps = static_cast<int64_t>(random.Below(3));
+  options.sparsity.share = 0.5;
+  options.sparsity.block_elements =
+      1000 + static_cast<int64_t>(random.Below(60000));
+  options.sparsity.dense_steps = static_cast<int64_t>(random.Below(3));
   options.deterministic = random.Chance(0.5);
   return TestJob(kWorkers, 1,
                  {VectorLayer("large", kLarge), VectorLayer("small", 5)},

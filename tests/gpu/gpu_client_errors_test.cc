@@ -59,7 +59,7 @@ TEST(GpuClientErrorsTest, JobEndsWithTheReasonWhenAnyCudaCallFails) {
     for (int call = 0; call < 400; call += 3) {
       ServerOptions options = PlainServerOptions();
       options.spec.options.optimizer_place = kind.place;
-      options.spec.options.sparsity = kind.sparsity;
+      options.spec.options.sparsity.share = kind.sparsity;
       options.spec.options.block_elements = 32768;
       options.spec.options.dense_steps = 1;
       options.spec.options.nan = kind.nan;

@@ -237,7 +237,7 @@ TEST_F(GpuClientTest, OnlyTravellingBlocksAreCopied) {
   for (const Scheme scheme : {Scheme::kServer, Scheme::kRing}) {
     ServerOptions options = Job(2, 1);
     options.spec.rules.forced = scheme;
-    options.spec.options.sparsity = 0.75;
+    options.spec.options.sparsity.share = 0.75;
     options.spec.options.block_elements = kBlock;
     options.spec.options.dense_steps = 2;
     LocalCluster cluster(options);
@@ -263,7 +263,7 @@ TEST_F(GpuClientTest, BlocksHeldOnAGpuEqualBlocksHeldOnACpu) {
   constexpr int64_t kBlock = 1000;
   constexpr int64_t kElements = 7 * kBlock + 500;
   ServerOptions options = Job(1, 1);
-  options.spec.options.sparsity = 0.7;
+  options.spec.options.sparsity.share = 0.7;
   options.spec.options.block_elements = kBlock;
   options.spec.options.dense_steps = 2;
   options.spec.options.optimizer = {.momentum = 0.9f, .weight_decay = 0.01f};
@@ -326,7 +326,7 @@ TEST_F(GpuClientTest, LayersMayStayOnTheHost) {
     ServerOptions options = Job(2, 1);
     options.spec.rules.forced = scheme;
     options.spec.options.optimizer_place = place;
-    options.spec.options.sparsity = sparsity;
+    options.spec.options.sparsity.share = sparsity;
     options.spec.options.optimizer = {.learning_rate = 1.0f, .momentum = 0.0f};
     LocalCluster cluster(options);
     const auto results =
@@ -401,7 +401,7 @@ TEST_F(GpuClientTest, TimelineShowsCopiesBesideComputing) {
 TEST_F(GpuClientTest, NanOnAGpuIsNamed) {
   for (const double sparsity : {0.0, 0.5}) {
     ServerOptions options = Job(1, 1);
-    options.spec.options.sparsity = sparsity;
+    options.spec.options.sparsity.share = sparsity;
     LocalCluster cluster(options);
     GpuToyWorker worker;
     ASSERT_TRUE(worker.Connect(cluster.client_options()).ok());
@@ -569,7 +569,7 @@ TEST_F(GpuClientTest, JobThatGoesBackEndsWaitsForPinnedMemory) {
        {Kind{false}, Kind{true}, Kind{false, 0.5}}) {
     ServerOptions options = Job(2, 2);
     options.spec.options.checkpoint_every = fails ? 0 : 1;
-    options.spec.options.sparsity = sparsity;
+    options.spec.options.sparsity.share = sparsity;
     options.spec.options.block_elements = 32768;
     options.spec.options.dense_steps = 1;
     if (!fails) {

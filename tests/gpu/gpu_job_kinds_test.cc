@@ -40,7 +40,7 @@ ServerOptions Options(const JobCase& job) {
   options.spec.options.fusion_bytes = job.fusion_bytes;
   options.spec.options.nan = job.nan;
   if (job.sparsity > 0) {
-    options.spec.options.sparsity = job.sparsity;
+    options.spec.options.sparsity.share = job.sparsity;
     options.spec.options.block_elements = 4096;
     options.spec.options.dense_steps = 3;
     // So that norms are the same in any order, too.

@@ -135,9 +135,9 @@ TEST(SchemesTest, PartialRoundsWithResyncEndWithEqualReplicas) {
   for (const Quorum quorum : {Quorum::kMajority, Quorum::kSolo}) {
     for (const Overlap overlap : {Overlap::kWaitFree, Overlap::kDecoupled}) {
       ServerOptions options = Job(3, 2);
-      options.spec.options.quorum = quorum;
-      options.spec.options.staleness = 3;
-      options.spec.options.resync_every = 20;
+      options.spec.options.rounds.quorum = quorum;
+      options.spec.options.rounds.staleness = 3;
+      options.spec.options.rounds.resync_every = 20;
       options.spec.options.overlap = overlap;
       LocalCluster cluster(options);
       std::vector<ToyWorker> workers;
@@ -164,9 +164,9 @@ TEST(SchemesTest, SparseRoundsKeepReplicasEqual) {
         ServerOptions options = Job(2, 2);
         options.spec.rules.forced = forced;
         options.spec.options.overlap = overlap;
-        options.spec.options.sparsity = sparsity;
-        options.spec.options.block_elements = 256;
-        options.spec.options.dense_steps = sparsity == 0.5 ? 20 : 5;
+        options.spec.options.sparsity.share = sparsity;
+        options.spec.options.sparsity.block_elements = 256;
+        options.spec.options.sparsity.dense_steps = sparsity == 0.5 ? 20 : 5;
         LocalCluster cluster(options);
         std::vector<ToyWorker> workers;
         for (int i = 0; i < 2; ++i) workers.emplace_back(SmallModel());
@@ -245,8 +245,8 @@ TEST(SchemesTest, FailedProductEndsTheJobWithTheReason) {
 
 TEST(SchemesTest, EachContributionUpdatesTheParameters) {
   ServerOptions options = Job(3, 2);
-  options.spec.options.quorum = Quorum::kEach;
-  options.spec.options.staleness = 2;
+  options.spec.options.rounds.quorum = Quorum::kEach;
+  options.spec.options.rounds.staleness = 2;
   LocalCluster cluster(options);
   std::vector<ToyWorker> workers;
   for (int i = 0; i < 3; ++i) workers.emplace_back(SmallModel());

@@ -48,7 +48,7 @@ int64_t ContributionsOf(CheckpointLedger& ledger, const Job& job,
 // The choice of blocks has a shard to itself, and is not saved.
 TEST(CheckpointLedgerTest, ShardWithoutSavedChunksIsNotAwaited) {
   JobOptions options;
-  options.sparsity = 0.5;
+  options.sparsity.share = 0.5;
   const JobPtr job =
       TestJob(2, 2, {FactorLayer("fc", 40, 40, false, 2)}, options);
   ASSERT_EQ(job->placement.layer_chunks(1)[0].shard, 0);
@@ -125,14 +125,14 @@ TEST(CheckpointLedgerTest, ContributionsCountTheWorkersOfEachStep) {
   // Steps 0 to 9 have two workers, 10 to 14 three, and from 15 on one.
   const JobPtr second = EpochAfter(*first, [](Job& job) {
     job.workers = {{0, 0}, {1, 0}, {2, 10}};
-    job.first_step = 10;
-    job.contributions_before = 20;
+    job.history.first_step = 10;
+    job.history.contributions_before = 20;
   });
   ledger.OnEpoch(*second, false);
   const JobPtr third = EpochAfter(*second, [](Job& job) {
     job.workers = {{2, 10}};
-    job.first_step = 15;
-    job.contributions_before = 35;
+    job.history.first_step = 15;
+    job.history.contributions_before = 35;
   });
   ledger.OnEpoch(*third, false);
   EXPECT_EQ(ContributionsOf(ledger, *third, 0), 2);
@@ -152,8 +152,8 @@ TEST(CheckpointLedgerTest, LastEpochOfAStepCounts) {
   const auto next = [&](const Job& before, std::vector<EpochWorker> workers) {
     const JobPtr job = EpochAfter(before, [&](Job& made) {
       made.workers = std::move(workers);
-      made.first_step = 10;
-      made.contributions_before = 20;
+      made.history.first_step = 10;
+      made.history.contributions_before = 20;
     });
     ledger.OnEpoch(*job, false);
     return job;
@@ -169,8 +169,8 @@ TEST(CheckpointLedgerTest, StretchesBeforeTheNewestCheckpointAreForgotten) {
   ledger.OnEpoch(*job, false);
   for (int64_t step = 10; step < 1000; step += 10) {
     job = EpochAfter(*job, [&](Job& made) {
-      made.first_step = step;
-      made.contributions_before = 2 * step;
+      made.history.first_step = step;
+      made.history.contributions_before = 2 * step;
     });
     ledger.OnEpoch(*job, false);
     const auto record = Both(ledger, *job, step + 5);
@@ -187,8 +187,8 @@ TEST(CheckpointLedgerTest, EpochMayEndWhileACheckpointIsWritten) {
   ledger.OnEpoch(*job, false);
   EXPECT_FALSE(ledger.OnPart(*job, PartOf(3, 5, 0)).has_value());
   const JobPtr next = EpochAfter(*job, [](Job& made) {
-    made.first_step = 6;
-    made.contributions_before = 12;
+    made.history.first_step = 6;
+    made.history.contributions_before = 12;
   });
   ledger.OnEpoch(*next, false);
   const auto record = ledger.OnPart(*next, PartOf(3, 6, 1));
@@ -205,9 +205,9 @@ TEST(CheckpointLedgerTest, PlanMayChangeWhileACheckpointIsWritten) {
   EXPECT_FALSE(ledger.OnPart(*job, PartOf(3, 5, 0)).has_value());
   const JobPtr next = EpochAfter(*job, [](Job& made) {
     made.workers = {{0, 5}, {1, 5}};
-    made.base_round = 4;
-    made.first_step = 5;
-    made.contributions_before = 10;
+    made.history.base_round = 4;
+    made.history.first_step = 5;
+    made.history.contributions_before = 10;
   });
   ledger.OnEpoch(*next, /*restarted=*/false);
   const auto record = ledger.OnPart(*next, PartOf(3, 5, 1));
@@ -226,9 +226,9 @@ class RestartedLedgerTest : public testing::Test {
     EXPECT_FALSE(ledger_.OnPart(*job, PartOf(5, 5, 0)).has_value());
     job_ = EpochAfter(*job, [](Job& made) {
       made.workers = {{0, 4}, {1, 4}, {2, 4}};
-      made.base_round = 3;
-      made.first_step = 4;
-      made.contributions_before = 8;
+      made.history.base_round = 3;
+      made.history.first_step = 4;
+      made.history.contributions_before = 8;
     });
     ledger_.OnEpoch(*job_, /*restarted=*/true);
   }
@@ -270,8 +270,8 @@ TEST_F(RestartedLedgerTest, LedgerIsRestoredFromItsState) {
 TEST(CheckpointLedgerTest, RestoredCheckpointIsNotMadeAgain) {
   const JobPtr job = EpochAfter(*SomeJob(), [](Job& made) {
     made.workers = {{0, 4}, {1, 4}};
-    made.base_round = 3;
-    made.first_step = 4;
+    made.history.base_round = 3;
+    made.history.first_step = 4;
   });
   CheckpointLedger ledger;
   ledger.OnEpoch(*job, true);

@@ -100,7 +100,7 @@ TEST(CoordinatorBackupTest, BackupOfALostShardTakesOverAtOnce) {
   ReportAll(driver, 5, {kShard1});
   EXPECT_EQ(driver.state(), JobState::kRunning);
   EXPECT_EQ(driver.job().epoch, 2u);
-  EXPECT_EQ(driver.job().base_round, kInitialRound);
+  EXPECT_EQ(driver.job().history.base_round, kInitialRound);
   EXPECT_EQ(driver.job().workers, FirstWorkers(2));
   EXPECT_THAT(
       driver.job().shard_servers,
@@ -216,7 +216,7 @@ TEST(CoordinatorBackupTest, LosingBothServersWaitsForOthersAndGoesBack) {
   EXPECT_EQ(driver.job().epoch, 1u);
   driver.Say(kNewShard + 1, Another(1, true));
   driver.ReportAll(5);
-  EXPECT_EQ(driver.job().base_round, 3);
+  EXPECT_EQ(driver.job().history.base_round, 3);
   EXPECT_EQ(driver.job().shard_servers, FirstShardServers(2, true));
 }
 
@@ -281,7 +281,7 @@ TEST_F(BackupRestartTest, RestartGoesOnWithoutAServerThatHasABackup) {
   ReportAll(driver_, 6, {kBack + kShard1});
   EXPECT_EQ(driver_.state(), JobState::kRunning);
   EXPECT_EQ(driver_.job().epoch, 3u);
-  EXPECT_EQ(driver_.job().base_round, kInitialRound);
+  EXPECT_EQ(driver_.job().history.base_round, kInitialRound);
   EXPECT_THAT(
       driver_.job().shard_servers,
       ElementsAre(ShardServers{1, -1, false}, ShardServers{1, -1, false}));

@@ -238,9 +238,9 @@ class LostShardTest : public testing::Test {
     for (const SessionId session : all) {
       EXPECT_TRUE(Heard<EpochStart>(on, session).from_base) << session;
     }
-    EXPECT_EQ(driver_.job().base_round, 3);
-    EXPECT_EQ(driver_.job().first_step, 4);
-    EXPECT_EQ(driver_.job().contributions_before, 8);
+    EXPECT_EQ(driver_.job().history.base_round, 3);
+    EXPECT_EQ(driver_.job().history.first_step, 4);
+    EXPECT_EQ(driver_.job().history.contributions_before, 8);
     for (const EpochWorker& each : driver_.job().workers) {
       EXPECT_EQ(each.first_step, 4);
     }
@@ -318,8 +318,8 @@ TEST_F(LostShardTest, AllMembersGoBackOnceAnotherShardIsThere) {
   driver_.Say(kNew, WorkerRequest("new"));
   const Reaction next = driver_.ReportAll(5);
   EXPECT_FALSE(Heard<EpochStart>(next, kWorker0).from_base);
-  EXPECT_EQ(driver_.job().base_round, 3);
-  EXPECT_EQ(driver_.job().contributions_before, 8 + 2 * 2);
+  EXPECT_EQ(driver_.job().history.base_round, 3);
+  EXPECT_EQ(driver_.job().history.contributions_before, 8 + 2 * 2);
 }
 
 TEST_F(LostShardTest, WorkerThatJoinsMeanwhileStartsWithTheOthers) {
@@ -427,8 +427,8 @@ TEST_F(LostShardTest, JobGoesBackToTheNewestCheckpoint) {
   LoseShard();
   driver_.Say(kNewShard, AnotherShard());
   driver_.ReportAll(6);
-  EXPECT_EQ(driver_.job().base_round, 5);
-  EXPECT_EQ(driver_.job().contributions_before, 12);
+  EXPECT_EQ(driver_.job().history.base_round, 5);
+  EXPECT_EQ(driver_.job().history.contributions_before, 12);
 }
 
 // Its manifest would be of rounds that are done again.
@@ -439,7 +439,7 @@ TEST_F(LostShardTest, ManifestUnderWayIsAwaited) {
   driver_.Say(kNewShard, AnotherShard());
   EXPECT_THAT(HearersOf<EpochStart>(driver_.ReportAll(6)), IsEmpty());
   driver_.Checkpoint(5, absl::OkStatus());
-  EXPECT_EQ(driver_.job().base_round, 5);
+  EXPECT_EQ(driver_.job().history.base_round, 5);
 }
 
 TEST_F(LostShardTest, PartsBeforeAndAfterARestartAreNotMixed) {
@@ -459,7 +459,7 @@ TEST_F(LostShardTest, RequestIsRepeated) {
   LoseShard();
   driver_.Say(kNewShard, AnotherShard());
   driver_.ReportAll(8);
-  EXPECT_EQ(driver_.job().base_round, 3);
+  EXPECT_EQ(driver_.job().history.base_round, 3);
   EXPECT_EQ(driver_.job().checkpoint_round, 4);
   EXPECT_TRUE(driver_.Status().checkpoint.wanted);
 }
@@ -474,7 +474,7 @@ TEST_F(LostShardTest, MembersThatMissedTheRestartHearOfItWhenTheyResume) {
   resume.epoch = 1;
   const Reaction back = driver_.Say(kNew, resume);
   EXPECT_TRUE(Heard<EpochStart>(back, kNew).from_base);
-  EXPECT_EQ(Heard<EpochStart>(back, kNew).job->base_round, 3);
+  EXPECT_EQ(Heard<EpochStart>(back, kNew).job->history.base_round, 3);
 }
 
 // All workers die, with what only they had.
@@ -494,9 +494,9 @@ TEST(CoordinatorCheckpointRestartTest, ValuesOfDeadWorkersAreInTheCheckpoint) {
               IsEmpty());
   const Reaction on = driver.Checkpoint(4, absl::OkStatus());
   EXPECT_TRUE(Heard<EpochStart>(on, kShard0).from_base);
-  EXPECT_EQ(driver.job().base_round, 4);
+  EXPECT_EQ(driver.job().history.base_round, 4);
   EXPECT_THAT(driver.job().workers, ElementsAre(EpochWorker{2, 5}));
-  EXPECT_EQ(driver.job().contributions_before, 10);
+  EXPECT_EQ(driver.job().history.contributions_before, 10);
 }
 
 TEST(CoordinatorCheckpointRestartTest, JobMayBeginWithACheckpoint) {
@@ -506,9 +506,9 @@ TEST(CoordinatorCheckpointRestartTest, JobMayBeginWithACheckpoint) {
   CoordinatorDriver driver(options);
   driver.Gather();
   EXPECT_EQ(driver.job().epoch, 1u);
-  EXPECT_EQ(driver.job().base_round, 8);
-  EXPECT_EQ(driver.job().first_step, 9);
-  EXPECT_EQ(driver.job().contributions_before, 31);
+  EXPECT_EQ(driver.job().history.base_round, 8);
+  EXPECT_EQ(driver.job().history.first_step, 9);
+  EXPECT_EQ(driver.job().history.contributions_before, 31);
   EXPECT_THAT(driver.job().workers,
               ElementsAre(EpochWorker{0, 9}, EpochWorker{1, 9}));
   EXPECT_EQ(driver.Status().checkpoint.round, 8);

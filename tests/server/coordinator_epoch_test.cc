@@ -47,8 +47,8 @@ TEST(CoordinatorEpochTest, SilentWorkerIsGoneAfterTheLease) {
   EXPECT_EQ(start.self, PeerId::Worker(0));
   EXPECT_EQ(start.job, driver.coordinator().job());
   EXPECT_EQ(start.job->epoch, 2u);
-  EXPECT_EQ(start.job->first_step, 5);
-  EXPECT_EQ(start.job->contributions_before, 10);
+  EXPECT_EQ(start.job->history.first_step, 5);
+  EXPECT_EQ(start.job->history.contributions_before, 10);
   EXPECT_THAT(start.job->workers, ElementsAre(EpochWorker{0, 0}));
   EXPECT_THAT(start.explanations, SizeIs(2));
   EXPECT_THAT(SeatsOf(start),
@@ -153,7 +153,7 @@ TEST(CoordinatorEpochTest, MemberThatReportsAndThenDiesIsNotInTheNextEpoch) {
   driver.Pass(absl::Seconds(1.5));
   driver.Report(kShard0, 4);
   EXPECT_THAT(driver.job().workers, ElementsAre(EpochWorker{0, 0}));
-  EXPECT_EQ(driver.job().first_step, 5);
+  EXPECT_EQ(driver.job().history.first_step, 5);
 }
 
 TEST(CoordinatorEpochTest, MemberThatIsFoundDeadLateIsInOneMoreEpoch) {
@@ -248,7 +248,7 @@ TEST(CoordinatorEpochTest, JoinerBringsAChange) {
   EXPECT_EQ(start.self, PeerId::Worker(2));
   EXPECT_FALSE(start.from_base);
   EXPECT_EQ(start.job->epoch, 2u);
-  EXPECT_EQ(start.job->donor, 0);
+  EXPECT_EQ(start.job->history.donor, 0);
   EXPECT_THAT(
       start.job->workers,
       ElementsAre(EpochWorker{0, 0}, EpochWorker{1, 0}, EpochWorker{2, 6}));
@@ -366,7 +366,7 @@ TEST(CoordinatorEpochTest, LastReportCounts) {
   report.begun_step = 7;
   driver.Say(kWorker1, EpochReport{2, 1, report});
   driver.ReportAll(4);
-  EXPECT_EQ(driver.job().first_step, 8);
+  EXPECT_EQ(driver.job().history.first_step, 8);
 }
 
 struct Nonsense {
@@ -527,7 +527,7 @@ TEST(CoordinatorLeaveTest, LeaverMakesWayForAJoiner) {
               UnorderedElementsAre(kShard0, kWorker0, kWorker1, kNew));
   EXPECT_THAT(driver.job().workers, ElementsAre(EpochWorker{2, 8}));
   EXPECT_THAT(driver.job().left_workers, ElementsAre(0, 1));
-  EXPECT_EQ(driver.job().donor, 0);
+  EXPECT_EQ(driver.job().history.donor, 0);
   EXPECT_THAT(driver.Pass(absl::Seconds(5)).sent, IsEmpty());
   // They have it.
   EXPECT_THAT(HearersOf<JobOver>(driver.Beat(kNew, 8, 7)),
@@ -599,7 +599,7 @@ TEST(CoordinatorLeaveTest, ShardDoesNotLeave) {
 TEST(CoordinatorEpochTest, LeaverNeedNotWaitInPartialRounds) {
   for (const Quorum quorum : {Quorum::kAll, Quorum::kSolo}) {
     CoordinatorOptions options = OptionsOf(2, 1);
-    options.spec.options.quorum = quorum;
+    options.spec.options.rounds.quorum = quorum;
     CoordinatorDriver driver(options);
     driver.Gather();
     driver.Beat(kWorker0, 9, 9);

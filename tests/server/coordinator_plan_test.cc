@@ -97,8 +97,8 @@ TEST_F(CoordinatorPlanTest, GoesFromMeasuringToAnotherPlan) {
   EXPECT_THAT(HearersOf<PrepareEpoch>(Settle()), SizeIs(4));
   const Reaction changed = ReportSettled(4);
   EXPECT_NE(scheme(), Scheme::kFactor);
-  EXPECT_EQ(driver_.job().base_round, 4);
-  EXPECT_EQ(driver_.job().first_step, 5);
+  EXPECT_EQ(driver_.job().history.base_round, 4);
+  EXPECT_EQ(driver_.job().history.first_step, 5);
   EXPECT_THAT(changed.announced, Contains(HasSubstr("with another plan")));
   const EpochStart start = Heard<EpochStart>(changed, kWorker0);
   EXPECT_THAT(start.explanations[1].reason, HasSubstr("s an iteration"));

@@ -185,7 +185,7 @@ TEST(CoordinatorRegressionTest, LeaverIsNotBehind) {
       [](Job& late) {
         late.workers = {{1, 0}, {2, 9}};
         late.left_workers = {0};
-        late.first_step = 9;
+        late.history.first_step = 9;
       });
   EpochChange change;
   EpochChange::Worker leaver;

@@ -125,7 +125,7 @@ TEST(CoordinatorReplicaTest, RoundsBeforeTheJobWentBackAreNotCompared) {
   another.has_checkpoints = true;
   driver.Say(kNew, another);
   driver.ReportAll(7);
-  ASSERT_EQ(driver.job().base_round, 3);
+  ASSERT_EQ(driver.job().history.base_round, 3);
   Report(driver, kWorker1, 5, {7, 8});
   EXPECT_EQ(driver.state(), JobState::kRunning)
       << driver.coordinator().reason();

@@ -84,7 +84,7 @@ TEST_F(CoordinatorRestartTest, MembersOfItsEpochHearOfTheNextOne) {
                                    kBack + kWorker1));
   EXPECT_EQ(driver_.job().epoch, 2u);
   EXPECT_EQ(driver_.job().workers, FirstWorkers(2));
-  EXPECT_EQ(driver_.job().base_round, kInitialRound);
+  EXPECT_EQ(driver_.job().history.base_round, kInitialRound);
   EXPECT_FALSE(Heard<EpochStart>(on, kBack + kWorker0).from_base);
   // That is all.
   EXPECT_THAT(driver_.Pass(absl::Seconds(5)).sent, IsEmpty());
@@ -150,8 +150,8 @@ TEST_F(CoordinatorRestartTest, ShardThatDoesNotComeBackIsLost) {
   another.incarnation = 99;
   another.has_checkpoints = true;
   driver_.Say(50, another);
-  EXPECT_EQ(driver_.job().base_round, 3);
-  EXPECT_EQ(driver_.job().contributions_before, 8);
+  EXPECT_EQ(driver_.job().history.base_round, 3);
+  EXPECT_EQ(driver_.job().history.contributions_before, 8);
 }
 
 // The worker is dropped, its death is saved with another change, and only then
@@ -168,7 +168,7 @@ TEST_F(CoordinatorRestartTest, ShardThatWasLostBeforeIsLostStill) {
   another.has_checkpoints = true;
   driver_.Say(50, another);
   driver_.ReportAll(7);
-  EXPECT_EQ(driver_.job().base_round, 3);
+  EXPECT_EQ(driver_.job().history.base_round, 3);
 }
 
 TEST_F(CoordinatorRestartTest, AnotherShardComesInItsPlaceAtOnce) {
@@ -179,7 +179,7 @@ TEST_F(CoordinatorRestartTest, AnotherShardComesInItsPlaceAtOnce) {
   another.has_checkpoints = true;
   driver_.Say(50, another);
   driver_.ReportAll(7);
-  EXPECT_EQ(driver_.job().base_round, 3);
+  EXPECT_EQ(driver_.job().history.base_round, 3);
 }
 
 TEST_F(CoordinatorRestartTest, RanksAndEpochsGoOnAscending) {
@@ -273,7 +273,7 @@ TEST_F(CoordinatorRestartTest, EpochFromTheBaseRoundIsSoForLateMembersToo) {
   another.has_checkpoints = true;
   driver_.Say(50, another);
   Note(driver_.ReportAll(7));
-  ASSERT_EQ(saved_.epoch.job->base_round, 3);
+  ASSERT_EQ(saved_.epoch.job->history.base_round, 3);
   EXPECT_TRUE(saved_.epoch.all_from_base);
   driver_.Restart(saved_);
   Resume resume = driver_.ResumeOf(kWorker0);

@@ -231,7 +231,7 @@ TEST(CoordinatorSessionTest, RefusedShardDoesNotTakeAPlace) {
   driver.Break(kNew + 5);
   EXPECT_TRUE(RefusalIn(driver.Say(kNew + 6, good), kNew + 6).ok());
   driver.ReportAll(5);
-  EXPECT_EQ(driver.job().base_round, 3);
+  EXPECT_EQ(driver.job().history.base_round, 3);
 }
 
 // A server that comes in place of a lost shard hears why it is refused.

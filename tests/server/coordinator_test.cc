@@ -62,7 +62,7 @@ TEST(CoordinatorTest, LastMemberStartsTheJobForAll) {
   EXPECT_EQ(job.id, kTestJobId);
   EXPECT_EQ(job.epoch, 1u);
   EXPECT_EQ(job.workers, FirstWorkers(2));
-  EXPECT_EQ(job.first_step, 0);
+  EXPECT_EQ(job.history.first_step, 0);
   EXPECT_EQ(job.shards(), 2);
   EXPECT_EQ(job.layers, WorkerRequest("a").layers);
 }

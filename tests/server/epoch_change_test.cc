@@ -111,7 +111,7 @@ TEST(EpochChangeTest, JobKeepsItsModelAndOptions) {
   EXPECT_EQ(next.job->routes, job->routes);
   EXPECT_EQ(next.job->options, job->options);
   EXPECT_EQ(next.job->shards(), job->shards());
-  EXPECT_EQ(next.job->base_round, job->base_round);
+  EXPECT_EQ(next.job->history.base_round, job->history.base_round);
   EXPECT_THAT(next.job->left_workers, IsEmpty());
   EXPECT_THAT(next.workers_from_base, IsEmpty());
 }
@@ -125,7 +125,7 @@ TEST(EpochChangeTest, DeadWorkersAreNotInTheNextEpoch) {
 TEST(EpochChangeTest, JoinersBeginWithTheFirstFreeStep) {
   const NextEpoch next =
       Next(*MixedJob(2), ChangeOf({At(0, 4), At(1, 5)}, /*joiners=*/{2, 5}));
-  EXPECT_EQ(next.job->first_step, 6);
+  EXPECT_EQ(next.job->history.first_step, 6);
   EXPECT_THAT(next.job->workers,
               ElementsAre(EpochWorker{0, 0}, EpochWorker{1, 0},
                           EpochWorker{2, 6}, EpochWorker{5, 6}));
@@ -134,7 +134,7 @@ TEST(EpochChangeTest, JoinersBeginWithTheFirstFreeStep) {
 TEST(EpochChangeTest, BeforeTheFirstStepJoinersBeginWithAllOthers) {
   const NextEpoch next =
       Next(*MixedJob(2), ChangeOf({At(0, -1), At(1, -1)}, {2}));
-  EXPECT_EQ(next.job->first_step, 0);
+  EXPECT_EQ(next.job->history.first_step, 0);
   EXPECT_THAT(
       next.job->workers,
       ElementsAre(EpochWorker{0, 0}, EpochWorker{1, 0}, EpochWorker{2, 0}));
@@ -144,10 +144,10 @@ TEST(EpochChangeTest, BeforeTheFirstStepJoinersBeginWithAllOthers) {
 TEST(EpochChangeTest, FirstFreeStepNeverGoesBack) {
   const JobPtr job = EpochAfter(*MixedJob(2), [](Job& late) {
     late.workers = {{0, 0}, {2, 9}};
-    late.first_step = 9;
+    late.history.first_step = 9;
   });
   const NextEpoch next = Next(*job, ChangeOf({At(0, 7)}, {3}));
-  EXPECT_EQ(next.job->first_step, 9);
+  EXPECT_EQ(next.job->history.first_step, 9);
   EXPECT_THAT(next.job->workers,
               ElementsAre(EpochWorker{0, 0}, EpochWorker{3, 9}));
 }
@@ -155,7 +155,7 @@ TEST(EpochChangeTest, FirstFreeStepNeverGoesBack) {
 TEST(EpochChangeTest, WorkerThatJoinedLaterKeepsItsFirstStep) {
   const JobPtr job = EpochAfter(*MixedJob(2), [](Job& late) {
     late.workers = {{0, 0}, {2, 9}};
-    late.first_step = 9;
+    late.history.first_step = 9;
   });
   const NextEpoch next = Next(*job, ChangeOf({At(0, 12), At(2, 12)}));
   EXPECT_EQ(next.job->workers, job->workers);
@@ -182,46 +182,49 @@ TEST(EpochChangeTest, ContributionsCountAllEarlierSteps) {
   JobPtr job = MixedJob(3);
   // Steps 0 to 4, of three workers.
   NextEpoch next = Next(*job, ChangeOf({At(0, 4), At(1, 4)}));
-  EXPECT_EQ(next.job->first_step, 5);
-  EXPECT_EQ(next.job->contributions_before, 15);
+  EXPECT_EQ(next.job->history.first_step, 5);
+  EXPECT_EQ(next.job->history.contributions_before, 15);
   // Nothing was begun since.
   job = next.job;
   next = Next(*job, ChangeOf({At(0, 4), At(1, 4)}, {3}));
-  EXPECT_EQ(next.job->first_step, 5);
-  EXPECT_EQ(next.job->contributions_before, 15);
+  EXPECT_EQ(next.job->history.first_step, 5);
+  EXPECT_EQ(next.job->history.contributions_before, 15);
   // Steps 5 to 7, of three again.
   job = next.job;
   next = Next(*job, ChangeOf({At(0, 7), At(1, 6), At(3, 7)}));
-  EXPECT_EQ(next.job->first_step, 8);
-  EXPECT_EQ(next.job->contributions_before, 24);
+  EXPECT_EQ(next.job->history.first_step, 8);
+  EXPECT_EQ(next.job->history.contributions_before, 24);
 }
 
 TEST(EpochChangeTest, FirstWorkerWithAllValuesIsTheDonor) {
   const JobPtr job = MixedJob(3);
-  EXPECT_EQ(Next(*job, ChangeOf({At(0, 4), At(1, 4)}, {3})).job->donor, 0);
-  EXPECT_EQ(Next(*job, ChangeOf({At(1, 4), At(2, 4)}, {3})).job->donor, 1);
+  EXPECT_EQ(Next(*job, ChangeOf({At(0, 4), At(1, 4)}, {3})).job->history.donor,
+            0);
+  EXPECT_EQ(Next(*job, ChangeOf({At(1, 4), At(2, 4)}, {3})).job->history.donor,
+            1);
   // A worker that still fetches has no values to give.
-  EXPECT_EQ(Next(*job, ChangeOf({Fetching(0, 0), At(2, 4)}, {3})).job->donor,
-            2);
-  // A leaver is no donor if another worker is there.
   EXPECT_EQ(
-      Next(*job, ChangeOf({Leaving(Done(0, 8, 8)), At(1, 4)}, {3})).job->donor,
-      1);
+      Next(*job, ChangeOf({Fetching(0, 0), At(2, 4)}, {3})).job->history.donor,
+      2);
+  // A leaver is no donor if another worker is there.
+  EXPECT_EQ(Next(*job, ChangeOf({Leaving(Done(0, 8, 8)), At(1, 4)}, {3}))
+                .job->history.donor,
+            1);
 }
 
 // The last worker leaves, all layers done as of step 8, as others come.
 TEST(EpochChangeTest, LeaverIsTheDonorIfNoOtherWorkerHasItsValues) {
   const JobPtr job = EpochAfter(*MixedJob(1), [](Job& late) {
     late.workers = {{0, 0}, {1, 9}};
-    late.first_step = 9;
-    late.contributions_before = 9;
+    late.history.first_step = 9;
+    late.history.contributions_before = 9;
   });
   const NextEpoch next =
       Next(*job, ChangeOf({Leaving(Done(0, 8, 8)), Fetching(1, 9)}, {2},
                           /*closed=*/8));
-  EXPECT_EQ(next.job->donor, 0);
-  EXPECT_EQ(next.job->first_step, 9);
-  EXPECT_EQ(next.job->contributions_before, 9);
+  EXPECT_EQ(next.job->history.donor, 0);
+  EXPECT_EQ(next.job->history.first_step, 9);
+  EXPECT_EQ(next.job->history.contributions_before, 9);
   EXPECT_THAT(next.job->left_workers, ElementsAre(0));
   EXPECT_THAT(next.job->workers,
               ElementsAre(EpochWorker{1, 9}, EpochWorker{2, 9}));
@@ -233,13 +236,13 @@ TEST(EpochChangeTest, EarlierLeaverIsNoDonor) {
   const JobPtr job = EpochAfter(*MixedJob(2), [](Job& late) {
     late.workers = {{1, 0}};
     late.left_workers = {0};
-    late.first_step = 10;
+    late.history.first_step = 10;
   });
   const EpochChange::Worker leaver = Leaving(Done(0, 8, 8));
   // They had not finished another round: its values are the latest.
   const NextEpoch next = Next(*job, ChangeOf({leaver}, {2}, /*closed=*/8));
-  EXPECT_EQ(next.job->donor, 0);
-  EXPECT_EQ(next.job->first_step, 9);
+  EXPECT_EQ(next.job->history.donor, 0);
+  EXPECT_EQ(next.job->history.first_step, 9);
   // All had; or no member knows.
   for (const std::optional<int64_t> closed :
        {std::optional<int64_t>(9), std::optional<int64_t>(12),
@@ -273,7 +276,7 @@ class FinishedRoundsTest : public testing::TestWithParam<Rounds> {};
 
 TEST_P(FinishedRoundsTest, FinishedRoundsAreThoseThatSomeWorkersLack) {
   const NextEpoch next = Next(*MixedJob(4), ChangeOf(GetParam().workers));
-  EXPECT_EQ(next.job->finished_rounds, GetParam().expected);
+  EXPECT_EQ(next.job->history.finished_rounds, GetParam().expected);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -306,10 +309,11 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(EpochChangeTest, FinishedRoundsOfTheOldEpochAreForgotten) {
   const JobPtr job = EpochAfter(*MixedJob(2), [](Job& late) {
-    late.finished_rounds = {{0, 3, 1, 2}};
+    late.history.finished_rounds = {{0, 3, 1, 2}};
   });
-  EXPECT_THAT(Next(*job, ChangeOf({At(0, 5), At(1, 5)})).job->finished_rounds,
-              IsEmpty());
+  EXPECT_THAT(
+      Next(*job, ChangeOf({At(0, 5), At(1, 5)})).job->history.finished_rounds,
+      IsEmpty());
 }
 
 // No worker has the values of a step.
@@ -318,9 +322,9 @@ TEST(EpochChangeTest, BeforeTheFirstValuesAllStartFromTheBaseRound) {
     const NextEpoch next =
         Next(*job, ChangeOf({Fetching(1, 0), Fetching(2, 0)}, {3}));
     EXPECT_THAT(next.workers_from_base, ElementsAre(1, 2));
-    EXPECT_EQ(next.job->donor, -1);
-    EXPECT_EQ(next.job->first_step, 0);
-    EXPECT_EQ(next.job->contributions_before, 0);
+    EXPECT_EQ(next.job->history.donor, -1);
+    EXPECT_EQ(next.job->history.first_step, 0);
+    EXPECT_EQ(next.job->history.contributions_before, 0);
     EXPECT_THAT(
         next.job->workers,
         ElementsAre(EpochWorker{1, 0}, EpochWorker{2, 0}, EpochWorker{3, 0}));
@@ -330,26 +334,26 @@ TEST(EpochChangeTest, BeforeTheFirstValuesAllStartFromTheBaseRound) {
 TEST(EpochChangeTest, NewWorkersGoOnIfTheShardsHaveAllLayers) {
   const JobPtr job = EpochAfter(*ServerJob(2), [](Job& late) {
     late.workers = {{0, 0}, {1, 0}, {2, 6}};
-    late.first_step = 6;
-    late.contributions_before = 12;
+    late.history.first_step = 6;
+    late.history.contributions_before = 12;
   });
   EpochChange change = ChangeOf({Fetching(2, 6)}, {3});
   // The chunk of a shard is a round behind.
   change.servers = Closed({8, 9});
   const NextEpoch next = Next(*job, change);
   EXPECT_THAT(next.workers_from_base, ElementsAre(2));
-  EXPECT_EQ(next.job->first_step, 9);
+  EXPECT_EQ(next.job->history.first_step, 9);
   EXPECT_THAT(next.job->workers,
               ElementsAre(EpochWorker{2, 9}, EpochWorker{3, 9}));
-  EXPECT_EQ(next.job->contributions_before, 12 + 3 * 3);
+  EXPECT_EQ(next.job->history.contributions_before, 12 + 3 * 3);
 }
 
 TEST(EpochChangeTest, ShardWithoutRoundsDoesNotCountForTheClosedRound) {
   EpochChange change = ChangeOf({}, {3});
   change.servers = Closed({std::nullopt, 4});
-  EXPECT_EQ(Next(*ServerJob(2), change).job->first_step, 5);
+  EXPECT_EQ(Next(*ServerJob(2), change).job->history.first_step, 5);
   change.servers = Closed({std::nullopt, std::nullopt});
-  EXPECT_EQ(Next(*ServerJob(2), change).job->first_step, 0);
+  EXPECT_EQ(Next(*ServerJob(2), change).job->history.first_step, 0);
 }
 
 TEST(EpochChangeTest, ValuesThatOnlyDeadWorkersHadAreLost) {
@@ -378,12 +382,12 @@ TEST(EpochChangeTest, WithAllLayersByFactorsDeadWorkersMayHaveBeenAhead) {
   // They cannot have been ahead of a live worker that has not begun.
   change.workers = {Fetching(1, 0)};
   const NextEpoch next = Next(*job, change);
-  EXPECT_EQ(next.job->first_step, 0);
+  EXPECT_EQ(next.job->history.first_step, 0);
   EXPECT_THAT(next.workers_from_base, ElementsAre(1));
   // They can have been ahead of a worker that joined later.
   const JobPtr late = EpochAfter(*job, [](Job& epoch) {
     epoch.workers = {{0, 0}, {1, 6}};
-    epoch.first_step = 6;
+    epoch.history.first_step = 6;
   });
   change.workers = {Fetching(1, 6)};
   EXPECT_EQ(MakeNextEpoch(*late, 6, change).status().code(),
@@ -393,18 +397,19 @@ TEST(EpochChangeTest, WithAllLayersByFactorsDeadWorkersMayHaveBeenAhead) {
 TEST(EpochChangeTest, AtTheBaseRoundTheShardsHaveAllLayers) {
   const JobPtr job = EpochAfter(*MixedJob(2), [](Job& restored) {
     restored.workers = {{4, 7}, {5, 7}};
-    restored.base_round = 6;
-    restored.first_step = 7;
-    restored.contributions_before = 14;
+    restored.history.base_round = 6;
+    restored.history.first_step = 7;
+    restored.history.contributions_before = 14;
   });
   const NextEpoch next =
       Next(*job, ChangeOf({Fetching(5, 7)}, {6}, /*closed=*/6));
   EXPECT_THAT(next.workers_from_base, ElementsAre(5));
-  EXPECT_EQ(next.job->first_step, 7);
-  EXPECT_EQ(next.job->contributions_before, 14);
-  EXPECT_EQ(next.job->base_round, 6);
+  EXPECT_EQ(next.job->history.first_step, 7);
+  EXPECT_EQ(next.job->history.contributions_before, 14);
+  EXPECT_EQ(next.job->history.base_round, 6);
   // Never before it, whatever a shard that has just come says.
-  EXPECT_EQ(Next(*job, ChangeOf({}, {6}, /*closed=*/2)).job->first_step, 7);
+  EXPECT_EQ(Next(*job, ChangeOf({}, {6}, /*closed=*/2)).job->history.first_step,
+            7);
 }
 
 // The worker has round 8 of a layer from a worker that has died. Worker 1 lacks
@@ -412,14 +417,14 @@ TEST(EpochChangeTest, AtTheBaseRoundTheShardsHaveAllLayers) {
 TEST(EpochChangeTest, WorkerWithValuesOfARoundThatIsDoneAgainDiscardsThem) {
   const JobPtr job = EpochAfter(*MixedJob(3), [](Job& late) {
     late.workers = {{0, 0}, {1, 0}, {2, 9}, {3, 9}};
-    late.first_step = 9;
+    late.history.first_step = 9;
   });
   EpochChange change =
       ChangeOf({Done(1, 7, 7), Done(2, 8, 8, 0), Fetching(3, 9)}, {4});
   NextEpoch next = Next(*job, change);
   EXPECT_THAT(next.workers_from_base, ElementsAre(2));
-  EXPECT_THAT(next.job->finished_rounds, IsEmpty());
-  EXPECT_EQ(next.job->donor, 1);
+  EXPECT_THAT(next.job->history.finished_rounds, IsEmpty());
+  EXPECT_EQ(next.job->history.donor, 1);
   // The worker takes part from the same step on.
   EXPECT_THAT(next.job->workers,
               ElementsAre(EpochWorker{1, 0}, EpochWorker{2, 9},
@@ -436,19 +441,19 @@ TEST(EpochChangeTest, WorkerWithValuesOfARoundThatIsDoneAgainDiscardsThem) {
   next = Next(*job, change);
   EXPECT_THAT(next.workers_from_base, IsEmpty());
   EXPECT_THAT(
-      next.job->finished_rounds,
+      next.job->history.finished_rounds,
       ElementsAre(FinishedRound{0, 8, 0, 4}, FinishedRound{2, 8, 0, 4}));
 }
 
 TEST(EpochChangeTest, ValuesOfADeadWorkerStayIfTheRoundIsNotDoneAgain) {
   const JobPtr job = EpochAfter(*MixedJob(3), [](Job& late) {
     late.workers = {{0, 0}, {2, 9}, {3, 9}};
-    late.first_step = 9;
+    late.history.first_step = 9;
   });
   const NextEpoch next =
       Next(*job, ChangeOf({Done(2, 8, 8, 0), Fetching(3, 9)}));
   EXPECT_THAT(next.workers_from_base, IsEmpty());
-  EXPECT_EQ(next.job->donor, 2);
+  EXPECT_EQ(next.job->history.donor, 2);
 }
 
 TEST(EpochChangeTest, LeaverIsNotTakenBackToTheBaseRound) {
@@ -472,7 +477,8 @@ TEST(EpochChangeTest, ReportsThatMakeNoSenseAreRefused) {
   change = ChangeOf({Done(0, 7, 7), Done(1, 7, 7)});
   change.workers[1].report.peer_layers = {
       {-1, 9, 2}, {1, 9, 2}, {3, 9, 2}, {0, 7, 2}, {2, 7, 2}};
-  EXPECT_THAT(Next(*MixedJob(2), change).job->finished_rounds, IsEmpty());
+  EXPECT_THAT(Next(*MixedJob(2), change).job->history.finished_rounds,
+              IsEmpty());
 }
 
 TEST(EpochChangeTest, CheckpointIsOfTheFirstFreeStep) {
@@ -495,10 +501,10 @@ class RestartedEpochTest : public testing::Test {
       : job_(EpochAfter(*MixedJob(3), [](Job& late) {
           late.workers = {{0, 0}, {2, 9}};
           late.left_workers = {1};
-          late.first_step = 9;
-          late.contributions_before = 27;
-          late.finished_rounds = {{0, 8, 1, 3}};
-          late.donor = 0;
+          late.history.first_step = 9;
+          late.history.contributions_before = 27;
+          late.history.finished_rounds = {{0, 8, 1, 3}};
+          late.history.donor = 0;
           late.checkpoint_round = 12;
         })) {}
   NextEpoch Restarted(const EpochChange& change) {
@@ -512,9 +518,9 @@ class RestartedEpochTest : public testing::Test {
 TEST_F(RestartedEpochTest, AllMembersBeginAfterTheCheckpoint) {
   const NextEpoch next = Restarted(ChangeOf({At(0, 14), At(2, 14)}, {5}));
   EXPECT_EQ(next.job->epoch, 7u);
-  EXPECT_EQ(next.job->base_round, 5);
-  EXPECT_EQ(next.job->first_step, 6);
-  EXPECT_EQ(next.job->contributions_before, 18);
+  EXPECT_EQ(next.job->history.base_round, 5);
+  EXPECT_EQ(next.job->history.first_step, 6);
+  EXPECT_EQ(next.job->history.contributions_before, 18);
   EXPECT_THAT(
       next.job->workers,
       ElementsAre(EpochWorker{0, 6}, EpochWorker{2, 6}, EpochWorker{5, 6}));
@@ -523,9 +529,9 @@ TEST_F(RestartedEpochTest, AllMembersBeginAfterTheCheckpoint) {
 
 TEST_F(RestartedEpochTest, NothingFromBeforeTheRestartIsLeft) {
   const NextEpoch next = Restarted(ChangeOf({At(0, 14)}));
-  EXPECT_THAT(next.job->finished_rounds, IsEmpty());
+  EXPECT_THAT(next.job->history.finished_rounds, IsEmpty());
   EXPECT_THAT(next.job->left_workers, IsEmpty());
-  EXPECT_EQ(next.job->donor, -1);
+  EXPECT_EQ(next.job->history.donor, -1);
   EXPECT_EQ(next.job->checkpoint_round, kInitialRound);
   EXPECT_EQ(next.job->layers, job_->layers);
   EXPECT_EQ(next.job->options, job_->options);

@@ -183,11 +183,12 @@ TEST(JobStateTest, EveryFieldIsRestored) {
   EXPECT_EQ(job.options, before.epoch.job->options);
   EXPECT_EQ(job.shards(), before.epoch.job->shards());
   EXPECT_EQ(job.state_arrays, 3);
-  EXPECT_EQ(job.base_round, 8);
-  EXPECT_EQ(job.first_step, 21);
-  EXPECT_EQ(job.contributions_before, 42);
-  EXPECT_EQ(job.finished_rounds, before.epoch.job->finished_rounds);
-  EXPECT_EQ(job.donor, 1);
+  EXPECT_EQ(job.history.base_round, 8);
+  EXPECT_EQ(job.history.first_step, 21);
+  EXPECT_EQ(job.history.contributions_before, 42);
+  EXPECT_EQ(job.history.finished_rounds,
+            before.epoch.job->history.finished_rounds);
+  EXPECT_EQ(job.history.donor, 1);
   EXPECT_EQ(job.checkpoint_round, 22);
   ASSERT_THAT(after->epoch.explanations, SizeIs(2));
   EXPECT_EQ(after->epoch.explanations[1].factor_elements, 30);

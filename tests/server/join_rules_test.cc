@@ -329,8 +329,8 @@ TEST(JoinRulesTest, RunningJobsModelCountsAndNotTheWorkers) {
 TEST(JoinRulesTest, SparseJobsModelIsTheWorkersModel) {
   Newcomers all;
   JobOptions options;
-  options.sparsity = 0.5;
-  options.block_elements = kBlockElementsMin;
+  options.sparsity.share = 0.5;
+  options.sparsity.block_elements = kBlockElementsMin;
   all.second.layers = {VectorLayer("large", 4096)};
   const JobPtr job = TestJob(1, 2, all.second.layers, options);
   ASSERT_EQ(job->layers.size(), 2u);

@@ -22,8 +22,8 @@ JobPtr EndingJob(JobOptions options = {}) {
       TestJob(3, 2, {FactorLayer("fc", 4, 3, true, 2), VectorLayer("scale", 7)},
               options, Scheme::kFactor);
   return EpochAfter(*first, [](Job& job) {
-    job.first_step = 7;
-    job.contributions_before = 21;
+    job.history.first_step = 7;
+    job.history.contributions_before = 21;
     job.switch_round = 7;
   });
 }
@@ -60,9 +60,9 @@ JobPtr Next(const Job& job, const EpochChange& change) {
 TEST(PlanChangeTest, OnceDrainedTheShardsHaveTheBaseOfTheNextPlan) {
   const JobPtr next = Next(*EndingJob(), SettledChange());
   EXPECT_EQ(next->routes, (std::vector<Route>{kByServers, kByRing}));
-  EXPECT_EQ(next->base_round, 7);
-  EXPECT_EQ(next->first_step, 8);
-  EXPECT_EQ(next->contributions_before, 24);
+  EXPECT_EQ(next->history.base_round, 7);
+  EXPECT_EQ(next->history.first_step, 8);
+  EXPECT_EQ(next->history.contributions_before, 24);
   EXPECT_FALSE(next->switches());
   for (const EpochWorker& each : next->workers) EXPECT_EQ(each.first_step, 8);
 }
@@ -72,7 +72,7 @@ TEST(PlanChangeTest, NothingMovesIfWorkersUpdate) {
   options.optimizer_place = OptimizerPlace::kWorker;
   const JobPtr next = Next(*EndingJob(options), SettledChange());
   EXPECT_EQ(next->routes, (std::vector<Route>{kByServers, kByRing}));
-  EXPECT_EQ(next->base_round, kInitialRound);
+  EXPECT_EQ(next->history.base_round, kInitialRound);
   for (const EpochWorker& each : next->workers) EXPECT_EQ(each.first_step, 0);
 }
 
@@ -80,7 +80,7 @@ TEST(PlanChangeTest, JoinerBeginsWithTheNewPlan) {
   EpochChange change = SettledChange();
   change.joiners = {3};
   const JobPtr next = Next(*EndingJob(), change);
-  EXPECT_EQ(next->base_round, 7);
+  EXPECT_EQ(next->history.base_round, 7);
   EXPECT_EQ(next->workers.back(), (EpochWorker{3, 8}));
 }
 
@@ -89,7 +89,7 @@ void ExpectAnnounced(const Job& job, const EpochChange& change,
                      int64_t round = 8) {
   const JobPtr next = Next(job, change);
   EXPECT_EQ(next->routes, (std::vector<Route>{kByFactors, kByServers}));
-  EXPECT_EQ(next->base_round, kInitialRound);
+  EXPECT_EQ(next->history.base_round, kInitialRound);
   EXPECT_EQ(next->switch_round, round);
 }
 
@@ -150,8 +150,8 @@ TEST(PlanChangeTest, BackupsAreSentHandedOverValues) {
 
 TEST(PlanChangeTest, ResidualOfASparseLayerStaysWithItsRoute) {
   JobOptions options;
-  options.sparsity = 0.5;
-  options.dense_steps = 10;
+  options.sparsity.share = 0.5;
+  options.sparsity.dense_steps = 10;
   const JobPtr dense = TestJob(3, 2, {VectorLayer("scale", 70000)}, options);
   EpochChange change = SettledChange();
   change.routes = {kByRing};

@@ -210,7 +210,7 @@ TEST(ReplannerTest, FixedPlanNeedsNoMeasurements) {
   deterministic.deterministic = true;
   EXPECT_FALSE(better(ByTime(), deterministic, 4));
   JobOptions solo;
-  solo.quorum = Quorum::kSolo;
+  solo.rounds.quorum = Quorum::kSolo;
   EXPECT_FALSE(better(ByTime(), solo, 4));
 }
 

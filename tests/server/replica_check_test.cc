@@ -166,8 +166,8 @@ TEST_F(ReplicaCheckTest, ReportThatDoesNotFitTheModelIsRefusedAndNotKept) {
 
 TEST_F(ReplicaCheckTest, LayerThatChoosesBlocksHasNoChecksum) {
   JobOptions options;
-  options.sparsity = 0.5;
-  options.block_elements = kBlockElementsMin;
+  options.sparsity.share = 0.5;
+  options.sparsity.block_elements = kBlockElementsMin;
   job_ = TestJob(2, 1, {VectorLayer("large", 4096)}, options);
   ASSERT_EQ(job_->layers.size(), 2u);
   ExpectEqual("worker a", 3, {7});

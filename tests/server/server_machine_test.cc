@@ -206,7 +206,7 @@ TEST_F(VotingServerTest, VerdictOfAnyServerIsInTheNextEpoch) {
   }
   const auto next = MakeNextEpoch(*job_, 6, change);
   ASSERT_TRUE(next.ok()) << next.status();
-  EXPECT_THAT(next->job->verdicts, ElementsAre(StepVerdict{0, true}));
+  EXPECT_THAT(next->job->history.verdicts, ElementsAre(StepVerdict{0, true}));
   Outbox out;
   servers_.at(0).OnEpoch(next->job, out);
   DeliverAll(servers_.at(0), PeerId::Worker(0),

@@ -279,7 +279,7 @@ TEST(ShardBackupTest, PullsWaitUntilTheBackupHasReported) {
   const std::vector<float> before = pair.parameters(0);
   pair.Enter(Holders(0, 1, true), [](Job& job) {
     job.workers.push_back({2, 1});
-    job.first_step = 1;
+    job.history.first_step = 1;
   });
   EXPECT_THAT(pair.Pull(2, 0, 0).sent, IsEmpty());
   EXPECT_THAT(pair.Pull(2, 0, 0).sent, IsEmpty());  // Which is not held twice.
@@ -395,8 +395,8 @@ class RestoredCopyTest : public testing::Test {
  protected:
   RestoredCopyTest()
       : pair_(EpochAfter(*TestJob(2, 2, PairLayers(), Options()), [](Job& job) {
-          job.base_round = 6;
-          job.first_step = 7;
+          job.history.base_round = 6;
+          job.history.first_step = 7;
           job.state_arrays = 2;
           for (EpochWorker& each : job.workers) each.first_step = 7;
         })) {}

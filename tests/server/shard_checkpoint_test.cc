@@ -226,9 +226,9 @@ JobPtr RestoredJob(JobOptions options = Momentum(/*checkpoint_every=*/2),
               options, Scheme::kFactor);
   return EpochAfter(*job, [&](Job& restored) {
     restored.workers = {{4, 9}, {5, 9}};
-    restored.first_step = 9;
-    restored.base_round = 8;
-    restored.contributions_before = 18;
+    restored.history.first_step = 9;
+    restored.history.base_round = 8;
+    restored.history.contributions_before = 18;
     restored.state_arrays = state_arrays;
   });
 }
@@ -274,8 +274,8 @@ TEST(ShardRestoreTest, NewJobLoadsNothing) {
 TEST(ShardRestoreTest, ShardWithoutChunksLoadsNothing) {
   const JobPtr job =
       EpochAfter(*TestJob(1, 2, {VectorLayer("a", 1)}), [](Job& restored) {
-        restored.base_round = 8;
-        restored.first_step = 9;
+        restored.history.base_round = 8;
+        restored.history.first_step = 9;
         restored.workers = {{0, 9}};
       });
   Shard shard(job, 1);

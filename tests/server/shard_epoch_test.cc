@@ -303,7 +303,7 @@ TEST(ShardEpochTest, AveragesAreNotGivenToJoiners) {
   running.Contribute(0, 0, {1});
   running.Enter([](Job& job) {
     job.workers = {{0, 0}, {1, 1}};
-    job.donor = 0;
+    job.history.donor = 0;
   });
   EXPECT_THAT(
       std::string(running.Refusal(1, running.PullOf(1, 0).header).message()),

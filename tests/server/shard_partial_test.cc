@@ -23,8 +23,8 @@ constexpr int64_t kElements = 140000;
 
 JobOptions Partial(Quorum quorum, int64_t staleness = kStalenessMax) {
   JobOptions options;
-  options.quorum = quorum;
-  options.staleness = staleness;
+  options.rounds.quorum = quorum;
+  options.rounds.staleness = staleness;
   options.optimizer.learning_rate = 1.0f;
   options.optimizer.momentum = 0.0f;
   return options;
@@ -211,7 +211,7 @@ TEST(ShardPartialTest, WithoutStalenessRoundsAreSynchronous) {
 
 TEST(ShardPartialTest, RoundOfResynchronisationWaitsForAll) {
   JobOptions options = Partial(Quorum::kSolo);
-  options.resync_every = 2;
+  options.rounds.resync_every = 2;
   PartialShard shard(PartialJob(2, options));
   EXPECT_EQ(shard.Push(0, 0).size(), 1u);
   EXPECT_THAT(shard.Push(0, 1), IsEmpty());

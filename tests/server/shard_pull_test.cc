@@ -107,7 +107,7 @@ TEST_F(ShardPullTest, WorkerWithoutAPartInARoundGetsNoResult) {
   CloseRound(0);
   job_ = EpochAfter(*job_, [](Job& job) {
     job.workers.push_back({7, 2});
-    job.first_step = 2;
+    job.history.first_step = 2;
   });
   Outbox out;
   shard_.OnEpoch(job_, out);

@@ -30,9 +30,9 @@ constexpr int64_t kSecond = 300;  // 256 and 44.
 
 JobOptions SparseOptions(float momentum = 0.0f) {
   JobOptions options;
-  options.sparsity = 0.5;
-  options.block_elements = 256;
-  options.dense_steps = 0;
+  options.sparsity.share = 0.5;
+  options.sparsity.block_elements = 256;
+  options.sparsity.dense_steps = 0;
   options.optimizer.learning_rate = 1.0f;
   options.optimizer.momentum = momentum;
   return options;
@@ -263,7 +263,7 @@ TEST_F(ShardSparseTest, ChoiceStaysIfAllItsWorkersAreGone) {
   PushBoth(0, {}, 0.0f);
   job_ = EpochAfter(*job_, [](Job& job) {
     job.workers = {{2, 1}};
-    job.first_step = 1;
+    job.history.first_step = 1;
   });
   Outbox out;
   shard_.OnEpoch(job_, out);
@@ -296,8 +296,8 @@ TEST_F(ShardSparseTest, ChoiceIsByTheSumOfAllNorms) {
 TEST(ShardSparseCopyTest, BackupFollowsSparseRounds) {
   JobOptions options = PlainSgd();
   options.optimizer.momentum = 0.5f;
-  options.sparsity = 0.5;
-  options.dense_steps = 0;
+  options.sparsity.share = 0.5;
+  options.sparsity.dense_steps = 0;
   ShardPair pair(options);
   pair.Begin({10, 20});
   const auto contribute = [&](int64_t round, bool travels, bool resumed) {

@@ -94,7 +94,7 @@ TEST(VotesTest, NothingIsCountedBetweenTwoEpochs) {
 
 TEST(VotesTest, StepWithAVerdictTakesNoVotes) {
   const JobPtr job = EpochAfter(*VotingJob(), [](Job& late) {
-    late.verdicts = {{6, true}};
+    late.history.verdicts = {{6, true}};
   });
   Votes votes(job);
   EXPECT_EQ(votes.verdicts().Skipped(6), true);

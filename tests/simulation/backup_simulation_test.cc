@@ -56,7 +56,7 @@ TEST(BackupSimulationTest, LostServerCostsNoStep) {
       cluster.AdvanceBy(absl::Seconds(8));
       EXPECT_TRUE(AllAreBack(cluster));
     }
-    EXPECT_EQ(cluster.job().base_round, kInitialRound);
+    EXPECT_EQ(cluster.job().history.base_round, kInitialRound);
   }
 }
 

@@ -49,8 +49,8 @@ SimulatedClusterOptions DrawFeatures(uint64_t seed) {
     constexpr Quorum kQuorums[] = {Quorum::kMajority, Quorum::kSolo,
                                    Quorum::kEach};
     constexpr int64_t kStaleness[] = {0, 1, 5, kStalenessMax};
-    options.job.quorum = kQuorums[random.Below(3)];
-    options.job.staleness = kStaleness[random.Below(4)];
+    options.job.rounds.quorum = kQuorums[random.Below(3)];
+    options.job.rounds.staleness = kStaleness[random.Below(4)];
     options.job.optimizer_place = OptimizerPlace::kServer;
     options.job.deterministic = false;
     options.job.backup = false;
@@ -59,9 +59,9 @@ SimulatedClusterOptions DrawFeatures(uint64_t seed) {
   } else if (random.Chance(0.25)) {
     constexpr double kSparsity[] = {0.3, 0.9, 0.99};
     constexpr int64_t kBlocks[] = {256, 5000, 65536};
-    options.job.sparsity = kSparsity[random.Below(3)];
-    options.job.block_elements = kBlocks[random.Below(3)];
-    options.job.dense_steps = static_cast<int64_t>(random.Below(5));
+    options.job.sparsity.share = kSparsity[random.Below(3)];
+    options.job.sparsity.block_elements = kBlocks[random.Below(3)];
+    options.job.sparsity.dense_steps = static_cast<int64_t>(random.Below(5));
     options.job.optimizer.rule = UpdateRule::kSgd;
     options.job.optimizer_place = OptimizerPlace::kServer;
     if (options.rules.cost == CostKind::kTime) return options;

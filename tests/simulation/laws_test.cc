@@ -48,7 +48,7 @@ class FakeView final : public ClusterView {
     job_.layers = Layers();
     job_.routes.resize(job_.layers.size());
     job_.workers = FirstWorkers(3);
-    job_.base_round = kInitialRound;
+    job_.history.base_round = kInitialRound;
     job_.placement = Placement::Make(job_.layers, 1).value();
     job_.shard_servers = FirstShardServers(1, /*backup=*/false);
   }
@@ -177,7 +177,7 @@ TEST_F(LawsTest, WorkerThatCountsNoMoreMayDiffer) {
 TEST_F(LawsTest, StepsThatAreDoneAgainMayDiffer) {
   laws_.Add(std::make_unique<EqualReplicasLaw>());
   TellDone(0, 5, 0xaa);
-  view_.job().base_round = 3;
+  view_.job().history.base_round = 3;
   laws_.Tell(EpochBegun{&view_.job(), /*all_from_base=*/true, {}});
   TellDone(1, 5, 0xbb);
   ExpectKept();

@@ -240,8 +240,8 @@ add("a worker takes verdicts after it has reported", [NAN],
 
 add("the next epoch does not have the verdicts", [NAN],
     ("server/coordinator/epoch_change.cc",
-     "  made.verdicts = AllVerdicts(change);\n",
-     "  static_cast<void>(AllVerdicts(change));\n  made.verdicts.clear();\n"))
+     "  made.history.verdicts = AllVerdicts(change);\n",
+     "  static_cast<void>(AllVerdicts(change));\n  made.history.verdicts.clear();\n"))
 
 add("a server updates by a skipped step", [NAN],
     ("server/shard/chunk_rounds.cc",

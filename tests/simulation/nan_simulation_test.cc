@@ -55,8 +55,8 @@ TEST(NanSimulationTest, NoNanGetsIntoParametersWhateverDies) {
   for (const uint64_t seed : TestSeeds(300)) {
     SCOPED_TRACE(ReplayHint(seed));
     SimulatedClusterOptions options = DrawFeatures(seed);
-    options.job.quorum = Quorum::kAll;
-    options.job.sparsity = 0;
+    options.job.rounds.quorum = Quorum::kAll;
+    options.job.sparsity.share = 0;
     options.job.nan = NanPolicy::kSkip;
     SimulatedCluster cluster(options, PoisonedWorkload(seed, 4));
     cluster.set_patience(absl::Seconds(40));
@@ -72,7 +72,7 @@ TEST(NanSimulationTest, NanThatIsNotAllowedEndsTheJobAndNamesTheWorker) {
   for (const uint64_t seed : TestSeeds(200)) {
     SCOPED_TRACE(ReplayHint(seed));
     SimulatedClusterOptions options = DrawFeatures(seed);
-    options.job.sparsity = 0;
+    options.job.sparsity.share = 0;
     options.job.nan = NanPolicy::kFail;
     Workload workload = RandomWorkload(MixedLayers(), seed);
     int64_t step = static_cast<int64_t>(seed % kSteps);

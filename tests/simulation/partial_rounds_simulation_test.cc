@@ -34,12 +34,12 @@ SimulatedClusterOptions PartialJob(uint64_t seed) {
   options.job.optimizer = ExactSgd();
   options.job.optimizer_place = OptimizerPlace::kServer;
   options.job.deterministic = false;
-  options.job.quorum = std::vector{Quorum::kMajority, Quorum::kSolo,
-                                   Quorum::kEach}[random.Below(3)];
-  options.job.staleness =
+  options.job.rounds.quorum = std::vector{Quorum::kMajority, Quorum::kSolo,
+                                          Quorum::kEach}[random.Below(3)];
+  options.job.rounds.staleness =
       std::vector<int64_t>{0, 1, 3, kStalenessMax}[random.Below(4)];
-  if (options.job.quorum != Quorum::kEach && random.Chance(0.3)) {
-    options.job.resync_every = 1 + static_cast<int64_t>(random.Below(4));
+  if (options.job.rounds.quorum != Quorum::kEach && random.Chance(0.3)) {
+    options.job.rounds.resync_every = 1 + static_cast<int64_t>(random.Below(4));
   }
   options.layer_time_max = absl::Microseconds(100 + random.Below(20000));
   return options;
@@ -94,7 +94,7 @@ TEST(PartialRoundsTest, AppliedAndBufferedGradientsAreAllThatWereProduced) {
     ASSERT_TRUE(status.ok()) << status;
     ExpectNothingLost(cluster, workload);
     if (HasFatalFailure()) return;
-    ++runs[options.job.quorum];
+    ++runs[options.job.rounds.quorum];
   }
   EXPECT_TRUE(runs.size() == 3 || TestSeeds(kSeeds).size() < 50);
 }
@@ -142,8 +142,8 @@ TEST(PartialRoundsTest, WorkersAreAsFarApartAsStalenessAllows) {
       SimulatedClusterOptions options;
       options.workers = 3;
       options.shards = 2;
-      options.job.quorum = quorum;
-      options.job.staleness = staleness;
+      options.job.rounds.quorum = quorum;
+      options.job.rounds.staleness = staleness;
       options.layer_time_max = absl::Milliseconds(1);
       SimulatedCluster cluster(options, RandomWorkload(MixedLayers(), 1));
       const SpreadLaw& spread = cluster.laws().Add(
@@ -162,8 +162,8 @@ TEST(PartialRoundsTest, ResynchronisedReplicasAreEqual) {
   SimulatedClusterOptions options;
   options.workers = 4;
   options.shards = 3;
-  options.job.quorum = Quorum::kSolo;
-  options.job.resync_every = 3;
+  options.job.rounds.quorum = Quorum::kSolo;
+  options.job.rounds.resync_every = 3;
   const std::vector<LayerSpec> layers = MixedLayers();
   SimulatedCluster cluster(options, RandomWorkload(layers, 2));
   for (const int64_t steps : {3, 6, 9}) {

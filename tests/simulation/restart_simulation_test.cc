@@ -59,8 +59,8 @@ TEST(RestartSimulationTest, LostShardCostsTheStepsSinceTheLastCheckpoint) {
     cluster.AdvanceBy(absl::Seconds(2));
     const absl::Status status = cluster.RunSteps(8);
     ASSERT_TRUE(status.ok()) << status;
-    EXPECT_EQ(cluster.job().base_round, 2);
-    EXPECT_EQ(cluster.job().contributions_before, 3 * options.workers);
+    EXPECT_EQ(cluster.job().history.base_round, 2);
+    EXPECT_EQ(cluster.job().history.contributions_before, 3 * options.workers);
   }
 }
 
@@ -81,7 +81,7 @@ TEST(RestartSimulationTest, TrainingGoesOnWhileTheCoordinatorIsAway) {
     // All members are back, and none was lost.
     EXPECT_EQ(cluster.job().worker_count(),
               static_cast<int>(cluster.live_workers().size()));
-    EXPECT_EQ(cluster.job().base_round, kInitialRound);
+    EXPECT_EQ(cluster.job().history.base_round, kInitialRound);
     EXPECT_EQ(cluster.job().epoch, 2u);
   }
 }

@@ -327,7 +327,7 @@ TEST(ScriptedSimulationTest, TornManifestIsNoCheckpoint) {
     const absl::Status status = cluster.RunSteps(12);
     ASSERT_TRUE(status.ok()) << status;
     if (is_torn) {
-      EXPECT_EQ(cluster.job().base_round, 3);
+      EXPECT_EQ(cluster.job().history.base_round, 3);
     }
   }
   EXPECT_GT(torn, 10);
@@ -356,7 +356,7 @@ TEST(ScriptedSimulationTest, ServerMayDieAgainAsSoonAsItIsBack) {
     const absl::Status status = cluster.RunSteps(60);
     ASSERT_TRUE(status.ok()) << status;
     EXPECT_FALSE(cluster.processes().alive(back));
-    EXPECT_EQ(cluster.job().base_round, kInitialRound);
+    EXPECT_EQ(cluster.job().history.base_round, kInitialRound);
   }
 }
 

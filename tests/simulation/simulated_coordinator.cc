@@ -140,7 +140,7 @@ void SimulatedCoordinator::Keep(const CoordinatorState& state) {
   if (!begins) return;
   for (const Task& fault : std::exchange(at_next_epoch_, {})) fault();
   world_->Note(state.epoch.job->epoch,
-               static_cast<uint64_t>(state.epoch.job->first_step));
+               static_cast<uint64_t>(state.epoch.job->history.first_step));
   const auto& from_base = state.epoch.workers_from_base;
   world_->laws.Tell(EpochBegun{state.epoch.job.get(),
                                state.epoch.all_from_base,

@@ -33,9 +33,9 @@ SimulatedClusterOptions SparseJob(uint64_t seed) {
   options.job.backup = options.shards > 1 && random.Chance(0.3);
   constexpr double kSparsity[] = {0.1, 0.5, 0.9, 0.999};
   constexpr int64_t kBlocks[] = {256, 1000, 4096, 65536};
-  options.job.sparsity = kSparsity[random.Below(4)];
-  options.job.block_elements = kBlocks[random.Below(4)];
-  options.job.dense_steps = static_cast<int64_t>(random.Below(3));
+  options.job.sparsity.share = kSparsity[random.Below(4)];
+  options.job.sparsity.block_elements = kBlocks[random.Below(4)];
+  options.job.sparsity.dense_steps = static_cast<int64_t>(random.Below(3));
   return options;
 }
 
@@ -121,9 +121,9 @@ TEST(SparseRoundsTest, JobWithAllBlocksHasTheBitsOfTheDenseJob) {
     if (options.rules.wire == WireType::kFloat16) {
       options.rules.wire = WireType::kBfloat16;
     }
-    options.job.dense_steps = kSteps;
+    options.job.sparsity.dense_steps = kSteps;
     SimulatedClusterOptions dense = options;
-    dense.job.sparsity = 0;
+    dense.job.sparsity.share = 0;
     // On a ring, the worker that begins a sum depends on the segment.
     if (options.rules.forced == Scheme::kRing && options.workers > 2) {
       options.rules.forced = dense.rules.forced = Scheme::kServer;

@@ -53,15 +53,15 @@ CoordinatorState SomeState() {
     job.workers = {{1, 9}, {4, 21}};
     job.left_workers = {0};
     job.state_arrays = 3;
-    job.base_round = 8;
-    job.first_step = 21;
-    job.contributions_before = 42;
-    job.finished_rounds = {{1, 20, 0, 2}};
-    job.donor = 1;
+    job.history.base_round = 8;
+    job.history.first_step = 21;
+    job.history.contributions_before = 42;
+    job.history.finished_rounds = {{1, 20, 0, 2}};
+    job.history.donor = 1;
     job.checkpoint_round = 22;
     job.options.backup = true;
     job.options.nan = NanPolicy::kSkip;
-    job.verdicts = {{20, false}, {21, true}};
+    job.history.verdicts = {{20, false}, {21, true}};
     job.shard_servers = {{1, 0, false}, {1, 0, true}};
   });
   state.epoch.explanations = {{10, 15, std::nullopt, "no factors"},

@@ -53,7 +53,7 @@ class FactorWorker {
   // Starts with zeros, so that every product adds up exactly.
   void Start() {
     worker_.Start();
-    worker_.ReceiveResults(worker_.job()->base_round,
+    worker_.ReceiveResults(worker_.job()->history.base_round,
                            std::vector<float>(kElements, 0.0f));
   }
   // Does round `round`. All elements of both workers' gradients are `value`.
@@ -255,8 +255,8 @@ TEST_P(CallersOptimizerTest, EveryLayerIsSentWhenTheNextStepIsPushed) {
 TEST_P(CallersOptimizerTest, FetchedValuesAreNotSent) {
   const JobPtr job = EpochAfter(*worker_.job(), [](Job& restored) {
     restored.workers = {{0, 5}};
-    restored.first_step = 5;
-    restored.donor = 0;
+    restored.history.first_step = 5;
+    restored.history.donor = 0;
   });
   WorkerUnderTest joined(job, 0, /*state_arrays=*/2);
   joined.Start();

@@ -213,7 +213,7 @@ Cluster HalfFinished(const Case& c) {
 
 void WithoutTwo(Job& job) {
   job.workers = {{0, 0}, {1, 0}};
-  job.finished_rounds = {{0, 1, /*source=*/0, /*contributors=*/3}};
+  job.history.finished_rounds = {{0, 1, /*source=*/0, /*contributors=*/3}};
 }
 
 TEST_P(PeerEpochTest, ReportsSayWhichRoundIsDone) {
@@ -336,7 +336,7 @@ TEST_P(PeerEpochTest, ASourceThatHasLeftServesToo) {
   auto entered = cluster.Enter([](Job& job) {
     job.workers = {{1, 0}};
     job.left_workers = {0};
-    job.finished_rounds = {{0, 1, 0, 3}};
+    job.history.finished_rounds = {{0, 1, 0, 3}};
   });
   const std::vector<float> expected = cluster.Outcome(0);
   cluster.Bring(1, entered[1]);
@@ -439,8 +439,8 @@ TEST_P(PeerEpochTest, AJoinerHasTheBitsOfTheOtherWorkers) {
   Cluster cluster = WithJoiner(GetParam(), /*next_pushed=*/false);
   cluster.Enter([](Job& job) {
     job.workers.push_back({7, 2});
-    job.first_step = 2;
-    job.donor = 1;
+    job.history.first_step = 2;
+    job.history.donor = 1;
   });
   cluster.Add(7);
   const Effects started = cluster.worker(7).Start();
@@ -469,8 +469,8 @@ TEST_P(PeerEpochTest, ARoundBeforeTheJoinersFirstGoesOnWithoutIt) {
   Cluster cluster = WithJoiner(GetParam(), /*next_pushed=*/true);
   auto entered = cluster.Enter([](Job& job) {
     job.workers.push_back({7, 3});
-    job.first_step = 3;
-    job.donor = 0;
+    job.history.first_step = 3;
+    job.history.donor = 0;
   });
   cluster.Add(7);
   // The joiner asks before the round is done.

@@ -149,7 +149,7 @@ TEST(ReplicaChecksumsTest, FetchedValuesAreNotSummedUp) {
 // differ.
 TEST(ReplicaChecksumsTest, ReplicasThatMayDifferAreNotSummedUp) {
   JobOptions options = SaveEvery(1);
-  options.quorum = Quorum::kSolo;
+  options.rounds.quorum = Quorum::kSolo;
   ChecksumWorker worker(options);
   EXPECT_THAT(worker.Round(0), IsEmpty());
   EXPECT_THAT(worker.Leave(), IsEmpty());

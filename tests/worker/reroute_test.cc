@@ -41,9 +41,9 @@ class RerouteTest : public testing::Test {
     return EpochAfter(job, [&](Job& next) {
       next.switch_round = kInitialRound;
       next.routes[0].scheme = Scheme::kRing;
-      next.first_step = 1;
+      next.history.first_step = 1;
       if (moves) {
-        next.base_round = 0;
+        next.history.base_round = 0;
         next.workers = {{0, 1}};
       }
     });

@@ -203,9 +203,9 @@ TEST(SendPlanTest, ALayerThatIsFetchedAgainIsNotGathered) {
 
 TEST(SendPlanTest, InASparseJobAStepWaitsForItsChoiceOfBlocks) {
   JobOptions options;
-  options.sparsity = 0.5;
+  options.sparsity.share = 0.5;
   const JobPtr job = ThreeLayers(options);
-  ASSERT_EQ(job->block_layer, 3);
+  ASSERT_EQ(job->pool.layer, 3);
   SendPlan plan = Started(job);
   EXPECT_FALSE(plan.awaits_choice());
   PushAll(plan, 0);
@@ -219,7 +219,7 @@ TEST(SendPlanTest, InASparseJobAStepWaitsForItsChoiceOfBlocks) {
   EXPECT_EQ(plan.TakeVote(), std::nullopt);
   EXPECT_THAT(Gathers(plan), IsEmpty());
 
-  plan.OnDone(job->block_layer, 0);
+  plan.OnDone(job->pool.layer, 0);
   EXPECT_FALSE(plan.awaits_choice());
   EXPECT_THAT(plan.TakeSends(), ElementsAre(2, 1, 0));
   EXPECT_EQ(plan.TakeVote(), (Vote{1, true}));

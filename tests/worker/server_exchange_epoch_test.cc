@@ -188,8 +188,8 @@ TEST(ServerExchangeEpochTest, FramesSentAgainKeepTheProductOfTheirFactors) {
 JobPtr WithJoiner(OptimizerPlace place, int donor = 0) {
   return EpochAfter(*SmallJob(place), [&](Job& job) {
     job.workers = {{0, 0}, {1, 0}, {5, 8}};
-    job.first_step = 8;
-    job.donor = donor;
+    job.history.first_step = 8;
+    job.history.donor = donor;
   });
 }
 
@@ -250,7 +250,7 @@ TEST(ServerExchangeJoinTest, WhenTheDonorDiesTheNextDonorIsAsked) {
   worker.ReceiveOwned(0, 7, {{1, 2, 3}});
   const Effects entered = worker.Enter(EpochAfter(*worker.job(), [](Job& job) {
     job.workers = {{1, 0}, {5, 8}};
-    job.donor = 1;
+    job.history.donor = 1;
   }));
   ASSERT_EQ(entered.sent.size(), 1u);
   EXPECT_EQ(entered.sent[0].to, PeerId::Worker(1));
@@ -276,8 +276,8 @@ TEST(ServerExchangeJoinTest, TheShardsGiveTheBaseRoundOfEveryLayer) {
   const JobPtr job =
       EpochAfter(*SmallJob(OptimizerPlace::kWorker), [](Job& restored) {
         restored.workers = {{3, 5}, {4, 5}};
-        restored.first_step = 5;
-        restored.base_round = 4;
+        restored.history.first_step = 5;
+        restored.history.base_round = 4;
       });
   for (const int rank : {3, 4}) {
     WorkerUnderTest worker(job, rank);
@@ -367,7 +367,8 @@ TEST(LayerDonorTest, AWorkerThatMayNotAskIsRefused) {
   refused(1, kInitialRound);  // The shards have it.
   refused(1, 7);              // Worker 1 does not join.
   // Another worker is the donor now.
-  worker.Enter(EpochAfter(*worker.job(), [](Job& job) { job.donor = 1; }));
+  worker.Enter(
+      EpochAfter(*worker.job(), [](Job& job) { job.history.donor = 1; }));
   refused(5, 7);
 }
 
@@ -391,8 +392,8 @@ TEST(LayerDonorTest, ADonorThatHasLeftServesItsLastRound) {
   const Effects entered = worker.Enter(EpochAfter(*worker.job(), [](Job& job) {
     job.workers = {{5, 7}};
     job.left_workers = {0};
-    job.first_step = 7;
-    job.donor = 0;
+    job.history.first_step = 7;
+    job.history.donor = 0;
   }));
   EXPECT_THAT(entered.sent, IsEmpty());
   const auto pulled = worker.Pull(5, 6);

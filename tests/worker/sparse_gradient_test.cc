@@ -28,9 +28,9 @@ constexpr int64_t kElements = 600;
 
 JobPtr SparseJob(int workers, Scheme scheme = Scheme::kServer) {
   JobOptions options;
-  options.sparsity = 0.6;
-  options.block_elements = kBlock;
-  options.dense_steps = 0;
+  options.sparsity.share = 0.6;
+  options.sparsity.block_elements = kBlock;
+  options.sparsity.dense_steps = 0;
   options.optimizer.momentum = 0.5f;
   return TestJob(workers, 1, {VectorLayer("v", kElements)}, options, scheme);
 }
@@ -124,9 +124,9 @@ TEST(SparseGradientTest, TheDriverMayKeepTheResidual) {
 
 TEST(SparseGradientTest, WithoutValuesBlocksTakeTurns) {
   JobOptions options;
-  options.sparsity = 0.75;
-  options.block_elements = kBlock;
-  options.dense_steps = 1;
+  options.sparsity.share = 0.75;
+  options.sparsity.block_elements = kBlock;
+  options.sparsity.dense_steps = 1;
   const JobPtr job = TestJob(2, 1, {VectorLayer("v", 20 * kBlock)}, options);
   const Buffer sizes = Buffer::SizeOnly(20 * 4);
   EXPECT_THAT(*ReadChoice(*job, sizes, 0), Each(kFirstChoice));

@@ -13,8 +13,8 @@ namespace {
 JobPtr Epoch(int64_t first_step, int64_t contributions_before,
              std::vector<int> ranks) {
   Job job;
-  job.first_step = first_step;
-  job.contributions_before = contributions_before;
+  job.history.first_step = first_step;
+  job.history.contributions_before = contributions_before;
   for (const int rank : ranks) job.workers.push_back({rank, 0});
   return std::make_shared<const Job>(std::move(job));
 }

@@ -278,7 +278,7 @@ TEST_P(SettledStepTest, AGradientWithANaNBecomesZeros) {
   options.optimizer_place = GetParam();
   const JobPtr job =
       EpochAfter(*TestJob(2, 1, {VectorLayer("a", 3)}, options), [](Job& made) {
-        made.verdicts = {{0, /*skipped=*/false}};
+        made.history.verdicts = {{0, /*skipped=*/false}};
       });
   WorkerMachine machine(job, 1, {{FloatBuffer({1, 2, 3}), Buffer()}});
   const PeerId shard = PeerId::Shard(0);

@@ -149,7 +149,7 @@ absl::Status HostClientImpl::Start() {
       job.options.optimizer_place == OptimizerPlace::kWorker;
   traits_.decoupled = job.decoupled();
   traits_.may_skip = job.votes();
-  traits_.sparse = job.options.sparsity > 0;
+  traits_.sparse = job.options.sparsity.share > 0;
   process_->SetReady();
   LogJoined(options_.client.job, job.options,
             !layers_.front().layer.state.empty());

@@ -267,7 +267,7 @@ void WorkerProcess::OnEntered(const std::shared_ptr<const EpochStart>& start) {
   NEREUS_LOG(Info) << "epoch " << job.epoch
                    << ": workers=" << job.worker_count()
                    << " position=" << job.PositionOf(start->self.rank)
-                   << " first_step=" << job.first_step;
+                   << " first_step=" << job.history.first_step;
   caller_.OnEntered(start->job);
   probed_servers_ = ShardsToProbe(*start, process_->data_address());
   {

@@ -22,8 +22,8 @@ void LayerTransfer::Fetch(Outbox& out) {
   const Buffer& parameters = layer_.memory.parameters;
   const int64_t round = ledger_.next_round() - 1;
   const bool is_owned = job.WorkersOwn(layer_.index);
-  if (is_owned && round != job.base_round) {
-    const PeerId donor = PeerId::Worker(job.donor);
+  if (is_owned && round != job.history.base_round) {
+    const PeerId donor = PeerId::Worker(job.history.donor);
     results_.Expect(round, parameters, layer_.state, donor);
     out.Add(SendFrame{donor, {layer_.Header(FrameKind::kPull, 0, round), {}}});
     return;
@@ -42,11 +42,11 @@ absl::StatusOr<Landing> LayerTransfer::OnPullHeader(
     const FrameHeader& header) const {
   const Job& job = *layer_.job;
   const int asking = job.PositionOf(header.sender.rank);
-  if (asking < 0 || layer_.rank != job.donor || !job.WorkersOwn(layer_.index) ||
-      header.payload_bytes != 0 || header.offset != 0 || header.chunk != 0 ||
-      header.part != kValuesPart ||
+  if (asking < 0 || layer_.rank != job.history.donor ||
+      !job.WorkersOwn(layer_.index) || header.payload_bytes != 0 ||
+      header.offset != 0 || header.chunk != 0 || header.part != kValuesPart ||
       header.round != job.workers[asking].first_step - 1 ||
-      header.round == job.base_round) {
+      header.round == job.history.base_round) {
     return RefuseFrame(header,
                        "a worker that joins asks the donor, once, for "
                        "a layer that workers own");
@@ -116,7 +116,7 @@ void LayerTransfer::OnValuesOf(int64_t round, bool is_last, Outbox& out) const {
   if (ledger_.contributors() == 0 || layer_.position() < 0) return;
   const Job& job = *layer_.job;
   const bool is_saved = job.IsSaved(round);
-  const bool is_replica = !job.partial() && layer_.index != job.block_layer;
+  const bool is_replica = !job.partial() && layer_.index != job.pool.layer;
   if (is_replica && (is_last || job.IsCheckpoint(round))) {
     out.Add(ChecksumValues{layer_.index, round, layer_.memory.parameters});
   }
@@ -124,7 +124,8 @@ void LayerTransfer::OnValuesOf(int64_t round, bool is_last, Outbox& out) const {
 }
 
 void LayerTransfer::SaveLast(int64_t round, Outbox& out) const {
-  if (round == layer_.job->base_round) return;  // The shards have all layers.
+  if (round == layer_.job->history.base_round)
+    return;  // The shards have all layers.
   // The first worker has sent the layer if the round is a checkpoint's, unless
   // it fetched the values after the other workers had done the round
   // (simulation seed 225).

@@ -151,7 +151,7 @@ void PeerRounds::OnEpoch(Outbox& out) {
   if (layer_.position() < 0) return;
   OpenFirst();
   if (ledger_.fetching()) return;
-  for (const FinishedRound& finished : layer_.job->finished_rounds) {
+  for (const FinishedRound& finished : layer_.job->history.finished_rounds) {
     if (finished.layer != layer_.index ||
         finished.round != ledger_.next_round()) {
       continue;
@@ -184,7 +184,8 @@ void PeerRounds::Recover(const FinishedRound& finished, Outbox& out) {
 }
 
 bool PeerRounds::IsSourceOf(int64_t round) const {
-  const std::vector<FinishedRound>& rounds = layer_.job->finished_rounds;
+  const std::vector<FinishedRound>& rounds =
+      layer_.job->history.finished_rounds;
   return absl::c_any_of(rounds, [&](const FinishedRound& finished) {
     return finished.layer == layer_.index && finished.round == round &&
            finished.source == layer_.rank;

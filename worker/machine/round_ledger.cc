@@ -7,7 +7,7 @@
 namespace nereus {
 
 RoundLedger::RoundLedger(const WorkerLayer& layer) : layer_(layer) {
-  verdicts_.Add(layer_.job->verdicts);
+  verdicts_.Add(layer_.job->history.verdicts);
 }
 
 int64_t RoundLedger::next_round() const {
@@ -63,7 +63,7 @@ void RoundLedger::ReportIfSettled(Outbox& out) {
       contributors_ == 0 ? false : Skipped(done_round_);
   if (!skipped.has_value()) return;
   is_reported_ = true;
-  if (layer_.index == layer_.job->block_layer) return;  // Not the caller's.
+  if (layer_.index == layer_.job->pool.layer) return;  // Not the caller's.
   out.Add(LayerDone{layer_.index, done_round_, *skipped,
                     std::exchange(mean_, Buffer())});
 }

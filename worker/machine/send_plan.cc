@@ -67,7 +67,7 @@ void SendPlan::OnDone(int layer, int64_t round) {
   if (round == before) return;
   if (round < before) layers_[layer].pushed = round;
   // The choice for the next step is there.
-  if (layer == job_->block_layer) is_vote_due_ = has_pushed_all();
+  if (layer == job_->pool.layer) is_vote_due_ = has_pushed_all();
 }
 
 void SendPlan::OnEpoch(JobPtr job) {
@@ -80,7 +80,7 @@ void SendPlan::OnEpoch(JobPtr job) {
 }
 
 bool SendPlan::awaits_choice() const {
-  return job_->block_layer >= 0 && layers_[job_->block_layer].done < step_ - 1;
+  return job_->pool.layer >= 0 && layers_[job_->pool.layer].done < step_ - 1;
 }
 
 bool SendPlan::IsUrgent() const {

@@ -33,10 +33,10 @@ BlockChoice ReadChoice(const Job& job, const Buffer& values, int64_t round) {
 
 SparseGradient::SparseGradient(const Job& job, int layer, bool keeps_residual)
     : layer_(layer),
-      grid_(job.layers[layer].parameters, job.block_length,
-            job.pool_offsets[layer] % job.block_length),
-      pieces_{job.layers[layer].parameters, job.block_length,
-              job.pool_offsets[layer] % job.block_length},
+      grid_(job.layers[layer].parameters, job.pool.block_length,
+            job.pool.offsets[layer] % job.pool.block_length),
+      pieces_{job.layers[layer].parameters, job.pool.block_length,
+              job.pool.offsets[layer] % job.pool.block_length},
       first_block_(job.FirstBlock(job.placement.layer_chunks(layer)[0])),
       keeps_residual_(keeps_residual),
       holds_(grid_.Count(), false),

@@ -12,7 +12,7 @@ StepInfo StepPlan::InfoOf(int64_t step, int rank) {
   // A step belongs to the last epoch of this worker that does not begin after
   // the step.
   size_t index = epochs_.size() - 1;
-  while (index > 0 && epochs_[index]->first_step > step &&
+  while (index > 0 && epochs_[index]->history.first_step > step &&
          epochs_[index - 1]->PositionOf(rank) >= 0) {
     --index;
   }
@@ -22,8 +22,8 @@ StepInfo StepPlan::InfoOf(int64_t step, int rank) {
   info.step = step;
   info.position = job.PositionOf(rank);
   info.workers = job.worker_count();
-  info.contributions_before =
-      job.contributions_before + (step - job.first_step) * info.workers;
+  info.contributions_before = job.history.contributions_before +
+                              (step - job.history.first_step) * info.workers;
   NEREUS_CHECK(info.position >= 0) << "step " << step << " of worker " << rank;
   return info;
 }

@@ -172,7 +172,7 @@ void Syncer::OnDone(Outbox& out) {
 
 void Syncer::OnEpoch(JobPtr job, Outbox& out) {
   layer_.job = std::move(job);
-  ledger_.AddVerdicts(layer_.job->verdicts);
+  ledger_.AddVerdicts(layer_.job->history.verdicts);
   ledger_.ReportIfSettled(out);
   results_.OnEpoch(layer_.job);
   transfer_.OnEpoch(out);

@@ -21,7 +21,7 @@ WorkerMachine::WorkerMachine(JobPtr job, int rank,
     : rank_(rank), job_(std::move(job)), plan_(job_) {
   NEREUS_CHECK(memory.size() == job_->model().size())
       << memory.size() << " memories, " << job_->model().size() << " layers";
-  if (job_->block_layer >= 0) {
+  if (job_->pool.layer >= 0) {
     const Buffer& model = memory.front().parameters;
     choices_ = Buffer::AllocateLike(model, FloatBytes(job_->block_count()));
     if (choices_.data() != nullptr) {
@@ -32,7 +32,7 @@ WorkerMachine::WorkerMachine(JobPtr job, int rank,
   const int position = job_->PositionOf(rank);
   NEREUS_CHECK(position >= 0) << "worker " << rank;
   begun_step_ = job_->workers[position].first_step - 1;
-  verdicts_.Add(job_->verdicts);
+  verdicts_.Add(job_->history.verdicts);
   for (size_t layer = 0; layer < memory.size(); ++layer) {
     syncers_.push_back(std::make_unique<Syncer>(
         job_, static_cast<int>(layer), rank, std::move(memory[layer])));
@@ -146,7 +146,7 @@ void WorkerMachine::Proceed(Outbox& out) {
 
 void WorkerMachine::SendLayers(const std::vector<int>& layers, Outbox& out) {
   if (layers.empty()) return;
-  if (job_->block_layer >= 0 && norms_.bytes() == 0) {
+  if (job_->pool.layer >= 0 && norms_.bytes() == 0) {
     norms_ = Buffer::AllocateLike(choices_, choices_.bytes());
   }
   for (const int layer : layers) {
@@ -159,7 +159,7 @@ void WorkerMachine::SendLayers(const std::vector<int>& layers, Outbox& out) {
 void WorkerMachine::PushNorms(Outbox& out) {
   // The block layer goes through its shard like any other layer: the sum of the
   // norms is what the shard chooses by.
-  Syncer& blocks = *syncers_[job_->block_layer];
+  Syncer& blocks = *syncers_[job_->pool.layer];
   const absl::Status status =
       blocks.Push(plan_.step(), std::exchange(norms_, Buffer()), out);
   NEREUS_CHECK(status.ok()) << status;
@@ -191,7 +191,7 @@ std::string WorkerMachine::Missing(int layer) const {
   const Syncer& syncer = *syncers_[layer];
   if (!syncer.ledger().is_unsent()) return syncer.Missing();
   if (!plan_.awaits_choice()) return "";
-  const std::string missing = syncers_[job_->block_layer]->Missing();
+  const std::string missing = syncers_[job_->pool.layer]->Missing();
   return absl::StrCat("which blocks travel, from ",
                       missing.empty() ? "the servers" : missing);
 }
@@ -274,7 +274,7 @@ void WorkerMachine::OnFrame(PeerId, const Frame& frame, Outbox& out) {
   const int64_t done = syncer.done_round();
   syncer.OnFrame(frame.header, out);
   if (syncer.done_round() == done) return;
-  if (layer == job_->block_layer) {
+  if (layer == job_->pool.layer) {
     choice_ = ReadChoice(*job_, choices_, syncer.done_round() + 1);
   }
   NoteDone(layer);
@@ -330,7 +330,7 @@ void WorkerMachine::OnEpoch(JobPtr job, Outbox& out) {
   const JobPtr before = std::exchange(job_, std::move(job));
   drained_said_ = false;
   checksums_.clear();
-  verdicts_.Add(job_->verdicts);
+  verdicts_.Add(job_->history.verdicts);
   plan_.OnEpoch(job_);
   for (int layer = 0; layer < static_cast<int>(syncers_.size()); ++layer) {
     if (job_->routes[layer] == before->routes[layer]) {

@@ -46,7 +46,7 @@ void CheckpointLaw::Observe(const ClusterEvent& event) {
                                                   " cannot restore the round: ",
                                                   failed->reason.message()));
   } else if (const auto* epoch = std::get_if<EpochBegun>(&event)) {
-    if (epoch->all_from_base) ForgetAfter(epoch->job->base_round);
+    if (epoch->all_from_base) ForgetAfter(epoch->job->history.base_round);
   } else if (const auto* ended = std::get_if<JobEnded>(&event)) {
     OnEnd(*ended);
   }
@@ -59,7 +59,7 @@ void CheckpointLaw::OnParameters(const LayerPlace& place, uint32_t checksum) {
   // First values are no result of a round: where all start anew with what the
   // servers have, some chunks are a round ahead.
   const bool is_result = place.round >= job.workers[position].first_step ||
-                         place.round == job.base_round;
+                         place.round == job.history.base_round;
   if (is_result) {
     had_[{place.layer, place.round}].insert(
         {job.routes[place.layer].wire, checksum});

@@ -28,7 +28,8 @@ CountedOnceLaw::CountedOnceLaw(std::vector<LayerSpec> layers,
     : layers_(std::move(layers)),
       has_means_(options.optimizer_place == OptimizerPlace::kWorker),
       has_changes_(options.optimizer == ExactSgd() &&
-                   options.quorum == Quorum::kAll && options.sparsity == 0) {}
+                   options.rounds.quorum == Quorum::kAll &&
+                   options.sparsity.share == 0) {}
 
 void CountedOnceLaw::Observe(const ClusterEvent& event) {
   const auto* done = std::get_if<RoundDone>(&event);

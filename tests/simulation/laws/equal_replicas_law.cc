@@ -44,7 +44,7 @@ void EqualReplicasLaw::OnEpoch(const EpochBegun& epoch) {
   // Steps that are done again may come to other bits than before.
   if (epoch.all_from_base) {
     std::erase_if(results_, [&](const auto& result) {
-      return std::get<2>(result.first) > epoch.job->base_round;
+      return std::get<2>(result.first) > epoch.job->history.base_round;
     });
   }
   std::erase_if(results_, [&](const auto& result) {

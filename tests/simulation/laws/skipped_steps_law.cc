@@ -11,7 +11,7 @@ void SkippedStepsLaw::Observe(const ClusterEvent& event) {
   const auto* epoch = std::get_if<EpochBegun>(&event);
   if (epoch == nullptr || !epoch->all_from_base) return;
   // Steps that are done again may have another verdict.
-  verdicts_.erase(verdicts_.upper_bound(epoch->job->base_round),
+  verdicts_.erase(verdicts_.upper_bound(epoch->job->history.base_round),
                   verdicts_.end());
 }
 
