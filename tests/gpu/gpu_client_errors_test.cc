@@ -60,8 +60,8 @@ TEST(GpuClientErrorsTest, JobEndsWithTheReasonWhenAnyCudaCallFails) {
       ServerOptions options = PlainServerOptions();
       options.spec.options.optimizer_place = kind.place;
       options.spec.options.sparsity.share = kind.sparsity;
-      options.spec.options.block_elements = 32768;
-      options.spec.options.dense_steps = 1;
+      options.spec.options.sparsity.block_elements = 32768;
+      options.spec.options.sparsity.dense_steps = 1;
       options.spec.options.nan = kind.nan;
       options.spec.rules.wire =
           call % 2 == 0 ? WireType::kFloat32 : WireType::kBfloat16;

@@ -238,8 +238,8 @@ TEST_F(GpuClientTest, OnlyTravellingBlocksAreCopied) {
     ServerOptions options = Job(2, 1);
     options.spec.rules.forced = scheme;
     options.spec.options.sparsity.share = 0.75;
-    options.spec.options.block_elements = kBlock;
-    options.spec.options.dense_steps = 2;
+    options.spec.options.sparsity.block_elements = kBlock;
+    options.spec.options.sparsity.dense_steps = 2;
     LocalCluster cluster(options);
     GpuToyWorker gpu(layers);
     ToyWorker cpu(layers);
@@ -264,8 +264,8 @@ TEST_F(GpuClientTest, BlocksHeldOnAGpuEqualBlocksHeldOnACpu) {
   constexpr int64_t kElements = 7 * kBlock + 500;
   ServerOptions options = Job(1, 1);
   options.spec.options.sparsity.share = 0.7;
-  options.spec.options.block_elements = kBlock;
-  options.spec.options.dense_steps = 2;
+  options.spec.options.sparsity.block_elements = kBlock;
+  options.spec.options.sparsity.dense_steps = 2;
   options.spec.options.optimizer = {.momentum = 0.9f, .weight_decay = 0.01f};
   const LayerSpec layer = {"v", LayerKind::kVector, 1, kElements, kElements, 1};
   const auto gradient_of = [](int64_t step) {
@@ -570,8 +570,8 @@ TEST_F(GpuClientTest, JobThatGoesBackEndsWaitsForPinnedMemory) {
     ServerOptions options = Job(2, 2);
     options.spec.options.checkpoint_every = fails ? 0 : 1;
     options.spec.options.sparsity.share = sparsity;
-    options.spec.options.block_elements = 32768;
-    options.spec.options.dense_steps = 1;
+    options.spec.options.sparsity.block_elements = 32768;
+    options.spec.options.sparsity.dense_steps = 1;
     if (!fails) {
       options.checkpoint_dir =
           absl::StrCat(testing::TempDir(), "/gpu_scarce_goes_back");

@@ -41,8 +41,8 @@ ServerOptions Options(const JobCase& job) {
   options.spec.options.nan = job.nan;
   if (job.sparsity > 0) {
     options.spec.options.sparsity.share = job.sparsity;
-    options.spec.options.block_elements = 4096;
-    options.spec.options.dense_steps = 3;
+    options.spec.options.sparsity.block_elements = 4096;
+    options.spec.options.sparsity.dense_steps = 3;
     // So that norms are the same in any order, too.
     options.spec.options.optimizer.momentum = 0.5f;
   }
