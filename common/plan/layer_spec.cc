@@ -5,6 +5,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/escaping.h"
+#include "common/base/json_fields.h"
 #include "common/base/status.h"
 
 namespace nereus {
@@ -78,6 +79,15 @@ absl::StatusOr<LayerKind> ParseLayerKind(absl::string_view name) {
   }
   return InvalidArgumentError("unknown layer kind \"", PrintableName(name),
                               "\", known are fc, conv, embedding, vector");
+}
+
+void ListLayerFields(JsonFields& fields, LayerSpec& layer) {
+  fields.Text("name", layer.name);
+  fields.Name("kind", layer.kind, LayerKindName, ParseLayerKind);
+  fields.Integer("m", layer.m, 1, kLayerParametersMax);
+  fields.Integer("n", layer.n, 1, kLayerParametersMax);
+  fields.Integer("parameters", layer.parameters, 1, kLayerParametersMax);
+  fields.Integer("rows", layer.rows, 1, kLayerRowsMax);
 }
 
 std::string DescribeLayer(const LayerSpec& layer) {

@@ -10,6 +10,8 @@
 
 namespace nereus {
 
+class JsonFields;
+
 // Kind of a layer, as far as synchronisation and cost depend on it.
 enum class LayerKind {
   // "fc": y = x W^T + b. Its weight gradient may have factors.
@@ -66,6 +68,10 @@ inline constexpr int64_t kLayersMax = 65536;
 inline constexpr int64_t kLayerParametersMax = int64_t{1} << 40;
 inline constexpr int64_t kModelParametersMax = int64_t{1} << 40;
 inline constexpr int64_t kLayerRowsMax = int64_t{1} << 30;
+
+// Lists the fields of a layer in JSON, except for "has_factors". A reader
+// checks the ranges, and ValidateLayer the rest.
+void ListLayerFields(JsonFields& fields, LayerSpec& layer);
 
 // Returns the layer for messages: "fc6 fc 4096x25088, 102764544 parameters, 32
 // rows".

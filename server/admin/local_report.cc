@@ -182,7 +182,8 @@ void SumUp(LocalReport& report) {
     seconds.backward += worker.seconds.backward / count;
     seconds.wait += worker.seconds.wait / count;
     report.last_step = std::max(report.last_step, worker.steps.last);
-    report.saved_round = std::max(report.saved_round, worker.saved_round);
+    report.saved_round =
+        std::max(report.saved_round, worker.saved_round.value_or(-1));
     report.replicas_equal &=
         worker.parameter_checksum == report.workers()[0].parameter_checksum;
     if (!report.test_accuracy) report.test_accuracy = worker.test_accuracy;

@@ -4,12 +4,12 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/json_fields.h"
 #include "common/base/status.h"
 #include "common/plan/model_table.h"
 #include "common/protocol/job_spec.h"
 #include "nlohmann/json.hpp"
 #include "server/admin/command.h"
-#include "server/admin/json_fields.h"
 #include "server/admin/local_report.h"
 
 namespace nereus {
@@ -105,16 +105,19 @@ void SetMeasured(const std::vector<WorkerResult>& workers,
 absl::StatusOr<ExplainedPlan> ExplainRun(absl::string_view json) {
   const Json run = ParseJson(json);
   JsonFields fields(run, "run");
-  JsonFields plan_fields(fields.Object("plan"), "plan");
-  const Json& settings = fields.Object("settings");
-  const Json& list = fields.List("workers");
-  NEREUS_TRY(fields.status());
-  const std::string model = plan_fields.Text("model");
-  const int64_t batch = plan_fields.Integer("batch", 1, kBatchMax);
+  std::string model;
+  int64_t batch = 0;
   PlanOptions options;
-  options.cluster = {plan_fields.Integer("workers", 1, kWorkersMax),
-                     plan_fields.Integer("servers", 1, kServersMax)};
-  NEREUS_TRY(plan_fields.status());
+  fields.Object("plan", options.cluster,
+                [&](JsonFields& plan, ClusterShape& cluster) {
+                  plan.Text("model", model);
+                  plan.Integer("batch", batch, 1, kBatchMax);
+                  plan.Integer("workers", cluster.workers, 1, kWorkersMax);
+                  plan.Integer("servers", cluster.servers, 1, kServersMax);
+                });
+  const Json& settings = fields.ReadObject("settings");
+  const Json& list = fields.ReadList("workers");
+  NEREUS_TRY(fields.status());
   const JobSpec spec = NEREUS_TRY(ReadSpec(settings));
   const std::vector<WorkerResult> workers = NEREUS_TRY(ReadWorkers(list));
 

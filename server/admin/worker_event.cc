@@ -1,15 +1,14 @@
 #include "server/admin/worker_event.h"
 
-#include <limits>
-#include <utility>
+#include <algorithm>
 
 #include "absl/strings/escaping.h"
+#include "common/base/json_fields.h"
 #include "common/base/status.h"
 #include "common/plan/cost_model.h"
 #include "common/plan/scheme.h"
 #include "common/plan/wire_type.h"
 #include "nlohmann/json.hpp"
-#include "server/admin/json_fields.h"
 
 namespace nereus {
 namespace {
@@ -21,128 +20,102 @@ std::string Shown(absl::string_view text) {
   return absl::CHexEscape(text.substr(0, 64));
 }
 
-// Returns "rank", which callers use as an index.
-int Rank(JsonFields& fields) {
-  return static_cast<int>(fields.Integer("rank", 0, kWorkersMax - 1));
+// Lists "rank", which callers use as an index.
+void ListRank(JsonFields& fields, int& rank) {
+  fields.Integer("rank", rank, 0, kWorkersMax - 1);
 }
 
-// Reads an event of a worker that trains. A loss that is no number is null.
-absl::StatusOr<WorkerEvent> ParseProgress(const Json& object) {
-  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-  JsonFields fields(object, "progress event");
-  WorkerProgress progress;
-  progress.rank = Rank(fields);
-  progress.epoch = fields.Count("epoch");
-  progress.epochs = fields.Count("epochs");
-  progress.step = fields.Count("step");
-  progress.steps = fields.Count("steps");
-  progress.loss = fields.NumberOrNull("loss").value_or(kNan);
-  progress.images_per_second = fields.Number("images_per_second");
-  progress.bytes = fields.Count("bytes");
-  NEREUS_TRY(fields.status());
-  return progress;
+// A time above the limit counts as the limit: TimeModel takes no longer times.
+void ListTime(JsonFields& fields, const char* name, absl::Duration& time) {
+  fields.Seconds(name, time);
+  time = std::min(time, kComputeTimeMax);
 }
 
-// Reads what the worker measured for plans by time.
-absl::StatusOr<WorkerResult::Measured> ParseMeasured(const Json& object) {
-  JsonFields fields(object, "measurements of the done event");
-  WorkerResult::Measured measured;
-  measured.step_time = fields.Time("step_seconds");
-  measured.link.rate = fields.Number("bytes_per_second");
-  measured.link.latency = fields.Time("latency_seconds");
-  measured.link.message_time = fields.Time("message_seconds");
-  NEREUS_TRY(fields.status());
-  NEREUS_TRY(measured.link.Validate());
-  return measured;
+void ListProgress(JsonFields& fields, WorkerProgress& progress) {
+  ListRank(fields, progress.rank);
+  fields.Count("epoch", progress.epoch);
+  fields.Count("epochs", progress.epochs);
+  fields.Count("step", progress.step);
+  fields.Count("steps", progress.steps);
+  fields.NumberOrNan("loss", progress.loss);
+  fields.Number("images_per_second", progress.images_per_second);
+  fields.Count("bytes", progress.bytes);
 }
 
-// Reads one layer. It has times of its own if the worker measured.
-absl::StatusOr<LayerResult> ParseLayer(const Json& object, bool is_measured) {
-  JsonFields fields(object, "layer of the done event");
-  LayerResult layer;
-  layer.spec.name = fields.Text("name");
-  const std::string kind = fields.Text("kind");
-  layer.spec.m = fields.Count("m");
-  layer.spec.n = fields.Count("n");
-  layer.spec.parameters = fields.Count("parameters");
-  layer.spec.rows = fields.Count("rows");
-  layer.spec.has_factors = fields.Flag("has_factors");
-  const std::string scheme = fields.Text("scheme");
-  const std::string wire = fields.Text("wire");
-  layer.reason = fields.Text("reason");
-  layer.rounds = fields.Count("rounds");
-  layer.bytes_sent = fields.Count("bytes_sent");
-  layer.bytes_received = fields.Count("bytes_received");
-  layer.latency_seconds_mean = fields.Seconds("latency_seconds_mean");
+void ListMeasured(JsonFields& fields, WorkerResult::Measured& measured) {
+  ListTime(fields, "step_seconds", measured.step_time);
+  fields.Number("bytes_per_second", measured.link.rate);
+  ListTime(fields, "latency_seconds", measured.link.latency);
+  ListTime(fields, "message_seconds", measured.link.message_time);
+  fields.Check(measured.link.Validate());
+}
+
+// Lists one layer. It has times of its own if the worker measured.
+void ListLayer(JsonFields& fields, LayerResult& layer, bool is_measured) {
+  ListLayerFields(fields, layer.spec);
+  fields.Flag("has_factors", layer.spec.has_factors);
+  fields.Name("scheme", layer.route.scheme, SchemeName, ParseScheme);
+  fields.Name("wire", layer.route.wire, WireTypeName, ParseWireType);
+  fields.Text("reason", layer.reason);
+  fields.Count("rounds", layer.rounds);
+  fields.Count("bytes_sent", layer.bytes_sent);
+  fields.Count("bytes_received", layer.bytes_received);
+  fields.Seconds("latency_seconds_mean", layer.latency_seconds_mean);
   if (is_measured) {
-    layer.time = {fields.Time("forward_seconds"),
-                  fields.Time("backward_seconds")};
+    ListTime(fields, "forward_seconds", layer.time.forward);
+    ListTime(fields, "backward_seconds", layer.time.backward);
   }
-  NEREUS_TRY(fields.status());
-  layer.spec.kind = NEREUS_TRY(ParseLayerKind(kind));
-  layer.route.scheme = NEREUS_TRY(ParseScheme(scheme));
-  layer.route.wire = NEREUS_TRY(ParseWireType(wire));
-  if (SupportsScheme(layer.spec, layer.route.scheme)) return layer;
-  return InvalidArgumentError("layer ", DescribeLayer(layer.spec),
-                              " cannot go by scheme ", scheme);
+  if (SupportsScheme(layer.spec, layer.route.scheme)) return;
+  fields.Check(InvalidArgumentError("layer ", DescribeLayer(layer.spec),
+                                    " cannot go by scheme ",
+                                    SchemeName(layer.route.scheme)));
 }
 
-// Reads the bytes between the worker and one peer.
-absl::StatusOr<WorkerTraffic> ParseTraffic(const Json& object) {
-  JsonFields fields(object, "traffic of the done event");
-  const std::string peer = fields.Text("peer");
-  WorkerTraffic traffic;
+void ListTraffic(JsonFields& fields, WorkerTraffic& traffic) {
+  std::string peer = traffic.is_shard ? "shard" : "worker";
+  fields.Text("peer", peer);
   traffic.is_shard = peer == "shard";
-  traffic.rank = Rank(fields);
-  traffic.bytes_sent = fields.Count("bytes_sent");
-  traffic.bytes_received = fields.Count("bytes_received");
-  NEREUS_TRY(fields.status());
-  if (traffic.is_shard || peer == "worker") return traffic;
-  return InvalidArgumentError("traffic of the done event: peer is ",
-                              Shown(peer), ", not shard or worker");
+  if (!traffic.is_shard && peer != "worker") {
+    fields.Check(
+        InvalidArgumentError("peer is ", Shown(peer), ", not shard or worker"));
+  }
+  ListRank(fields, traffic.rank);
+  fields.Count("bytes_sent", traffic.bytes_sent);
+  fields.Count("bytes_received", traffic.bytes_received);
 }
 
-// Reads the last event of a worker. The layers must make a valid model, because
-// the plan is made again for them.
-absl::StatusOr<WorkerEvent> ParseResult(const Json& object) {
-  JsonFields fields(object, "done event");
-  WorkerResult result;
-  result.rank = Rank(fields);
-  result.joins = static_cast<int>(fields.Integer("joins", 1, kWorkersMax));
-  result.workers = static_cast<int>(fields.Integer("workers", 0, kWorkersMax));
-  result.steps = {fields.Count("steps"),
-                  fields.Integer("last_step", -1, JsonFields::kCountMax),
-                  fields.Count("skipped_steps")};
-  if (!fields.IsNull("saved_round")) {
-    result.saved_round = fields.Count("saved_round");
-  }
-  result.test_accuracy = fields.NumberOrNull("test_accuracy");
-  result.images = fields.Count("images");
-  result.seconds = {
-      fields.Seconds("seconds"), fields.Seconds("forward_seconds"),
-      fields.Seconds("backward_seconds"), fields.Seconds("wait_seconds")};
-  result.parameter_checksum = fields.Text("parameter_checksum");
-  const Json& layers = fields.List("layers");
-  const Json& traffic = fields.List("traffic");
-  NEREUS_TRY(fields.status());
-
-  if (!fields.IsNull("measured")) {
-    result.measured = NEREUS_TRY(ParseMeasured(object["measured"]));
-  }
+// The layers must make a valid model, because the plan is made again for them.
+void ListResult(JsonFields& fields, WorkerResult& result) {
+  ListRank(fields, result.rank);
+  fields.Integer("joins", result.joins, 1, kWorkersMax);
+  fields.Integer("workers", result.workers, 0, kWorkersMax);
+  fields.Count("steps", result.steps.done);
+  fields.Integer("last_step", result.steps.last, -1, JsonFields::kCountMax);
+  fields.OrNull("saved_round", result.saved_round,
+                [&](int64_t& round) { fields.Count("saved_round", round); });
+  fields.Count("skipped_steps", result.steps.skipped);
+  fields.OrNull("test_accuracy", result.test_accuracy, [&](double& accuracy) {
+    fields.Number("test_accuracy", accuracy);
+  });
+  fields.Count("images", result.images);
+  fields.Seconds("seconds", result.seconds.total);
+  fields.Seconds("forward_seconds", result.seconds.forward);
+  fields.Seconds("backward_seconds", result.seconds.backward);
+  fields.Seconds("wait_seconds", result.seconds.wait);
+  fields.Text("parameter_checksum", result.parameter_checksum);
+  fields.OrNull("measured", result.measured,
+                [&](WorkerResult::Measured& measured) {
+                  fields.Object("measured", measured, ListMeasured);
+                });
+  fields.Objects("layers", result.layers,
+                 [&](JsonFields& item, LayerResult& layer) {
+                   ListLayer(item, layer, result.measured.has_value());
+                 });
+  fields.Objects("traffic", result.traffic, ListTraffic);
+  if (!fields.is_reading() || !fields.status().ok()) return;
   std::vector<LayerSpec> specs;
-  for (const Json& item : layers) {
-    LayerResult layer =
-        NEREUS_TRY(ParseLayer(item, result.measured.has_value()));
-    specs.push_back(layer.spec);
-    result.layers.push_back(std::move(layer));
-  }
-  NEREUS_TRY(ValidateLayers(specs));
-  for (const Json& item : traffic) {
-    WorkerTraffic entry = NEREUS_TRY(ParseTraffic(item));
-    result.traffic.push_back(entry);
-  }
-  result.json = object.dump();
-  return result;
+  for (const LayerResult& layer : result.layers) specs.push_back(layer.spec);
+  fields.Check(ValidateLayers(specs));
 }
 
 }  // namespace
@@ -151,11 +124,24 @@ absl::StatusOr<WorkerEvent> ParseResult(const Json& object) {
 // the log goes to standard error.
 absl::StatusOr<WorkerEvent> ParseWorkerEvent(absl::string_view line) {
   const Json object = ParseJson(line);
-  JsonFields fields(object, "worker event");
-  const std::string event = fields.Text("event");
-  NEREUS_TRY(fields.status());
-  if (event == "progress") return ParseProgress(object);
-  if (event == "done") return ParseResult(object);
+  std::string event;
+  JsonFields any(object, "worker event");
+  any.Text("event", event);
+  NEREUS_TRY(any.status());
+  JsonFields fields(object, absl::StrCat(Shown(event), " event"));
+  if (event == "progress") {
+    WorkerProgress progress;
+    ListProgress(fields, progress);
+    NEREUS_TRY(fields.status());
+    return progress;
+  }
+  if (event == "done") {
+    WorkerResult result;
+    ListResult(fields, result);
+    NEREUS_TRY(fields.status());
+    result.json = object.dump();
+    return result;
+  }
   return InvalidArgumentError("worker event: event is ", Shown(event),
                               ", not progress or done");
 }

@@ -105,8 +105,8 @@ struct WorkerResult {
   int workers = 0;
   // Steps that the worker has done.
   WorkerSteps steps;
-  // Newest checkpoint at the end. -1: none.
-  int64_t saved_round = -1;
+  // Newest checkpoint at the end. Absent: none.
+  std::optional<int64_t> saved_round;
   // Absent if it was not measured.
   std::optional<double> test_accuracy;
   // Images that the worker trained on.

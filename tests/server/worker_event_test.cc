@@ -25,7 +25,8 @@ constexpr char kDone[] =
     R"("last_step":619,"saved_round":599,"skipped_steps":3,)"
     R"("train_loss":0.02,"test_accuracy":0.985,"images":79360,"seconds":41.5,)"
     R"("forward_seconds":10.5,"backward_seconds":20.25,"wait_seconds":8.0,)"
-    R"("parameter_checksum":"9ae0daaf","layers":[{"name":"fc1","kind":"fc",)"
+    R"("parameter_checksum":"9ae0daaf","measured":null,)"
+    R"("layers":[{"name":"fc1","kind":"fc",)"
     R"("m":10,"n":64,"parameters":650,"rows":32,"has_factors":true,)"
     R"("scheme":"factor",)"
     R"("wire":"bf16",)"
@@ -140,7 +141,7 @@ constexpr BadCase kBadCases[] = {
     {"LayersIsObject", kDone, "\"traffic\":[", "\"layers\":{},\"traffic\":[",
      "layers is object"},
     {"LayerIsNumber", kDone, "\"layers\":[", "\"layers\":[7,",
-     "layer of the done event"},
+     "done event: layers[0]: is not a JSON object"},
     {"UnknownKind", kDone, "\"fc\"", "\"lstm\"", "lstm"},
     {"UnknownScheme", kDone, "\"factor\"", "\"pigeon\"", "pigeon"},
     {"SchemeThatTheLayerHasNot", kDone, "\"has_factors\":true",
