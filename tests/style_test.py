@@ -51,8 +51,9 @@ FOLDERS = {
                       "common/messages common/plan common/protocol common/rpc "
                       "common/transport common/transport/socket proto "
                       "server/coordinator server/shard",
-    "server/admin": "common/checkpoint common/compute common/flags common/plan "
-                    "common/protocol common/rpc server/admin/simulate server/process",
+    "server/admin": "common/checkpoint common/compute common/flags common/messages "
+                    "common/plan common/protocol common/rpc server/admin/simulate "
+                    "server/process",
     "server/admin/simulate": "pure common/network common/plan common/protocol "
                              "server/shard worker/machine",
     "worker/public": "common/compute common/plan common/protocol common/tensor",
@@ -65,8 +66,8 @@ FOLDERS = {
     "worker/gpu": "common/compute common/device common/driver common/plan "
                   "common/protocol common/tensor worker/client worker/public",
     "worker/replay": "common/plan worker/public",
-    "worker/trainer": "common/compute common/device common/flags common/plan "
-                      "worker/public worker/replay",
+    "worker/trainer": "common/compute common/device common/flags common/messages "
+                      "common/plan worker/public worker/replay",
     "worker/examples": "worker/public",
 }
 IMPURE = re.compile(

@@ -10,11 +10,11 @@
 #include "absl/time/time.h"
 #include "common/base/logging.h"
 #include "common/base/status.h"
+#include "common/messages/worker_event.h"
 #include "server/admin/local_options.h"
 #include "server/admin/local_report.h"
 #include "server/admin/process.h"
 #include "server/admin/progress_display.h"
-#include "server/admin/worker_event.h"
 
 namespace nereus {
 

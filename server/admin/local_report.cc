@@ -102,7 +102,7 @@ absl::Status CheckRoutes(const PlanReport& plan,
   };
   for (const WorkerResult& worker : workers) {
     for (size_t i = 0; i < worker.layers.size(); ++i) {
-      const Route& route = worker.layers[i].route;
+      const Route route = worker.layers[i].route();
       const Route& planned = plan.plan.routes[i];
       if (route == planned) continue;
       return Contradiction("layer ", plan.layers[i].name, " of worker ",
@@ -217,10 +217,8 @@ std::string FormatLayers(const LocalReport& report) {
     }
     const LayerResult& layer = report.longest().layers[i];
     absl::StrAppendFormat(&text, "%-*s  %-6s  %-4s  %8d  %16s  %13.3f ms\n",
-                          column, layer.spec.name,
-                          SchemeName(layer.route.scheme),
-                          WireTypeName(layer.route.wire), layer.rounds,
-                          Megabytes(bytes), latency * 1e3);
+                          column, layer.spec.name, layer.scheme, layer.wire,
+                          layer.rounds, Megabytes(bytes), latency * 1e3);
   }
   return text;
 }
@@ -340,7 +338,7 @@ absl::StatusOr<Plan> PlanOfRun(absl::Span<const LayerSpec> layers,
   options.rules.choose_wire = false;
   Plan plan = NEREUS_TRY(MakePlan(layers, options));
   for (size_t i = 0; i < layers.size() && last != nullptr; ++i) {
-    plan.routes[i] = last->layers[i].route;
+    plan.routes[i] = last->layers[i].route();
     plan.explanations[i].reason = last->layers[i].reason;
   }
   return plan;

@@ -7,9 +7,9 @@
 
 #include "absl/types/span.h"
 #include "common/base/status.h"
+#include "common/messages/worker_event.h"
 #include "common/plan/plan_report.h"
 #include "server/admin/local_options.h"
-#include "server/admin/worker_event.h"
 
 namespace nereus {
 

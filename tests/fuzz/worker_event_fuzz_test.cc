@@ -15,12 +15,11 @@
 #include <vector>
 
 #include "common/base/random.h"
+#include "common/messages/worker_event.h"
 #include "common/plan/cost_model.h"
-#include "server/admin/worker_event.h"
 #include "tests/testing/fuzz_budget.h"
 #include "tests/testing/machine_harness.h"
 #include "tests/testing/mutation.h"
-#include "worker/trainer/report.h"
 
 namespace nereus {
 namespace {
@@ -29,42 +28,37 @@ using Json = nlohmann::json;
 
 // Returns lines as a worker writes them.
 std::string SomeProgress() {
-  TrainProgress progress;
-  progress.epoch = 2;
-  progress.epochs = 8;
-  progress.step = 12;
-  progress.steps = 620;
-  progress.loss = 0.25;
-  progress.images_per_second = 812.5;
-  return ProgressJson(/*rank=*/1, progress, /*bytes=*/123456);
+  return FormatWorkerEvent(WorkerProgress{/*rank=*/1, /*epoch=*/2, /*epochs=*/8,
+                                          /*step=*/12, /*steps=*/620,
+                                          /*loss=*/0.25,
+                                          /*images_per_second=*/812.5,
+                                          /*bytes=*/123456});
 }
 
 std::string SomeResult() {
-  WorkerReport report;
-  report.rank = 0;
-  report.workers = 4;
-  report.result.steps = 620;
-  report.result.images = 79360;
-  report.result.total = absl::Seconds(41.5);
-  report.test_accuracy = 0.985;
-  report.specs = {VectorLayer("scale", 8), FactorLayer("fc", 64, 32, true, 4)};
-  for (const LayerSpec& spec : report.specs) {
-    LayerReport layer;
-    layer.name = spec.name;
+  WorkerResult result;
+  result.workers = 4;
+  result.steps.done = 620;
+  result.images = 79360;
+  result.seconds.total = 41.5;
+  result.test_accuracy = 0.985;
+  for (const LayerSpec& spec :
+       {VectorLayer("scale", 8), FactorLayer("fc", 64, 32, true, 4)}) {
+    LayerResult layer;
+    layer.spec = spec;
     layer.scheme =
         spec.kind == LayerKind::kFullyConnected ? "factor" : "server";
     layer.reason = "fewer elements";
     layer.rounds = 620;
     layer.bytes_sent = 1000;
-    layer.latency_total = absl::Seconds(2);
-    report.layers.push_back(layer);
+    layer.latency_seconds_mean = 0.003;
+    layer.time = {absl::Milliseconds(1), absl::Milliseconds(2)};
+    result.layers.push_back(layer);
   }
-  report.traffic = {{.is_shard = true, .rank = 1}, {.rank = 3}};
-  report.measured = {{{absl::Milliseconds(1), absl::Milliseconds(2)},
-                      {absl::Milliseconds(3), absl::Milliseconds(4)}},
-                     absl::Milliseconds(20),
+  result.traffic = {{.is_shard = true, .rank = 1}, {.rank = 3}};
+  result.measured = {absl::Milliseconds(20),
                      {125e6, absl::Microseconds(90), absl::Microseconds(3)}};
-  return DoneJson(report);
+  return FormatWorkerEvent(result);
 }
 
 Json SomeValue(Random& random) {
@@ -151,7 +145,7 @@ void CheckAccepted(const WorkerResult& result) {
   std::vector<LayerSpec> specs;
   for (const LayerResult& layer : result.layers) {
     specs.push_back(layer.spec);
-    ASSERT_TRUE(SupportsScheme(layer.spec, layer.route.scheme));
+    ASSERT_TRUE(SupportsScheme(layer.spec, layer.route().scheme));
     ExpectCounts({layer.rounds, layer.bytes_sent, layer.bytes_received});
     ExpectSeconds({layer.latency_seconds_mean});
   }

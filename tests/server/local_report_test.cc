@@ -32,14 +32,14 @@ LocalOptions Options() {
 std::vector<LayerResult> Layers() {
   LayerResult conv;
   conv.spec = {"conv", LayerKind::kConvolution, 2, 3, 8, 4};
-  conv.route.scheme = Scheme::kServer;
+  conv.scheme = "server";
   conv.rounds = 10;
   conv.bytes_sent = 1000;
   conv.bytes_received = 500;
   conv.latency_seconds_mean = 0.002;
   LayerResult fc;
   fc.spec = {"fc", LayerKind::kFullyConnected, 10, 64, 650, 4, true};
-  fc.route.scheme = Scheme::kFactor;
+  fc.scheme = "factor";
   fc.rounds = 10;
   return {conv, fc};
 }
@@ -122,7 +122,7 @@ TEST(LocalReportTest, ShardWithoutAWorkerIsANode) {
   options.spec.shards = 2;
   WorkerResult only = Results()[1];
   only.workers = 1;
-  only.layers[1].route.scheme = Scheme::kServer;  // The worker has no peer.
+  only.layers[1].scheme = "server";  // The worker has no peer.
   only.traffic = {{true, 0, 5, 6}, {true, 1, 70, 80}};
   const LocalReport report = MakeReport(options, {only});
   EXPECT_THAT(report.bytes.measured, ElementsAre(150, 150));
@@ -170,8 +170,7 @@ constexpr BadCase kBadCases[] = {
      "traffic with worker 2, the job has 2"},
     {"OtherModel", [](auto& r) { r[0].layers[0].spec.name = "conv1"; },
      "conv1"},
-    {"OtherRoute",
-     [](auto& r) { r[0].layers[1].route.scheme = Scheme::kServer; },
+    {"OtherRoute", [](auto& r) { r[0].layers[1].scheme = "server"; },
      "fc of worker 1 went by server as fp32, the plan says factor as fp32"},
 };
 

@@ -8,12 +8,12 @@
 #include <string>
 
 #include "common/base/random.h"
+#include "common/messages/worker_event.h"
 #include "common/protocol/job_spec.h"
 #include "server/admin/local_report.h"
 #include "tests/testing/fuzz_budget.h"
 #include "tests/testing/machine_harness.h"
 #include "tests/testing/mutation.h"
-#include "worker/trainer/report.h"
 
 namespace nereus {
 namespace {
@@ -26,27 +26,24 @@ using Json = nlohmann::ordered_json;
 Json SomeRun() {
   Json workers = Json::array();
   for (const int rank : {0, 1}) {
-    WorkerReport report;
-    report.rank = rank;
-    report.workers = 2;
-    report.specs = {VectorLayer("scale", 1000),
-                    FactorLayer("fc", 64, 32, true, 4)};
-    report.measured.emplace();
-    report.measured->step_time = absl::Milliseconds(10 + 2 * rank);
-    report.measured->link = {1e6 * (2 - rank), absl::Microseconds(50),
-                             absl::Microseconds(5)};
-    for (const LayerSpec& spec : report.specs) {
-      LayerReport layer;
-      layer.name = spec.name;
+    WorkerResult result;
+    result.rank = rank;
+    result.workers = 2;
+    result.measured = {
+        absl::Milliseconds(10 + 2 * rank),
+        {1e6 * (2 - rank), absl::Microseconds(50), absl::Microseconds(5)}};
+    for (const LayerSpec& spec :
+         {VectorLayer("scale", 1000), FactorLayer("fc", 64, 32, true, 4)}) {
+      LayerResult layer;
+      layer.spec = spec;
       layer.scheme = spec.name == "fc" ? "ring" : "server";
       layer.reason = "it is short";
       layer.rounds = 10;
-      layer.latency_total = absl::Milliseconds(40 + 20 * rank);
-      report.layers.push_back(layer);
-      report.measured->times.push_back(
-          {absl::Milliseconds(1 + rank), absl::Milliseconds(2)});
+      layer.latency_seconds_mean = rank == 0 ? 0.004 : 0.006;
+      layer.time = {absl::Milliseconds(1 + rank), absl::Milliseconds(2)};
+      result.layers.push_back(layer);
     }
-    workers.push_back(Json::parse(DoneJson(report)));
+    workers.push_back(Json::parse(FormatWorkerEvent(result)));
   }
   Json settings;
   for (const JobOption& option : JobOptionTable()) {

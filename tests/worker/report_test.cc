@@ -14,21 +14,21 @@ namespace {
 using nlohmann::json;
 using testing::HasSubstr;
 
-WorkerReport MakeReport() {
-  WorkerReport report;
-  report.rank = 1;
-  report.workers = 4;
-  report.result.steps = 620;
-  report.result.last_step = 619;
-  report.result.images = 19840;
-  report.result.train_loss = 0.5;
-  report.result.total = absl::Seconds(40);
-  report.result.forward = absl::Seconds(10);
-  report.result.backward = absl::Seconds(20);
-  report.result.wait = absl::Seconds(5);
-  report.parameter_checksum = 0x00ab12cd;
-  report.initial_bytes = 77;
-  report.specs = {{"fc1", LayerKind::kFullyConnected, 2, 3, 8, 32, true}};
+TrainResult Trained() {
+  TrainResult result;
+  result.workers = 4;
+  result.steps = 620;
+  result.last_step = 619;
+  result.images = 19840;
+  result.train_loss = 0.5;
+  result.total = absl::Seconds(40);
+  result.forward = absl::Seconds(10);
+  result.backward = absl::Seconds(20);
+  result.wait = absl::Seconds(5);
+  return result;
+}
+
+ClientReport Costs() {
   LayerReport layer;
   layer.name = "fc1";
   layer.scheme = "factor";
@@ -37,9 +37,20 @@ WorkerReport MakeReport() {
   layer.bytes_sent = 100;
   layer.bytes_received = 200;
   layer.latency_total = absl::Milliseconds(20);
-  report.layers = {layer};
-  report.traffic = {{true, 0, 1, 2}, {false, 3, 4, 5}};
-  return report;
+  ClientReport costs;
+  costs.layers = {layer};
+  costs.peers = {{true, 0, 1, 2}, {false, 3, 4, 5}};
+  return costs;
+}
+
+WorkerResult ResultOf(const ClientReport& costs) {
+  const std::vector<LayerSpec> specs = {
+      {"fc1", LayerKind::kFullyConnected, 2, 3, 8, 32, true}};
+  WorkerResult result = MakeResult(Trained(), costs, specs);
+  result.rank = 1;
+  result.parameter_checksum = "00ab12cd";
+  result.initial_bytes = 77;
+  return result;
 }
 
 GpuSpan SpanOf(GpuSpan::Kind kind, int layer, int begin, int end) {
@@ -72,20 +83,21 @@ TEST(ReportTest, ProgressIsOneLineOfJson) {
   progress.steps = 620;
   progress.loss = 0.25;
   progress.images_per_second = 812.5;
-  EXPECT_EQ(ProgressJson(3, progress, 123456),
+  const WorkerProgress event = MakeProgress(3, progress, 123456);
+  EXPECT_EQ(FormatWorkerEvent(event),
             R"({"event":"progress","rank":3,"epoch":1,"epochs":10,"step":12,)"
             R"("steps":620,"loss":0.25,"images_per_second":812.5,)"
             R"("bytes":123456})");
-  EXPECT_EQ(ProgressText(progress, 123456),
+  EXPECT_EQ(ProgressText(event),
             "epoch 1/10 step 12/620 loss 0.2500 images/s 812 bytes 123456");
 }
 
 TEST(ReportTest, MeasurementsAreReported) {
-  WorkerReport report = MakeReport();
-  report.measured = {{{absl::Milliseconds(1), absl::Milliseconds(2)}},
-                     absl::Milliseconds(20),
-                     {125e6, absl::Microseconds(90), absl::Microseconds(3)}};
-  const json done = json::parse(DoneJson(report));
+  ClientReport costs = Costs();
+  costs.measured = {{{absl::Milliseconds(1), absl::Milliseconds(2)}},
+                    absl::Milliseconds(20),
+                    {125e6, absl::Microseconds(90), absl::Microseconds(3)}};
+  const json done = json::parse(FormatWorkerEvent(ResultOf(costs)));
   EXPECT_EQ(done["measured"], json::parse(R"({
       "step_seconds": 0.02, "bytes_per_second": 125000000.0,
       "latency_seconds": 0.00009, "message_seconds": 0.000003})"));
@@ -112,22 +124,22 @@ TEST(ReportTest, DoneHasEveryField) {
           {"peer": "shard", "rank": 0, "bytes_sent": 1, "bytes_received": 2},
           {"peer": "worker", "rank": 3, "bytes_sent": 4, "bytes_received": 5}]
   })");
-  const std::string line = DoneJson(MakeReport());
+  const std::string line = FormatWorkerEvent(ResultOf(Costs()));
   EXPECT_EQ(json::parse(line), expected);
   EXPECT_EQ(line.find('\n'), std::string::npos);
 }
 
 TEST(ReportTest, AccuracyIsANumberIfItWasMeasured) {
-  WorkerReport report = MakeReport();
+  WorkerResult report = ResultOf(Costs());
   report.test_accuracy = 0.985;
-  EXPECT_EQ(json::parse(DoneJson(report))["test_accuracy"], 0.985);
+  EXPECT_EQ(json::parse(FormatWorkerEvent(report))["test_accuracy"], 0.985);
   EXPECT_THAT(DoneText(report)[0], HasSubstr("test accuracy 0.9850"));
-  EXPECT_THAT(DoneText(MakeReport())[0],
+  EXPECT_THAT(DoneText(ResultOf(Costs()))[0],
               HasSubstr("test accuracy not measured"));
 }
 
 TEST(ReportTest, TextHasALinePerLayer) {
-  const std::vector<std::string> lines = DoneText(MakeReport());
+  const std::vector<std::string> lines = DoneText(ResultOf(Costs()));
   ASSERT_EQ(lines.size(), 2u);
   EXPECT_THAT(lines[0], HasSubstr("620 steps in 40.00 s"));
   EXPECT_THAT(lines[0], HasSubstr("496 images/s"));
@@ -137,18 +149,19 @@ TEST(ReportTest, TextHasALinePerLayer) {
 }
 
 TEST(ReportTest, SkippedStepsAreReported) {
-  WorkerReport report = MakeReport();
-  report.result.skipped = 3;
-  EXPECT_EQ(json::parse(DoneJson(report))["skipped_steps"], 3);
+  WorkerResult report = ResultOf(Costs());
+  report.steps.skipped = 3;
+  EXPECT_EQ(json::parse(FormatWorkerEvent(report))["skipped_steps"], 3);
   EXPECT_THAT(DoneText(report)[0], HasSubstr("620 steps (3 skipped) in"));
 }
 
 TEST(ReportTest, ValuesThatJsonCannotHoldAreReplaced) {
-  WorkerReport report = MakeReport();
-  report.result.train_loss = std::nan("");
-  report.layers[0].reason = "\xff\xfe";
-  report.layers[0].rounds = 0;
-  const json parsed = json::parse(DoneJson(report));
+  ClientReport costs = Costs();
+  costs.layers[0].reason = "\xff\xfe";
+  costs.layers[0].rounds = 0;
+  WorkerResult report = ResultOf(costs);
+  report.steps.train_loss = std::nan("");
+  const json parsed = json::parse(FormatWorkerEvent(report));
   EXPECT_TRUE(parsed["train_loss"].is_null());
   EXPECT_EQ(parsed["layers"][0]["reason"], "\xef\xbf\xbd\xef\xbf\xbd");
   EXPECT_EQ(parsed["layers"][0]["latency_seconds_mean"], 0.0);
@@ -156,7 +169,7 @@ TEST(ReportTest, ValuesThatJsonCannotHoldAreReplaced) {
 
 TEST(ReportTest, BytesSentAndReceivedAreSummed) {
   EXPECT_EQ(TotalBytes({}), 0);
-  EXPECT_EQ(TotalBytes(MakeReport().traffic), 12);
+  EXPECT_EQ(TotalBytes(Costs().peers), 12);
 }
 
 }  // namespace

@@ -13,50 +13,14 @@
 namespace nereus {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-// Returns the JSON text. Names and reasons come from other processes: without
-// `replace`, a byte that is not UTF-8 would throw.
-std::string Dump(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
 double MeanLatencySeconds(const LayerReport& layer) {
   if (layer.rounds == 0) return 0.0;
   return absl::ToDoubleSeconds(layer.latency_total) /
          static_cast<double>(layer.rounds);
 }
 
-Json LayerJson(const LayerSpec& spec, const LayerReport& layer) {
-  return {
-      {"name", spec.name},
-      {"kind", std::string(LayerKindName(spec.kind))},
-      {"m", spec.m},
-      {"n", spec.n},
-      {"parameters", spec.parameters},
-      {"rows", spec.rows},
-      {"has_factors", spec.has_factors},
-      {"scheme", layer.scheme},
-      {"wire", layer.wire},
-      {"reason", layer.reason},
-      {"rounds", layer.rounds},
-      {"bytes_sent", layer.bytes_sent},
-      {"bytes_received", layer.bytes_received},
-      {"latency_seconds_mean", MeanLatencySeconds(layer)},
-  };
-}
-
-Json PeerJson(const PeerTraffic& peer) {
-  return {
-      {"peer", peer.is_shard ? "shard" : "worker"},
-      {"rank", peer.rank},
-      {"bytes_sent", peer.bytes_sent},
-      {"bytes_received", peer.bytes_received},
-  };
-}
-
-double ImagesPerSecond(const TrainResult& result) {
-  const double seconds = absl::ToDoubleSeconds(result.total);
+double ImagesPerSecond(const WorkerResult& result) {
+  const double seconds = result.seconds.total;
   return seconds > 0.0 ? static_cast<double>(result.images) / seconds : 0.0;
 }
 
@@ -122,110 +86,83 @@ int64_t TotalBytes(const std::vector<PeerTraffic>& traffic) {
   return bytes;
 }
 
-std::string ProgressJson(int rank, const TrainProgress& progress,
-                         int64_t bytes) {
-  return Dump({
-      {"event", "progress"},
-      {"rank", rank},
-      {"epoch", progress.epoch},
-      {"epochs", progress.epochs},
-      {"step", progress.step},
-      {"steps", progress.steps},
-      {"loss", progress.loss},
-      {"images_per_second", progress.images_per_second},
-      {"bytes", bytes},
-  });
+WorkerProgress MakeProgress(int rank, const TrainProgress& progress,
+                            int64_t bytes) {
+  return {rank,
+          progress.epoch,
+          progress.epochs,
+          progress.step,
+          progress.steps,
+          progress.loss,
+          progress.images_per_second,
+          bytes};
 }
 
-std::string DoneJson(const WorkerReport& report) {
-  NEREUS_CHECK(report.layers.size() == report.specs.size())
-      << report.layers.size() << " reports of " << report.specs.size()
-      << " layers";
-  const TrainResult& result = report.result;
-  Json json = {
-      {"event", "done"},
-      {"rank", report.rank},
-      {"joins", report.joins},
-      {"workers", report.workers},
-      {"steps", result.steps},
-      {"last_step", result.last_step},
-      {"saved_round",
-       report.saved_round.has_value() ? Json(*report.saved_round) : Json()},
-      {"skipped_steps", result.skipped},
-      {"train_loss", result.train_loss},
-      {"test_accuracy", nullptr},
-      {"images", result.images},
-      {"seconds", absl::ToDoubleSeconds(result.total)},
-      {"forward_seconds", absl::ToDoubleSeconds(result.forward)},
-      {"backward_seconds", absl::ToDoubleSeconds(result.backward)},
-      {"wait_seconds", absl::ToDoubleSeconds(result.wait)},
-      {"parameter_checksum",
-       absl::StrCat(absl::Hex(report.parameter_checksum, absl::kZeroPad8))},
-      {"initial_bytes", report.initial_bytes},
-      {"measured", nullptr},
-      {"layers", Json::array()},
-      {"traffic", Json::array()},
-  };
-  // A worker that has not measured enough steps reports null.
-  if (report.measured.has_value()) {
-    const LinkSpeed& link = report.measured->link;
-    json["measured"] = {
-        {"step_seconds", absl::ToDoubleSeconds(report.measured->step_time)},
-        {"bytes_per_second", link.rate},
-        {"latency_seconds", absl::ToDoubleSeconds(link.latency)},
-        {"message_seconds", absl::ToDoubleSeconds(link.message_time)},
-    };
+WorkerResult MakeResult(const TrainResult& result, const ClientReport& costs,
+                        absl::Span<const LayerSpec> specs) {
+  NEREUS_CHECK(costs.layers.size() == specs.size())
+      << costs.layers.size() << " reports of " << specs.size() << " layers";
+  WorkerResult made;
+  made.workers = result.workers;
+  made.steps = {result.steps, result.last_step, result.skipped,
+                result.train_loss};
+  made.saved_round = costs.saved_round;
+  made.images = result.images;
+  made.seconds = {absl::ToDoubleSeconds(result.total),
+                  absl::ToDoubleSeconds(result.forward),
+                  absl::ToDoubleSeconds(result.backward),
+                  absl::ToDoubleSeconds(result.wait)};
+  // A worker that has not measured enough steps reports no measurements.
+  if (costs.measured.has_value()) {
+    made.measured = {costs.measured->step_time, costs.measured->link};
   }
-  if (report.test_accuracy.has_value()) {
-    json["test_accuracy"] = *report.test_accuracy;
-  }
-  for (size_t i = 0; i < report.specs.size(); ++i) {
-    Json layer = LayerJson(report.specs[i], report.layers[i]);
-    if (report.measured.has_value()) {
-      const LayerTime& time = report.measured->times[i];
-      layer["forward_seconds"] = absl::ToDoubleSeconds(time.forward);
-      layer["backward_seconds"] = absl::ToDoubleSeconds(time.backward);
+  for (size_t i = 0; i < specs.size(); ++i) {
+    const LayerReport& cost = costs.layers[i];
+    made.layers.push_back({specs[i], cost.scheme, cost.wire, cost.reason,
+                           cost.rounds, cost.bytes_sent, cost.bytes_received,
+                           MeanLatencySeconds(cost)});
+    if (costs.measured.has_value()) {
+      made.layers.back().time = costs.measured->times[i];
     }
-    json["layers"].push_back(std::move(layer));
   }
-  for (const PeerTraffic& peer : report.traffic) {
-    json["traffic"].push_back(PeerJson(peer));
+  for (const PeerTraffic& peer : costs.peers) {
+    made.traffic.push_back(
+        {peer.is_shard, peer.rank, peer.bytes_sent, peer.bytes_received});
   }
-  return Dump(json);
+  return made;
 }
 
-std::string ProgressText(const TrainProgress& progress, int64_t bytes) {
+std::string ProgressText(const WorkerProgress& progress) {
   return absl::StrFormat(
       "epoch %d/%d step %d/%d loss %.4f images/s %.0f bytes %d", progress.epoch,
       progress.epochs, progress.step, progress.steps, progress.loss,
-      progress.images_per_second, bytes);
+      progress.images_per_second, progress.bytes);
 }
 
-std::vector<std::string> DoneText(const WorkerReport& report) {
-  const TrainResult& result = report.result;
+std::vector<std::string> DoneText(const WorkerResult& result) {
   std::vector<std::string> lines;
   // The number appears only if there is something to explain.
   const std::string skipped =
-      result.skipped == 0 ? ""
-                          : absl::StrCat(" (", result.skipped, " skipped)");
+      result.steps.skipped == 0
+          ? ""
+          : absl::StrCat(" (", result.steps.skipped, " skipped)");
   lines.push_back(absl::StrFormat(
       "done: %d steps%s in %.2f s (forward %.2f, backward %.2f, wait %.2f), "
-      "%.0f images/s, train loss %.4f, test accuracy %s, parameters %08x",
-      result.steps, skipped, absl::ToDoubleSeconds(result.total),
-      absl::ToDoubleSeconds(result.forward),
-      absl::ToDoubleSeconds(result.backward),
-      absl::ToDoubleSeconds(result.wait), ImagesPerSecond(result),
-      result.train_loss,
-      report.test_accuracy.has_value()
-          ? absl::StrFormat("%.4f", *report.test_accuracy)
+      "%.0f images/s, train loss %.4f, test accuracy %s, parameters %s",
+      result.steps.done, skipped, result.seconds.total, result.seconds.forward,
+      result.seconds.backward, result.seconds.wait, ImagesPerSecond(result),
+      result.steps.train_loss,
+      result.test_accuracy.has_value()
+          ? absl::StrFormat("%.4f", *result.test_accuracy)
           : "not measured",
-      report.parameter_checksum));
-  for (const LayerReport& layer : report.layers) {
+      result.parameter_checksum));
+  for (const LayerResult& layer : result.layers) {
     lines.push_back(absl::StrFormat(
         "layer %s: scheme %s, wire %s, %d rounds, sent %d bytes, received %d, "
         "mean latency %.2f ms; %s",
-        layer.name, layer.scheme, layer.wire, layer.rounds, layer.bytes_sent,
-        layer.bytes_received, 1e3 * MeanLatencySeconds(layer), layer.reason));
+        layer.spec.name, layer.scheme, layer.wire, layer.rounds,
+        layer.bytes_sent, layer.bytes_received,
+        1e3 * layer.latency_seconds_mean, layer.reason));
   }
   return lines;
 }

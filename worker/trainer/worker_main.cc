@@ -82,15 +82,13 @@ absl::Status WriteTrace(const std::string& path, Replica& replica) {
 }
 
 // Trains until the end of the job, leaves, and measures the accuracy.
-absl::StatusOr<WorkerReport> TrainAndLeave(const WorkerFlags& flags,
+absl::StatusOr<WorkerResult> TrainAndLeave(const WorkerFlags& flags,
                                            const DataSplit& data,
                                            Replica* replica) {
   const Client* const client = &replica->client();
   Network* const network = &replica->network();
-  WorkerReport report;
-  report.rank = client->traits().rank;
-  report.initial_bytes = TotalBytes(client->Report().peers);
-  report.specs = network->specs();
+  const int rank = client->traits().rank;
+  const int64_t initial_bytes = TotalBytes(client->Report().peers);
 
   TrainerOptions options;
   options.epochs = flags.epochs;
@@ -98,18 +96,20 @@ absl::StatusOr<WorkerReport> TrainAndLeave(const WorkerFlags& flags,
   options.delay = absl::Seconds(flags.straggler.delay_seconds);
   options.delay_in_turn = absl::Seconds(flags.straggler.in_turn_seconds);
   options.progress = [&](const TrainProgress& progress) {
-    const int64_t bytes = TotalBytes(client->Report().peers);
+    const WorkerProgress event =
+        MakeProgress(rank, progress, TotalBytes(client->Report().peers));
     if (flags.json) {
       // A closed standard output does not stop the training. The last line,
       // which Run prints, fails then.
-      PrintLine(ProgressJson(report.rank, progress, bytes)).IgnoreError();
+      PrintLine(FormatWorkerEvent(event)).IgnoreError();
     } else {
-      NEREUS_LOG(Info) << ProgressText(progress, bytes);
+      NEREUS_LOG(Info) << ProgressText(event);
     }
   };
+  TrainResult trained;
   absl::Status left;
   do {
-    report.result = NEREUS_TRY(Train(options, data, replica));
+    trained = NEREUS_TRY(Train(options, data, replica));
     // Leaves before the evaluation, so that no other worker waits for it.
     left = replica->Leave();
     // If the job goes back while this worker leaves, its last steps must be
@@ -119,14 +119,12 @@ absl::StatusOr<WorkerReport> TrainAndLeave(const WorkerFlags& flags,
   if (!flags.trace.empty()) {
     NEREUS_TRY(WriteTrace(flags.trace, *replica));
   }
-  report.workers = report.result.workers;
   // After Leave, the last frames to slower peers are counted, too.
-  ClientReport costs = client->Report();
-  report.saved_round = costs.saved_round;
-  report.layers = std::move(costs.layers);
-  report.measured = std::move(costs.measured);
-  report.traffic = std::move(costs.peers);
-  report.parameter_checksum = ParameterChecksum(*network);
+  WorkerResult report = MakeResult(trained, client->Report(), network->specs());
+  report.rank = rank;
+  report.initial_bytes = initial_bytes;
+  report.parameter_checksum =
+      absl::StrCat(absl::Hex(ParameterChecksum(*network), absl::kZeroPad8));
   // Each worker measures the accuracy, since any worker may die.
   if (data.test.count() > 0) {
     report.test_accuracy = Accuracy(data.test, data.normalisation, network);
@@ -146,7 +144,7 @@ void LogTraining(const WorkerFlags& flags, const DataSplit& data,
 
 // Joins the job, on a CPU or a GPU, and trains. Errors: kCancelled, this worker
 // counts as dead and may join again; others end the program.
-absl::StatusOr<WorkerReport> JoinAndTrain(const WorkerFlags& flags,
+absl::StatusOr<WorkerResult> JoinAndTrain(const WorkerFlags& flags,
                                           const DataSplit& data,
                                           Network* network) {
   if (flags.on_gpu()) {
@@ -162,7 +160,7 @@ absl::StatusOr<WorkerReport> JoinAndTrain(const WorkerFlags& flags,
                                                   std::move(layers))
                        : Client::Connect(flags.client, std::move(layers)));
   LogTraining(flags, data, *client);
-  absl::StatusOr<WorkerReport> report = TrainAndLeave(
+  absl::StatusOr<WorkerResult> report = TrainAndLeave(
       flags, data, MakeHostReplica(network, &state, client.get()).get());
   // A loss that is not a number: any worker in this one's place would get the
   // same. So the job ends.
@@ -229,7 +227,7 @@ absl::Status Run(WorkerFlags flags) {
   const std::unique_ptr<Network> network = NEREUS_TRY(Network::Create(
       flags.model, data.train.image, data.classes(), flags.batch, device));
   network->Initialize(flags.seed);
-  absl::StatusOr<WorkerReport> report =
+  absl::StatusOr<WorkerResult> report =
       JoinAndTrain(flags, data, network.get());
   // This worker was silent for too long and counts as dead. It joins again, as
   // a new worker.
@@ -246,14 +244,13 @@ absl::Status Run(WorkerFlags flags) {
   }
   if (!report.ok()) return report.status();
   report->joins = joins;
-  if (report->result.skipped >
-      kSkippedShareMax * static_cast<double>(report->result.steps)) {
-    NEREUS_LOG(Warning) << report->result.skipped << " of "
-                        << report->result.steps
+  if (report->steps.skipped >
+      kSkippedShareMax * static_cast<double>(report->steps.done)) {
+    NEREUS_LOG(Warning) << report->steps.skipped << " of " << report->steps.done
                         << " steps were skipped for a NaN: is --learning-rate "
                            "too high?";
   }
-  if (flags.json) return PrintLine(DoneJson(*report));
+  if (flags.json) return PrintLine(FormatWorkerEvent(*report));
   for (const std::string& line : DoneText(*report)) NEREUS_LOG(Info) << line;
   return absl::OkStatus();
 }

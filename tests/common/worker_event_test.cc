@@ -1,4 +1,4 @@
-#include "server/admin/worker_event.h"
+#include "common/messages/worker_event.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ constexpr char kDone[] =
     R"("last_step":619,"saved_round":599,"skipped_steps":3,)"
     R"("train_loss":0.02,"test_accuracy":0.985,"images":79360,"seconds":41.5,)"
     R"("forward_seconds":10.5,"backward_seconds":20.25,"wait_seconds":8.0,)"
-    R"("parameter_checksum":"9ae0daaf","measured":null,)"
+    R"("parameter_checksum":"9ae0daaf","initial_bytes":77,"measured":null,)"
     R"("layers":[{"name":"fc1","kind":"fc",)"
     R"("m":10,"n":64,"parameters":650,"rows":32,"has_factors":true,)"
     R"("scheme":"factor",)"
@@ -59,6 +59,7 @@ TEST(WorkerEventTest, ReadsTheResult) {
   EXPECT_EQ(result.steps.done, 620);
   EXPECT_EQ(result.steps.last, 619);
   EXPECT_EQ(result.steps.skipped, 3);
+  EXPECT_EQ(result.steps.train_loss, 0.02);
   EXPECT_EQ(result.saved_round, 599);
   EXPECT_EQ(result.test_accuracy, 0.985);
   EXPECT_EQ(result.images, 79360);
@@ -67,14 +68,15 @@ TEST(WorkerEventTest, ReadsTheResult) {
   EXPECT_EQ(result.seconds.backward, 20.25);
   EXPECT_EQ(result.seconds.wait, 8);
   EXPECT_EQ(result.parameter_checksum, "9ae0daaf");
+  EXPECT_EQ(result.initial_bytes, 77);
 
   ASSERT_THAT(result.layers, SizeIs(1));
   const LayerResult& layer = result.layers[0];
   const LayerSpec spec = {"fc1", LayerKind::kFullyConnected, 10, 64, 650, 32,
                           true};
   EXPECT_EQ(layer.spec, spec);
-  EXPECT_EQ(layer.route.scheme, Scheme::kFactor);
-  EXPECT_EQ(layer.route.wire, WireType::kBfloat16);
+  EXPECT_EQ(layer.route().scheme, Scheme::kFactor);
+  EXPECT_EQ(layer.route().wire, WireType::kBfloat16);
   EXPECT_EQ(layer.reason, "fewer");
   EXPECT_EQ(layer.rounds, 620);
   EXPECT_EQ(layer.bytes_sent, 100);

@@ -1,4 +1,4 @@
-#include "server/admin/worker_event.h"
+#include "common/messages/worker_event.h"
 
 #include <algorithm>
 
@@ -50,12 +50,21 @@ void ListMeasured(JsonFields& fields, WorkerResult::Measured& measured) {
   fields.Check(measured.link.Validate());
 }
 
+// Returns OK if the names are known and the layer can go by the scheme.
+absl::Status CheckRoute(const LayerResult& layer) {
+  const Scheme scheme = NEREUS_TRY(ParseScheme(layer.scheme));
+  NEREUS_TRY(ParseWireType(layer.wire));
+  if (SupportsScheme(layer.spec, scheme)) return absl::OkStatus();
+  return InvalidArgumentError("layer ", DescribeLayer(layer.spec),
+                              " cannot go by scheme ", layer.scheme);
+}
+
 // Lists one layer. It has times of its own if the worker measured.
 void ListLayer(JsonFields& fields, LayerResult& layer, bool is_measured) {
   ListLayerFields(fields, layer.spec);
   fields.Flag("has_factors", layer.spec.has_factors);
-  fields.Name("scheme", layer.route.scheme, SchemeName, ParseScheme);
-  fields.Name("wire", layer.route.wire, WireTypeName, ParseWireType);
+  fields.Text("scheme", layer.scheme);
+  fields.Text("wire", layer.wire);
   fields.Text("reason", layer.reason);
   fields.Count("rounds", layer.rounds);
   fields.Count("bytes_sent", layer.bytes_sent);
@@ -65,10 +74,7 @@ void ListLayer(JsonFields& fields, LayerResult& layer, bool is_measured) {
     ListTime(fields, "forward_seconds", layer.time.forward);
     ListTime(fields, "backward_seconds", layer.time.backward);
   }
-  if (SupportsScheme(layer.spec, layer.route.scheme)) return;
-  fields.Check(InvalidArgumentError("layer ", DescribeLayer(layer.spec),
-                                    " cannot go by scheme ",
-                                    SchemeName(layer.route.scheme)));
+  if (fields.is_reading()) fields.Check(CheckRoute(layer));
 }
 
 void ListTraffic(JsonFields& fields, WorkerTraffic& traffic) {
@@ -94,6 +100,7 @@ void ListResult(JsonFields& fields, WorkerResult& result) {
   fields.OrNull("saved_round", result.saved_round,
                 [&](int64_t& round) { fields.Count("saved_round", round); });
   fields.Count("skipped_steps", result.steps.skipped);
+  fields.NumberOrNan("train_loss", result.steps.train_loss);
   fields.OrNull("test_accuracy", result.test_accuracy, [&](double& accuracy) {
     fields.Number("test_accuracy", accuracy);
   });
@@ -103,6 +110,7 @@ void ListResult(JsonFields& fields, WorkerResult& result) {
   fields.Seconds("backward_seconds", result.seconds.backward);
   fields.Seconds("wait_seconds", result.seconds.wait);
   fields.Text("parameter_checksum", result.parameter_checksum);
+  fields.Count("initial_bytes", result.initial_bytes);
   fields.OrNull("measured", result.measured,
                 [&](WorkerResult::Measured& measured) {
                   fields.Object("measured", measured, ListMeasured);
@@ -118,7 +126,30 @@ void ListResult(JsonFields& fields, WorkerResult& result) {
   fields.Check(ValidateLayers(specs));
 }
 
+// Writes an event; `list` lists its fields. Reasons come from other processes:
+// without `replace`, a byte that is not UTF-8 would throw.
+template <typename Event>
+std::string Format(const char* name, Event event,
+                   void (*list)(JsonFields&, Event&)) {
+  nlohmann::ordered_json json = {{"event", name}};
+  JsonFields fields(json);
+  list(fields, event);
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
 }  // namespace
+
+Route LayerResult::route() const {
+  return {*ParseScheme(scheme), *ParseWireType(wire)};
+}
+
+std::string FormatWorkerEvent(const WorkerProgress& progress) {
+  return Format("progress", progress, ListProgress);
+}
+
+std::string FormatWorkerEvent(const WorkerResult& result) {
+  return Format("done", result, ListResult);
+}
 
 // Other lines than events are a mistake: the output belongs to the events, and
 // the log goes to standard error.

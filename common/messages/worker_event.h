@@ -16,8 +16,8 @@
 
 namespace nereus {
 
-// Events that `nereus-worker --json` writes, a line of JSON each. See
-// worker/trainer/report.h for the writer.
+// Events that `nereus-worker --json` writes to standard output, a line of JSON
+// each. `nereusctl local` and scripts read them.
 
 // Progress of a worker, written about once a second.
 struct WorkerProgress {
@@ -30,7 +30,7 @@ struct WorkerProgress {
   int64_t step = 0;
   // Steps of the whole training.
   int64_t steps = 0;
-  // Mean since the last event. NaN: not a number.
+  // Mean since the last event. NaN: no step had a finite loss.
   double loss = 0;
   double images_per_second = 0;
   // Bytes sent plus received so far.
@@ -41,8 +41,10 @@ struct WorkerProgress {
 struct LayerResult {
   // Name, kind and shape.
   LayerSpec spec;
-  // Scheme and wire type at the end of the run.
-  Route route;
+  // Names of scheme and wire type at the end of the run: "factor", "fp32".
+  // "none": a standalone worker, which ParseWorkerEvent refuses.
+  std::string scheme = "server";
+  std::string wire = "fp32";
   // Reason of the planner for the scheme.
   std::string reason;
   // Rounds that are done.
@@ -52,7 +54,11 @@ struct LayerResult {
   // Mean from push to ready, over the rounds.
   double latency_seconds_mean = 0;
   // Computing time, if it was measured.
-  LayerTime time;
+  LayerTime time = {};
+
+  // Returns scheme and wire type. REQUIRES: their names are valid, as
+  // ParseWorkerEvent promises.
+  Route route() const;
 };
 
 // Bytes between one worker and one peer, with frame headers.
@@ -83,6 +89,8 @@ struct WorkerSteps {
   int64_t last = -1;
   // Steps that all workers dropped for a NaN.
   int64_t skipped = 0;
+  // Mean loss over the last epoch. NaN: no step had a finite loss.
+  double train_loss = 0;
 };
 
 // Report of a worker at its end.
@@ -95,7 +103,7 @@ struct WorkerResult {
     LinkSpeed link;
   };
 
-  // Name in messages: "worker 2". LocalJob sets it.
+  // Name in messages: "worker 2". LocalJob sets it. Not written.
   std::string name;
   // Rank at the end.
   int rank = 0;
@@ -113,19 +121,29 @@ struct WorkerResult {
   int64_t images = 0;
   // Time of its steps.
   PhaseSeconds seconds;
-  // Over all parameters, in layer order.
+  // Eight hexadecimal digits, over all parameters in layer order.
   std::string parameter_checksum;
+  // Bytes sent and received before the first step.
+  int64_t initial_bytes = 0;
   // In forward order.
   std::vector<LayerResult> layers;
   // An entry for each peer.
   std::vector<WorkerTraffic> traffic;
   // Absent if nothing was measured.
   std::optional<Measured> measured;
-  // The event itself, a JSON object.
+  // The event as it was read, a JSON object. Not written.
   std::string json;
 };
 
 using WorkerEvent = std::variant<WorkerProgress, WorkerResult>;
+
+// Return the event as one line of JSON: {"event":"progress","rank":0,...}, or
+// {"event":"done","rank":0,...}. A number that is not finite becomes null;
+// bytes that are not UTF-8 are replaced. "measured" is null, or
+// {"step_seconds", "bytes_per_second", "latency_seconds", "message_seconds"};
+// then each layer has its "forward_seconds" and "backward_seconds".
+std::string FormatWorkerEvent(const WorkerProgress& progress);
+std::string FormatWorkerEvent(const WorkerResult& result);
 
 // Reads one line of a worker's output. Errors: kInvalidArgument, with the field
 // that is missing, has another type, or is out of range.
