@@ -107,10 +107,6 @@ absl::StatusOr<Listener> ListenAt(const SocketAddress& address) {
 
 }  // namespace
 
-void Descriptor::Close() {
-  if (fd_ >= 0) close(std::exchange(fd_, -1));
-}
-
 std::string SocketAddress::ToString() const {
   char host[NI_MAXHOST];
   char port[NI_MAXSERV];

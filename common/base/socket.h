@@ -7,36 +7,10 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "common/base/descriptor.h"
 #include "common/base/status.h"
 
 namespace nereus {
-
-// Owner of a file descriptor: a socket, an epoll or event descriptor. Movable;
-// closes it when destroyed.
-class Descriptor {
- public:
-  Descriptor() = default;
-  // Takes over `fd`.
-  explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~Descriptor() { Close(); }
-
-  // The descriptor; -1: none.
-  int get() const { return fd_; }
-  // True if there is a descriptor.
-  bool valid() const { return fd_ >= 0; }
-  // Gives the descriptor to the caller, which then closes it.
-  int Release() { return std::exchange(fd_, -1); }
-  // Closes the descriptor, if there is one.
-  void Close();
-
- private:
-  int fd_ = -1;  // The descriptor; -1: none.
-};
 
 // Numeric address and port, IPv4 or IPv6.
 struct SocketAddress {

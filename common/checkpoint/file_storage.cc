@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
+#include "common/base/descriptor.h"
 #include "common/base/status.h"
 
 // Storage on a file system. WriteFile is the function to read: temporary file,
@@ -55,26 +56,6 @@ absl::Status ErrorOf(int error, absl::string_view action,
   }
 }
 
-// An open file; closed at the end of its scope.
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-
-  int get() const { return fd_; }
-
-  // Closes the file and returns the result of close(): some file systems report
-  // only there that a write has failed.
-  int Close() { return close(std::exchange(fd_, -1)); }
-
- private:
-  int fd_;  // Descriptor; -1: none.
-};
-
 // Opens a file; a signal does not count as a failure.
 int OpenRetrying(const std::string& path, int flags) {
   int fd;
@@ -110,7 +91,7 @@ absl::Status Flush(int fd, const std::string& path) {
 // Flushes a folder: the names in it, not the files.
 absl::Status FlushFolder(const std::string& path) {
   const Descriptor folder(OpenRetrying(path, O_RDONLY | O_DIRECTORY));
-  if (folder.get() < 0) return ErrorOf(errno, "open", path);
+  if (!folder.valid()) return ErrorOf(errno, "open", path);
   return Flush(folder.get(), path);
 }
 
@@ -125,7 +106,8 @@ absl::Status WriteAndFlush(int fd, absl::Span<const Buffer> pieces,
     NEREUS_TRY(WriteAll(fd, piece, path));
   }
   NEREUS_TRY(Flush(fd, path));
-  if (file.Close() != 0) return ErrorOf(errno, "close", path);
+  // Some file systems report only here that a write has failed.
+  if (close(file.Release()) != 0) return ErrorOf(errno, "close", path);
   return absl::OkStatus();
 }
 
@@ -204,7 +186,7 @@ absl::Status FileStorage::ReadFile(const std::string& name, int64_t offset,
   NEREUS_TRY(ValidateStorageName(name));
   const std::string path = PathOf(name);
   const Descriptor file(OpenRetrying(path, O_RDONLY));
-  if (file.get() < 0) return ErrorOf(errno, "open", path);
+  if (!file.valid()) return ErrorOf(errno, "open", path);
   int64_t done = 0;
   while (done < into.bytes()) {
     const ssize_t got =

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <utility>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
@@ -22,15 +23,14 @@ constexpr size_t kDigits = 16;
 
 // Writes a new file; removes it again if it cannot be completed.
 absl::Status Write(const std::string& path, const std::string& id) {
-  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL, 0644);
-  const bool written =
-      fd >= 0 &&
-      write(fd, id.data(), id.size()) == static_cast<ssize_t>(id.size()) &&
-      fsync(fd) == 0;
-  const int error = errno;
-  if (fd >= 0) close(fd);
+  const Descriptor file(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL, 0644));
+  const bool written = file.valid() &&
+                       write(file.get(), id.data(), id.size()) ==
+                           static_cast<ssize_t>(id.size()) &&
+                       fsync(file.get()) == 0;
   if (written) return absl::OkStatus();
-  if (fd >= 0) unlink(path.c_str());
+  const int error = errno;
+  if (file.valid()) unlink(path.c_str());
   return UnavailableError("cannot write ", path, ": ", strerror(error));
 }
 
@@ -42,7 +42,7 @@ absl::Status MakeUnlessThere(const std::string& path) {
   const std::string id =
       absl::StrCat(absl::Hex(DrawUniqueId(), absl::kZeroPad16));
   const std::string draft = absl::StrCat(path, ".", id);
-  if (absl::Status status = Write(draft, id); !status.ok()) return status;
+  NEREUS_TRY(Write(draft, id));
   int result = link(draft.c_str(), path.c_str());
   if (result != 0 && errno != EEXIST) {
     // A file system without links: here the last process wins, within a short
@@ -59,7 +59,7 @@ absl::Status MakeUnlessThere(const std::string& path) {
 
 absl::StatusOr<std::string> FolderId(const std::string& folder) {
   const std::string path = absl::StrCat(folder, kFile);
-  if (absl::Status made = MakeUnlessThere(path); !made.ok()) return made;
+  NEREUS_TRY(MakeUnlessThere(path));
   std::ifstream file(path);
   std::string id;
   file >> id;
@@ -71,22 +71,17 @@ absl::StatusOr<std::string> FolderId(const std::string& folder) {
 
 absl::StatusOr<FolderLock> FolderLock::Take(const std::string& folder) {
   const std::string path = absl::StrCat(folder, kFile);
-  if (absl::Status made = MakeUnlessThere(path); !made.ok()) return made;
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) {
+  NEREUS_TRY(MakeUnlessThere(path));
+  Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.valid()) {
     return UnavailableError("cannot open ", path, ": ", strerror(errno));
   }
-  FolderLock lock(fd);
   // Any other error means that the file system has no locks.
-  if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+  if (flock(file.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     return FailedPreconditionError("the coordinator of another job has ",
                                    folder, ": give each its own");
   }
-  return lock;
-}
-
-FolderLock::~FolderLock() {
-  if (fd_ >= 0) close(fd_);
+  return FolderLock(std::move(file));
 }
 
 }  // namespace nereus

@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "common/base/descriptor.h"
 #include "common/base/status.h"
 
 namespace nereus {
@@ -28,14 +29,10 @@ class FolderLock {
   // kUnavailable, the file of the folder's identity cannot be made or opened.
   static absl::StatusOr<FolderLock> Take(const std::string& folder);
 
-  FolderLock(FolderLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  FolderLock& operator=(FolderLock&& other) = delete;
-  ~FolderLock();
-
  private:
-  explicit FolderLock(int fd) : fd_(fd) {}
+  explicit FolderLock(Descriptor file) : file_(std::move(file)) {}
 
-  int fd_;  // Open file that holds the lock; -1: moved away.
+  Descriptor file_;  // Open file that holds the lock.
 };
 
 }  // namespace nereus

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <unistd.h>
+
+#include <utility>
+
+namespace nereus {
+
+// Owner of a file descriptor: a file, a socket, an epoll or event
+// descriptor. Movable; closes it when destroyed.
+class Descriptor {
+ public:
+  Descriptor() = default;
+  // Takes over `fd`.
+  explicit Descriptor(int fd) : fd_(fd) {}
+  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~Descriptor() { Close(); }
+
+  // The descriptor; -1: none.
+  int get() const { return fd_; }
+  // True if there is a descriptor.
+  bool valid() const { return fd_ >= 0; }
+  // Gives the descriptor to the caller, which then closes it.
+  int Release() { return std::exchange(fd_, -1); }
+  // Closes the descriptor, if there is one.
+  void Close() {
+    if (valid()) close(Release());
+  }
+
+ private:
+  int fd_ = -1;  // The descriptor; -1: none.
+};
+
+}  // namespace nereus
