@@ -88,27 +88,4 @@ class ABSL_SCOPED_LOCKABLE MutexLock {
   Mutex* const mu_;  // Not owned.
 };
 
-// Event that happens once, and that threads wait for. Thread-safe.
-class Notification {
- public:
-  // Makes the event happen. Further calls have no effect.
-  void Notify() ABSL_LOCKS_EXCLUDED(mu_) {
-    MutexLock lock(&mu_);
-    notified_ = true;
-  }
-
-  // Waits for `timeout` at most. Returns true if the event has happened.
-  bool WaitWithTimeout(absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mu_) {
-    MutexLock lock(&mu_);
-    return mu_.AwaitWithTimeout(
-        [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return notified_; },
-        timeout);
-  }
-
- private:
-  Mutex mu_;  // Guards notified_.
-  // True once the event has happened.
-  bool notified_ ABSL_GUARDED_BY(mu_) = false;
-};
-
 }  // namespace nereus

@@ -171,23 +171,4 @@ void FactorGradient(int64_t rows, int64_t m, int64_t n, bool bias, float scale,
   if (bias) BiasGradient(rows, m, scale, output_gradient, gradient + m * n);
 }
 
-void FactorGradientReference(int64_t rows, int64_t m, int64_t n, bool bias,
-                             float scale, const float* output_gradient,
-                             const float* input, float* gradient) {
-  for (int64_t i = 0; i < m; ++i) {
-    for (int64_t j = 0; j < n; ++j) {
-      float sum = 0.0f;
-      for (int64_t row = 0; row < rows; ++row) {
-        sum = std::fma(output_gradient[row * m + i], input[row * n + j], sum);
-      }
-      gradient[i * n + j] = scale * sum;
-    }
-    if (!bias) continue;
-    double sum = 0.0;
-    for (int64_t row = 0; row < rows; ++row)
-      sum += output_gradient[row * m + i];
-    gradient[m * n + i] = static_cast<float>(scale * sum);
-  }
-}
-
 }  // namespace nereus

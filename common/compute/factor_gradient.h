@@ -27,10 +27,4 @@ void FactorGradient(int64_t rows, int64_t m, int64_t n, bool bias, float scale,
                     const float* output_gradient, const float* input,
                     float* gradient);
 
-// Reference for tests: plain loops in the order that FactorGradient promises,
-// hence equal to it bit for bit. Never optimise this one.
-void FactorGradientReference(int64_t rows, int64_t m, int64_t n, bool bias,
-                             float scale, const float* output_gradient,
-                             const float* input, float* gradient);
-
 }  // namespace nereus

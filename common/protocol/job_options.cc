@@ -13,18 +13,6 @@ absl::Status CheckStep(absl::string_view name, int64_t step, int64_t min) {
                               kStepMax, "]");
 }
 
-absl::string_view NanPolicyName(NanPolicy policy) {
-  switch (policy) {
-    case NanPolicy::kFail:
-      return "fail";
-    case NanPolicy::kSkip:
-      return "skip";
-    case NanPolicy::kIgnore:
-      return "ignore";
-  }
-  return "unknown";
-}
-
 absl::string_view QuorumName(Quorum quorum) {
   switch (quorum) {
     case Quorum::kAll:

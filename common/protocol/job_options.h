@@ -29,9 +29,6 @@ enum class NanPolicy {
   kIgnore,
 };
 
-// Returns the value of --nan.
-absl::string_view NanPolicyName(NanPolicy policy);
-
 // Overlap of communication with the workers' computing. A round has two halves:
 // contributions are reduced to one result, and all workers gather the result.
 enum class Overlap {

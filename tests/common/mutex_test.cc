@@ -38,14 +38,5 @@ TEST(MutexTest, TimeoutReturnsWhetherTheConditionHolds) {
       mu.AwaitWithTimeout([] { return true; }, absl::InfiniteDuration()));
 }
 
-TEST(MutexTest, NotificationWakesAllWaitersAndStaysSet) {
-  Notification notification;
-  EXPECT_FALSE(notification.WaitWithTimeout(absl::ZeroDuration()));
-  std::thread notifier([&] { notification.Notify(); });
-  EXPECT_TRUE(notification.WaitWithTimeout(absl::Minutes(1)));
-  EXPECT_TRUE(notification.WaitWithTimeout(absl::ZeroDuration()));
-  notifier.join();
-}
-
 }  // namespace
 }  // namespace nereus
