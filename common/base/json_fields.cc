@@ -41,7 +41,8 @@ Json ParseJson(absl::string_view text) {
 
 JsonFields::JsonFields(const Json& object, std::string where)
     : in_(&object), where_(std::move(where)) {
-  if (!object.is_object()) Fail("is not a JSON object");
+  if (object.is_object()) return;
+  Fail(object.is_discarded() ? "is not JSON" : "is not a JSON object");
 }
 
 void JsonFields::Flag(const char* name, bool& value) {

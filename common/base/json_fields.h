@@ -108,6 +108,9 @@ class JsonFields {
   // Makes an error of `status` the mistake, unless there is one already.
   void Check(const absl::Status& status, absl::string_view name = "");
 
+  // Adds text to the path in messages: the name of this object, escaped.
+  void AppendToPath(absl::string_view text) { absl::StrAppend(&where_, text); }
+
   // Reading: each returns field `name`, or an empty value and a mistake.
   const nlohmann::json& ReadObject(const char* name);
   const nlohmann::json& ReadList(const char* name);

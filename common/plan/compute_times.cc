@@ -6,14 +6,13 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/escaping.h"
+#include "common/base/json_fields.h"
 #include "common/base/logging.h"
 #include "common/base/status.h"
 #include "nlohmann/json.hpp"
 
 namespace nereus {
 namespace {
-
-using Json = nlohmann::json;
 
 // Returns the floating-point operations of one product of the layer's matrix
 // with its rows. The factor for three products (one forward, two backward) is
@@ -33,26 +32,27 @@ std::string Shown(absl::string_view text) {
                       text.size() > kShownBytesMax ? "...\"" : "\"");
 }
 
-// Returns a time of an entry. `where` names the entry.
-absl::StatusOr<absl::Duration> ReadSeconds(const Json& entry,
-                                           const std::string& where,
-                                           const char* field) {
-  const auto found = entry.find(field);
-  if (found == entry.end()) {
-    return InvalidArgumentError(where, " has no ", field);
-  }
-  if (!found->is_number()) {
-    return InvalidArgumentError(where, ": ", field, " is ", found->type_name(),
-                                ", not a number");
-  }
-  const auto seconds = found->get<double>();
-  // Written so that NaN fails.
-  if (!(seconds >= 0.0 && seconds <= absl::ToDoubleSeconds(kComputeTimeMax))) {
-    return InvalidArgumentError(where, ": ", field, " is ", seconds,
-                                ", must be from 0 to ",
-                                absl::ToDoubleSeconds(kComputeTimeMax));
-  }
-  return absl::Seconds(seconds);
+// Entry of one layer in a trace.
+struct TraceEntry {
+  std::string name;  // Name of the layer.
+  LayerTime time;    // Its times.
+};
+
+void ListTime(JsonFields& fields, const char* name, absl::Duration& time) {
+  double seconds = absl::ToDoubleSeconds(time);
+  fields.Seconds(name, seconds);
+  time = absl::Seconds(seconds);
+  if (time <= kComputeTimeMax) return;
+  fields.Check(InvalidArgumentError(name, " is ", seconds,
+                                    ", must be from 0 to ",
+                                    absl::ToDoubleSeconds(kComputeTimeMax)));
+}
+
+void ListEntry(JsonFields& fields, TraceEntry& entry) {
+  fields.Text("name", entry.name);
+  fields.AppendToPath(absl::StrCat(" (", Shown(entry.name), ")"));
+  ListTime(fields, "forward_seconds", entry.time.forward);
+  ListTime(fields, "backward_seconds", entry.time.backward);
 }
 
 // Returns OK if every layer has times; else the error names some of those that
@@ -101,41 +101,26 @@ std::vector<LayerTime> SplitCompute(absl::Span<const LayerSpec> layers,
 
 absl::StatusOr<std::vector<LayerTime>> ParseComputeTrace(
     absl::string_view text, absl::Span<const LayerSpec> layers) {
-  // The house has no exceptions: a text that is not JSON gives a discarded
-  // value.
-  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded()) {
-    return InvalidArgumentError("is not JSON");
-  }
-  if (!json.is_object() || !json.contains("layers") ||
-      !json["layers"].is_array()) {
-    return InvalidArgumentError(
-        "must be a JSON object with an array \"layers\"");
-  }
+  const nlohmann::json json = ParseJson(text);
+  JsonFields fields(json, "compute trace");
+  std::vector<TraceEntry> entries;
+  fields.Objects("layers", entries, ListEntry);
+  NEREUS_TRY(fields.status());
   absl::flat_hash_map<absl::string_view, size_t> index;
   for (size_t i = 0; i < layers.size(); ++i) index[layers[i].name] = i;
 
   std::vector<std::optional<LayerTime>> times(layers.size());
-  int64_t position = 0;
-  for (const Json& entry : json["layers"]) {
-    std::string where = absl::StrCat("layers[", position++, "]");
-    if (!entry.is_object() || !entry.contains("name") ||
-        !entry["name"].is_string()) {
-      return InvalidArgumentError(where,
-                                  " must be an object with a string \"name\"");
-    }
-    const auto& name = entry["name"].get_ref<const std::string&>();
-    absl::StrAppend(&where, " (", Shown(name), ")");
+  for (size_t i = 0; i < entries.size(); ++i) {
+    const auto& [name, time] = entries[i];
     const auto found = index.find(name);
-    if (found == index.end()) {
-      return InvalidArgumentError(where, " is no layer of the model");
+    const bool is_known = found != index.end();
+    if (is_known && !times[found->second].has_value()) {
+      times[found->second] = time;
+      continue;
     }
-    if (times[found->second].has_value()) {
-      return InvalidArgumentError(where, " is there a second time");
-    }
-    LayerTime& time = times[found->second].emplace();
-    time.forward = NEREUS_TRY(ReadSeconds(entry, where, "forward_seconds"));
-    time.backward = NEREUS_TRY(ReadSeconds(entry, where, "backward_seconds"));
+    return InvalidArgumentError(
+        "compute trace: layers[", i, "] (", Shown(name), ") is ",
+        is_known ? "there a second time" : "no layer of the model");
   }
   NEREUS_TRY(CheckComplete(layers, times));
   std::vector<LayerTime> complete;

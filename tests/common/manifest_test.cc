@@ -133,8 +133,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         Replacement{"Format", "nereus-checkpoint", "other", "format is"},
         Replacement{"NoFormat", "\"format\"", "\"form\"", "format is missing"},
-        Replacement{"NotJson", "\"version\": 1", "\"version\"",
-                    "not a JSON object"},
+        Replacement{"NotJson", "\"version\": 1", "\"version\"", "is not JSON"},
         Replacement{"NegativeRound", "\"round\": 120", "\"round\": -1",
                     "round is -1, not from 0 to 999999999999"},
         Replacement{"LargeRound", "\"round\": 120", "\"round\": 1000000000000",

@@ -123,8 +123,8 @@ TEST_P(BadWorkerEventTest, IsRefusedByTheFieldsName) {
 }
 
 constexpr BadCase kBadCases[] = {
-    {"NoObject", kProgress, "{\"event\"", "[\"event\"", "not a JSON object"},
-    {"CutShort", kDone, "}]}", "}", "not a JSON object"},
+    {"NoObject", kProgress, "{\"event\"", "[\"event\"", "is not JSON"},
+    {"CutShort", kDone, "}]}", "}", "is not JSON"},
     {"OtherEvent", kProgress, "\"progress\"", "\"joined\"", "joined"},
     {"NoEvent", kProgress, "\"event\"", "\"e\"", "event is missing"},
     {"NoRank", kProgress, "\"rank\"", "\"r\"", "rank is missing"},
