@@ -8,6 +8,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -30,13 +31,14 @@ namespace {
 using testing::HasSubstr;
 using testing::SizeIs;
 
-// Number of epochs for tests that kill or stop processes. Under ThreadSanitizer
-// a step takes thirty times as long.
+// Number of epochs of the first job of a test that kills or stops processes,
+// see RunUntilInTime. Under ThreadSanitizer a step takes thirty times as long.
 #if defined(__SANITIZE_THREAD__)
 constexpr int kEpochs = 100;
 #else
 constexpr int kEpochs = 400;
 #endif
+constexpr int kEpochsMax = 16 * kEpochs;
 
 struct ProcessInfo {
   pid_t pid = 0;
@@ -122,15 +124,50 @@ class LocalTest : public testing::Test {
     return -1;
   }
 
-  // Returns the child with `word` in its command line.
-  pid_t FindRunning(const std::string& word) {
+  // Runs a test of a fault: `run` starts a job of so many epochs and returns
+  // true if its fault counted. Nothing keeps a job from ending before that, so
+  // `run` is called with longer jobs until it returns true.
+  void RunUntilInTime(const std::function<bool(int epochs)>& run) {
+    for (int epochs = kEpochs; epochs <= kEpochsMax; epochs *= 4) {
+      if (run(epochs) || HasFailure()) return;
+    }
+    FAIL() << "the fault came too late in each job: " << run_->error();
+  }
+
+  // Waits for `text` in the log. Returns false if the job has finished without
+  // it. Fails the test if the job fails.
+  bool AwaitLog(const std::string& text) {
+    const auto has_logged = [this](const std::string& line) {
+      return absl::StrContains(run_->error(), line);
+    };
+    // A launcher waits for a stopped process though the job has finished.
+    EXPECT_TRUE(run_->WaitUntil([&] {
+      return run_->exit().has_value() || has_logged(text) ||
+             has_logged("job default is finished");
+    })) << run_->error();
+    if (has_logged(text)) return true;
+    if (run_->exit().has_value()) {
+      EXPECT_EQ(run_->exit()->code, 0) << run_->error();
+    }
+    return false;
+  }
+
+  // Returns the child with `word` in its command line, if it runs.
+  std::optional<pid_t> FindRunning(const std::string& word) {
     for (const ProcessInfo& child : ChildrenOf(run_->pid())) {
       std::ifstream file(absl::StrCat("/proc/", child.pid, "/cmdline"));
       const std::string command((std::istreambuf_iterator<char>(file)), {});
       if (absl::StrContains(command, word)) return child.pid;
     }
-    ADD_FAILURE() << "no child with " << word;
-    return -1;
+    return std::nullopt;
+  }
+
+  // Sends a signal to the child with `word` in its command line. Returns its
+  // id, or nothing if it runs no more.
+  std::optional<pid_t> Strike(const std::string& word, int signal) {
+    const std::optional<pid_t> victim = FindRunning(word);
+    if (!victim.has_value() || kill(*victim, signal) != 0) return std::nullopt;
+    return victim;
   }
 
   void ExpectChildrenGone() {
@@ -195,20 +232,18 @@ TEST_F(LocalTest, JobMovesExactlyThePredictedBytes) {
 }
 
 TEST_F(LocalTest, JobGoesOnWithoutAKilledWorker) {
-  Start({"--workers=3", "--servers=2", "--model=mlp", "--limit=1000",
-         absl::StrCat("--epochs=", kEpochs), "--lease=4",
-         absl::StrCat("--json=", json_)});
-  ASSERT_TRUE(run_->WaitUntil([this] {
-    return run_->exit().has_value() ||
-           absl::StrContains(run_->error(), "epoch ");
-  })) << run_->error();
-  ASSERT_EQ(kill(FindRunning("--name=1"), SIGKILL), 0);
-  EXPECT_EQ(run_->Finish(absl::Minutes(10)), 0) << run_->error();
+  RunUntilInTime([this](int epochs) {
+    Start({"--workers=3", "--servers=2", "--model=mlp", "--limit=1000",
+           absl::StrCat("--epochs=", epochs), "--lease=10",
+           absl::StrCat("--json=", json_)});
+    if (!AwaitLog("epoch ") || !Strike("--name=1", SIGKILL)) return false;
+    EXPECT_EQ(run_->Finish(), 0) << run_->error();
+    return absl::StrContains(run_->error(), "2 of 3 workers");
+  });
   EXPECT_THAT(run_->error(),
               HasSubstr("worker 1 was killed by signal 9 (Killed); the job "
                         "goes on without it. --restarts=N"));
   EXPECT_THAT(run_->error(), HasSubstr("worker 1 (at 127.0.0.1:"));
-  EXPECT_THAT(run_->error(), HasSubstr("2 of 3 workers"));
   const nlohmann::json report = ReadReport();
   ASSERT_TRUE(report.is_object());
   EXPECT_EQ(report.at("lost"), 1);
@@ -221,25 +256,18 @@ class LocalStallTest : public LocalTest,
                        public testing::WithParamInterface<const char*> {};
 
 TEST_P(LocalStallTest, StoppedProcessJoinsAgain) {
-  Start({"--workers=2", "--servers=2", "--backup=1", "--model=mlp",
-         "--limit=1000", absl::StrCat("--epochs=", kEpochs), "--lease=3",
-         absl::StrCat("--json=", json_)});
-  ASSERT_TRUE(run_->WaitUntil([this] {
-    return run_->exit().has_value() ||
-           absl::StrContains(run_->error(), "epoch ");
-  })) << run_->error();
-  const pid_t victim = FindRunning(GetParam());
-  ASSERT_EQ(kill(victim, SIGSTOP), 0);
-  ASSERT_TRUE(run_->WaitUntil([this] {
-    return run_->exit().has_value() ||
-           absl::StrContains(run_->error(), "not heard from for");
-  })) << run_->error();
-  ASSERT_EQ(kill(victim, SIGCONT), 0);
-  ASSERT_TRUE(run_->WaitUntil([this] {
-    return run_->exit().has_value() ||
-           absl::StrContains(run_->error(), " is back; ");
-  })) << run_->error();
-  EXPECT_EQ(run_->Finish(absl::Minutes(10)), 0) << run_->error();
+  RunUntilInTime([this](int epochs) {
+    Start({"--workers=2", "--servers=2", "--backup=1", "--model=mlp",
+           "--limit=1000", absl::StrCat("--epochs=", epochs), "--lease=6",
+           absl::StrCat("--json=", json_)});
+    if (!AwaitLog("epoch ")) return false;
+    const std::optional<pid_t> victim = Strike(GetParam(), SIGSTOP);
+    if (!victim.has_value() || !AwaitLog("not heard from for")) return false;
+    EXPECT_EQ(kill(*victim, SIGCONT), 0);
+    if (!AwaitLog(" is back; ")) return false;
+    EXPECT_EQ(run_->Finish(), 0) << run_->error();
+    return true;
+  });
   EXPECT_THAT(run_->error(), HasSubstr("joining again"));
   EXPECT_THAT(run_->error(), HasSubstr(" is back; 2 of 2 workers, 2 of 2 "
                                        "servers; no step is lost"));
@@ -305,25 +333,33 @@ TEST_F(LocalTest, ReportWithoutAFolderTellsHowToKeepTheModel) {
               HasSubstr("not saved; --checkpoint-dir=DIR keeps it"));
 }
 
-// The checkpoint folder disappears during the job, so the model is lost.
+// A file replaces the checkpoint folder during the job, so the model is lost.
 TEST_F(LocalTest, UnsavedModelIsAFailure) {
   const std::string folder = absl::StrCat(testing::TempDir(), "/lost");
-  std::filesystem::remove_all(folder);
-  std::filesystem::remove_all(folder + ".away");
-  Start({"--workers=1", "--servers=1", "--model=mlp", "--limit=400",
-         "--epochs=40", "--log-level=info",
-         absl::StrCat("--checkpoint-dir=", folder)});
-  ASSERT_TRUE(run_->WaitUntil([&] {
-    return run_->exit().has_value() ||
-           absl::StrContains(run_->error(), "checkpoint of round 0");
-  })) << run_->error();
-  std::filesystem::rename(folder, folder + ".away");
-  std::ofstream(folder) << "no folder";
-  EXPECT_EQ(run_->Finish(), 1);
+  const std::string kept = folder + ".kept";
+  const std::string file = folder + ".file";
+  RunUntilInTime([&](int epochs) {
+    for (const std::string& path : {folder, kept}) {
+      std::filesystem::remove_all(path);
+    }
+    std::filesystem::create_directory(kept);
+    std::filesystem::create_symlink(kept, folder);
+    std::ofstream(file) << "no folder";
+    Start({"--workers=1", "--servers=1", "--model=mlp", "--limit=400",
+           absl::StrCat("--epochs=", epochs / 10), "--log-level=info",
+           absl::StrCat("--checkpoint-dir=", folder)});
+    if (!AwaitLog("checkpoint of round 0")) return false;
+    // A step on its own: no server can make the folder anew in between.
+    std::filesystem::rename(file, folder);
+    return run_->Finish() != 0;
+  });
+  EXPECT_EQ(run_->exit()->code, 1);
   EXPECT_THAT(run_->output(), HasSubstr("NOT SAVED as of the last step"));
   EXPECT_THAT(run_->error(), HasSubstr("could not write its part"));
   EXPECT_THAT(run_->error(), HasSubstr("the trained model was not saved"));
-  std::filesystem::remove_all(folder);
+  for (const std::string& path : {folder, kept}) {
+    std::filesystem::remove_all(path);
+  }
 }
 
 TEST_F(LocalTest, KilledServerEndsTheJobWithTheReasonAndNoProcessStays) {
@@ -339,30 +375,33 @@ TEST_F(LocalTest, KilledServerEndsTheJobWithTheReasonAndNoProcessStays) {
 // started again, and the job ends with a good model.
 TEST_F(LocalTest, JobFinishesThoughProcessesAreKilled) {
   const std::string folder = absl::StrCat(testing::TempDir(), "/checkpoints");
-  std::filesystem::remove_all(folder);
-  Start({"--workers=3", "--servers=2", "--model=mlp", "--limit=1000",
-         absl::StrCat("--epochs=", kEpochs), "--restarts=20", "--lease=4",
-         "--checkpoint-every=50", absl::StrCat("--checkpoint-dir=", folder),
-         "--log-level=info", absl::StrCat("--json=", json_)});
-  const auto epochs = [this] {
+  const auto epochs_begun = [this] {
     const std::vector<std::string> parts =
         absl::StrSplit(run_->error(), "[coordinator] epoch ");
     return parts.size();
   };
-  ASSERT_TRUE(run_->WaitUntil([&] {
-    return run_->exit().has_value() ||
-           absl::StrContains(run_->error(), "checkpoint of round 49");
-  })) << run_->error();
-  for (const char* word : {"nereus-worker", "--shard=1", "--coordinate-only"}) {
-    ASSERT_FALSE(run_->exit().has_value()) << run_->error();
-    const size_t before = epochs();
-    ASSERT_EQ(kill(FindRunning(word), SIGKILL), 0) << word;
-    ASSERT_TRUE(run_->WaitUntil([&] {
-      return run_->exit().has_value() || epochs() > before;
+  // Kills a process, and waits for an epoch without it or with its successor.
+  const auto kill_and_wait = [&](const char* word) {
+    const size_t before = epochs_begun();
+    if (!Strike(word, SIGKILL)) return false;
+    EXPECT_TRUE(run_->WaitUntil([&] {
+      return run_->exit().has_value() || epochs_begun() > before;
     })) << word
         << run_->error();
-  }
-  ASSERT_EQ(run_->Finish(absl::Minutes(10)), 0) << run_->error();
+    return epochs_begun() > before;
+  };
+  RunUntilInTime([&](int epochs) {
+    std::filesystem::remove_all(folder);
+    Start({"--workers=3", "--servers=2", "--model=mlp", "--limit=1000",
+           absl::StrCat("--epochs=", epochs), "--restarts=20", "--lease=10",
+           "--checkpoint-every=50", absl::StrCat("--checkpoint-dir=", folder),
+           "--log-level=info", absl::StrCat("--json=", json_)});
+    const bool in_time =
+        AwaitLog("checkpoint of round 49") && kill_and_wait("nereus-worker") &&
+        kill_and_wait("--shard=1") && kill_and_wait("--coordinate-only");
+    EXPECT_EQ(run_->Finish(), 0) << run_->error();
+    return in_time;
+  });
   const nlohmann::json report = ReadReport();
   ASSERT_TRUE(report.is_object());
   EXPECT_EQ(report.at("replicas_equal"), true);

@@ -254,7 +254,19 @@ INSTANTIATE_TEST_SUITE_P(
                 {"first is the name of a worker at", "--name gives each"}}),
     NameOf);
 
-class FolderTest : public ScriptRun, public testing::Test {};
+class FolderTest : public ScriptRun, public testing::Test {
+ protected:
+  // Runs a script that harms a job of $epochs epochs, and returns its exit
+  // code. A job that ends before the harm comes ends well, so a longer job
+  // follows.
+  int RunUntilHarmed(const std::string& script) {
+    int code = 0;
+    for (int epochs = 50; code == 0 && epochs <= 3200; epochs *= 4) {
+      code = RunScript(absl::StrCat("epochs=", epochs, "\n", script));
+    }
+    return code;
+  }
+};
 
 // A flag takes precedence over a variable in each process of the job, not only
 // in the launcher.
@@ -310,18 +322,21 @@ TEST_F(FolderTest, SecondCoordinatorOfAStateIsRefused) {
   EXPECT_THAT(output(), HasSubstr("is open in another process"));
 }
 
-// The checkpoint folder disappears, so the model is lost. The coordinator says
-// so and exits with a failure.
+// A file replaces the checkpoint folder, so the model is lost. The coordinator
+// says so and exits with a failure. The file comes in a single step: the
+// coordinator cannot make the folder anew in between.
 TEST_F(FolderTest, RunWithoutItsFolderEndsWithAFailure) {
-  EXPECT_EQ(RunScript("start_server --workers=1 --checkpoint-dir=$dir/gone "
-                      "--checkpoint-every=10; server=$!\n"
-                      "$worker --coordinator=$control --limit=2000 --epochs=20 "
-                      "2> $dir/worker.log & worker=$!\n"
-                      "await 'step ' $dir/worker.log\n"
-                      "mv $dir/gone $dir/away && touch $dir/gone\n"
-                      "wait $server; code=$?; cat $dir/server.log >&2\n"
-                      "wait $worker; exit $code"),
-            3)
+  EXPECT_EQ(
+      RunUntilHarmed("mkdir $dir/kept && ln -s $dir/kept $dir/gone\n"
+                     "start_server --workers=1 --checkpoint-dir=$dir/gone "
+                     "--checkpoint-every=10; server=$!\n"
+                     "$worker --coordinator=$control --limit=400 "
+                     "--epochs=$epochs 2> $dir/worker.log & worker=$!\n"
+                     "await 'training cnn' $dir/worker.log\n"
+                     "touch $dir/file && mv -T $dir/file $dir/gone\n"
+                     "wait $server; code=$?; cat $dir/server.log >&2\n"
+                     "wait $worker; exit $code"),
+      3)
       << output();
   EXPECT_THAT(output(), HasSubstr("NOT SAVED"));
 }
@@ -339,7 +354,7 @@ start_on_full_disk() {
 }
 train() { $worker --coordinator=$control --limit=200 --epochs=$1; }
 fill_disk() {
-  await 'step ' $dir/worker.log
+  await 'training cnn' $dir/worker.log
   prlimit --pid=$pid --fsize=0
 }
 end_as_server() {
@@ -363,11 +378,11 @@ TEST_F(FolderTest, CoordinatorThatCannotSaveEndsWithTheReason) {
 
 // With --coordinate-only, the process has no shard that would wait for the end.
 TEST_F(FolderTest, UnsavedEndOfTheJobIsAFailure) {
-  EXPECT_EQ(RunScript(absl::StrCat(
+  EXPECT_EQ(RunUntilHarmed(absl::StrCat(
                 kFullDisk,
                 "start_on_full_disk --coordinate-only\n"
                 "$server --coordinator=$control 2> $dir/shard.log &\n"
-                "train 100 2> $dir/worker.log &\n"
+                "train $epochs 2> $dir/worker.log &\n"
                 "fill_disk\n"
                 "end_as_server")),
             1)
@@ -379,7 +394,8 @@ class WrongAddressTest : public ScriptRun, public testing::Test {};
 
 TEST_F(WrongAddressTest, StatusOfADataPortIsExplained) {
   EXPECT_EQ(RunScript("start_server --shard=0 --servers=1 --workers=1\n"
-                      "$ctl status --server=$data --timeout=3; code=$?\n"
+                      "$ctl status --server=$data --timeout=60; code=$?\n"
+                      "await 'a gRPC client' $dir/server.log\n"
                       "cat $dir/server.log >&2; exit $code"),
             1)
       << output();
@@ -404,7 +420,7 @@ TEST_F(WrongAddressTest, ControlPortAnswersAfterALackOfDescriptors) {
   EXPECT_EQ(
       RunScript("ulimit -n 128\n"
                 "start_server --shard=0 --servers=1 --workers=1\n"
-                "port=${control##*:} python3 - <<'END'\n"
+                "port=${control##*:} log=$dir/server.log python3 - <<'END'\n"
                 "import os, socket, time\n"
                 "port = int(os.environ['port'])\n"
                 "kept = []\n"
@@ -414,12 +430,16 @@ TEST_F(WrongAddressTest, ControlPortAnswersAfterALackOfDescriptors) {
                 "if pid == 0:\n"
                 "  more = [socket.create_connection(('127.0.0.1', port))\n"
                 "          for _ in range(20)]\n"
-                "  time.sleep(1)\n"
+                "  end = time.monotonic() + 120\n"
+                "  while time.monotonic() < end:\n"
+                "    if 'are turned away' in open(os.environ['log']).read():\n"
+                "      break\n"
+                "    time.sleep(0.05)\n"
                 "  os._exit(0)\n"
                 "os.waitpid(pid, 0)\n"
                 "END\n"
                 "cat $dir/server.log >&2\n"
-                "$ctl status --server=$control --timeout=20"),
+                "$ctl status --server=$control --timeout=60"),
       0)
       << output();
   EXPECT_THAT(output(), HasSubstr("control connections are turned away"));

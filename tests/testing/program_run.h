@@ -19,18 +19,22 @@ namespace nereus {
 // threads (see ProcessGroup).
 class ProgramRun final : private ProcessEvents {
  public:
+  static constexpr absl::Duration kLimit = absl::Minutes(10);
+
   // Starts `command`: a path below the top folder, then arguments. The program
   // gets this process's environment without the variables of Nereus. Fails the
   // test if it does not start.
   explicit ProgramRun(const std::vector<std::string>& command);
 
   // Lets the program run until `done()`. False if that takes more than `limit`.
+  // The limit ends a test that hangs, and is far longer than a busy machine
+  // needs.
   bool WaitUntil(const std::function<bool()>& done,
-                 absl::Duration limit = absl::Minutes(2));
+                 absl::Duration limit = kLimit);
 
   // Lets the program run to its end. Returns its exit code. Fails the test,
   // with the output, if that takes more than `limit`.
-  int Finish(absl::Duration limit = absl::Minutes(2));
+  int Finish(absl::Duration limit = kLimit);
 
   // The end of the program, if it has ended.
   const std::optional<ProcessExit>& exit() const { return exit_; }

@@ -30,7 +30,7 @@ start_server() {
 }
 
 await() {
-  for i in $(seq 1200); do
+  for i in $(seq 2400); do
     grep -q -- "$1" $2 && return
     sleep 0.05
   done

@@ -14,10 +14,11 @@ class ScriptRun {
   //   start_server FLAGS    starts a server in the background: its addresses
   //                         are then in $control and $data, its log in
   //                         $dir/server.log
-  //   await TEXT FILE       waits until the file has the text, for 60 s
+  //   await TEXT FILE       waits until the file has the text, for two minutes
+  //                         at least
   //
   // Processes in the background end with the script. Fails the test if it takes
-  // more than two minutes.
+  // more than ProgramRun::kLimit.
   int RunScript(const std::string& script);
 
   // Output of the last script: standard output, then standard error.
