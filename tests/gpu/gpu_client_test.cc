@@ -21,7 +21,6 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "common/base/status.h"
-#include "common/rpc/admin_client.h"
 #include "tests/gpu/device_array.h"
 #include "tests/gpu/gpu_toy_worker.h"
 #include "tests/testing/local_cluster.h"
@@ -178,15 +177,8 @@ TEST_F(GpuClientTest, JobThatGoesBackRestoresTheGpu) {
       ASSERT_EQ(begun->step, i);
       after.push_back(worker.parameters());
     }
-    const absl::Time deadline = absl::Now() + absl::Seconds(20);
-    int64_t saved = -1;
-    while (saved < 13 && absl::Now() < deadline) {
-      const auto status =
-          FetchJobStatus(cluster.coordinator_address(), absl::Seconds(10));
-      ASSERT_TRUE(status.ok()) << status.status();
-      saved = status->checkpoint.round;
-      absl::SleepFor(absl::Milliseconds(10));
-    }
+    ASSERT_TRUE(cluster.AwaitStatus(
+        [](const JobStatus& status) { return status.checkpoint.round >= 13; }));
     cluster.Replace(1);
     absl::StatusOr<StepInfo> begun;
     do {
@@ -619,7 +611,8 @@ TEST_F(GpuClientTest, JobThatGoesBackEndsWaitsForPinnedMemory) {
       }
       EXPECT_EQ(workers[0].parameters(), workers[1].parameters());
     }
-    EXPECT_LT(absl::Now() - before, absl::Seconds(30));
+    // No round has run into its timeout.
+    EXPECT_LT(absl::Now() - before, cluster.client_options().round_timeout);
   }
 }
 
@@ -637,17 +630,27 @@ TEST_F(GpuClientTest, PlansChangeWhileAGpuTrains) {
     std::deque<GpuToyWorker> workers = Workers(
         4, {{"conv", LayerKind::kConvolution, 30, 70, 2100, 1},
             {"fc", LayerKind::kFullyConnected, 64, 64, 64 * 65, 26, true}});
+    constexpr int64_t kNoStep = std::numeric_limits<int64_t>::max();
     std::atomic<bool> some_done{false};
+    std::atomic<int> joined{0};
+    std::atomic<int64_t> last_step{kNoStep};
     const auto results = cluster.RunWorkers(4, [&](int i) -> absl::Status {
       GpuToyWorker& worker = workers[i];
-      // The last two come when the first two are training.
+      // The last two join while the first two train. The first two must go on
+      // until all have joined.
       while (i >= 2 && !some_done) absl::SleepFor(absl::Milliseconds(5));
       NEREUS_TRY(worker.Connect(cluster.client_options()));
+      const bool is_last = ++joined == 4;
       EXPECT_TRUE(i >= 2 || worker.scheme(1) == "factor");
-      for (int64_t step = 0; step < 200;) {
-        const StepInfo begun = NEREUS_TRY(worker.NextStep());
-        step = begun.step;
+      const absl::Time deadline = absl::Now() + LocalCluster::kPatience;
+      for (int64_t step = 0; step < last_step;) {
+        step = NEREUS_TRY(worker.NextStep()).step;
         some_done = some_done || step > 3;
+        // The worker that joins last decides on the end. The other workers
+        // cannot finish the next step without it, so all of them read the end
+        // in time.
+        if (is_last && last_step == kNoStep) last_step = step + 200;
+        if (absl::Now() > deadline) return DeadlineExceededError("steps");
       }
       EXPECT_NE(worker.scheme(1), "factor");
       return worker.client()->Leave(worker.stream());

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <limits>
 #include <memory>
 #include <string>
@@ -69,11 +70,21 @@ class Writer : public Arrival {
 };
 
 // A device may find a value that is not finite before the gradient has arrived.
+// Sets `awaited` as soon as a thread waits for the gradient.
 class UnfitWriter final : public Writer {
  public:
+  explicit UnfitWriter(std::atomic<bool>& awaited) : awaited_(awaited) {}
+
   absl::StatusOr<NotFinite> FindNotFinite() override {
     return NotFinite{7, std::numeric_limits<float>::infinity()};
   }
+  absl::Status Await(int64_t bytes) override {
+    awaited_ = true;
+    return Writer::Await(bytes);
+  }
+
+ private:
+  std::atomic<bool>& awaited_;
 };
 
 int64_t BytesSent(const Client& client) {
@@ -156,8 +167,10 @@ TEST_P(ArrivalTest, ArrivedPartLeavesBeforeTheRestArrives) {
           GetParam().nan != NanPolicy::kSkip &&
           (GetParam().scheme != Scheme::kRing || client.traits().rank == 0);
       if (!leaves) return absl::OkStatus();
-      const absl::Time deadline = absl::Now() + absl::Seconds(20);
-      while (BytesSent(client) == before) {
+      // More bytes than all messages without values have.
+      constexpr int64_t kBytes = 100'000;
+      const absl::Time deadline = absl::Now() + LocalCluster::kPatience;
+      while (BytesSent(client) < before + kBytes) {
         if (absl::Now() > deadline) return InternalError("nothing left");
         absl::SleepFor(absl::Microseconds(100));
       }
@@ -195,16 +208,18 @@ TEST(UnfitArrivalTest, SkippedGradientHasArrivedWhenPushReturns) {
   ASSERT_TRUE(client.ok()) << client.status();
   const auto step = (*client)->BeginStep();
   ASSERT_TRUE(step.ok()) << step.status();
-  const auto writer = std::make_shared<UnfitWriter>();
-  writer->Start(gradient, 1.0f, [] {
-    absl::SleepFor(absl::Milliseconds(50));
+  // The second half arrives only when Push waits for it.
+  std::atomic<bool> awaited{false};
+  const auto writer = std::make_shared<UnfitWriter>(awaited);
+  writer->Start(gradient, 1.0f, [&awaited] {
+    while (!awaited) absl::SleepFor(absl::Milliseconds(1));
     return absl::OkStatus();
   });
-  ASSERT_TRUE(
-      (*client)
-          ->PushArriving(0, step->step, absl::MakeSpan(gradient), writer)
-          .ok());
+  const absl::Status pushed =
+      (*client)->PushArriving(0, step->step, absl::MakeSpan(gradient), writer);
   EXPECT_TRUE(writer->IsThere(kElements * 4));
+  awaited = true;  // Or the writer would wait for ever after a failure.
+  ASSERT_TRUE(pushed.ok()) << pushed;
   ASSERT_TRUE((*client)->Wait(0, step->step).ok());
   EXPECT_TRUE((*client)->Skipped(step->step));
   EXPECT_TRUE((*client)->Leave().ok());

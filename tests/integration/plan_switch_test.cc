@@ -19,7 +19,7 @@ namespace {
 
 constexpr int64_t kNoStep = std::numeric_limits<int64_t>::max();
 constexpr int64_t kStepsTogether = 200;
-constexpr absl::Duration kPatience = absl::Seconds(30);
+constexpr absl::Duration kPatience = absl::Minutes(5);
 
 // With two servers, factors move less for two workers; the servers move less
 // for four workers.

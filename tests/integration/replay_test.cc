@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_split.h"
 #include "common/base/status.h"
 #include "tests/testing/local_cluster.h"
 #include "tests/testing/toy_worker.h"
@@ -72,20 +74,42 @@ INSTANTIATE_TEST_SUITE_P(Overlaps, ReplayTest,
                            return std::string(OverlapName(info.param));
                          });
 
-// Runs all parts of tuning: the coordinator, sessions, and clients.
-TEST(ReplayTuningTest, ReplayRunsWithFusionTuning) {
+// Replays a job with fusion tuning. Returns its log.
+std::string LogOfTunedReplay(int64_t steps) {
   ServerOptions options = PlainServerOptions();
   options.spec.workers = 2;
   options.spec.shards = 1;
   options.spec.options.fusion_bytes = 1 << 16;
   options.spec.options.tune_fusion = true;
+  testing::internal::CaptureStderr();
   LocalCluster cluster(options);
-  ReplayOptions replay = Options(600);
+  ReplayOptions replay = Options(steps);
   for (LayerTime& time : replay.times) time = {};
   const auto results = cluster.RunWorkers(2, [&](int) {
     return RunReplay(replay, cluster.client_options()).status();
   });
-  for (const absl::Status& result : results) EXPECT_TRUE(result.ok()) << result;
+  const std::string log = testing::internal::GetCapturedStderr();
+  for (const absl::Status& result : results) {
+    EXPECT_TRUE(result.ok()) << result << log;
+  }
+  return log;
+}
+
+// Runs all parts of tuning: the coordinator, sessions, and clients. A trial
+// takes more steps where messages to the coordinator take longer, so a longer
+// replay follows a replay that has ended before its trials.
+TEST(ReplayTuningTest, ReplayTriesThresholdsOfFusionAndKeepsTheBest) {
+  std::string log;
+  int trials = 0;
+  for (int64_t steps = 1600; trials == 0 && steps <= 25600; steps *= 4) {
+    log = LogOfTunedReplay(steps);
+    const std::vector<std::string> parts =
+        absl::StrSplit(log, absl::MaxSplits(", the least of ", 1));
+    if (parts.size() < 2) continue;
+    const std::vector<std::string> words = absl::StrSplit(parts[1], ' ');
+    ASSERT_TRUE(absl::SimpleAtoi(words[0], &trials)) << parts[1];
+  }
+  EXPECT_GE(trials, 2) << log;
 }
 
 TEST(ReplayOptionsTest, WrongOptionsAreRefusedWithTheField) {

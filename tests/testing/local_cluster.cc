@@ -4,7 +4,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "common/base/logging.h"
+#include "common/rpc/admin_client.h"
 
 namespace nereus {
 
@@ -48,9 +50,20 @@ ClientOptions LocalCluster::client_options() const {
   ClientOptions options;
   options.optimizer = std::nullopt;  // Equal to the job's.
   options.coordinator_address = coordinator_address();
-  options.connect_timeout = absl::Seconds(20);
-  options.round_timeout = absl::Seconds(30);
+  options.connect_timeout = kPatience;
+  options.round_timeout = kPatience;
   return options;
+}
+
+bool LocalCluster::AwaitStatus(
+    const std::function<bool(const JobStatus&)>& is) const {
+  const absl::Time deadline = absl::Now() + kPatience;
+  while (absl::Now() < deadline) {
+    const auto status = FetchJobStatus(coordinator_address(), kPatience);
+    if (status.ok() && is(*status)) return true;
+    absl::SleepFor(absl::Milliseconds(10));
+  }
+  return false;
 }
 
 std::vector<absl::Status> LocalCluster::RunWorkers(

@@ -5,7 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "common/base/status.h"
+#include "common/protocol/membership.h"
 #include "server/process/server.h"
 #include "worker/public/client.h"
 
@@ -24,6 +26,10 @@ class LocalCluster {
   explicit LocalCluster(ServerOptions options);
   ~LocalCluster();
 
+  // Longest wait in a test: it ends a test that hangs, and is far longer than a
+  // busy machine needs.
+  static constexpr absl::Duration kPatience = absl::Minutes(2);
+
   // Address of the coordinator, as "host:port".
   std::string coordinator_address() const;
   Server& server(int shard) { return *servers_[shard]; }
@@ -32,7 +38,11 @@ class LocalCluster {
   // REQUIRES: shard > 0.
   void Replace(int shard);
 
-  // Client options for this cluster, with time limits that suit a test.
+  // Asks for the job's status until `is` returns true for it. False if that
+  // takes more than kPatience.
+  bool AwaitStatus(const std::function<bool(const JobStatus&)>& is) const;
+
+  // Client options for this cluster, with kPatience as the time limits.
   ClientOptions client_options() const;
 
   // Runs `body` once per worker, each on a thread of its own. Returns the
