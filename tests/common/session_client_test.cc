@@ -35,7 +35,7 @@ using testing::HasSubstr;
 
 // Upper bound of each wait: more than any wait takes, even on a slow machine
 // under a sanitizer.
-constexpr absl::Duration kPatience = absl::Seconds(40);
+constexpr absl::Duration kPatience = absl::Minutes(2);
 
 JoinRequest WorkerJoin() {
   JoinRequest request;
@@ -64,8 +64,10 @@ CoordinatorOptions TestOptions() {
   CoordinatorOptions options;
   options.spec.name = "digits";
   options.job_id = 77;
-  options.spec.lease_seconds = 4;
-  options.reconnect_grace = absl::Seconds(4);
+  // Members send a heartbeat each second: only a process that stands still
+  // misses a lease.
+  options.spec.lease_seconds = 10;
+  options.reconnect_grace = absl::Seconds(10);
   return options;
 }
 
@@ -315,8 +317,8 @@ TEST(SessionClientTest, SecondJoinInASessionIsNotSent) {
 
 TEST_F(SessionTest, HeartbeatsKeepAMemberAlive) {
   StartJob();
-  // The wait is one and a half times the lease.
-  const absl::Time end = SteadyNow() + absl::Seconds(6);
+  const absl::Duration lease = absl::Seconds(TestOptions().spec.lease_seconds);
+  const absl::Time end = SteadyNow() + 1.5 * lease;
   int64_t round = 0;
   while (SteadyNow() < end) {
     worker_->set_round(++round);
@@ -354,10 +356,11 @@ TEST_F(SessionTest, BrokenSessionIsOpenedAgainAndResumed) {
 // sends nothing, and in a resumed session it sends nothing from the start.
 TEST_F(SessionTest, LongQuietSessionIsResumed) {
   SessionClientOptions options;
-  options.patience = absl::Seconds(1);
+  options.patience = absl::Seconds(3);
   StartJob(options);
   for (int life = 2; life <= 3; ++life) {
-    absl::SleepFor(2 * options.patience);
+    // The session is quiet for at least this long.
+    absl::SleepFor(options.patience + absl::Seconds(1));
     relay_->Break();
     ASSERT_TRUE(worker_->AwaitOpened(life));
     worker_->set_round(life);
@@ -370,8 +373,9 @@ TEST_F(SessionTest, LongQuietSessionIsResumed) {
 }
 
 TEST_F(SessionTest, LostCoordinatorIsGivenUpAfterThePatience) {
+  // Time for many attempts: they come after 50, 100, 200, ... milliseconds.
   SessionClientOptions options;
-  options.patience = absl::Seconds(1);
+  options.patience = absl::Seconds(4);
   StartJob(options);
   const absl::Time before = SteadyNow();
   relay_->Close();
@@ -380,7 +384,7 @@ TEST_F(SessionTest, LostCoordinatorIsGivenUpAfterThePatience) {
   EXPECT_EQ(why.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(why.message()),
               HasSubstr(absl::StrCat("no coordinator answers at 127.0.0.1:",
-                                     relay_->port(), " for 1s")));
+                                     relay_->port(), " for 4s")));
   EXPECT_GE(worker_->opened(), 3) << "it has tried";
 }
 
@@ -555,18 +559,19 @@ TEST(SessionClientTest, ClientMayBeDestroyedAtAnyTime) {
     TestCoordinator gone;
     nowhere = gone.address();
   }
-  const absl::Time before = SteadyNow();
+  // A destructor that waited for an attempt's end would hang the test.
+  SessionClientOptions options;
+  options.connect_timeout = absl::Hours(24);
   for (const std::string& address : {coordinator.address(), nowhere}) {
-    { TestMember never_started(address, WorkerJoin()); }
+    { TestMember never_started(address, WorkerJoin(), options); }
     for (int i = 0; i < 20; ++i) {
-      TestMember member(address, WorkerJoin());
+      TestMember member(address, WorkerJoin(), options);
       member.Start();
       if (i % 2 == 0) {
         ASSERT_TRUE(member.AwaitOpened(1));
       }
     }
   }
-  EXPECT_LT(SteadyNow() - before, kPatience);
 }
 
 }  // namespace

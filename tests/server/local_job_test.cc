@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 
 #include <fstream>
-#include <sstream>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -73,6 +73,8 @@ class LocalJobTest : public testing::Test {
     std::string name = absl::StrCat(testing::TempDir(), "/local_job_XXXXXX");
     ASSERT_NE(mkdtemp(name.data()), nullptr);
     folder_ = name;
+    shown_.open(folder_ + "/shown");
+    shown_ << std::unitbuf;
     options_.spec.workers = 2;
     options_.spec.shards = 2;
     SetServer("wait_for worker0.done; wait_for worker1.done");
@@ -101,6 +103,19 @@ class LocalJobTest : public testing::Test {
     std::ofstream file(path);
     file << "#!/bin/sh\ndir=" << folder_ << "\n"
          << R"(wait_for() { while [ ! -e $dir/$1 ]; do sleep 0.01; done; }
+# Waits until the launcher has shown this text.
+wait_shown() { until grep -q "$1" $dir/shown; do sleep 0.01; done; }
+# Waits until this process is dead, as the launcher sees it.
+wait_dead() {
+  wait_for $1.pid
+  until grep -qs ') Z ' /proc/$(cat $dir/$1.pid)/stat ||
+        [ ! -e /proc/$(cat $dir/$1.pid) ]; do sleep 0.01; done
+}
+# Waits until the launcher knows of the end of this process.
+wait_reaped() {
+  wait_for $1.pid
+  while [ -e /proc/$(cat $dir/$1.pid) ]; do sleep 0.01; done
+}
 progress_event() {
   echo "{\"event\":\"progress\",\"rank\":$rank,\"epoch\":1,\"epochs\":2,\
 \"step\":5,\"steps\":10,\"loss\":0.5,\"images_per_second\":100,\"bytes\":1}"
@@ -141,6 +156,12 @@ done_event() {
     return std::string(outcome.status().message());
   }
 
+  // Returns the text that the job has shown.
+  std::string Shown() const {
+    std::ifstream file(folder_ + "/shown");
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+
   // Expects that all processes that ever started have ended.
   void ExpectNoProcess() {
     int found = 0;
@@ -158,7 +179,7 @@ done_event() {
   LocalOptions options_;
   LocalPrograms programs_;
   std::string folder_;
-  std::ostringstream shown_;
+  std::ofstream shown_;  // The scripts read this file.
 };
 
 TEST_F(LocalJobTest, CollectsTheResultsOfAllWorkers) {
@@ -173,12 +194,12 @@ TEST_F(LocalJobTest, ShowsProgressAndTheLinesThatMatter) {
   SetWorker(
       "progress_event; echo '12:00:00.000 INFO [worker] quiet' >&2\n"
       "echo '12:00:00.000 WARNING [worker] slow' >&2\n"
-      "sleep 0.5; done_event; touch $dir/worker$rank.done");
+      "done_event; touch $dir/worker$rank.done");
   ASSERT_TRUE(Run().ok());
-  EXPECT_THAT(shown_.str(), HasSubstr("worker 0: 12:00:00.000 WARNING "
-                                      "[worker] slow\n"));
-  EXPECT_THAT(shown_.str(), Not(HasSubstr("quiet")));
-  EXPECT_THAT(shown_.str(), HasSubstr("starting\n"));
+  EXPECT_THAT(Shown(), HasSubstr("worker 0: 12:00:00.000 WARNING "
+                                 "[worker] slow\n"));
+  EXPECT_THAT(Shown(), Not(HasSubstr("quiet")));
+  EXPECT_THAT(Shown(), HasSubstr("starting\n"));
 }
 
 TEST_F(LocalJobTest, FlagsInTheEnvironmentDoNotReachTheProcesses) {
@@ -191,10 +212,12 @@ TEST_F(LocalJobTest, FlagsInTheEnvironmentDoNotReachTheProcesses) {
 }
 
 TEST_F(LocalJobTest, KilledWorkerIsTheCauseThoughOthersEndToo) {
-  SetServer("wait_for killed; echo 'lost worker 1' >&2; exit 1");
+  SetServer(
+      "if [ $rank = 1 ]; then sleep 3600; fi\n"
+      "wait_dead worker1; echo 'lost worker 1' >&2; exit 1");
   SetWorker(
       "progress_event; echo last words >&2\n"
-      "if [ $rank = 1 ]; then touch $dir/killed; kill -9 $$; fi; sleep 60");
+      "if [ $rank = 1 ]; then kill -9 $$; fi; sleep 3600");
   const std::string message = FailureMessage(absl::StatusCode::kAborted);
   EXPECT_THAT(message, HasSubstr("was killed by signal 9 (Killed); its last "
                                  "lines:\n  last words"));
@@ -221,7 +244,7 @@ TEST_F(LocalJobTest, WorkerThatEndsWithoutAResultHasFailed) {
 }
 
 TEST_F(LocalJobTest, WorkerThatWritesNonsenseHasFailed) {
-  SetWorker("echo hello; sleep 60");
+  SetWorker("echo hello; sleep 3600");
   EXPECT_THAT(FailureMessage(absl::StatusCode::kAborted),
               HasSubstr("wrote what is not understood: worker event"));
   ExpectNoProcess();
@@ -240,14 +263,15 @@ TEST_F(LocalJobTest, WorkerMayJoinAgainWithAnotherRank) {
 TEST_F(LocalJobTest, JobGoesOnWithoutAWorkerThatWasKilled) {
   SetServer("wait_for worker0.done");
   SetWorker(
-      "progress_event; if [ $rank = 1 ]; then sleep 0.2; kill -9 $$; fi\n"
-      "sleep 4; done_event; touch $dir/worker0.done");
+      "progress_event; if [ $rank = 1 ]; then kill -9 $$; fi\n"
+      "wait_shown 'the job goes on without it'\n"
+      "done_event; touch $dir/worker0.done");
   const auto outcome = Run();
   ASSERT_TRUE(outcome.ok()) << outcome.status();
   EXPECT_THAT(outcome->workers, SizeIs(1));
   EXPECT_EQ(outcome->lost, 1);
-  EXPECT_THAT(shown_.str(), HasSubstr("the job goes on without it"));
-  EXPECT_THAT(shown_.str(), HasSubstr("--restarts=N"));
+  EXPECT_THAT(Shown(), HasSubstr("the job goes on without it"));
+  EXPECT_THAT(Shown(), HasSubstr("--restarts=N"));
   ExpectNoProcess();
 }
 
@@ -256,15 +280,15 @@ TEST_F(LocalJobTest, WorkerThatDiesAsTheJobEndsIsMissed) {
   options_.restarts = 5;
   SetServer("wait_for worker0.done");
   SetWorker(
-      "if [ $rank = 1 ]; then wait_for worker0.done; sleep 0.5; kill -9 $$; "
+      "if [ $rank = 1 ]; then wait_reaped server--coordinate-only; kill -9 $$; "
       "fi\n"
-      "progress_event; done_event; touch $dir/worker0.done; sleep 1");
+      "progress_event; done_event; touch $dir/worker0.done");
   const auto outcome = Run();
   ASSERT_TRUE(outcome.ok()) << outcome.status();
   EXPECT_THAT(outcome->workers, SizeIs(1));
   EXPECT_EQ(outcome->lost, 1);
   EXPECT_EQ(outcome->restarts, 0);
-  EXPECT_THAT(shown_.str(), HasSubstr("the job was finished without it"));
+  EXPECT_THAT(Shown(), HasSubstr("the job was finished without it"));
 }
 
 // The report tells that the model was not saved.
@@ -280,7 +304,7 @@ TEST_F(LocalJobTest, LastLineHasTheReasonOfTheCoordinator) {
       "wait_for worker0.pid\n"
       "echo '12:00:00.000 ERROR [shard 0] the job failed: fc has a NaN' >&2\n"
       "exit 1");
-  SetWorker("sleep 60");
+  SetWorker("sleep 3600");
   const std::string message = FailureMessage(absl::StatusCode::kAborted);
   EXPECT_THAT(message.substr(message.rfind('\n')),
               AllOf(HasSubstr("the job failed: shard "),
@@ -289,14 +313,13 @@ TEST_F(LocalJobTest, LastLineHasTheReasonOfTheCoordinator) {
 
 TEST_F(LocalJobTest, ShowsTheAddressOfTheCoordinatorFirst) {
   ASSERT_TRUE(Run().ok());
-  EXPECT_THAT(shown_.str(),
-              testing::StartsWith("starting\ncoordinator at h:1"));
+  EXPECT_THAT(Shown(), testing::StartsWith("starting\ncoordinator at h:1"));
 }
 
 TEST_F(LocalJobTest, FailureTellsThatRestartsAreUsedUp) {
   options_.restarts = 1;
-  SetServer("wait_for killed; sleep 60");
-  SetWorker("progress_event; touch $dir/killed; sleep 0.3; kill -9 $$");
+  SetServer("wait_for killed; sleep 3600");
+  SetWorker("progress_event; touch $dir/killed; kill -9 $$");
   const std::string message = FailureMessage(absl::StatusCode::kAborted);
   EXPECT_THAT(message.substr(message.rfind('\n')),
               HasSubstr("all 1 restarts are used: --restarts=N allows more"));
@@ -311,7 +334,7 @@ TEST_F(LocalJobTest, ServerThatEndsBeforeItListensHasFailed) {
 }
 
 TEST_F(LocalJobTest, ServerWithAnotherFirstLineHasFailed) {
-  SetServer("echo hello; sleep 60", /*listens=*/false);
+  SetServer("echo hello; sleep 3600", /*listens=*/false);
   EXPECT_THAT(FailureMessage(absl::StatusCode::kAborted),
               HasSubstr("shard 0 wrote what is not understood"));
   ExpectNoProcess();
@@ -328,7 +351,7 @@ TEST_F(LocalJobTest, SignalStopsAllProcesses) {
   // Worker 1 acts as the user at the terminal.
   SetWorker(absl::StrCat(
       "if [ $rank = 1 ]; then wait_for worker0.pid; wait_for server1.pid\n",
-      "kill -INT ", getpid(), "; fi; sleep 60"));
+      "kill -INT ", getpid(), "; fi; sleep 3600"));
   const auto outcome = Run();
   ASSERT_TRUE(outcome.ok()) << outcome.status();
   EXPECT_EQ(outcome->signal, SIGINT);

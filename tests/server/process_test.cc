@@ -43,8 +43,8 @@ class RecordedEvents : public ProcessEvents {
   std::map<int, ProcessExit> exits;
 };
 
-// Real processes take real time: far more than any of these needs.
-constexpr absl::Duration kLimit = absl::Seconds(30);
+// Ends a test that hangs: far more than a busy machine needs.
+constexpr absl::Duration kLimit = absl::Minutes(2);
 
 class ProcessTest : public testing::Test {
  protected:
@@ -175,7 +175,7 @@ TEST_F(ProcessTest, LeavesOutVariablesByPrefix) {
 TEST_F(ProcessTest, PassesNoDescriptorsOnButTheThreeStreams) {
   const int inherited = dup(STDOUT_FILENO);  // Without FD_CLOEXEC.
   ASSERT_GE(inherited, 0);
-  StartShell("sleep 60");
+  StartShell("sleep 3600");
   const int process = StartShell("cd /proc/$$/fd; echo *");
   WaitUntil([&] { return !group_->running(process); });
   close(inherited);
@@ -185,8 +185,8 @@ TEST_F(ProcessTest, PassesNoDescriptorsOnButTheThreeStreams) {
 }
 
 TEST_F(ProcessTest, StopEndsAllAndWaitsForThem) {
-  const int first = StartShell("echo $$; exec sleep 60");
-  const int second = StartShell("echo $$; exec sleep 60");
+  const int first = StartShell("echo $$; exec sleep 3600");
+  const int second = StartShell("echo $$; exec sleep 3600");
   PrintedPid(first);
   PrintedPid(second);
   group_->Stop(kLimit);
@@ -207,14 +207,16 @@ TEST_F(ProcessTest, StopLetsAProcessSayItsLastWords) {
 }
 
 TEST_F(ProcessTest, StopKillsAProcessThatIgnoresTheRequestAfterTheGrace) {
-  const int process = StartShell("trap '' TERM; echo $$; sleep 60; sleep 60");
+  const int process =
+      StartShell("trap '' TERM; echo $$; sleep 3600; sleep 3600");
   PrintedPid(process);
   group_->Stop(absl::Milliseconds(50));
   EXPECT_EQ(events_.exits.at(process).signal, SIGKILL);
 }
 
 TEST_F(ProcessTest, SecondSignalEndsTheGrace) {
-  const int process = StartShell("trap '' TERM; echo $$; sleep 60; sleep 60");
+  const int process =
+      StartShell("trap '' TERM; echo $$; sleep 3600; sleep 3600");
   PrintedPid(process);
   ASSERT_EQ(raise(SIGINT), 0);
   const absl::Time start = absl::Now();
@@ -231,13 +233,13 @@ TEST_F(ProcessTest, WaitReportsTheSignalsThatAskUsToEnd) {
 }
 
 TEST_F(ProcessTest, ChildrenOfAChildDieWithIt) {
-  const int process = StartShell("sleep 60 & echo $!; exit 0");
+  const int process = StartShell("sleep 3600 & echo $!; exit 0");
   EXPECT_EQ(WaitForAll(), 0);
   EXPECT_TRUE(IsGoneSoon(PrintedPid(process)));
 }
 
 TEST_F(ProcessTest, DestructionLeavesNoProcess) {
-  const int process = StartShell("echo $$; exec sleep 60");
+  const int process = StartShell("echo $$; exec sleep 3600");
   const pid_t pid = PrintedPid(process);
   group_.reset();
   EXPECT_TRUE(IsGone(pid));
@@ -259,7 +261,7 @@ TEST_F(ProcessTest, DestructionRestoresTheSignalMask) {
   auto group = ProcessGroup::Create(&events);
   if (!group.ok()) _exit(1);
   const auto process =
-      (*group)->Start({{"/bin/sh", "-c", "exec sleep 60"}, {}});
+      (*group)->Start({{"/bin/sh", "-c", "exec sleep 3600"}, {}});
   if (!process.ok()) _exit(1);
   const pid_t pid = (*group)->pid(*process);
   if (write(report, &pid, sizeof(pid)) != sizeof(pid)) _exit(1);
