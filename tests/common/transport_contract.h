@@ -177,6 +177,25 @@ inline bool PollUntil(std::initializer_list<TestNode*> nodes,
   return true;
 }
 
+// Polls `nodes` until no byte more leaves `sender` for some time. On a busy
+// machine, some time may be a single turn, so turns are counted too.
+inline bool PollUntilStill(std::initializer_list<TestNode*> nodes,
+                           TestNode& sender) {
+  constexpr int kTurnsMin = 100;
+  int64_t before = -1;
+  int turns = 0;
+  absl::Time since;
+  return PollUntil(nodes, [&] {
+    const int64_t sent = sender.transport().traffic()[0].bytes_sent;
+    if (sent != before) {
+      before = sent;
+      turns = 0;
+      since = absl::Now();
+    }
+    return ++turns > kTurnsMin && absl::Now() - since > absl::Milliseconds(300);
+  });
+}
+
 // Connects `dialler` to `other`; true once both have recorded the connection.
 inline bool JoinNodes(TestNode& dialler, TestNode& other) {
   const size_t before = dialler.connected.size();
