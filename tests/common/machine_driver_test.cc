@@ -227,7 +227,7 @@ class MachineDriverTest : public testing::Test {
     const auto is_counted = [this] {
       return driver_->traffic().bytes_received(0) == bytes_;
     };
-    driver_->DriveUntil(is_counted, SteadyNow() + absl::Seconds(30));
+    driver_->DriveUntil(is_counted, SteadyNow() + absl::Minutes(2));
     Run([](Outbox&) {});
   }
 
@@ -358,7 +358,7 @@ TEST_F(MachineDriverTest, DriveUntilRunsEventsOnTheCallingThread) {
     }
     return ran_on != std::thread::id();
   };
-  driver_->DriveUntil(has_run, SteadyNow() + absl::Seconds(30));
+  driver_->DriveUntil(has_run, SteadyNow() + absl::Minutes(2));
   EXPECT_EQ(ran_on, std::this_thread::get_id());
 }
 
@@ -375,7 +375,7 @@ TEST_F(MachineDriverTest, EventsPostedAfterStopAreDropped) {
   log_.Take();
   bool ran = false;
   driver_->Post([&](Outbox&) { ran = true; });
-  driver_->DriveUntil([] { return false; }, SteadyNow() + absl::Seconds(30));
+  driver_->DriveUntil([] { return false; }, SteadyNow() + absl::Minutes(2));
   driver_.reset();
   EXPECT_FALSE(ran);
   EXPECT_THAT(log_.Take(), IsEmpty());

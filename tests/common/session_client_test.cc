@@ -24,6 +24,7 @@
 #include "common/rpc/control_server.h"
 #include "server/process/coordinator_service.h"
 #include "server/process/redirect_service.h"
+#include "tests/testing/held_port.h"
 #include "tests/testing/machine_harness.h"
 #include "tests/testing/tcp_relay.h"
 
@@ -491,37 +492,29 @@ TEST(SessionClientTest, NoMessageIsSentBeforeTheJoin) {
 }
 
 TEST(SessionClientTest, UnreachableCoordinatorIsAFailureAfterTheTimeout) {
-  std::string address;
-  {
-    TestCoordinator gone;
-    address = gone.address();
-  }
+  const HeldPort nowhere;
   SessionClientOptions options;
   options.connect_timeout = absl::Seconds(1);
   options.patience = absl::ZeroDuration();
-  TestMember member(address, WorkerJoin(), options);
+  TestMember member(nowhere.address(), WorkerJoin(), options);
   const absl::Time before = SteadyNow();
   member.Start();
   const absl::Status why = member.AwaitFailure();
   EXPECT_GE(SteadyNow() - before, options.connect_timeout);
   EXPECT_EQ(why.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(why.message()),
-              HasSubstr(absl::StrCat("no coordinator answers at ", address,
-                                     " for 1s")));
+              HasSubstr(absl::StrCat("no coordinator answers at ",
+                                     nowhere.address(), " for 1s")));
 }
 
 TEST(SessionClientTest, CoordinatorThatStartsLateIsFound) {
-  int port = 0;
-  {
-    TestCoordinator gone;
-    port = gone.port();
-  }
-  TestMember shard(absl::StrCat("127.0.0.1:", port), ShardJoin());
-  TestMember worker(absl::StrCat("127.0.0.1:", port), WorkerJoin());
+  const HeldPort port;
+  TestMember shard(port.address(), ShardJoin());
+  TestMember worker(port.address(), WorkerJoin());
   shard.Start();
   worker.Start();
   ASSERT_TRUE(worker.AwaitOpened(3));
-  TestCoordinator coordinator(TestOptions(), port);
+  TestCoordinator coordinator(TestOptions(), port.port());
   EXPECT_TRUE(worker.AwaitMessage<EpochStart>().has_value());
   EXPECT_TRUE(shard.AwaitMessage<EpochStart>().has_value());
 }
@@ -554,15 +547,12 @@ TEST(SessionClientTest, OtherShardNamesTheCoordinator) {
 
 TEST(SessionClientTest, ClientMayBeDestroyedAtAnyTime) {
   TestCoordinator coordinator;
-  std::string nowhere;
-  {
-    TestCoordinator gone;
-    nowhere = gone.address();
-  }
+  const HeldPort nowhere;
   // A destructor that waited for an attempt's end would hang the test.
   SessionClientOptions options;
   options.connect_timeout = absl::Hours(24);
-  for (const std::string& address : {coordinator.address(), nowhere}) {
+  for (const std::string& address :
+       {coordinator.address(), nowhere.address()}) {
     { TestMember never_started(address, WorkerJoin(), options); }
     for (int i = 0; i < 20; ++i) {
       TestMember member(address, WorkerJoin(), options);

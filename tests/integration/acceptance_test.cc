@@ -22,7 +22,7 @@ nlohmann::json TrainOnMnist(const std::string& directory,
   ProgramRun run({"server/admin/nereusctl", "local", "--workers=4",
                   "--servers=2", "--data=" + directory, "--scheme=" + scheme,
                   "--cost=bytes", "--json=" + path});
-  EXPECT_EQ(run.Finish(absl::Minutes(7)), 0) << run.error();
+  EXPECT_EQ(run.Finish(absl::Minutes(30)), 0) << run.error();
   std::ifstream file(path);
   return nlohmann::json::parse(file, /*cb=*/nullptr,
                                /*allow_exceptions=*/false);

@@ -34,7 +34,7 @@ import time
 
 TOP = os.path.abspath(os.path.join(os.path.dirname(__file__), "../.."))
 ACCURACY_MARGIN = 0.005
-LIMIT = 240  # Upper bound of a run, in seconds.
+LIMIT = 900  # Ends a run that hangs, in seconds.
 # Fields that each report must have.
 REPORTED = ["test_accuracy", "replicas_equal", "images_per_second", "seconds",
             "last_step", "phases", "plan", "settings", "workers"]

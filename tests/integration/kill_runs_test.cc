@@ -21,7 +21,7 @@ TEST_P(KillRunsTest, JobEndsAsWithoutFaults) {
   }
   ProgramRun run({"tests/integration/kill_runs.py", "--runs=1",
                   std::string("--data=") + directory, GetParam()});
-  EXPECT_EQ(run.Finish(absl::Minutes(9)), 0) << run.output() << run.error();
+  EXPECT_EQ(run.Finish(absl::Minutes(30)), 0) << run.output() << run.error();
   EXPECT_THAT(run.output(), testing::HasSubstr("1 of 1 runs were good"));
 }
 
