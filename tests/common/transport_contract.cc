@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "common/base/status.h"
+#include "tests/testing/held_port.h"
 
 namespace nereus {
 namespace {
@@ -296,11 +297,7 @@ TEST_P(TransportContractTest, PeerWithoutRosterIsDialledAgain) {
 
 TEST_P(TransportContractTest, AddressWithoutAnswerIsGivenUpAtTheDeadline) {
   auto worker = TestNode::Start(GetParam(), kWorker0);
-  std::string address;
-  {
-    auto gone = TestNode::Start(GetParam(), kShard0);
-    address = gone->address();
-  }
+  const HeldPort nowhere;
   const absl::Time deadline = absl::Now() + absl::Milliseconds(300);
   std::atomic<bool> released{false};
   float value = 1.0f;
@@ -309,29 +306,24 @@ TEST_P(TransportContractTest, AddressWithoutAnswerIsGivenUpAtTheDeadline) {
       TestFrame(kWorker0, 1, Buffer::Borrow(&value, sizeof(value), [&released] {
                   released = true;
                 })));
-  worker->transport().Connect(kShard0, address, deadline);
+  worker->transport().Connect(kShard0, nowhere.address(), deadline);
   ASSERT_TRUE(
       PollUntil({worker.get()}, [&] { return !worker->ended.empty(); }));
   EXPECT_GE(absl::Now(), deadline);
   EXPECT_EQ(worker->ended[0].peer, kShard0);
   EXPECT_EQ(worker->ended[0].reason.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(worker->ended[0].reason.message()),
-              HasSubstr(address));
+              HasSubstr(nowhere.address()));
   EXPECT_TRUE(PollUntil({worker.get()}, [&] { return released.load(); }))
       << "frames for a peer that was given up are dropped";
 }
 
 TEST_P(TransportContractTest, PeerThatStartsLateIsReached) {
   auto worker = TestNode::Start(GetParam(), kWorker0);
-  int port = 0;
-  {
-    auto gone = TestNode::Start(GetParam(), kShard0);
-    port = gone->transport().port();
-  }
-  worker->transport().Connect(kShard0, absl::StrCat("127.0.0.1:", port),
-                              absl::Now() + kPatience);
+  const HeldPort port;
+  worker->transport().Connect(kShard0, port.address(), absl::Now() + kPatience);
   worker->transport().Poll(absl::Milliseconds(100), *worker);
-  auto transport = GetParam().start(port);
+  auto transport = GetParam().start(port.port());
   ASSERT_TRUE(transport.ok()) << transport.status();
   TestNode shard(*std::move(transport), kShard0);
   shard.transport().SetRoster(TestHello(kShard0), TestRoster());

@@ -9,6 +9,7 @@
 #include "absl/algorithm/container.h"
 #include "common/base/status.h"
 #include "tests/common/transport_contract.h"
+#include "tests/testing/held_port.h"
 
 namespace nereus {
 namespace {
@@ -205,11 +206,7 @@ TEST_P(TransportContractTest, DisconnectByTheHandlerStopsItsFrames) {
 
 TEST_P(TransportContractTest, DisconnectEndsAnAttempt) {
   auto worker = TestNode::Start(GetParam(), kWorker0);
-  std::string nowhere;
-  {
-    auto gone = TestNode::Start(GetParam(), kShard0);
-    nowhere = gone->address();
-  }
+  const HeldPort nowhere;
   std::atomic<int> released{0};
   float value = 1.0f;
   const auto send = [&] {
@@ -222,7 +219,7 @@ TEST_P(TransportContractTest, DisconnectEndsAnAttempt) {
 
   // Disconnect ends an attempt under way.
   send();
-  worker->transport().Connect(kShard0, nowhere,
+  worker->transport().Connect(kShard0, nowhere.address(),
                               absl::Now() + absl::Milliseconds(100));
   worker->transport().Disconnect(kShard0);
   EXPECT_TRUE(PollUntil({worker.get()}, [&] { return released == 1; }));
