@@ -18,7 +18,8 @@ absl::StatusOr<std::unique_ptr<Stager>> Stager::Create(int device) {
   NEREUS_TRY(scope.status());
   // Non-blocking: the streams are not ordered with the default stream, which a
   // caller may use.
-  for (cudaStream_t* stream : {&stager->out_, &stager->in_, &stager->aside_}) {
+  for (cudaStream_t* stream :
+       {&stager->out_, &stager->in_, &stager->side_stream_}) {
     NEREUS_TRY(
         CudaStatus(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking),
                    what, "cudaStreamCreateWithFlags"));
@@ -28,7 +29,7 @@ absl::StatusOr<std::unique_ptr<Stager>> Stager::Create(int device) {
 
 Stager::~Stager() {
   const DeviceScope scope(device_, "staging");
-  for (const cudaStream_t stream : {out_, in_, aside_}) {
+  for (const cudaStream_t stream : {out_, in_, side_stream_}) {
     if (stream == nullptr) continue;
     absl::Status status = CudaStatus(cudaStreamSynchronize(stream), "staging",
                                      "cudaStreamSynchronize");

@@ -108,7 +108,7 @@ class Stager {
   // `stream`, once `after` is reached. (With memory that is not pinned, it
   // waits for the copy.) Fills all of `values`. `source` must not change until
   // all values are copied. The stager must outlive the result. `stream`: out(),
-  // aside(), or another stream of this device.
+  // side_stream(), or another stream of this device.
   //
   // Errors: kInvalidArgument, `source` is not memory of this device, or not
   // aligned to 4 bytes; other errors of CUDA.
@@ -122,7 +122,7 @@ class Stager {
   cudaStream_t out() const { return out_; }
   cudaStream_t in() const { return in_; }  // Stream of CopyIn.
   // Stream for work that must not wait for the other two.
-  cudaStream_t aside() const { return aside_; }
+  cudaStream_t side_stream() const { return side_stream_; }
 
   // Queues a copy of `parts` of `values`, pinned memory, to the same parts of
   // `destination`, device memory, once `after` is reached. Returns the point at
@@ -172,9 +172,9 @@ class Stager {
   const int device_;
   std::atomic<int64_t> bytes_out_{0};  // See bytes_out.
   std::atomic<int64_t> bytes_in_{0};
-  cudaStream_t out_ = nullptr;  // See out, in and aside.
+  cudaStream_t out_ = nullptr;  // See out, in and side_stream.
   cudaStream_t in_ = nullptr;
-  cudaStream_t aside_ = nullptr;
+  cudaStream_t side_stream_ = nullptr;
 
   // Held while a copy to the device is queued, so that incoming_ has the order
   // of the stream. Taken before mu_.

@@ -96,7 +96,7 @@ void OptionsToProto(const JobOptions& options, v1::JobOptions& message) {
   JobSpec spec;
   spec.options = options;
   for (const JobOption& option : JobOptionTable()) {
-    if (!option.is_told) continue;
+    if (!option.is_sent_to_members) continue;
     v1::Setting* const added = message.add_settings();
     added->set_name(option.name);
     added->set_value(option.get(spec));
@@ -113,7 +113,7 @@ absl::StatusOr<JobOptions> OptionsFromProto(const v1::JobOptions& message) {
   std::set<std::string> seen;
   for (const v1::Setting& setting : message.settings()) {
     const JobOption* const option = FindJobOption(setting.name());
-    if (option == nullptr || !option->is_told) {
+    if (option == nullptr || !option->is_sent_to_members) {
       return InvalidArgumentError("\"", Printable(setting.name().substr(0, 64)),
                                   "\" is no option that members are told");
     }
@@ -128,7 +128,7 @@ absl::StatusOr<JobOptions> OptionsFromProto(const v1::JobOptions& message) {
     }
   }
   for (const JobOption& option : JobOptionTable()) {
-    if (!option.is_told || seen.contains(option.name)) continue;
+    if (!option.is_sent_to_members || seen.contains(option.name)) continue;
     return InvalidArgumentError("the job's ", option.name, " is missing");
   }
   // A job that tunes fusion may be at another threshold than the flag says.

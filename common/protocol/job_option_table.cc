@@ -426,7 +426,7 @@ std::vector<JobOption> MakeTable() {
   std::vector<JobOption> table = OwnersOptions();
   for (auto* const part : {OptimizerTable, RoundsTable, SafetyTable}) {
     for (JobOption& option : part()) {
-      option.is_told = true;
+      option.is_sent_to_members = true;
       // The coordinator's own check of a restored job covers these three and
       // gives a better message.
       option.is_kept = option.name != "optimizer" && option.name != "update" &&

@@ -67,7 +67,7 @@ constexpr Exclusion kExclusions[] = {
 // `told`: only those that all members are told.
 absl::Status CheckOptions(const JobSpec& spec, bool told) {
   for (const JobOption& option : JobOptionTable()) {
-    if (told && !option.is_told) continue;
+    if (told && !option.is_sent_to_members) continue;
     // An option's range is known to `set` alone: write the value as text and
     // read it back.
     JobSpec scratch;
@@ -101,7 +101,8 @@ const JobOption* FindJobOption(absl::string_view name) {
 std::string DescribeJobSpec(const JobSpec& spec, bool told) {
   std::vector<std::string> texts;
   for (const JobOption& option : JobOptionTable()) {
-    if ((told && !option.is_told) || !option.WhyIdle(spec).empty()) continue;
+    if ((told && !option.is_sent_to_members) || !option.WhyIdle(spec).empty())
+      continue;
     texts.push_back(absl::StrCat(option.name, " ", option.get(spec)));
   }
   return absl::StrJoin(texts, ", ");

@@ -54,7 +54,7 @@ struct JobOption {
   std::string values;  // Values for --help: "sgd|adam", "INT".
   std::string help;    // Help text of the flag.
   // True if the coordinator sends the option to all members, in JobOptions.
-  bool is_told = false;
+  bool is_sent_to_members = false;
   // True if a restarted coordinator refuses to run the job with another value.
   bool is_kept = false;
 

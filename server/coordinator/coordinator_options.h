@@ -44,7 +44,7 @@ struct CoordinatorOptions {
   bool has_checkpoints = false;
   // Checkpoint that the job goes on from, instead of the first worker's
   // parameters.
-  std::optional<CheckpointRecord> restored;
+  std::optional<CheckpointRecord> start_checkpoint;
   std::vector<LayerSpec> restored_layers;  // Model of that checkpoint.
   // Number of arrays of optimizer state in that checkpoint.
   int32_t restored_state_arrays = 0;

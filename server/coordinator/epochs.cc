@@ -80,19 +80,19 @@ absl::Status Epochs::StartJob() {
   job.state_arrays = worker->request.state_arrays;
   // A shard may die early: there should be something to go back to.
   if (options_.has_checkpoints) job.checkpoint_round = 0;
-  if (options_.restored.has_value()) {
-    job.history.base_round = options_.restored->round;
+  if (options_.start_checkpoint.has_value()) {
+    job.history.base_round = options_.start_checkpoint->round;
     job.history.first_step = job.history.base_round + 1;
-    job.history.contributions_before = options_.restored->contributions;
+    job.history.contributions_before = options_.start_checkpoint->contributions;
     job.checkpoint_round = kInitialRound;
     for (EpochWorker& each : job.workers)
       each.first_step = job.history.first_step;
-    checkpoints_.OnComplete(*options_.restored);
+    checkpoints_.OnComplete(*options_.start_checkpoint);
   }
   in_force_.job = NEREUS_TRY(MakeJob(std::move(job), options_.spec.shards));
   in_force_.explanations = std::move(plan->explanations);
   last_target_ = kFirstEpoch;
-  checkpoints_.OnEpoch(*this->job(), options_.restored.has_value());
+  checkpoints_.OnEpoch(*this->job(), options_.start_checkpoint.has_value());
   return absl::OkStatus();
 }
 

@@ -144,9 +144,9 @@ absl::Status CheckStateArrays(const JoinRequest& request, const JobToJoin& to) {
   }
   std::vector<std::pair<std::string, int32_t>> others;
   if (to.job != nullptr) others.emplace_back("the job", to.job->state_arrays);
-  if (to.job == nullptr && options.restored.has_value()) {
+  if (to.job == nullptr && options.start_checkpoint.has_value()) {
     others.emplace_back(absl::StrCat("the checkpoint of round ",
-                                     options.restored->round, " has"),
+                                     options.start_checkpoint->round, " has"),
                         options.restored_state_arrays);
   }
   for (const MemberRecord& member : to.roster.members()) {
@@ -184,16 +184,16 @@ absl::Status CheckLayers(const JoinRequest& request, const JobToJoin& to) {
   if (to.job != nullptr) {
     return CompareModels(request.layers, to.job->model(), "the job");
   }
-  if (to.options.restored.has_value()) {
+  if (to.options.start_checkpoint.has_value()) {
     // The size of batches and the schemes may differ from the checkpoint's.
     std::vector<LayerSpec> restored = to.options.restored_layers;
     for (size_t i = 0; i < restored.size() && i < request.layers.size(); ++i) {
       restored[i].has_factors = request.layers[i].has_factors;
       restored[i].rows = request.layers[i].rows;
     }
-    NEREUS_TRY(CompareModels(
-        request.layers, restored,
-        absl::StrCat("the checkpoint of round ", to.options.restored->round)));
+    NEREUS_TRY(CompareModels(request.layers, restored,
+                             absl::StrCat("the checkpoint of round ",
+                                          to.options.start_checkpoint->round)));
   }
   for (const MemberRecord& member : to.roster.members()) {
     if (!member.is_worker()) continue;

@@ -191,7 +191,7 @@ absl::Status Restore(const ServerOptions& options, Storage& storage,
         whole.code(),
         absl::StrCat(whole.message(), OthersThan(manifest.round, storage)));
   }
-  made.restored = std::move(found->record);
+  made.start_checkpoint = std::move(found->record);
   made.restored_state_arrays = manifest.state_arrays;
   made.restored_layers = std::move(found->manifest.layers);
   return absl::OkStatus();

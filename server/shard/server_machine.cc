@@ -47,8 +47,8 @@ bool ServerMachine::drained() const {
 }
 
 void ServerMachine::SayDrained(Outbox& out) {
-  if (drained_said_ || !drained()) return;
-  drained_said_ = true;
+  if (is_drained_sent_ || !drained()) return;
+  is_drained_sent_ = true;
   out.Add(SendMessage{Drained{job_->epoch}});
 }
 
@@ -138,7 +138,7 @@ MachineReport ServerMachine::Report() const {
 // here begin as the job says.
 void ServerMachine::OnEpoch(JobPtr job, Outbox& out) {
   job_ = std::move(job);
-  drained_said_ = false;
+  is_drained_sent_ = false;
   probes_.clear();
   votes_.OnEpoch(job_);
   for (int index = 0; index < job_->shards(); ++index) {

@@ -68,7 +68,7 @@ class ServerMachine final : public Machine {
 
   const int server_;  // Rank of this server.
   JobPtr job_;
-  bool drained_said_ = false;      // True once Drained was sent.
+  bool is_drained_sent_ = false;   // True once Drained was sent.
   std::map<int, int64_t> probes_;  // Probes answered in this epoch, by worker.
   Votes votes_;
   std::map<int, Shard> shards_;  // Shards that this server holds, by index.

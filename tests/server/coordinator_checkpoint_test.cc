@@ -501,7 +501,7 @@ TEST(CoordinatorCheckpointRestartTest, ValuesOfDeadWorkersAreInTheCheckpoint) {
 
 TEST(CoordinatorCheckpointRestartTest, JobMayBeginWithACheckpoint) {
   CoordinatorOptions options = DurableOptions(2, 1);
-  options.restored = CheckpointRecord{8, 31, {{"file", 5, 7}}};
+  options.start_checkpoint = CheckpointRecord{8, 31, {{"file", 5, 7}}};
   options.restored_layers = WorkerRequest("w").layers;
   CoordinatorDriver driver(options);
   driver.Gather();
@@ -520,7 +520,7 @@ TEST(CoordinatorCheckpointRestartTest, JobMayBeginWithACheckpoint) {
 TEST(CoordinatorCheckpointRestartTest,
      ModelMayDifferFromTheCheckpointInItsRows) {
   CoordinatorOptions options = DurableOptions(1, 1);
-  options.restored = CheckpointRecord{8, 31, {{"file", 5, 7}}};
+  options.start_checkpoint = CheckpointRecord{8, 31, {{"file", 5, 7}}};
   options.restored_layers = WorkerRequest("w").layers;
   CoordinatorDriver driver(options);
   JoinRequest other = WorkerRequest("other");
@@ -538,7 +538,7 @@ TEST(CoordinatorCheckpointRestartTest,
      WorkersKeepAsMuchStateAsTheCheckpointHas) {
   CoordinatorOptions options = DurableOptions(1, 1);
   options.spec.options.optimizer_place = OptimizerPlace::kWorker;
-  options.restored = CheckpointRecord{8, 31, {{"file", 5, 7}}};
+  options.start_checkpoint = CheckpointRecord{8, 31, {{"file", 5, 7}}};
   options.restored_layers = WorkerRequest("w").layers;
   options.restored_state_arrays = 2;
   CoordinatorDriver driver(options);

@@ -399,7 +399,8 @@ TEST(JoinRulesTest, OptimizerStateThatDiffersIsRefusedWhereWorkersUpdate) {
 
 struct RestoredJob : Newcomers {
   RestoredJob() {
-    options.restored = CheckpointRecord{/*round=*/12, /*contributions=*/26, {}};
+    options.start_checkpoint =
+        CheckpointRecord{/*round=*/12, /*contributions=*/26, {}};
     options.restored_layers = first.layers;
   }
 };

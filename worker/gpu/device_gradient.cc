@@ -15,8 +15,8 @@ absl::Status DeviceGradient::Await(int64_t bytes) {
     MutexLock lock(&mu_);
     // Only the halves were copied so far, and now the float32 are needed.
     if (copy_ == nullptr && bfloat16() != nullptr) {
-      copy_ = NEREUS_TRY(
-          stager_->CopyOut(what_, values_, staged_, {}, stager_->aside()));
+      copy_ = NEREUS_TRY(stager_->CopyOut(what_, values_, staged_, {},
+                                          stager_->side_stream()));
     }
     // The wait is outside of the lock: IsThere must not wait.
     copy = copy_;

@@ -21,7 +21,8 @@ absl::StatusOr<std::unique_ptr<DeviceLook>> DeviceLook::Create(
 }
 
 absl::Status DeviceLook::Await(absl::string_view what) {
-  const Stager::Point done = NEREUS_TRY(stager_->Mark(what, stager_->aside()));
+  const Stager::Point done =
+      NEREUS_TRY(stager_->Mark(what, stager_->side_stream()));
   return stager_->Await(what, done);
 }
 
@@ -30,7 +31,7 @@ absl::Status DeviceLook::Find(absl::string_view what, const float* values,
   // The kernel writes the smallest index that it finds, so it starts from the
   // largest.
   found = {kAllFinite, 0.0f};
-  const cudaStream_t stream = stager_->aside();
+  const cudaStream_t stream = stager_->side_stream();
   auto* const first = static_cast<int64_t*>(first_.data());
   constexpr int64_t kIndexBytes = sizeof(found.index);
   NEREUS_TRY(CopyAsync(what, first, &found.index, kIndexBytes, stream));
@@ -55,7 +56,7 @@ absl::StatusOr<NotFinite> DeviceLook::FindNotFinite(absl::string_view what,
   const absl::Status status = Find(what, values, count, found);
   if (!status.ok()) {
     // Nothing that is still queued may write to `found` after this returns.
-    (void)cudaStreamSynchronize(stager_->aside());
+    (void)cudaStreamSynchronize(stager_->side_stream());
     return status;
   }
   return found.index < count ? NotFinite{found.index, found.value}

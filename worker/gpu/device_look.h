@@ -51,10 +51,10 @@ class DeviceLook {
   // Searches, and writes the result to `found`.
   absl::Status Find(absl::string_view what, const float* values, int64_t count,
                     Found& found) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Waits for all work on the stager's aside().
+  // Waits for all work on the stager's side_stream().
   absl::Status Await(absl::string_view what);
 
-  // Not owned. Its aside() runs the searches.
+  // Not owned. Its side_stream() runs the searches.
   Stager* const stager_;
   const DeviceMemory first_;  // Index that the kernel writes.
   const Buffer memory_;       // A Found, in pinned memory.

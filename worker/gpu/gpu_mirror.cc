@@ -41,9 +41,9 @@ absl::StatusOr<std::shared_ptr<GpuMirror>> GpuMirror::Create(
   const Stager::Point now = NEREUS_TRY(stager->Mark(mirror->what_, stream));
   // The state is not fetched: it is zero in a new job, and in another job the
   // host client writes it.
-  const auto parameters =
-      NEREUS_TRY(stager->CopyOut(mirror->what_, bound.parameters,
-                                 mirror->parameters_, now, stager->aside()));
+  const auto parameters = NEREUS_TRY(
+      stager->CopyOut(mirror->what_, bound.parameters, mirror->parameters_, now,
+                      stager->side_stream()));
   NEREUS_TRY(parameters->Await(bytes));
   return mirror;
 }
@@ -70,12 +70,12 @@ absl::Status GpuMirror::Await(int64_t) {
     if (!outdated_) return absl::OkStatus();
     updates = updates_;
     // Copies made by another thread's Outdate are newer than this wait needs.
-    NEREUS_TRY(stager_->Follow(what_, stager_->aside(), updated_));
+    NEREUS_TRY(stager_->Follow(what_, stager_->side_stream(), updated_));
   }
   const auto parameters = NEREUS_TRY(stager_->CopyOut(
-      what_, layer_.parameters, parameters_, {}, stager_->aside()));
-  const auto state = NEREUS_TRY(
-      stager_->CopyOut(what_, layer_.state, state_, {}, stager_->aside()));
+      what_, layer_.parameters, parameters_, {}, stager_->side_stream()));
+  const auto state = NEREUS_TRY(stager_->CopyOut(what_, layer_.state, state_,
+                                                 {}, stager_->side_stream()));
   NEREUS_TRY(parameters->Await(parameters_.bytes()));
   NEREUS_TRY(state->Await(state_.bytes()));
   MutexLock lock(&mu_);

@@ -73,7 +73,7 @@ absl::Status GpuSplitter::Split(const SplitGradient& split) {
   const absl::Status status = TrySplit(split, taken.step, *gradient);
   // Nothing that is still queued may write to memory that is reused after an
   // error.
-  if (!status.ok()) (void)cudaStreamSynchronize(stager_->aside());
+  if (!status.ok()) (void)cudaStreamSynchronize(stager_->side_stream());
   return status;
 }
 
@@ -97,7 +97,8 @@ absl::Status GpuSplitter::TrySplit(const SplitGradient& split, int64_t step,
   // If the job has gone back, the last copy may still read the packed pieces.
   NEREUS_TRY(stager_->Await(what_, copied_));
   NEREUS_TRY(QueueSplit(split, all ? 0 : chosen, gradient.values()));
-  const Stager::Point done = NEREUS_TRY(stager_->Mark(what_, stager_->aside()));
+  const Stager::Point done =
+      NEREUS_TRY(stager_->Mark(what_, stager_->side_stream()));
   NEREUS_TRY(stager_->Await(what_, done));
   // The kernel gives the norms of this layer's pieces; a block may have pieces
   // in several layers.
@@ -125,7 +126,7 @@ absl::Status GpuSplitter::Reserve() {
 
 absl::Status GpuSplitter::QueueSplit(const SplitGradient& split, int64_t chosen,
                                      float* gradient) {
-  const cudaStream_t stream = stager_->aside();
+  const cudaStream_t stream = stager_->side_stream();
   const int64_t count = pieces_.Count();
   const Lists host = ListsAt(host_lists_.data(), count);
   const Lists device = ListsAt(lists_.data(), count);

@@ -328,7 +328,7 @@ MachineReport WorkerMachine::Report() const {
 
 void WorkerMachine::OnEpoch(JobPtr job, Outbox& out) {
   const JobPtr before = std::exchange(job_, std::move(job));
-  drained_said_ = false;
+  is_drained_sent_ = false;
   checksums_.clear();
   verdicts_.Add(job_->history.verdicts);
   plan_.OnEpoch(job_);
@@ -354,8 +354,8 @@ bool WorkerMachine::drained() const {
 }
 
 void WorkerMachine::SayDrained(Outbox& out) {
-  if (drained_said_ || !drained()) return;
-  drained_said_ = true;
+  if (is_drained_sent_ || !drained()) return;
+  is_drained_sent_ = true;
   out.Add(SendMessage{Drained{job_->epoch}});
 }
 

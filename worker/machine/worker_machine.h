@@ -119,11 +119,11 @@ class WorkerMachine final : public Machine {
   const int rank_;                                // This worker's rank.
   JobPtr job_;                                    // The job in this epoch.
   std::vector<std::unique_ptr<Syncer>> syncers_;  // Syncer of each layer.
-  SendPlan plan_;              // Decides when each layer is sent.
-  int64_t begun_step_;         // The last step that the caller has begun.
-  bool drained_said_ = false;  // True if Drained was sent in this epoch.
-  Verdicts verdicts_;          // Verdicts that this worker has received.
-  Buffer probe_payload_;       // Zeros, for Probe.
+  SendPlan plan_;                 // Decides when each layer is sent.
+  int64_t begun_step_;            // The last step that the caller has begun.
+  bool is_drained_sent_ = false;  // True if Drained was sent in this epoch.
+  Verdicts verdicts_;             // Verdicts that this worker has received.
+  Buffer probe_payload_;          // Zeros, for Probe.
   // Checksums of the replica that are known so far: by round, then by layer.
   std::map<int64_t, std::map<int, uint32_t>> checksums_;
 
