@@ -196,8 +196,8 @@ absl::Status FileStorage::ReadFile(const std::string& name, int64_t offset,
     if (got < 0) return ErrorOf(errno, "read", path);
     if (got == 0) {
       return OutOfRangeError(path, " ends at byte ", offset + done,
-                             ", bytes up to ", offset + into.bytes(),
-                             " were to be read");
+                             ", before byte ", offset + into.bytes(),
+                             ", up to which it is read");
     }
     done += got;
   }
@@ -212,7 +212,7 @@ absl::StatusOr<int64_t> FileStorage::FileBytes(const std::string& name) {
     return ErrorOf(errno, "look at", path);
   }
   if (!S_ISREG(information.st_mode)) {
-    return FailedPreconditionError(path, " is no file");
+    return FailedPreconditionError(path, " is not a regular file");
   }
   return static_cast<int64_t>(information.st_size);
 }

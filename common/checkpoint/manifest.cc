@@ -71,7 +71,7 @@ absl::Status ValidateFiles(absl::Span<const ManifestFile> files) {
                              JsonFields::kCountMax));
     if (!names.insert(file.name).second) {
       return InvalidArgumentError("manifest: file ", file.name,
-                                  " is there twice");
+                                  " occurs twice");
     }
   }
   return absl::OkStatus();
@@ -123,7 +123,7 @@ absl::Status CheckText(absl::string_view text) {
   if (found == expected) return absl::OkStatus();
   return InvalidArgumentError("manifest: torn or changed: its ", text.size(),
                               " bytes end in ", ShownName(found),
-                              ", not in the checksum of what is before it, ",
+                              ", but the text before has the checksum ",
                               ShownName(expected));
 }
 

@@ -142,7 +142,7 @@ class HeaderHandler : public nlohmann::json_sax<Json> {
     std::set<std::string>& keys = place_ == Place::kHeader ? names_ : fields_;
     if (!keys.insert(key).second) {
       return FailWith(
-          absl::StrCat(Where(), ": ", ShownName(key), " is there twice"));
+          absl::StrCat(Where(), ": ", ShownName(key), " occurs twice"));
     }
     key_ = std::move(key);
     return true;
@@ -263,7 +263,7 @@ absl::StatusOr<std::string> EncodeSafetensorsHeader(
   for (const SafetensorsTensor& tensor : tensors) {
     if (!names.insert(tensor.name).second) {
       return InvalidArgumentError("tensor name ", ShownName(tensor.name),
-                                  " is there twice, or reserved");
+                                  " occurs twice or is reserved");
     }
     const std::string name = NEREUS_TRY(Quote(tensor.name));
     const int64_t bytes = NEREUS_TRY(BytesOf(tensor.name, tensor.shape));

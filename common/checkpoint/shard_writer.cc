@@ -148,7 +148,7 @@ absl::Status CheckNotComplete(Storage& storage, int64_t round) {
   const auto bytes = storage.FileBytes(manifest);
   if (bytes.ok()) {
     return AlreadyExistsError(manifest,
-                              " is there: the checkpoint is complete");
+                              " exists: the checkpoint is complete already");
   }
   if (absl::IsNotFound(bytes.status())) return absl::OkStatus();
   return bytes.status();

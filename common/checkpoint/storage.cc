@@ -26,7 +26,7 @@ absl::Status ValidateStoragePart(absl::string_view part) {
   }
   if (part == "." || part == "..") {
     return InvalidArgumentError("file name ", ShownName(part),
-                                " is no name of its own");
+                                " is the name of a folder, not of a file");
   }
   if (!absl::c_all_of(part, IsAllowed)) {
     return InvalidArgumentError(

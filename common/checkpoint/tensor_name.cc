@@ -110,8 +110,8 @@ absl::StatusOr<TensorName> DecodeTensorName(absl::string_view text) {
   if (!is_name || !ValidateLayerName(name.layer).ok() ||
       EncodeTensorName(name) != text) {
     return InvalidArgumentError("tensor name ", ShownName(text),
-                                " is none of <layer>[<first>:<last>].<state>",
-                                ", without range or state where there is none");
+                                " is not <layer>[<first>:<last>].<state>, "
+                                "where the range and the state are optional");
   }
   return name;
 }

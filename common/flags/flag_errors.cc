@@ -151,7 +151,7 @@ std::string Explain(const CLI::App& app, const CLI::ParseError& error, int argc,
                                  : flag;
   if (says("Could not convert")) {
     return absl::StrCat(source, " is \"", ValueIn(message),
-                        "\", which is no value for it: see --help");
+                        "\", which is not a valid value: see --help");
   }
   if (says("At Most 1 required")) {
     return absl::StrCat(source, " is given more than once");

@@ -34,7 +34,7 @@ absl::Status ParseLine(absl::string_view line, JobSpec& spec,
   } else if (option == nullptr) {
     std::vector<std::string> known;
     for (const JobOption& each : JobOptionTable()) known.push_back(each.name);
-    mistake = absl::StrCat(Shown(name), " is no option of a job",
+    mistake = absl::StrCat(Shown(name), " is not an option of a job",
                            Suggest(name, known));
   } else if (absl::c_linear_search(names, name)) {
     mistake = absl::StrCat(name, " is set more than once");

@@ -114,8 +114,9 @@ absl::StatusOr<JobOptions> OptionsFromProto(const v1::JobOptions& message) {
   for (const v1::Setting& setting : message.settings()) {
     const JobOption* const option = FindJobOption(setting.name());
     if (option == nullptr || !option->is_sent_to_members) {
-      return InvalidArgumentError("\"", Printable(setting.name().substr(0, 64)),
-                                  "\" is no option that members are told");
+      return InvalidArgumentError(
+          "\"", Printable(setting.name().substr(0, 64)),
+          "\" is not an option that the coordinator sends to members");
     }
     if (!seen.insert(option->name).second) {
       return InvalidArgumentError("the job's ", option->name,

@@ -219,8 +219,9 @@ absl::StatusOr<EpochStart> StartFromProto(const v1::EpochStart& message) {
       start.epoch_members,
       [&](const EpochMember& each) { return each.id == start.self; });
   if (seated) return start;
-  return InvalidArgumentError(PeerName(start.self),
-                              " is told of an epoch without it");
+  return InvalidArgumentError(
+      "the epoch that ", PeerName(start.self),
+      " must enter has no entry for it in epoch_members");
 }
 
 }  // namespace
@@ -258,8 +259,8 @@ absl::StatusOr<std::vector<EpochMember>> EpochMembersFromProto(
   }
   if (seated == members && read.size() == members.size()) return read;
   return InvalidArgumentError("the epoch has ", read.size(),
-                              " epoch_members, not one for each of its ",
-                              members.size(), " members");
+                              " epoch_members for its ", members.size(),
+                              " members: each member must have exactly one");
 }
 
 // In the order of the variant.
@@ -414,9 +415,10 @@ absl::StatusOr<CoordinatorMessage> FromProto(
     case v1::CoordinatorMessage::kSetFusion: {
       const v1::SetFusion& set = message.set_fusion();
       if (set.bytes() < 0 || set.bytes() > kFusionBytesMax || set.steps() < 0) {
-        return InvalidArgumentError(
-            "fusion of ", set.bytes(), " bytes, measured for ", set.steps(),
-            " steps: up to ", kFusionBytesMax, ", and no less than 0");
+        return InvalidArgumentError("SetFusion has ", set.bytes(),
+                                    " bytes and ", set.steps(),
+                                    " steps: bytes must be from 0 to ",
+                                    kFusionBytesMax, ", and steps 0 or more");
       }
       NEREUS_TRY(CheckAtLeast("the trial", set.trial(), 0));
       NEREUS_TRY(CheckAtLeast("the first step", set.from_step(), 0));

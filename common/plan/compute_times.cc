@@ -119,8 +119,9 @@ absl::StatusOr<std::vector<LayerTime>> ParseComputeTrace(
       continue;
     }
     return InvalidArgumentError(
-        "compute trace: layers[", i, "] (", Shown(name), ") is ",
-        is_known ? "there a second time" : "no layer of the model");
+        "compute trace: layers[", i, "] (", Shown(name), ")",
+        is_known ? " repeats the layer of an earlier entry"
+                 : " is not a layer of the model");
   }
   NEREUS_TRY(CheckComplete(layers, times));
   std::vector<LayerTime> complete;

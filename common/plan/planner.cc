@@ -149,7 +149,7 @@ absl::Status PlanRules::Validate() const {
   }
   if (servers_only.empty() || fits) return absl::OkStatus();
   return InvalidArgumentError("scheme ", SchemeName(*forced),
-                              " goes past the servers: ", servers_only);
+                              " does not use the servers: ", servers_only);
 }
 
 std::string PlanRules::scheme_name() const {

@@ -53,8 +53,9 @@ absl::Status CheckHello(const Hello& ours, const Hello& theirs,
   // off. Its frames belong to nothing, so it must not get in.
   if (member->second != theirs.incarnation) {
     return FailedPreconditionError(
-        "handshake: another process is ", PeerName(theirs.self), " now: it is ",
-        "its incarnation ", member->second, ", this is ", theirs.incarnation);
+        "handshake: another process is ", PeerName(theirs.self),
+        " now: its incarnation is ", member->second, ", and this process has ",
+        theirs.incarnation);
   }
   return absl::OkStatus();
 }

@@ -285,9 +285,10 @@ absl::Status CheckFrame(const Job& job, PeerId from,
     return Wrong(header, "the sender", PeerName(header.sender), PeerName(from));
   }
   if (!job.IsMember(from)) {
-    return InvalidArgumentError(
-        DescribeFrame(header), ": not one of the job's ", job.worker_count(),
-        " workers and ", job.shards(), " shards in epoch ", job.epoch);
+    return InvalidArgumentError(DescribeFrame(header),
+                                ": the sender is not one of the job's ",
+                                job.worker_count(), " workers and ",
+                                job.shards(), " shards in epoch ", job.epoch);
   }
   if (header.layer >= job.layers.size()) {
     return InvalidArgumentError(DescribeFrame(header), ": the model has ",

@@ -68,8 +68,10 @@ absl::Status CheckEpochWorkers(const Job& job) {
         each.first_step < before.first_step) {
       return InvalidArgumentError(
           "worker ", each.rank, " from step ", each.first_step,
-          " comes after worker ", before.rank, " from step ", before.first_step,
-          ": both must ascend, ranks below ", kRanksMax);
+          " is listed after worker ", before.rank, " from step ",
+          before.first_step,
+          ": ranks and first steps must ascend, and ranks must be below ",
+          kRanksMax);
     }
     before = each;
   }
@@ -81,13 +83,13 @@ absl::Status CheckLeavers(const Job& job) {
   int32_t before = -1;
   for (const int32_t rank : job.left_workers) {
     if (rank <= before || rank >= kRanksMax) {
-      return InvalidArgumentError("worker ", rank,
-                                  ", who has left, comes after worker ", before,
-                                  ": must ascend, below ", kRanksMax);
+      return InvalidArgumentError(
+          "left_workers has worker ", rank, " after worker ", before,
+          ": ranks must ascend and be below ", kRanksMax);
     }
     if (job.PositionOf(rank) >= 0) {
       return InvalidArgumentError("worker ", rank,
-                                  " has left, and is a worker");
+                                  " is both in workers and in left_workers");
     }
     before = rank;
   }
@@ -107,16 +109,17 @@ absl::Status CheckSteps(const Job& job) {
 // Checks the order and the number of the verdicts.
 absl::Status CheckVerdicts(const Job& job) {
   if (job.history.verdicts.size() > kVerdictsMax) {
-    return InvalidArgumentError(job.history.verdicts.size(),
-                                " verdicts, at most ", kVerdictsMax);
+    return InvalidArgumentError("the epoch has ", job.history.verdicts.size(),
+                                " verdicts, at most ", kVerdictsMax,
+                                " are allowed");
   }
   int64_t before = kInitialRound;
   for (const StepVerdict& verdict : job.history.verdicts) {
     NEREUS_TRY(CheckStep("a verdict's step", verdict.step, 0));
     if (verdict.step <= before) {
       return InvalidArgumentError("the verdict on step ", verdict.step,
-                                  " comes after that on ", before,
-                                  ": must ascend");
+                                  " is listed after the verdict on step ",
+                                  before, ": steps must ascend");
     }
     before = verdict.step;
   }
@@ -135,9 +138,10 @@ absl::Status CheckFinished(const Job& job, const FinishedRound& finished) {
     return absl::OkStatus();
   }
   return InvalidArgumentError(
-      "round ", finished.round, " of layer ", finished.layer,
-      " is held by worker ", finished.source, " with ", finished.contributors,
-      " contributors: no such layer between workers, or no such worker");
+      "worker ", finished.source, " holds round ", finished.round, " of layer ",
+      finished.layer, " with ", finished.contributors,
+      " contributors: the layer must go by factors or around a ring, and "
+      "worker, round and contributors must be in their ranges");
 }
 
 }  // namespace
@@ -155,11 +159,13 @@ absl::Status CheckShardCount(int shards) {
 absl::Status CheckShardServers(const Job& job, int shards) {
   if (job.options.backup && shards < 2) {
     return InvalidArgumentError(
-        "backup needs 2 shards or more: a copy is on another server");
+        "--backup=1 needs 2 shards or more, because the backup of a shard is "
+        "another server; the job has ",
+        shards);
   }
   if (static_cast<int>(job.shard_servers.size()) != shards) {
-    return InvalidArgumentError(job.shard_servers.size(),
-                                " shards have shard_servers, of ", shards);
+    return InvalidArgumentError("shard_servers has ", job.shard_servers.size(),
+                                " entries for ", shards, " shards");
   }
   for (const ShardServers& servers : job.shard_servers) {
     const bool copied = servers.backup != -1;
@@ -169,9 +175,11 @@ absl::Status CheckShardServers(const Job& job, int shards) {
         (copied || !servers.backup_is_current)) {
       continue;
     }
-    return InvalidArgumentError("a shard of ", shards, " is served by ",
-                                servers.primary, " and copied by ",
-                                servers.backup);
+    return InvalidArgumentError(
+        "shard ", &servers - job.shard_servers.data(), " of ", shards,
+        " has primary ", servers.primary, " and backup ", servers.backup,
+        ": the primary must be a server of the job; the backup, if the job has "
+        "backups, another one; else -1");
   }
   return absl::OkStatus();
 }
@@ -191,7 +199,7 @@ absl::Status CheckPlan(const Job& job) {
     return InvalidArgumentError(
         "the plan sends ", DescribeLayer(job.layers[i]), " by ",
         SchemeName(job.routes[i].scheme),
-        ", past the servers: ", "that needs all contributions, not quorum ",
+        ", which needs the contributions of all workers; the quorum is ",
         QuorumName(job.options.rounds.quorum));
   }
   return absl::OkStatus();
@@ -206,16 +214,16 @@ absl::Status CheckProgress(const Job& job) {
   }
   if (job.history.donor != -1 &&
       !job.IsMember(PeerId::Worker(job.history.donor))) {
-    return InvalidArgumentError("the owner is worker ", job.history.donor,
-                                ", who is no member");
+    return InvalidArgumentError("the donor is worker ", job.history.donor,
+                                ", which is not a member of the epoch");
   }
   int before = -1;
   for (const FinishedRound& finished : job.history.finished_rounds) {
     NEREUS_TRY(CheckFinished(job, finished));
     if (finished.layer <= before) {
-      return InvalidArgumentError("the finished round of layer ",
-                                  finished.layer, " comes after that of layer ",
-                                  before, ": layers must ascend");
+      return InvalidArgumentError(
+          "the finished round of layer ", finished.layer,
+          " is listed after that of layer ", before, ": layers must ascend");
     }
     before = finished.layer;
   }

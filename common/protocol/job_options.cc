@@ -56,13 +56,14 @@ PlanRules RulesFor(const JobOptions& options, PlanRules rules) {
   // Each restriction is a text: the reason appears in the plan's report where
   // the restriction decides.
   if (options.rounds.quorum != Quorum::kAll) {
-    rules.servers_only =
-        absl::StrCat("between workers everybody is needed, not quorum ",
-                     QuorumName(options.rounds.quorum));
+    rules.servers_only = absl::StrCat(
+        "factors and rings need the contributions of all workers, not quorum ",
+        QuorumName(options.rounds.quorum));
   }
   if (options.sparsity.share > 0) {
-    rules.no_factors = absl::StrCat("factors have no blocks, of which ",
-                                    options.sparsity.share, " are held back");
+    rules.no_factors =
+        absl::StrCat("factors have no blocks to hold back, sparsity ",
+                     options.sparsity.share);
   }
   // A plan that follows measurements would differ from run to run.
   if (options.deterministic) {

@@ -17,7 +17,7 @@ void QuietGrpc() {
 // The cases are those that users met: a wrong port, a data port, a wrong name.
 std::string ExplainCall(const absl::Status& status) {
   if (absl::IsUnimplemented(status)) {
-    return "this is no coordinator's control port";
+    return "this is not a coordinator's control port";
   }
   const std::string message(status.message());
   const bool is_other_protocol =

@@ -98,7 +98,7 @@ absl::StatusOr<Preamble> DecodePreamble(const PreambleBytes& bytes) {
   // again shows any other value.
   if (known && in_range && EncodePreamble(preamble) == bytes) return preamble;
   return InvalidArgumentError(
-      "handshake: these are not the first bytes of a Nereus socket of this "
+      "handshake: the first bytes are not those of a Nereus connection of this "
       "version");
 }
 

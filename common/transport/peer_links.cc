@@ -36,8 +36,8 @@ absl::Status ComeAgain(const absl::Status& status) {
 // Returns the error for a dialled process that is not `dialled`.
 absl::Status WrongPeer(PeerId dialled, PeerId answers) {
   return FailedPreconditionError("handshake: ", PeerName(dialled),
-                                 " was dialled, ", PeerName(answers),
-                                 " answers");
+                                 " was dialled, but ", PeerName(answers),
+                                 " answered");
 }
 
 }  // namespace
@@ -198,7 +198,7 @@ void PeerLinks::OnDialling(PeerId peer, Connection* connection,
 absl::StatusOr<PeerLinks::Greeting> PeerLinks::Greet(PeerId peer) {
   const auto member = roster_.find(peer);
   if (member == roster_.end()) {
-    return UnavailableError("it has no place in the job yet");
+    return UnavailableError("the peer has no place in the job yet");
   }
   links_.at(peer).state = State::kGreeting;
   Greeting greeting = {{peer, member->second}, *self_};
@@ -243,7 +243,8 @@ PeerLinks::Loss PeerLinks::GiveUp(PeerId peer, Link& link,
 
 absl::Status PeerLinks::CheckPreamble(const Preamble& preamble) const {
   if (!self_.has_value()) {
-    return UnavailableError(NotReadyReason("it has no place in the job yet"));
+    return UnavailableError(
+        NotReadyReason("the receiver has no place in the job yet"));
   }
   if (preamble.intended != self_->self) {
     return WrongPeer(preamble.intended, self_->self);
@@ -252,21 +253,21 @@ absl::Status PeerLinks::CheckPreamble(const Preamble& preamble) const {
   // stranger must not be able to guess the token byte by byte.
   if ((preamble.token ^ self_->incarnation) != 0) {
     return UnavailableError(
-        NotReadyReason("another process is meant by this token"));
+        NotReadyReason("the token of the dialler is for another process"));
   }
   return absl::OkStatus();
 }
 
 absl::Status PeerLinks::Admit(const Hello& theirs, const std::string& address) {
   if (stopped_) {
-    return UnavailableError(NotReadyReason("it is shutting down"));
+    return UnavailableError(NotReadyReason("the receiver is shutting down"));
   }
   NEREUS_TRY(ComeAgain(CheckHello(*self_, theirs, roster_)));
   Link& link = links_[theirs.self];
   if (link.state == State::kOpen) {
     if (link.connection->HasEnded()) {
-      return UnavailableError(
-          NotReadyReason("it still deals with the end of the last connection"));
+      return UnavailableError(NotReadyReason(
+          "the receiver has not finished the last connection yet"));
     }
     return AlreadyExistsError("handshake: ", PeerName(theirs.self),
                               " is connected to ", PeerName(self_->self),

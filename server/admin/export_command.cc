@@ -79,7 +79,7 @@ absl::StatusOr<FoundCheckpoint> Find(Storage& storage,
   if (round == "latest") {
     std::optional<FoundCheckpoint> newest = NEREUS_TRY(FindNewest(storage));
     if (newest.has_value()) return *std::move(newest);
-    return NotFoundError("there is no whole checkpoint in ", folder);
+    return NotFoundError("there is no complete checkpoint in ", folder);
   }
   int64_t number = 0;
   if (!absl::SimpleAtoi(round, &number)) {
@@ -88,8 +88,8 @@ absl::StatusOr<FoundCheckpoint> Find(Storage& storage,
   }
   absl::StatusOr<FoundCheckpoint> found = FindRound(storage, number);
   if (!absl::IsNotFound(found.status())) return found;
-  return NotFoundError("there is no whole checkpoint of round ", number, " in ",
-                       folder, "; `nereusctl checkpoints ", folder,
+  return NotFoundError("there is no complete checkpoint of round ", number,
+                       " in ", folder, "; `nereusctl checkpoints ", folder,
                        "` lists all");
 }
 
@@ -102,7 +102,7 @@ absl::Status ExportModel(Storage* storage, const Manifest& manifest,
   // A rename would replace a device or a pipe by a file.
   if (std::filesystem::exists(file, error) &&
       !std::filesystem::is_regular_file(file, error)) {
-    return FailedPreconditionError(file, " is there, and is no regular file");
+    return FailedPreconditionError(file, " exists and is not a regular file");
   }
   CheckpointReader reader =
       NEREUS_TRY(CheckpointReader::Open(storage, manifest));

@@ -79,7 +79,8 @@ bool IsLineShown(absl::string_view line, LogLevel level) {
 
 std::string LocalProcess::DescribeFailure() const {
   if (!mistake.empty()) {
-    return absl::StrCat(name, " wrote what is not understood: ", mistake);
+    return absl::StrCat(name,
+                        " wrote a line that is not understood: ", mistake);
   }
   const char* const early =
       is_server ? " before it listened" : " without a result";
@@ -221,7 +222,9 @@ absl::Status LocalJob::ReadWorkerLine(LocalProcess& child,
     has_run_ = true;
     return absl::OkStatus();
   }
-  if (child.is_done) return InvalidArgumentError("it was done twice");
+  if (child.is_done) {
+    return InvalidArgumentError("it has reported its result twice");
+  }
   child.is_done = true;
   outcome_.workers.push_back(std::get<WorkerResult>(std::move(event)));
   outcome_.workers.back().name = child.name;

@@ -33,7 +33,7 @@ absl::StatusOr<double> ParseBitRate(absl::string_view text) {
     break;
   }
   return InvalidArgumentError(
-      "\"", text, "\" is no bandwidth such as 10Gbit, 400Mbit or unlimited");
+      "\"", text, "\" is not a bandwidth such as 10Gbit, 400Mbit or unlimited");
 }
 
 std::string FormatBitRate(double bits_per_second) {
@@ -60,7 +60,7 @@ absl::StatusOr<absl::Duration> ParseTime(absl::string_view text) {
     return time;
   }
   return InvalidArgumentError(
-      "\"", text, "\" is no time such as 20us, 0.925s or 0.925, at most ",
+      "\"", text, "\" is not a time such as 20us, 0.925s or 0.925, at most ",
       absl::FormatDuration(kComputeTimeMax));
 }
 

@@ -73,8 +73,8 @@ void Coordinator::OnMessage(SessionId session, const MemberMessage& message,
     if (!status.ok()) Drop(id, std::string(status.message()), out);
   } else if (is_first) {
     Refuse(session,
-           FailedPreconditionError("a session begins with a join or a "
-                                   "resumption"),
+           FailedPreconditionError("a session must begin with a join "
+                                   "or a resumption"),
            out);
   }
   Advance(now, out);
@@ -107,7 +107,7 @@ void Coordinator::OnJoin(SessionId session, const JoinRequest& request,
   // A member without a session has the place; the new process replaces it.
   const MemberRecord* const before = roster_.FindHolder(request);
   if (status.ok() && before != nullptr) {
-    Drop(before->id, "another process comes in its place", out);
+    Drop(before->id, "another process takes its place", out);
     status = CheckJoin(request);  // The job may have failed with that.
   }
   if (status.ok() || absl::IsOutOfRange(status)) {
@@ -293,14 +293,15 @@ absl::Status Coordinator::OnChecksums(const MemberRecord& member,
 absl::Status Coordinator::OnLeave(MemberRecord& member, const Leave& leave,
                                   CoordinatorOutbox& out) {
   if (member.has_left()) return absl::OkStatus();  // Repeated.
-  const absl::Status step = CheckStep("the last step", leave.last_step);
-  if (!step.ok() || !member.admitted || !member.is_worker()) {
-    return InvalidArgumentError("it left without being a worker");
+  NEREUS_TRY(CheckStep("the last step", leave.last_step));
+  if (!member.admitted || !member.is_worker()) {
+    return InvalidArgumentError(
+        "it sent a Leave, which only workers of the job may send");
   }
   member.last_step = leave.last_step;
   Save(out);
-  out.push_back(
-      Announce{false, absl::StrCat(member.Name(), " has left, its work done")});
+  out.push_back(Announce{
+      false, absl::StrCat(member.Name(), " left after its last step")});
   return absl::OkStatus();
 }
 
@@ -356,8 +357,8 @@ void Coordinator::FinishIfSaved(absl::Time now, CoordinatorOutbox& out) {
   const std::optional<int64_t> awaited = last_.AwaitedRound();
   if (awaited.has_value()) {
     if (last_.Ask(*awaited, now, out)) return;
-    Note(checkpoints_.OnFailure(
-             *awaited, "it was not whole long after all had left", *job()),
+    Note(checkpoints_.OnFailure(*awaited, "its parts did not arrive in time",
+                                *job()),
          out);
   }
   state_ = JobState::kFinished;
@@ -376,9 +377,9 @@ absl::Status Coordinator::RequestCheckpoint(absl::Time now,
   if (state_ != JobState::kRunning) {
     why = absl::StrCat("is ", JobStateName(state_), ", not running");
   } else if (roster_.AllLeft()) {
-    why = "is finished but for its last checkpoint";
+    why = "is finished except for its last checkpoint";
   } else if (!options_.has_checkpoints) {
-    why = "has no folder for checkpoints: --checkpoint-dir";
+    why = "has no folder for checkpoints (--checkpoint-dir)";
   }
   if (!why.empty()) {
     return FailedPreconditionError("job ", options_.spec.name, " ", why);
@@ -471,7 +472,8 @@ void Coordinator::Drop(PeerId id, const std::string& why,
                        CoordinatorOutbox& out) {
   MemberRecord* const member = roster_.Find(id);
   if (member == nullptr) return;
-  const std::string text = absl::StrCat(member->Describe(), " is gone: ", why);
+  const std::string text =
+      absl::StrCat(member->Describe(), " was removed: ", why);
   out.push_back(Announce{true, text});
   if (member->session.has_value()) {
     Refuse(*member->session,

@@ -62,10 +62,13 @@ absl::Status CheckHeartbeat(const Heartbeat& heartbeat, const Job* job) {
       stall.waited > absl::ZeroDuration()) {
     return absl::OkStatus();
   }
-  return InvalidArgumentError(
-      "a member reports that layer ", stall.layer, " has waited ",
-      absl::FormatDuration(stall.waited), ": no such layer, no time, or ",
-      stall.missing.size(), " bytes of why");
+  return InvalidArgumentError("a member reports that layer ", stall.layer,
+                              " has waited ",
+                              absl::FormatDuration(stall.waited),
+                              ", with a reason of ", stall.missing.size(),
+                              " bytes: the layer must be of the job, the time "
+                              "above 0, and the reason at most ",
+                              kStallBytesMax, " bytes");
 }
 
 // Settings that only one of the two has differ as well.
@@ -88,7 +91,8 @@ absl::Status CompareSettings(absl::string_view our_name,
       return FailedPreconditionError(
           setting.name, " differs: ", our_name, " has ",
           our_value.value_or("none"), ", ", their_name, " has ",
-          their_value.value_or("none"), "; all of a job must have the same");
+          their_value.value_or("none"),
+          "; all processes of a job must have the same value");
     }
   }
   return absl::OkStatus();

@@ -180,9 +180,9 @@ bool AtBase(const Job& job, const EpochChange& change) {
 absl::Status CheckOwned(const Job& job) {
   for (size_t layer = 0; layer < job.layers.size(); ++layer) {
     if (!job.WorkersOwn(static_cast<int>(layer))) continue;
-    return AbortedError("all workers are gone, and with them layer ",
-                        job.layers[layer].name,
-                        ", which they update themselves");
+    return AbortedError(
+        "all workers were lost, and with them the values of layer ",
+        job.layers[layer].name, ", which workers update");
   }
   return absl::OkStatus();
 }
@@ -231,10 +231,10 @@ absl::StatusOr<std::vector<ShardServers>> FreshHolders(
       std::swap(servers.primary, servers.backup);
     }
     if (FindServer(change, servers.primary) == nullptr) {
-      return AbortedError(
-          "shard ", shard, " is gone, and neither server ", shard,
-          job.options.backup ? " nor the next one" : " nor a copy",
-          " is there");
+      return AbortedError("shard ", shard, " was lost: server ", shard,
+                          " is not a member, ",
+                          job.options.backup ? "nor is the server after it"
+                                             : "and the job has no backups");
     }
     if (FindServer(change, servers.backup) != nullptr) continue;
     servers.backup = -1;
@@ -311,7 +311,8 @@ absl::StatusOr<std::vector<ShardServers>> NextHolders(
                        servers.backup == first[shard].primary;
     if (copied && whole && moves) std::swap(servers.primary, servers.backup);
     if (!Lives(change, servers.primary)) {
-      return AbortedError("shard ", shard, " is gone, with what it held");
+      return AbortedError("shard ", shard,
+                          " was lost: no server has all of its values");
     }
     servers.backup_is_current = whole && Lives(change, servers.backup);
     if (Lives(change, servers.backup)) continue;

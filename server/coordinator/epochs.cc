@@ -64,7 +64,8 @@ absl::Status Epochs::StartJob() {
   absl::StatusOr<Plan> plan = replanner_.FirstPlan(
       layers, {options_.spec.workers, options_.spec.shards});
   if (!plan.ok()) {
-    return InvalidArgumentError("no plan: ", plan.status().message());
+    return InvalidArgumentError("cannot make a plan: ",
+                                plan.status().message());
   }
   roster_.NumberWorkers();
   Job job;
@@ -178,8 +179,8 @@ bool Epochs::OnShardLost(PeerId shard, CoordinatorOutbox& out) {
           return servers.primary == shard.rank;
         })) {
       out.push_back(
-          Announce{false, absl::StrCat("the copies of ", PeerName(shard),
-                                       "'s chunks take over")});
+          Announce{false, absl::StrCat("backups take over all chunks that ",
+                                       PeerName(shard), " served")});
     }
     return true;
   }
@@ -296,7 +297,7 @@ absl::StatusOr<bool> Epochs::FinishChange(absl::Time now,
     change.routes = better->plan.routes;
   }
   absl::StatusOr<NextEpoch> next =
-      lost ? AbortedError("a shard is gone, with what it held")
+      lost ? AbortedError("a shard was lost: no server has all of its values")
            : MakeNextEpoch(*job(), *target_, change);
   const bool restarts = !next.ok();
   // A checkpoint that is nearly complete is better than the newest one.
@@ -346,18 +347,18 @@ void Epochs::Enter(NextEpoch next, bool restarts,
                     BegunStep());
   }
   out.push_back(Announce{
-      false,
-      absl::StrCat("epoch ", job()->epoch, " with ", job()->worker_count(),
-                   " workers, from step ", job()->history.first_step,
-                   changes_plan
-                       ? absl::StrCat(", with another plan: ", better->why)
-                       : "")});
+      false, absl::StrCat(
+                 "epoch ", job()->epoch, " with ", job()->worker_count(),
+                 " workers begins at step ", job()->history.first_step,
+                 changes_plan ? absl::StrCat(", with a new plan: ", better->why)
+                              : "")});
   std::string recovery =
       recovery_.OnEpoch(in_force_, roster_, was_restarted, begun_step,
                         options_.spec.workers, options_.spec.shards, now);
   if (!recovery.empty()) out.push_back(Announce{true, std::move(recovery)});
   if (!AllBackupsAreCurrent(*before) && AllBackupsAreCurrent(*job())) {
-    out.push_back(Announce{false, "every shard has its copy again"});
+    out.push_back(
+        Announce{false, "the backup of every shard is current again"});
   }
 }
 

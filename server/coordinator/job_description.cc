@@ -54,9 +54,10 @@ std::string DescribeMissing(const JobView& view) {
   if (runs && view.roster.AllLeft()) {
     const std::optional<int64_t> round = view.last.AwaitedRound();
     if (!round.has_value()) return "";
-    return absl::StrCat("job ", view.options.spec.name,
-                        " is done but for its last checkpoint, of round ",
-                        *round, ", which is being written");
+    return absl::StrCat(
+        "job ", view.options.spec.name,
+        " is finished except for its last checkpoint, of round ", *round,
+        ", which the servers write now");
   }
   if (runs && !view.epochs.target().has_value()) return "";
   const std::vector<std::string> missing = MissingMembers(view);
@@ -66,8 +67,8 @@ std::string DescribeMissing(const JobView& view) {
     if (!member.has_left()) here.push_back(member.Describe());
   }
   return absl::StrCat("job ", view.options.spec.name, " waits for ",
-                      absl::StrJoin(missing, ", "), "; here: ",
-                      here.empty() ? "nobody" : absl::StrJoin(here, ", "));
+                      absl::StrJoin(missing, ", "), "; members now: ",
+                      here.empty() ? "none" : absl::StrJoin(here, ", "));
 }
 
 std::string DescribeEnd(const CoordinatorOptions& options, int64_t last_step,

@@ -66,7 +66,8 @@ absl::Status CheckMembers(const CoordinatorState& state) {
                                  absl::c_count(job.left_workers, id.rank);
     if (known && seen.insert(id).second) continue;
     return InvalidArgumentError(
-        PeerName(id), " is saved twice, or is no member of epoch ", job.epoch);
+        PeerName(id),
+        " occurs twice in the state, or is not a member of epoch ", job.epoch);
   }
   return absl::OkStatus();
 }

@@ -76,7 +76,8 @@ absl::Status CheckSettings(const JoinRequest& request, const JobToJoin& to) {
         servers_update
             ? ": both would update the parameters. Start the coordinator with "
               "--optimizer=worker, or leave the update to the servers"
-            : ": nobody would update the parameters. Let the caller run its "
+            : ": no process would update the parameters. Let the caller run "
+              "its "
               "optimizer (ClientOptions::optimizer), or start the coordinator "
               "with --optimizer=server");
   }
@@ -98,8 +99,9 @@ absl::Status CheckWorkersPlace(const JoinRequest& request,
                                   " has given out all ", kRanksMax, " ranks");
   }
   if (to.job != nullptr && to.roster.AllLeft()) {
-    return FailedPreconditionError("job ", options.spec.name,
-                                   " is finished but for its last checkpoint");
+    return FailedPreconditionError(
+        "job ", options.spec.name,
+        " is finished except for its last checkpoint");
   }
   const MemberRecord* const holder = to.roster.FindHolder(request);
   if (holder != nullptr && !holder->is_away()) {
@@ -146,7 +148,7 @@ absl::Status CheckStateArrays(const JoinRequest& request, const JobToJoin& to) {
   if (to.job != nullptr) others.emplace_back("the job", to.job->state_arrays);
   if (to.job == nullptr && options.start_checkpoint.has_value()) {
     others.emplace_back(absl::StrCat("the checkpoint of round ",
-                                     options.start_checkpoint->round, " has"),
+                                     options.start_checkpoint->round),
                         options.restored_state_arrays);
   }
   for (const MemberRecord& member : to.roster.members()) {
@@ -156,8 +158,8 @@ absl::Status CheckStateArrays(const JoinRequest& request, const JobToJoin& to) {
   for (const auto& [whose, theirs] : others) {
     if (theirs == arrays) continue;
     return FailedPreconditionError(request.name, " keeps ", arrays,
-                                   " arrays of optimizer state, ", whose, " ",
-                                   theirs);
+                                   " arrays of optimizer state, ", whose,
+                                   " has ", theirs);
   }
   return absl::OkStatus();
 }
@@ -205,11 +207,11 @@ absl::Status CheckLayers(const JoinRequest& request, const JobToJoin& to) {
 absl::Status CheckFolder(const JoinRequest& request, const JobToJoin& to) {
   const bool has_folder = to.options.has_checkpoints;
   if (has_folder == request.has_checkpoints) return absl::OkStatus();
-  return FailedPreconditionError(
-      request.name, ", shard ", request.shard, ", has ",
-      request.has_checkpoints ? "a" : "no",
-      " --checkpoint-dir, the coordinator", has_folder ? " has" : " has not",
-      ": it must be one folder that all servers share");
+  return FailedPreconditionError(request.name, ", shard ", request.shard,
+                                 ", has ", request.has_checkpoints ? "a" : "no",
+                                 " --checkpoint-dir, and the coordinator has ",
+                                 has_folder ? "one" : "none",
+                                 ": all servers must share one folder");
 }
 
 }  // namespace

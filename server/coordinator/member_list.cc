@@ -51,7 +51,7 @@ std::string MemberRecord::WhyDead(absl::Duration lease, bool report_due,
   if (!admitted || told_over) return "";
   const bool owes_report = report_due && !report.has_value() && !heartbeat.busy;
   if (IsSilent(lease, now)) {
-    return absl::StrFormat("not heard from for %.1f s",
+    return absl::StrFormat("it sent nothing for %.1f s",
                            absl::ToDoubleSeconds(now - times.heard_at));
   }
   if (owes_report && now - times.asked_at > lease) {

@@ -243,8 +243,8 @@ absl::Status ServerOptions::Validate() const {
   NEREUS_TRY(CheckPort("control_port", control_port));
   NEREUS_TRY(CheckPort("data_port", data_port));
   if (control_port == data_port && control_port != 0 && !coordinate_only) {
-    return InvalidArgumentError("control_port is ", control_port,
-                                ", which data_port is too: they are two ports");
+    return InvalidArgumentError("control_port and data_port are both ",
+                                control_port, ": give two different ports");
   }
   return MakeCoordinatorOptions(*this).Validate();
 }

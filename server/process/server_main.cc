@@ -47,7 +47,7 @@ void AddServerFlags(CLI::App& app, ServerOptions& options) {
           "HOST:PORT of the coordinator's control port; shard 0 without it "
           "coordinates");
   AddFlag(app, "host", options.host,
-          "address to listen at, and that the others are told");
+          "address to listen at, which the other processes connect to");
   AddFlag(app, "control-port", options.control_port,
           "port for control calls, health checks and nereusctl; 0: a free one");
   AddFlag(app, "data-port", options.data_port,
@@ -85,7 +85,7 @@ absl::Status CheckFlags(const CLI::App& app, int argc, char** argv,
     status.Update(RefuseFlags(
         app, argc, argv,
         {"--shard", "--data-port", "--shared-memory", "--stall-after"},
-        "with --coordinate-only: the process is no shard"));
+        "with --coordinate-only: the process is not a shard"));
   }
   status.Update(
       RefuseIdleJobFlags(app, argc, argv, job.spec, job.file_options));

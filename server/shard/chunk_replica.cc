@@ -34,7 +34,9 @@ absl::StatusOr<Landing> ChunkReplica::OnHaveHeader(const FrameHeader& header,
                                                    bool offered) const {
   if (header.kind != FrameKind::kHave || header.payload_bytes != 0 ||
       header.offset != 0 || header.part != kValuesPart) {
-    return RefuseFrame(header, "a backup says what it has, with no payload");
+    return RefuseFrame(header,
+                       "a backup must send frames of kind have, without "
+                       "payload, with offset 0 and part 0");
   }
   const bool closes = may_close && header.round == open + 1;
   if (header.round > open && !closes) {
@@ -117,8 +119,8 @@ absl::StatusOr<Landing> ChunkReplica::OnVerdictHeader(const FrameHeader& header,
       header.round > open || header.round == kInitialRound ||
       incoming_.begun() || header.payload_bytes != 0 || header.offset != 0 ||
       header.part != kSkipped) {
-    return RefuseFrame(header, "round ", open,
-                       " is the one that may be skipped");
+    return RefuseFrame(header, "only round ", open,
+                       ", which is open, may be skipped");
   }
   return Landing::Scratch();
 }
@@ -130,12 +132,13 @@ absl::StatusOr<Landing> ChunkReplica::OnMeanHeader(
   const int64_t frame = NEREUS_TRY(full.Find(header));
   if (header.round < open) return Landing::Discard();
   if (header.round != kInitialRound && !epoch_.UsesServers(held_.chunk.layer)) {
-    return RefuseFrame(header, "the layer goes between the workers");
+    return RefuseFrame(header,
+                       "workers exchange this layer without the servers");
   }
   const bool part_known = header.part == kValuesPart || full.sparse();
   if (header.round > open || !part_known || incoming_.begun()) {
     return RefuseFrame(header, "the backup follows round ", open,
-                       incoming_.begun() ? ", and a copy is on its way" : "");
+                       incoming_.begun() ? ", and receives a copy now" : "");
   }
   NEREUS_TRY(full.Check(0, frame, header));
   return full.Has(0, frame) ? Landing::Discard() : Landing::Scratch();
@@ -151,10 +154,12 @@ absl::StatusOr<Landing> ChunkReplica::OnCopyHeader(const FrameHeader& header,
   const ChunkCopy& copy = incoming_.begun() ? incoming_ : first;
   if (header.round != copy.round() || header.part >= copy.parts()) {
     return RefuseFrame(
-        header, incoming_.begun() ? absl::StrCat("a copy of ", copy.parts(),
-                                                 " parts as of round ",
-                                                 copy.round(), " is on its way")
-                                  : "there is no such part as of this round");
+        header,
+        incoming_.begun()
+            ? absl::StrCat("the backup receives a copy of ", copy.parts(),
+                           " parts as of round ", copy.round())
+            : absl::StrCat("a copy as of this round has ", copy.parts(),
+                           " parts"));
   }
   return copy.Has(header.part, frame) ? Landing::Discard() : Landing::Scratch();
 }

@@ -67,11 +67,11 @@ absl::Status ChunkRounds::CheckContribution(const FrameHeader& header,
   if (header.round > round_) {
     why = absl::StrCat("round ", round_, " is open");
   } else if (initial && position != 0) {
-    why = absl::StrCat("the initial parameters are worker ",
-                       job.workers.front().rank, "'s");
+    why = absl::StrCat("worker ", job.workers.front().rank,
+                       " alone sends the initial parameters");
   } else if (!initial && !uses_servers()) {
     why = absl::StrCat("layer ", job.layers[header.layer].name,
-                       " goes between the workers");
+                       " is exchanged by workers without the servers");
   } else if (!initial && position >= job.ContributorsOf(header.round)) {
     why = absl::StrCat("this worker takes part from round ",
                        job.workers[position].first_step, " on");
@@ -84,7 +84,8 @@ absl::StatusOr<Landing> ChunkRounds::OnPullHeader(const FrameHeader& header,
   const Job& job = *epoch_.job;
   if (header.payload_bytes != 0 || header.offset != 0 ||
       header.part != kValuesPart) {
-    return RefuseFrame(header, "a pull has no payload, no offset and part 0");
+    return RefuseFrame(header,
+                       "a pull must have no payload, offset 0 and part 0");
   }
   if (header.round <= requests_.pulled[position]) return Landing::Discard();
   const auto& [rank, first_step] = job.workers[position];
@@ -98,12 +99,12 @@ absl::StatusOr<Landing> ChunkRounds::OnPullHeader(const FrameHeader& header,
   }
   if (header.round != first_step - 1) {
     return RefuseFrame(header, "this worker takes part from round ", first_step,
-                       " on, round ", round_, " is open");
+                       " on, and round ", round_, " is open");
   }
   if (epoch_.Updates(layer()) || header.round == job.history.base_round) {
     return Landing::Scratch();
   }
-  return RefuseFrame(header, "the values held here are of round ",
+  return RefuseFrame(header, "this server has the values of round ",
                      job.history.base_round);
 }
 

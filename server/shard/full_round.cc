@@ -74,24 +74,30 @@ absl::Status FullRound::Check(int contributor, int64_t frame,
   if (!sparse_ && header.part != kValuesPart) {
     why = "the part must be 0";
   } else if (!sparse_ && header.frames != 0) {
-    why = absl::StrCat("one of ", header.frames, " frames, in a round of all");
+    why = absl::StrCat("the frame count is ", header.frames,
+                       ", must be 0 without --sparsity");
   } else if (sparse_ &&
              (none != (header.frames == 0) || header.frames > grid_.Count() ||
               header.part > kResumedPart)) {
-    why = absl::StrCat("one of ", header.frames, " frames, of ", grid_.Count(),
-                       " that there are");
+    why = absl::StrCat("the frame count is ", header.frames,
+                       ", must be from 1 to ", grid_.Count(),
+                       ", or 0 without payload; the part must be 0 or 1");
   } else if (sparse_ && frames_ != kUnknown && header.frames != frames_) {
-    why = absl::StrCat("one of ", header.frames, " frames, and ", frames_,
-                       " are in the round");
+    why = absl::StrCat("the frame count is ", header.frames,
+                       ", in earlier frames of the round it was ", frames_);
   } else if (!sparse_ || counted) {
     return absl::OkStatus();
   } else if (left_[contributor] == 0) {
-    why = absl::StrCat("all ", frames_, " frames are here");
+    why = absl::StrCat("all ", frames_,
+                       " frames of this contributor have arrived");
   } else if (!chosen_[frame] && chosen_count_ >= header.frames) {
-    why = absl::StrCat("the round has ", frames_, " other frames");
+    why = absl::StrCat("the round already has ", frames_,
+                       " frames of other blocks");
   } else if (chosen_[frame] &&
              resumed_[frame] != (header.part == kResumedPart)) {
-    why = "others say otherwise about its momentum";
+    why = absl::StrCat("the part is ", header.part,
+                       ", another contributor sent this frame with part ",
+                       resumed_[frame] ? kResumedPart : kValuesPart);
   }
   return why.empty() ? absl::OkStatus() : RefuseFrame(header, why);
 }

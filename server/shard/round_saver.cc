@@ -82,10 +82,10 @@ absl::StatusOr<Landing> RoundSaver::OnOwnedHeader(int index,
   const bool may_send = position == 0 || last_sender_ != -1;
   if (updates_here || !may_send || !job.IsSaved(header.round) ||
       header.part > job.state_arrays) {
-    return RefuseFrame(
-        header,
-        "the first worker sends layers that workers own, as of the rounds that "
-        "checkpoints are made of, or a plan's last");
+    return RefuseFrame(header,
+                       "only the sender that the coordinator has named, by "
+                       "default the first worker, sends worker-owned layers, "
+                       "and only as of rounds that are saved");
   }
   const int64_t frame = NEREUS_TRY(FrameIndex(header, held.chunk.length));
   const Collection* collection = Find(header.round);

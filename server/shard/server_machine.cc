@@ -74,8 +74,8 @@ absl::StatusOr<Landing> ServerMachine::OnProbeHeader(
     return Landing::Scratch();
   }
   return RefuseFrame(header,
-                     "workers that measure send probes, of layer, chunk and "
-                     "offset 0 and part 0 or 1");
+                     "a probe must come from a worker of a job that measures, "
+                     "with layer, chunk and offset 0 and part 0 or 1");
 }
 
 void ServerMachine::OnProbe(PeerId from, const FrameHeader& header,

@@ -91,8 +91,11 @@ absl::StatusOr<Landing> Shard::FindLanding(PeerId from, int index,
   }
   const int position =
       from.role == Role::kWorker ? epoch_.job->PositionOf(from.rank) : -1;
-  if (position < 0) return RefuseFrame(header, "must be a worker's");
-  if (!serves()) return RefuseFrame(header, "this is the shard's backup");
+  if (position < 0)
+    return RefuseFrame(header, "the sender must be a worker of the epoch");
+  if (!serves())
+    return RefuseFrame(header,
+                       "this server is the shard's backup, not its primary");
   return chunks_[index].OnWorkerHeader(header, position);
 }
 

@@ -32,10 +32,9 @@ absl::StatusOr<Landing> Votes::OnHeader(PeerId from,
       header.part > kSkipped || header.round < 0 ||
       header.round > decided_step() + 2 ||
       position >= job_->ContributorsOf(header.round)) {
-    return RefuseFrame(header,
-                       "contributors vote, one by one, on the steps after "
-                       "step ",
-                       decided_step(), ", which has its verdict");
+    return RefuseFrame(
+        header, "a vote must come from a contributor to its step, and step ",
+        decided_step(), " is the last step with a verdict");
   }
   if (frozen_ || header.round <= decided_step()) return Landing::Discard();
   const auto count = open_.find(header.round);

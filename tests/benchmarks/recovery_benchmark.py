@@ -15,7 +15,7 @@ Seconds count from the signal. Figures are medians with minimum and maximum:
   gap      the longest time between two rounds that all other workers have done
   back     the victim has finished a step again; if it was stopped, the time
            counts from its continuation; for a server with --backup=1: each
-           shard has its copy again
+           shard's backup is current again
   lost     number of steps that are done again
 With --memory: the servers' resident memory while a worker is ten times slower
 than the others, and another worker joins and leaves a hundred times.
@@ -123,7 +123,7 @@ def first_after_return(worker, killed, listening):
 
 def kill_copied_server(cluster, chance):
     def copies():
-        return cluster.coordinator.log_text().count("its copy again")
+        return cluster.coordinator.log_text().count("the backup of every shard is current again")
 
     victim = chance.choice(cluster.servers)
     before = copies()

@@ -204,7 +204,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"NoNumber",
                 {"--seed=abc"},
                 {},
-                "tester: --seed is \"abc\", which is no value for it: see "
+                "tester: --seed is \"abc\", which is not a valid value: see "
                 "--help"},
         Mistake{
             "NoNumberAfterASpace", {"--seed", "abc"}, {}, "--seed is \"abc\""},
@@ -248,8 +248,8 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"NoNumber",
                 {},
                 {"NEREUS_SEED=abc"},
-                "tester: the variable NEREUS_SEED is \"abc\", which is no "
-                "value for it"},
+                "tester: the variable NEREUS_SEED is \"abc\", which is not a "
+                "valid value"},
         Mistake{"OutOfRange",
                 {},
                 {"NEREUS_BATCH=0"},

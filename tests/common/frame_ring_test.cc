@@ -188,7 +188,7 @@ TEST_F(FrameRingTest, SkipWithoutAFrameBehindItIsRefused) {
   FrameHeader header;
   Buffer payload;
   EXPECT_THAT(std::string(reader_.Front(header, payload).status().message()),
-              HasSubstr("nothing follows"));
+              HasSubstr("no frame follows the skipped end"));
 }
 
 }  // namespace

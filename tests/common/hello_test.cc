@@ -119,11 +119,11 @@ INSTANTIATE_TEST_SUITE_P(
                  {"shard 1 has no peer shard 1"}},
         Mismatch{"ProcessBefore",
                  [](Hello& h) { h.incarnation = 7; },
-                 {"another process is worker 2 now", "its incarnation 42",
-                  "this is 7"}},
+                 {"another process is worker 2 now", "its incarnation is 42",
+                  "this process has 7"}},
         Mismatch{"NoIncarnation",
                  [](Hello& h) { h.incarnation = 0; },
-                 {"another process is worker 2 now", "this is 0"}}),
+                 {"another process is worker 2 now", "this process has 0"}}),
     [](const auto& info) { return std::string(info.param.name); });
 
 // Either both processes will soon be in the same epoch, or the coordinator will

@@ -58,11 +58,12 @@ TEST_P(BadJobFileTest, BadJobFileIsRefusedWithTheLine) {
 INSTANTIATE_TEST_SUITE_P(
     Lines, BadJobFileTest,
     testing::Values(
-        BadText{"UnknownOption", "workers = 2\nlerning-rate = 0.1\n",
-                "line 2: \"lerning-rate\" is no option of a job; did you mean "
-                "learning-rate?"},
+        BadText{
+            "UnknownOption", "workers = 2\nlerning-rate = 0.1\n",
+            "line 2: \"lerning-rate\" is not an option of a job; did you mean "
+            "learning-rate?"},
         BadText{"FlagInsteadOfName", "--workers=2",
-                "line 1: \"--workers\" is no option of a job; did you mean "
+                "line 1: \"--workers\" is not an option of a job; did you mean "
                 "workers?"},
         BadText{"Value", "update = sdg",
                 "line 1: update: \"sdg\" is not one of sgd, adam"},
@@ -73,7 +74,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadText{"Twice", "workers = 2\nworkers = 3",
                 "line 2: workers is set more than once"},
         BadText{"Binary", "\x01\x02=\xff",
-                "line 1: \"\\x01\\x02\" is no option of a job"}),
+                "line 1: \"\\x01\\x02\" is not an option of a job"}),
     [](const auto& info) { return std::string(info.param.name); });
 
 TEST(JobFileTest, WrittenJobIsReadBack) {

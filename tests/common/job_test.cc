@@ -252,16 +252,16 @@ INSTANTIATE_TEST_SUITE_P(
     Workers, BadEpochTest,
     testing::Values(
         BadJob{"RankTwice", [](Parts& p) { p.job.workers[1].rank = 0; },
-               "worker 0 from step 0 comes after worker 0 from step 0"},
+               "worker 0 from step 0 is listed after worker 0 from step 0"},
         BadJob{"RanksDescend", [](Parts& p) { p.job.workers[2].rank = 1; },
-               "worker 1 from step 10 comes after worker 3 from step 0"},
+               "worker 1 from step 10 is listed after worker 3 from step 0"},
         BadJob{"NegativeRank", [](Parts& p) { p.job.workers[0].rank = -1; },
                "worker -1"},
         BadJob{"HighRank", [](Parts& p) { p.job.workers[3].rank = 65536; },
                "worker 65536"},
         BadJob{"FirstStepsDescend",
                [](Parts& p) { p.job.workers[3].first_step = 9; },
-               "worker 7 from step 9 comes after worker 4 from step 10"},
+               "worker 7 from step 9 is listed after worker 4 from step 10"},
         BadJob{"NegativeFirstStep",
                [](Parts& p) { p.job.workers[0].first_step = -1; },
                "a first step is -1"},
@@ -277,30 +277,30 @@ INSTANTIATE_TEST_SUITE_P(
                [](Parts& p) {
                  p.job.history.verdicts = {{4, true}, {4, false}};
                },
-               "the verdict on step 4 comes after that on 4"},
+               "the verdict on step 4 is listed after the verdict on step 4"},
         BadJob{"TooManyVerdicts",
                [](Parts& p) { p.job.history.verdicts.resize(5); },
                "5 verdicts, at most 4"},
         BadJob{"HoldersOfOtherShards",
                [](Parts& p) { p.job.shard_servers.resize(p.shards + 1); },
-               "shards have shard_servers, of "},
+               "shard_servers has "},
         BadJob{"UnknownServer",
                [](Parts& p) {
                  p.job.shard_servers = FirstShardServers(p.shards, false);
                  p.job.shard_servers[0].primary = p.shards;
                },
-               "is served by"},
+               " has primary "},
         BadJob{"LeaverIsAWorker", [](Parts& p) { p.job.left_workers = {3}; },
-               "worker 3 has left, and is a worker"},
+               "worker 3 is both in workers and in left_workers"},
         BadJob{"NegativeLeaver", [](Parts& p) { p.job.left_workers = {-1}; },
-               "worker -1, who has left, comes after worker -1"},
+               "left_workers has worker -1 after worker -1"},
         BadJob{"SameLeaver",
                [](Parts& p) {
                  p.job.left_workers = {5, 5};
                },
-               "worker 5, who has left, comes after worker 5"},
+               "left_workers has worker 5 after worker 5"},
         BadJob{"HighLeaver", [](Parts& p) { p.job.left_workers = {65536}; },
-               "worker 65536, who has left"}),
+               "left_workers has worker 65536 after worker"}),
     [](const auto& info) { return std::string(info.param.name); });
 
 INSTANTIATE_TEST_SUITE_P(
@@ -321,9 +321,9 @@ INSTANTIATE_TEST_SUITE_P(
                [](Parts& p) { p.job.history.contributions_before = -1; },
                "contributions_before is -1"},
         BadJob{"UnknownOwner", [](Parts& p) { p.job.history.donor = 1; },
-               "the owner is worker 1, who is no member"},
+               "the donor is worker 1, which is not a member of the epoch"},
         BadJob{"OwnerBelowNone", [](Parts& p) { p.job.history.donor = -2; },
-               "the owner is worker -2"}),
+               "the donor is worker -2, which is not a member"}),
     [](const auto& info) { return std::string(info.param.name); });
 
 INSTANTIATE_TEST_SUITE_P(
@@ -334,13 +334,13 @@ INSTANTIATE_TEST_SUITE_P(
         BadJob{"NegativeLayer", [](Parts& p) { p.finished().layer = -1; },
                "round 11 of layer -1"},
         BadJob{"LayerByServer", [](Parts& p) { p.finished().layer = 1; },
-               "no such layer between workers"},
+               "the layer must go by factors or around a ring"},
         BadJob{"NegativeRound", [](Parts& p) { p.finished().round = -1; },
                "round -1 of layer 0"},
         BadJob{"FarRound", [](Parts& p) { p.finished().round = INT64_MAX; },
                "round 9223372036854775807"},
         BadJob{"UnknownHolder", [](Parts& p) { p.finished().source = 1; },
-               "held by worker 1"},
+               "worker 1 holds round "},
         BadJob{"NoContributors",
                [](Parts& p) { p.finished().contributors = 0; },
                "with 0 contributors"},
@@ -507,8 +507,9 @@ TEST(JobTest, WorkerOwnedLayersNeedFullRounds) {
   Job job =
       *TestJob(2, 1, {FactorLayer("fc", 4, 4, false, 2)}, {}, Scheme::kFactor);
   job.options.rounds.quorum = Quorum::kMajority;
-  EXPECT_THAT(std::string(MakeJob(job, 1).status().message()),
-              HasSubstr("by factor, past the servers"));
+  EXPECT_THAT(
+      std::string(MakeJob(job, 1).status().message()),
+      HasSubstr("by factor, which needs the contributions of all workers"));
   PlanRules rules;
   rules.forced = Scheme::kRing;
   EXPECT_TRUE(rules.Validate().ok());

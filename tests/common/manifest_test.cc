@@ -167,7 +167,7 @@ INSTANTIATE_TEST_SUITE_P(
         Replacement{"FileInAnotherFolder", "shard-0-of-2", "../shard",
                     "file name"},
         Replacement{"FileTwice", "shard-1-of-2", "shard-0-of-2",
-                    "is there twice"},
+                    "occurs twice"},
         Replacement{"FileBytes", ": 1234", ": 72057594037927937",
                     "bytes is 72057594037927937"},
         Replacement{"FileChecksum", ": 3735928559", ": 4294967296",

@@ -121,7 +121,7 @@ TEST_F(PeerLinksTest, DialledLinkOpensAfterGreetingAndAnswer) {
 TEST_F(PeerLinksTest, AnswerOfOtherPeerIsRefused) {
   EXPECT_THAT(
       std::string(links_.CheckAnswer(kShard0, HelloFrom(kWorker1)).message()),
-      HasSubstr("shard 0 was dialled, worker 1 answers"));
+      HasSubstr("shard 0 was dialled, but worker 1 answered"));
 }
 
 TEST_F(PeerLinksTest, NothingIsDialledBeforeTheFirstRoster) {

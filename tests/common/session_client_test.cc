@@ -529,7 +529,7 @@ TEST(SessionClientTest, ControlPortWithoutACoordinatorIsRecognised) {
   EXPECT_EQ(why.code(), absl::StatusCode::kUnimplemented);
   EXPECT_THAT(std::string(why.message()),
               AllOf(HasSubstr(address),
-                    HasSubstr("this is no coordinator's control port")));
+                    HasSubstr("this is not a coordinator's control port")));
   EXPECT_EQ(member.opened(), 1) << "trying again would not help";
 }
 

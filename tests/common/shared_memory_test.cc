@@ -259,7 +259,7 @@ TEST_F(SharedPeerTest, FramesInMemoryAreDeliveredThoughThePeerHasGone) {
   ASSERT_THAT(shard_->heard, SizeIs(3));
   for (const auto& heard : shard_->heard) EXPECT_TRUE(heard.intact);
   EXPECT_THAT(std::string(shard_->ended[0].reason.message()),
-              HasSubstr("closed without a word"));
+              HasSubstr("the peer closed it without a reason"));
 }
 
 // A peer that closes a socket with unread bytes resets the connection.
@@ -309,7 +309,7 @@ TEST_F(SharedPeerTest, MemoryOfARefusedPeerIsNotWatched) {
 TEST_F(SharedPeerTest, MoreBytesThanTheRingHasAreRefused) {
   Greet(memory_.offer());
   control().head = 2 * FrameRing::kCapacity;
-  ExpectRefused("bytes are written and 0 read");
+  ExpectRefused("and the reader at byte 0 of a ring");
 }
 
 TEST_F(SharedPeerTest, IncompleteFrameIsRefused) {
@@ -318,7 +318,7 @@ TEST_F(SharedPeerTest, IncompleteFrameIsRefused) {
   FrameRingWriter writer(memory_.data());
   ASSERT_TRUE(*writer.Push(frame.header, frame.payload));
   control().head = 64;
-  ExpectRefused("64 bytes are there");
+  ExpectRefused("the ring has only 64 bytes of it");
 }
 
 TEST_F(SharedPeerTest, TailOfThePeerIsCheckedBeforeAWrite) {
@@ -327,7 +327,7 @@ TEST_F(SharedPeerTest, TailOfThePeerIsCheckedBeforeAWrite) {
                                                         FrameRing::kBytes);
   theirs.tail = 64;
   shard_->SendTo(kWorker0, 1, 10);
-  ExpectRefused("bytes are written and 64 read");
+  ExpectRefused("and the reader at byte 64 of a ring");
 }
 
 TEST_F(SharedPeerTest, RefusalIsCopiedBeforeItIsRead) {

@@ -107,8 +107,9 @@ TEST_F(SocketStrangerTest, BytesThatAreNoPreambleAreRefused) {
   for (const std::string& bytes :
        {std::string("GET / HTTP/1.1\r\nHost: here\r\n\r\n"),
         std::string(64, '\xff'), HelloBytes(kWorker1, kShard0)}) {
-    EXPECT_THAT(RefusalIn(AnswerTo(bytes)),
-                HasSubstr("not the first bytes of a Nereus socket"));
+    EXPECT_THAT(
+        RefusalIn(AnswerTo(bytes)),
+        HasSubstr("the first bytes are not those of a Nereus connection"));
   }
   EXPECT_THAT(RefusalIn(AnswerTo("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")),
               HasSubstr("go to the --control-port"));

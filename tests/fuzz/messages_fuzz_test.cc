@@ -465,7 +465,7 @@ TEST(MessagesTest, SeatsAndMembersMatch) {
     const char* text;
     std::function<void(EpochStart&)> change;
   } kCases[] = {
-      {"has 4 epoch_members, not one for each of its 5 members",
+      {"has 4 epoch_members for its 5 members: each member must have",
        [](EpochStart& start) { start.epoch_members.pop_back(); }},
       {"has 6 epoch_members",
        [](EpochStart& start) {
@@ -479,7 +479,7 @@ TEST(MessagesTest, SeatsAndMembersMatch) {
        [](EpochStart& start) {
          start.epoch_members[0].id = PeerId::Worker(2);
        }},
-      {"worker 2 is told of an epoch without it",
+      {"the epoch that worker 2 must enter has no entry for it",
        [](EpochStart& start) { start.self = PeerId::Worker(2); }},
   };
   for (const auto& c : kCases) {

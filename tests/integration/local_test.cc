@@ -262,7 +262,7 @@ TEST_P(LocalStallTest, StoppedProcessJoinsAgain) {
            absl::StrCat("--json=", json_)});
     if (!AwaitLog("epoch ")) return false;
     const std::optional<pid_t> victim = Strike(GetParam(), SIGSTOP);
-    if (!victim.has_value() || !AwaitLog("not heard from for")) return false;
+    if (!victim.has_value() || !AwaitLog("it sent nothing for")) return false;
     EXPECT_EQ(kill(*victim, SIGCONT), 0);
     if (!AwaitLog(" is back; ")) return false;
     EXPECT_EQ(run_->Finish(), 0) << run_->error();

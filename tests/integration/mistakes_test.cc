@@ -173,11 +173,11 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"ExportOfNothing",
                 "$ctl export $dir --out=$dir/m",
                 1,
-                {"there is no whole checkpoint in"}},
+                {"there is no complete checkpoint in"}},
         Mistake{"ExportOfAMissingRound",
                 "$ctl export $dir --round=7 --out=$dir/m",
                 1,
-                {"there is no whole checkpoint of round 7 in",
+                {"there is no complete checkpoint of round 7 in",
                  "nereusctl checkpoints"}}),
     NameOf);
 
@@ -291,7 +291,7 @@ TEST_F(FolderTest, ExportReplacesNoDevice) {
                       "$ctl export $dir/model --out=$dir/pipe"),
             1)
       << output();
-  EXPECT_THAT(output(), HasSubstr("pipe is there, and is no regular file"));
+  EXPECT_THAT(output(), HasSubstr("pipe exists and is not a regular file"));
 }
 
 // Each server would look for its part in another folder.

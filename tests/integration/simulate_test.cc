@@ -234,7 +234,8 @@ TEST(SimulateTest, ConflictingOptionsAreRefusedWithTheReason) {
       Simulate({"--model=alexnet", "--workers=4", "--compute=0.1s",
                 "--quorum=solo", "--scheme=ring"});
   EXPECT_EQ(ring.exit_code, 2);
-  EXPECT_THAT(ring.error, HasSubstr("everybody is needed, not quorum solo"));
+  EXPECT_THAT(ring.error,
+              HasSubstr("the contributions of all workers, not quorum solo"));
   const Result fusion = Simulate(
       {"--model=alexnet", "--workers=4", "--compute=0.1s", "--fusion=some"});
   EXPECT_EQ(fusion.exit_code, 2);
@@ -293,7 +294,7 @@ TEST(SimulateTest, WrongOptionsAreRefusedWithTheReason) {
        "\"some\" is neither colocated nor a number"},
       {{"--model=vgg19", "--workers=2", "--compute=1", "--delay=1"},
        2,
-       "--delay: \"\" is no time"},
+       "--delay: \"\" is not a time"},
       {{"--model=vgg19", "--workers=2", "--compute=1", "--delay=one:1s"},
        2,
        "\"one:1s\" is not WORKER:SECONDS"},
@@ -302,13 +303,13 @@ TEST(SimulateTest, WrongOptionsAreRefusedWithTheReason) {
        "worker 2 is delayed, of 2 workers"},
       {{"--model=vgg19", "--workers=2", "--compute=fast"},
        2,
-       "--compute: \"fast\" is no time"},
+       "--compute: \"fast\" is not a time"},
       {{"--model=vgg19", "--workers=2", "--compute=1", "--bandwidth=10GB"},
        2,
-       "--bandwidth: \"10GB\" is no bandwidth"},
+       "--bandwidth: \"10GB\" is not a bandwidth"},
       {{"--model=vgg19", "--workers=2", "--compute=1", "--latency=-1s"},
        2,
-       "--latency: \"-1s\" is no time"},
+       "--latency: \"-1s\" is not a time"},
       {{"--model=none", "--workers=2", "--compute=1"}, 2, "none"},
       {{"--model=vgg19", "--workers=2", "--compute-trace=/no/such"},
        1,

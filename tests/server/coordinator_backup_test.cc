@@ -94,7 +94,7 @@ TEST(CoordinatorBackupTest, BackupOfALostShardTakesOverAtOnce) {
   driver.Break(kShard0);
   const Reaction gone = driver.Pass(absl::Seconds(1.5));
   EXPECT_THAT(gone.announced,
-              Contains("the copies of shard 0's chunks take over"));
+              Contains("backups take over all chunks that shard 0 served"));
   EXPECT_THAT(HearersOf<PrepareEpoch>(gone),
               UnorderedElementsAre(kShard1, kWorker0, kWorker1));
   ReportAll(driver, 5, {kShard1});

@@ -257,7 +257,7 @@ TEST_F(LostShardWithoutTest, EndsTheJobWithTheReason) {
   const Reaction failed = LoseShard();
   EXPECT_EQ(driver_.state(), JobState::kFailed);
   EXPECT_THAT(driver_.coordinator().reason(),
-              AllOf(HasSubstr("shard 1 (s1 at s1:1) is gone: "),
+              AllOf(HasSubstr("shard 1 (s1 at s1:1) was removed: "),
                     HasSubstr("there is no checkpoint to go on from")));
   EXPECT_THAT(HearersOf<JobOver>(failed),
               UnorderedElementsAre(kShard0, kWorker0, kWorker1));
@@ -334,7 +334,7 @@ TEST_F(LostShardTest, WorkerThatJoinsMeanwhileStartsWithTheOthers) {
 TEST_F(LostShardTest, AnotherShardTakesAPlaceWithoutSessionAtOnce) {
   driver_.Break(kShard1);
   const Reaction joined = driver_.Say(kNewShard, AnotherShard());
-  EXPECT_THAT(joined.announced, Contains(HasSubstr("comes in its place")));
+  EXPECT_THAT(joined.announced, Contains(HasSubstr("takes its place")));
   ExpectRestarted(driver_.ReportAll(6),
                   {kShard0, kWorker0, kWorker1, kNewShard});
   // The old one is told that it is no member any more.
@@ -350,7 +350,7 @@ TEST_F(LostShardTest, AnotherShardWaitsUntilTheSessionInThePlaceBreaks) {
   // This message was sent before the claim.
   driver_.Beat(kShard1, 5, 4);
   const Reaction broken = driver_.Break(kShard1);
-  EXPECT_THAT(broken.announced, Contains(HasSubstr("comes in its place")));
+  EXPECT_THAT(broken.announced, Contains(HasSubstr("takes its place")));
   ExpectRestarted(driver_.ReportAll(6),
                   {kShard0, kWorker0, kWorker1, kNewShard});
 }
@@ -377,7 +377,7 @@ TEST_F(LostShardTest, AnotherShardWaitsWhileTheCoordinatorStandsStill) {
   // Sent before.
   EXPECT_THAT(HearersOf<Refusal>(driver_.Beat(kShard1, 5, 4)), IsEmpty());
   EXPECT_THAT(driver_.Break(kShard1).announced,
-              Contains(HasSubstr("comes in its place")));
+              Contains(HasSubstr("takes its place")));
 }
 
 // And so may the first of two that wait.
@@ -399,7 +399,7 @@ TEST_F(LostShardTest, WaitingShardMayComeInANewSession) {
   driver_.Say(kNewShard, AnotherShard());
   EXPECT_THAT(driver_.Say(kNew, AnotherShard()).ended, ElementsAre(kNewShard));
   EXPECT_THAT(driver_.Break(kShard1).announced,
-              Contains(HasSubstr("comes in its place")));
+              Contains(HasSubstr("takes its place")));
   ExpectRestarted(driver_.ReportAll(6), {kShard0, kWorker0, kWorker1, kNew});
 }
 
@@ -407,7 +407,7 @@ TEST_F(LostShardTest, WaitingShardThatHasGoneIsForgotten) {
   driver_.Say(kNewShard, AnotherShard());
   driver_.Break(kNewShard);
   const Reaction broken = LoseShard();
-  EXPECT_THAT(broken.announced, Not(Contains(HasSubstr("comes in its place"))));
+  EXPECT_THAT(broken.announced, Not(Contains(HasSubstr("takes its place"))));
   ExpectRestarted(
       [&] {
         driver_.Say(kNew, AnotherShard());
@@ -563,10 +563,10 @@ TEST(CoordinatorCheckpointJoinTest, ShardHasAFolderIfTheCoordinatorHas) {
     const absl::Status why = RefusalIn(driver.Say(1, request), 1);
     EXPECT_EQ(why.code(), absl::StatusCode::kFailedPrecondition);
     EXPECT_THAT(std::string(why.message()),
-                HasSubstr(has ? "shard 0, has no --checkpoint-dir, the "
-                                "coordinator has:"
-                              : "shard 0, has a --checkpoint-dir, the "
-                                "coordinator has not:"));
+                HasSubstr(has ? "shard 0, has no --checkpoint-dir, and the "
+                                "coordinator has one:"
+                              : "shard 0, has a --checkpoint-dir, and the "
+                                "coordinator has none:"));
     request.has_checkpoints = has;
     EXPECT_TRUE(RefusalIn(driver.Say(2, request), 2).ok());
   }
@@ -586,7 +586,7 @@ TEST(CoordinatorCheckpointJoinTest, WorkersThatUpdateKeepTheSameStateArrays) {
   const absl::Status why = RefusalIn(driver.Say(2, Keeping("b", 1)), 2);
   EXPECT_EQ(why.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(why.message()),
-              HasSubstr("b keeps 1 arrays of optimizer state, worker a 2"));
+              HasSubstr("b keeps 1 arrays of optimizer state, worker a has 2"));
   driver.Say(3, Keeping("c", 2));
   driver.Say(4, ShardRequest(0));
   ASSERT_EQ(driver.state(), JobState::kRunning);
@@ -606,7 +606,7 @@ TEST(CoordinatorCheckpointJoinTest,
   const absl::Status why = RefusalIn(driver.Say(3, Keeping("b", 1)), 3);
   EXPECT_EQ(why.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(why.message()),
-              HasSubstr("b keeps 1 arrays of optimizer state, the job 2"));
+              HasSubstr("b keeps 1 arrays of optimizer state, the job has 2"));
   EXPECT_TRUE(RefusalIn(driver.Say(4, Keeping("c", 2)), 4).ok());
 }
 

@@ -49,7 +49,7 @@ TEST_F(CoordinatorLastCheckpointTest,
   EXPECT_THAT(HearersOf<Waiting>(waiting),
               testing::IsSupersetOf({kWorker0, kWorker1}));
   EXPECT_THAT(driver->Status().waiting,
-              HasSubstr("done but for its last checkpoint, of round 3"));
+              HasSubstr("finished except for its last checkpoint, of round 3"));
   driver->Say(kShard1, PartOf(1, 3, 1));
   EXPECT_EQ(driver->state(), JobState::kRunning);
   const Reaction whole = driver->Checkpoint(3, absl::OkStatus());
@@ -95,8 +95,8 @@ TEST_F(CoordinatorLastCheckpointTest, LastCheckpointIsAwaitedForMinutesAtMost) {
   const Reaction over = driver->Pass(absl::Minutes(2));
   EXPECT_EQ(driver->state(), JobState::kFinished);
   EXPECT_THAT(over.announced,
-              Contains(HasSubstr("no checkpoint of round 3: it was not whole "
-                                 "long after all had left")));
+              Contains(HasSubstr("no checkpoint of round 3: its parts did not "
+                                 "arrive in time")));
 }
 
 // The silent member may live, and must not look for a coordinator that is gone.
@@ -255,7 +255,7 @@ TEST_F(CoordinatorLastStepTest, EndSaysThatNothingIsSavedWithoutAFolder) {
 
 TEST_F(CoordinatorLastCheckpointTest, NoWorkerJoinsDuringTheLastCheckpoint) {
   EXPECT_THAT(RefusalIn(driver->Say(50, WorkerRequest("new")), 50).message(),
-              HasSubstr("is finished but for its last checkpoint"));
+              HasSubstr("is finished except for its last checkpoint"));
 }
 
 }  // namespace

@@ -30,13 +30,14 @@ TEST(CoordinatorEpochTest, SilentWorkerIsGoneAfterTheLease) {
   driver.Gather();
   EXPECT_THAT(driver.Pass(absl::Seconds(10), {kWorker1}).sent, IsEmpty());
   const Reaction gone = driver.Pass(absl::Seconds(0.5), {kWorker1});
-  EXPECT_THAT(gone.announced,
-              Contains(HasSubstr("worker w1 (at w1:1) is gone: not heard "
-                                 "from for 10.5 s")));
+  EXPECT_THAT(
+      gone.announced,
+      Contains(HasSubstr("worker w1 (at w1:1) was removed: it sent nothing "
+                         "for 10.5 s")));
   const absl::Status why = RefusalIn(gone, kWorker1);
   EXPECT_EQ(why.code(), absl::StatusCode::kCancelled);
   EXPECT_THAT(std::string(why.message()),
-              HasSubstr("worker w1 was counted as dead: not heard from"));
+              HasSubstr("worker w1 was counted as dead: it sent nothing for"));
   EXPECT_THAT(HearersOf<PrepareEpoch>(gone),
               UnorderedElementsAre(kShard0, kWorker0));
   const Reaction on = driver.ReportAll(4);
@@ -86,7 +87,7 @@ TEST(CoordinatorEpochTest, WorkerWithoutASessionIsDeadAfterTheGrace) {
   EXPECT_THAT(driver.Pass(absl::Seconds(1)).sent, IsEmpty());
   const Reaction gone = driver.Pass(absl::Seconds(0.5));
   EXPECT_THAT(gone.announced,
-              Contains(AllOf(HasSubstr("worker w1 (at w1:1) is gone"),
+              Contains(AllOf(HasSubstr("worker w1 (at w1:1) was removed"),
                              HasSubstr("session"))));
   EXPECT_THAT(HearersOf<PrepareEpoch>(gone),
               UnorderedElementsAre(kShard0, kWorker0));
@@ -103,7 +104,7 @@ TEST(CoordinatorEpochTest, ShardsDeathFailsTheJob) {
     const Reaction failed = driver.Pass(absl::Seconds(10.5), {kShard1});
     EXPECT_EQ(driver.state(), JobState::kFailed);
     EXPECT_THAT(driver.coordinator().reason(),
-                HasSubstr("shard 1 (s1 at s1:1) is gone: "));
+                HasSubstr("shard 1 (s1 at s1:1) was removed: "));
     EXPECT_THAT(HearersOf<JobOver>(failed),
                 UnorderedElementsAre(kShard0, kWorker0, kWorker1));
     EXPECT_EQ(Heard<JobOver>(failed, kWorker0).state, JobState::kFailed);
@@ -183,7 +184,7 @@ TEST(CoordinatorEpochTest, WorkerThatHasLeftDoesNotCountForAWaitingJob) {
   driver.Break(kWorker1);
   driver.Pass(absl::Seconds(1.5));
   EXPECT_THAT(driver.Status().waiting,
-              HasSubstr("1 of 2 workers; here: shard 0 (s0 at s0:1), "
+              HasSubstr("1 of 2 workers; members now: shard 0 (s0 at s0:1), "
                         "worker w2 (at w2:1)"));
 }
 
@@ -196,8 +197,9 @@ TEST(CoordinatorEpochTest, JobWaitsBelowMinWorkers) {
   driver.Pass(absl::Seconds(1.5));
   EXPECT_THAT(driver.ReportAll(4).sent, IsEmpty());
   EXPECT_EQ(driver.job().epoch, 1u);
-  EXPECT_THAT(driver.Status().waiting,
-              HasSubstr("job training waits for 1 of 2 workers; here: "));
+  EXPECT_THAT(
+      driver.Status().waiting,
+      HasSubstr("job training waits for 1 of 2 workers; members now: "));
   const Reaction told = driver.Pass(absl::Seconds(3));
   EXPECT_THAT(HearersOf<Waiting>(told),
               UnorderedElementsAre(kShard0, kWorker0));
@@ -227,7 +229,7 @@ TEST(CoordinatorEpochTest, ValuesThatOnlyDeadWorkersHadFailTheJob) {
   const Reaction failed = driver.Say(kNew, WorkerRequest("new"));
   EXPECT_EQ(driver.state(), JobState::kFailed);
   EXPECT_THAT(driver.coordinator().reason(),
-              AllOf(HasSubstr("all workers are gone"), HasSubstr("layer fc")));
+              AllOf(HasSubstr("all workers were lost"), HasSubstr("layer fc")));
   EXPECT_THAT(HearersOf<JobOver>(failed), UnorderedElementsAre(kShard0, kNew));
   EXPECT_THAT(failed.ended, UnorderedElementsAre(kShard0, kNew));
 }
@@ -296,7 +298,8 @@ TEST(CoordinatorEpochTest, JoinerHearsForWhichMembersItWaits) {
               UnorderedElementsAre(kShard0, kWorker0, kWorker1, kNew));
   EXPECT_THAT(
       Heard<Waiting>(told, kNew).text,
-      AllOf(HasSubstr("waits for the report of worker w0 (at w0:1); here: "),
+      AllOf(HasSubstr(
+                "waits for the report of worker w0 (at w0:1); members now: "),
             HasSubstr("worker new (at new:1)")));
   EXPECT_EQ(driver.Status().waiting, Heard<Waiting>(told, kNew).text);
 }
@@ -429,7 +432,7 @@ INSTANTIATE_TEST_SUITE_P(
         Nonsense{"OtherTarget", WithTarget(1, ReportOf(-2)), "the step -2"},
         Nonsense{"HeartbeatStep", HeartbeatOf(-2, -1), "the step -2"},
         Nonsense{"HeartbeatRound", HeartbeatOf(4, kMax), "the round 9223"},
-        Nonsense{"LeaveStep", Leave{-2}, "without being a worker"}),
+        Nonsense{"LeaveStep", Leave{-2}, "the last step -2"}),
     [](const auto& info) { return std::string(info.param.name); });
 
 TEST(CoordinatorLeaveTest, JobIsFinishedWhenAllWorkersHaveLeft) {
@@ -590,8 +593,8 @@ TEST(CoordinatorLeaveTest, ShardDoesNotLeave) {
   driver.Say(kShard0, Leave{7});
   EXPECT_EQ(driver.state(), JobState::kFailed);
   EXPECT_THAT(driver.coordinator().reason(),
-              HasSubstr("shard 0 (s0 at s0:1) is gone: it left without being "
-                        "a worker"));
+              HasSubstr("shard 0 (s0 at s0:1) was removed: it sent a "
+                        "Leave, which only workers of the job may send"));
 }
 
 // In partial rounds the other workers may be far from the leaver's last step,

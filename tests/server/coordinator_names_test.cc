@@ -59,7 +59,7 @@ TEST(CoordinatorNamesTest, WorkerWithoutASessionIsReplacedAtOnce) {
   driver.Break(kWorker1);
   const Reaction joined = driver.Say(kNew, Another("w1"));
   EXPECT_THAT(joined.announced,
-              Contains("worker w1 (at w1:1) is gone: another process comes in "
+              Contains("worker w1 (at w1:1) was removed: another process takes "
                        "its place"));
   EXPECT_THAT(HearersOf<PrepareEpoch>(joined),
               UnorderedElementsAre(kShard0, kWorker0));
@@ -107,8 +107,9 @@ TEST(CoordinatorNamesTest, NameOfASilentWorkerIsHeldUntilThatWorkerIsDead) {
   EXPECT_THAT(HearersOf<Refusal>(waiting), IsEmpty());
   EXPECT_EQ(driver.job().epoch, 1u);
   const Reaction gone = driver.Pass(absl::Seconds(1), {kWorker1, kNew});
-  EXPECT_THAT(gone.announced, Contains(HasSubstr("worker w1 (at w1:1) is gone: "
-                                                 "not heard from")));
+  EXPECT_THAT(gone.announced,
+              Contains(HasSubstr("worker w1 (at w1:1) was removed: "
+                                 "it sent nothing for")));
   EXPECT_EQ(Heard<EpochStart>(driver.ReportAll(4), kNew).self,
             PeerId::Worker(2));
 }
@@ -237,7 +238,7 @@ TEST(CoordinatorNamesTest, RefusedWorkerDoesNotTakeAPlace) {
     const Reaction refused = driver.Say(session, wrong[i]);
     EXPECT_FALSE(RefusalIn(refused, session).ok()) << i;
     EXPECT_THAT(refused.announced,
-                Not(Contains(HasSubstr("worker w1 (at w1:1) is gone"))));
+                Not(Contains(HasSubstr("worker w1 (at w1:1) was removed"))));
   }
   EXPECT_THAT(driver.ResumeIn(kNew + 9, kWorker1).sent, IsEmpty());
   EXPECT_EQ(driver.job().epoch, 1u);

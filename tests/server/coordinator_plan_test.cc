@@ -99,7 +99,7 @@ TEST_F(CoordinatorPlanTest, GoesFromMeasuringToAnotherPlan) {
   EXPECT_NE(scheme(), Scheme::kFactor);
   EXPECT_EQ(driver_.job().history.base_round, 4);
   EXPECT_EQ(driver_.job().history.first_step, 5);
-  EXPECT_THAT(changed.announced, Contains(HasSubstr("with another plan")));
+  EXPECT_THAT(changed.announced, Contains(HasSubstr("with a new plan")));
   const EpochStart start = Heard<EpochStart>(changed, kWorker0);
   EXPECT_THAT(start.explanations[1].reason, HasSubstr("s an iteration"));
   // State that a restarted coordinator finds.

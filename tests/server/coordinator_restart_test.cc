@@ -130,8 +130,8 @@ TEST_F(CoordinatorRestartTest, MemberThatDoesNotResumeWithinTheLeaseIsDead) {
   driver_.ReportAll(5);
   EXPECT_THAT(driver_.Pass(absl::Seconds(9)).announced, IsEmpty());
   const Reaction gone = driver_.Pass(absl::Seconds(1.5));
-  EXPECT_THAT(gone.announced, Contains(HasSubstr("worker w1 (at w1:1) is "
-                                                 "gone")));
+  EXPECT_THAT(gone.announced,
+              Contains(HasSubstr("worker w1 (at w1:1) was removed")));
   EXPECT_EQ(driver_.job().epoch, 2u);
   EXPECT_THAT(driver_.job().workers, ElementsAre(EpochWorker{0, 0}));
   // The worker comes too late.

@@ -272,7 +272,7 @@ TEST(CoordinatorSessionTest, MessagesBeforeTheFirstTickAreNoPause) {
   driver.Pass(absl::Seconds(1));
   EXPECT_EQ(driver.Status().members.size(), 3u);
   EXPECT_THAT(driver.Pass(absl::Seconds(0.5)).announced,
-              ElementsAre(HasSubstr("worker w1 (at w1:1) is gone")));
+              ElementsAre(HasSubstr("worker w1 (at w1:1) was removed")));
 }
 
 // The member is silent for half a lease before the pause, and for more than
@@ -284,7 +284,7 @@ TEST(CoordinatorSessionTest, DeadAreDeadAfterAPauseToo) {
   driver.StandStill(absl::Minutes(2));
   EXPECT_THAT(driver.Pass(absl::Seconds(5), {kWorker1}).announced, IsEmpty());
   EXPECT_THAT(driver.Pass(absl::Seconds(1), {kWorker1}).announced,
-              Contains(HasSubstr("worker w1 (at w1:1) is gone")));
+              Contains(HasSubstr("worker w1 (at w1:1) was removed")));
 }
 
 }  // namespace

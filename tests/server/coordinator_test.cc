@@ -384,7 +384,8 @@ TEST(CoordinatorTest, SessionBeginsWithAJoinOrAResumption) {
     const absl::Status status =
         RefusalIn(driver.Say(session, message), session);
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-    EXPECT_THAT(std::string(status.message()), HasSubstr("begins with a join"));
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr("must begin with a join"));
     ++session;
   }
   EXPECT_EQ(driver.state(), JobState::kRunning);

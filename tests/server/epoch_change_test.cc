@@ -367,7 +367,7 @@ TEST(EpochChangeTest, ValuesThatOnlyDeadWorkersHadAreLost) {
         MakeNextEpoch(*c.job, 6, ChangeOf({}, {3}, /*closed=*/4)).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kAborted);
     EXPECT_THAT(std::string(status.message()),
-                HasSubstr("all workers are gone"));
+                HasSubstr("all workers were lost"));
     EXPECT_THAT(std::string(status.message()), HasSubstr(c.layer));
   }
 }

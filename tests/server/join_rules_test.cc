@@ -193,7 +193,7 @@ INSTANTIATE_TEST_SUITE_P(
                    {"--batch", "32"},
                    {"--batch", "64"},
                    "--batch differs: worker second has 64, worker first has "
-                   "32; all of a job must have the same"},
+                   "32; all processes of a job must have the same value"},
         Difference{"Seed",
                    {"--seed", "1"},
                    {"--seed", "7"},
@@ -269,7 +269,7 @@ TEST(JoinRulesTest, MissingOptimizerIsRefused) {
   all.second.optimizer = OptimizerPlace::kServer;
   const absl::Status status = all.Check(all.second);
   ExpectUnlike(status,
-               "worker second has optimizer=server, the job worker: nobody "
+               "worker second has optimizer=server, the job worker: no process "
                "would update the parameters");
   EXPECT_THAT(
       std::string(status.message()),
@@ -383,13 +383,13 @@ TEST(JoinRulesTest, OptimizerStateThatDiffersIsRefusedWhereWorkersUpdate) {
   all.first.state_arrays = 2;
   all.second.state_arrays = 1;
   ExpectUnlike(all.Check(all.second),
-               "second keeps 1 arrays of optimizer state, worker first 2");
+               "second keeps 1 arrays of optimizer state, worker first has 2");
   JobOptions options;
   options.optimizer_place = OptimizerPlace::kWorker;
   const JobPtr job = EpochAfter(*TestJob(1, 2, all.first.layers, options),
                                 [](Job& next) { next.state_arrays = 3; });
   ExpectUnlike(all.Check(all.second, job.get()),
-               "second keeps 1 arrays of optimizer state, the job 3");
+               "second keeps 1 arrays of optimizer state, the job has 3");
   // The servers' state is not the workers'.
   all.options.spec.options.optimizer_place = OptimizerPlace::kServer;
   EXPECT_TRUE(all.Check(all.second).ok());
@@ -442,8 +442,8 @@ TEST(JoinRulesTest, ShardWithoutTheJobsFolderIsRefused) {
   Newcomers all;
   all.options.has_checkpoints = true;
   ExpectUnlike(all.Check(all.shard),
-               "s1, shard 1, has no --checkpoint-dir, the coordinator has: it "
-               "must be one folder that all servers share");
+               "s1, shard 1, has no --checkpoint-dir, and the coordinator has "
+               "one: all servers must share one folder");
   all.shard.has_checkpoints = true;
   EXPECT_TRUE(all.Check(all.shard).ok());
 }
@@ -452,8 +452,8 @@ TEST(JoinRulesTest, ShardWithAFolderIsRefusedByAJobWithoutOne) {
   Newcomers all;
   all.shard.has_checkpoints = true;
   ExpectUnlike(all.Check(all.shard),
-               "s1, shard 1, has a --checkpoint-dir, the coordinator has not: "
-               "it must be one folder that all servers share");
+               "s1, shard 1, has a --checkpoint-dir, and the coordinator has "
+               "none: all servers must share one folder");
 }
 
 }  // namespace

@@ -246,7 +246,7 @@ TEST_F(LocalJobTest, WorkerThatEndsWithoutAResultHasFailed) {
 TEST_F(LocalJobTest, WorkerThatWritesNonsenseHasFailed) {
   SetWorker("echo hello; sleep 3600");
   EXPECT_THAT(FailureMessage(absl::StatusCode::kAborted),
-              HasSubstr("wrote what is not understood: worker event"));
+              HasSubstr("wrote a line that is not understood: worker event"));
   ExpectNoProcess();
 }
 
@@ -336,7 +336,7 @@ TEST_F(LocalJobTest, ServerThatEndsBeforeItListensHasFailed) {
 TEST_F(LocalJobTest, ServerWithAnotherFirstLineHasFailed) {
   SetServer("echo hello; sleep 3600", /*listens=*/false);
   EXPECT_THAT(FailureMessage(absl::StatusCode::kAborted),
-              HasSubstr("shard 0 wrote what is not understood"));
+              HasSubstr("shard 0 wrote a line that is not understood"));
   ExpectNoProcess();
 }
 

@@ -54,7 +54,7 @@ TEST_P(NextHoldersTest, Table) {
   if (param.next.empty()) {
     EXPECT_EQ(next.status().code(), absl::StatusCode::kAborted);
     EXPECT_THAT(std::string(next.status().message()),
-                HasSubstr("is gone, with what it held"));
+                HasSubstr("was lost: no server has all of its values"));
     return;
   }
   ASSERT_TRUE(next.ok()) << next.status();
@@ -169,7 +169,7 @@ TEST(NextHoldersTest, WithoutBackupsEveryServerIsNeeded) {
             FirstShardServers(2, false));
   for (const EpochChange& change : {Servers({0}), Servers({0}, {1})}) {
     EXPECT_THAT(std::string(NextHolders(*job, change).status().message()),
-                HasSubstr("shard 1 is gone"));
+                HasSubstr("shard 1 was lost"));
   }
 }
 
@@ -227,9 +227,9 @@ TEST(FreshHoldersTest, FreshHoldersAreTheFirstOnesOfTheLiveServers) {
                           ShardServers{2, -1, false}));
   const auto one = restarted(Servers({1}));
   EXPECT_EQ(one.status().code(), absl::StatusCode::kAborted);
-  EXPECT_THAT(
-      std::string(one.status().message()),
-      HasSubstr("shard 2 is gone, and neither server 2 nor the next one"));
+  EXPECT_THAT(std::string(one.status().message()),
+              HasSubstr("shard 2 was lost: server 2 is not a member, nor is "
+                        "the server after it"));
 }
 
 TEST(FreshHoldersTest, RestartWithoutBackupsNeedsAllServers) {

@@ -109,8 +109,9 @@ TEST(ServerMachineTest, ProbesAreForJobsThatMeasure) {
   ServerMachine machine(job, 0);
   const auto refused =
       Deliver(machine, PeerId::Worker(0), Probe(*job, kLastOfTrain, 7, {}));
-  EXPECT_THAT(std::string(refused.status().message()),
-              HasSubstr("workers that measure send probes"));
+  EXPECT_THAT(
+      std::string(refused.status().message()),
+      HasSubstr("a probe must come from a worker of a job that measures"));
 }
 
 // Two workers, a layer on each of two servers, and a vote on each step.
@@ -225,7 +226,7 @@ TEST(ServerMachineTest, RefusesChunksOfOtherServers) {
     const auto landing = machine.OnHeader(PeerId::Worker(0), frame.header);
     return std::string(landing.status().message());
   };
-  EXPECT_THAT(refusal(0), HasSubstr("this is the shard's backup"));
+  EXPECT_THAT(refusal(0), HasSubstr("this server is the shard's backup"));
   EXPECT_EQ(refusal(1), "");
   EXPECT_THAT(refusal(2), HasSubstr("the chunk is shard 2's, this is shard 1"));
   FrameHeader header =

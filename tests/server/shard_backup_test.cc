@@ -377,7 +377,7 @@ TEST(ShardBackupTest, LayersByFactorsAreCopiedAsTheyAre) {
   EXPECT_EQ(pair.server().closed_round(), std::nullopt);
   Frame mean = pair.Between(FrameKind::kAggregate, 0, 0);
   mean.header.payload_bytes = 32;
-  pair.ExpectRefused(mean, "between the workers");
+  pair.ExpectRefused(mean, "workers exchange this layer without the servers");
   pair.Enter(Holders(0, -1, false));
   pair.Enter(Holders(0, 1, false));
   pair.Arrive();
@@ -506,7 +506,7 @@ TEST(ShardBackupTest, BackupTakesNoFramesOfWorkers) {
       pair.copy().OnHeader(PeerId::Worker(0), frames[0].header).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()),
-              HasSubstr("this is the shard's backup"));
+              HasSubstr("this server is the shard's backup"));
 }
 
 TEST(ShardBackupTest, FramesOfOtherServersAreRefused) {
@@ -532,7 +532,7 @@ TEST(ShardBackupTest, FramesOfOtherServersAreRefused) {
                       kInitialRound);
   EXPECT_THAT(
       std::string(server.OnHeader(header.sender, header).status().message()),
-      HasSubstr("must be a worker's"));
+      HasSubstr("the sender must be a worker"));
 }
 
 TEST(ShardBackupTest, PrimaryRefusesFramesThatNoBackupSends) {
@@ -541,12 +541,13 @@ TEST(ShardBackupTest, PrimaryRefusesFramesThatNoBackupSends) {
   Frame have = pair.Between(FrameKind::kHave, 1, 0);
   pair.ExpectDiscarded(have);
   have.header.offset = kFrameElementsMax;
-  pair.ExpectRefused(have, "with no payload");
+  pair.ExpectRefused(have, "without payload");
   have = pair.Between(FrameKind::kHave, 1, 0);
   have.header.part = 1;
-  pair.ExpectRefused(have, "with no payload");
+  pair.ExpectRefused(have, "without payload");
   for (const FrameKind kind : {FrameKind::kAggregate, FrameKind::kCopy}) {
-    pair.ExpectRefused(pair.Between(kind, 1, 0), "a backup says what it has");
+    pair.ExpectRefused(pair.Between(kind, 1, 0),
+                       "a backup must send frames of kind have");
   }
   for (const int64_t round : {int64_t{1}, int64_t{2}, kStepMax}) {
     pair.ExpectRefused(pair.Between(FrameKind::kHave, 1, round),
@@ -581,9 +582,9 @@ TEST(ShardBackupTest, BackupRefusesFramesThatNoPrimarySends) {
   pair.ExpectDiscarded(pair.Between(FrameKind::kCopy, 0, kInitialRound));
   Frame copy = pair.Between(FrameKind::kCopy, 0, 0);
   copy.header.part = 2;
-  pair.ExpectRefused(copy, "there is no such part");
+  pair.ExpectRefused(copy, "a copy as of this round has 2 parts");
   copy.header.part = 255;
-  pair.ExpectRefused(copy, "there is no such part");
+  pair.ExpectRefused(copy, "a copy as of this round has 2 parts");
   pair.ExpectRefused(pair.Between(FrameKind::kCopy, 0, kStepMax + 1),
                      "rounds are in [-1, ");
 }
@@ -601,13 +602,13 @@ TEST(ShardBackupTest, CopyUnderWayIsOfASingleRound) {
   pair.Arrive(1);
   Frame other = pair.wire().front();
   other.header.round = 0;
-  pair.ExpectRefused(other, "as of round -1 is on its way");
+  pair.ExpectRefused(other, "receives a copy of 2 parts as of round -1");
   other = pair.wire().front();
   other.header.part = 2;
   pair.ExpectRefused(other, "a copy of 2 parts");
   other = pair.wire().front();
   other.header.kind = FrameKind::kAggregate;
-  pair.ExpectRefused(other, "and a copy is on its way");
+  pair.ExpectRefused(other, "and receives a copy now");
 }
 
 TEST(ShardBackupTest, RoundThatWaitsForTheBackupSaysSo) {

@@ -166,14 +166,15 @@ class OwnedFrameTest : public ShardCheckpointTest {
   FrameHeader header_;
 };
 
-constexpr char kWhose[] = "the first worker sends layers that workers own";
+constexpr char kWhose[] =
+    "sends worker-owned layers, and only as of rounds that are saved";
 
 TEST_F(OwnedFrameTest, OwnedFramesAreOfTheFirstWorker) {
   EXPECT_TRUE(shard_.OnHeader(PeerId::Worker(0), header_).ok());
   header_.sender = PeerId::Worker(3);
   ExpectRefused(header_, kWhose);
   header_.sender = PeerId::Shard(0);
-  ExpectRefused(header_, "must be a worker's");
+  ExpectRefused(header_, "the sender must be a worker");
 }
 
 TEST_F(OwnedFrameTest, OwnedFramesAreOfSavedRounds) {

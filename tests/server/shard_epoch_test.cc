@@ -307,7 +307,7 @@ TEST(ShardEpochTest, AveragesAreNotGivenToJoiners) {
   });
   EXPECT_THAT(
       std::string(running.Refusal(1, running.PullOf(1, 0).header).message()),
-      HasSubstr("the values held here are of round -1"));
+      HasSubstr("this server has the values of round -1"));
 }
 
 TEST(ShardEpochTest, WorkerMayAskAgainInTheNextEpoch) {
@@ -354,7 +354,7 @@ TEST(ShardEpochTest, NextWorkerGivesTheInitialValuesIfTheFirstDies) {
   EXPECT_THAT(std::string(shard.OnHeader(PeerId::Worker(2), frames(2)[0].header)
                               .status()
                               .message()),
-              HasSubstr("the initial parameters are worker 1's"));
+              HasSubstr("worker 1 alone sends the initial parameters"));
   DeliverAll(shard, PeerId::Worker(1), frames(1));
   EXPECT_EQ(FloatsOf(shard.chunk(0, 0).held().parameters),
             IntegerValues(65537, 11));
@@ -369,7 +369,7 @@ TEST(ShardEpochTest, FramesOfOtherWorkersAreRefused) {
   EXPECT_THAT(
       std::string(running.Refusal(1, running.Contribution(1, 0, {1})[0].header)
                       .message()),
-      HasSubstr("must be a worker's"));
+      HasSubstr("the sender must be a worker"));
   EXPECT_THAT(
       std::string(running.Refusal(2, running.Contribution(2, 0, {1})[0].header)
                       .message()),

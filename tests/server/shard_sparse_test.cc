@@ -144,15 +144,24 @@ TEST_F(ShardSparseTest, BlocksOfAnotherChoiceAreRefused) {
   const auto refusal = [&](const std::map<int64_t, bool>& chosen, int frame) {
     return Refusal(Contribution(*job_, 1, 0, chosen, 1.0f)[frame]);
   };
-  EXPECT_THAT(refusal({}, 0), HasSubstr("one of 0 frames, and 2 are"));
-  EXPECT_THAT(refusal({{0, false}}, 0), HasSubstr("one of 1 frames, and 2"));
+  EXPECT_THAT(
+      refusal({}, 0),
+      HasSubstr(
+          "the frame count is 0, in earlier frames of the round it was 2"));
+  EXPECT_THAT(
+      refusal({{0, false}}, 0),
+      HasSubstr(
+          "the frame count is 1, in earlier frames of the round it was 2"));
   EXPECT_THAT(refusal({{0, false}, {2, false}}, 1),
-              HasSubstr("the round has 2 other frames"));
-  EXPECT_THAT(refusal({{0, true}, {1, true}}, 0), HasSubstr("momentum"));
+              HasSubstr("the round already has 2 frames of other blocks"));
+  EXPECT_THAT(
+      refusal({{0, true}, {1, true}}, 0),
+      HasSubstr(
+          "the part is 1, another contributor sent this frame with part 0"));
   // A frame of a worker that has sent all of its frames.
   EXPECT_THAT(
       Refusal(Contribution(*job_, 0, 0, {{1, true}, {2, false}}, 1.0f)[1]),
-      HasSubstr("all 2 frames are here"));
+      HasSubstr("all 2 frames of this contributor have arrived"));
   // The others go on.
   EXPECT_THAT(Push(1, 0, {{0, false}, {1, true}}, 1.0f).sent, SizeIs(2));
 }
@@ -167,21 +176,25 @@ TEST_F(ShardSparseTest, ContributionsOfDifferentBlocksAreNotMixed) {
   DeliverAll(shard_, PeerId::Worker(1),
              {frames(1, {{1, false}, {2, false}})[0]});
   EXPECT_THAT(Refusal(frames(0, {{0, false}, {2, false}})[1]),
-              HasSubstr("the round has 2 other frames"));
+              HasSubstr("the round already has 2 frames of other blocks"));
 }
 
 TEST_F(ShardSparseTest, HeadersThatContradictThemselvesAreRefused) {
   Frame frame = Contribution(*job_, 0, 0, {{0, false}}, 1.0f)[0];
   frame.header.frames = 0;
-  EXPECT_THAT(Refusal(frame), HasSubstr("one of 0 frames, of 3"));
+  EXPECT_THAT(Refusal(frame),
+              HasSubstr("the frame count is 0, must be from 1 to 3"));
   frame.header.frames = 4;
-  EXPECT_THAT(Refusal(frame), HasSubstr("one of 4 frames, of 3"));
+  EXPECT_THAT(Refusal(frame),
+              HasSubstr("the frame count is 4, must be from 1 to 3"));
   frame.header.frames = 1;
   frame.header.part = kResumedPart + 1;
-  EXPECT_THAT(Refusal(frame), HasSubstr("one of 1 frames"));
+  EXPECT_THAT(Refusal(frame),
+              HasSubstr("the frame count is 1, must be from 1 to 3"));
   frame = Contribution(*job_, 0, 0, {}, 0.0f)[0];
   frame.header.frames = 1;
-  EXPECT_THAT(Refusal(frame), HasSubstr("one of 1 frames"));
+  EXPECT_THAT(Refusal(frame),
+              HasSubstr("the frame count is 1, must be from 1 to 3"));
   frame = Contribution(*job_, 0, 0, {{1, false}}, 1.0f)[0];
   frame.header.offset = 256;
   EXPECT_THAT(Refusal(frame), HasSubstr("a multiple of 256 less 44"));
@@ -195,7 +208,7 @@ TEST(ShardDenseTest, DenseRoundHasAllFrames) {
   frame.header.frames = 1;
   const auto delivery = Deliver(shard, PeerId::Worker(0), frame);
   EXPECT_THAT(std::string(delivery.status().message()),
-              HasSubstr("one of 1 frames, in a round of all"));
+              HasSubstr("the frame count is 1, must be 0"));
 }
 
 class ShardMomentumTest : public ShardSparseTest {

@@ -460,7 +460,7 @@ INSTANTIATE_TEST_SUITE_P(
                     "sender is worker 1, expected worker 0"},
         RefusalCase{"Shard", PeerId::Shard(0),
                     [](FrameHeader& h) { h.sender = PeerId::Shard(0); },
-                    "must be a worker's"},
+                    "the sender must be a worker"},
         RefusalCase{"Layer", kWorker1, [](FrameHeader& h) { h.layer = 2; },
                     "the model has 2 layers"},
         RefusalCase{"Chunk", kWorker1, [](FrameHeader& h) { h.chunk = 2; },
@@ -474,7 +474,7 @@ INSTANTIATE_TEST_SUITE_P(
                     "rounds are in [-1, "},
         RefusalCase{"InitialParametersOfAnother", kWorker1,
                     [](FrameHeader& h) { h.round = kInitialRound; },
-                    "the initial parameters are worker 0's"},
+                    "worker 0 alone sends the initial parameters"},
         RefusalCase{"FactorLayer", kWorker1,
                     [](FrameHeader& h) {
                       h.layer = 1;
@@ -482,7 +482,7 @@ INSTANTIATE_TEST_SUITE_P(
                       h.round = 0;
                       h.payload_bytes = 16;
                     },
-                    "layer fc goes between the workers"},
+                    "layer fc is exchanged by workers without the servers"},
         RefusalCase{"Offset", kWorker1, [](FrameHeader& h) { h.offset = 1; },
                     "must be a multiple of 65536 below 5"},
         RefusalCase{"OffsetBehindTheChunk", kWorker1,
@@ -502,7 +502,7 @@ INSTANTIATE_TEST_SUITE_P(
                       h.kind = FrameKind::kPull;
                       h.wire = WireType::kNone;
                     },
-                    "a pull has no payload, no offset and part 0"},
+                    "a pull must have no payload, offset 0 and part 0"},
         RefusalCase{"PullWithAnOffset", kWorker1,
                     [](FrameHeader& h) {
                       h.kind = FrameKind::kPull;
@@ -510,7 +510,7 @@ INSTANTIATE_TEST_SUITE_P(
                       h.payload_bytes = 0;
                       h.offset = 65536;
                     },
-                    "a pull has no payload, no offset and part 0"},
+                    "a pull must have no payload, offset 0 and part 0"},
         RefusalCase{"PullWithAPart", kWorker1,
                     [](FrameHeader& h) {
                       h.kind = FrameKind::kPull;
@@ -518,7 +518,7 @@ INSTANTIATE_TEST_SUITE_P(
                       h.payload_bytes = 0;
                       h.part = 1;
                     },
-                    "a pull has no payload, no offset and part 0"},
+                    "a pull must have no payload, offset 0 and part 0"},
         RefusalCase{"PullOfALaterRound", kWorker1,
                     [](FrameHeader& h) {
                       h.kind = FrameKind::kPull;

@@ -122,7 +122,7 @@ TEST(VotesTest, WrongVotesAreRefused) {
     edit(vote);
     return std::string(votes.OnHeader(from, vote).status().message());
   };
-  const char* const why = "contributors vote";
+  const char* const why = "a vote must come from a contributor";
   EXPECT_THAT(refusal(kWorker0, [](auto& vote) { vote.round = -1; }),
               HasSubstr(why));
   EXPECT_THAT(refusal(kWorker0, [](auto& vote) { vote.round = 2; }),

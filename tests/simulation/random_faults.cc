@@ -446,7 +446,7 @@ bool RandomFaults::Part() {
 
 bool IsLost(const absl::Status& status) {
   return absl::IsAborted(status) &&
-         (absl::StrContains(status.message(), "all workers are gone") ||
+         (absl::StrContains(status.message(), "all workers were lost") ||
           absl::StrContains(status.message(), "there is no checkpoint"));
 }
 

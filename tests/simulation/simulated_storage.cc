@@ -174,8 +174,8 @@ absl::Status SimulatedStorage::ReadFile(const std::string& name, int64_t offset,
   if (file == files_.end()) return NoSuchFile(name);
   const auto bytes = std::ssize(file->second);
   if (offset < 0 || into.bytes() > bytes - offset) {
-    return OutOfRangeError(name, " ends at byte ", bytes, ", bytes up to ",
-                           offset + into.bytes(), " were to be read");
+    return OutOfRangeError(name, " ends at byte ", bytes, ", before byte ",
+                           offset + into.bytes(), ", up to which it is read");
   }
   if (into.bytes() > 0) {
     std::copy_n(file->second.data() + offset, into.bytes(), into.data());

@@ -307,7 +307,7 @@ TEST_P(PeerEpochTest, AWorkerThatIsNotTheSourceRefuses) {
             .status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(std::string(status.message()),
-                HasSubstr("does not hold that round"));
+                HasSubstr("does not send that round to other workers"));
   };
   refused(1, 0, 0);
   refused(1, 0, 1);
@@ -328,7 +328,7 @@ TEST_P(PeerEpochTest, OnlyFramesOfTheSourceCountForTheRound) {
           .status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()),
-              HasSubstr("comes whole from worker 0"));
+              HasSubstr("all frames of this round must come from worker 0"));
 }
 
 TEST_P(PeerEpochTest, ASourceThatHasLeftServesToo) {

@@ -186,15 +186,15 @@ INSTANTIATE_TEST_SUITE_P(
                     "layer large has 2 chunks"},
         RefusalCase{"OtherShard",
                     [](auto& h) { h.sender.rank = 1 - h.sender.rank; },
-                    "the chunk is shard "},
+                    "the chunk must come from shard "},
         RefusalCase{"FutureRound", [](auto& h) { h.round = 4; },
                     "this worker is at round 3"},
         RefusalCase{"BeforeAll", [](auto& h) { h.round = kInitialRound - 1; },
                     "this worker is at round 3"},
         RefusalCase{"Part", [](auto& h) { h.part = 1; },
-                    "1 parts are expected"},
+                    "the part must be below 1"},
         RefusalCase{"Worker", [](auto& h) { h.sender = PeerId::Worker(0); },
-                    "this worker did not ask for it"},
+                    "this worker did not ask for the layer"},
         RefusalCase{"Offset", [](auto& h) { h.offset = 65535; },
                     "must be a multiple of 65536 below 65537"},
         RefusalCase{"TooShort", [](auto& h) { h.payload_bytes = 0; },
@@ -291,14 +291,15 @@ TEST_F(OwnedLayerTest, FramesOfAnotherWorkerAreRefused) {
       assembly_.Place(OwnedFrames(*job_, 0, 0, 10)[0].header).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()),
-              HasSubstr("this worker did not ask for it"));
+              HasSubstr("this worker did not ask for the layer"));
 }
 
 TEST_F(OwnedLayerTest, PartsBeyondTheLastAreRefused) {
   const absl::Status status =
       assembly_.Place(OwnedFrames(*job_, 1, 3, 10)[0].header).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("3 parts are expected"));
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("the part must be below 3"));
 }
 
 // Shards send the result of a round to all workers, also to workers that join.

@@ -422,14 +422,14 @@ INSTANTIATE_TEST_SUITE_P(
                       h.kind = FrameKind::kMean;
                       h.round = 1;
                     },
-                    "a mean without this worker's gradient"},
+                    "the mean lacks the gradient of this worker"},
         RefusalCase{"MeanOfItsOwn",
                     [](FrameHeader& h) {
                       h.kind = FrameKind::kMean;
                       h.chunk = 2;
                       h.payload_bytes = 4 * (300 - 2 * 112);
                     },
-                    "this worker's to make"},
+                    "this worker makes the mean of that segment"},
         RefusalCase{"Factors",
                     [](FrameHeader& h) { h.kind = FrameKind::kFactors; },
                     "goes by scheme ring"},
@@ -439,7 +439,7 @@ INSTANTIATE_TEST_SUITE_P(
                       h.wire = WireType::kNone;
                       h.payload_bytes = 0;
                     },
-                    "does not hold that round"}),
+                    "does not send that round to other workers"}),
     [](const auto& info) { return info.param.name; });
 
 TEST(RingExchangeTest, ARepeatedFrameCountsOnce) {

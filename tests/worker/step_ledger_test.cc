@@ -87,10 +87,12 @@ TEST(StepLedgerTest, APushBeforeTheWaitForTheLastOneSaysThatAWaitIsMissing) {
 
 TEST(StepLedgerTest, NothingIsPushedBeforeAStepHasBegun) {
   StepLedger ledger = TwoLayers();
-  EXPECT_THAT(RefusedPush(ledger, 0, 0), HasSubstr("none was begun"));
+  EXPECT_THAT(RefusedPush(ledger, 0, 0),
+              HasSubstr("no step has begun: call BeginStep first"));
   FinishBoth(ledger, kInitialRound);
   EXPECT_THAT(RefusedPush(ledger, 0, 0),
-              AllOf(HasSubstr("layer first"), HasSubstr("none was begun")));
+              AllOf(HasSubstr("layer first"),
+                    HasSubstr("no step has begun: call BeginStep first")));
 }
 
 TEST(StepLedgerTest, StepsBeginOneAfterTheOther) {

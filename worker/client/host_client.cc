@@ -203,7 +203,7 @@ absl::StatusOr<bool> HostClientImpl::IsFit(int layer, int64_t step,
   const absl::StatusOr<NotFinite> found = FindNotFinite(values, arrival);
   if (!found.ok()) {
     return FailJob(
-        absl::StrCat(name, " does not come: ", found.status().message()));
+        absl::StrCat(name, " cannot be read: ", found.status().message()));
   }
   if (found->index < 0) return true;
   const std::string reason =
@@ -380,7 +380,7 @@ absl::Status HostClientImpl::Leave() {
   process_->Wake();
   if (over.ok()) return absl::OkStatus();
   return DeadlineExceededError(
-      "left the job, but not all the other workers did within ",
+      "this worker left the job, but other workers did not within ",
       absl::FormatDuration(timeout));
 }
 

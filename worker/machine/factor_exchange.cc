@@ -111,7 +111,8 @@ void FactorExchange::CutFactors(const Round& round, int position,
 absl::StatusOr<FactorExchange::Place> FactorExchange::FindPlace(
     const FrameHeader& header, const Round& round) const {
   if (header.part > kInputMatrix) {
-    return RefuseFrame(header, "there are two factors, 0 and 1");
+    return RefuseFrame(header,
+                       "the part must be 0 or 1, the number of a factor");
   }
   if (header.chunk >= static_cast<uint32_t>(round.contributors)) {
     return RefuseFrame(header, "the round has ", round.contributors,
@@ -141,9 +142,9 @@ absl::StatusOr<Landing> FactorExchange::OnHeader(
   const bool is_own = layer_.job->PositionOf(header.sender.rank) ==
                       static_cast<int64_t>(header.chunk);
   if (!is_own && !rounds_.Recovers(header.round)) {
-    return RefuseFrame(header,
-                       "each worker sends its own factors, in the place of its "
-                       "position");
+    return RefuseFrame(
+        header,
+        "a worker sends only its own factors, with its position as chunk");
   }
   return round.arrived[place.index] ? Landing::Discard()
                                     : Landing::At(place.values);

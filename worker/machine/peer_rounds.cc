@@ -87,7 +87,7 @@ void PeerRounds::LeaveOut(Round& round) {
 absl::Status PeerRounds::Check(const FrameHeader& header,
                                FrameKind memory_kind) const {
   if (layer_.position() < 0) {
-    return RefuseFrame(header, "this worker has left");
+    return RefuseFrame(header, "this worker has left the job");
   }
   const int64_t next = ledger_.next_round();
   if (header.round < 0 || header.round > next + 1) {
@@ -95,7 +95,7 @@ absl::Status PeerRounds::Check(const FrameHeader& header,
   }
   if (Recovers(header.round) &&
       (header.sender != *source_ || header.kind != memory_kind)) {
-    return RefuseFrame(header, "the round comes whole from ",
+    return RefuseFrame(header, "all frames of this round must come from ",
                        PeerName(*source_));
   }
   return absl::OkStatus();
@@ -198,7 +198,7 @@ absl::StatusOr<Landing> PeerRounds::OnPullHeader(
   if (asking < 0 || header.payload_bytes != 0 || header.offset != 0 ||
       header.round != finished_.round || !IsSourceOf(header.round)) {
     return RefuseFrame(header,
-                       "this worker does not hold that round for others");
+                       "this worker does not send that round to other workers");
   }
   return served_[asking] ? Landing::Discard() : Landing::Scratch();
 }

@@ -87,10 +87,10 @@ absl::Status ResultAssembly::CheckSender(const Chunk& chunk,
   if (header.sender.role == Role::kShard) {
     const PeerId server = job_->ServerOf(chunk);
     if (header.sender == server) return absl::OkStatus();
-    return RefuseFrame(header, "the chunk is ", PeerName(server), "'s");
+    return RefuseFrame(header, "the chunk must come from ", PeerName(server));
   }
   if (header.round < round_ || header.sender == donor_) return absl::OkStatus();
-  return RefuseFrame(header, "this worker did not ask for it");
+  return RefuseFrame(header, "this worker did not ask for the layer");
 }
 
 absl::StatusOr<Landing> ResultAssembly::Place(const FrameHeader& header) const {
@@ -105,7 +105,7 @@ absl::StatusOr<Landing> ResultAssembly::Place(const FrameHeader& header) const {
   const bool unasked = donor_.has_value() && header.sender.role == Role::kShard;
   if (header.round < round_ || unasked) return Landing::Discard();
   if (header.part >= parts_) {
-    return RefuseFrame(header, parts_, " parts are expected");
+    return RefuseFrame(header, "the part must be below ", parts_);
   }
   if (arrived_[IndexOf(chunk, header.part, frame)]) return Landing::Discard();
   if (header.payload_bytes == 0) return Landing::Scratch();

@@ -198,11 +198,10 @@ absl::Status RingExchange::CheckOnRing(const FrameHeader& header,
                        "the sum of that segment begins with this worker");
   }
   if (!round.sent || header.round != ledger_.next_round()) {
-    return RefuseFrame(header, "a mean without this worker's gradient");
+    return RefuseFrame(header, "the mean lacks the gradient of this worker");
   }
   if (segment != After(round, 1)) return absl::OkStatus();
-  return RefuseFrame(header,
-                     "the mean of that segment is this worker's to make");
+  return RefuseFrame(header, "this worker makes the mean of that segment");
 }
 
 bool RingExchange::OnFrame(const FrameHeader& header, Outbox& out) {

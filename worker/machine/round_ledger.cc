@@ -26,7 +26,7 @@ absl::Status RoundLedger::CheckPush(int64_t round) const {
   return InvalidArgumentError("layer ", layer_.spec().name, ": step ", round,
                               " is pushed after step ", pushed_round_,
                               ", of which steps up to ", done_round_,
-                              " are done; steps come one by one");
+                              " are done; steps must follow one another");
 }
 
 void RoundLedger::Push(int64_t round) {

@@ -75,9 +75,10 @@ absl::Status StepLedger::CheckNext(const Layer& layer, int64_t step) const {
     return InvalidArgumentError("layer ", layer.name, ": step ", step,
                                 " is pushed", why...);
   };
-  if (!begun_.has_value()) return refuse(", none was begun");
+  if (!begun_.has_value())
+    return refuse(", but no step has begun: call BeginStep first");
   if (step != begun_->step) {
-    return refuse(", step ", begun_->step, " was begun");
+    return refuse(", but step ", begun_->step, " has begun");
   }
   const bool is_idle = layer.pushed == layer.done;
   if (is_idle && step == layer.done + 1) return absl::OkStatus();
@@ -87,15 +88,15 @@ absl::Status StepLedger::CheckNext(const Layer& layer, int64_t step) const {
                   "push");
   }
   return refuse(" after step ", layer.pushed, "; steps up to ", layer.done,
-                " are done, and they come one by one");
+                " are done, and steps must follow one another");
 }
 
 absl::Status StepLedger::CheckLayer(int layer) const {
   if (layer >= 0 && layer < static_cast<int>(layers_.size())) {
     return absl::OkStatus();
   }
-  return InvalidArgumentError("no layer ", layer, ": the model has ",
-                              layers_.size());
+  return InvalidArgumentError("there is no layer ", layer, ": the model has ",
+                              layers_.size(), " layers, numbered from 0");
 }
 
 absl::Status StepLedger::CheckComplete(bool or_untouched) const {
@@ -118,7 +119,8 @@ absl::Status StepLedger::CheckAwaited(int layer, int64_t round) const {
   NEREUS_TRY(Interruption());
   if (round <= layers_[layer].pushed) return absl::OkStatus();
   return InvalidArgumentError("layer ", layers_[layer].name, ": step ", round,
-                              " is waited for, step ", layers_[layer].pushed,
+                              " is waited for, but step ",
+                              layers_[layer].pushed,
                               " was the last to be pushed");
 }
 

@@ -32,9 +32,9 @@ size_t Rounded(size_t bytes) {
 absl::StatusOr<uint64_t> Filled(uint64_t head, uint64_t tail) {
   const uint64_t filled = head - tail;
   if (filled <= FrameRing::kCapacity && filled % kAlignment == 0) return filled;
-  return InvalidArgumentError("shared memory: ", head,
-                              " bytes are written and ", tail, " read, of ",
-                              FrameRing::kCapacity, " that it has");
+  return InvalidArgumentError("shared memory: the writer is at byte ", head,
+                              " and the reader at byte ", tail,
+                              " of a ring of ", FrameRing::kCapacity, " bytes");
 }
 
 }  // namespace
@@ -86,7 +86,7 @@ absl::StatusOr<bool> FrameRingReader::Front(FrameHeader& header,
     const size_t left = kCapacity - from % kCapacity;
     if (filled <= left) {
       return InvalidArgumentError(
-          "shared memory: nothing follows where some is skipped");
+          "shared memory: no frame follows the skipped end of the ring");
     }
     from += left;
     filled -= left;
@@ -97,8 +97,8 @@ absl::StatusOr<bool> FrameRingReader::Front(FrameHeader& header,
   const size_t needed = Rounded(kFrameHeaderBytes + header.payload_bytes);
   const size_t at = from % kCapacity;
   if (needed > filled || needed > kCapacity - at) {
-    return InvalidArgumentError("shared memory: ", DescribeFrame(header), ": ",
-                                filled, " bytes are there");
+    return InvalidArgumentError("shared memory: ", DescribeFrame(header),
+                                ": the ring has only ", filled, " bytes of it");
   }
   payload = Buffer::View(data_ + at + kFrameHeaderBytes, header.payload_bytes);
   next_ = from + needed;

@@ -94,8 +94,9 @@ absl::StatusOr<SharedMemory> SharedMemory::Open(const SharedMemoryOffer& offer,
   // The path of a stranger may be anything; opening a device, say, could have
   // effects.
   if (!IsNamedSo(path)) {
-    return UnavailableError("shared memory: ", path,
-                            " is not to be seen from here, or not ours");
+    return UnavailableError(
+        "shared memory: ", path,
+        " is not visible to this process, or is not memory of Nereus");
   }
   Descriptor descriptor(open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK));
   if (!descriptor.valid()) return Cannot(path);
@@ -115,7 +116,8 @@ absl::StatusOr<SharedMemory> SharedMemory::Open(const SharedMemoryOffer& offer,
   uint64_t token = 0;
   std::memcpy(&token, memory.mapping_, sizeof(token));
   if (token != offer.token) {
-    return InvalidArgumentError("shared memory: ", path, " is another offer's");
+    return InvalidArgumentError("shared memory: ", path,
+                                " belongs to another offer");
   }
   return memory;
 }

@@ -107,7 +107,7 @@ absl::Status ConnectionLifecycle::Admit(SocketConnection& connection,
     const absl::StatusOr<bool> all = connection.Write();
     if (!all.ok() || !*all) {
       return UnavailableError(
-          NotReadyReason("its answer did not fit into the socket"));
+          NotReadyReason("the answer did not fit into the socket"));
     }
   }
   Open(connection, theirs.self, std::move(memory));
@@ -124,7 +124,7 @@ std::unique_ptr<MemoryChannel> ConnectionLifecycle::TakeOffer(
   if (memory.ok()) return *std::move(memory);
   // Worth a line: containers on one host often see different processes.
   NEREUS_LOG(Info) << PeerName(theirs.self) << " (" << connection.address()
-                   << ") is reached by its socket alone: "
+                   << ") is reached by TCP alone, not by shared memory: "
                    << memory.status().message();
   return nullptr;
 }
@@ -147,11 +147,11 @@ absl::StatusOr<std::unique_ptr<MemoryChannel>> ConnectionLifecycle::TakeAnswer(
   if (!theirs.shared_memory.has_value()) return nullptr;
   if (offered == nullptr || offered->offer() != *theirs.shared_memory) {
     return FailedPreconditionError(
-        "handshake: it has taken shared memory that was not offered");
+        "handshake: the peer has taken shared memory that was not offered");
   }
   if (!connection.writer().empty()) {
     return FailedPreconditionError(
-        "handshake: it has answered before it was greeted");
+        "handshake: the peer answered before it was greeted");
   }
   return offered;
 }
@@ -182,11 +182,10 @@ void ConnectionLifecycle::OnBroken(SocketConnection& connection,
     case State::kGreeting:
       return FailAttempt(
           connection,
-          is_nonsense
-              ? FailedPreconditionError(
-                    "something answers there that is not a Nereus socket: ",
-                    reason.message())
-              : reason);
+          is_nonsense ? FailedPreconditionError(
+                            "what listens there is not a Nereus data port: ",
+                            reason.message())
+                      : reason);
     case State::kOpen:
       if (is_nonsense) return Refuse(connection, reason);
       connection.Close();
@@ -237,8 +236,9 @@ void ConnectionLifecycle::OnRefused(SocketConnection& connection,
                                     const absl::Status& reason) {
   if (connection.state() == State::kGreeting) {
     // A goodbye to a greeting: the peer shuts down, and may come back.
-    return FailAttempt(connection,
-                       reason.ok() ? UnavailableError("it has ended") : reason);
+    return FailAttempt(connection, reason.ok()
+                                       ? UnavailableError("the peer has ended")
+                                       : reason);
   }
   connection.Close();
   Lose(connection, reason);
@@ -262,8 +262,8 @@ void ConnectionLifecycle::Lose(SocketConnection& connection,
 void ConnectionLifecycle::RunTimers(absl::Time now) {
   for (SocketConnection* const connection : connections_.TakeLate(now)) {
     if (connection->state() != State::kEnding) {
-      NEREUS_LOG(Debug) << "hung up on " << connection->address()
-                        << ": no hello within "
+      NEREUS_LOG(Debug) << "closed the connection from "
+                        << connection->address() << ": no hello arrived within "
                         << absl::FormatDuration(options_.handshake_timeout);
     }
     connection->Close();

@@ -25,7 +25,7 @@ absl::StatusOr<Landing> Delivery::Announce(PeerId from,
   absl::StatusOr<Landing> landing = handler_->OnHeader(from, header);
   if (landing.ok() && landing->kind == Landing::Kind::kPlace) {
     NEREUS_CHECK(landing->place.bytes() == header.payload_bytes)
-        << DescribeFrame(header) << ": was given a place of "
+        << DescribeFrame(header) << ": the landing has "
         << landing->place.bytes() << " bytes";
   }
   return landing;

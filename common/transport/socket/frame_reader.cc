@@ -51,7 +51,7 @@ absl::StatusOr<bool> FrameReader::ReadPreamble(int fd,
     const Next next = NEREUS_TRY(Receive(fd, nullptr, 0, placed));
     if (next == Next::kNothing) return false;
     if (next == Next::kEnd) {
-      return UnavailableError("it closed the connection");
+      return UnavailableError("the peer closed the connection");
     }
   }
   std::memcpy(preamble.data(), ahead_.get() + begin_, preamble.size());
@@ -93,7 +93,7 @@ absl::StatusOr<FrameReader::Next> FrameReader::Read(int fd) {
     if (next == Next::kEnd) {
       if (state_ == State::kHeader && ahead() == 0) return next;
       return UnavailableError(
-          "the connection was lost: it ended within a frame");
+          "the connection was lost: the peer closed it within a frame");
     }
     // The bytes that the kernel has just written are in the cache.
     if (placed > 0) {

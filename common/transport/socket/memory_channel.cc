@@ -74,7 +74,7 @@ void MemoryChannel::ReadBell() {
     ended_ = drained.status();
   } else if (*drained == FrameReader::Next::kEnd) {
     ended_ = UnavailableError(
-        "the connection was lost: it was closed without a word");
+        "the connection was lost: the peer closed it without a reason");
   }
 }
 

@@ -34,8 +34,8 @@ std::vector<Accepted> PeerAcceptor::AcceptSome(int strangers, absl::Time now) {
       break;
     }
     if (strangers >= strangers_max_) {
-      NEREUS_LOG(Debug) << "hung up on " << accepted.address << ": "
-                        << strangers << " handshakes are under way";
+      NEREUS_LOG(Debug) << "closed the connection from " << accepted.address
+                        << ": " << strangers << " handshakes are under way";
       continue;
     }
     ++strangers;

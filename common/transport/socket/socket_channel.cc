@@ -88,7 +88,7 @@ Channel::Received SocketChannel::Receive() {
         return {};
       case Next::kEnd:
         return Broken(UnavailableError(
-            "the connection was lost: it was closed without a word"));
+            "the connection was lost: the peer closed it without a reason"));
       case Next::kHeader:
         ended = Announce();
         break;
