@@ -50,13 +50,13 @@ std::string FormatSummary(const PlanReport& report,
   absl::StrAppend(
       &text, ".\nFusion: ",
       fusion_bytes == kNoFusion ? "off" : absl::StrCat(fusion_bytes, " bytes"),
-      ". An iteration without: ", Milliseconds(fusion.without_seconds),
-      " ms; ");
+      ". Without fusion an iteration takes ",
+      Milliseconds(fusion.without_seconds), " ms; ");
   if (fusion.best_seconds < fusion.without_seconds) {
-    absl::StrAppend(&text, "with the best, ", fusion.best_bytes,
-                    " bytes: ", Milliseconds(fusion.best_seconds), " ms");
+    absl::StrAppend(&text, "with ", fusion.best_bytes, " bytes, the best, ",
+                    Milliseconds(fusion.best_seconds), " ms");
   } else {
-    absl::StrAppend(&text, "with any, no less");
+    absl::StrAppend(&text, "no threshold shortens it");
   }
   return text;
 }
