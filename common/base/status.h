@@ -45,9 +45,9 @@ T ValueOf(absl::StatusOr<T>&& result) {
 // absl::StrCat:
 //
 //   return NotFoundError("layer ", layer, " of ", layer_count);
-#define NEREUS_ERROR_(Code)                          \
-  template <typename... Parts>                       \
-  absl::Status Code##Error(const Parts&... parts) {  \
+#define NEREUS_ERROR_(Code)                           \
+  template <typename... Parts>                        \
+  absl::Status Code##Error(const Parts&... parts) {   \
     return absl::Code##Error(absl::StrCat(parts...)); \
   }
 NEREUS_ERROR_(Aborted)
@@ -69,8 +69,7 @@ NEREUS_ERROR_(Unimplemented)
 // Returns `status` with the parts before its message, and the same code.
 template <typename... Parts>
 absl::Status Prefixed(const absl::Status& status, const Parts&... parts) {
-  return absl::Status(status.code(),
-                      absl::StrCat(parts..., status.message()));
+  return absl::Status(status.code(), absl::StrCat(parts..., status.message()));
 }
 
 }  // namespace nereus
