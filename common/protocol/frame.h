@@ -98,8 +98,8 @@ inline constexpr uint8_t kInputMatrix = 1;
 inline constexpr uint8_t kValuesPart = 0;
 
 // FrameHeader::part of kContribution and kAggregate in a sparse job
-// (JobOptions::sparsity): the block was held back in earlier rounds, so its
-// values already contain their momentum (AddBlockUpdate).
+// (SparsityOptions): the block was held back in earlier rounds, so its values
+// already contain their momentum (AddBlockUpdate).
 inline constexpr uint8_t kResumedPart = 1;
 
 // FrameHeader::part of kProbe: more frames of the train follow, or this frame

@@ -28,9 +28,8 @@ absl::Status Wrong(const FrameHeader& header, absl::string_view field,
 
 // Returns the power of two that makes about 1,000 blocks: few enough that their
 // norms cost nothing, enough that a choice among them means something.
-int64_t BlockLength(const JobOptions& options, int64_t elements) {
-  if (options.sparsity.block_elements != kBlockAuto)
-    return options.sparsity.block_elements;
+int64_t BlockLength(const SparsityOptions& options, int64_t elements) {
+  if (options.block_elements != kBlockAuto) return options.block_elements;
   constexpr int64_t kBlocks = 1000;
   constexpr int64_t kLengthMax = int64_t{1} << 15;
   int64_t length = kBlockElementsMin;
@@ -54,7 +53,7 @@ absl::Status AddBlocks(Job& job) {
     job.pool.offsets[i - 1] = elements;
     elements += job.layers[i - 1].parameters;
   }
-  job.pool.block_length = BlockLength(job.options, elements);
+  job.pool.block_length = BlockLength(job.options.sparsity, elements);
   const int64_t length = job.pool.block_length;
   const int64_t blocks = (elements + length - 1) / length;
   if (blocks > kChunkElementsMax) {
@@ -84,9 +83,9 @@ absl::Span<const LayerSpec> Job::model() const {
 
 int64_t Job::BlocksIn(int64_t round) const {
   const int64_t blocks = block_count();
-  if (round < options.sparsity.dense_steps) return blocks;
-  const double chosen =
-      (1 - options.sparsity.share) * static_cast<double>(blocks);
+  const SparsityOptions& sparsity = options.sparsity;
+  if (round < sparsity.dense_steps) return blocks;
+  const double chosen = (1 - sparsity.share) * static_cast<double>(blocks);
   return std::max<int64_t>(1, std::llround(chosen));
 }
 

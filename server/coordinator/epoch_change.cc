@@ -160,19 +160,18 @@ int64_t FirstFreeStep(const Job& job, const EpochChange& change) {
 // chunk that has closed this step's round, the contributions of the new workers
 // are answered with its result.
 int64_t FirstOpenStep(const Job& job, const EpochChange& change) {
-  return std::max(ClosedRound(job, change).value_or(job.history.base_round),
-                  job.history.base_round) +
-         1;
+  const int64_t base = job.history.base_round;
+  return std::max(ClosedRound(job, change).value_or(base), base) + 1;
 }
 
 // True if a live worker takes part in the first round and has not begun it.
 // Then no worker can have finished that round.
 bool AtBase(const Job& job, const EpochChange& change) {
+  const int64_t base = job.history.base_round;
   return absl::c_any_of(change.workers, [&](const auto& worker) {
     const int position = job.PositionOf(worker.rank);
-    return position >= 0 &&
-           worker.report.begun_step <= job.history.base_round &&
-           job.workers[position].first_step == job.history.base_round + 1;
+    return position >= 0 && worker.report.begun_step <= base &&
+           job.workers[position].first_step == base + 1;
   });
 }
 
@@ -289,8 +288,9 @@ void ChangePlan(const Job& job, const std::vector<Route>& routes, Job& made) {
   }
   if (job.options.optimizer_place == OptimizerPlace::kWorker) return;
   made.history.base_round = job.switch_round;
-  for (EpochWorker& each : made.workers)
+  for (EpochWorker& each : made.workers) {
     each.first_step = made.history.first_step;
+  }
 }
 
 }  // namespace
@@ -335,10 +335,9 @@ absl::StatusOr<NextEpoch> MakeNextEpoch(const Job& job, uint64_t epoch,
   made.history.donor = start.donor;
   made.history.first_step = start.first_step;
   // The workers of the old epoch have contributed to all of its steps.
+  const int64_t steps = start.first_step - job.history.first_step;
   made.history.contributions_before = std::max<int64_t>(
-      0, job.history.contributions_before +
-             (made.history.first_step - job.history.first_step) *
-                 job.worker_count());
+      0, job.history.contributions_before + steps * job.worker_count());
 
   made.shard_servers = shard_servers;
   made.history.verdicts = AllVerdicts(change);
@@ -384,20 +383,19 @@ absl::StatusOr<NextEpoch> MakeRestartedEpoch(const Job& job, uint64_t epoch,
   NextEpoch next;
   Job made = NextJob(job, epoch, change);
   made.shard_servers = NEREUS_TRY(FreshHolders(job, change));
+  const int64_t first_step = point.round + 1;
+  made.history = JobHistory();
   made.history.base_round = point.round;
-  made.history.first_step = point.round + 1;
+  made.history.first_step = first_step;
   made.history.contributions_before = point.contributions;
-  made.history.donor = -1;
-  made.checkpoint_round =
-      change.checkpoint ? made.history.first_step : kInitialRound;
-  made.history.verdicts.clear();
+  made.checkpoint_round = change.checkpoint ? first_step : kInitialRound;
   for (const EpochChange::Worker& worker : change.workers) {
     // Workers that have left are workers again: their last steps are undone.
-    made.workers.push_back({worker.rank, made.history.first_step});
+    made.workers.push_back({worker.rank, first_step});
     next.workers_from_base.push_back(worker.rank);
   }
   for (const int32_t rank : change.joiners) {
-    made.workers.push_back({rank, made.history.first_step});
+    made.workers.push_back({rank, first_step});
   }
   next.job = NEREUS_TRY(MakeJob(std::move(made), job.shards()));
   return next;

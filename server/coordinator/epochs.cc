@@ -86,8 +86,9 @@ absl::Status Epochs::StartJob() {
     job.history.first_step = job.history.base_round + 1;
     job.history.contributions_before = options_.start_checkpoint->contributions;
     job.checkpoint_round = kInitialRound;
-    for (EpochWorker& each : job.workers)
+    for (EpochWorker& each : job.workers) {
       each.first_step = job.history.first_step;
+    }
     checkpoints_.OnComplete(*options_.start_checkpoint);
   }
   in_force_.job = NEREUS_TRY(MakeJob(std::move(job), options_.spec.shards));

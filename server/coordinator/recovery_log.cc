@@ -65,16 +65,15 @@ std::string RecoveryLog::OnEpoch(const EpochInForce& epoch,
   absl::StrAppendFormat(&text, "; %d of %d workers, %d of %d servers; ",
                         job.worker_count(), workers, roster.Count(Role::kShard),
                         shards);
+  const int64_t next = job.history.first_step;
   if (!epoch.all_from_base) {
-    return absl::StrCat(text, "no step is lost, step ", job.history.first_step,
-                        " is next");
+    return absl::StrCat(text, "no step is lost, step ", next, " is next");
   }
-  const int64_t again =
-      std::max<int64_t>(0, begun_step - job.history.first_step + 1);
+  const int64_t again = std::max<int64_t>(0, begun_step - next + 1);
   return absl::StrCat(text, "back to the checkpoint of round ",
-                      job.history.base_round, ": step ", job.history.first_step,
-                      " is next, ", again,
-                      again == 1 ? " step is" : " steps are", " done again");
+                      job.history.base_round, ": step ", next, " is next, ",
+                      again, again == 1 ? " step is" : " steps are",
+                      " done again");
 }
 
 }  // namespace nereus

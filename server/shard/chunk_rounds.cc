@@ -237,9 +237,9 @@ void ChunkRounds::OpenNext(Outbox& out) {
 
 void ChunkRounds::Answer(PullRequest request, Outbox& out) {
   const Job& job = *epoch_.job;
-  const int64_t steps_ahead = job.options.rounds.quorum == Quorum::kEach
-                                  ? job.options.rounds.staleness
-                                  : 0;
+  const RoundOptions& options = job.options.rounds;
+  const int64_t steps_ahead =
+      options.quorum == Quorum::kEach ? options.staleness : 0;
   const bool is_closed =
       round_ > kInitialRound && request.round - steps_ahead < round_;
   // In partial rounds the worker's own contribution must count first: the

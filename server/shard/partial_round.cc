@@ -51,19 +51,17 @@ absl::StatusOr<Landing> PartialRound::OnHeader(const Job& job,
 // waits for all of them or has drawn this one, otherwise `staleness` steps
 // before. Without any contribution to this round it waits for all.
 std::vector<int> PartialRound::Awaited(const Job& job, int64_t round) const {
-  const JobOptions& options = job.options;
+  const RoundOptions& options = job.options.rounds;
   const int contributors = job.ContributorsOf(round);
-  const bool all =
-      options.rounds.quorum == Quorum::kEach || job.IsResync(round);
+  const bool all = options.quorum == Quorum::kEach || job.IsResync(round);
   std::vector<int> awaited;
   bool one_is_here = false;
   for (int position = 0; position < contributors; ++position) {
     const int64_t last = counted(job.workers[position].rank);
     one_is_here = one_is_here || last >= round;
-    const bool initiates = options.rounds.quorum == Quorum::kMajority &&
+    const bool initiates = options.quorum == Quorum::kMajority &&
                            position == job.InitiatorOf(round);
-    const int64_t wanted =
-        all || initiates ? round : round - options.rounds.staleness;
+    const int64_t wanted = all || initiates ? round : round - options.staleness;
     if (last < wanted) awaited.push_back(position);
   }
   if (one_is_here || !awaited.empty()) return awaited;

@@ -124,8 +124,8 @@ void LayerTransfer::OnValuesOf(int64_t round, bool is_last, Outbox& out) const {
 }
 
 void LayerTransfer::SaveLast(int64_t round, Outbox& out) const {
-  if (round == layer_.job->history.base_round)
-    return;  // The shards have all layers.
+  // After the base round, the shards have all layers.
+  if (round == layer_.job->history.base_round) return;
   // The first worker has sent the layer if the round is a checkpoint's, unless
   // it fetched the values after the other workers had done the round
   // (simulation seed 225).
