@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "common/base/names.h"
 #include "common/base/status.h"
 
 namespace nereus {
@@ -27,28 +28,28 @@ absl::Status CheckRange(absl::string_view name, float value, float low,
                               high, ")");
 }
 
+constexpr Named<UpdateRule> kRuleNames[] = {{UpdateRule::kSgd, "sgd"},
+                                            {UpdateRule::kAdam, "adam"}};
+
+constexpr Named<OptimizerPlace> kPlaceNames[] = {
+    {OptimizerPlace::kServer, "server"}, {OptimizerPlace::kWorker, "worker"}};
+
 }  // namespace
 
 absl::string_view UpdateRuleName(UpdateRule rule) {
-  return rule == UpdateRule::kSgd ? "sgd" : "adam";
+  return NameOf<kRuleNames>(rule);
 }
 
 absl::StatusOr<UpdateRule> ParseUpdateRule(absl::string_view name) {
-  if (name == "sgd") return UpdateRule::kSgd;
-  if (name == "adam") return UpdateRule::kAdam;
-  return InvalidArgumentError("unknown update rule \"", name,
-                              "\", must be sgd or adam");
+  return ParseName<kRuleNames>("update rule", name);
 }
 
 absl::string_view OptimizerPlaceName(OptimizerPlace place) {
-  return place == OptimizerPlace::kServer ? "server" : "worker";
+  return NameOf<kPlaceNames>(place);
 }
 
 absl::StatusOr<OptimizerPlace> ParseOptimizerPlace(absl::string_view name) {
-  if (name == "server") return OptimizerPlace::kServer;
-  if (name == "worker") return OptimizerPlace::kWorker;
-  return InvalidArgumentError("unknown place for the optimizer \"", name,
-                              "\", must be server or worker");
+  return ParseName<kPlaceNames>("place for the optimizer", name);
 }
 
 absl::Status OptimizerOptions::Validate() const {

@@ -6,14 +6,16 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/escaping.h"
 #include "common/base/json_fields.h"
+#include "common/base/names.h"
 #include "common/base/status.h"
 
 namespace nereus {
 namespace {
 
-constexpr LayerKind kKinds[] = {LayerKind::kFullyConnected,
-                                LayerKind::kConvolution, LayerKind::kEmbedding,
-                                LayerKind::kVector};
+constexpr Named<LayerKind> kNames[] = {{LayerKind::kFullyConnected, "fc"},
+                                       {LayerKind::kConvolution, "conv"},
+                                       {LayerKind::kEmbedding, "embedding"},
+                                       {LayerKind::kVector, "vector"}};
 
 // Returns a name for messages, escaped and cut: a peer or a file may send any
 // bytes.
@@ -59,26 +61,10 @@ class Fingerprint {
 
 }  // namespace
 
-absl::string_view LayerKindName(LayerKind kind) {
-  switch (kind) {
-    case LayerKind::kFullyConnected:
-      return "fc";
-    case LayerKind::kConvolution:
-      return "conv";
-    case LayerKind::kEmbedding:
-      return "embedding";
-    case LayerKind::kVector:
-      return "vector";
-  }
-  return "unknown";
-}
+absl::string_view LayerKindName(LayerKind kind) { return NameOf<kNames>(kind); }
 
 absl::StatusOr<LayerKind> ParseLayerKind(absl::string_view name) {
-  for (const LayerKind kind : kKinds) {
-    if (name == LayerKindName(kind)) return kind;
-  }
-  return InvalidArgumentError("unknown layer kind \"", PrintableName(name),
-                              "\", known are fc, conv, embedding, vector");
+  return ParseName<kNames>("layer kind", name);
 }
 
 void ListLayerFields(JsonFields& fields, LayerSpec& layer) {

@@ -4,6 +4,7 @@
 
 #include "absl/algorithm/container.h"
 #include "common/base/logging.h"
+#include "common/base/names.h"
 #include "common/base/status.h"
 #include "common/plan/placement.h"
 #include "common/plan/time_cost.h"
@@ -120,16 +121,13 @@ RouteExplanation Explain(const LayerSpec& layer, const ClusterShape& cluster,
   return explanation;
 }
 
+constexpr Named<CostKind> kCostNames[] = {{CostKind::kBytes, "bytes"},
+                                          {CostKind::kTime, "time"}};
+
 }  // namespace
 
 absl::string_view CostKindName(CostKind kind) {
-  switch (kind) {
-    case CostKind::kBytes:
-      return "bytes";
-    case CostKind::kTime:
-      return "time";
-  }
-  return "unknown";
+  return NameOf<kCostNames>(kind);
 }
 
 absl::Status PlanRules::Validate() const {

@@ -1,29 +1,21 @@
 #include "common/plan/scheme.h"
 
-#include "absl/strings/escaping.h"
+#include "common/base/names.h"
 #include "common/base/status.h"
 
 namespace nereus {
+namespace {
 
-absl::string_view SchemeName(Scheme scheme) {
-  switch (scheme) {
-    case Scheme::kServer:
-      return "server";
-    case Scheme::kFactor:
-      return "factor";
-    case Scheme::kRing:
-      return "ring";
-  }
-  return "unknown";
-}
+constexpr Named<Scheme> kNames[] = {{Scheme::kServer, "server"},
+                                    {Scheme::kFactor, "factor"},
+                                    {Scheme::kRing, "ring"}};
+
+}  // namespace
+
+absl::string_view SchemeName(Scheme scheme) { return NameOf<kNames>(scheme); }
 
 absl::StatusOr<Scheme> ParseScheme(absl::string_view name) {
-  for (const Scheme scheme : kSchemes) {
-    if (name == SchemeName(scheme)) return scheme;
-  }
-  return InvalidArgumentError("unknown scheme \"",
-                              absl::CHexEscape(name.substr(0, 64)),
-                              "\", known are server, factor, ring");
+  return ParseName<kNames>("scheme", name);
 }
 
 bool SupportsScheme(const LayerSpec& layer, Scheme scheme) {

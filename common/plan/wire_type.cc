@@ -1,23 +1,20 @@
 #include "common/plan/wire_type.h"
 
 #include "absl/strings/escaping.h"
+#include "common/base/names.h"
 #include "common/base/status.h"
 
 namespace nereus {
+namespace {
 
-absl::string_view WireTypeName(WireType wire) {
-  switch (wire) {
-    case WireType::kNone:
-      return "none";
-    case WireType::kFloat32:
-      return "fp32";
-    case WireType::kBfloat16:
-      return "bf16";
-    case WireType::kFloat16:
-      return "fp16";
-  }
-  return "unknown";
-}
+constexpr Named<WireType> kNames[] = {{WireType::kNone, "none"},
+                                      {WireType::kFloat32, "fp32"},
+                                      {WireType::kBfloat16, "bf16"},
+                                      {WireType::kFloat16, "fp16"}};
+
+}  // namespace
+
+absl::string_view WireTypeName(WireType wire) { return NameOf<kNames>(wire); }
 
 absl::StatusOr<WireType> ParseWireType(absl::string_view name) {
   for (const WireType wire : kWireTypes) {

@@ -5,6 +5,7 @@
 
 #include "common/base/crc32c.h"
 #include "common/base/logging.h"
+#include "common/base/names.h"
 #include "common/base/status.h"
 #include "common/base/version.h"
 #include "common/compute/frame_halves.h"
@@ -75,44 +76,28 @@ bool KnownKind(uint8_t kind) {
          kind <= static_cast<uint8_t>(FrameKind::kProbe);
 }
 
+constexpr Named<FrameKind> kKindNames[] = {
+    {FrameKind::kHello, "hello"},
+    {FrameKind::kRefusal, "refusal"},
+    {FrameKind::kContribution, "contribution"},
+    {FrameKind::kResult, "result"},
+    {FrameKind::kPull, "pull"},
+    {FrameKind::kFactors, "factors"},
+    {FrameKind::kPullRound, "pull-round"},
+    {FrameKind::kOwned, "owned"},
+    {FrameKind::kAggregate, "aggregate"},
+    {FrameKind::kCopy, "copy"},
+    {FrameKind::kHave, "have"},
+    {FrameKind::kVote, "vote"},
+    {FrameKind::kVerdict, "verdict"},
+    {FrameKind::kSum, "sum"},
+    {FrameKind::kMean, "mean"},
+    {FrameKind::kProbe, "probe"}};
+
 }  // namespace
 
 absl::string_view FrameKindName(FrameKind kind) {
-  switch (kind) {
-    case FrameKind::kHello:
-      return "hello";
-    case FrameKind::kRefusal:
-      return "refusal";
-    case FrameKind::kContribution:
-      return "contribution";
-    case FrameKind::kResult:
-      return "result";
-    case FrameKind::kPull:
-      return "pull";
-    case FrameKind::kFactors:
-      return "factors";
-    case FrameKind::kPullRound:
-      return "pull-round";
-    case FrameKind::kOwned:
-      return "owned";
-    case FrameKind::kAggregate:
-      return "aggregate";
-    case FrameKind::kCopy:
-      return "copy";
-    case FrameKind::kHave:
-      return "have";
-    case FrameKind::kVote:
-      return "vote";
-    case FrameKind::kVerdict:
-      return "verdict";
-    case FrameKind::kSum:
-      return "sum";
-    case FrameKind::kMean:
-      return "mean";
-    case FrameKind::kProbe:
-      return "probe";
-  }
-  return "unknown";
+  return NameOf<kKindNames>(kind);
 }
 
 void EncodeFrameHeader(const FrameHeader& header, uint8_t* bytes) {

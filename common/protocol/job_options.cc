@@ -2,10 +2,23 @@
 
 #include <string>
 
+#include "common/base/names.h"
 #include "common/base/status.h"
 #include "common/protocol/frame.h"
 
 namespace nereus {
+namespace {
+
+constexpr Named<Quorum> kQuorumNames[] = {{Quorum::kAll, "all"},
+                                          {Quorum::kMajority, "majority"},
+                                          {Quorum::kSolo, "solo"},
+                                          {Quorum::kEach, "each"}};
+
+constexpr Named<Overlap> kOverlapNames[] = {{Overlap::kNone, "none"},
+                                            {Overlap::kWaitFree, "wfbp"},
+                                            {Overlap::kDecoupled, "dear"}};
+
+}  // namespace
 
 absl::Status CheckStep(absl::string_view name, int64_t step, int64_t min) {
   if (step >= min && step <= kStepMax) return absl::OkStatus();
@@ -14,29 +27,11 @@ absl::Status CheckStep(absl::string_view name, int64_t step, int64_t min) {
 }
 
 absl::string_view QuorumName(Quorum quorum) {
-  switch (quorum) {
-    case Quorum::kAll:
-      return "all";
-    case Quorum::kMajority:
-      return "majority";
-    case Quorum::kSolo:
-      return "solo";
-    case Quorum::kEach:
-      return "each";
-  }
-  return "unknown";
+  return NameOf<kQuorumNames>(quorum);
 }
 
 absl::string_view OverlapName(Overlap overlap) {
-  switch (overlap) {
-    case Overlap::kNone:
-      return "none";
-    case Overlap::kWaitFree:
-      return "wfbp";
-    case Overlap::kDecoupled:
-      return "dear";
-  }
-  return "unknown";
+  return NameOf<kOverlapNames>(overlap);
 }
 
 std::string DescribeOptimizer(const OptimizerOptions& optimizer) {

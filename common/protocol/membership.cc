@@ -1,19 +1,17 @@
 #include "common/protocol/membership.h"
 
-namespace nereus {
+#include "common/base/names.h"
 
-absl::string_view JobStateName(JobState state) {
-  switch (state) {
-    case JobState::kGathering:
-      return "gathering";
-    case JobState::kRunning:
-      return "running";
-    case JobState::kFinished:
-      return "finished";
-    case JobState::kFailed:
-      return "failed";
-  }
-  return "unknown";
-}
+namespace nereus {
+namespace {
+
+constexpr Named<JobState> kNames[] = {{JobState::kGathering, "gathering"},
+                                      {JobState::kRunning, "running"},
+                                      {JobState::kFinished, "finished"},
+                                      {JobState::kFailed, "failed"}};
+
+}  // namespace
+
+absl::string_view JobStateName(JobState state) { return NameOf<kNames>(state); }
 
 }  // namespace nereus

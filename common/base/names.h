@@ -1,0 +1,84 @@
+#pragma once
+
+#include <iterator>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "common/base/status.h"
+
+namespace nereus {
+
+// Value of an enum, and its name for users. A table lists all values in the
+// order of the enum:
+//
+//   constexpr Named<Quorum> kNames[] = {
+//       {Quorum::kAll, "all"}, {Quorum::kSolo, "solo"}};
+//   absl::string_view QuorumName(Quorum quorum) {
+//     return NameOf<kNames>(quorum);
+//   }
+template <typename Enum>
+struct Named {
+  Enum value;              // Value of the enum.
+  absl::string_view name;  // Name of the value.
+};
+
+// True if `value` is the value of an enumerator. The compiler writes any other
+// value as a cast: "(nereus::Quorum)4".
+template <auto value>
+constexpr bool IsEnumerator() {
+  return std::string_view(__PRETTY_FUNCTION__).find("value = (") ==
+         std::string_view::npos;
+}
+
+// True if `table` lists every enumerator: its values follow each other without
+// a gap, and the enum has no value right before the first or after the last. So
+// a new enumerator without a name does not compile.
+template <const auto& table>
+constexpr bool IsComplete() {
+  constexpr auto number = [](const auto& row) {
+    return static_cast<int>(row.value);
+  };
+  constexpr int count = std::size(table);
+  constexpr int first = number(table[0]);
+  for (int i = 0; i < count; ++i) {
+    if (number(table[i]) != first + i) return false;
+  }
+  using Enum = std::remove_const_t<decltype(table[0].value)>;
+  return !IsEnumerator<static_cast<Enum>(first - 1)>() &&
+         !IsEnumerator<static_cast<Enum>(first + count)>();
+}
+
+// Returns the name of `value`, or "unknown" for a number that is no enumerator.
+template <const auto& table, typename Enum>
+absl::string_view NameOf(Enum value) {
+  static_assert(IsComplete<table>(), "an enumerator has no name");
+  for (const Named<Enum>& row : table) {
+    if (row.value == value) return row.name;
+  }
+  return "unknown";
+}
+
+// Returns the value with this name. `what` says what the enum is, as "scheme".
+// Errors: kInvalidArgument, with the name (escaped and cut, as it may come from
+// a peer or a file) and the known ones.
+template <const auto& table>
+auto ParseName(absl::string_view what, absl::string_view name)
+    -> absl::StatusOr<std::remove_const_t<decltype(table[0].value)>> {
+  for (const auto& row : table) {
+    if (row.name == name) return row.value;
+  }
+  constexpr size_t kShownBytesMax = 64;
+  const auto append = [](std::string* out, const auto& row) {
+    out->append(row.name.data(), row.name.size());
+  };
+  return InvalidArgumentError(
+      "unknown ", what, " \"", absl::CHexEscape(name.substr(0, kShownBytesMax)),
+      name.size() > kShownBytesMax ? "...\"" : "\"", ", known are ",
+      absl::StrJoin(table, ", ", append));
+}
+
+}  // namespace nereus
