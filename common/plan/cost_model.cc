@@ -58,6 +58,19 @@ int64_t RingSchemeElements(int64_t elements, const ClusterShape& cluster) {
                          cluster.workers);
 }
 
+int64_t SchemeElements(const LayerSpec& layer, Scheme scheme,
+                       const ClusterShape& cluster) {
+  switch (scheme) {
+    case Scheme::kServer:
+      return ServerSchemeBothElements(layer.parameters, cluster);
+    case Scheme::kFactor:
+      return FactorSchemeElements(layer, cluster);
+    case Scheme::kRing:
+      return RingSchemeElements(layer.parameters, cluster);
+  }
+  return 0;
+}
+
 bool FactorsMoveNoMore(const LayerSpec& layer, const ClusterShape& cluster) {
   return FactorSchemeWide(layer, cluster) * cluster.servers <=
          ServerSchemeBothTimesServers(MatrixElements(layer), cluster);

@@ -4,6 +4,7 @@
 
 #include "common/base/status.h"
 #include "common/plan/layer_spec.h"
+#include "common/plan/scheme.h"
 
 namespace nereus {
 
@@ -53,6 +54,11 @@ int64_t FactorSchemeElements(const LayerSpec& layer,
 // reduce-scatter and for all-gather (Patarasuk and Yuan, JPDC 2009). `elements`
 // stands for M N.
 int64_t RingSchemeElements(int64_t elements, const ClusterShape& cluster);
+
+// Returns the elements of a node for `scheme`, by the formula above that
+// belongs to it, with all the layer's parameters as M N.
+int64_t SchemeElements(const LayerSpec& layer, Scheme scheme,
+                       const ClusterShape& cluster);
 
 // True if factors move no more elements than servers do: 2 K (P1 - 1) (M + N)
 // <= 2 M N (P1 + P2 - 2) / P2. This is the test of Poseidon's algorithm 1

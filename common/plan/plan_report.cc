@@ -50,16 +50,10 @@ Traffic PlannedTraffic(absl::Span<const LayerSpec> layers,
     WideInteger moved = 0;
     for (size_t i = 0; i < layers.size(); ++i) {
       if (routes[i].wire != wire) continue;
-      switch (routes[i].scheme) {
-        case Scheme::kServer:
-          by_servers += layers[i].parameters;
-          break;
-        case Scheme::kFactor:
-          moved += FactorSchemeElements(layers[i], cluster);
-          break;
-        case Scheme::kRing:
-          moved += RingSchemeElements(layers[i].parameters, cluster);
-          break;
+      if (UsesServers(routes[i].scheme)) {
+        by_servers += layers[i].parameters;
+      } else {
+        moved += SchemeElements(layers[i], routes[i].scheme, cluster);
       }
     }
     moved += ServerSchemeBothElements(by_servers, cluster);

@@ -221,19 +221,8 @@ double PlanCost(absl::Span<const LayerSpec> layers, const PlanOptions& options,
   }
   double bytes = 0;
   for (size_t i = 0; i < layers.size(); ++i) {
-    int64_t elements = 0;
-    switch (routes[i].scheme) {
-      case Scheme::kServer:
-        elements =
-            ServerSchemeBothElements(layers[i].parameters, options.cluster);
-        break;
-      case Scheme::kFactor:
-        elements = FactorSchemeElements(layers[i], options.cluster);
-        break;
-      case Scheme::kRing:
-        elements = RingSchemeElements(layers[i].parameters, options.cluster);
-        break;
-    }
+    const int64_t elements =
+        SchemeElements(layers[i], routes[i].scheme, options.cluster);
     bytes += static_cast<double>(elements) *
              static_cast<double>(WireBytes(routes[i].wire));
   }
