@@ -222,20 +222,14 @@ nlohmann::ordered_json LayerJson(const PlanReport& report, size_t layer) {
 
 absl::StatusOr<PlanReport> MakePlanReport(std::string model, int64_t batch,
                                           std::vector<LayerSpec> layers,
-                                          const PlanOptions& options) {
-  Plan plan = NEREUS_TRY(MakePlan(layers, options));
-  return MakePlanReport(std::move(model), batch, std::move(layers), options,
-                        std::move(plan));
-}
-
-absl::StatusOr<PlanReport> MakePlanReport(std::string model, int64_t batch,
-                                          std::vector<LayerSpec> layers,
                                           const PlanOptions& options,
-                                          Plan plan) {
+                                          std::optional<Plan> plan) {
+  if (!plan.has_value()) plan = NEREUS_TRY(MakePlan(layers, options));
   Placement placement = NEREUS_TRY(
       Placement::Make(layers, static_cast<int>(options.cluster.servers)));
-  PlanReport report{std::move(model), batch,           std::move(layers),
-                    options,          std::move(plan), std::move(placement),
+  PlanReport report{std::move(model),  batch,
+                    std::move(layers), options,
+                    *std::move(plan),  std::move(placement),
                     PlanTotals()};
   report.totals = MakeTotals(report);
   return report;

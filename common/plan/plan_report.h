@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -44,20 +45,14 @@ struct PlanReport {
   PlanTotals totals;              // Cost of the plan.
 };
 
-// Plans `layers`, which were made for `batch` samples; `model` and `batch` are
-// only reported.
+// Reports `plan`, or if there is none, the one that MakePlan makes. `layers`
+// were made for `batch` samples; `model` and `batch` are only reported.
 //
-// Errors: kInvalidArgument, bad layers or cluster.
-absl::StatusOr<PlanReport> MakePlanReport(std::string model, int64_t batch,
-                                          std::vector<LayerSpec> layers,
-                                          const PlanOptions& options);
-
-// Reports a plan that exists. REQUIRES: `plan` is one for these layers. Errors:
-// kInvalidArgument, bad layers or cluster.
-absl::StatusOr<PlanReport> MakePlanReport(std::string model, int64_t batch,
-                                          std::vector<LayerSpec> layers,
-                                          const PlanOptions& options,
-                                          Plan plan);
+// REQUIRES: `plan` is one for these layers. Errors: kInvalidArgument, bad
+// layers or cluster.
+absl::StatusOr<PlanReport> MakePlanReport(
+    std::string model, int64_t batch, std::vector<LayerSpec> layers,
+    const PlanOptions& options, std::optional<Plan> plan = std::nullopt);
 
 // Returns an aligned table for people, with totals and reasons, lines ended by
 // '\n'. Layers that differ in nothing but their names share a line, with their
