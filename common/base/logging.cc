@@ -7,9 +7,11 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "common/base/mutex.h"
+#include "common/base/names.h"
 
 namespace nereus {
 namespace {
@@ -30,7 +32,7 @@ Speaker& TheSpeaker() {
 }
 
 // The line is made before it is written: no lock is held during the write.
-void WriteLine(const char* level, const std::string& text) {
+void WriteLine(absl::string_view level, const std::string& text) {
   std::string name;
   {
     Speaker& speaker = TheSpeaker();
@@ -45,19 +47,10 @@ void WriteLine(const char* level, const std::string& text) {
       write(STDERR_FILENO, line.data(), line.size());
 }
 
-const char* LevelName(LogLevel level) {
-  switch (level) {
-    case LogLevel::kDebug:
-      return "DEBUG";
-    case LogLevel::kInfo:
-      return "INFO";
-    case LogLevel::kWarning:
-      return "WARNING";
-    case LogLevel::kError:
-      return "ERROR";
-  }
-  return "?";
-}
+constexpr Named<LogLevel> kLevelNames[] = {{LogLevel::kDebug, "DEBUG"},
+                                           {LogLevel::kInfo, "INFO"},
+                                           {LogLevel::kWarning, "WARNING"},
+                                           {LogLevel::kError, "ERROR"}};
 
 }  // namespace
 
@@ -72,7 +65,7 @@ void SetLogName(const std::string& name) {
 
 namespace internal {
 
-LogLine::~LogLine() { WriteLine(LevelName(level_), stream_.str()); }
+LogLine::~LogLine() { WriteLine(NameOf<kLevelNames>(level_), stream_.str()); }
 
 CheckFailure::CheckFailure(const char* file, int line, const char* condition) {
   stream_ << file << ":" << line << ": broken invariant: " << condition << " ";
