@@ -1,7 +1,5 @@
 #include "common/plan/planner.h"
 
-#include <utility>
-
 #include "absl/algorithm/container.h"
 #include "common/base/logging.h"
 #include "common/base/names.h"
