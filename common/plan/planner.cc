@@ -39,16 +39,9 @@ SchemeChoice ChooseByBytes(const LayerSpec& layer, const ClusterShape& cluster,
   return {Scheme::kFactor, less ? "factors move less" : "factors move no more"};
 }
 
-// Outcome of a search.
-struct Choices {
-  std::vector<SchemeChoice> layers;  // Choice for each layer.
-  // Fusion threshold, if it was chosen together with the schemes.
-  std::optional<int64_t> fusion_bytes;
-};
-
 // The cost decides.
-absl::StatusOr<Choices> ChooseByCost(absl::Span<const LayerSpec> layers,
-                                     const PlanOptions& options) {
+absl::StatusOr<PlanChoice> ChooseByCost(absl::Span<const LayerSpec> layers,
+                                        const PlanOptions& options) {
   const PlanRules& rules = options.rules;
   if (rules.cost == CostKind::kTime) {
     if (!options.time.has_value()) {
@@ -57,14 +50,10 @@ absl::StatusOr<Choices> ChooseByCost(absl::Span<const LayerSpec> layers,
     }
     const Placement placement = NEREUS_TRY(
         Placement::Make(layers, static_cast<int>(options.cluster.servers)));
-    const SearchFreedom among{rules.forced,       rules.no_factors.empty(),
-                              rules.wire,         rules.choose_wire,
-                              rules.fusion_bytes, rules.choose_fusion};
-    TimeChoice choice =
-        ChooseByTime(layers, placement, options.cluster, *options.time, among);
-    return Choices{std::move(choice.layers), choice.fusion_bytes};
+    return ChooseByTime(layers, placement, options.cluster, *options.time,
+                        rules);
   }
-  Choices choices;
+  PlanChoice choices;
   for (const LayerSpec& layer : layers) {
     choices.layers.push_back(
         ChooseByBytes(layer, options.cluster, rules.no_factors));
@@ -79,19 +68,19 @@ SchemeChoice ForcedChoice(const LayerSpec& layer, Scheme forced) {
 }
 
 // The order of the cases below is the order of precedence.
-absl::StatusOr<Choices> Choose(absl::Span<const LayerSpec> layers,
-                               const PlanOptions& options) {
+absl::StatusOr<PlanChoice> Choose(absl::Span<const LayerSpec> layers,
+                                  const PlanOptions& options) {
   const auto servers = [&](const std::string& why) {
     return std::vector<SchemeChoice>(layers.size(), {Scheme::kServer, why});
   };
   if (options.cluster.workers == 1) {
-    return Choices{servers("one worker has no peer to send to"), {}};
+    return PlanChoice{servers("one worker has no peer to send to"), {}};
   }
   if (const std::string& why = options.rules.servers_only; !why.empty()) {
-    return Choices{servers(why), {}};
+    return PlanChoice{servers(why), {}};
   }
   if (options.rules.choose()) return ChooseByCost(layers, options);
-  Choices choices;
+  PlanChoice choices;
   for (const LayerSpec& layer : layers) {
     choices.layers.push_back(ForcedChoice(layer, *options.rules.forced));
   }
@@ -188,7 +177,7 @@ absl::StatusOr<Plan> MakePlan(absl::Span<const LayerSpec> layers,
   if (options.time.has_value()) {
     NEREUS_TRY(options.time->Validate(layers));
   }
-  const Choices chosen = NEREUS_TRY(Choose(layers, options));
+  const PlanChoice chosen = NEREUS_TRY(Choose(layers, options));
   const std::vector<SchemeChoice>& choices = chosen.layers;
   NEREUS_CHECK(choices.size() == layers.size())
       << choices.size() << " choices for " << layers.size() << " layers";

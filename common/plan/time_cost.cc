@@ -23,8 +23,6 @@
 namespace nereus {
 namespace {
 
-constexpr Scheme kSchemes[] = {Scheme::kServer, Scheme::kFactor, Scheme::kRing};
-
 // Relative gain below which a change is not worth a plan that is harder to
 // explain.
 constexpr double kGainMin = 1e-3;
@@ -61,23 +59,23 @@ class Search {
  public:
   Search(absl::Span<const LayerSpec> layers, const Placement& placement,
          const ClusterShape& cluster, const TimeModel& model,
-         const SearchFreedom& among)
+         const PlanRules& rules)
       : layers_(layers),
         cluster_(cluster),
         timeline_(layers, placement, cluster, model),
-        among_(among),
-        wire_(among.wire),
-        fusion_(among.choose_fusion ? FusionTuner::kBytesFirst
-                                    : among.fusion_bytes),
+        rules_(rules),
+        wire_(rules.wire),
+        fusion_(rules.choose_fusion ? FusionTuner::kBytesFirst
+                                    : rules.fusion_bytes),
         phase_plays_(PlaysFor(placement, cluster) / kPhases),
         best_(Uniform(Scheme::kServer)),
         seconds_(Play(best_)) {}
 
   // Runs the phases in order.
-  TimeChoice Run() {
+  PlanChoice Run() {
     BeginPhase();
     TryAll();
-    if (among_.choose_wire) {
+    if (rules_.choose_wire) {
       BeginPhase();
       wire_ = WireType::kBfloat16;
       TryAll();
@@ -87,7 +85,7 @@ class Search {
       const bool improved = Improve();
       if (!TryFusions() && !improved) break;
     }
-    if (among_.choose_wire) {
+    if (rules_.choose_wire) {
       BeginPhase();
       Widen();
     }
@@ -134,19 +132,19 @@ class Search {
   }
   // True if the layer can and may go by `scheme`.
   bool Supports(size_t layer, Scheme scheme) const {
-    if (among_.forced.has_value()) {
-      const bool can = SupportsScheme(layers_[layer], *among_.forced);
-      return scheme == (can ? *among_.forced : Scheme::kServer);
+    if (rules_.forced.has_value()) {
+      const bool can = SupportsScheme(layers_[layer], *rules_.forced);
+      return scheme == (can ? *rules_.forced : Scheme::kServer);
     }
     return SupportsScheme(layers_[layer], scheme) &&
-           (scheme != Scheme::kFactor || among_.may_use_factors);
+           (scheme != Scheme::kFactor || rules_.no_factors.empty());
   }
   // Returns the route with `scheme` if the layer supports it, else with
   // `otherwise`; a forced scheme overrides both.
   Route RouteFor(size_t layer, Scheme scheme, Scheme otherwise) const {
-    if (among_.forced.has_value()) {
+    if (rules_.forced.has_value()) {
       scheme =
-          Supports(layer, *among_.forced) ? *among_.forced : Scheme::kServer;
+          Supports(layer, *rules_.forced) ? *rules_.forced : Scheme::kServer;
       return {scheme, wire_};
     }
     return {Supports(layer, scheme) ? scheme : otherwise, wire_};
@@ -257,7 +255,7 @@ class Search {
   // Chooses the fusion threshold anew for the best routes. Returns true if it
   // changed.
   bool TryFusions() {
-    if (!among_.choose_fusion) return false;
+    if (!rules_.choose_fusion) return false;
     plays_left_ -= kFusionPlays;
     const int64_t before = std::exchange(fusion_, BestFusion(timeline_, best_));
     seconds_ = Play(best_);
@@ -282,7 +280,7 @@ class Search {
   const absl::Span<const LayerSpec> layers_;  // Layers of the model.
   const ClusterShape& cluster_;               // Workers and servers.
   const Timeline timeline_;                   // Judge of all candidates.
-  const SearchFreedom among_;                 // Freedom of the search.
+  const PlanRules& rules_;                    // Choices that it may make.
   WireType wire_;                             // Wire type of new candidates.
   int64_t fusion_;                            // Fusion threshold so far.
   const int64_t phase_plays_;  // Timelines that each phase may play.
@@ -293,10 +291,10 @@ class Search {
 
 }  // namespace
 
-TimeChoice ChooseByTime(absl::Span<const LayerSpec> layers,
+PlanChoice ChooseByTime(absl::Span<const LayerSpec> layers,
                         const Placement& placement, const ClusterShape& cluster,
-                        const TimeModel& model, const SearchFreedom& among) {
-  return Search(layers, placement, cluster, model, among).Run();
+                        const TimeModel& model, const PlanRules& rules) {
+  return Search(layers, placement, cluster, model, rules).Run();
 }
 
 int64_t BestFusion(const Timeline& timeline, absl::Span<const Route> routes) {

@@ -217,10 +217,10 @@ TEST(TimeCostTest, FusionIsChosenByAShortSearch) {
   ASSERT_TRUE(placement.ok());
   const TimeModel model =
       Model(std::vector<LayerTime>(64, Seconds(0.001, 0.01)), 1e9);
-  SearchFreedom among;
-  among.choose_fusion = true;
-  const TimeChoice choice =
-      ChooseByTime(layers, *placement, cluster, model, among);
+  PlanRules rules;
+  rules.choose_fusion = true;
+  const PlanChoice choice =
+      ChooseByTime(layers, *placement, cluster, model, rules);
   std::vector<Route> routes;
   for (const SchemeChoice& layer : choice.layers) {
     routes.push_back({layer.scheme, layer.wire});
@@ -243,15 +243,15 @@ TEST(TimeCostTest, SixteenBitsAreForLayersThatDelayTheStep) {
   const ClusterShape cluster = {4, 4};
   const auto placement = Placement::Make(layers, 4);
   ASSERT_TRUE(placement.ok());
-  SearchFreedom among;
-  among.choose_wire = true;
+  PlanRules rules;
+  rules.choose_wire = true;
   const auto wires = [&](double rate) {
     const TimeModel model = Model(times, rate);
     const Timeline timeline(layers, *placement, cluster, model);
     std::vector<Route> routes;
     int narrow = 0;
     for (const SchemeChoice& choice :
-         ChooseByTime(layers, *placement, cluster, model, among).layers) {
+         ChooseByTime(layers, *placement, cluster, model, rules).layers) {
       routes.push_back({choice.scheme, choice.wire});
       narrow += choice.wire == WireType::kBfloat16;
     }
@@ -290,16 +290,16 @@ TEST(TimeCostTest, WireTypesAreChosenByAShortSearch) {
     times.push_back(Seconds(0.01, 0.02));
     times.push_back(Seconds(0.0001, 0.0002));
   }
-  SearchFreedom among;
-  among.choose_wire = true;
+  PlanRules rules;
+  rules.choose_wire = true;
   for (const int nodes : {8, 256, 2048}) {
     const ClusterShape cluster = {nodes, nodes};
     const auto placement = Placement::Make(layers, nodes);
     ASSERT_TRUE(placement.ok());
     const auto narrow = [&](double rate, bool large) {
       const TimeModel model = Model(times, rate);
-      const TimeChoice choice =
-          ChooseByTime(layers, *placement, cluster, model, among);
+      const PlanChoice choice =
+          ChooseByTime(layers, *placement, cluster, model, rules);
       int count = 0;
       for (size_t i = large ? 0 : 1; i < layers.size(); i += 2) {
         count += choice.layers[i].wire == WireType::kBfloat16;
@@ -332,8 +332,7 @@ TEST(TimeCostTest, NoSingleChangeMakesThePlanShorter) {
     const Timeline timeline(layers, *placement, cluster, model);
     std::vector<Route> routes;
     for (const SchemeChoice& choice :
-         ChooseByTime(layers, *placement, cluster, model, SearchFreedom())
-             .layers) {
+         ChooseByTime(layers, *placement, cluster, model, PlanRules()).layers) {
       routes.push_back({choice.scheme, WireType::kFloat32});
     }
     const double seconds = timeline.Play(routes, kNoFusion);
