@@ -40,8 +40,8 @@ cublasStatus_t FactorGradientCuda(cublasHandle_t handle, int64_t rows,
     return error == cudaSuccess ? CUBLAS_STATUS_SUCCESS
                                 : CUBLAS_STATUS_EXECUTION_FAILED;
   }
-  cublasStatus_t status = cublasSetStream(handle, stream);
-  if (status == CUBLAS_STATUS_SUCCESS && m > 0 && n > 0) {
+  cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
+  if (m > 0 && n > 0) {
     // cuBLAS reads matrices column by column. The row-major product
     // output_gradient^T * input is, read so, input * output_gradient^T.
     // PEDANTIC forbids shortcuts that round to fewer bits, such as tensor

@@ -23,9 +23,9 @@ namespace nereus {
 // The bias has the CPU's bits.
 //
 // Pointers are of device memory, aligned to their types. Sizes are below 2^31.
-// The work is queued on `stream`, to which the handle is set; the call does not
-// wait. Returns the error of cuBLAS; CUBLAS_STATUS_EXECUTION_FAILED if a kernel
-// does not start.
+// The work is queued on `stream`; the call does not wait. REQUIRES: the
+// handle's stream is `stream`. Returns the error of cuBLAS;
+// CUBLAS_STATUS_EXECUTION_FAILED if a kernel does not start.
 cublasStatus_t FactorGradientCuda(cublasHandle_t handle, int64_t rows,
                                   int64_t m, int64_t n, bool bias, float scale,
                                   const float* output_gradient,

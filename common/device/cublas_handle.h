@@ -2,10 +2,12 @@
 
 #include <cublas_v2.h>
 
+#include <cstdint>
 #include <utility>
 
 #include "absl/strings/string_view.h"
 #include "common/base/status.h"
+#include "common/device/device_memory.h"
 #include "common/device/device_scope.h"
 
 namespace nereus {
@@ -24,11 +26,19 @@ inline absl::Status CublasStatus(cublasStatus_t status, absl::string_view what,
                          " (", cublasGetStatusName(status), ")"));
 }
 
-// Handle of cuBLAS on one device. Used by one thread at a time. Movable; an
-// empty handle has no device.
+// Handle of cuBLAS on one device, with a workspace of its own. Used by one
+// thread at a time, on one stream at a time. Movable; an empty handle has no
+// device.
+//
+// cuBLAS chooses its kernels, and so the bits of a product, by the size of the
+// workspace too. Its own workspace depends on the model of the GPU and on the
+// variable CUBLAS_WORKSPACE_CONFIG: replicas would differ if one worker had it.
 class CublasHandle {
  public:
-  // Errors: those of CublasStatus and DeviceScope.
+  // Bytes of the workspace: those that NVIDIA recommends for its newest GPUs.
+  static constexpr int64_t kWorkspaceBytes = int64_t{32} << 20;
+
+  // Errors: those of CublasStatus, DeviceScope and DeviceMemory.
   static absl::StatusOr<CublasHandle> Create(int device,
                                              absl::string_view what) {
     // cuBLAS binds a handle to the current device.
@@ -38,7 +48,17 @@ class CublasHandle {
     handle.device_ = device;
     NEREUS_TRY(
         CublasStatus(cublasCreate(&handle.handle_), what, "cublasCreate"));
+    handle.workspace_ = NEREUS_TRY(
+        DeviceMemory::Allocate(device, "workspace of cuBLAS", kWorkspaceBytes));
     return handle;
+  }
+
+  // Lets the calls from now on queue their work on `stream`.
+  cublasStatus_t SetStream(cudaStream_t stream) const {
+    const cublasStatus_t status = cublasSetStream(handle_, stream);
+    if (status != CUBLAS_STATUS_SUCCESS) return status;
+    // The call above has put cuBLAS's own workspace in the place of this one.
+    return cublasSetWorkspace(handle_, workspace_.data(), kWorkspaceBytes);
   }
 
   // Empty handle, for a member that Create fills later.
@@ -53,6 +73,7 @@ class CublasHandle {
   CublasHandle& operator=(CublasHandle&& other) noexcept {
     std::swap(device_, other.device_);
     std::swap(handle_, other.handle_);
+    std::swap(workspace_, other.workspace_);
     return *this;
   }
 
@@ -64,6 +85,7 @@ class CublasHandle {
   int device_ = 0;
   // Owned. Null: the handle is empty.
   cublasHandle_t handle_ = nullptr;
+  DeviceMemory workspace_;  // Memory that products may use.
 };
 
 }  // namespace nereus

@@ -1,9 +1,9 @@
 #pragma once
 
+#include <cuda.h>
+
 #include "absl/strings/string_view.h"
 #include "common/base/status.h"
-
-struct CUctx_st;
 
 namespace nereus {
 
@@ -15,6 +15,10 @@ absl::Status CheckDevice(int device);
 // Afterwards the thread has its former context again. A thread without a
 // context gets none: cudaSetDevice would give it one, which takes memory of the
 // GPU.
+//
+// For that time the thread may also do what CUDA forbids all threads while any
+// of them captures a graph, as torch.cuda.graph does: allocate memory, or query
+// an event. Such a call would fail, and spoil the graph.
 //
 //   const DeviceScope scope(device, "layer conv1, gradient");
 //   NEREUS_TRY(scope.status());
@@ -33,9 +37,11 @@ class DeviceScope {
   // Switches the thread to the device.
   absl::Status Enter(int device, absl::string_view what);
 
-  bool switched_ = false;       // True if the destructor must switch back.
-  CUctx_st* before_ = nullptr;  // Context of the thread before.
-  absl::Status status_;         // See status().
+  bool is_switched_ = false;    // True if the destructor must switch back.
+  CUcontext before_ = nullptr;  // Context of the thread before.
+  // Capture mode to set: the relaxed one, and from then on the thread's before.
+  CUstreamCaptureMode capture_mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
+  absl::Status status_;  // See status().
 };
 
 }  // namespace nereus

@@ -7,8 +7,19 @@
 #include "common/base/status.h"
 #include "common/device/cuda_status.h"
 #include "common/device/device_scope.h"
+#include "common/device/driver_calls.h"
 
 namespace nereus {
+namespace {
+
+// True if the stream has come to the event. Asks the driver, as the runtime
+// would store "not ready" in the thread's last error, in the place of an error
+// that the caller has not read yet. REQUIRES: a DeviceScope.
+bool IsReached(cudaEvent_t event) {
+  return Driver()->query_event(event) == CUDA_SUCCESS;
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<Stager>> Stager::Create(int device) {
   const std::string what = absl::StrCat("GPU ", device);
@@ -16,15 +27,25 @@ absl::StatusOr<std::unique_ptr<Stager>> Stager::Create(int device) {
   auto stager = std::unique_ptr<Stager>(new Stager(device));
   const DeviceScope scope(device, what);
   NEREUS_TRY(scope.status());
-  // Non-blocking: the streams are not ordered with the default stream, which a
-  // caller may use.
-  for (cudaStream_t* stream :
-       {&stager->out_, &stager->in_, &stager->side_stream_}) {
-    NEREUS_TRY(
-        CudaStatus(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking),
-                   what, "cudaStreamCreateWithFlags"));
+  for (cudaStream_t* stream : {&stager->out_, &stager->in_, &stager->side_stream_}) {
+    *stream = NEREUS_TRY(MakeStream(what));
   }
   return stager;
+}
+
+absl::StatusOr<cudaStream_t> Stager::MakeStream(absl::string_view what) {
+  int least = 0;
+  int greatest = 0;
+  NEREUS_TRY(CudaStatus(cudaDeviceGetStreamPriorityRange(&least, &greatest),
+                        what, "cudaDeviceGetStreamPriorityRange"));
+  // Non-blocking: the stream is not ordered with the default stream, which a
+  // caller may use. Without the priority, its kernels would queue behind the
+  // blocks of the backward pass, which fill the GPU.
+  cudaStream_t stream = nullptr;
+  NEREUS_TRY(CudaStatus(
+      cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest),
+      what, "cudaStreamCreateWithPriority"));
+  return stream;
 }
 
 Stager::~Stager() {
@@ -48,8 +69,23 @@ Stager::~Stager() {
   for (const cudaEvent_t event : events_) (void)cudaEventDestroy(event);
 }
 
+absl::Status Stager::CheckNotCaptured(absl::string_view what,
+                                      cudaStream_t stream) const {
+  const DeviceScope scope(device_, what);
+  NEREUS_TRY(scope.status());
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  NEREUS_TRY(CudaStatus(cudaStreamIsCapturing(stream, &status), what,
+                        "cudaStreamIsCapturing"));
+  if (status == cudaStreamCaptureStatusNone) return absl::OkStatus();
+  return FailedPreconditionError(
+      what,
+      ": the stream is being captured for a CUDA graph, and a graph "
+      "cannot hold this call: make the call outside of the capture");
+}
+
 absl::Status Stager::CheckPointer(absl::string_view what,
                                   const void* pointer) const {
+  if (pointer == nullptr) return InvalidArgumentError(what, " is null");
   const DeviceScope scope(device_, what);
   NEREUS_TRY(scope.status());
   cudaPointerAttributes attributes = {};
@@ -192,10 +228,7 @@ bool Stager::Outgoing::IsThere(int64_t bytes) {
   if (bytes <= 0 || pieces_.empty()) return true;
   const DeviceScope scope(device_, what_);
   if (!scope.status().ok()) return false;  // Await returns the error.
-  if (cudaEventQuery(EventOf(bytes)) == cudaSuccess) return true;
-  // Clears "not ready", which is not an error of this thread.
-  (void)cudaGetLastError();
-  return false;
+  return IsReached(EventOf(bytes));
 }
 
 absl::Status Stager::Outgoing::Await(int64_t bytes) {
@@ -263,14 +296,11 @@ void Stager::ReleaseRead() {
   std::vector<Incoming> dropped;
   {
     MutexLock lock(&mu_);
-    while (!incoming_.empty() &&
-           cudaEventQuery(incoming_.front().there.event_) == cudaSuccess) {
+    while (!incoming_.empty() && IsReached(incoming_.front().there.event_)) {
       dropped.push_back(std::move(incoming_.front()));
       incoming_.pop_front();
     }
   }
-  // Clears "not ready", which is not an error.
-  (void)cudaGetLastError();
 }
 
 }  // namespace nereus

@@ -33,6 +33,10 @@ class Stager {
   // Errors: kUnavailable, no driver or no such device; kResourceExhausted.
   static absl::StatusOr<std::unique_ptr<Stager>> Create(int device);
 
+  // Returns a new stream on the thread's device, with the highest priority. The
+  // caller owns it. REQUIRES: a DeviceScope.
+  static absl::StatusOr<cudaStream_t> MakeStream(absl::string_view what);
+
   // Waits for all copies.
   ~Stager();
   Stager(const Stager&) = delete;
@@ -144,6 +148,11 @@ class Stager {
   // far.
   int64_t bytes_out() const { return bytes_out_; }
   int64_t bytes_in() const { return bytes_in_; }
+
+  // Returns OK if the work on `stream` is done, and not captured for a graph.
+  // Errors: kFailedPrecondition.
+  absl::Status CheckNotCaptured(absl::string_view what,
+                                cudaStream_t stream) const;
 
   // Returns OK if `pointer` is memory of this device, aligned to float32.
   absl::Status CheckPointer(absl::string_view what, const void* pointer) const;

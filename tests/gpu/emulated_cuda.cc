@@ -31,6 +31,8 @@
 struct CUstream_st {
  public:
   const int device;
+  // True while the stream's work is captured for a graph, and so not done.
+  std::atomic<bool> is_captured{false};
 
   explicit CUstream_st(int new_device)
       : device(new_device), thread_([this] { Run(); }) {}
@@ -44,6 +46,7 @@ struct CUstream_st {
   }
 
   void Add(std::function<void()> work) {
+    if (is_captured) return;
     {
       const std::lock_guard<std::mutex> lock(mu_);
       work_.push_back(std::move(work));
@@ -249,6 +252,27 @@ cudaError_t EnterFallible() {
   return cudaSuccess;
 }
 
+// Capture of graphs, always in the mode "global": while it goes on, no thread
+// may make certain calls, but for threads whose own mode is "relaxed".
+std::atomic<int> captures{0};         // Number of streams that are captured.
+std::atomic<bool> is_spoiled{false};  // A thread made such a call.
+thread_local CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+
+// Begins a call that is forbidden during a capture.
+cudaError_t EnterUnsafe() {
+  if (captures > 0 && capture_mode != CU_STREAM_CAPTURE_MODE_RELAXED) {
+    is_spoiled = true;
+    return Result(cudaErrorStreamCaptureUnsupported);
+  }
+  return EnterFallible();
+}
+
+CUresult ExchangeCaptureMode(CUstreamCaptureMode* mode) {
+  if (!has_context) return CUDA_ERROR_INVALID_CONTEXT;
+  std::swap(*mode, capture_mode);
+  return CUDA_SUCCESS;
+}
+
 #define NEREUS_ENTER(how)                                \
   if (const cudaError_t entered = cuda_emulation::how(); \
       entered != cudaSuccess) {                          \
@@ -311,6 +335,13 @@ CUresult SetCurrentContext(CUcontext context) {
     }
   }
   return CUDA_SUCCESS;
+}
+CUresult QueryEvent(CUevent event) {
+  if (captures > 0 && capture_mode != CU_STREAM_CAPTURE_MODE_RELAXED) {
+    is_spoiled = true;
+    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  }
+  return event->Last()->reached() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 CUresult Init(unsigned) { return CUDA_SUCCESS; }
 CUresult GetDevice(CUdevice* device, int number) {
@@ -391,7 +422,10 @@ cudaError_t cudaGetDriverEntryPointByVersion(
       {"cuCtxGetCurrent",
        reinterpret_cast<void*>(&cuda_emulation::GetCurrentContext)},
       {"cuCtxSetCurrent",
-       reinterpret_cast<void*>(&cuda_emulation::SetCurrentContext)}};
+       reinterpret_cast<void*>(&cuda_emulation::SetCurrentContext)},
+      {"cuThreadExchangeStreamCaptureMode",
+       reinterpret_cast<void*>(&cuda_emulation::ExchangeCaptureMode)},
+      {"cuEventQuery", reinterpret_cast<void*>(&cuda_emulation::QueryEvent)}};
   *result = cudaDriverEntryPointSuccess;
   *function = functions.at(name);
   return cudaSuccess;
@@ -407,19 +441,19 @@ const char* cudaGetErrorString(cudaError_t error) {
 }
 
 cudaError_t cudaMalloc(void** pointer, size_t bytes) {
-  NEREUS_ENTER(EnterFallible);
+  NEREUS_ENTER(EnterUnsafe);
   return cuda_emulation::Allocate(pointer, bytes, cudaMemoryTypeDevice);
 }
 cudaError_t cudaFree(void* pointer) {
-  NEREUS_ENTER(Enter);
+  NEREUS_ENTER(EnterUnsafe);
   return cuda_emulation::Free(pointer, cudaMemoryTypeDevice);
 }
 cudaError_t cudaHostAlloc(void** pointer, size_t bytes, unsigned) {
-  NEREUS_ENTER(EnterFallible);
+  NEREUS_ENTER(EnterUnsafe);
   return cuda_emulation::Allocate(pointer, bytes, cudaMemoryTypeHost);
 }
 cudaError_t cudaFreeHost(void* pointer) {
-  NEREUS_ENTER(Enter);
+  NEREUS_ENTER(EnterUnsafe);
   return cuda_emulation::Free(pointer, cudaMemoryTypeHost);
 }
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes,
@@ -438,12 +472,40 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   *stream = new CUstream_st(current_device);
   return cudaSuccess;
 }
+cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+  *least = 0;
+  *greatest = -5;
+  return cudaSuccess;
+}
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int) {
   return cudaStreamCreateWithFlags(stream, 0);
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   NEREUS_ENTER(Enter);
   delete stream;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+  NEREUS_ENTER(Enter);
+  stream->is_captured = true;
+  cuda_emulation::is_spoiled = false;
+  ++cuda_emulation::captures;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  NEREUS_ENTER(Enter);
+  *graph = nullptr;
+  stream->is_captured = false;
+  --cuda_emulation::captures;
+  return Result(cuda_emulation::is_spoiled ? cudaErrorStreamCaptureInvalidated
+                                           : cudaSuccess);
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t) { return cudaSuccess; }
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream,
+                                  cudaStreamCaptureStatus* status) {
+  NEREUS_ENTER(Enter);
+  *status = StreamOf(stream).is_captured ? cudaStreamCaptureStatusActive
+                                         : cudaStreamCaptureStatusNone;
   return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
@@ -477,7 +539,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
-  NEREUS_ENTER(Enter);
+  NEREUS_ENTER(EnterUnsafe);
   return Result(event->Last()->reached() ? cudaSuccess : cudaErrorNotReady);
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {

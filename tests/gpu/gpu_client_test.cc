@@ -22,6 +22,7 @@
 #include "absl/time/time.h"
 #include "common/base/status.h"
 #include "tests/gpu/device_array.h"
+#include "tests/gpu/gate.h"
 #include "tests/gpu/gpu_toy_worker.h"
 #include "tests/testing/local_cluster.h"
 #include "tests/testing/toy_worker.h"
@@ -47,26 +48,6 @@ std::deque<GpuToyWorker> Workers(int count,
   for (int i = 0; i < count; ++i) workers.emplace_back(layers);
   return workers;
 }
-
-// Stops a stream until it is released.
-class Gate {
- public:
-  explicit Gate(cudaStream_t stream) {
-    NEREUS_CUDA(cudaLaunchHostFunc(
-        stream,
-        [](void* open) {
-          while (!*static_cast<std::atomic<bool>*>(open)) {
-            std::this_thread::yield();
-          }
-        },
-        &open_));
-  }
-  ~Gate() { Open(); }
-  void Open() { open_ = true; }
-
- private:
-  std::atomic<bool> open_{false};
-};
 
 TEST_F(GpuClientTest, ReplicasOnAGpuAndACpuStayEqual) {
   for (const OptimizerPlace place :
@@ -102,17 +83,21 @@ TEST_F(GpuClientTest, WorkersWithDifferentMultipliersAreRefused) {
                     HasSubstr("--scheme=server")));
 }
 
-// Neither Push nor the Wait for another layer waits for the GPU.
+// Neither Push nor the Wait for another layer waits for the GPU. The step
+// before pins memory and loads kernels, which would wait for it; so would a
+// copy from memory that is not pinned.
 TEST_F(GpuClientTest, GradientNotYetComputedDelaysNoOtherLayer) {
   LocalCluster cluster(Job(1, 1));
   GpuToyWorker worker;
   ASSERT_TRUE(worker.Connect(cluster.client_options()).ok());
+  ASSERT_TRUE(worker.NextStep().ok());
   const auto begun = worker.client()->BeginStep(worker.stream());
   ASSERT_TRUE(begun.ok()) << begun.status();
-  ASSERT_TRUE(worker.Push(2, *begun).ok());
+  for (int layer = 0; layer < 3; ++layer) worker.Make(layer, *begun);
+  ASSERT_TRUE(worker.PushAsItIs(2, begun->step).ok());
   Gate gate(worker.stream());
-  ASSERT_TRUE(worker.Push(1, *begun).ok());
-  ASSERT_TRUE(worker.Push(0, *begun).ok());
+  ASSERT_TRUE(worker.PushAsItIs(1, begun->step).ok());
+  ASSERT_TRUE(worker.PushAsItIs(0, begun->step).ok());
   cudaStream_t other = nullptr;
   NEREUS_CUDA(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking));
   const absl::Status waited = worker.client()->Wait(2, begun->step, other);
@@ -121,6 +106,40 @@ TEST_F(GpuClientTest, GradientNotYetComputedDelaysNoOtherLayer) {
   NEREUS_CUDA(cudaStreamDestroy(other));
   gate.Open();
   EXPECT_TRUE(worker.client()->WaitAll(begun->step, worker.stream()).ok());
+}
+
+// A step that a program captures for a CUDA graph is refused, and the threads
+// of the client do not spoil the graphs of others.
+TEST_F(GpuClientTest, GraphCaptureIsRefusedAndNotDisturbed) {
+  LocalCluster cluster(Job(1, 1));
+  GpuToyWorker worker;
+  ASSERT_TRUE(worker.Connect(cluster.client_options()).ok());
+  ASSERT_TRUE(worker.NextStep().ok());
+  cudaStream_t captured = nullptr;
+  NEREUS_CUDA(cudaStreamCreateWithFlags(&captured, cudaStreamNonBlocking));
+  NEREUS_CUDA(cudaStreamBeginCapture(captured, cudaStreamCaptureModeGlobal));
+  const std::vector<absl::Status> refused = {
+      worker.client()->BeginStep(captured).status(),
+      worker.client()->Push(0, 1, worker.gradient(0), captured),
+      worker.client()->Wait(0, 0, captured),
+  };
+  for (const absl::Status& status : refused) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr("is being captured for a CUDA graph"));
+  }
+  // Another step on the worker's stream. Its gradients are there already: the
+  // copies that make them are the test's, not the client's.
+  const auto begun = worker.client()->BeginStep(worker.stream());
+  ASSERT_TRUE(begun.ok()) << begun.status();
+  for (int layer = 2; layer >= 0; --layer) {
+    ASSERT_TRUE(worker.PushAsItIs(layer, begun->step).ok());
+  }
+  EXPECT_TRUE(worker.client()->WaitAll(begun->step, worker.stream()).ok());
+  cudaGraph_t graph = nullptr;
+  EXPECT_EQ(cudaStreamEndCapture(captured, &graph), cudaSuccess);
+  if (graph != nullptr) NEREUS_CUDA(cudaGraphDestroy(graph));
+  NEREUS_CUDA(cudaStreamDestroy(captured));
 }
 
 // A worker that joins receives parameters and optimizer state that only the GPU

@@ -115,6 +115,12 @@ class GpuToyWorker {
   }
 
   absl::Status Push(int layer, const StepInfo& begun) {
+    Make(layer, begun);
+    return PushAsItIs(layer, begun.step);
+  }
+
+  // Queues the work that makes the layer's gradient, or its factors.
+  void Make(int layer, const StepInfo& begun) {
     const LayerSpec& spec = layers_[layer];
     const Memory& memory = memory_[layer];
     if (spec.has_factors) {
@@ -124,7 +130,6 @@ class GpuToyWorker {
     } else {
       Fill(*memory.gradient, spec.parameters, begun, 0, begun.loss_scale);
     }
-    return PushAsItIs(layer, begun.step);
   }
 
   // Pushes the values that are in the layer's memory, without a CUDA call of

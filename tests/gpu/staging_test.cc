@@ -16,6 +16,7 @@
 #include "common/device/pinned_pool.h"
 #include "common/device/stager.h"
 #include "tests/gpu/device_array.h"
+#include "tests/gpu/gate.h"
 
 namespace nereus {
 namespace {
@@ -42,25 +43,6 @@ struct Stream {
     NEREUS_CUDA(cudaStreamDestroy(stream));
   }
   cudaStream_t stream = nullptr;
-};
-
-// Stops a stream until it is released.
-class Gate {
- public:
-  explicit Gate(cudaStream_t stream) {
-    NEREUS_CUDA(cudaLaunchHostFunc(
-        stream,
-        [](void* open) {
-          while (!*static_cast<std::atomic<bool>*>(open)) {
-            std::this_thread::yield();
-          }
-        },
-        &open_));
-  }
-  void Open() { open_ = true; }
-
- private:
-  std::atomic<bool> open_{false};
 };
 
 std::vector<float> Counting(int64_t count, float first) {
@@ -154,12 +136,14 @@ TEST_F(StagingTest, CopyOutWaitsForTheWorkThatComputesTheValues) {
   const std::vector<float> made = Counting(kCount, 1.0f);
   const DeviceArray<float> gradient(zeros);
   const DeviceArray<float> source(made);
+  // Pinned before the gate: to pin memory may wait for the whole GPU.
+  const Buffer pinned = Take(*pool, kCount);
   Stream compute;
   Gate gate(compute.stream);
   NEREUS_CUDA(cudaMemcpyAsync(gradient.data(), source.data(), kCount * 4,
                               cudaMemcpyDeviceToDevice, compute.stream));
   const auto out =
-      stager->CopyOut("it", gradient.data(), Take(*pool, kCount),
+      stager->CopyOut("it", gradient.data(), pinned,
                       Mark(*stager, compute.stream), stager->out());
   ASSERT_TRUE(out.ok()) << out.status();
   EXPECT_FALSE((*out)->IsThere(1));
@@ -181,6 +165,8 @@ TEST_F(StagingTest, CopyInIsOrderedBetweenEarlierAndLaterWork) {
   const DeviceArray<float> parameters(before);
   const DeviceArray<float> read(std::vector<float>(kCount, 0.0f));
   const DeviceArray<float> read_after(std::vector<float>(kCount, 0.0f));
+  // Pinned before the gate: to pin memory may wait for the whole GPU.
+  Buffer values = Take(*pool, kCount);
   Stream compute;
   Gate gate(compute.stream);
   const auto copy = [&](const DeviceArray<float>& to) {
@@ -189,12 +175,12 @@ TEST_F(StagingTest, CopyInIsOrderedBetweenEarlierAndLaterWork) {
   };
   copy(read);
   {
-    const Buffer values = Take(*pool, kCount);
     std::iota(values.floats(), values.floats() + kCount, 7.0f);
     const auto in = stager->CopyIn("it", values, parameters.data(),
                                    Mark(*stager, compute.stream));
     ASSERT_TRUE(in.ok()) << in.status();
     ASSERT_TRUE(stager->Follow("it", compute.stream, *in).ok());
+    values = Buffer();
   }
   EXPECT_EQ(pool->bytes_used(), kCount * 4);  // The copy has not begun.
   copy(read_after);

@@ -1,6 +1,6 @@
 #include "worker/gpu/device_factors.h"
 
-#include <algorithm>
+#include <cstdlib>
 
 #include "absl/strings/str_replace.h"
 #include "common/base/logging.h"
@@ -11,6 +11,12 @@
 
 namespace nereus {
 namespace {
+
+// Variables by which a user changes how cuBLAS computes float32 products.
+constexpr const char* kVariables[] = {"NVIDIA_TF32_OVERRIDE",
+                                      "CUBLAS_EMULATION_STRATEGY",
+                                      "CUBLAS_EMULATE_SINGLE_PRECISION"};
+constexpr size_t kValueBytesMax = 32;
 
 // Rounds up to the alignment of cudaMalloc.
 int64_t Aligned(int64_t bytes) { return (bytes + 255) / 256 * 256; }
@@ -41,9 +47,8 @@ absl::Status DeviceFactors::Start() {
     own_ = NEREUS_TRY(CublasHandle::Create(device, what));
   }
   all_ = NEREUS_TRY(CublasHandle::Create(device, what));
-  NEREUS_TRY(
-      CudaStatus(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking),
-                 what, "cudaStreamCreateWithFlags"));
+  stream_ = NEREUS_TRY(Stager::MakeStream(what));
+  NEREUS_TRY(CublasStatus(all_.SetStream(stream_), what, "cublasSetStream"));
   cudaDeviceProp properties = {};
   NEREUS_TRY(CudaStatus(cudaGetDeviceProperties(&properties, device), what,
                         "cudaGetDeviceProperties"));
@@ -56,6 +61,12 @@ absl::Status DeviceFactors::Start() {
                        {{" ", "-"}}),
                    "/sm-", properties.major, properties.minor, "x",
                    properties.multiProcessorCount, "/cublas-", version);
+  for (const char* const variable : kVariables) {
+    const char* const value = std::getenv(variable);
+    if (value == nullptr) continue;
+    absl::StrAppend(&name_, "/", variable, "=",
+                    absl::string_view(value).substr(0, kValueBytesMax));
+  }
   return absl::OkStatus();
 }
 
@@ -77,12 +88,17 @@ absl::Status DeviceFactors::MultiplyOwn(const LayerSpec& spec,
   NEREUS_TRY(scope.status());
   // A handle must not be used by two threads at once.
   MutexLock lock(&own_mu_);
-  return CublasStatus(
+  // The caller may push from several streams, and products share a workspace.
+  NEREUS_TRY(stager_.Follow(what, stream, own_done_));
+  NEREUS_TRY(CublasStatus(own_.SetStream(stream), what, "cublasSetStream"));
+  NEREUS_TRY(CublasStatus(
       FactorGradientCuda(own_.get(), spec.rows, spec.m, spec.n,
                          /*bias=*/spec.parameters > spec.m * spec.n,
                          /*scale=*/1.0f, factors.output_gradient, factors.input,
                          gradient, stream),
-      what, "cublasGemmEx");
+      what, "cublasGemmEx"));
+  own_done_ = NEREUS_TRY(stager_.Mark(what, stream));
+  return absl::OkStatus();
 }
 
 absl::StatusOr<uint8_t*> DeviceFactors::Scratch(int64_t bytes) {

@@ -23,8 +23,8 @@ namespace nereus {
 // network has brought to the host. Thread-safe; Multiply is called by one
 // thread at a time.
 //
-// Device memory: the factors of all workers for the largest layer, and their
-// product.
+// Device memory: the factors of all workers for the largest layer, their
+// product, and two workspaces of cuBLAS.
 class DeviceFactors final {
  public:
   // Errors: kResourceExhausted, out of device memory; errors of CUDA or cuBLAS.
@@ -40,9 +40,10 @@ class DeviceFactors final {
                            float* gradient, cudaStream_t stream)
       ABSL_LOCKS_EXCLUDED(own_mu_);
 
-  // Returns, for example, "NVIDIA-H200/sm-90x132/cublas-130000": all that
-  // cuBLAS chooses its kernel by, besides shapes and alignment. The alignment
-  // is always the same here. Workers with equal names compute equal bits.
+  // Returns, for example, "NVIDIA-H200/sm-90x132/cublas-130000", and the
+  // variables that change how cuBLAS computes, where they are set: all that it
+  // chooses its kernel by, besides shapes, alignment and workspace, which are
+  // the same on all workers. Workers with equal names compute equal bits.
   const std::string& name() const { return name_; }
   // Queues the product of all workers' factors on stream(). If the gradient is
   // in host memory, also waits until it is there.
@@ -65,6 +66,8 @@ class DeviceFactors final {
   // share the workspace of one handle.
   Mutex own_mu_;
   CublasHandle own_ ABSL_GUARDED_BY(own_mu_);
+  // End of the last product: the next one uses the same workspace.
+  Stager::Point own_done_ ABSL_GUARDED_BY(own_mu_);
 
   // Members of Multiply only.
   CublasHandle all_;

@@ -17,12 +17,15 @@ namespace nereus {
 // thread.
 class GpuAccelerator final : public Accelerator {
  public:
-  // `splitters` has an entry for each layer, null for layers in host memory.
+  // `products` is null if no layer has factors. `splitters` has an entry for
+  // each layer, null for layers in host memory.
   GpuAccelerator(std::shared_ptr<DeviceFactors> products,
                  std::vector<std::shared_ptr<GpuSplitter>> splitters)
       : products_(std::move(products)), splitters_(std::move(splitters)) {}
 
-  std::string name() const override { return products_->name(); }
+  std::string name() const override {
+    return products_ == nullptr ? "no products" : products_->name();
+  }
   absl::Status Multiply(const MultiplyFactors& factors) override {
     return products_->Multiply(factors);
   }

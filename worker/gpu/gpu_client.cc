@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "common/base/clock.h"
@@ -99,6 +100,10 @@ class GpuClientImpl final : public GpuClient {
                            const float* memory) const;
   absl::Status CheckGradient(int layer, int64_t step,
                              const float* gradient) const;
+  // Checks a push that has just been called: one that the job cannot take must
+  // not queue work. Errors: also those of the job.
+  absl::Status CheckPush(int layer, int64_t step, const float* gradient,
+                         cudaStream_t stream) const;
 
   // Hands a checked push to the staging thread.
   absl::Status Queue(GpuPush pushed, cudaStream_t stream);
@@ -129,8 +134,9 @@ class GpuClientImpl final : public GpuClient {
   std::unique_ptr<PushStager> pushes_;
   std::unique_ptr<Stager> stager_;
   std::unique_ptr<GpuTimeline> timeline_;
-  std::unique_ptr<DeviceLook> look_;         // Searches for NaNs.
-  std::shared_ptr<DeviceFactors> products_;  // Multiplies factors.
+  std::unique_ptr<DeviceLook> look_;  // Searches for NaNs.
+  // Multiplies factors. Null: no layer has factors, and cuBLAS is not loaded.
+  std::shared_ptr<DeviceFactors> products_;
   // Host copies of the parameters, by layer.
   std::vector<std::shared_ptr<GpuMirror>> mirrors_;
   // Splitters of sparse gradients, by layer. Null: the layer is on the host.
@@ -173,8 +179,13 @@ absl::StatusOr<std::vector<HostLayerBinding>> GpuClientImpl::Bind(
 absl::Status GpuClientImpl::Start(cudaStream_t stream) {
   NEREUS_TRY(CheckGpuLayers(layers_, gpu_));
   stager_ = NEREUS_TRY(Stager::Create(gpu_.device));
+  NEREUS_TRY(stager_->CheckNotCaptured("Connect", stream));
   timeline_ = std::make_unique<GpuTimeline>(gpu_.device, gpu_.timeline);
-  products_ = NEREUS_TRY(DeviceFactors::Create(stager_.get()));
+  if (absl::c_any_of(layers_, [](const GpuLayerBinding& layer) {
+        return layer.spec.has_factors;
+      })) {
+    products_ = NEREUS_TRY(DeviceFactors::Create(stager_.get()));
+  }
   pools_ = MakeGpuPools(layers_, gpu_);
   look_ = NEREUS_TRY(DeviceLook::Create(stager_.get(), *pools_.own));
   std::vector<HostLayerBinding> bindings = NEREUS_TRY(Bind(stream));
@@ -211,6 +222,7 @@ absl::Status GpuClientImpl::CheckLayer(int layer) const {
 }
 
 absl::StatusOr<StepInfo> GpuClientImpl::BeginStep(cudaStream_t stream) {
+  NEREUS_TRY(stager_->CheckNotCaptured("begin of a step", stream));
   flights_.AwaitStaged();
   const StepInfo info = NEREUS_TRY(client_->BeginStep());
   if (info.went_back) flights_.Reset();
@@ -238,6 +250,15 @@ absl::Status GpuClientImpl::CheckGradient(int layer, int64_t step,
                               flights_.LastStep(layer));
 }
 
+absl::Status GpuClientImpl::CheckPush(int layer, int64_t step,
+                                      const float* gradient,
+                                      cudaStream_t stream) const {
+  NEREUS_TRY(CheckLayer(layer));
+  NEREUS_TRY(client_->Interruption());
+  NEREUS_TRY(stager_->CheckNotCaptured(NameOf(layer, "push"), stream));
+  return CheckGradient(layer, step, gradient);
+}
+
 absl::Status GpuClientImpl::Queue(GpuPush pushed, cudaStream_t stream) {
   // Ends the span of the computing that led to this push.
   const int layer = pushed.layer;
@@ -254,10 +275,7 @@ absl::Status GpuClientImpl::Queue(GpuPush pushed, cudaStream_t stream) {
 
 absl::Status GpuClientImpl::Push(int layer, int64_t step, float* gradient,
                                  cudaStream_t stream) {
-  NEREUS_TRY(CheckLayer(layer));
-  // A push that the job cannot take must not queue work.
-  NEREUS_TRY(client_->Interruption());
-  NEREUS_TRY(CheckGradient(layer, step, gradient));
+  NEREUS_TRY(CheckPush(layer, step, gradient, stream));
   NEREUS_TRY(CheckHasNoFactors(layers_[layer].spec));
   return Queue({layer, step, gradient, {}, {}}, stream);
 }
@@ -265,9 +283,7 @@ absl::Status GpuClientImpl::Push(int layer, int64_t step, float* gradient,
 absl::Status GpuClientImpl::PushFactors(int layer, int64_t step,
                                         const GpuFactors& factors,
                                         float* gradient, cudaStream_t stream) {
-  NEREUS_TRY(CheckLayer(layer));
-  NEREUS_TRY(client_->Interruption());
-  NEREUS_TRY(CheckGradient(layer, step, gradient));
+  NEREUS_TRY(CheckPush(layer, step, gradient, stream));
   const LayerSpec& spec = layers_[layer].spec;
   if (!spec.has_factors) {
     return InvalidArgumentError("layer ", DescribeLayer(spec),
@@ -357,6 +373,7 @@ std::vector<ValueRange> GpuClientImpl::Updated(int layer) const {
 
 absl::Status GpuClientImpl::Wait(int layer, int64_t step, cudaStream_t stream) {
   NEREUS_TRY(CheckLayer(layer));
+  NEREUS_TRY(stager_->CheckNotCaptured(NameOf(layer, "wait"), stream));
   // If `step` was not pushed, the host client's Wait says so.
   NEREUS_TRY(flights_.AwaitHandedOn(layer, step));
   NEREUS_TRY(client_->Wait(layer, step));

@@ -21,11 +21,16 @@ absl::StatusOr<std::shared_ptr<CudaDevice>> CudaDevice::Create(int number) {
       cudaStreamCreateWithFlags(&device->stream_, cudaStreamNonBlocking), what,
       "cudaStreamCreateWithFlags"));
   device->cublas_ = NEREUS_TRY(CublasHandle::Create(number, what));
+  NEREUS_TRY(CublasStatus(device->cublas_.SetStream(device->stream_), what,
+                          "cublasSetStream"));
   return device;
 }
 
 CudaDevice::~CudaDevice() {
   if (stream_ == nullptr) return;
+  // Another thread than the one that made the device may destroy it.
+  const DeviceScope scope(number_, name());
+  status_.Update(scope.status());
   Note(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
   Note(cudaStreamDestroy(stream_), "cudaStreamDestroy");
 }
@@ -143,7 +148,6 @@ void CudaDevice::Multiply(Transpose transpose_b, int64_t rows, int64_t columns,
   const float zero = 0.0f;
   // The leading dimension is the length of a row in memory.
   const bool transposed = transpose_b == Transpose::kYes;
-  Note(cublasSetStream(cublas_.get(), stream_), "cublasSetStream");
   Note(cublasGemmEx(cublas_.get(), transposed ? CUBLAS_OP_T : CUBLAS_OP_N,
                     CUBLAS_OP_N, static_cast<int>(columns),
                     static_cast<int>(rows), static_cast<int>(inner), &one, b,
