@@ -57,7 +57,8 @@ FOLDERS = {
     "server/admin/simulate": "pure common/network common/plan common/protocol "
                              "server/shard worker/machine",
     "worker/public": "common/compute common/plan common/protocol common/tensor",
-    "worker/machine": "pure common/compute common/plan common/protocol worker/public",
+    "worker/machine": "pure common/compute common/plan common/protocol "
+                      "common/tensor worker/public",
     "worker/measure": "common/plan common/protocol worker/public",
     "worker/client": "common/compute common/driver common/messages common/plan "
                      "common/protocol common/rpc common/tensor common/transport "

@@ -27,7 +27,8 @@ absl::StatusOr<std::unique_ptr<Stager>> Stager::Create(int device) {
   auto stager = std::unique_ptr<Stager>(new Stager(device));
   const DeviceScope scope(device, what);
   NEREUS_TRY(scope.status());
-  for (cudaStream_t* stream : {&stager->out_, &stager->in_, &stager->side_stream_}) {
+  for (cudaStream_t* stream :
+       {&stager->out_, &stager->in_, &stager->side_stream_}) {
     *stream = NEREUS_TRY(MakeStream(what));
   }
   return stager;
@@ -81,6 +82,17 @@ absl::Status Stager::CheckNotCaptured(absl::string_view what,
       what,
       ": the stream is being captured for a CUDA graph, and a graph "
       "cannot hold this call: make the call outside of the capture");
+}
+
+bool Stager::IsOnDevice(const void* pointer) const {
+  const DeviceScope scope(device_, "staging");
+  cudaPointerAttributes attributes = {};
+  return scope.status().ok() &&
+         CudaStatus(cudaPointerGetAttributes(&attributes, pointer), "staging",
+                    "cudaPointerGetAttributes")
+             .ok() &&
+         (attributes.type == cudaMemoryTypeDevice ||
+          attributes.type == cudaMemoryTypeManaged);
 }
 
 absl::Status Stager::CheckPointer(absl::string_view what,

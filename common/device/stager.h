@@ -154,6 +154,8 @@ class Stager {
   absl::Status CheckNotCaptured(absl::string_view what,
                                 cudaStream_t stream) const;
 
+  // True if `pointer` is memory of a GPU.
+  bool IsOnDevice(const void* pointer) const;
   // Returns OK if `pointer` is memory of this device, aligned to float32.
   absl::Status CheckPointer(absl::string_view what, const void* pointer) const;
 

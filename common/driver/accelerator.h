@@ -8,9 +8,10 @@
 namespace nereus {
 
 // A device, such as a GPU, that computes for a worker instead of the CPU. It
-// multiplies factors, and splits the gradients of the layers that it has in its
-// memory. Called by the driver thread, which waits for the calls: a call that
-// takes long holds up all layers. An error ends the job, with its text.
+// multiplies factors; for the layers that it has in its memory, it splits the
+// gradients and makes the optimizer's steps. Called by the driver thread, which
+// waits for the calls: a call that takes long holds up all layers. An error
+// ends the job, with its text.
 class Accelerator {
  public:
   virtual ~Accelerator() = default;
@@ -22,7 +23,7 @@ class Accelerator {
 
   // Computes FactorGradient (common/compute/factor_gradient.h). On return the
   // factors may be overwritten. The gradient is in the memory that was given to
-  // PushFactors, or, for a gradient in host memory, complete on return.
+  // PushFactors; Update reads it there.
   virtual absl::Status Multiply(const MultiplyFactors& factors) = 0;
 
   // True if gradients of `layer` are split by Split, not by the CPU. Then the
@@ -33,6 +34,18 @@ class Accelerator {
   // send may arrive later. REQUIRES: Splits(split.layer).
   virtual absl::Status Split(const SplitGradient& /*split*/) {
     return UnimplementedError(name() + " splits no gradients");
+  }
+
+  // True if steps of the job's optimizer for `layer`, if workers make them, are
+  // made by Update, not by the CPU. Then the device has the newest parameters
+  // and the optimizer's state.
+  virtual bool Updates(int /*layer*/) const { return false; }
+
+  // Makes a step (UpdateParameters), with the bits of the CPU. The gradient is
+  // that of Multiply, or host memory that is kept until the step is made.
+  // Returns before it is made. REQUIRES: Updates(update.layer).
+  virtual absl::Status Update(const UpdateParameters& /*update*/) {
+    return UnimplementedError(name() + " updates no parameters");
   }
 };
 

@@ -138,6 +138,8 @@ void ExecuteArithmetic(const UpdateParameters& update) {
                  update.gradient_scale, update.gradient.floats(),
                  update.parameters.floats(), update.state.floats(),
                  update.updated.floats());
+  if (!update.clears_state) return;
+  std::fill_n(update.state.floats(), update.state.float_count(), 0.0f);
 }
 
 void ExecuteArithmetic(const MultiplyFactors& multiply) {

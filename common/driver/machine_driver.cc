@@ -246,10 +246,7 @@ void MachineDriver::CarryOut(const Action& action) {
           },
           [&](const SplitGradient& split) { Split(split); },
           [&](const MultiplyFactors& factors) { Multiply(factors); },
-          [&](const UpdateParameters& update) {
-            update.updated.AwaitUnread();
-            ExecuteArithmetic(update);
-          },
+          [&](const UpdateParameters& update) { Update(update); },
           [&](const ChecksumValues& values) { Checksum(values); },
           [&](const LayerDone& done) { events_.layer_done(done); },
           [&](const ProbeAnswered& probed) {
@@ -303,6 +300,15 @@ void MachineDriver::Multiply(const MultiplyFactors& factors) {
     return EndUnlessOk(events_.accelerator->Multiply(factors));
   }
   CarryOutBusy([&] { ExecuteArithmetic(factors); });
+}
+
+void MachineDriver::Update(const UpdateParameters& update) {
+  Accelerator* const accelerator = events_.accelerator;
+  if (accelerator != nullptr && accelerator->Updates(update.layer)) {
+    return EndUnlessOk(accelerator->Update(update));
+  }
+  update.updated.AwaitUnread();
+  ExecuteArithmetic(update);
 }
 
 void MachineDriver::Checksum(const ChecksumValues& values) {

@@ -113,6 +113,7 @@ class MachineDriver final : private FrameHandler {
   bool SplitsOnDevice(const SplitGradient& split) const;
   void Split(const SplitGradient& split);
   void Multiply(const MultiplyFactors& factors);
+  void Update(const UpdateParameters& update);
   void Checksum(const ChecksumValues& values);
   // Ends the job, unless `status` is OK.
   void EndUnlessOk(const absl::Status& status);

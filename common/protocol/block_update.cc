@@ -2,16 +2,14 @@
 
 namespace nereus {
 
-void AddBlockUpdate(const Job& job, int64_t round, bool resumed, float scale,
-                    const Buffer& gradient, const Buffer& parameters,
-                    const Buffer& state, Outbox& out) {
+void AddBlockUpdate(const Job& job, int layer, int64_t round, bool resumed,
+                    float scale, const Buffer& gradient,
+                    const Buffer& parameters, const Buffer& state,
+                    Outbox& out) {
   OptimizerOptions optimizer = job.options.optimizer;
   if (resumed) optimizer.momentum = 0.0f;
-  out.Add(UpdateParameters{optimizer, round, scale, gradient, parameters, state,
-                           parameters});
-  // Zero the velocity: new memory is zeroed (Buffer::AllocateLike).
-  if (!resumed) return;
-  out.Add(CopyValues{state, Buffer::AllocateLike(state, state.bytes())});
+  out.Add(UpdateParameters{layer, optimizer, round, scale, gradient, parameters,
+                           state, parameters, /*clears_state=*/resumed});
 }
 
 }  // namespace nereus

@@ -108,6 +108,7 @@ struct RoundValues {
 // Makes one step of the optimizer (ApplyOptimizer in
 // common/compute/optimizer.h). `updated` may be `parameters`.
 struct UpdateParameters {
+  int32_t layer = 0;
   OptimizerOptions optimizer;
   int64_t step = 0;
   float gradient_scale = 1.0f;
@@ -115,6 +116,7 @@ struct UpdateParameters {
   Buffer parameters;
   Buffer state;
   Buffer updated;
+  bool clears_state = false;  // True if the state is zero afterwards.
 };
 
 // Splits a layer's gradient into the blocks that are sent and the residual

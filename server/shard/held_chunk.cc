@@ -33,8 +33,8 @@ Buffer HeldChunk::RoomForUpdate(Outbox& out) {
 void HeldChunk::Update(const OptimizerOptions& optimizer, int64_t step,
                        const Buffer& gradient, float scale, Outbox& out) {
   Buffer updated = RoomForUpdate(out);
-  out.Add(UpdateParameters{optimizer, step, scale, gradient, parameters, state,
-                           updated});
+  out.Add(UpdateParameters{chunk.layer, optimizer, step, scale, gradient,
+                           parameters, state, updated});
   parameters = std::move(updated);
 }
 
@@ -67,8 +67,8 @@ void HeldChunk::UpdateBlocks(const Job& job, int64_t round,
     const auto block = [&](const Buffer& values) {
       return values.Slice(grid.Offset(index) * 4, grid.Length(index) * 4);
     };
-    AddBlockUpdate(job, round, full.resumed(index), scale, block(full.sum()),
-                   block(updated), block(state), out);
+    AddBlockUpdate(job, chunk.layer, round, full.resumed(index), scale,
+                   block(full.sum()), block(updated), block(state), out);
   }
 }
 

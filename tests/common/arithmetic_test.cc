@@ -123,7 +123,8 @@ TEST(ArithmeticTest, UpdateParametersRunsTheOptimizer) {
     const std::vector<float> gradient = {1, -2, 3};
     std::vector<float> parameters = {4, 5, 6};
     std::vector<float> state(3 * OptimizerStateCount(rule), 0.5f);
-    UpdateParameters update{options,
+    UpdateParameters update{0,
+                            options,
                             /*step=*/3,
                             /*gradient_scale=*/0.5f,
                             FloatBuffer(gradient),
@@ -171,7 +172,7 @@ TEST(ArithmeticTest, ActionsOnBuffersWithoutBytesDoNothing) {
   ExecuteArithmetic(Accumulate{size, Addend(size)});
   EXPECT_LT(ExecuteArithmetic(CheckValues{size, {}}).index, 0);
   ExecuteArithmetic(ScaleValues{size, 2.0f});
-  ExecuteArithmetic(UpdateParameters{{}, 0, 1.0f, size, size, size, size});
+  ExecuteArithmetic(UpdateParameters{0, {}, 0, 1.0f, size, size, size, size});
   ExecuteArithmetic(
       MultiplyFactors{1 << 20, 1 << 10, 1 << 10, true, 1.0f, size, size, size});
 }

@@ -142,73 +142,29 @@ TEST_F(GpuClientTest, GraphCaptureIsRefusedAndNotDisturbed) {
   NEREUS_CUDA(cudaStreamDestroy(captured));
 }
 
-// A worker that joins receives parameters and optimizer state that only the GPU
-// has.
-TEST_F(GpuClientTest, JoiningWorkerReceivesParametersAndStateFromTheGpu) {
-  ServerOptions options = Job(1, 1);
-  options.spec.max_workers = 2;
-  options.spec.options.optimizer_place = OptimizerPlace::kWorker;
+// Neither the product of the factors nor the parameters leave the GPU.
+TEST_F(GpuClientTest, LayersByFactorsAreUpdatedOnTheGpu) {
+  ServerOptions options = Job(2, 1);
+  options.spec.rules.forced = Scheme::kFactor;
   LocalCluster cluster(options);
-  GpuToyWorker first;
-  ASSERT_TRUE(first.Connect(cluster.client_options(), {}, true).ok());
-  for (int i = 0; i < 3; ++i) ASSERT_TRUE(first.NextStep().ok());
-  GpuToyWorker second;
-  std::atomic<bool> joined{false};
-  absl::Status connected;
-  std::thread joins([&] {
-    connected = second.Connect(cluster.client_options(), {}, true);
-    joined = true;
-    for (int i = 0; i < 5 && connected.ok(); ++i) {
-      connected = second.NextStep().status();
+  const LayerSpec layer = {"fc", LayerKind::kFullyConnected, 64, 64, 64 * 65, 4,
+                           true};
+  std::deque<GpuToyWorker> workers = Workers(2, {layer});
+  const auto results = cluster.RunWorkers(2, [&](int i) -> absl::Status {
+    GpuToyWorker& worker = workers[i];
+    NEREUS_TRY(worker.Connect(cluster.client_options()));
+    NEREUS_TRY(worker.NextStep().status());
+    const GpuClient::Staged before = worker.client()->staged();
+    for (int step = 0; step < 5; ++step) {
+      NEREUS_TRY(worker.NextStep().status());
     }
-  });
-  int64_t together = 0;
-  while (together < 5) {
-    const auto begun = first.NextStep();
-    ASSERT_TRUE(begun.ok()) << begun.status();
-    if (begun->workers == 2) ++together;
-  }
-  joins.join();
-  ASSERT_TRUE(connected.ok()) << connected;
-  EXPECT_EQ(first.parameters(), second.parameters());
-  const auto results = cluster.RunWorkers(2, [&](int i) {
-    GpuToyWorker& worker = i == 0 ? first : second;
+    const GpuClient::Staged after = worker.client()->staged();
+    EXPECT_EQ(after.bytes_in, before.bytes_in);
+    EXPECT_EQ(after.bytes_out - before.bytes_out, 5 * 4 * (64 + 64) * 4);
     return worker.client()->Leave(worker.stream());
   });
   for (const absl::Status& status : results) EXPECT_TRUE(status.ok()) << status;
-}
-
-TEST_F(GpuClientTest, JobThatGoesBackRestoresTheGpu) {
-  for (const OptimizerPlace place :
-       {OptimizerPlace::kServer, OptimizerPlace::kWorker}) {
-    ServerOptions options = Job(1, 2);
-    options.spec.options.optimizer_place = place;
-    options.spec.options.checkpoint_every = 7;
-    options.checkpoint_dir = absl::StrCat(testing::TempDir(), "/gpu_goes_back");
-    std::filesystem::remove_all(options.checkpoint_dir);
-    LocalCluster cluster(options);
-    GpuToyWorker worker;
-    ASSERT_TRUE(worker.Connect(cluster.client_options()).ok());
-    std::vector<std::vector<std::vector<float>>> after;
-    for (int i = 0; i < 20; ++i) {
-      const auto begun = worker.NextStep();
-      ASSERT_TRUE(begun.ok()) << begun.status();
-      ASSERT_EQ(begun->step, i);
-      after.push_back(worker.parameters());
-    }
-    ASSERT_TRUE(cluster.AwaitStatus(
-        [](const JobStatus& status) { return status.checkpoint.round >= 13; }));
-    cluster.Replace(1);
-    absl::StatusOr<StepInfo> begun;
-    do {
-      begun = worker.NextStep();
-    } while (absl::IsOutOfRange(begun.status()));
-    ASSERT_TRUE(begun.ok()) << begun.status();
-    ASSERT_EQ(begun->step, 14);
-    EXPECT_EQ(worker.parameters(), after[14]);
-    const absl::Status left = worker.client()->Leave(worker.stream());
-    EXPECT_TRUE(left.ok()) << left;
-  }
+  EXPECT_EQ(workers[0].parameters(), workers[1].parameters());
 }
 
 // Half the bytes are copied if only the halves are sent.
@@ -233,10 +189,12 @@ TEST_F(GpuClientTest, GradientsLeaveAsBfloat16) {
   }
   int64_t model = 0;
   for (const LayerSpec& layer : SmallModel()) model += layer.parameters * 4;
-  // The parameters once, and then the gradients.
+  // The parameters once, and then the gradients. At the end the host reads the
+  // parameters that the GPU has updated, and the state with them, to compare
+  // replicas.
   EXPECT_EQ((bytes[{Scheme::kServer, WireType::kFloat32}]), 5 * model);
   EXPECT_EQ((bytes[{Scheme::kServer, WireType::kBfloat16}]), 3 * model);
-  EXPECT_EQ((bytes[{Scheme::kRing, WireType::kBfloat16}]), 5 * model);
+  EXPECT_EQ((bytes[{Scheme::kRing, WireType::kBfloat16}]), 7 * model);
 }
 
 // Blocks that are held back are copied neither to the host nor to the GPU.
@@ -319,7 +277,7 @@ TEST_F(GpuClientTest, BlocksHeldOnAGpuEqualBlocksHeldOnACpu) {
 // For example, an embedding that does not fit on the GPU.
 TEST_F(GpuClientTest, LayersMayStayOnTheHost) {
   const LayerSpec layers[] = {
-      {"embedding", LayerKind::kFullyConnected, 8, 16, 8 * 16, 4, true},
+      {"embedding", LayerKind::kFullyConnected, 8, 16, 8 * 16, 4},
       {"rest", LayerKind::kVector, 1, 100, 100, 1}};
   struct Kind {
     OptimizerPlace place;
@@ -329,9 +287,8 @@ TEST_F(GpuClientTest, LayersMayStayOnTheHost) {
   constexpr auto kServer = OptimizerPlace::kServer;
   constexpr auto kWorker = OptimizerPlace::kWorker;
   for (const auto& [place, scheme, sparsity] :
-       {Kind{kServer, Scheme::kServer}, Kind{kServer, Scheme::kFactor},
-        Kind{kServer, Scheme::kRing}, Kind{kWorker, Scheme::kServer},
-        Kind{kWorker, Scheme::kFactor}, Kind{kWorker, Scheme::kRing},
+       {Kind{kServer, Scheme::kServer}, Kind{kServer, Scheme::kRing},
+        Kind{kWorker, Scheme::kServer}, Kind{kWorker, Scheme::kRing},
         Kind{kServer, Scheme::kServer, 0.5},
         Kind{kServer, Scheme::kRing, 0.5}}) {
     ServerOptions options = Job(2, 1);
@@ -343,9 +300,7 @@ TEST_F(GpuClientTest, LayersMayStayOnTheHost) {
     const auto results =
         cluster.RunWorkers(2, [&, place = place](int) -> absl::Status {
           std::vector<float> embedding(8 * 16, 1.0f);
-          std::vector<float> gradient(8 * 16);
-          std::vector<float> output_gradient(4 * 8, 0.5f);
-          std::vector<float> input(4 * 16, 1.0f);
+          std::vector<float> gradient(8 * 16, 2.0f);
           const DeviceArray<float> rest(std::vector<float>(100, 1.0f));
           const DeviceArray<float> rest_gradient(std::vector<float>(100, 2.0f));
           cudaStream_t stream = nullptr;
@@ -360,9 +315,7 @@ TEST_F(GpuClientTest, LayersMayStayOnTheHost) {
               stream));
           const StepInfo begun = NEREUS_TRY(client->BeginStep(stream));
           NEREUS_TRY(client->Push(1, begun.step, rest_gradient.data(), stream));
-          NEREUS_TRY(client->PushFactors(0, begun.step,
-                                         {output_gradient.data(), input.data()},
-                                         gradient.data(), stream));
+          NEREUS_TRY(client->Push(0, begun.step, gradient.data(), stream));
           NEREUS_TRY(client->WaitAll(begun.step, stream));
           NEREUS_CUDA(cudaStreamSynchronize(stream));
           if (place == OptimizerPlace::kServer) {
@@ -632,54 +585,6 @@ TEST_F(GpuClientTest, JobThatGoesBackEndsWaitsForPinnedMemory) {
     }
     // No round has run into its timeout.
     EXPECT_LT(absl::Now() - before, cluster.client_options().round_timeout);
-  }
-}
-
-// With two servers, factors move fewer bytes between two workers, the servers
-// fewer between four.
-TEST_F(GpuClientTest, PlansChangeWhileAGpuTrains) {
-  for (const OptimizerPlace place :
-       {OptimizerPlace::kServer, OptimizerPlace::kWorker}) {
-    ServerOptions options = Job(2, 2);
-    options.spec.max_workers = 4;
-    options.spec.rules.cost = CostKind::kBytes;
-    options.spec.rules.wire = WireType::kBfloat16;
-    options.spec.options.optimizer_place = place;
-    LocalCluster cluster(options);
-    std::deque<GpuToyWorker> workers = Workers(
-        4, {{"conv", LayerKind::kConvolution, 30, 70, 2100, 1},
-            {"fc", LayerKind::kFullyConnected, 64, 64, 64 * 65, 26, true}});
-    constexpr int64_t kNoStep = std::numeric_limits<int64_t>::max();
-    std::atomic<bool> some_done{false};
-    std::atomic<int> joined{0};
-    std::atomic<int64_t> last_step{kNoStep};
-    const auto results = cluster.RunWorkers(4, [&](int i) -> absl::Status {
-      GpuToyWorker& worker = workers[i];
-      // The last two join while the first two train. The first two must go on
-      // until all have joined.
-      while (i >= 2 && !some_done) absl::SleepFor(absl::Milliseconds(5));
-      NEREUS_TRY(worker.Connect(cluster.client_options()));
-      const bool is_last = ++joined == 4;
-      EXPECT_TRUE(i >= 2 || worker.scheme(1) == "factor");
-      const absl::Time deadline = absl::Now() + LocalCluster::kPatience;
-      for (int64_t step = 0; step < last_step;) {
-        step = NEREUS_TRY(worker.NextStep()).step;
-        some_done = some_done || step > 3;
-        // The worker that joins last decides on the end. The other workers
-        // cannot finish the next step without it, so all of them read the end
-        // in time.
-        if (is_last && last_step == kNoStep) last_step = step + 200;
-        if (absl::Now() > deadline) return DeadlineExceededError("steps");
-      }
-      EXPECT_NE(worker.scheme(1), "factor");
-      return worker.client()->Leave(worker.stream());
-    });
-    for (const absl::Status& status : results) {
-      ASSERT_TRUE(status.ok()) << status;
-    }
-    for (const GpuToyWorker& worker : workers) {
-      EXPECT_EQ(worker.parameters(), workers[0].parameters());
-    }
   }
 }
 

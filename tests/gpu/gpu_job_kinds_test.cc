@@ -26,6 +26,7 @@ struct JobCase {
   bool scarce = false;
   double sparsity = 0.0;
   NanPolicy nan = NanPolicy::kFail;
+  UpdateRule rule = UpdateRule::kSgd;
 };
 
 ServerOptions Options(const JobCase& job) {
@@ -43,9 +44,10 @@ ServerOptions Options(const JobCase& job) {
     options.spec.options.sparsity.share = job.sparsity;
     options.spec.options.sparsity.block_elements = 4096;
     options.spec.options.sparsity.dense_steps = 3;
-    // So that norms are the same in any order, too.
-    options.spec.options.optimizer.momentum = 0.5f;
   }
+  // Norms of sparse jobs, too, are the same in any order.
+  options.spec.options.optimizer.momentum = 0.5f;
+  options.spec.options.optimizer.rule = job.rule;
   return options;
 }
 
@@ -121,7 +123,13 @@ INSTANTIATE_TEST_SUITE_P(
                 Overlap::kWaitFree, WireType::kBfloat16, 1 << 20, false, 0.8},
         JobCase{"Votes", std::nullopt, OptimizerPlace::kServer,
                 Overlap::kWaitFree, WireType::kFloat32, kNoFusion, false, 0.0,
-                NanPolicy::kSkip}),
+                NanPolicy::kSkip},
+        JobCase{.name = "FactorAdam",
+                .forced = Scheme::kFactor,
+                .rule = UpdateRule::kAdam},
+        JobCase{.name = "RingAdam",
+                .forced = Scheme::kRing,
+                .rule = UpdateRule::kAdam}),
     [](const auto& kind) { return kind.param.name; });
 
 }  // namespace

@@ -8,7 +8,9 @@
 #include "absl/types/span.h"
 #include "common/base/status.h"
 #include "common/driver/accelerator.h"
+#include "common/protocol/outbox.h"
 #include "common/tensor/arrival.h"
+#include "common/tensor/device_layer.h"
 #include "worker/public/client.h"
 
 namespace nereus {
@@ -17,10 +19,10 @@ namespace nereus {
 struct HostLayerBinding {
   LayerBinding layer;
 
-  // Arrival of parameters and state, which are copies of a device's memory.
-  // With `optimizer=worker`, the client awaits it before it reads them. Null:
-  // they have arrived.
-  std::shared_ptr<Arrival> arrival = nullptr;
+  // Device whose memory the parameters and the state are copies of. The client
+  // awaits it before it reads them, as the device may have newer values. Null:
+  // the layer is in host memory alone.
+  std::shared_ptr<DeviceLayer> device = nullptr;
 };
 
 struct HostClientOptions {
@@ -30,11 +32,12 @@ struct HostClientOptions {
   // With `fetched`, the layer's parameters were fetched in Connect or
   // BeginStep, and it is called before that returns. Called on any thread: it
   // must neither wait nor call the client. May be empty.
-  std::function<void(int layer, int64_t step, bool fetched)> done = nullptr;
+  std::function<void(const LayerDone& done, bool fetched)> done = nullptr;
 
-  // Multiplies the factors of all workers and, in a sparse job, splits the
-  // gradients of its layers. Owned together with the caller, which also uses
-  // the device. Null: the CPU computes.
+  // Multiplies the factors of all workers, splits the gradients of its layers
+  // in a sparse job, and makes the optimizer's steps that are the workers'.
+  // Owned together with the caller, which also uses the device. Null: the CPU
+  // computes.
   std::shared_ptr<Accelerator> accelerator = nullptr;
 };
 

@@ -122,10 +122,11 @@ std::unique_ptr<Machine> WorkerProcess::MakeMachine(const EpochStart& start,
   for (const HostLayerBinding& binding : layers_) {
     const LayerBinding& layer = binding.layer;
     const auto index = static_cast<int>(memory.size());
-    memory.push_back({rounds_->BorrowForLife(layer.parameters, binding.arrival),
-                      rounds_->BorrowForLife(layer.state, binding.arrival),
+    memory.push_back({rounds_->BorrowForLife(layer.parameters, binding.device),
+                      rounds_->BorrowForLife(layer.state, binding.device),
                       options_.client.means_in_place,
-                      accelerator == nullptr || !accelerator->Splits(index)});
+                      accelerator == nullptr || !accelerator->Splits(index),
+                      binding.device});
   }
   auto machine =
       std::make_unique<WorkerMachine>(start.job, rank_, std::move(memory));
@@ -255,7 +256,7 @@ void WorkerProcess::OnLayerDone(const LayerDone& done) {
       return ledger.pushed(done.layer) < kInitialRound ||
              ledger.IsDone(done.layer, done.round);
     });
-    options_.done(done.layer, done.round, is_fetched);
+    options_.done(done, is_fetched);
   }
   rounds_->Finish(done.layer, done.round, done.skipped, SteadyNow(), done.mean);
   RetryBegin();

@@ -18,14 +18,12 @@ constexpr const char* kVariables[] = {"NVIDIA_TF32_OVERRIDE",
                                       "CUBLAS_EMULATE_SINGLE_PRECISION"};
 constexpr size_t kValueBytesMax = 32;
 
-// Rounds up to the alignment of cudaMalloc.
-int64_t Aligned(int64_t bytes) { return (bytes + 255) / 256 * 256; }
+// Alignment of cudaMalloc, in bytes.
+constexpr int64_t kAlignment = 256;
 
-bool IsOnDevice(const void* pointer) {
-  cudaPointerAttributes attributes = {};
-  return cudaPointerGetAttributes(&attributes, pointer) == cudaSuccess &&
-         (attributes.type == cudaMemoryTypeDevice ||
-          attributes.type == cudaMemoryTypeManaged);
+// Rounds up to that alignment.
+int64_t Aligned(int64_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
 }  // namespace
@@ -117,18 +115,23 @@ absl::Status DeviceFactors::Multiply(const MultiplyFactors& factors) {
   constexpr char kWhat[] = "product of all workers' factors";
   const DeviceScope scope(stager_.device(), kWhat);
   NEREUS_TRY(scope.status());
-  // With `optimizer=worker` the gradient is the caller's, on the GPU.
-  const bool stays = IsOnDevice(factors.gradient.data());
   const int64_t output_bytes = factors.output_gradient.bytes();
   const int64_t input_bytes = factors.input.bytes();
   const int64_t gradient_bytes = factors.gradient.bytes();
-  // Three matrices share one allocation, each aligned as cudaMalloc aligns.
+  // Matrices share one allocation, each aligned as cudaMalloc aligns. The
+  // product is made in it, too, if the gradient is aligned in another way:
+  // cuBLAS chooses its kernel, and so the bits, by the alignment.
   const int64_t input_at = Aligned(output_bytes);
-  const int64_t gradient_at = input_at + Aligned(input_bytes);
-  uint8_t* const memory = NEREUS_TRY(Scratch(gradient_at + gradient_bytes));
+  const int64_t product_at = input_at + Aligned(input_bytes);
+  const bool is_aligned =
+      reinterpret_cast<uintptr_t>(factors.gradient.data()) % kAlignment == 0;
+  uint8_t* const memory =
+      NEREUS_TRY(Scratch(product_at + (is_aligned ? 0 : gradient_bytes)));
   auto* const output = reinterpret_cast<float*>(memory);
   auto* const input = reinterpret_cast<float*>(memory + input_at);
-  auto* const gradient = reinterpret_cast<float*>(memory + gradient_at);
+  auto* const product = is_aligned
+                            ? factors.gradient.floats()
+                            : reinterpret_cast<float*>(memory + product_at);
   absl::Status status = CopyAsync(kWhat, output, factors.output_gradient.data(),
                                   output_bytes, stream_);
   status.Update(
@@ -143,16 +146,18 @@ absl::Status DeviceFactors::Multiply(const MultiplyFactors& factors) {
   status =
       CublasStatus(FactorGradientCuda(all_.get(), factors.rows, factors.m,
                                       factors.n, factors.bias, factors.scale,
-                                      output, input, gradient, stream_),
+                                      output, input, product, stream_),
                    kWhat, "cublasGemmEx");
-  status.Update(CopyAsync(kWhat, factors.gradient.data(), gradient,
-                          gradient_bytes, stream_));
-  // The owner reuses the factors' memory when this returns, and reads a
-  // gradient on the host. A gradient on the GPU is read later, in the stream's
-  // order.
-  status.Update(stays ? stager_.Await(kWhat, *copied)
-                      : CudaStatus(cudaStreamSynchronize(stream_), kWhat,
-                                   "cudaStreamSynchronize"));
+  if (!is_aligned) {
+    status.Update(CopyAsync(kWhat, factors.gradient.data(), product,
+                            gradient_bytes, stream_));
+  }
+  // The owner reuses the factors' memory when this returns. The gradient is
+  // read later, in the order of in().
+  status.Update(stager_.Await(kWhat, *copied));
+  absl::StatusOr<Stager::Point> done = stager_.Mark(kWhat, stream_);
+  status.Update(done.status());
+  if (status.ok()) status = stager_.Follow(kWhat, stager_.in(), *done);
   return status;
 }
 

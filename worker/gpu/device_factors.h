@@ -23,8 +23,8 @@ namespace nereus {
 // network has brought to the host. Thread-safe; Multiply is called by one
 // thread at a time.
 //
-// Device memory: the factors of all workers for the largest layer, their
-// product, and two workspaces of cuBLAS.
+// Device memory: the factors of all workers for the largest layer, and two
+// workspaces of cuBLAS.
 class DeviceFactors final {
  public:
   // Errors: kResourceExhausted, out of device memory; errors of CUDA or cuBLAS.
@@ -45,11 +45,9 @@ class DeviceFactors final {
   // chooses its kernel by, besides shapes, alignment and workspace, which are
   // the same on all workers. Workers with equal names compute equal bits.
   const std::string& name() const { return name_; }
-  // Queues the product of all workers' factors on stream(). If the gradient is
-  // in host memory, also waits until it is there.
+  // Queues the product of all workers' factors. Work that is queued on
+  // Stager::in() after the call sees the gradient, which is device memory.
   absl::Status Multiply(const MultiplyFactors& factors);
-  // Stream on which the products of Multiply are written.
-  cudaStream_t stream() const { return stream_; }
 
  private:
   explicit DeviceFactors(Stager* stager) : stager_(*stager) {}
@@ -71,7 +69,7 @@ class DeviceFactors final {
 
   // Members of Multiply only.
   CublasHandle all_;
-  cudaStream_t stream_ = nullptr;  // See stream().
+  cudaStream_t stream_ = nullptr;  // Stream of the products.
   DeviceMemory scratch_;           // See Scratch.
 };
 

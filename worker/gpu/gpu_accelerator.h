@@ -2,42 +2,50 @@
 
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "common/base/status.h"
+#include "common/device/device_memory.h"
+#include "common/device/stager.h"
 #include "common/driver/accelerator.h"
 #include "worker/gpu/device_factors.h"
+#include "worker/gpu/gpu_mirror.h"
 #include "worker/gpu/gpu_splitter.h"
 
 namespace nereus {
 
 // Accelerator of a worker's driver: multiplies factors by cuBLAS, and splits
-// the gradients of layers that are in the GPU's memory. Called by the driver
-// thread.
+// the gradients and updates the parameters of layers that are in the GPU's
+// memory. Called by the driver thread.
+//
+// Device memory: one gradient, of the largest layer that goes by a ring.
 class GpuAccelerator final : public Accelerator {
  public:
-  // `products` is null if no layer has factors. `splitters` has an entry for
-  // each layer, null for layers in host memory.
-  GpuAccelerator(std::shared_ptr<DeviceFactors> products,
-                 std::vector<std::shared_ptr<GpuSplitter>> splitters)
-      : products_(std::move(products)), splitters_(std::move(splitters)) {}
+  // The parts are shared with the client, which pushes through them.
+  struct Parts {
+    Stager* stager = nullptr;                 // Not owned.
+    std::shared_ptr<DeviceFactors> products;  // Null: no layer has factors.
+    // Splitters by layer; null: the layer is in host memory.
+    std::vector<std::shared_ptr<GpuSplitter>> splitters;
+    std::vector<std::shared_ptr<GpuMirror>> mirrors;  // Mirrors by layer.
+  };
+  explicit GpuAccelerator(Parts parts) : parts_(std::move(parts)) {}
 
-  std::string name() const override {
-    return products_ == nullptr ? "no products" : products_->name();
-  }
-  absl::Status Multiply(const MultiplyFactors& factors) override {
-    return products_->Multiply(factors);
-  }
-  bool Splits(int layer) const override { return splitters_[layer] != nullptr; }
-  absl::Status Split(const SplitGradient& split) override {
-    return splitters_[split.layer]->Split(split);
-  }
+  std::string name() const override;
+  absl::Status Multiply(const MultiplyFactors& factors) override;
+  bool Splits(int layer) const override;
+  absl::Status Split(const SplitGradient& split) override;
+  bool Updates(int layer) const override;
+  absl::Status Update(const UpdateParameters& update) override;
 
  private:
-  // Both are shared with the client, which pushes through them.
-  const std::shared_ptr<DeviceFactors> products_;
-  const std::vector<std::shared_ptr<GpuSplitter>> splitters_;
+  // Returns the gradient of an update in device memory. Queues its copy if it
+  // is on the host.
+  absl::StatusOr<const float*> OnDevice(const Buffer& gradient);
+
+  const Parts parts_;
+  // Gradients that come from the host. Used in the order of Stager::in().
+  DeviceMemory gradient_;
 };
 
 }  // namespace nereus

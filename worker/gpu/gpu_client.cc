@@ -117,10 +117,10 @@ class GpuClientImpl final : public GpuClient {
   absl::Status HurryAll();
 
   // Handles the end of a round, on a thread of the host client.
-  void OnDone(int layer, int64_t step, bool fetched);
+  void OnDone(const LayerDone& done, bool fetched);
   // Copies the result of a round to the GPU. Returns the point at which it is
   // there.
-  absl::StatusOr<Stager::Point> Land(int layer, int64_t step,
+  absl::StatusOr<Stager::Point> Land(const LayerDone& done,
                                      const GpuFlights::Outcome& outcome);
   // Returns the parameters of the layer that the last round changed.
   std::vector<ValueRange> Updated(int layer) const;
@@ -159,8 +159,8 @@ absl::StatusOr<std::vector<HostLayerBinding>> GpuClientImpl::Bind(
     cudaStream_t stream) {
   std::vector<HostLayerBinding> bindings;
   for (const GpuLayerBinding& layer : layers_) {
-    auto mirror = NEREUS_TRY(
-        GpuMirror::Create(layer, stager_.get(), *pools_.own, stream));
+    auto mirror =
+        NEREUS_TRY(GpuMirror::Create(layer, stager_.get(), pools_.own, stream));
     std::shared_ptr<GpuSplitter> splitter;
     if (!layer.on_host) {
       splitter = std::make_shared<GpuSplitter>(
@@ -169,7 +169,7 @@ absl::StatusOr<std::vector<HostLayerBinding>> GpuClientImpl::Bind(
     }
     bindings.push_back({{layer.spec, FloatsOf(mirror->parameters()),
                          FloatsOf(mirror->state())},
-                        mirror});
+                        layer.on_host ? nullptr : mirror});
     mirrors_.push_back(std::move(mirror));
     splitters_.push_back(std::move(splitter));
   }
@@ -190,12 +190,12 @@ absl::Status GpuClientImpl::Start(cudaStream_t stream) {
   look_ = NEREUS_TRY(DeviceLook::Create(stager_.get(), *pools_.own));
   std::vector<HostLayerBinding> bindings = NEREUS_TRY(Bind(stream));
   HostClientOptions options = {.client = options_};
-  options.accelerator = std::make_shared<GpuAccelerator>(products_, splitters_);
-  // The mean must arrive in the pinned memory of the push: it is copied from
-  // there.
-  options.client.means_in_place = true;
-  options.done = [this](int layer, int64_t step, bool fetched) {
-    OnDone(layer, step, fetched);
+  options.accelerator = std::make_shared<GpuAccelerator>(
+      GpuAccelerator::Parts{stager_.get(), products_, splitters_, mirrors_});
+  // The mean is copied to the GPU from where it is made.
+  options.client.means_in_place = false;
+  options.done = [this](const LayerDone& done, bool fetched) {
+    OnDone(done, fetched);
   };
   client_ =
       NEREUS_TRY(HostClient::Connect(std::move(options), std::move(bindings)));
@@ -293,7 +293,7 @@ absl::Status GpuClientImpl::PushFactors(int layer, int64_t step,
   NEREUS_TRY(CheckMemory(layer, "input", factors.input));
   // Multiplies here unless the plan sends the factors: they are on the GPU
   // already.
-  if (client_->takes_factors(layer) || layers_[layer].on_host) {
+  if (client_->takes_factors(layer)) {
     return Queue({layer, step, gradient, factors, {}}, stream);
   }
   NEREUS_TRY(products_->MultiplyOwn(spec, factors, gradient, stream));
@@ -343,26 +343,33 @@ absl::Status GpuClientImpl::HurryAll() {
   return client_->Interruption();
 }
 
-void GpuClientImpl::OnDone(int layer, int64_t step, bool fetched) {
-  if (fetched) return mirrors_[layer]->NoteFetched();
-  const auto outcome = flights_.TakeOutcome(layer, step);
+void GpuClientImpl::OnDone(const LayerDone& done, bool fetched) {
+  if (fetched) return mirrors_[done.layer]->NoteFetched();
+  const auto outcome = flights_.TakeOutcome(done.layer, done.round);
   if (!outcome.has_value()) return;
-  flights_.SetLanded(layer, Land(layer, step, *outcome));
+  flights_.SetLanded(done.layer, Land(done, *outcome));
 }
 
 absl::StatusOr<Stager::Point> GpuClientImpl::Land(
-    int layer, int64_t step, const GpuFlights::Outcome& outcome) {
+    const LayerDone& done, const GpuFlights::Outcome& outcome) {
+  const int layer = done.layer;
   const std::string what = NameOf(layer, "mean gradient");
-  if (layers_[layer].on_host) return Stager::Point();
+  if (layers_[layer].on_host) {
+    std::copy_n(done.mean.floats(), done.mean.float_count(), outcome.gradient);
+    return Stager::Point();
+  }
   if (updates_parameters() && outcome.by_factors) {
     // The product of all workers' factors is written to the GPU itself.
-    return stager_->Mark(what, products_->stream());
+    return stager_->Mark(what, stager_->in());
   }
-  timeline_->Begin(GpuSpan::Kind::kCopyIn, layer, step, stager_->in());
+  timeline_->Begin(GpuSpan::Kind::kCopyIn, layer, done.round, stager_->in());
+  // A server's result comes to where the gradient was; a ring has its own
+  // memory.
+  const Buffer& mean = done.mean.bytes() > 0 ? done.mean : outcome.mean;
   auto landed = updates_parameters()
-                    ? stager_->CopyIn(what, outcome.mean, outcome.gradient, {})
+                    ? stager_->CopyIn(what, mean, outcome.gradient, {})
                     : mirrors_[layer]->Land(Updated(layer));
-  timeline_->End(GpuSpan::Kind::kCopyIn, layer, step, stager_->in());
+  timeline_->End(GpuSpan::Kind::kCopyIn, layer, done.round, stager_->in());
   return landed;
 }
 

@@ -1,25 +1,42 @@
+// Two copies of a layer, and which of them is newer. In this order: Create;
+// Outdate and Update make the GPU's newer, and Await fetches it; NoteFetched
+// and Land make the host's newer, and Return and Land bring it to the GPU;
+// MakeState is the state of the job's optimizer, where workers run it.
+
 #include "worker/gpu/gpu_mirror.h"
 
+#include <cstring>
 #include <utility>
 
 #include "absl/time/time.h"
 #include "common/base/status.h"
+#include "common/compute/optimizer.h"
+#include "common/compute/update_rules_cuda.h"
+#include "common/device/cuda_status.h"
+#include "common/device/device_scope.h"
 
 namespace nereus {
+namespace {
 
-GpuMirror::GpuMirror(GpuLayerBinding layer, Stager* stager)
+constexpr int64_t kFloatBytes = sizeof(float);
+
+}  // namespace
+
+GpuMirror::GpuMirror(GpuLayerBinding layer, Stager* stager,
+                     std::shared_ptr<PinnedPool> pool)
     : layer_(std::move(layer)),
       what_(absl::StrCat("layer ", layer_.spec.name, ", parameters")),
-      stager_(stager) {}
+      stager_(stager),
+      pool_(std::move(pool)) {}
 
 absl::StatusOr<std::shared_ptr<GpuMirror>> GpuMirror::Create(
-    GpuLayerBinding layer, Stager* stager, PinnedPool& pool,
+    GpuLayerBinding layer, Stager* stager, std::shared_ptr<PinnedPool> pool,
     cudaStream_t stream) {
-  auto mirror =
-      std::shared_ptr<GpuMirror>(new GpuMirror(std::move(layer), stager));
+  auto mirror = std::shared_ptr<GpuMirror>(
+      new GpuMirror(std::move(layer), stager, std::move(pool)));
   const GpuLayerBinding& bound = mirror->layer_;
-  const int64_t bytes =
-      bound.spec.parameters * static_cast<int64_t>(sizeof(float));
+  const int64_t bytes = bound.spec.parameters * kFloatBytes;
+  const int64_t state_bytes = bytes * bound.state_arrays;
   const bool is_null = bound.parameters == nullptr ||
                        (bound.state_arrays > 0 && bound.state == nullptr);
   if (is_null) {
@@ -32,20 +49,34 @@ absl::StatusOr<std::shared_ptr<GpuMirror>> GpuMirror::Create(
   }
   if (bound.on_host) {
     mirror->parameters_ = Buffer::View(bound.parameters, bytes);
-    mirror->state_ = Buffer::View(bound.state, bytes * bound.state_arrays);
+    mirror->callers_state_ = Buffer::View(bound.state, state_bytes);
     return mirror;
   }
-  mirror->parameters_ =
-      NEREUS_TRY(pool.Take(mirror->what_, bytes, absl::ZeroDuration()));
-  mirror->state_ = Buffer::AllocateZeroed(bytes * bound.state_arrays);
-  const Stager::Point now = NEREUS_TRY(stager->Mark(mirror->what_, stream));
+  mirror->parameters_ = NEREUS_TRY(
+      mirror->pool_->Take(mirror->what_, bytes, absl::ZeroDuration()));
   // The state is not fetched: it is zero in a new job, and in another job the
   // host client writes it.
+  mirror->callers_state_ = mirror->Allocate(state_bytes);
+  {
+    MutexLock lock(&mirror->mu_);
+    mirror->state_ = {mirror->callers_state_, bound.state, {}};
+  }
+  const Stager::Point now = NEREUS_TRY(stager->Mark(mirror->what_, stream));
   const auto parameters = NEREUS_TRY(
       stager->CopyOut(mirror->what_, bound.parameters, mirror->parameters_, now,
                       stager->side_stream()));
   NEREUS_TRY(parameters->Await(bytes));
   return mirror;
+}
+
+Buffer GpuMirror::Allocate(int64_t bytes) {
+  if (bytes == 0) return Buffer();
+  absl::StatusOr<Buffer> pinned =
+      pool_->Take(what_, bytes, absl::ZeroDuration());
+  // Memory that is not pinned is slower to copy, and as good otherwise.
+  if (!pinned.ok()) return Buffer::AllocateZeroed(bytes);
+  std::memset(pinned->data(), 0, static_cast<size_t>(bytes));
+  return *std::move(pinned);
 }
 
 absl::Status GpuMirror::Outdate(cudaStream_t stream) {
@@ -54,57 +85,127 @@ absl::Status GpuMirror::Outdate(cudaStream_t stream) {
   MutexLock lock(&mu_);
   updated_ = std::move(updated);
   ++updates_;
-  outdated_ = true;
+  is_outdated_ = true;
   return absl::OkStatus();
 }
 
 bool GpuMirror::IsThere(int64_t) {
   MutexLock lock(&mu_);
-  return !outdated_;
+  return !is_outdated_;
 }
 
 absl::Status GpuMirror::Await(int64_t) {
   int64_t updates = 0;
+  State state;
   {
     MutexLock lock(&mu_);
-    if (!outdated_) return absl::OkStatus();
+    NEREUS_TRY(absl::Status(state_.error));
+    if (!is_outdated_) return absl::OkStatus();
     updates = updates_;
+    state = state_;
     // Copies made by another thread's Outdate are newer than this wait needs.
     NEREUS_TRY(stager_->Follow(what_, stager_->side_stream(), updated_));
   }
   const auto parameters = NEREUS_TRY(stager_->CopyOut(
       what_, layer_.parameters, parameters_, {}, stager_->side_stream()));
-  const auto state = NEREUS_TRY(stager_->CopyOut(what_, layer_.state, state_,
-                                                 {}, stager_->side_stream()));
+  const auto state_copy = NEREUS_TRY(stager_->CopyOut(
+      what_, state.on_device, state.on_host, {}, stager_->side_stream()));
   NEREUS_TRY(parameters->Await(parameters_.bytes()));
-  NEREUS_TRY(state->Await(state_.bytes()));
+  NEREUS_TRY(state_copy->Await(state.on_host.bytes()));
   MutexLock lock(&mu_);
-  if (updates_ == updates) outdated_ = false;
+  if (updates_ == updates) is_outdated_ = false;
   return absl::OkStatus();
 }
 
 void GpuMirror::NoteFetched() {
   MutexLock lock(&mu_);
-  fetched_ = true;
-  outdated_ = false;
+  is_fetched_ = true;
+  is_outdated_ = false;
 }
 
 absl::Status GpuMirror::Return(cudaStream_t stream) {
+  State state;
   {
     MutexLock lock(&mu_);
-    if (!std::exchange(fetched_, false) || layer_.on_host) {
+    if (!std::exchange(is_fetched_, false) || layer_.on_host) {
       return absl::OkStatus();
     }
+    state = state_;
   }
   // Work that is queued on `stream` may still read the old values.
   const Stager::Point now = NEREUS_TRY(stager_->Mark(what_, stream));
   const Stager::Point parameters =
       NEREUS_TRY(stager_->CopyIn(what_, parameters_, layer_.parameters, now));
-  const Stager::Point state =
-      NEREUS_TRY(stager_->CopyIn(what_, state_, layer_.state, now));
+  const Stager::Point state_there =
+      NEREUS_TRY(stager_->CopyIn(what_, state.on_host, state.on_device, now));
   NEREUS_TRY(NoteReading());
   NEREUS_TRY(stager_->Follow(what_, stream, parameters));
-  return stager_->Follow(what_, stream, state);
+  return stager_->Follow(what_, stream, state_there);
+}
+
+Buffer GpuMirror::MakeState(int64_t bytes) {
+  const Buffer memory = Allocate(bytes);
+  // Readers of the state await the newest values, as those of the parameters.
+  Buffer state = Buffer::Borrow(
+      memory.data(), bytes, [memory] {}, shared_from_this());
+  MutexLock lock(&mu_);
+  absl::Status made = MakeDeviceState(bytes);
+  state_ = {memory, static_cast<float*>(jobs_state_.data()), std::move(made)};
+  return state;
+}
+
+absl::Status GpuMirror::MakeDeviceState(int64_t bytes) {
+  if (jobs_state_.bytes() != bytes) {
+    jobs_state_ =
+        NEREUS_TRY(DeviceMemory::Allocate(stager_->device(), what_, bytes));
+  }
+  const DeviceScope scope(stager_->device(), what_);
+  NEREUS_TRY(scope.status());
+  return CudaStatus(cudaMemsetAsync(jobs_state_.data(), 0,
+                                    static_cast<size_t>(bytes), stager_->in()),
+                    what_, "cudaMemsetAsync", bytes);
+}
+
+// No point to wait for, as in Land.
+absl::Status GpuMirror::Update(const UpdateParameters& update,
+                               const float* gradient) {
+  const DeviceScope scope(stager_->device(), what_);
+  NEREUS_TRY(scope.status());
+  const int64_t at = update.parameters.floats() - parameters_.floats();
+  MutexLock lock(&mu_);
+  NEREUS_TRY(absl::Status(state_.error));
+  NEREUS_TRY(Apply(update, at, gradient));
+  updated_ = NEREUS_TRY(stager_->Mark(what_, stager_->in()));
+  ++updates_;
+  is_outdated_ = true;
+  return absl::OkStatus();
+}
+
+// All arrays of the state have the layer's length, one after the other.
+absl::Status GpuMirror::Apply(const UpdateParameters& update, int64_t at,
+                              const float* gradient) {
+  const int64_t count = update.parameters.float_count();
+  float* const parameters = layer_.parameters + at;
+  float* const first = state_.on_device + at;
+  float* const second = first + layer_.spec.parameters;
+  const cudaStream_t stream = stager_->in();
+  if (update.optimizer.rule == UpdateRule::kAdam) {
+    NEREUS_TRY(CudaStatus(
+        ApplyAdamCuda(
+            AdamStepOf(update.optimizer, update.step, update.gradient_scale),
+            count, gradient, parameters, first, second, parameters, stream),
+        what_, "ApplyAdamCuda"));
+  } else {
+    NEREUS_TRY(CudaStatus(
+        ApplySgdCuda(SgdStepOf(update.optimizer, update.gradient_scale), count,
+                     gradient, parameters, first, parameters, stream),
+        what_, "ApplySgdCuda"));
+  }
+  if (!update.clears_state) return absl::OkStatus();
+  return CudaStatus(
+      cudaMemsetAsync(first, 0, static_cast<size_t>(count * kFloatBytes),
+                      stream),
+      what_, "cudaMemsetAsync");
 }
 
 absl::StatusOr<Stager::Point> GpuMirror::Land(
@@ -112,6 +213,7 @@ absl::StatusOr<Stager::Point> GpuMirror::Land(
   const ValueRange all = {0, parameters_.float_count()};
   {
     MutexLock lock(&mu_);
+    if (is_outdated_) return stager_->Mark(what_, stager_->in());
     if (std::exchange(is_behind_, true)) changed = {&all, 1};
   }
   // No point to wait for: a caller that has pushed the layer has queued all its

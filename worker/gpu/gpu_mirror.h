@@ -8,35 +8,41 @@
 #include "absl/types/span.h"
 #include "common/base/mutex.h"
 #include "common/base/status.h"
+#include "common/device/device_memory.h"
 #include "common/device/pinned_pool.h"
 #include "common/device/stager.h"
-#include "common/tensor/arrival.h"
+#include "common/protocol/outbox.h"
 #include "common/tensor/buffer.h"
+#include "common/tensor/device_layer.h"
 #include "common/tensor/value_range.h"
 #include "worker/public/gpu_client.h"
 
 namespace nereus {
 
 // Host copy of one layer's parameters and optimizer state, which the host
-// client reads and writes. The parameters' copy is in pinned memory. Where the
-// caller's optimizer updates the parameters on the GPU, the copy becomes
-// outdated in each step; it is fetched only when the host client reads it,
-// which is seldom (for a worker that joins, and for a checkpoint). For a layer
-// on the host, the copy is the caller's memory itself.
+// client reads and writes, in pinned memory. Where the GPU updates the
+// parameters, by the caller's optimizer or by Update, the copy becomes outdated
+// in each step; it is fetched only when the host client reads it, which is
+// seldom (for a worker that joins, for a checkpoint, and for a new plan). For a
+// layer on the host, the copy is the caller's memory itself.
 //
-// Thread-safe. Memory: the parameters, and the state, once.
-class GpuMirror final : public Arrival {
+// Thread-safe. Memory: the parameters, and the state, once on the host; with
+// Update, the state once on the GPU.
+class GpuMirror final : public DeviceLayer,
+                        public std::enable_shared_from_this<GpuMirror> {
  public:
   // Makes the mirror, with the values that the layer has at this point of
   // `stream`. `stager`: not owned; must outlive this. Errors: those of
   // Stager::CheckPointer, Stager::CopyOut and PinnedPool::Take.
   static absl::StatusOr<std::shared_ptr<GpuMirror>> Create(
-      GpuLayerBinding layer, Stager* stager, PinnedPool& pool,
+      GpuLayerBinding layer, Stager* stager, std::shared_ptr<PinnedPool> pool,
       cudaStream_t stream);
 
-  // Memory of the host copies.
+  bool is_on_host() const { return layer_.on_host; }
+  // Memory of the host copies of the parameters, and of the state of the
+  // caller's optimizer.
   const Buffer& parameters() const { return parameters_; }
-  const Buffer& state() const { return state_; }
+  const Buffer& state() const { return callers_state_; }
 
   // The GPU has other values once it reaches this point of `stream`. So the
   // next reader fetches them.
@@ -49,9 +55,15 @@ class GpuMirror final : public Arrival {
   // any. Work that is queued on `stream` after the call sees them.
   absl::Status Return(cudaStream_t stream) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Copies the `changed` parameters to the GPU. Returns the point at which they
-  // are there. Errors: those of Stager::CopyIn. After an error the next call
-  // copies all parameters.
+  // Queues a step of the job's optimizer on Stager::in(). `gradient`: device
+  // memory, read in the order of that stream, as long as the slice of the
+  // parameters that is updated. Errors: those of CUDA.
+  absl::Status Update(const UpdateParameters& update, const float* gradient)
+      ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Copies the `changed` parameters to the GPU, unless the GPU has updated them
+  // itself. Returns the point at which they are there. Errors: those of
+  // Stager::CopyIn. After an error the next call copies all parameters.
   absl::StatusOr<Stager::Point> Land(absl::Span<const ValueRange> changed)
       ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -62,27 +74,49 @@ class GpuMirror final : public Arrival {
   // Waits until no copy to the GPU reads the parameters.
   void AwaitUnread() override ABSL_LOCKS_EXCLUDED(mu_);
 
- private:
-  GpuMirror(GpuLayerBinding layer, Stager* stager);
+  Buffer Allocate(int64_t bytes) override;
+  Buffer MakeState(int64_t bytes) override ABSL_LOCKS_EXCLUDED(mu_);
 
+ private:
+  // Optimizer state: the caller's, or that of the job's optimizer.
+  struct State {
+    Buffer on_host;              // Pinned memory.
+    float* on_device = nullptr;  // Null: there is no state.
+    absl::Status error;          // Error of MakeState.
+  };
+
+  GpuMirror(GpuLayerBinding layer, Stager* stager,
+            std::shared_ptr<PinnedPool> pool);
+
+  // Makes the state of the job's optimizer on the GPU, zeroed.
+  absl::Status MakeDeviceState(int64_t bytes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Records that the work queued on the stager's in() reads the parameters.
   absl::Status NoteReading() ABSL_LOCKS_EXCLUDED(mu_);
+  // Queues the kernel of a step. `at`: index of the first value.
+  absl::Status Apply(const UpdateParameters& update, int64_t at,
+                     const float* gradient) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // Memory of the layer, on the GPU or the host.
   const GpuLayerBinding layer_;
-  const std::string what_;  // Name for messages.
-  Stager* const stager_;    // Not owned.
-  Buffer parameters_;       // Pinned memory, or the caller's.
-  Buffer state_;            // Host memory.
+  const std::string what_;                  // Name for messages.
+  Stager* const stager_;                    // Not owned.
+  const std::shared_ptr<PinnedPool> pool_;  // Gives the host copies' memory.
+  Buffer parameters_;                       // Pinned memory, or the caller's.
+  // State of the caller's optimizer: pinned memory, or the caller's.
+  Buffer callers_state_;
 
   Mutex mu_;
+  State state_ ABSL_GUARDED_BY(mu_);
+  // Memory of the state of the job's optimizer on the GPU.
+  DeviceMemory jobs_state_ ABSL_GUARDED_BY(mu_);
   // True if Return has values to bring to the GPU.
-  bool fetched_ ABSL_GUARDED_BY(mu_) = false;
+  bool is_fetched_ ABSL_GUARDED_BY(mu_) = false;
   // True if the GPU has newer values than the copy.
-  bool outdated_ ABSL_GUARDED_BY(mu_) = false;
+  bool is_outdated_ ABSL_GUARDED_BY(mu_) = false;
   // Point at which the GPU has the newest values.
   Stager::Point updated_ ABSL_GUARDED_BY(mu_);
-  // Number of calls of Outdate.
+  // Number of calls of Outdate and Update.
   int64_t updates_ ABSL_GUARDED_BY(mu_) = 0;
   // Point at which no copy to the GPU reads the parameters.
   Stager::Point read_ ABSL_GUARDED_BY(mu_);

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "common/base/status.h"
+#include "common/compute/optimizer.h"
 #include "common/plan/layer_spec.h"
 #include "common/protocol/job.h"
 #include "worker/gpu/device_look.h"
@@ -14,6 +15,10 @@ namespace nereus {
 namespace {
 
 constexpr auto kFloatBytes = static_cast<int64_t>(sizeof(float));
+
+// Copies of a layer that the host may have in pinned memory: the parameters,
+// the caller's state or that of the job's optimizer, and two rounds of a ring.
+constexpr int64_t kCopiesMax = 1 + kStateArraysMax + kOptimizerStatesMax + 2;
 
 }  // namespace
 
@@ -31,7 +36,13 @@ absl::Status CheckGpuLayers(const std::vector<GpuLayerBinding>& layers,
           " arrays of state, must be in [0, ", kStateArraysMax, "]");
     }
     // A layer on the host needs no pinned memory.
-    if (layer.on_host) continue;
+    if (layer.on_host) {
+      if (!layer.spec.has_factors) continue;
+      return InvalidArgumentError(
+          "layer ", layer.spec.name,
+          " is on the host, and factors are multiplied on the GPU: leave its "
+          "has_factors false");
+    }
     largest = std::max(largest, PushStager::PinnedBytesOf(layer.spec));
   }
   if (options.staging_bytes > 0 && options.staging_bytes < largest) {
@@ -49,10 +60,11 @@ GpuPools MakeGpuPools(const std::vector<GpuLayerBinding>& layers,
   for (const GpuLayerBinding& layer : layers) {
     if (layer.on_host) continue;
     gradients += PushStager::PinnedBytesOf(layer.spec);
-    own += PinnedPool::RoundedUp(layer.spec.parameters * kFloatBytes) +
+    own += kCopiesMax *
+               PinnedPool::RoundedUp(layer.spec.parameters * kFloatBytes) +
            PinnedPool::RoundedUp(GpuSplitter::PinnedBytesOf(layer.spec));
   }
-  // Limits the gradients only: the other pool is as large as the model.
+  // Limits the gradients only: the other pool depends on the plan.
   if (options.staging_bytes > 0) gradients = options.staging_bytes;
   return {PinnedPool::Create(options.device, gradients),
           PinnedPool::Create(options.device, own)};

@@ -61,8 +61,7 @@ absl::StatusOr<PushStager::Staged> PushStager::Stage(const GpuPush& push) {
                                        : StageFactors(push);
 }
 
-absl::Span<float> PushStager::MeanOf(const GpuPush& push) const {
-  if (!parts_.client->traits().updates_parameters) return {};
+absl::Span<float> PushStager::GradientOf(const GpuPush& push) const {
   return {push.gradient, static_cast<size_t>(SpecOf(push).parameters)};
 }
 
@@ -71,19 +70,8 @@ absl::StatusOr<PushStager::Staged> PushStager::StageHost(const GpuPush& push) {
   HostClient* const client = parts_.client;
   const int layer = push.layer;
   const int64_t step = push.step;
-  const LayerSpec& spec = SpecOf(push);
-  if (push.factors.input == nullptr) {
-    const absl::Span<float> gradient(push.gradient,
-                                     static_cast<size_t>(spec.parameters));
-    return Staged{{}, [client, layer, step, gradient] {
-                    return client->Push(layer, step, gradient);
-                  }};
-  }
-  const Factors factors = {
-      {push.factors.output_gradient, static_cast<size_t>(spec.rows * spec.m)},
-      {push.factors.input, static_cast<size_t>(spec.rows * spec.n)}};
-  return Staged{{}, [client, layer, step, factors, mean = MeanOf(push)] {
-                  return client->PushFactors(layer, step, factors, mean);
+  return Staged{{}, [client, layer, step, gradient = GradientOf(push)] {
+                  return client->Push(layer, step, gradient);
                 }};
 }
 
@@ -188,12 +176,13 @@ absl::StatusOr<PushStager::Staged> PushStager::StageFactors(
                                  input, push.made, stager->out()));
   NEREUS_TRY(output_copy->Await(output_bytes));
   NEREUS_TRY(input_copy->Await(input_bytes));
-  // On a GPU, only DeviceFactors reads and writes the mean gradient.
+  // The product is device memory: only DeviceFactors writes it, and only
+  // GpuMirror::Update reads it.
   return Staged{{},
                 [client = parts_.client, layer = push.layer, step = push.step,
-                 output, input, memory, mean = MeanOf(push)] {
+                 output, input, memory, product = GradientOf(push)] {
                   return client->PushArrivingFactors(
-                      layer, step, {FloatsOf(output), FloatsOf(input)}, mean,
+                      layer, step, {FloatsOf(output), FloatsOf(input)}, product,
                       std::make_shared<Kept>(memory));
                 }};
 }

@@ -77,8 +77,8 @@ class PushStager {
   }
   // Returns the subject of messages about a push.
   std::string NameOf(const GpuPush& push, absl::string_view what) const;
-  // Returns the memory for the mean gradient, if the caller needs it.
-  absl::Span<float> MeanOf(const GpuPush& push) const;
+  // Returns the memory of the gradient.
+  absl::Span<float> GradientOf(const GpuPush& push) const;
   // Stages a layer on the host, a gradient, and factors.
   absl::StatusOr<Staged> StageHost(const GpuPush& push);
   absl::StatusOr<Staged> StageGradient(const GpuPush& push);

@@ -58,7 +58,7 @@ void PeerRounds::Reserve(Round& round, const Shape& shape) const {
     const int64_t bytes = FloatBytes(shape.elements[i]);
     // Memory that frames under way still refer to is left to them.
     if (values.bytes() >= bytes && values.unique()) continue;
-    values = Buffer::AllocateLike(layer_.memory.parameters, bytes);
+    values = layer_.Allocate(bytes);
   }
 }
 
@@ -126,7 +126,7 @@ void PeerRounds::Update(const Round& round, const Buffer& mean,
   const Job& job = *layer_.job;
   const Buffer& parameters = layer_.memory.parameters;
   if (!layer_.sparse.has_value()) {
-    out.Add(UpdateParameters{job.options.optimizer, round.round,
+    out.Add(UpdateParameters{layer_.index, job.options.optimizer, round.round,
                              /*gradient_scale=*/1.0f, mean, parameters,
                              layer_.state, parameters});
     return;
@@ -138,9 +138,9 @@ void PeerRounds::Update(const Round& round, const Buffer& mean,
       return values.Slice(FloatBytes(grid.Offset(index)),
                           FloatBytes(grid.Length(index)));
     };
-    AddBlockUpdate(job, round.round, layer_.sparse->resumes(index),
-                   /*scale=*/1.0f, part(mean), part(parameters),
-                   part(layer_.state), out);
+    AddBlockUpdate(
+        job, layer_.index, round.round, layer_.sparse->resumes(index),
+        /*scale=*/1.0f, part(mean), part(parameters), part(layer_.state), out);
   }
 }
 

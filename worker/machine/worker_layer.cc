@@ -15,8 +15,10 @@ Buffer MakeState(const Job& job, int layer, const LayerMemory& memory) {
       !UsesServers(job.routes[layer].scheme);
   if (!runs_here) return memory.state;
   const int count = OptimizerStateCount(job.options.optimizer.rule);
-  return Buffer::AllocateLike(memory.parameters,
-                              FloatBytes(count * job.layers[layer].parameters));
+  const int64_t bytes = FloatBytes(count * job.layers[layer].parameters);
+  return memory.device != nullptr
+             ? memory.device->MakeState(bytes)
+             : Buffer::AllocateLike(memory.parameters, bytes);
 }
 
 }  // namespace
@@ -60,13 +62,18 @@ void WorkerLayer::AskShards(int64_t round, const ResultAssembly& results,
   }
 }
 
+Buffer WorkerLayer::Allocate(int64_t bytes) const {
+  return memory.device != nullptr
+             ? memory.device->Allocate(bytes)
+             : Buffer::AllocateLike(memory.parameters, bytes);
+}
+
 Buffer WorkerLayer::PlaceForGradient(Buffer given) {
   if (given.bytes() > 0) return given;
   // Frames of a contribution that was sent twice may still be under way when
   // its round is done: they keep their memory.
   if (product.bytes() == 0 || !product.unique()) {
-    product =
-        Buffer::AllocateLike(memory.parameters, FloatBytes(spec().parameters));
+    product = Allocate(FloatBytes(spec().parameters));
   }
   return product;
 }

@@ -1,11 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 
 #include "common/base/status.h"
 #include "common/protocol/job.h"
 #include "common/protocol/outbox.h"
+#include "common/tensor/device_layer.h"
 #include "worker/machine/result_assembly.h"
 #include "worker/machine/sparse_gradient.h"
 
@@ -26,6 +28,8 @@ struct LayerMemory {
   // True if, in a sparse job, the machine keeps the residual. Otherwise the
   // driver keeps the residual where it carries out SplitGradient.
   bool keeps_residual = true;
+  // Device that has the layer; null: the layer is in host memory alone.
+  std::shared_ptr<DeviceLayer> device = nullptr;
 };
 
 // Factors that the caller pushes for one round of a fully connected layer:
@@ -66,6 +70,9 @@ struct WorkerLayer {
   // Asks the shards for the chunks of `round` that `results` lacks.
   void AskShards(int64_t round, const ResultAssembly& results,
                  Outbox& out) const;
+
+  // Returns zeroed memory for values of the layer.
+  Buffer Allocate(int64_t bytes) const;
 
   // Returns `given`, or memory for one gradient if `given` is empty.
   Buffer PlaceForGradient(Buffer given);

@@ -30,7 +30,9 @@ struct GpuOptions {
   // layers differ in size, memory is also unpinned and pinned again, which
   // waits for the GPU.
   //
-  // Parameters have pinned memory of their own, as large as the model.
+  // Parameters have pinned memory of their own, as large as the model, and so
+  // has the state of an optimizer that runs on the workers. A layer that goes
+  // by a ring has twice its size more.
   int64_t staging_bytes = 0;
 
   // True if the client records when the GPU computed and copied (see
@@ -66,7 +68,8 @@ struct GpuLayerBinding {
 
   // True if the layer's memory is host memory: for example, an embedding that
   // does not fit on the GPU. All pointers for this layer, here and in Push,
-  // then point to host memory. Streams keep their meaning.
+  // then point to host memory. Streams keep their meaning. Such a layer has no
+  // factors.
   bool on_host = false;
 
   // Parameters of the layer: float32, shape {spec.parameters}, device memory.
@@ -121,6 +124,23 @@ struct GpuFactors {
 // GPU, in three times the memory of the model. Only the values that travel are
 // copied, in both directions. The pushed gradient is changed. With
 // `--nan=skip`, and in a sparse job, the GPU itself searches for NaNs.
+//
+// The GPU itself makes the steps of the job's optimizer where workers run it:
+// for layers by factors or by a ring, with `optimizer=server`.
+//
+// Limits:
+//   - A step cannot be captured for a CUDA graph: a call with a stream that is
+//     being captured returns kFailedPrecondition. Graphs of other streams may
+//     be captured meanwhile.
+//   - The client uses the primary context of the GPU. A program must not call
+//     cudaDeviceReset, nor fork, while it has a client.
+//   - The client is destroyed before static variables are: the CUDA runtime may
+//     be gone by then.
+//   - With many streams, set CUDA_DEVICE_MAX_CONNECTIONS=32: streams beyond the
+//     GPU's hardware queues (8 by default) wait for each other. The client has
+//     four streams.
+//   - Memory that must grow in the first steps is allocated then, which waits
+//     for the whole GPU.
 //
 // Thread-safe. Errors of the GPU name the layer, the CUDA call and the bytes.
 // An error of a pushed gradient is returned by the Wait for it.

@@ -1,0 +1,176 @@
+// Tests jobs of GPU workers whose epoch changes: workers join, the job goes
+// back to a checkpoint, and plans change. What only the GPU has must not be
+// lost.
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <deque>
+#include <filesystem>
+#include <limits>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "common/base/status.h"
+#include "tests/gpu/gpu_toy_worker.h"
+#include "tests/testing/local_cluster.h"
+#include "worker/public/gpu_client.h"
+
+namespace nereus {
+namespace {
+
+ServerOptions Job(int workers, int shards) {
+  ServerOptions options = PlainServerOptions();
+  options.spec.workers = workers;
+  options.spec.shards = shards;
+  return options;
+}
+
+using GpuEpochsTest = NeedsGpu<testing::Test>;
+
+// A worker that joins receives parameters and optimizer state that only the GPU
+// has: those of the caller's optimizer, or of the job's on worker-owned layers.
+class JoinTest : public NeedsGpu<testing::TestWithParam<
+                     std::pair<OptimizerPlace, std::optional<Scheme>>>> {};
+
+TEST_P(JoinTest, WorkerReceivesParametersAndStateFromTheGpu) {
+  const auto [place, forced] = GetParam();
+  const bool has_state = place == OptimizerPlace::kWorker;
+  ServerOptions options = Job(1, 1);
+  options.spec.max_workers = 2;
+  options.spec.rules.forced = forced;
+  options.spec.options.optimizer_place = place;
+  options.spec.options.optimizer.momentum = 0.5f;
+  LocalCluster cluster(options);
+  GpuToyWorker first;
+  ASSERT_TRUE(first.Connect(cluster.client_options(), {}, has_state).ok());
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(first.NextStep().ok());
+  GpuToyWorker second;
+  std::atomic<bool> joined{false};
+  absl::Status connected;
+  std::thread joins([&] {
+    connected = second.Connect(cluster.client_options(), {}, has_state);
+    joined = true;
+    for (int i = 0; i < 5 && connected.ok(); ++i) {
+      connected = second.NextStep().status();
+    }
+  });
+  int64_t together = 0;
+  while (together < 5) {
+    const auto begun = first.NextStep();
+    ASSERT_TRUE(begun.ok()) << begun.status();
+    if (begun->workers == 2) ++together;
+  }
+  joins.join();
+  ASSERT_TRUE(connected.ok()) << connected;
+  EXPECT_EQ(first.parameters(), second.parameters());
+  const auto results = cluster.RunWorkers(2, [&](int i) {
+    GpuToyWorker& worker = i == 0 ? first : second;
+    return worker.client()->Leave(worker.stream());
+  });
+  for (const absl::Status& status : results) EXPECT_TRUE(status.ok()) << status;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, JoinTest,
+    testing::Values(std::pair(OptimizerPlace::kWorker, std::nullopt),
+                    std::pair(OptimizerPlace::kServer, Scheme::kFactor),
+                    std::pair(OptimizerPlace::kServer, Scheme::kRing)));
+
+TEST_F(GpuEpochsTest, JobThatGoesBackRestoresTheGpu) {
+  struct Kind {
+    OptimizerPlace place;
+    std::optional<Scheme> forced;
+  };
+  for (const Kind& kind : {Kind{OptimizerPlace::kServer, std::nullopt},
+                           Kind{OptimizerPlace::kServer, Scheme::kFactor},
+                           Kind{OptimizerPlace::kServer, Scheme::kRing},
+                           Kind{OptimizerPlace::kWorker, std::nullopt}}) {
+    ServerOptions options = Job(1, 2);
+    options.spec.rules.forced = kind.forced;
+    options.spec.options.optimizer_place = kind.place;
+    options.spec.options.optimizer.momentum = 0.5f;
+    options.spec.options.checkpoint_every = 7;
+    options.checkpoint_dir = absl::StrCat(testing::TempDir(), "/gpu_goes_back");
+    std::filesystem::remove_all(options.checkpoint_dir);
+    LocalCluster cluster(options);
+    GpuToyWorker worker;
+    ASSERT_TRUE(worker.Connect(cluster.client_options()).ok());
+    std::vector<std::vector<std::vector<float>>> after;
+    for (int i = 0; i < 20; ++i) {
+      const auto begun = worker.NextStep();
+      ASSERT_TRUE(begun.ok()) << begun.status();
+      ASSERT_EQ(begun->step, i);
+      after.push_back(worker.parameters());
+    }
+    ASSERT_TRUE(cluster.AwaitStatus(
+        [](const JobStatus& status) { return status.checkpoint.round >= 13; }));
+    cluster.Replace(1);
+    absl::StatusOr<StepInfo> begun;
+    do {
+      begun = worker.NextStep();
+    } while (absl::IsOutOfRange(begun.status()));
+    ASSERT_TRUE(begun.ok()) << begun.status();
+    ASSERT_EQ(begun->step, 14);
+    EXPECT_EQ(worker.parameters(), after[14]);
+    const absl::Status left = worker.client()->Leave(worker.stream());
+    EXPECT_TRUE(left.ok()) << left;
+  }
+}
+
+// With two servers, factors move fewer bytes between two workers, the servers
+// fewer between four.
+TEST_F(GpuEpochsTest, PlansChangeWhileAGpuTrains) {
+  for (const OptimizerPlace place :
+       {OptimizerPlace::kServer, OptimizerPlace::kWorker}) {
+    ServerOptions options = Job(2, 2);
+    options.spec.max_workers = 4;
+    options.spec.rules.cost = CostKind::kBytes;
+    options.spec.rules.wire = WireType::kBfloat16;
+    options.spec.options.optimizer_place = place;
+    LocalCluster cluster(options);
+    const std::vector<LayerSpec> model = {
+        {"conv", LayerKind::kConvolution, 30, 70, 2100, 1},
+        {"fc", LayerKind::kFullyConnected, 64, 64, 64 * 65, 26, true}};
+    std::deque<GpuToyWorker> workers;
+    while (workers.size() < 4) workers.emplace_back(model);
+    constexpr int64_t kNoStep = std::numeric_limits<int64_t>::max();
+    std::atomic<bool> some_done{false};
+    std::atomic<int> joined{0};
+    std::atomic<int64_t> last_step{kNoStep};
+    const auto results = cluster.RunWorkers(4, [&](int i) -> absl::Status {
+      GpuToyWorker& worker = workers[i];
+      // The last two join while the first two train. The first two must go on
+      // until all have joined.
+      while (i >= 2 && !some_done) absl::SleepFor(absl::Milliseconds(5));
+      NEREUS_TRY(worker.Connect(cluster.client_options()));
+      const bool is_last = ++joined == 4;
+      EXPECT_TRUE(i >= 2 || worker.scheme(1) == "factor");
+      const absl::Time deadline = absl::Now() + LocalCluster::kPatience;
+      for (int64_t step = 0; step < last_step;) {
+        step = NEREUS_TRY(worker.NextStep()).step;
+        some_done = some_done || step > 3;
+        // The worker that joins last decides on the end. The other workers
+        // cannot finish the next step without it, so all of them read the end
+        // in time.
+        if (is_last && last_step == kNoStep) last_step = step + 200;
+        if (absl::Now() > deadline) return DeadlineExceededError("steps");
+      }
+      EXPECT_NE(worker.scheme(1), "factor");
+      return worker.client()->Leave(worker.stream());
+    });
+    for (const absl::Status& status : results) {
+      ASSERT_TRUE(status.ok()) << status;
+    }
+    for (const GpuToyWorker& worker : workers) {
+      EXPECT_EQ(worker.parameters(), workers[0].parameters());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace nereus

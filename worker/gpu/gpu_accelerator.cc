@@ -1,0 +1,55 @@
+#include "worker/gpu/gpu_accelerator.h"
+
+#include "common/base/status.h"
+#include "common/device/cuda_status.h"
+#include "common/device/device_scope.h"
+
+namespace nereus {
+namespace {
+
+constexpr char kMean[] = "mean gradient";
+
+}  // namespace
+
+std::string GpuAccelerator::name() const {
+  return parts_.products == nullptr ? "no-products" : parts_.products->name();
+}
+
+absl::Status GpuAccelerator::Multiply(const MultiplyFactors& factors) {
+  return parts_.products->Multiply(factors);
+}
+
+bool GpuAccelerator::Splits(int layer) const {
+  return parts_.splitters[layer] != nullptr;
+}
+
+absl::Status GpuAccelerator::Split(const SplitGradient& split) {
+  return parts_.splitters[split.layer]->Split(split);
+}
+
+bool GpuAccelerator::Updates(int layer) const {
+  return !parts_.mirrors[layer]->is_on_host();
+}
+
+absl::Status GpuAccelerator::Update(const UpdateParameters& update) {
+  const float* const gradient = NEREUS_TRY(OnDevice(update.gradient));
+  return parts_.mirrors[update.layer]->Update(update, gradient);
+}
+
+absl::StatusOr<const float*> GpuAccelerator::OnDevice(const Buffer& gradient) {
+  Stager& stager = *parts_.stager;
+  if (stager.IsOnDevice(gradient.data())) return gradient.floats();
+  if (gradient.bytes() > gradient_.bytes()) {
+    // Earlier updates may still read the memory.
+    const Stager::Point done = NEREUS_TRY(stager.Mark(kMean, stager.in()));
+    NEREUS_TRY(stager.Await(kMean, done));
+    gradient_ = DeviceMemory();
+    gradient_ = NEREUS_TRY(
+        DeviceMemory::Allocate(stager.device(), kMean, gradient.bytes()));
+  }
+  auto* const memory = static_cast<float*>(gradient_.data());
+  NEREUS_TRY(stager.CopyIn(kMean, gradient, memory, {}));
+  return memory;
+}
+
+}  // namespace nereus
