@@ -122,18 +122,6 @@ absl::Status Stager::CheckPointer(absl::string_view what,
   return absl::OkStatus();
 }
 
-Stager::Point& Stager::Point::operator=(Point&& other) noexcept {
-  // The former event goes back to the stager at once.
-  std::swap(stager_, other.stager_);
-  std::swap(event_, other.event_);
-  other.Reset();
-  return *this;
-}
-
-void Stager::Point::Reset() {
-  if (event_ != nullptr) stager_->GiveEventBack(std::exchange(event_, nullptr));
-}
-
 absl::StatusOr<Stager::Point> Stager::TakePoint(absl::string_view what) {
   {
     MutexLock lock(&mu_);
@@ -141,7 +129,7 @@ absl::StatusOr<Stager::Point> Stager::TakePoint(absl::string_view what) {
       // To make an event takes longer than to reuse one.
       const cudaEvent_t event = events_.back();
       events_.pop_back();
-      return Point(this, event);
+      return Own(event);
     }
   }
   const DeviceScope scope(device_, what);
@@ -152,7 +140,12 @@ absl::StatusOr<Stager::Point> Stager::TakePoint(absl::string_view what) {
       CudaStatus(cudaEventCreateWithFlags(
                      &event, cudaEventDisableTiming | cudaEventBlockingSync),
                  what, "cudaEventCreateWithFlags"));
-  return Point(this, event);
+  return Own(event);
+}
+
+Stager::Point Stager::Own(cudaEvent_t event) {
+  return Point(std::shared_ptr<CUevent_st>(
+      event, [this](cudaEvent_t given_back) { GiveEventBack(given_back); }));
 }
 
 void Stager::GiveEventBack(cudaEvent_t event) {
@@ -165,7 +158,7 @@ absl::StatusOr<Stager::Point> Stager::Mark(absl::string_view what,
   const DeviceScope scope(device_, what);
   NEREUS_TRY(scope.status());
   Point point = NEREUS_TRY(TakePoint(what));
-  NEREUS_TRY(CudaStatus(cudaEventRecord(point.event_, stream), what,
+  NEREUS_TRY(CudaStatus(cudaEventRecord(point.event_.get(), stream), what,
                         "cudaEventRecord"));
   return point;
 }
@@ -177,7 +170,7 @@ absl::Status Stager::Follow(absl::string_view what, cudaStream_t stream,
   NEREUS_TRY(scope.status());
   // The stream waits for what the event marks now. A later record of the event
   // does not change that.
-  return CudaStatus(cudaStreamWaitEvent(stream, point.event_, 0), what,
+  return CudaStatus(cudaStreamWaitEvent(stream, point.event_.get(), 0), what,
                     "cudaStreamWaitEvent");
 }
 
@@ -185,7 +178,7 @@ absl::Status Stager::Await(absl::string_view what, const Point& point) const {
   if (point.event_ == nullptr) return absl::OkStatus();
   const DeviceScope scope(device_, what);
   NEREUS_TRY(scope.status());
-  return CudaStatus(cudaEventSynchronize(point.event_), what,
+  return CudaStatus(cudaEventSynchronize(point.event_.get()), what,
                     "cudaEventSynchronize");
 }
 
@@ -233,7 +226,7 @@ cudaEvent_t Stager::Outgoing::EventOf(int64_t bytes) const {
   NEREUS_CHECK(bytes <= values_.bytes()) << bytes;
   const auto piece = static_cast<size_t>((bytes - 1) / kPieceBytes);
   // There are fewer pieces if one could not be queued.
-  return pieces_[std::min(piece, pieces_.size() - 1)].event_;
+  return pieces_[std::min(piece, pieces_.size() - 1)].event_.get();
 }
 
 bool Stager::Outgoing::IsThere(int64_t bytes) {
@@ -279,19 +272,16 @@ absl::StatusOr<Stager::Point> Stager::CopyIn(absl::string_view what,
   // copy that is under way.
   MutexLock in_order(&in_order_);
   NEREUS_TRY(Follow(what, in_, after));
-  // Two points: one for the caller, and one for the reference to `values`.
   absl::Status status = QueueParts(what, values, parts, destination);
   absl::StatusOr<Point> there = Mark(what, in_);
-  absl::StatusOr<Point> kept = Mark(what, in_);
   status.Update(there.status());
-  status.Update(kept.status());
   if (!status.ok()) {
     // Queued copies may still read memory that is about to be freed.
     (void)cudaStreamSynchronize(in_);
     return status;
   }
   MutexLock lock(&mu_);
-  incoming_.push_back({values, *std::move(kept)});
+  incoming_.push_back({values, *there});
   return there;
 }
 
@@ -308,7 +298,8 @@ void Stager::ReleaseRead() {
   std::vector<Incoming> dropped;
   {
     MutexLock lock(&mu_);
-    while (!incoming_.empty() && IsReached(incoming_.front().there.event_)) {
+    while (!incoming_.empty() &&
+           IsReached(incoming_.front().there.event_.get())) {
       dropped.push_back(std::move(incoming_.front()));
       incoming_.pop_front();
     }

@@ -43,25 +43,20 @@ class Stager {
   Stager& operator=(const Stager&) = delete;
 
   // Point in a stream: it is reached when all work that was queued before it is
-  // done. Other streams, and threads, may wait for it. Must not outlive the
-  // stager. A Point that is default-constructed is always reached.
+  // done. Other streams, and threads, may wait for it. A value type; must not
+  // outlive the stager. A Point that is default-constructed is always reached.
   class Point {
    public:
     Point() = default;
-    ~Point() { Reset(); }
-    Point(Point&& other) noexcept { *this = std::move(other); }
-    Point& operator=(Point&& other) noexcept;
 
    private:
     friend class Stager;
-    // Takes the event from the stager, and gives it back in Reset.
-    Point(Stager* stager, cudaEvent_t event) : stager_(stager), event_(event) {}
-    void Reset();
+    explicit Point(std::shared_ptr<CUevent_st> event)
+        : event_(std::move(event)) {}
 
-    // Owner of the event. Null together with it.
-    Stager* stager_ = nullptr;
-    // Event that was recorded in the stream. Null: the point is reached.
-    cudaEvent_t event_ = nullptr;
+    // Event that was recorded in the stream. The last copy gives it back to the
+    // stager. Null: the point is reached.
+    std::shared_ptr<CUevent_st> event_;
   };
 
   // Returns the current end of `stream`. `what`, here and below: subject of
@@ -171,6 +166,8 @@ class Stager {
   // Returns a Point with an event from events_, or with a new one.
   absl::StatusOr<Point> TakePoint(absl::string_view what)
       ABSL_LOCKS_EXCLUDED(mu_);
+  // Returns a Point that gives the event back.
+  Point Own(cudaEvent_t event);
   // Puts the event of a Point back into events_.
   void GiveEventBack(cudaEvent_t event) ABSL_LOCKS_EXCLUDED(mu_);
   // Queue the copies of CopyIn, and of CopyOut.

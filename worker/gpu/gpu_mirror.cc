@@ -134,13 +134,14 @@ absl::Status GpuMirror::Return(cudaStream_t stream) {
   }
   // Work that is queued on `stream` may still read the old values.
   const Stager::Point now = NEREUS_TRY(stager_->Mark(what_, stream));
-  const Stager::Point parameters =
+  NEREUS_TRY(stager_->CopyIn(what_, state.on_host, state.on_device, now));
+  // Reached after the copy of the state, which is queued on the same stream.
+  const Stager::Point there =
       NEREUS_TRY(stager_->CopyIn(what_, parameters_, layer_.parameters, now));
-  const Stager::Point state_there =
-      NEREUS_TRY(stager_->CopyIn(what_, state.on_host, state.on_device, now));
-  NEREUS_TRY(NoteReading());
-  NEREUS_TRY(stager_->Follow(what_, stream, parameters));
-  return stager_->Follow(what_, stream, state_there);
+  NEREUS_TRY(stager_->Follow(what_, stream, there));
+  MutexLock lock(&mu_);
+  read_ = there;
+  return absl::OkStatus();
 }
 
 Buffer GpuMirror::MakeState(int64_t bytes) {
@@ -218,19 +219,12 @@ absl::StatusOr<Stager::Point> GpuMirror::Land(
   }
   // No point to wait for: a caller that has pushed the layer has queued all its
   // reads of the parameters before the push.
-  Stager::Point there = NEREUS_TRY(
+  const Stager::Point there = NEREUS_TRY(
       stager_->CopyIn(what_, parameters_, changed, layer_.parameters, {}));
-  NEREUS_TRY(NoteReading());
   MutexLock lock(&mu_);
+  read_ = there;
   is_behind_ = false;
   return there;
-}
-
-absl::Status GpuMirror::NoteReading() {
-  Stager::Point read = NEREUS_TRY(stager_->Mark(what_, stager_->in()));
-  MutexLock lock(&mu_);
-  read_ = std::move(read);
-  return absl::OkStatus();
 }
 
 void GpuMirror::AwaitUnread() {

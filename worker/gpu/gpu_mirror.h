@@ -91,8 +91,6 @@ class GpuMirror final : public DeviceLayer,
   // Makes the state of the job's optimizer on the GPU, zeroed.
   absl::Status MakeDeviceState(int64_t bytes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Records that the work queued on the stager's in() reads the parameters.
-  absl::Status NoteReading() ABSL_LOCKS_EXCLUDED(mu_);
   // Queues the kernel of a step. `at`: index of the first value.
   absl::Status Apply(const UpdateParameters& update, int64_t at,
                      const float* gradient) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
