@@ -14,7 +14,8 @@ namespace nereus {
 // Sets *first = min(*first, the index of the first of `count` values that is
 // NaN or infinite). The caller sets it to kAllFinite before; several calls may
 // share it. int64, aligned to 8 bytes.
-inline constexpr int64_t kAllFinite = INT64_MAX;
+inline constexpr uint8_t kAllFiniteByte = 0x7f;  // Each byte of kAllFinite.
+inline constexpr int64_t kAllFinite = 0x7f7f7f7f7f7f7f7f;
 cudaError_t FindNotFiniteCuda(const float* values, int64_t count,
                               int64_t* first, cudaStream_t stream);
 

@@ -30,10 +30,17 @@ class Accelerator {
   // layer's residual is on the device, too.
   virtual bool Splits(int /*layer*/) const { return false; }
 
-  // Splits a gradient (SplitGradient). Norms are complete on return; blocks to
-  // send may arrive later. REQUIRES: Splits(split.layer).
+  // Splits a gradient (SplitGradient). Blocks to send, and norms, may arrive
+  // later (AwaitNorms). REQUIRES: Splits(split.layer).
   virtual absl::Status Split(const SplitGradient& /*split*/) {
     return UnimplementedError(name() + " splits no gradients");
+  }
+
+  // Waits until `values` are there, if they are the norms of splits. Called for
+  // all values that are read. So the splits of all layers of a step are awaited
+  // together.
+  virtual absl::Status AwaitNorms(const Buffer& /*values*/) {
+    return absl::OkStatus();
   }
 
   // True if steps of the job's optimizer for `layer`, if workers make them, are

@@ -277,6 +277,9 @@ bool MachineDriver::AwaitSources(const Action& action) {
       [this](const auto& typed) -> absl::Status {
         if constexpr (requires { SourcesOf(typed); }) {
           for (const Buffer& source : SourcesOf(typed)) {
+            if (events_.accelerator != nullptr) {
+              NEREUS_TRY(events_.accelerator->AwaitNorms(source));
+            }
             if (source.IsThere()) continue;
             transport_->Flush();  // Earlier frames need not wait.
             NEREUS_TRY(source.Await());
@@ -291,7 +294,6 @@ bool MachineDriver::AwaitSources(const Action& action) {
 
 void MachineDriver::Split(const SplitGradient& split) {
   if (!SplitsOnDevice(split)) return ExecuteArithmetic(split);
-  transport_->Flush();  // Earlier frames need not wait.
   EndUnlessOk(events_.accelerator->Split(split));
 }
 

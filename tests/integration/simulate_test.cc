@@ -316,7 +316,7 @@ TEST(SimulateTest, WrongOptionsAreRefusedWithTheReason) {
        "cannot open /no/such"},
       {{"--model=vgg19", "--workers=2", "--compute-trace=" + bad},
        1,
-       "must be a JSON object"},
+       "compute trace: layers is number 1, not a list"},
   };
   for (const auto& each : cases) {
     const Result result = Simulate(each.arguments);

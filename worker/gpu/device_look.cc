@@ -28,13 +28,12 @@ absl::Status DeviceLook::Await(absl::string_view what) {
 
 absl::Status DeviceLook::Find(absl::string_view what, const float* values,
                               int64_t count, Found& found) {
-  // The kernel writes the smallest index that it finds, so it starts from the
-  // largest.
-  found = {kAllFinite, 0.0f};
   const cudaStream_t stream = stager_->side_stream();
   auto* const first = static_cast<int64_t*>(first_.data());
   constexpr int64_t kIndexBytes = sizeof(found.index);
-  NEREUS_TRY(CopyAsync(what, first, &found.index, kIndexBytes, stream));
+  NEREUS_TRY(
+      CudaStatus(cudaMemsetAsync(first, kAllFiniteByte, kIndexBytes, stream),
+                 what, "cudaMemsetAsync"));
   NEREUS_TRY(CudaStatus(FindNotFiniteCuda(values, count, first, stream), what,
                         "FindNotFiniteCuda"));
   NEREUS_TRY(CopyAsync(what, &found.index, first, kIndexBytes, stream));

@@ -1,5 +1,6 @@
 #include "worker/gpu/gpu_accelerator.h"
 
+#include "absl/algorithm/container.h"
 #include "common/base/status.h"
 #include "common/device/cuda_status.h"
 #include "common/device/device_scope.h"
@@ -24,7 +25,22 @@ bool GpuAccelerator::Splits(int layer) const {
 }
 
 absl::Status GpuAccelerator::Split(const SplitGradient& split) {
+  norms_.push_back(split.norms);
   return parts_.splitters[split.layer]->Split(split);
+}
+
+// The first wait is as long as all: the splits are queued on one stream.
+absl::Status GpuAccelerator::AwaitNorms(const Buffer& values) {
+  const auto overlaps = [&](const Buffer& norms) {
+    return values.data() < norms.data() + norms.bytes() &&
+           norms.data() < values.data() + values.bytes();
+  };
+  if (!absl::c_any_of(norms_, overlaps)) return absl::OkStatus();
+  norms_.clear();
+  for (const auto& splitter : parts_.splitters) {
+    if (splitter != nullptr) NEREUS_TRY(splitter->Finish());
+  }
+  return absl::OkStatus();
 }
 
 bool GpuAccelerator::Updates(int layer) const {

@@ -35,6 +35,7 @@ class GpuAccelerator final : public Accelerator {
   absl::Status Multiply(const MultiplyFactors& factors) override;
   bool Splits(int layer) const override;
   absl::Status Split(const SplitGradient& split) override;
+  absl::Status AwaitNorms(const Buffer& values) override;
   bool Updates(int layer) const override;
   absl::Status Update(const UpdateParameters& update) override;
 
@@ -44,6 +45,7 @@ class GpuAccelerator final : public Accelerator {
   absl::StatusOr<const float*> OnDevice(const Buffer& gradient);
 
   const Parts parts_;
+  std::vector<Buffer> norms_;  // Norms of splits that are not awaited yet.
   // Gradients that come from the host. Used in the order of Stager::in().
   DeviceMemory gradient_;
 };

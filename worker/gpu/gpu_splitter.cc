@@ -34,7 +34,10 @@ GpuSplitter::GpuSplitter(int layer, const LayerSpec& spec,
       pool_(pool),
       timeline_(timeline) {}
 
-GpuSplitter::~GpuSplitter() { stager_->Await(what_, copied_).IgnoreError(); }
+GpuSplitter::~GpuSplitter() {
+  stager_->Await(what_, norms_.there).IgnoreError();
+  stager_->Await(what_, copied_).IgnoreError();
+}
 
 int64_t GpuSplitter::PinnedBytesOf(const LayerSpec& spec) {
   const int64_t pieces = spec.parameters / kBlockElementsMin + 2;
@@ -79,6 +82,10 @@ absl::Status GpuSplitter::Split(const SplitGradient& split) {
 
 absl::Status GpuSplitter::TrySplit(const SplitGradient& split, int64_t step,
                                    DeviceGradient& gradient) {
+  // If the job has gone back, the last split may still use the lists, and the
+  // last copy the packed pieces.
+  NEREUS_TRY(Finish());
+  NEREUS_TRY(stager_->Await(what_, copied_));
   pieces_ = split.pieces;
   uses_ = split.uses;
   NEREUS_TRY(Reserve());
@@ -94,18 +101,23 @@ absl::Status GpuSplitter::TrySplit(const SplitGradient& split, int64_t step,
   // If all pieces travel, they leave from the gradient itself, without packing.
   const bool all = travelling == pieces_.values;
   float* const source = all ? gradient.values() : MemoryOf(Held::kPacked);
-  // If the job has gone back, the last copy may still read the packed pieces.
-  NEREUS_TRY(stager_->Await(what_, copied_));
   NEREUS_TRY(QueueSplit(split, all ? 0 : chosen, gradient.values()));
-  const Stager::Point done =
-      NEREUS_TRY(stager_->Mark(what_, stager_->side_stream()));
-  NEREUS_TRY(stager_->Await(what_, done));
+  norms_.there = NEREUS_TRY(stager_->Mark(what_, stager_->side_stream()));
+  norms_.sum = split.norms;
+  return CopyOut(step, gradient, source, travelling);
+}
+
+absl::Status GpuSplitter::Finish() {
+  const Buffer sum = std::exchange(norms_.sum, Buffer());
+  if (sum.bytes() == 0) return absl::OkStatus();
+  NEREUS_TRY(stager_->Await(what_, norms_.there));
   // The kernel gives the norms of this layer's pieces; a block may have pieces
   // in several layers.
+  const Lists lists = ListsAt(host_lists_.data(), pieces_.Count());
   for (int64_t k = 0; k < pieces_.Count(); ++k) {
-    split.norms.floats()[k] += lists.norms[k];
+    sum.floats()[k] += lists.norms[k];
   }
-  return CopyOut(step, gradient, source, travelling);
+  return absl::OkStatus();
 }
 
 absl::Status GpuSplitter::Reserve() {
@@ -152,8 +164,8 @@ absl::Status GpuSplitter::CopyOut(int64_t step, DeviceGradient& gradient,
   const cudaStream_t stream = stager_->out();
   timeline_->Begin(GpuSpan::Kind::kCopyOut, layer_, step, stream);
   auto copy = NEREUS_TRY(stager_->CopyOut(
-      what_, source, gradient.staged().Slice(0, count * kFloatBytes), {},
-      stream));
+      what_, source, gradient.staged().Slice(0, count * kFloatBytes),
+      norms_.there, stream));
   timeline_->End(GpuSpan::Kind::kCopyOut, layer_, step, stream);
   gradient.SetCopy(std::move(copy));
   copied_ = NEREUS_TRY(stager_->Mark(what_, stream));

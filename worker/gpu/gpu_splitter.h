@@ -45,9 +45,12 @@ class GpuSplitter final {
   void Take(int64_t step, const std::shared_ptr<DeviceGradient>& gradient)
       ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Carries out `split` (Accelerator::Split). On return, its norms are in host
-  // memory, and the copy of the blocks that travel is queued.
+  // Queues `split` (Accelerator::Split), and the copy of the blocks that
+  // travel.
   absl::Status Split(const SplitGradient& split) ABSL_LOCKS_EXCLUDED(mu_);
+  // Waits for the last Split, and adds its norms to those of the action. Does
+  // nothing if that is done.
+  absl::Status Finish();
 
   // Returns the ranges of values that travelled at the last Split, in order.
   // Joins ranges with short gaps between them, since each copy has a fixed
@@ -61,6 +64,11 @@ class GpuSplitter final {
     // Weak: if the job goes back, the gradient is freed, although it was never
     // split.
     std::weak_ptr<DeviceGradient> gradient;
+  };
+  // Norms of the last split.
+  struct Norms {
+    Stager::Point there;  // Point at which they are in host_lists_.
+    Buffer sum;           // The action's; empty: they are in it.
   };
   // Lists with an entry per piece, which a split reads and writes. They exist
   // on the device and in pinned memory.
@@ -107,6 +115,7 @@ class GpuSplitter final {
   DeviceMemory lists_;          // Lists on the device.
   Buffer host_lists_;           // Lists in pinned memory.
   Stager::Point copied_;        // Point at which the last copy is done.
+  Norms norms_;                 // Norms that Finish adds.
   BlockPieces pieces_;          // Pieces of the last split.
   std::vector<PieceUse> uses_;  // Use of each piece in the last split.
 
