@@ -249,6 +249,9 @@ void MachineDriver::CarryOut(const Action& action) {
           [&](const UpdateParameters& update) { Update(update); },
           [&](const ChecksumValues& values) { Checksum(values); },
           [&](const LayerDone& done) { events_.layer_done(done); },
+          [&](const PartDone& part) {
+            if (events_.part_done != nullptr) events_.part_done(part);
+          },
           [&](const ProbeAnswered& probed) {
             if (events_.probed != nullptr) events_.probed(probed);
           },

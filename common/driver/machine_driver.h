@@ -46,6 +46,8 @@ class MachineDriver final : private FrameHandler {
     std::function<void(const std::shared_ptr<const EpochStart>&)> entered;
     // The membership has ended.
     std::function<void(const absl::Status&)> ended;
+    // Workers with a device only: a part of a layer is there.
+    std::function<void(const PartDone&)> part_done = nullptr;
     // Workers only: a train of probes was answered.
     std::function<void(const ProbeAnswered&)> probed = nullptr;
     // Workers only: device that computes instead of the CPU. Null: the CPU

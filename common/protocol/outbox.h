@@ -172,6 +172,18 @@ struct LayerDone {
   Buffer mean = Buffer();
 };
 
+// Tells the caller that a part of round `round` of `layer` is there: values
+// [offset, offset + count) of the parameters, or of the mean gradient if the
+// caller runs the optimizer. They do not change any more in this round. A
+// device that has the layer can copy them while the others arrive. Parts do not
+// overlap; LayerDone follows the last one. There may be none.
+struct PartDone {
+  int32_t layer = 0;
+  int64_t round = 0;
+  int64_t offset = 0;
+  int64_t count = 0;
+};
+
 // Tells the caller that the other side has received a whole train of probes.
 struct ProbeAnswered {
   int64_t train = 0;
@@ -212,8 +224,8 @@ using Action =
     std::variant<SendFrame, BroadcastFrame, Accumulate, CopyValues, CheckValues,
                  ChecksumValues, ScaleValues, RoundValues, SplitGradient,
                  SelectBlocks, UpdateParameters, MultiplyFactors, LayerDone,
-                 ProbeAnswered, SaveCheckpoint, LoadCheckpoint, SendMessage,
-                 FollowEpoch, EndMembership>;
+                 PartDone, ProbeAnswered, SaveCheckpoint, LoadCheckpoint,
+                 SendMessage, FollowEpoch, EndMembership>;
 
 // Actions of one event, in the order in which they must be carried out. Reused
 // from event to event, so that it does not allocate in the long run.

@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "common/base/status.h"
@@ -360,6 +361,40 @@ TEST_F(GpuClientTest, TimelineShowsCopiesBesideComputing) {
   EXPECT_EQ(seen[GpuSpan::Kind::kCompute], all);
   EXPECT_EQ(seen[GpuSpan::Kind::kCopyOut], all);
   EXPECT_EQ(seen[GpuSpan::Kind::kCopyIn].size(), all.size());
+}
+
+// Each chunk of 2 MiB is copied to the GPU when it is there.
+TEST_F(GpuClientTest, LargeLayersLandInParts) {
+  constexpr int64_t kCount = (int64_t{5} << 18) + 3;  // Two chunks and a half.
+  const std::vector<LayerSpec> model = {
+      {"large", LayerKind::kVector, 1, kCount, kCount, 1}};
+  for (const OptimizerPlace place :
+       {OptimizerPlace::kServer, OptimizerPlace::kWorker}) {
+    ServerOptions options = Job(1, 2);
+    options.spec.rules.forced = Scheme::kServer;
+    options.spec.options.optimizer_place = place;
+    LocalCluster cluster(options);
+    GpuToyWorker worker(model);
+    GpuOptions gpu;
+    gpu.timeline = true;
+    ASSERT_TRUE(worker.Connect(cluster.client_options(), gpu).ok());
+    const int64_t bytes_before = worker.client()->staged().bytes_in;
+    for (int i = 0; i < 4; ++i) ASSERT_TRUE(worker.NextStep().ok());
+    EXPECT_EQ(worker.client()->staged().bytes_in - bytes_before,
+              4 * kCount * 4);
+    const auto spans = worker.client()->Timeline();
+    ASSERT_TRUE(spans.ok()) << spans.status();
+    EXPECT_EQ(absl::c_count_if(*spans,
+                               [](const GpuSpan& span) {
+                                 return span.kind == GpuSpan::Kind::kCopyIn;
+                               }),
+              4 * 3);
+    ToyWorker cpu(model);
+    LocalCluster again(options);
+    ASSERT_TRUE(cpu.Connect(again.client_options()).ok());
+    for (int i = 0; i < 4; ++i) ASSERT_TRUE(cpu.NextStep().ok());
+    EXPECT_EQ(worker.parameters(), cpu.parameters());
+  }
 }
 
 TEST_F(GpuClientTest, NanOnAGpuIsNamed) {

@@ -143,6 +143,7 @@ void SimulatedCluster::Execute(Process& process, Outbox& out) {
       },
       [&](const SaveCheckpoint& save) { Save(process, save); },
       [&](const LoadCheckpoint& load) { Load(process, load); },
+      [](const PartDone&) {},       // No layer is on a device here.
       [](const ProbeAnswered&) {},  // No worker sends probes here.
   };
   for (const Action& action : out.actions()) {

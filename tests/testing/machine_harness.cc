@@ -140,6 +140,7 @@ Effects Carry(Outbox& out) {
         effects.sent.push_back({std::nullopt, Encoded(all.frame)});
       },
       [&](const LayerDone& done) { effects.done.push_back(done); },
+      [&](const PartDone& part) { effects.parts.push_back(part); },
       [](const ProbeAnswered&) {},
       [&](const SaveCheckpoint& save) { effects.saves.push_back(save); },
       [&](const LoadCheckpoint& load) { effects.loads.push_back(load); },

@@ -59,6 +59,7 @@ struct Effects {
   };
   std::vector<Sent> sent;
   std::vector<LayerDone> done;
+  std::vector<PartDone> parts;
   std::vector<SaveCheckpoint> saves;
   std::vector<LoadCheckpoint> loads;
   std::vector<ChecksumValues> checksums;

@@ -34,6 +34,10 @@ struct HostClientOptions {
   // must neither wait nor call the client. May be empty.
   std::function<void(const LayerDone& done, bool fetched)> done = nullptr;
 
+  // Called when a part of a result is there, before `done` is called for the
+  // layer. On any thread, as `done`. May be empty.
+  std::function<void(const PartDone& part)> part_done = nullptr;
+
   // Multiplies the factors of all workers, splits the gradients of its layers
   // in a sparse job, and makes the optimizer's steps that are the workers'.
   // Owned together with the caller, which also uses the device. Null: the CPU

@@ -87,6 +87,7 @@ MemberProcess::Events WorkerProcess::MakeEvents() {
   events.driver.layer_done = [this](const LayerDone& done) {
     OnLayerDone(done);
   };
+  events.driver.part_done = options_.part_done;
   events.driver.accelerator = options_.accelerator.get();
   events.driver.probed = [this](const ProbeAnswered& probed) {
     meter_.OnAnswer(probed.train);

@@ -116,13 +116,16 @@ class GpuClientImpl final : public GpuClient {
   // becomes free. Errors: those of Interruption: it will never become free.
   absl::Status HurryAll();
 
+  // Handles a part of a result, on a thread of the host client: copies it to
+  // the GPU. A part that cannot be copied is copied with the others later.
+  void OnPart(const PartDone& part);
   // Handles the end of a round, on a thread of the host client.
   void OnDone(const LayerDone& done, bool fetched);
   // Copies the result of a round to the GPU. Returns the point at which it is
   // there.
   absl::StatusOr<Stager::Point> Land(const LayerDone& done,
                                      const GpuFlights::Outcome& outcome);
-  // Returns the parameters of the layer that the last round changed.
+  // Returns the values of the layer that the last round changed.
   std::vector<ValueRange> Updated(int layer) const;
 
   const ClientOptions options_;
@@ -194,6 +197,7 @@ absl::Status GpuClientImpl::Start(cudaStream_t stream) {
       GpuAccelerator::Parts{stager_.get(), products_, splitters_, mirrors_});
   // The mean is copied to the GPU from where it is made.
   options.client.means_in_place = false;
+  options.part_done = [this](const PartDone& part) { OnPart(part); };
   options.done = [this](const LayerDone& done, bool fetched) {
     OnDone(done, fetched);
   };
@@ -343,6 +347,23 @@ absl::Status GpuClientImpl::HurryAll() {
   return client_->Interruption();
 }
 
+void GpuClientImpl::OnPart(const PartDone& part) {
+  const auto outcome = flights_.LookAt(part.layer, part.round);
+  if (!outcome.has_value()) return;
+  const ValueRange range = {part.offset, part.offset + part.count};
+  timeline_->Begin(GpuSpan::Kind::kCopyIn, part.layer, part.round,
+                   stager_->in());
+  const bool is_landed =
+      updates_parameters()
+          ? stager_
+                ->CopyIn(NameOf(part.layer, "mean gradient"), outcome->mean,
+                         {&range, 1}, outcome->gradient, {})
+                .ok()
+          : mirrors_[part.layer]->LandPart(range);
+  timeline_->End(GpuSpan::Kind::kCopyIn, part.layer, part.round, stager_->in());
+  if (is_landed) flights_.NoteLanded(part.layer, part.count);
+}
+
 void GpuClientImpl::OnDone(const LayerDone& done, bool fetched) {
   if (fetched) return mirrors_[done.layer]->NoteFetched();
   const auto outcome = flights_.TakeOutcome(done.layer, done.round);
@@ -362,19 +383,29 @@ absl::StatusOr<Stager::Point> GpuClientImpl::Land(
     // The product of all workers' factors is written to the GPU itself.
     return stager_->Mark(what, stager_->in());
   }
-  timeline_->Begin(GpuSpan::Kind::kCopyIn, layer, done.round, stager_->in());
+  // Parts that are there need no second copy, only a point to wait for.
+  const bool all_landed =
+      outcome.landed_count == layers_[layer].spec.parameters;
+  const std::vector<ValueRange> rest =
+      all_landed ? std::vector<ValueRange>() : Updated(layer);
   // A server's result comes to where the gradient was; a ring has its own
   // memory.
   const Buffer& mean = done.mean.bytes() > 0 ? done.mean : outcome.mean;
-  auto landed = updates_parameters()
-                    ? stager_->CopyIn(what, mean, outcome.gradient, {})
-                    : mirrors_[layer]->Land(Updated(layer));
+  const auto land = [&] {
+    return updates_parameters()
+               ? stager_->CopyIn(what, mean, rest, outcome.gradient, {})
+               : mirrors_[layer]->Land(rest);
+  };
+  if (all_landed) return land();
+  timeline_->Begin(GpuSpan::Kind::kCopyIn, layer, done.round, stager_->in());
+  auto landed = land();
   timeline_->End(GpuSpan::Kind::kCopyIn, layer, done.round, stager_->in());
   return landed;
 }
 
 std::vector<ValueRange> GpuClientImpl::Updated(int layer) const {
-  if (traits_.sparse) return splitters_[layer]->Travelled();
+  if (traits_.sparse && !updates_parameters())
+    return splitters_[layer]->Travelled();
   return {{0, layers_[layer].spec.parameters}};
 }
 

@@ -94,14 +94,27 @@ bool GpuFlights::TakeUnhurried(int layer) {
   return is_held && !std::exchange(flight.is_hurried, true);
 }
 
+std::optional<GpuFlights::Outcome> GpuFlights::LookAt(int layer,
+                                                      int64_t step) const {
+  MutexLock lock(&mu_);
+  const Flight& flight = flights_[layer];
+  if (flight.step != step) return std::nullopt;
+  return Outcome{flight.values, flight.gradient, flight.by_factors,
+                 flight.landed_count};
+}
+
+void GpuFlights::NoteLanded(int layer, int64_t count) {
+  MutexLock lock(&mu_);
+  flights_[layer].landed_count += count;
+}
+
 std::optional<GpuFlights::Outcome> GpuFlights::TakeOutcome(int layer,
                                                            int64_t step) {
+  std::optional<Outcome> outcome = LookAt(layer, step);
   MutexLock lock(&mu_);
-  Flight& flight = flights_[layer];
-  if (flight.step != step) return std::nullopt;
   // The memory goes back to its pool as soon as the copy to the GPU is done.
-  return Outcome{std::exchange(flight.values, Buffer()), flight.gradient,
-                 flight.by_factors};
+  if (outcome.has_value()) flights_[layer].values = Buffer();
+  return outcome;
 }
 
 void GpuFlights::SetLanded(int layer, absl::StatusOr<Stager::Point> landed) {

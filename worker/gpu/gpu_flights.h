@@ -76,7 +76,15 @@ class GpuFlights {
     Buffer mean;                // Pinned memory that has the mean gradient.
     float* gradient = nullptr;  // Gradient that was pushed.
     bool by_factors = false;    // True if the layer was pushed by factors.
+    int64_t landed_count = 0;   // Number of values for NoteLanded.
   };
+  // Returns the outcome of a round that is not done yet. Returns nothing if the
+  // layer's last push is of another step.
+  std::optional<Outcome> LookAt(int layer, int64_t step) const
+      ABSL_LOCKS_EXCLUDED(mu_);
+  // Counts values of the push whose copy to the GPU is queued before the round
+  // is done.
+  void NoteLanded(int layer, int64_t count) ABSL_LOCKS_EXCLUDED(mu_);
   // Returns the outcome of a round that is done on the host. Returns nothing if
   // the layer's last push is of another step.
   std::optional<Outcome> TakeOutcome(int layer, int64_t step)
@@ -104,6 +112,7 @@ class GpuFlights {
     bool is_done = false;       // See SetLanded.
     absl::Status failure;       // Error of the staging.
     Buffer values;              // See SetValues.
+    int64_t landed_count = 0;   // See NoteLanded.
     absl::StatusOr<Stager::Point> landed = Stager::Point();
   };
 

@@ -209,6 +209,17 @@ absl::Status GpuMirror::Apply(const UpdateParameters& update, int64_t at,
       what_, "cudaMemsetAsync");
 }
 
+// The parameters' other values may still arrive: read_ is not set, so that
+// nothing waits for this copy before it writes them.
+bool GpuMirror::LandPart(ValueRange part) {
+  {
+    MutexLock lock(&mu_);
+    if (is_outdated_ || is_behind_) return false;
+  }
+  return stager_->CopyIn(what_, parameters_, {&part, 1}, layer_.parameters, {})
+      .ok();
+}
+
 absl::StatusOr<Stager::Point> GpuMirror::Land(
     absl::Span<const ValueRange> changed) {
   const ValueRange all = {0, parameters_.float_count()};

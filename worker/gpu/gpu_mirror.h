@@ -61,6 +61,11 @@ class GpuMirror final : public DeviceLayer,
   absl::Status Update(const UpdateParameters& update, const float* gradient)
       ABSL_LOCKS_EXCLUDED(mu_);
 
+  // Copies a part of the parameters to the GPU, before Land is called for the
+  // others. Returns false if Land must copy it again: the copy has failed, or
+  // an earlier one has.
+  bool LandPart(ValueRange part) ABSL_LOCKS_EXCLUDED(mu_);
+
   // Copies the `changed` parameters to the GPU, unless the GPU has updated them
   // itself. Returns the point at which they are there. Errors: those of
   // Stager::CopyIn. After an error the next call copies all parameters.

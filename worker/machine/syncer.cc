@@ -139,8 +139,21 @@ void Syncer::OnFrame(const FrameHeader& header, Outbox& out) {
   } else if (results_.Count(header) && fetching()) {
     ledger_.OnFetched(header.round);
     return OnDone(out);
+  } else {
+    TellPart(header, out);
   }
   FinishIfComplete(out);
+}
+
+// Not in a sparse layer: a device gets the blocks that travel all at once.
+void Syncer::TellPart(const FrameHeader& header, Outbox& out) const {
+  const bool is_told = layer_.memory.device != nullptr && !fetching() &&
+                       !layer_.sparse.has_value();
+  if (!is_told) return;
+  const Chunk& chunk =
+      layer_.job->placement.layer_chunks(layer_.index)[header.chunk];
+  if (!results_.Complete(chunk)) return;
+  out.Add(PartDone{layer_.index, header.round, chunk.offset, chunk.length});
 }
 
 void Syncer::OnVerdict(const StepVerdict& verdict, Outbox& out) {

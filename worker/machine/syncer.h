@@ -102,6 +102,9 @@ class Syncer {
   void AskForResult(Outbox& out);
   // Ends the open round, if the exchange has all of it.
   void FinishIfComplete(Outbox& out);
+  // Tells the caller that the chunk of a result's frame is there, if a device
+  // has the layer and the frame was the chunk's last.
+  void TellPart(const FrameHeader& header, Outbox& out) const;
   // Carries out the steps after the end of a round or of the fetching.
   void OnDone(Outbox& out);
 

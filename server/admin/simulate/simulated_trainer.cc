@@ -153,7 +153,7 @@ void SimulatedTrainer::Execute() {
       // Buffers have no bytes here, and there is one epoch.
       [](const CheckingAction auto&) {},
       [](const ArithmeticAction auto&) {},
-      [](const OneOf<ChecksumValues, ProbeAnswered, SaveCheckpoint,
+      [](const OneOf<ChecksumValues, PartDone, ProbeAnswered, SaveCheckpoint,
                      LoadCheckpoint, SendMessage, FollowEpoch,
                      EndMembership> auto&) {},
   };
