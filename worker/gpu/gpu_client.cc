@@ -94,6 +94,10 @@ class GpuClientImpl final : public GpuClient {
   // parameters start from their values at this point of `stream`.
   absl::StatusOr<std::vector<HostLayerBinding>> Bind(cudaStream_t stream);
 
+  // Pins the memory that the pushes of a step need. Later, in the first step,
+  // it would hold up the pushes, and might wait for the whole GPU.
+  absl::Status PinAhead();
+
   // Checks of arguments. Errors: kInvalidArgument.
   absl::Status CheckLayer(int layer) const;
   absl::Status CheckMemory(int layer, absl::string_view name,
@@ -210,9 +214,25 @@ absl::Status GpuClientImpl::Start(cudaStream_t stream) {
       [this](const std::string& what, int64_t bytes) {
         return TakePinned(what, bytes);
       });
+  NEREUS_TRY(PinAhead());
   thread_ = std::thread([this] { StagePushes(); });
   for (const auto& mirror : mirrors_) {
     NEREUS_TRY(mirror->Return(stream));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GpuClientImpl::PinAhead() {
+  std::vector<Buffer> pinned;  // Goes back to the pool at the end.
+  for (int layer = 0; layer < static_cast<int>(layers_.size()); ++layer) {
+    if (layers_[layer].on_host) continue;
+    absl::StatusOr<Buffer> memory = pools_.gradients->Take(
+        NameOf(layer, "gradient"), pushes_->PinnedBytesOf(layer),
+        absl::ZeroDuration());
+    // The pool may be too small for a whole step (GpuOptions::staging_bytes).
+    if (absl::IsDeadlineExceeded(memory.status())) break;
+    NEREUS_TRY(memory.status());
+    pinned.push_back(*std::move(memory));
   }
   return absl::OkStatus();
 }

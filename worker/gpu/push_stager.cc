@@ -50,6 +50,18 @@ int64_t PushStager::PinnedBytesOf(const LayerSpec& spec) {
                       PinnedPool::RoundedUp(spec.rows * spec.n * kFloatBytes));
 }
 
+int64_t PushStager::PinnedBytesOf(int layer) const {
+  const LayerSpec& spec = (*parts_.layers)[layer].spec;
+  if (parts_.client->takes_factors(layer)) {
+    return PinnedPool::RoundedUp(spec.rows * spec.m * kFloatBytes) +
+           spec.rows * spec.n * kFloatBytes;
+  }
+  const int64_t bytes = BytesOf(spec);
+  return parts_.client->takes_bfloat16(layer)
+             ? PinnedPool::RoundedUp(bytes) + bytes / 2
+             : bytes;
+}
+
 std::string PushStager::NameOf(const GpuPush& push,
                                absl::string_view what) const {
   return absl::StrCat("layer ", SpecOf(push).name, ", ", what);

@@ -59,6 +59,9 @@ class PushStager {
   // Returns the largest number of pinned bytes that one push of the layer
   // needs.
   static int64_t PinnedBytesOf(const LayerSpec& spec);
+  // Returns the number of pinned bytes that the next push of the layer will
+  // need, as far as the plan is known.
+  int64_t PinnedBytesOf(int layer) const;
 
   // Result of Stage.
   struct Staged {
