@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/tensor/device_layer.h"
 #include "tests/testing/machine_harness.h"
 
 namespace nereus {
@@ -27,12 +28,30 @@ JobPtr TwoLayers() {
                  {}, Scheme::kFactor);
 }
 
+// A device that has the layers, and counts the state that it is asked for.
+class CountingDevice final : public DeviceLayer {
+ public:
+  bool IsThere(int64_t) override { return true; }
+  absl::Status Await(int64_t) override { return absl::OkStatus(); }
+  Buffer Allocate(int64_t bytes) override {
+    return Buffer::AllocateZeroed(bytes);
+  }
+  Buffer MakeState(int64_t bytes) override {
+    state_bytes.push_back(bytes);
+    return Buffer::AllocateZeroed(bytes);
+  }
+
+  std::vector<int64_t> state_bytes;  // Argument of each call of MakeState.
+};
+
 struct StartedWorker {
-  StartedWorker() : job(TwoLayers()) {
+  explicit StartedWorker(const std::shared_ptr<DeviceLayer>& device = nullptr)
+      : job(TwoLayers()) {
     std::vector<LayerMemory> memory;
     for (const LayerSpec& layer : job->layers) {
       memory.push_back(
           {Buffer::AllocateZeroed(layer.parameters * 4), Buffer()});
+      memory.back().device = device;
     }
     machine = std::make_unique<WorkerMachine>(job, 1, std::move(memory));
     Outbox out;
@@ -102,6 +121,45 @@ TEST(WorkerMachineTest, LayersAreIndependent) {
     EXPECT_EQ(worker.machine->syncer(1).done_round(), round);
     EXPECT_EQ(worker.machine->syncer(0).done_round(), kInitialRound);
   }
+}
+
+TEST(WorkerMachineTest, ResultsForADeviceAreToldChunkByChunk) {
+  for (const bool has_device : {true, false}) {
+    StartedWorker worker(has_device ? std::make_shared<CountingDevice>()
+                                    : nullptr);
+    worker.ReceiveInitial();
+    Outbox out;
+    ASSERT_TRUE(worker.machine
+                    ->OnPush(0, 0,
+                             FloatBuffer(std::vector<float>(
+                                 worker.job->layers[0].parameters, 1.0f)),
+                             out)
+                    .ok());
+    std::vector<Effects> effects;
+    for (const int index : {1, 0}) {
+      const Chunk& chunk = worker.job->placement.layer_chunks(0)[index];
+      const PeerId shard = PeerId::Shard(chunk.shard);
+      effects.push_back(
+          DeliverAll(*worker.machine, shard,
+                     FramesOf(*worker.job, shard, FrameKind::kResult, 0, index,
+                              0, IntegerValues(chunk.length, 1))));
+    }
+    ASSERT_EQ(effects[0].parts.size(), has_device ? 1u : 0u);
+    ASSERT_EQ(effects[1].parts.size(), has_device ? 1u : 0u);
+    EXPECT_TRUE(effects[0].done.empty());
+    EXPECT_EQ(effects[1].done.size(), 1u);
+    if (!has_device) continue;
+    EXPECT_EQ(effects[0].parts[0].offset, kChunkElementsMax);
+    EXPECT_EQ(effects[0].parts[0].count, 5);
+    EXPECT_EQ(effects[1].parts[0].offset, 0);
+    EXPECT_EQ(effects[1].parts[0].count, kChunkElementsMax);
+  }
+}
+
+TEST(WorkerMachineTest, DeviceMakesTheStateOfLayersThatWorkersOwn) {
+  const auto device = std::make_shared<CountingDevice>();
+  const StartedWorker worker(device);
+  EXPECT_EQ(device->state_bytes, std::vector<int64_t>({2 * 3 * 4}));
 }
 
 TEST(WorkerMachineDeathTest, EveryLayerNeedsMemoryAndTheWorkerAPlaceInTheJob) {
