@@ -66,7 +66,7 @@ FOLDERS = {
                      "worker/public",
     "worker/gpu": "common/compute common/device common/driver common/plan "
                   "common/protocol common/tensor worker/client worker/public",
-    "worker/replay": "common/plan worker/public",
+    "worker/replay": "common/compute common/device common/plan worker/public",
     "worker/trainer": "common/compute common/device common/flags common/messages "
                       "common/plan worker/public worker/replay",
     "worker/examples": "worker/public",

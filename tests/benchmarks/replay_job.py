@@ -99,7 +99,7 @@ class Job:
                 program("worker/trainer/nereus-worker"), coordinator,
                 f"--host={hosts.address(host)}", f"--model={model}",
                 f"--batch={batch}", f"--replay={trace}", f"--steps={steps}",
-                *worker_flags])
+                "--json", *worker_flags])
 
     def finish(self):
         """Waits for the workers; returns their results."""

@@ -14,6 +14,8 @@
 #include "common/base/status.h"
 #include "tests/testing/local_cluster.h"
 #include "tests/testing/toy_worker.h"
+#include "worker/replay/host_replay.h"
+#include "worker/trainer/replay_report.h"
 
 namespace nereus {
 namespace {
@@ -30,18 +32,19 @@ ReplayOptions Options(int64_t steps) {
 
 absl::StatusOr<ReplayResult> RunReplay(const ReplayOptions& options,
                                        const ClientOptions& client_options) {
-  Replay replay(options);
-  const auto client =
-      NEREUS_TRY(Client::Connect(client_options, replay.Bindings()));
-  ReplayResult result = NEREUS_TRY(replay.Run(client.get()));
-  const auto json = nlohmann::json::parse(
-      ReplayJson(client->traits().rank, result, client->Report().layers,
-                 client->Report().peers));
+  const auto device = NEREUS_TRY(JoinReplay(client_options, options.layers));
+  ReplayResult result = NEREUS_TRY(Replay(options, device.get()));
+  const ReplayReport report =
+      NEREUS_TRY(MakeReplayReport(options, "cpu", result, *device));
+  const auto json = nlohmann::json::parse(ReplayJson(report));
   EXPECT_EQ(json["event"], "replayed");
+  EXPECT_EQ(json["device"], "cpu");
+  EXPECT_EQ(json["steps"], options.steps);
   EXPECT_EQ(json["step_seconds"].size(), result.steps.size());
   EXPECT_EQ(json["layers"].size(), options.layers.size());
   EXPECT_EQ(json["layers"][0]["rounds"], options.steps);
   EXPECT_GT(json["bytes_sent"], 0);
+  EXPECT_EQ(json["copies"], nullptr);
   return result;
 }
 

@@ -1,4 +1,5 @@
 #include "common/base/status.h"
+#include "worker/replay/gpu_replay.h"
 #include "worker/trainer/gpu_worker.h"
 
 namespace nereus {
@@ -19,6 +20,12 @@ absl::StatusOr<std::shared_ptr<Device>> MakeGpuDevice(int /*number*/) {
 absl::StatusOr<std::unique_ptr<Replica>> JoinWithGpu(
     const ClientOptions& /*options*/, Network* /*network*/,
     bool /*keep_timeline*/) {
+  return BuiltWithoutCuda();
+}
+
+absl::StatusOr<std::unique_ptr<ReplayDevice>> JoinReplayOnGpu(
+    const ClientOptions& /*options*/, const std::vector<LayerSpec>& /*layers*/,
+    int /*number*/) {
   return BuiltWithoutCuda();
 }
 

@@ -51,6 +51,15 @@ void AddTrainingFlags(CLI::App& app, WorkerFlags& flags) {
             "report as JSON objects, a line each, on standard output");
 }
 
+void AddDeviceFlags(CLI::App& app, WorkerFlags& flags) {
+  AddFlag(app, "device", flags.device,
+          "cpu, or cuda:N; several workers may share a GPU");
+  AddFlag(app, "trace", flags.trace,
+          "with --device=cuda:N: write a timeline of the first steps, "
+          "computing and copies, to this file, in the format of Chrome's "
+          "traces");
+}
+
 // Adds the flags that a replay does not use.
 void AddDataFlags(CLI::App& app, WorkerFlags& flags) {
   AddFlag(app, "epochs", flags.epochs, "passes over the training images")
@@ -58,12 +67,6 @@ void AddDataFlags(CLI::App& app, WorkerFlags& flags) {
   AddFlag(app, "seed", flags.seed,
           "seed of the initial parameters and of the order of the images; must "
           "be equal on all workers");
-  AddFlag(app, "device", flags.device,
-          "cpu, or cuda:N; several workers may share a GPU");
-  AddFlag(app, "trace", flags.trace,
-          "with --device=cuda:N: write a timeline of the first steps, "
-          "computing and copies, to this file, in the format of Chrome's "
-          "traces");
   AddFlag(app, "data", flags.data.folder,
           "folder with the files of MNIST (IDX, plain or .gz); empty: "
           "generated images");
@@ -77,16 +80,16 @@ void AddDataFlags(CLI::App& app, WorkerFlags& flags) {
 
 void AddReplayFlags(CLI::App& app, WorkerFlags& flags) {
   AddFlag(app, "replay", flags.replay.times_file,
-          "train nothing: sleep for the layers' times in this file (JSON, "
-          "see nereusctl simulate --compute-trace) and exchange gradients of "
-          "--model's sizes for --batch samples");
+          "train nothing: keep --device busy for the layers' times in this "
+          "file (JSON, see nereusctl simulate --compute-trace) and exchange "
+          "gradients of --model's sizes for --batch samples");
   AddFlag(app, "steps", flags.replay.steps, "steps of a replay")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
   AddFlag(app, "delay", flags.straggler.delay_seconds,
-          "seconds to sleep before each forward: a straggler, for tests")
+          "seconds to wait before each forward: a straggler, for tests")
       ->check(CLI::Range(0.0, 3600.0));
   AddFlag(app, "delay-in-turn", flags.straggler.in_turn_seconds,
-          "seconds to sleep before the forward of each step in which it is "
+          "seconds to wait before the forward of each step in which it is "
           "this worker's turn; all workers take turns")
       ->check(CLI::Range(0.0, 3600.0));
 }
@@ -168,6 +171,7 @@ int ReadWorkerFlags(int argc, char** argv, WorkerFlags& flags) {
   AddSwitch(app, "standalone", flags.standalone,
             "train alone, without servers");
   AddTrainingFlags(app, flags);
+  AddDeviceFlags(app, flags);
   groups.data = FlagsAddedBy(app, [&] { AddDataFlags(app, flags); });
   AddReplayFlags(app, flags);
   groups.update = FlagsAddedBy(app, [&] {

@@ -21,7 +21,8 @@ struct DataFlags {
   int64_t limit = 0;     // Use the first images only; 0: all.
 };
 
-// Replay (worker/replay): the worker sleeps instead of training.
+// Replay (worker/replay): the worker's device is busy for known times instead
+// of training.
 struct ReplayFlags {
   std::string times_file;  // Compute times of the layers. Empty: no replay.
   int64_t steps = 100;     // Number of steps of the job.

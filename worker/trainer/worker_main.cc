@@ -1,6 +1,6 @@
 // nereus-worker: the reference trainer. Trains a small classifier of images as
 // one worker of a job, or alone with --standalone; with --replay it only moves
-// gradients.
+// gradients, on a CPU or a GPU.
 //
 // Read from the end: main reads the flags and calls Run. Run loads the data,
 // makes the network, and joins the job, again each time that the coordinator
@@ -28,11 +28,14 @@
 #include "common/flags/model_file.h"
 #include "common/plan/compute_times.h"
 #include "worker/public/client.h"
+#include "worker/replay/gpu_replay.h"
+#include "worker/replay/host_replay.h"
 #include "worker/replay/replay.h"
 #include "worker/trainer/device.h"
 #include "worker/trainer/gpu_worker.h"
 #include "worker/trainer/idx_file.h"
 #include "worker/trainer/network.h"
+#include "worker/trainer/replay_report.h"
 #include "worker/trainer/replica.h"
 #include "worker/trainer/report.h"
 #include "worker/trainer/standalone_client.h"
@@ -69,10 +72,11 @@ absl::Status PrintLine(const std::string& line) {
 }
 
 // Writes --trace, and logs how well the copies were hidden.
-absl::Status WriteTrace(const std::string& path, Replica& replica) {
-  const std::vector<GpuSpan> spans = NEREUS_TRY(replica.Timeline());
+absl::Status WriteTrace(const std::string& path,
+                        const std::vector<GpuSpan>& spans,
+                        const std::vector<LayerSpec>& specs) {
   std::ofstream file(path);
-  file << TraceJson(spans, replica.network().specs()) << "\n";
+  file << TraceJson(spans, specs) << "\n";
   file.close();
   if (!file) return UnavailableError("cannot write ", path);
   NEREUS_LOG(Info) << "timeline: " << path << "; the GPU computed in "
@@ -117,7 +121,8 @@ absl::StatusOr<WorkerResult> TrainAndLeave(const WorkerFlags& flags,
   } while (absl::IsOutOfRange(left));
   NEREUS_TRY(left);
   if (!flags.trace.empty()) {
-    NEREUS_TRY(WriteTrace(flags.trace, *replica));
+    const std::vector<GpuSpan> spans = NEREUS_TRY(replica->Timeline());
+    NEREUS_TRY(WriteTrace(flags.trace, spans, network->specs()));
   }
   // After Leave, the last frames to slower peers are counted, too.
   WorkerResult report = MakeResult(trained, client->Report(), network->specs());
@@ -187,6 +192,17 @@ std::vector<Setting> TrainingSettings(const WorkerFlags& flags,
   };
 }
 
+// Joins the job of a replay, on a CPU or a GPU.
+absl::StatusOr<std::unique_ptr<ReplayDevice>> JoinReplayOn(
+    const WorkerFlags& flags, const std::vector<LayerSpec>& layers) {
+  ClientOptions options = flags.client;
+  options.settings = {{"--model", flags.model},
+                      {"--batch", absl::StrCat(flags.batch)},
+                      {"--steps", absl::StrCat(flags.replay.steps)}};
+  if (!flags.on_gpu()) return JoinReplay(options, layers);
+  return JoinReplayOnGpu(options, layers, *GpuNumber(flags.device));
+}
+
 // Does --replay.
 absl::Status RunReplay(const WorkerFlags& flags) {
   ReplayOptions options;
@@ -197,17 +213,17 @@ absl::Status RunReplay(const WorkerFlags& flags) {
   options.delay = absl::Seconds(flags.straggler.delay_seconds);
   options.delay_in_turn = absl::Seconds(flags.straggler.in_turn_seconds);
   NEREUS_TRY(options.Validate());
-  Replay replay(std::move(options));
-  ClientOptions client_options = flags.client;
-  client_options.settings = {{"--model", flags.model},
-                             {"--batch", absl::StrCat(flags.batch)},
-                             {"--steps", absl::StrCat(flags.replay.steps)}};
-  const std::unique_ptr<Client> client =
-      NEREUS_TRY(Client::Connect(client_options, replay.Bindings()));
-  const ReplayResult result = NEREUS_TRY(replay.Run(client.get()));
-  const ClientReport costs = client->Report();
-  return PrintLine(
-      ReplayJson(client->traits().rank, result, costs.layers, costs.peers));
+  const std::unique_ptr<ReplayDevice> device =
+      NEREUS_TRY(JoinReplayOn(flags, options.layers));
+  ReplayResult result = NEREUS_TRY(Replay(options, device.get()));
+  const ReplayReport report = NEREUS_TRY(
+      MakeReplayReport(options, flags.device, std::move(result), *device));
+  if (report.gpu.has_value() && !flags.trace.empty()) {
+    NEREUS_TRY(WriteTrace(flags.trace, report.gpu->timeline, options.layers));
+  }
+  if (flags.json) return PrintLine(ReplayJson(report));
+  for (const std::string& line : ReplayText(report)) NEREUS_LOG(Info) << line;
+  return absl::OkStatus();
 }
 
 absl::Status Run(WorkerFlags flags) {

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "common/base/status.h"
+#include "common/plan/layer_spec.h"
+#include "worker/public/client.h"
+#include "worker/public/gpu_client.h"
+
+namespace nereus {
+
+// Values of one layer in a replay.
+struct ReplayLayer {
+  std::vector<float> parameters;  // Zeros.
+  std::vector<float> gradient;
+  // Factors; empty for a layer without factors.
+  std::vector<float> output_gradient;
+  std::vector<float> input;
+};
+
+// Returns the values of `spec`, the layer with this index. Large values of the
+// gradient are spread over its blocks.
+ReplayLayer MakeReplayLayer(const LayerSpec& spec, int layer);
+
+// Work of a GPU for one replay.
+struct GpuUse {
+  GpuClient::Staged staged;       // Bytes copied for all steps.
+  std::vector<GpuSpan> timeline;  // See GpuClient::Timeline.
+};
+
+// Device of a replay, a CPU or a GPU: memory of the model, a clock in place of
+// the arithmetic, and the client of that memory. The calls that Client has,
+// too, have the same order and errors there. Used by one thread.
+class ReplayDevice {
+ public:
+  virtual ~ReplayDevice() = default;
+
+  // Client of the job, for its traits and its Report.
+  virtual const Client& client() const = 0;
+
+  virtual absl::StatusOr<StepInfo> BeginStep() = 0;
+  // Pushes the gradient of the layer, or its factors.
+  virtual absl::Status Push(int layer, int64_t step) = 0;
+  virtual absl::Status WaitForward(int layer) = 0;
+  virtual absl::Status WaitAll(int64_t step) = 0;
+  virtual absl::Status Leave() = 0;
+
+  // Keeps the device busy for `time`, after all its work so far.
+  virtual absl::Status Compute(absl::Duration time) = 0;
+
+  // Notes the time at which the device has done all its work so far: the end of
+  // a backward.
+  virtual absl::Status MarkBackward() = 0;
+  // Returns the time between the last two calls of MarkBackward, as the device
+  // did them. REQUIRES: two calls.
+  virtual absl::StatusOr<absl::Duration> BetweenMarks() = 0;
+
+  // Returns the work of the GPU; nothing on a CPU. Waits for the GPU. REQUIRES:
+  // Leave has returned OK.
+  virtual absl::StatusOr<std::optional<GpuUse>> gpu_use() const = 0;
+};
+
+}  // namespace nereus

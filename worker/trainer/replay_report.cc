@@ -1,0 +1,226 @@
+#include "worker/trainer/replay_report.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "worker/public/client.h"
+#include "worker/public/gpu_client.h"
+#include "worker/trainer/report.h"
+
+// Read MakeReplayReport first, then ReplayJson and ReplayText. Both print the
+// figures of CopyCostOf and TrafficOf.
+
+namespace nereus {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Quantiles that are reported beside the median, as a step's spread.
+constexpr double kLow = 0.05;
+constexpr double kHigh = 0.95;
+
+double MeanLatencySeconds(const LayerReport& layer) {
+  const auto rounds = static_cast<double>(std::max<int64_t>(layer.rounds, 1));
+  return absl::ToDoubleSeconds(layer.latency_total) / rounds;
+}
+
+Json LayerJson(const LayerReport& layer) {
+  return {
+      {"name", layer.name},
+      {"scheme", layer.scheme},
+      {"wire", layer.wire},
+      {"rounds", layer.rounds},
+      {"bytes_sent", layer.bytes_sent},
+      {"bytes_received", layer.bytes_received},
+      {"latency_seconds_mean", MeanLatencySeconds(layer)},
+  };
+}
+
+Json NumberOrNull(const std::optional<double>& number) {
+  return number.has_value() ? Json(*number) : Json();
+}
+
+// Copies between a GPU and the host.
+struct CopyCost {
+  // Bytes per step to the host (out) and to the GPU (in).
+  double bytes_out_per_step = 0.0;
+  double bytes_in_per_step = 0.0;
+  // Shares of the copies' time in which the GPU also computed: of all copies,
+  // and of each direction. Absent: there are no copies.
+  std::optional<double> hidden;
+  std::optional<double> hidden_out;
+  std::optional<double> hidden_in;
+};
+
+Json CopiesJson(const CopyCost& copies) {
+  return {
+      {"bytes_out_per_step", copies.bytes_out_per_step},
+      {"bytes_in_per_step", copies.bytes_in_per_step},
+      {"hidden_share", NumberOrNull(copies.hidden)},
+      {"hidden_share_out", NumberOrNull(copies.hidden_out)},
+      {"hidden_share_in", NumberOrNull(copies.hidden_in)},
+  };
+}
+
+// Returns the share of the copies for which `counts` holds that was hidden
+// behind the computing.
+template <typename Counts>
+std::optional<double> HiddenShareOf(absl::Span<const GpuSpan> timeline,
+                                    Counts counts) {
+  std::vector<GpuSpan> spans;
+  bool has_copies = false;
+  for (const GpuSpan& span : timeline) {
+    const bool is_copy = span.kind != GpuSpan::Kind::kCompute;
+    if (is_copy && !counts(span)) continue;
+    has_copies |= is_copy;
+    spans.push_back(span);
+  }
+  if (!has_copies) return std::nullopt;
+  return HiddenShare(spans);
+}
+
+// Returns the cost of the copies in `use`, over `steps` steps.
+CopyCost CopyCostOf(const GpuUse& use, int64_t steps) {
+  CopyCost cost;
+  const auto divisor = static_cast<double>(std::max<int64_t>(steps, 1));
+  cost.bytes_out_per_step = static_cast<double>(use.staged.bytes_out) / divisor;
+  cost.bytes_in_per_step = static_cast<double>(use.staged.bytes_in) / divisor;
+  if (use.timeline.empty()) return cost;
+  // The first step of a worker that has joined later is not 0.
+  int64_t first = use.timeline.front().step;
+  for (const GpuSpan& span : use.timeline) first = std::min(first, span.step);
+  using Kind = GpuSpan::Kind;
+  cost.hidden = HiddenShareOf(
+      use.timeline, [&](const GpuSpan& span) { return span.step > first; });
+  cost.hidden_out = HiddenShareOf(use.timeline, [&](const GpuSpan& span) {
+    return span.step > first && span.kind == Kind::kCopyOut;
+  });
+  cost.hidden_in = HiddenShareOf(use.timeline, [&](const GpuSpan& span) {
+    return span.step > first && span.kind == Kind::kCopyIn;
+  });
+  return cost;
+}
+
+std::string Percent(const std::optional<double>& share) {
+  if (!share.has_value()) return "no copies";
+  return absl::StrFormat("%.3g %%", 100.0 * *share);
+}
+
+std::string CopiesText(const CopyCost& copies) {
+  return absl::StrFormat(
+      "copies per step: %.0f bytes to the host, %.0f to the GPU; of their "
+      "time, the GPU computed in: %s (to the host %s, to the GPU %s)",
+      copies.bytes_out_per_step, copies.bytes_in_per_step,
+      Percent(copies.hidden), Percent(copies.hidden_out),
+      Percent(copies.hidden_in));
+}
+
+// Bytes sent to and received from all peers.
+struct Traffic {
+  int64_t sent = 0;
+  int64_t received = 0;
+};
+Traffic TrafficOf(const std::vector<PeerTraffic>& peers) {
+  Traffic traffic;
+  for (const PeerTraffic& peer : peers) {
+    traffic.sent += peer.bytes_sent;
+    traffic.received += peer.bytes_received;
+  }
+  return traffic;
+}
+
+}  // namespace
+
+absl::StatusOr<ReplayReport> MakeReplayReport(const ReplayOptions& options,
+                                              std::string device_name,
+                                              ReplayResult result,
+                                              const ReplayDevice& device) {
+  ReplayReport report;
+  report.rank = device.client().traits().rank;
+  report.device = std::move(device_name);
+  report.computing = TotalTime(options.times);
+  report.result = std::move(result);
+  report.costs = device.client().Report();
+  report.gpu = NEREUS_TRY(device.gpu_use());
+  return report;
+}
+
+absl::Duration Quantile(std::vector<absl::Duration> times, double share) {
+  if (times.empty()) return absl::ZeroDuration();
+  const auto position =
+      static_cast<size_t>(share * static_cast<double>(times.size()));
+  const auto at = times.begin() + std::min(position, times.size() - 1);
+  std::nth_element(times.begin(), at, times.end());
+  return *at;
+}
+
+std::string ReplayJson(const ReplayReport& report) {
+  const std::vector<absl::Duration>& steps = report.result.steps;
+  const auto quantile = [&](double share) -> Json {
+    if (steps.empty()) return nullptr;
+    return absl::ToDoubleSeconds(Quantile(steps, share));
+  };
+  const Traffic traffic = TrafficOf(report.costs.peers);
+  Json json = {
+      {"event", "replayed"},
+      {"rank", report.rank},
+      {"device", report.device},
+      {"compute_seconds", absl::ToDoubleSeconds(report.computing)},
+      {"steps", report.result.steps_begun},
+      {"step_seconds_median", quantile(0.5)},
+      {"step_seconds_p05", quantile(kLow)},
+      {"step_seconds_p95", quantile(kHigh)},
+      {"step_seconds", Json::array()},
+      {"layers", Json::array()},
+      {"bytes_sent", traffic.sent},
+      {"bytes_received", traffic.received},
+      {"copies", nullptr},
+  };
+  if (report.gpu.has_value()) {
+    json["copies"] =
+        CopiesJson(CopyCostOf(*report.gpu, report.result.steps_begun));
+  }
+  for (const absl::Duration time : steps) {
+    json["step_seconds"].push_back(absl::ToDoubleSeconds(time));
+  }
+  for (const LayerReport& layer : report.costs.layers) {
+    json["layers"].push_back(LayerJson(layer));
+  }
+  // Names come from other processes: without `replace`, a byte that is not
+  // UTF-8 would throw.
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::vector<std::string> ReplayText(const ReplayReport& report) {
+  const std::vector<absl::Duration>& steps = report.result.steps;
+  const auto milliseconds = [&](double share) {
+    return absl::ToDoubleMilliseconds(Quantile(steps, share));
+  };
+  std::vector<std::string> lines;
+  lines.push_back(absl::StrFormat(
+      "replayed %d steps on %s: median %.3f ms (5 %% to 95 %%: %.3f to %.3f "
+      "ms), of which %.3f ms computing",
+      report.result.steps_begun, report.device, milliseconds(0.5),
+      milliseconds(kLow), milliseconds(kHigh),
+      absl::ToDoubleMilliseconds(report.computing)));
+  if (report.gpu.has_value()) {
+    lines.push_back(
+        CopiesText(CopyCostOf(*report.gpu, report.result.steps_begun)));
+  }
+  const Traffic traffic = TrafficOf(report.costs.peers);
+  lines.push_back(absl::StrFormat("network: %d bytes sent, %d received",
+                                  traffic.sent, traffic.received));
+  for (const LayerReport& layer : report.costs.layers) {
+    lines.push_back(absl::StrFormat(
+        "layer %s: scheme %s, wire %s, %d rounds, sent %d bytes, received %d, "
+        "mean latency %.2f ms",
+        layer.name, layer.scheme, layer.wire, layer.rounds, layer.bytes_sent,
+        layer.bytes_received, 1e3 * MeanLatencySeconds(layer)));
+  }
+  return lines;
+}
+
+}  // namespace nereus

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "common/base/status.h"
+#include "common/plan/compute_times.h"
+#include "worker/public/client_report.h"
+#include "worker/replay/replay.h"
+#include "worker/replay/replay_device.h"
+
+namespace nereus {
+
+// Report of one worker's replay.
+struct ReplayReport {
+  int rank = 0;              // Rank of the worker.
+  std::string device;        // Device, as in --device.
+  absl::Duration computing;  // Time that the device computes in a step.
+  ReplayResult result;
+  ClientReport costs;         // Report of the client, after the last step.
+  std::optional<GpuUse> gpu;  // Absent: the device is a CPU.
+};
+
+// Returns the report of a replay that has ended with `result`. `device_name`:
+// as in --device. Errors: those of ReplayDevice::gpu_use.
+absl::StatusOr<ReplayReport> MakeReplayReport(const ReplayOptions& options,
+                                              std::string device_name,
+                                              ReplayResult result,
+                                              const ReplayDevice& device);
+
+// Returns the value of `times` that `share` of them, in [0, 1], are below; 0
+// without times.
+absl::Duration Quantile(std::vector<absl::Duration> times, double share);
+
+// Returns the report as one line. Both devices have the same names:
+//
+//   {"event": "replayed", "rank", "device", "compute_seconds", "steps",
+//    "step_seconds_median", "step_seconds_p05", "step_seconds_p95",
+//    "step_seconds": [...], "layers": [{"name", "scheme", "wire", "rounds",
+//    "bytes_sent", "bytes_received", "latency_seconds_mean"}], "bytes_sent",
+//    "bytes_received", "copies"}
+//
+// "copies" is null on a CPU, otherwise {"bytes_out_per_step",
+// "bytes_in_per_step", "hidden_share", "hidden_share_out", "hidden_share_in"}:
+// bytes to the host (out) and to the GPU (in), and the shares of the copies'
+// time in which the GPU also computed (see HiddenShare), of all copies and of
+// each direction. The first step has no part in the shares: its copies wait
+// until memory is pinned. A number that does not exist is null.
+std::string ReplayJson(const ReplayReport& report);
+
+// Returns the report as lines for people: steps, copies of a GPU, network, and
+// a line for each layer.
+std::vector<std::string> ReplayText(const ReplayReport& report);
+
+}  // namespace nereus
