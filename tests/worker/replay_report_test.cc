@@ -100,7 +100,8 @@ TEST(ReplayReportTest, TextHasALineForEachSubject) {
                                 "(5 % to 95 %: 10.000 to 30.000 ms), of which "
                                 "9.000 ms computing"));
   EXPECT_THAT(gpu[1], HasSubstr("100 bytes to the host, 200 to the GPU"));
-  EXPECT_THAT(gpu[1], HasSubstr("25 % (to the host 50 %, to the GPU 0 %)"));
+  EXPECT_THAT(gpu[1], HasSubstr("beside computing: 25 % of their time (to the "
+                                "host 50 %, to the GPU 0 %)"));
   EXPECT_THAT(gpu[2], HasSubstr("5 bytes sent, 7 received"));
   EXPECT_THAT(gpu[3], HasSubstr("layer fc1: scheme factor"));
   EXPECT_THAT(ReplayText(MakeReport(false)), SizeIs(3));

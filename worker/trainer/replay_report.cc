@@ -111,8 +111,8 @@ std::string Percent(const std::optional<double>& share) {
 
 std::string CopiesText(const CopyCost& copies) {
   return absl::StrFormat(
-      "copies per step: %.0f bytes to the host, %.0f to the GPU; of their "
-      "time, the GPU computed in: %s (to the host %s, to the GPU %s)",
+      "copies per step: %.0f bytes to the host, %.0f to the GPU; beside "
+      "computing: %s of their time (to the host %s, to the GPU %s)",
       copies.bytes_out_per_step, copies.bytes_in_per_step,
       Percent(copies.hidden), Percent(copies.hidden_out),
       Percent(copies.hidden_in));
