@@ -120,7 +120,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"SamePortForTwo",
                 "$server --control-port=7000 --data-port=7000",
                 2,
-                {"--control-port is 7000, which --data-port is too"}},
+                {"--control-port and --data-port are both 7000"}},
         Mistake{"TextForANumberInARange",
                 "$worker --batch=abc",
                 2,
