@@ -1,16 +1,21 @@
-// Measures the kernels against the speed at which the GPU copies its own
-// memory:
+// kernel_benchmark: measures the kernels against the speed at which the GPU
+// copies its own memory:
 //
-//   tests/gpu/run.sh --benchmark
+//   tests/gpu/kernel_benchmark [--json] [--values=N]
 //
-// Arrays have 100 MB as float32. The speed of a kernel is the number of bytes
+// Arrays have N values, 100 million by default: 400 MB as float32, far more
+// than the caches of any GPU hold. The speed of a kernel is the number of bytes
 // that it must read and write, over its time; it is compared with
 // cudaMemcpyAsync from device to device. Times are medians of 20 measurements
 // by CUDA events, of 10 launches in a row each, after 3 that do not count.
-// Prints a table in Markdown; without a GPU it says so.
+// Prints a table in Markdown, or with --json one JSON object per line, {"name",
+// "megabytes", "milliseconds", "gigabytes_per_second", "percent_of_copy"}.
+// Without a GPU it says so and exits with 0.
 
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <functional>
 #include <string>
 #include <vector>
@@ -25,8 +30,6 @@
 namespace nereus {
 namespace {
 
-constexpr int64_t kCount = 25'000'000;
-constexpr double kBytes = kCount * sizeof(float);
 constexpr int64_t kBlock = 32768;
 constexpr int kWarmUp = 3;
 constexpr int kRepeats = 20;
@@ -34,13 +37,17 @@ constexpr int kInRow = 10;
 
 using Work = std::function<cudaError_t(cudaStream_t)>;
 
-// Queues work on a stream of its own, and times it.
+// Queues work on a stream of its own, times it, and prints a row for it.
 class Table {
  public:
-  Table() {
+  explicit Table(bool json) : json_(json) {
     NEREUS_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
-    NEREUS_CUDA(cudaEventCreate(&begin_));
-    NEREUS_CUDA(cudaEventCreate(&end_));
+    NEREUS_CUDA(cudaEventCreateWithFlags(&begin_, cudaEventDefault));
+    NEREUS_CUDA(cudaEventCreateWithFlags(&end_, cudaEventDefault));
+    if (json_) return;
+    std::printf(
+        "| kernel | MB | ms | GB/s | of a copy |\n"
+        "| --- | --- | --- | --- | --- |\n");
   }
   ~Table() {
     NEREUS_CUDA(cudaEventDestroy(begin_));
@@ -54,13 +61,21 @@ class Table {
     const double median = seconds[seconds.size() / 2];
     const double rate = bytes / median;
     if (copy_rate_ == 0) copy_rate_ = rate;
-    std::printf("| %s | %.0f | %.3f (%.3f to %.3f) | %.1f | %.0f %% |\n",
+    std::printf(json_
+                    ? "{\"name\": \"%s\", \"megabytes\": %.1f, "
+                      "\"milliseconds\": %.4f, "
+                      "\"milliseconds_min\": %.4f, "
+                      "\"milliseconds_max\": %.4f, "
+                      "\"gigabytes_per_second\": %.2f, "
+                      "\"percent_of_copy\": %.1f}\n"
+                    : "| %s | %.0f | %.3f (%.3f to %.3f) | %.1f | %.0f %% |\n",
                 what.c_str(), bytes / 1e6, median * 1e3, seconds.front() * 1e3,
                 seconds.back() * 1e3, rate / 1e9, 100 * rate / copy_rate_);
+    std::fflush(stdout);
   }
 
  private:
-  // Seconds, ascending.
+  // Returns the seconds of one launch in each measurement, ascending.
   std::vector<double> Time(const Work& work) {
     std::vector<double> seconds;
     for (int i = 0; i < kWarmUp + kRepeats; ++i) {
@@ -76,32 +91,38 @@ class Table {
     return seconds;
   }
 
+  const bool json_;  // Rows are JSON objects, not lines of Markdown.
   cudaStream_t stream_ = nullptr;
   cudaEvent_t begin_ = nullptr;
   cudaEvent_t end_ = nullptr;
-  double copy_rate_ = 0;
+  double copy_rate_ = 0;  // Bytes per second of the first row.
 };
 
+// Operands of the kernels.
 struct Arrays {
-  DeviceArray<float> a{std::vector<float>(kCount, 1.0f)};
-  DeviceArray<float> b{std::vector<float>(kCount, 2.0f)};
-  DeviceArray<float> c{std::vector<float>(kCount, 0.5f)};
-  DeviceArray<float> d{std::vector<float>(kCount, 0.25f)};
-  DeviceArray<uint16_t> halves{std::vector<uint16_t>(kCount, 0)};
+  explicit Arrays(int64_t new_count) : count(new_count) {}
+
+  const int64_t count;  // Number of values of each array.
+  const double bytes = static_cast<double>(count) * sizeof(float);
+  DeviceArray<float> a{std::vector<float>(count, 1.0f)};
+  DeviceArray<float> b{std::vector<float>(count, 2.0f)};
+  DeviceArray<float> c{std::vector<float>(count, 0.5f)};
+  DeviceArray<float> d{std::vector<float>(count, 0.25f)};
+  DeviceArray<uint16_t> halves{std::vector<uint16_t>(count, 0)};
 };
 
 void PrintValues(Table& table, const Arrays& on) {
   const DeviceArray<int64_t> first({kAllFinite});
-  table.Row("look for NaNs", kBytes, [&](cudaStream_t stream) {
-    return FindNotFiniteCuda(on.b.data(), kCount, first.data(), stream);
+  table.Row("look for NaNs", on.bytes, [&](cudaStream_t stream) {
+    return FindNotFiniteCuda(on.b.data(), on.count, first.data(), stream);
   });
-  table.Row("to bf16", 1.5 * kBytes, [&](cudaStream_t stream) {
-    return ToBfloat16Cuda(on.b.data(), kCount, on.halves.data(), stream);
+  table.Row("to bf16", 1.5 * on.bytes, [&](cudaStream_t stream) {
+    return ToBfloat16Cuda(on.b.data(), on.count, on.halves.data(), stream);
   });
 }
 
 void PrintBlocks(Table& table, const Arrays& on) {
-  const BlockPieces pieces = {kCount, kBlock, 0};
+  const BlockPieces pieces = {on.count, kBlock, 0};
   const DeviceArray<float> norms(std::vector<float>(pieces.Count(), 0.0f));
   const DeviceArray<PieceUse> held(
       std::vector<PieceUse>(pieces.Count(), PieceUse::kHeld));
@@ -118,9 +139,9 @@ void PrintBlocks(Table& table, const Arrays& on) {
                              norms.data(), stream);
     };
   };
-  table.Row("norms of blocks", kBytes, split(travel));
-  table.Row("hold blocks back", 6 * kBytes, split(held));
-  table.Row("gather half of the blocks", kBytes, [&](cudaStream_t stream) {
+  table.Row("norms of blocks", on.bytes, split(travel));
+  table.Row("hold blocks back", 6 * on.bytes, split(held));
+  table.Row("gather half of the blocks", on.bytes, [&](cudaStream_t stream) {
     return GatherPiecesCuda(pieces, on_chosen.data(), count, on.a.data(),
                             on.b.data(), stream);
   });
@@ -129,43 +150,40 @@ void PrintBlocks(Table& table, const Arrays& on) {
 void PrintUpdates(Table& table, const Arrays& on) {
   const SgdStep sgd = {1.0f, 0.0005f, 0.9f, 0.01f};
   const AdamStep adam = {1.0f, 0.0005f, 0.9f, 0.999f, 0.01f, 1.0f, 1e-8f};
-  table.Row("sgd", 5 * kBytes, [&](cudaStream_t stream) {
-    return ApplySgdCuda(sgd, kCount, on.a.data(), on.b.data(), on.c.data(),
+  table.Row("sgd", 5 * on.bytes, [&](cudaStream_t stream) {
+    return ApplySgdCuda(sgd, on.count, on.a.data(), on.b.data(), on.c.data(),
                         on.b.data(), stream);
   });
-  table.Row("adam", 7 * kBytes, [&](cudaStream_t stream) {
-    return ApplyAdamCuda(adam, kCount, on.a.data(), on.b.data(), on.c.data(),
+  table.Row("adam", 7 * on.bytes, [&](cudaStream_t stream) {
+    return ApplyAdamCuda(adam, on.count, on.a.data(), on.b.data(), on.c.data(),
                          on.d.data(), on.b.data(), stream);
   });
 }
 
 void PrintStaging(Table& table, const Arrays& on) {
   void* host = nullptr;
-  const auto bytes = static_cast<size_t>(kBytes);
+  const auto bytes = static_cast<size_t>(on.bytes);
   NEREUS_CUDA(cudaHostAlloc(&host, bytes, cudaHostAllocDefault));
-  table.Row("staging, to pinned memory", kBytes, [&](cudaStream_t stream) {
+  table.Row("staging, to pinned memory", on.bytes, [&](cudaStream_t stream) {
     return cudaMemcpyAsync(host, on.a.data(), bytes, cudaMemcpyDeviceToHost,
                            stream);
   });
-  table.Row("staging, from pinned memory", kBytes, [&](cudaStream_t stream) {
+  table.Row("staging, from pinned memory", on.bytes, [&](cudaStream_t stream) {
     return cudaMemcpyAsync(on.a.data(), host, bytes, cudaMemcpyHostToDevice,
                            stream);
   });
   NEREUS_CUDA(cudaFreeHost(host));
 }
 
-void Run() {
+void Run(bool json, int64_t count) {
   cudaDeviceProp properties = {};
   NEREUS_CUDA(cudaGetDeviceProperties(&properties, 0));
-  std::printf(
-      "%s\n\n| kernel | MB | ms | GB/s | of a copy |\n"
-      "| --- | --- | --- | --- | --- |\n",
-      properties.name);
-  const Arrays on;
-  Table table;
-  table.Row("copy", 2 * kBytes, [&](cudaStream_t stream) {
+  std::printf("%s\n\n", properties.name);
+  const Arrays on(count);
+  Table table(json);
+  table.Row("copy", 2 * on.bytes, [&](cudaStream_t stream) {
     return cudaMemcpyAsync(on.b.data(), on.a.data(),
-                           static_cast<size_t>(kBytes),
+                           static_cast<size_t>(on.bytes),
                            cudaMemcpyDeviceToDevice, stream);
   });
   PrintValues(table, on);
@@ -177,12 +195,28 @@ void Run() {
 }  // namespace
 }  // namespace nereus
 
-int main() {
+int main(int argc, char** argv) {
+  bool json = false;
+  int64_t count = 100'000'000;
+  constexpr char kValues[] = "--values=";
+  for (int i = 1; i < argc; ++i) {
+    if (std::strcmp(argv[i], "--json") == 0) {
+      json = true;
+    } else if (std::strncmp(argv[i], kValues, std::strlen(kValues)) == 0) {
+      count = std::atoll(argv[i] + std::strlen(kValues));
+    } else {
+      count = 0;
+    }
+  }
+  if (count < 1) {
+    std::fprintf(stderr, "usage: kernel_benchmark [--json] [--values=N]\n");
+    return 2;
+  }
   const char* const why = nereus::WhyNoGpu();
   if (why != nullptr) {
     std::printf("SKIPPED kernel_benchmark: no GPU: %s\n", why);
     return 0;
   }
-  nereus::Run();
+  nereus::Run(json, count);
   return 0;
 }
