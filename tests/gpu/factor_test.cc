@@ -2,6 +2,7 @@
 // reference on the CPU.
 
 #include <cublas_v2.h>
+#include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstring>
@@ -10,7 +11,6 @@
 
 #include "common/compute/factor_gradient_cuda.h"
 #include "tests/gpu/device_array.h"
-#include "tests/gpu/test_or_shim.h"
 
 namespace nereus {
 namespace {

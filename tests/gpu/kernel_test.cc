@@ -2,6 +2,8 @@
 // all tests are skipped. Compiled with cuda_emulation.h, the kernels run on the
 // CPU.
 
+#include <gtest/gtest.h>
+
 #include <bit>
 #include <cmath>
 #include <cstdlib>
@@ -20,7 +22,6 @@
 #include "common/compute/update_rules.h"
 #include "common/compute/update_rules_cuda.h"
 #include "tests/gpu/device_array.h"
-#include "tests/gpu/test_or_shim.h"
 
 namespace nereus {
 namespace {
