@@ -307,7 +307,8 @@ def compare_replay(table, replay, name, variant, copied):
     label, workers, flags = variant
     row = f"{name}, {label}"
     on_cpu = replay.step_ms(replay.run("cpu", workers, flags))
-    table.add("replay", f"{row}: step on the CPU", on_cpu, "ms")
+    table.add("replay", f"{row}: step on the CPU", on_cpu, "ms",
+              note="a small model in its place" if table.emulated else "")
     results = replay.run("cuda:0", workers, flags)
     if results is None:
         table.skip("replay", f"{row}: step on the GPU", REFUSED)
