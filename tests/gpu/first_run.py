@@ -100,6 +100,8 @@ def parse_arguments():
     parser.add_argument("--data", metavar="FOLDER", default="",
                         help="folder with the files of MNIST, for whole jobs; without it, "
                         "images are generated")
+    parser.add_argument("--timeout-factor", metavar="X", type=float, default=1.0,
+                        help="multiply the timeouts of all programs, for a slow machine")
     parser.add_argument("--out", metavar="FOLDER", default="first_run_results",
                         help="folder for the results")
     return parser.parse_args()
@@ -115,7 +117,8 @@ def main():
     why_not = "" if options.emulated else first_run_machine.why_no_gpu()
     table = Table(options.out, options.emulated, options.quick)
     machine = Machine(options.out, options.emulated,
-                      QUICK_LIMIT_S if options.quick else LIMIT_S)
+                      QUICK_LIMIT_S if options.quick else LIMIT_S,
+                      options.timeout_factor)
     try:
         describe(machine, table, why_not)
         for step in STEPS:

@@ -163,7 +163,8 @@ class Cluster:
             self.workers.append((self.machine.start(
                 [self.machine.worker(), f"--coordinator={coordinator}", *worker_flags],
                 self.limit_s, output, **variables), output))
-        codes = [finish(process, self.limit_s + 15) for process, _ in self.workers]
+        codes = [finish(process, self.limit_s * self.machine.timeout_factor + 15)
+                 for process, _ in self.workers]
         results = []
         for _, output in self.workers:
             with open(output, encoding="utf-8", errors="replace") as file:

@@ -131,9 +131,10 @@ def memory_used():
 class Machine:
     """Runs programs. Their output goes to FOLDER/first_run.log."""
 
-    def __init__(self, folder, emulated, limit_s):
+    def __init__(self, folder, emulated, limit_s, timeout_factor):
         self.folder = folder
         self.emulated = emulated
+        self.timeout_factor = timeout_factor
         self.top = top_folder()
         self.started = []  # Processes, of which some may have ended.
         self.output_begin = 0  # Of the last one: where its output begins in the log.
@@ -194,7 +195,7 @@ class Machine:
         """Starts a command under timeout(1), which ends the whole group of processes."""
         if self.seconds_left() < 5:
             raise OutOfTime
-        limit_s = int(min(limit_s, self.seconds_left()))
+        limit_s = max(1, int(min(limit_s * self.timeout_factor, self.seconds_left())))
         command = ["timeout", "-k", "5", str(limit_s), *map(str, command)]
         shown = " ".join([f"{name}={value}" for name, value in variables.items()] + command)
         self.note(f"\n=== {shown}")
@@ -214,7 +215,8 @@ class Machine:
     def run(self, command, limit_s, **variables):
         """Runs a command to its end, or for `limit_s` seconds."""
         begin = time.monotonic()
-        code = finish(self.start(command, limit_s, **variables), limit_s + 15)
+        code = finish(self.start(command, limit_s, **variables),
+                      limit_s * self.timeout_factor + 15)
         with open(self.log, "rb") as log:
             log.seek(self.output_begin)
             output = log.read().decode(errors="replace")

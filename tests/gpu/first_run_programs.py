@@ -46,9 +46,9 @@ def json_lines(text):
     return found
 
 
-def why_failed(outcome, limit_s):
+def why_failed(outcome):
     if timed_out(outcome):
-        return f"ended after {limit_s} s, its timeout; see first_run.log"
+        return f"the timeout ended it after {outcome.seconds:.0f} s; see first_run.log"
     lines = [line for line in outcome.output.strip().split("\n") if line.strip()]
     return f"exit code {outcome.code}: {lines[-1][:160] if lines else 'no output'}"
 
@@ -75,7 +75,7 @@ def run_ceilings(machine, table, options):
             table.add("ceilings", f"copy {way}, pieces of 1 MiB against whole",
                       100 * piece / whole, "%", at_least(PIECE_PERCENT), speed=True)
     if outcome.code != 0:
-        table.fail("ceilings", "gpu_ceilings", why_failed(outcome, limit_s))
+        table.fail("ceilings", "gpu_ceilings", why_failed(outcome))
 
 
 def tests_with(text, label):
@@ -106,7 +106,7 @@ def run_tests(machine, table, step, name, limit_s, wanted="*", label="", **varia
             break
         ended |= running
     if outcome.code != 0 and not done["FAILED"]:
-        notes.append(why_failed(outcome, limit_s))
+        notes.append(why_failed(outcome))
     if ended:
         notes.append("the timeout ended " + ", ".join(sorted(ended)))
     if done["FAILED"]:
@@ -142,7 +142,7 @@ def run_kernels(machine, table, options):
         else:
             table.add("kernels", line["name"], line["gigabytes_per_second"], "GB/s")
     if outcome.code != 0:
-        table.fail("kernels", "kernel_benchmark", why_failed(outcome, limit_s))
+        table.fail("kernels", "kernel_benchmark", why_failed(outcome))
 
 
 def run_clients(machine, table, options):
@@ -199,8 +199,8 @@ def run_sanitizers(machine, table, options):
         if re.search(r"[Nn]ot supported", outcome.output):
             table.skip("sanitizers", row, "compute-sanitizer does not support this machine")
         elif timed_out(outcome):
-            table.skip("sanitizers", row, f"not done after {limit_s} s")
+            table.skip("sanitizers", row, f"not done after {outcome.seconds:.0f} s")
         elif not errors:
-            table.fail("sanitizers", row, why_failed(outcome, limit_s))
+            table.fail("sanitizers", row, why_failed(outcome))
         else:
             table.add("sanitizers", row, int("".join(errors[-1])), "errors", at_most(0))

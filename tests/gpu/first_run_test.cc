@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -50,6 +51,48 @@ TEST(FirstRunTest, RunWithoutAGpuSaysWhatItSkipped) {
   EXPECT_THAT(table,
               HasSubstr("| replay | vgg19 | - |  |  | skipped | no GPU"));
   EXPECT_THAT(run.output(), HasSubstr(table));
+}
+
+// Writes a program of which one test hangs, in place of an emulated test.
+void WriteHangingTest(const std::filesystem::path& folder) {
+  for (const char* name : {"first_run.sh", "first_run.py", "first_run_jobs.py",
+                           "first_run_machine.py", "first_run_programs.py",
+                           "first_run_table.py"}) {
+    std::filesystem::copy_file(std::filesystem::path("tests/gpu") / name,
+                               folder / name);
+  }
+  const std::filesystem::path file = folder / "kernel_emulation_test";
+  std::ofstream(file) << R"script(#!/bin/bash
+echo "[ RUN      ] A.Passes"
+echo "[       OK ] A.Passes (0 ms)"
+if [[ "$*" != *A.Hangs* ]]; then
+  echo "[ RUN      ] A.Hangs"
+  sleep 100
+fi
+echo "[ RUN      ] A.Fails"
+echo "[  FAILED  ] A.Fails (0 ms)"
+exit 1
+)script";
+  std::filesystem::permissions(file, std::filesystem::perms::owner_all);
+}
+
+TEST(FirstRunTest, TestThatHangsIsNamedAndTheOthersRun) {
+  const std::filesystem::path top =
+      absl::StrCat(testing::TempDir(), "/hanging_test");
+  std::filesystem::remove_all(top);
+  std::filesystem::create_directories(top / "tests/gpu");
+  WriteHangingTest(top / "tests/gpu");
+  ProgramRun run({top / "tests/gpu/first_run.sh", "--emulated",
+                  "--only=kernels", "--timeout-factor=0.01",
+                  absl::StrCat("--out=", (top / "results").string())});
+  EXPECT_EQ(run.Finish(), 1) << run.error();
+  EXPECT_THAT(run.output(),
+              HasSubstr("| kernels | kernel_test | 2 | failed | <= 0 | fail | "
+                        "1 passed; the timeout ended A.Hangs; failed: "
+                        "A.Fails |"));
+  EXPECT_THAT(run.output(), HasSubstr("| kernels | factor_test | - |  |  | "
+                                      "skipped | the program is not here |"));
+  EXPECT_THAT(run.output(), HasSubstr("0 passed, 1 failed, 2 skipped"));
 }
 
 TEST(FirstRunTest, HelpSaysWhatTheScriptNeedsAndLeaves) {
