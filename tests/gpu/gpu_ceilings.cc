@@ -165,15 +165,15 @@ void PrintPieces(const Memory& memory) {
                 {"pieces of 4 MiB", 4 * kMiB},
                 {"whole", memory.bytes}};
   const Stream stream;
-  for (const auto& [name, piece] : pieces) {
-    const size_t bytes = std::min(memory.bytes, kQueuedMax * piece);
+  for (const auto& piece : pieces) {
+    const size_t bytes = std::min(memory.bytes, kQueuedMax * piece.bytes);
     const auto rate = [&](unsigned char* to, const unsigned char* from) {
       return static_cast<double>(bytes) / 1e9 /
-             CopySeconds(stream, to, from, bytes, piece);
+             CopySeconds(stream, to, from, bytes, piece.bytes);
     };
-    Print(std::string("copy out, ") + name,
+    Print(std::string("copy out, ") + piece.name,
           rate(memory.pinned[0], memory.device[0]), "GB/s");
-    Print(std::string("copy in, ") + name,
+    Print(std::string("copy in, ") + piece.name,
           rate(memory.device[0], memory.pinned[0]), "GB/s");
   }
 }
