@@ -66,8 +66,8 @@ class Table {
                       "\"milliseconds\": %.4f, "
                       "\"milliseconds_min\": %.4f, "
                       "\"milliseconds_max\": %.4f, "
-                      "\"gigabytes_per_second\": %.2f, "
-                      "\"percent_of_copy\": %.1f}\n"
+                      "\"gigabytes_per_second\": %.4g, "
+                      "\"percent_of_copy\": %.4g}\n"
                     : "| %s | %.0f | %.3f (%.3f to %.3f) | %.1f | %.0f %% |\n",
                 what.c_str(), bytes / 1e6, median * 1e3, seconds.front() * 1e3,
                 seconds.back() * 1e3, rate / 1e9, 100 * rate / copy_rate_);
