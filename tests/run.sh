@@ -80,7 +80,7 @@ set_clang_flags() {
 readable() {
   local left_out='^tests/benchmarks/peers/'
   if [[ ! -d "$cuda/include" ]]; then
-    left_out+='|^(common/device|tests/gpu)/|/(cuda_|gpu_|device_|push_stager)'
+    left_out+='|^(common/device|tests/gpu)/|/(cublas_|cuda_|gpu_|device_|push_stager)'
   fi
   grep -v -E "$left_out"
 }
