@@ -207,6 +207,9 @@ Effects DeliverAll(Machine& machine, PeerId from,
     for (const LayerDone& done : delivery->effects.done) {
       all.done.push_back(done);
     }
+    for (const PartDone& part : delivery->effects.parts) {
+      all.parts.push_back(part);
+    }
     for (SaveCheckpoint& save : delivery->effects.saves) {
       all.saves.push_back(std::move(save));
     }
