@@ -39,17 +39,17 @@ constexpr bool IsEnumerator() {
 // a new enumerator without a name does not compile.
 template <const auto& table>
 constexpr bool IsComplete() {
-  constexpr auto number = [](const auto& row) {
+  constexpr auto kNumber = [](const auto& row) {
     return static_cast<int>(row.value);
   };
-  constexpr int count = std::size(table);
-  constexpr int first = number(table[0]);
-  for (int i = 0; i < count; ++i) {
-    if (number(table[i]) != first + i) return false;
+  constexpr int kCount = std::size(table);
+  constexpr int kFirst = kNumber(table[0]);
+  for (int i = 0; i < kCount; ++i) {
+    if (kNumber(table[i]) != kFirst + i) return false;
   }
   using Enum = std::remove_const_t<decltype(table[0].value)>;
-  return !IsEnumerator<static_cast<Enum>(first - 1)>() &&
-         !IsEnumerator<static_cast<Enum>(first + count)>();
+  return !IsEnumerator<static_cast<Enum>(kFirst - 1)>() &&
+         !IsEnumerator<static_cast<Enum>(kFirst + kCount)>();
 }
 
 // Returns the name of `value`, or "unknown" for a number that is no enumerator.
