@@ -35,12 +35,13 @@
 //     --GpuFlights--> staging thread (StagePushes): pinned memory, copies to
 //                     the host; waits for the first piece only
 //     --PushArriving--> HostClient: sends what has arrived, does the round
-//     --OnDone--> copies the result to the GPU
-//     --GpuFlights--> Wait: the caller's stream waits for that copy
+//     --OnPart, OnDone--> copy the result to the GPU, or, where the GPU has
+//                     made the optimizer's step itself, nothing
+//     --GpuFlights--> Wait: the caller's stream waits for that work
 //
 // Read Start first, which makes all parts, then the functions in that order.
-// Parameters stay in pinned memory (GpuMirror); the host client reads and
-// writes them there.
+// Parameters have a copy in pinned memory (GpuMirror); the host client reads
+// and writes them there.
 
 namespace nereus {
 namespace {

@@ -51,7 +51,7 @@ struct GpuSpan {
     // the previous layer, to the push of this layer.
     kCompute,
     kCopyOut,  // Copy of a gradient to the host.
-    kCopyIn,   // Copy of a result to the GPU.
+    kCopyIn,   // Copy of a result, or of a part of it, to the GPU.
   };
   Kind kind = Kind::kCompute;  // Kind of work in the span.
   int layer = 0;               // Index of the layer.
