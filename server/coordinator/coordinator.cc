@@ -343,10 +343,10 @@ void Coordinator::Advance(absl::Time now, CoordinatorOutbox& out) {
 
 // The state is saved before any member hears of the epoch.
 void Coordinator::BeginEpoch(absl::Time now, CoordinatorOutbox& out) {
-  const EpochInForce& epoch = epochs_.in_force();
-  if (epoch.all_from_base || !epoch.workers_from_base.empty()) {
-    replicas_.Clear();
-  }
+  // A round that was reported may be done again in this epoch, with other
+  // contributors (simulation seeds 6040 and 12335). Workers that are still in
+  // the round that they reported last report it again.
+  replicas_.Clear();
   epochs_.AdmitAll(now);
   Save(out);
   epochs_.TellAll(out);

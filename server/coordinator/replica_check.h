@@ -26,7 +26,8 @@ class ReplicaCheck {
   absl::Status OnChecksums(const std::string& name,
                            const ReplicaChecksums& checksums, const Job& job);
 
-  // Forgets all reports. Call it when workers do rounds again.
+  // Forgets all reports. Called at the begin of an epoch, in which workers may
+  // do rounds again.
   void Clear() { first_reports_.clear(); }
 
  private:

@@ -96,7 +96,8 @@ TEST(CoordinatorReplicaTest, OnlyWorkersOfTheEpochHaveReplicas) {
   EXPECT_EQ(driver.job().epoch, 2u);
 }
 
-TEST(CoordinatorReplicaTest, ReportsOfOneRoundAreComparedAcrossEpochs) {
+// The round may be done again, with other contributors.
+TEST(CoordinatorReplicaTest, ReportsOfAnEarlierEpochAreNotCompared) {
   CoordinatorDriver driver(OptionsOf(2, 1, /*max_workers=*/3));
   driver.Gather();
   Report(driver, kWorker0, 3, {1, 2});
@@ -104,10 +105,10 @@ TEST(CoordinatorReplicaTest, ReportsOfOneRoundAreComparedAcrossEpochs) {
   driver.ReportAll(5);
   ASSERT_EQ(driver.job().epoch, 2u);
   Report(driver, kWorker1, 3, {1, 9});
+  EXPECT_EQ(driver.state(), JobState::kRunning)
+      << driver.coordinator().reason();
+  Report(driver, kWorker0, 3, {1, 2});
   EXPECT_EQ(driver.state(), JobState::kFailed);
-  EXPECT_THAT(driver.coordinator().reason(),
-              HasSubstr("have checksum 00000002 on worker w0 and 00000009 on "
-                        "worker w1"));
 }
 
 // These rounds are done again, with other sums where the order of additions is
