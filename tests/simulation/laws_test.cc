@@ -183,6 +183,19 @@ TEST_F(LawsTest, StepsThatAreDoneAgainMayDiffer) {
   ExpectKept();
 }
 
+TEST_F(LawsTest, LayerThatGoesAnotherWayMayHaveOtherBitsOnAllWorkers) {
+  laws_.Add(std::make_unique<EqualReplicasLaw>());
+  laws_.Tell(EpochBegun{&view_.job(), /*all_from_base=*/false, {}});
+  TellDone(0, 5, 0xaa);
+  view_.job().routes[0].scheme = Scheme::kRing;
+  laws_.Tell(EpochBegun{&view_.job(), /*all_from_base=*/false, {}});
+  laws_.Tell(FetchedAgain{At(0, 0, 5), {{}, 0xbb}});
+  TellDone(1, 5, 0xbb);
+  ExpectKept();
+  laws_.Tell(FetchedAgain{At(2, 0, 5), {{}, 0xaa}});
+  ExpectBroken({"worker 2", "worker 0"});
+}
+
 TEST_F(LawsTest, SkippedStepThatChangesParametersBreaksTheLaw) {
   laws_.Add(std::make_unique<UnchangedParametersLaw>(/*is_rounded=*/false));
   TellDone(0, 1, 0xaa);

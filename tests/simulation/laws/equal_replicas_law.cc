@@ -1,5 +1,6 @@
 #include "tests/simulation/laws/equal_replicas_law.h"
 
+#include <utility>
 #include <variant>
 
 #include "absl/algorithm/container.h"
@@ -11,11 +12,13 @@ void EqualReplicasLaw::Observe(const ClusterEvent& event) {
   if (const auto* done = std::get_if<RoundDone>(&event)) {
     // The mean of a skipped step may be anything: no worker uses it.
     const bool is_mean = done->mean.has_value();
-    if (done->place.job->partial() || (is_mean && done->skipped)) return;
+    if (is_mean && done->skipped) return;
     Compare(done->place, is_mean,
             is_mean ? done->mean->checksum : done->parameters.checksum);
   } else if (const auto* update = std::get_if<ParametersUpdated>(&event)) {
     Compare(update->place, /*is_mean=*/false, update->parameters.checksum);
+  } else if (const auto* fetched = std::get_if<FetchedAgain>(&event)) {
+    Compare(fetched->place, /*is_mean=*/false, fetched->parameters.checksum);
   } else if (const auto* epoch = std::get_if<EpochBegun>(&event)) {
     OnEpoch(*epoch);
   }
@@ -23,7 +26,8 @@ void EqualReplicasLaw::Observe(const ClusterEvent& event) {
 
 void EqualReplicasLaw::Compare(const LayerPlace& place, bool is_mean,
                                uint32_t checksum) {
-  if (place.job->PositionOf(place.rank) < 0 || !view().Counts(place.process)) {
+  const bool is_member = place.job->PositionOf(place.rank) >= 0;
+  if (place.job->partial() || !is_member || !view().Counts(place.process)) {
     return;
   }
   const Recorded now = {place.process, place.rank, checksum};
@@ -49,6 +53,12 @@ void EqualReplicasLaw::OnEpoch(const EpochBegun& epoch) {
   }
   std::erase_if(results_, [&](const auto& result) {
     return absl::c_count(epoch.workers_from_base, result.second.rank) > 0;
+  });
+  const auto before = std::exchange(routes_, epoch.job->routes);
+  if (before.empty()) return;
+  std::erase_if(results_, [&](const auto& result) {
+    const int layer = std::get<1>(result.first);
+    return before[layer] != routes_[layer];
   });
 }
 

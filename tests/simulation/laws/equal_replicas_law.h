@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <tuple>
+#include <vector>
 
 #include "absl/strings/string_view.h"
 #include "tests/simulation/laws/law.h"
@@ -12,6 +13,10 @@ namespace nereus {
 // Law 1, equal replicas: all workers that have the result of a round of a layer
 // have the same bits. The result is the parameters, or the mean gradient where
 // the workers run the optimizer; then their updated parameters count too.
+//
+// A layer that goes another way from an epoch on may have other bits from then
+// on: servers send parameters rounded to the wire type, but hand over the exact
+// ones. All workers then have the exact ones.
 //
 // With a quorum below all workers the law does not hold and is not checked: a
 // worker that is answered later has later parameters.
@@ -35,6 +40,7 @@ class EqualReplicasLaw final : public Law {
   void OnEpoch(const EpochBegun& epoch);
 
   std::map<Key, Recorded> results_;  // Bits that every worker must have.
+  std::vector<Route> routes_;        // Routes of the last epoch, by layer.
 };
 
 }  // namespace nereus
