@@ -283,6 +283,7 @@ v1::MemberMessage ToProto(const MemberMessage& message) {
     *proto.mutable_epoch_report() = ReportToProto(*report);
   } else if (const auto* leave = std::get_if<Leave>(&message)) {
     proto.mutable_leave()->set_last_step(leave->last_step);
+    proto.mutable_leave()->set_epoch(leave->epoch);
   } else if (const auto* part = std::get_if<CheckpointPart>(&message)) {
     *proto.mutable_checkpoint_part() = PartToProto(*part);
   } else if (const auto* failure = std::get_if<Failure>(&message)) {
@@ -325,7 +326,7 @@ absl::StatusOr<MemberMessage> FromProto(const v1::MemberMessage& message) {
     case v1::MemberMessage::kEpochReport:
       return ReportFromProto(message.epoch_report());
     case v1::MemberMessage::kLeave:
-      return Leave{message.leave().last_step()};
+      return Leave{message.leave().last_step(), message.leave().epoch()};
     case v1::MemberMessage::kCheckpointPart: {
       const v1::CheckpointPart& part = message.checkpoint_part();
       return CheckpointPart{part.epoch(), part.shard(), part.round(),

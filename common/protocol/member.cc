@@ -34,7 +34,7 @@ void Member::OnSession(Outbox& out) {
 }
 
 void Member::OnLeave(int64_t last_step, Outbox& out) {
-  leave_ = Leave{last_step};
+  leave_ = Leave{last_step, start_->job->epoch};
   out.Add(SendMessage{*leave_});
 }
 

@@ -166,6 +166,7 @@ struct EpochReport {
 // Announcement that a worker begins no more steps.
 struct Leave {
   int64_t last_step = kInitialRound;  // Last step that it has begun.
+  uint64_t epoch = 0;                 // Epoch that the worker is in.
 };
 
 // Outcome of writing a shard's file of a checkpoint.

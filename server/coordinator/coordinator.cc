@@ -292,12 +292,15 @@ absl::Status Coordinator::OnChecksums(const MemberRecord& member,
 // The worker stays a member until no other worker needs it (Outsiders).
 absl::Status Coordinator::OnLeave(MemberRecord& member, const Leave& leave,
                                   CoordinatorOutbox& out) {
-  if (member.has_left()) return absl::OkStatus();  // Repeated.
   NEREUS_TRY(CheckStep("the last step", leave.last_step));
   if (!member.admitted || !member.is_worker()) {
     return InvalidArgumentError(
         "it sent a Leave, which only workers of the job may send");
   }
+  // A worker that goes back to the base round may not have heard of it yet.
+  const bool is_undone =
+      leave.epoch < job()->epoch && epochs_.in_force().IsFromBase(member.id);
+  if (is_undone || member.has_left()) return absl::OkStatus();
   member.last_step = leave.last_step;
   Save(out);
   out.push_back(Announce{

@@ -5,12 +5,15 @@
 
 namespace nereus {
 
+bool EpochInForce::IsFromBase(PeerId member) const {
+  return all_from_base || (member.role == Role::kWorker &&
+                           absl::c_count(workers_from_base, member.rank) > 0);
+}
+
 EpochStart EpochInForce::StartFor(PeerId member) const {
   EpochStart start;
   start.self = member;
-  start.from_base =
-      all_from_base || (member.role == Role::kWorker &&
-                        absl::c_count(workers_from_base, member.rank) > 0);
+  start.from_base = IsFromBase(member);
   start.job = job;
   start.explanations = explanations;
   start.epoch_members = members;

@@ -32,6 +32,8 @@ struct EpochInForce {
   std::vector<int32_t> workers_from_base;
   bool all_from_base = false;
 
+  // True if `member` drops its values as the epoch begins.
+  bool IsFromBase(PeerId member) const;
   // Returns the message that tells `member` of the epoch.
   EpochStart StartFor(PeerId member) const;
 };

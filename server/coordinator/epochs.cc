@@ -367,19 +367,21 @@ void Epochs::Enter(NextEpoch next, bool restarts,
 // not left.
 void Epochs::AdmitAll(absl::Time now) {
   in_force_.members.clear();
-  const bool from_base = in_force_.all_from_base;
   for (MemberRecord& member : roster_.members()) {
     in_force_.members.push_back(
         {member.id, member.request.incarnation, member.request.data_address});
+    const bool from_base = in_force_.IsFromBase(member.id);
     if (from_base) member.last_step.reset();
     if (!member.admitted || from_base) {
       member.heartbeat.begun_step = job()->history.first_step - 1;
       member.heartbeat.round = job()->history.base_round;
     }
+    // A process sends no heartbeat before it is admitted. A silent member gets
+    // no second lease: its driver may have stood still since it reported.
+    if (!member.admitted) member.times.heard_at = now;
     member.admitted = true;
     member.report.reset();
     member.drained = false;
-    member.times.heard_at = now;
   }
 }
 

@@ -12,7 +12,9 @@
 namespace nereus {
 namespace {
 
+using testing::Contains;
 using testing::ElementsAre;
+using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 using testing::UnorderedElementsAre;
@@ -226,6 +228,41 @@ TEST(CoordinatorRegressionTest,
   EXPECT_EQ(driver.job().checkpoint_round, 9);
   driver.MakeCheckpoint(9);
   EXPECT_FALSE(driver.Status().checkpoint.wanted);
+}
+
+// The worker reports for the next epoch, and its driver stands still from then
+// on. The epoch begins 8 s later (seed 18729).
+TEST(CoordinatorRegressionTest, EpochGivesSilentMemberNoSecondLease) {
+  CoordinatorDriver driver(OptionsOf(/*workers=*/3, /*shards=*/1));
+  driver.Gather();
+  driver.Break(kWorker1);
+  driver.Pass(absl::Seconds(1.5));
+  driver.Report(kShard0, MachineReport());
+  driver.Report(kWorker2, 4);
+  driver.Pass(absl::Seconds(8), /*silent=*/{kWorker2});
+  ASSERT_THAT(HearersOf<EpochStart>(driver.Report(kWorker0, 4)),
+              UnorderedElementsAre(kShard0, kWorker0, kWorker2));
+  const Reaction gone = driver.Pass(absl::Seconds(3), /*silent=*/{kWorker2});
+  EXPECT_EQ(RefusalIn(gone, kWorker2).code(), absl::StatusCode::kCancelled);
+}
+
+// The Leave was under way when the epoch began in which its sender starts from
+// the base round. The worker leaves again when it is done (seed 8906).
+TEST(CoordinatorRegressionTest, LeaveFromBeforeAStartFromTheBaseIsUndone) {
+  CoordinatorDriver driver(OptionsOf(/*workers=*/3, /*shards=*/1));
+  driver.Gather();
+  driver.Break(kWorker2);
+  driver.Pass(absl::Seconds(1.5));
+  MachineReport fetching;
+  fetching.fetching = true;
+  driver.Report(kWorker1, fetching);
+  driver.Report(kShard0, MachineReport());
+  const Reaction on = driver.Report(kWorker0, fetching);
+  ASSERT_TRUE(Heard<EpochStart>(on, kWorker1).from_base);
+  EXPECT_THAT(driver.Say(kWorker1, Leave{kInitialRound, /*epoch=*/1}).announced,
+              IsEmpty());
+  EXPECT_THAT(driver.Say(kWorker1, Leave{4, /*epoch=*/2}).announced,
+              Contains(HasSubstr("left after its last step")));
 }
 
 }  // namespace
