@@ -213,9 +213,11 @@ bool Epochs::NeedsChange() const {
       checkpoints_.needs_round() || WorkersWantChange()) {
     return true;
   }
-  if (job()->switches()
-          ? roster_.AllDrained()
-          : Has(ChangeReason::kBetterPlan) && !roster_.SomeLeave()) {
+  // An epoch puts a wanted checkpoint off to a later round, so a better plan
+  // waits for the checkpoint: plans may change faster than a file is written.
+  const bool may_plan = !roster_.SomeLeave() && !checkpoints_.wanted();
+  if (job()->switches() ? roster_.AllDrained()
+                        : Has(ChangeReason::kBetterPlan) && may_plan) {
     return true;
   }
   // A member without a session may be dead; wait until that is known.

@@ -171,6 +171,26 @@ TEST_F(CoordinatorPlanTest, LeaverIsReleasedBeforeTheChangeOfPlans) {
   EXPECT_THAT(HearersOf<PrepareEpoch>(measured), IsEmpty());
 }
 
+// Measurements that bring one better plan after the other (seed 15167).
+class CoordinatorSavedPlanTest : public CoordinatorPlanTest {
+ protected:
+  CoordinatorSavedPlanTest() : CoordinatorPlanTest(Saved()) {}
+
+  static CoordinatorOptions Saved() {
+    CoordinatorOptions options = Options();
+    options.has_checkpoints = true;
+    return options;
+  }
+};
+
+TEST_F(CoordinatorSavedPlanTest, WantedCheckpointComesBeforeABetterPlan) {
+  driver_.RequestCheckpoint();
+  driver_.ReportAll(3);
+  ASSERT_EQ(driver_.job().checkpoint_round, 4);
+  EXPECT_THAT(HearersOf<PrepareEpoch>(Measure()), IsEmpty());
+  EXPECT_THAT(HearersOf<PrepareEpoch>(driver_.MakeCheckpoint(4)), SizeIs(4));
+}
+
 // Copies do not have what workers hand over until they have been sent it.
 TEST(CoordinatorPlanWithCopiesTest, ChangeOfPlansNeedsACheckpoint) {
   for (const bool has_checkpoints : {false, true}) {
