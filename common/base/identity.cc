@@ -1,9 +1,11 @@
 #include "common/base/identity.h"
 
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <fstream>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/logging.h"
@@ -22,6 +24,20 @@ std::string UniqueName() {
   static std::atomic<int> count{0};
   const int number = ++count;
   return number == 1 ? ProcessName() : absl::StrCat(ProcessName(), ".", number);
+}
+
+// The kernel draws the id at its start.
+std::string BootId() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string id;
+  return file >> id ? id : "";
+}
+
+// The file of a namespace has an inode number of its own.
+uint64_t NetworkNamespace() {
+  struct stat info = {};
+  if (stat("/proc/self/ns/net", &info) != 0) return 0;
+  return info.st_ino;
 }
 
 uint64_t DrawUniqueId() {

@@ -1,8 +1,10 @@
 #include "common/driver/member_process.h"
 
+#include <cstdint>
 #include <utility>
 #include <variant>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/address.h"
 #include "common/base/clock.h"
 #include "common/base/identity.h"
@@ -12,6 +14,19 @@
 #include "common/transport/socket/socket_transport.h"
 
 namespace nereus {
+namespace {
+
+// Returns the host of this process. A process with a node shares its host with
+// the other containers of that node, each of which has a network of its own.
+HostClaim ClaimHost(const std::string& node) {
+  const std::string boot = BootId();
+  const uint64_t network = NetworkNamespace();
+  if (boot.empty() || !node.empty()) return {node, boot};
+  if (network == 0) return {};
+  return {"", absl::StrCat(boot, "/", network)};
+}
+
+}  // namespace
 
 // Listens before it joins: the coordinator must be told the port.
 absl::StatusOr<std::unique_ptr<MemberProcess>> MemberProcess::Listen(
@@ -46,6 +61,7 @@ void MemberProcess::Join(JoinRequest request, Events events) {
   request.build = kVersion;
   request.incarnation = DrawUniqueId();
   request.data_address = data_address();
+  request.host = ClaimHost(options_.node);
   // In this order, as each uses those before it. The driver sends no message
   // until an event has arrived, and the first event comes from the session.
   member_ = std::make_unique<Member>(std::move(request), events_.make_machine);

@@ -37,6 +37,7 @@ class MemberProcess {
  public:
   struct Options {
     TransportOptions transport;       // Address to listen at for peers.
+    std::string node;                 // Name of the host, or "".
     std::string coordinator_address;  // "host:port".
     // Longest time to look for the coordinator and for peers.
     absl::Duration connect_timeout = absl::Seconds(60);
@@ -78,7 +79,8 @@ class MemberProcess {
   std::string data_address() const;
 
   // Asks the coordinator, in the background, to admit this process. Fills in
-  // the request's version, build, incarnation and data address. Called once.
+  // the request's version, build, incarnation, data address and host. Called
+  // once.
   void Join(JoinRequest request, Events events);
 
   // Forward to MachineDriver. REQUIRES: Join was called.

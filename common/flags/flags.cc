@@ -60,6 +60,13 @@ void AddSharedMemoryFlag(CLI::App& app, bool& shared_memory) {
             "memory, if all of them can; off: this process uses TCP alone");
 }
 
+void AddNodeFlag(CLI::App& app, std::string& node) {
+  AddFlag(app, "node", node,
+          "name of the host, for example the node of a pod; processes that "
+          "name the same node of one machine count as one host. Empty: "
+          "processes of one machine and one network namespace do");
+}
+
 // Options of a job are checked where they are set: a number out of range is
 // refused before the job begins.
 void AddJobOptions(CLI::App& app, JobSpec& spec,

@@ -95,6 +95,9 @@ void AddCommonFlags(CLI::App& app, const std::string& program,
 // Adds --shared-memory, which turns the exchange through shared memory off.
 void AddSharedMemoryFlag(CLI::App& app, bool& shared_memory);
 
+// Adds --node, the name of the host of a process that joins a job.
+void AddNodeFlag(CLI::App& app, std::string& node);
+
 // Adds a flag for each option of a job that `names` lists; for all options if
 // `names` is empty. `spec` holds the defaults and receives the
 // values.

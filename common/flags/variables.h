@@ -18,10 +18,11 @@ inline std::vector<std::string> FlagsWithVariables() {
       "all-layers backward-share bandwidth batch checkpoint-dir compute "
       "compute-trace control-port coordinate-only coordinator data data-port "
       "delay delay-in-turn device epochs explain holdout host host-copy "
-      "iterations jitter job json latency limit log-level message-time model "
-      "name out replay restarts restore round run seed server server-binary "
-      "shard shared-memory stall-after standalone state steps threads timeout "
-      "trace verify worker-binary",
+      "hosts iterations jitter job json latency limit log-level "
+      "memory-bandwidth message-time model name node out replay restarts "
+      "restore round run seed server server-binary shard shared-memory "
+      "stall-after standalone state steps threads timeout trace verify "
+      "worker-binary",
       ' ');
 }
 

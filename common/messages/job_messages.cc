@@ -192,6 +192,7 @@ v1::Job ToProto(const Job& job,
     v1::Job::EpochWorker* added = message.add_workers();
     added->set_rank(each.rank);
     added->set_first_step(each.first_step);
+    if (each.host != -1) added->set_host(each.host);
   }
   for (const auto& [rank, name] : job.worker_names) {
     (*message.mutable_worker_names())[rank] = TextField(name);
@@ -234,7 +235,8 @@ absl::StatusOr<JobPtr> FromProto(const v1::Job& message,
   job.id = message.id();
   job.epoch = message.epoch();
   for (const v1::Job::EpochWorker& each : message.workers()) {
-    job.workers.push_back({each.rank(), each.first_step()});
+    job.workers.push_back(
+        {each.rank(), each.first_step(), each.has_host() ? each.host() : -1});
   }
   job.worker_names.insert(message.worker_names().begin(),
                           message.worker_names().end());

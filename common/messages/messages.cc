@@ -37,6 +37,7 @@ v1::JoinRequest JoinToProto(const JoinRequest& request) {
   message.set_state_arrays(request.state_arrays);
   message.set_has_checkpoints(request.has_checkpoints);
   message.set_products(TextField(request.products));
+  *message.mutable_host() = ToProto(request.host);
   for (const Setting& setting : request.settings) {
     v1::Setting* added = message.add_settings();
     added->set_name(TextField(setting.name));
@@ -66,6 +67,7 @@ absl::StatusOr<JoinRequest> JoinFromProto(const v1::JoinRequest& message) {
   request.state_arrays = message.state_arrays();
   request.has_checkpoints = message.has_checkpoints();
   request.products = message.products();
+  request.host = FromProto(message.host());
   for (const v1::Setting& setting : message.settings()) {
     request.settings.push_back({setting.name(), setting.value()});
   }
@@ -226,11 +228,23 @@ absl::StatusOr<EpochStart> StartFromProto(const v1::EpochStart& message) {
 
 }  // namespace
 
+v1::HostClaim ToProto(const HostClaim& claim) {
+  v1::HostClaim message;
+  message.set_node(TextField(claim.node));
+  message.set_machine(TextField(claim.machine));
+  return message;
+}
+
+HostClaim FromProto(const v1::HostClaim& message) {
+  return {message.node(), message.machine()};
+}
+
 v1::EpochStart::EpochMember ToProto(const EpochMember& each) {
   v1::EpochStart::EpochMember message;
   *message.mutable_member() = ToProto(each.id);
   message.set_incarnation(each.incarnation);
   message.set_data_address(TextField(each.data_address));
+  if (each.host != -1) message.set_host(each.host);
   return message;
 }
 
@@ -244,7 +258,12 @@ absl::StatusOr<std::vector<EpochMember>> EpochMembersFromProto(
   std::set<PeerId> seated;
   for (const v1::EpochStart::EpochMember& each : epoch_members) {
     const PeerId id = NEREUS_TRY(FromProto(each.member()));
-    read.push_back({id, each.incarnation(), each.data_address()});
+    const int32_t host = each.has_host() ? each.host() : -1;
+    if (host < -1 || host >= kHostsMax) {
+      return InvalidArgumentError(PeerName(id), " is on host ", host,
+                                  ", must be in [-1, ", kHostsMax, ")");
+    }
+    read.push_back({id, each.incarnation(), each.data_address(), host});
     seated.insert(id);
   }
   std::set<PeerId> members;

@@ -27,6 +27,10 @@ v1::CoordinatorMessage ToProto(const CoordinatorMessage& message);
 absl::StatusOr<CoordinatorMessage> FromProto(
     const v1::CoordinatorMessage& message);
 
+// Converts a process's claim of its host. The coordinator checks the texts.
+v1::HostClaim ToProto(const HostClaim& claim);
+HostClaim FromProto(const v1::HostClaim& message);
+
 // Converts one member of an epoch.
 v1::EpochStart::EpochMember ToProto(const EpochMember& each);
 // Returns the members of `job`'s epoch: exactly one entry for each of its

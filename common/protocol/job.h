@@ -25,6 +25,8 @@ struct EpochWorker {
   int32_t rank = 0;  // Rank of the worker.
   // First step, and first round of every layer, in which the worker takes part.
   int64_t first_step = 0;
+  // Number of the worker's host, below kHostsMax; -1: a host of its own.
+  int32_t host = -1;
 
   bool operator==(const EpochWorker&) const = default;
 };

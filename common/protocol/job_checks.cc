@@ -73,6 +73,11 @@ absl::Status CheckEpochWorkers(const Job& job) {
           ": ranks and first steps must ascend, and ranks must be below ",
           kRanksMax);
     }
+    if (each.host < -1 || each.host >= kHostsMax) {
+      return InvalidArgumentError("worker ", each.rank, " is on host ",
+                                  each.host, ", must be in [-1, ", kHostsMax,
+                                  ")");
+    }
     before = each;
   }
   return absl::OkStatus();

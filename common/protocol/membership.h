@@ -1,5 +1,6 @@
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -43,6 +44,19 @@ namespace nereus {
 //                             <--   SaveLast, when all workers have left
 //                             <--   JobOver
 
+// Host of a process, as far as the process can tell. Two processes are on one
+// host if their claims are equal and the machine is known.
+struct HostClaim {
+  // Name that the user gave the host (--node), for example that of a cluster's
+  // node; empty: none.
+  std::string node;
+  // Identity of the running kernel. Without `node`, also that of the process's
+  // network namespace. Empty: not known.
+  std::string machine;
+
+  auto operator<=>(const HostClaim&) const = default;
+};
+
 // First message of a process that is not a member yet. The coordinator answers
 // with Waiting, EpochStart or Refusal.
 struct JoinRequest {
@@ -74,6 +88,7 @@ struct JoinRequest {
   // of two different ones may differ in the last bits, so workers that exchange
   // factors must name the same.
   std::string products = "cpu";
+  HostClaim host;  // Host that the process runs on.
 };
 
 // First message of a member on a new session: the session is new, the
@@ -267,6 +282,8 @@ struct EpochMember {
   PeerId id;                 // Role and rank.
   uint64_t incarnation = 0;  // Tells the process from earlier ones.
   std::string data_address;  // "host:port" of its data port.
+  // Number of its host, below kHostsMax; -1: a host of its own.
+  int32_t host = -1;
 
   bool operator==(const EpochMember&) const = default;
 };

@@ -45,4 +45,7 @@ inline std::string PeerName(PeerId peer) {
 // from a file is checked against it.
 inline constexpr int kRanksMax = 65536;
 
+// Bound of the numbers of hosts (EpochMember::host).
+inline constexpr int kHostsMax = kRanksMax;
+
 }  // namespace nereus

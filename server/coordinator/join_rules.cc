@@ -21,6 +21,12 @@ absl::Status CheckTexts(const JoinRequest& request) {
   NEREUS_TRY(CheckName("job", request.job));
   NEREUS_TRY(CheckName("data address", request.data_address));
   NEREUS_TRY(CheckName("products", request.products));
+  if (!request.host.node.empty()) {
+    NEREUS_TRY(CheckName("node", request.host.node));
+  }
+  if (!request.host.machine.empty()) {
+    NEREUS_TRY(CheckName("machine", request.host.machine));
+  }
   if (request.settings.size() > kSettingsMax) {
     return InvalidArgumentError(request.name, " has ", request.settings.size(),
                                 " settings, at most ", kSettingsMax);

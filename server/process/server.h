@@ -28,6 +28,8 @@ struct ServerOptions {
   int control_port = 0;
   int data_port = 0;
   bool shared_memory = true;  // Use shared memory to peers of the same host.
+  // Name of the host, for the coordinator (HostClaim::node). Empty: none.
+  std::string node;
 
   // Folder for checkpoints, which all servers share. Empty: no checkpoints.
   std::string checkpoint_dir;

@@ -53,6 +53,7 @@ void AddServerFlags(CLI::App& app, ServerOptions& options) {
   AddFlag(app, "data-port", options.data_port,
           "port for gradients; 0: a free one");
   AddSharedMemoryFlag(app, options.shared_memory);
+  AddNodeFlag(app, options.node);
 }
 
 // Adds the flags that only the process that coordinates may have.
@@ -82,10 +83,11 @@ absl::Status CheckFlags(const CLI::App& app, int argc, char** argv,
                               "with --coordinator: that process decides it"));
   }
   if (options.coordinate_only) {
-    status.Update(RefuseFlags(
-        app, argc, argv,
-        {"--shard", "--data-port", "--shared-memory", "--stall-after"},
-        "with --coordinate-only: the process is not a shard"));
+    status.Update(
+        RefuseFlags(app, argc, argv,
+                    {"--shard", "--data-port", "--shared-memory", "--node",
+                     "--stall-after"},
+                    "with --coordinate-only: the process is not a shard"));
   }
   status.Update(
       RefuseIdleJobFlags(app, argc, argv, job.spec, job.file_options));

@@ -46,6 +46,7 @@ absl::StatusOr<std::unique_ptr<ShardProcess>> ShardProcess::Join(
   member.transport = {.host = options.host,
                       .port = data_port,
                       .shared_memory = options.shared_memory};
+  member.node = options.node;
   member.coordinator_address = coordinator_address;
   member.connect_timeout = options.connect_timeout;
   member.stall_threshold = options.stall_threshold;

@@ -88,18 +88,18 @@ absl::StatusOr<Landing> ChunkRounds::OnPullHeader(const FrameHeader& header,
                        "a pull must have no payload, offset 0 and part 0");
   }
   if (header.round <= requests_.pulled[position]) return Landing::Discard();
-  const auto& [rank, first_step] = job.workers[position];
-  if (job.decoupled() && uses_servers() && header.round >= first_step) {
+  const EpochWorker& asker = job.workers[position];
+  if (job.decoupled() && uses_servers() && header.round >= asker.first_step) {
     // A worker may ask for the last closed round and for the open one. In
     // partial rounds it may ask before all of its contribution is here.
     const bool may_ask =
-        job.partial() ? header.round <= partial_.counted(rank) + 1
+        job.partial() ? header.round <= partial_.counted(asker.rank) + 1
                       : header.round == round_ - 1 || header.round == round_;
     if (may_ask) return Landing::Scratch();
   }
-  if (header.round != first_step - 1) {
-    return RefuseFrame(header, "this worker takes part from round ", first_step,
-                       " on, and round ", round_, " is open");
+  if (header.round != asker.first_step - 1) {
+    return RefuseFrame(header, "this worker takes part from round ",
+                       asker.first_step, " on, and round ", round_, " is open");
   }
   if (epoch_.Updates(layer()) || header.round == job.history.base_round) {
     return Landing::Scratch();

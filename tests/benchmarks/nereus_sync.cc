@@ -135,6 +135,7 @@ int Main(int argc, char** argv) {
           "HOST:PORT of shard 0's control port");
   AddFlag(app, "host", flags.client.host, "address to listen at");
   AddSharedMemoryFlag(app, flags.client.shared_memory);
+  AddNodeFlag(app, flags.client.node);
   AddFlag(app, "bytes", flags.bytes, "bytes of the layer")
       ->check(CLI::Range(int64_t{4}, int64_t{1} << 32));
   AddFlag(app, "rows", flags.rows,

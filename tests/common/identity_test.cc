@@ -17,6 +17,7 @@ namespace nereus {
 namespace {
 
 using testing::EndsWith;
+using testing::MatchesRegex;
 using testing::SizeIs;
 using testing::StartsWith;
 
@@ -59,6 +60,16 @@ TEST(IdentityTest, NamesOfAProcessDifferOnAllThreads) {
     }
   }
   EXPECT_THAT(all, SizeIs(kThreads * kNames));
+}
+
+TEST(IdentityTest, BootIdIsAUuidAndDoesNotChange) {
+  EXPECT_THAT(BootId(), MatchesRegex("[0-9a-f-]{36}"));
+  EXPECT_EQ(BootId(), BootId());
+}
+
+TEST(IdentityTest, NetworkNamespaceHasANumber) {
+  EXPECT_NE(NetworkNamespace(), 0u);
+  EXPECT_EQ(NetworkNamespace(), NetworkNamespace());
 }
 
 TEST(IdentityTest, DrawnNumbersDiffer) {

@@ -124,6 +124,15 @@ TEST(MessagesTest, OptimizerPlaceArrivesAndMayFollowTheJob) {
   }
 }
 
+TEST(MessagesTest, HostClaimArrivesAndMayBeEmpty) {
+  JoinRequest request;
+  EXPECT_EQ(Received(request).host, HostClaim());
+  request.host = {"rack-3", "5b1f2a6c/4026531840"};
+  EXPECT_EQ(Received(request).host, request.host);
+  request.host.node.clear();
+  EXPECT_EQ(Received(request).host, request.host);
+}
+
 TEST(MessagesTest, UnknownOptimizerPlaceIsRefused) {
   v1::MemberMessage message = ToProto(MemberMessage(JoinRequest()));
   message.mutable_join()->set_optimizer(static_cast<v1::OptimizerPlace>(77));

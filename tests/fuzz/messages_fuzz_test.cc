@@ -45,6 +45,7 @@ JoinRequest SomeJoin() {
   request.layers = SomeLayers();
   request.state_arrays = 3;
   request.has_checkpoints = true;
+  request.host = {"rack-3", "5b1f2a6c/4026531840"};
   return request;
 }
 
@@ -84,7 +85,7 @@ EpochStart SomeStart() {
   start.from_base = true;
   const JobPtr first = TestJob(2, 2, SomeLayers(), {}, Scheme::kFactor);
   start.job = EpochAfter(*first, [](Job& job) {
-    job.workers = {{1, 0}, {4, 20}};
+    job.workers = {{1, 0, 2}, {4, 20}};
     job.left_workers = {0};
     job.history.first_step = 21;
     job.history.contributions_before = 40;
@@ -104,7 +105,7 @@ EpochStart SomeStart() {
                                        PeerId::Worker(4), PeerId::Shard(0),
                                        PeerId::Shard(1)};
   for (const PeerId id : members) {
-    start.epoch_members.push_back({id, ++incarnation, "a:1"});
+    start.epoch_members.push_back({id, ++incarnation, "a:1", id.rank});
   }
   start.broken_links = {{PeerId::Worker(1), PeerId::Shard(0)}};
   return start;
@@ -198,6 +199,8 @@ void CheckConverted(const EpochStart& start) {
   for (int position = 0; position < job.worker_count(); ++position) {
     members.insert(PeerId::Worker(job.workers[position].rank));
     ASSERT_EQ(job.PositionOf(job.workers[position].rank), position);
+    ASSERT_GE(job.workers[position].host, -1);
+    ASSERT_LT(job.workers[position].host, kHostsMax);
   }
   for (const int32_t rank : job.left_workers)
     members.insert(PeerId::Worker(rank));
@@ -216,6 +219,8 @@ void CheckConverted(const EpochStart& start) {
   ASSERT_EQ(start.epoch_members.size(), members.size());
   for (const EpochMember& each : start.epoch_members) {
     ExpectRank(each.id);
+    ASSERT_GE(each.host, -1);
+    ASSERT_LT(each.host, kHostsMax);
     ASSERT_TRUE(members.contains(each.id)) << PeerName(each.id);
   }
   ASSERT_TRUE(members.contains(start.self));
@@ -367,6 +372,8 @@ void SetNumber(Random& random, uint64_t value, v1::EpochStart& start) {
       [&] { start.mutable_broken_links(0)->mutable_first()->set_rank(word); },
       [&] { worker.set_rank(word); },
       [&] { worker.set_first_step(number); },
+      [&] { worker.set_host(word); },
+      [&] { each.set_host(word); },
       [&] { job.set_left_workers(0, word); },
       [&] { job.set_base_round(number); },
       [&] { job.set_first_step(number); },

@@ -95,6 +95,13 @@ INSTANTIATE_TEST_SUITE_P(
                 "a member's data address"},
         BadText{"Products", [](auto& r) { r.products = "g p u"; },
                 "a member's products"},
+        BadText{"Node", [](auto& r) { r.host.node = "rack 1"; },
+                "a member's node must be 1 to 256 printable characters"},
+        BadText{"LongNode",
+                [](auto& r) { r.host.node = std::string(257, 'x'); },
+                "a member's node must be"},
+        BadText{"Machine", [](auto& r) { r.host.machine = "m\nforged"; },
+                "a member's machine must be"},
         BadText{"SettingName",
                 [](auto& r) {
                   r.settings = {{"--batch size", "32"}};

@@ -48,6 +48,7 @@ absl::Status WorkerProcess::Join(std::vector<LayerSpec> specs) {
   options.transport = {.host = client.host,
                        .port = client.data_port,
                        .shared_memory = client.shared_memory};
+  options.node = client.node;
   options.coordinator_address = client.coordinator_address;
   options.connect_timeout = client.connect_timeout;
   options.layers = static_cast<int>(layers_.size());

@@ -55,6 +55,12 @@ struct ClientOptions {
   // They do if both processes allow it.
   bool shared_memory = true;
 
+  // Name of the host that this process runs on, such as the node of a pod: at
+  // most 256 printable characters without spaces. Processes that name the same
+  // node count as one host if they run on one machine. Empty: processes of one
+  // machine and one network namespace count as one host.
+  std::string node;
+
   // True if mean gradients replace the pushed gradients, with
   // `optimizer=worker`. If false, the mean gradient of a layer on a ring stays
   // in the client's memory, which saves a copy. Client::Mean returns the right

@@ -37,6 +37,7 @@ void AddMemberFlags(CLI::App& app, WorkerFlags& flags) {
           "port for the other workers; 0: a free port")
       ->check(CLI::Range(0, 65535));
   AddSharedMemoryFlag(app, client.shared_memory);
+  AddNodeFlag(app, client.node);
 }
 
 void AddTrainingFlags(CLI::App& app, WorkerFlags& flags) {
