@@ -1,0 +1,71 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "common/protocol/membership.h"
+
+namespace nereus {
+
+// Numbers of the hosts that the members of a job run on. Processes with equal
+// claims (HostClaim) are on one host. Two machines have two claims, so that no
+// process can claim a host of another machine by mistake. Plain bookkeeping.
+//
+//   {node "",  machine "b1/42"}  host 0: one machine, one network namespace
+//   {node "a", machine "b1"}     host 1: pods of node "a" on the same machine
+//   {node "a", machine "b2"}     host 2: another machine that says --node=a
+//   {node "",  machine ""}       -1: a host of its own
+//
+// A host keeps its number for the life of the job, and no number is given
+// twice. Bounded by kHostsMax hosts: after that, processes of new hosts are
+// hosts of their own, which costs speed and nothing else.
+class HostTable {
+ public:
+  // Host that has a number.
+  struct Host {
+    HostClaim claim;     // Claim of all its processes.
+    std::string member;  // Name of the first of them, for messages.
+
+    bool operator==(const Host&) const = default;
+  };
+  // Content of the table, which a coordinator saves.
+  struct State {
+    std::vector<Host> hosts;   // Index: number. No two claims are equal.
+    std::set<uint64_t> split;  // Incarnations of the split processes.
+
+    bool operator==(const State&) const = default;
+  };
+  // Answer of NumberOf.
+  struct Numbered {
+    int32_t host = -1;  // Number of the host; -1: a host of its own.
+    std::string news;   // Line for the log, or "".
+  };
+
+  HostTable() = default;
+  // Makes the table that was saved. REQUIRES: `saved` is as State says.
+  explicit HostTable(State saved);
+
+  // Returns the number of a process's host, and gives the host one if it has
+  // none. News: another machine's processes say the same --node; that is told
+  // once for each node.
+  Numbered NumberOf(const JoinRequest& request);
+
+  // Makes the process of `incarnation` a host of its own for its life, because
+  // other processes of its host cannot reach it. Returns false if that is done
+  // already, or if kHostsMax processes were split before.
+  bool Split(uint64_t incarnation);
+
+  const State& state() const { return state_; }
+
+ private:
+  // Returns the news about a new host, or "".
+  std::string DescribeTwin(const JoinRequest& request) const;
+
+  State state_;
+  std::map<HostClaim, int32_t> numbers_;  // Number of each of `state_.hosts`.
+};
+
+}  // namespace nereus
