@@ -367,6 +367,8 @@ struct JobStatus {
     std::optional<Stall> stall;
     // Name of the layer in `stall`.
     std::string stalled_layer;
+    // Number of its host; -1: a host of its own, or not in an epoch yet.
+    int32_t host = -1;
   };
   // Name of the job.
   std::string job;

@@ -6,7 +6,6 @@
 #include "server/coordinator/coordinator.h"
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -32,13 +31,14 @@ Coordinator::Coordinator(CoordinatorOptions options, CoordinatorState state,
       reason_(std::move(state.reason)),
       roster_(state, now, options_.lease()),
       checkpoints_(std::move(state.checkpoints), state.checkpoint_wanted),
-      epochs_(&options_, &roster_, &checkpoints_, std::move(state.epoch)),
+      epochs_(&options_, &roster_, &checkpoints_, std::move(state.epoch),
+              std::move(state.hosts)),
       last_(&options_, &roster_, &epochs_, &checkpoints_) {}
 
 void Coordinator::Save(CoordinatorOutbox& out) const {
   out.push_back(SaveState{{state_, reason_, epochs_.in_force(), roster_.Saved(),
                            roster_.next_rank(), checkpoints_.state(),
-                           checkpoints_.wanted()}});
+                           checkpoints_.wanted(), epochs_.hosts().state()}});
 }
 
 void Coordinator::Note(CheckpointNews news, CoordinatorOutbox& out) const {
@@ -330,7 +330,7 @@ void Coordinator::Advance(absl::Time now, CoordinatorOutbox& out) {
   if (state_ == JobState::kGathering &&
       roster_.Count(Role::kWorker) == options_.spec.workers &&
       roster_.Count(Role::kShard) == options_.spec.shards) {
-    const absl::Status started = epochs_.StartJob();
+    const absl::Status started = epochs_.StartJob(out);
     if (!started.ok()) return Fail(std::string(started.message()), out);
     state_ = JobState::kRunning;
     BeginEpoch(now, out);
@@ -357,7 +357,7 @@ void Coordinator::BeginEpoch(absl::Time now, CoordinatorOutbox& out) {
 
 // Without its last checkpoint the job is finished as well, and says so.
 void Coordinator::FinishIfSaved(absl::Time now, CoordinatorOutbox& out) {
-  const std::optional<int64_t> awaited = last_.AwaitedRound();
+  const auto awaited = last_.AwaitedRound();
   if (awaited.has_value()) {
     if (last_.Ask(*awaited, now, out)) return;
     Note(checkpoints_.OnFailure(*awaited, "its parts did not arrive in time",

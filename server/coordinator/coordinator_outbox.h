@@ -9,6 +9,7 @@
 #include "common/base/status.h"
 #include "common/protocol/membership.h"
 #include "server/coordinator/checkpoint_ledger.h"
+#include "server/coordinator/host_table.h"
 
 namespace nereus {
 
@@ -55,6 +56,7 @@ struct CoordinatorState {
   int next_rank = 0;            // Rank of the next worker that joins.
   CheckpointLedger::State checkpoints;
   bool checkpoint_wanted = false;  // Requested, and not made yet.
+  HostTable::State hosts;          // Numbers of the members' hosts.
 };
 
 // Actions of a coordinator, which its driver carries out in order.

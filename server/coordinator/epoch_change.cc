@@ -276,6 +276,14 @@ Job NextJob(const Job& job, uint64_t epoch, const EpochChange& change) {
   return made;
 }
 
+// Sets the hosts of the workers of `made`.
+void PlaceWorkers(const EpochChange& change, Job& made) {
+  for (EpochWorker& each : made.workers) {
+    const auto found = change.worker_hosts.find(each.rank);
+    each.host = found == change.worker_hosts.end() ? -1 : found->second;
+  }
+}
+
 // Gives `made`, an epoch that follows `job`, other routes. If the servers run
 // the optimizer, its base round is the switch round.
 void ChangePlan(const Job& job, const std::vector<Route>& routes, Job& made) {
@@ -359,6 +367,7 @@ absl::StatusOr<NextEpoch> MakeNextEpoch(const Job& job, uint64_t epoch,
   for (const int32_t rank : change.joiners) {
     made.workers.push_back({rank, made.history.first_step});
   }
+  PlaceWorkers(change, made);
 
   for (size_t layer = 0; layer < job.layers.size(); ++layer) {
     if (UsesServers(job.routes[layer].scheme)) continue;
@@ -397,6 +406,7 @@ absl::StatusOr<NextEpoch> MakeRestartedEpoch(const Job& job, uint64_t epoch,
   for (const int32_t rank : change.joiners) {
     made.workers.push_back({rank, first_step});
   }
+  PlaceWorkers(change, made);
   next.job = NEREUS_TRY(MakeJob(std::move(made), job.shards()));
   return next;
 }

@@ -39,6 +39,9 @@ struct EpochChange {
   std::optional<std::vector<Route>> routes = {};
   // Names of all workers, by rank.
   std::map<int32_t, std::string> worker_names = {};
+  // Numbers of the hosts of all workers, by rank (EpochWorker::host). Workers
+  // that are not in the map have hosts of their own.
+  std::map<int32_t, int32_t> worker_hosts = {};
 };
 
 // Returns the primary and the backup of each shard in the next epoch. A current

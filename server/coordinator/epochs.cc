@@ -39,10 +39,12 @@ bool GoesBeyond(const Job& job, const MemberList& roster, int64_t step) {
 }  // namespace
 
 Epochs::Epochs(const CoordinatorOptions* options, MemberList* roster,
-               CheckpointLedger* checkpoints, EpochInForce saved)
+               CheckpointLedger* checkpoints, EpochInForce saved,
+               HostTable::State hosts)
     : options_(*options),
       roster_(*roster),
       checkpoints_(*checkpoints),
+      hosts_(std::move(hosts)),
       in_force_(std::move(saved)),
       links_(options->own_shard),
       replanner_(RulesFor(options->spec.options, options->spec.rules),
@@ -50,6 +52,8 @@ Epochs::Epochs(const CoordinatorOptions* options, MemberList* roster,
       fusion_(options->spec.options.tune_fusion,
               options->spec.options.fusion_bytes) {
   if (job() == nullptr) return;
+  CoordinatorOutbox old_news;  // All hosts are in the table.
+  roster_.NumberHosts(hosts_, old_news);
   last_target_ = job()->epoch;
   reasons_.insert(ChangeReason::kCoordinatorRestarted);
   if (!HasEveryShard()) reasons_.insert(ChangeReason::kShardLost);
@@ -57,7 +61,9 @@ Epochs::Epochs(const CoordinatorOptions* options, MemberList* roster,
 
 // The layers of the first worker are the job's; CheckJoin has compared the
 // others with them.
-absl::Status Epochs::StartJob() {
+absl::Status Epochs::StartJob(CoordinatorOutbox& out) {
+  roster_.NumberHosts(hosts_, out);
+  roster_.NumberWorkers();
   const auto worker = absl::c_find_if(
       roster_.members(), [](const MemberRecord& m) { return m.is_worker(); });
   const std::vector<LayerSpec>& layers = worker->request.layers;
@@ -67,11 +73,13 @@ absl::Status Epochs::StartJob() {
     return InvalidArgumentError("cannot make a plan: ",
                                 plan.status().message());
   }
-  roster_.NumberWorkers();
   Job job;
   job.id = options_.job_id;
   job.epoch = kFirstEpoch;
   job.workers = FirstWorkers(options_.spec.workers);
+  for (const auto& [rank, host] : roster_.WorkerHosts()) {
+    job.workers[rank].host = host;
+  }
   job.worker_names = roster_.WorkerNames();
   job.layers = layers;
   job.routes = std::move(plan->routes);
@@ -283,6 +291,7 @@ EpochChange Epochs::GatherReports() const {
     if (IsBackupCurrent(shard)) change.current_backups.push_back(shard);
   }
   change.worker_names = roster_.WorkerNames();
+  change.worker_hosts = roster_.WorkerHosts();
   change.checkpoint = checkpoints_.wanted();
   change.fusion_bytes = fusion_.bytes();
   return change;
@@ -291,6 +300,7 @@ EpochChange Epochs::GatherReports() const {
 // The next epoch goes on from the reports, or else from the newest checkpoint.
 absl::StatusOr<bool> Epochs::FinishChange(absl::Time now,
                                           CoordinatorOutbox& out) {
+  roster_.NumberHosts(hosts_, out);
   EpochChange change = GatherReports();
   const bool lost = Has(ChangeReason::kShardLost);
   std::optional<Replanner::BetterPlan> better;
@@ -370,8 +380,8 @@ void Epochs::Enter(NextEpoch next, bool restarts,
 void Epochs::AdmitAll(absl::Time now) {
   in_force_.members.clear();
   for (MemberRecord& member : roster_.members()) {
-    in_force_.members.push_back(
-        {member.id, member.request.incarnation, member.request.data_address});
+    in_force_.members.push_back({member.id, member.request.incarnation,
+                                 member.request.data_address, member.host});
     const bool from_base = in_force_.IsFromBase(member.id);
     if (from_base) member.last_step.reset();
     if (!member.admitted || from_base) {

@@ -12,6 +12,7 @@
 #include "server/coordinator/coordinator_options.h"
 #include "server/coordinator/epoch_change.h"
 #include "server/coordinator/fusion_tuning.h"
+#include "server/coordinator/host_table.h"
 #include "server/coordinator/member_list.h"
 #include "server/coordinator/recovery_log.h"
 #include "server/coordinator/replanner.h"
@@ -45,15 +46,18 @@ enum class ChangeReason {
 class Epochs {
  public:
   // Pointers are borrowed and must outlive this. Goes on with the epoch `saved`
-  // if it has a job; then roster and checkpoints have their saved state.
+  // if it has a job; then roster, checkpoints and hosts have their saved state.
   Epochs(const CoordinatorOptions* options, MemberList* roster,
-         CheckpointLedger* checkpoints, EpochInForce saved);
+         CheckpointLedger* checkpoints, EpochInForce saved,
+         HostTable::State hosts);
   Epochs(const Epochs&) = delete;
   Epochs& operator=(const Epochs&) = delete;
 
   // Job as of the epoch; null before the first epoch.
   const JobPtr& job() const { return in_force_.job; }
   const EpochInForce& in_force() const { return in_force_; }
+  // Hosts of the members of this epoch and of earlier ones.
+  const HostTable& hosts() const { return hosts_; }
   // Number of the next epoch, while all members report for it.
   std::optional<uint64_t> target() const { return target_; }
   // True if this event has happened since the epoch began.
@@ -65,9 +69,9 @@ class Epochs {
     return roster_.BegunStep(job()->history.first_step);
   }
 
-  // Makes the plan and the first epoch's job. Errors: kInvalidArgument, there
-  // is no plan.
-  absl::Status StartJob();
+  // Numbers hosts and workers, and makes the plan and the first epoch's job.
+  // Errors: kInvalidArgument, there is no plan.
+  absl::Status StartJob(CoordinatorOutbox& out);
 
   // Starts another epoch if there is a reason, and ends the change to it if all
   // have reported. Returns true if an epoch begins; then the caller admits all
@@ -145,6 +149,7 @@ class Epochs {
   const CoordinatorOptions& options_;
   MemberList& roster_;
   CheckpointLedger& checkpoints_;
+  HostTable hosts_;                 // Numbers of the members' hosts.
   EpochInForce in_force_;           // Current epoch.
   std::set<ChangeReason> reasons_;  // Events since the epoch began.
   std::optional<uint64_t> target_;  // Number of the next epoch, in a change.

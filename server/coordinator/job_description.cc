@@ -109,10 +109,10 @@ JobStatus DescribeJob(const JobView& view, absl::Time now) {
   status.shards = view.options.spec.shards;
   for (const MemberRecord& member : view.roster.members()) {
     const Heartbeat& last = member.heartbeat;
-    status.members.push_back({member.id, member.request.name,
-                              member.request.data_address, last.round,
-                              now - member.times.heard_at, member.has_left(),
-                              last.stored_bytes, last.chunks, last.stall, ""});
+    status.members.push_back(
+        {member.id, member.request.name, member.request.data_address,
+         last.round, now - member.times.heard_at, member.has_left(),
+         last.stored_bytes, last.chunks, last.stall, "", member.host});
     if (!last.stall.has_value()) continue;
     status.members.back().stalled_layer = job->layers[last.stall->layer].name;
   }

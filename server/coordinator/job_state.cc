@@ -54,6 +54,37 @@ CheckpointLedger::State CheckpointsFromProto(
   return checkpoints;
 }
 
+void HostsToProto(const HostTable::State& hosts,
+                  v1::CoordinatorState& message) {
+  for (const HostTable::Host& host : hosts.hosts) {
+    auto* added = message.add_hosts();
+    *added->mutable_claim() = ToProto(host.claim);
+    added->set_member(TextField(host.member));
+  }
+  message.mutable_split()->Add(hosts.split.begin(), hosts.split.end());
+}
+
+absl::StatusOr<HostTable::State> HostsFromProto(
+    const v1::CoordinatorState& message) {
+  HostTable::State hosts;
+  std::set<HostClaim> seen;
+  for (const auto& host : message.hosts()) {
+    hosts.hosts.push_back({FromProto(host.claim()), host.member()});
+    const HostClaim& claim = hosts.hosts.back().claim;
+    if (!claim.machine.empty() && seen.insert(claim).second) continue;
+    return InvalidArgumentError("host ", hosts.hosts.size() - 1, " of ",
+                                message.hosts_size(),
+                                " in the state has no machine, or the claim "
+                                "of another host");
+  }
+  if (hosts.hosts.size() > size_t{kHostsMax}) {
+    return InvalidArgumentError("the state has ", hosts.hosts.size(),
+                                " hosts, at most ", kHostsMax);
+  }
+  hosts.split.insert(message.split().begin(), message.split().end());
+  return hosts;
+}
+
 // Checks that all members are of the epoch, each once.
 absl::Status CheckMembers(const CoordinatorState& state) {
   const Job& job = *state.epoch.job;
@@ -101,6 +132,7 @@ std::string EncodeState(const CoordinatorState& state) {
   }
   CheckpointsToProto(state.checkpoints, message);
   message.set_checkpoint_wanted(state.checkpoint_wanted);
+  HostsToProto(state.hosts, message);
   return message.SerializeAsString();
 }
 
@@ -141,6 +173,7 @@ absl::StatusOr<CoordinatorState> DecodeState(const std::string& bytes) {
       EpochMembersFromProto(message.epoch_members(), *state.epoch.job));
   state.checkpoints = CheckpointsFromProto(message);
   state.checkpoint_wanted = message.checkpoint_wanted();
+  state.hosts = NEREUS_TRY(HostsFromProto(message));
   return state;
 }
 

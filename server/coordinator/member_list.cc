@@ -1,7 +1,8 @@
 // Read in this order: a member's name and heartbeats (MemberRecord), members of
 // a saved state, looking a member up (Find...), joining and leaving the list
-// (Add, Remove, NumberWorkers), pauses of the coordinator (NoticePause), and
-// questions about all members. The life of a member is drawn in the header.
+// (Add, Remove), numbers of hosts and workers, pauses of the coordinator
+// (NoticePause), and questions about all members. The life of a member is drawn
+// in the header.
 
 #include "server/coordinator/member_list.h"
 
@@ -133,10 +134,37 @@ void MemberList::Remove(PeerId id) {
                 [&](const MemberRecord& member) { return member.id == id; });
 }
 
+// Workers come first, so that their hosts have the first numbers.
+void MemberList::NumberHosts(HostTable& hosts, CoordinatorOutbox& out) {
+  for (const Role role : {Role::kWorker, Role::kShard}) {
+    for (MemberRecord& member : members_) {
+      if (member.id.role != role) continue;
+      HostTable::Numbered numbered = hosts.NumberOf(member.request);
+      member.host = numbered.host;
+      if (numbered.news.empty()) continue;
+      out.push_back(Announce{true, std::move(numbered.news)});
+    }
+  }
+}
+
+// A group is a host's workers, or one member. Its key is the index of its first
+// member.
 void MemberList::NumberWorkers() {
+  std::map<size_t, std::vector<MemberRecord>> groups;
+  std::map<int32_t, size_t> group_of_host;
+  for (size_t i = 0; i < members_.size(); ++i) {
+    const int32_t host = members_[i].is_worker() ? members_[i].host : -1;
+    const size_t group =
+        host == -1 ? i : group_of_host.try_emplace(host, i).first->second;
+    groups[group].push_back(std::move(members_[i]));
+  }
+  members_.clear();
   next_rank_ = 0;
-  for (MemberRecord& member : members_) {
-    if (member.is_worker()) member.id = PeerId::Worker(next_rank_++);
+  for (auto& [first, group] : groups) {
+    for (MemberRecord& member : group) {
+      if (member.is_worker()) member.id = PeerId::Worker(next_rank_++);
+      members_.push_back(std::move(member));
+    }
   }
 }
 
@@ -164,6 +192,14 @@ std::map<int32_t, std::string> MemberList::WorkerNames() const {
     if (member.is_worker()) names[member.id.rank] = member.request.name;
   }
   return names;
+}
+
+std::map<int32_t, int32_t> MemberList::WorkerHosts() const {
+  std::map<int32_t, int32_t> hosts;
+  for (const MemberRecord& member : members_) {
+    if (member.is_worker()) hosts[member.id.rank] = member.host;
+  }
+  return hosts;
 }
 
 void MemberList::TellWorkers(const CoordinatorMessage& message,

@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "common/protocol/membership.h"
 #include "server/coordinator/coordinator_outbox.h"
+#include "server/coordinator/host_table.h"
 
 namespace nereus {
 
@@ -41,6 +42,9 @@ struct MemberRecord {
   PeerId id;
   JoinRequest request;
   std::optional<SessionId> session;  // Empty while its session is broken.
+
+  // Number of its host; -1: a host of its own, or not in an epoch yet.
+  int32_t host = -1;
 
   MemberTimes times;
   Heartbeat heartbeat;          // Last heartbeat.
@@ -85,8 +89,8 @@ struct MemberRecord {
   std::string NoteHeartbeat(const Heartbeat& last, const Job* job);
 };
 
-// Processes that have joined the job, in the order of joining. Plain
-// bookkeeping.
+// Processes that have joined the job, in the order of joining. At the start of
+// the job, workers of one host move to its first worker. Plain bookkeeping.
 //
 // Workers get ranks in this order. Before the job runs, ranks have no gaps.
 // Afterwards no rank is given twice, so that a late frame of a dead worker is
@@ -119,7 +123,12 @@ class MemberList {
   void Add(const JoinRequest& request, SessionId session, bool running,
            absl::Time now);
   void Remove(PeerId id);
-  // Gives all workers ranks without gaps, in the order of joining.
+  // Gives each member the number of its host, and appends the news to `out`.
+  void NumberHosts(HostTable& hosts, CoordinatorOutbox& out);
+  // Gives all workers ranks without gaps, host by host: hosts in the order in
+  // which their first workers joined, workers of a host in the order of
+  // joining. Makes this the order of the list. Pointers to members become
+  // invalid.
   void NumberWorkers();
 
   // Notes a message in a session, or its end. Returns true for the session's
@@ -153,6 +162,8 @@ class MemberList {
   int64_t BegunStep(int64_t from) const;
   // Names of all workers, by rank.
   std::map<int32_t, std::string> WorkerNames() const;
+  // Numbers of the hosts of all workers, by rank.
+  std::map<int32_t, int32_t> WorkerHosts() const;
   // True if every admitted member has reported for the change of epoch.
   bool AllReported() const {
     return CountIf([](const auto& m) {
@@ -189,7 +200,7 @@ class MemberList {
     return static_cast<int>(absl::c_count_if(members_, predicate));
   }
 
-  std::vector<MemberRecord> members_;  // In the order of joining.
+  std::vector<MemberRecord> members_;  // In the order that the class says.
   int next_rank_ = 0;
   std::set<SessionId> open_;  // Sessions that have had a message.
   absl::Time awake_at_ = absl::InfinitePast();  // Time of the last event.

@@ -199,6 +199,20 @@ TEST(JobStateTest, EveryFieldIsRestored) {
   EXPECT_EQ(after->epoch.workers_from_base, before.epoch.workers_from_base);
   EXPECT_EQ(after->epoch.broken_links, before.epoch.broken_links);
   EXPECT_TRUE(after->checkpoint_wanted);
+  EXPECT_EQ(after->hosts, before.hosts);
+}
+
+TEST(JobStateTest, HostsWithOneClaimOrWithoutAMachineAreRefused) {
+  const HostTable::Host kWrong[] = {{{"rack-3", "machine-0"}, "a"},
+                                    {{"rack-3", ""}, "a"}};
+  for (const HostTable::Host& wrong : kWrong) {
+    CoordinatorState state = SomeState();
+    state.hosts.hosts.push_back(wrong);
+    const auto read = DecodeState(EncodeState(state));
+    EXPECT_EQ(read.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(read.status().message()),
+                HasSubstr("host 2 of 3 in the state"));
+  }
 }
 
 TEST(JobStateTest, AnEpochWithoutASeatForEachMemberIsRefused) {
@@ -227,6 +241,7 @@ TEST(JobStateTest, EveryMemberIsRestored) {
     EXPECT_EQ(found.request.name, member.request.name);
     EXPECT_EQ(found.request.data_address, member.request.data_address);
     EXPECT_EQ(found.request.state_arrays, 3);
+    EXPECT_EQ(found.request.host, member.request.host);
     EXPECT_EQ(found.request.has_checkpoints, member.request.has_checkpoints);
     EXPECT_THAT(found.request.layers, IsEmpty());
   }

@@ -23,6 +23,7 @@ CoordinatorState::Member MemberOf(PeerId id) {
   member.request.name = absl::StrCat("host:", id.rank);
   member.request.data_address = absl::StrCat("host:", id.rank + 7000);
   member.request.state_arrays = 3;
+  member.request.host = {"rack-3", absl::StrCat("machine-", id.rank)};
   return member;
 }
 
@@ -50,7 +51,7 @@ CoordinatorState SomeState() {
   state.state = JobState::kFailed;
   state.reason = "worker 2 is gone";
   state.epoch.job = EpochAfter(*first, [](Job& job) {
-    job.workers = {{1, 9}, {4, 21}};
+    job.workers = {{1, 9, 1}, {4, 21, 0}};
     job.left_workers = {0};
     job.state_arrays = 3;
     job.history.base_round = 8;
@@ -71,8 +72,9 @@ CoordinatorState SomeState() {
     state.members.push_back(MemberOf(id));
   }
   for (const CoordinatorState::Member& member : state.members) {
-    state.epoch.members.push_back(
-        {member.id, member.request.incarnation, member.request.data_address});
+    state.epoch.members.push_back({member.id, member.request.incarnation,
+                                   member.request.data_address,
+                                   member.id.rank});
   }
   state.members[2].left = true;
   state.members[2].last_step = 20;
@@ -82,6 +84,9 @@ CoordinatorState SomeState() {
   state.epoch.broken_links = {{PeerId::Worker(1), PeerId::Shard(0)}};
   state.checkpoints = SomeCheckpoints();
   state.checkpoint_wanted = true;
+  state.hosts.hosts = {{{"rack-3", "machine-0"}, "host:0"},
+                       {{"rack-3", "machine-1"}, "host:1"}};
+  state.hosts.split = {1004};
   return state;
 }
 
