@@ -31,7 +31,7 @@ std::string Behind(const JobStatus& status, const JobStatus::Member& member) {
 // Returns one line of the table of members.
 template <typename... Cells>
 std::string Row(const Cells&... cells) {
-  return absl::StrFormat("%-16s %-20s %-22s %7s %10s %12s %7s\n", cells...);
+  return absl::StrFormat("%-16s %-20s %-22s %5s %7s %10s %12s %7s\n", cells...);
 }
 
 // Servers store chunks; workers may be behind. The other columns stay empty.
@@ -40,12 +40,15 @@ std::string MemberRow(const JobStatus& status,
   const double silent_for = absl::ToDoubleSeconds(member.since_heartbeat);
   const std::string heartbeat =
       member.left ? "left" : absl::StrFormat("%.1f s ago", silent_for);
+  const std::string host = member.host == -1 ? "-" : absl::StrCat(member.host);
   if (member.id.role == Role::kShard) {
-    return Row(NameOf(member), member.name, member.data_address, "-", heartbeat,
-               absl::StrCat(member.stored_bytes), absl::StrCat(member.chunks));
+    return Row(NameOf(member), member.name, member.data_address, host, "-",
+               heartbeat, absl::StrCat(member.stored_bytes),
+               absl::StrCat(member.chunks));
   }
   return Row(NameOf(member), absl::StrCat("rank ", member.id.rank),
-             member.data_address, Behind(status, member), heartbeat, "-", "-");
+             member.data_address, host, Behind(status, member), heartbeat, "-",
+             "-");
 }
 
 // Returns a member with the fields of its role.
@@ -54,6 +57,7 @@ Json MemberJson(const JobStatus::Member& member) {
   Json json = {{is_shard ? "index" : "rank", member.id.rank},
                {"name", member.name},
                {"address", member.data_address},
+               {"host", member.host == -1 ? Json() : Json(member.host)},
                {"seconds_since_heartbeat",
                 absl::ToDoubleSeconds(member.since_heartbeat)},
                {"left", member.left}};
@@ -89,8 +93,8 @@ std::string StatusTable(const JobStatus& status) {
                     "; layers: ", status.plan, "\n");
   }
   if (!status.waiting.empty()) absl::StrAppend(&text, status.waiting, "\n");
-  text += Row("member", "process", "address", "behind", "heartbeat", "bytes",
-              "chunks");
+  text += Row("member", "process", "address", "host", "behind", "heartbeat",
+              "bytes", "chunks");
   for (const JobStatus::Member& member : status.members) {
     text += MemberRow(status, member);
   }

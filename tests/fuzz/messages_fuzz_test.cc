@@ -124,6 +124,7 @@ v1::GetStatusResponse SomeStatus() {
   member.name = "host:1";
   member.data_address = "host:2";
   member.since_heartbeat = absl::Seconds(1.5);
+  member.host = 3;
   member.stall = Stall{1, 13, "worker 1", absl::Seconds(12.5)};
   member.stalled_layer = "fc";
   status.members = {member};

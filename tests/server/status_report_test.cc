@@ -14,6 +14,7 @@ namespace nereus {
 namespace {
 
 using testing::AllOf;
+using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -53,6 +54,22 @@ TEST(StatusReportTest, JsonHasPrimaryAndBackupOfEachShard) {
   EXPECT_EQ(
       nlohmann::json::parse(StatusJson(Running({})))["shard_servers"].dump(),
       "[]");
+}
+
+TEST(StatusReportTest, ShowsTheHostOfEachMember) {
+  JobStatus status = Running({});
+  status.members.resize(2);
+  status.members[0].name = "a";
+  status.members[0].data_address = "10.0.0.1:7";
+  status.members[0].host = 3;
+  status.members[1].name = "b";
+  status.members[1].data_address = "10.0.0.2:7";
+  EXPECT_THAT(StatusTable(status), AllOf(ContainsRegex("address +host +behind"),
+                                         ContainsRegex("10.0.0.1:7 +3 +- "),
+                                         ContainsRegex("10.0.0.2:7 +- +- ")));
+  const auto json = nlohmann::json::parse(StatusJson(status));
+  EXPECT_EQ(json["workers"][0]["host"], 3);
+  EXPECT_TRUE(json["workers"][1]["host"].is_null());
 }
 
 }  // namespace
