@@ -19,13 +19,20 @@ WideInteger FactorElements(const LayerSpec& layer) {
 // FactorSchemeElements before it is cut to 64 bits.
 WideInteger FactorSchemeWide(const LayerSpec& layer,
                              const ClusterShape& cluster) {
-  return 2 * (cluster.workers - 1) * FactorElements(layer);
+  const int64_t local = cluster.host_workers_most();
+  const WideInteger sent = WideInteger{local} * (cluster.worker_hosts() - 1);
+  const int64_t received = cluster.workers - local;
+  return (sent + received) * FactorElements(layer);
 }
 
-// ServerSchemeBothElements times P2, before the division that rounds.
+// ServerSchemeBothElements times P2, before the division that rounds. The
+// host's workers use the P2 - S shards of other hosts, and its S shards serve
+// the H - 1 other hosts.
 WideInteger ServerSchemeBothTimesServers(WideInteger elements,
                                          const ClusterShape& cluster) {
-  return 2 * elements * (cluster.workers + cluster.servers - 2);
+  const WideInteger servers = cluster.host_servers_most();
+  return 2 * elements *
+         (cluster.servers - servers + servers * (cluster.worker_hosts() - 1));
 }
 
 }  // namespace
@@ -38,6 +45,10 @@ absl::Status ClusterShape::Validate() const {
   if (servers < 1 || servers > kServersMax) {
     return InvalidArgumentError("servers is ", servers, ", not from 1 to ",
                                 kServersMax);
+  }
+  if (hosts < 0 || hosts > workers) {
+    return InvalidArgumentError("hosts is ", hosts, ", of ", workers,
+                                " workers: each host has a worker at least");
   }
   return absl::OkStatus();
 }
@@ -54,8 +65,8 @@ int64_t FactorSchemeElements(const LayerSpec& layer,
 }
 
 int64_t RingSchemeElements(int64_t elements, const ClusterShape& cluster) {
-  return SaturateToInt64(4 * WideInteger{elements} * (cluster.workers - 1) /
-                         cluster.workers);
+  const int64_t hosts = cluster.worker_hosts();
+  return SaturateToInt64(4 * WideInteger{elements} * (hosts - 1) / hosts);
 }
 
 int64_t SchemeElements(const LayerSpec& layer, Scheme scheme,
@@ -74,6 +85,22 @@ int64_t SchemeElements(const LayerSpec& layer, Scheme scheme,
 bool FactorsMoveNoMore(const LayerSpec& layer, const ClusterShape& cluster) {
   return FactorSchemeWide(layer, cluster) * cluster.servers <=
          ServerSchemeBothTimesServers(MatrixElements(layer), cluster);
+}
+
+bool SharesProduct(const LayerSpec& layer, const ClusterShape& cluster) {
+  return cluster.shares_hosts() &&
+         WideInteger{layer.rows} * cluster.workers >= kSharedProductRowsMin;
+}
+
+int64_t LocalElements(const LayerSpec& layer, Scheme scheme,
+                      const ClusterShape& cluster) {
+  const WideInteger mates = cluster.host_workers_most() - 1;
+  if (scheme != Scheme::kFactor) {
+    return SaturateToInt64(2 * mates * MatrixElements(layer));
+  }
+  WideInteger elements = cluster.workers * FactorElements(layer);
+  if (SharesProduct(layer, cluster)) elements += MatrixElements(layer);
+  return SaturateToInt64(mates * elements);
 }
 
 }  // namespace nereus
