@@ -10,6 +10,7 @@
 #include "common/base/status.h"
 #include "common/plan/cost_model.h"
 #include "common/plan/fusion.h"
+#include "common/plan/host_map.h"
 #include "common/plan/layer_groups.h"
 #include "common/plan/scheme.h"
 #include "common/plan/traffic.h"
@@ -67,9 +68,10 @@ Traffic PlannedTraffic(absl::Span<const LayerSpec> layers,
 // those of the formulas.
 int64_t BusiestNodeBytes(const PlanReport& report,
                          absl::Span<const Route> routes) {
-  const std::vector<int64_t> bytes = PredictNodeBytes(
-      report.layers, routes, report.placement, report.options.cluster.workers,
-      /*frame_header_bytes=*/0, kChunkElementsMax);
+  const std::vector<int64_t> bytes =
+      PredictLinkBytes(report.layers, routes, report.placement,
+                       HostMap::Of(report.options.cluster),
+                       /*frame_header_bytes=*/0, kChunkElementsMax);
   return *absl::c_max_element(bytes);
 }
 

@@ -29,7 +29,7 @@ struct PlanTotals {
   int64_t bytes_server_only = 0;
   int64_t bytes_planned = 0;
 
-  // Bytes of the node that moves most, from the placement (PredictNodeBytes).
+  // Bytes of the node that moves most, from the placement (PredictLinkBytes).
   int64_t busiest_node_bytes_server_only = 0;
   int64_t busiest_node_bytes_planned = 0;
 };

@@ -26,87 +26,118 @@ struct Framing {
   }
 };
 
-// Sum of the traffic of each node, which knows that worker i and shard i share
-// a node. Traffic that is equal for all workers is added up once and spread in
-// Totals: with 65,536 workers a table of pairs would not fit.
-class NodeBytes {
+// Sum of the bytes of each host's link. Traffic with shards is equal for all
+// parties, so it is added up once and spread in Totals: with 65,536 hosts a
+// table of pairs would not fit.
+class LinkBytes {
  public:
-  NodeBytes(int64_t workers, int shards)
-      : workers_(workers),
-        by_shard_(shards, 0),
-        nodes_(std::max<int64_t>(workers, shards), 0) {}
+  // A party exchanges values with shards by itself: a host's workers together,
+  // or each worker.
+  enum class Parties { kHosts, kWorkers };
 
-  // Adds `bytes` between each worker and `shard`.
-  void AddAllWorkersWithShard(int32_t shard, WideInteger bytes) {
+  // `hosts` is borrowed.
+  LinkBytes(const HostMap& hosts, Parties parties)
+      : hosts_(hosts),
+        parties_(hosts.hosts(), 0),
+        by_shard_(hosts.shards(), 0),
+        links_(hosts.hosts(), 0) {
+    for (int64_t host = 0; host < hosts.hosts(); ++host) {
+      const int64_t workers = hosts.WorkersAt(host);
+      parties_[host] =
+          parties == Parties::kHosts ? std::min<int64_t>(workers, 1) : workers;
+      all_parties_ += parties_[host];
+    }
+  }
+
+  // Adds `bytes` between each party and `shard`.
+  void AddAllWithShard(int32_t shard, WideInteger bytes) {
     by_shard_[shard] += bytes;
   }
 
   // Adds `bytes` between worker 0 and `shard`.
   void AddFirstWorkerWithShard(int32_t shard, WideInteger bytes) {
-    if (shard == 0) return;
-    nodes_[0] += bytes;
-    nodes_[shard] += bytes;
+    const int32_t from = hosts_.HostOfWorker(0);
+    const int32_t to = hosts_.HostOfShard(shard);
+    if (from == to) return;
+    links_[from] += bytes;
+    links_[to] += bytes;
   }
 
-  // Adds `bytes` between this worker and other workers, for this worker only.
-  void AddForWorker(int64_t worker, WideInteger bytes) {
-    nodes_[worker] += bytes;
-  }
+  // Adds `bytes` of this host with other hosts, for this host only.
+  void AddForHost(int64_t host, WideInteger bytes) { links_[host] += bytes; }
 
-  // Adds `bytes` between each worker and the other workers.
-  void AddAmongWorkers(WideInteger bytes) { among_workers_ += bytes; }
-
-  // Returns the sum of each node.
+  // Returns the sum of each host.
   std::vector<int64_t> Totals() const {
     WideInteger with_all_shards = 0;
-    for (const WideInteger bytes : by_shard_) with_all_shards += bytes;
-    const auto shards = std::ssize(by_shard_);
+    std::vector<WideInteger> with_own_shards(links_.size(), 0);
+    for (size_t shard = 0; shard < by_shard_.size(); ++shard) {
+      with_all_shards += by_shard_[shard];
+      with_own_shards[hosts_.HostOfShard(shard)] += by_shard_[shard];
+    }
     std::vector<int64_t> totals;
-    totals.reserve(nodes_.size());
-    for (size_t i = 0; i < nodes_.size(); ++i) {
-      const bool is_worker = static_cast<int64_t>(i) < workers_;
-      const bool is_shard = static_cast<int64_t>(i) < shards;
-      const WideInteger own = is_shard ? by_shard_[i] : 0;
-      WideInteger bytes = nodes_[i];
-      if (is_worker) bytes += with_all_shards - own + among_workers_;
-      if (is_shard) bytes += own * (workers_ - (is_worker ? 1 : 0));
-      totals.push_back(SaturateToInt64(bytes));
+    totals.reserve(links_.size());
+    for (size_t host = 0; host < links_.size(); ++host) {
+      const WideInteger own = with_own_shards[host];
+      const WideInteger others = all_parties_ - parties_[host];
+      totals.push_back(SaturateToInt64(
+          links_[host] + parties_[host] * (with_all_shards - own) +
+          others * own));
     }
     return totals;
   }
 
  private:
-  const int64_t workers_;  // Number of workers.
-  std::vector<WideInteger>
-      by_shard_;  // Bytes between the shard and one worker.
-  // Bytes that differ between workers, by node.
-  std::vector<WideInteger> nodes_;
-  WideInteger among_workers_ = 0;  // Bytes of one worker with its peers.
+  const HostMap& hosts_;              // Borrowed.
+  std::vector<WideInteger> parties_;  // Number of parties of each host.
+  WideInteger all_parties_ = 0;       // Number of parties of all hosts.
+  // Bytes between each shard and one party.
+  std::vector<WideInteger> by_shard_;
+  // Bytes that differ between parties, by host.
+  std::vector<WideInteger> links_;
 };
 
-// Adds one all-reduce. Worker p sends the sums of all segments but segment p +
-// 1, which it completes, and the means of all but segment p + 2; it receives
-// the sums of all but its own segment p, and the means of all but segment p + 1
-// (worker/machine/ring_syncer.h).
-void AddRing(int64_t elements, WireType wire, int64_t workers,
-             const Framing& framing, NodeBytes& nodes) {
-  if (workers == 1) return;
-  const RingSegments segments(elements, workers);
+// Adds one all-reduce. The host at place p of the ring sends the sums of all
+// segments but segment p + 1, which it completes, and the means of all but
+// segment p + 2; it receives the sums of all but its own segment p, and the
+// means of all but segment p + 1 (worker/machine/ring_exchange.h).
+void AddRing(int64_t elements, WireType wire, const HostMap& hosts,
+             const Framing& framing, LinkBytes& links) {
+  const absl::Span<const int32_t> ring = hosts.ring();
+  const size_t count = ring.size();
+  if (count == 1) return;
+  const RingSegments segments(elements, static_cast<int64_t>(count));
   std::vector<WideInteger> bytes;
   WideInteger all = 0;
-  for (int64_t index = 0; index < workers; ++index) {
-    bytes.push_back(framing.Bytes(segments.Length(index), wire));
+  for (size_t index = 0; index < count; ++index) {
+    bytes.push_back(
+        framing.Bytes(segments.Length(static_cast<int64_t>(index)), wire));
     all += bytes.back();
   }
-  for (int64_t worker = 0; worker < workers; ++worker) {
-    nodes.AddForWorker(worker, 4 * all - bytes[worker] -
-                                   2 * bytes[(worker + 1) % workers] -
-                                   bytes[(worker + 2) % workers]);
+  for (size_t place = 0; place < count; ++place) {
+    links.AddForHost(ring[place], 4 * all - bytes[place] -
+                                      2 * bytes[(place + 1) % count] -
+                                      bytes[(place + 2) % count]);
   }
 }
 
-void CheckArguments(int64_t workers, const Framing& framing) {
-  NEREUS_CHECK(workers >= 1 && workers <= kWorkersMax) << workers;
+// Adds one round of factors. Each worker sends `bytes` once to each other host
+// with workers; within a host they are handed on through memory.
+void AddFactors(WideInteger bytes, const HostMap& hosts, LinkBytes& links) {
+  const auto others = std::ssize(hosts.ring()) - 1;
+  for (const int32_t host : hosts.ring()) {
+    const int64_t local = hosts.WorkersAt(host);
+    const WideInteger sent = WideInteger{local} * others;
+    const int64_t received = hosts.workers() - local;
+    links.AddForHost(host, (sent + received) * bytes);
+  }
+}
+
+void CheckArguments(const HostMap& hosts, const Placement& placement,
+                    const Framing& framing) {
+  NEREUS_CHECK(hosts.workers() <= kWorkersMax) << hosts.workers();
+  NEREUS_CHECK(hosts.shards() == placement.shards())
+      << hosts.shards() << " shards on hosts, " << placement.shards()
+      << " of the placement";
   NEREUS_CHECK(framing.header_bytes >= 0 &&
                framing.header_bytes <= kFrameHeaderBytesMax)
       << framing.header_bytes;
@@ -115,18 +146,18 @@ void CheckArguments(int64_t workers, const Framing& framing) {
 
 }  // namespace
 
-std::vector<int64_t> PredictNodeBytes(
+std::vector<int64_t> PredictLinkBytes(
     absl::Span<const LayerSpec> layers, absl::Span<const Route> routes,
-    const Placement& placement, int64_t workers, int64_t frame_header_bytes,
-    int64_t frame_elements_max, bool decoupled) {
+    const Placement& placement, const HostMap& hosts,
+    int64_t frame_header_bytes, int64_t frame_elements_max, bool decoupled) {
   const Framing framing{frame_header_bytes, frame_elements_max};
   const int64_t pull_bytes = decoupled ? frame_header_bytes : 0;
-  CheckArguments(workers, framing);
+  CheckArguments(hosts, placement, framing);
   NEREUS_CHECK(static_cast<int>(layers.size()) == placement.layers() &&
                layers.size() == routes.size())
       << layers.size() << " layers, " << placement.layers() << " placed, "
       << routes.size() << " routes";
-  NodeBytes nodes(workers, placement.shards());
+  LinkBytes links(hosts, LinkBytes::Parties::kHosts);
   for (size_t i = 0; i < layers.size(); ++i) {
     const LayerSpec& layer = layers[i];
     const WireType wire = routes[i].wire;
@@ -135,45 +166,45 @@ std::vector<int64_t> PredictNodeBytes(
     switch (routes[i].scheme) {
       case Scheme::kServer:
         for (const Chunk& chunk : placement.layer_chunks(i)) {
-          nodes.AddAllWorkersWithShard(
+          links.AddAllWithShard(
               chunk.shard, 2 * framing.Bytes(chunk.length, wire) + pull_bytes);
         }
         break;
       case Scheme::kFactor: {
         const WideInteger rows = layer.rows;
-        nodes.AddAmongWorkers(2 * (workers - 1) *
-                              (framing.Bytes(rows * layer.m, wire) +
-                               framing.Bytes(rows * layer.n, wire)));
+        AddFactors(framing.Bytes(rows * layer.m, wire) +
+                       framing.Bytes(rows * layer.n, wire),
+                   hosts, links);
         break;
       }
       case Scheme::kRing:
-        AddRing(layer.parameters, wire, workers, framing, nodes);
+        AddRing(layer.parameters, wire, hosts, framing, links);
         break;
     }
   }
-  return nodes.Totals();
+  return links.Totals();
 }
 
 std::vector<int64_t> PredictInitialBytes(absl::Span<const Route> routes,
                                          const Placement& placement,
-                                         int64_t workers,
+                                         const HostMap& hosts,
                                          int64_t frame_header_bytes,
                                          int64_t frame_elements_max,
                                          bool servers_update) {
   const Framing framing{frame_header_bytes, frame_elements_max};
-  CheckArguments(workers, framing);
-  NodeBytes nodes(workers, placement.shards());
+  CheckArguments(hosts, placement, framing);
+  LinkBytes links(hosts, LinkBytes::Parties::kWorkers);
   for (const Chunk& chunk : placement.chunks()) {
     const Route& route = routes[chunk.layer];
     const bool owned = !servers_update || !UsesServers(route.scheme);
-    nodes.AddFirstWorkerWithShard(
+    links.AddFirstWorkerWithShard(
         chunk.shard, framing.Bytes(chunk.length, WireType::kFloat32));
-    nodes.AddAllWorkersWithShard(
+    links.AddAllWithShard(
         chunk.shard, frame_header_bytes +
                          framing.Bytes(chunk.length, owned ? WireType::kFloat32
                                                            : route.wire));
   }
-  return nodes.Totals();
+  return links.Totals();
 }
 
 }  // namespace nereus

@@ -16,6 +16,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "common/base/status.h"
+#include "common/plan/host_map.h"
 #include "common/plan/traffic.h"
 #include "common/plan/wide_integer.h"
 #include "common/protocol/frame.h"
@@ -155,13 +156,15 @@ std::vector<int64_t> MeasuredBytes(const LocalReport& report) {
 // initial parameters once, and then the same bytes in each step.
 std::vector<int64_t> PredictedBytes(const LocalReport& report) {
   const PlanReport& plan = report.plan;
-  const JobOptions& options = report.options.spec.options;
-  const int64_t workers = report.options.spec.workers;
+  // A running job treats each worker as a host of its own.
+  const JobSpec& spec = report.options.spec;
+  const HostMap hosts = HostMap::OneEach(spec.workers, spec.shards);
+  const JobOptions& options = spec.options;
   std::vector<int64_t> bytes = PredictInitialBytes(
-      plan.plan.routes, plan.placement, workers, kFrameHeaderBytes,
+      plan.plan.routes, plan.placement, hosts, kFrameHeaderBytes,
       kFrameElementsMax, options.optimizer_place == OptimizerPlace::kServer);
-  const std::vector<int64_t> step = PredictNodeBytes(
-      plan.layers, plan.plan.routes, plan.placement, workers, kFrameHeaderBytes,
+  const std::vector<int64_t> step = PredictLinkBytes(
+      plan.layers, plan.plan.routes, plan.placement, hosts, kFrameHeaderBytes,
       kFrameElementsMax, options.overlap == Overlap::kDecoupled);
   for (size_t i = 0; i < bytes.size(); ++i) {
     bytes[i] = SaturateToInt64(bytes[i] + WideInteger{step[i]} *

@@ -37,9 +37,9 @@ Placement Place(const std::vector<LayerSpec>& layers, int shards) {
 // Returns each node's bytes for one layer, without headers.
 std::vector<int64_t> PayloadOf(const LayerSpec& layer, Scheme scheme,
                                const ClusterShape& cluster) {
-  return PredictNodeBytes({layer}, {Route{scheme}},
+  return PredictLinkBytes({layer}, {Route{scheme}},
                           Place({layer}, static_cast<int>(cluster.servers)),
-                          cluster.workers,
+                          HostMap::Of(cluster),
                           /*frame_header_bytes=*/0, kFrameMax);
 }
 
@@ -110,16 +110,18 @@ TEST(TrafficTest, UnevenPlacementIsCountedNodeByNode) {
 TEST(TrafficTest, EachFrameHasAHeader) {
   // 262,144 + 4 bytes are two frames of 256 KiB at most.
   const LayerSpec dense = {"conv", LayerKind::kConvolution, 1, 65537, 65537, 1};
-  EXPECT_THAT(PredictNodeBytes({dense}, {Route{Scheme::kServer}},
-                               Place({dense}, 1), 2, 48, kFrameMax),
-              ElementsAre(2 * (4 * 65537 + 2 * 48), 2 * (4 * 65537 + 2 * 48)));
+  EXPECT_THAT(
+      PredictLinkBytes({dense}, {Route{Scheme::kServer}}, Place({dense}, 1),
+                       HostMap::OneEach(2, 1), 48, kFrameMax),
+      ElementsAre(2 * (4 * 65537 + 2 * 48), 2 * (4 * 65537 + 2 * 48)));
 
   // K x M is 1 x 65536 elements, one frame; K x N 1 x 65537, two.
   const LayerSpec layer = Fc(65536, 65537, 1);
   const int64_t sent = 4 * (65536 + 65537) + 3 * 48;
-  EXPECT_THAT(PredictNodeBytes({layer}, {Route{Scheme::kFactor}},
-                               Place({layer}, 1), 3, 48, kFrameMax),
-              Each(2 * 2 * sent));
+  EXPECT_THAT(
+      PredictLinkBytes({layer}, {Route{Scheme::kFactor}}, Place({layer}, 1),
+                       HostMap::OneEach(3, 1), 48, kFrameMax),
+      Each(2 * 2 * sent));
 }
 
 TEST(TrafficTest, BiasTravelsWithTheServersOnly) {
@@ -150,7 +152,8 @@ TEST(TrafficTest, LayersAddUp) {
   }
   int64_t total = 0;
   for (const int64_t bytes :
-       PredictNodeBytes(layers, plan.routes, placement, 4, 0, kFrameMax)) {
+       PredictLinkBytes(layers, plan.routes, placement, HostMap::OneEach(4, 4),
+                        0, kFrameMax)) {
     total += bytes;
   }
   EXPECT_EQ(total, expected);
@@ -165,9 +168,94 @@ TEST(TrafficTest, SingleNodeMovesNothing) {
 
 TEST(TrafficTest, TrafficBeyondInt64IsTheLargestNumber) {
   const LayerSpec layer = Fc(int64_t{1} << 20, 1, kLayerRowsMax);
-  EXPECT_THAT(PredictNodeBytes({layer}, {Route{Scheme::kFactor}},
-                               Place({layer}, 2), kWorkersMax, 48, kFrameMax),
-              Each(std::numeric_limits<int64_t>::max()));
+  EXPECT_THAT(
+      PredictLinkBytes({layer}, {Route{Scheme::kFactor}}, Place({layer}, 2),
+                       HostMap::OneEach(kWorkersMax, 2), 48, kFrameMax),
+      Each(std::numeric_limits<int64_t>::max()));
+}
+
+TEST(HostTrafficTest, EvenHostsMatchTheCostModel) {
+  // 32 chunks, and segments of equal lengths.
+  const LayerSpec layer = Fc(4096, 4096, 32);
+  for (const ClusterShape& cluster :
+       {ClusterShape{8, 2, 2}, ClusterShape{8, 4, 4}, ClusterShape{12, 4, 4},
+        ClusterShape{8, 8, 4}, ClusterShape{6, 2, 1}, ClusterShape{1, 1, 1}}) {
+    for (const Scheme scheme : kSchemes) {
+      EXPECT_THAT(PayloadOf(layer, scheme, cluster),
+                  Each(4 * SchemeElements(layer, scheme, cluster)))
+          << SchemeName(scheme) << ", " << cluster.workers << " workers on "
+          << cluster.hosts;
+    }
+  }
+}
+
+TEST(HostTrafficTest, UnevenHostsAreCountedOneByOne) {
+  // Workers on hosts 0, 1, 1, 1 and 2; shards on hosts 1 and 3. Host 3 has no
+  // worker.
+  const HostMap hosts({0, 1, 1, 1, 2}, {1, 3});
+  const auto bytes = [&](const LayerSpec& layer, Scheme scheme) {
+    return PredictLinkBytes({layer}, {Route{scheme}}, Place({layer}, 2), hosts,
+                            /*frame_header_bytes=*/0, kFrameMax);
+  };
+  // Chunks of 524288 and 712 elements, on shards 0 and 1. Each host moves a
+  // chunk once each way, however many workers it has.
+  const LayerSpec conv = {"conv", LayerKind::kConvolution, 1, 525000, 525000,
+                          1};
+  const int64_t large = 2 * 4 * 524288;
+  const int64_t small = 2 * 4 * 712;
+  EXPECT_THAT(
+      bytes(conv, Scheme::kServer),
+      ElementsAre(large + small, 2 * large + small, large + small, 3 * small));
+  // Rows of 50 elements, 7 for each worker: sent to 2 hosts, received from all
+  // workers of other hosts.
+  const LayerSpec fc = Fc(30, 20, 7);
+  const int64_t rows = 4 * 7 * 50;
+  EXPECT_THAT(bytes(fc, Scheme::kFactor),
+              ElementsAre((1 * 2 + 4) * rows, (3 * 2 + 2) * rows,
+                          (1 * 2 + 4) * rows, 0));
+  // Segments of 208, 208 and 184 elements, one for each host with workers.
+  EXPECT_THAT(bytes(fc, Scheme::kRing),
+              ElementsAre(4 * (2400 - 208 - 2 * 208 - 184),
+                          4 * (2400 - 208 - 2 * 184 - 208),
+                          4 * (2400 - 184 - 2 * 208 - 208), 0));
+}
+
+TEST(HostTrafficTest, SegmentsFollowTheRingOfHosts) {
+  // The ring begins at host 2, the host of worker 0.
+  const LayerSpec layer = Fc(30, 20, 7);
+  const HostMap hosts({2, 0, 1, 1}, {0});
+  EXPECT_THAT(PredictLinkBytes({layer}, {Route{Scheme::kRing}},
+                               Place({layer}, 1), hosts, 0, kFrameMax),
+              ElementsAre(4 * (2400 - 208 - 2 * 184 - 208),
+                          4 * (2400 - 184 - 2 * 208 - 208),
+                          4 * (2400 - 208 - 2 * 208 - 184)));
+}
+
+TEST(HostTrafficTest, FramesAndPullsCountOnceForEachHost) {
+  // 65537 elements are two frames. Three hosts of two workers; the shard is on
+  // host 0, which sends to two hosts.
+  const LayerSpec layer = {"conv", LayerKind::kConvolution, 1, 65537, 65537, 1};
+  const int64_t host = 2 * (4 * 65537 + 2 * 48) + 48;
+  EXPECT_THAT(PredictLinkBytes({layer}, {Route{Scheme::kServer}},
+                               Place({layer}, 1), HostMap::Of({6, 1, 3}), 48,
+                               kFrameMax, /*decoupled=*/true),
+              ElementsAre(2 * host, host, host));
+}
+
+TEST(InitialTrafficTest, EachWorkerOfAHostFetchesByItself) {
+  // Hosts of two workers, the shard on host 0. The values of worker 0 stay on
+  // its host.
+  const LayerSpec layer = {"a", LayerKind::kVector, 1, 10, 10, 1};
+  const int64_t fetch = 48 + (48 + 40);
+  EXPECT_THAT(
+      PredictInitialBytes({Route()}, Place({layer}, 1), HostMap::Of({4, 1, 2}),
+                          48, kFrameMax, /*servers_update=*/true),
+      ElementsAre(2 * fetch, 2 * fetch));
+  // Shard on host 1: worker 0 sends the values there first.
+  EXPECT_THAT(
+      PredictInitialBytes({Route()}, Place({layer}, 1), HostMap({0, 0, 0}, {1}),
+                          48, kFrameMax, /*servers_update=*/true),
+      ElementsAre(48 + 40 + 3 * fetch, 48 + 40 + 3 * fetch));
 }
 
 TEST(InitialTrafficTest, FirstWorkerSendsAndEachWorkerFetches) {
@@ -179,7 +267,8 @@ TEST(InitialTrafficTest, FirstWorkerSendsAndEachWorkerFetches) {
   const int64_t large = 4 * 524288 + 8 * header;
   const int64_t small = 4 * 712 + header;
   EXPECT_THAT(
-      PredictInitialBytes({Route()}, Place(layers, 2), 3, header, kFrameMax,
+      PredictInitialBytes({Route()}, Place(layers, 2), HostMap::OneEach(3, 2),
+                          header, kFrameMax,
                           /*servers_update=*/true),
       ElementsAre(
           // Worker 0 sends and fetches chunk 1; shard 0 serves the two others.
@@ -196,12 +285,12 @@ TEST(InitialTrafficTest, SingleWorkerFillsAndReadsRemoteShards) {
   // second remote.
   const LayerSpec a = {"a", LayerKind::kVector, 1, 10, 10, 1};
   const LayerSpec b = {"b", LayerKind::kVector, 1, 5, 5, 1};
-  EXPECT_THAT(
-      PredictInitialBytes({Route()}, Place({a}, 2), 1, 48, kFrameMax, true),
-      ElementsAre(0, 0));
+  EXPECT_THAT(PredictInitialBytes({Route()}, Place({a}, 2),
+                                  HostMap::OneEach(1, 2), 48, kFrameMax, true),
+              ElementsAre(0, 0));
   const int64_t remote = (48 + 20) + 48 + (48 + 20);
-  EXPECT_THAT(PredictInitialBytes({Route(), Route()}, Place({a, b}, 2), 1, 48,
-                                  kFrameMax, true),
+  EXPECT_THAT(PredictInitialBytes({Route(), Route()}, Place({a, b}, 2),
+                                  HostMap::OneEach(1, 2), 48, kFrameMax, true),
               ElementsAre(remote, remote));
 }
 
@@ -210,12 +299,12 @@ TEST(TrafficTest, SixteenBitTypesHalveThePayloads) {
   const Placement placement = Place({layer}, 2);
   for (const Scheme scheme : kSchemes) {
     const auto payload = [&](WireType wire) {
-      return PredictNodeBytes({layer}, {Route{scheme, wire}}, placement, 3, 0,
-                              kFrameMax);
+      return PredictLinkBytes({layer}, {Route{scheme, wire}}, placement,
+                              HostMap::OneEach(3, 2), 0, kFrameMax);
     };
     const auto all = [&](WireType wire) {
-      return PredictNodeBytes({layer}, {Route{scheme, wire}}, placement, 3, 64,
-                              kFrameMax);
+      return PredictLinkBytes({layer}, {Route{scheme, wire}}, placement,
+                              HostMap::OneEach(3, 2), 64, kFrameMax);
     };
     for (const WireType wire : {WireType::kBfloat16, WireType::kFloat16}) {
       for (size_t node = 0; node < 3; ++node) {
@@ -235,7 +324,8 @@ TEST(InitialTrafficTest, OnlyShardUpdatesAreFetchedBySixteenBits) {
   // Bytes of worker 1, which is not on the shard's node.
   const auto fetched = [&](Scheme scheme, bool servers_update) {
     return PredictInitialBytes({Route{scheme, WireType::kBfloat16}}, placement,
-                               2, 0, kFrameMax, servers_update)[1];
+                               HostMap::OneEach(2, 1), 0, kFrameMax,
+                               servers_update)[1];
   };
   EXPECT_EQ(fetched(Scheme::kServer, true), 20);
   EXPECT_EQ(fetched(Scheme::kServer, false), 40);

@@ -61,14 +61,14 @@ TEST(SimulatedIterationTest, NodesMoveTheBytesOfThePlan) {
       const IterationResult result = Answer(what_if);
       const auto placement = Placement::Make(what_if.layers, servers);
       ASSERT_TRUE(placement.ok());
-      EXPECT_EQ(
-          result.node_bytes,
-          PredictNodeBytes(what_if.layers, result.plan.routes, *placement,
-                           workers, kFrameHeaderBytes, kFrameElementsMax));
+      const HostMap hosts = HostMap::OneEach(workers, servers);
+      EXPECT_EQ(result.node_bytes,
+                PredictLinkBytes(what_if.layers, result.plan.routes, *placement,
+                                 hosts, kFrameHeaderBytes, kFrameElementsMax));
       what_if.job.overlap = Overlap::kDecoupled;
       EXPECT_EQ(Answer(what_if).node_bytes,
-                PredictNodeBytes(what_if.layers, result.plan.routes, *placement,
-                                 workers, kFrameHeaderBytes, kFrameElementsMax,
+                PredictLinkBytes(what_if.layers, result.plan.routes, *placement,
+                                 hosts, kFrameHeaderBytes, kFrameElementsMax,
                                  /*decoupled=*/true));
       EXPECT_EQ(absl::c_accumulate(result.layer_bytes, int64_t{0}),
                 result.node_bytes[result.busiest_node]);

@@ -68,13 +68,14 @@ TEST_P(TrafficSimulationTest, EveryNodeMovesThePredictedBytes) {
   const Job& job = cluster.job();
   EXPECT_EQ(absl::c_count(job.routes, Route{Scheme::kFactor, GetParam().wire}),
             GetParam().by_factors);
-  const std::vector<int64_t> initial =
-      PredictInitialBytes(job.routes, job.placement, job.worker_count(),
-                          kFrameHeaderBytes, kFrameElementsMax,
-                          /*servers_update=*/true);
-  const std::vector<int64_t> step = PredictNodeBytes(
-      job.layers, job.routes, job.placement, job.worker_count(),
-      kFrameHeaderBytes, kFrameElementsMax, job.decoupled());
+  // Each worker of a running job counts as a host of its own.
+  const HostMap hosts = HostMap::OneEach(job.worker_count(), job.shards());
+  const std::vector<int64_t> initial = PredictInitialBytes(
+      job.routes, job.placement, hosts, kFrameHeaderBytes, kFrameElementsMax,
+      /*servers_update=*/true);
+  const std::vector<int64_t> step =
+      PredictLinkBytes(job.layers, job.routes, job.placement, hosts,
+                       kFrameHeaderBytes, kFrameElementsMax, job.decoupled());
   std::vector<int64_t> predicted;
   for (size_t i = 0; i < step.size(); ++i) {
     EXPECT_GT(step[i], 0) << "node " << i;

@@ -308,7 +308,8 @@ TEST(RingExchangeTest, EveryWorkerMovesThePredictedBytes) {
       ring.Settle();
       const Job& job = ring.job();
       EXPECT_EQ(ring.bytes(),
-                PredictNodeBytes(job.layers, job.routes, job.placement, workers,
+                PredictLinkBytes(job.layers, job.routes, job.placement,
+                                 HostMap::OneEach(workers, job.shards()),
                                  kFrameHeaderBytes, kFrameElementsMax))
           << elements << " elements, " << workers << " workers";
     }

@@ -11,6 +11,7 @@
 #include "common/base/logging.h"
 #include "common/base/status.h"
 #include "common/plan/fusion_tuner.h"
+#include "common/plan/host_map.h"
 #include "common/plan/placement.h"
 #include "common/plan/traffic.h"
 #include "server/shard/shard.h"
@@ -79,9 +80,10 @@ double CopyRate(const WhatIf& what_if) {
 // it leaves and where it arrives, so one byte more of header is two bytes more.
 int64_t FramesPerStep(const Job& job) {
   const auto bytes = [&](int64_t header_bytes) {
-    const std::vector<int64_t> nodes = PredictNodeBytes(
-        job.layers, job.routes, job.placement, job.worker_count(), header_bytes,
-        kFrameElementsMax, job.decoupled());
+    const std::vector<int64_t> nodes =
+        PredictLinkBytes(job.layers, job.routes, job.placement,
+                         HostMap::OneEach(job.worker_count(), job.shards()),
+                         header_bytes, kFrameElementsMax, job.decoupled());
     return absl::c_accumulate(nodes, int64_t{0});
   };
   return (bytes(1) - bytes(0)) / 2;
