@@ -22,13 +22,16 @@ double Occupy(double now, double seconds, double& free_at) {
 
 LinkBookings::LinkBookings(const ClusterShape& cluster, const LinkSpeed& link,
                            bool fuses)
-    : workers_(static_cast<size_t>(cluster.workers)),
+    : cluster_(cluster),
+      hosts_(static_cast<size_t>(cluster.worker_hosts())),
       link_(link),
       fuses_(fuses),
-      out_(std::max(cluster.workers, cluster.servers), 0.0),
+      out_(std::max(cluster.worker_hosts(),
+                    cluster.HostOfServer(cluster.servers - 1) + 1),
+           0.0),
       in_(out_.size(), 0.0),
-      pushes_leave_(out_.size(), 0.0),
-      results_leave_(out_.size(), 0.0) {}
+      pushes_leave_(cluster.servers, 0.0),
+      results_leave_(cluster.servers, 0.0) {}
 
 double LinkBookings::message_seconds() const {
   return absl::ToDoubleSeconds(link_.message_time);
@@ -59,55 +62,57 @@ double LinkBookings::Carry(double elements, WireType wire, bool joins) const {
 
 double LinkBookings::ToShard(double now, size_t shard, double elements,
                              WireType wire) {
+  const auto own = static_cast<size_t>(cluster_.HostOfServer(shard));
   double& leaves = pushes_leave_[shard];
   const bool joins = Joins(now, leaves);
   const double seconds = Carry(elements, wire, joins);
   double there = now;
   size_t senders = 0;
-  for (size_t worker = 0; worker < workers_; ++worker) {
-    if (worker == shard) continue;
-    if (!joins) leaves = std::max({leaves, now, out_[worker]});
-    there = std::max(there, Occupy(now, seconds, out_[worker]));
+  for (size_t host = 0; host < hosts_; ++host) {
+    if (host == own) continue;
+    if (!joins) leaves = std::max({leaves, now, out_[host]});
+    there = std::max(there, Occupy(now, seconds, out_[host]));
     ++senders;
   }
-  // The shard's side receives one worker's transfer after the other, so it is
+  // The shard's side receives one host's transfer after the other, so it is
   // busy for all of them.
   if (senders > 0) {
     const double all = static_cast<double>(senders) * seconds;
-    there = std::max(there, Occupy(now, all, in_[shard])) + latency();
+    there = std::max(there, Occupy(now, all, in_[own])) + latency();
   }
   return there;
 }
 
 double LinkBookings::FromShard(double now, size_t shard, double elements,
                                WireType wire) {
+  const auto own = static_cast<size_t>(cluster_.HostOfServer(shard));
   double& leaves = results_leave_[shard];
   const bool joins = Joins(now, leaves);
-  if (!joins) leaves = std::max(now, out_[shard]);
+  if (!joins) leaves = std::max(now, out_[own]);
   const double seconds = Carry(elements, wire, joins);
   double there = now;
   size_t receivers = 0;
-  for (size_t worker = 0; worker < workers_; ++worker) {
-    if (worker == shard) continue;
-    there = std::max(there, Occupy(now, seconds, in_[worker]));
+  for (size_t host = 0; host < hosts_; ++host) {
+    if (host == own) continue;
+    there = std::max(there, Occupy(now, seconds, in_[host]));
     ++receivers;
   }
   if (receivers > 0) {
     const double all = static_cast<double>(receivers) * seconds;
-    there = std::max(there, Occupy(now, all, out_[shard])) + latency();
+    there = std::max(there, Occupy(now, all, out_[own])) + latency();
   }
   return there;
 }
 
-double LinkBookings::AmongWorkers(double now, double times, double elements,
-                                  WireType wire) {
+double LinkBookings::AmongHosts(double now, double times, double elements,
+                                WireType wire) {
   const double seconds =
       times * Carry(elements, wire, Joins(now, peers_leave_));
   double there = now;
-  for (size_t worker = 0; worker < workers_; ++worker) {
-    there = std::max({there, Occupy(now, seconds, out_[worker]),
-                      Occupy(now, seconds, in_[worker])});
-    peers_leave_ = std::max(peers_leave_, out_[worker]);
+  for (size_t host = 0; host < hosts_; ++host) {
+    there = std::max({there, Occupy(now, seconds, out_[host]),
+                      Occupy(now, seconds, in_[host])});
+    peers_leave_ = std::max(peers_leave_, out_[host]);
   }
   return there;
 }
@@ -118,7 +123,7 @@ double LinkBookings::AmongWorkers(double now, double times, double elements,
 double LinkBookings::AroundRing(double now, double hops, double elements,
                                 WireType wire) {
   const bool joins = Joins(now, peers_leave_);
-  double there = AmongWorkers(now, hops, elements, wire) + hops * latency();
+  double there = AmongHosts(now, hops, elements, wire) + hops * latency();
   if (joins) there += hops * message_seconds();
   return there;
 }

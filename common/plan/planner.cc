@@ -23,8 +23,8 @@ constexpr char kNoFactors[] = "its gradient has no factors";
 
 // Poseidon, algorithm 1 (BestScheme): the smaller number of elements wins, a
 // tie goes to factors. Rings are no candidates: the paper has no rings, and
-// with as many servers as workers a ring moves as many elements as the servers
-// do.
+// with as many servers as hosts a ring moves as many elements as the servers
+// do. Elements within a host do not count: memory carries them.
 SchemeChoice ChooseByBytes(const LayerSpec& layer, const ClusterShape& cluster,
                            const std::string& why_no_factors) {
   if (!SupportsScheme(layer, Scheme::kFactor)) {
@@ -56,7 +56,10 @@ absl::StatusOr<PlanChoice> ChooseByCost(absl::Span<const LayerSpec> layers,
   PlanChoice choices;
   for (const LayerSpec& layer : layers) {
     choices.layers.push_back(
-        ChooseByBytes(layer, options.cluster, rules.no_factors));
+        options.cluster.worker_hosts() == 1
+            ? SchemeChoice{Scheme::kServer,
+                           "one host has no other host to send to"}
+            : ChooseByBytes(layer, options.cluster, rules.no_factors));
   }
   return choices;
 }
@@ -87,6 +90,29 @@ absl::StatusOr<PlanChoice> Choose(absl::Span<const LayerSpec> layers,
   return choices;
 }
 
+// Returns the figures that decide by bytes, for the reason: "factors move less:
+// per node and step ...". Where workers share hosts, a host has two figures for
+// each way: on its link, and between its workers.
+std::string FiguresText(const LayerSpec& layer, const ClusterShape& cluster,
+                        const RouteExplanation& figures) {
+  const bool shares = cluster.shares_hosts();
+  std::string text = absl::StrCat(
+      ": per ", shares ? "host" : "node", " and step the servers' way moves ",
+      figures.server_elements, " elements", shares ? " over the link" : "");
+  const auto local = [&](Scheme scheme) {
+    return LocalElements(layer, scheme, cluster);
+  };
+  if (figures.factor_elements.has_value()) {
+    absl::StrAppend(&text, ", factors ", *figures.factor_elements);
+  }
+  if (!shares) return text;
+  absl::StrAppend(&text, "; within the host ", local(Scheme::kServer));
+  if (figures.factor_elements.has_value()) {
+    absl::StrAppend(&text, " and ", local(Scheme::kFactor));
+  }
+  return absl::StrCat(text, " through memory");
+}
+
 // The figures count the matrix without the bias, as the paper's table does.
 RouteExplanation Explain(const LayerSpec& layer, const ClusterShape& cluster,
                          const SchemeChoice& choice, bool by_time) {
@@ -94,17 +120,12 @@ RouteExplanation Explain(const LayerSpec& layer, const ClusterShape& cluster,
   explanation.server_elements =
       ServerSchemeBothElements(layer.m * layer.n, cluster);
   explanation.ring_elements = RingSchemeElements(layer.m * layer.n, cluster);
-  std::string factors;
   if (SupportsScheme(layer, Scheme::kFactor)) {
     explanation.factor_elements = FactorSchemeElements(layer, cluster);
-    factors = absl::StrCat(", factors ", *explanation.factor_elements);
   }
+  explanation.local_elements = LocalElements(layer, choice.scheme, cluster);
   explanation.reason = choice.why;
-  if (!by_time) {
-    absl::StrAppend(&explanation.reason,
-                    ": per node and step the servers' way moves ",
-                    explanation.server_elements, " elements", factors);
-  }
+  if (!by_time) explanation.reason += FiguresText(layer, cluster, explanation);
   return explanation;
 }
 

@@ -20,9 +20,10 @@ namespace nereus {
 
 // Quantity that the planner keeps small.
 enum class CostKind {
-  // "bytes": elements that a node sends and receives. Zhang et al., "Poseidon",
+  // "bytes": elements that a host sends and receives. Zhang et al., "Poseidon",
   // algorithm 1: a fully connected layer goes by factors exactly if
-  // FactorsMoveNoMore, every other layer by the servers.
+  // FactorsMoveNoMore, every other layer by the servers, and on a single host
+  // all layers.
   kBytes,
   kTime,  // "time": the time of an iteration (ChooseByTime).
 };
@@ -31,13 +32,16 @@ enum class CostKind {
 absl::string_view CostKindName(CostKind kind);
 
 // Reason for a layer's route, with the figures that it depends on. The figures
-// count the layer's matrix, for a node with a worker and a server, sent plus
-// received in one step (cost_model.h).
+// count the layer's matrix, for the link of a host with as many workers and
+// servers as any host, sent plus received in one step (cost_model.h).
 struct RouteExplanation {
   int64_t server_elements = 0;  // Elements by servers.
   int64_t ring_elements = 0;    // Elements on a ring.
   // Elements by factors; nothing if the layer has no factors.
   std::optional<int64_t> factor_elements;
+  // Elements that the host's workers hand each other by the layer's route
+  // (LocalElements). Reports of running jobs do not carry them.
+  int64_t local_elements = 0;
 
   // Sentence with these figures, without a full stop.
   std::string reason;
@@ -99,7 +103,7 @@ struct PlanRules {
 
 // Everything that a plan depends on besides the layers.
 struct PlanOptions {
-  ClusterShape cluster;           // Number of workers and servers.
+  ClusterShape cluster;           // Number of workers, servers and hosts.
   PlanRules rules;                // Rules of the owner.
   std::optional<TimeModel> time;  // Required for CostKind::kTime.
 };
@@ -118,7 +122,7 @@ absl::StatusOr<Plan> MakePlan(absl::Span<const LayerSpec> layers,
                               const PlanOptions& options);
 
 // Returns the cost of one step with `routes`, which need not be the best ones,
-// in the unit of options.rules.cost: bytes that a node sends plus receives, by
+// in the unit of options.rules.cost: bytes that a host sends plus receives, by
 // the formulas of cost_model.h, or seconds, with the best fusion if that may be
 // chosen.
 //

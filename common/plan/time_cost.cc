@@ -14,7 +14,7 @@
 // phases. Each phase proposes routes to Try, which plays a timeline and keeps
 // the routes if they are shorter by kGainMin. Every phase has its share of
 // timelines (BeginPhase), so that the search ends in time for a thousand layers
-// on a thousand nodes: a phase that has used its share stops and keeps the best
+// on a thousand hosts: a phase that has used its share stops and keeps the best
 // routes so far.
 //
 // Wire types: with choose_wire, all candidates are played in bf16, and Widen at
@@ -28,7 +28,7 @@ namespace {
 constexpr double kGainMin = 1e-3;
 // Passes of improvement over all layers.
 constexpr int kPasses = 3;
-// Bounds of a search. A timeline's cost grows with the chunks that nodes send:
+// Bounds of a search. A timeline's cost grows with the chunks that hosts send:
 // all timelines together may have kSendsMax of them, which takes some tenths of
 // a second, but kPlaysMin timelines are played in any case. The phases have
 // equal shares.
@@ -120,8 +120,8 @@ class Search {
   // Returns the number of timelines that the search may play.
   static int64_t PlaysFor(const Placement& placement,
                           const ClusterShape& cluster) {
-    const int64_t nodes = std::max(cluster.workers, cluster.servers);
-    const int64_t sends = nodes * std::ssize(placement.chunks());
+    const int64_t hosts = std::max(cluster.worker_hosts(), cluster.servers);
+    const int64_t sends = hosts * std::ssize(placement.chunks());
     return std::max(kPlaysMin, kSendsMax / sends);
   }
   void BeginPhase() { plays_left_ = phase_plays_; }

@@ -29,7 +29,7 @@ struct PlanChoice {
 // fp32 where that costs no time. The result is good, not optimal.
 //
 // Cost: a few hundred timelines for a hundred layers, and at most some tenths
-// of a second with many layers and nodes.
+// of a second with many layers and hosts.
 //
 // `rules` say what the search may choose: schemes (`forced`, `no_factors`),
 // wire types and the fusion threshold, which the result has in any case. The

@@ -33,16 +33,21 @@ namespace {
 struct Scene {
   absl::Span<const LayerSpec> layers;  // Layers of the model.
   const Placement& placement;          // Shard of each chunk.
-  const ClusterShape& cluster;         // Number of workers and servers.
+  const ClusterShape& cluster;         // Workers, servers and hosts.
   const TimeModel& model;              // Speed of links and device.
   absl::Span<const Route> routes;      // Route of each layer.
   int64_t fusion_bytes = kNoFusion;    // Fusion threshold.
 
   // Returns the seconds of multiplying the peers' factors of a layer. Backward
   // is two products of that size, one of which makes the worker's own gradient.
+  // Workers that share the product multiply a part of all workers' factors
+  // each; the host with fewest workers takes longest.
   double ProductSeconds(size_t layer) const {
+    const auto all = static_cast<double>(cluster.workers);
+    const int64_t local = cluster.host_workers_least();
+    const bool shares = local > 1 && SharesProduct(layers[layer], cluster);
     return absl::ToDoubleSeconds(model.times[layer].backward) / 2 *
-           static_cast<double>(cluster.workers - 1);
+           (shares ? all / static_cast<double>(local) : all - 1);
   }
 
   // Returns the number of a chunk's values that travel.
@@ -133,7 +138,7 @@ class Player {
   void Gather(double now);
 
   const Scene& scene_;  // Not owned.
-  LinkBookings links_;  // Links of all nodes.
+  LinkBookings links_;  // Links of all hosts.
   // Events to come, the earliest on top.
   std::priority_queue<Event, std::vector<Event>, std::greater<Event>> events_;
   int64_t added_ = 0;         // Number of events added.
@@ -205,7 +210,8 @@ void Player::Ready(double now, size_t layer) {
 
 void Player::Send(double now, size_t layer) {
   const Scheme scheme = scene_.routes[layer].scheme;
-  // A single worker has no peer; its layer is done at once.
+  // A single worker has no peer; its layer is done at once. Workers of a
+  // single host have peers: they multiply each other's factors.
   if (scene_.cluster.workers == 1 && scheme != Scheme::kServer) {
     done_[layer] = now;
     return;
@@ -249,22 +255,29 @@ void Player::Result(double now, const Chunk& chunk) {
 double Player::Ring(double now, size_t layer, int halves) {
   const double elements =
       static_cast<double>(scene_.layers[layer].parameters) * scene_.model.share;
-  const auto workers = static_cast<double>(scene_.cluster.workers);
-  const double hops = halves * (workers - 1);
-  return links_.AroundRing(now, hops, elements / workers,
+  const auto hosts = static_cast<double>(scene_.cluster.worker_hosts());
+  const double hops = halves * (hosts - 1);
+  return links_.AroundRing(now, hops, elements / hosts,
                            scene_.routes[layer].wire);
 }
 
 void Player::Factors(double now, size_t layer) {
   const LayerSpec& spec = scene_.layers[layer];
   const WireType wire = scene_.routes[layer].wire;
-  const auto peers = static_cast<double>(scene_.cluster.workers - 1);
-  links_.AmongWorkers(now, peers, static_cast<double>(spec.rows * spec.m),
+  // Each worker's matrices go to each other host. A host with most workers
+  // sends no fewer than it receives.
+  const ClusterShape& cluster = scene_.cluster;
+  const int64_t others = cluster.worker_hosts() - 1;
+  double there = now;
+  if (others > 0) {
+    const auto times =
+        static_cast<double>(cluster.host_workers_most() * others);
+    links_.AmongHosts(now, times, static_cast<double>(spec.rows * spec.m),
                       wire);
-  const double there =
-      links_.AmongWorkers(now, peers, static_cast<double>(spec.rows * spec.n),
-                          wire) +
-      links_.latency();
+    there = links_.AmongHosts(now, times,
+                              static_cast<double>(spec.rows * spec.n), wire) +
+            links_.latency();
+  }
   if (scene_.model.decoupled) {
     done_[layer] = there;
   } else {

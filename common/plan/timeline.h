@@ -17,7 +17,7 @@ namespace nereus {
 // Assumptions about the time of an iteration, measured or guessed.
 struct TimeModel {
   std::vector<LayerTime> times;  // Computing time of each layer, on one worker.
-  LinkSpeed link;                // Link of each node.
+  LinkSpeed link;                // Link of each host.
 
   // True if results are gathered during the next forward pass
   // (Overlap::kDecoupled).
@@ -30,12 +30,13 @@ struct TimeModel {
 };
 
 // Predicts the time of an iteration by playing it once on paper. A worker's
-// device computes layer by layer; each node's link has two queues, out and in,
+// device computes layer by layer; each host's link has two queues, out and in,
 // which carry one transfer at a time in the order in which transfers become
 // ready. The second half of a round begins when its first half is over, chunk
 // by chunk; factors are multiplied on the device. With fusion, workers hold
 // back layers, and a transfer shares the message of an earlier transfer to the
-// same peer that still waits.
+// same peer that still waits. Workers of one host hand each other values in no
+// time, and share products of factors if SharesProduct.
 //
 // The model follows Zhang et al., "Poseidon", algorithm 2 (wait-free
 // backpropagation), and with `decoupled` Zhang et al., "DeAR" (BackPipe and
@@ -44,7 +45,7 @@ struct TimeModel {
 // predict a single layer under congestion.
 //
 // Any thread; calls do not change it. A call costs time in proportion to chunks
-// times nodes.
+// times hosts.
 class Timeline {
  public:
   // Borrows all arguments; they must outlive this. REQUIRES: all are valid; the

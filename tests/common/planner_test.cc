@@ -170,6 +170,64 @@ TEST(PlannerTest, ExplanationHoldsBothCosts) {
             "350 elements, factors 17920");
 }
 
+TEST(PlannerTest, ExplanationNamesLinkAndMemoryWhereWorkersShareHosts) {
+  const std::vector<LayerSpec> layers = {
+      {"conv", LayerKind::kConvolution, 64, 27, 1792, 100},
+      {"fc", LayerKind::kFullyConnected, 4096, 4096, 4096 * 4096 + 4096, 32,
+       true}};
+  PlanOptions options;
+  options.cluster = {8, 2, 2};
+  const Plan plan = PlanFor(layers, options);
+  EXPECT_EQ(plan.explanations[0].reason,
+            "its gradient has no factors: per host and step the servers' way "
+            "moves 3456 elements over the link; within the host 10368 through "
+            "memory");
+  EXPECT_EQ(plan.explanations[0].local_elements, 10368);
+  EXPECT_EQ(plan.explanations[1].server_elements, 33554432);
+  EXPECT_EQ(plan.explanations[1].factor_elements, 2097152);
+  EXPECT_EQ(plan.explanations[1].ring_elements, 33554432);
+  EXPECT_EQ(plan.explanations[1].local_elements, 56623104);
+  EXPECT_EQ(plan.explanations[1].reason,
+            "factors move less: per host and step the servers' way moves "
+            "33554432 elements over the link, factors 2097152; within the host "
+            "100663296 and 56623104 through memory");
+  // Hosts with one worker each are nodes, as without a number of hosts.
+  options.cluster = {8, 8, 8};
+  EXPECT_EQ(PlanFor(layers, options).explanations[1].reason,
+            PlanFor(layers, Nodes(8)).explanations[1].reason);
+}
+
+TEST(PlannerTest, SingleHostUsesTheServersByBytes) {
+  const std::vector<LayerSpec> layers = Load("vgg19", 32);
+  PlanOptions options;
+  options.cluster = {4, 2, 1};
+  const Plan plan = PlanFor(layers, options);
+  EXPECT_THAT(plan.routes, Each(Route{Scheme::kServer}));
+  for (const RouteExplanation& explanation : plan.explanations) {
+    EXPECT_THAT(explanation.reason,
+                HasSubstr("one host has no other host to send to: per host and "
+                          "step the servers' way moves 0 elements over the "
+                          "link"));
+  }
+  EXPECT_EQ(PlanCost(layers, options, plan.routes), 0);
+  // The workers of the host still have each other to send to.
+  options.rules.forced = Scheme::kRing;
+  EXPECT_THAT(PlanFor(layers, options).routes, Each(Route{Scheme::kRing}));
+}
+
+TEST(PlannerTest, MoreWorkersOnAHostAreMoreRows) {
+  // A 64 x 64 layer with 16 rows on 4 hosts: 12288 elements by factors, and by
+  // 4 servers. With two workers a host factors move 24576.
+  const std::vector<LayerSpec> layers = {
+      {"fc", LayerKind::kFullyConnected, 64, 64, 64 * 64, 16, true}};
+  PlanOptions options;
+  options.cluster = {4, 4, 4};
+  EXPECT_EQ(PlanFor(layers, options).routes[0].scheme, Scheme::kFactor);
+  options.cluster = {8, 4, 4};
+  EXPECT_EQ(PlanFor(layers, options).routes[0].scheme, Scheme::kServer);
+  EXPECT_EQ(PlanFor(layers, options).explanations[0].factor_elements, 24576);
+}
+
 TEST(PlannerTest, UnequalNumbersOfWorkersAndServersCount) {
   // Factors cost 2 x 32 x 3 x 8192 = 1572864; the servers cost 2 x 4096^2 x (4
   // + P2 - 2) / P2, which is more for every P2. A 64 x 64 layer with 16 rows

@@ -94,6 +94,75 @@ TEST(TimelineTest, FactorsAreMultipliedOnTheDevice) {
 }
 
 // The gradient of the last layer travels while the first layer's is computed.
+TEST(TimelineTest, HostSendsAsMuchAsASingleWorker) {
+  const std::vector<LayerSpec> layers = {VectorLayer("a", 100),
+                                         FactorLayer("b", 8, 8, false, 2)};
+  const TimeModel model = Model({Seconds(1, 2), Seconds(3, 4)});
+  for (const Scheme scheme : {Scheme::kServer, Scheme::kRing}) {
+    for (const int64_t hosts : {2, 3}) {
+      const double singles = Play(layers, {hosts, 2}, model, scheme);
+      EXPECT_EQ(Play(layers, {4 * hosts, 2, hosts}, model, scheme), singles);
+      EXPECT_EQ(Play(layers, {hosts, 2, hosts}, model, scheme), singles);
+      EXPECT_LT(singles, Play(layers, {4 * hosts, 2}, model, scheme));
+    }
+  }
+}
+
+TEST(TimelineTest, ServersOfAHostShareItsLink) {
+  // Each host has one of two chunks. Its link carries the other host's chunk in
+  // and the own one out, twice.
+  const std::vector<LayerSpec> layers = {VectorLayer("a", 100),
+                                         VectorLayer("b", 100)};
+  const TimeModel model = Model({Seconds(0, 0), Seconds(0, 0)});
+  const double apart = Play(layers, {2, 2}, model, Scheme::kServer);
+  EXPECT_EQ(Play(layers, {4, 2, 2}, model, Scheme::kServer), apart);
+  // Two servers on each host, with two chunks each, take twice as long.
+  const std::vector<LayerSpec> four = {
+      VectorLayer("a", 100), VectorLayer("b", 100), VectorLayer("c", 100),
+      VectorLayer("d", 100)};
+  const TimeModel longer =
+      Model({Seconds(0, 0), Seconds(0, 0), Seconds(0, 0), Seconds(0, 0)});
+  EXPECT_EQ(Play(four, {4, 4, 2}, longer, Scheme::kServer), 2 * apart);
+}
+
+TEST(TimelineTest, FactorsOfAllLocalWorkersLeaveByTheHostsLink) {
+  // A worker sends 2 x 8 + 2 x 8 values to the other host.
+  const std::vector<LayerSpec> layers = {FactorLayer("b", 8, 8, false, 2)};
+  const TimeModel model = Model({Seconds(0, 0)});
+  EXPECT_EQ(Play(layers, {2, 1, 2}, model, Scheme::kFactor), 32 + 2 * kHeader);
+  EXPECT_EQ(Play(layers, {4, 1, 2}, model, Scheme::kFactor),
+            2 * (32 + 2 * kHeader));
+  // Hosts of two workers and one: the larger one sends twice.
+  EXPECT_EQ(Play(layers, {3, 1, 2}, model, Scheme::kFactor),
+            2 * (32 + 2 * kHeader));
+}
+
+TEST(TimelineTest, SingleHostNeedsNoLink) {
+  const std::vector<LayerSpec> layers = {FactorLayer("b", 8, 8, false, 2)};
+  TimeModel model = Model({Seconds(1, 2)});
+  for (const bool decoupled : {false, true}) {
+    model.decoupled = decoupled;
+    for (const Scheme scheme : {Scheme::kServer, Scheme::kRing}) {
+      EXPECT_EQ(Play(layers, {4, 2, 1}, model, scheme), 3);
+    }
+    // Three products of the peers' factors take 3 s: 8 rows are too few to
+    // share.
+    EXPECT_EQ(Play(layers, {4, 2, 1}, model, Scheme::kFactor), 6);
+  }
+}
+
+TEST(TimelineTest, WorkersOfAHostShareTheProduct) {
+  // 4 workers with 16 rows each. Alone, a worker multiplies those of 3 peers;
+  // two workers of a host multiply half of all 4.
+  const std::vector<LayerSpec> layers = {FactorLayer("b", 8, 8, false, 16)};
+  const TimeModel model = Model({Seconds(1, 2)}, kInfinity);
+  EXPECT_EQ(Play(layers, {4, 1, 4}, model, Scheme::kFactor), 6);
+  EXPECT_EQ(Play(layers, {4, 1, 2}, model, Scheme::kFactor), 5);
+  EXPECT_EQ(Play(layers, {4, 1, 1}, model, Scheme::kFactor), 4);
+  // Hosts of two workers and one, which multiplies the rows of 2 peers alone.
+  EXPECT_EQ(Play(layers, {3, 1, 2}, model, Scheme::kFactor), 5);
+}
+
 TEST(TimelineTest, SendingOverlapsWithBackward) {
   const std::vector<LayerSpec> layers = {VectorLayer("a", 84),
                                          VectorLayer("b", 84)};
