@@ -29,11 +29,19 @@ namespace {
 
 constexpr int64_t kElementBytes = sizeof(float);
 
+// Assumptions of a plan for hosts with several workers, which no running job
+// meets yet.
+constexpr char kHostsNote[] =
+    "The workers of a host are taken to add up their gradients in memory, in "
+    "no "
+    "time, before\nthe host sends. A job of this version does not: each worker "
+    "sends by itself, as without --hosts.\n";
+
 int64_t ElementsToBytes(int64_t elements) {
   return SaturateToInt64(WideInteger{elements} * kElementBytes);
 }
 
-// Traffic of one node in one step, sent plus received.
+// Traffic of one host's link in one step, sent plus received.
 struct Traffic {
   int64_t elements = 0;  // Values.
   int64_t bytes = 0;     // Bytes, by the routes' wire types.
@@ -80,9 +88,12 @@ PlanTotals MakeTotals(const PlanReport& report) {
   const std::vector<Route>& planned = report.plan.routes;
   const ClusterShape& cluster = report.options.cluster;
   PlanTotals totals;
-  for (const LayerSpec& layer : report.layers) {
-    totals.parameters += layer.parameters;
+  WideInteger local = 0;
+  for (size_t i = 0; i < report.layers.size(); ++i) {
+    totals.parameters += report.layers[i].parameters;
+    local += report.plan.explanations[i].local_elements;
   }
+  totals.local_elements_planned = SaturateToInt64(local);
   totals.chunks = std::ssize(report.placement.chunks());
   const auto by_servers = PlannedTraffic(report.layers, server_only, cluster);
   totals.elements_server_only = by_servers.elements;
@@ -168,23 +179,59 @@ TextRow GroupRow(const PlanReport& report, const LayerGroup& group) {
           std::string(WireTypeName(report.plan.routes[layer].wire))};
 }
 
+// Returns "a worker" or "4 workers".
+std::string Count(int64_t count, absl::string_view noun) {
+  return count == 1 ? absl::StrCat("a ", noun)
+                    : absl::StrCat(count, " ", noun, "s");
+}
+
+// Returns the lines above the table: the question, and what the figures count.
+std::string FormatHeading(const PlanReport& report) {
+  const ClusterShape& cluster = report.options.cluster;
+  const PlanRules& rules = report.options.rules;
+  const bool shares = cluster.shares_hosts();
+  std::string text = absl::StrCat(
+      report.model, ": ", cluster.workers, " workers",
+      cluster.hosts == 0 ? ""
+                         : absl::StrCat(" on ", Count(cluster.hosts, "host")),
+      ", ", cluster.servers, " servers, batch ", report.batch, ", scheme ",
+      rules.scheme_name(), ", cost ", CostKindName(rules.cost), ", wire ",
+      rules.wire_name(), ", fusion ", FusionText(report.plan, rules),
+      "\nBy servers, factors, ring: elements that a ", shares ? "host" : "node",
+      " sends plus receives per step for\nthe layer's M x N matrix; the total "
+      "counts biases too.\n");
+  if (shares) absl::StrAppend(&text, kHostsNote);
+  return text;
+}
+
 // Returns the paragraph below the table.
 std::string FormatTotals(const PlanReport& report) {
   const PlanTotals& totals = report.totals;
   const int64_t server_only = totals.bytes_server_only;
   const int64_t planned = totals.bytes_planned;
-  std::string text = absl::StrCat(
-      "A node with a worker and a server sends plus receives per step: ",
-      Gigabytes(server_only), " if all goes through the servers, ",
-      Gigabytes(planned), " by this plan");
+  const ClusterShape& cluster = report.options.cluster;
+  const bool shares = cluster.shares_hosts();
+  std::string text =
+      absl::StrCat("A ", shares ? "host" : "node", " with ",
+                   Count(cluster.host_workers_most(), "worker"), " and ",
+                   Count(cluster.host_servers_most(), "server"),
+                   " sends plus receives per step: ", Gigabytes(server_only),
+                   " if all goes through the servers, ", Gigabytes(planned),
+                   " by this plan");
   if (planned > 0) {
     absl::StrAppendFormat(
         &text, " (ratio %.2f)",
         static_cast<double>(server_only) / static_cast<double>(planned));
   }
-  absl::StrAppend(&text, ".\nThe busiest node, by the placement: ",
-                  Gigabytes(totals.busiest_node_bytes_server_only), ", ",
-                  Gigabytes(totals.busiest_node_bytes_planned), ".\n");
+  absl::StrAppend(
+      &text, ".\nThe busiest ", shares ? "host" : "node",
+      ", by the placement: ", Gigabytes(totals.busiest_node_bytes_server_only),
+      ", ", Gigabytes(totals.busiest_node_bytes_planned), ".\n");
+  if (shares) {
+    absl::StrAppend(&text, "Workers of a host hand each other ",
+                    WithSeparators(totals.local_elements_planned),
+                    " elements through memory by this plan.\n");
+  }
   int64_t least = report.placement.shard_elements(0);
   int64_t most = least;
   for (int shard = 1; shard < report.placement.shards(); ++shard) {
@@ -220,6 +267,24 @@ nlohmann::ordered_json LayerJson(const PlanReport& report, size_t layer) {
   };
 }
 
+// Adds the fields about hosts, if the cluster has a number of them.
+void AddHosts(const PlanReport& report, nlohmann::ordered_json& json) {
+  const ClusterShape& cluster = report.options.cluster;
+  if (cluster.hosts == 0) return;
+  const HostMap map = HostMap::Of(cluster);
+  json["hosts"] = cluster.hosts;
+  nlohmann::ordered_json& workers = json["workers_by_host"];
+  for (int64_t host = 0; host < map.hosts(); ++host) {
+    workers.push_back(map.WorkersAt(host));
+  }
+  json["totals"]["local_elements_planned"] =
+      report.totals.local_elements_planned;
+  for (size_t i = 0; i < report.layers.size(); ++i) {
+    json["layers"][i]["local_elements"] =
+        report.plan.explanations[i].local_elements;
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<PlanReport> MakePlanReport(std::string model, int64_t batch,
@@ -238,7 +303,6 @@ absl::StatusOr<PlanReport> MakePlanReport(std::string model, int64_t batch,
 }
 
 std::string FormatPlanText(const PlanReport& report, bool all_layers) {
-  const ClusterShape& cluster = report.options.cluster;
   std::vector<TextRow> rows = {{"layer", "kind", "M x N", "K", "parameters",
                                 "chunks", "by servers", "by factors", "by ring",
                                 "scheme", "wire"}};
@@ -251,17 +315,9 @@ std::string FormatPlanText(const PlanReport& report, bool all_layers) {
                   WithSeparators(report.totals.chunks),
                   WithSeparators(report.totals.elements_server_only), "", "",
                   "", ""});
-  std::string text = absl::StrCat(
-      report.model, ": ", cluster.workers, " workers, ", cluster.servers,
-      " servers, batch ", report.batch, ", scheme ",
-      report.options.rules.scheme_name(), ", cost ",
-      CostKindName(report.options.rules.cost), ", wire ",
-      report.options.rules.wire_name(), ", fusion ",
-      FusionText(report.plan, report.options.rules),
-      "\nBy servers, factors, ring: elements that a node sends plus receives "
-      "per "
-      "step for\nthe layer's M x N matrix; the total counts biases too.\n\n",
-      FormatTable(rows), "\n", FormatTotals(report));
+  std::string text =
+      absl::StrCat(FormatHeading(report), "\n", FormatTable(rows), "\n",
+                   FormatTotals(report));
   text += "\nLayers that could go by factors:\n";
   for (const LayerGroup& group : groups) {
     const size_t layer = group.layers.front();
@@ -284,7 +340,7 @@ std::string FormatPlanJson(const PlanReport& report) {
     shard_bytes.push_back(
         ElementsToBytes(report.placement.shard_elements(shard)));
   }
-  const nlohmann::ordered_json json = {
+  nlohmann::ordered_json json = {
       {"model", report.model},
       {"workers", report.options.cluster.workers},
       {"servers", report.options.cluster.servers},
@@ -308,6 +364,7 @@ std::string FormatPlanJson(const PlanReport& report) {
         {"busiest_node_bytes_planned", totals.busiest_node_bytes_planned}}},
       {"shard_bytes", std::move(shard_bytes)},
   };
+  AddHosts(report, json);
   // With the default handler, dump would throw at a name that is not UTF-8.
   return json.dump(2, ' ', /*ensure_ascii=*/false,
                    nlohmann::ordered_json::error_handler_t::replace);

@@ -12,15 +12,17 @@
 
 namespace nereus {
 
-// Cost of a plan, summed over the layers. Elements and bytes are those that one
-// node sends plus receives per step; headers are not counted.
+// Cost of a plan, summed over the layers. Elements and bytes are those that the
+// link of one host, which reports call a node if it has one worker, sends plus
+// receives per step; headers are not counted.
 struct PlanTotals {
   int64_t parameters = 0;  // Parameters of the model.
   int64_t chunks = 0;      // Chunks of the model.
 
-  // Elements by Poseidon's table 1, for a node with a worker and a server: if
-  // every layer used the servers, and as planned. Unlike RouteExplanation they
-  // count all parameters of a layer that travel, biases included.
+  // Elements by Poseidon's table 1, for a host with as many workers and servers
+  // as any host: if every layer used the servers, and as planned. Unlike
+  // RouteExplanation they count all parameters of a layer that travel, biases
+  // included.
   int64_t elements_server_only = 0;
   int64_t elements_planned = 0;
 
@@ -29,9 +31,13 @@ struct PlanTotals {
   int64_t bytes_server_only = 0;
   int64_t bytes_planned = 0;
 
-  // Bytes of the node that moves most, from the placement (PredictLinkBytes).
+  // Bytes of the host that moves most, from the placement (PredictLinkBytes).
   int64_t busiest_node_bytes_server_only = 0;
   int64_t busiest_node_bytes_planned = 0;
+
+  // Elements that the workers of one host hand each other through memory, as
+  // planned: sum of RouteExplanation::local_elements, without biases.
+  int64_t local_elements_planned = 0;
 };
 
 // A model, its plan and its placement. A value type, for reports.
@@ -72,6 +78,10 @@ std::string FormatPlanText(const PlanReport& report, bool all_layers = false);
 //               "bytes_per_node_planned", "busiest_node_bytes_server_only",
 //               "busiest_node_bytes_planned"},
 //    "shard_bytes": [bytes of each shard]}
+//
+// If ClusterShape::hosts is given, also "hosts", "workers_by_host": [number of
+// workers of each host], and "local_elements" in each layer and as
+// "local_elements_planned" in the totals.
 //
 // A layer's "elements" are those of RouteExplanation, the totals those of
 // PlanTotals. Bytes of `model` that are not UTF-8 are replaced.

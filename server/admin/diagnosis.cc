@@ -53,9 +53,9 @@ constexpr Change kChanges[] = {
      [](WhatIf& w) { w.job.tune_fusion = true; }},
     {"--servers=colocated",
      [](const WhatIf& w) {
-       return w.plan.cluster.servers < w.plan.cluster.workers;
+       return w.plan.cluster.servers < w.plan.cluster.worker_hosts();
      },
-     [](WhatIf& w) { w.plan.cluster.servers = w.plan.cluster.workers; }},
+     [](WhatIf& w) { w.plan.cluster.servers = w.plan.cluster.worker_hosts(); }},
 };
 
 // Returns the part of an iteration in which the network delays the computing.
@@ -77,7 +77,18 @@ Limit LimitOf(const Diagnosis& diagnosis) {
                                            : Limit::kLateWorkers;
 }
 
-// Compares the throughput of all machines with that of one.
+// Returns "8 machines are %s one", or "8 workers on 2 machines are %s one
+// worker", with `than` in the place of %s.
+std::string CompareText(const Diagnosis& diagnosis, absl::string_view than) {
+  if (diagnosis.hosts == 0 || diagnosis.hosts == diagnosis.workers) {
+    return absl::StrCat(diagnosis.workers, " machines are ", than, " one");
+  }
+  return absl::StrCat(diagnosis.workers, " workers on ", diagnosis.hosts,
+                      diagnosis.hosts == 1 ? " machine" : " machines", " are ",
+                      than, " one worker");
+}
+
+// Compares the throughput of all workers with that of one.
 std::string SpeedText(const Diagnosis& diagnosis) {
   if (diagnosis.workers == 1) return "";
   const double speed = static_cast<double>(diagnosis.workers) *
@@ -85,11 +96,12 @@ std::string SpeedText(const Diagnosis& diagnosis) {
                        diagnosis.iteration_seconds;
   // Two digits would show 0.995 as 1.00.
   if (speed >= 0.995) {
-    return absl::StrFormat("; %d machines are %.2f times as fast as one",
-                           diagnosis.workers, speed);
+    return absl::StrCat(
+        "; ", CompareText(diagnosis,
+                          absl::StrFormat("%.2f times as fast as", speed)));
   }
-  return absl::StrFormat("; %d machines are SLOWER than one, %.2f of its speed",
-                         diagnosis.workers, speed);
+  return absl::StrCat("; ", CompareText(diagnosis, "SLOWER than"),
+                      absl::StrFormat(", %.2f of its speed", speed));
 }
 
 // Names the limit, and how much each part adds.

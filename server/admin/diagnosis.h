@@ -23,6 +23,8 @@ struct Diagnosis {
 
   // Workers of the job.
   int64_t workers = 1;
+  // Machines that the workers share. 0: each has one of its own.
+  int64_t hosts = 0;
   // Seconds of one iteration.
   double iteration_seconds = 0;
   // Part in which the busiest device computes.

@@ -22,6 +22,7 @@ Diagnosis Diagnose(const ExplainedPlan& plan) {
   const PlanForecast& forecast = plan.forecast;
   Diagnosis diagnosis;
   diagnosis.workers = plan.report.options.cluster.workers;
+  diagnosis.hosts = plan.report.options.cluster.hosts;
   diagnosis.iteration_seconds =
       forecast.iteration_seconds_measured.value_or(forecast.iteration_seconds);
   diagnosis.compute_seconds = forecast.compute_seconds;

@@ -15,7 +15,7 @@ namespace {
 
 constexpr char kColocated[] = "colocated";
 
-// Returns the number of servers; 0: one on the machine of each worker.
+// Returns the number of servers; 0: one on each machine with workers.
 absl::StatusOr<int64_t> ParseServers(absl::string_view text) {
   int64_t servers = 0;
   if (text == kColocated) return servers;
@@ -31,12 +31,17 @@ absl::StatusOr<int64_t> ParseServers(absl::string_view text) {
 
 void WhatIfFlags::Register(CLI::App& app) {
   AddFlag(app, "model", model_, DescribeModelFlag());
-  AddFlag(app, "workers", cluster_.workers,
-          "number of machines, each with one worker")
+  AddFlag(app, "workers", cluster_.workers, "number of workers")
       ->check(CLI::Range(int64_t{1}, kWorkersMax));
+  AddFlag(app, "hosts", cluster_.hosts,
+          "number of machines, over which the workers are spread evenly, and "
+          "the servers if they are more; without it each worker has a machine "
+          "of its own")
+      ->check(CLI::Range(int64_t{1}, kWorkersMax))
+      ->default_str("");
   AddParsedFlag(app, "servers", cluster_.servers, ParseServers, kColocated,
                 "number of servers, on the first machines; or colocated: one "
-                "server on each worker's machine");
+                "server on each machine with workers");
   AddFlag(app, "batch", batch_, "samples of each worker in a step")
       ->check(CLI::Range(int64_t{1}, kBatchMax));
   AddNetworkFlags(app);
@@ -110,10 +115,16 @@ absl::StatusOr<std::vector<LayerTime>> WhatIfFlags::Times(
 
 // Without times, the answer is that of the network alone.
 absl::StatusOr<WhatIf> WhatIfFlags::Make(bool needs_times) const {
+  if (cluster_.hosts != 0 && spec_.options.rounds.quorum != Quorum::kAll) {
+    return InvalidArgumentError(
+        "--hosts needs --quorum=all: in partial rounds each worker sends by "
+        "itself, as without --hosts");
+  }
   WhatIf what_if = asked_;
   what_if.layers = NEREUS_TRY(Layers());
   what_if.plan.cluster = cluster_;
-  if (cluster_.servers == 0) what_if.plan.cluster.servers = cluster_.workers;
+  if (cluster_.servers == 0)
+    what_if.plan.cluster.servers = cluster_.worker_hosts();
   what_if.plan.rules = spec_.rules;
   what_if.job = spec_.options;
   what_if.times.resize(what_if.layers.size());

@@ -49,7 +49,8 @@ class WhatIfFlags {
   WhatIf asked_;
   // Value of --model. Empty: not given.
   std::string model_;
-  // Values of --workers and --servers; 0: not given, colocated.
+  // Values of --workers, --servers and --hosts; 0: not given, colocated, not
+  // given.
   ClusterShape cluster_{0, 0};
   // Value of --batch.
   int64_t batch_ = 32;

@@ -206,6 +206,81 @@ TEST(PlanReportTest, TextIsAnAlignedTableWithTotalsAndReasons) {
       "moves 58720256 elements, factors 3670016)\n");
 }
 
+PlanReport ReportForHosts(const ClusterShape& cluster) {
+  PlanOptions options;
+  options.cluster = cluster;
+  absl::StatusOr<PlanReport> report = MakePlanReport(
+      "tiny", 32,
+      {{"convolution", LayerKind::kConvolution, 64, 27, 1792, 100},
+       {"fc", LayerKind::kFullyConnected, 4096, 4096, 16781312, 32, true}},
+      options);
+  EXPECT_TRUE(report.ok()) << report.status();
+  return *std::move(report);
+}
+
+TEST(PlanReportTest, TextCountsBothHalvesOfAHost) {
+  EXPECT_EQ(
+      FormatPlanText(ReportForHosts({8, 2, 2})),
+      "tiny: 8 workers on 2 hosts, 2 servers, batch 32, scheme auto, cost "
+      "bytes, wire fp32, fusion off\n"
+      "By servers, factors, ring: elements that a host sends plus receives "
+      "per step for\n"
+      "the layer's M x N matrix; the total counts biases too.\n"
+      "The workers of a host are taken to add up their gradients in memory, in "
+      "no time, before\n"
+      "the host sends. A job of this version does not: each worker sends by "
+      "itself, as without --hosts.\n"
+      "\n"
+      "layer        kind        M x N   K  parameters  chunks  by servers  "
+      "by factors     by ring  scheme  wire\n"
+      "convolution  conv      64 x 27   -       1,792       1       3,456  "
+      "         -       3,456  server  fp32\n"
+      "fc           fc    4096 x 4096  32  16,781,312      33  33,554,432  "
+      " 2,097,152  33,554,432  factor  fp32\n"
+      "total                               16,783,104      34  33,566,208\n"
+      "\n"
+      "A host with 4 workers and a server sends plus receives per step: 0.134 "
+      "GB if all goes through the servers, 0.008 GB by this plan (ratio "
+      "15.98).\n"
+      "The busiest host, by the placement: 0.134 GB, 0.008 GB.\n"
+      "Workers of a host hand each other 56,633,472 elements through memory by "
+      "this plan.\n"
+      "A shard owns 8,390,400 to 8,392,704 elements.\n"
+      "\n"
+      "Layers that could go by factors:\n"
+      "  fc: factor (factors move less: per host and step the servers' way "
+      "moves 33554432 elements over the link, factors 2097152; within the host "
+      "100663296 and 56623104 through memory)\n");
+}
+
+TEST(PlanReportTest, HostsWithOneWorkerAreNodes) {
+  const std::string with = FormatPlanText(ReportForHosts({8, 8, 8}));
+  std::string without = FormatPlanText(ReportForHosts({8, 8}));
+  ASSERT_THAT(with, HasSubstr("tiny: 8 workers on 8 hosts, 8 servers"));
+  without.replace(without.find(" workers,"), 9, " workers on 8 hosts,");
+  EXPECT_EQ(with, without);
+}
+
+TEST(PlanReportTest, JsonNamesHostsIfThereIsANumberOfThem) {
+  const auto json =
+      nlohmann::json::parse(FormatPlanJson(ReportForHosts({7, 3, 3})));
+  EXPECT_EQ(json["hosts"], 3);
+  EXPECT_EQ(json["workers_by_host"], nlohmann::json({3, 2, 2}));
+  EXPECT_EQ(json["layers"][0]["local_elements"], 2 * 2 * 64 * 27);
+  EXPECT_EQ(json["layers"][1]["local_elements"],
+            2 * (7 * 32 * 8192 + 4096 * 4096));
+  EXPECT_EQ(json["totals"]["local_elements_planned"],
+            2 * 2 * 64 * 27 + 2 * (7 * 32 * 8192 + 4096 * 4096));
+  // The first host has 3 of 7 workers: 3 x 2 matrices go out, 4 come in.
+  EXPECT_EQ(json["layers"][1]["elements"]["factor"], 10 * 32 * 8192);
+  const auto without =
+      nlohmann::json::parse(FormatPlanJson(ReportForHosts({7, 3})));
+  for (const char* field : {"hosts", "workers_by_host"}) {
+    EXPECT_FALSE(without.contains(field)) << field;
+  }
+  EXPECT_FALSE(without["layers"][0].contains("local_elements"));
+}
+
 TEST(PlanReportTest, SingleNodeHasNoRatio) {
   const std::string text = FormatPlanText(ReportFor("vgg19", 32, 1));
   EXPECT_THAT(text, HasSubstr("0.000 GB by this plan.\n"));

@@ -217,6 +217,57 @@ TEST(PlanCommandTest, BeginsWithTheLimitOfAnIterationAndFlagsThatHelp) {
   EXPECT_THAT(unknown.out, HasSubstr("each alone: --wire=bf16 by about "));
 }
 
+TEST(PlanCommandTest, HostsWithSeveralWorkersUseTheNetworkOnce) {
+  const std::vector<std::string> question = {
+      "--model=bert-base",  "--workers=32",   "--batch=8",
+      "--bandwidth=10Gbit", "--compute=0.1s", "--json"};
+  const auto seconds = [&](const std::string& flag) {
+    std::vector<std::string> arguments = question;
+    arguments.push_back(flag);
+    const Result result = RunPlan(arguments);
+    EXPECT_EQ(result.exit_code, kExitDone) << result.err;
+    return nlohmann::json::parse(result.out)["time"]["iteration_seconds"]
+        .get<double>();
+  };
+  EXPECT_EQ(seconds("--hosts=32"), seconds("--servers=colocated"));
+  EXPECT_LT(seconds("--hosts=4"), seconds("--hosts=8"));
+  EXPECT_LT(seconds("--hosts=8"), seconds("--hosts=32"));
+  const Result json =
+      RunPlan({"--model=vgg19", "--workers=8", "--hosts=2", "--json"});
+  EXPECT_EQ(nlohmann::json::parse(json.out)["servers"], 2);
+  EXPECT_EQ(nlohmann::json::parse(json.out)["workers_by_host"],
+            nlohmann::json({4, 4}));
+}
+
+TEST(PlanCommandTest, VerdictNamesWorkersAndTheirMachines) {
+  const std::vector<std::string> question = {"--model=vgg19", "--workers=8",
+                                             "--compute=0.5s"};
+  const auto answer = [&](const std::string& hosts) {
+    std::vector<std::string> arguments = question;
+    arguments.push_back(hosts);
+    return RunPlan(arguments).out;
+  };
+  EXPECT_THAT(answer("--hosts=2"),
+              ContainsRegex("; 8 workers on 2 machines are [0-9.]+ times as "
+                            "fast as one worker: "));
+  EXPECT_THAT(answer("--hosts=2"), HasSubstr("in memory, in no time"));
+  EXPECT_THAT(answer("--hosts=1"),
+              HasSubstr("; 8 workers on 1 machine are 8.00 times as fast as "
+                        "one worker: limited by computing"));
+  EXPECT_THAT(answer("--hosts=8"),
+              ContainsRegex("; 8 machines are [0-9.]+ times as fast as one: "));
+}
+
+TEST(PlanCommandTest, ImpossibleHostsAreUsageErrors) {
+  const Result many = RunPlan({"--model=vgg19", "--workers=2", "--hosts=3"});
+  EXPECT_EQ(many.exit_code, kExitUsage);
+  EXPECT_THAT(many.err, HasSubstr("hosts is 3, of 2 workers"));
+  const Result partial = RunPlan({"--model=vgg19", "--workers=8", "--hosts=2",
+                                  "--quorum=majority", "--staleness=2"});
+  EXPECT_EQ(partial.exit_code, kExitUsage);
+  EXPECT_THAT(partial.err, HasSubstr("--hosts needs --quorum=all"));
+}
+
 TEST(PlanCommandTest, EqualLayersShareALineUnlessAllAreAskedFor) {
   const std::string row = "bert.encoder.layer.0.intermediate.dense";
   const Result folded = RunPlan({"--model=bert-base", "--workers=2"});
@@ -245,6 +296,7 @@ TEST(PlanCommandTest, ImpossibleFlagsAreRefused) {
       {"--model=vgg19", "--workers=65537"},
       {"--model=vgg19", "--workers=two"},
       {"--model=vgg19", "--workers=2", "--servers=-1"},
+      {"--model=vgg19", "--workers=2", "--hosts=0"},
       {"--model=vgg19", "--workers=2", "--bandwidth=10GB"},
       {"--model=vgg19", "--workers=2", "--batch=0"},
       {"--model=vgg19", "--workers=2", "--scheme=star"},

@@ -276,6 +276,7 @@ TEST(SimulatedIterationTest, ImpossibleQuestionsAreRefused) {
                  "workers is 5000, can be simulated up to 4096");
   expect_refused([](WhatIf& w) { w.plan.cluster.servers = 5000; },
                  "servers is 5000");
+  expect_refused([](WhatIf& w) { w.plan.cluster.hosts = 1; }, "hosts is 1");
   expect_refused([](WhatIf& w) { w.node_rate = 0; }, "node_rate is 0");
   expect_refused([](WhatIf& w) { w.latency = -absl::Seconds(1); },
                  "latency is -1s");

@@ -376,6 +376,11 @@ absl::Status WhatIf::Validate() const {
     return refuse(name, " is ", count, ", can be simulated up to ",
                   kSimulatedNodesMax, ": `nereusctl plan` takes more");
   }
+  if (plan.cluster.hosts != 0) {
+    return refuse("hosts is ", plan.cluster.hosts,
+                  ", but a simulated worker has a host of its own: `nereusctl "
+                  "plan` takes hosts with several workers");
+  }
   if (times.size() != layers.size()) {
     return refuse("times has ", times.size(), " layers, the model ",
                   layers.size());

@@ -22,8 +22,9 @@ struct WhatIf {
   // Computing time of each layer.
   std::vector<LayerTime> times;
 
-  // Cluster and rules of the plan. Worker i and server i share node i and its
-  // network interface. PlanOptionsOf sets the time model.
+  // Cluster and rules of the plan. Simulated worker i and server i share node i
+  // and its network interface; hosts with several workers are a question for
+  // plans only. PlanOptionsOf sets the time model.
   PlanOptions plan;
 
   // Bytes/s of each node, each way.
