@@ -8,8 +8,12 @@
 
 // The simulated network, in the order of a frame's way:
 //
-//   Send -> Enqueue -> TakeTurnToLeave -> ServeEgress -> LeaveTogether -> Leave
+//   Send -> Enqueue -> TakeTurnToLeave -> ServeSenders -> LeaveTogether ->
+//   Leave
 //     -> (event) Arrive -> ServeIngress -> (event) Receive -> OfferOldest
+//
+// A frame within a node waits for the node's memory in the place of egress, and
+// skips ServeIngress.
 //
 // A frame stays in the list of its lane from sender to receiver; only the
 // lane's marks move (Lane). A call of `deliver_` may break the connection, or
@@ -73,6 +77,11 @@ void SimulatedNetwork::SetRateFactor(NodeId node, double factor) {
   NodeOf(node).factor = factor;
 }
 
+void SimulatedNetwork::SetMemoryRate(NodeId node, double rate) {
+  NEREUS_CHECK(rate > 0) << rate;
+  NodeOf(node).memory.rate = rate;
+}
+
 void SimulatedNetwork::SetLink(NodeId a, NodeId b, const Link& link) {
   NEREUS_CHECK(link.rate > 0 && link.extra_delay >= absl::ZeroDuration())
       << link.rate << ", " << absl::FormatDuration(link.extra_delay);
@@ -120,11 +129,7 @@ void SimulatedNetwork::Enqueue(LaneIndex index, const Frame& frame) {
   if (lane.arriving == kNone || lane.arriving == frames_.next(added)) {
     lane.arriving = added;
   }
-  if (IsLocal(lane)) {
-    Leave(index, absl::ZeroDuration());
-  } else {
-    TakeTurnToLeave(index);
-  }
+  TakeTurnToLeave(index);
 }
 
 FramePool::Index SimulatedNetwork::PlaceBehind(const Lane& lane,
@@ -141,33 +146,40 @@ FramePool::Index SimulatedNetwork::PlaceBehind(const Lane& lane,
   return before;
 }
 
+SimulatedNetwork::Port& SimulatedNetwork::WayOut(const Lane& lane) {
+  Node& node = nodes_[PlaceOf(lane.from)];
+  return IsLocal(lane) ? node.memory : node.egress;
+}
+
 void SimulatedNetwork::TakeTurnToLeave(LaneIndex index) {
   Lane& lane = lanes_[index];
   if (lane.leaving_in_turn || !MayLeave(lane)) return;
   lane.leaving_in_turn = true;
-  const NodeId node = PlaceOf(lane.from);
-  nodes_[node].egress.turns.push_back(index);
-  ServeEgress(node);
+  Port& port = WayOut(lane);
+  port.turns.push_back(index);
+  ServeSenders(&port);
 }
 
 bool SimulatedNetwork::MayLeave(const Lane& lane) const {
   if (lane.leaving == kNone) return false;
   // A single frame may always leave, even if it is longer than the window.
   if (lane.flight_bytes == 0) return true;
+  const Node& from = nodes_[PlaceOf(lane.from)];
   const bool limited =
-      nodes_[PlaceOf(lane.from)].egress.rate != kUnlimitedRate ||
-      nodes_[PlaceOf(lane.to)].ingress.rate != kUnlimitedRate ||
-      !links_.empty();
+      IsLocal(lane)
+          ? from.memory.rate != kUnlimitedRate
+          : from.egress.rate != kUnlimitedRate ||
+                nodes_[PlaceOf(lane.to)].ingress.rate != kUnlimitedRate ||
+                !links_.empty();
   return !limited ||
          lane.flight_bytes + WireBytes(frames_.frame(lane.leaving)) <=
              options_.window_bytes;
 }
 
-void SimulatedNetwork::ServeEgress(NodeId node) {
-  Port& port = nodes_[node].egress;
-  while (!port.busy && !port.turns.empty()) {
-    const LaneIndex index = port.turns.front();
-    port.turns.pop_front();
+void SimulatedNetwork::ServeSenders(Port* port) {
+  while (!port->busy && !port->turns.empty()) {
+    const LaneIndex index = port->turns.front();
+    port->turns.pop_front();
     Lane& lane = lanes_[index];
     lane.leaving_in_turn = false;
     // The connection broke while the lane waited for its turn.
@@ -175,13 +187,13 @@ void SimulatedNetwork::ServeEgress(NodeId node) {
     const absl::Duration service = LeaveTogether(index);
     if (MayLeave(lane)) {
       lane.leaving_in_turn = true;
-      port.turns.push_back(index);
+      port->turns.push_back(index);
     }
     if (service == absl::ZeroDuration()) continue;
-    port.busy = true;
-    events_->After(service, [this, node] {
-      nodes_[node].egress.busy = false;
-      ServeEgress(node);
+    port->busy = true;
+    events_->After(service, [this, port] {
+      port->busy = false;
+      ServeSenders(port);
     });
   }
 }
@@ -194,7 +206,8 @@ absl::Duration SimulatedNetwork::LeaveTogether(LaneIndex index) {
   // expects: the frame shares the message of the frame before it.
   frames_.frame(first).fused = false;
   int64_t bytes = WireBytes(frames_.frame(first));
-  absl::Duration service = options_.message_time;
+  absl::Duration service =
+      IsLocal(lane) ? absl::ZeroDuration() : options_.message_time;
   service += Leave(index, service);
   while (fused && MayLeave(lane)) {
     Frame& next = frames_.frame(lane.leaving);
@@ -211,17 +224,20 @@ absl::Duration SimulatedNetwork::Leave(LaneIndex index, absl::Duration after) {
   lane.left = lane.leaving;
   lane.leaving = frames_.next(lane.leaving);
   lane.flight_bytes += bytes;
+  const Node& from = nodes_[PlaceOf(lane.from)];
   const bool local = IsLocal(lane);
+  const absl::Duration service =
+      TimeAt(local ? from.memory.rate : from.egress.rate * from.factor, bytes);
   const absl::Time start = events_->now() + after;
-  const absl::Time arrival = local ? start : ArrivalOf(lane, bytes, start);
+  // Within a node a frame has arrived once all of it is copied.
+  const absl::Time arrival =
+      local ? start + service : ArrivalOf(lane, bytes, start);
   // A later frame never overtakes: it arrives at the earliest with the one
   // before.
   lane.last_arrival = std::max(lane.last_arrival, arrival);
   events_->At(lane.last_arrival,
               [this, ref = LaneRef{index, lane.connection}] { Arrive(ref); });
-  if (local) return absl::ZeroDuration();
-  const Node& from = nodes_[PlaceOf(lane.from)];
-  return TimeAt(from.egress.rate * from.factor, bytes);
+  return service;
 }
 
 absl::Time SimulatedNetwork::ArrivalOf(const Lane& lane, int64_t bytes,
@@ -335,7 +351,7 @@ bool SimulatedNetwork::OfferOldest(LaneIndex index) {
     return false;
   }
   lane.flight_bytes -= bytes;
-  if (!IsLocal(lane)) TakeTurnToLeave(index);
+  TakeTurnToLeave(index);
   return true;
 }
 

@@ -75,8 +75,10 @@ struct Link {
 // rate fairly. A pair with a full window is skipped, so a sender spends nothing
 // on a receiver that is behind. Together this comes close to max-min fairness.
 // A frame arrives while it is being sent: alone on its way, it takes the time
-// of the slowest part and the latency. Frames between processes of one node
-// take no time. Without rates there is only the latency.
+// of the slowest part and the latency. Frames between processes of one node do
+// not touch its interface: they take turns to go through its memory, one at a
+// time, without latency or message time, and in no time unless SetMemoryRate
+// was called. Without rates there is only the latency.
 //
 // A frame holds its payload by reference until it is delivered, and is read
 // only then: a machine that changes bytes too early is found out.
@@ -101,9 +103,11 @@ class SimulatedNetwork {
   void Place(ProcessId process, NodeId node);
 
   // Setters of rates; they count from the next frame on. A node's factor slows
-  // it down, or speeds it up, in both directions.
+  // its interface down, or speeds it up, in both directions.
   void SetRate(NodeId node, const NodeRate& rate);
   void SetRateFactor(NodeId node, double factor);
+  // Sets the bytes per second, > 0, of frames between processes of one node.
+  void SetMemoryRate(NodeId node, double rate);
   void SetLink(NodeId a, NodeId b, const Link& link);
 
   // Sends a frame. It is dropped if the connection is broken and `from` has not
@@ -170,17 +174,19 @@ class SimulatedNetwork {
     uint32_t connection = 0;  // Lane::connection at the time.
   };
 
-  // Half of a node's interface: the sending or the receiving side.
+  // Side of a node that takes one message at a time: the sending or the
+  // receiving half of its interface, or its memory.
   struct Port {
     double rate = kUnlimitedRate;  // Bytes per second.
     bool busy = false;             // True while a message goes through.
     std::deque<LaneIndex> turns;   // Lanes that have a message for it, in turn.
   };
-  // A node's interface.
+  // A node's interface, and the memory that its processes share.
   struct Node {
     Port egress;          // Sending.
     Port ingress;         // Receiving.
-    double factor = 1.0;  // Factor of both rates.
+    Port memory;          // Frames between two processes of the node.
+    double factor = 1.0;  // Factor of the interface's rates.
   };
 
   // A link, and the time when it is free in each direction: first the one from
@@ -211,12 +217,15 @@ class SimulatedNetwork {
   // Returns the frame behind which a frame of this priority goes, as in
   // SendQueue; kNone: it is the first.
   FramePool::Index PlaceBehind(const Lane& lane, uint32_t priority);
+  // Returns the port that the frames of a lane leave by.
+  Port& WayOut(const Lane& lane);
   // Puts a lane into the sender's turns, if it has a frame that may leave.
   void TakeTurnToLeave(LaneIndex index);
   // True if the lane has a frame to send and room in its window.
   bool MayLeave(const Lane& lane) const;
-  // Sends messages of the lanes in turn until the interface is busy.
-  void ServeEgress(NodeId node);
+  // Sends messages of the lanes in turn until the port is busy. `port` is the
+  // egress or the memory of a node.
+  void ServeSenders(Port* port);
   // Sends the lane's next frame on its way, `after` the frames that the sender
   // sends before it. Returns the time that it takes the sender.
   absl::Duration Leave(LaneIndex index, absl::Duration after);

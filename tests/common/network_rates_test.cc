@@ -279,6 +279,72 @@ TEST(NetworkRatesTest, WithinANodeFramesAreFree) {
   EXPECT_EQ((net.order_[{40, 41}].size()), 100u);
 }
 
+TEST(NetworkRatesTest, FramesWithinANodeShareItsMemory) {
+  RatedNetwork net;
+  net.network_.SetMemoryRate(0, 4 * kRate);
+  net.network_.Place(40, 0);
+  net.network_.Place(41, 0);
+  // Three pairs of one node take turns; other nodes' memory is free.
+  const double bytes = net.Send(40, 41, 20);
+  net.Send(0, 40, 20);
+  net.Send(41, 0, 20);
+  net.network_.Place(42, 7);
+  net.Send(42, 7, 20);
+  net.RunUntil(1e-9);
+  EXPECT_EQ((net.order_[{42, 7}].size()), 20u);
+  net.RunUntil(bytes / kRate / 4);
+  for (const auto& [from, to] :
+       {std::pair{40, 41}, std::pair{0, 40}, std::pair{41, 0}}) {
+    EXPECT_NEAR(std::ssize(net.order_[{from, to}]), 20 / 3.0, 1);
+  }
+  net.RunAll();
+  EXPECT_NEAR(net.Now(), 3 * bytes / kRate / 4, kRounding);
+}
+
+TEST(NetworkRatesTest, MemoryAndInterfaceOfANodeWorkAtTheSameTime) {
+  NetworkOptions options = Options();
+  options.message_time = absl::Microseconds(1);
+  RatedNetwork net(options);
+  net.network_.SetMemoryRate(0, kRate);
+  net.network_.SetRateFactor(0, 0.5);
+  net.network_.Place(40, 0);
+  const double bytes = net.Send(0, 40, 20);
+  net.Send(0, 1, 20);
+  net.RunAll();
+  // The memory has no message time and no factor.
+  const auto last = net.last_[{0, 40}];
+  EXPECT_NEAR(last, bytes / kRate, kRounding);
+  EXPECT_GT((net.last_[{0, 1}]), 2 * last);
+}
+
+TEST(NetworkRatesTest, WindowBoundsTheBytesInMemory) {
+  NetworkOptions options = Options();
+  options.window_bytes = 4 * (kFramePayloadBytesMax + kFrameHeaderBytes);
+  RatedNetwork net(options);
+  net.network_.SetMemoryRate(0, kRate);
+  net.network_.Place(40, 0);
+  net.ready_ = false;
+  net.Send(0, 40, 10);
+  net.RunAll();
+  EXPECT_NEAR(net.Now(), 4 * kFrameSeconds, kRounding);
+  net.ready_ = true;
+  net.network_.OfferAgain(40);
+  net.RunAll();
+  EXPECT_EQ((net.order_[{0, 40}]),
+            (std::vector<int64_t>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}));
+}
+
+TEST(NetworkRatesTest, UrgentFramesGoFirstThroughMemory) {
+  RatedNetwork net;
+  net.network_.SetMemoryRate(0, kRate);
+  net.network_.Place(40, 0);
+  net.Send(0, 40, 5, /*rank=*/9);
+  net.Send(0, 40, 2, /*rank=*/1);
+  net.RunAll();
+  // The frame that has begun is not interrupted.
+  EXPECT_EQ((net.order_[{0, 40}]), (std::vector<int64_t>{0, 0, 1, 1, 2, 3, 4}));
+}
+
 TEST(NetworkRatesTest, ProcessesOfANodeShareItsRate) {
   RatedNetwork net;
   net.network_.Place(40, 0);
