@@ -39,12 +39,13 @@ struct RouteExplanation {
   int64_t ring_elements = 0;    // Elements on a ring.
   // Elements by factors; nothing if the layer has no factors.
   std::optional<int64_t> factor_elements;
-  // Elements that the host's workers hand each other by the layer's route
-  // (LocalElements). Reports of running jobs do not carry them.
-  int64_t local_elements = 0;
 
   // Sentence with these figures, without a full stop.
   std::string reason;
+
+  // Elements that the host's workers hand each other by the layer's route
+  // (LocalElements). Reports of running jobs do not carry them.
+  int64_t local_elements = 0;
 };
 
 // Routes of a model, and the fusion threshold.

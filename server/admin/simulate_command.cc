@@ -76,6 +76,10 @@ class SimulateCommand final : public Command {
         ->expected(1)
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
         ->type_name("TEXT");
+    AddParsedFlag(app, "memory-bandwidth", memory_bits_per_second_,
+                  ParseBitRate, "unlimited",
+                  "bandwidth of each machine's memory, for what its processes "
+                  "send each other, such as 100Gbit or unlimited");
     AddParsedFlag(
         app, "host-copy", question_.asked().host_copy, ParseTime, "0s",
         "time to copy all gradients to host memory and all parameters "
@@ -91,6 +95,7 @@ class SimulateCommand final : public Command {
 
   absl::StatusOr<int> Execute(std::ostream& out, std::ostream& err) override {
     WhatIf what_if = NEREUS_TRY(question_.Make(/*needs_times=*/true));
+    what_if.memory_rate = memory_bits_per_second_ / kBitsPerByte;
     Progress progress(err);
     const auto simulate = [&progress](const WhatIf& asked) {
       return SimulateIterations(
@@ -102,7 +107,10 @@ class SimulateCommand final : public Command {
     report.what_if = what_if;
     report.all_layers = question_.all_layers();
     report.result = NEREUS_TRY(simulate(what_if));
-    report.advice = FindAdvice(what_if);
+    // The timeline predicts hosts that send one sum; these do not.
+    if (!what_if.plan.cluster.shares_hosts()) {
+      report.advice = FindAdvice(what_if);
+    }
     if (what_if.is_delayed()) {
       // The iteration would be so much shorter without the delays.
       WhatIf punctual = what_if;
@@ -141,7 +149,8 @@ class SimulateCommand final : public Command {
   }
 
   WhatIfFlags question_;  // Model, cluster, job, and flags that plan lacks.
-  JsonFlag json_;         // --json
+  double memory_bits_per_second_ = 0;  // --memory-bandwidth
+  JsonFlag json_;                      // --json
 };
 
 }  // namespace

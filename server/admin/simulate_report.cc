@@ -34,14 +34,17 @@ double SamplesPerSecond(const SimulateReport& report) {
          seconds;
 }
 
-// Returns the question in one or two lines, so that a saved report explains
-// itself. Values of zero are left out.
+// Returns the question in a few lines, so that a saved report explains itself.
+// Values of zero are left out.
 std::string FormatQuestion(const SimulateReport& report) {
   const WhatIf& asked = report.what_if;
   std::string text = absl::StrCat(
-      report.model, ": ", asked.plan.cluster.workers, " workers, ",
-      asked.plan.cluster.servers, " servers, batch ", report.batch, ", scheme ",
-      asked.plan.rules.scheme_name(), ", cost ",
+      report.model, ": ", asked.plan.cluster.workers, " workers",
+      asked.plan.cluster.hosts == 0
+          ? ""
+          : absl::StrCat(" on ", asked.plan.cluster.hosts, " nodes"),
+      ", ", asked.plan.cluster.servers, " servers, batch ", report.batch,
+      ", scheme ", asked.plan.rules.scheme_name(), ", cost ",
       CostKindName(asked.plan.rules.cost), ", wire ",
       asked.plan.rules.wire_name(), ", overlap ",
       OverlapName(asked.job.overlap), ", fusion ",
@@ -61,6 +64,16 @@ std::string FormatQuestion(const SimulateReport& report) {
   for (const auto& [worker, delay] : asked.delays) {
     absl::StrAppend(&text, "; worker ", worker, " delayed by ", Seconds(delay));
   }
+  if (asked.plan.cluster.shares_hosts()) {
+    absl::StrAppend(&text,
+                    "\nWorkers of a node share its link, and each sends by "
+                    "itself, as in a job of this version");
+    if (!std::isinf(asked.memory_rate)) {
+      absl::StrAppend(&text, "; ",
+                      FormatBitRate(asked.memory_rate * kBitsPerByte),
+                      " between processes of a node");
+    }
+  }
   return text + "\n";
 }
 
@@ -69,6 +82,7 @@ Diagnosis Diagnose(const SimulateReport& report) {
   const IterationResult& result = report.result;
   Diagnosis diagnosis;
   diagnosis.workers = report.what_if.plan.cluster.workers;
+  diagnosis.hosts = report.what_if.plan.cluster.hosts;
   diagnosis.iteration_seconds = ToSeconds(result.iteration);
   diagnosis.compute_seconds = ToSeconds(result.compute);
   diagnosis.single_node_seconds = ToSeconds(result.single_node);
@@ -136,21 +150,25 @@ std::string FormatSimulateText(const SimulateReport& report) {
                                ? absl::StrCat("  late workers            ",
                                               Seconds(report.late), "\n")
                                : "";
+  const bool shares = report.what_if.plan.cluster.shares_hosts();
+  const char* const single = shares ? "worker" : "node";
   return absl::StrFormat(
       "%s\n%s\n%s\n"
-      "one node alone            %s\n"
+      "%-26s%s\n"
       "one iteration             %s\n"
       "  computing               %s\n"
       "%s"
       "  exposed to the network  %s\n"
-      "speed-up over one node    %.2f of %d\n"
+      "%-26s%.2f of %d\n"
       "samples per second        %.1f\n"
       "bytes sent plus received by a node per iteration: %s by the busiest "
       "(node %d), %s on average\n",
       FormatDiagnosis(Diagnose(report)), FormatQuestion(report),
-      FormatLayers(report), Seconds(result.single_node),
-      Seconds(result.iteration), Seconds(result.compute), late,
-      Seconds(result.network_exposed - report.late), result.speedup,
+      FormatLayers(report), absl::StrCat("one ", single, " alone"),
+      Seconds(result.single_node), Seconds(result.iteration),
+      Seconds(result.compute), late,
+      Seconds(result.network_exposed - report.late),
+      absl::StrCat("speed-up over one ", single), result.speedup,
       report.what_if.plan.cluster.workers, SamplesPerSecond(report),
       Megabytes(bytes[result.busiest_node]), result.busiest_node,
       Megabytes(mean));
@@ -169,7 +187,7 @@ std::string FormatSimulateJson(const SimulateReport& report) {
   }
   Json bandwidth;  // null
   if (!std::isinf(asked.node_rate)) bandwidth = asked.node_rate * kBitsPerByte;
-  return FormatJson({
+  Json json = {
       {"model", report.model},
       {"workers", asked.plan.cluster.workers},
       {"servers", asked.plan.cluster.servers},
@@ -203,7 +221,14 @@ std::string FormatSimulateJson(const SimulateReport& report) {
       {"busiest_node", result.busiest_node},
       {"bytes_by_node", result.node_bytes},
       {"layers", std::move(layers)},
-  });
+  };
+  if (asked.plan.cluster.hosts != 0) {
+    json["hosts"] = asked.plan.cluster.hosts;
+    json["memory_bits_per_second"] =
+        std::isinf(asked.memory_rate) ? Json(nullptr)
+                                      : Json(asked.memory_rate * kBitsPerByte);
+  }
+  return FormatJson(json);
 }
 
 }  // namespace nereus

@@ -86,6 +86,31 @@ TEST(SimulateTest, RingNeedsNoServerBandwidth) {
   }
 }
 
+// On a ring of four workers on two machines, two of four hops use the network.
+TEST(SimulateTest, WorkersOfAMachineShareItsLinkAndItsMemory) {
+  std::vector<std::string> question = {"--model=vgg19", "--workers=4",
+                                       "--hosts=2",     "--bandwidth=1Gbit",
+                                       "--scheme=ring", "--compute=0.1"};
+  const Result text = Simulate(question);
+  ASSERT_EQ(text.exit_code, 0) << text.error;
+  EXPECT_THAT(text.output, HasSubstr("; 4 workers on 2 machines are "));
+  EXPECT_THAT(text.output, HasSubstr("each sends by itself, as in a job of "));
+  EXPECT_THAT(text.output, HasSubstr("speed-up over one worker"));
+  question.push_back("--json");
+  const auto json = nlohmann::json::parse(Simulate(question).output);
+  EXPECT_EQ(json["hosts"], 2);
+  EXPECT_TRUE(json["memory_bits_per_second"].is_null());
+  ASSERT_EQ(json["bytes_by_node"].size(), 2u);
+  for (const auto& bytes : json["bytes_by_node"]) {
+    EXPECT_NEAR(bytes.get<double>(), 4 * 0.75 * 4 * 143667240.0, 2e6);
+  }
+  question.push_back("--memory-bandwidth=100Mbit");
+  const auto slow = nlohmann::json::parse(Simulate(question).output);
+  EXPECT_EQ(slow["memory_bits_per_second"], 1e8);
+  EXPECT_GT(slow["iteration_seconds"],
+            5 * json["iteration_seconds"].get<double>());
+}
+
 // Returns the same flags without those that choose the plan.
 TEST(SimulateTest, PlanHasTheSameAnswer) {
   const std::vector<std::string> question = {

@@ -99,6 +99,51 @@ TEST(SimulatedIterationTest, SingleNodeTakesItsComputeTime) {
   }
 }
 
+TEST(SimulatedIterationTest, WorkersOfAHostShareItsLink) {
+  WhatIf what_if = Question(4, 1);
+  what_if.plan.rules.forced = Scheme::kServer;
+  const IterationResult apart = Answer(what_if);
+  what_if.plan.cluster.hosts = 2;
+  const IterationResult together = Answer(what_if);
+  // The server is on host 0, and serves the two workers of host 1.
+  ASSERT_EQ(together.node_bytes.size(), 2u);
+  EXPECT_EQ(together.node_bytes[0], 2 * apart.node_bytes[1]);
+  EXPECT_EQ(together.node_bytes[1], 2 * apart.node_bytes[1]);
+  // The plan is that of a running job, which counts each worker as a host.
+  what_if.plan.rules.forced.reset();
+  const IterationResult chosen = Answer(what_if);
+  what_if.plan.cluster.hosts = 0;
+  EXPECT_EQ(chosen.plan.routes, Answer(what_if).plan.routes);
+}
+
+TEST(SimulatedIterationTest, HostsWithOneWorkerAreNodes) {
+  for (const Scheme scheme : kSchemes) {
+    WhatIf what_if = Question(4, 2);
+    what_if.plan.rules.forced = scheme;
+    const IterationResult nodes = Answer(what_if);
+    what_if.plan.cluster.hosts = 4;
+    const IterationResult hosts = Answer(what_if);
+    EXPECT_EQ(hosts.iteration, nodes.iteration);
+    EXPECT_EQ(hosts.node_bytes, nodes.node_bytes);
+  }
+}
+
+TEST(SimulatedIterationTest, SingleHostIsLimitedByItsMemory) {
+  WhatIf what_if = Question(2, 1);
+  what_if.plan.cluster.hosts = 1;
+  what_if.layers = {{"fc", LayerKind::kConvolution, 64, 1000, 64000, 1}};
+  what_if.times = {{absl::Milliseconds(1), absl::Milliseconds(2)}};
+  const IterationResult free = Answer(what_if);
+  EXPECT_EQ(free.iteration, free.compute);
+  EXPECT_EQ(free.node_bytes, std::vector<int64_t>{0});
+  // Two gradients and two results go one after the other. The worker with the
+  // first result is a frame ahead, so its gradient leaves while the other
+  // worker still computes.
+  what_if.memory_rate = kRate;
+  const double frame = (64000 * 4 + kFrameHeaderBytes) / kRate;
+  EXPECT_NEAR(SecondsOf(what_if), 0.003 + 3 * frame, 1e-8);
+}
+
 TEST(SimulatedIterationTest, UnlimitedNetworkHidesAllTransfers) {
   for (const Scheme scheme : kSchemes) {
     WhatIf what_if = Question(4, 4);
@@ -276,7 +321,8 @@ TEST(SimulatedIterationTest, ImpossibleQuestionsAreRefused) {
                  "workers is 5000, can be simulated up to 4096");
   expect_refused([](WhatIf& w) { w.plan.cluster.servers = 5000; },
                  "servers is 5000");
-  expect_refused([](WhatIf& w) { w.plan.cluster.hosts = 1; }, "hosts is 1");
+  expect_refused([](WhatIf& w) { w.plan.cluster.hosts = 9; }, "hosts is 9");
+  expect_refused([](WhatIf& w) { w.memory_rate = 0; }, "memory_rate is 0");
   expect_refused([](WhatIf& w) { w.node_rate = 0; }, "node_rate is 0");
   expect_refused([](WhatIf& w) { w.latency = -absl::Seconds(1); },
                  "latency is -1s");

@@ -76,7 +76,7 @@ double CopyRate(const WhatIf& what_if) {
   return 2 * bytes / absl::ToDoubleSeconds(what_if.host_copy);
 }
 
-// Returns the number of frames between nodes in a step. Each frame counts where
+// Returns the number of frames between ranks in a step. Each frame counts where
 // it leaves and where it arrives, so one byte more of header is two bytes more.
 int64_t FramesPerStep(const Job& job) {
   const auto bytes = [&](int64_t header_bytes) {
@@ -92,8 +92,8 @@ int64_t FramesPerStep(const Job& job) {
 // Figures of a simulation, collected while it runs.
 class IterationRecord {
  public:
-  IterationRecord(const Job& job, int warm_up, int iterations)
-      : nodes_(std::max(job.worker_count(), job.shards())),
+  IterationRecord(const Job& job, int nodes, int warm_up, int iterations)
+      : nodes_(nodes),
         layers_(job.layers.size()),
         warm_up_(warm_up),
         workers_left_(warm_up + iterations, job.worker_count()),
@@ -183,6 +183,10 @@ class IterationSimulation : public SimulatedTrainer::Driver {
   ProcessId ProcessOf(PeerId peer) const {
     return peer.role == Role::kWorker ? peer.rank : workers() + peer.rank;
   }
+  NodeId NodeOf(PeerId peer) const {
+    return peer.role == Role::kWorker ? hosts_.HostOfWorker(peer.rank)
+                                      : hosts_.HostOfShard(peer.rank);
+  }
   PeerId PeerOf(ProcessId process) const {
     return process < workers() ? PeerId::Worker(process)
                                : PeerId::Shard(process - workers());
@@ -192,6 +196,7 @@ class IterationSimulation : public SimulatedTrainer::Driver {
   void DeliverToShard(int index, const Frame& frame);
 
   const JobPtr job_;
+  const HostMap hosts_;  // Node of each process.
   const TrainerProgram program_;
   IterationRecord record_;
   EventQueue events_;
@@ -206,8 +211,9 @@ class IterationSimulation : public SimulatedTrainer::Driver {
 IterationSimulation::IterationSimulation(const WhatIf& what_if, JobPtr job,
                                          int warm_up, int iterations)
     : job_(std::move(job)),
+      hosts_(HostMap::Of(what_if.plan.cluster)),
       program_{job_, what_if.times, warm_up + iterations, CopyRate(what_if)},
-      record_(*job_, warm_up, iterations),
+      record_(*job_, static_cast<int>(hosts_.hosts()), warm_up, iterations),
       network_(MakeNetworkOptions(what_if), what_if.seed, &events_,
                [this](ProcessId, ProcessId to, const Frame& frame) {
                  Deliver(PeerOf(to), frame);
@@ -215,12 +221,16 @@ IterationSimulation::IterationSimulation(const WhatIf& what_if, JobPtr job,
                }) {
   for (NodeId node = 0; node < record_.nodes(); ++node) {
     network_.SetRate(node, {what_if.node_rate, what_if.node_rate});
+    network_.SetMemoryRate(node, what_if.memory_rate);
   }
   for (int index = 0; index < job_->shards(); ++index) {
-    network_.Place(ProcessOf(PeerId::Shard(index)), index);
+    const PeerId shard = PeerId::Shard(index);
+    network_.Place(ProcessOf(shard), NodeOf(shard));
     shards_.push_back(std::make_unique<Shard>(job_, index));
   }
   for (int rank = 0; rank < workers(); ++rank) {
+    const PeerId worker = PeerId::Worker(rank);
+    network_.Place(ProcessOf(worker), NodeOf(worker));
     TrainerDelays delays{absl::ZeroDuration(), what_if.delay_in_turn};
     if (const auto delay = what_if.delays.find(rank);
         delay != what_if.delays.end()) {
@@ -261,8 +271,10 @@ void IterationSimulation::Send(PeerId from, PeerId to, const Frame& frame) {
     return;
   }
   // Frames within a node do not count.
-  if (from.rank != to.rank && frame.header.round == record_.last_step()) {
-    record_.AddFrame(from.rank, to.rank, frame.header);
+  const NodeId from_node = NodeOf(from);
+  const NodeId to_node = NodeOf(to);
+  if (from_node != to_node && frame.header.round == record_.last_step()) {
+    record_.AddFrame(from_node, to_node, frame.header);
   }
   Frame ranked = frame;
   ranked.priority = job_->SendPriority(frame.header);
@@ -376,17 +388,13 @@ absl::Status WhatIf::Validate() const {
     return refuse(name, " is ", count, ", can be simulated up to ",
                   kSimulatedNodesMax, ": `nereusctl plan` takes more");
   }
-  if (plan.cluster.hosts != 0) {
-    return refuse("hosts is ", plan.cluster.hosts,
-                  ", but a simulated worker has a host of its own: `nereusctl "
-                  "plan` takes hosts with several workers");
-  }
   if (times.size() != layers.size()) {
     return refuse("times has ", times.size(), " layers, the model ",
                   layers.size());
   }
-  if (!(node_rate > 0)) {
-    return refuse("node_rate is ", node_rate, ", must be above 0");
+  for (const auto& [name, rate] : {std::pair{"node_rate", node_rate},
+                                   std::pair{"memory_rate", memory_rate}}) {
+    if (!(rate > 0)) return refuse(name, " is ", rate, ", must be above 0");
   }
   std::vector<std::pair<std::string, absl::Duration>> durations = {
       {"latency", latency},
@@ -423,11 +431,13 @@ absl::StatusOr<PlanOptions> PlanOptionsOf(const WhatIf& what_if) {
   return options;
 }
 
-// The plan is made once: trials change the threshold of fusion alone.
+// The plan is made once: trials change the threshold of fusion alone. It is the
+// plan of a running job, which counts each worker as a host.
 absl::StatusOr<IterationResult> SimulateIterations(
     const WhatIf& what_if, const WhatIfProgress& progress) {
   NEREUS_TRY(what_if.Validate());
-  const PlanOptions options = NEREUS_TRY(PlanOptionsOf(what_if));
+  PlanOptions options = NEREUS_TRY(PlanOptionsOf(what_if));
+  options.cluster.hosts = 0;
   const Plan plan = NEREUS_TRY(MakePlan(what_if.layers, options));
   if (!what_if.job.tune_fusion) return SimulateWith(what_if, plan, progress);
   WhatIf trial = what_if;

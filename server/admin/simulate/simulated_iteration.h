@@ -22,13 +22,17 @@ struct WhatIf {
   // Computing time of each layer.
   std::vector<LayerTime> times;
 
-  // Cluster and rules of the plan. Simulated worker i and server i share node i
-  // and its network interface; hosts with several workers are a question for
-  // plans only. PlanOptionsOf sets the time model.
+  // Cluster and rules of the plan. A host's workers and servers share a node
+  // and its network interface. Simulated workers of a host each send by
+  // themselves, as the protocol has it; plans assume that they send one sum.
+  // PlanOptionsOf sets the time model.
   PlanOptions plan;
 
   // Bytes/s of each node, each way.
   double node_rate = kUnlimitedRate;
+  // Bytes/s between the processes of a node, through its memory. Plans assume
+  // no limit.
+  double memory_rate = kUnlimitedRate;
   // Latency of each frame.
   absl::Duration latency = absl::ZeroDuration();
   // Largest latency beside that; each frame draws its own, evenly.
