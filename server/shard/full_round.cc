@@ -22,7 +22,7 @@ Buffer AllocateLike(const Buffer& payload, int64_t bytes) {
 }  // namespace
 
 FullRound::FullRound(int contributors, FrameGrid grid, SumOrder order)
-    : grid_(grid), order_(order) {
+    : grid_(grid), sums_(order) {
   Reopen(contributors, /*sparse=*/false);
 }
 
@@ -32,10 +32,8 @@ void FullRound::Reopen(int contributors, bool sparse) {
       << contributors << " contributors, " << grid_.elements() << " elements";
   contributors_ = contributors;
   sparse_ = sparse;
-  held_.clear();
   const int64_t frames = grid_.Count();
-  arrived_.assign(frames * contributors_, false);
-  folded_.assign(frames, 0);
+  sums_.Reopen(contributors_, frames);
   chosen_.assign(sparse ? frames : 0, false);
   resumed_.assign(sparse ? frames : 0, false);
   chosen_count_ = 0;
@@ -46,9 +44,7 @@ void FullRound::Reopen(int contributors, bool sparse) {
 }
 
 int64_t FullRound::held_bytes() const {
-  int64_t bytes = sum_.bytes();
-  for (const auto& held : held_) bytes += held.second.bytes();
-  return bytes;
+  return sum_.bytes() + sums_.held_bytes();
 }
 
 Buffer FullRound::ExchangeSum(Buffer memory) {
@@ -104,10 +100,10 @@ absl::Status FullRound::Check(int contributor, int64_t frame,
 
 bool FullRound::Has(int contributor, int64_t frame) const {
   if (frame == kNoFrame) return left_[contributor] == 0;
-  return arrived_[frame * contributors_ + contributor];
+  return sums_.Has(contributor, frame);
 }
 
-// Counts the frame first, then adds it, or holds it until its turn.
+// Counts the frame first, then adds it.
 void FullRound::Add(int contributor, const FrameHeader& header, Addend addend,
                     Outbox& out) {
   int64_t& left = left_[contributor];
@@ -118,9 +114,6 @@ void FullRound::Add(int contributor, const FrameHeader& header, Addend addend,
     return;
   }
   const int64_t frame = grid_.IndexOf(header.offset);
-  NEREUS_CHECK(!Has(contributor, frame))
-      << "contributor " << contributor << " frame " << frame;
-  arrived_[frame * contributors_ + contributor] = true;
   if (sparse_ && !chosen_[frame]) {
     chosen_[frame] = true;
     resumed_[frame] = header.part == kResumedPart;
@@ -131,27 +124,10 @@ void FullRound::Add(int contributor, const FrameHeader& header, Addend addend,
     sum_ = AllocateLike(addend.payload, BytesOf(grid_.elements()));
   }
   started_ = true;
-  if (order_ == SumOrder::kArrival || contributor == folded_[frame]) {
-    Fold(frame, std::move(addend), out);
-  } else {
-    Buffer copy = AllocateLike(addend.payload, BytesOf(grid_.Length(frame)));
-    out.Add(Accumulate{copy, std::move(addend), /*replaces=*/true});
-    held_.emplace(std::make_pair(frame, contributor), std::move(copy));
-  }
-  // Held frames of the next contributors follow at once.
-  for (auto next = held_.find({frame, folded_[frame]}); next != held_.end();
-       next = held_.find({frame, folded_[frame]})) {
-    Fold(frame, Addend(next->second), out);
-    held_.erase(next);
-  }
-}
-
-void FullRound::Fold(int64_t frame, Addend addend, Outbox& out) {
-  const bool is_first = folded_[frame] == 0;
-  out.Add(Accumulate{
+  sums_.Add(
+      contributor, frame,
       sum_.Slice(BytesOf(grid_.Offset(frame)), BytesOf(grid_.Length(frame))),
-      std::move(addend), /*replaces=*/is_first});
-  ++folded_[frame];
+      std::move(addend), /*factor=*/1.0f, out);
 }
 
 void FullRound::Scale(float factor, Outbox& out) const {

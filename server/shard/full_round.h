@@ -1,22 +1,15 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
-#include <utility>
 #include <vector>
 
 #include "common/base/status.h"
 #include "common/protocol/frame.h"
+#include "common/protocol/frame_sums.h"
 #include "common/protocol/outbox.h"
 #include "common/tensor/buffer.h"
 
 namespace nereus {
-
-// Order in which a round adds its contributions.
-enum class SumOrder {
-  kArrival,  // Order of arrival: two runs may differ in the last bits.
-  kRank,     // Order of contributors: equal bits; early frames are held.
-};
 
 // Contributions to one round of one chunk, where the round waits for all of its
 // contributors: collecting --last frame--> complete.
@@ -97,20 +90,12 @@ class FullRound {
   // Number of frames of a contributor to a sparse round before its first frame.
   static constexpr int64_t kUnknown = -1;
 
-  // Adds a frame to the sum, or copies it if it is the first one of its index.
-  void Fold(int64_t frame, Addend addend, Outbox& out);
-
   int contributors_ = 0;
   FrameGrid grid_;
-  SumOrder order_;
   bool sparse_ = false;
   Buffer sum_;
+  FrameSums sums_;        // Frames that have arrived, and their sums in sum_.
   bool started_ = false;  // True once a frame of this round has arrived.
-  std::vector<bool>
-      arrived_;              // Indexed by frame * contributors_ + contributor.
-  std::vector<int> folded_;  // Number of contributions in the sum, by frame.
-  std::map<std::pair<int64_t, int>, Buffer>
-      held_;                   // Indexed by frame and contributor.
   std::vector<int64_t> left_;  // Frames yet to arrive, by contributor.
   int incomplete_ = 0;         // Number of contributors with frames left.
   int64_t frames_ = kUnknown;  // Number of frames of each contributor.

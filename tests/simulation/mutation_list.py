@@ -58,7 +58,7 @@ add("a frame of a past round counts for the open one", [SWARM, COUNTED_ONCE],
 """))
 
 add("the first contribution is added, not copied", [TRAINING],
-    ("server/shard/full_round.cc",
+    ("common/protocol/frame_sums.cc",
      "  const bool is_first = folded_[frame] == 0;\n",
      "  const bool is_first = false;\n"))
 
