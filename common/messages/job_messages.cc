@@ -194,7 +194,7 @@ v1::Job ToProto(const Job& job,
     added->set_first_step(each.first_step);
     if (each.host != -1) added->set_host(each.host);
   }
-  for (const auto& [rank, name] : job.worker_names) {
+  for (const auto& [rank, name] : job.crew.worker_names) {
     (*message.mutable_worker_names())[rank] = TextField(name);
   }
   message.set_shards(job.shards());
@@ -203,8 +203,8 @@ v1::Job ToProto(const Job& job,
     *message.add_routes() = RouteToProto(job.routes[i], explanations[i]);
   }
   OptionsToProto(job.options, *message.mutable_options());
-  message.mutable_left_workers()->Add(job.left_workers.begin(),
-                                      job.left_workers.end());
+  message.mutable_left_workers()->Add(job.crew.left_workers.begin(),
+                                      job.crew.left_workers.end());
   message.set_base_round(job.history.base_round);
   message.set_first_step(job.history.first_step);
   message.set_contributions_before(job.history.contributions_before);
@@ -238,8 +238,8 @@ absl::StatusOr<JobPtr> FromProto(const v1::Job& message,
     job.workers.push_back(
         {each.rank(), each.first_step(), each.has_host() ? each.host() : -1});
   }
-  job.worker_names.insert(message.worker_names().begin(),
-                          message.worker_names().end());
+  job.crew.worker_names.insert(message.worker_names().begin(),
+                               message.worker_names().end());
   job.layers = NEREUS_TRY(LayersFromProto(message.layers()));
   for (const v1::Route& route : message.routes()) {
     job.routes.emplace_back() = NEREUS_TRY(RouteFromProto(route));
@@ -253,8 +253,8 @@ absl::StatusOr<JobPtr> FromProto(const v1::Job& message,
     explanations.push_back(std::move(explanation));
   }
   job.options = NEREUS_TRY(OptionsFromProto(message.options()));
-  job.left_workers.assign(message.left_workers().begin(),
-                          message.left_workers().end());
+  job.crew.left_workers.assign(message.left_workers().begin(),
+                               message.left_workers().end());
   job.history.base_round = message.base_round();
   job.history.first_step = message.first_step();
   job.history.contributions_before = message.contributions_before();

@@ -270,7 +270,7 @@ absl::StatusOr<std::vector<EpochMember>> EpochMembersFromProto(
   for (const EpochWorker& worker : job.workers) {
     members.insert(PeerId::Worker(worker.rank));
   }
-  for (const int32_t rank : job.left_workers)
+  for (const int32_t rank : job.crew.left_workers)
     members.insert(PeerId::Worker(rank));
   for (const ShardServers& servers : job.shard_servers) {
     members.insert(PeerId::Shard(servers.primary));

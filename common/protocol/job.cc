@@ -103,9 +103,10 @@ int64_t Job::FirstBlock(const Chunk& chunk) const {
 
 std::string Job::NameOf(PeerId member) const {
   if (member.role == Role::kShard) return PeerName(member);
-  const auto found = worker_names.find(member.rank);
-  return found == worker_names.end() ? PeerName(member)
-                                     : absl::StrCat("worker ", found->second);
+  const auto found = crew.worker_names.find(member.rank);
+  return found == crew.worker_names.end()
+             ? PeerName(member)
+             : absl::StrCat("worker ", found->second);
 }
 
 bool Job::Holds(int server) const {
@@ -118,7 +119,7 @@ bool Job::Holds(int server) const {
 bool Job::IsMember(PeerId peer) const {
   if (peer.role == Role::kShard) return Holds(peer.rank);
   return PositionOf(peer.rank) >= 0 ||
-         std::binary_search(left_workers.begin(), left_workers.end(),
+         std::binary_search(crew.left_workers.begin(), crew.left_workers.end(),
                             peer.rank);
 }
 

@@ -79,6 +79,18 @@ struct BlockPool {
   bool operator==(const BlockPool&) const = default;
 };
 
+// Workers around an epoch: those that have left it, and the names of all.
+struct Crew {
+  // Ranks of workers that have left, ascending. They stay members until no
+  // other member needs the values that they hold.
+  std::vector<int32_t> left_workers;
+  // Names of Job::workers and of left_workers by rank, for messages. May lack
+  // some.
+  std::map<int32_t, std::string> worker_names;
+
+  bool operator==(const Crew&) const = default;
+};
+
 // State that the earlier epochs of a job have left to an epoch.
 struct JobHistory {
   // Base round: the shards have every layer as of it, worker-owned layers
@@ -121,11 +133,7 @@ struct Job {
   // rank is never given twice, so workers that join later have higher ranks,
   // and first steps ascend too.
   std::vector<EpochWorker> workers;
-  // Ranks of workers that have left, ascending. They stay members until no
-  // other member needs the values that they hold.
-  std::vector<int32_t> left_workers;
-  // Names of `workers` and `left_workers` by rank, for messages. May lack some.
-  std::map<int32_t, std::string> worker_names;
+  Crew crew;  // Names of the workers, and the workers that have left.
 
   std::vector<LayerSpec> layers;  // Layers, in forward order.
   std::vector<Route> routes;      // Route of each layer.

@@ -86,7 +86,7 @@ absl::Status CheckEpochWorkers(const Job& job) {
 // Checks the workers that have left.
 absl::Status CheckLeavers(const Job& job) {
   int32_t before = -1;
-  for (const int32_t rank : job.left_workers) {
+  for (const int32_t rank : job.crew.left_workers) {
     if (rank <= before || rank >= kRanksMax) {
       return InvalidArgumentError(
           "left_workers has worker ", rank, " after worker ", before,

@@ -268,9 +268,9 @@ Job NextJob(const Job& job, uint64_t epoch, const EpochChange& change) {
   made.epoch = epoch;
   made.options.fusion_bytes =
       change.fusion_bytes.value_or(job.options.fusion_bytes);
-  made.worker_names = change.worker_names;
+  made.crew.worker_names = change.worker_names;
   made.workers.clear();
-  made.left_workers.clear();
+  made.crew.left_workers.clear();
   made.history.finished_rounds.clear();
   made.switch_round = kInitialRound;
   return made;
@@ -354,7 +354,7 @@ absl::StatusOr<NextEpoch> MakeNextEpoch(const Job& job, uint64_t epoch,
   for (const EpochChange::Worker& worker : change.workers) {
     const int position = job.PositionOf(worker.rank);
     if (worker.leaves || position < 0) {
-      made.left_workers.push_back(worker.rank);
+      made.crew.left_workers.push_back(worker.rank);
       continue;
     }
     EpochWorker each = job.workers[position];

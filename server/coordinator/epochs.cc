@@ -80,7 +80,7 @@ absl::Status Epochs::StartJob(CoordinatorOutbox& out) {
   for (const auto& [rank, host] : roster_.WorkerHosts()) {
     job.workers[rank].host = host;
   }
-  job.worker_names = roster_.WorkerNames();
+  job.crew.worker_names = roster_.WorkerNames();
   job.layers = layers;
   job.routes = std::move(plan->routes);
   job.options = options_.spec.options;

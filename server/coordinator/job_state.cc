@@ -94,7 +94,7 @@ absl::Status CheckMembers(const CoordinatorState& state) {
     const bool known = id.role == Role::kShard
                            ? id.rank < job.shards()
                            : job.PositionOf(id.rank) >= 0 ||
-                                 absl::c_count(job.left_workers, id.rank);
+                                 absl::c_count(job.crew.left_workers, id.rank);
     if (known && seen.insert(id).second) continue;
     return InvalidArgumentError(
         PeerName(id),

@@ -41,7 +41,7 @@ absl::StatusOr<JobPtr> Make(const Parts& parts) {
 Parts LateParts() {
   Parts parts;
   parts.job.workers = {{0, 0}, {3, 0}, {4, 10}, {7, 12}};
-  parts.job.left_workers = {2};
+  parts.job.crew.left_workers = {2};
   parts.job.history.base_round = 4;
   parts.job.history.first_step = 12;
   parts.job.history.contributions_before = 30;
@@ -85,7 +85,7 @@ TEST(JobTest, JobHoldsThePartsOfALaterEpoch) {
   const auto job = Make(parts);
   ASSERT_TRUE(job.ok()) << job.status();
   EXPECT_EQ((*job)->workers, parts.job.workers);
-  EXPECT_EQ((*job)->left_workers, parts.job.left_workers);
+  EXPECT_EQ((*job)->crew.left_workers, parts.job.crew.left_workers);
   EXPECT_EQ((*job)->history, parts.job.history);
 }
 
@@ -162,6 +162,10 @@ TEST(JobTest, StateArraysOfBuiltInOptimizersAreCounted) {
     parts.job.state_arrays = arrays;
     EXPECT_EQ((*Make(parts))->state_arrays, arrays);
   }
+}
+
+std::function<void(Parts&)> SetLeavers(const std::vector<int32_t>& ranks) {
+  return [ranks](Parts& parts) { parts.job.crew.left_workers = ranks; };
 }
 
 struct BadJob {
@@ -290,16 +294,13 @@ INSTANTIATE_TEST_SUITE_P(
                  p.job.shard_servers[0].primary = p.shards;
                },
                " has primary "},
-        BadJob{"LeaverIsAWorker", [](Parts& p) { p.job.left_workers = {3}; },
+        BadJob{"LeaverIsAWorker", SetLeavers({3}),
                "worker 3 is both in workers and in left_workers"},
-        BadJob{"NegativeLeaver", [](Parts& p) { p.job.left_workers = {-1}; },
+        BadJob{"NegativeLeaver", SetLeavers({-1}),
                "left_workers has worker -1 after worker -1"},
-        BadJob{"SameLeaver",
-               [](Parts& p) {
-                 p.job.left_workers = {5, 5};
-               },
+        BadJob{"SameLeaver", SetLeavers({5, 5}),
                "left_workers has worker 5 after worker 5"},
-        BadJob{"HighLeaver", [](Parts& p) { p.job.left_workers = {65536}; },
+        BadJob{"HighLeaver", SetLeavers({65536}),
                "left_workers has worker 65536 after worker"}),
     [](const auto& info) { return std::string(info.param.name); });
 

@@ -69,12 +69,12 @@ JobPtr CopiedJob(Random& random) {
 PeerId AnySender(Random& random, const Job& job) {
   if (random.Chance(0.3)) return PeerId::Shard(0);
   const auto all = static_cast<uint64_t>(job.worker_count()) +
-                   static_cast<uint64_t>(job.left_workers.size());
+                   static_cast<uint64_t>(job.crew.left_workers.size());
   const uint64_t index = random.Below(all);
   if (index < job.workers.size()) {
     return PeerId::Worker(job.workers[index].rank);
   }
-  return PeerId::Worker(job.left_workers[index - job.workers.size()]);
+  return PeerId::Worker(job.crew.left_workers[index - job.workers.size()]);
 }
 
 FrameKind AnyKind(Random& random, PeerId sender) {
@@ -385,13 +385,15 @@ JobPtr RandomEpoch(Random& random, const Job& job) {
       if (each.rank == 0 || random.Chance(0.8)) {
         stay.push_back(each);
       } else if (random.Chance(0.5)) {
-        next.left_workers.push_back(each.rank);
-        absl::c_sort(next.left_workers);
+        next.crew.left_workers.push_back(each.rank);
+        absl::c_sort(next.crew.left_workers);
       }
     }
-    const int last = std::max(
-        job.workers.back().rank,
-        job.left_workers.empty() ? 0 : *absl::c_max_element(job.left_workers));
+    const int last =
+        std::max(job.workers.back().rank,
+                 job.crew.left_workers.empty()
+                     ? 0
+                     : *absl::c_max_element(job.crew.left_workers));
     next.history.first_step += static_cast<int64_t>(random.Below(2));
     next.workers = stay;
     if (random.Chance(0.5)) {
@@ -590,7 +592,8 @@ TEST(FrameFuzzTest, WorkerHandlesEpochsAndAllAcceptedFrames) {
     }
     FuzzedWorker worker(job);
     const auto member = [&] {
-      return job->PositionOf(1) >= 0 || absl::c_count(job->left_workers, 1) > 0;
+      return job->PositionOf(1) >= 0 ||
+             absl::c_count(job->crew.left_workers, 1) > 0;
     };
     for (int epoch = 0; epoch < 8 && member(); ++epoch) {
       for (int i = 0; i < 3; ++i) {

@@ -86,7 +86,7 @@ EpochStart SomeStart() {
   const JobPtr first = TestJob(2, 2, SomeLayers(), {}, Scheme::kFactor);
   start.job = EpochAfter(*first, [](Job& job) {
     job.workers = {{1, 0, 2}, {4, 20}};
-    job.left_workers = {0};
+    job.crew.left_workers = {0};
     job.history.first_step = 21;
     job.history.contributions_before = 40;
     job.history.finished_rounds = {{1, 19, 0, 2}};
@@ -203,7 +203,7 @@ void CheckConverted(const EpochStart& start) {
     ASSERT_GE(job.workers[position].host, -1);
     ASSERT_LT(job.workers[position].host, kHostsMax);
   }
-  for (const int32_t rank : job.left_workers)
+  for (const int32_t rank : job.crew.left_workers)
     members.insert(PeerId::Worker(rank));
   ASSERT_EQ(job.shard_servers.size(), static_cast<size_t>(job.shards()));
   for (const ShardServers& servers : job.shard_servers) {

@@ -482,7 +482,7 @@ TEST(CoordinatorLeaveTest, LeaverStaysUntilAnotherWorkerGoesOn) {
               UnorderedElementsAre(kShard0, kWorker0, kWorker1, kWorker2));
   EXPECT_THAT(driver.job().workers,
               ElementsAre(EpochWorker{1, 0}, EpochWorker{2, 0}));
-  EXPECT_THAT(driver.job().left_workers, ElementsAre(0));
+  EXPECT_THAT(driver.job().crew.left_workers, ElementsAre(0));
 
   // Worker 1 may need what it has for round 7.
   EXPECT_THAT(driver.Pass(absl::Seconds(20)).sent, IsEmpty());
@@ -505,7 +505,7 @@ TEST(CoordinatorLeaveTest, LeaverStaysUntilAJoinerHasItsValues) {
   driver.Say(kWorker0, Leave{7});
   driver.Say(kNew, WorkerRequest("new"));
   driver.ReportAll(7);
-  EXPECT_THAT(driver.job().left_workers, ElementsAre(0));
+  EXPECT_THAT(driver.job().crew.left_workers, ElementsAre(0));
   EXPECT_THAT(driver.Beat(kNew, 7, -1).sent, IsEmpty());
   EXPECT_THAT(HearersOf<JobOver>(driver.Beat(kNew, 8, 7)),
               ElementsAre(kWorker0));
@@ -529,7 +529,7 @@ TEST(CoordinatorLeaveTest, LeaverMakesWayForAJoiner) {
   EXPECT_THAT(HearersOf<EpochStart>(on),
               UnorderedElementsAre(kShard0, kWorker0, kWorker1, kNew));
   EXPECT_THAT(driver.job().workers, ElementsAre(EpochWorker{2, 8}));
-  EXPECT_THAT(driver.job().left_workers, ElementsAre(0, 1));
+  EXPECT_THAT(driver.job().crew.left_workers, ElementsAre(0, 1));
   EXPECT_EQ(driver.job().history.donor, 0);
   EXPECT_THAT(driver.Pass(absl::Seconds(5)).sent, IsEmpty());
   // They have it.
@@ -562,7 +562,7 @@ TEST(CoordinatorLeaveTest, LeaverCanDie) {
   EXPECT_THAT(HearersOf<PrepareEpoch>(driver.Pass(absl::Seconds(1.5))),
               UnorderedElementsAre(kShard0, kWorker1, kWorker2));
   driver.ReportAll(7);
-  EXPECT_THAT(driver.job().left_workers, IsEmpty());
+  EXPECT_THAT(driver.job().crew.left_workers, IsEmpty());
 }
 
 TEST(CoordinatorLeaveTest, LeaverLeavesAgainInANewSession) {

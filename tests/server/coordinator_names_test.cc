@@ -68,7 +68,7 @@ TEST(CoordinatorNamesTest, WorkerWithoutASessionIsReplacedAtOnce) {
   EXPECT_EQ(Heard<EpochStart>(on, kNew).self, PeerId::Worker(2));
   EXPECT_THAT(driver.job().workers,
               ElementsAre(EpochWorker{0, 0}, EpochWorker{2, 5}));
-  EXPECT_THAT(driver.job().worker_names,
+  EXPECT_THAT(driver.job().crew.worker_names,
               UnorderedElementsAre(Pair(0, "w0"), Pair(2, "w1")));
   EXPECT_THAT(on.announced, Contains(HasSubstr("worker w1 is back")));
 }

@@ -186,7 +186,7 @@ TEST(CoordinatorRegressionTest, LeaverIsNotBehind) {
                Scheme::kFactor),
       [](Job& late) {
         late.workers = {{1, 0}, {2, 9}};
-        late.left_workers = {0};
+        late.crew.left_workers = {0};
         late.history.first_step = 9;
       });
   EpochChange change;

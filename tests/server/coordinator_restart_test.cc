@@ -207,7 +207,7 @@ TEST_F(CoordinatorRestartTest, LeaverHasLeftAfterARestartToo) {
   ResumeAll({kShard0, kWorker0, kWorker1});
   driver_.ReportAll(5);
   EXPECT_THAT(driver_.job().workers, ElementsAre(EpochWorker{0, 0}));
-  EXPECT_THAT(driver_.job().left_workers, ElementsAre(1));
+  EXPECT_THAT(driver_.job().crew.left_workers, ElementsAre(1));
 }
 
 TEST_F(CoordinatorRestartTest, MembersThatResumeAfterTheEndAreToldOfIt) {

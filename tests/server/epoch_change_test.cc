@@ -112,7 +112,7 @@ TEST(EpochChangeTest, JobKeepsItsModelAndOptions) {
   EXPECT_EQ(next.job->options, job->options);
   EXPECT_EQ(next.job->shards(), job->shards());
   EXPECT_EQ(next.job->history.base_round, job->history.base_round);
-  EXPECT_THAT(next.job->left_workers, IsEmpty());
+  EXPECT_THAT(next.job->crew.left_workers, IsEmpty());
   EXPECT_THAT(next.workers_from_base, IsEmpty());
 }
 
@@ -167,15 +167,15 @@ TEST(EpochChangeTest, LeaversAreNoWorkersAndAreRemembered) {
       Next(*job, ChangeOf({At(0, 4), Leaving(At(1, 3)), At(2, 4)}));
   EXPECT_THAT(next.job->workers,
               ElementsAre(EpochWorker{0, 0}, EpochWorker{2, 0}));
-  EXPECT_THAT(next.job->left_workers, ElementsAre(1));
+  EXPECT_THAT(next.job->crew.left_workers, ElementsAre(1));
   // They stay such for as long as they are there.
   job = next.job;
   next = Next(*job, ChangeOf({At(0, 5), Leaving(At(1, 3)), Leaving(At(2, 4))}));
   EXPECT_THAT(next.job->workers, ElementsAre(EpochWorker{0, 0}));
-  EXPECT_THAT(next.job->left_workers, ElementsAre(1, 2));
+  EXPECT_THAT(next.job->crew.left_workers, ElementsAre(1, 2));
   job = next.job;
   next = Next(*job, ChangeOf({At(0, 5), Leaving(At(2, 4))}));
-  EXPECT_THAT(next.job->left_workers, ElementsAre(2));
+  EXPECT_THAT(next.job->crew.left_workers, ElementsAre(2));
 }
 
 TEST(EpochChangeTest, ContributionsCountAllEarlierSteps) {
@@ -225,7 +225,7 @@ TEST(EpochChangeTest, LeaverIsTheDonorIfNoOtherWorkerHasItsValues) {
   EXPECT_EQ(next.job->history.donor, 0);
   EXPECT_EQ(next.job->history.first_step, 9);
   EXPECT_EQ(next.job->history.contributions_before, 9);
-  EXPECT_THAT(next.job->left_workers, ElementsAre(0));
+  EXPECT_THAT(next.job->crew.left_workers, ElementsAre(0));
   EXPECT_THAT(next.job->workers,
               ElementsAre(EpochWorker{1, 9}, EpochWorker{2, 9}));
   EXPECT_THAT(next.workers_from_base, ElementsAre(1));
@@ -235,7 +235,7 @@ TEST(EpochChangeTest, LeaverIsTheDonorIfNoOtherWorkerHasItsValues) {
 TEST(EpochChangeTest, EarlierLeaverIsNoDonor) {
   const JobPtr job = EpochAfter(*MixedJob(2), [](Job& late) {
     late.workers = {{1, 0}};
-    late.left_workers = {0};
+    late.crew.left_workers = {0};
     late.history.first_step = 10;
   });
   const EpochChange::Worker leaver = Leaving(Done(0, 8, 8));
@@ -500,7 +500,7 @@ class RestartedEpochTest : public testing::Test {
   RestartedEpochTest()
       : job_(EpochAfter(*MixedJob(3), [](Job& late) {
           late.workers = {{0, 0}, {2, 9}};
-          late.left_workers = {1};
+          late.crew.left_workers = {1};
           late.history.first_step = 9;
           late.history.contributions_before = 27;
           late.history.finished_rounds = {{0, 8, 1, 3}};
@@ -530,7 +530,7 @@ TEST_F(RestartedEpochTest, AllMembersBeginAfterTheCheckpoint) {
 TEST_F(RestartedEpochTest, NothingFromBeforeTheRestartIsLeft) {
   const NextEpoch next = Restarted(ChangeOf({At(0, 14)}));
   EXPECT_THAT(next.job->history.finished_rounds, IsEmpty());
-  EXPECT_THAT(next.job->left_workers, IsEmpty());
+  EXPECT_THAT(next.job->crew.left_workers, IsEmpty());
   EXPECT_EQ(next.job->history.donor, -1);
   EXPECT_EQ(next.job->checkpoint_round, kInitialRound);
   EXPECT_EQ(next.job->layers, job_->layers);

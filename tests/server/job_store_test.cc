@@ -177,7 +177,7 @@ TEST(JobStateTest, EveryFieldIsRestored) {
   EXPECT_EQ(job.id, before.epoch.job->id);
   EXPECT_EQ(job.epoch, before.epoch.job->epoch);
   EXPECT_EQ(job.workers, before.epoch.job->workers);
-  EXPECT_EQ(job.left_workers, before.epoch.job->left_workers);
+  EXPECT_EQ(job.crew.left_workers, before.epoch.job->crew.left_workers);
   EXPECT_EQ(job.layers, before.epoch.job->layers);
   EXPECT_EQ(job.routes, before.epoch.job->routes);
   EXPECT_EQ(job.options, before.epoch.job->options);

@@ -364,7 +364,7 @@ TEST(ShardEpochTest, FramesOfOtherWorkersAreRefused) {
   EpochShard running({0}, 3);
   running.Enter([](Job& job) {
     job.workers = {{0, 0}};
-    job.left_workers = {1};
+    job.crew.left_workers = {1};
   });
   EXPECT_THAT(
       std::string(running.Refusal(1, running.Contribution(1, 0, {1})[0].header)

@@ -89,7 +89,7 @@ TEST(NanSimulationTest, NanThatIsNotAllowedEndsTheJobAndNamesTheWorker) {
     const absl::Status status = cluster.RunSteps(step + 3);
     ASSERT_EQ(status.code(), absl::StatusCode::kAborted) << status;
     const std::string expected = absl::StrCat(
-        "worker ", cluster.job().worker_names.at(poisoned), ": layer ",
+        "worker ", cluster.job().crew.worker_names.at(poisoned), ": layer ",
         layer_at(step).name, ", step ", step,
         ": the gradient has nan at element 0 of ", layer_at(step).parameters);
     EXPECT_THAT(std::string(status.message()), testing::HasSubstr(expected));

@@ -52,7 +52,7 @@ CoordinatorState SomeState() {
   state.reason = "worker 2 is gone";
   state.epoch.job = EpochAfter(*first, [](Job& job) {
     job.workers = {{1, 9, 1}, {4, 21, 0}};
-    job.left_workers = {0};
+    job.crew.left_workers = {0};
     job.state_arrays = 3;
     job.history.base_round = 8;
     job.history.first_step = 21;

@@ -143,7 +143,7 @@ class Cluster {
         }
         BringOne(from, each.rank, sent.frame, lost);
       }
-      for (const int32_t leaver : job_->left_workers) {
+      for (const int32_t leaver : job_->crew.left_workers) {
         if (sent.to == PeerId::Worker(leaver)) {
           BringOne(from, leaver, sent.frame, lost);
         }
@@ -335,7 +335,7 @@ TEST_P(PeerEpochTest, ASourceThatHasLeftServesToo) {
   Cluster cluster = HalfFinished(GetParam());
   auto entered = cluster.Enter([](Job& job) {
     job.workers = {{1, 0}};
-    job.left_workers = {0};
+    job.crew.left_workers = {0};
     job.history.finished_rounds = {{0, 1, 0, 3}};
   });
   const std::vector<float> expected = cluster.Outcome(0);
@@ -353,7 +353,7 @@ TEST_P(PeerEpochTest, AWorkerThatHasLeftWaitsForNoOther) {
   cluster.Kill(2);
   cluster.Enter([](Job& job) {
     job.workers = {{1, 0}};
-    job.left_workers = {0};
+    job.crew.left_workers = {0};
   });
   EXPECT_EQ(cluster.worker(0).syncer().Missing(), "");
 }
@@ -493,7 +493,7 @@ TEST_P(PeerEpochTest, AWorkerThatHasLeftTakesNoFrames) {
   cluster.Push(1, 0);
   cluster.Enter([](Job& job) {
     job.workers = {{0, 0}};
-    job.left_workers = {1};
+    job.crew.left_workers = {1};
   });
   cluster.Push(0, 0);
   const absl::Status status =

@@ -81,7 +81,7 @@ TEST_F(RerouteTest, AWorkerThatHasLeftFollowsItsLayersToANewPlan) {
   const JobPtr next = Rerouted(*worker.job(), /*moves=*/true);
   const Effects entered = worker.Enter(EpochAfter(*next, [](Job& job) {
     job.workers = {{1, 1}};
-    job.left_workers = {0};
+    job.crew.left_workers = {0};
   }));
   EXPECT_THAT(entered.sent, IsEmpty());
   EXPECT_EQ(worker.syncer().Missing(), "");

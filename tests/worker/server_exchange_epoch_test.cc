@@ -391,7 +391,7 @@ TEST(LayerDonorTest, ADonorThatHasLeftServesItsLastRound) {
   EXPECT_THAT(Carry(out).sent, IsEmpty());
   const Effects entered = worker.Enter(EpochAfter(*worker.job(), [](Job& job) {
     job.workers = {{5, 7}};
-    job.left_workers = {0};
+    job.crew.left_workers = {0};
     job.history.first_step = 7;
     job.history.donor = 0;
   }));
@@ -413,7 +413,7 @@ TEST(LayerDonorTest, AWorkerThatLeftWithAnOpenRoundContributesNoMore) {
                   .Enter(EpochAfter(*worker.job(),
                                     [](Job& job) {
                                       job.workers = {{0, 0}};
-                                      job.left_workers = {1};
+                                      job.crew.left_workers = {1};
                                     }))
                   .sent,
               IsEmpty());
