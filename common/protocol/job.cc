@@ -141,6 +141,15 @@ int Job::ContributorsOf(int64_t round) const {
   return static_cast<int>(first_later - workers.begin());
 }
 
+// Units of a layer between workers have the same length, so they go around from
+// the turn of the layer's first chunk on.
+int Job::TurnOf(int layer, int64_t unit, int local_count) const {
+  const int64_t turn = UsesServers(routes[layer].scheme)
+                           ? seating.TurnOf(layer, unit)
+                           : seating.TurnOf(layer, 0) + unit;
+  return static_cast<int>(turn % local_count);
+}
+
 // Steele et al., "Fast splittable pseudorandom number generators": the output
 // function of SplitMix64, so that every member draws the same worker.
 int Job::InitiatorOf(int64_t round) const {
@@ -248,6 +257,7 @@ absl::StatusOr<JobPtr> MakeJob(Job job, int shards) {
     job.state_arrays = OptimizerStateCount(job.options.optimizer.rule);
   }
   job.placement = NEREUS_TRY(Placement::Make(job.layers, shards));
+  job.seating = Seating(job.workers, job.layers, job.placement);
   return std::make_shared<const Job>(std::move(job));
 }
 

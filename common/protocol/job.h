@@ -17,19 +17,9 @@
 #include "common/plan/scheme.h"
 #include "common/protocol/frame.h"
 #include "common/protocol/job_options.h"
+#include "common/protocol/lineup.h"
 
 namespace nereus {
-
-// A worker of an epoch.
-struct EpochWorker {
-  int32_t rank = 0;  // Rank of the worker.
-  // First step, and first round of every layer, in which the worker takes part.
-  int64_t first_step = 0;
-  // Number of the worker's host, below kHostsMax; -1: a host of its own.
-  int32_t host = -1;
-
-  bool operator==(const EpochWorker&) const = default;
-};
 
 // Outcome of the votes on one step, with NanPolicy::kSkip.
 struct StepVerdict {
@@ -133,7 +123,8 @@ struct Job {
   // rank is never given twice, so workers that join later have higher ranks,
   // and first steps ascend too.
   std::vector<EpochWorker> workers;
-  Crew crew;  // Names of the workers, and the workers that have left.
+  Crew crew;        // Names of the workers, and the workers that have left.
+  Seating seating;  // Hosts of the workers, round by round.
 
   std::vector<LayerSpec> layers;  // Layers, in forward order.
   std::vector<Route> routes;      // Route of each layer.
@@ -190,6 +181,18 @@ struct Job {
   // Returns the number of workers that contribute to `round`. They are the
   // workers at the first positions, 0 to this number - 1.
   int ContributorsOf(int64_t round) const;
+
+  // Returns the line-up of `round`: its contributors by host.
+  const Lineup& LineupOf(int64_t round) const {
+    return seating.LineupOf(round);
+  }
+
+  // Returns which of a host's `local_count` workers carries a unit of a layer,
+  // in [0, local_count): Lineup::Carrier takes it as `turn`. Units are chunks
+  // of a layer that uses the servers, the frames of a ring's memory, or the
+  // makers of factors by seat. REQUIRES: local_count >= 1; the layer has the
+  // unit.
+  int TurnOf(int layer, int64_t unit, int local_count) const;
 
   // Returns 1 / contributors: the factor that turns a sum of gradients into
   // their mean.
