@@ -9,13 +9,17 @@ namespace nereus {
 namespace {
 
 // Returns the job of an epoch with workers `ranks` and first new step
-// `first_step`.
+// `first_step`. The workers run on `hosts`, in their order; each on its own
+// host if that is empty.
 JobPtr Epoch(int64_t first_step, int64_t contributions_before,
-             std::vector<int> ranks) {
+             std::vector<int> ranks, std::vector<int> hosts = {}) {
   Job job;
   job.history.first_step = first_step;
   job.history.contributions_before = contributions_before;
-  for (const int rank : ranks) job.workers.push_back({rank, 0});
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    job.workers.push_back({ranks[i], 0, hosts.empty() ? -1 : hosts[i]});
+  }
+  job.seating = Seating(job.workers, job.layers, job.placement);
   return std::make_shared<const Job>(std::move(job));
 }
 
@@ -27,6 +31,20 @@ TEST(StepPlanTest, WorkersOfAnEpochShareItsSteps) {
   EXPECT_EQ(first.workers, 3);
   EXPECT_EQ(first.contributions_before, 0);
   EXPECT_EQ(plan.InfoOf(4, 2).contributions_before, 12);
+}
+
+TEST(StepPlanTest, WorkersOfAHostHaveConsecutivePositions) {
+  StepPlan plan;
+  plan.Enter(Epoch(0, 0, {0, 1, 2, 5}, /*hosts=*/{4, 3, 4, 4}));
+  const StepInfo of_2 = plan.InfoOf(0, 2);
+  EXPECT_EQ(of_2.position, 1);
+  EXPECT_EQ(of_2.local_position, 1);
+  EXPECT_EQ(of_2.local_workers, 3);
+  const StepInfo of_1 = plan.InfoOf(0, 1);
+  EXPECT_EQ(of_1.position, 3);
+  EXPECT_EQ(of_1.workers, 4);
+  EXPECT_EQ(of_1.local_position, 0);
+  EXPECT_EQ(of_1.local_workers, 1);
 }
 
 // Worker 1 dies while a worker is in step 7.

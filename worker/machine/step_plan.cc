@@ -1,5 +1,6 @@
 #include "worker/machine/step_plan.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/base/logging.h"
@@ -18,13 +19,18 @@ StepInfo StepPlan::InfoOf(int64_t step, int rank) {
   }
   epochs_.erase(epochs_.begin(), epochs_.begin() + index);
   const Job& job = *epochs_.front();
+  // A step that had begun before its epoch did has the workers of the epoch,
+  // joiners included, as its contributions are counted so.
+  const Lineup& lineup = job.LineupOf(std::max(step, job.history.first_step));
   StepInfo info;
   info.step = step;
-  info.position = job.PositionOf(rank);
-  info.workers = job.worker_count();
+  info.position = lineup.SeatOf(rank);
+  info.workers = lineup.workers();
   info.contributions_before = job.history.contributions_before +
                               (step - job.history.first_step) * info.workers;
   NEREUS_CHECK(info.position >= 0) << "step " << step << " of worker " << rank;
+  info.local_position = lineup.LocalOf(rank);
+  info.local_workers = static_cast<int>(lineup.at(lineup.HostOf(rank)).size());
   return info;
 }
 

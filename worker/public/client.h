@@ -70,9 +70,17 @@ struct StepInfo {
   int64_t step = 0;
 
   // Position of this worker among the `workers` of the step, in [0, workers).
-  // Both values may change from step to step, as workers join and leave.
+  // Both values may change from step to step, as workers join and leave. The
+  // workers of one host have consecutive positions.
   int position = 0;
   int workers = 1;
+
+  // Position of this worker among the `local_workers` of the step that run on
+  // its host, in [0, local_workers). A caller may choose a GPU or a part of the
+  // host's cores by it, or let only local position 0 do what a host needs once.
+  // Both values may change from step to step, too.
+  int local_position = 0;
+  int local_workers = 1;
 
   // Number of contributions of all workers to all earlier steps; equal on all
   // workers. With batches of B examples, this worker's examples in this step

@@ -32,7 +32,10 @@ StandaloneClient::StandaloneClient(const OptimizerOptions& optimizer,
 absl::StatusOr<StepInfo> StandaloneClient::BeginStep() {
   // With one worker, the steps are the contributions.
   const int64_t step = next_step_++;
-  return StepInfo{step, /*position=*/0, /*workers=*/1, step};
+  StepInfo info;
+  info.step = step;
+  info.contributions_before = step;
+  return info;
 }
 
 absl::Status StandaloneClient::Push(int layer, int64_t step,
