@@ -396,7 +396,8 @@ TEST_F(LawsTest, BitsThatOneMachineDoesNotHaveBreakTheLaw) {
   workload.layers[0].has_factors = false;
   JobOptions options;
   options.optimizer = ExactSgd();
-  auto& law = laws_.Add(std::make_unique<OneMachineLaw>(workload, 2, options));
+  auto& law = laws_.Add(
+      std::make_unique<OneMachineLaw>(workload, Lineup::Singles(2), options));
   std::vector<float> values(64);
   workload.initialize(0, 0, absl::MakeSpan(values));
   TellValues(0, kInitialRound, values);

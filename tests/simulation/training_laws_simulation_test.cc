@@ -117,7 +117,7 @@ TEST(TrainingLawsTest, DeterministicJobHasTheBitsOfOneMachine) {
     SimulatedCluster cluster(options, workload);
     const OneMachineLaw& one_machine =
         cluster.laws().Add(std::make_unique<OneMachineLaw>(
-            workload, options.workers, options.job));
+            workload, Lineup::Singles(options.workers), options.job));
     constexpr int64_t kSteps = 3;
     const absl::Status status = cluster.RunSteps(kSteps);
     ASSERT_TRUE(status.ok()) << status;

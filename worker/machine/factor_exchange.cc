@@ -48,15 +48,15 @@ int64_t FramesPerWorker(const LayerSpec& spec) {
   return frames;
 }
 
-PeerRounds::Shape ShapeOf(const WorkerLayer& layer, int contributors) {
+PeerRounds::Shape ShapeOf(const WorkerLayer& layer, const Lineup& lineup) {
   PeerRounds::Shape shape;
   for (const uint8_t matrix : kMatrices) {
-    shape.elements.push_back(contributors *
+    shape.elements.push_back(lineup.workers() *
                              MatrixElements(layer.spec(), matrix));
   }
   shape.own_count = FramesPerWorker(layer.spec());
   shape.own_begin = layer.position() * shape.own_count;
-  shape.frames = contributors * shape.own_count;
+  shape.frames = lineup.workers() * shape.own_count;
   return shape;
 }
 
@@ -66,8 +66,8 @@ FactorExchange::FactorExchange(WorkerLayer& layer, const RoundLedger& ledger)
     : layer_(layer),
       ledger_(ledger),
       frames_per_worker_(FramesPerWorker(layer.spec())),
-      rounds_(layer, ledger, [&layer](int contributors) {
-        return ShapeOf(layer, contributors);
+      rounds_(layer, ledger, [&layer](const Lineup& lineup) {
+        return ShapeOf(layer, lineup);
       }) {}
 
 Buffer FactorExchange::Rows(const Round& round, int position,

@@ -21,7 +21,7 @@
 namespace nereus {
 
 PeerRounds::PeerRounds(const WorkerLayer& layer, const RoundLedger& ledger,
-                       std::function<Shape(int contributors)> shape_of)
+                       std::function<Shape(const Lineup&)> shape_of)
     : layer_(layer), ledger_(ledger), shape_of_(std::move(shape_of)) {
   if (layer_.position() >= 0) OpenFirst();
 }
@@ -29,7 +29,8 @@ PeerRounds::PeerRounds(const WorkerLayer& layer, const RoundLedger& ledger,
 void PeerRounds::OpenFirst() {
   for (int64_t ahead = 0; ahead < 2; ++ahead) {
     const int64_t round = ledger_.next_round() + ahead;
-    Reserve(At(round), shape_of_(layer_.job->worker_count()));
+    // Memory for all workers of the epoch: later rounds need no other.
+    Reserve(At(round), shape_of_(layer_.job->LineupOf(kStepMax)));
     Open(At(round), round);
   }
 }
@@ -37,8 +38,9 @@ void PeerRounds::OpenFirst() {
 void PeerRounds::Open(Round& round, int64_t number) {
   round.round = number;
   round.sent = false;
-  round.contributors = layer_.job->ContributorsOf(number);
-  const Shape shape = shape_of_(round.contributors);
+  const Lineup& lineup = layer_.job->LineupOf(number);
+  round.contributors = lineup.workers();
+  const Shape shape = shape_of_(lineup);
   ExpectAll(round, shape.frames);
   round.sums.assign(shape.frames, false);
   for (int64_t own = 0; own < shape.own_count; ++own) {
@@ -173,7 +175,9 @@ void PeerRounds::KeepFinished() {
 
 void PeerRounds::Recover(const FinishedRound& finished, Outbox& out) {
   source_ = PeerId::Worker(finished.source);
-  const Shape shape = shape_of_(finished.contributors);
+  // The round's line-up was that of an epoch before; its number of workers is
+  // all that its shape depends on.
+  const Shape shape = shape_of_(Lineup::Singles(finished.contributors));
   Round& round = At(finished.round);
   Reserve(round, shape);
   round.contributors = finished.contributors;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/base/status.h"
+#include "common/protocol/lineup.h"
 #include "common/protocol/machine.h"
 #include "worker/machine/exchange.h"
 #include "worker/machine/round_ledger.h"
@@ -31,7 +32,7 @@ namespace nereus {
 // the round again without the lost contribution, the replicas would differ.
 class PeerRounds {
  public:
-  // Memory that a round needs, by its number of contributors.
+  // Memory that a round needs, by its line-up.
   struct Shape {
     std::vector<int64_t> elements;  // Length of each buffer, in values.
     int64_t frames = 0;             // Number of frames that fill the memory.
@@ -71,9 +72,9 @@ class PeerRounds {
   };
 
   // `layer`, `ledger`: not owned; must outlive this. `shape_of`: returns the
-  // shape of a round with that number of contributors.
+  // shape of a round with that line-up.
   PeerRounds(const WorkerLayer& layer, const RoundLedger& ledger,
-             std::function<Shape(int contributors)> shape_of);
+             std::function<Shape(const Lineup&)> shape_of);
 
   Round& At(int64_t round) { return rounds_[round % 2]; }
   const Round& At(int64_t round) const { return rounds_[round % 2]; }
@@ -133,10 +134,10 @@ class PeerRounds {
   bool IsSourceOf(int64_t round) const;
   void Update(const Round& round, const Buffer& mean, Outbox& out) const;
 
-  const WorkerLayer& layer_;                  // The layer; not owned.
-  const RoundLedger& ledger_;                 // Its rounds; not owned.
-  const std::function<Shape(int)> shape_of_;  // See the constructor.
-  std::array<Round, 2> rounds_;               // Round t is in t % 2.
+  const WorkerLayer& layer_;   // The layer; not owned.
+  const RoundLedger& ledger_;  // Its rounds; not owned.
+  const std::function<Shape(const Lineup&)> shape_of_;  // See the constructor.
+  std::array<Round, 2> rounds_;                         // Round t is in t % 2.
 
   // Recovery in this epoch.
   std::optional<PeerId> source_;  // Worker that sends the open round's memory.

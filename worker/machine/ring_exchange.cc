@@ -35,7 +35,7 @@
 namespace nereus {
 namespace {
 
-PeerRounds::Shape ShapeOf(const WorkerLayer& layer, int contributors) {
+PeerRounds::Shape ShapeOf(const WorkerLayer& layer, const Lineup& lineup) {
   const int64_t elements = layer.spec().parameters;
   PeerRounds::Shape shape;
   shape.elements = {elements};
@@ -43,7 +43,7 @@ PeerRounds::Shape ShapeOf(const WorkerLayer& layer, int contributors) {
     shape.frames = layer.sparse->grid().Count() + 1;
     return shape;
   }
-  const RingSegments segments(elements, contributors);
+  const RingSegments segments(elements, lineup.workers());
   const int64_t full = segments.full_count();
   shape.frames = full * FrameCount(segments.full_length()) +
                  FrameCount(elements - full * segments.full_length());
@@ -55,8 +55,8 @@ PeerRounds::Shape ShapeOf(const WorkerLayer& layer, int contributors) {
 RingExchange::RingExchange(const WorkerLayer& layer, const RoundLedger& ledger)
     : layer_(layer),
       ledger_(ledger),
-      rounds_(layer, ledger, [&layer](int contributors) {
-        return ShapeOf(layer, contributors);
+      rounds_(layer, ledger, [&layer](const Lineup& lineup) {
+        return ShapeOf(layer, lineup);
       }) {}
 
 int RingExchange::After(const Round& round, int count) const {

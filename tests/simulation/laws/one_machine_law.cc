@@ -11,9 +11,11 @@
 
 namespace nereus {
 
-OneMachineLaw::OneMachineLaw(Workload workload, int workers,
+OneMachineLaw::OneMachineLaw(Workload workload, Lineup lineup,
                              const JobOptions& options)
-    : workload_(std::move(workload)), workers_(workers), options_(options) {
+    : workload_(std::move(workload)),
+      lineup_(std::move(lineup)),
+      options_(options) {
   for (size_t i = 0; i < workload_.layers.size(); ++i) {
     const int64_t count = workload_.layers[i].parameters;
     Layer layer;
@@ -50,7 +52,7 @@ void OneMachineLaw::Observe(const ClusterEvent& event) {
 void OneMachineLaw::Advance(int index, const Route& route) {
   Layer& layer = layers_[index];
   const int64_t step = ++layer.round;
-  float scale = 1.0f / static_cast<float>(workers_);
+  float scale = 1.0f / static_cast<float>(lineup_.workers());
   std::vector<float> gradient;
   if (workload_.layers[index].has_factors && route.scheme == Scheme::kFactor) {
     gradient = StackedProduct(step, index, scale);
@@ -92,14 +94,17 @@ std::vector<float> OneMachineLaw::Product(const Factors& factors, int64_t rows,
 std::vector<float> OneMachineLaw::StackedProduct(int64_t step, int layer,
                                                  float scale) const {
   Factors stack;
-  for (int rank = 0; rank < workers_; ++rank) {
-    const Factors own = FactorsOf(rank, step, layer);
-    stack.output_gradient.insert(stack.output_gradient.end(),
-                                 own.output_gradient.begin(),
-                                 own.output_gradient.end());
-    stack.input.insert(stack.input.end(), own.input.begin(), own.input.end());
+  for (int host = 0; host < lineup_.hosts(); ++host) {
+    for (const int32_t rank : lineup_.at(host)) {
+      const Factors own = FactorsOf(rank, step, layer);
+      stack.output_gradient.insert(stack.output_gradient.end(),
+                                   own.output_gradient.begin(),
+                                   own.output_gradient.end());
+      stack.input.insert(stack.input.end(), own.input.begin(), own.input.end());
+    }
   }
-  return Product(stack, workers_ * workload_.layers[layer].rows, layer, scale);
+  return Product(stack, lineup_.workers() * workload_.layers[layer].rows, layer,
+                 scale);
 }
 
 std::vector<float> OneMachineLaw::GradientOf(int rank, int64_t step,
@@ -114,22 +119,34 @@ std::vector<float> OneMachineLaw::GradientOf(int rank, int64_t step,
   return gradient;
 }
 
+std::vector<float> OneMachineLaw::HostSum(int host, int64_t step,
+                                          int layer) const {
+  const absl::Span<const int32_t> ranks = lineup_.at(host);
+  std::vector<float> sum = GradientOf(ranks.front(), step, layer);
+  for (const int32_t rank : ranks.subspan(1)) {
+    const std::vector<float> gradient = GradientOf(rank, step, layer);
+    for (size_t i = 0; i < sum.size(); ++i) sum[i] += gradient[i];
+  }
+  return sum;
+}
+
 std::vector<float> OneMachineLaw::Sum(int64_t step, int layer,
                                       bool is_ring) const {
-  std::vector<std::vector<float>> gradients;
-  for (int rank = 0; rank < workers_; ++rank) {
-    gradients.push_back(GradientOf(rank, step, layer));
+  const int hosts = lineup_.hosts();
+  std::vector<std::vector<float>> sums;
+  for (int host = 0; host < hosts; ++host) {
+    sums.push_back(HostSum(host, step, layer));
   }
-  std::vector<float> sum(gradients[0].size());
+  std::vector<float> sum(sums[0].size());
   const int64_t length =
-      RingSegments(workload_.layers[layer].parameters, workers_).full_length();
+      RingSegments(workload_.layers[layer].parameters, hosts).full_length();
   for (size_t i = 0; i < sum.size(); ++i) {
-    // Servers add in rank order. The sum of a ring's segment begins with the
-    // worker of the same number, and goes around.
+    // Servers add host by host. The sum of a ring's segment begins with the
+    // host of the same number, and goes around.
     const auto first = is_ring ? static_cast<int>(i / length) : 0;
-    sum[i] = gradients[first][i];
-    for (int count = 1; count < workers_; ++count) {
-      sum[i] += gradients[(first + count) % workers_][i];
+    sum[i] = sums[first][i];
+    for (int count = 1; count < hosts; ++count) {
+      sum[i] += sums[(first + count) % hosts][i];
     }
   }
   return sum;

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "common/protocol/lineup.h"
 #include "tests/simulation/laws/law.h"
 #include "tests/simulation/simulation_options.h"
 
@@ -11,14 +12,16 @@ namespace nereus {
 
 // Law 3, same as one machine: a deterministic job has, after every round and on
 // every worker, the bits that one machine has which adds up the gradients of
-// all workers itself, in rank order or in that of the ring, and updates once.
+// all workers itself, in the order of the line-up or in that of the ring, and
+// updates once.
 //
 // The law computes the whole job a second time, layer by layer. It holds, and
 // is added by the tests that want it, where the servers run the optimizer on
 // float32 and the workers stay the same.
 class OneMachineLaw final : public Law {
  public:
-  OneMachineLaw(Workload workload, int workers, const JobOptions& options);
+  // `lineup`: the line-up of all rounds.
+  OneMachineLaw(Workload workload, Lineup lineup, const JobOptions& options);
 
   absl::string_view name() const override {
     return "the bits are those of one machine";
@@ -50,11 +53,13 @@ class OneMachineLaw final : public Law {
   // Gradient of all workers, from their factors behind one another.
   std::vector<float> StackedProduct(int64_t step, int layer, float scale) const;
   std::vector<float> GradientOf(int rank, int64_t step, int layer) const;
-  // Sum of all workers' gradients, in the order in which the job adds them.
+  // Sum of the gradients of a host's workers, by rank.
+  std::vector<float> HostSum(int host, int64_t step, int layer) const;
+  // Sum of all hosts' sums, in the order in which the job adds them.
   std::vector<float> Sum(int64_t step, int layer, bool is_ring) const;
 
   const Workload workload_;
-  const int workers_;
+  const Lineup lineup_;
   const JobOptions options_;
   std::vector<Layer> layers_;
   int64_t checked_count_ = 0;
