@@ -4,8 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <string>
 #include <vector>
+
+#include "common/protocol/job.h"
 
 namespace nereus {
 namespace {
@@ -170,6 +173,49 @@ TEST_F(SeatingTest, TurnsSpreadTheBytesOfEachKindOfLayer) {
           std::minmax_element(loads.begin(), loads.end());
       EXPECT_LE(*most - *least, kChunkElementsMax)
           << local_count << " workers, factors: " << has_factors;
+    }
+  }
+}
+
+// Returns a job with the layers above, all with `scheme` but for "fc".
+JobPtr JobOf(Scheme scheme, const std::vector<EpochWorker>& workers) {
+  Job job;
+  job.epoch = 1;
+  job.workers = workers;
+  job.layers = Layers();
+  job.routes.assign(job.layers.size(), {scheme, WireType::kFloat32});
+  job.routes.back().scheme = Scheme::kFactor;
+  const absl::StatusOr<JobPtr> made = MakeJob(job, /*shards=*/2);
+  EXPECT_TRUE(made.ok()) << made.status();
+  return *made;
+}
+
+TEST(JobLineupTest, JobHasALineupForEachRound) {
+  const JobPtr job = JobOf(Scheme::kRing, {{0, 0, 1}, {1, 4, 1}, {2, 9, 0}});
+  for (const int64_t round : {-1, 0, 3, 4, 8, 9, 100}) {
+    EXPECT_EQ(job->LineupOf(round).workers(), job->ContributorsOf(round));
+  }
+  EXPECT_EQ(job->LineupOf(8).hosts(), 1);
+  EXPECT_EQ(job->LineupOf(9).hosts(), 2);
+}
+
+TEST(JobLineupTest, WorkersOfAHostTakeTheChunksOfTheServersInTurns) {
+  const JobPtr job = JobOf(Scheme::kServer, {{0, 0, 0}, {1, 0, 0}});
+  std::vector<int64_t> loads(2);
+  for (const Chunk& chunk : job->placement.chunks()) {
+    if (job->routes[chunk.layer].scheme == Scheme::kFactor) continue;
+    loads[job->TurnOf(chunk.layer, chunk.index, 2)] += chunk.length;
+    EXPECT_EQ(job->TurnOf(chunk.layer, chunk.index, 1), 0);
+  }
+  EXPECT_LE(std::abs(loads[0] - loads[1]), kChunkElementsMax);
+}
+
+TEST(JobLineupTest, UnitsBetweenWorkersGoAround) {
+  const JobPtr job = JobOf(Scheme::kRing, {{0, 0, 0}, {1, 0, 0}, {2, 0, 0}});
+  for (const int layer : {0, 5}) {
+    const int first = job->TurnOf(layer, 0, 3);
+    for (int64_t unit = 1; unit < 100; ++unit) {
+      EXPECT_EQ(job->TurnOf(layer, unit, 3), (first + unit) % 3);
     }
   }
 }
