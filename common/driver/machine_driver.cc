@@ -233,7 +233,7 @@ void MachineDriver::CarryOut(const Action& action) {
   std::visit(
       ActionVisitor{
           [&](const SendFrame& send) { Send(send.to, send.frame); },
-          [&](const BroadcastFrame& all) { Broadcast(all.frame); },
+          [&](const BroadcastFrame& all) { Broadcast(all); },
           [&](const CheckingAction auto& checking) {
             const NotFinite found = ExecuteArithmetic(checking);
             if (found.index < 0) return;
@@ -371,15 +371,14 @@ void MachineDriver::Send(PeerId to, const Frame& frame) {
   transport_->Send(to, sent);
 }
 
-void MachineDriver::Broadcast(const Frame& frame) {
+void MachineDriver::Broadcast(const BroadcastFrame& broadcast) {
   // All receivers get the same encoding and checksum.
-  Frame encoded = frame;
+  Frame encoded = broadcast.frame;
   EncodePayload(encoded);
   encoded.header.payload_crc = Crc32c(
       encoded.payload.data(), static_cast<size_t>(encoded.payload.bytes()));
-  for (const EpochWorker& worker : start_->job->workers) {
-    const PeerId to = PeerId::Worker(worker.rank);
-    if (to != start_->self) Send(to, encoded);
+  for (const int32_t rank : *broadcast.to) {
+    Send(PeerId::Worker(rank), encoded);
   }
 }
 

@@ -127,7 +127,7 @@ class MachineDriver final : private FrameHandler {
   void CarryOutBusy(absl::FunctionRef<void()> work) ABSL_LOCKS_EXCLUDED(mu_);
   void Follow(std::shared_ptr<const EpochStart> start);
   void Send(PeerId to, const Frame& frame);
-  void Broadcast(const Frame& frame);
+  void Broadcast(const BroadcastFrame& broadcast);
 
   // Constant after construction.
   Transport* const transport_;

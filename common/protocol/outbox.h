@@ -13,6 +13,7 @@
 #include "common/protocol/frame.h"
 #include "common/protocol/membership.h"
 #include "common/protocol/peer.h"
+#include "common/protocol/rank_list.h"
 #include "common/tensor/buffer.h"
 
 namespace nereus {
@@ -28,8 +29,9 @@ struct SendFrame {
   Frame frame;
 };
 
-// Sends a frame to every worker of the epoch but this process.
+// Sends a frame to several workers. The driver encodes it once for all of them.
 struct BroadcastFrame {
+  RankList to;  // Ranks of the receivers; this process is not among them.
   Frame frame;
 };
 

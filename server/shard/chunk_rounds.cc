@@ -214,9 +214,13 @@ void ChunkRounds::Close(Outbox& out) {
   // Its contributors wait for the result, unless they are those of an earlier
   // epoch: in this epoch, workers ask.
   if (epoch_.serves() && completed_in_ == job.epoch && !job.decoupled()) {
-    held_.Broadcast(epoch_, round_, result, out);
-    // A worker that joins needs all values of a sparse layer.
-    if (!full_.sparse()) requests_.waiting.clear();
+    // First steps ascend with positions: within an epoch, the count tells which
+    // workers these are.
+    const int count = job.ContributorsOf(round_);
+    if (contributors_ == nullptr || std::ssize(*contributors_) != count) {
+      contributors_ = RanksOf(absl::MakeConstSpan(job.workers).first(count));
+    }
+    held_.Broadcast(epoch_, round_, contributors_, result, out);
   }
   if (epoch_.serves() && epoch_.Updates(layer())) {
     saver_.Collect(index_, round_, held_, out);
@@ -414,6 +418,7 @@ void ChunkRounds::Reopen() {
   replica_.Reset();
   const std::vector<int64_t> none(job.workers.size(), kInitialRound - 1);
   requests_ = {none, none, {}};
+  contributors_ = nullptr;
   if (job.partial()) partial_.SetWorkers(job.workers);
 }
 

@@ -20,8 +20,9 @@ namespace nereus {
 // The first round, kInitialRound, has the initial parameters of worker 0; a
 // chunk from a checkpoint begins with the round after the checkpoint's. In each
 // later round every worker contributes its gradient. The round then closes: the
-// optimizer updates the parameters once, the result goes to all workers, and
-// the next round opens.
+// optimizer updates the parameters once, the result goes to the round's
+// workers, and the next round opens. Workers that join ask for the last result
+// before their first step, and are answered one by one.
 //
 // Phases of the open round on the primary (enum Phase):
 //
@@ -157,7 +158,8 @@ class ChunkRounds {
   bool skipped_ = false;         // True if the closing round makes no update.
   float scale_ = 1.0f;           // Factor from the sum to the mean.
   Requests requests_;
-  ChunkReplica replica_;  // Relation to the other server of the shard.
+  RankList contributors_;  // Workers of the last result of this epoch, if any.
+  ChunkReplica replica_;   // Relation to the other server of the shard.
 };
 
 }  // namespace nereus

@@ -95,10 +95,12 @@ void HeldChunk::CutResult(const Job& job, bool whole, FrameHeader header,
 }
 
 void HeldChunk::Broadcast(const ShardEpoch& epoch, int64_t round,
-                          const Buffer& result, Outbox& out) const {
+                          const RankList& to, const Buffer& result,
+                          Outbox& out) const {
   CutResult(*epoch.job, /*whole=*/false,
-            Header(epoch, FrameKind::kResult, round), result,
-            [&](Frame frame) { out.Add(BroadcastFrame{std::move(frame)}); });
+            Header(epoch, FrameKind::kResult, round), result, [&](Frame frame) {
+              out.Add(BroadcastFrame{to, std::move(frame)});
+            });
 }
 
 // A worker that joins gets all values; a worker of the round gets its result.

@@ -49,9 +49,9 @@ struct HeldChunk {
   void UpdateFrom(const Job& job, int64_t round, const FullRound& full,
                   float scale, Outbox& out);
 
-  // Sends `result` of `round` to all workers.
-  void Broadcast(const ShardEpoch& epoch, int64_t round, const Buffer& result,
-                 Outbox& out) const;
+  // Sends `result` of `round` to the workers `to`.
+  void Broadcast(const ShardEpoch& epoch, int64_t round, const RankList& to,
+                 const Buffer& result, Outbox& out) const;
   // Sends a worker the values that it has asked for, with the optimizer's state
   // where workers own the layer and have restored it.
   void SendValues(const ShardEpoch& epoch, const PullRequest& request,

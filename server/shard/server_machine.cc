@@ -103,7 +103,7 @@ void ServerMachine::OnVote(PeerId from, const FrameHeader& header,
       MakeHeader(*job_, PeerId::Shard(server_), FrameKind::kVerdict,
                  /*layer=*/0, /*chunk=*/0, verdict->step);
   word.part = verdict->skipped ? kSkipped : kGood;
-  out.Add(BroadcastFrame{{word, {}}});
+  out.Add(BroadcastFrame{RanksOf(job_->workers), {word, {}}});
 }
 
 void ServerMachine::OnFrame(PeerId from, const Frame& frame, Outbox& out) {

@@ -276,7 +276,7 @@ TEST_F(MachineDriverTest, ActionsAreCarriedOutInOrder) {
     out.Add(Accumulate{sum, Addend(FloatBuffer({10, 20}))});
     out.Add(SendFrame{PeerId::Shard(0), frame});
     out.Add(ScaleValues{sum, 2.0f});
-    out.Add(BroadcastFrame{frame});
+    out.Add(BroadcastFrame{RanksOf(job_->workers, /*self=*/1), frame});
     out.Add(LayerDone{0, 7});
     out.Add(ChecksumValues{0, 7, sum});
     out.Add(EndMembership{});

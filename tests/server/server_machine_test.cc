@@ -388,7 +388,7 @@ class Turmoil {
         wire_[{from, *sent.to}].push_back(sent.frame);
         continue;
       }
-      for (int rank = 0; rank < kWorkers; ++rank) {
+      for (const int32_t rank : sent.workers) {
         wire_[{from, PeerId::Worker(rank)}].push_back(sent.frame);
       }
     }

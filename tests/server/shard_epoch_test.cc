@@ -270,16 +270,38 @@ TEST(ShardEpochTest, JoinerIsSentTheRoundBeforeItsFirstStep) {
   EXPECT_THAT(running.Pull(2, 0).sent, IsEmpty());
   running.Contribute(0, 0, {2});
   const Effects closed = running.Contribute(1, 0, {4});
-  // With all others, and once.
-  ASSERT_EQ(closed.sent.size(), 1u);
+  // Together with the round's workers, and once.
+  ASSERT_EQ(closed.sent.size(), 2u);
   EXPECT_EQ(closed.sent[0].to, std::nullopt);
-  EXPECT_THAT(running.Result(closed, 0), ElementsAre(-3));
+  EXPECT_THAT(closed.sent[0].workers, ElementsAre(0, 1));
+  EXPECT_EQ(closed.sent[1].to, PeerId::Worker(2));
+  EXPECT_THAT(ValuesIn(SentTo(closed.sent, PeerId::Worker(2)),
+                       FrameKind::kResult, 0, 0, 0, 1),
+              ElementsAre(-3));
   // A worker that asks later is answered at once.
   const Effects pulled = running.Pull(3, 0);
   ASSERT_EQ(pulled.sent.size(), 1u);
   EXPECT_EQ(pulled.sent[0].to, PeerId::Worker(3));
   EXPECT_THAT(running.Result(pulled, 0), ElementsAre(-3));
   running.ExpectDiscarded(3, running.PullOf(3, 0));
+}
+
+// The results before are of no use to it.
+TEST(ShardEpochTest, JoinerThatAsksEarlyIsSentOneResult) {
+  EpochShard running({0}, 2);
+  running.EnterWith({{0, 0}, {1, 0}, {5, 2}});
+  EXPECT_THAT(running.Pull(5, 1).sent, IsEmpty());
+  running.Contribute(0, 0, {2});
+  const Effects before = running.Contribute(1, 0, {4});
+  ASSERT_EQ(before.sent.size(), 1u);
+  EXPECT_THAT(before.sent[0].workers, ElementsAre(0, 1));
+  running.Contribute(0, 1, {2});
+  const Effects last = running.Contribute(1, 1, {4});
+  ASSERT_EQ(last.sent.size(), 2u);
+  EXPECT_THAT(last.sent[0].workers, ElementsAre(0, 1));
+  EXPECT_EQ(last.sent[1].to, PeerId::Worker(5));
+  for (const int rank : {0, 1, 5}) running.Contribute(rank, 2, {2});
+  EXPECT_THAT(running.parameters(), ElementsAre(-8));
 }
 
 TEST(ShardEpochTest, PullIsOfTheRoundBeforeTheWorkersFirst) {

@@ -127,7 +127,7 @@ void SimulatedCluster::Execute(Process& process, Outbox& out) {
       },
       [](const ArithmeticAction auto& action) { ExecuteArithmetic(action); },
       [&](const SendFrame& send) { Transmit(process, send.to, send.frame); },
-      [&](const BroadcastFrame& all) { Broadcast(process, all.frame); },
+      [&](const BroadcastFrame& all) { Broadcast(process, all); },
       [&](const LayerDone& done) {
         OnLife(process, absl::ZeroDuration(),
                [this, &process, done] { OnLayerDone(process, done); });
@@ -169,11 +169,10 @@ void SimulatedCluster::Transmit(Process& from, PeerId to, const Frame& frame) {
   connections_.Transmit(from, to, frame);
 }
 
-void SimulatedCluster::Broadcast(Process& from, const Frame& frame) {
-  const EpochStart& start = *from.start();
-  for (const EpochWorker& each : start.job->workers) {
-    const PeerId to = PeerId::Worker(each.rank);
-    if (to != start.self) Transmit(from, to, frame);
+void SimulatedCluster::Broadcast(Process& from,
+                                 const BroadcastFrame& broadcast) {
+  for (const int32_t rank : *broadcast.to) {
+    Transmit(from, PeerId::Worker(rank), broadcast.frame);
   }
 }
 

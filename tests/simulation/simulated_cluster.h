@@ -125,7 +125,7 @@ class SimulatedCluster {
   void ToCoordinator(ProcessId process, const MemberMessage& message);
   void OnEnd(Process& process, const absl::Status& outcome);
   void Transmit(Process& from, PeerId to, const Frame& frame);
-  void Broadcast(Process& from, const Frame& frame);
+  void Broadcast(Process& from, const BroadcastFrame& broadcast);
   void OnLife(Process& process, absl::Duration delay, Process::Task task);
   void OnLayerDone(Process& process, const LayerDone& done);
   void Fail(Process& process, const GradientCheck& check,

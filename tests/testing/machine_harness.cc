@@ -123,6 +123,12 @@ Frame PullFrame(const Job& job, PeerId sender, FrameKind kind, int layer,
   return {MakeHeader(job, sender, kind, layer, chunk, round), Buffer()};
 }
 
+bool Effects::Sent::IsFor(PeerId peer) const {
+  if (to.has_value()) return peer == *to;
+  return peer.role == Role::kWorker &&
+         absl::c_linear_search(workers, peer.rank);
+}
+
 Effects Carry(Outbox& out) {
   Effects effects;
   const ActionVisitor carry_out{
@@ -137,7 +143,7 @@ Effects Carry(Outbox& out) {
         effects.sent.push_back({send.to, Encoded(send.frame)});
       },
       [&](const BroadcastFrame& all) {
-        effects.sent.push_back({std::nullopt, Encoded(all.frame)});
+        effects.sent.push_back({std::nullopt, Encoded(all.frame), *all.to});
       },
       [&](const LayerDone& done) { effects.done.push_back(done); },
       [&](const PartDone& part) { effects.parts.push_back(part); },

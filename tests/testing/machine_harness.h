@@ -53,9 +53,13 @@ Frame PullFrame(const Job& job, PeerId sender, FrameKind kind, int layer,
 // Actions of a machine in one event. The arithmetic among them is done.
 struct Effects {
   struct Sent {
-    std::optional<PeerId> to;  // Receiver; nothing: all workers but the sender.
+    std::optional<PeerId> to;  // Receiver; nothing: the workers `workers`.
     // Frame as it travels. It holds its payload like a slow connection does.
     Frame frame;
+    std::vector<int32_t> workers = {};  // Ranks of several receivers.
+
+    // True if `peer` gets the frame.
+    bool IsFor(PeerId peer) const;
   };
   std::vector<Sent> sent;
   std::vector<LayerDone> done;

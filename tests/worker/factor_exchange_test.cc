@@ -15,6 +15,7 @@
 namespace nereus {
 namespace {
 
+using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
@@ -130,6 +131,7 @@ TEST(FactorExchangeTest, SendsBothMatricesToAllOthers) {
   ASSERT_EQ(effects.sent.size(), 2u);
   for (const auto& sent : effects.sent) {
     EXPECT_EQ(sent.to, std::nullopt);
+    EXPECT_THAT(sent.workers, ElementsAre(0, 2));
     EXPECT_TRUE(
         CheckFrame(*worker.job, PeerId::Worker(1), sent.frame.header).ok());
   }

@@ -137,8 +137,7 @@ class Cluster {
     for (const auto& sent : effects.sent) {
       for (const EpochWorker& each : job_->workers) {
         const PeerId to = PeerId::Worker(each.rank);
-        if (each.rank == from || sent.to.value_or(to) != to ||
-            (lost && lost(sent.frame, each.rank))) {
+        if (!sent.IsFor(to) || (lost && lost(sent.frame, each.rank))) {
           continue;
         }
         BringOne(from, each.rank, sent.frame, lost);

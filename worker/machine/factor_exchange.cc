@@ -93,8 +93,12 @@ void FactorExchange::PlaceOwn(Outbox& out) {
 void FactorExchange::Contribute(Outbox& out) {
   const Round* round = rounds_.PrepareToSend();
   if (round == nullptr) return;
-  CutFactors(*round, layer_.position(),
-             [&](Frame frame) { out.Add(BroadcastFrame{std::move(frame)}); });
+  const RankList others = RanksOf(
+      absl::MakeConstSpan(layer_.job->workers).first(round->contributors),
+      layer_.rank);
+  CutFactors(*round, layer_.position(), [&](Frame frame) {
+    out.Add(BroadcastFrame{others, std::move(frame)});
+  });
 }
 
 template <typename Each>

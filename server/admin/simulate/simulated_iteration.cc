@@ -175,7 +175,6 @@ class IterationSimulation : public SimulatedTrainer::Driver {
 
   // Actions of trainers.
   void Send(PeerId from, PeerId to, const Frame& frame) override;
-  void Broadcast(PeerId from, const Frame& frame) override;
   void OnBackwardDone(PeerId worker, int64_t step) override;
   void OnStepDone(PeerId worker, int64_t step) override;
 
@@ -282,13 +281,6 @@ void IterationSimulation::Send(PeerId from, PeerId to, const Frame& frame) {
   network_.Send(ProcessOf(from), ProcessOf(to), ranked);
 }
 
-void IterationSimulation::Broadcast(PeerId from, const Frame& frame) {
-  for (int rank = 0; rank < workers(); ++rank) {
-    const PeerId to = PeerId::Worker(rank);
-    if (to != from) Send(from, to, frame);
-  }
-}
-
 void IterationSimulation::Deliver(PeerId to, const Frame& frame) {
   if (to.role == Role::kWorker) {
     trainers_[to.rank]->Deliver(frame);
@@ -310,7 +302,9 @@ void IterationSimulation::DeliverToShard(int index, const Frame& frame) {
     if (const auto* send = std::get_if<SendFrame>(&action)) {
       Send(self, send->to, send->frame);
     } else if (const auto* broadcast = std::get_if<BroadcastFrame>(&action)) {
-      Broadcast(self, broadcast->frame);
+      for (const int32_t rank : *broadcast->to) {
+        Send(self, PeerId::Worker(rank), broadcast->frame);
+      }
     }
   }
   outbox_.Clear();

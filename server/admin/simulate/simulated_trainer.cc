@@ -144,10 +144,10 @@ void SimulatedTrainer::Deliver(const Frame& frame) {
 void SimulatedTrainer::Execute() {
   const ActionVisitor carry_out{
       [&](const SendFrame& send) {
-        CopyOut({send.to, send.frame});
+        CopyOut({send.to, nullptr, send.frame});
       },
       [&](const BroadcastFrame& all) {
-        CopyOut({std::nullopt, all.frame});
+        CopyOut({PeerId(), all.to, all.frame});
       },
       [&](const LayerDone& done) { OnReceived(done.layer, done.round); },
       // Buffers have no bytes here, and there is one epoch.
@@ -208,10 +208,12 @@ void SimulatedTrainer::CopyOut(Outgoing outgoing) {
 
 void SimulatedTrainer::Emit(const Outgoing& outgoing) {
   const PeerId self = PeerId::Worker(rank_);
-  if (outgoing.to.has_value()) {
-    driver_->Send(self, *outgoing.to, outgoing.frame);
-  } else {
-    driver_->Broadcast(self, outgoing.frame);
+  if (outgoing.workers == nullptr) {
+    driver_->Send(self, outgoing.to, outgoing.frame);
+    return;
+  }
+  for (const int32_t rank : *outgoing.workers) {
+    driver_->Send(self, PeerId::Worker(rank), outgoing.frame);
   }
 }
 

@@ -3,7 +3,6 @@
 #include <array>
 #include <cstdint>
 #include <deque>
-#include <optional>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -60,7 +59,6 @@ class SimulatedTrainer {
    public:
     virtual ~Driver() = default;
     virtual void Send(PeerId from, PeerId to, const Frame& frame) = 0;
-    virtual void Broadcast(PeerId from, const Frame& frame) = 0;
     // The backward of a step is over.
     virtual void OnBackwardDone(PeerId worker, int64_t step) = 0;
     // The trainer has the result of every layer of a step.
@@ -87,8 +85,10 @@ class SimulatedTrainer {
  private:
   // A frame on its way out of the device.
   struct Outgoing {
-    // Receiver. Absent: all workers.
-    std::optional<PeerId> to;
+    // Receiver, if `workers` is null.
+    PeerId to;
+    // Ranks of the receivers, if there are several.
+    RankList workers;
     Frame frame;
   };
 
