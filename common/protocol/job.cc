@@ -142,12 +142,12 @@ int Job::ContributorsOf(int64_t round) const {
 }
 
 // Units of a layer between workers have the same length, so they go around from
-// the turn of the layer's first chunk on.
-int Job::TurnOf(int layer, int64_t unit, int local_count) const {
-  const int64_t turn = UsesServers(routes[layer].scheme)
-                           ? seating.TurnOf(layer, unit)
-                           : seating.TurnOf(layer, 0) + unit;
-  return static_cast<int>(turn % local_count);
+// the slot of the layer's first chunk on.
+int Job::SlotOf(int layer, int64_t unit, int local_count) const {
+  const int64_t slot = UsesServers(routes[layer].scheme)
+                           ? seating.SlotOf(layer, unit)
+                           : seating.SlotOf(layer, 0) + unit;
+  return static_cast<int>(slot % local_count);
 }
 
 // Steele et al., "Fast splittable pseudorandom number generators": the output

@@ -188,11 +188,11 @@ struct Job {
   }
 
   // Returns which of a host's `local_count` workers carries a unit of a layer,
-  // in [0, local_count): Lineup::Carrier takes it as `turn`. Units are chunks
+  // in [0, local_count): Lineup::Carrier takes it as `slot`. Units are chunks
   // of a layer that uses the servers, the frames of a ring's memory, or the
   // makers of factors by seat. REQUIRES: local_count >= 1; the layer has the
   // unit.
-  int TurnOf(int layer, int64_t unit, int local_count) const;
+  int SlotOf(int layer, int64_t unit, int local_count) const;
 
   // Returns 1 / contributors: the factor that turns a sum of gradients into
   // their mean.

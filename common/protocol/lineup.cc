@@ -1,4 +1,4 @@
-// Line-ups and turns. The order of an epoch's workers is made once: ranks and
+// Line-ups and slots. The order of an epoch's workers is made once: ranks and
 // first steps ascend together, so the workers of each round are the first ones
 // of that order, and a line-up is the order with a count. A table for each
 // first step would need memory in proportion to the square of the workers.
@@ -120,13 +120,13 @@ Seating::Seating(absl::Span<const EpochWorker> workers,
     return std::tuple(has_factors(chunks[a]), -chunks[a].length, a) <
            std::tuple(has_factors(chunks[b]), -chunks[b].length, b);
   });
-  turns_.resize(layers.size());
+  slots_.resize(layers.size());
   for (size_t i = 0; i < layers.size(); ++i) {
-    turns_[i].resize(placement.layer_chunks(static_cast<int>(i)).size());
+    slots_[i].resize(placement.layer_chunks(static_cast<int>(i)).size());
   }
-  for (size_t turn = 0; turn < order.size(); ++turn) {
-    const Chunk& chunk = chunks[order[turn]];
-    turns_[chunk.layer][chunk.index] = static_cast<int64_t>(turn);
+  for (size_t slot = 0; slot < order.size(); ++slot) {
+    const Chunk& chunk = chunks[order[slot]];
+    slots_[chunk.layer][chunk.index] = static_cast<int64_t>(slot);
   }
 }
 
@@ -135,8 +135,8 @@ const Lineup& Seating::LineupOf(int64_t round) const {
   return lineups_[later - first_steps_.begin()];
 }
 
-int64_t Seating::TurnOf(int layer, int64_t chunk) const {
-  return turns_.empty() ? 0 : turns_[layer][chunk];
+int64_t Seating::SlotOf(int layer, int64_t chunk) const {
+  return slots_.empty() ? 0 : slots_[layer][chunk];
 }
 
 }  // namespace nereus

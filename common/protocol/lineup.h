@@ -73,11 +73,11 @@ class Lineup {
   int SeatOf(int rank) const;
 
   // Returns the rank of the worker of `host` that is its carrier of a unit:
-  // the worker that speaks for the host. `turn` spreads units over workers
-  // (Job::TurnOf). REQUIRES: 0 <= host < hosts(), turn >= 0.
-  int32_t Carrier(int host, int64_t turn) const {
+  // the worker that speaks for the host. `slot` spreads units over workers
+  // (Job::SlotOf). REQUIRES: 0 <= host < hosts(), slot >= 0.
+  int32_t Carrier(int host, int64_t slot) const {
     const absl::Span<const int32_t> local = at(host);
-    return local[turn % std::ssize(local)];
+    return local[slot % std::ssize(local)];
   }
 
  private:
@@ -102,7 +102,7 @@ class Lineup {
   int hosts_ = 0;    // The first ones in order_->hosts have workers.
 };
 
-// Line-ups of all rounds of an epoch, and the turns by which the workers of a
+// Line-ups of all rounds of an epoch, and the slots by which the workers of a
 // host share the chunks of a layer. MakeJob makes it; each member derives the
 // same one. Within an epoch workers change only at first steps, so there is one
 // line-up for each distinct first step.
@@ -123,21 +123,21 @@ class Seating {
   // empty.
   const Lineup& LineupOf(int64_t round) const;
 
-  // Returns the turn of a chunk: the local worker with this number, modulo the
-  // number of workers of a host, carries the chunk on each host. Turns spread
+  // Returns the slot of a chunk: the local worker with this number, modulo the
+  // number of workers of a host, carries the chunk on each host. Slots spread
   // bytes, not counts: among the layers without factors, and among the others,
   // the loads of two workers of a host differ by at most one full chunk.
   // REQUIRES: the layer has the chunk.
-  int64_t TurnOf(int layer, int64_t chunk) const;
+  int64_t SlotOf(int layer, int64_t chunk) const;
 
  private:
   std::vector<int64_t> first_steps_;  // Distinct first steps, ascending.
   // Line-up of no workers, then the line-up from each first step on: one more
   // than first_steps_.
   std::vector<Lineup> lineups_ = {Lineup()};
-  // Turn of each chunk, by layer and index. Empty if no host has two workers:
+  // Slot of each chunk, by layer and index. Empty if no host has two workers:
   // then a host's only worker carries everything.
-  std::vector<std::vector<int64_t>> turns_;
+  std::vector<std::vector<int64_t>> slots_;
 };
 
 }  // namespace nereus

@@ -72,11 +72,11 @@ TEST(LineupTest, SeatsOfSinglesArePositions) {
     EXPECT_EQ(lineup.HostOf(rank), rank);
     EXPECT_EQ(lineup.LocalOf(rank), 0);
     EXPECT_EQ(lineup.SeatOf(rank), rank);
-    EXPECT_EQ(lineup.Carrier(rank, /*turn=*/17), rank);
+    EXPECT_EQ(lineup.Carrier(rank, /*slot=*/17), rank);
   }
 }
 
-TEST(LineupTest, EachLocalWorkerCarriesInItsTurn) {
+TEST(LineupTest, EachLocalWorkerCarriesInItsSlots) {
   const Lineup lineup(
       std::vector<EpochWorker>{{0, 0, 0}, {1, 0, 1}, {2, 0, 0}, {3, 0, 0}});
   EXPECT_EQ(lineup.Carrier(0, 0), 0);
@@ -152,22 +152,22 @@ TEST_F(SeatingTest, NoWorkersHaveEmptyLineups) {
   EXPECT_EQ(Seat({}).LineupOf(3).hosts(), 0);
 }
 
-TEST_F(SeatingTest, LoneWorkersNeedNoTurns) {
+TEST_F(SeatingTest, LoneWorkersNeedNoSlots) {
   const Seating seating = Seat({{0, 0}, {1, 0}});
   for (const Chunk& chunk : placement_.chunks()) {
-    EXPECT_EQ(seating.TurnOf(chunk.layer, chunk.index), 0);
+    EXPECT_EQ(seating.SlotOf(chunk.layer, chunk.index), 0);
   }
 }
 
-TEST_F(SeatingTest, TurnsSpreadTheBytesOfEachKindOfLayer) {
+TEST_F(SeatingTest, SlotsSpreadTheBytesOfEachKindOfLayer) {
   const Seating seating = Seat({{0, 0, 0}, {1, 0, 0}});
   for (const int local_count : {2, 3, 4, 7}) {
     for (const bool has_factors : {false, true}) {
       std::vector<int64_t> loads(local_count);
       for (const Chunk& chunk : placement_.chunks()) {
         if (layers_[chunk.layer].has_factors != has_factors) continue;
-        const int64_t turn = seating.TurnOf(chunk.layer, chunk.index);
-        loads[turn % local_count] += chunk.length;
+        const int64_t slot = seating.SlotOf(chunk.layer, chunk.index);
+        loads[slot % local_count] += chunk.length;
       }
       const auto [least, most] =
           std::minmax_element(loads.begin(), loads.end());
@@ -204,8 +204,8 @@ TEST(JobLineupTest, WorkersOfAHostTakeTheChunksOfTheServersInTurns) {
   std::vector<int64_t> loads(2);
   for (const Chunk& chunk : job->placement.chunks()) {
     if (job->routes[chunk.layer].scheme == Scheme::kFactor) continue;
-    loads[job->TurnOf(chunk.layer, chunk.index, 2)] += chunk.length;
-    EXPECT_EQ(job->TurnOf(chunk.layer, chunk.index, 1), 0);
+    loads[job->SlotOf(chunk.layer, chunk.index, 2)] += chunk.length;
+    EXPECT_EQ(job->SlotOf(chunk.layer, chunk.index, 1), 0);
   }
   EXPECT_LE(std::abs(loads[0] - loads[1]), kChunkElementsMax);
 }
@@ -213,9 +213,9 @@ TEST(JobLineupTest, WorkersOfAHostTakeTheChunksOfTheServersInTurns) {
 TEST(JobLineupTest, UnitsBetweenWorkersGoAround) {
   const JobPtr job = JobOf(Scheme::kRing, {{0, 0, 0}, {1, 0, 0}, {2, 0, 0}});
   for (const int layer : {0, 5}) {
-    const int first = job->TurnOf(layer, 0, 3);
+    const int first = job->SlotOf(layer, 0, 3);
     for (int64_t unit = 1; unit < 100; ++unit) {
-      EXPECT_EQ(job->TurnOf(layer, unit, 3), (first + unit) % 3);
+      EXPECT_EQ(job->SlotOf(layer, unit, 3), (first + unit) % 3);
     }
   }
 }
