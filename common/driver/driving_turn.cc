@@ -5,9 +5,9 @@
 namespace nereus {
 namespace {
 
-// Number of times that the owner looks whether the guest has left. After that
-// the owner sleeps until the guest wakes it, which is cheaper for a guest that
-// drives for long.
+// Number of naps in a row after which the owner looks whether the guest has
+// left. Then the owner sleeps until the guest wakes it: if a guest drives for
+// long, one wake-up costs less than many naps.
 constexpr int kLooksMax = 20;
 
 }  // namespace
@@ -28,8 +28,8 @@ bool DrivingTurn::OwnerTakes() {
   return false;
 }
 
-// Short naps while a guest is likely to leave or return soon: waking the owner
-// costs a guest more than the naps cost the owner.
+// The owner takes short naps while a guest is likely to leave or return soon,
+// because to wake the owner costs the guest more than the naps cost the owner.
 void DrivingTurn::Doze(Lock& lock) {
   if (guest_ && looks_ == kLooksMax) {
     sleeps_ = true;

@@ -16,22 +16,23 @@ namespace nereus {
 //
 //   owner --wanted--> OwnerGives --> guest drives --> GuestGives --> owner
 //
-// A guest that returns soon after it has left finds the turn free: the owner
-// takes the turn back only after kOwnerYield. Events that come meanwhile wait,
-// so a longer kOwnerYield would delay them. Thread-safe.
+// A guest may come so often that waking the owner in between costs too much. If
+// the last guest came soon after the one before it, the owner leaves the turn
+// free for kOwnerYield after that guest has left. Events that come meanwhile
+// wait, so a longer kOwnerYield would delay them. Thread-safe.
 class DrivingTurn {
  public:
-  // Longest time after which a guest that has returned is expected to return
+  // Longest time between two guests after which the owner expects another guest
   // as soon again.
   static constexpr absl::Duration kGuestReturnMax = absl::Microseconds(50);
-  // Time for which the owner leaves the turn free for such a guest.
+  // Time for which the owner then leaves the turn free.
   static constexpr absl::Duration kOwnerYield = absl::Microseconds(100);
 
   // `interrupt` makes an owner that waits for events look at wanted().
   explicit DrivingTurn(std::function<void()> interrupt)
       : interrupt_(std::move(interrupt)) {}
 
-  // Waits until the owner has the turn. False once Stop was called.
+  // Waits until the owner has the turn. Returns false once Stop was called.
   bool OwnerTakes();
   // True if the owner must give the turn: a guest waits for it, or Stop was
   // called.
@@ -45,17 +46,19 @@ class DrivingTurn {
   // Ends the guest's turn.
   void GuestGives();
 
-  // True if a thread has the turn. If it is false, the next thread that takes
-  // the turn sees all that was written before this call.
+  // True if a thread has the turn, or if the owner has just given it to a
+  // guest. If false, the next thread that takes the turn sees all that was
+  // written before this call.
   bool taken() const { return taken_.load(); }
 
-  // Ends the owner, and waits until no guest has the turn.
+  // Makes OwnerTakes return false from now on, and waits until no guest has the
+  // turn. Does not wait for the owner.
   void Stop();
 
  private:
   using Lock = std::unique_lock<std::mutex>;
 
-  // Makes the owner wait until its chance to take the turn may have come.
+  // Makes the owner wait until the turn may be free for it.
   void Doze(Lock& lock);
 
   const std::function<void()> interrupt_;
@@ -69,9 +72,9 @@ class DrivingTurn {
   bool owner_ = false;             // The owner has the turn.
   bool guest_ = false;             // A guest has the turn, or waits for it.
   bool stopped_ = false;           // Stop was called.
-  bool comes_back_ = false;        // The last guest had returned soon.
+  bool comes_back_ = false;        // The last guest came soon after another.
   bool sleeps_ = false;            // The owner waits to be woken.
-  int looks_ = 0;  // Times in a row that the owner looked in vain.
+  int looks_ = 0;                  // Number of naps of the owner in a row.
   absl::Time given_at_ = absl::InfinitePast();  // End of the last guest's turn.
 };
 

@@ -8,7 +8,7 @@
 
 namespace nereus {
 
-// Counts the bytes of each layer's frames, headers included, probes not. One
+// Counts the bytes of each layer's frames. Headers count; probes do not. One
 // thread at a time counts; any thread may read.
 class LayerTraffic {
  public:

@@ -31,12 +31,13 @@
 namespace nereus {
 namespace {
 
-// Longest time in Poll. Poll returns on every event; this bounds how long a
-// lost wake-up could last.
+// Longest wait in Poll. Each event ends the wait, so this only bounds the harm
+// of a lost wake-up.
 constexpr absl::Duration kPollTimeout = absl::Seconds(1);
 
-// Returns the values of a frame to send. A gradient that arrives from a device
-// as bfloat16 too is sent in that form, if that is its wire type.
+// Returns the payload of a frame to send. A device may copy a gradient to the
+// host as bfloat16. If bfloat16 is the frame's wire type, this copy is the
+// payload.
 Buffer PayloadOf(const Frame& frame) {
   const bool is_encoded = frame.payload.bytes() == frame.header.payload_bytes;
   if (frame.header.wire != WireType::kBfloat16 || is_encoded) {
@@ -46,8 +47,8 @@ Buffer PayloadOf(const Frame& frame) {
   return narrow.bytes() > 0 ? narrow : frame.payload;
 }
 
-// Each returns the buffers that an action reads. They may be a caller's, which
-// a copy from a device is still writing.
+// Each returns the buffers that an action reads and that may not have arrived.
+// For example, a copy from a device may still write a caller's gradient.
 auto SourcesOf(const SendFrame& send) {
   return std::array{PayloadOf(send.frame)};
 }
@@ -71,7 +72,7 @@ auto SourcesOf(const MultiplyFactors& multiply) {
   return std::array{multiply.output_gradient, multiply.input};
 }
 
-// Introduces this process to the peers that it connects to.
+// Returns the hello of this process to its peers in an epoch.
 Hello HelloOf(const EpochStart& start, const Roster& roster) {
   Hello hello;
   hello.protocol_version = kProtocolVersion;
@@ -171,8 +172,8 @@ void MachineDriver::RunPosted() {
   running_.clear();
 }
 
-// A payload that must be decoded lands in scratch first, wherever its values go
-// in the end.
+// An encoded payload lands in scratch even if its values have a place:
+// OnEncodedFrame decodes it into the place.
 absl::StatusOr<Landing> MachineDriver::OnHeader(PeerId from,
                                                 const FrameHeader& header) {
   absl::StatusOr<Landing> landing = member_->OnHeader(from, header);

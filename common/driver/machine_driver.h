@@ -27,28 +27,30 @@ namespace nereus {
 // the transport. In each epoch the driver connects to the members that
 // ConnectionsOf names.
 //
-// At any time one thread drives: the driver's own thread, or a caller's thread
-// in DriveUntil, which has to wait for the machine anyway (DrivingTurn). An
-// event that waits for another event of the same driver therefore hangs for
-// ever.
+// At most one thread drives at a time: the driver's own thread, or a caller's
+// thread in DriveUntil, which has to wait for the machine anyway (DrivingTurn).
+// This is the driving thread. An event that waits for another event of the same
+// driver therefore hangs for ever.
 //
-// Post, DriveUntil, OnHeartbeatDue and traffic are thread-safe. Queues of
-// posted events have no limit; each poster waits for an outcome before it posts
-// much more.
+// Post, DriveUntil, OnHeartbeatDue and traffic are thread-safe. The queue of
+// posted events has no limit: a caller waits for its steps before it posts much
+// more, and the coordinator sends few messages.
 class MachineDriver final : private FrameHandler {
  public:
   // Hooks for actions that the driver does not carry out itself. Called on the
   // driving thread; none may wait, unless its comment says so.
   struct Events {
+    // Workers only: a round of a layer is done.
     std::function<void(const LayerDone&)> layer_done;
+    // The member sends a message to the coordinator.
     std::function<void(const MemberMessage&)> send_message;
     // The member and its machine have entered an epoch.
     std::function<void(const std::shared_ptr<const EpochStart>&)> entered;
     // The membership has ended.
     std::function<void(const absl::Status&)> ended;
-    // Workers with a device only: a part of a layer is there.
+    // Workers only, may be null: a part of a layer's result is complete.
     std::function<void(const PartDone&)> part_done = nullptr;
-    // Workers only: a train of probes was answered.
+    // Workers only, may be null: a train of probes was answered.
     std::function<void(const ProbeAnswered&)> probed = nullptr;
     // Workers only: device that computes instead of the CPU. Null: the CPU
     // computes. Not owned; must outlive the driver.
@@ -60,8 +62,9 @@ class MachineDriver final : private FrameHandler {
   };
 
   // Starts to drive at once. `transport` and `member` are not owned and must
-  // outlive this; nothing else may call the member, or the transport's Poll.
-  // `layers` is the number of layers that traffic() counts.
+  // outlive this. Only the driver and its events may call the member. Only the
+  // driver may call the transport's Poll. `layers` is the number of layers that
+  // traffic() counts.
   MachineDriver(Transport* transport, Member* member, int layers,
                 absl::Duration connect_timeout, Events events);
 
@@ -73,19 +76,23 @@ class MachineDriver final : private FrameHandler {
   // the transport stay there.
   void Stop();
 
-  // Runs `event` on the driving thread, in the order of posting, and carries
-  // out the actions that it adds. After Stop, the event is dropped.
+  // Queues `event`. The driving thread runs the events in the order of posting,
+  // and carries out the actions that they add. After Stop, the event is
+  // dropped.
   using Event = std::function<void(Outbox& out)>;
   void Post(Event event) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Drives on the calling thread until done(), which only events may change, or
-  // until `deadline`. Returns at once if another caller's thread drives.
-  // REQUIRES: the calling thread holds nothing that an event waits for.
+  // Drives on the calling thread until done() is true, until `deadline`, or
+  // until Stop. Tests done() when events have run: a thread that changes done()
+  // without driving must post an event, or the change is noticed late. Returns
+  // at once if another caller's thread drives. REQUIRES: the calling thread
+  // holds nothing that an event waits for.
   void DriveUntil(absl::FunctionRef<bool()> done, absl::Time deadline)
       ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Decides whether a heartbeat that is due may be sent (Pulse), and asks the
-  // driving thread for the next sign of life: it will run `answer`.
+  // Decides whether a heartbeat that is due may be sent (Pulse). If the driving
+  // thread has given its last sign of life, asks it for the next one: posts an
+  // event that runs `answer`.
   Pulse::Beat OnHeartbeatDue(Event answer) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Bytes of each layer's frames so far.
@@ -100,6 +107,7 @@ class MachineDriver final : private FrameHandler {
 
   // Drives whenever no caller does, until Stop.
   void Run() ABSL_LOCKS_EXCLUDED(mu_);
+  // Runs the events that are posted now, in order.
   void RunPosted() ABSL_LOCKS_EXCLUDED(mu_);
 
   // Hands a frame to the member, decoded if its values have a place. Drops it
@@ -109,24 +117,28 @@ class MachineDriver final : private FrameHandler {
   // Carries out outbox_ and clears it.
   void Execute();
   void CarryOut(const Action& action);
-  // Waits until the values that an action reads have arrived. Returns false if
-  // they never will: then the job has ended.
+  // Waits until the values that an action reads have arrived. If they never
+  // will, ends the job and returns false.
   bool AwaitSources(const Action& action);
   bool SplitsOnDevice(const SplitGradient& split) const;
   void Split(const SplitGradient& split);
   void Multiply(const MultiplyFactors& factors);
   void Update(const UpdateParameters& update);
   void Checksum(const ChecksumValues& values);
-  // Ends the job, unless `status` is OK.
+  // Does nothing if `status` is OK. Otherwise reports it to the coordinator,
+  // which ends the job, and calls End.
   void EndUnlessOk(const absl::Status& status);
-  // Carries out `last`, which has messages only, and from then on nothing but
-  // messages.
+  // Carries out `last`, which has messages only. From then on, the driver
+  // carries out messages only.
   void End(const Outbox& last);
-  // Runs work that may take long, but surely ends: the member stays alive for
-  // the coordinator meanwhile.
+  // Runs work that may take long, but surely ends. Meanwhile heartbeats are
+  // sent without signs of life (Pulse::SetBusy).
   void CarryOutBusy(absl::FunctionRef<void()> work) ABSL_LOCKS_EXCLUDED(mu_);
+  // Makes the transport's roster and connections those of an epoch.
   void Follow(std::shared_ptr<const EpochStart> start);
+  // Encodes a frame, if its payload is not encoded yet, and sends it.
   void Send(PeerId to, const Frame& frame);
+  // Sends a frame to each worker that `broadcast` names.
   void Broadcast(const BroadcastFrame& broadcast);
 
   // Constant after construction.

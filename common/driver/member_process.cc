@@ -16,8 +16,9 @@
 namespace nereus {
 namespace {
 
-// Returns the host of this process. A process with a node shares its host with
-// the other containers of that node, each of which has a network of its own.
+// Returns the host claim of this process. Without `node`, processes with the
+// same kernel and network namespace share a host. With `node`, the network
+// namespace does not count, because each container of a node may have its own.
 HostClaim ClaimHost(const std::string& node) {
   const std::string boot = BootId();
   const uint64_t network = NetworkNamespace();
@@ -28,7 +29,7 @@ HostClaim ClaimHost(const std::string& node) {
 
 }  // namespace
 
-// Listens before it joins: the coordinator must be told the port.
+// Listens before Join, because Join tells the coordinator the port.
 absl::StatusOr<std::unique_ptr<MemberProcess>> MemberProcess::Listen(
     Options options, ControlServer* control) {
   auto transport = NEREUS_TRY(SocketTransport::Start(options.transport));
@@ -43,8 +44,8 @@ MemberProcess::MemberProcess(Options options, ControlServer* control,
       transport_(std::move(transport)) {}
 
 MemberProcess::~MemberProcess() {
-  // The session posts to the driver, and the driver sends in the session: first
-  // the driver thread ends, then the session, which needs the driver's queue.
+  // The session posts to the driver, and the driver sends in the session. So
+  // first the driver thread ends, then the session, then the driver's queue.
   if (driver_ != nullptr) driver_->Stop();
   session_.reset();
   driver_.reset();
@@ -62,8 +63,8 @@ void MemberProcess::Join(JoinRequest request, Events events) {
   request.incarnation = DrawUniqueId();
   request.data_address = data_address();
   request.host = ClaimHost(options_.node);
-  // In this order, as each uses those before it. The driver sends no message
-  // until an event has arrived, and the first event comes from the session.
+  // In this order, since each uses those before it. The driver also uses the
+  // session, but only after the first event, which the session posts.
   member_ = std::make_unique<Member>(std::move(request), events_.make_machine);
   MachineDriver::Events driver = events_.driver;
   driver.send_message = [this](const MemberMessage& message) {
@@ -82,7 +83,7 @@ void MemberProcess::Join(JoinRequest request, Events events) {
 SessionClient::Events MemberProcess::SessionEvents() {
   SessionClient::Events events;
   events.opened = [this] {
-    // The member says again what the last session may have lost.
+    // The member sends again what the last session may have lost.
     driver_->Post([this](Outbox& out) { member_->OnSession(out); });
   };
   events.message = [this](const CoordinatorMessage& message) {
@@ -101,8 +102,8 @@ SessionClient::Events MemberProcess::SessionEvents() {
   return events;
 }
 
-// The driver answers a heartbeat after it was sent, so a heartbeat says how the
-// machine was at the last one.
+// Runs after the heartbeat that asked for it was sent. So each heartbeat
+// reports the state as of the heartbeat before it.
 void MemberProcess::TakeStock() {
   Heartbeat stock = events_.take_stock();
   stock.stall = stalls_.Watch(std::move(stock.stall), SteadyNow(),

@@ -23,16 +23,18 @@ namespace nereus {
 
 // Everything that a worker or a server runs for its membership in a job: the
 // transport to its peers, the member with its machine, the driver thread, and
-// the session to the coordinator.
+// the session with the coordinator.
 //
-//   session --messages--> driver thread (member, machine) <--frames-->
-//   transport
+//   session <--messages--> driver thread     <--frames--> transport
+//                          (member, machine)
 //
 // Owned by the client or the server. The parts call each other from their
 // threads, so only this class's order of destruction is safe: a session that
 // outlived the driver would post to freed memory. A server that was counted as
-// dead destroys its MemberProcess and makes another one. Thread-safe after
-// Join.
+// dead destroys its MemberProcess and makes another one.
+//
+// After Join, these are thread-safe: Post, DriveUntil, Send, StopSession, port,
+// data_address, driver and transport.
 class MemberProcess {
  public:
   struct Options {
@@ -46,31 +48,36 @@ class MemberProcess {
     absl::Duration stall_threshold = absl::Seconds(5);
   };
 
-  // Hooks of the owner. The driver's events and take_stock run on the driving
-  // thread, the others on a thread of the session. None may wait.
+  // Hooks of the owner. make_machine, take_stock and the driver's events run on
+  // the driving thread. `heard` and `heartbeat` run on threads of the session.
+  // None may wait, except driver.load.
   struct Events {
-    // Makes the machine for the first epoch.
+    // Makes the machine for the first epoch, and again for each epoch that
+    // begins from the base round.
     Member::MakeMachine make_machine;
-    // The driver's events. MemberProcess sets send_message itself, and calls
-    // `ended` also when the session has failed, on the session's thread.
+    // The driver's events. MemberProcess sets send_message itself. When the
+    // session has failed, it also calls `ended`, on a thread of the session.
     MachineDriver::Events driver;
     // Receives each message of the coordinator before the member does.
     // Optional.
     std::function<void(const CoordinatorMessage&)> heard = nullptr;
-    // Runs on the driver thread before each heartbeat. Returns the state of the
-    // machine for the next one; its `stall` is the oldest round that waits.
+    // Returns the state of the machine, which the next heartbeat reports. Its
+    // `stall` is the round that has waited longest. Runs once per heartbeat
+    // interval, unless the driving thread has not come to the last call yet.
     std::function<Heartbeat()> take_stock;
-    // A heartbeat is about to be sent: updates values in it. Optional.
+    // Updates values in a heartbeat that is about to be sent. Optional.
     std::function<void(Heartbeat&)> heartbeat = nullptr;
   };
 
-  // Listens for peers. Liveness checks at `control` succeed while the driver
-  // works; `control` is not owned and must outlive this. Errors: those of
+  // Listens for peers. While a session is open, the answer to liveness checks
+  // at `control` says whether the driver works; otherwise it does not change.
+  // `control` is not owned and must outlive this. Errors: those of
   // SocketTransport::Start.
   static absl::StatusOr<std::unique_ptr<MemberProcess>> Listen(
       Options options, ControlServer* control);
 
-  // Ends the session, the driver and all connections, in this order.
+  // Stops the driver thread, then ends the session, then closes all
+  // connections.
   ~MemberProcess();
 
   // Port at which peers connect.
@@ -89,12 +96,14 @@ class MemberProcess {
     driver_->DriveUntil(done, deadline);
   }
 
-  // Stops the driver thread: after this, no hook of the driver is called.
+  // Stops the driver thread. After this, the driver calls no hook, but a
+  // session that fails still calls driver.ended.
   void StopDriving() { driver_->Stop(); }
 
   // Sends a message to the coordinator, if a session is open.
   void Send(const MemberMessage& message) { session_->Send(message); }
-  // Opens no further session: the coordinator sees that this process has ended.
+  // Opens no further session. An open session stays until the coordinator ends
+  // it or this is destroyed.
   void StopSession() { session_->Stop(); }
 
   // Member, for events on the driving thread only.
@@ -106,13 +115,13 @@ class MemberProcess {
   MemberProcess(Options options, ControlServer* control,
                 std::unique_ptr<Transport> transport);
   SessionClient::Events SessionEvents();
-  // Asks the owner for the state of the machine, on the driving thread.
+  // Stores the state of the machine in stock_. Runs on the driving thread.
   void TakeStock() ABSL_LOCKS_EXCLUDED(mu_);
   // Returns the heartbeat to send; nothing if the driver stands still.
   std::optional<Heartbeat> MakeHeartbeat() ABSL_LOCKS_EXCLUDED(mu_);
 
   const Options options_;
-  ControlServer* const control_;  // Answers liveness checks.
+  ControlServer* const control_;  // Answers liveness checks. Not owned.
   const std::unique_ptr<Transport> transport_;
   Events events_;      // Constant after Join.
   StallWatch stalls_;  // Used by the driving thread only.

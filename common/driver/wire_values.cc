@@ -41,8 +41,8 @@ void Decode(WireType wire, int exponent, const uint16_t* halves, int64_t count,
 
 }  // namespace
 
-// The encoding has memory of its own: the values may be the caller's
-// parameters, which other frames send as float32.
+// The encoding has memory of its own, because the values may be the caller's
+// parameters, which must not change.
 void EncodePayload(Frame& frame) {
   FrameHeader& header = frame.header;
   if (!IsEncoded(header)) return;

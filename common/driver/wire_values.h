@@ -17,8 +17,9 @@ namespace nereus {
 // values are encoded to the same bits again, if they are cut into frames at the
 // same places.
 
-// Replaces a payload of float32 values by its encoding in header.wire: memory
-// of its own, unless the wire type is float32. Sets header.exponent.
+// Replaces a payload of float32 values by its encoding in header.wire, in new
+// memory, and sets header.exponent. Does nothing if the wire type needs no
+// encoding.
 void EncodePayload(Frame& frame);
 
 // True if a payload in this wire type has to be decoded.
@@ -29,14 +30,16 @@ inline bool IsEncoded(const FrameHeader& header) {
   return IsEncoded(header.wire);
 }
 
-// Decodes the payload of a frame into `values`, as many float32.
+// Decodes the payload of a frame into `values`: one float32 for each encoded
+// value.
 void DecodePayload(const FrameHeader& header, const Buffer& payload,
                    const Buffer& values);
 
-// Carries out an Accumulate on an encoded addend: decodes, checks and adds it
-// piece by piece, so that decoded values never leave the L1 cache. Returns the
-// first value that is NaN or infinite, and stops there; an index below 0 if
-// all are finite or the addend asks for no check. REQUIRES: the sum has memory.
+// Carries out an Accumulate on an encoded addend. Decodes, checks and adds
+// about a thousand values at a time, so that they are still in the L1 cache
+// when they are added. Returns the first value that is NaN or infinite, and
+// stops there. Its index is below 0 if all are finite or the addend asks for no
+// check. REQUIRES: the sum has memory.
 NotFinite AccumulatePayload(const Accumulate& accumulate);
 
 // Rounds each value to the value that a receiver gets if `values` are cut into
