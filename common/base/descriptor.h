@@ -14,6 +14,7 @@ class Descriptor {
   // Takes over `fd`.
   explicit Descriptor(int fd) : fd_(fd) {}
   Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  // Swaps: `other` then owns, and later closes, the old descriptor of this.
   Descriptor& operator=(Descriptor&& other) noexcept {
     std::swap(fd_, other.fd_);
     return *this;

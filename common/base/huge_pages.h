@@ -5,13 +5,13 @@
 
 namespace nereus {
 
-// Asks the kernel to back memory by huge pages, if it has any. Changes no
-// bytes; works best before the memory is touched.
+// Asks the kernel to back memory by huge pages. Changes no bytes, and does
+// nothing without huge pages. Works best before the memory is touched.
 void AdviseHugePages(void* memory, size_t bytes);
 
 // Allocator for containers of hundreds of megabytes with random access. With
 // pages of 4 KiB most accesses would miss the TLB, which costs more than
-// missing the cache. Small allocations are ordinary ones.
+// missing the cache. Allocations below 2 MiB are ordinary ones.
 template <typename T>
 class HugePageAllocator {
  public:

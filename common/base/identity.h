@@ -12,18 +12,18 @@ std::string ProcessName();
 // then "host:pid.2" and so on. Any thread.
 std::string UniqueName();
 
-// Returns the kernel's boot id. All processes of one machine read the same one,
-// containers included, and no other machine has it. Returns "" if it cannot be
+// Returns the kernel's boot id. All processes under one kernel read the same
+// id, in containers too. No other kernel has it. Returns "" if it cannot be
 // read.
 std::string BootId();
 
 // Returns the number of this process's network namespace. Namespaces of one
-// machine have different numbers; those of two machines may have the same.
+// kernel have different numbers; those of two kernels may have the same.
 // Returns 0 if it cannot be read.
 uint64_t NetworkNamespace();
 
-// Returns a random number from the kernel. No other run draws the same, by all
-// odds.
+// Returns a random number from the kernel. Two draws are equal with a
+// probability of 2^-64.
 uint64_t DrawUniqueId();
 
 }  // namespace nereus

@@ -12,13 +12,13 @@
 
 namespace nereus {
 
-// Parses a text that another process has written. Levels below the eighth are
-// left out, because the library recurses. A text that is no JSON gives a value
-// that JsonFields refuses.
+// Parses a text that another process has written. Values nested more than eight
+// levels deep are left out, because the library recurses over levels. For a
+// text that is not JSON, returns a value that JsonFields refuses.
 nlohmann::json ParseJson(absl::string_view text);
 
-// Fields of one JSON object, for reading and for writing: one function lists
-// the fields of a type, and the direction is that of the constructor.
+// Fields of one JSON object, for reading or for writing. One function lists the
+// fields of a type; the constructor decides whether it reads or writes them.
 //
 //   void ListFields(JsonFields& fields, Point& point) {
 //     fields.Count("x", point.x);
@@ -27,12 +27,13 @@ nlohmann::json ParseJson(absl::string_view text);
 //
 // A reader takes hostile input: a field that is missing, has another type or is
 // out of range is a mistake, and unknown fields are ignored. The first mistake
-// stays in status(), and fields after it keep their values. So a caller reads
-// all fields and then checks once. A writer makes no mistakes: it checks
-// nothing.
+// stays in status(). So a caller reads all fields and then checks status()
+// once; after a mistake it must not use the values. A writer makes no mistakes:
+// it checks nothing.
 class JsonFields {
  public:
-  // Largest value of Count: no run comes near it, and sums do not overflow.
+  // Largest value of Count. No run comes near it, and the sum of a hundred such
+  // values does not overflow.
   static constexpr int64_t kCountMax = int64_t{1} << 56;
 
   // Reads `object`, which must outlive this. `where` names it in messages.
@@ -42,7 +43,7 @@ class JsonFields {
 
   bool is_reading() const { return in_ != nullptr; }
 
-  // Each transfers field `name`.
+  // Each reads or writes field `name`.
   void Flag(const char* name, bool& value);
   void Text(const char* name, std::string& value);
   // A number that is not finite is written as null, which Number refuses and
@@ -105,29 +106,35 @@ class JsonFields {
     transfer(*value);
   }
 
-  // Makes an error of `status` the mistake, unless there is one already.
+  // Makes an error of `status` the mistake, unless there is one already or this
+  // writes.
   void Check(const absl::Status& status, absl::string_view name = "");
 
-  // Adds text to the path in messages: the name of this object, escaped.
+  // Adds `text`, such as the name of this object, to the path in messages. Text
+  // from other processes must be escaped.
   void AppendToPath(absl::string_view text) { absl::StrAppend(&where_, text); }
 
-  // Reading: each returns field `name`, or an empty value and a mistake.
+  // Each returns field `name`. Without such a field, returns an empty value and
+  // notes a mistake. REQUIRES: is_reading().
   const nlohmann::json& ReadObject(const char* name);
   const nlohmann::json& ReadList(const char* name);
 
-  // OK, or kInvalidArgument with the path of the field and its value.
+  // OK, or kInvalidArgument with the path of the first wrong field.
   const absl::Status& status() const { return status_; }
 
  private:
   void WideInteger(const char* name, int64_t& value, int64_t min, int64_t max);
-  // True if there is no value: in the input, or for the output.
+  // Reading: true if field `name` is null. Writing: returns `is_absent`, and
+  // writes null if it is true.
   bool IsNull(const char* name, bool is_absent);
   // Return the fields of an object in this one, or of an item in a list.
   JsonFields Inner(const char* name);
   JsonFields Item(const char* name, size_t index);
-  // Returns the number of items to transfer: those of the input, or `count`.
+  // Reading: returns the number of items in the input. Writing: begins an empty
+  // list and returns `count`.
   size_t BeginList(const char* name, size_t count);
-  // Returns the field if `is` holds for it, and otherwise null.
+  // Returns the field if `is` holds for it; otherwise notes a mistake and
+  // returns null. After a mistake, returns null.
   const nlohmann::json* Find(const char* name,
                              bool (nlohmann::json::*is)() const noexcept,
                              const char* type);

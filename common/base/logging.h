@@ -5,9 +5,9 @@
 
 namespace nereus {
 
-// Importance of a log line, ascending: kDebug for each frame or timer, kInfo
-// for decisions and changes of state, kWarning for what an operator should look
-// at, kError for what has failed.
+// Importance of a log line, ascending: kDebug for details, kInfo for decisions
+// and changes of state, kWarning for what an operator should look at, kError
+// for what has failed.
 enum class LogLevel { kDebug, kInfo, kWarning, kError };
 
 // Sets the level below which lines are dropped; kInfo at first. Any thread.

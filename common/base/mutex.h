@@ -9,9 +9,10 @@
 
 namespace nereus {
 
-// Mutex with absl::Mutex's waiting for conditions, built on std::mutex.
-// ThreadSanitizer sees how it orders threads, which it does not with a packaged
-// Abseil that was built without it. Clang checks ABSL_GUARDED_BY on it.
+// Mutex on which threads can wait for conditions, as on absl::Mutex. It is
+// built on std::mutex, so ThreadSanitizer sees how it orders threads.
+// ThreadSanitizer does not see that of a packaged Abseil. Clang checks
+// ABSL_GUARDED_BY on it.
 //
 // Threads wait for a condition and not for a signal, so no wake-up can be
 // forgotten: each Unlock and Await makes the waiters test their conditions.
@@ -32,9 +33,9 @@ class ABSL_LOCKABLE Mutex {
     mu_.unlock();
   }
 
-  // Unlocks, waits until `condition()` is true, and locks again. `condition` is
-  // called with the mutex held, now and after each Unlock or Await of another
-  // thread.
+  // Waits until `condition()` is true. The mutex is unlocked while it waits,
+  // and held again on return. `condition` is called with the mutex held, now
+  // and after each Unlock or Await of another thread.
   template <typename Condition>
   void Await(Condition condition) ABSL_EXCLUSIVE_LOCKS_REQUIRED(this) {
     WakeWaiters();

@@ -12,8 +12,8 @@
 
 namespace nereus {
 
-// Value of an enum, and its name for users. A table lists all values in the
-// order of the enum:
+// Value of an enum, and its name for users. A table lists all values of an
+// enum, in the order of the enum:
 //
 //   constexpr Named<Quorum> kNames[] = {
 //       {Quorum::kAll, "all"}, {Quorum::kSolo, "solo"}};
@@ -34,9 +34,10 @@ constexpr bool IsEnumerator() {
          std::string_view::npos;
 }
 
-// True if `table` lists every enumerator: its values follow each other without
-// a gap, and the enum has no value right before the first or after the last. So
-// a new enumerator without a name does not compile.
+// True if `table` lists every enumerator of an enum without gaps. It checks
+// that the values in the table follow each other, and that the enum has no
+// value right before the first or after the last. So a new enumerator without a
+// name does not compile.
 template <const auto& table>
 constexpr bool IsComplete() {
   constexpr auto kNumber = [](const auto& row) {
@@ -62,9 +63,9 @@ absl::string_view NameOf(Enum value) {
   return "unknown";
 }
 
-// Returns the value with this name. `what` says what the enum is, as "scheme".
-// Errors: kInvalidArgument, with the name (escaped and cut, as it may come from
-// a peer or a file) and the known ones.
+// Returns the value with this name. `what` names the enum in messages, for
+// example "scheme". Errors: kInvalidArgument, with the name (escaped and cut,
+// as it may come from a peer or a file) and the known ones.
 template <const auto& table>
 auto ParseName(absl::string_view what, absl::string_view name)
     -> absl::StatusOr<std::remove_const_t<decltype(table[0].value)>> {

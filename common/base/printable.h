@@ -8,9 +8,9 @@
 
 namespace nereus {
 
-// Returns text from another process for messages: bytes that are not printable
-// ASCII become \n, \x1f and so on, all others stay. A name could otherwise
-// forge log lines.
+// Returns `text`, which comes from another process, in a form for messages.
+// Bytes that are not printable ASCII become \n, \x1f and so on; all others
+// stay. Unescaped text could forge log lines.
 inline std::string Printable(absl::string_view text) {
   std::string printable;
   for (const char& byte : text) {

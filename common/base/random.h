@@ -4,8 +4,8 @@
 
 namespace nereus {
 
-// Seeded generator with the same numbers on every machine and with every
-// standard library (std's distributions promise no such thing): SplitMix64.
+// Seeded generator of random numbers: SplitMix64. It draws the same numbers on
+// every machine and with every standard library; distributions of std do not.
 // Steele, Lea and Flood, "Fast splittable pseudorandom number generators",
 // OOPSLA 2014. Not thread-safe. Not for secrets.
 class Random {

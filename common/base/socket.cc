@@ -14,21 +14,22 @@
 #include "common/base/status.h"
 
 // Sockets without waiting. Listen, Accept, BeginConnect and ConnectResult are
-// thin wrappers that turn every error of the system into a Status and set the
-// options of a data connection (TuneConnection). Only Resolve may wait: it asks
-// name servers.
+// thin wrappers of system calls. Accept and BeginConnect also set the options
+// of a data connection (TuneConnection). Only Resolve and Listen may wait, for
+// a name server (Lookup).
 
 namespace nereus {
 namespace {
 
-// Bytes that may lie unsent in the kernel, where no frame overtakes them:
-// enough to keep a fast link busy until this process has its turn again.
+// Bytes that may lie unsent in the kernel, where no frame can overtake them.
+// Enough to keep a fast link busy until this process writes again.
 constexpr int kUnsentBytesMax = 512 * 1024;
 
 // Keepalive: seconds until a silent peer is asked, seconds between questions,
-// and number of questions. A machine that lost its power closes no socket. (No
-// TCP_USER_TIMEOUT: it would end the connection to a peer that lives and does
-// not read for a while.)
+// and number of questions. A machine that loses its power closes no socket:
+// without keepalive, its connections would seem to live for ever.
+// TCP_USER_TIMEOUT would also end the connection to a peer that lives but does
+// not read for a while.
 constexpr int kKeepaliveIdle = 30;
 constexpr int kKeepaliveInterval = 5;
 constexpr int kKeepaliveProbes = 4;
@@ -86,8 +87,8 @@ absl::StatusOr<Listener> ListenAt(const SocketAddress& address) {
   Descriptor socket(::socket(address.storage.ss_family,
                              SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!socket.valid()) return UnavailableError(ErrnoText(errno));
-  // A process that is started again gets its port although the last connections
-  // of the one before have only just ended.
+  // A process that is started again gets its port back, although connections of
+  // its predecessor have only just ended.
   SetOption(socket.get(), SOL_SOCKET, SO_REUSEADDR, 1);
   const auto* name = reinterpret_cast<const sockaddr*>(&address.storage);
   if (bind(socket.get(), name, address.length) != 0 ||
@@ -167,7 +168,7 @@ Accepted Accept(const Descriptor& listener) {
       accept4(listener.get(), reinterpret_cast<sockaddr*>(&from.storage),
               &from.length, SOCK_NONBLOCK | SOCK_CLOEXEC));
   if (!accepted.socket.valid()) {
-    // Any other error belongs to one connection and is not ours.
+    // Any other error concerns one connection, or says that none waits.
     accepted.exhausted = errno == EMFILE || errno == ENFILE ||
                          errno == ENOBUFS || errno == ENOMEM;
     return accepted;

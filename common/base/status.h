@@ -12,10 +12,10 @@
 //   const Plan plan = NEREUS_TRY(MakePlan(options));
 //   NEREUS_TRY(plan.Check());
 //
-// A macro is the only way to return from the caller. It stands as a whole
-// statement, as all that is right of an assignment, or as the operand of
-// `return`. It never stands within an initializer list: GCC and clang do not
-// destroy the members that were built before the return.
+// Only a macro can return from the calling function. NEREUS_TRY stands as a
+// whole statement, as the whole right side of an assignment, or as the operand
+// of `return`. It never stands within an initializer list: GCC and clang would
+// not destroy the members that were built before the return.
 #define NEREUS_TRY(...)                                   \
   __extension__({                                         \
     auto nereus_result_ = (__VA_ARGS__);                  \
