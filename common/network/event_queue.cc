@@ -19,8 +19,8 @@ void EventQueue::At(absl::Time time, Event event) {
 
 bool EventQueue::RunNext() {
   if (entries_.empty()) return false;
-  // top() is const to protect the heap's order, which the pop below ends
-  // anyway.
+  // top() is const so that no caller breaks the heap's order. Here the entry
+  // may change, because it is removed at once.
   Entry entry = std::move(const_cast<Entry&>(entries_.top()));
   entries_.pop();
   now_ = entry.time;

@@ -10,8 +10,9 @@
 namespace nereus {
 
 // Virtual time: a clock that jumps from event to event. Events at the same time
-// run in the order in which they were scheduled, so a run depends on nothing
-// else and can be repeated. For one thread. Bounded by what its users schedule.
+// run in the order in which they were scheduled. So a run depends only on what
+// is scheduled, and can be repeated. For one thread. Bounded by what its users
+// schedule.
 class EventQueue {
  public:
   using Event = std::function<void()>;

@@ -8,12 +8,12 @@
 
 namespace nereus {
 
-// Memory for millions of frames in many short lists. A frame is an index, and
-// each has the index of the next frame of its list. A list for each pair of
-// processes would cost an allocation a frame; here a freed frame's memory
-// serves the next frame. References stay valid until their frame is freed. For
-// one thread. Grows to the largest number of frames at a time, and never
-// shrinks.
+// Memory for millions of frames in many short lists. An index names a frame,
+// and each frame has the index of the next frame in its list. A std::list for
+// each pair of processes would allocate memory for every frame; here a new
+// frame reuses the memory of a freed one. References stay valid until their
+// frame is freed. For one thread. Grows to the largest number of frames at a
+// time, and never shrinks.
 class FramePool {
  public:
   // Name of a frame.
@@ -51,7 +51,7 @@ class FramePool {
     Frame frame;         // The frame.
     Index next = kNone;  // Next frame of its list, or of the free ones.
   };
-  // Slots that lie together. Blocks never move, so references stay valid.
+  // Slots that lie together. Slots never move, so references stay valid.
   using Block = std::vector<Slot, HugePageAllocator<Slot>>;
   // Number of slots of a block.
   static constexpr Index kSlotsPerBlock = 1 << 16;

@@ -8,18 +8,18 @@
 
 // The simulated network, in the order of a frame's way:
 //
-//   Send -> Enqueue -> TakeTurnToLeave -> ServeSenders -> LeaveTogether ->
-//   Leave
+//   Send -> Enqueue -> TakeTurnToLeave -> ServeSenders
+//     -> LeaveTogether -> Leave
 //     -> (event) Arrive -> ServeIngress -> (event) Receive -> OfferOldest
 //
 // A frame within a node waits for the node's memory in the place of egress, and
 // skips ServeIngress.
 //
 // A frame stays in the list of its lane from sender to receiver; only the
-// lane's marks move (Lane). A call of `deliver_` may break the connection, or
-// send on a new lane, which moves all lanes in memory. After such a call no
-// reference to a lane is valid; LaneRef tells whether the connection still
-// exists.
+// lane's marks move (Lane). A call of `deliver_` may break the connection. It
+// may also send on a new lane, and then all lanes may move in memory. So after
+// such a call no reference to a lane is valid, and IsCurrent tells whether the
+// connection still exists.
 
 namespace nereus {
 namespace {
@@ -202,8 +202,8 @@ absl::Duration SimulatedNetwork::LeaveTogether(LaneIndex index) {
   Lane& lane = lanes_[index];
   const FramePool::Index first = lane.leaving;
   bool fused = frames_.frame(first).fused;
-  // From here on `fused` has another meaning, which the receiver's interface
-  // expects: the frame shares the message of the frame before it.
+  // From here on `fused` has another meaning: the frame shares the message of
+  // the frame before it. ServeIngress reads it so.
   frames_.frame(first).fused = false;
   int64_t bytes = WireBytes(frames_.frame(first));
   absl::Duration service =
@@ -261,8 +261,8 @@ absl::Time SimulatedNetwork::ArrivalOf(const Lane& lane, int64_t bytes,
     sent = std::max(sent, free_at);
     delay += link.extra_delay;
   }
-  // The receiver begins with the first byte, or so late that it never waits for
-  // the next byte.
+  // The receiver begins when the first byte has come, or later, so that it
+  // never waits for the next byte.
   const absl::Duration receiving = TimeAt(to.ingress.rate * to.factor, bytes);
   return std::max(start + delay, sent + delay - receiving);
 }

@@ -21,27 +21,27 @@ namespace nereus {
 
 // Properties of a simulated network. A value type.
 struct NetworkOptions {
-  // Range of the latency: each frame takes a time drawn evenly from it, beside
-  // the time that rates cost.
+  // Range of the latency. Each frame between nodes takes a time drawn evenly
+  // from it, beside the time that rates cost.
   absl::Duration delay_min = absl::Microseconds(10);
   absl::Duration delay_max = absl::Milliseconds(5);
 
-  // Time that each message costs a node's interface, in each direction, beside
-  // its bytes: the processor's time to write or read it. A message is one
-  // frame, or several fused frames that wait together.
+  // Time that each message costs the sender's interface and the receiver's,
+  // beside its bytes: the processor's time to write or read it. A message is
+  // one frame, or several fused frames that wait together.
   absl::Duration message_time = absl::ZeroDuration();
 
-  // Probability that a frame arrives a second time later, as when a sender
-  // repeats what a broken connection may have lost.
+  // Probability that a frame is sent twice, as when a sender repeats a frame
+  // that a broken connection may have lost.
   double repeat_probability = 0.0;
 
-  // Number of bytes that a process may have on their way to another one, if
-  // some rate on the way is finite: the window of a TCP connection. One frame
-  // may always leave.
+  // Number of bytes that a process may have on their way to another one: the
+  // window of a TCP connection. A single frame may always leave. There is no
+  // window if all rates on the way are unlimited and no link was set.
   int64_t window_bytes = int64_t{1} << 20;
 };
 
-// Number of a process of a simulation; never reused.
+// Number of a process in a simulation. A new process gets a new number.
 using ProcessId = int;
 
 // Number of a machine with one network interface, which one or more processes
@@ -65,27 +65,29 @@ struct Link {
   absl::Duration extra_delay = absl::ZeroDuration();  // Added latency.
 };
 
-// Network in memory, on virtual time. Frames between two processes are sent by
-// Frame::priority, as in SendQueue, and keep their order once they have left;
-// frames of different pairs overtake each other. Connections break and are made
-// again.
+// Network in memory, on virtual time. Frames from one process to another are
+// sent by Frame::priority, as in SendQueue, and keep their order once they have
+// left. Frames of different pairs may overtake each other. The owner breaks
+// connections and makes them again.
 //
-// A node sends one message at a time and receives one at a time, each at its
-// rate. The pairs of processes take turns, message by message, and so share a
-// rate fairly. A pair with a full window is skipped, so a sender spends nothing
-// on a receiver that is behind. Together this comes close to max-min fairness.
-// A frame arrives while it is being sent: alone on its way, it takes the time
-// of the slowest part and the latency. Frames between processes of one node do
-// not touch its interface: they take turns to go through its memory, one at a
-// time, without latency or message time, and in no time unless SetMemoryRate
-// was called. Without rates there is only the latency.
+// A node sends one message at a time and receives one frame at a time, each at
+// its rate. The pairs of processes take turns, and so share a rate fairly. A
+// pair with a full window is skipped, so a sender spends nothing on a receiver
+// that is behind. Together this comes close to max-min fairness. A frame
+// arrives while it is being sent: alone on its way, it takes the time of the
+// slowest part and the latency. Without rates there are only the latency and
+// the message time.
 //
-// A frame holds its payload by reference until it is delivered, and is read
-// only then: a machine that changes bytes too early is found out.
+// Frames between processes of one node do not touch its interface. They go
+// through its memory, one at a time, without latency or message time. They take
+// no time unless SetMemoryRate was called.
+//
+// A frame refers to its payload until it is delivered, and the payload is read
+// only then. So the tests notice a machine that overwrites a payload too early.
 //
 // Used by one thread, which also runs the event queue. Deterministic: equal
-// seeds and calls give equal runs (digest). Memory grows with the frames under
-// way, which machines bound.
+// seeds and calls give equal runs (digest). Memory grows with the number of
+// frames under way. The machines bound this number.
 class SimulatedNetwork {
  public:
   // Receiver of frames. Returns false if `to` is not ready: the frame is
@@ -93,21 +95,23 @@ class SimulatedNetwork {
   using Deliver =
       std::function<bool(ProcessId from, ProcessId to, const Frame&)>;
 
-  // `events` is not owned and must outlive this. `deliver` is called at each
-  // arrival.
+  // `events` is not owned and must outlive this. `deliver` is called with each
+  // frame that has arrived and has no frame before it.
   SimulatedNetwork(const NetworkOptions& options, uint64_t seed,
                    EventQueue* events, Deliver deliver);
 
-  // Puts a process on a node. Otherwise it is alone on the node of its own
-  // number. REQUIRES: the process has sent and received nothing yet.
+  // Puts a process on a node. A process that was never placed is on the node
+  // with its own number. REQUIRES: the process has sent and received nothing
+  // yet.
   void Place(ProcessId process, NodeId node);
 
-  // Setters of rates; they count from the next frame on. A node's factor slows
+  // Setters of rates, which hold from the next frame on. A node's factor slows
   // its interface down, or speeds it up, in both directions.
   void SetRate(NodeId node, const NodeRate& rate);
   void SetRateFactor(NodeId node, double factor);
   // Sets the bytes per second, > 0, of frames between processes of one node.
   void SetMemoryRate(NodeId node, double rate);
+  // Sets the path between two nodes, in both directions.
   void SetLink(NodeId a, NodeId b, const Link& link);
 
   // Sends a frame. It is dropped if the connection is broken and `from` has not
@@ -117,14 +121,15 @@ class SimulatedNetwork {
   // Breaks the connection between two processes: all frames under way are lost.
   void Break(ProcessId a, ProcessId b);
 
-  // Makes a new connection from `from` to `to`, if the last one broke.
+  // Lets `from` send to `to` again after Break. The other direction needs a
+  // call of its own.
   void Connect(ProcessId from, ProcessId to);
 
   // Offers `to` the frames that it was not ready for.
   void OfferAgain(ProcessId to);
 
-  // Hash of everything that was delivered, in order, with times: equal for
-  // equal runs.
+  // Hash of all frames that receivers have taken, in order, with their times.
+  // Equal for equal runs.
   uint64_t digest() const { return digest_; }
   // Number of frames that receivers have taken.
   int64_t frames_delivered() const { return frames_delivered_; }
@@ -134,10 +139,11 @@ class SimulatedNetwork {
   using LaneIndex = uint32_t;                         // Index in lanes_.
   static constexpr FramePool::Index kNone = FramePool::kNone;
 
-  // All frames from one process to another one, oldest to newest, as one list
-  // with marks in it: frames that the receiver was not ready for, frames before
-  // its interface or in it, frames on the way, frames before the sender's
-  // interface. There are as many lanes as pairs; each fits a cache line.
+  // All frames from one process to another one, oldest to newest. The frames
+  // are one list, and marks divide it into parts: frames that the receiver was
+  // not ready for, frames that have begun to leave and are not through the
+  // receiver's interface, and frames that have not begun to leave. There are as
+  // many lanes as pairs; each fits a cache line.
   //
   //   oldest ...  arriving ...  left | leaving ...  newest
   //   refused     on the way         | waiting to be sent
@@ -151,9 +157,9 @@ class SimulatedNetwork {
     FramePool::Index oldest = kNone;
     // First frame that is not through the receiver's interface.
     FramePool::Index arriving = kNone;
-    // First frame that is not through the sender's interface.
+    // First frame that has not begun to leave.
     FramePool::Index leaving = kNone;
-    // Last frame that is through the sender's interface.
+    // Last frame that has begun to leave.
     FramePool::Index left = kNone;
     FramePool::Index newest = kNone;  // Last frame of the list.
     int32_t arrived = 0;  // Number of frames before the receiver's interface.
@@ -167,19 +173,19 @@ class SimulatedNetwork {
   };
   static_assert(sizeof(Lane) <= 64);
 
-  // A lane as of one of its connections. Events hold it: after a break, it no
-  // longer fits, and the event does nothing.
+  // A lane during one of its connections. Events hold it, because after Break
+  // an event must not touch the lane's new frames (IsCurrent).
   struct LaneRef {
     LaneIndex index = 0;      // The lane.
     uint32_t connection = 0;  // Lane::connection at the time.
   };
 
-  // Side of a node that takes one message at a time: the sending or the
-  // receiving half of its interface, or its memory.
+  // Part of a node that takes one message or frame at a time: the sending or
+  // the receiving half of its interface, or its memory.
   struct Port {
     double rate = kUnlimitedRate;  // Bytes per second.
-    bool busy = false;             // True while a message goes through.
-    std::deque<LaneIndex> turns;   // Lanes that have a message for it, in turn.
+    bool busy = false;             // True while something goes through.
+    std::deque<LaneIndex> turns;   // Lanes that have frames for it, in turn.
   };
   // A node's interface, and the memory that its processes share.
   struct Node {
@@ -189,8 +195,8 @@ class SimulatedNetwork {
     double factor = 1.0;  // Factor of the interface's rates.
   };
 
-  // A link, and the time when it is free in each direction: first the one from
-  // the lower node.
+  // A link, and the times at which it is free. The first time is that of the
+  // direction from the lower node.
   struct LinkState {
     Link link;              // Rate and delay.
     absl::Time free_at[2];  // Times when it is free.
@@ -206,7 +212,7 @@ class SimulatedNetwork {
   bool IsLocal(const Lane& lane) const {
     return PlaceOf(lane.from) == PlaceOf(lane.to);
   }
-  // True if the connection has not broken since.
+  // True if the connection of `ref` has not broken.
   bool IsCurrent(LaneRef ref) const {
     return lanes_[ref.index].connection == ref.connection;
   }
@@ -223,23 +229,27 @@ class SimulatedNetwork {
   void TakeTurnToLeave(LaneIndex index);
   // True if the lane has a frame to send and room in its window.
   bool MayLeave(const Lane& lane) const;
-  // Sends messages of the lanes in turn until the port is busy. `port` is the
-  // egress or the memory of a node.
+  // Sends messages of the lanes in turn until the port is busy or no lane is
+  // left. `port` is the egress or the memory of a node.
   void ServeSenders(Port* port);
-  // Sends the lane's next frame on its way, `after` the frames that the sender
-  // sends before it. Returns the time that it takes the sender.
+  // Sends the lane's next frame on its way. `after`: time until the sender has
+  // sent the frames before it. Returns the time that this frame takes the
+  // sender.
   absl::Duration Leave(LaneIndex index, absl::Duration after);
   // Sends all frames of the lane's next message. Returns the time that they
   // take the sender.
   absl::Duration LeaveTogether(LaneIndex index);
-  // Returns the time when the first byte of a frame is to enter the receiver,
-  // if the frame leaves at `start`.
+  // Returns the time at which the receiver's interface may begin with a frame
+  // that leaves at `start`.
   absl::Time ArrivalOf(const Lane& lane, int64_t bytes, absl::Time start);
-  // Puts an arriving frame before the receiver's interface.
+  // Puts an arriving frame before the receiver's interface. A frame within a
+  // node is received at once.
   void Arrive(LaneRef ref);
-  // Receives messages of the lanes in turn until the interface is busy.
+  // Receives frames of the lanes in turn until the interface is busy or no lane
+  // is left.
   void ServeIngress(NodeId node);
-  // Takes the lane's next frame out of the receiver's interface.
+  // Takes the lane's next frame out of the receiver's interface. Offers it,
+  // unless a refused frame is before it.
   void Receive(LaneIndex index);
   // Offers the lane's oldest frame. Returns true if it is gone: accepted, or
   // lost.
