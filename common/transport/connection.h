@@ -6,8 +6,8 @@
 
 namespace nereus {
 
-// A connection to one peer, as PeerLinks sees it: dialled by this process or by
-// the peer. An interface, so that tests of PeerLinks need no sockets.
+// Connection to one peer, as PeerLinks sees it. This process or the peer has
+// dialled. An interface, so that tests of PeerLinks need no sockets.
 //
 // Not thread-safe.
 class Connection {
@@ -22,12 +22,12 @@ class Connection {
   // the connection is closed already.
   virtual void Close() = 0;
 
-  // Closes the connection with an error for the peer, which does not receive
-  // bytes that the kernel has not sent yet.
+  // Closes the connection so that the peer sees an error. Bytes that the kernel
+  // has not sent yet are dropped.
   virtual void Abort() = 0;
 
-  // True if the peer has closed its side or the connection is lost. Bytes that
-  // came before that may still be unread.
+  // True if the peer has closed its side or the connection is lost. Earlier
+  // bytes may still be unread.
   virtual bool HasEnded() const = 0;
 
   // "host:port" of the peer, for messages.

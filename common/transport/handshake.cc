@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kBuildBytesMax = 256;
 
-// Begin of a reason that may not hold for long.
+// Begin of a reason that may pass (NotReadyReason).
 constexpr absl::string_view kNotReady = "not ready";
 
 // First bytes of a gRPC client, which may have mixed up the ports.
@@ -151,9 +151,9 @@ absl::StatusOr<Hello> ReadHello(const Frame& frame) {
   hello.incarnation = message.incarnation();
   hello.self = NEREUS_TRY(ReadPeer("self", message.self()));
   hello.intended = NEREUS_TRY(ReadPeer("intended", message.intended()));
-  // No process and no descriptor has such a number.
   if (!message.has_shared_memory()) return hello;
   const v1::SharedMemory& shared = message.shared_memory();
+  // No process and no descriptor has such a number.
   if (shared.process() < 1 || shared.file() < 0) {
     return InvalidArgumentError("hello: shared memory of process ",
                                 shared.process(), ", file ", shared.file());

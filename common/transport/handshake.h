@@ -19,22 +19,24 @@ namespace nereus {
 //
 //   dialling side                        accepting side
 //   preamble: intended peer, token ----> compares the token with its
-//   incarnation hello --------------------------->   CheckHello
-//                                 <----  hello, or a refusal
-//   frames <----------------------->     frames
-//   goodbye or refusal <----------->     goodbye or refusal
+//                                        incarnation
+//   hello -----------------------------> CheckHello
+//   CheckHello <------------------------ hello, or a refusal
+//   frames <---------------------------> frames
+//   goodbye or refusal <---------------> goodbye or refusal
 //
-// Each Read or Decode takes bytes that a stranger may have sent.
+// Functions that read or decode take bytes from any process, which may be
+// hostile.
 
 // Largest payloads of hellos and refusals. A longer reason is cut by the
 // sender.
 inline constexpr int64_t kHelloBytesMax = 1024;
 inline constexpr int64_t kRefusalBytesMax = 2048;
 
-// First bytes on a connection, before any frame, from the dialling side: the
-// peer that the dialling side wants to reach, and the incarnation of that peer.
-// Only members of the job know the incarnation, so a stranger is refused here.
-// 24 bytes.
+// First bytes on a connection, before any frame. The dialling side sends the
+// peer that it wants to reach, and the incarnation of that peer. Only members
+// of the job know the incarnation, so other processes are refused here. 24
+// bytes.
 struct Preamble {
   PeerId intended;
   uint64_t token = 0;  // Incarnation of `intended`.
@@ -52,12 +54,12 @@ absl::StatusOr<Preamble> DecodePreamble(const PreambleBytes& bytes);
 Frame HelloFrame(const Hello& hello);
 
 // Decodes a frame of HelloFrame. Checks its form only: CheckHello compares it
-// with the job. Errors: kInvalidArgument, the frame is no hello, or has a field
-// that no sender of this project writes.
+// with the job. Errors: kInvalidArgument, the frame is no hello, or a field has
+// a value that no Nereus process writes.
 absl::StatusOr<Hello> ReadHello(const Frame& frame);
 
 // Returns the last frame on a connection that `self` ends because of `reason`,
-// checksum included. The receiver hangs up.
+// checksum included. The receiver then closes it.
 Frame RefusalFrame(PeerId self, absl::string_view reason);
 
 // Returns the last frame on a connection that `self` ends because it is done: a
@@ -68,12 +70,12 @@ Frame GoodbyeFrame(PeerId self);
 // empty for a goodbye.
 std::string ReadRefusal(const Frame& frame);
 
-// Returns the reason of a refusal that may not hold for long: the dialling side
-// tries again.
+// Returns the text of a refusal after which the dialling side tries again,
+// because the reason may pass.
 std::string NotReadyReason(absl::string_view why);
 
-// Returns what the reason in a peer's refusal means to this side: OK for a
-// goodbye, kUnavailable for NotReadyReason, else kFailedPrecondition.
+// Returns the status for the reason in a peer's refusal: OK for a goodbye,
+// kUnavailable for NotReadyReason, else kFailedPrecondition.
 absl::Status RefusalStatus(const std::string& reason);
 
 }  // namespace nereus

@@ -22,11 +22,12 @@ namespace {
 constexpr absl::Duration kBackoffMin = absl::Milliseconds(20);
 constexpr absl::Duration kBackoffMax = absl::Seconds(1);
 
-// Time that any attempt gets, even if the link's deadline is nearer: the owner
-// may have been busy for longer than it has given the link.
+// Time that an attempt gets even if the link's deadline is nearer. The owner
+// may have been busy for longer than the link's time.
 constexpr absl::Duration kAttemptMin = absl::Milliseconds(200);
 
-// Makes the dialling side retry after an error that may pass.
+// Returns `status`. Marks an error that may pass, so that the dialling side
+// tries again.
 absl::Status ComeAgain(const absl::Status& status) {
   return absl::IsUnavailable(status)
              ? UnavailableError(NotReadyReason(status.message()))
@@ -51,7 +52,8 @@ void PeerLinks::SetRoster(const Hello& self, Roster roster) {
 void PeerLinks::Stop() {
   stopped_ = true;
   for (auto& [peer, link] : links_) {
-    // Open links end in Clear; those with frames may still deliver them.
+    // Open links end in Clear. Links that dial and have frames may still send
+    // them.
     if (link.state == State::kOpen) continue;
     const bool dials = link.state != State::kIdle;
     if (dials && !link.waiting.empty()) continue;
@@ -158,8 +160,9 @@ std::vector<PeerLinks::Attempt> PeerLinks::TakeAttempts(absl::Time now) {
 void PeerLinks::OnLookingUp(PeerId peer) {
   Link& link = links_.at(peer);
   link.state = State::kLookingUp;
-  // A name is looked up when it has no address left: another link may have
-  // dialled the last one. If the name servers fail, the link must pause.
+  // A name is looked up when no address is left. The flag may still be true,
+  // because another link may have dialled the last address. If the name servers
+  // fail, this link must pause.
   link.has_more_addresses = false;
 }
 
@@ -179,7 +182,8 @@ void PeerLinks::OnLookedUp(const std::string& address,
 void PeerLinks::OnNoSocket(PeerId peer, const absl::Status& reason,
                            absl::Time now) {
   Link& link = links_.at(peer);
-  // Skips the other addresses, which would not work at once either.
+  // Pauses instead of trying the next address at once, which would hardly work
+  // better.
   link.has_more_addresses = false;
   Retry(link, reason, now);
 }

@@ -17,8 +17,8 @@
 
 namespace nereus {
 
-// The links of one process to its peers: decides when to dial which peer, which
-// peers may connect, and where a frame waits until its link is open.
+// Links of one process to its peers. Decides when to dial which peer and which
+// peers may connect, and keeps frames until their link is open.
 //
 // Each link is in one of these states:
 //
@@ -31,18 +31,18 @@ namespace nereus {
 //                                                                         open
 //
 // A link becomes idle again when its deadline passes, when the peer refuses for
-// good, or when the open connection ends.
+// good, when the open connection ends, or by Disconnect or Stop.
 //
-// A link in any state becomes open if the peer dials this process. So there is
-// never more than one connection of a link: a second one is refused, and an
-// attempt under way is closed when the peer has dialled first.
+// A link in any state becomes open if this process admits the peer, which has
+// dialled. There is never more than one open connection of a link: a second one
+// is refused, and an attempt of this process ends when the peer is admitted.
 //
 // Frames for a link that is not open wait in the order of Send. They leave when
 // the link opens, and are dropped when it becomes idle again. Frames for an
 // idle link wait too, without limit: the peer may dial this process.
 //
-// Pure: time is an argument, and the owner makes the sockets. Dropping a frame
-// may call the owner of its payload, which may call Send. Not thread-safe.
+// Pure: time is an argument, and the owner makes the sockets. When a frame is
+// dropped, the owner of its payload is told and may call Send. Not thread-safe.
 class PeerLinks {
  public:
   // An attempt to connect that the owner must begin now.
@@ -57,7 +57,7 @@ class PeerLinks {
     absl::Status reason;
   };
 
-  // The first words to a peer that this process has dialled.
+  // First bytes for a peer that this process has dialled.
   struct Greeting {
     Preamble preamble;
     Hello hello;
@@ -67,23 +67,26 @@ class PeerLinks {
   explicit PeerLinks(absl::Duration handshake_timeout)
       : handshake_timeout_(handshake_timeout) {}
 
-  // Sets what this process and its peers are in a new epoch. Open links stay
-  // open. Before the first roster no attempt begins and no peer is admitted.
+  // Sets the identities of this process and of its peers in a new epoch. Open
+  // links stay open. Before the first roster no attempt begins and no peer is
+  // admitted.
   void SetRoster(const Hello& self, Roster roster);
 
   // Hello of this process; nothing before the first roster.
   const std::optional<Hello>& self() const { return self_; }
 
-  // Begins no new connections and takes no new frames. Ends attempts, except
-  // for links with frames that wait.
+  // From now on, takes no frames, ignores Connect and admits no peer. Links
+  // that dial and have frames go on until their deadline; all other links that
+  // are not open become idle.
   void Stop();
 
-  // Drops all links and their frames, and ends all attempts. Open connections
-  // are the caller's to end.
+  // Drops all links and their frames, and ends all attempts. The caller must
+  // end the open connections.
   void Clear();
 
   // Dials `peer` at "host:port" until the link is open or `deadline` has
-  // passed. Does nothing to an open link; an attempt under way goes on.
+  // passed. Does nothing to an open link. An attempt under way goes on, even at
+  // another address. The new deadline holds for it.
   void Connect(PeerId peer, const std::string& address, absl::Time deadline);
 
   // Makes the link idle, drops its frames, and aborts its connection or attempt
@@ -100,9 +103,9 @@ class PeerLinks {
   // NextLoss and TakeAttempts then.
   absl::Time due_at() const { return due_at_; }
 
-  // Gives up one link after its deadline. The caller tells the handler,
-  // which may change any link, and calls again until there is no loss left.
-  // Ends attempts that took too long.
+  // Ends attempts that took too long. Gives up one link that is past its
+  // deadline and returns it. The caller tells the handler, which may change any
+  // link. Then the caller calls this again, until it returns nothing.
   std::optional<Loss> NextLoss(absl::Time now);
 
   // Returns the attempts that are due. For each one the owner calls
@@ -125,37 +128,40 @@ class PeerLinks {
   void OnDialling(PeerId peer, Connection* connection, bool has_more_addresses,
                   absl::Time now);
 
-  // The peer's port accepts: returns what to say. Errors: kUnavailable, the
-  // peer is not in the roster (yet); the attempt has failed.
+  // Returns the greeting for a dialled peer when TCP is connected. Errors:
+  // kUnavailable, the peer is not in the roster (yet): the caller must end the
+  // attempt.
   absl::StatusOr<Greeting> Greet(PeerId peer);
 
-  // Checks what the dialled `peer` answers. Errors: as CheckHello;
-  // kFailedPrecondition, another process answers.
+  // Checks the hello with which the dialled `peer` answers. Errors: as
+  // CheckHello; kFailedPrecondition, another process answers.
   absl::Status CheckAnswer(PeerId peer, const Hello& theirs) const;
 
-  // The attempt that uses `connection` has failed. kUnavailable: tries again
-  // later. Any other reason: returns the loss.
+  // The attempt that uses `connection` has failed. After kUnavailable the link
+  // tries again later. After any other reason it is given up and returned. Does
+  // nothing if the link does not use `connection`.
   std::optional<Loss> OnAttemptFailed(PeerId peer, const Connection* connection,
                                       const absl::Status& reason,
                                       absl::Time now);
 
   // Checks the first bytes of a process that has connected. Errors:
-  // kUnavailable, with NotReadyReason, that process should come again;
-  // kFailedPrecondition, it means another process.
+  // kUnavailable, with NotReadyReason, that process should try again;
+  // kFailedPrecondition, it wants to reach another process.
   absl::Status CheckPreamble(const Preamble& preamble) const;
 
   // Checks whether the process that says `theirs` may become the open
-  // connection of its link, and ends this side's attempt if so. `address`: of
-  // that process, for messages. Errors: as CheckHello; kUnavailable, with
-  // NotReadyReason, come again; kAlreadyExists, the link is open.
+  // connection of its link, and ends this side's attempt if so. `address`:
+  // address of that process, for messages. Errors: as CheckHello; kUnavailable,
+  // with NotReadyReason, that process should try again; kAlreadyExists, the
+  // link is open.
   absl::Status Admit(const Hello& theirs, const std::string& address);
 
   // Opens the link: the frames that wait go to `connection`, which must outlive
   // the link's open state.
   void OnOpen(PeerId peer, Connection* connection);
 
-  // Makes the link idle, if `connection` is what keeps it open. Returns true
-  // then: the handler must hear it.
+  // Makes the link idle if it uses `connection`. Returns true if so: the owner
+  // must tell the handler.
   bool OnLost(PeerId peer, const Connection* connection);
 
  private:

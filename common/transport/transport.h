@@ -22,16 +22,18 @@ struct TrafficCount {
 
 // Moves frames between this process and its peers. Knows nothing of rounds.
 //
-// There is one connection per peer. Workers connect to shards, and a worker
-// connects to the workers of lower rank. The frames of one connection arrive
-// whole, in order and once, or the connection ends.
+// There is at most one connection per peer. Workers connect to servers. Of two
+// workers or two servers, the one with the higher rank connects, if they
+// exchange frames. The frames of one connection arrive whole, in the order in
+// which they leave, and once, or the connection ends.
 //
 // Send does not copy a payload: each queued frame holds a reference to it until
 // the kernel, or the shared memory, has its bytes. So a slow peer costs little
 // memory here, but the payloads that wait for it must not be overwritten.
 //
-// Bytes move in Poll only. An owner that does not call Poll for long stops its
-// peers: they fill the buffers of their sockets and then wait.
+// Bytes move in Poll, Flush and Shutdown only. An owner that does not call Poll
+// for long stops its peers: they fill the buffers of their sockets and then
+// wait.
 //
 // Send, Wake and traffic are thread-safe. Poll, and all other methods, belong
 // to one thread at a time; every call of the handler happens in Poll.
@@ -48,18 +50,19 @@ class Transport {
   virtual void SetRoster(const Hello& self, Roster roster) = 0;
 
   // Connects to `peer` at "host:port" in the background. Repeats failed
-  // attempts, with growing pauses, until `deadline`. Then calls the handler's
-  // OnConnected or OnDisconnected. Has no effect while `peer` is connected.
+  // attempts, with growing pauses, until `deadline`. Calls the handler's
+  // OnConnected on success. Calls OnDisconnected if the deadline passes or
+  // `peer` refuses for good. Has no effect while `peer` is connected.
   virtual void Connect(PeerId peer, const std::string& address,
                        absl::Time deadline) = 0;
 
   // Ends the connection to `peer`, or the attempt to make one. Drops the frames
-  // that are queued for `peer` and those that have arrived from it. The handler
-  // is not called; the peer sees a lost connection. REQUIRES: this thread calls
-  // Poll.
+  // that are queued for `peer`, and its frames that are not delivered yet. The
+  // handler is not called; the peer sees a lost connection. REQUIRES: this
+  // thread calls Poll.
   virtual void Disconnect(PeerId peer) = 0;
 
-  // Queues `frame` for `to`, until there is a connection if there is none. For
+  // Queues `frame` for `to`. Without a connection, the frame waits for one. For
   // a frame that goes through a socket, fills in the checksum of the payload if
   // the field is 0. Frames through shared memory have no checksum.
   virtual void Send(PeerId to, const Frame& frame) = 0;
@@ -69,9 +72,9 @@ class Transport {
   virtual void MoveToThisThread() {}
 
   // Waits until something has happened, Wake was called or `timeout` has
-  // passed. Hands all that has arrived to `handler`: for each frame first
-  // OnHeader, which says where the payload goes, then, once the checksum is
-  // verified, OnFrame.
+  // passed. Hands frames that have arrived to `handler`. It calls OnHeader
+  // first, which names the landing of the payload, and OnFrame once the frame
+  // is complete and its checksum, if any, is verified.
   //
   // An error from OnHeader, or in a frame, ends that connection with one line
   // in the log and OnDisconnected. A frame for which OnHeader returns kWait is
@@ -89,9 +92,10 @@ class Transport {
   // Returns the traffic with all peers that were ever connected, by peer.
   virtual std::vector<TrafficCount> traffic() const = 0;
 
-  // Waits until all queued frames have been handed to the kernel, at most for
-  // `timeout`. Then closes all connections and stops listening. Poll and the
-  // handler must not be running.
+  // Stops listening. Waits, at most for `timeout`, until all queued frames have
+  // been handed to the kernel or the shared memory and the peers have closed
+  // their side. Then closes all connections. Poll and the handler must not be
+  // running.
   virtual void Shutdown(absl::Duration timeout) = 0;
 };
 

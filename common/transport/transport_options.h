@@ -14,19 +14,19 @@ struct TransportOptions {
   std::string host = "127.0.0.1";
   int port = 0;
 
-  // Longest time that a process which has connected may take to introduce
-  // itself, and that one attempt to connect may take.
+  // Longest time of an attempt to connect. Also the longest time that a process
+  // which has connected may take to introduce itself.
   absl::Duration handshake_timeout = absl::Seconds(10);
 
-  // Number of connections that may be in a handshake at a time. Further ones
-  // are closed at once.
+  // Number of accepted connections that may be in a handshake at a time.
+  // Further ones are closed at once.
   int handshakes_max = 256;
 
   // Longest time that a peer may take to read why its connection ends.
   absl::Duration closing_timeout = absl::Seconds(5);
 
   // True if frames to and from peers on the same host may go through shared
-  // memory. They do if both sides have this.
+  // memory. They do if both sides allow it and both can map the memory.
   bool shared_memory = true;
 
   // Returns OK, or kInvalidArgument with the field and its value.

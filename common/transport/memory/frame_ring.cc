@@ -18,8 +18,8 @@ static_assert(FrameRing::kCapacity % kAlignment == 0);
 static_assert(std::atomic<uint64_t>::is_always_lock_free &&
               std::atomic<uint32_t>::is_always_lock_free);
 
-// Free bytes at which a sleeping writer is woken: the largest frame, and as
-// much that is skipped before it.
+// Free bytes at which a sleeping writer is woken. The largest frame fits, even
+// if almost as many bytes are skipped before it.
 constexpr uint64_t kEnoughRoom = 2 * FrameRing::kSlotBytes;
 
 // Returns the room that `bytes` of header and payload take.
@@ -27,8 +27,9 @@ size_t Rounded(size_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-// Returns the bytes between head and tail, one of which the peer has written.
-// Errors: kInvalidArgument, no ring can be so.
+// Returns the number of bytes that the ring holds. The peer has set `head` or
+// `tail`, so either may be nonsense. Errors: kInvalidArgument, no ring can have
+// these numbers.
 absl::StatusOr<uint64_t> Filled(uint64_t head, uint64_t tail) {
   const uint64_t filled = head - tail;
   if (filled <= FrameRing::kCapacity && filled % kAlignment == 0) return filled;
@@ -93,7 +94,8 @@ absl::StatusOr<bool> FrameRingReader::Front(FrameHeader& header,
     std::memcpy(bytes, data_, sizeof(bytes));
   }
   header = NEREUS_TRY(DecodeFrameHeader(bytes));
-  // The length is the peer's word: the frame must lie within what was written.
+  // The length comes from the peer, so this checks that the frame lies within
+  // the written bytes.
   const size_t needed = Rounded(kFrameHeaderBytes + header.payload_bytes);
   const size_t at = from % kCapacity;
   if (needed > filled || needed > kCapacity - at) {

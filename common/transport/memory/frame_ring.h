@@ -11,12 +11,12 @@
 namespace nereus {
 
 // A ring of frames in memory that two processes share: one writes, the other
-// reads. Each process has one end. It treats the bytes of the other process
-// like those of a stranger: it copies the fields that it decides by, and then
-// checks and uses only the copies.
+// reads. Each process has one end. Neither end trusts the bytes of the other
+// process: it copies a field before it decides by it, and then checks and uses
+// only the copy.
 //
 // The memory is a circle of whole frames with the headers of the wire format. A
-// frame that does not fit before the end of the circle goes to its begin.
+// frame that does not fit before the end of the circle is put at the start.
 // Frames have no checksum here: they stay in main memory, which is trusted for
 // all other values too.
 //
@@ -27,12 +27,12 @@ namespace nereus {
 //   |------#####frames#####---------|   positions modulo kCapacity
 //
 // Neither end waits. An end with nothing to do sets its sleep flag and may
-// sleep; the other end takes the flag, once, and must wake it. The owner
-// decides how to wake it (MemoryChannel: by a byte through a socket).
+// sleep. The other end clears the flag and must then wake the sleeper. The
+// owner decides how to wake it (MemoryChannel: by a byte through a socket).
 class FrameRing {
  public:
-  // Largest frame, and room for four of them: one is written while another is
-  // read, and both stay in a cache of a megabyte.
+  // Size of the largest frame. The ring has room for four: one can be written
+  // while another is read, and the ring stays in a cache of two megabytes.
   static constexpr size_t kSlotBytes =
       kFrameHeaderBytes + static_cast<size_t>(kFramePayloadBytesMax);
   static constexpr size_t kCapacity = 4 * kSlotBytes;
@@ -64,16 +64,17 @@ class FrameRingWriter : private FrameRing {
  public:
   explicit FrameRingWriter(uint8_t* memory) : FrameRing(memory) {}
 
-  // Copies a frame into the ring; false: there is no room now. Errors:
-  // kInvalidArgument, the reader has written an impossible tail.
+  // Copies a frame into the ring. Returns false if there is no room now.
+  // Errors: kInvalidArgument, the reader has written an impossible tail.
   absl::StatusOr<bool> Push(const FrameHeader& header, const Buffer& payload);
 
-  // Returns true if the reader sleeps and must be woken; once per sleep. Call
-  // it after Push.
+  // Returns true if the reader sleeps and must be woken, once for each sleep.
+  // Called after Push.
   bool TakeSleeper();
 
-  // Announces that this end sleeps, and returns true, unless there is room
-  // already. Call it after a Push that found no room.
+  // Announces that this end sleeps, and returns true. If there is room already,
+  // takes the announcement back and returns false. Called after a Push that
+  // found no room.
   bool MaySleep();
   // Takes the announcement back.
   void Awake() { control_.writer_sleeps.store(0, std::memory_order_relaxed); }
@@ -87,10 +88,10 @@ class FrameRingReader : private FrameRing {
  public:
   explicit FrameRingReader(uint8_t* memory) : FrameRing(memory) {}
 
-  // Reads the next frame; false: the ring is empty. The payload stays in the
-  // ring and is valid until Pop. The writer could still change it: its values
-  // must not decide anything. Errors: kInvalidArgument, the writer has written
-  // something that is no frame.
+  // Reads the next frame. Returns false if the ring is empty. The payload stays
+  // in the ring and is valid until Pop. A hostile writer could still change it,
+  // so nothing may be decided by its values. Errors: kInvalidArgument, the
+  // writer has written something that is no frame.
   absl::StatusOr<bool> Front(FrameHeader& header, Buffer& payload);
   // Frees the memory of that frame. REQUIRES: Front has returned true since the
   // last Pop.
@@ -100,11 +101,12 @@ class FrameRingReader : private FrameRing {
     return control_.head.load(std::memory_order_acquire) == tail_;
   }
 
-  // Returns true if the writer sleeps and now has room enough to be woken; once
-  // per sleep. Call it after Pop.
+  // Returns true if the writer sleeps and must be woken because there is room
+  // enough, once for each sleep. Called after Pop.
   bool TakeSleeper();
 
-  // Announces that this end sleeps, and returns true, unless there is a frame.
+  // Announces that this end sleeps, and returns true. If there is a frame,
+  // takes the announcement back and returns false.
   bool MaySleep();
   // Takes the announcement back.
   void Awake() { control_.reader_sleeps.store(0, std::memory_order_relaxed); }

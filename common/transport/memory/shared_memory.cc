@@ -35,7 +35,7 @@ uint64_t DrawToken() {
 }
 
 // True if the descriptor at `path` has the name of such memory. Any process can
-// give it, so this is no proof.
+// give its memory this name, so this is no proof.
 bool IsNamedSo(const std::string& path) {
   std::array<char, 64> target = {};
   const ssize_t length =

@@ -11,8 +11,8 @@
 namespace nereus {
 
 // Memory that two processes on one host have mapped. It has no name in any file
-// system, so none is left behind: the kernel frees it when both processes have
-// unmapped it or ended, however they end.
+// system, so nothing is left behind: the kernel frees it when both processes
+// have unmapped it or ended, however they end.
 //
 // The creator sends its offer() to the other process, which finds the memory
 // through /proc. The length is sealed: neither process can cut off memory that
@@ -35,8 +35,8 @@ class SharedMemory {
 
   // Names this memory for Open in another process, until Settle.
   const SharedMemoryOffer& offer() const { return offer_; }
-  // Closes the descriptor: no other process can open the memory any more. Both
-  // mappings stay.
+  // Closes the descriptor of this process. Once both sides have called it, no
+  // other process can open the memory. The mappings stay.
   void Settle() { descriptor_.Close(); }
 
   // First byte; aligned to a page.

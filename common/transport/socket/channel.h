@@ -12,7 +12,7 @@
 
 namespace nereus {
 
-// Path of the frames of one connection: all bytes through its socket
+// Path of the frames of one connection. All bytes go through its socket
 // (SocketChannel), or through memory that both processes share, with the socket
 // as the bell (MemoryChannel). The channel passes arriving frames to the
 // Delivery. Receive returns events that concern the whole connection, and the
@@ -25,13 +25,15 @@ class Channel {
   // Reason why a call of Receive has ended.
   struct Received {
     enum class Kind {
-      // All received frames are delivered, or the channel was stopped.
+      // Nothing for the channel's owner to do. All received frames are
+      // delivered, the channel was stopped, or HasWork() says that there are
+      // more.
       kNothing,
-      // More frames have arrived, perhaps without an event of the poller: call
-      // again.
+      // The turn is over. Frames may be left that no event of the poller
+      // announces, so Receive must be called again.
       kTurnOver,
       kWaits,      // The next frame must wait; Receive announces it again.
-      kHandshake,  // `frame`: a frame for the connection itself.
+      kHandshake,  // `frame` is for the connection itself.
       kRefused,    // The handler refuses a frame because of `status`.
       kBroken,     // kInvalidArgument: the peer sent nonsense. kUnavailable:
                    // the connection is lost.
@@ -48,29 +50,31 @@ class Channel {
   virtual void Open(PeerId peer, TrafficCounters& counters) = 0;
 
   // Moves frames out of `frames` until none is left (true), or the channel has
-  // no room or the turn is over (false). Errors: kUnavailable, the socket takes
-  // no more; kInvalidArgument, the peer wrote nonsense into the memory.
+  // no room or the turn is over (false). Errors: kUnavailable, the connection
+  // is lost; kInvalidArgument, the peer wrote nonsense into the memory.
   virtual absl::StatusOr<bool> Write(FrameWriter& frames) = 0;
 
   // Delivers frames that have arrived, for one turn at most.
   virtual Received Receive() = 0;
 
-  // Delivers nothing more, and gives memory back. Write still works.
+  // Delivers nothing more. Write still works.
   virtual void Stop() = 0;
 
-  // The frame that is arriving, if any, no longer goes to a place of the
-  // handler's: that place may belong to a new epoch.
+  // Moves the landing of a frame that is arriving, if any, from a place of the
+  // handler to a scratch: in a new epoch the place may have another use.
   virtual void LeavePlace() {}
 
-  // Events of the socket that the poller must report, if this side wants to
-  // read frames now or not.
+  // Events of the socket that the poller must report. `reads`: true if this
+  // side wants to read frames now.
   virtual uint32_t events(bool reads) const = 0;
 
-  // The rest is for channels with frames that no poller sees.
+  // The functions below are for channels with frames that no poller sees.
 
-  // True if the other side has written a frame.
+  // True if a frame of the other side is unread.
   virtual bool HasFrames() const { return false; }
-  // True if the other side will ring the bell when there is something to do.
+  // Announces that this side may sleep. Returns true if the other side will
+  // then ring the bell when there is something to do; false if there is
+  // something to do already.
   virtual bool MaySleep(bool /*reads*/) { return true; }
   // Tells the other side that this side looks for frames by itself again, so
   // the other side need not ring. Returns true if frames wait for room.

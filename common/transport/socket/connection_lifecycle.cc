@@ -1,6 +1,6 @@
-// In the order of a connection's life: Dial and OnDialled on the side that
-// connects, OnAccepted and ReadPreamble on the other one; OnHandshakeFrame with
-// Admit and Complete, which end in Open; then all ways to end.
+// In the order of a connection's life. Dial and OnDialled run on the side that
+// connects, OnAccepted and ReadPreamble on the other side. OnHandshakeFrame
+// calls Admit or Complete, which end in Open. Then come all ways to end.
 
 #include "common/transport/socket/connection_lifecycle.h"
 
@@ -122,7 +122,8 @@ std::unique_ptr<MemoryChannel> ConnectionLifecycle::TakeOffer(
   auto memory = MemoryChannel::Accept(*theirs.shared_memory,
                                       connection.socket(), delivery_);
   if (memory.ok()) return *std::move(memory);
-  // Worth a line: containers on one host often see different processes.
+  // Logged, because an operator can mend it: containers on one host often see
+  // different processes.
   NEREUS_LOG(Info) << PeerName(theirs.self) << " (" << connection.address()
                    << ") is reached by TCP alone, not by shared memory: "
                    << memory.status().message();
@@ -141,8 +142,8 @@ absl::Status ConnectionLifecycle::Complete(SocketConnection& connection,
 
 absl::StatusOr<std::unique_ptr<MemoryChannel>> ConnectionLifecycle::TakeAnswer(
     SocketConnection& connection, const Hello& theirs) {
-  // A peer that answers too early cannot have read the offer. Bytes that are
-  // still to be written would then go into the memory.
+  // The rest of this side's hello must not go into the memory. A peer that
+  // answers before the hello has left cannot have read the offer.
   std::unique_ptr<MemoryChannel> offered = connection.TakeOffered();
   if (!theirs.shared_memory.has_value()) return nullptr;
   if (offered == nullptr || offered->offer() != *theirs.shared_memory) {
@@ -268,7 +269,8 @@ void ConnectionLifecycle::RunTimers(absl::Time now) {
     }
     connection->Close();
   }
-  // Singly, since the handler may connect or disconnect other links.
+  // Takes one loss at a time, because the handler may connect or disconnect
+  // other links.
   while (const auto loss = links_.NextLoss(now)) {
     delivery_.Disconnected(loss->peer, loss->reason);
   }

@@ -36,23 +36,23 @@ class ConnectionLifecycle {
   // A process has connected, and has to introduce itself.
   void OnAccepted(Accepted accepted, absl::Time now);
 
-  // The dialled `connection` is made, or cannot be.
+  // TCP has connected the dialled `connection`, or has failed to.
   void OnDialled(SocketConnection& connection);
 
-  // Reads the preamble of a stranger, as far as it has arrived. Errors: the
-  // reason for OnBroken.
+  // Reads and checks the preamble of a stranger. If it has not arrived
+  // completely, does nothing. Errors: the reason for OnBroken.
   absl::Status ReadPreamble(SocketConnection& connection);
 
   // Handles a frame of the handshake, or a refusal.
   void OnHandshakeFrame(SocketConnection& connection, const Frame& frame);
 
-  // The bytes that come are no frames, or there are no more of them.
+  // Ends a connection that is lost, or with bytes that are not frames.
   void OnBroken(SocketConnection& connection, const absl::Status& reason);
 
   // Tells the peer why the connection ends, and ends it.
   void Refuse(SocketConnection& connection, const absl::Status& reason);
 
-  // Refusal or goodbye of this process.
+  // Returns a refusal with `reason`, or a goodbye if `reason` is OK.
   Frame LastFrame(const absl::Status& reason) const;
 
   // Ends attempts and connections that are past their deadline, and begins the
@@ -66,17 +66,19 @@ class ConnectionLifecycle {
   // Checks the answer of the dialled process, and opens the connection. Errors:
   // the reason for Refuse.
   absl::Status Complete(SocketConnection& connection, const Frame& hello);
-  // Opens the memory that the peer offers; null: it stays with the socket.
+  // Opens the memory that the peer offers. Returns null if there is none or it
+  // cannot be opened: frames then go through the socket.
   std::unique_ptr<MemoryChannel> TakeOffer(const SocketConnection& connection,
                                            const Hello& theirs) const;
-  // Takes the offered memory that the peer has accepted, null if it has not.
+  // Returns the memory that this side has offered, or null if the peer has not
+  // accepted it. Errors: the reason for Refuse.
   static absl::StatusOr<std::unique_ptr<MemoryChannel>> TakeAnswer(
       SocketConnection& connection, const Hello& theirs);
   // Opens the connection and its link, and tells the handler. `memory`: null if
   // frames go through the socket.
   void Open(SocketConnection& connection, PeerId peer,
             std::unique_ptr<MemoryChannel> memory);
-  // Ends the connection because the peer has ended it.
+  // Closes the connection after a refusal or goodbye of the peer.
   void OnRefused(SocketConnection& connection, const absl::Status& reason);
   // Closes a connection that was dialled, unless it is ending. Gives up its
   // link, or leaves it to the next attempt.
@@ -88,7 +90,7 @@ class ConnectionLifecycle {
   PeerLinks& links_;            // Decides.
   ConnectionSet& connections_;  // Owns the connections that are made here.
   Delivery& delivery_;          // Tells the handler.
-  TrafficTable& traffic_;       // Counts what goes through open connections.
+  TrafficTable& traffic_;       // Counts frames of open connections.
   Dialler& dialler_;            // Makes the sockets of attempts.
 };
 

@@ -12,11 +12,12 @@
 
 namespace nereus {
 
-// All connections of a transport, with lists of the connections that have each
-// kind of work to do.
+// All connections of a transport. For each kind of work it has a list of the
+// connections that have such work.
 //
 // A closed connection stays in memory until Sweep: events, lists and callers of
-// this turn may still refer to it. They must check its state.
+// this turn may still refer to it. Code that finds a connection there must
+// check is_closed().
 //
 // Not thread-safe.
 class ConnectionSet {
@@ -29,10 +30,11 @@ class ConnectionSet {
 
   SocketConnection& Add(std::unique_ptr<SocketConnection> connection);
 
-  // Connections that are not closed; a snapshot.
+  // Returns the connections that are not closed now.
   std::vector<SocketConnection*> All() const;
 
-  // Calls `each` with every connection. It must not open or close any.
+  // Calls `each` with every connection. `each` must not open or close
+  // connections.
   template <typename Each>
   void ForEach(Each each) {
     for (auto& [connection, owned] : connections_) each(*connection);
@@ -41,14 +43,16 @@ class ConnectionSet {
   // Notes that `connection` has this work, unless it is closed.
   void Mark(SocketConnection& connection, Work work);
 
-  // True if any connection has this work.
+  // True if a connection is marked with this work. The connection may have
+  // closed since.
   bool Has(Work work) const {
     return !marked_[static_cast<size_t>(work)].empty();
   }
 
-  // Calls `each` with the connections that have this work now, and had not been
-  // closed since. They may get the same work again for the next call. Costs no
-  // allocation in the long run.
+  // Calls `each` with the connections that have this work now, and skips closed
+  // ones. Work that is marked during the call is for the next call. Costs no
+  // allocation in the long run. REQUIRES: `each` does not call ForMarked for
+  // the same work.
   template <typename Each>
   void ForMarked(Work work, Each each) {
     std::vector<SocketConnection*>& taken = taken_[static_cast<size_t>(work)];
@@ -60,18 +64,18 @@ class ConnectionSet {
     taken.clear();
   }
 
-  // Connections with frames that the poller does not see: through memory. Some
-  // may be closed.
+  // Connections through shared memory: the poller does not see their frames.
+  // Some may be closed.
   const std::vector<SocketConnection*>& unpolled() const { return unpolled_; }
 
-  // Accepted connections that are not open yet, those that end included.
+  // Number of accepted connections that have never opened and are not closed.
   int strangers() const { return static_cast<int>(strangers_.size()); }
 
   // `connection` has opened, and thus is not a stranger any more. `is_polled`:
   // false if it uses memory.
   void OnOpen(SocketConnection& connection, bool is_polled);
 
-  // Takes the closed `connection` out; the caller may use it until Sweep.
+  // Takes the closed `connection` out. It stays in memory until Sweep.
   void OnClosed(SocketConnection& connection);
 
   // Makes due_at() at most `when`.
@@ -80,7 +84,8 @@ class ConnectionSet {
   // Returns the connections that are past their deadline.
   std::vector<SocketConnection*> TakeLate(absl::Time now);
 
-  // Destroys closed connections. Their payloads' owners may call Send.
+  // Destroys closed connections. This releases payloads, and their owners may
+  // call Send.
   void Sweep();
 
  private:
@@ -92,8 +97,9 @@ class ConnectionSet {
       connections_;
   // Closed connections, until Sweep.
   std::vector<std::unique_ptr<SocketConnection>> closed_;
-  // Connections with each kind of work, and those of them that ForMarked is
-  // going through. Two lists, as memory that is used again and again.
+  // Connections with each kind of work (marked_), and those that ForMarked is
+  // going through (taken_). ForMarked swaps the two lists, so that their memory
+  // is reused.
   std::array<List, kWorkKinds> marked_;
   std::array<List, kWorkKinds> taken_;
   List unpolled_;                               // See unpolled().

@@ -15,15 +15,15 @@ namespace nereus {
 // wait for it.
 //
 // A handler that has been called may judge frames differently than before. So
-// each call changes version(): a frame that was announced under another version
-// must be announced again before it is delivered.
+// each call but OnHeader changes version(). A frame that was announced under
+// another version must be announced again before it is delivered.
 //
 // Not thread-safe. Outside of Poll there is no handler: frames are discarded,
 // and other events are dropped.
 class Delivery {
  public:
-  // Sends all events to `handler` until End. The handler may have changed its
-  // state since the last call.
+  // Sends all events to `handler` until End. Changes version(), because the
+  // handler's state may have changed since the last call.
   void Begin(FrameHandler& handler);
   void End() {
     handler_ = nullptr;
@@ -32,14 +32,16 @@ class Delivery {
 
   bool has_handler() const { return handler_ != nullptr; }
 
-  // Number that changes whenever the handler may have changed.
+  // Number that changes whenever the handler's state may have changed.
   int64_t version() const { return version_; }
 
-  // True if the handler has been told anything since Begin; false after End.
+  // True if the handler has got a frame, or heard of a link, since Begin. False
+  // after End.
   bool delivered() const { return delivered_; }
 
-  // Asks the handler where the payload of a frame goes. Errors:
-  // kInvalidArgument, the frame must end its connection.
+  // Asks the handler where the payload of a frame goes. Without a handler,
+  // discards the frame. Errors: kInvalidArgument, the frame must end its
+  // connection.
   absl::StatusOr<Landing> Announce(PeerId from, const FrameHeader& header);
 
   // Hands a complete frame to the handler. REQUIRES: has_handler().
@@ -48,9 +50,10 @@ class Delivery {
   void Connected(PeerId peer);
   void Disconnected(PeerId peer, const absl::Status& reason);
 
-  // Returns memory for the largest payload, used before if possible.
+  // Returns memory for the largest payload. Reuses memory if possible.
   Buffer TakeScratch();
-  // Keeps `scratch` for the next TakeScratch, if it came from there.
+  // Keeps `scratch` for the next TakeScratch, unless it is smaller than its
+  // scratches.
   void GiveBack(Buffer scratch);
 
  private:

@@ -18,9 +18,10 @@ namespace nereus {
 // Not thread-safe; never waits, neither for name servers nor for the peer.
 class Dialler {
  public:
-  // A connection that has begun.
+  // Outcome of Dial.
   struct Dialled {
-    Descriptor socket;  // Not valid: a name server has been asked, see Take.
+    // Connecting socket. Not valid: a name server has been asked (Take).
+    Descriptor socket;
     bool has_more_addresses = false;
   };
 
@@ -30,12 +31,12 @@ class Dialler {
     absl::Status result;
   };
 
-  // `looked_up` is called on another thread when Take has something to return,
-  // until the destructor returns.
+  // `looked_up` is called on another thread when Take has something to return.
+  // It is not called after the destructor has returned, and must not call this.
   explicit Dialler(std::function<void()> looked_up)
       : resolver_(std::move(looked_up)) {}
 
-  // Begins to connect to the next address that `address` has. Errors:
+  // Begins to connect to the next IP address of `address`. Errors:
   // kUnavailable.
   absl::StatusOr<Dialled> Dial(const std::string& address);
 
@@ -46,7 +47,7 @@ class Dialler {
   std::vector<LookedUp> Take();
 
  private:
-  // Addresses of each name that have not been dialled yet; never empty.
+  // IP addresses of each name that have not been dialled yet. No list is empty.
   std::map<std::string, std::vector<SocketAddress>> found_;
   Resolver resolver_;  // Asks name servers.
 };

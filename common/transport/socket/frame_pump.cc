@@ -22,7 +22,7 @@ void FramePump::Read(SocketConnection& connection) {
   using Kind = Channel::Received::Kind;
   while (!connection.is_closed() && connection.reads()) {
     if (connection.state() == State::kEnding) {
-      // The bytes that come must be read: else the kernel would send a reset
+      // Bytes that arrive must be read. Otherwise the kernel would send a reset
       // when the socket is closed, and the peer might lose the last frame.
       const auto drained = FrameReader::Drain(connection.socket().get());
       if (!drained.ok() || *drained == FrameReader::Next::kEnd) {
@@ -107,7 +107,7 @@ void FramePump::Retry() {
 }
 
 void FramePump::RunUnpolled() {
-  // The handler may open and end some meanwhile.
+  // The handler may open and end connections meanwhile.
   const size_t count = connections_.unpolled().size();
   for (size_t i = 0; i < count; ++i) {
     SocketConnection& connection = *connections_.unpolled()[i];
@@ -131,8 +131,8 @@ bool FramePump::HasUnpolledFrames() const {
 }
 
 bool FramePump::MaySleep() {
-  // Stops at the first channel with work; those before it expect a bell, which
-  // RunUnpolled takes back.
+  // Stops at the first channel with work. The channels before it have announced
+  // a sleep; RunUnpolled takes that back.
   bool may_sleep = true;
   for (SocketConnection* const connection : connections_.unpolled()) {
     const bool reads = connection->is_open() && connection->reads();

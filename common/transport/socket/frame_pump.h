@@ -19,11 +19,13 @@ class FramePump {
   // Handles events of the poller for `connection`.
   void OnEvents(SocketConnection& connection, uint32_t events);
 
-  // Writes queued frames until none is left that fits.
+  // Writes queued frames, for one turn of each connection. Goes on with
+  // connections that get new frames meanwhile.
   void WriteAll();
 
-  // Writes queued frames of open connections once. Leaves errors to WriteAll:
-  // the handler, which must hear of them, may be what calls this.
+  // Writes queued frames, for one turn of each open connection. Leaves errors
+  // to WriteAll: the handler must hear of them, but the handler may be the
+  // caller of this function.
   void WriteEarly();
 
   // Goes on with connections that had more to read than one turn.
@@ -32,11 +34,13 @@ class FramePump {
   // Announces the frames again that the handler has made wait.
   void Retry();
 
-  // Reads and writes where the poller sees nothing: memory.
+  // Reads and writes frames in shared memory, where the poller sees nothing.
   void RunUnpolled();
-  // True if memory has a frame to read.
+  // True if shared memory has a frame to read.
   bool HasUnpolledFrames() const;
-  // True if each peer will ring before this side has anything to do in memory.
+  // Announces that this side may sleep. Returns true if each peer with shared
+  // memory will then ring when there is something to do; false if there is
+  // something to do already.
   bool MaySleep();
 
  private:

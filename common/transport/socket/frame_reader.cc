@@ -15,7 +15,8 @@
 namespace nereus {
 namespace {
 
-// Reads of one Drain: a peer may send faster than this side drains.
+// Largest number of reads in one Drain. Without a limit, a fast peer could keep
+// Drain busy for ever.
 constexpr int kDrainsMax = 64;
 
 }  // namespace
@@ -83,7 +84,7 @@ absl::StatusOr<FrameReader::Next> FrameReader::Read(int fd) {
       std::memmove(ahead_.get(), ahead_.get() + begin_, ahead());
       end_ -= std::exchange(begin_, 0);
     }
-    // A payload that is dropped is read ahead, piece by piece, and skipped.
+    // A payload that is dropped is read ahead, part by part, and skipped.
     const bool dropped = wanted > 0 && destination_ == nullptr;
     uint8_t* const place = dropped ? nullptr : destination_ + received_;
     size_t placed = 0;

@@ -12,13 +12,13 @@ namespace nereus {
 
 // Reads frames from a socket that does not block. The kernel writes payloads
 // where the owner wants them, and the checksum is computed while the bytes are
-// in the cache. A little is read ahead, so that small frames do not cost a
+// in the cache. Up to 16 KiB are read ahead, so that small frames do not cost a
 // system call each.
 //
 //   Read -> kHeader, Land(place), Read -> kFrame, Read -> kHeader ...
 //
-// Not thread-safe. Reads hostile input: keeps no payload without a valid
-// header, and checks nothing but that the header is one.
+// Not thread-safe. Reads hostile input. It reads payloads only after a valid
+// header, and checks nothing else: the owner compares the checksum.
 class FrameReader {
  public:
   FrameReader();
@@ -33,8 +33,8 @@ class FrameReader {
   // are no frame; kUnavailable, the connection is lost.
   absl::StatusOr<Next> Read(int fd);
 
-  // Reads the bytes before the first frame; false: they have not all arrived.
-  // Errors: kUnavailable, the connection is lost, or has ended.
+  // Reads the bytes before the first frame. Returns false if they have not all
+  // arrived. Errors: kUnavailable, the connection is lost, or has ended.
   absl::StatusOr<bool> ReadPreamble(int fd, PreambleBytes& preamble);
 
   // Reads and drops some of the bytes that have arrived. Returns kEnd at the
@@ -57,7 +57,7 @@ class FrameReader {
   uint32_t payload_crc() const { return crc_; }
 
  private:
-  // Size of the memory for bytes that are read ahead.
+  // Length of the memory for bytes that are read ahead.
   static constexpr size_t kAheadBytes = 16 * 1024;
   // kHeader: a header comes next. kAnnounced: Land comes next. kPayload: the
   // payload comes next.
@@ -68,7 +68,8 @@ class FrameReader {
   // Moves payload that was read ahead to its destination.
   void TakeAhead();
   // Calls recvmsg once, for `bytes` at `place` and then for bytes ahead.
-  // `placed`: number of bytes written at `place`.
+  // `placed`: number of bytes written at `place`. Returns kFrame if any bytes
+  // came, else kNothing or kEnd.
   absl::StatusOr<Next> Receive(int fd, uint8_t* place, size_t bytes,
                                size_t& placed);
 

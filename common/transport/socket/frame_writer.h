@@ -17,13 +17,13 @@ namespace nereus {
 // Queues the frames of one connection and writes them into its socket, which
 // does not block, or into a ring in memory.
 //
-// Payloads are not copied: several are gathered from where they lie in one
-// system call, and each stays referenced until the kernel has copied its bytes.
-// Checksums are computed just before, so that the kernel finds the bytes in the
-// cache.
+// Payloads are not copied here. One system call gathers several from where they
+// lie, and each stays referenced until the kernel, or the ring, has copied its
+// bytes. For a socket, checksums are computed just before, so that the kernel
+// finds the bytes in the cache.
 //
-// Frames wait in the order of SendQueue: lower priority values go first. Frames
-// that the kernel has, and those of the call under way, are not overtaken.
+// Frames wait in the order of SendQueue: lower priority values go first. No
+// frame overtakes a frame that the kernel has or that is gathered already.
 //
 // Not thread-safe. Dropping a payload may call its owner, which may call Push.
 class FrameWriter {
@@ -48,12 +48,12 @@ class FrameWriter {
   // Writes until everything is written (true), or the kernel takes no more or
   // the turn is over (false). Errors: kUnavailable, the connection is lost.
   absl::StatusOr<bool> Write(int fd);
-  // Writes into a ring: true and false as above. Errors: kInvalidArgument, the
-  // reader has written nonsense into the ring. REQUIRES: no frame is partly in
-  // a socket.
+  // Writes into a ring. Returns true and false as above; false also if the ring
+  // is full. Errors: kInvalidArgument, the reader has written nonsense into the
+  // ring. REQUIRES: no frame is partly in a socket.
   absl::StatusOr<bool> Write(FrameRingWriter& ring);
 
-  // Drops the frames that no byte has been written of. The last one stays.
+  // Drops the frames of which no byte is written, except the frame of PushLast.
   void DropWaiting();
 
   // Drops everything, now and later: the socket takes no more.
@@ -73,9 +73,10 @@ class FrameWriter {
     int64_t bytes() const { return kFrameHeaderBytes + frame.payload.bytes(); }
   };
 
-  // Takes the next frame out of the queue; false: there is none.
+  // Takes the next frame out of the queue, or the last frame. Returns false if
+  // there is none.
   bool PopInto(Frame& frame);
-  // Gathers frames for the next call.
+  // Gathers frames for the next system call, and computes their checksums.
   void Fill();
   // Counts `bytes` as written, and releases the frames that are complete.
   void Take(int64_t bytes);

@@ -32,7 +32,7 @@ class Inbox {
     return std::exchange(frames_, {});
   }
 
-  // True if Take would return frames. Costs no lock.
+  // True if frames wait for Take. Takes no lock.
   bool used() const { return used_; }
 
   // Takes no more frames.

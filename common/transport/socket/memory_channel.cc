@@ -54,8 +54,8 @@ absl::StatusOr<bool> MemoryChannel::Write(FrameWriter& frames) {
 }
 
 void MemoryChannel::Ring() {
-  // A peer that has not read the last such byte will look anyway. If the socket
-  // has ended, reading finds that out.
+  // If the socket is full, the peer has unread bytes and will look anyway. If
+  // the socket has ended, reading finds that out.
   const uint8_t byte = 0;
   (void)!send(socket_.get(), &byte, sizeof(byte), MSG_DONTWAIT | MSG_NOSIGNAL);
 }
@@ -89,13 +89,14 @@ Channel::Received MemoryChannel::Receive() {
         reader_.Front(frame.header, frame.payload);
     if (!found.ok()) return {Received::Kind::kBroken, found.status(), {}};
     if (!*found) break;
-    // No process has compared the checksum.
+    // This checksum is not verified, so the handler must not see it.
     frame.header.payload_crc = 0;
     bytes += kFrameHeaderBytes + frame.payload.bytes();
     auto ended = Take(std::move(frame));
     if (ended.has_value()) return *std::move(ended);
   }
-  // All frames that the peer wrote before its end have been delivered.
+  // The end counts only when all frames that the peer wrote before it are
+  // delivered.
   if (!stopped_ && ended_.has_value() && reader_.empty()) {
     return {Received::Kind::kBroken, *ended_, {}};
   }

@@ -15,14 +15,13 @@
 
 namespace nereus {
 
-// The channel between two processes on one host: frames go through a ring in
-// each direction, in memory that both have mapped. A byte through the socket
-// rings the bell of a side that sleeps, and the end of the socket is the end of
-// the connection.
+// Channel between two processes on one host. Frames go through a ring for each
+// direction, in memory that both have mapped. The socket is the bell: a byte in
+// it wakes a side that sleeps. The connection ends when the socket ends.
 //
-// The dialling side creates the memory and offers it in its hello; the other
-// side opens it and accepts in its own. If either cannot or will not, the
-// connection keeps its SocketChannel.
+// The dialling side creates the memory and offers it in its hello. The other
+// side opens the memory, and accepts the offer in its own hello. If either side
+// cannot or will not, the connection keeps its SocketChannel.
 class MemoryChannel final : public Channel {
  public:
   // Bytes of memory that one connection needs.
@@ -56,11 +55,11 @@ class MemoryChannel final : public Channel {
   MemoryChannel(SharedMemory memory, bool is_creator, const Descriptor& socket,
                 Delivery& delivery);
 
-  // Reads the bell, which may say that the connection has ended.
+  // Empties the bell, and notes if the socket has ended.
   void ReadBell();
   // Rings the peer's bell.
   void Ring();
-  // Handles the frame in front; nothing: Receive shall go on.
+  // Handles the frame in front. Returns nothing if Receive shall go on.
   std::optional<Received> Take(Frame frame);
 
   const Descriptor& socket_;             // The bell; owned by the connection.

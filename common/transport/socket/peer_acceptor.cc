@@ -5,7 +5,8 @@
 namespace nereus {
 namespace {
 
-// Connections accepted in one turn; the others wait for the next one.
+// Largest number of connections accepted in one turn. The others wait for the
+// next turn.
 constexpr int kAcceptsPerTurn = 64;
 
 // Pause after the process has run out of descriptors.

@@ -9,8 +9,9 @@
 
 namespace nereus {
 
-// Accepts the connections that come in at the data port, as long as the process
-// has descriptors and few strangers are connected.
+// Accepts connections at the data port. Pauses while the process has no
+// descriptors left, and closes connections while too many strangers are
+// connected.
 //
 // A stranger is a process that has connected and not been admitted yet. Without
 // a limit, processes that connect and say nothing would use up this process's
@@ -19,14 +20,14 @@ namespace nereus {
 // Not thread-safe.
 class PeerAcceptor {
  public:
-  // `strangers_max`: limit of strangers at a time. `poller` must outlive this,
-  // and returns `this` as the owner of the port's events.
+  // `strangers_max`: limit of strangers at a time. `poller` must outlive this.
+  // It reports events of the port with `this` as their owner.
   PeerAcceptor(Listener listener, int strangers_max, Poller& poller);
 
   int port() const { return listener_.port; }
 
-  // Returns new connections, of which more may be there. `strangers`: number of
-  // them now; connections beyond the limit are closed.
+  // Accepts some of the connections that wait, and returns them. `strangers`:
+  // number of strangers before the call. Closes connections beyond the limit.
   std::vector<Accepted> AcceptSome(int strangers, absl::Time now);
 
   // Time at which Resume has something to do.
@@ -39,7 +40,7 @@ class PeerAcceptor {
 
  private:
   Listener listener_;        // The data port; not valid after Close.
-  const int strangers_max_;  // Limit of connections in a handshake.
+  const int strangers_max_;  // Limit of strangers at a time.
   Poller& poller_;           // Watches the port, except in a pause.
   absl::Time resume_at_ = absl::InfiniteFuture();  // End of the pause, if any.
 };

@@ -24,24 +24,24 @@ class Poller {
   // Errors: kUnavailable, the process has no descriptors left.
   static absl::StatusOr<std::unique_ptr<Poller>> Create();
 
-  // Watches `fd` for `events` (EPOLLIN, EPOLLOUT) and returns `owner` with
-  // them. 0 events: stops watching, so that not even the end of a connection is
-  // reported. No system call if nothing changes.
+  // Watches `fd` for `events` (EPOLLIN, EPOLLOUT). Wait then returns them with
+  // `owner`. 0 events: stops watching, so that not even the end of a connection
+  // is reported. Costs no system call if the events do not change.
   void Watch(int fd, uint32_t events, void* owner);
 
   // Forgets `fd`, which its owner closes now: epoll forgets closed descriptors
   // by itself.
   void Forget(int fd);
 
-  // Ends Wait, the next one if none is under way.
+  // Ends the Wait under way, or the next one.
   void Wake();
 
   // Waits at most `timeout` and returns events; data.ptr is the owner, null for
   // a Wake. They are valid until the next call.
   absl::Span<const epoll_event> Wait(absl::Duration timeout);
 
-  // True if the last Wait that slept was so short that the next one may be as
-  // short: to fall asleep and to be woken takes as long.
+  // True if the last Wait with a timeout was brief. The next one may be as
+  // brief, and then falling asleep and waking up would take about as long.
   bool slept_briefly() const;
 
   // True if Wait would return events now.
@@ -50,12 +50,14 @@ class Poller {
  private:
   Poller(Descriptor epoll, Descriptor wake);
 
-  const Descriptor epoll_;          // Knows the watched descriptors.
-  const Descriptor wake_;           // Readable after Wake.
-  std::atomic<bool> woken_{false};  // Wake has written, and Wait has not read.
-  std::vector<uint32_t> watched_;   // Events by descriptor; 0: not watched.
-  std::array<epoll_event, 64> events_;                    // Result of Wait.
-  absl::Duration last_sleep_ = absl::InfiniteDuration();  // In Wait.
+  const Descriptor epoll_;  // Knows the watched descriptors.
+  const Descriptor wake_;   // Readable after Wake.
+  // True if Wake has written and Wait has not read.
+  std::atomic<bool> woken_{false};
+  std::vector<uint32_t> watched_;       // Events by descriptor; 0: not watched.
+  std::array<epoll_event, 64> events_;  // Result of Wait.
+  // Time in the last Wait with a timeout.
+  absl::Duration last_sleep_ = absl::InfiniteDuration();
 };
 
 }  // namespace nereus

@@ -14,8 +14,9 @@ namespace nereus {
 // may take seconds. The thread starts with the first Ask. Thread-safe.
 class Resolver {
  public:
-  // `found` is called on that thread when there is something to Take, until the
-  // destructor returns. The destructor does not wait for name servers.
+  // `found` is called on that thread when Take has something to return. It must
+  // not call this, and is not called after the destructor has returned. The
+  // destructor does not wait for name servers.
   explicit Resolver(std::function<void()> found);
   ~Resolver();
   Resolver(const Resolver&) = delete;

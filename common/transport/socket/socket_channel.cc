@@ -47,7 +47,8 @@ uint32_t SocketChannel::events(bool reads) const {
 void SocketChannel::Stop() {
   stopped_ = true;
   landing_now_ = complete_ = false;
-  // From now on no payload may be written to memory that another owner uses.
+  // From now on no payload may be written to the handler's memory, which may
+  // get another use.
   landing_ = Landing();
   delivery_.GiveBack(std::exchange(scratch_, Buffer()));
 }
@@ -73,7 +74,7 @@ Buffer SocketChannel::Payload() const {
 
 Channel::Received SocketChannel::Receive() {
   using Next = FrameReader::Next;
-  // First the frame that came long ago and had to wait.
+  // Begins with the frame that had to wait, if any.
   int64_t bytes = 0;
   if (std::exchange(complete_, false)) {
     if (auto ended = Deliver(); ended.has_value()) return *std::move(ended);
@@ -111,7 +112,8 @@ std::optional<Channel::Received> SocketChannel::Announce() {
                                          kSmallBytesMax,
                                          " bytes are allowed in a handshake"));
     }
-    // Strangers are given no more memory than they need.
+    // Processes that are not admitted yet get no more memory than a handshake
+    // needs.
     scratch_ = Buffer::Allocate(kSmallBytesMax);
   } else {
     landing = delivery_.Announce(*peer_, header);

@@ -14,8 +14,8 @@
 
 namespace nereus {
 
-// The channel through a TCP socket. The kernel writes each payload where the
-// handler wants it, and the checksum is verified before the handler sees the
+// Channel through a TCP socket. The kernel writes each payload where the
+// handler wants it, and the checksum is verified before the handler gets the
 // frame. Every connection begins with this channel, which also reads the frames
 // of the handshake.
 //
@@ -32,8 +32,8 @@ class SocketChannel final : public Channel {
   SocketChannel(const Descriptor& socket, bool is_connected, Delivery& delivery)
       : socket_(socket), delivery_(delivery), blocked_(!is_connected) {}
 
-  // Reads the bytes before the first frame; false: they have not all come.
-  // Errors: kUnavailable, the connection is lost, or has ended.
+  // Reads the bytes before the first frame. Returns false if they have not all
+  // arrived. Errors: kUnavailable, the connection is lost, or has ended.
   absl::StatusOr<bool> ReadPreamble(PreambleBytes& preamble) {
     return reader_.ReadPreamble(socket_.get(), preamble);
   }
@@ -53,7 +53,8 @@ class SocketChannel final : public Channel {
 
   // True if the frame that arrives is for the connection, not for the handler.
   bool is_handshake() const;
-  // The payload that has arrived, where it has landed.
+  // Returns the payload that has arrived: a view of the memory where it has
+  // landed.
   Buffer Payload() const;
   // Moves the received part of the payload from the handler's place to a
   // scratch.
@@ -67,12 +68,12 @@ class SocketChannel final : public Channel {
 
   // About the frame that arrives.
   Landing landing_;           // Memory for its payload.
-  Buffer scratch_;            // That memory, if it is a scratch.
+  Buffer scratch_;            // Memory for its payload, if that is a scratch.
   int64_t announced_at_ = 0;  // Delivery::version when it was announced.
   bool landing_now_ = false;  // True while its payload is being received.
   bool complete_ = false;     // True if it has arrived and has to wait.
 
-  bool blocked_;          // The socket takes no more, or is not connected.
+  bool blocked_;  // True if the socket takes no more, or is not connected.
   bool stopped_ = false;  // Stop was called.
 };
 

@@ -44,7 +44,7 @@ void SocketConnection::Abort() {
 }
 
 bool SocketConnection::HasEnded() const {
-  // Only asks the kernel: bytes that have come stay unread.
+  // This only asks the kernel: bytes that have arrived stay unread.
   pollfd asked = {socket_.get(), POLLRDHUP, 0};
   return poll(&asked, 1, 0) > 0 && asked.revents != 0;
 }
@@ -73,8 +73,8 @@ absl::StatusOr<bool> SocketConnection::ReadPreamble(PreambleBytes& preamble) {
 
 void SocketConnection::Greet(const PreambleBytes& preamble, Frame hello,
                              std::unique_ptr<MemoryChannel> offered) {
-  // The hello leaves in one call with the preamble: the peer answers both at
-  // once.
+  // The hello leaves in one system call with the preamble, so that the peer has
+  // both at once.
   state_ = State::kGreeting;
   offered_ = std::move(offered);
   writer_.PushPreamble(preamble);

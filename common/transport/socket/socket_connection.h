@@ -21,7 +21,7 @@ namespace nereus {
 
 class ConnectionSet;
 
-// Kinds of work that a connection may have to be done, see ConnectionSet.
+// Kinds of work that a connection may need (ConnectionSet).
 enum class Work {
   kWrite,  // Frames are queued.
   kRead,   // More frames have arrived than one turn delivers.
@@ -29,9 +29,9 @@ enum class Work {
 };
 inline constexpr size_t kWorkKinds = 3;
 
-// A TCP connection of a SocketTransport: its socket, the frames that it has to
-// write, and the channel through which they go. It knows its state and carries
-// out single steps; ConnectionLifecycle decides which.
+// TCP connection of a SocketTransport: its socket, the frames that wait to be
+// written, and the channel through which frames go. It knows its state and
+// carries out single steps. ConnectionLifecycle decides which steps.
 //
 //   dialled:   dialling ----> greeting ------+
 //                                            +----> open ----> ending
@@ -40,8 +40,8 @@ inline constexpr size_t kWorkKinds = 3;
 // Any state may go to ending, which sends a last frame, and to closed.
 //
 // Not thread-safe. Belongs to a ConnectionSet, which destroys it some time
-// after Close, so that code that is using it may go on: it must look at
-// is_closed().
+// after Close. So code that uses the connection when it closes may go on, but
+// must look at is_closed().
 class SocketConnection final : public Connection {
  public:
   enum class State {
@@ -69,18 +69,20 @@ class SocketConnection final : public Connection {
   bool is_closed() const { return state_ == State::kClosed; }
   const Descriptor& socket() const { return socket_; }
 
-  // The peer at the other end: the dialled one, or any peer from kOpen on.
+  // Peer at the other end. An accepted connection has a peer only once it was
+  // open.
   PeerId peer() const { return peer_; }
   void set_peer(PeerId peer) { peer_ = peer; }
 
-  // Time at which a stranger, or a connection that ends, is closed.
+  // Time at which the connection is closed: finite for an accepted connection
+  // before it opens, and for a refused one.
   absl::Time deadline() const { return deadline_; }
   void SetDeadline(absl::Time deadline);
 
   // True if this side reads from the connection. It does not read while it
   // dials, or while a received frame waits for its delivery.
   bool reads() const;
-  // True if the work has to be done.
+  // True if the connection needs this work.
   bool has(Work work) const { return has_work_[static_cast<size_t>(work)]; }
   void set_has(Work work, bool has) {
     has_work_[static_cast<size_t>(work)] = has;
@@ -89,8 +91,9 @@ class SocketConnection final : public Connection {
   // Tells the poller which events this connection now waits for.
   void Watch();
 
-  // Reads the preamble of a stranger, which introduces itself next; false: it
-  // has not all come. Errors: as SocketChannel::ReadPreamble.
+  // Reads the preamble of a stranger, and makes its state kIntroducing. Returns
+  // false if the preamble has not all arrived. Errors: as
+  // SocketChannel::ReadPreamble.
   absl::StatusOr<bool> ReadPreamble(PreambleBytes& preamble);
 
   // Greets the peer that has been dialled. `offered`: the memory that `hello`
@@ -106,7 +109,7 @@ class SocketConnection final : public Connection {
   void Open(PeerId peer, TrafficCounters& counters,
             std::unique_ptr<MemoryChannel> memory);
 
-  // Sends `last` behind all queued frames; nothing more is delivered.
+  // Sends `last` after all queued frames. Delivers nothing more.
   void End(Frame last);
 
   // Moves queued frames into the channel; see Channel::Write.

@@ -1,5 +1,5 @@
-// Turn is the event loop; everything else feeds it. Poll runs it with a
-// handler, Shutdown without one.
+// Turn is one turn of the event loop, and everything else serves it. Poll runs
+// it with a handler, Shutdown runs it without a handler.
 
 #include "common/transport/socket/socket_transport.h"
 
@@ -61,7 +61,7 @@ void SocketTransport::Connect(PeerId peer, const std::string& address,
 }
 
 void SocketTransport::Disconnect(PeerId peer) {
-  TakeInbox();  // Frames that were sent before are dropped as well.
+  TakeInbox();  // Frames that were sent before this call are dropped, too.
   links_.Disconnect(peer);
 }
 
@@ -134,7 +134,7 @@ absl::Span<const epoll_event> SocketTransport::Wait(absl::Duration timeout) {
   if (due != absl::InfiniteFuture()) {
     timeout = std::min(timeout, due - absl::Now());
   }
-  // In this order: looking costs time, and MaySleep makes peers ring.
+  // The order matters: MaySleep comes last, because after it peers must ring.
   const bool sleeps = timeout > absl::ZeroDuration() &&
                       !(poller_->slept_briefly() && LookForAWhile()) &&
                       pump_.MaySleep();

@@ -24,19 +24,19 @@
 
 namespace nereus {
 
-// Moves frames over plain TCP connections, one per peer: the kernel reads
-// payloads where they lie and writes them where the handler wants them. Between
-// two processes on one host frames go through shared memory instead, if both
-// sides agree.
+// Moves frames over plain TCP connections, one per peer. The kernel reads
+// outgoing payloads where they lie, and writes incoming payloads where the
+// handler wants them. Between two processes on one host, frames go through
+// shared memory instead, if both sides agree.
 //
-// The transport has no thread of its own. All bytes move in Poll, on the thread
-// that also does the arithmetic and finds the payloads in its cache. An owner
-// that does not call Poll for long stops its peers: nothing is read, and no
-// frame leaves.
+// The transport has no thread that moves frames. All bytes move in Poll, Flush
+// and Shutdown. The thread that polls also does the arithmetic, so it finds the
+// payloads in its cache. An owner that does not call Poll for long stops its
+// peers, because nothing is read. (A thread of Resolver asks name servers.)
 //
-// A process that connects must know the incarnation of this one, which members
-// of the job learn from the coordinator alone. It is compared, in constant
-// time, before any frame is read.
+// A process that connects must know the incarnation of this process, which only
+// the coordinator tells to members of the job. The incarnation is compared, in
+// constant time, before any frame is read.
 //
 // Frames for a peer are dropped if its connection ends or cannot be made. Later
 // frames wait for a new connection.
@@ -46,8 +46,8 @@ namespace nereus {
 // Channel of each SocketConnection; Delivery calls the handler.
 class SocketTransport final : public Transport {
  public:
-  // Errors: kInvalidArgument, bad options; kUnavailable, the port is in use or
-  // the host not of this machine, with "host:port".
+  // Listens at once. Errors: kInvalidArgument, bad options; kUnavailable, the
+  // process cannot listen at "host:port", or has no descriptors left.
   static absl::StatusOr<std::unique_ptr<Transport>> Start(
       const TransportOptions& options);
 
@@ -77,23 +77,26 @@ class SocketTransport final : public Transport {
   void Turn(absl::Duration timeout);
   // Waits for events, at most `timeout`.
   absl::Span<const epoll_event> Wait(absl::Duration timeout);
-  // Looks for frames for a short time instead of sleeping. Returns true if a
-  // frame or an event has arrived.
+  // Looks for frames and events for a short time before a sleep. Returns true
+  // if a frame or an event is there.
   bool LookForAWhile() const;
   // Sends the frames that other threads have queued.
   void TakeInbox();
   // True if frames are left that may still reach their peers.
   bool HasUnsent();
-  // Says goodbye to all peers and closes all connections, until `deadline`.
+  // Says goodbye to all peers. Waits for them to close their side, until
+  // `deadline`, and closes all connections.
   void CloseAll(absl::Time deadline);
 
   // The members below synchronise themselves.
-  std::atomic<std::thread::id> poll_thread_{};  // Calls Poll: needs no inbox.
-  Inbox inbox_;                                 // Frames of other threads.
+  // Thread that polls; Send there needs no inbox.
+  std::atomic<std::thread::id> poll_thread_{};
+  Inbox inbox_;  // Frames of other threads.
   TrafficTable traffic_;
   const std::unique_ptr<Poller> poller_;  // Never null.
 
-  // These belong to the thread that polls. A part is below all that it uses.
+  // These belong to the thread that polls. Each part is declared after the
+  // parts that it uses.
   Delivery delivery_;              // Calls the handler.
   PeerLinks links_;                // Decides which connections to make.
   ConnectionSet connections_;      // Owns the connections.

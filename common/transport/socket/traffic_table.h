@@ -17,7 +17,7 @@ struct TrafficCounters {
   std::atomic<int64_t> sent{0};      // Handed to the kernel or the ring.
   std::atomic<int64_t> received{0};  // Delivered or discarded.
 
-  // Count one frame with its header. Hellos and refusals are not traffic.
+  // Each counts one frame with its header. Hellos and refusals are not traffic.
   void CountSent(const FrameHeader& header) {
     if (header.kind == FrameKind::kHello ||
         header.kind == FrameKind::kRefusal) {
@@ -30,11 +30,11 @@ struct TrafficCounters {
   }
 };
 
-// The traffic of a transport, peer by peer, over all connections of each peer.
+// Traffic of a transport for each peer, over all its connections so far.
 // Thread-safe.
 class TrafficTable {
  public:
-  // Counters of `peer`; valid as long as the table.
+  // Counters of `peer`. The reference is valid as long as the table.
   TrafficCounters& CountersOf(PeerId peer) {
     std::lock_guard<std::mutex> lock(mu_);
     return counters_[peer];
