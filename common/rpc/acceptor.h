@@ -15,15 +15,15 @@ namespace nereus {
 // (CVE-2023-4785): the coordinator would live on and answer no member. This
 // acceptor waits until descriptors are free again.
 //
-// Bounded: keeps kReserve descriptors free for the process's own files; a
-// connection beyond that is closed at once. Thread-safe.
+// Bounded: a connection is closed at once if it would leave fewer than kReserve
+// descriptors for the process's own files. Thread-safe.
 class Acceptor {
  public:
   // Descriptors that connections may not use.
   static constexpr int kReserve = 32;
 
-  // Listens at `host`:`port`, 0 picks a free one, and hands each connection to
-  // `accepted`, on the acceptor's thread; it must not wait. Errors:
+  // Listens at `host`:`port`; port 0 picks a free port. Hands each connection
+  // to `accepted`, on the acceptor's thread. `accepted` must not wait. Errors:
   // kUnavailable, with the address and the reason.
   static absl::StatusOr<std::unique_ptr<Acceptor>> Start(
       const std::string& host, int port,

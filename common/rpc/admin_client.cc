@@ -11,7 +11,7 @@
 
 namespace nereus {
 
-// Each error is given the address in front: a script asks many servers.
+// Puts the address before each error, because a script may ask many servers.
 absl::StatusOr<JobStatus> FetchJobStatus(const std::string& address,
                                          absl::Duration timeout) {
   const auto stub = v1::Admin::NewStub(MakeControlChannel(address));

@@ -16,10 +16,10 @@ namespace nereus {
 absl::StatusOr<JobStatus> FetchJobStatus(const std::string& address,
                                          absl::Duration timeout);
 
-// Asks that coordinator for a checkpoint. OK means that it will be made;
-// FetchJobStatus shows when it is complete. A repeated call may make another
-// checkpoint. Errors: as FetchJobStatus; kFailedPrecondition also if the job
-// does not run, or has no folder for checkpoints.
+// Asks the coordinator at `address` for a checkpoint. OK means that it will be
+// made; FetchJobStatus shows when it is complete. A repeated call may make
+// another checkpoint. Errors: as FetchJobStatus; kFailedPrecondition also if
+// the job does not run, or has no folder for checkpoints.
 absl::Status RequestCheckpoint(const std::string& address,
                                absl::Duration timeout);
 

@@ -14,7 +14,7 @@ void QuietGrpc() {
   });
 }
 
-// The cases are those that users met: a wrong port, a data port, a wrong name.
+// These mistakes happen to users: a wrong port, a data port, a wrong name.
 std::string ExplainCall(const absl::Status& status) {
   if (absl::IsUnimplemented(status)) {
     return "this is not a coordinator's control port";
@@ -34,14 +34,16 @@ std::string ExplainCall(const absl::Status& status) {
 std::shared_ptr<grpc::Channel> MakeControlChannel(const std::string& address) {
   QuietGrpc();
   grpc::ChannelArguments arguments;
-  // A proxy of the environment is for web pages; members are in one network.
+  // Ignores a proxy that environment variables name: it is for web pages, and
+  // members are in one network.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetMaxReceiveMessageSize(kControlMessageBytesMax);
   // A member that starts before its coordinator finds it soon after.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 50);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
-  // A coordinator on a machine without power sends nothing, not even a reset.
+  // If the coordinator's machine loses its power, it sends nothing, not even a
+  // reset.
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 10000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5000);
   return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(),

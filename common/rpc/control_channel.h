@@ -18,11 +18,12 @@ inline constexpr int kControlMessageBytesMax = 64 << 20;
 // Header by which a coordinator accepts a session; its value is "open".
 inline constexpr char kSessionHeader[] = "nereus-session";
 
-// Sends gRPC's own log lines to ours, at level debug. The statuses of calls
-// have everything that matters of them.
+// Sends gRPC's log lines to the log of this process, at level debug. The
+// statuses of calls say what matters.
 void QuietGrpc();
 
-// Returns the message of a failed call, in our words where gRPC's mislead.
+// Returns the message of a failed call. Replaces messages of gRPC that mislead
+// users.
 std::string ExplainCall(const absl::Status& status);
 
 // Returns a channel to the control port at `address` ("host:port"). It connects

@@ -14,7 +14,7 @@
 namespace nereus {
 namespace {
 
-// Time for calls with an answer on its way, when the server is destroyed.
+// Time that calls under way get when the server is destroyed.
 constexpr absl::Duration kGrace = absl::Seconds(1);
 
 // Plugins are global in gRPC: enabling them twice would register them twice.
@@ -53,8 +53,8 @@ absl::StatusOr<std::unique_ptr<ControlServer>> ControlServer::Start(
   std::unique_ptr<ControlServer> control(new ControlServer);
   grpc::ServerBuilder builder;
   builder.SetMaxReceiveMessageSize(kControlMessageBytesMax);
-  // Members that wait send pings (control_channel.cc). gRPC's default would end
-  // their connections for it.
+  // Members send pings while they wait for an answer (control_channel.cc). By
+  // default gRPC would end their connections for that.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
   control->impl_
       ->connections = builder.experimental().AddExternalConnectionAcceptor(

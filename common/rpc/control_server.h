@@ -18,21 +18,21 @@ namespace nereus {
 // services.
 class ControlServer {
  public:
-  // Listens at `host`:`port`; 0 picks a free one. `services` are not owned and
-  // must outlive this. Errors: kUnavailable, the address is in use or not this
-  // machine's.
+  // Listens at `host`:`port`; port 0 picks a free port. `services` are not
+  // owned and must outlive this. Errors: kUnavailable, the address is in use or
+  // not this machine's.
   static absl::StatusOr<std::unique_ptr<ControlServer>> Start(
       const std::string& host, int port,
       const std::vector<grpc::Service*>& services);
 
-  // Stops. Calls that are about to be answered get a second.
+  // Stops. Calls under way get a second to end.
   ~ControlServer();
 
   // Port that it listens at.
   int port() const { return port_; }
 
-  // Sets the answer to health checks of the service "readiness"; the service ""
-  // is always SERVING. Starts as not ready.
+  // Sets the answer to health checks of the service "readiness". Starts as not
+  // ready. (The answer for the service "" is SERVING until Shutdown.)
   void SetReady(bool ready);
 
   // Sets the answer to health checks of the service "liveness": true while the

@@ -7,7 +7,7 @@
 namespace nereus {
 
 // Converts between the statuses of gRPC and Abseil, which have the same codes.
-// They meet only here.
+// All conversions are here.
 inline grpc::Status ToGrpcStatus(const absl::Status& status) {
   return grpc::Status(static_cast<grpc::StatusCode>(status.code()),
                       std::string(status.message()));

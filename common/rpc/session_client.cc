@@ -20,10 +20,10 @@
 #include "proto/coordinator.grpc.pb.h"
 
 // Sessions with the coordinator. Run, on a thread of its own, opens one session
-// after the other; Attend is one session from its opening to its end. Within
-// it, Run's thread reads, and a writer thread sends the queued messages and a
-// heartbeat each second. After each session Judge decides between another
-// attempt, after a backoff, and the end.
+// after the other. Attend is one session from its opening to its end: Run's
+// thread reads, and a writer thread sends the queued messages and a heartbeat
+// each second. After each session Judge decides whether to try again, after a
+// pause, or to give up.
 //
 //   Run --> Attend --opened--> Read | Write --stream ends--> Judge --> Run
 //                                                              '--> failed
@@ -46,7 +46,7 @@ using Stream =
 struct SessionClient::Impl {
   Impl(SessionClientOptions options, Events events);
 
-  // Opens sessions until stopped or refused.
+  // Opens sessions until Stop, or until Judge gives up.
   void Run() ABSL_LOCKS_EXCLUDED(mu);
   // Runs one session, from its opening to its end. Returns why it ended.
   grpc::Status Attend() ABSL_LOCKS_EXCLUDED(mu);
@@ -54,7 +54,7 @@ struct SessionClient::Impl {
   void Read(Stream* stream) ABSL_LOCKS_EXCLUDED(mu);
   // Sends messages and heartbeats until the session closes.
   void Write(Stream* stream) ABSL_LOCKS_EXCLUDED(mu);
-  // Returns OK if another session is to be opened; else the reason why not.
+  // Returns OK if another session is to be opened; else the reason to give up.
   absl::Status Judge(const absl::Status& status);
   // Opens no further session; `cancel` ends the open one.
   void Stop(bool cancel) ABSL_LOCKS_EXCLUDED(mu);
@@ -125,7 +125,7 @@ void SessionClient::Impl::Run() {
   for (;;) {
     const absl::Time begun = SteadyNow();
     const absl::Status status = FromGrpcStatus(Attend());
-    // This session was accepted, so the next attempt may come soon.
+    // The coordinator accepted this session, so the next attempt may come soon.
     if (last_answer > begun) backoff = kBackoffMin;
     {
       MutexLock lock(&mu);
@@ -152,8 +152,7 @@ absl::Status SessionClient::Impl::Judge(const absl::Status& status) {
                         absl::StrCat("no coordinator is at ", address, ": ",
                                      ExplainCall(status)));
   }
-  // Any error but a lost connection is an answer: the process there has
-  // refused.
+  // Any other error is an answer: the process there has refused.
   if (!status.ok() && !absl::IsUnavailable(status) &&
       !absl::IsCancelled(status)) {
     return Prefixed(status, "the coordinator at ", address, " says: ");
@@ -180,7 +179,7 @@ grpc::Status SessionClient::Impl::Attend() {
     MutexLock lock(&mu);
     if (stopping) return grpc::Status::CANCELLED;
     context = &call;
-    // Messages of the last session would come before the Resume.
+    // Messages for the last session must not come before the Resume.
     queue.clear();
     open = true;
     begun = false;
