@@ -5,9 +5,9 @@
 namespace nereus {
 namespace {
 
-// Number of naps in a row after which the owner looks whether the guest has
-// left. Then the owner sleeps until the guest wakes it: if a guest drives for
-// long, one wake-up costs less than many naps.
+// Largest number of naps in a row. After each nap, the owner looks whether the
+// guest has left. After the last nap, the owner sleeps until the guest wakes
+// it: if a guest drives for long, one wake-up costs less than many naps.
 constexpr int kLooksMax = 20;
 
 }  // namespace

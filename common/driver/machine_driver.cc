@@ -275,7 +275,7 @@ bool MachineDriver::SplitsOnDevice(const SplitGradient& split) const {
 bool MachineDriver::AwaitSources(const Action& action) {
   const auto* split = std::get_if<SplitGradient>(&action);
   if (split != nullptr && SplitsOnDevice(*split)) {
-    return true;  // The device waits itself.
+    return true;  // The accelerator waits by itself.
   }
   const absl::Status arrived = std::visit(
       [this](const auto& typed) -> absl::Status {

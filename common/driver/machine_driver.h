@@ -28,9 +28,9 @@ namespace nereus {
 // ConnectionsOf names.
 //
 // At most one thread drives at a time: the driver's own thread, or a caller's
-// thread in DriveUntil, which has to wait for the machine anyway (DrivingTurn).
-// This is the driving thread. An event that waits for another event of the same
-// driver therefore hangs for ever.
+// thread that waits in DriveUntil (DrivingTurn). That thread is the driving
+// thread. An event must not wait for another event of the same driver: it would
+// hang for ever.
 //
 // Post, DriveUntil, OnHeartbeatDue and traffic are thread-safe. The queue of
 // posted events has no limit: a caller waits for its steps before it posts much
@@ -55,7 +55,7 @@ class MachineDriver final : private FrameHandler {
     // Workers only: device that computes instead of the CPU. Null: the CPU
     // computes. Not owned; must outlive the driver.
     Accelerator* accelerator = nullptr;
-    // Shards only: write and read parts of checkpoints. `load` may wait,
+    // Servers only: write and read parts of checkpoints. `load` may wait,
     // because the machine can do nothing before it has the values.
     std::function<void(const SaveCheckpoint&)> save;
     std::function<void(const LoadCheckpoint&)> load;

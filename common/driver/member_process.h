@@ -39,7 +39,7 @@ class MemberProcess {
  public:
   struct Options {
     TransportOptions transport;       // Address to listen at for peers.
-    std::string node;                 // Name of the host, or "".
+    std::string node;                 // Value of --node, or "".
     std::string coordinator_address;  // "host:port".
     // Longest time to look for the coordinator and for peers.
     absl::Duration connect_timeout = absl::Seconds(60);
