@@ -14,7 +14,7 @@ std::string JoinHostPort(const std::string& host, int port) {
                    : absl::StrCat(host, ":", port);
 }
 
-// Members tell each other this host, so it must mean the same machine to all.
+// Members tell each other this host, so it must mean the same computer to all.
 absl::Status CheckHost(const std::string& host) {
   if (host.empty()) return InvalidArgumentError("host is empty");
   for (const absl::string_view wildcard : {"0.0.0.0", "::", "[::]", "*"}) {

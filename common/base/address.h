@@ -6,12 +6,12 @@
 
 namespace nereus {
 
-// Returns "host:port"; an IPv6 address gets its brackets.
+// Returns "host:port", with brackets around an IPv6 address.
 std::string JoinHostPort(const std::string& host, int port);
 
 // Returns OK unless `host` is empty or a wildcard like 0.0.0.0, which stands
-// for all addresses of a machine. Each peer would take a wildcard for its own
-// machine. Errors: kInvalidArgument.
+// for all addresses of a computer. To each peer, a wildcard means its own
+// computer. Errors: kInvalidArgument.
 absl::Status CheckHost(const std::string& host);
 
 // Returns OK if `address` is "host:port", with a port from 1 to 65535. Errors:

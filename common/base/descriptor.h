@@ -6,8 +6,8 @@
 
 namespace nereus {
 
-// Owner of a file descriptor: a file, a socket, an epoll or event
-// descriptor. Movable; closes it when destroyed.
+// Owner of the descriptor of a file, a socket, an epoll or an eventfd. Movable.
+// Closes the descriptor when destroyed.
 class Descriptor {
  public:
   Descriptor() = default;

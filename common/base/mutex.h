@@ -10,9 +10,8 @@
 namespace nereus {
 
 // Mutex on which threads can wait for conditions, as on absl::Mutex. It is
-// built on std::mutex, so ThreadSanitizer sees how it orders threads.
-// ThreadSanitizer does not see that of a packaged Abseil. Clang checks
-// ABSL_GUARDED_BY on it.
+// built on std::mutex, so ThreadSanitizer sees how it orders threads. With the
+// mutex of a packaged Abseil it does not. Clang checks ABSL_GUARDED_BY on it.
 //
 // Threads wait for a condition and not for a signal, so no wake-up can be
 // forgotten: each Unlock and Await makes the waiters test their conditions.

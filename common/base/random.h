@@ -5,8 +5,8 @@
 namespace nereus {
 
 // Seeded generator of random numbers: SplitMix64. It draws the same numbers on
-// every machine and with every standard library; distributions of std do not.
-// Steele, Lea and Flood, "Fast splittable pseudorandom number generators",
+// every computer and with every standard library. The distributions of std do
+// not. Steele, Lea and Flood, "Fast splittable pseudorandom number generators",
 // OOPSLA 2014. Not thread-safe. Not for secrets.
 class Random {
  public:

@@ -26,8 +26,8 @@ namespace {
 constexpr int kUnsentBytesMax = 512 * 1024;
 
 // Keepalive: seconds until a silent peer is asked, seconds between questions,
-// and number of questions. A machine that loses its power closes no socket:
-// without keepalive, its connections would seem to live for ever.
+// and number of questions. A computer that loses its power closes no socket.
+// Without keepalive, its connections would seem to live for ever.
 // TCP_USER_TIMEOUT would also end the connection to a peer that lives but does
 // not read for a while.
 constexpr int kKeepaliveIdle = 30;

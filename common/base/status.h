@@ -6,8 +6,9 @@
 #include "absl/status/statusor.h"  // IWYU pragma: export
 #include "absl/strings/str_cat.h"  // IWYU pragma: export
 
-// Returns from the calling function with the error of `expression`, a Status
-// or a StatusOr, or is the value of that StatusOr:
+// Evaluates an expression, which is a Status or a StatusOr. On an error,
+// returns the error from the calling function. Otherwise its value is that of
+// the StatusOr:
 //
 //   const Plan plan = NEREUS_TRY(MakePlan(options));
 //   NEREUS_TRY(plan.Check());
