@@ -44,8 +44,8 @@ struct NetworkOptions {
 // Number of a process in a simulation. A new process gets a new number.
 using ProcessId = int;
 
-// Number of a machine with one network interface, which one or more processes
-// share.
+// Number of a computer with one network interface. One or more processes share
+// the interface.
 using NodeId = int;
 
 // Rate of an interface or link that takes no time.
