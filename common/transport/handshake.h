@@ -35,8 +35,8 @@ inline constexpr int64_t kRefusalBytesMax = 2048;
 
 // First bytes on a connection, before any frame. The dialling side sends the
 // peer that it wants to reach, and the incarnation of that peer. Only members
-// of the job know the incarnation, so other processes are refused here. 24
-// bytes.
+// of the job know the incarnation, so other processes are refused here. A
+// preamble has 24 bytes.
 struct Preamble {
   PeerId intended;
   uint64_t token = 0;  // Incarnation of `intended`.

@@ -115,7 +115,7 @@ class PeerLinks {
   // A name server has been asked for the peer's address.
   void OnLookingUp(PeerId peer);
 
-  // The name server has answered; `result` is its error.
+  // The name server has answered. `result`: OK, or its error.
   void OnLookedUp(const std::string& address, const absl::Status& result,
                   absl::Time now);
 

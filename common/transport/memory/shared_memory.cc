@@ -102,8 +102,8 @@ absl::StatusOr<SharedMemory> SharedMemory::Open(const SharedMemoryOffer& offer,
   if (!descriptor.valid()) return Cannot(path);
   struct stat found = {};
   if (fstat(descriptor.get(), &found) != 0) return Cannot(path);
-  // Without the seals its owner could shorten it, and this process would die
-  // where it reads the rest.
+  // Without the seals the other process could shorten the memory, and this
+  // process would die when it touches the rest.
   const int seals = fcntl(descriptor.get(), F_GET_SEALS);
   if (found.st_size != static_cast<off_t>(kPage + bytes) || seals < 0 ||
       (seals & kSeals) != kSeals) {

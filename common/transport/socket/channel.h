@@ -32,7 +32,7 @@ class Channel {
       // The turn is over. Frames may be left that no event of the poller
       // announces, so Receive must be called again.
       kTurnOver,
-      kWaits,      // The next frame must wait; Receive announces it again.
+      kWaits,  // The next frame must wait. The next Receive announces it again.
       kHandshake,  // `frame` is for the connection itself.
       kRefused,    // The handler refuses a frame because of `status`.
       kBroken,     // kInvalidArgument: the peer sent nonsense. kUnavailable:

@@ -46,7 +46,8 @@ class ConnectionLifecycle {
   // Handles a frame of the handshake, or a refusal.
   void OnHandshakeFrame(SocketConnection& connection, const Frame& frame);
 
-  // Ends a connection that is lost, or with bytes that are not frames.
+  // Ends a connection that is lost, or that has brought bytes that are not
+  // frames.
   void OnBroken(SocketConnection& connection, const absl::Status& reason);
 
   // Tells the peer why the connection ends, and ends it.
@@ -87,7 +88,7 @@ class ConnectionLifecycle {
   void Lose(SocketConnection& connection, const absl::Status& reason);
 
   const TransportOptions options_;
-  PeerLinks& links_;            // Decides.
+  PeerLinks& links_;            // Decides about links.
   ConnectionSet& connections_;  // Owns the connections that are made here.
   Delivery& delivery_;          // Tells the handler.
   TrafficTable& traffic_;       // Counts frames of open connections.

@@ -52,8 +52,8 @@ class Delivery {
 
   // Returns memory for the largest payload. Reuses memory if possible.
   Buffer TakeScratch();
-  // Keeps `scratch` for the next TakeScratch, unless it is smaller than its
-  // scratches.
+  // Keeps `scratch` for the next TakeScratch, if it has room for the largest
+  // payload.
   void GiveBack(Buffer scratch);
 
  private:

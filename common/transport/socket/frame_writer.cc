@@ -108,7 +108,7 @@ absl::StatusOr<bool> FrameWriter::Write(int fd) {
       pieces[count++] = {preamble_.data() + preamble_.size() - prefix_,
                          prefix_};
     }
-    // Adds the part of a piece that the kernel does not have yet.
+    // Adds the part of a header or payload that the kernel does not have yet.
     int64_t skip = sent_;
     const auto add = [&](uint8_t* data, int64_t bytes) {
       const int64_t from = std::min(skip, bytes);
@@ -142,7 +142,8 @@ void FrameWriter::Take(int64_t bytes) {
   while (first_ < filled_ && sent_ >= slots_[first_].bytes()) {
     Slot& slot = slots_[first_];
     sent_ -= slot.bytes();
-    // Releases the payload at the end of this block: its owner may call Push.
+    // Releases the payload at the end of this loop body. Its owner may call
+    // Push.
     const Frame done = std::exchange(slot.frame, Frame());
     ++first_;
     written_(done.header);

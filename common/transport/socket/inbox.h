@@ -10,8 +10,8 @@
 
 namespace nereus {
 
-// Frames that other threads have sent, until the polling thread takes them. Has
-// no limit of its own. Thread-safe.
+// Keeps frames that other threads have sent until the polling thread takes
+// them. Has no limit of its own. Thread-safe.
 class Inbox {
  public:
   using Frames = std::vector<std::pair<PeerId, Frame>>;

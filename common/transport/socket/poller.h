@@ -36,8 +36,8 @@ class Poller {
   // Ends the Wait under way, or the next one.
   void Wake();
 
-  // Waits at most `timeout` and returns events; data.ptr is the owner, null for
-  // a Wake. They are valid until the next call.
+  // Waits at most `timeout` and returns events. Their data.ptr is the owner;
+  // null for a Wake. The events are valid until the next call.
   absl::Span<const epoll_event> Wait(absl::Duration timeout);
 
   // True if the last Wait with a timeout was brief. The next one may be as

@@ -33,6 +33,7 @@ struct Resolver::State {
       lock.lock();
       if (stopped) return;
       answers.push_back({address, std::move(addresses)});
+      // Called with the lock held, so that the destructor waits for the call.
       found();
     }
   }
