@@ -20,7 +20,7 @@ class ControlServer {
  public:
   // Listens at `host`:`port`; port 0 picks a free port. `services` are not
   // owned and must outlive this. Errors: kUnavailable, the address is in use or
-  // not this machine's.
+  // not an address of this computer.
   static absl::StatusOr<std::unique_ptr<ControlServer>> Start(
       const std::string& host, int port,
       const std::vector<grpc::Service*>& services);

@@ -152,7 +152,8 @@ absl::Status SessionClient::Impl::Judge(const absl::Status& status) {
                         absl::StrCat("no coordinator is at ", address, ": ",
                                      ExplainCall(status)));
   }
-  // Any other error is an answer: the process there has refused.
+  // kUnavailable and kCancelled mean a lost connection. Any other error is an
+  // answer: the process there has refused.
   if (!status.ok() && !absl::IsUnavailable(status) &&
       !absl::IsCancelled(status)) {
     return Prefixed(status, "the coordinator at ", address, " says: ");
