@@ -41,8 +41,8 @@ void BrokenLinks::Forget(PeerId member) {
                 [&](const auto& entry) { return Ends(entry.first, member); });
 }
 
-// A worker is easier to replace than a server. Of two equal members, the one
-// with more losses to all others is at fault.
+// A worker is easier to replace than a server. If both ends have the same role,
+// the end with more losses to all members is probably at fault.
 PeerId BrokenLinks::WorseOf(const PeerPair& link, absl::Time now) const {
   if (link.first.role != link.second.role) return link.first;  // The worker.
   if (link.first == own_) return link.second;

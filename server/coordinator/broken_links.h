@@ -15,7 +15,7 @@ namespace nereus {
 // of them has to leave the job; otherwise the job would do nothing but change
 // epochs.
 //
-// Plain bookkeeping. Memory: the losses of the last minute, by pair of members.
+// Plain bookkeeping. Memory: at most two times for each pair of members.
 class BrokenLinks {
  public:
   // `own_shard`: the shard in the coordinator's own process, which never has to
@@ -35,7 +35,9 @@ class BrokenLinks {
   std::vector<PeerPair> Take() { return std::exchange(of_epoch_, {}); }
 
  private:
-  // Returns the end of `link` that has lost more connections lately.
+  // Returns the end of `link` that has to go: the worker, if the other end is a
+  // server. Of two servers, the coordinator's own shard stays. Otherwise the
+  // end with more losses in the last minute has to go.
   PeerId WorseOf(const PeerPair& link, absl::Time now) const;
 
   const PeerId own_;  // Shard in the coordinator's own process.

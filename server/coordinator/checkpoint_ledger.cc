@@ -8,7 +8,7 @@
 namespace nereus {
 namespace {
 
-// Number of incomplete rounds: some shards may never write their parts.
+// Largest number of incomplete rounds: some shards may never write their parts.
 constexpr size_t kOpenMax = 8;
 
 // Number of failed rounds to remember, the newest ones.
@@ -36,7 +36,7 @@ bool CheckpointLedger::Request(bool has_begun) {
   return !std::exchange(wanted_, true);
 }
 
-// Steps that an epoch does again replace their old stretches.
+// The new stretch replaces old stretches of steps that are done again.
 void CheckpointLedger::OnEpoch(const Job& job, bool from_base) {
   planned_ = wanted_;
   auto& stretches = state_.stretches;

@@ -26,7 +26,7 @@ struct CheckpointRecord {
   int64_t round = kInitialRound;  // Round of all layers in the checkpoint.
   // Number of contributions in all steps up to and with the round's.
   int64_t contributions = 0;
-  std::vector<CheckpointFile> files = {};  // Shards with a file, ascending.
+  std::vector<CheckpointFile> files = {};  // In the order of the shards.
   // Bytes of all files.
   int64_t bytes() const;
 };
@@ -46,15 +46,15 @@ struct CheckpointNews {
 //   wanted  --an epoch begins, which has a round for it--> planned
 //   planned --the checkpoint is made, or it fails--------> none
 //
-// A request after the planned round has begun is for another checkpoint, which
-// is wanted once the planned one is made: a caller that asks for a checkpoint
-// must not get parameters from before its call. The checkpoint of a round:
+// A request after the planned round has begun is for another checkpoint. That
+// one is wanted once the planned one is made or has failed. Otherwise the
+// caller would get parameters from before its call. The checkpoint of a round:
 //
 //   parts --last part (OnPart)--> completing --manifest (OnWritten)--> complete
 //   parts, completing --an error--> failed
 //
 // Plain bookkeeping. Bounded: parts of at most eight incomplete rounds, and the
-// last 16 rounds that failed.
+// newest 16 rounds that failed.
 class CheckpointLedger {
  public:
   struct State {
@@ -82,22 +82,22 @@ class CheckpointLedger {
     return newest().has_value() ? newest()->round : kInitialRound;
   }
 
-  // True while a requested checkpoint is not made yet.
+  // True from a request until its checkpoint is made or has failed.
   bool wanted() const { return wanted_; }
-  // True if the next epoch must have a round for it.
+  // True if the next epoch must have a round for a requested checkpoint.
   bool needs_round() const { return wanted_ && !planned_; }
   // True while a manifest is being written: any manifest, or that of `round`.
   bool is_completing() const { return !completing_.empty(); }
   bool IsCompleting(int64_t round) const { return completing_.contains(round); }
 
-  // Reason why the last checkpoint that failed did; "" if none has failed.
+  // Reason of the last failure of a checkpoint; "" if none has failed.
   const std::string& failure() const { return failure_; }
   // True if the checkpoint of `round` has failed.
   bool HasFailed(int64_t round) const { return failed_rounds_.contains(round); }
 
   // Requests a checkpoint of a round that no worker has begun. `has_begun`: a
-  // worker has begun the round of the planned one. Returns true if the state to
-  // save has changed.
+  // worker has begun the round of the planned checkpoint. Returns true if the
+  // state to save has changed.
   bool Request(bool has_begun);
 
   // Starts an epoch. `from_base`: all members go back to the base round.
@@ -123,7 +123,8 @@ class CheckpointLedger {
  private:
   // Returns the number of contributions in all steps up to `round`.
   int64_t ContributionsUpTo(int64_t round) const;
-  // Ends the request if its round is done. Returns true if it has.
+  // Ends the planned request if `round` is not before its round. Returns true
+  // if it has ended the request.
   bool EndPlanned(int64_t round, const Job& job);
 
   State state_;
@@ -132,7 +133,7 @@ class CheckpointLedger {
   // Checkpoints that wait for their manifest, by round.
   std::map<int64_t, CheckpointRecord> completing_;
   bool wanted_ = false;        // True if a checkpoint is wanted or planned.
-  bool wanted_again_ = false;  // True if another one is wanted after that.
+  bool wanted_again_ = false;  // True if another one must follow it.
   bool planned_ = false;       // True if the epoch has a round for it.
   std::string failure_;        // Reason of the last failure.
   std::set<int64_t> failed_rounds_;  // Newest rounds that failed.

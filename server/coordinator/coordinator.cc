@@ -85,7 +85,7 @@ absl::Status Coordinator::CheckJoin(const JoinRequest& request) const {
                            {options_, state_, reason_, job().get(), roster_});
 }
 
-// A known incarnation is a member already. If its place is taken, it waits.
+// A process waits if another member has its place.
 void Coordinator::OnJoin(SessionId session, const JoinRequest& request,
                          absl::Time now, CoordinatorOutbox& out) {
   const MemberRecord* const twice = roster_.Find(session);
@@ -97,7 +97,7 @@ void Coordinator::OnJoin(SessionId session, const JoinRequest& request,
   if (has_joined || outsiders_.EndClaim(session)) {
     return Refuse(session, InvalidArgumentError("a session joins once"), out);
   }
-  // The session of this process broke before it heard that it is a member.
+  // This process has joined before: its session broke before it heard so.
   MemberRecord* const known = roster_.FindIncarnation(request.incarnation);
   if (known != nullptr) return Attach(*known, session, /*epoch=*/0, now, out);
   absl::Status status = CheckJoin(request);
@@ -117,13 +117,13 @@ void Coordinator::OnJoin(SessionId session, const JoinRequest& request,
   roster_.Add(request, session, /*running=*/job() != nullptr, now);
 }
 
-// A member lives if it sent a message a heartbeat interval after the claim.
+// Messages that arrive earlier may have been sent before the claim.
 void Coordinator::SettleClaims(absl::Time now, CoordinatorOutbox& out) {
   for (Outsiders::Claim& claim : outsiders_.TakeClaims()) {
     absl::Status status = CheckJoin(claim.request);
     if (!absl::IsAlreadyExists(status)) {
       OnJoin(claim.session, claim.request, now, out);
-      // The new process may be dead as well: its silence counts from its claim.
+      // Joining now is no message: the process may have died since its claim.
       MemberRecord* const joined = roster_.Find(claim.session);
       if (joined != nullptr) joined->times.last_message_at = claim.since;
     } else if (roster_.FindHolder(claim.request)->times.last_message_at >
@@ -135,7 +135,7 @@ void Coordinator::SettleClaims(absl::Time now, CoordinatorOutbox& out) {
   }
 }
 
-// The session is with this job, the job before it, or with an unknown job.
+// The process is a member of this job, the job before, or an unknown job.
 void Coordinator::OnResume(SessionId session, const Resume& resume,
                            absl::Time now, CoordinatorOutbox& out) {
   outsiders_.EndClaim(session);
@@ -150,7 +150,7 @@ void Coordinator::OnResume(SessionId session, const Resume& resume,
             : JobOver{past->state, past->reason, past->saved_round},
         out);
   }
-  // Not kCancelled, on which the process would join, and begin the job again.
+  // With kCancelled the process would join, and the job would begin again.
   if (resume.job != options_.job_id) {
     return Refuse(
         session,
@@ -190,7 +190,7 @@ void Coordinator::OnResume(SessionId session, const Resume& resume,
 void Coordinator::Attach(MemberRecord& member, SessionId session,
                          uint64_t epoch, absl::Time now,
                          CoordinatorOutbox& out) {
-  // EndSession was sent with the end of the job to a member that has heard it.
+  // A member that was told of the job's end was sent EndSession with it.
   if (member.session.has_value() && !member.told_over) {
     out.push_back(EndSession{*member.session});
   }
@@ -208,8 +208,8 @@ void Coordinator::Attach(MemberRecord& member, SessionId session,
 
 // Messages of members.
 
-// Heartbeats, reports, departures and answers to trials count in every state of
-// the job; all other messages only of admitted members while it runs.
+// Heartbeats, reports, departures and answers to trials are checked even before
+// the job runs. Other messages count only while it runs, from admitted members.
 absl::Status Coordinator::OnMemberMessage(MemberRecord& member,
                                           const MemberMessage& message,
                                           absl::Time now,
@@ -297,7 +297,7 @@ absl::Status Coordinator::OnLeave(MemberRecord& member, const Leave& leave,
     return InvalidArgumentError(
         "it sent a Leave, which only workers of the job may send");
   }
-  // A worker that goes back to the base round may not have heard of it yet.
+  // The worker sent this before it heard that it goes back to the base round.
   const bool is_undone =
       leave.epoch < job()->epoch && epochs_.in_force().IsFromBase(member.id);
   if (is_undone || member.has_left()) return absl::OkStatus();
@@ -355,7 +355,7 @@ void Coordinator::BeginEpoch(absl::Time now, CoordinatorOutbox& out) {
   epochs_.TellAll(out);
 }
 
-// Without its last checkpoint the job is finished as well, and says so.
+// The job is finished even without its last checkpoint; the log says so.
 void Coordinator::FinishIfSaved(absl::Time now, CoordinatorOutbox& out) {
   const auto awaited = last_.AwaitedRound();
   if (awaited.has_value()) {
@@ -387,7 +387,7 @@ absl::Status Coordinator::RequestCheckpoint(absl::Time now,
   if (!why.empty()) {
     return FailedPreconditionError("job ", options_.spec.name, " ", why);
   }
-  // A checkpoint of a round that has begun may have parameters from before.
+  // A round that has begun may have parameters from before the request.
   const bool has_begun =
       roster_.BegunStep(kInitialRound) >= job()->checkpoint_round;
   if (checkpoints_.Request(has_begun)) Save(out);
@@ -450,7 +450,7 @@ void Coordinator::OnSavedAgain(absl::Time now) {
   }
 }
 
-// A dropped member may end the job, and remove others with it.
+// Goes through the ids, because Drop removes members, and may end the job.
 void Coordinator::DropOverdueMembers(absl::Time now, CoordinatorOutbox& out) {
   outsiders_.Forget(now);
   std::vector<PeerId> ids;
@@ -469,8 +469,8 @@ void Coordinator::DropOverdueMembers(absl::Time now, CoordinatorOutbox& out) {
   }
 }
 
-// The process is told, removed, and missed by the next epoch. If its shard has
-// no other holder, the job goes back to a checkpoint or fails.
+// The next epoch is without the member. If it was the last server with the
+// values of a shard, the job goes back to a checkpoint or fails.
 void Coordinator::Drop(PeerId id, const std::string& why,
                        CoordinatorOutbox& out) {
   MemberRecord* const member = roster_.Find(id);

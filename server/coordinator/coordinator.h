@@ -19,25 +19,26 @@
 
 namespace nereus {
 
-// Leads a job: collects its workers and shards, starts the job when all are
-// there, leads it from epoch to epoch as workers come, leave and die (Epochs),
+// Leads a job: collects its workers and servers, starts the job when all are
+// there, leads it from epoch to epoch as members come, leave and die (Epochs),
 // and decides when the job is over.
 //
 //   kGathering --all have joined--> kRunning --all workers left--> kFinished
 //                                      '------cannot go on-------> kFailed
 //
-// A job that waits for its last checkpoint is finished when the checkpoint is
-// complete. The life of a member is drawn at MemberRecord, the change of epochs
-// at Epochs.
+// A job for which there is no plan fails while it gathers. When all workers
+// have left, a job with a folder for checkpoints first waits for its last
+// checkpoint (LastCheckpoint), and then is finished. The life of a member is
+// drawn at MemberRecord, the change of epochs at Epochs.
 //
 // The model of the first worker is the job's. A worker with another model is
 // refused, with the difference.
 //
 // Pure: no threads, clocks or RPC. The driver calls it from one thread at a
-// time, passes the time, and carries out the actions in order. It must save a
-// state before it sends the messages that follow (SaveFirst). Otherwise a
-// coordinator that restarts could have lost an epoch, and the members of this
-// epoch would wait for ever.
+// time, passes the time, and carries out the actions in order. The driver must
+// save a state before it sends the messages that follow (SaveFirst). Otherwise
+// a coordinator that is started again could find the state of an older epoch
+// than its members are in. It would then have to end the job.
 class Coordinator {
  public:
   // REQUIRES: options.Validate() is OK.
@@ -62,35 +63,38 @@ class Coordinator {
   void OnTick(absl::Time now, CoordinatorOutbox& out);
 
   // Requests a checkpoint of the next round that no worker has begun. Errors:
-  // kFailedPrecondition, the job does not run, or has no folder for it.
+  // kFailedPrecondition, the job does not run, all its workers have left, or it
+  // has no folder for checkpoints.
   absl::Status RequestCheckpoint(absl::Time now, CoordinatorOutbox& out);
 
   // Notes the outcome of CompleteCheckpoint.
   void OnCheckpoint(int64_t round, const absl::Status& written, absl::Time now,
                     CoordinatorOutbox& out);
 
-  // Notes that states can be saved again, and that all actions which waited for
-  // that are carried out. Members were asked for reports only now, so their
-  // time to report starts now.
+  // Notes that states can be saved again, and that all actions which were held
+  // back are carried out. One of them may be a request for reports, so the
+  // members' time to report starts now.
   void OnSavedAgain(absl::Time now);
 
-  // Ends the job with a reason, which all members are told.
+  // Ends the job as failed, unless it is over already. Members with a session
+  // hear the reason now, other members when they resume.
   void Fail(const std::string& reason, CoordinatorOutbox& out);
 
   JobState state() const { return state_; }
   // Reason why the job has failed; "" otherwise.
   const std::string& reason() const { return reason_; }
   bool over() const { return IsOver(state_); }
-  // Job as of the epoch; null before it runs.
+  // Job as of the current epoch; null before the job runs.
   const JobPtr& job() const { return epochs_.job(); }
   const Epochs& epochs() const { return epochs_; }
   const CheckpointLedger& checkpoints() const { return checkpoints_; }
 
-  // True if the job is finished, and its last step is not in the folder for
-  // checkpoints.
+  // True if the job is finished and has a folder for checkpoints, but no
+  // checkpoint of its last step.
   bool lacks_last_checkpoint() const { return lacks_last_checkpoint_; }
-  // True if every member has heard that the job is over, and no process that
-  // was silent may still ask. Then the coordinator may end.
+  // True if every member has heard that the job is over or is gone, no session
+  // is open, and no silent process may still ask (Outsiders). Then the
+  // coordinator may end. REQUIRES: over().
   bool everyone_knows() const {
     return !outsiders_.has_silent() && roster_.AllToldOver();
   }
@@ -103,19 +107,21 @@ class Coordinator {
               CoordinatorOutbox& out);
   // Returns an error if the process may not join now.
   absl::Status CheckJoin(const JoinRequest& request) const;
-  // Decides the claims to places that other members have. Admits a process if
-  // the place is free by now. Refuses it if the member there has sent a message
-  // since.
+  // Decides the claims to places that other members have. A process joins if
+  // the place is free by now. The process is refused if the member in the place
+  // has sent a message later than a heartbeat interval after the claim. All
+  // other claims wait on.
   void SettleClaims(absl::Time now, CoordinatorOutbox& out);
   void OnResume(SessionId session, const Resume& resume, absl::Time now,
                 CoordinatorOutbox& out);
-  // Sets the session over which a member sends its messages from now on.
-  // `epoch`: the last epoch that the member knows.
+  // Sets the session over which a member sends its messages from now on, and
+  // tells the member what it may have missed. `epoch`: the last epoch that the
+  // member knows.
   void Attach(MemberRecord& member, SessionId session, uint64_t epoch,
               absl::Time now, CoordinatorOutbox& out);
 
-  // Handle a message of a member. Each returns an error if the member has to
-  // leave the job for its message.
+  // Handle messages of members. An error is the reason why the coordinator
+  // counts the sender as dead.
   absl::Status OnMemberMessage(MemberRecord& member,
                                const MemberMessage& message, absl::Time now,
                                CoordinatorOutbox& out);
@@ -127,23 +133,27 @@ class Coordinator {
   absl::Status OnLeave(MemberRecord& member, const Leave& leave,
                        CoordinatorOutbox& out);
 
-  // Follows up an event: decides claims, starts the job, changes epochs, and
-  // ends the job.
+  // Does all that has become possible by an event: decides claims, starts the
+  // job, releases leavers, changes the epoch, finishes the job.
   void Advance(absl::Time now, CoordinatorOutbox& out);
-  // Admits all members to the epoch that was made, saves it, and tells them.
+  // Admits all processes that have joined to the epoch that was made, saves the
+  // epoch, and tells them of it.
   void BeginEpoch(absl::Time now, CoordinatorOutbox& out);
-  // Ends the job once its last checkpoint is complete or has taken too long.
+  // Finishes the job, unless it still has to wait for its last checkpoint.
+  // REQUIRES: all workers have left.
   void FinishIfSaved(absl::Time now, CoordinatorOutbox& out);
 
-  // Adds the time that this process stood still to all times that members have.
+  // If this process has stood still, moves all deadlines of members, of
+  // outsiders and of the last checkpoint by that time.
   void NoticePause(absl::Time now);
-  // Drops members that were silent for too long.
+  // Drops the members that count as dead (MemberRecord::WhyDead).
   void DropOverdueMembers(absl::Time now, CoordinatorOutbox& out);
-  // Counts a member as dead and removes it.
+  // Counts a member as dead, tells its process, and removes it from the roster.
+  // A leaver stays in the roster if all workers have left.
   void Drop(PeerId id, const std::string& why, CoordinatorOutbox& out);
   // Asks the driver to save the state.
   void Save(CoordinatorOutbox& out) const;
-  // Logs the outcome of a checkpoint, and saves the state if that has changed.
+  // Logs news of a checkpoint, and saves the state if the news say so.
   void Note(CheckpointNews news, CoordinatorOutbox& out) const;
 
   const CoordinatorOptions options_;

@@ -71,7 +71,7 @@ absl::Status CheckHeartbeat(const Heartbeat& heartbeat, const Job* job) {
                               kStallBytesMax, " bytes");
 }
 
-// Settings that only one of the two has differ as well.
+// A setting that only one of the two members has counts as different.
 absl::Status CompareSettings(absl::string_view our_name,
                              const std::vector<Setting>& ours,
                              absl::string_view their_name,

@@ -24,23 +24,26 @@ struct PastJob {
   int64_t saved_round = kInitialRound;
 };
 
-// Options of a coordinator. A default is good for every job, except for `spec`
-// and `job_id`.
+// Options of a coordinator. `spec` and `job_id` must be set. The other defaults
+// fit a job without checkpoints, with a coordinator that is a process of its
+// own.
 struct CoordinatorOptions {
   JobSpec spec;         // Job as its flags describe it.
   uint64_t job_id = 0;  // Number that no other run has; the driver draws it.
-  // Job that this coordinator led before; its members may not know of its end.
+  // Job that this coordinator led before. Its members may not know yet that it
+  // is over.
   std::optional<PastJob> past_job;
 
   // Number of the shard in the coordinator's own process; -1: the coordinator
-  // is a process of its own. If two servers cannot keep a connection, the other
-  // server has to go.
+  // is a process of its own. If this server and another member cannot keep a
+  // connection, the other member has to go.
   int own_shard = -1;
 
-  // Settings that a server must share, if its JoinRequest has any.
+  // Settings that each server's JoinRequest must have, with these values and no
+  // others.
   std::vector<Setting> server_settings;
 
-  // True if there is a folder for checkpoints; shards must have it too.
+  // True if there is a folder for checkpoints; servers must have one too.
   bool has_checkpoints = false;
   // Checkpoint that the job goes on from, instead of the first worker's
   // parameters.
@@ -52,9 +55,10 @@ struct CoordinatorOptions {
   // Least time between two searches for a better plan after measurements.
   absl::Duration replan_interval = absl::Seconds(10);
 
-  // Lease of a member without a session. It is short: a process that has died
-  // is noticed at once, and a process that has lost only its connection is back
-  // within this time.
+  // Time after the end of its session in which a member must resume, or it
+  // counts as dead. The time is short: the session of a dead process ends at
+  // once, and a process that has lost only its connection resumes within this
+  // time.
   absl::Duration reconnect_grace = absl::Seconds(1);
 
   // Time between two notices to a waiting member about the missing members.
@@ -63,7 +67,7 @@ struct CoordinatorOptions {
   // Time that a member may be silent before it counts as dead.
   absl::Duration lease() const { return absl::Seconds(spec.lease_seconds); }
 
-  // Errors: kInvalidArgument, with the option and its value.
+  // Errors: kInvalidArgument, with the option.
   absl::Status Validate() const;
 };
 
@@ -72,7 +76,7 @@ struct CoordinatorOptions {
 
 // Checks a text of 1 to 256 printable characters without spaces.
 absl::Status CheckName(absl::string_view what, const std::string& text);
-// Checks a text that may be empty and may have spaces.
+// Checks a text of at most 256 printable characters; it may have spaces.
 absl::Status CheckText(absl::string_view what, const std::string& text);
 absl::Status CheckStep(absl::string_view what, int64_t step);
 absl::Status CheckReport(const MachineReport& report);

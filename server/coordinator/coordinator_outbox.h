@@ -13,13 +13,13 @@
 
 namespace nereus {
 
-// Number of an open session, which the driver gives out.
+// Number that the driver gives to a session.
 using SessionId = int64_t;
 
-// Ends of a connection, in order.
+// Two ends of a link; the lower id comes first.
 using PeerPair = std::pair<PeerId, PeerId>;
 
-// The epoch that all members have been told, without the fields that differ
+// Current epoch as members are told of it, without the fields that differ
 // between members.
 struct EpochInForce {
   JobPtr job;                                  // Null before the first epoch.
@@ -28,8 +28,8 @@ struct EpochInForce {
   // before the next epoch.
   std::vector<EpochMember> members;
   std::vector<PeerPair> broken_links;  // Connections to make again.
-  // Members that drop their values and start from the job's base round: the
-  // workers of these ranks, or all members.
+  // Members that drop their values and begin with new machines
+  // (EpochStart::from_base): the workers of these ranks, or all members.
   std::vector<int32_t> workers_from_base;
   bool all_from_base = false;
 
@@ -39,23 +39,25 @@ struct EpochInForce {
   EpochStart StartFor(PeerId member) const;
 };
 
-// State that a coordinator must find again when it is started anew. Between two
-// saves nothing happens that the members would not say again.
+// State that a coordinator must find again when it is started anew. Events
+// since the last save are lost, and are not needed: the coordinator begins
+// another epoch, from new reports of all members.
 struct CoordinatorState {
   // Member that the epoch has.
   struct Member {
     PeerId id;
-    JoinRequest request;  // Request without the layers, which are the job's.
-    bool left = false;    // True if it has left.
+    // Its request; the layers are left out, since the job has them.
+    JoinRequest request;
+    bool left = false;                  // True if it has left.
     int64_t last_step = kInitialRound;  // Last step, if it has left.
   };
   JobState state = JobState::kGathering;
-  std::string reason;  // Why the job failed.
+  std::string reason;  // Reason why the job failed.
   EpochInForce epoch;
   std::vector<Member> members;  // Members that the epoch has.
   int next_rank = 0;            // Rank of the next worker that joins.
   CheckpointLedger::State checkpoints;
-  bool checkpoint_wanted = false;  // Requested, and not made yet.
+  bool checkpoint_wanted = false;  // True if one is requested.
   HostTable::State hosts;          // Numbers of the members' hosts.
 };
 
@@ -75,7 +77,8 @@ struct Announce {
   bool bad = false;  // True for a warning.
   std::string text;
 };
-// Writes the state to disk, before any action that follows is carried out.
+// Writes the state to disk, before any later action but an Announce is carried
+// out.
 struct SaveState {
   CoordinatorState state;
 };

@@ -5,10 +5,11 @@
 // plan may change (AllAreDrained, ChangePlan). MakeRestartedEpoch goes back to
 // a checkpoint.
 //
-// FindStart asks in this order. A worker that stays and has all values is the
-// donor, and all go on. All start with the values of a worker that leaves, if
-// it has them. All start with the values of the shards, if workers own no
-// layer.
+// FindStart takes the first of three starts that is possible. A worker that
+// stays has all values: it is the donor, and all go on. A worker that leaves
+// has all values: all other workers start with them. Otherwise all workers
+// start with the values of the shards; this is an error if workers own a layer
+// that has changed since the base round.
 
 #include "server/coordinator/epoch_change.h"
 
@@ -46,8 +47,8 @@ std::vector<Progress> ProgressOf(int layer, const EpochChange& change) {
   return progress;
 }
 
-// Returns the workers that have finished the last round of a layer, if others
-// have not; otherwise none.
+// Returns the workers that have finished the last round of a layer, if other
+// workers still need that round; otherwise none.
 std::vector<Progress> FindAhead(int layer, const EpochChange& change) {
   const std::vector<Progress> all = ProgressOf(layer, change);
   int64_t last = std::numeric_limits<int64_t>::min();
@@ -61,9 +62,9 @@ std::vector<Progress> FindAhead(int layer, const EpochChange& change) {
   return lacking ? ahead : std::vector<Progress>();
 }
 
-// Returns the round of a layer that some workers have finished and others have
-// not, if there is one. The others get it from a worker that has contributions
-// to it: its factors, or its mean.
+// Returns the round of a layer that some workers have finished and others need,
+// with a worker that can pass it on: it has the factors or the mean of the
+// round. Returns nothing if there is no such round or worker.
 std::optional<FinishedRound> FindFinished(int layer,
                                           const EpochChange& change) {
   for (const Progress& each : FindAhead(layer, change)) {
@@ -74,9 +75,9 @@ std::optional<FinishedRound> FindFinished(int layer,
   return std::nullopt;
 }
 
-// Returns the ranks of workers that have the values of the last round of a
-// layer from another worker, if others have not finished that round and no
-// worker has its factors. Changes their reports as if they had no values yet.
+// Returns the ranks of the workers that must drop their values: they have
+// finished a round that others need, and no worker can pass it on. Changes
+// their reports as if they had no values yet.
 std::set<int32_t> ForgetMisled(const Job& job, EpochChange& change) {
   std::set<int32_t> all;
   for (size_t index = 0; index < job.layers.size(); ++index) {
@@ -129,7 +130,8 @@ const EpochChange::Worker* FindDonor(const EpochChange& change) {
 }
 
 // Returns a worker that leaves and has all layers as of its last step, or null.
-// No worker may have finished a later step, though its round may be open.
+// If shards take rounds, that step must be their last closed round: no worker
+// has finished a later one. If none does, the worker must be in `job`.
 const EpochChange::Worker* FindLeaver(const Job& job,
                                       const EpochChange& change) {
   const std::optional<int64_t> closed = ClosedRound(job, change);
@@ -155,17 +157,16 @@ int64_t FirstFreeStep(const Job& job, const EpochChange& change) {
   return step;
 }
 
-// Returns the first step of new workers if no worker is left that has begun a
-// step. The open round of a chunk may be this step's or the next step's. In a
-// chunk that has closed this step's round, the contributions of the new workers
-// are answered with its result.
+// Returns the first step of workers that start with the values of the shards:
+// the first step with a round that is open on some chunk. Other chunks may have
+// closed that round; they answer contributions to it with its result.
 int64_t FirstOpenStep(const Job& job, const EpochChange& change) {
   const int64_t base = job.history.base_round;
   return std::max(ClosedRound(job, change).value_or(base), base) + 1;
 }
 
-// True if a live worker takes part in the first round and has not begun it.
-// Then no worker can have finished that round.
+// True if a live worker takes part in the round after the base round and has
+// not begun it. Then no worker can have finished that round.
 bool AtBase(const Job& job, const EpochChange& change) {
   const int64_t base = job.history.base_round;
   return absl::c_any_of(change.workers, [&](const auto& worker) {
@@ -175,7 +176,7 @@ bool AtBase(const Job& job, const EpochChange& change) {
   });
 }
 
-// Returns an error if workers own a layer, of which no copy is left.
+// Returns an error if workers own a layer: no copy of its values is left.
 absl::Status CheckOwned(const Job& job) {
   for (size_t layer = 0; layer < job.layers.size(); ++layer) {
     if (!job.WorkersOwn(static_cast<int>(layer))) continue;
@@ -218,8 +219,9 @@ std::vector<StepVerdict> AllVerdicts(const EpochChange& change) {
   return all.all();
 }
 
-// Returns the primary and the backup of each shard after a restart. Both load
-// the values of the checkpoint. The backup is the primary if the other is gone.
+// Returns the primary and the backup of each shard after a return to a
+// checkpoint. Both load its values. If the primary is gone, the backup takes
+// its place, and there is no backup.
 absl::StatusOr<std::vector<ShardServers>> FreshHolders(
     const Job& job, const EpochChange& change) {
   std::vector<ShardServers> all =
@@ -242,8 +244,9 @@ absl::StatusOr<std::vector<ShardServers>> FreshHolders(
   return all;
 }
 
-// True if all members are drained, no worker has begun a later step than the
-// switch round, and no shard changes its primary: then the plan may change.
+// True if the plan may change: all workers and primaries are drained, no worker
+// leaves, no worker has begun a step after the switch round, and no shard
+// changes its primary.
 bool AllAreDrained(const Job& job, const EpochChange& change,
                    const std::vector<ShardServers>& shard_servers) {
   if (!job.switches()) return false;
@@ -284,8 +287,8 @@ void PlaceWorkers(const EpochChange& change, Job& made) {
   }
 }
 
-// Gives `made`, an epoch that follows `job`, other routes. If the servers run
-// the optimizer, its base round is the switch round.
+// Gives other routes to `made`, the epoch that follows `job`. If the servers
+// run the optimizer, `made` has the switch round as its base round.
 void ChangePlan(const Job& job, const std::vector<Route>& routes, Job& made) {
   absl::c_copy(routes, made.routes.begin());
   made.history.finished_rounds.clear();

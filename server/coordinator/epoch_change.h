@@ -19,7 +19,7 @@ struct EpochChange {
   // Live worker of the old epoch.
   struct Worker {
     int32_t rank = 0;
-    bool leaves = false;  // True if it has done all of its steps.
+    bool leaves = false;  // True if it has left.
     MachineReport report;
   };
   // Live server.
@@ -32,10 +32,11 @@ struct EpochChange {
   std::vector<Server> servers;           // Any order.
   std::vector<int32_t> current_backups;  // Shards with a current backup.
   std::vector<int32_t> joiners;          // Ranks of joining workers, ascending.
-  bool checkpoint = false;               // True if the epoch must make one.
+  bool checkpoint = false;  // True if the epoch must make a checkpoint.
   std::optional<int64_t> fusion_bytes = {};  // Threshold of fusion, if tuned.
   // Routes of a better plan, by layer of the model. The next epoch has them if
-  // all members are drained; otherwise it gets a switch round.
+  // all members are drained. Otherwise it gets a switch round, where the job
+  // allows one.
   std::optional<std::vector<Route>> routes = {};
   // Names of all workers, by rank.
   std::map<int32_t, std::string> worker_names = {};
@@ -45,8 +46,8 @@ struct EpochChange {
 };
 
 // Returns the primary and the backup of each shard in the next epoch. A current
-// backup takes over from a primary that is gone. It gives the shard back once
-// the server of the shard's own rank is its current backup.
+// backup takes over from a primary that is gone. The server of the shard's own
+// rank becomes the primary again once it is the current backup.
 //
 // Errors: kAborted, a shard has neither its primary nor a current backup.
 absl::StatusOr<std::vector<ShardServers>> NextHolders(
@@ -60,28 +61,29 @@ struct NextEpoch {
   std::vector<int32_t> workers_from_base;
 };
 
-// Makes the epoch after `job`. Live workers keep their steps. Joining workers
-// take part from the first step that no worker has begun.
+// Makes the epoch after `job`. Workers that keep their values keep their steps.
+// Joining workers take part from the first step of the epoch: if a worker that
+// stays has all values, that is the first step that no worker has begun.
 //
-// Some workers drop their values. If no worker that stays has the values of a
-// step, all workers drop theirs, and start with the values of a worker that
-// leaves, or of the shards. A worker also drops its values if it has a round's
-// values from a dead worker, and no live worker has the factors of that round.
-// The other workers could not finish the round, so it is done again without the
-// dead worker.
+// If no worker that stays has the values of all layers, all workers drop
+// theirs, and start with the values of a worker that leaves, or of the shards.
+// A single worker drops its values if it has a round's values from another
+// worker, other workers lack that round, and no live worker can pass it on. The
+// other workers could not finish the round, so it is done again.
 //
-// If the plan changes, the shards have all layers as of the switch round. It
-// becomes the base round, where members that update a layer only from now on
-// find its optimizer state.
+// If the plan changes and the servers run the optimizer, the switch round
+// becomes the base round. The shards have all layers as of it, with the
+// optimizer state for the members that update a layer from now on.
 //
-// Errors: kAborted, values that only workers had are lost with them, and the
-// job cannot go on.
+// Errors: kAborted, values are lost: those of a shard (NextHolders), or values
+// that only workers had; kInvalidArgument, MakeJob refuses the job.
 absl::StatusOr<NextEpoch> MakeNextEpoch(const Job& job, uint64_t epoch,
                                         const EpochChange& change);
 
 // Makes the epoch after `job` from a checkpoint: all members, live and joining,
 // drop their values. Errors: kInvalidArgument, there is no worker; kAborted, a
-// shard has neither the server of its rank nor the one after it.
+// shard has neither the server of its rank nor, with backups, the server after
+// it.
 absl::StatusOr<NextEpoch> MakeRestartedEpoch(const Job& job, uint64_t epoch,
                                              const CheckpointRecord& point,
                                              const EpochChange& change);

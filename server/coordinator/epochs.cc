@@ -28,8 +28,8 @@ bool AllBackupsAreCurrent(const Job& job) {
 bool GoesBeyond(const Job& job, const MemberList& roster, int64_t step) {
   return absl::c_any_of(roster.members(), [&](const MemberRecord& member) {
     if (!member.is_worker()) return false;
-    // A joining worker may wait for a worker that has left
-    // to begin that step.
+    // A worker that joined for a later step counts before it begins that step:
+    // it may be waiting for the worker that has left.
     const int position = job.PositionOf(member.id.rank);
     const bool joins = position >= 0 && job.workers[position].first_step > step;
     return joins || member.heartbeat.begun_step > step;
@@ -52,7 +52,7 @@ Epochs::Epochs(const CoordinatorOptions* options, MemberList* roster,
       fusion_(options->spec.options.tune_fusion,
               options->spec.options.fusion_bytes) {
   if (job() == nullptr) return;
-  CoordinatorOutbox old_news;  // All hosts are in the table.
+  CoordinatorOutbox old_news;  // No news: the hosts are known.
   roster_.NumberHosts(hosts_, old_news);
   last_target_ = job()->epoch;
   reasons_.insert(ChangeReason::kCoordinatorRestarted);
@@ -166,17 +166,18 @@ std::optional<PeerId> Epochs::OnLostPeer(const MemberRecord& member,
   if (peer == nullptr || lost.peer == member.id || !peer->admitted) {
     return std::nullopt;
   }
-  // In this epoch the two have a new connection, or report its loss as well.
+  // The loss is of an earlier epoch. In this epoch the two have a new
+  // connection, or report its loss.
   if (lost.epoch != job()->epoch) return std::nullopt;
-  // The line about the next epoch says if the peer lives.
+  // No warning: the line about the next epoch says if the peer was lost.
   out.push_back(Announce{
       false, absl::StrCat(member.Name(), " lost its connection to ",
                           peer->Describe(), ": ", Printable(lost.reason))});
   return links_.Note(member.id, lost.peer, now);
 }
 
-// A backup takes over with the next epoch. Otherwise the job waits for another
-// server and goes back to its last checkpoint.
+// A current backup takes over with the next epoch. Without one, the job waits
+// for another server and goes back to its last checkpoint.
 bool Epochs::OnShardLost(PeerId shard, CoordinatorOutbox& out) {
   if (roster_.AllLeft()) {
     reasons_.insert(ChangeReason::kShardLost);
@@ -243,9 +244,10 @@ bool Epochs::WorkersWantChange() const {
   for (const MemberRecord& member : roster_.members()) {
     if (!member.admitted && member.session.has_value()) return true;
     if (!member.has_left()) continue;
-    // An epoch without a worker that has left is needed once another worker
-    // goes beyond its last step. Before that all workers may be about to leave.
-    // In partial rounds some may be far from that, so the epoch begins at once.
+    // An epoch without this leaver is needed once another worker goes beyond
+    // the leaver's last step. Before that all workers may be about to leave.
+    // With partial rounds other workers may be many steps behind. There the
+    // epoch begins at once.
     if (job()->PositionOf(member.id.rank) >= 0 &&
         (job()->partial() || GoesBeyond(*job(), roster_, *member.last_step))) {
       return true;
@@ -265,7 +267,7 @@ void Epochs::StartChange(absl::Time now, CoordinatorOutbox& out) {
   }
 }
 
-// A lost shard must have a server again, to load the checkpoint.
+// After the loss of a shard all servers must be here, to load the checkpoint.
 bool Epochs::IsComplete() const {
   const bool has_shards = !Has(ChangeReason::kShardLost) ||
                           roster_.Count(Role::kShard) == options_.spec.shards;
@@ -305,7 +307,7 @@ absl::StatusOr<bool> Epochs::FinishChange(absl::Time now,
   const bool lost = Has(ChangeReason::kShardLost);
   std::optional<Replanner::BetterPlan> better;
   if (!lost) better = replanner_.Better(*job(), roster_.WorkersHere());
-  // While a worker leaves, the plan stays: that worker would need the new one.
+  // While a leaver is a member, the plan stays: it would need the new plan too.
   if (better.has_value() && !roster_.SomeLeave() && IsSafeToChangePlan()) {
     change.routes = better->plan.routes;
   }
@@ -313,7 +315,8 @@ absl::StatusOr<bool> Epochs::FinishChange(absl::Time now,
       lost ? AbortedError("a shard was lost: no server has all of its values")
            : MakeNextEpoch(*job(), *target_, change);
   const bool restarts = !next.ok();
-  // A checkpoint that is nearly complete is better than the newest one.
+  // A checkpoint that is nearly complete is better than the newest complete
+  // one.
   if (restarts && checkpoints_.is_completing()) return false;
   const auto& newest = checkpoints_.newest();
   if (restarts && newest.has_value()) {
@@ -346,7 +349,7 @@ void Epochs::Enter(NextEpoch next, bool restarts,
   current_backups_.clear();
   const bool was_restarted = Has(ChangeReason::kCoordinatorRestarted);
   reasons_.clear();
-  // A better plan that this change could not bring is a reason for the next.
+  // A better plan that this change could not bring is a reason for another one.
   if ((roster_.SomeLeave() || restarts) && WantsAnotherPlan()) {
     reasons_.insert(ChangeReason::kBetterPlan);
   }
@@ -375,8 +378,8 @@ void Epochs::Enter(NextEpoch next, bool restarts,
   }
 }
 
-// A member that goes back to the base round has begun nothing after it, and has
-// not left.
+// A member that goes back to the base round counts as if it had begun no later
+// step and had not left.
 void Epochs::AdmitAll(absl::Time now) {
   in_force_.members.clear();
   for (MemberRecord& member : roster_.members()) {
@@ -422,8 +425,8 @@ void Epochs::Greet(MemberRecord& member, uint64_t epoch, absl::Time now,
 
 // Plans and backups.
 
-// No backup has the values that workers hand over. The change is safe if there
-// are no backups, if there are checkpoints, or if nothing is handed over.
+// After a change of plan, ChangePlan lets no backup be current that has a layer
+// which workers exchanged.
 bool Epochs::IsSafeToChangePlan() const {
   const bool hands_over = absl::c_any_of(job()->routes, [](const Route& route) {
     return !UsesServers(route.scheme);

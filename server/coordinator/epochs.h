@@ -19,15 +19,18 @@
 
 namespace nereus {
 
-// Events in an epoch after which another one must follow. Other reasons follow
-// from the state of the members: a process joins, a worker leaves, a connection
-// has ended.
+// Reasons for another epoch that Epochs keeps until it begins. NeedsChange sees
+// the other reasons for itself: a process joins, a worker has left, a
+// connection has ended, a backup has become current, a checkpoint is wanted.
 enum class ChangeReason {
-  kMemberLost,            // A member counts as dead.
-  kShardLost,             // No live member has the values of a shard.
-  kCoordinatorRestarted,  // Members may not know what the coordinator told
-                          // them.
-  kBetterPlan,            // Another plan costs less.
+  kMemberLost,  // A member counts as dead.
+  // No live server has the values of a shard, or a server was lost after all
+  // workers had left.
+  kShardLost,
+  // Members may have missed messages of the coordinator before it was started
+  // again.
+  kCoordinatorRestarted,
+  kBetterPlan,  // Another plan is worth a change (Replanner).
 };
 
 // Epochs of the job: the members that take part, and the change from one epoch
@@ -38,8 +41,8 @@ enum class ChangeReason {
 //              next epoch
 //   changing --values are lost, and there is no checkpoint--> the job fails
 //
-// Members that die during a change only shrink the set that must report. A
-// member that joins during a change is part of the next epoch.
+// A member that dies during a change need not report. A process that joins
+// during a change is part of the next epoch.
 //
 // If values are lost, the next epoch goes back to the newest checkpoint. A
 // checkpoint of which the manifest is being written is awaited first.
@@ -58,36 +61,38 @@ class Epochs {
   const EpochInForce& in_force() const { return in_force_; }
   // Hosts of the members of this epoch and of earlier ones.
   const HostTable& hosts() const { return hosts_; }
-  // Number of the next epoch, while all members report for it.
+  // Number of the next epoch during a change; empty in a steady epoch.
   std::optional<uint64_t> target() const { return target_; }
   // True if this event has happened since the epoch began.
   bool Has(ChangeReason reason) const { return reasons_.contains(reason); }
   // Connections that have ended since the epoch began.
   const BrokenLinks& links() const { return links_; }
-  // Last step that a member says it has begun.
+  // Last step that a member says it has begun; at least the epoch's first step.
   int64_t BegunStep() const {
     return roster_.BegunStep(job()->history.first_step);
   }
 
   // Numbers hosts and workers, and makes the plan and the first epoch's job.
-  // Errors: kInvalidArgument, there is no plan.
+  // Errors: kInvalidArgument, there is no plan or no valid job.
   absl::Status StartJob(CoordinatorOutbox& out);
 
-  // Starts another epoch if there is a reason, and ends the change to it if all
-  // have reported. Returns true if an epoch begins; then the caller admits all
-  // members, saves the state, and tells them. Errors: the job cannot go on.
+  // Starts a change if there is a reason for another epoch. Ends the change
+  // once all members have reported and enough are here. Returns true if an
+  // epoch begins; then the caller calls AdmitAll, saves the state, and calls
+  // TellAll. Errors: kAborted, the job cannot go on.
   absl::StatusOr<bool> Advance(absl::Time now, CoordinatorOutbox& out);
-  // Makes all processes that have joined members of the epoch.
+  // Admits all processes that have joined to the epoch.
   void AdmitAll(absl::Time now);
-  // Tells all members with a session of the epoch.
+  // Sends EpochStart to all members that have a session.
   void TellAll(CoordinatorOutbox& out);
 
-  // Sends a member that speaks in a new session the messages that it may have
-  // missed. `epoch`: the last epoch that the member knows.
+  // Sends the messages that a member may have missed to its new session.
+  // `epoch`: the last epoch that the member knows.
   void Greet(MemberRecord& member, uint64_t epoch, absl::Time now,
              CoordinatorOutbox& out) const;
 
-  // Note messages of an admitted member while the job runs.
+  // Note messages of a member. OnMeasured and OnLostPeer are only for admitted
+  // members of a running job.
   void OnHeartbeat(const MemberRecord& member, const Heartbeat& heartbeat);
   void OnReport(MemberRecord& member, const EpochReport& report) const;
   void OnMeasured(const MemberRecord& member, const Measured& measured,
@@ -112,14 +117,16 @@ class Epochs {
  private:
   // True if there is a reason for another epoch.
   bool NeedsChange() const;
-  // True if a worker joins, or has left and the others go on without it.
+  // True if a process waits for the next epoch to be admitted, or if the other
+  // workers need an epoch without a worker that has left.
   bool WorkersWantChange() const;
   // Asks all members for their reports.
   void StartChange(absl::Time now, CoordinatorOutbox& out);
-  // Makes the next epoch from the reports. Returns false if it must wait.
+  // Makes the next epoch from the reports. Returns false if the change must
+  // wait for a manifest.
   absl::StatusOr<bool> FinishChange(absl::Time now, CoordinatorOutbox& out);
   // Makes `next` the epoch in force. `restarts`: it goes back to a checkpoint.
-  // `better`: the plan that it may have.
+  // `better`: the plan of `next`, if its routes are new.
   void Enter(NextEpoch next, bool restarts,
              const std::optional<Replanner::BetterPlan>& better, absl::Time now,
              CoordinatorOutbox& out);
@@ -128,9 +135,9 @@ class Epochs {
   // True if enough members are present for the job to go on.
   bool IsComplete() const;
 
-  // True if the job may change its plan. False for a job with backups and
-  // without checkpoints, if workers would hand over layers: a server that dies
-  // before the backups have these layers would end the job.
+  // True if a change of plan cannot end the job. False for a job with backups
+  // and without checkpoints, if workers exchange a layer. Its backup would not
+  // be current after the change, and a server that dies then would end the job.
   bool IsSafeToChangePlan() const;
   // True if there is a better plan, and the job may change to it.
   bool WantsAnotherPlan();
@@ -153,7 +160,7 @@ class Epochs {
   EpochInForce in_force_;           // Current epoch.
   std::set<ChangeReason> reasons_;  // Events since the epoch began.
   std::optional<uint64_t> target_;  // Number of the next epoch, in a change.
-  uint64_t last_target_ = 0;        // Largest number that an epoch was given.
+  uint64_t last_target_ = 0;        // Largest target so far.
   BrokenLinks links_;
   RecoveryLog recovery_;
   Replanner replanner_;  // Search for better plans.

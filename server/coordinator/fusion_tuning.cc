@@ -14,8 +14,8 @@ namespace {
 // Number of steps that a trial measures, after those that do not count.
 constexpr int32_t kStepsMeasured = 16;
 
-// Time in which a message reaches every worker as a rule, and its limits in
-// steps.
+// Time in which a message usually reaches every worker, and the limits of that
+// time in steps.
 constexpr double kAheadSeconds = 0.1;
 constexpr double kAheadStepsMin = 2;
 constexpr double kAheadStepsMax = 100;
@@ -38,7 +38,8 @@ std::optional<int64_t> FusionTuning::bytes() const {
   return tuner_.done() ? tuner_.best() : tuner_.next();
 }
 
-// All workers switch at a step that none has begun when it hears of it.
+// All workers switch at a step that is far enough ahead: usually no worker has
+// begun it when the message arrives.
 const SetFusion& FusionTuning::Next(int64_t begun_step) {
   SetFusion set;
   set.trial = trial_;

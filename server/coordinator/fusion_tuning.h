@@ -23,8 +23,8 @@ namespace nereus {
 // longest step time counts, because all workers wait for the slowest one.
 //
 // All workers switch in the same step, which lies ahead of their steps when
-// they answered. A worker that hears of it too late switches a step later,
-// which costs time and nothing else.
+// they answered. A worker that hears of the step too late switches later, which
+// costs time and nothing else.
 //
 // Pure; the coordinator owns it.
 class FusionTuning {

@@ -48,9 +48,10 @@ class HostTable {
   // Makes the table that was saved. REQUIRES: `saved` is as State says.
   explicit HostTable(State saved);
 
-  // Returns the number of a process's host, and gives the host one if it has
-  // none. News: another machine's processes say the same --node; that is told
-  // once for each node.
+  // Returns the number of a process's host; a host without a number gets one.
+  // The host is -1 for a process that is split or does not know its machine,
+  // and for a new host when the table is full. News: processes of another
+  // machine say the same --node. This is told once for each node.
   Numbered NumberOf(const JoinRequest& request);
 
   // Makes the process of `incarnation` a host of its own for its life, because

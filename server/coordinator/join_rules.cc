@@ -66,7 +66,8 @@ absl::Status CheckPhase(const JoinRequest& request, const JobToJoin& to) {
   return absl::OkStatus();
 }
 
-// Checks where the optimizer runs, and the settings that all members share.
+// Checks where the optimizer runs, and the settings that all members of a role
+// share.
 absl::Status CheckSettings(const JoinRequest& request, const JobToJoin& to) {
   if (request.role == Role::kShard) {
     return CompareSettings(request.name, request.settings, "the coordinator",
@@ -138,7 +139,8 @@ absl::Status CheckShardsPlace(const JoinRequest& request, const JobToJoin& to) {
                             "; --shard gives each server its own");
 }
 
-// The caller's optimizer decides about its state, and all must agree.
+// If the caller's optimizer runs, the caller decides how many arrays of state
+// it keeps. All workers must keep as many.
 absl::Status CheckStateArrays(const JoinRequest& request, const JobToJoin& to) {
   const int32_t arrays = request.state_arrays;
   if (arrays < 0 || arrays > kStateArraysMax) {

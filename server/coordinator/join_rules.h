@@ -22,10 +22,11 @@ struct JobToJoin {
 // Checks whether a process may join. Each error names the difference with both
 // values.
 //
-// Errors: kInvalidArgument, a value that no job has; kFailedPrecondition, a
-// value that this job does not have; kNotFound, another job; kAborted and
-// kOutOfRange, the job has failed or is finished; kResourceExhausted, no place
-// is left; kAlreadyExists, another member has the place, and may be dead.
+// Errors: kInvalidArgument, a value out of range; kFailedPrecondition, a value
+// that differs from the job's, or a worker that asks when all workers have
+// left; kNotFound, another job; kAborted, the job has failed; kOutOfRange, the
+// job is finished; kResourceExhausted, no place or rank is left;
+// kAlreadyExists, another member has the place, and may be dead.
 absl::Status CheckJoin(const JoinRequest& request, const JobToJoin& job);
 
 }  // namespace nereus

@@ -17,7 +17,8 @@ namespace nereus {
 //   members save --too late, failed, or lost with a shard--> the job is over
 //
 // The wait is bounded: a lease if a part may be lost, 30 minutes otherwise.
-// Without it a job would end with the parameters of its last steps unsaved.
+// Without the wait, a job would end with the parameters of its last steps
+// unsaved.
 class LastCheckpoint {
  public:
   // All are borrowed and must outlive this.
@@ -28,10 +29,12 @@ class LastCheckpoint {
         epochs_(*epochs),
         checkpoints_(*checkpoints) {}
 
-  // Last step of the epoch's workers, which have all left.
+  // Last step that all workers of the epoch have done. With partial rounds:
+  // last step that one of them has done. REQUIRES: all workers have left.
   int64_t LastStep() const;
 
-  // Round of the checkpoint; empty if it is made, or can no longer be.
+  // Round of the checkpoint. Empty if the checkpoint is made, can no longer be
+  // made, or has no folder.
   std::optional<int64_t> AwaitedRound() const;
 
   // Asks all members to save `round`, unless they have been asked. Returns
@@ -42,7 +45,7 @@ class LastCheckpoint {
   void Delay(absl::Duration pause) { gives_up_at_ += pause; }
 
  private:
-  // Rank of the worker that sends the shards the layers that workers own; empty
+  // Rank of the worker that sends the worker-owned layers to the shards; empty
   // if all workers are gone.
   std::optional<int32_t> Sender(int64_t round) const;
   // True if a part may have been lost on its way, so that it never comes.

@@ -18,8 +18,8 @@ namespace nereus {
 // Times of a member's last events.
 struct MemberTimes {
   absl::Time last_message_at;  // Last message of the member.
-  // Start of its silence: its last message, or the start of an epoch, plus the
-  // time that the coordinator stood still since.
+  // Start of its silence: its last message, or the start of its first epoch,
+  // plus the time that the coordinator stood still since.
   absl::Time heard_at;
   absl::Time dead_after;   // Time at which it is dead if it has no session.
   absl::Time notified_at;  // Last notice to it about the missing members.
@@ -56,8 +56,9 @@ struct MemberRecord {
 
   // Report for the change of epoch under way.
   std::optional<EpochReport> report;
-  std::optional<SaveLast> save_told;  // Last request to save, in this session.
-  bool drained = false;               // True if it is drained in this epoch.
+  // Last SaveLast that it was sent in this session.
+  std::optional<SaveLast> save_told;
+  bool drained = false;  // True if it is drained in this epoch.
 
   bool is_worker() const { return id.role == Role::kWorker; }
   bool has_left() const { return last_step.has_value(); }
@@ -74,7 +75,9 @@ struct MemberRecord {
     return now - times.heard_at > lease;
   }
   // Returns the reason why it counts as dead by `now`, for the log and for the
-  // process itself; "" if it lives. `report_due`: it was asked for a report.
+  // process itself. Returns "" if it does not count as dead, is not admitted,
+  // or knows that the job is over. `report_due`: a change of epochs is under
+  // way.
   std::string WhyDead(absl::Duration lease, bool report_due,
                       absl::Time now) const;
 
@@ -92,9 +95,9 @@ struct MemberRecord {
 // Processes that have joined the job, in the order of joining. At the start of
 // the job, workers of one host move to its first worker. Plain bookkeeping.
 //
-// Workers get ranks in this order. Before the job runs, ranks have no gaps.
-// Afterwards no rank is given twice, so that a late frame of a dead worker is
-// never taken for a frame of a new one. Bounded by the places of the job.
+// NumberWorkers gives ranks without gaps at the start of the job. Afterwards no
+// rank is given twice, so that a late frame of a dead worker is never taken for
+// a frame of a new one. Bounded by the places of the job.
 class MemberList {
  public:
   MemberList() = default;
@@ -136,9 +139,10 @@ class MemberList {
   bool NoteMessage(SessionId session) { return open_.insert(session).second; }
   void NoteEnd(SessionId session) { open_.erase(session); }
 
-  // Notes that this process runs. If it has stood still, returns for how long:
-  // messages of that time have not been read yet, so that it is no member's
-  // silence. Returns zero otherwise.
+  // Notes that the coordinator runs. If it has stood still since the last call,
+  // moves the deadlines of all members by the length of that pause, and returns
+  // the length; otherwise returns zero. Messages of the pause have not been
+  // read yet, so the pause is no member's silence.
   absl::Duration NoticePause(absl::Time now);
 
   // Number of processes with this role.
@@ -170,13 +174,14 @@ class MemberList {
              return m.admitted && !m.report.has_value();
            }) == 0;
   }
-  // True if every member has done the plan's last round, or has left.
+  // True if every admitted member is drained or has left.
   bool AllDrained() const {
     return CountIf([](const auto& m) {
              return m.admitted && !m.has_left() && !m.drained;
            }) == 0;
   }
-  // True if every member has heard that the job is over, or is gone.
+  // True if no session is open, and every admitted member has heard that the
+  // job is over, or is gone.
   bool AllToldOver() const {
     return CountIf([](const auto& m) {
              return m.session.has_value() || (m.admitted && !m.told_over);
@@ -186,7 +191,8 @@ class MemberList {
   // Sends a message to each worker with an open session.
   void TellWorkers(const CoordinatorMessage& message,
                    CoordinatorOutbox& out) const;
-  // Tells all members that the job is over, and ends their sessions.
+  // Tells all members with a session that the job is over, and ends their
+  // sessions.
   void TellAllOver(const JobOver& over, CoordinatorOutbox& out);
 
  private:
@@ -202,7 +208,7 @@ class MemberList {
 
   std::vector<MemberRecord> members_;  // In the order that the class says.
   int next_rank_ = 0;
-  std::set<SessionId> open_;  // Sessions that have had a message.
+  std::set<SessionId> open_;                    // Open sessions with a message.
   absl::Time awake_at_ = absl::InfinitePast();  // Time of the last event.
 };
 

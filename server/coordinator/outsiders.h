@@ -19,15 +19,17 @@ namespace nereus {
 // A claim asks for a place which a member has: the same shard, or the same name
 // of a worker. That member's session is open, but the member may be dead: its
 // host is gone, or it was killed a moment ago. If the process were refused at
-// once, a supervisor could not restart a worker before its lease has ended.
+// once, a killed worker could not be started again before the lease of the dead
+// process has ended.
 //
 //   claims --the member sends a message--> refused
 //   claims --the member counts as dead---> joins in its place
 //
-// A released worker has left, and no other worker needs it. A silent process
-// counts as dead because nothing was heard from it, and may live. Without these
-// two, a worker that has done all its work and asks again would be told that it
-// counts as dead.
+// A released worker has left, and no other worker needs it. If it were
+// forgotten at once, a released worker that asks again would be told that it
+// counts as dead. A silent process counts as dead because nothing was heard
+// from it, and may live. If it were forgotten at once, the coordinator could
+// end before the process hears that the job is over.
 //
 //   released --a lease later--> forgotten
 //   silent --it joins again, or a minute later--> forgotten
@@ -71,8 +73,8 @@ class Outsiders {
 
   // Forgets processes that were kept long enough by `now`.
   void Forget(absl::Time now);
-  // Adds a time in which this process stood still: messages that arrive now may
-  // have been sent before the claims.
+  // Moves all times by a pause in which the coordinator stood still: messages
+  // that arrive now may have been sent before the claims.
   void Delay(absl::Duration pause);
 
  private:

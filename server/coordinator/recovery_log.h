@@ -13,16 +13,17 @@ namespace nereus {
 // Losses since the epoch began, for one line of the log: the members that were
 // lost, the time without them, and the steps that are done again.
 //
-// Memory: the names of members that are away.
+// Memory: the names of lost members that have not come back.
 class RecoveryLog {
  public:
   // Notes that an admitted member was counted as dead.
   void NoteLost(const MemberRecord& member);
 
-  // Starts an epoch, before its new members are admitted. Returns the line, or
-  // "" if nothing was lost. `was_restarted`: the coordinator itself was lost.
-  // `begun_step`: last step that a worker had begun. `workers`, `shards`: their
-  // numbers when the job was started.
+  // Starts an epoch, before its new members are admitted. Returns the line; ""
+  // if no member or connection was lost and no lost member is back.
+  // `was_restarted`: the coordinator itself was lost. `begun_step`: last step
+  // that a worker had begun. `workers`, `shards`: their numbers when the job
+  // was started.
   std::string OnEpoch(const EpochInForce& epoch, const MemberList& roster,
                       bool was_restarted, int64_t begun_step, int workers,
                       int shards, absl::Time now);

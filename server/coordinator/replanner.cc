@@ -21,8 +21,8 @@ namespace {
 // as that.
 constexpr double kGainMin = 0.05;
 
-// Bound of the relative cost of a plan that returns layers from 16 bits to
-// float32, when 16 bits no longer save time.
+// Bound of the relative extra cost of a plan that returns layers from 16 bits
+// to float32. Such a plan is for jobs where 16 bits no longer save time.
 constexpr double kWideningCostMax = 0.01;
 
 // Least relative change of a measurement that counts.
@@ -37,7 +37,7 @@ constexpr int kChangesMax = 8;
 // Least change of a duration that counts: less is no bottleneck.
 constexpr absl::Duration kTimeChangeMin = absl::Microseconds(100);
 
-// True if two figures differ by more than `least`, and by more than a part.
+// True if two figures differ by more than `least` and by more than kChangeMin.
 bool Differs(double a, double b, double least = 0) {
   return std::abs(a - b) > std::max(least, kChangeMin * std::max(a, b));
 }
@@ -54,8 +54,7 @@ bool Differs(const Measured& a, const Measured& b) {
          Differs(TotalTime(a.times), TotalTime(b.times));
 }
 
-// True if some layers get float32 in place of 16 bits, and nothing else
-// changes.
+// True if nothing changes, or only layers that get float32 in place of 16 bits.
 bool Widens(absl::Span<const Route> before, absl::Span<const Route> after) {
   return std::equal(
       before.begin(), before.end(), after.begin(),

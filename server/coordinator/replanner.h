@@ -23,10 +23,11 @@ namespace nereus {
 //   unknown --every worker has measured--> known, search for a plan
 //   known   --they have changed by 20 %--> known, search for a plan
 //
-// A job begins with the plan that moves the fewest bytes. It is planned by time
-// once all workers have measured. For every figure the slowest worker counts. A
-// plan must save 5 %: without that margin, noise in the measurements would
-// change plans again and again, and each change costs about two iterations.
+// A job begins with the plan that moves the fewest bytes. With CostKind::kTime
+// it is planned by time once all workers have measured; for every figure the
+// slowest worker counts. A plan must save 5 % (but see Better). Without that
+// margin, noise in the measurements would change plans again and again, and
+// each change costs about two iterations.
 //
 // Pure; the coordinator owns it. Memory: the last measurements of each worker.
 class Replanner {
@@ -39,7 +40,7 @@ class Replanner {
 
   // True if a job with these options may change its plan.
   bool chooses(const JobOptions& options) const;
-  // True if workers have to measure, to find a better plan or the threshold
+  // True if workers have to measure: for a better plan, or for the threshold
   // with which the tuning of fusion begins.
   bool measures(const JobOptions& options) const {
     return (chooses(options) || options.tune_fusion) &&

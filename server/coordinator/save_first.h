@@ -12,13 +12,13 @@ namespace nereus {
 
 // Queue of the actions of a coordinator until they are carried out. A state is
 // saved before the actions that follow it. Otherwise members could be told of
-// an epoch that no disk has, and would wait for ever for a coordinator that
-// comes back without it.
+// an epoch that is not on disk. A coordinator that is started again would not
+// know this epoch, and would have to end the job.
 //
 //   passing --a save fails--> holding back --a later try succeeds--> passing
 //
 // While it holds back, members go on in the epoch that they know. Plain
-// bookkeeping; the owner carries out the actions. Bounded: an owner gives up
+// bookkeeping; the owner carries out the actions. Bounded if the owner gives up
 // when failing_for is longer than a lease.
 class SaveFirst {
  public:
