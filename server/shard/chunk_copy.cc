@@ -36,7 +36,7 @@ Buffer ChunkCopy::Place(int part) const {
 void ChunkCopy::Add(int part, int64_t frame, const Buffer& payload,
                     Outbox& out) {
   NEREUS_CHECK(!Has(part, frame)) << "part " << part << " frame " << frame;
-  // Memory is allocated only now, as it takes after the first payload.
+  // Memory is allocated only now, because the first payload decides its kind.
   if (parameters_.bytes() == 0) {
     const int64_t bytes = elements_ * static_cast<int64_t>(sizeof(float));
     parameters_ = Buffer::AllocateLike(payload, bytes);

@@ -8,11 +8,12 @@
 
 namespace nereus {
 
-// All values of one chunk as they arrive from another server in frames:
-// parameters, arrays of optimizer state, and the mean of the last round if
-// workers run the optimizer.
+// All values of one chunk as they arrive in frames: parameters, arrays of
+// optimizer state, and the mean of the last round if workers run the optimizer.
+// The primary sends them to the backup, or a worker sends them to be saved
+// (RoundSaver).
 //
-//   not begun --first frame--> begun --last frame--> complete
+//   not begun --made as of a round--> begun --last frame, or Take--> complete
 //
 // Plain bookkeeping: the driver carries out the copying. Memory: the chunk's
 // values, from the first frame on.
@@ -21,8 +22,8 @@ class ChunkCopy {
   // Makes a copy that has not begun: no frame is expected.
   ChunkCopy() = default;
 
-  // Makes a copy as of `round` with `elements` values in each part. If the
-  // first payload is a Buffer::SizeOnly, so is the copy's memory.
+  // Makes a copy that has begun: of `round`, with `elements` values in each
+  // part. If the first payload is a Buffer::SizeOnly, so is the copy's memory.
   ChunkCopy(int64_t round, int64_t elements, int state_arrays,
             bool has_average);
 
@@ -31,17 +32,17 @@ class ChunkCopy {
   // Number of parts: the parameters, the arrays of state, the mean.
   int parts() const { return parts_; }
 
-  // True if a frame of a part has arrived, or all have. REQUIRES: begun(), both
-  // in range.
+  // True if `frame` of `part` has arrived. REQUIRES: begun(), `part` and
+  // `frame` in range.
   bool Has(int part, int64_t frame) const;
 
-  // Takes values that are complete, in place of frames.
+  // Takes complete values in place of all frames.
   void Take(Buffer parameters, Buffer state);
   // Adds a frame. `payload` must live until the actions have been carried out.
   // REQUIRES: !Has(part, frame).
   void Add(int part, int64_t frame, const Buffer& payload, Outbox& out);
 
-  // Bytes of the values, whether or not they have arrived.
+  // Bytes of the copy's memory; 0 before the first frame.
   int64_t held_bytes() const {
     return parameters_.bytes() + state_.bytes() + average_.bytes();
   }
@@ -63,8 +64,9 @@ class ChunkCopy {
   int64_t elements_ = 0;
   int state_arrays_ = 0;
   int parts_ = 0;
-  std::vector<bool> arrived_;  // True for each frame in, by part and frame.
-  int64_t missing_ = 0;        // Number of frames that have not arrived.
+  // True for each frame that has arrived, by part and frame.
+  std::vector<bool> arrived_;
+  int64_t missing_ = 0;  // Number of frames that have not arrived.
   Buffer parameters_;
   Buffer state_;    // Arrays of optimizer state, one after the other.
   Buffer average_;  // Mean gradient of `round_`.

@@ -175,7 +175,7 @@ std::optional<ChunkCopy> ChunkReplica::OnCopyFrame(const Frame& frame,
 }
 
 // Workers hold the state of layers that they own. The servers have it only as
-// of a checkpoint that the job goes on from.
+// of a base round that is not the initial round.
 ChunkCopy ChunkReplica::BeginCopy(int64_t round) const {
   const Job& job = *epoch_.job;
   const bool restored = job.history.base_round != kInitialRound;

@@ -19,8 +19,8 @@ namespace nereus {
 // the same arithmetic, or the whole chunk, if the backup lacks a round. The
 // state of the backup, as the primary knows it:
 //
-//   kUnknown --kHave: it has the open round--> kCurrent
-//   kUnknown --kHave: it lacks it------------> kBehind
+//   kUnknown --kHave: it lacks no closed round--> kCurrent
+//   kUnknown --kHave: it lacks a closed round---> kBehind
 //   kBehind ---SendChunk--> kSent --kHave----> kCurrent
 //   any state --new epoch--> kUnknown
 //
@@ -30,7 +30,7 @@ namespace nereus {
 class ChunkReplica {
  public:
   enum class State {
-    kUnknown,  // The backup has not said yet which round it has.
+    kUnknown,  // The backup has not said yet which rounds it has.
     kBehind,   // The backup needs the whole chunk.
     kSent,     // The chunk is on its way.
     kCurrent,  // The backup follows the rounds.
@@ -40,22 +40,25 @@ class ChunkReplica {
   ChunkReplica(const ShardEpoch* epoch, const HeldChunk* held)
       : epoch_(*epoch), held_(*held) {}
 
-  // Starts an epoch: the backup says again which round it has.
+  // Starts an epoch: forgets a copy on its way; the backup says again which
+  // rounds it has.
   void Reset();
 
   // On the primary.
 
   State state() const { return state_; }
   // True if a complete round must go to the backup before it closes. A backup
-  // that has never been current does not delay the rounds that it lacks.
+  // that was not current when the epoch began delays no round until the whole
+  // chunk has been sent to it, or it turns out to lack no round.
   bool DelaysClosing() const;
   // True if workers may see the values that the primary holds.
   bool AllowsShowing() const;
 
   // Checks a kHave frame, by which the backup says that it has all rounds
   // before header.round. `open`: the chunk's open round. `may_close`: the
-  // backup was sent that round's mean, in this epoch or in one before.
-  // `offered`: in this epoch.
+  // backup may have that round, because its mean was sent in this epoch or may
+  // have been sent in an earlier one. `offered`: the mean was sent in this
+  // epoch.
   absl::StatusOr<Landing> OnHaveHeader(const FrameHeader& header, int64_t open,
                                        bool may_close, bool offered) const;
   // Notes that the backup has all rounds before `round`, while `open` is open.
@@ -63,7 +66,7 @@ class ChunkReplica {
     state_ = round >= open ? State::kCurrent : State::kBehind;
   }
 
-  // Sends the mean of `round`, or that it is skipped.
+  // Sends the mean of `round`, or the verdict that skips `round`.
   void SendMean(int64_t round, const FullRound& full, bool skipped,
                 Outbox& out) const;
   // Sends the whole chunk as of the round before `open`.
@@ -76,7 +79,7 @@ class ChunkReplica {
   absl::StatusOr<Landing> OnPrimaryHeader(const FrameHeader& header,
                                           int64_t open,
                                           const FullRound& full) const;
-  // Adds a kCopy frame. Returns the copy with its last frame.
+  // Adds a kCopy frame. Returns the copy if this frame was the last one.
   std::optional<ChunkCopy> OnCopyFrame(const Frame& frame, Outbox& out);
   // Tells the primary that all rounds before `open` are here.
   void SayHave(int64_t open, Outbox& out) const;

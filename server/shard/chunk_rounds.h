@@ -33,9 +33,9 @@ namespace nereus {
 //   kOffered ----new epoch, still primary--> kClosing
 //   any phase ---new epoch, now backup-----> kCollecting, with no contribution
 //
-// So the backup has every result that a worker has seen, to the last bit. On
-// the backup a round has one contribution, the mean that the primary sends. A
-// round that is closing stays so in later epochs, whatever workers they have.
+// So a current backup has every result that a worker has seen, to the last bit.
+// On the backup a round has one contribution, the mean that the primary sends.
+// A round that is closing stays so in later epochs, whatever workers they have.
 // A new epoch drops the contributions of a round that is collecting, and the
 // workers contribute again: a dead worker's gradient is in the open round for
 // no worker, and in a closed round for all.
@@ -62,8 +62,9 @@ class ChunkRounds {
   // false if there is nothing to load: the block layer begins with all blocks.
   bool Restore();
 
-  // Starts an epoch: routes that changed (primary only), then the open round,
-  // then, once all chunks have reopened, the frames and rounds that follow.
+  // Start an epoch, in this order: Reroute, on the primary, if the routes have
+  // changed; Reopen begins the open round again; Enter, when all chunks have
+  // reopened, sends frames and closes rounds.
   void Reroute(const Job& before);
   void Reopen();
   void Enter(Outbox& out);

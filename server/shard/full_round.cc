@@ -58,10 +58,10 @@ absl::StatusOr<int64_t> FullRound::Find(const FrameHeader& header) const {
   return none ? kNoFrame : FrameIndex(header, grid_);
 }
 
-// The first frame of a sparse round tells the number of its frames; later
-// frames must have the same number. The contributors have chosen the same
-// blocks, so a frame of another block, or with another flag, is an error of its
-// sender.
+// The first frame of a sparse round tells how many frames each contributor
+// sends; later frames must tell the same number. The contributors have chosen
+// the same blocks, so a frame of another block, or with another flag, is an
+// error of its sender.
 absl::Status FullRound::Check(int contributor, int64_t frame,
                               const FrameHeader& header) const {
   const bool none = frame == kNoFrame;

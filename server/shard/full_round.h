@@ -35,8 +35,8 @@ class FullRound {
   absl::StatusOr<int64_t> Find(const FrameHeader& header) const;
 
   // Checks that `frame`, which Find returned, fits the round. Errors:
-  // kInvalidArgument, a sparse round has other frames, or another number of
-  // them.
+  // kInvalidArgument, the part or the number of frames is wrong, or a sparse
+  // round has other frames.
   absl::Status Check(int contributor, int64_t frame,
                      const FrameHeader& header) const;
 
@@ -45,8 +45,8 @@ class FullRound {
   bool Has(int contributor, int64_t frame) const;
 
   // Adds the frame that a header announces. `addend` must live until the
-  // actions have been carried out. REQUIRES: Find and Check are OK, and not
-  // Has.
+  // actions have been carried out. REQUIRES: Find and Check are OK, and Has is
+  // false.
   void Add(int contributor, const FrameHeader& header, Addend addend,
            Outbox& out);
 
@@ -60,7 +60,7 @@ class FullRound {
   // round has values only in frames of which has() is true.
   const Buffer& sum() const { return sum_; }
 
-  // Number of frames in the round; below 0: not known yet.
+  // Number of frames of each contributor; below 0: not known yet.
   int64_t frames() const { return frames_; }
   bool sparse() const { return sparse_; }
   // True if `frame` is in the round, as far as frames have arrived.
@@ -68,7 +68,7 @@ class FullRound {
   // True if the values of `frame` have their momentum in them (kResumedPart).
   bool resumed(int64_t frame) const { return sparse_ && resumed_[frame]; }
 
-  // Frames that a sparse round has; empty for another round.
+  // True for each frame that a sparse round has; empty for a dense round.
   const std::vector<bool>& chosen_frames() const { return chosen_; }
 
   // Multiplies the sum by `factor`.

@@ -52,8 +52,8 @@ struct HeldChunk {
   // Sends `result` of `round` to the workers `to`.
   void Broadcast(const ShardEpoch& epoch, int64_t round, const RankList& to,
                  const Buffer& result, Outbox& out) const;
-  // Sends a worker the values that it has asked for, with the optimizer's state
-  // where workers own the layer and have restored it.
+  // Sends a worker the values that it has asked for. If workers own the layer
+  // and the server has restored optimizer state of it, sends the state too.
   void SendValues(const ShardEpoch& epoch, const PullRequest& request,
                   Outbox& out) const;
 
@@ -76,9 +76,9 @@ struct HeldChunk {
   Buffer RoomForUpdate(Outbox& out);
 
   // Calls `send` with the frames of a result. Of a sparse round these are the
-  // frames that it had, or one frame without payload if it had none. `whole`
-  // sends all frames and that one, for a worker that may have begun the round
-  // with another choice of blocks.
+  // frames that it had, or one frame without payload if it had none. With
+  // `whole`, they are all frames of the chunk and that one frame. This is for a
+  // worker that may have begun the round with another choice of blocks.
   template <typename Send>
   void CutResult(const Job& job, bool whole, FrameHeader header,
                  const Buffer& values, Send send) const;

@@ -47,9 +47,10 @@ absl::StatusOr<Landing> PartialRound::OnHeader(const Job& job,
                                         : Landing::Scratch();
 }
 
-// Each contributor has to have reached some step: this round's if the round
-// waits for all of them or has drawn this one, otherwise `staleness` steps
-// before. Without any contribution to this round it waits for all.
+// The round waits for a contributor until some step of it is counted. That is
+// the round's own step if the round waits for all contributors, or if this
+// contributor is the initiator. Otherwise it is `staleness` steps earlier. A
+// round without any contribution of its own step waits for all contributors.
 std::vector<int> PartialRound::Awaited(const Job& job, int64_t round) const {
   const RoundOptions& options = job.options.rounds;
   const int contributors = job.ContributorsOf(round);

@@ -14,8 +14,8 @@ namespace nereus {
 
 // Contributions to one chunk in a job with partial rounds: its rounds close
 // without all contributions (RoundOptions::quorum). There is one open sum: it
-// has all frames that have arrived since the last round closed, whichever steps
-// they belong to.
+// has all frames that have arrived since the last update, whichever steps they
+// belong to.
 //
 //   worker's step counted + 1: no frame --> some frames --last frame--> counted
 //
@@ -36,8 +36,9 @@ class PartialRound {
   // REQUIRES, here and below: `rank` is a worker of the epoch.
   int64_t counted(int rank) const { return progress_.at(rank).counted; }
 
-  // Checks a contribution from the worker at `position`. `repeated`: the last
-  // round of which that worker has asked for the answer again.
+  // Checks the header of a contribution from the worker at `position`.
+  // `repeated`: last round for which that worker has been sent, or is owed, an
+  // answer in this epoch.
   absl::StatusOr<Landing> OnHeader(const Job& job, const FrameHeader& header,
                                    int position, int64_t repeated) const;
 

@@ -9,7 +9,8 @@
 namespace nereus {
 namespace {
 
-// Number of incomplete rounds: a chunk may be one round ahead of another one.
+// Largest number of incomplete rounds: a chunk may be one round ahead of
+// another one.
 constexpr size_t kOpenMax = 2;
 
 }  // namespace
@@ -65,16 +66,16 @@ RoundSaver::Collection* RoundSaver::Open(int64_t round) {
   return const_cast<Collection*>(Find(round));
 }
 
-// Frames that come before the coordinator has named their sender wait for its
-// word. Until then only the first worker sends.
+// Frames that come before the coordinator has named their sender wait until it
+// has. Without a named sender, only the first worker may send.
 absl::StatusOr<Landing> RoundSaver::OnOwnedHeader(int index,
                                                   const HeldChunk& held,
                                                   const FrameHeader& header,
                                                   int position) const {
   const Job& job = *epoch_.job;
   const bool updates_here = epoch_.Updates(held.chunk.layer);
-  // The coordinator may tell the sender of the last round before this shard;
-  // and another worker, if the first sender is gone.
+  // The coordinator may tell the sender of the last round before it tells this
+  // shard. The sender may be another worker than the first.
   const bool is_early = last_sender_ == -1 && job.options.has_checkpoints &&
                         header.round > job.history.base_round &&
                         (position != 0 || !job.IsSaved(header.round));

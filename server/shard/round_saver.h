@@ -28,9 +28,10 @@ namespace nereus {
 // coordinator names. If that worker dies before it has sent all of them, the
 // round stays incomplete, and is forgotten when the second one after it begins.
 //
-// Memory: none while the collected buffers are not written over; otherwise at
-// most twice the shard's chunks and their optimizer state, and the values that
-// are handed over.
+// Memory: that of worker-owned layers; chunks that the servers update cost
+// memory only once an update writes to new memory. In all, at most twice the
+// shard's chunks and their optimizer state, and the values that are handed
+// over.
 class RoundSaver {
  public:
   // `epoch` is borrowed and must outlive this. Chunks of the block layer, which
@@ -43,7 +44,8 @@ class RoundSaver {
     std::vector<ChunkValues> values;
   };
 
-  // Starts an epoch. `was_serving`: this server was the primary before.
+  // Starts an epoch, and forgets the values that were handed over.
+  // `was_serving`: this server was the primary before.
   void OnEpoch(bool was_serving);
   // Starts the save of the job's last round, for which worker `sender` sends
   // the worker-owned layers. Returns false if the round is saved already.
@@ -56,14 +58,14 @@ class RoundSaver {
   // Adds the frame to the values that are collected.
   void OnOwnedFrame(int index, const Frame& frame, Outbox& out);
 
-  // Takes the values of chunk `index` as of `round`, if that round is saved.
-  // Nothing may write to these buffers any more.
+  // Takes the values of chunk `index` as of `round`, if that round is to be
+  // saved. Nothing may write to these buffers any more.
   void Collect(int index, int64_t round, const HeldChunk& held, Outbox& out);
   // Takes values that were collected for the next plan into the last save.
   void CollectHandedOver(int index, int64_t round, Outbox& out);
 
-  // Values that workers own, as of Job::switch_round, by chunk; none yet. The
-  // entries of other chunks are empty.
+  // Values of worker-owned layers as of Job::switch_round, by chunk. The
+  // entries of other chunks are empty. Nothing before all values have arrived.
   const std::optional<Saved>& handed_over() const { return handed_over_; }
 
   // Bytes of the values that are collected or handed over, including buffers
@@ -75,7 +77,7 @@ class RoundSaver {
   struct Collection {
     int64_t round = 0;
     std::vector<ChunkCopy> chunks;
-    int64_t missing = 0;  // Number of chunks that are not complete.
+    int64_t missing = 0;  // Number of incomplete chunks.
   };
 
   const Collection* Find(int64_t round) const;
@@ -84,8 +86,8 @@ class RoundSaver {
   Collection* Open(int64_t round);
   void Add(int index, int64_t round, const Buffer& parameters,
            const Buffer& state, Outbox& out);
-  // Notes that a chunk is complete. With the last chunk it saves the round, or
-  // keeps it for the next plan.
+  // Notes that a chunk is complete. With the last chunk it saves the round,
+  // keeps it for the next plan, or both.
   void FinishChunk(Collection& collection, Outbox& out);
 
   const ShardEpoch& epoch_;
@@ -96,7 +98,8 @@ class RoundSaver {
   // Rank of the worker that sends the worker-owned layers as of the job's last
   // round; -1 until the coordinator has named it.
   int32_t last_sender_ = -1;
-  int64_t saved_round_ = kInitialRound;  // Round of the last checkpoint made.
+  // Last round that was handed to a checkpoint.
+  int64_t saved_round_ = kInitialRound;
 };
 
 }  // namespace nereus

@@ -1,7 +1,7 @@
 // Read in this order: frames are routed to a shard, or are votes and probes
 // (OnHeader, OnFrame), a probe is answered (OnProbe), the last vote on a step
-// makes the verdict (OnVerdict in Shard), epochs follow (Freeze, Report,
-// OnEpoch), and sums over the shards are reported. Shard has the rounds.
+// makes the verdict (OnVote), epochs follow (Freeze, Report, OnEpoch), and sums
+// over the shards are reported. Shard has the rounds.
 //
 //   running --all rounds up to the switch round are done--> drained
 //   running, drained --Freeze--> frozen --OnEpoch--> running
@@ -17,7 +17,8 @@
 namespace nereus {
 namespace {
 
-// Number of probes answered to a worker in an epoch: one a second for hours.
+// Largest number of answers to one worker's probes in an epoch: one a second
+// for hours.
 constexpr int64_t kProbesMax = 65536;
 
 }  // namespace
@@ -64,8 +65,7 @@ absl::StatusOr<Landing> ServerMachine::OnHeader(
                      "'s, this is ", PeerName(PeerId::Shard(server_)));
 }
 
-// Probes have the layer, chunk and offset of no value, so they are checked
-// here.
+// A probe belongs to no chunk, so it is checked here and not by a shard.
 absl::StatusOr<Landing> ServerMachine::OnProbeHeader(
     PeerId from, const FrameHeader& header) const {
   if (job_->options.measure && from.role == Role::kWorker &&
@@ -80,7 +80,8 @@ absl::StatusOr<Landing> ServerMachine::OnProbeHeader(
 
 void ServerMachine::OnProbe(PeerId from, const FrameHeader& header,
                             Outbox& out) {
-  // A worker that sends nothing but probes would fill the queue of its answers.
+  // Without the limit, a worker could fill the queue of frames to it with
+  // answers.
   const bool answers =
       header.part == kLastOfTrain && ++probes_[from.rank] <= kProbesMax;
   if (!answers) return;

@@ -46,7 +46,8 @@ class ServerMachine final : public Machine {
   // Oldest open round of the shards of which this server is the primary.
   std::optional<Shard::OpenRound> oldest_open_round() const;
 
-  // Shards with a current backup of which this server is the primary.
+  // Shards of which this server is the primary, and which have a current
+  // backup.
   std::vector<int32_t> current_backups() const;
 
   // Returns a shard, or null if this server does not hold it. Valid until the
@@ -59,7 +60,7 @@ class ServerMachine final : public Machine {
   bool Holds(int shard) const;
   // True if all shards of which this server is the primary are drained.
   bool drained() const;
-  // Tells the coordinator that this server is drained, once in an epoch.
+  // Tells the coordinator, once in an epoch, if this server is drained.
   void SayDrained(Outbox& out);
   absl::StatusOr<Landing> OnProbeHeader(PeerId from,
                                         const FrameHeader& header) const;
@@ -69,7 +70,7 @@ class ServerMachine final : public Machine {
   const int server_;  // Rank of this server.
   JobPtr job_;
   bool is_drained_sent_ = false;   // True once Drained was sent.
-  std::map<int, int64_t> probes_;  // Probes answered in this epoch, by worker.
+  std::map<int, int64_t> probes_;  // Number of probes in this epoch, by worker.
   Votes votes_;
   std::map<int, Shard> shards_;  // Shards that this server holds, by index.
 };

@@ -21,11 +21,11 @@ namespace nereus {
 // checkpoints, and bringing the backup up to date. A server holds a shard
 // either as its primary or as its backup.
 //
-// Worker 0 contributes the initial parameters, or they are loaded from a
-// checkpoint; every worker pulls them; then rounds follow. Chunks of layers
+// The first worker contributes the initial parameters, or they are loaded from
+// a checkpoint; every worker pulls them; then rounds follow. Chunks of layers
 // that do not use the servers stay as of the base round. With
-// OptimizerPlace::kWorker a result is the mean gradient, and the parameters
-// stay the initial ones.
+// OptimizerPlace::kWorker a result is the mean gradient, and the parameters of
+// all chunks stay as of the base round.
 //
 // Each epoch begins with the backup saying, per chunk, which rounds it has. The
 // primary sends the chunks that the backup lacks one at a time, so that rounds
@@ -52,8 +52,8 @@ class Shard final : public Machine {
   absl::StatusOr<Landing> OnHeader(PeerId from,
                                    const FrameHeader& header) const override;
   void OnFrame(PeerId from, const Frame& frame, Outbox& out) override;
-  // Take a frame that CheckFrame has accepted, and its chunk, which FindChunk
-  // has returned.
+  // Do the same for a caller that has called CheckFrame, and FindChunk for
+  // `chunk`.
   absl::StatusOr<Landing> OnHeader(PeerId from, const FrameHeader& header,
                                    const Chunk& chunk) const;
   void OnFrame(PeerId from, const Frame& frame, const Chunk& chunk,
@@ -76,8 +76,8 @@ class Shard final : public Machine {
   // is no such chunk. Chunks of the block layer do not count.
   std::optional<int64_t> closed_round() const;
 
-  // True if all rounds up to the switch round are closed, and the values that
-  // workers own as of it have arrived.
+  // True if the job has a switch round, all rounds up to it are closed, and the
+  // values that workers hand over as of it have arrived.
   bool drained() const;
 
   // True on the primary if the backup is current for every chunk: it has all
@@ -117,7 +117,8 @@ class Shard final : public Machine {
   // Asks the chunk where a frame lands, if its sender may send to this server.
   absl::StatusOr<Landing> FindLanding(PeerId from, int index,
                                       const FrameHeader& header) const;
-  // Notes whether the backup lacks the chunk, after the backup has said so.
+  // Notes whether the backup lacks the chunk, after a frame of the backup.
+  // Sends the next chunk if none is on its way.
   void NoteBackup(int index, Outbox& out);
   // Sends the backup the next chunk that it lacks, unless one is on its way.
   void SendNextToBackup(Outbox& out);
@@ -127,8 +128,8 @@ class Shard final : public Machine {
   ShardEpoch epoch_;                // Borrowed by saver_ and chunks_.
   RoundSaver saver_;                // Rounds that are saved.
   std::deque<ChunkRounds> chunks_;  // A deque: chunks do not move.
-  std::vector<int>
-      index_of_chunk_;    // Indexed by position in the placement; or -1.
+  // Index in chunks_ of each chunk of the placement; -1: of another shard.
+  std::vector<int> index_of_chunk_;
   std::set<int> behind_;  // Indexes of the chunks that the backup lacks.
   int sending_ = -1;      // Index of the chunk on its way to it; -1: none.
 };

@@ -6,10 +6,11 @@
 
 namespace nereus {
 
-// State of one shard in the current epoch that all its chunks read.
+// Facts about one shard in the current epoch. All chunks of the shard read
+// them.
 //
-// Shard owns it and changes it between events. The chunks borrow it, so that a
-// chunk never works with the job of an epoch that is over.
+// The Shard owns and changes them. The chunks borrow them, so that a chunk
+// never works with the job of an epoch that is over.
 struct ShardEpoch {
   JobPtr job;           // Job as of the epoch.
   int shard = 0;        // Index of the shard among job->shards().
