@@ -58,7 +58,7 @@ absl::StatusOr<Landing> ChunkRounds::OnWorkerHeader(const FrameHeader& header,
   return full_.Has(position, frame) ? Landing::Discard() : Landing::Scratch();
 }
 
-// A round that is closed may still be contributed to: its result was lost.
+// A contribution to a closed round is no error: the result may have been lost.
 absl::Status ChunkRounds::CheckContribution(const FrameHeader& header,
                                             int position) const {
   const Job& job = *epoch_.job;
@@ -211,8 +211,8 @@ void ChunkRounds::Close(Outbox& out) {
     held_.mean = result;
     if (scale_ != 1.0f) out.Add(ScaleValues{result, scale_});
   }
-  // Its contributors wait for the result, unless they are those of an earlier
-  // epoch: in this epoch, workers ask.
+  // Contributors of this epoch wait for the result. If the round was complete
+  // in an earlier epoch, workers ask for the result instead.
   if (epoch_.serves() && completed_in_ == job.epoch && !job.decoupled()) {
     // First steps ascend with positions: within an epoch, the count tells which
     // workers these are.
@@ -395,7 +395,7 @@ void ChunkRounds::Reroute(const Job& before) {
   // The round number tells the backup that it lacks these values.
   if (!used && (moves || uses)) round_ = before.switch_round + 1;
   if (used == uses) return;
-  // Without a move, all workers have the last mean.
+  // If nothing moves, the workers run the optimizer, and have the last mean.
   held_.mean = !uses || moves ? Buffer()
                               : Buffer::AllocateLike(held_.parameters,
                                                      held_.parameters.bytes());
@@ -403,7 +403,7 @@ void ChunkRounds::Reroute(const Job& before) {
 
 void ChunkRounds::Reopen() {
   const Job& job = *epoch_.job;
-  // A server that has become the backup may be told other contributions.
+  // A server that has become the backup may be sent another mean.
   const bool stays = phase_ != Phase::kCollecting && epoch_.serves();
   phase_ = stays ? Phase::kClosing : Phase::kCollecting;
   if (!stays) {
@@ -430,9 +430,10 @@ void ChunkRounds::Enter(Outbox& out) {
 
 void ChunkRounds::ReopenRound() {
   const Job& job = *epoch_.job;
-  // The initial parameters come from one worker. Layers between workers have
-  // no other round here, and may outlive all workers that took part in it; so
-  // may the initial round before partial ones. A backup hears one server.
+  // The initial parameters come from one worker, and a backup's means from one
+  // server. Partial rounds and layers between workers use full_ for the initial
+  // round only. Later their round may be before that of all workers, so that it
+  // has no contributors.
   const bool one = round_ == kInitialRound || job.partial() ||
                    !uses_servers() || !epoch_.serves();
   full_.Reopen(one ? 1 : job.ContributorsOf(round_),

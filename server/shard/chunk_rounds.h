@@ -41,8 +41,9 @@ namespace nereus {
 // no worker, and in a closed round for all.
 //
 // With a partial quorum (Job::partial), rounds after the initial one close by
-// PartialRound's rule, and need no backup. Contributions to closed rounds count
-// in the open one, and their workers are answered with the current parameters.
+// PartialRound's rule; such a job has no backups. Contributions to closed
+// rounds count in the open one, and their workers are answered with the current
+// parameters.
 class ChunkRounds {
  public:
   enum class Phase {

@@ -73,8 +73,8 @@ void HeldChunk::UpdateBlocks(const Job& job, int64_t round,
 }
 
 // A sparse result has the frames of its round; with `whole`, all frames of the
-// chunk. A frame without payload follows if the round has no frame, and with
-// `whole`.
+// chunk. A frame without payload follows with `whole`, or if the round has no
+// frame.
 template <typename Send>
 void HeldChunk::CutResult(const Job& job, bool whole, FrameHeader header,
                           const Buffer& values, Send send) const {

@@ -30,7 +30,7 @@ CoordinatorOptions BackupOptions(int shards = 2, bool has_checkpoints = false) {
   return options;
 }
 
-// Another process for a shard.
+// Request of another process to be the server of `shard`.
 JoinRequest Another(int shard, bool has_checkpoints = false) {
   JoinRequest request = ShardRequest(shard);
   request.incarnation = 99 + shard;
@@ -45,7 +45,8 @@ Heartbeat WholeBeat(uint64_t epoch, std::vector<int32_t> whole) {
   return heartbeat;
 }
 
-// Every server reports the rounds of all shards.
+// Each of `servers` reports closed rounds of all shards; then all other members
+// report.
 void ReportAll(CoordinatorDriver& driver, int64_t begun_step,
                std::vector<SessionId> servers) {
   MachineReport report;
@@ -56,7 +57,7 @@ void ReportAll(CoordinatorDriver& driver, int64_t begun_step,
   driver.ReportAll(begun_step);
 }
 
-// Shard 0 is lost; its copy, on server 1, serves in epoch 2.
+// Loses server 0. In epoch 2 the backup of shard 0, server 1, is its primary.
 void LoseServer0(CoordinatorDriver& driver) {
   driver.Gather();
   driver.Break(kShard0);
@@ -65,7 +66,7 @@ void LoseServer0(CoordinatorDriver& driver) {
   ASSERT_EQ(driver.job().epoch, 2u);
 }
 
-// Loses server 0; then another server 0 is the backup, in epoch 3.
+// Loses server 0. In epoch 3 another server 0 is the backup of both shards.
 void ReplaceServer0(CoordinatorDriver& driver) {
   LoseServer0(driver);
   driver.Say(kNewShard, Another(0));
@@ -81,14 +82,14 @@ TEST(CoordinatorBackupTest, EachShardBeginsWithABackup) {
   EXPECT_EQ(driver.Status().shard_servers, FirstShardServers(2, true));
 }
 
-TEST(CoordinatorBackupTest, NeedsTwoShards) {
+TEST(CoordinatorBackupTest, JobWithBackupsNeedsTwoServers) {
   EXPECT_THAT(
       std::string(BackupOptions(1).Validate().message()),
       HasSubstr("--backup=1 needs two servers or more: --servers is 1"));
   EXPECT_TRUE(BackupOptions(2).Validate().ok());
 }
 
-TEST(CoordinatorBackupTest, BackupOfALostShardTakesOverAtOnce) {
+TEST(CoordinatorBackupTest, BackupOfALostPrimaryTakesOverAtOnce) {
   CoordinatorDriver driver(BackupOptions());
   driver.Gather();
   driver.Break(kShard0);
@@ -109,7 +110,7 @@ TEST(CoordinatorBackupTest, BackupOfALostShardTakesOverAtOnce) {
   EXPECT_THAT(driver.Pass(absl::Seconds(20)).sent, IsEmpty());
 }
 
-TEST(CoordinatorBackupTest, AnotherServerBecomesTheBackupAndThenThePrimary) {
+TEST(CoordinatorBackupTest, NewServerBecomesTheBackupAndThenThePrimary) {
   CoordinatorDriver driver(BackupOptions());
   ReplaceServer0(driver);
   EXPECT_THAT(
@@ -130,20 +131,21 @@ TEST(CoordinatorBackupTest, AnotherServerBecomesTheBackupAndThenThePrimary) {
   EXPECT_THAT(driver.Pass(absl::Seconds(20)).sent, IsEmpty());
 }
 
-TEST(CoordinatorBackupTest, BackupReportsOfAnotherEpochAreIgnored) {
+TEST(CoordinatorBackupTest, CurrentBackupsOfAnotherEpochAreIgnored) {
   CoordinatorDriver driver(BackupOptions());
   ReplaceServer0(driver);
   for (const uint64_t epoch : {0, 1, 2, 4}) {
     EXPECT_THAT(driver.Say(kShard1, WholeBeat(epoch, {0, 1})).sent, IsEmpty());
   }
-  // The copy is not the one to say so, nor a worker, nor of what there is not.
+  // Reports of the backup, of a worker, and about unknown shards are ignored
+  // too.
   EXPECT_THAT(driver.Say(kNewShard, WholeBeat(3, {0, 1})).sent, IsEmpty());
   EXPECT_THAT(driver.Say(kWorker0, WholeBeat(3, {0, 1})).sent, IsEmpty());
   EXPECT_THAT(driver.Say(kShard1, WholeBeat(3, {-1, 2, 1 << 30})).sent,
               IsEmpty());
 }
 
-TEST(CoordinatorBackupTest, ReportOfABackupIsIgnoredIfThereIsNone) {
+TEST(CoordinatorBackupTest, CurrentBackupIsIgnoredIfTheShardHasNoBackup) {
   CoordinatorDriver driver(BackupOptions());
   LoseServer0(driver);
   EXPECT_THAT(driver.Say(kShard1, WholeBeat(2, {0, 1})).sent, IsEmpty());
@@ -159,8 +161,8 @@ TEST(CoordinatorBackupTest, BackupThatIsNotCurrentDoesNotTakeOver) {
               HasSubstr("there is no checkpoint to go on from"));
 }
 
-// The server says that its copy is whole, and is lost before the epoch that
-// says so to all.
+// The primary reports that its backups are current, and is lost before the
+// epoch that records this.
 TEST(CoordinatorBackupTest, BackupThatHasJustBecomeCurrentTakesOver) {
   for (const bool reported : {false, true}) {
     CoordinatorDriver driver(BackupOptions());
@@ -178,7 +180,7 @@ TEST(CoordinatorBackupTest, BackupThatHasJustBecomeCurrentTakesOver) {
   }
 }
 
-// The old process was current; this one is new.
+// The process that died was current; the process that rejoins has no values.
 TEST(CoordinatorBackupTest, BackupThatDiesAndRejoinsIsNotCurrent) {
   CoordinatorDriver driver(BackupOptions());
   ReplaceServer0(driver);
@@ -192,7 +194,7 @@ TEST(CoordinatorBackupTest, BackupThatDiesAndRejoinsIsNotCurrent) {
   EXPECT_EQ(driver.state(), JobState::kFailed);
 }
 
-TEST(CoordinatorBackupTest, LosingBothServersWithoutACheckpointFailsTheJob) {
+TEST(CoordinatorBackupTest, JobThatLosesBothServersFailsWithoutACheckpoint) {
   CoordinatorDriver driver(BackupOptions());
   driver.Gather();
   driver.Break(kShard0);
@@ -201,7 +203,7 @@ TEST(CoordinatorBackupTest, LosingBothServersWithoutACheckpointFailsTheJob) {
   EXPECT_EQ(driver.state(), JobState::kFailed);
 }
 
-TEST(CoordinatorBackupTest, LosingBothServersWaitsForOthersAndGoesBack) {
+TEST(CoordinatorBackupTest, JobThatLosesBothServersWaitsForOthersAndGoesBack) {
   CoordinatorDriver driver(BackupOptions(2, true));
   driver.Gather();
   driver.MakeCheckpoint(3);
@@ -220,7 +222,7 @@ TEST(CoordinatorBackupTest, LosingBothServersWaitsForOthersAndGoesBack) {
   EXPECT_EQ(driver.job().shard_servers, FirstShardServers(2, true));
 }
 
-TEST(CoordinatorBackupTest, WithThreeServersTheNeighbourIsTheBackup) {
+TEST(CoordinatorBackupTest, WithThreeServersTheNextServerIsTheBackup) {
   CoordinatorDriver driver(BackupOptions(3));
   driver.Gather();
   driver.Break(kShard0 + 2);
@@ -229,8 +231,8 @@ TEST(CoordinatorBackupTest, WithThreeServersTheNeighbourIsTheBackup) {
   EXPECT_THAT(driver.job().shard_servers,
               ElementsAre(ShardServers{0, 1, true}, ShardServers{1, -1, false},
                           ShardServers{0, -1, false}));
-  // Server 1 has the only copy of nothing that is left; but its own chunks are
-  // its alone.
+  // Only server 1 has the values of shard 1, which lost its backup with server
+  // 2.
   driver.Break(kShard1);
   driver.Pass(absl::Seconds(1.5));
   EXPECT_EQ(driver.state(), JobState::kFailed);
@@ -242,7 +244,7 @@ TEST(CoordinatorBackupTest, ServerThatIsOnlyABackupMayDie) {
   driver.Break(kNewShard);
   const Reaction gone = driver.Pass(absl::Seconds(1.5));
   EXPECT_THAT(gone.announced, Contains(HasSubstr("shard 0")));
-  // There is nothing to take over.
+  // No backup has to take over.
   EXPECT_THAT(gone.announced, Not(Contains(HasSubstr("take over"))));
   ReportAll(driver, 7, {kShard1});
   EXPECT_THAT(
@@ -250,11 +252,11 @@ TEST(CoordinatorBackupTest, ServerThatIsOnlyABackupMayDie) {
       ElementsAre(ShardServers{1, -1, false}, ShardServers{1, -1, false}));
 }
 
-// A restarted coordinator, in a job where a backup serves for a server.
+// A restarted coordinator, in a job where the backup of shard 0 has taken over.
 class BackupRestartTest : public testing::Test {
  protected:
   BackupRestartTest() : driver_(BackupOptions()) { driver_.Gather(); }
-  // Epoch 2, without server 0.
+  // Loses server 0. Returns the state that is saved with epoch 2.
   CoordinatorState Lose() {
     driver_.Break(kShard0);
     driver_.Pass(absl::Seconds(1.5));
@@ -274,7 +276,7 @@ class BackupRestartTest : public testing::Test {
   CoordinatorDriver driver_;
 };
 
-TEST_F(BackupRestartTest, RestartGoesOnWithoutAServerThatHasABackup) {
+TEST_F(BackupRestartTest, RestartedCoordinatorGoesOnWithoutTheLostServer) {
   const CoordinatorState saved = Lose();
   driver_.Restart(saved);
   ResumeAll({kShard1, kWorker0, kWorker1});
@@ -294,7 +296,7 @@ TEST_F(BackupRestartTest, LastServerWithAShardMustComeBack) {
   EXPECT_EQ(driver_.state(), JobState::kFailed);
 }
 
-TEST_F(BackupRestartTest, BackupServesForAServerThatDoesNotComeBack) {
+TEST_F(BackupRestartTest, NewServerBecomesABackupAfterARestart) {
   CoordinatorState saved;
   saved = Lose();
   driver_.Restart(saved);

@@ -25,7 +25,7 @@ using testing::UnorderedElementsAre;
 constexpr SessionId kNew = 50;
 constexpr SessionId kNewShard = 51;
 
-// Its jobs have a layer on each of two shards.
+// Options of a job with a folder for checkpoints.
 CoordinatorOptions DurableOptions(int workers, int shards,
                                   int max_workers = 0) {
   CoordinatorOptions options = OptionsOf(workers, shards, max_workers);
@@ -68,7 +68,7 @@ TEST(CoordinatorCheckpointTest, ManifestIsWrittenOnceAllPartsAreThere) {
   EXPECT_EQ(status.checkpoint.bytes, 201);
 }
 
-// A shard may die early: there is something to go back to.
+// A shard may die early; then the job goes back to round 0.
 TEST(CoordinatorCheckpointTest, FirstRoundIsSavedIfThereIsAFolder) {
   CoordinatorDriver with(DurableOptions(1, 1));
   with.Gather();
@@ -79,7 +79,7 @@ TEST(CoordinatorCheckpointTest, FirstRoundIsSavedIfThereIsAFolder) {
   EXPECT_FALSE(without.job().IsCheckpoint(0));
 }
 
-TEST(CoordinatorCheckpointTest, OnlyShardsHaveParts) {
+TEST(CoordinatorCheckpointTest, PartsOfWorkersAreIgnored) {
   CoordinatorDriver driver(DurableOptions(1, 1));
   driver.Gather();
   EXPECT_THAT(driver.Say(kWorker0, PartOf(0, 3, 1)).completed, IsEmpty());
@@ -98,7 +98,7 @@ TEST(CoordinatorCheckpointTest, ManifestThatIsNotWrittenIsNoCheckpoint) {
               ElementsAre("no checkpoint of round 3: disk is full"));
   EXPECT_EQ(driver.Status().checkpoint.round, kInitialRound);
   EXPECT_EQ(driver.Status().checkpoint.failure, "disk is full");
-  // Nothing was asked for.
+  // A second outcome of the same manifest is ignored.
   EXPECT_THAT(driver.Checkpoint(3, absl::OkStatus()).announced, IsEmpty());
 }
 
@@ -125,20 +125,20 @@ TEST(CoordinatorRequestTest, RequestBringsAnEpochThatSavesItsFirstStep) {
   EXPECT_EQ(driver.job().epoch, 2u);
   EXPECT_EQ(driver.job().checkpoint_round, 7);
   EXPECT_TRUE(driver.job().IsCheckpoint(7));
-  // Asked again, the same one will do.
+  // A second request is for the same checkpoint.
   EXPECT_THAT(driver.RequestCheckpoint().sent, IsEmpty());
 
-  // An earlier one is not what was asked for.
+  // The checkpoint of an earlier round does not end the request.
   driver.MakeCheckpoint(6);
   EXPECT_TRUE(driver.Status().checkpoint.wanted);
   driver.MakeCheckpoint(7);
   EXPECT_FALSE(driver.Status().checkpoint.wanted);
   EXPECT_THAT(driver.Pass(absl::Seconds(5)).sent, IsEmpty());
-  // The next one is another one.
+  // The next request is for another checkpoint.
   EXPECT_THAT(driver.RequestCheckpoint().sent, SizeIs(3));
 }
 
-TEST(CoordinatorRequestTest, FailureEndsTheRequestWithTheReason) {
+TEST(CoordinatorRequestTest, FailedPartEndsTheRequestWithTheReason) {
   CoordinatorDriver driver(DurableOptions(2, 2));
   driver.Gather();
   driver.RequestCheckpoint();
@@ -168,7 +168,7 @@ TEST(CoordinatorRequestTest, FailureOfAnEarlierRoundDoesNotEndTheRequest) {
   EXPECT_FALSE(driver.Status().checkpoint.wanted);
 }
 
-// The dead worker may have owed the shards this round.
+// The dead worker may not have sent its layers to the shards.
 TEST(CoordinatorRequestTest,
      RequestIsRepeatedInEachEpochUntilTheCheckpointIsMade) {
   CoordinatorDriver driver(DurableOptions(2, 1));
@@ -182,18 +182,18 @@ TEST(CoordinatorRequestTest,
   EXPECT_EQ(driver.job().checkpoint_round, 10);
   driver.MakeCheckpoint(10);
   EXPECT_FALSE(driver.Status().checkpoint.wanted);
-  // Not again.
+  // The next epoch plans no other checkpoint.
   driver.Say(kNew, WorkerRequest("new"));
   driver.ReportAll(12);
   EXPECT_EQ(driver.job().epoch, 4u);
   EXPECT_EQ(driver.job().checkpoint_round, 10);
-  // But if it is asked for.
+  // After another request the next epoch does.
   driver.RequestCheckpoint();
   driver.ReportAll(13);
   EXPECT_EQ(driver.job().checkpoint_round, 14);
 }
 
-TEST(CoordinatorRequestTest, NeedsARunningJobWithAFolder) {
+TEST(CoordinatorRequestTest, RequestNeedsARunningJobWithAFolder) {
   const auto request = [](CoordinatorDriver& driver) {
     const absl::Status status = driver.TryRequestCheckpoint();
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
@@ -211,8 +211,8 @@ TEST(CoordinatorRequestTest, NeedsARunningJobWithAFolder) {
   EXPECT_THAT(request(without), HasSubstr("--checkpoint-dir"));
 }
 
-// Two workers, two shards, and a checkpoint of round 3 when shard 1 dies in
-// step 6.
+// Two workers and two shards have made a checkpoint of round 3. LoseShard loses
+// shard 1.
 class LostShardTest : public testing::Test {
  protected:
   explicit LostShardTest(bool has_checkpoint = true)
@@ -248,12 +248,12 @@ class LostShardTest : public testing::Test {
   CoordinatorDriver driver_;
 };
 
-class LostShardWithoutTest : public LostShardTest {
+class LostShardWithoutCheckpointTest : public LostShardTest {
  protected:
-  LostShardWithoutTest() : LostShardTest(/*has_checkpoint=*/false) {}
+  LostShardWithoutCheckpointTest() : LostShardTest(/*has_checkpoint=*/false) {}
 };
 
-TEST_F(LostShardWithoutTest, EndsTheJobWithTheReason) {
+TEST_F(LostShardWithoutCheckpointTest, EndsTheJobWithTheReason) {
   const Reaction failed = LoseShard();
   EXPECT_EQ(driver_.state(), JobState::kFailed);
   EXPECT_THAT(driver_.coordinator().reason(),
@@ -266,7 +266,7 @@ TEST_F(LostShardWithoutTest, EndsTheJobWithTheReason) {
 }
 
 // A checkpoint that is nearly complete is awaited.
-TEST_F(LostShardWithoutTest, ManifestUnderWayIsEnough) {
+TEST_F(LostShardWithoutCheckpointTest, ManifestUnderWayIsEnough) {
   driver_.Say(kShard0, PartOf(0, 3, 1));
   driver_.Say(kShard1, PartOf(1, 3, 1));
   LoseShard();
@@ -277,7 +277,7 @@ TEST_F(LostShardWithoutTest, ManifestUnderWayIsEnough) {
                   {kShard0, kWorker0, kWorker1, kNewShard});
 }
 
-TEST_F(LostShardWithoutTest, ManifestThatFailsEndsTheJob) {
+TEST_F(LostShardWithoutCheckpointTest, ManifestThatFailsEndsTheJob) {
   driver_.Say(kShard0, PartOf(0, 3, 1));
   driver_.Say(kShard1, PartOf(1, 3, 1));
   LoseShard();
@@ -314,7 +314,7 @@ TEST_F(LostShardTest, AllMembersGoBackOnceAnotherShardIsThere) {
       Contains(HasSubstr("shard 1 is back; 2 of 2 workers, 2 of 2 servers; "
                          "back to the checkpoint of round 3: step 4 is "
                          "next, 3 steps are done again")));
-  // Only that epoch.
+  // The next epoch does not go back again.
   driver_.Say(kNew, WorkerRequest("new"));
   const Reaction next = driver_.ReportAll(5);
   EXPECT_FALSE(Heard<EpochStart>(next, kWorker0).from_base);
@@ -337,12 +337,12 @@ TEST_F(LostShardTest, AnotherShardTakesAPlaceWithoutSessionAtOnce) {
   EXPECT_THAT(joined.announced, Contains(HasSubstr("takes its place")));
   ExpectRestarted(driver_.ReportAll(6),
                   {kShard0, kWorker0, kWorker1, kNewShard});
-  // The old one is told that it is no member any more.
+  // The old process is told that it is no member any more.
   const Reaction back = driver_.ResumeIn(kNew, kShard1);
   EXPECT_EQ(RefusalIn(back, kNew).code(), absl::StatusCode::kCancelled);
 }
 
-// A server is killed and started again, and its end is noticed late.
+// A server is killed and started again; the end of its session comes late.
 TEST_F(LostShardTest, AnotherShardWaitsUntilTheSessionInThePlaceBreaks) {
   const Reaction joined = driver_.Say(kNewShard, AnotherShard());
   EXPECT_THAT(joined.sent, SizeIs(1));
@@ -355,7 +355,7 @@ TEST_F(LostShardTest, AnotherShardWaitsUntilTheSessionInThePlaceBreaks) {
                   {kShard0, kWorker0, kWorker1, kNewShard});
 }
 
-// The host of the member is gone.
+// The host of the member is gone, so its session stays open.
 TEST_F(LostShardTest, AnotherShardWaitsUntilTheMemberInThePlaceIsDead) {
   driver_.Say(kNewShard, AnotherShard());
   Reaction lost;
@@ -368,20 +368,20 @@ TEST_F(LostShardTest, AnotherShardWaitsUntilTheMemberInThePlaceIsDead) {
                   {kShard0, kWorker0, kWorker1, kNewShard});
 }
 
-// No member has sent a message that the coordinator missed.
+// Messages that arrive after a pause may have been sent before the claim.
 TEST_F(LostShardTest, AnotherShardWaitsWhileTheCoordinatorStandsStill) {
   driver_.Say(kNewShard, AnotherShard());
   driver_.StandStill(absl::Seconds(3));
   EXPECT_THAT(HearersOf<Refusal>(driver_.Tick()), IsEmpty());
   driver_.StandStill(absl::Seconds(3));
-  // Sent before.
+  // This message was sent before the claim.
   EXPECT_THAT(HearersOf<Refusal>(driver_.Beat(kShard1, 5, 4)), IsEmpty());
   EXPECT_THAT(driver_.Break(kShard1).announced,
               Contains(HasSubstr("takes its place")));
 }
 
-// And so may the first of two that wait.
-TEST_F(LostShardTest, FirstOfTwoWaitingShardsIsNext) {
+// The first of two waiting processes may die as well.
+TEST_F(LostShardTest, SecondWaitingShardJoinsAfterTheFirstHasDied) {
   JoinRequest third = AnotherShard();
   third.incarnation = 100;
   driver_.Say(kNewShard, AnotherShard());
@@ -416,7 +416,7 @@ TEST_F(LostShardTest, WaitingShardThatHasGoneIsForgotten) {
       {kShard0, kWorker0, kWorker1, kNew});
 }
 
-TEST_F(LostShardTest, WaitingShardJoinsOnce) {
+TEST_F(LostShardTest, WaitingShardThatJoinsTwiceIsRefused) {
   driver_.Say(kNewShard, AnotherShard());
   EXPECT_EQ(RefusalIn(driver_.Say(kNewShard, AnotherShard()), kNewShard).code(),
             absl::StatusCode::kInvalidArgument);
@@ -431,7 +431,7 @@ TEST_F(LostShardTest, JobGoesBackToTheNewestCheckpoint) {
   EXPECT_EQ(driver_.job().history.contributions_before, 12);
 }
 
-// Its manifest would be of rounds that are done again.
+// Otherwise the manifest would be of a round that is done again.
 TEST_F(LostShardTest, ManifestUnderWayIsAwaited) {
   driver_.Say(kShard0, PartOf(0, 5, 1));
   driver_.Say(kShard1, PartOf(1, 5, 1));
@@ -442,7 +442,7 @@ TEST_F(LostShardTest, ManifestUnderWayIsAwaited) {
   EXPECT_EQ(driver_.job().history.base_round, 5);
 }
 
-TEST_F(LostShardTest, PartsBeforeAndAfterARestartAreNotMixed) {
+TEST_F(LostShardTest, PartsFromBeforeAndAfterGoingBackAreNotMixed) {
   driver_.Say(kShard0, PartOf(0, 5, 1));
   LoseShard();
   driver_.Say(kNewShard, AnotherShard());
@@ -452,8 +452,8 @@ TEST_F(LostShardTest, PartsBeforeAndAfterARestartAreNotMixed) {
   EXPECT_THAT(driver_.Say(kShard0, PartOf(0, 5, 2)).completed, SizeIs(1));
 }
 
-// The request is repeated.
-TEST_F(LostShardTest, RequestIsRepeated) {
+// The new epoch plans the requested checkpoint again.
+TEST_F(LostShardTest, RequestIsKeptWhenTheJobGoesBack) {
   driver_.RequestCheckpoint();
   driver_.ReportAll(6);
   LoseShard();
@@ -464,12 +464,12 @@ TEST_F(LostShardTest, RequestIsRepeated) {
   EXPECT_TRUE(driver_.Status().checkpoint.wanted);
 }
 
-TEST_F(LostShardTest, MembersThatMissedTheRestartHearOfItWhenTheyResume) {
+TEST_F(LostShardTest, MemberThatMissedGoingBackHearsOfItWhenItResumes) {
   LoseShard();
   driver_.Say(kNewShard, AnotherShard());
   driver_.ReportAll(6);
   driver_.Break(kWorker1);
-  // Its answer to the question was its last word.
+  // The worker had reported for this epoch, and missed its start.
   Resume resume = driver_.ResumeOf(kWorker1);
   resume.epoch = 1;
   const Reaction back = driver_.Say(kNew, resume);
@@ -477,7 +477,7 @@ TEST_F(LostShardTest, MembersThatMissedTheRestartHearOfItWhenTheyResume) {
   EXPECT_EQ(Heard<EpochStart>(back, kNew).job->history.base_round, 3);
 }
 
-// All workers die, with what only they had.
+// All workers die, and with them the only values of layer fc.
 TEST(CoordinatorCheckpointRestartTest, ValuesOfDeadWorkersAreInTheCheckpoint) {
   CoordinatorOptions options = DurableOptions(2, 1);
   options.spec.rules.forced = Scheme::kFactor;
@@ -616,10 +616,10 @@ TEST(CoordinatorCheckpointJoinTest, StateArraysMayDifferIfTheServersUpdate) {
   driver.Say(2, Keeping("b", 0));
   driver.Say(3, ShardRequest(0));
   ASSERT_EQ(driver.state(), JobState::kRunning);
-  EXPECT_EQ(driver.job().state_arrays, 1);  // That of SGD.
+  EXPECT_EQ(driver.job().state_arrays, 1);  // Number of SGD's arrays.
 }
 
-TEST(CoordinatorCheckpointJoinTest, StateHasItsLimits) {
+TEST(CoordinatorCheckpointJoinTest, NumberOfStateArraysIsBounded) {
   for (const int arrays : {-1, kStateArraysMax + 1}) {
     CoordinatorDriver driver(OptionsOf(2, 1));
     EXPECT_EQ(RefusalIn(driver.Say(1, Keeping("a", arrays)), 1).code(),
@@ -649,10 +649,10 @@ TEST(CoordinatorStallTest, StallIsAnnouncedAgainAtTwiceTheTime) {
   EXPECT_THAT(announced(1, 4, 20), ElementsAre(HasSubstr("waited 20s")));
   EXPECT_THAT(announced(1, 4, 39), IsEmpty());
   EXPECT_THAT(announced(1, 4, 41), ElementsAre(HasSubstr("waited 41s")));
-  // Another one begins.
+  // Another round stalls, and then another layer.
   EXPECT_THAT(announced(1, 5, 10), ElementsAre(HasSubstr("round 5")));
   EXPECT_THAT(announced(0, 5, 10), ElementsAre(HasSubstr("layer scale")));
-  // The stall was over, and is back.
+  // The stall ends and begins again.
   EXPECT_THAT(driver.Say(kShard0, HeartbeatOf(-1, 5)).announced, IsEmpty());
   EXPECT_THAT(announced(0, 5, 12), ElementsAre(HasSubstr("waited 12s")));
 }
@@ -677,7 +677,7 @@ TEST(CoordinatorStallTest, StallIsInTheStatusAsLongAsItLasts) {
   EXPECT_FALSE(stall_of(PeerId::Shard(0)).has_value());
 }
 
-TEST(CoordinatorStallTest, NonsenseCostsItsSenderItsMembership) {
+TEST(CoordinatorStallTest, InvalidStallCostsItsSenderItsMembership) {
   Heartbeat text = Stalled(0, 4, absl::Seconds(1));
   text.stall->missing.assign(100'000, 'a');
   for (const Heartbeat& heartbeat :

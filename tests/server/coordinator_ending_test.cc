@@ -25,8 +25,8 @@ CoordinatorOptions DurableOptions() {
   return options;
 }
 
-// The workers of a job that saves every second step have done step 3; shard 0
-// has written its part, shard 1 has not.
+// A job that saves every second step. Both workers have left after step 3.
+// Shard 0 has written its part of the last checkpoint, shard 1 has not.
 struct CoordinatorLastCheckpointTest : testing::Test {
   CoordinatorLastCheckpointTest() {
     driver.emplace(DurableOptions());
@@ -89,7 +89,8 @@ TEST_F(CoordinatorLastCheckpointTest, ManifestUnderWayNeedsNoMember) {
   EXPECT_EQ(driver->state(), JobState::kFinished);
 }
 
-TEST_F(CoordinatorLastCheckpointTest, LastCheckpointIsAwaitedForMinutesAtMost) {
+TEST_F(CoordinatorLastCheckpointTest,
+       LastCheckpointIsAwaitedForHalfAnHourAtMost) {
   driver->Pass(absl::Minutes(29));
   EXPECT_EQ(driver->state(), JobState::kRunning);
   const Reaction over = driver->Pass(absl::Minutes(2));
@@ -118,7 +119,7 @@ TEST(CoordinatorEndingTest, MemberThatStoodStillHearsThatTheJobIsFinished) {
   EXPECT_TRUE(driver.coordinator().everyone_knows());
 }
 
-// Their frames may be lost with them, or may have come.
+// The shards may have got all frames of the workers before.
 TEST_F(CoordinatorLastCheckpointTest,
        LastCheckpointMayComeAfterTheWorkersAreGone) {
   driver->Break(kWorker0);
@@ -130,7 +131,7 @@ TEST_F(CoordinatorLastCheckpointTest,
   EXPECT_EQ(driver->state(), JobState::kFinished);
 }
 
-// Another worker sends the layers in its place.
+// Worker 1 sends the worker-owned layers in place of worker 0.
 TEST_F(CoordinatorLastCheckpointTest,
        LastCheckpointMayTakeLongAfterAWorkerIsGone) {
   const Reaction asked = [&] {
@@ -146,7 +147,7 @@ TEST_F(CoordinatorLastCheckpointTest,
   EXPECT_FALSE(driver->coordinator().lacks_last_checkpoint());
 }
 
-TEST_F(CoordinatorLastCheckpointTest, WorkerThatSeemedGoneMayComeBack) {
+TEST_F(CoordinatorLastCheckpointTest, WorkerThatCameBackMustHearTheEnd) {
   driver->Break(kWorker0);
   driver->Pass(absl::Seconds(5));
   driver->ResumeIn(60, kWorker0);
@@ -157,25 +158,28 @@ TEST_F(CoordinatorLastCheckpointTest, WorkerThatSeemedGoneMayComeBack) {
   for (const SessionId session : {kShard0, kShard1, kWorker1}) {
     driver->Break(session);
   }
-  // The member may come again to hear the end.
+  // The worker has not heard the end, and may resume to hear it.
   EXPECT_FALSE(driver->coordinator().everyone_knows());
 }
 
-TEST_F(CoordinatorLastCheckpointTest, LastCheckpointMayBeLostWithTheWorkers) {
+TEST_F(CoordinatorLastCheckpointTest,
+       LastCheckpointIsNotAwaitedForLongWithoutWorkers) {
   driver->Break(kWorker0);
   driver->Break(kWorker1);
   driver->Pass(absl::Minutes(1));
   EXPECT_EQ(driver->state(), JobState::kFinished);
 }
 
-TEST_F(CoordinatorLastCheckpointTest, LastCheckpointMayBeLostWithAConnection) {
+TEST_F(CoordinatorLastCheckpointTest,
+       LastCheckpointIsNotAwaitedForLongAfterALostConnection) {
   driver->Say(kWorker0, LostPeer{1, PeerId::Shard(1), "reset"});
   EXPECT_EQ(driver->state(), JobState::kRunning);
   driver->Pass(absl::Minutes(1));
   EXPECT_EQ(driver->state(), JobState::kFinished);
 }
 
-TEST_F(CoordinatorLastCheckpointTest, NextCoordinatorAwaitsTheLastCheckpoint) {
+TEST_F(CoordinatorLastCheckpointTest,
+       RestartedCoordinatorAwaitsTheLastCheckpoint) {
   driver->Restart(left.saved.back());
   for (const SessionId old : {kShard0, kShard1, kWorker0, kWorker1}) {
     driver->ResumeIn(old + 100, old);
@@ -187,12 +191,12 @@ TEST_F(CoordinatorLastCheckpointTest, NextCoordinatorAwaitsTheLastCheckpoint) {
   EXPECT_EQ(driver->state(), JobState::kFinished);
 }
 
-TEST_F(CoordinatorLastCheckpointTest, NoOtherCheckpointIsMade) {
+TEST_F(CoordinatorLastCheckpointTest, RequestDuringTheLastCheckpointIsRefused) {
   EXPECT_EQ(driver->TryRequestCheckpoint().code(),
             absl::StatusCode::kFailedPrecondition);
 }
 
-// No round is done without one of the workers.
+// All workers take part in each round, so the lowest last step counts.
 TEST_F(CoordinatorLastCheckpointTest,
        LastCheckpointIsOfTheLastStepOfAllWorkers) {
   CoordinatorDriver other(DurableOptions());
@@ -203,7 +207,7 @@ TEST_F(CoordinatorLastCheckpointTest,
   EXPECT_EQ(other.state(), JobState::kFinished);
 }
 
-// A job in which the last step is not saved anyway.
+// A job in which no checkpoint of the last step is due.
 struct CoordinatorLastStepTest : testing::Test {
   CoordinatorLastStepTest() : driver(DurableOptions()) {
     driver.Gather();

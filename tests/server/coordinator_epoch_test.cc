@@ -96,7 +96,7 @@ TEST(CoordinatorEpochTest, WorkerWithoutASessionIsDeadAfterTheGrace) {
   EXPECT_THAT(driver.job().workers, ElementsAre(EpochWorker{0, 0}));
 }
 
-TEST(CoordinatorEpochTest, ShardsDeathFailsTheJob) {
+TEST(CoordinatorEpochTest, DeathOfAShardFailsAJobWithoutCheckpoints) {
   for (const bool session_ends : {false, true}) {
     CoordinatorDriver driver(OptionsOf(2, 2));
     driver.Gather();
@@ -115,7 +115,7 @@ TEST(CoordinatorEpochTest, ShardsDeathFailsTheJob) {
   }
 }
 
-TEST(CoordinatorEpochTest, DeathOfAShardEndsAChangeUnderWay) {
+TEST(CoordinatorEpochTest, DeathOfAShardDuringAChangeFailsTheJob) {
   CoordinatorDriver driver(OptionsOf(2, 2));
   driver.Gather();
   driver.Break(kWorker1);
@@ -127,7 +127,7 @@ TEST(CoordinatorEpochTest, DeathOfAShardEndsAChangeUnderWay) {
               UnorderedElementsAre(kShard0, kWorker0));
 }
 
-// The coordinator asks the members that are left, and does not ask again.
+// The coordinator does not ask the other members again.
 TEST(CoordinatorEpochTest, MemberThatDiesInAChangeNeedNotReport) {
   CoordinatorDriver driver(OptionsOf(3, 1));
   driver.Gather();
@@ -304,7 +304,7 @@ TEST(CoordinatorEpochTest, JoinerHearsForWhichMembersItWaits) {
   EXPECT_EQ(driver.Status().waiting, Heard<Waiting>(told, kNew).text);
 }
 
-TEST(CoordinatorEpochTest, JoinersModelMustBeTheJobs) {
+TEST(CoordinatorEpochTest, ModelOfAJoinerMustBeTheModelOfTheJob) {
   CoordinatorDriver driver(OptionsOf(1, 1, /*max_workers=*/3));
   driver.Gather();
   driver.Break(kWorker0);
@@ -336,7 +336,7 @@ TEST(CoordinatorEpochTest, ReportsOfAnotherTargetOrEpochAreIgnored) {
   driver.Gather();
   MachineReport report;
   report.begun_step = 4;
-  // None is asked for.
+  // No report is asked for yet.
   driver.Say(kWorker0, EpochReport{0, 1, report});
   driver.Say(kWorker0, EpochReport{2, 1, report});
   driver.Break(kWorker1);
@@ -380,7 +380,7 @@ struct Nonsense {
 
 using FactorLayers = std::vector<MachineReport::PeerLayer>;
 
-// For target 2 of epoch 1.
+// Report for target 2 of a member in epoch 1.
 EpochReport ReportOf(int64_t begun_step, FactorLayers peer_layers = {},
                      std::optional<int64_t> closed_round = std::nullopt) {
   EpochReport report;
@@ -428,7 +428,7 @@ INSTANTIATE_TEST_SUITE_P(
                  "the round 9223"},
         Nonsense{"ClosedRound", ReportOf(4, {}, -2), "the round -2"},
         Nonsense{"LateClosedRound", ReportOf(4, {}, kMax), "the round 9223"},
-        // Whether it is the report that was asked for, or not.
+        // A report for another target is checked too.
         Nonsense{"OtherTarget", WithTarget(1, ReportOf(-2)), "the step -2"},
         Nonsense{"HeartbeatStep", HeartbeatOf(-2, -1), "the step -2"},
         Nonsense{"HeartbeatRound", HeartbeatOf(4, kMax), "the round 9223"},
@@ -439,7 +439,7 @@ TEST(CoordinatorLeaveTest, JobIsFinishedWhenAllWorkersHaveLeft) {
   CoordinatorDriver driver(OptionsOf(2, 2));
   driver.Gather();
   EXPECT_THAT(driver.Say(kWorker1, Leave{7}).sent, IsEmpty());
-  EXPECT_THAT(driver.Say(kWorker1, Leave{7}).sent, IsEmpty());  // Again.
+  EXPECT_THAT(driver.Say(kWorker1, Leave{7}).sent, IsEmpty());  // Sent again.
   EXPECT_EQ(driver.state(), JobState::kRunning);
   EXPECT_TRUE(driver.Status().members[1].left);
   const Reaction over = driver.Say(kWorker0, Leave{7});
@@ -464,7 +464,7 @@ TEST(CoordinatorLeaveTest, JobIsFinishedWhenAllWorkersHaveLeft) {
             absl::StatusCode::kOutOfRange);
 }
 
-TEST(CoordinatorLeaveTest, LeaverStaysUntilAnotherWorkerGoesOn) {
+TEST(CoordinatorLeaveTest, LeaverStaysUntilAllWorkersHaveDoneItsLastRound) {
   CoordinatorDriver driver(OptionsOf(3, 1));
   driver.Gather();
   driver.Beat(kWorker0, 7, 7);
@@ -484,14 +484,14 @@ TEST(CoordinatorLeaveTest, LeaverStaysUntilAnotherWorkerGoesOn) {
               ElementsAre(EpochWorker{1, 0}, EpochWorker{2, 0}));
   EXPECT_THAT(driver.job().crew.left_workers, ElementsAre(0));
 
-  // Worker 1 may need what it has for round 7.
+  // Worker 1 may need the leaver's contribution to round 7.
   EXPECT_THAT(driver.Pass(absl::Seconds(20)).sent, IsEmpty());
   const Reaction released = driver.Beat(kWorker1, 8, 7);
   EXPECT_EQ(Heard<JobOver>(released, kWorker0).state, JobState::kFinished);
   EXPECT_THAT(released.sent, SizeIs(1));
   EXPECT_THAT(released.ended, ElementsAre(kWorker0));
   EXPECT_THAT(driver.Status().members, SizeIs(3));
-  // Its end changes nothing any more.
+  // The end of the leaver's session changes nothing any more.
   driver.Break(kWorker0);
   EXPECT_THAT(driver.Pass(absl::Seconds(20)).sent, IsEmpty());
   EXPECT_EQ(driver.job().epoch, 2u);
@@ -519,7 +519,7 @@ TEST(CoordinatorLeaveTest, LeaverMakesWayForAJoiner) {
   driver.Say(kWorker0, Leave{7});
   EXPECT_THAT(HearersOf<PrepareEpoch>(driver.Say(kNew, WorkerRequest("new"))),
               UnorderedElementsAre(kShard0, kWorker0, kWorker1));
-  // All others leave, too: the joiner goes on with what they have.
+  // The other worker leaves too: the joiner starts with a leaver's values.
   EXPECT_THAT(driver.Say(kWorker1, Leave{7}).sent, IsEmpty());
   EXPECT_EQ(driver.state(), JobState::kRunning);
   MachineReport shard;
@@ -532,7 +532,7 @@ TEST(CoordinatorLeaveTest, LeaverMakesWayForAJoiner) {
   EXPECT_THAT(driver.job().crew.left_workers, ElementsAre(0, 1));
   EXPECT_EQ(driver.job().history.donor, 0);
   EXPECT_THAT(driver.Pass(absl::Seconds(5)).sent, IsEmpty());
-  // They have it.
+  // The joiner has the values, so the leavers are released.
   EXPECT_THAT(HearersOf<JobOver>(driver.Beat(kNew, 8, 7)),
               UnorderedElementsAre(kWorker0, kWorker1));
   EXPECT_EQ(driver.state(), JobState::kRunning);
@@ -540,7 +540,7 @@ TEST(CoordinatorLeaveTest, LeaverMakesWayForAJoiner) {
   EXPECT_EQ(driver.state(), JobState::kFinished);
 }
 
-// Worker 2 came for step 8; worker 0 leaves after step 7.
+// Worker 2 joined for step 8; worker 0 leaves after step 7.
 TEST(CoordinatorLeaveTest, JoinerDoesNotWaitForALeaver) {
   CoordinatorDriver driver(OptionsOf(2, 1, /*max_workers=*/3));
   driver.Gather();

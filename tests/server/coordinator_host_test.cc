@@ -1,4 +1,5 @@
-// A coordinator's process that is started again, with these flags or others.
+// Tests of a coordinator's process that is started again, with the flags of the
+// saved job or with others.
 
 #include "server/process/coordinator_host.h"
 
@@ -19,7 +20,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// The flags of the job in SomeState, which is on disk and runs.
+// Flags of the job in SomeState. The state on disk says that the job runs.
 class CoordinatorHostTest : public testing::Test {
  protected:
   CoordinatorHostTest() {
@@ -98,7 +99,7 @@ TEST_F(CoordinatorHostTest, RefusesAnotherFolderThanTheServersHave) {
   ExpectRefusal("--checkpoint-dir differs: ");
 }
 
-// The job may have found a better one.
+// The job may have found a better threshold than that of the flags.
 TEST_F(CoordinatorHostTest, GoesOnWithTheFusionThatTheJobHas) {
   options_.spec.options.tune_fusion = true;
   options_.spec.options.fusion_bytes = 1 << 16;
@@ -120,7 +121,7 @@ TEST_F(CoordinatorHostTest, RefusesAFolderThatTheShardsDoNotHave) {
                    options_.checkpoint_dir));
 }
 
-TEST_F(CoordinatorHostTest, AJobThatIsOverBindsNoLaterJob) {
+TEST_F(CoordinatorHostTest, JobThatIsOverDoesNotBindTheNextJob) {
   state_.state = JobState::kFinished;
   options_.spec.shards = 1;
   const absl::Status status = Start();

@@ -20,7 +20,8 @@ using testing::UnorderedElementsAre;
 
 constexpr SessionId kNew = 50;
 
-// `session`'s member has lost its connection to `peer`, in the job's epoch.
+// The member of `session` reports that it has lost its connection to `peer`, in
+// the job's epoch.
 Reaction Lose(CoordinatorDriver& driver, SessionId session, PeerId peer) {
   return driver.Say(session, LostPeer{driver.job().epoch, peer, "reset"});
 }
@@ -45,7 +46,7 @@ TEST(CoordinatorLinkTest, LostLinkReportedByBothEndsIsASingleChange) {
                 ElementsAre(Pair(PeerId::Worker(0), PeerId::Shard(0))));
   }
   EXPECT_THAT(driver.Pass(absl::Seconds(5)).sent, IsEmpty());
-  // The next change has others.
+  // The next epoch makes only the newly broken link again.
   Lose(driver, kWorker1, PeerId::Worker(0));
   EXPECT_THAT(Heard<EpochStart>(driver.ReportAll(4), kWorker0).broken_links,
               ElementsAre(Pair(PeerId::Worker(0), PeerId::Worker(1))));
@@ -75,7 +76,7 @@ TEST(CoordinatorLinkTest, LinkToAMemberWithoutSessionWaits) {
               ElementsAre(Pair(PeerId::Worker(0), PeerId::Worker(1))));
 }
 
-TEST(CoordinatorLinkTest, LinkToADeadMemberIsPartOfItsDeath) {
+TEST(CoordinatorLinkTest, LossOfALinkToADeadMemberNeedsNoEpochOfItsOwn) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   driver.Gather();
   driver.Break(kWorker1);
@@ -84,12 +85,12 @@ TEST(CoordinatorLinkTest, LinkToADeadMemberIsPartOfItsDeath) {
               UnorderedElementsAre(kShard0, kWorker0));
   driver.ReportAll(4);
   EXPECT_THAT(driver.job().workers, ElementsAre(EpochWorker{0, 0}));
-  // Later reports of this member are ignored.
+  // Later reports about this member are ignored.
   EXPECT_THAT(Lose(driver, kShard0, PeerId::Worker(1)).sent, IsEmpty());
   EXPECT_THAT(driver.Pass(absl::Seconds(5)).sent, IsEmpty());
 }
 
-TEST(CoordinatorLinkTest, ReportsAboutNoMemberOrTheSenderAreIgnored) {
+TEST(CoordinatorLinkTest, ReportsAboutUnknownPeersOrTheSenderAreIgnored) {
   CoordinatorDriver driver(OptionsOf(2, 1, /*max_workers=*/4));
   driver.Gather();
   for (const PeerId peer :
@@ -119,7 +120,8 @@ struct Pairing {
 
 class CoordinatorLinkLossTest : public testing::TestWithParam<Pairing> {
  protected:
-  // Both ends report it; the job goes on.
+  // Both ends report that the link is lost, unless the first report removes one
+  // of them. Then the next epoch begins.
   Reaction LoseOnce(CoordinatorDriver& driver) {
     const Pairing& pairing = GetParam();
     Reaction asked = Lose(driver, pairing.reporter, pairing.peer);
@@ -164,7 +166,7 @@ TEST_P(CoordinatorLinkLossTest, ThreeLossesInMoreThanAMinuteDoNotPartThem) {
   LoseOnce(driver);
   EXPECT_EQ(driver.job().epoch, 4u);
   EXPECT_THAT(driver.job().workers, SizeIs(3));
-  // But the third after the second is one.
+  // The last three of four losses lie within a minute.
   driver.Pass(absl::Seconds(29.5));
   LoseOnce(driver);
   EXPECT_THAT(driver.job().workers, SizeIs(2));
@@ -183,7 +185,7 @@ INSTANTIATE_TEST_SUITE_P(
                 PeerId::Worker(1), PeerId::Shard(0)}),
     [](const auto& info) { return std::string(info.param.name); });
 
-// Two different links are lost twice each.
+// Three links of worker w1 are lost twice each.
 TEST(CoordinatorLinkTest, LossesCountByLink) {
   CoordinatorDriver driver(OptionsOf(3, 1));
   driver.Gather();
@@ -231,7 +233,7 @@ TEST(CoordinatorLinkTest, LossesOfLongAgoDoNotCount) {
   EXPECT_EQ(driver.job().worker_count(), 2);
 }
 
-// Two servers with copies of each other's shards, one of them in the
+// Two servers, each the backup of the other's shard. One of them runs in the
 // coordinator's process, which would end with it.
 class CoordinatorOwnShardTest : public testing::TestWithParam<int> {
  protected:
@@ -241,7 +243,8 @@ class CoordinatorOwnShardTest : public testing::TestWithParam<int> {
     options.own_shard = own_shard;
     return options;
   }
-  // Every server reports the rounds of both shards.
+  // Each of `servers` reports closed rounds of both shards; then all other
+  // members report.
   static void ReportAll(CoordinatorDriver& driver,
                         const std::vector<SessionId>& servers) {
     MachineReport report;
@@ -249,8 +252,8 @@ class CoordinatorOwnShardTest : public testing::TestWithParam<int> {
     for (const SessionId server : servers) driver.Report(server, report);
     driver.ReportAll(4);
   }
-  // `reporter` says that it has lost the other server, until one is gone.
-  // Returns what the last report led to.
+  // Server `reporter` reports the loss of the other server again and again,
+  // until one of them is removed. Returns the reaction to the last report.
   static Reaction LoseUntilOneGoes(CoordinatorDriver& driver, int reporter) {
     for (int repeat = 1;; ++repeat) {
       Reaction reaction =
@@ -296,7 +299,7 @@ TEST_P(CoordinatorOwnShardTest, OwnShardStaysThoughItHasMoreLosses) {
 INSTANTIATE_TEST_SUITE_P(Shards, CoordinatorOwnShardTest, testing::Values(0, 1),
                          testing::PrintToStringParamName());
 
-// A coordinator that is a process of its own has no such shard.
+// A coordinator that is a process of its own has no own shard.
 TEST(CoordinatorLinkTest, ServerWithMoreLossesGoes) {
   for (const int worse : {0, 1}) {
     CoordinatorOptions options = OptionsOf(2, 2);

@@ -64,7 +64,7 @@ TEST(CoordinatorNamesTest, WorkerWithoutASessionIsReplacedAtOnce) {
   EXPECT_THAT(HearersOf<PrepareEpoch>(joined),
               UnorderedElementsAre(kShard0, kWorker0));
   const Reaction on = driver.ReportAll(4);
-  // No other worker has had its rank.
+  // The new process gets a rank that no worker has had.
   EXPECT_EQ(Heard<EpochStart>(on, kNew).self, PeerId::Worker(2));
   EXPECT_THAT(driver.job().workers,
               ElementsAre(EpochWorker{0, 0}, EpochWorker{2, 5}));
@@ -73,7 +73,7 @@ TEST(CoordinatorNamesTest, WorkerWithoutASessionIsReplacedAtOnce) {
   EXPECT_THAT(on.announced, Contains(HasSubstr("worker w1 is back")));
 }
 
-TEST(CoordinatorNamesTest, ReplacedWorkerDoesNotResume) {
+TEST(CoordinatorNamesTest, ReplacedWorkerMayNotResume) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   driver.Gather();
   driver.Break(kWorker1);
@@ -97,9 +97,10 @@ TEST(CoordinatorNamesTest, WorkerThatCountsAsDeadIsReplacedLater) {
   EXPECT_EQ(driver.job().NameOf(PeerId::Worker(2)), "worker w1");
 }
 
-// A host that lost its power closes no session: it is open until the lease
-// ends.
-TEST(CoordinatorNamesTest, NameOfASilentWorkerIsHeldUntilThatWorkerIsDead) {
+// A host that lost its power closes no session: the session stays open until
+// the lease ends.
+TEST(CoordinatorNamesTest,
+     ClaimToTheNameOfASilentWorkerWaitsUntilThatWorkerIsDead) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   driver.Gather();
   ExpectHeld(driver.Say(kNew, Another("w1")), kNew);
@@ -114,14 +115,14 @@ TEST(CoordinatorNamesTest, NameOfASilentWorkerIsHeldUntilThatWorkerIsDead) {
             PeerId::Worker(2));
 }
 
-TEST(CoordinatorNamesTest, NameOfAWorkerThatSpeaksIsRefused) {
+TEST(CoordinatorNamesTest, ClaimToTheNameOfALiveWorkerIsRefused) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   driver.Gather();
   ExpectHeld(driver.Say(kNew, Another("w1")), kNew);
-  // The worker may have died after it sent what comes now.
+  // The worker may have sent these messages before the claim, and have died.
   EXPECT_THAT(HearersOf<Refusal>(driver.Pass(kHeartbeatInterval)), IsEmpty());
   ExpectNameTaken(driver.Pass(absl::Seconds(1)), kNew);
-  // The job has not noticed.
+  // The job goes on in its epoch.
   EXPECT_EQ(driver.job().epoch, 1u);
   EXPECT_THAT(driver.Pass(absl::Seconds(5)).sent, IsEmpty());
 }
@@ -137,7 +138,7 @@ TEST(CoordinatorNamesTest, NameIsTakenWhileWorkersGatherToo) {
   EXPECT_THAT(driver.Say(kNew + 1, WorkerRequest("w2")).sent, IsEmpty());
 }
 
-TEST(CoordinatorNamesTest, NameOfAWorkerThatGoesWhileTheyGatherIsFree) {
+TEST(CoordinatorNamesTest, NameOfAWorkerThatGoesWhileWorkersGatherIsFree) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   driver.Say(kWorker1, WorkerRequest("w1"));
   ExpectHeld(driver.Say(kNew, Another("w1")), kNew);
@@ -157,7 +158,7 @@ TEST(CoordinatorNamesTest, ClaimEndsWithItsSession) {
   EXPECT_EQ(driver.job().worker_count(), 1);
 }
 
-TEST(CoordinatorNamesTest, ProcessThatAsksAgainInANewSessionIsHeldThere) {
+TEST(CoordinatorNamesTest, ProcessThatAsksAgainInANewSessionWaitsThere) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   driver.Gather();
   driver.Say(kNew, Another("w1"));
@@ -193,7 +194,7 @@ TEST(CoordinatorNamesTest, GettingAPlaceDoesNotCountAsAMessage) {
   EXPECT_EQ(RefusalIn(gone, kWorker1).code(), absl::StatusCode::kCancelled);
   ASSERT_THAT(driver.Status().members, SizeIs(3));
   EXPECT_TRUE(RefusalIn(gone, kNew + 1).ok()) << RefusalIn(gone, kNew + 1);
-  // The first one is dead indeed.
+  // The process that got the place is dead too.
   driver.Break(kNew);
   EXPECT_EQ(Heard<EpochStart>(driver.ReportAll(4), kNew + 1).self,
             PeerId::Worker(3));

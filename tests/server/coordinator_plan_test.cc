@@ -1,4 +1,4 @@
-// Plans that change, as the coordinator leads its members through it.
+// Tests of a coordinator that leads its members to another plan.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -19,8 +19,8 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-// The products of the fc layer's factors, which the first plan has, take so
-// long that any other way is better.
+// Measurements of a worker. The first plan sends layer fc by factors; their
+// products take so long that any other scheme is better.
 Measured SlowProducts() {
   Measured measured;
   measured.times = {{absl::Seconds(1), absl::Seconds(1)},
@@ -44,13 +44,15 @@ class CoordinatorPlanTest : public testing::Test {
     return options;
   }
 
-  // Both say that products are slow; what follows.
+  // Both workers report slow products. Returns the reaction to the second
+  // report.
   Reaction Measure() {
     driver_.Say(kWorker0, SlowProducts());
     return driver_.Say(kWorker1, SlowProducts());
   }
 
-  // All but `silent` are done with round `round` of the epoch.
+  // All members but `silent` say that they are drained. Returns the last
+  // reaction.
   Reaction Settle(SessionId silent = -1) {
     Reaction last;
     for (const SessionId session : {kShard0, kShard1, kWorker0, kWorker1}) {
@@ -109,7 +111,7 @@ TEST_F(CoordinatorPlanTest, GoesFromMeasuringToAnotherPlan) {
             start.explanations[1].reason);
 }
 
-// Answers to trials of the old plan do not count.
+// A job that tunes fusion too.
 class CoordinatorTunedPlanTest : public CoordinatorPlanTest {
  protected:
   CoordinatorTunedPlanTest() : CoordinatorPlanTest(Tuned()) {}
@@ -134,7 +136,7 @@ TEST_F(CoordinatorTunedPlanTest, FusionIsTunedAnewForAnotherPlan) {
   EXPECT_GT(anew.trial, before.trial);
   EXPECT_GT(anew.from_step, 4);
   EXPECT_EQ(Heard<SetFusion>(changed, kWorker1), anew);
-  // Answers to the trial before count no more.
+  // Answers to trials of the old plan do not count.
   for (const SessionId session : {kWorker0, kWorker1}) {
     EXPECT_THAT(HearersOf<SetFusion>(
                     driver_.Say(session, FusionTimed{before.trial, 20, 0.1})),
@@ -146,26 +148,26 @@ TEST_F(CoordinatorPlanTest, PlanChangesOnceTheLastMemberIsDrained) {
   Measure();
   driver_.ReportAll(3);
   EXPECT_THAT(HearersOf<PrepareEpoch>(Settle(/*silent=*/kShard1)), IsEmpty());
-  // That of another epoch does not count.
+  // A Drained of another epoch does not count.
   EXPECT_THAT(driver_.Say(kShard1, Drained{1}).sent, IsEmpty());
   EXPECT_THAT(HearersOf<PrepareEpoch>(driver_.Say(kShard1, Drained{2})),
               SizeIs(4));
 }
 
-TEST_F(CoordinatorPlanTest, DeathOfAWorkerDelaysTheChangeOfPlans) {
+TEST_F(CoordinatorPlanTest, DeathOfAWorkerStopsTheChangeOfPlans) {
   Measure();
   driver_.ReportAll(3);
   Settle(kWorker1);
   driver_.Break(kWorker1);
   driver_.Pass(absl::Seconds(3), {kWorker1});
   driver_.ReportAll(4);
-  // With one worker left there is nothing to choose.
+  // A plan for a single worker leaves no choice.
   EXPECT_EQ(driver_.job().worker_count(), 1);
   EXPECT_FALSE(driver_.job().switches());
   EXPECT_EQ(scheme(), Scheme::kFactor);
 }
 
-TEST_F(CoordinatorPlanTest, LeaverIsReleasedBeforeTheChangeOfPlans) {
+TEST_F(CoordinatorPlanTest, NoChangeOfPlansBeginsWhileALeaverIsAMember) {
   driver_.Say(kWorker1, Leave{3});
   const Reaction measured = Measure();
   EXPECT_THAT(HearersOf<PrepareEpoch>(measured), IsEmpty());
@@ -191,8 +193,9 @@ TEST_F(CoordinatorSavedPlanTest, WantedCheckpointComesBeforeABetterPlan) {
   EXPECT_THAT(HearersOf<PrepareEpoch>(driver_.MakeCheckpoint(4)), SizeIs(4));
 }
 
-// Copies do not have what workers hand over until they have been sent it.
-TEST(CoordinatorPlanWithCopiesTest, ChangeOfPlansNeedsACheckpoint) {
+// Backups lack the values that workers hand over until they have been sent
+// them.
+TEST(CoordinatorPlanWithBackupsTest, ChangeOfPlansNeedsACheckpoint) {
   for (const bool has_checkpoints : {false, true}) {
     CoordinatorOptions options = OptionsOf(2, 2);
     options.spec.rules.cost = CostKind::kTime;
@@ -206,7 +209,7 @@ TEST(CoordinatorPlanWithCopiesTest, ChangeOfPlansNeedsACheckpoint) {
   }
 }
 
-TEST_F(CoordinatorPlanTest, ImpossibleMeasurementsEndTheirWorkersMembership) {
+TEST_F(CoordinatorPlanTest, ImpossibleMeasurementsCostTheSenderItsMembership) {
   Measured wrong = SlowProducts();
   wrong.link.rate = -1;
   const Reaction reaction = driver_.Say(kWorker1, wrong);

@@ -1,4 +1,4 @@
-// Tests of errors that reviews and the simulation found in the coordinator, a
+// Tests for bugs that reviews and the simulation found in the coordinator, one
 // test for each.
 
 #include <gmock/gmock.h>
@@ -21,7 +21,7 @@ using testing::UnorderedElementsAre;
 
 constexpr SessionId kNew = 50;
 
-// Worker 0 has left after step 7, worker 1 has gone on.
+// Worker 0 leaves after step 7. Worker 1 goes on, and has done `round`.
 void LeaveBehind(CoordinatorDriver& driver, int64_t round) {
   driver.Gather();
   driver.Beat(kWorker0, 7, 7);
@@ -53,7 +53,7 @@ TEST(CoordinatorRegressionTest, WorkerThatMissedItsReleaseIsToldAgain) {
   EXPECT_THAT(HearersOf<JobOver>(r), ElementsAre(kNew));
 }
 
-TEST(CoordinatorRegressionTest, EndIsSaidOnceToAnEarlierLeaver) {
+TEST(CoordinatorRegressionTest, LeaverHearsTheEndOfTheJobOnce) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   LeaveBehind(driver, 6);
   const Reaction r = driver.Say(kWorker1, Leave{8});
@@ -69,7 +69,7 @@ TEST(CoordinatorRegressionTest, SilentMemberIsSentNothingAfterTheEnd) {
   driver.Pass(absl::Seconds(11), {kShard0, kWorker0});
 }
 
-TEST(CoordinatorRegressionTest, HeartbeatThatCrossesAReleaseIsNoStrangers) {
+TEST(CoordinatorRegressionTest, HeartbeatThatCrossesAReleaseIsIgnored) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   LeaveBehind(driver, 6);
   driver.Beat(kWorker1, 8, 7);
@@ -77,7 +77,7 @@ TEST(CoordinatorRegressionTest, HeartbeatThatCrossesAReleaseIsNoStrangers) {
   EXPECT_THAT(r.announced, IsEmpty());
 }
 
-TEST(CoordinatorRegressionTest, HeartbeatThatCrossesADeathIsNoStrangers) {
+TEST(CoordinatorRegressionTest, HeartbeatThatCrossesADeathIsIgnored) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   driver.Gather();
   driver.Pass(absl::Seconds(11), {kWorker0});
@@ -94,7 +94,7 @@ TEST(CoordinatorRegressionTest, MemberWithoutASessionHasNotHeardTheEnd) {
   EXPECT_FALSE(driver.coordinator().everyone_knows());
 }
 
-TEST(CoordinatorRegressionTest, StepBeyondAllJobsIsNonsense) {
+TEST(CoordinatorRegressionTest, StepBeyondTheLimitDoesNotFailTheJob) {
   CoordinatorDriver driver(OptionsOf(2, 1, 3));
   driver.Gather();
   driver.Say(kNew, WorkerRequest("new"));
@@ -104,7 +104,7 @@ TEST(CoordinatorRegressionTest, StepBeyondAllJobsIsNonsense) {
       << driver.coordinator().reason();
 }
 
-TEST(CoordinatorRegressionTest, MoreContributorsThanWorkersAreNonsense) {
+TEST(CoordinatorRegressionTest, TooManyContributorsDoNotFailTheJob) {
   CoordinatorOptions options = OptionsOf(2, 1, 3);
   options.spec.rules.forced = Scheme::kFactor;
   CoordinatorDriver driver(options);
@@ -121,7 +121,7 @@ TEST(CoordinatorRegressionTest, MoreContributorsThanWorkersAreNonsense) {
       << driver.coordinator().reason();
 }
 
-TEST(CoordinatorRegressionTest, ProcessThatJoinsAgainAfterTheEndIsTold) {
+TEST(CoordinatorRegressionTest, ProcessThatJoinsAgainAfterTheEndIsAnswered) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   driver.Say(1, WorkerRequest("a"));
   driver.Fail("no reason");
@@ -137,8 +137,9 @@ TEST(CoordinatorRegressionTest, JoiningInVainUsesUpNoRanks) {
   }
   EXPECT_TRUE(RefusalIn(driver.Say(kNew, WorkerRequest("a")), kNew).ok());
 }
-// The session of a joiner breaks as it is admitted. It joins again with the
-// same incarnation, and is attached.
+
+// The session of a joiner breaks as the process is admitted. The process joins
+// again with the same incarnation, and its new session counts.
 TEST(CoordinatorRegressionTest, MemberThatMissedItsAdmissionIsToldAgain) {
   CoordinatorDriver driver(OptionsOf(1, 1));
   driver.Gather();
@@ -147,8 +148,9 @@ TEST(CoordinatorRegressionTest, MemberThatMissedItsAdmissionIsToldAgain) {
   EXPECT_EQ(Heard<EpochStart>(r, kNew).self, PeerId::Worker(0));
 }
 
-// The member was once told the members of now in place of the epoch's. It
-// refused that list, over and over, while all others waited for its report.
+// A member that resumed was once told the members of that moment instead of
+// those at the start of the epoch. It refused that list, over and over, while
+// all others waited for its report.
 TEST(CoordinatorRegressionTest,
      MemberThatMissedAnEpochIsToldTheMembersAtItsStart) {
   CoordinatorDriver driver(OptionsOf(2, 1, /*max_workers=*/4));
@@ -179,7 +181,7 @@ TEST(CoordinatorRegressionTest, SessionThatJoinsTwiceIsNoMember) {
   driver.Say(2, ShardRequest(0));
 }
 
-TEST(CoordinatorRegressionTest, LeaverIsNotBehind) {
+TEST(CoordinatorRegressionTest, LeaverNeedsNoRoundAfterItsLastStep) {
   const JobPtr job = EpochAfter(
       *TestJob(2, 2,
                {FactorLayer("fc1", 4, 3, true, 2), VectorLayer("scale", 7)}, {},
@@ -210,7 +212,7 @@ TEST(CoordinatorRegressionTest, LeaverIsNotBehind) {
   EXPECT_THAT(next->workers_from_base, IsEmpty());
 }
 
-// Its parameters are older than the call.
+// The planned checkpoint has parameters from before the second request.
 TEST(CoordinatorRegressionTest,
      RequestAfterThePlannedRoundHasBegunIsForAnother) {
   CoordinatorOptions options = OptionsOf(/*workers=*/2, /*shards=*/1);
@@ -246,8 +248,8 @@ TEST(CoordinatorRegressionTest, EpochGivesSilentMemberNoSecondLease) {
   EXPECT_EQ(RefusalIn(gone, kWorker2).code(), absl::StatusCode::kCancelled);
 }
 
-// The Leave was under way when the epoch began in which its sender starts from
-// the base round. The worker leaves again when it is done (seed 8906).
+// The worker sends a Leave before it hears of an epoch in which it starts from
+// the base round. It leaves again when it is done (seed 8906).
 TEST(CoordinatorRegressionTest, LeaveFromBeforeAStartFromTheBaseIsUndone) {
   CoordinatorDriver driver(OptionsOf(/*workers=*/3, /*shards=*/1));
   driver.Gather();

@@ -57,8 +57,7 @@ TEST(CoordinatorReplicaTest, DifferentReplicasEndTheJobWithBothNames) {
   EXPECT_EQ(Heard<JobOver>(failed, kShard0).state, JobState::kFailed);
 }
 
-TEST(CoordinatorReplicaTest,
-     ReportThatDoesNotFitTheModelEndsOnlyItsMembership) {
+TEST(CoordinatorReplicaTest, ReportThatDoesNotFitTheModelRemovesOnlyItsSender) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   driver.Gather();
   const Reaction refused = Report(driver, kWorker1, 3, {1, 2, 3});
@@ -82,7 +81,7 @@ TEST(CoordinatorReplicaTest, ReportsOfAnotherEpochAreNotCompared) {
   EXPECT_EQ(driver.state(), JobState::kRunning);
 }
 
-// A shard has no replica, and a process that is yet to be admitted none of
+// A shard has no replica. A process that is not admitted yet has no replica of
 // this job.
 TEST(CoordinatorReplicaTest, OnlyWorkersOfTheEpochHaveReplicas) {
   CoordinatorDriver driver(OptionsOf(2, 1, /*max_workers=*/3));
@@ -111,8 +110,8 @@ TEST(CoordinatorReplicaTest, ReportsOfAnEarlierEpochAreNotCompared) {
   EXPECT_EQ(driver.state(), JobState::kFailed);
 }
 
-// These rounds are done again, with other sums where the order of additions is
-// not fixed.
+// These rounds are done again. Their sums may differ, because the order of
+// additions is not fixed.
 TEST(CoordinatorReplicaTest, RoundsBeforeTheJobWentBackAreNotCompared) {
   CoordinatorOptions options = OptionsOf(2, 1);
   options.has_checkpoints = true;

@@ -1,4 +1,4 @@
-// A coordinator that dies and goes on with what it saved.
+// Tests of a coordinator that dies and is started again with its saved state.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -20,10 +20,10 @@ using testing::IsEmpty;
 using testing::SizeIs;
 using testing::UnorderedElementsAre;
 
-constexpr SessionId kBack =
-    100;  // Plus n: new session of the member of session n.
+// kBack + n: new session of the member that had session n.
+constexpr SessionId kBack = 100;
 
-// Two workers and a shard, in epoch 1.
+// Two workers and a shard, in epoch 1, with a checkpoint of round 3.
 class CoordinatorRestartTest : public testing::Test {
  protected:
   CoordinatorRestartTest() : driver_(Options()) {
@@ -64,7 +64,7 @@ TEST_F(CoordinatorRestartTest, StateHasTheJob) {
   EXPECT_EQ(saved_.checkpoints.newest->round, 3);
 }
 
-// An epoch is saved before any member hears of it.
+// Otherwise a restarted coordinator might not know the epoch of its members.
 TEST_F(CoordinatorRestartTest, EpochIsSavedBeforeAnyMemberHearsOfIt) {
   CoordinatorDriver driver(OptionsOf(1, 1));
   driver.Say(1, ShardRequest(0));
@@ -72,7 +72,7 @@ TEST_F(CoordinatorRestartTest, EpochIsSavedBeforeAnyMemberHearsOfIt) {
   EXPECT_THAT(first.order, ElementsAre("save", "send", "send"));
 }
 
-TEST_F(CoordinatorRestartTest, MembersOfItsEpochHearOfTheNextOne) {
+TEST_F(CoordinatorRestartTest, MembersOfTheSavedEpochHearOfTheNextEpoch) {
   driver_.Restart(saved_);
   EXPECT_EQ(driver_.state(), JobState::kRunning);
   const Reaction back = ResumeAll({kShard0, kWorker0, kWorker1});
@@ -86,7 +86,7 @@ TEST_F(CoordinatorRestartTest, MembersOfItsEpochHearOfTheNextOne) {
   EXPECT_EQ(driver_.job().workers, FirstWorkers(2));
   EXPECT_EQ(driver_.job().history.base_round, kInitialRound);
   EXPECT_FALSE(Heard<EpochStart>(on, kBack + kWorker0).from_base);
-  // That is all.
+  // No other change follows.
   EXPECT_THAT(driver_.Pass(absl::Seconds(5)).sent, IsEmpty());
 }
 
@@ -154,8 +154,8 @@ TEST_F(CoordinatorRestartTest, ShardThatDoesNotComeBackIsLost) {
   EXPECT_EQ(driver_.job().history.contributions_before, 8);
 }
 
-// The worker is dropped, its death is saved with another change, and only then
-// does the coordinator die.
+// The shard is dropped, the state is saved with a request for a checkpoint, and
+// only then does the coordinator die.
 TEST_F(CoordinatorRestartTest, ShardThatWasLostBeforeIsLostStill) {
   driver_.Break(kShard0);
   driver_.Pass(absl::Seconds(1.5));
@@ -171,7 +171,7 @@ TEST_F(CoordinatorRestartTest, ShardThatWasLostBeforeIsLostStill) {
   EXPECT_EQ(driver_.job().history.base_round, 3);
 }
 
-TEST_F(CoordinatorRestartTest, AnotherShardComesInItsPlaceAtOnce) {
+TEST_F(CoordinatorRestartTest, AnotherShardTakesThePlaceOfAMissingShardAtOnce) {
   driver_.Restart(saved_);
   ResumeAll({kWorker0, kWorker1});
   JoinRequest another = ShardRequest(0);
@@ -238,7 +238,8 @@ TEST_F(CoordinatorRestartTest, CheckpointThatWasAskedForStillComes) {
   ASSERT_THAT(asked.saved, SizeIs(1));
   EXPECT_EQ(asked.order[0], "save");
   EXPECT_TRUE(saved_.checkpoint_wanted);
-  // Planned before it died or not, it is planned again.
+  // The coordinator dies once before an epoch has planned the checkpoint, and
+  // once after.
   for (const int64_t step : {5, 9}) {
     driver_.Restart(saved_);
     EXPECT_TRUE(driver_.coordinator().checkpoints().wanted());
@@ -265,7 +266,8 @@ TEST_F(CoordinatorRestartTest, CheckpointThatFailedIsNotWantedAnyMore) {
   EXPECT_FALSE(saved_.checkpoint_wanted);
 }
 
-// Members that were told start from the base round, and so do the others.
+// Members that heard of the epoch before the restart start from the base round,
+// so all others must do so too.
 TEST_F(CoordinatorRestartTest, EpochFromTheBaseRoundIsSoForLateMembersToo) {
   driver_.Break(kShard0);
   JoinRequest another = ShardRequest(0);

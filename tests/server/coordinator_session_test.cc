@@ -41,7 +41,7 @@ TEST(CoordinatorSessionTest, NewSessionEndsTheOldSession) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   driver.Gather();
   EXPECT_THAT(driver.ResumeIn(kNew, kWorker1).ended, ElementsAre(kWorker1));
-  // Its end, noticed late, is not the end of the new one.
+  // The end of the old session comes late, and does not end the new session.
   driver.Break(kWorker1);
   EXPECT_THAT(driver.Pass(absl::Seconds(5)).sent, IsEmpty());
 }
@@ -61,13 +61,14 @@ TEST(CoordinatorSessionTest, MemberThatResumesHearsTheStartThatItMissed) {
   EXPECT_EQ(start.self, PeerId::Worker(1));
   EXPECT_EQ(start.job, driver.coordinator().job());
   EXPECT_EQ(start.job->epoch, 2u);
-  // Nothing the next time.
+  // A second resume brings no message.
   driver.Break(kNew);
   EXPECT_THAT(driver.ResumeIn(kNew + 1, kNew).sent, IsEmpty());
 }
 
-// Before the first values are there, all start afresh.
-TEST(CoordinatorSessionTest, MissedStartSaysWhichMembersStartFromTheBaseRound) {
+// No worker has its first values, so all workers start from the base round; the
+// shard does not.
+TEST(CoordinatorSessionTest, MissedStartTellsTheMemberToStartFromTheBaseRound) {
   CoordinatorDriver driver(OptionsOf(3, 1));
   driver.Gather();
   driver.Break(kWorker2);
@@ -98,7 +99,7 @@ TEST(CoordinatorSessionTest, MemberThatResumesInAChangeIsAskedForItsReport) {
               UnorderedElementsAre(kShard0, kWorker0, kNew, kNew + 1));
 }
 
-TEST(CoordinatorSessionTest, MissedStartComesBeforeTheNextQuestion) {
+TEST(CoordinatorSessionTest, MissedStartComesBeforeTheNextPrepareEpoch) {
   CoordinatorDriver driver(OptionsOf(2, 1, /*max_workers=*/4));
   driver.Gather();
   driver.Say(kNew, WorkerRequest("new"));
@@ -115,7 +116,7 @@ TEST(CoordinatorSessionTest, MissedStartComesBeforeTheNextQuestion) {
   EXPECT_EQ(driver.job().epoch, 3u);
 }
 
-TEST(CoordinatorSessionTest, OnlyMembersResume) {
+TEST(CoordinatorSessionTest, OnlyMembersMayResume) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   driver.Say(kNew - 1, WorkerRequest("early"));
   const uint64_t incarnation = WorkerRequest("early").incarnation;
@@ -135,8 +136,8 @@ TEST(CoordinatorSessionTest, OnlyMembersResume) {
   for (int i = 0; i < 4; ++i) {
     const Reaction refused = driver.Say(kNew + i, wrong[i]);
     const absl::Status why = RefusalIn(refused, kNew + i);
-    // A process of another job must not join this job, as a process that counts
-    // as dead does.
+    // A process that counts as dead may join again (kCancelled). A process of
+    // another job must not join this job.
     EXPECT_EQ(why.code(), i == 0 ? absl::StatusCode::kFailedPrecondition
                                  : absl::StatusCode::kCancelled)
         << i;
@@ -145,12 +146,12 @@ TEST(CoordinatorSessionTest, OnlyMembersResume) {
         HasSubstr(i == 0 ? "does not know the job" : "was counted as dead"));
     EXPECT_THAT(refused.sent, SizeIs(1));
   }
-  // All are still members in the sessions in which they were.
+  // All members are still members, in their old sessions.
   EXPECT_THAT(driver.Pass(absl::Seconds(5)).sent, IsEmpty());
 }
 
-// A coordinator that was started again without the job's state has drawn
-// another job. A member that joined it would train from the beginning.
+// A coordinator that was started again without the job's state has begun a new
+// job with another id. A member that joined it would train from the beginning.
 TEST(CoordinatorSessionTest, MemberOfAnotherJobHearsHowToStartAgain) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   Resume resume{kTestJobId + 1, PeerId::Worker(0),
@@ -162,7 +163,7 @@ TEST(CoordinatorSessionTest, MemberOfAnotherJobHearsHowToStartAgain) {
               AllOf(HasSubstr("does not know the job"),
                     HasSubstr("would begin job training anew"),
                     HasSubstr("--state=FILE"), HasSubstr("--restore=latest")));
-  // Nor does a member of a newer epoch of that job end this one.
+  // A member of the other job in a newer epoch does not fail this job either.
   EXPECT_EQ(driver.state(), JobState::kGathering);
   driver.Gather();
   resume.epoch = 2;
@@ -171,8 +172,8 @@ TEST(CoordinatorSessionTest, MemberOfAnotherJobHearsHowToStartAgain) {
   EXPECT_EQ(driver.state(), JobState::kRunning);
 }
 
-// The coordinator was started again after the end, of which one member has not
-// heard.
+// The coordinator was started again after the end of a job. One member has not
+// heard of that end.
 TEST(CoordinatorSessionTest, MemberOfAJobThatIsOverHearsItsEnd) {
   CoordinatorOptions options = OptionsOf(2, 1);
   options.past_job = PastJob{kTestJobId + 1, JobState::kFinished, "", 41};
@@ -184,7 +185,7 @@ TEST(CoordinatorSessionTest, MemberOfAJobThatIsOverHearsItsEnd) {
   EXPECT_EQ(over.saved_round, 41);
 }
 
-TEST(CoordinatorSessionTest, MemberThatCountsAsDeadDoesNotResume) {
+TEST(CoordinatorSessionTest, MemberThatCountsAsDeadMayNotResume) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   driver.Gather();
   driver.Break(kWorker1);
@@ -247,8 +248,8 @@ TEST(CoordinatorSessionTest, ShardThatComesTooLateHearsThatTheJobHasFailed) {
               HasSubstr("there is no checkpoint to go on from"));
 }
 
-// A stopped process, or a machine that sleeps: the others lived on, and what
-// they said has not been read yet.
+// The coordinator's process was stopped, or its host slept. The members lived
+// on, and their messages have not been read yet.
 TEST(CoordinatorSessionTest, PauseOfTheCoordinatorIsNoMembersSilence) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   driver.Gather();
@@ -261,14 +262,15 @@ TEST(CoordinatorSessionTest, PauseOfTheCoordinatorIsNoMembersSilence) {
   EXPECT_EQ(driver.job().epoch, 1u);
 }
 
-TEST(CoordinatorSessionTest, MessagesBeforeTheFirstTickAreNoPause) {
+TEST(CoordinatorSessionTest, PauseThatAMessageEndsCountsOnce) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   driver.Gather();
   driver.Pass(absl::Seconds(5));
   driver.StandStill(absl::Minutes(2));
   driver.Beat(kShard0, -1, -1);
   driver.Break(kWorker1);
-  // No longer than ever: not by the time that the coordinator stood still.
+  // The grace is not longer by the pause, which was over before the session
+  // broke.
   driver.Pass(absl::Seconds(1));
   EXPECT_EQ(driver.Status().members.size(), 3u);
   EXPECT_THAT(driver.Pass(absl::Seconds(0.5)).announced,
@@ -277,7 +279,7 @@ TEST(CoordinatorSessionTest, MessagesBeforeTheFirstTickAreNoPause) {
 
 // The member is silent for half a lease before the pause, and for more than
 // that after it.
-TEST(CoordinatorSessionTest, DeadAreDeadAfterAPauseToo) {
+TEST(CoordinatorSessionTest, SilenceBeforeAPauseStillCounts) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   driver.Gather();
   driver.Pass(absl::Seconds(5), {kWorker1});

@@ -80,7 +80,7 @@ TEST(CoordinatorTest, PlanFollowsTheOptions) {
   }
 }
 
-TEST(CoordinatorTest, RanksAreTheOrderOfJoining) {
+TEST(CoordinatorTest, RanksFollowTheOrderOfJoining) {
   CoordinatorDriver driver(OptionsOf(3, 1));
   driver.Say(3, WorkerRequest("late"));
   driver.Say(2, WorkerRequest("later"));
@@ -138,7 +138,7 @@ struct Refused {
 
 class CoordinatorRefusalTest : public testing::TestWithParam<Refused> {};
 
-// Worker "a" and shard 1 of two are here; "b" asks.
+// Worker "a" and shard 1 of two are here; "b" asks to join.
 TEST_P(CoordinatorRefusalTest, IsRefusedAndTakesNoPlace) {
   CoordinatorDriver driver(OptionsOf(2, 2));
   driver.Say(1, WorkerRequest("a"));
@@ -260,8 +260,8 @@ TEST(CoordinatorTest, ExtraWorkerIsRefusedBeforeAndAfterTheStart) {
   refused(4);
 }
 
-// Not refused at once: the process in the place may be dead.
-TEST(CoordinatorTest, ShardThatLivesIsNotTakenFromItsServer) {
+// The other process is not refused at once: the server may be dead.
+TEST(CoordinatorTest, PlaceOfALiveShardIsNotGivenAway) {
   for (const bool runs : {false, true}) {
     CoordinatorDriver driver(OptionsOf(1, 1));
     if (runs) driver.Say(1, WorkerRequest("a"));
@@ -274,7 +274,7 @@ TEST(CoordinatorTest, ShardThatLivesIsNotTakenFromItsServer) {
     EXPECT_THAT(Heard<Waiting>(told, 5).text,
                 AllOf(HasSubstr("other says it is shard 0, which is s0"),
                       HasSubstr("waiting to see if that process is dead")));
-    // A message that was under way says nothing.
+    // This message may have been sent before the claim.
     EXPECT_THAT(HearersOf<Refusal>(driver.Pass(absl::Seconds(1))), IsEmpty());
     Reaction refused = driver.Pass(absl::Seconds(1));
     if (!runs) refused = driver.Say(3, Heartbeat());
@@ -286,8 +286,9 @@ TEST(CoordinatorTest, ShardThatLivesIsNotTakenFromItsServer) {
   }
 }
 
-// That its lease begins anew as the job starts is nothing that it has said.
-TEST(CoordinatorTest, ShardThatDiedBeforeTheStartIsTakenFromItsServer) {
+// The lease of the dead shard begins anew as the job starts. This does not
+// count as a message.
+TEST(CoordinatorTest, ClaimIsNotRefusedBecauseTheJobStarts) {
   CoordinatorDriver driver(OptionsOf(1, 1));
   driver.Say(3, ShardRequest(0));
   JoinRequest other = ShardRequest(0);
@@ -319,8 +320,8 @@ TEST(CoordinatorTest, SessionThatEndsFreesItsPlaceAndItsRank) {
   driver.Say(1, WorkerRequest("a"));
   driver.Say(2, WorkerRequest("b"));
   driver.Break(1);
-  driver.Break(1);   // Once more does nothing,
-  driver.Break(77);  // An unknown session.
+  driver.Break(1);   // A second end does nothing.
+  driver.Break(77);  // An unknown session does nothing.
   driver.Say(3, ShardRequest(0));
   EXPECT_EQ(driver.state(), JobState::kGathering);
   const Reaction started = driver.Say(4, WorkerRequest("c"));
@@ -337,7 +338,7 @@ TEST(CoordinatorTest, ShardThatLostItsSessionMayJoinAgain) {
   EXPECT_TRUE(RefusalIn(driver.Say(2, ShardRequest(1)), 2).ok());
 }
 
-// Replicas that are made of products have the bits of whatever makes them.
+// The bits of a product depend on the hardware and library that multiply.
 TEST(CoordinatorTest, WhereLayersMayGoByFactorsAllMultiplyAlike) {
   JoinRequest with_gpu = WorkerRequest("b");
   with_gpu.layers = {
@@ -354,7 +355,7 @@ TEST(CoordinatorTest, WhereLayersMayGoByFactorsAllMultiplyAlike) {
     EXPECT_THAT(std::string(refused.message()),
                 AllOf(HasSubstr("b multiplies factors on \"gpu/fp32\""),
                       HasSubstr("on \"cpu\"")));
-    // They come in its place.
+    // A worker with a GPU may join once the worker with the CPU is gone.
     driver.Break(1);
     EXPECT_TRUE(RefusalIn(driver.Say(3, with_gpu), 3).ok());
   }
