@@ -36,8 +36,9 @@ class BrokenLinks {
 
  private:
   // Returns the end of `link` that has to go: the worker, if the other end is a
-  // server. Of two servers, the coordinator's own shard stays. Otherwise the
-  // end with more losses in the last minute has to go.
+  // server. Of two servers, the coordinator's own shard stays. Otherwise it is
+  // the end with more losses in the last minute; if both have as many,
+  // link.second.
   PeerId WorseOf(const PeerPair& link, absl::Time now) const;
 
   const PeerId own_;  // Shard in the coordinator's own process.

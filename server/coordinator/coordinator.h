@@ -92,8 +92,8 @@ class Coordinator {
   // True if the job is finished and has a folder for checkpoints, but no
   // checkpoint of its last step.
   bool lacks_last_checkpoint() const { return lacks_last_checkpoint_; }
-  // True if every member has heard that the job is over or is gone, no session
-  // is open, and no silent process may still ask (Outsiders). Then the
+  // True if every member has heard that the job is over or is gone, no member
+  // has a session, and no silent process may still ask (Outsiders). Then the
   // coordinator may end. REQUIRES: over().
   bool everyone_knows() const {
     return !outsiders_.has_silent() && roster_.AllToldOver();
@@ -136,8 +136,8 @@ class Coordinator {
   // Does all that has become possible by an event: decides claims, starts the
   // job, releases leavers, changes the epoch, finishes the job.
   void Advance(absl::Time now, CoordinatorOutbox& out);
-  // Admits all processes that have joined to the epoch that was made, saves the
-  // epoch, and tells them of it.
+  // Admits every process in the roster to the new epoch, saves the epoch, and
+  // tells the members.
   void BeginEpoch(absl::Time now, CoordinatorOutbox& out);
   // Finishes the job, unless it still has to wait for its last checkpoint.
   // REQUIRES: all workers have left.

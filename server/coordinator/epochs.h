@@ -81,7 +81,7 @@ class Epochs {
   // epoch begins; then the caller calls AdmitAll, saves the state, and calls
   // TellAll. Errors: kAborted, the job cannot go on.
   absl::StatusOr<bool> Advance(absl::Time now, CoordinatorOutbox& out);
-  // Admits all processes that have joined to the epoch.
+  // Admits every process in the roster to the epoch in force.
   void AdmitAll(absl::Time now);
   // Sends EpochStart to all members that have a session.
   void TellAll(CoordinatorOutbox& out);

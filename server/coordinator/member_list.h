@@ -180,8 +180,8 @@ class MemberList {
              return m.admitted && !m.has_left() && !m.drained;
            }) == 0;
   }
-  // True if no session is open, and every admitted member has heard that the
-  // job is over, or is gone.
+  // True if no member has a session, and every admitted member has heard that
+  // the job is over or is gone.
   bool AllToldOver() const {
     return CountIf([](const auto& m) {
              return m.session.has_value() || (m.admitted && !m.told_over);

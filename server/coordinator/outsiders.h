@@ -22,8 +22,8 @@ namespace nereus {
 // once, a killed worker could not be started again before the lease of the dead
 // process has ended.
 //
-//   claims --the member sends a message--> refused
-//   claims --the member counts as dead---> joins in its place
+//   claims --the member sends a later message--> refused
+//   claims --the member counts as dead---------> joins in its place
 //
 // A released worker has left, and no other worker needs it. If it were
 // forgotten at once, a released worker that asks again would be told that it
@@ -48,7 +48,7 @@ class Outsiders {
   void KeepClaim(Claim claim) { claims_.push_back(std::move(claim)); }
   // Removes the claim of a session. Returns true if there was one.
   bool EndClaim(SessionId session);
-  // Removes all claims and returns them, in the order of joining.
+  // Removes all claims and returns them, in the order of their requests.
   std::vector<Claim> TakeClaims() { return std::exchange(claims_, {}); }
 
   // Releases workers that have left, and that no other worker needs any more.
@@ -85,7 +85,7 @@ class Outsiders {
     absl::Time since;  // Time at which it counted as dead.
   };
 
-  std::vector<Claim> claims_;  // In the order of joining.
+  std::vector<Claim> claims_;  // In the order of their requests.
   // Time until which a released worker may ask, by its incarnation.
   std::map<uint64_t, absl::Time> released_;
   std::vector<Silent> silent_;

@@ -21,7 +21,7 @@ namespace nereus {
 // layers.
 //
 //   unknown --every worker has measured--> known, search for a plan
-//   known   --they have changed by 20 %--> known, search for a plan
+//   known   --measurements change by 20 %--> known, search for a plan
 //
 // A job begins with the plan that moves the fewest bytes. With CostKind::kTime
 // it is planned by time once all workers have measured; for every figure the
