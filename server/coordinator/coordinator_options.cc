@@ -13,8 +13,7 @@ constexpr size_t kNameBytesMax = 256;
 // Longest text about a stall.
 constexpr size_t kStallBytesMax = 4096;
 
-absl::Status CheckAtLeast(absl::string_view name, int value, int low,
-                          int high) {
+absl::Status CheckRange(absl::string_view name, int value, int low, int high) {
   if (value >= low && value <= high) return absl::OkStatus();
   return InvalidArgumentError(name, " is ", value, ", must be in [", low, ", ",
                               high, "]");
@@ -109,18 +108,17 @@ absl::Status CheckStep(absl::string_view what, int64_t step) {
 absl::Status CheckReport(const MachineReport& report) {
   NEREUS_TRY(CheckStep("the step", report.begun_step));
   for (const auto& [shard, round] : report.closed_rounds) {
-    NEREUS_TRY(CheckAtLeast("shard", shard, 0, kServersMax - 1));
+    NEREUS_TRY(CheckRange("shard", shard, 0, kServersMax - 1));
     NEREUS_TRY(CheckStep("the round", round));
   }
-  NEREUS_TRY(CheckAtLeast("verdicts", static_cast<int>(report.verdicts.size()),
-                          0, kVerdictsMax));
+  NEREUS_TRY(CheckRange("verdicts", static_cast<int>(report.verdicts.size()), 0,
+                        kVerdictsMax));
   for (const StepVerdict& verdict : report.verdicts) {
     NEREUS_TRY(CheckStep("the step before", verdict.step - 1));
   }
   for (const MachineReport::PeerLayer& layer : report.peer_layers) {
     NEREUS_TRY(CheckStep("the round", layer.done_round));
-    NEREUS_TRY(
-        CheckAtLeast("contributors", layer.contributors, 0, kWorkersMax));
+    NEREUS_TRY(CheckRange("contributors", layer.contributors, 0, kWorkersMax));
   }
   return absl::OkStatus();
 }

@@ -13,7 +13,7 @@ namespace nereus {
 
 void RecoveryLog::NoteLost(const MemberRecord& member) {
   lost_.try_emplace(member.Name(), member.times.last_message_at);
-  away_.insert(member.Name());
+  gone_.insert(member.Name());
 }
 
 // A connection counts only if both ends stayed: otherwise the loss of a member
@@ -27,7 +27,7 @@ std::string RecoveryLog::OnEpoch(const EpochInForce& epoch,
   if (was_restarted) back.push_back("the coordinator");
   for (const MemberRecord& member : roster.members()) {
     const bool joins = !member.admitted;
-    if (joins && away_.erase(member.Name()) > 0) back.push_back(member.Name());
+    if (joins && gone_.erase(member.Name()) > 0) back.push_back(member.Name());
   }
   const auto lost = std::exchange(lost_, {});
   const auto stayed = [&](const MemberRecord* member) {

@@ -32,7 +32,7 @@ class RecoveryLog {
   // Time of the last message of each member that was lost in this epoch.
   std::map<std::string, absl::Time> lost_;
   // Names of lost members that have not come back, of any epoch.
-  std::set<std::string> away_;
+  std::set<std::string> gone_;
 };
 
 }  // namespace nereus
