@@ -347,8 +347,8 @@ void Coordinator::Advance(absl::Time now, CoordinatorOutbox& out) {
 // The state is saved before any member hears of the epoch.
 void Coordinator::BeginEpoch(absl::Time now, CoordinatorOutbox& out) {
   // A round that was reported may be done again in this epoch, with other
-  // contributors (simulation seeds 6040 and 12335). Workers that are still in
-  // the round that they reported last report it again.
+  // contributors (simulation seeds 6040 and 12335). Workers repeat the report
+  // of their last done round as they enter the epoch.
   replicas_.Clear();
   epochs_.AdmitAll(now);
   Save(out);

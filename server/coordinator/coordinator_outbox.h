@@ -40,8 +40,9 @@ struct EpochInForce {
 };
 
 // State that a coordinator must find again when it is started anew. Events
-// since the last save are lost, and are not needed: the coordinator begins
-// another epoch, from new reports of all members.
+// since the last save are lost. The members make up for that: in their new
+// sessions they repeat what still matters (Member::OnSession), and they report
+// for the epoch that the new coordinator begins.
 struct CoordinatorState {
   // Member that the epoch has.
   struct Member {
