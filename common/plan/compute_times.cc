@@ -25,7 +25,7 @@ double Operations(const LayerSpec& layer) {
          static_cast<double>(layer.rows);
 }
 
-// Returns a text for messages, escaped and cut: a file may have any bytes.
+// Returns `text` for messages, escaped and cut: a file may have any bytes.
 std::string Shown(absl::string_view text) {
   constexpr size_t kShownBytesMax = 80;
   return absl::StrCat("\"", absl::CHexEscape(text.substr(0, kShownBytesMax)),
@@ -35,7 +35,7 @@ std::string Shown(absl::string_view text) {
 // Entry of one layer in a trace.
 struct TraceEntry {
   std::string name;  // Name of the layer.
-  LayerTime time;    // Its times.
+  LayerTime time;    // Times of the layer.
 };
 
 void ListTime(JsonFields& fields, const char* name, absl::Duration& time) {
@@ -55,8 +55,8 @@ void ListEntry(JsonFields& fields, TraceEntry& entry) {
   ListTime(fields, "backward_seconds", entry.time.backward);
 }
 
-// Returns OK if every layer has times; else the error names some of those that
-// have none.
+// Returns OK if every layer has times. Otherwise the error names up to
+// kNamedMax layers without times.
 absl::Status CheckComplete(absl::Span<const LayerSpec> layers,
                            absl::Span<const std::optional<LayerTime>> times) {
   constexpr int kNamedMax = 5;

@@ -18,15 +18,15 @@ struct LayerTime {
   bool operator==(const LayerTime&) const = default;
 };
 
-// Longest time that a layer, or a step, may take.
+// Longest time that is accepted for a pass of a layer or for a step.
 inline constexpr absl::Duration kComputeTimeMax = absl::Hours(24);
 
-// Splits the computing time of one step over the layers, where only the sum is
-// known; `backward_share` of it is backward. Fully connected layers and
-// convolutions get it in proportion to their floating-point operations, 2 M N K
-// for each product. The computing of embeddings and vectors is small compared
-// to that, and counts as zero. A model of nothing else is split in proportion
-// to the layers' parameters.
+// Splits `compute`, the computing time of one step, over the layers.
+// `backward_share` of each layer's time is backward. Fully connected layers and
+// convolutions get time in proportion to their floating-point operations, 2 M N
+// K for each product. Embeddings and vectors compute little, and get no time.
+// If the model has only embeddings and vectors, each gets time in proportion to
+// its parameters.
 //
 // REQUIRES: valid layers; 0 <= compute <= kComputeTimeMax; `backward_share` in
 // [0, 1].
@@ -39,15 +39,16 @@ std::vector<LayerTime> SplitCompute(absl::Span<const LayerSpec> layers,
 //   {"layers": [{"name": "conv1_1", "forward_seconds": 0.012,
 //                "backward_seconds": 0.025}, ...]}
 //
-// with every layer of the model once, in any order. Other fields are ignored.
-// `text` may be hostile.
+// The list names every layer of the model once, in any order. Other fields are
+// ignored. `text` may be hostile.
 //
-// Errors: kInvalidArgument, naming the entry ("layers[3] (\"fc6\")") and its
-// value, or the layers that are missing.
+// Errors: kInvalidArgument. The message names the entry ("layers[3] (\"fc6\")")
+// and its value, or some of the layers that are missing, or says that the text
+// is not JSON.
 absl::StatusOr<std::vector<LayerTime>> ParseComputeTrace(
     absl::string_view text, absl::Span<const LayerSpec> layers);
 
-// Returns the sum over all layers, forward and backward.
+// Returns the sum of the forward and backward times of all layers.
 absl::Duration TotalTime(absl::Span<const LayerTime> times);
 
 }  // namespace nereus

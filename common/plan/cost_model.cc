@@ -6,17 +6,17 @@
 namespace nereus {
 namespace {
 
-// M N.
+// Returns M N.
 WideInteger MatrixElements(const LayerSpec& layer) {
   return WideInteger{layer.m} * layer.n;
 }
 
-// K (M + N): the factors of one worker.
+// Returns K (M + N), the elements of one worker's factors.
 WideInteger FactorElements(const LayerSpec& layer) {
   return WideInteger{layer.rows} * (layer.m + layer.n);
 }
 
-// FactorSchemeElements before it is cut to 64 bits.
+// Returns FactorSchemeElements before it is cut to 64 bits.
 WideInteger FactorSchemeWide(const LayerSpec& layer,
                              const ClusterShape& cluster) {
   const int64_t local = cluster.host_workers_most();
@@ -25,9 +25,9 @@ WideInteger FactorSchemeWide(const LayerSpec& layer,
   return (sent + received) * FactorElements(layer);
 }
 
-// ServerSchemeBothElements times P2, before the division that rounds. The
-// host's workers use the P2 - S shards of other hosts, and its S shards serve
-// the H - 1 other hosts.
+// Returns ServerSchemeBothElements times P2, before the division that rounds.
+// The host exchanges values with the P2 - S shards of other hosts, and its own
+// S shards with H - 1 other hosts.
 WideInteger ServerSchemeBothTimesServers(WideInteger elements,
                                          const ClusterShape& cluster) {
   const WideInteger servers = cluster.host_servers_most();

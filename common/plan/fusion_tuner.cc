@@ -12,10 +12,11 @@ namespace {
 
 constexpr double kXMin = 10;  // log2(kBytesMin).
 constexpr double kXMax = 26;  // log2(kBytesMax).
-// Grid that is fine enough: the optimum is flat.
+// Step of the grid, in log2, on which Learn looks for the next threshold. The
+// optimum is flat, so a coarse grid will do.
 constexpr double kXStep = 0.25;
 
-// Distance of the first three trials, a factor of 16.
+// Distance in log2 between the first three trials: a factor of 16.
 constexpr double kFirstSteps = 4;
 
 // Relative improvement below which one threshold is as good as another: half a
@@ -113,12 +114,11 @@ GaussianProcess Fit(const std::vector<double>& x,
   return GaussianProcess(x, y, best.first, best.second);
 }
 
-// Returns the expected amount by which a normal variable is below `least`,
-// counted as 0 where it is above. Jones et al., "Efficient Global Optimization
+// Returns the expected amount by which a normal variable is below `least`. A
+// value above `least` counts as 0. Jones et al., "Efficient Global Optimization
 // of Expensive Black-Box Functions", equation 15.
 double ExpectedImprovement(double mean, double deviation, double least) {
-  // At a point that was measured without noise there is nothing to gain by
-  // chance.
+  // Chance adds nothing if the time at this point is certain.
   if (deviation < 1e-9) return std::max(least - mean, 0.0);
   const double z = (least - mean) / deviation;
   const double density = std::exp(-0.5 * z * z) / std::sqrt(2 * M_PI);
@@ -164,7 +164,7 @@ void FusionTuner::Learn() {
   for (const Trial& trial : trials_) {
     variance += (trial.seconds - mean) * (trial.seconds - mean) / count;
   }
-  // If all times are equal there is nothing to find, and scale may be 0.
+  // If all times are nearly equal there is nothing to find, and scale may be 0.
   const double scale = std::sqrt(variance);
   done_ = scale < kImprovementMin * mean;
   std::vector<double> x;

@@ -9,11 +9,12 @@
 namespace nereus {
 
 // Host of each worker and of each shard. Workers of one host hand each other
-// values through memory; only what passes between hosts uses a link, so exact
-// predictions of links' bytes need the map. Hosts have numbers from 0 without
-// gaps.
+// values through memory, and only values that pass between hosts use a link. So
+// an exact prediction of the bytes on links needs this map. Hosts have numbers
+// from 0 without gaps.
 //
-// Immutable: any thread. Memory: a few numbers for each worker, shard and host.
+// Immutable, so any thread may use it. Memory: a few numbers for each worker,
+// shard and host.
 class HostMap {
  public:
   // Maps worker i to host worker_hosts[i] and shard i to host shard_hosts[i].
@@ -22,20 +23,20 @@ class HostMap {
   // largest one is the host of a worker or of a shard.
   HostMap(std::vector<int32_t> worker_hosts, std::vector<int32_t> shard_hosts);
 
-  // Maps worker i and shard i to host i. A job that sends each worker's
-  // gradients over the network by themselves has this map, wherever its workers
-  // run. REQUIRES: workers >= 1, shards >= 1.
+  // Maps worker i and shard i to host i. Use this map for a job in which each
+  // worker sends its own gradients over the network, wherever the workers run.
+  // REQUIRES: workers >= 1, shards >= 1.
   static HostMap OneEach(int64_t workers, int64_t shards);
 
-  // Maps the members of a cluster that need not exist, as ClusterShape says.
-  // REQUIRES: a valid cluster.
+  // Maps each worker and shard to the host that ClusterShape gives it. The
+  // cluster need not exist. REQUIRES: a valid cluster.
   static HostMap Of(const ClusterShape& cluster);
 
   // Number of workers.
   int64_t workers() const { return std::ssize(worker_hosts_); }
   // Number of shards.
   int64_t shards() const { return std::ssize(shard_hosts_); }
-  // Number of hosts, those without workers included.
+  // Number of hosts, including hosts without workers.
   int64_t hosts() const { return std::ssize(host_workers_); }
 
   // Returns the host of a worker. REQUIRES: 0 <= worker < workers().
@@ -53,7 +54,7 @@ class HostMap {
   std::vector<int32_t> worker_hosts_;  // Host of each worker.
   std::vector<int32_t> shard_hosts_;   // Host of each shard.
   std::vector<int64_t> host_workers_;  // Number of workers of each host.
-  std::vector<int32_t> ring_;          // Hosts with workers.
+  std::vector<int32_t> ring_;          // Hosts with workers (ring()).
 };
 
 }  // namespace nereus

@@ -9,16 +9,16 @@
 
 namespace nereus {
 
-// Layers that a report shows in one line.
+// Layers that share one line of a report.
 struct LayerGroup {
   std::vector<size_t>
       layers;        // Indices of the layers, ascending, at least one.
   std::string name;  // "conv1", or "conv1 and 11 like it".
 };
 
-// Groups layers that differ in nothing but their names and have the same route;
-// with `each_alone`, each layer is a group. Groups are in the order of their
-// first layers. `routes`: by layer.
+// Puts layers into one group if they differ only in their names and have the
+// same route. With `each_alone`, each layer is a group. Groups are in the order
+// of their first layers. `routes`: route of each layer.
 std::vector<LayerGroup> GroupLayers(absl::Span<const LayerSpec> layers,
                                     absl::Span<const Route> routes,
                                     bool each_alone);

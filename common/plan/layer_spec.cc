@@ -38,13 +38,14 @@ absl::Status ValidateRange(const LayerSpec& layer, absl::string_view field,
 // Running FNV-1a hash, 64 bits.
 class Fingerprint {
  public:
-  // The length goes in front, so that "ab", "c" and "a", "bc" differ.
+  // Adds the length first, so that "ab", "c" and "a", "bc" differ.
   void Add(absl::string_view text) {
     Add(std::ssize(text));
     for (const char c : text) AddByte(static_cast<unsigned char>(c));
   }
 
-  // Lowest byte first, so that the machine's byte order does not matter.
+  // Adds the lowest byte first, so that the machine's byte order does not
+  // matter.
   void Add(int64_t value) {
     const auto bits = static_cast<uint64_t>(value);
     for (int shift = 0; shift < 64; shift += 8) AddByte((bits >> shift) & 0xff);
@@ -154,7 +155,7 @@ absl::Status ValidateLayers(absl::Span<const LayerSpec> layers) {
   return absl::OkStatus();
 }
 
-// Kinds go in by name: the numbers of an enum may change between builds.
+// Hashes the names of kinds: the numbers of an enum may change between builds.
 uint64_t ModelSignature(absl::Span<const LayerSpec> layers) {
   Fingerprint fingerprint;
   fingerprint.Add(std::ssize(layers));

@@ -9,8 +9,8 @@ namespace {
 // Sizes of frames (common/protocol/frame.h).
 constexpr double kFrameElements = 65536;
 constexpr double kHeaderBytes = 64;
-// Length of a full message: fused frames share messages as long as the longest
-// frame.
+// Length of a full message: fused frames share a message of at most this
+// length, which is that of the longest frame.
 constexpr double kMessageBytes = kFrameElements * 4 + kHeaderBytes;
 
 }  // namespace
@@ -52,8 +52,8 @@ double LinkBookings::Carry(double elements, WireType wire, bool joins) const {
       elements * static_cast<double>(WireBytes(wire)) + frames * kHeaderBytes;
   double messages = frames;
   if (fuses_) {
-    // A transfer that joins a message adds only its share of it; a transfer
-    // that opens messages pays for whole ones.
+    // A transfer that joins a message pays for a part of a message; a transfer
+    // that opens messages pays for whole messages.
     messages = bytes / kMessageBytes;
     if (!joins) messages = std::ceil(messages);
   }
@@ -74,8 +74,8 @@ double LinkBookings::ToShard(double now, size_t shard, double elements,
     there = std::max(there, Occupy(now, seconds, out_[host]));
     ++senders;
   }
-  // The shard's side receives one host's transfer after the other, so it is
-  // busy for all of them.
+  // The shard's host receives one transfer after the other, so its side is busy
+  // for the sum of their times.
   if (senders > 0) {
     const double all = static_cast<double>(senders) * seconds;
     there = std::max(there, Occupy(now, all, in_[own])) + latency();
@@ -117,9 +117,9 @@ double LinkBookings::AmongHosts(double now, double times, double elements,
   return there;
 }
 
-// Each hop follows the one before it, so latency counts once for each hop. A
-// message that layers share is booked once, by the layer that opens it; a layer
-// that joins still waits for it on each hop.
+// Each hop begins when the hop before it has arrived, so latency counts once
+// for each hop. A message that layers share is booked once, by the layer that
+// opens it; a layer that joins still waits for it on each hop.
 double LinkBookings::AroundRing(double now, double hops, double elements,
                                 WireType wire) {
   const bool joins = Joins(now, peers_leave_);

@@ -9,47 +9,50 @@
 
 namespace nereus {
 
-// Occupies a resource for `seconds`, from `now` on or when it is free. Returns
-// the time when it is free again; `free_at` is set to it.
+// Occupies a resource for `seconds`, beginning at `now` or at `free_at`,
+// whichever is later. Sets `free_at` to the time when the resource is free
+// again, and returns it.
 double Occupy(double now, double seconds, double& free_at);
 
-// Bookings of the links of all hosts during one iteration of a Timeline. A
-// link has two sides, out and in; each carries one transfer at a time, in the
-// order of the calls. A booking moves the time at which a side is free, so a
-// transfer is booked as a whole and not frame by frame.
+// Bookings of the links of all hosts during one iteration of a Timeline. A link
+// has two sides, out and in; each carries one transfer at a time, in the order
+// of the calls. A transfer is booked as a whole and not frame by frame: a
+// booking moves the time at which a side is free again.
 //
-// Times are seconds from the iteration's start. Callers must book in the order
-// in which transfers become ready: a booking that comes too late waits behind
-// transfers that it should have overtaken. One thread. Memory: a few numbers
-// for each host and shard. What passes within a host books nothing.
+// Times are seconds from the iteration's start. Callers must book transfers in
+// the order in which they become ready: a transfer that is booked too late
+// waits behind transfers that became ready after it. Values that stay within a
+// host book nothing. Not thread-safe. Memory: a few numbers for each host and
+// shard.
 class LinkBookings {
  public:
-  // Hosts have the workers and shards that ClusterShape gives them. All links
-  // have the speed `link`, which is copied. `fuses`: transfers that wait for
+  // Members are on the hosts that ClusterShape gives them. All links have the
+  // speed `link`. Both arguments are copied. `fuses`: transfers that wait for
   // the same peer share messages.
   LinkBookings(const ClusterShape& cluster, const LinkSpeed& link, bool fuses);
 
   // Books a transfer of `elements` values from every host with workers to
-  // `shard`, or from that shard to every such host. Returns the time when all
-  // of it has arrived. Within the shard's own host nothing travels.
+  // `shard`, or from that shard to every such host. Returns the time when the
+  // last host's transfer has arrived. The shard's own host neither sends nor
+  // receives.
   double ToShard(double now, size_t shard, double elements, WireType wire);
   double FromShard(double now, size_t shard, double elements, WireType wire);
 
   // Books a transfer that each host with workers sends, and receives, `times`
-  // times. Returns the time when all of it has left and is received, without
-  // latency.
+  // times. Returns the time when all links have carried them; latency is not
+  // included.
   double AmongHosts(double now, double times, double elements, WireType wire);
 
-  // Books `hops` hops around the ring of hosts. Returns the time when the
-  // last one has arrived.
+  // Books `hops` hops around the ring of hosts, of `elements` values each.
+  // Returns the time when the last hop has arrived.
   double AroundRing(double now, double hops, double elements, WireType wire);
 
   // Latency of a link, in seconds.
   double latency() const;
 
  private:
-  // Returns the seconds that one side of a link takes for a transfer.
-  // `joins`: it shares the message of another transfer. Without fusion each
+  // Returns the seconds that one side of a link takes for a transfer. `joins`:
+  // the transfer shares the message of another transfer. Without fusion each
   // frame is a message.
   double Carry(double elements, WireType wire, bool joins) const;
   // True if a transfer that is ready now shares the message that leaves at
@@ -57,7 +60,7 @@ class LinkBookings {
   bool Joins(double now, double leaves) const;
   double message_seconds() const;
 
-  const ClusterShape cluster_;  // Host of each shard.
+  const ClusterShape cluster_;  // Numbers of workers, servers and hosts.
   const size_t hosts_;          // Number of hosts with workers.
   const LinkSpeed link_;        // Speed of every link.
   const bool fuses_;            // True if transfers share messages.

@@ -8,7 +8,7 @@
 namespace nereus {
 
 absl::Status LinkSpeed::Validate() const {
-  // Written so that NaN fails.
+  // The negated comparison also refuses NaN.
   if (!(rate > 0)) {
     return InvalidArgumentError("rate is ", rate, ", must be above 0");
   }

@@ -5,7 +5,7 @@
 
 namespace nereus {
 
-// Speed of a node's link, equal in both directions. A value type.
+// Speed of a host's link, equal in both directions. A value type.
 struct LinkSpeed {
   double rate = 0;  // Bytes per second, each way.
   // Time from the last byte sent to the last byte received.

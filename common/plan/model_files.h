@@ -4,9 +4,9 @@
 
 namespace nereus {
 
-// Model table that comes with Nereus: a file of common/plan/models/.
+// Model table that comes with Nereus: a file in common/plan/models/.
 struct ModelFile {
-  const char* name;  // Name of the model: the file's without ".csv".
+  const char* name;  // Name of the model: file name without ".csv".
   const char* text;  // Content of the file (ParseModelTable).
 };
 

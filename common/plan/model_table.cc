@@ -62,8 +62,8 @@ std::optional<int64_t> ParseCount(absl::string_view field) {
 // Row of the table: a line that is neither empty, comment nor header.
 class Row {
  public:
-  // Cuts a line at commas. At most one field too many is cut off, so a line of
-  // a million commas costs nothing.
+  // Cuts a line at commas, into at most kColumns + 1 fields: a line of a
+  // million commas costs no more than a short one.
   static absl::StatusOr<Row> Split(int64_t line, absl::string_view text) {
     Row row(line);
     row.fields_ = absl::StrSplit(text, absl::MaxSplits(',', kColumns));
@@ -87,7 +87,8 @@ class Row {
                                     " is not a whole number from 1 to ", max));
   }
 
-  // Returns the layer, checked.
+  // Returns the layer of this row, checked, for workers that take `batch`
+  // samples in each step.
   absl::StatusOr<LayerSpec> Layer(int64_t batch) const {
     LayerSpec layer;
     layer.name = std::string(field(kName));
@@ -178,7 +179,7 @@ class TableReader {
 
  private:
   const int64_t batch_;            // Samples a step.
-  int64_t line_ = 0;               // Number of the line read last, from 1.
+  int64_t line_ = 0;               // Number of the last line read, from 1.
   bool has_header_ = false;        // True once the header was read.
   std::vector<LayerSpec> layers_;  // Layers read so far.
   // Line of each layer's name, to report a name that comes twice.

@@ -10,14 +10,14 @@
 
 namespace nereus {
 
-// Number of samples that one worker may take in one step.
+// Largest number of samples that one worker may take in one step.
 inline constexpr int64_t kBatchMax = int64_t{1} << 20;
 
 // Returns the names of the models that come with Nereus, sorted.
 std::vector<std::string> ModelNames();
 
-// Returns the layers of one of those models, for workers that take `batch`
-// samples a step.
+// Returns the layers of the model that is called `name`, for workers that take
+// `batch` samples in each step.
 //
 // Errors: kNotFound, with the known names; kInvalidArgument, `batch` is not
 // from 1 to kBatchMax, or so large that a layer would have more than
@@ -32,15 +32,16 @@ absl::StatusOr<std::vector<LayerSpec>> LoadModel(absl::string_view name,
 //
 // and each further line is a layer, in forward order. The fields are those of
 // LayerSpec, with rows = rows_per_sample * batch. The kinds are those of
-// ParseLayerKind and "fc-tied": a fully connected layer that shares its matrix
+// ParseLayerKind, and "fc-tied": a fully connected layer that shares its matrix
 // with another layer, and so has no factors. rows_per_sample is 1 for a fully
-// connected layer of an image network, the sequence length in a transformer;
-// without factors it has no effect. No quoting, no spaces around fields; lines
-// may end in CR LF. docs/models.md explains how to write a table. `text` may be
-// hostile.
+// connected layer of an image network, and the sequence length in a
+// transformer. For embeddings and vectors it has no effect on plans. No
+// quoting, no spaces around fields; lines may end in CR LF. docs/models.md
+// explains how to write a table. `text` may be hostile.
 //
-// Errors: kInvalidArgument, with the line and the column ("line 3, column 4
-// (n): ..."), or for the model as a whole the error of ValidateLayers.
+// Errors: kInvalidArgument. The message names the line, and the column if one
+// field is wrong ("line 3, column 4 (n): ..."). If no line is wrong by itself,
+// the error is that of ValidateLayers.
 absl::StatusOr<std::vector<LayerSpec>> ParseModelTable(absl::string_view text,
                                                        int64_t batch);
 

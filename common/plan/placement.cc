@@ -16,7 +16,7 @@
 namespace nereus {
 namespace {
 
-// Appends the chunks of a layer, not yet placed.
+// Appends the chunks of a layer, without their shards.
 void CutLayer(int32_t layer, int64_t elements, std::vector<Chunk>& chunks) {
   int32_t index = 0;
   for (int64_t offset = 0; offset < elements; offset += kChunkElementsMax) {

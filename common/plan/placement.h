@@ -15,7 +15,7 @@ namespace nereus {
 struct Chunk {
   int32_t layer = 0;   // Index of the layer.
   int32_t index = 0;   // Index within the layer, from 0.
-  int64_t offset = 0;  // First element, within the layer.
+  int64_t offset = 0;  // First element, counted from the layer's start.
   int64_t length = 0;  // Number of elements, 1 to kChunkElementsMax.
   int32_t shard = 0;   // Shard that the chunk belongs to.
 
@@ -28,20 +28,22 @@ inline constexpr int64_t kChunkBytesMax = int64_t{2} << 20;
 inline constexpr int64_t kChunkElementsMax =
     kChunkBytesMax / static_cast<int64_t>(sizeof(float));
 
-// Assignment of the chunks of a model to shards. Each layer is cut into full
-// chunks and one rest, ceil(bytes / 2 MiB) in all, and each chunk goes to the
-// shard that has least so far.
+// Assignment of the chunks of a model to shards. Each layer is cut into
+// ceil(bytes / 2 MiB) chunks: all are full, except that the last may be
+// shorter. Each chunk goes to the shard that has the fewest elements so far.
 //
-// The loads of two shards differ by at most one chunk (2 MiB). The same holds
-// for the layers without factors alone, which are placed first: so the servers'
-// load is even when a plan sends the other layers past them. Routes play no
-// part, so a new plan moves no parameters. Equal arguments give equal
-// placements on every machine; members compute it and never send it.
+// The loads of two shards differ by at most one chunk (2 MiB). Layers without
+// factors are placed first, so their chunks alone also differ by at most one
+// chunk. The load is therefore even if a plan sends all other layers by
+// factors. The placement does not depend on routes, so a new plan moves no
+// chunk. Equal arguments give equal placements on every machine: each member
+// computes the placement, and none sends it.
 //
-// Immutable: any thread. Bounded by kModelParametersMax, and kServersMax.
+// Immutable, so any thread may use it. Bounded by kModelParametersMax and
+// kServersMax.
 class Placement {
  public:
-  // Makes an empty placement.
+  // Makes an empty placement, without layers and shards.
   Placement() = default;
 
   // Places `layers` on `shards` shards. Errors: kInvalidArgument, bad layers,
@@ -65,8 +67,7 @@ class Placement {
 
  private:
   std::vector<Chunk> chunks_;  // All chunks, by layer, then index.
-  // Index in chunks_ of each layer's first chunk, and the end: one more than
-  // layers.
+  // Index in chunks_ of each layer's first chunk, and at last chunks_.size().
   std::vector<size_t> layer_begin_;
   std::vector<int64_t> shard_elements_;  // Number of elements of each shard.
 };

@@ -28,8 +28,8 @@ nlohmann::ordered_json OrNull(const std::optional<double>& value) {
                            : nlohmann::ordered_json();
 }
 
-// Returns the lines above the table: the links, the iteration predicted and
-// measured, and the effect of fusion.
+// Returns the lines above the table: speed of links, predicted and measured
+// time of an iteration, effect of fusion.
 std::string FormatSummary(const PlanReport& report,
                           const PlanForecast& forecast) {
   const LinkSpeed& link = forecast.model.link;
@@ -63,7 +63,7 @@ std::string FormatSummary(const PlanReport& report,
 
 }  // namespace
 
-// Plays one timeline for each layer and scheme, besides those for fusion.
+// Plays one timeline for each layer and scheme, and some for fusion.
 PlanForecast MakeForecast(const PlanReport& report, const TimeModel& model) {
   const Timeline timeline(report.layers, report.placement,
                           report.options.cluster, model);
@@ -78,7 +78,8 @@ PlanForecast MakeForecast(const PlanReport& report, const TimeModel& model) {
   forecast.fusion = {timeline.Play(routes, kNoFusion), best,
                      timeline.Play(routes, best)};
   for (size_t i = 0; i < routes.size(); ++i) {
-    // Only this layer changes, so the difference to the plan is its own.
+    // Only this layer's route changes, so the difference to the planned time is
+    // the effect of this layer.
     const auto with = [&](Scheme scheme) -> std::optional<double> {
       if (!SupportsScheme(report.layers[i], scheme)) return std::nullopt;
       std::vector<Route> other = routes;
@@ -117,7 +118,8 @@ std::string FormatForecastText(const PlanReport& report,
                         column, "layer", "scheme", "wire", "by servers",
                         "by factors", "by ring", "sync", "measured");
   for (const LayerGroup& group : groups) {
-    // The layer that waits longest decides the step: it is the one to show.
+    // Shows the layer with the longest synchronisation: it holds up a step
+    // most.
     const size_t i = *absl::c_max_element(group.layers, [&](size_t a,
                                                             size_t b) {
       return forecast.layers[a].sync_seconds < forecast.layers[b].sync_seconds;

@@ -10,19 +10,20 @@
 
 namespace nereus {
 
-// Predicted times of a plan, by Timeline, and after a run the measured ones
-// beside them. A value type, for reports.
+// Times of a plan: those that Timeline predicts, and after a run also the
+// measured ones. A value type, for reports.
 struct PlanForecast {
   // Times of one layer.
   struct Layer {
-    // Seconds of an iteration if this layer alone went by the servers (by
-    // factors, on a ring) and the others as planned; nothing if it cannot.
+    // Seconds of an iteration if this layer went by the servers (by factors, on
+    // a ring) and all other layers as planned. Nothing if the layer does not
+    // support the scheme.
     std::optional<double> by_server;
     std::optional<double> by_factor;
     std::optional<double> by_ring;
     // Seconds from the layer's gradient to its result on all workers.
     double sync_seconds = 0;
-    // Measured seconds of the same; nothing before a run.
+    // Measured seconds of this synchronisation; nothing before a run.
     std::optional<double> sync_seconds_measured;
   };
   // Effect of fusion on the iteration.
@@ -33,7 +34,8 @@ struct PlanForecast {
   };
   TimeModel model;               // Assumptions of the prediction.
   double iteration_seconds = 0;  // Predicted seconds of an iteration.
-  // Seconds of it that the device computes, products of factors included.
+  // Seconds of an iteration in which the device computes, including products of
+  // factors.
   double compute_seconds = 0;
   // Measured seconds of an iteration; nothing before a run.
   std::optional<double> iteration_seconds_measured;
@@ -45,14 +47,15 @@ struct PlanForecast {
 // layers.
 PlanForecast MakeForecast(const PlanReport& report, const TimeModel& model);
 
-// Returns an aligned table for people, with lines ended by '\n'. Layers that
-// differ in nothing but their names and their times share a line, which shows
-// the layer with the longest synchronisation, unless `all_layers`.
+// Returns an aligned table for people, with lines ended by '\n'. Layers of one
+// LayerGroup share a line, which shows the times of the layer with the longest
+// synchronisation. With `all_layers`, each layer has a line.
 std::string FormatForecastText(const PlanReport& report,
                                const PlanForecast& forecast,
                                bool all_layers = false);
 
-// Returns the forecast for programs:
+// Returns the forecast for programs. "compute_seconds" is the computing time of
+// all layers, without products of factors:
 //
 //   {"link": {"bytes_per_second", "latency_seconds", "message_seconds"},
 //    "compute_seconds", "iteration_seconds",

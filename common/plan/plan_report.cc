@@ -29,8 +29,8 @@ namespace {
 
 constexpr int64_t kElementBytes = sizeof(float);
 
-// Assumptions of a plan for hosts with several workers, which no running job
-// meets yet.
+// Note that the assumptions of a plan for hosts with several workers do not
+// hold in any running job yet.
 constexpr char kHostsNote[] =
     "The workers of a host are taken to add up their gradients in memory, in "
     "no "
@@ -47,8 +47,9 @@ struct Traffic {
   int64_t bytes = 0;     // Bytes, by the routes' wire types.
 };
 
-// Elements of layers that use the servers are added up before the formula
-// divides: rounding layer by layer would lose up to one element for each.
+// Returns the traffic of `routes`, by the formulas of cost_model.h. Elements of
+// layers that use the servers are added up before the formula divides: rounding
+// layer by layer would lose up to one element for each.
 Traffic PlannedTraffic(absl::Span<const LayerSpec> layers,
                        absl::Span<const Route> routes,
                        const ClusterShape& cluster) {
@@ -72,8 +73,8 @@ Traffic PlannedTraffic(absl::Span<const LayerSpec> layers,
   return {SaturateToInt64(elements), SaturateToInt64(bytes)};
 }
 
-// Headers and frames are left out, so that the figure can be compared with
-// those of the formulas.
+// Returns the bytes of the host that sends and receives most. Headers are left
+// out, so that the figure can be compared with those of the formulas.
 int64_t BusiestNodeBytes(const PlanReport& report,
                          absl::Span<const Route> routes) {
   const std::vector<int64_t> bytes =
@@ -157,8 +158,8 @@ std::string FusionText(const Plan& plan, const PlanRules& rules) {
                       plan.fusion_bytes, " bytes");
 }
 
-// Returns the row of a group: names and figures of its first layer, times the
-// number of layers where the column is a sum.
+// Returns the row of a group. It shows the first layer; in columns that are
+// sums, the layer's figure times the number of layers.
 TextRow GroupRow(const PlanReport& report, const LayerGroup& group) {
   const size_t layer = group.layers.front();
   const LayerSpec& spec = report.layers[layer];
@@ -185,7 +186,8 @@ std::string Count(int64_t count, absl::string_view noun) {
                     : absl::StrCat(count, " ", noun, "s");
 }
 
-// Returns the lines above the table: the question, and what the figures count.
+// Returns the lines above the table: the arguments of the plan, and the meaning
+// of the figures.
 std::string FormatHeading(const PlanReport& report) {
   const ClusterShape& cluster = report.options.cluster;
   const PlanRules& rules = report.options.rules;
@@ -365,7 +367,7 @@ std::string FormatPlanJson(const PlanReport& report) {
       {"shard_bytes", std::move(shard_bytes)},
   };
   AddHosts(report, json);
-  // With the default handler, dump would throw at a name that is not UTF-8.
+  // With its default handler, dump throws if a name is not UTF-8.
   return json.dump(2, ' ', /*ensure_ascii=*/false,
                    nlohmann::ordered_json::error_handler_t::replace);
 }

@@ -12,31 +12,31 @@
 
 namespace nereus {
 
-// Cost of a plan, summed over the layers. Elements and bytes are those that the
-// link of one host, which reports call a node if it has one worker, sends plus
-// receives per step; headers are not counted.
+// Cost of a plan, summed over the layers. Elements and bytes are those that one
+// host sends plus receives over its link in a step, without headers. If no host
+// has two workers, texts of reports call a host "node".
 struct PlanTotals {
   int64_t parameters = 0;  // Parameters of the model.
   int64_t chunks = 0;      // Chunks of the model.
 
-  // Elements by Poseidon's table 1, for a host with as many workers and servers
-  // as any host: if every layer used the servers, and as planned. Unlike
-  // RouteExplanation they count all parameters of a layer that travel, biases
-  // included.
+  // Elements of host 0 by the formulas of cost_model.h: if every layer used the
+  // servers, and as planned. Unlike RouteExplanation, they include biases,
+  // except those of layers that go by factors.
   int64_t elements_server_only = 0;
   int64_t elements_planned = 0;
 
-  // Bytes of these elements: 4 each for the servers alone, by the routes' wire
-  // types for the plan.
+  // Bytes of these elements: 4 for each if every layer used the servers; by the
+  // routes' wire types as planned.
   int64_t bytes_server_only = 0;
   int64_t bytes_planned = 0;
 
-  // Bytes of the host that moves most, from the placement (PredictLinkBytes).
+  // Bytes of the host that sends and receives most, by the placement of chunks
+  // (PredictLinkBytes).
   int64_t busiest_node_bytes_server_only = 0;
   int64_t busiest_node_bytes_planned = 0;
 
-  // Elements that the workers of one host hand each other through memory, as
-  // planned: sum of RouteExplanation::local_elements, without biases.
+  // Sum of RouteExplanation::local_elements: elements that the workers of one
+  // host hand each other through memory, as planned, without biases.
   int64_t local_elements_planned = 0;
 };
 
@@ -51,18 +51,21 @@ struct PlanReport {
   PlanTotals totals;              // Cost of the plan.
 };
 
-// Reports `plan`, or if there is none, the one that MakePlan makes. `layers`
-// were made for `batch` samples; `model` and `batch` are only reported.
+// Makes the report of `plan`. Without `plan`, MakePlan makes it. `model` and
+// `batch` only appear in the report; `layers` must be those for `batch`
+// samples.
 //
-// REQUIRES: `plan` is one for these layers. Errors: kInvalidArgument, bad
-// layers or cluster.
+// REQUIRES: `plan`, if given, was made for these layers, and options.cluster is
+// valid. Errors: kInvalidArgument: those of MakePlan without `plan`; else bad
+// layers or a bad number of servers.
 absl::StatusOr<PlanReport> MakePlanReport(
     std::string model, int64_t batch, std::vector<LayerSpec> layers,
     const PlanOptions& options, std::optional<Plan> plan = std::nullopt);
 
-// Returns an aligned table for people, with totals and reasons, lines ended by
-// '\n'. Layers that differ in nothing but their names share a line, with their
-// sums, unless `all_layers`.
+// Returns an aligned table for people, and below it the totals, and the reasons
+// for layers that support factors. Lines end with '\n'. Layers of one
+// LayerGroup share a line, which shows sums. With `all_layers`, each layer has
+// a line.
 std::string FormatPlanText(const PlanReport& report, bool all_layers = false);
 
 // Returns the report for programs, indented, without a final newline:
@@ -79,12 +82,13 @@ std::string FormatPlanText(const PlanReport& report, bool all_layers = false);
 //               "busiest_node_bytes_planned"},
 //    "shard_bytes": [bytes of each shard]}
 //
-// If ClusterShape::hosts is given, also "hosts", "workers_by_host": [number of
-// workers of each host], and "local_elements" in each layer and as
-// "local_elements_planned" in the totals.
+// If ClusterShape::hosts is not 0, the report also has "hosts",
+// "workers_by_host": [number of workers of each host], "local_elements" in each
+// layer, and "local_elements_planned" in the totals.
 //
-// A layer's "elements" are those of RouteExplanation, the totals those of
-// PlanTotals. Bytes of `model` that are not UTF-8 are replaced.
+// A layer's "elements" are those of RouteExplanation. The "totals" are those of
+// PlanTotals: "bytes_per_node_planned" is bytes_planned. Bytes of `model` that
+// are not UTF-8 are replaced.
 std::string FormatPlanJson(const PlanReport& report);
 
 }  // namespace nereus

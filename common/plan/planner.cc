@@ -21,10 +21,10 @@ namespace {
 
 constexpr char kNoFactors[] = "its gradient has no factors";
 
-// Poseidon, algorithm 1 (BestScheme): the smaller number of elements wins, a
-// tie goes to factors. Rings are no candidates: the paper has no rings, and
-// with as many servers as hosts a ring moves as many elements as the servers
-// do. Elements within a host do not count: memory carries them.
+// Poseidon, algorithm 1 (BestScheme): the scheme with fewer elements wins, and
+// a tie goes to factors. Rings are no candidates: the paper has no rings, and
+// with a server on each host a ring moves as many elements as the servers do.
+// Elements that stay within a host do not count, because no link carries them.
 SchemeChoice ChooseByBytes(const LayerSpec& layer, const ClusterShape& cluster,
                            const std::string& why_no_factors) {
   if (!SupportsScheme(layer, Scheme::kFactor)) {
@@ -39,7 +39,7 @@ SchemeChoice ChooseByBytes(const LayerSpec& layer, const ClusterShape& cluster,
   return {Scheme::kFactor, less ? "factors move less" : "factors move no more"};
 }
 
-// The cost decides.
+// Chooses by the cost of the rules, bytes or time.
 absl::StatusOr<PlanChoice> ChooseByCost(absl::Span<const LayerSpec> layers,
                                         const PlanOptions& options) {
   const PlanRules& rules = options.rules;
@@ -64,13 +64,13 @@ absl::StatusOr<PlanChoice> ChooseByCost(absl::Span<const LayerSpec> layers,
   return choices;
 }
 
-// The owner decides, as far as the layer can travel that way.
+// Returns the forced scheme if the layer supports it, else the servers.
 SchemeChoice ForcedChoice(const LayerSpec& layer, Scheme forced) {
   if (!SupportsScheme(layer, forced)) return {Scheme::kServer, kNoFactors};
   return {forced, absl::StrCat("scheme ", SchemeName(forced), " is forced")};
 }
 
-// The order of the cases below is the order of precedence.
+// Returns the choice by the first case below that applies.
 absl::StatusOr<PlanChoice> Choose(absl::Span<const LayerSpec> layers,
                                   const PlanOptions& options) {
   const auto servers = [&](const std::string& why) {
@@ -90,9 +90,9 @@ absl::StatusOr<PlanChoice> Choose(absl::Span<const LayerSpec> layers,
   return choices;
 }
 
-// Returns the figures that decide by bytes, for the reason: "factors move less:
-// per node and step ...". Where workers share hosts, a host has two figures for
-// each way: on its link, and between its workers.
+// Returns the part of the reason that names elements: ": per node and step
+// ...". Where workers share hosts, each scheme has two figures: elements on the
+// host's link, and elements between its workers.
 std::string FiguresText(const LayerSpec& layer, const ClusterShape& cluster,
                         const RouteExplanation& figures) {
   const bool shares = cluster.shares_hosts();
@@ -113,7 +113,8 @@ std::string FiguresText(const LayerSpec& layer, const ClusterShape& cluster,
   return absl::StrCat(text, " through memory");
 }
 
-// The figures count the matrix without the bias, as the paper's table does.
+// Returns the explanation of a choice. The elements are those of the matrix
+// without the bias, as in the paper's table.
 RouteExplanation Explain(const LayerSpec& layer, const ClusterShape& cluster,
                          const SchemeChoice& choice, bool by_time) {
   RouteExplanation explanation;
@@ -143,8 +144,8 @@ absl::Status PlanRules::Validate() const {
     return InvalidArgumentError(
         "wire auto needs cost time: of bytes, 16 bits are always fewer");
   }
-  // Wire types are chosen by time, and the times are measured while the job
-  // runs. A job that keeps its first plan never gets there.
+  // The planner needs times to choose wire types, and times are measured while
+  // the job runs. A job that keeps its first plan never has them.
   for (const std::string& why : {servers_only, fixed}) {
     if (!choose_wire || why.empty()) continue;
     return InvalidArgumentError("wire auto has nothing to choose: ", why);

@@ -20,31 +20,33 @@ namespace nereus {
 
 // Quantity that the planner keeps small.
 enum class CostKind {
-  // "bytes": elements that a host sends and receives. Zhang et al., "Poseidon",
-  // algorithm 1: a fully connected layer goes by factors exactly if
-  // FactorsMoveNoMore, every other layer by the servers, and on a single host
-  // all layers.
+  // "bytes": bytes that a host sends plus receives. Zhang et al., "Poseidon",
+  // algorithm 1: a layer goes by factors if the rules allow it, the layer has
+  // factors, FactorsMoveNoMore is true and there are two hosts or more. All
+  // other layers go by the servers.
   kBytes,
   kTime,  // "time": the time of an iteration (ChooseByTime).
 };
 
-// Returns the value of --cost.
+// Returns the name of `kind`, as --cost takes it: "bytes".
 absl::string_view CostKindName(CostKind kind);
 
-// Reason for a layer's route, with the figures that it depends on. The figures
-// count the layer's matrix, for the link of a host with as many workers and
-// servers as any host, sent plus received in one step (cost_model.h).
+// Reason for a layer's route, and the elements that each scheme would move. The
+// elements are those that host 0 sends plus receives over its link in one step,
+// by the formulas of cost_model.h. They count the layer's matrix without its
+// bias.
 struct RouteExplanation {
   int64_t server_elements = 0;  // Elements by servers.
   int64_t ring_elements = 0;    // Elements on a ring.
   // Elements by factors; nothing if the layer has no factors.
   std::optional<int64_t> factor_elements;
 
-  // Sentence with these figures, without a full stop.
+  // Sentence for reports, without a full stop. With CostKind::kBytes it names
+  // the elements by servers and by factors.
   std::string reason;
 
-  // Elements that the host's workers hand each other by the layer's route
-  // (LocalElements). Reports of running jobs do not carry them.
+  // Elements that the host's workers hand each other through memory by the
+  // layer's route (LocalElements). Plans of running jobs do not have them.
   int64_t local_elements = 0;
 };
 
@@ -52,30 +54,31 @@ struct RouteExplanation {
 struct Plan {
   std::vector<Route> routes;                   // Route of each layer.
   std::vector<RouteExplanation> explanations;  // Reason for each route.
-  // Fusion threshold: the rules', or the chosen one.
+  // Fusion threshold: that of the rules, or the planner's choice.
   int64_t fusion_bytes = kNoFusion;
 };
 
-// Rules of a job's owner for its plans, and restrictions that follow from other
-// options (RulesFor). Restrictions are texts: the reason appears in the plan's
-// report. A value type.
+// Rules for the plans of a job: choices of the user that starts it, and
+// restrictions that follow from other options (RulesFor). A restriction is a
+// text, its reason, which appears in the plan's report. A value type.
 struct PlanRules {
   // Scheme of every layer that supports it; the other layers use the servers.
   // Nothing: the cost decides.
   std::optional<Scheme> forced;
 
-  // Quantity that decides.
+  // Quantity that decides if the cost decides.
   CostKind cost = CostKind::kBytes;
 
   WireType wire = WireType::kFloat32;  // Wire type of every layer.
-  // True if the plan chooses instead of `wire`: bf16 for layers where that
-  // makes an iteration shorter, else fp32. Needs CostKind::kTime.
+  // True if the planner chooses each layer's wire type and ignores `wire`: bf16
+  // where that makes an iteration shorter, else fp32. Needs CostKind::kTime.
   bool choose_wire = false;
 
-  // Fusion threshold.
+  // Fusion threshold (fusion.h).
   int64_t fusion_bytes = kNoFusion;
-  // True if the plan chooses instead of `fusion_bytes`, where CostKind::kTime
-  // can tell. FusionTuner begins with the chosen one.
+  // True if FusionTuner searches for the threshold during the job. It begins
+  // with the threshold of the plan, which the planner chooses with
+  // CostKind::kTime; else that is `fusion_bytes`.
   bool choose_fusion = false;
 
   // Reason why all layers must use the servers; empty: they need not.
@@ -91,7 +94,7 @@ struct PlanRules {
   // exclude each other, and why.
   absl::Status Validate() const;
 
-  // True if the cost decides anything.
+  // True if the cost decides a layer's scheme or wire type.
   bool choose() const {
     return servers_only.empty() && (!forced.has_value() || choose_wire);
   }
@@ -102,36 +105,38 @@ struct PlanRules {
   std::string wire_name() const;
 };
 
-// Everything that a plan depends on besides the layers.
+// Arguments of a plan besides the layers.
 struct PlanOptions {
   ClusterShape cluster;           // Number of workers, servers and hosts.
-  PlanRules rules;                // Rules of the owner.
+  PlanRules rules;                // Rules of the job's plans.
   std::optional<TimeModel> time;  // Required for CostKind::kTime.
 };
 
-// True if `rules` allow factors for any of these layers.
+// True if `rules` allow factors for at least one of these layers.
 bool MayUseFactors(const PlanRules& rules, absl::Span<const LayerSpec> layers);
 
 // Returns the routes of `layers`. With one worker all layers use the servers,
-// even if another scheme is forced: a single worker has no peer, and the
-// paper's rule, 0 <= 0, would give factors. Pure: equal arguments give equal
-// plans on every machine.
+// even if another scheme is forced: a single worker has no peer to send to.
+// (Factors would then cost 0, and always win by bytes.) Pure: equal arguments
+// give equal plans in every process.
 //
-// Errors: kInvalidArgument, bad layers, cluster or time model, or a scheme is
-// forced although all layers must use the servers.
+// Errors: kInvalidArgument: bad layers, cluster or time model; rules that
+// Validate refuses; no time model although CostKind::kTime decides.
 absl::StatusOr<Plan> MakePlan(absl::Span<const LayerSpec> layers,
                               const PlanOptions& options);
 
-// Returns the cost of one step with `routes`, which need not be the best ones,
-// in the unit of options.rules.cost: bytes that a host sends plus receives, by
-// the formulas of cost_model.h, or seconds, with the best fusion if that may be
-// chosen.
+// Returns the cost of one step with `routes`, which need not be the best
+// routes. With CostKind::kBytes: the bytes that a host sends plus receives, by
+// the formulas of cost_model.h. With CostKind::kTime: seconds, with the fusion
+// threshold of FusionFor.
 //
-// REQUIRES: MakePlan accepts the same arguments.
+// REQUIRES: MakePlan accepts the arguments; CostKind::kTime has a time model.
 double PlanCost(absl::Span<const LayerSpec> layers, const PlanOptions& options,
                 absl::Span<const Route> routes);
 
-// Returns the fusion threshold for `routes`: the rules', or the best one.
+// Returns the fusion threshold for `routes`: BestFusion if rules.choose_fusion,
+// the cost is CostKind::kTime and there is a time model; else
+// rules.fusion_bytes.
 //
 // REQUIRES: MakePlan accepts the same arguments.
 int64_t FusionFor(absl::Span<const LayerSpec> layers,

@@ -15,12 +15,12 @@ struct Route {
   bool operator==(const Route&) const = default;
 };
 
-// Scheme that a search has chosen for one layer, with the reason.
+// Scheme that the planner has chosen for one layer, with the reason.
 struct SchemeChoice {
   // Chosen scheme.
   Scheme scheme = Scheme::kServer;
   std::string why;  // Reason, as part of a sentence.
-  // Chosen wire type; counts only if the plan may choose it
+  // Chosen wire type. Used only if the planner may choose it
   // (PlanRules::choose_wire).
   WireType wire = WireType::kFloat32;
 };

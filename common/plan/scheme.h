@@ -8,8 +8,8 @@ namespace nereus {
 
 // Way in which the gradients of a layer travel in a round.
 enum class Scheme {
-  // "server": workers send dense gradients to the shards, which add them up and
-  // send the result back. Parameter server.
+  // "server": workers send dense gradients to the shards. The shards add them
+  // up and send the result back. This is the parameter server.
   kServer,
 
   // "factor": workers send each other two matrices; the weight gradient is
@@ -17,8 +17,9 @@ enum class Scheme {
   // (SFB).
   kFactor,
 
-  // "ring": workers add up dense gradients and hand them around, each to the
-  // next one. All-reduce, as in Open MPI, NCCL and Horovod.
+  // "ring": each worker adds its dense gradient to a sum that goes from worker
+  // to worker around a ring. This is all-reduce, as in Open MPI, NCCL and
+  // Horovod.
   kRing,
 };
 
@@ -26,21 +27,20 @@ enum class Scheme {
 inline constexpr Scheme kSchemes[] = {Scheme::kServer, Scheme::kFactor,
                                       Scheme::kRing};
 
-// Returns the value of --scheme: "ring".
+// Returns the name of `scheme`, as --scheme takes it: "ring".
 absl::string_view SchemeName(Scheme scheme);
 
-// Returns the scheme of that name. Errors: kInvalidArgument, with the name and
-// the known ones.
+// Returns the scheme that is called `name`. Errors: kInvalidArgument, with the
+// name and the known names.
 absl::StatusOr<Scheme> ParseScheme(absl::string_view name);
 
-// True if the layer can travel by `scheme`. Only the gradient of a fully
-// connected layer has factors (Poseidon, algorithm 1); all layers can use the
-// other schemes.
+// True if the layer can travel by `scheme`: Scheme::kFactor needs
+// LayerSpec::has_factors, and all layers support the other schemes.
 bool SupportsScheme(const LayerSpec& layer, Scheme scheme);
 
-// True if the servers aggregate the gradients of a layer with this scheme.
-// Otherwise its rounds go from worker to worker, and the servers have the layer
-// as of the base round and of checkpoints only.
+// True if the servers aggregate the gradients of a layer with this scheme. With
+// another scheme, workers send the layer's rounds to each other, and the
+// servers get the layer only as of some rounds (Job::IsSaved).
 constexpr bool UsesServers(Scheme scheme) { return scheme == Scheme::kServer; }
 
 }  // namespace nereus

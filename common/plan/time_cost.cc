@@ -13,9 +13,9 @@
 // The search behind ChooseByTime. Read Search::Run first: it is the list of
 // phases. Each phase proposes routes to Try, which plays a timeline and keeps
 // the routes if they are shorter by kGainMin. Every phase has its share of
-// timelines (BeginPhase), so that the search ends in time for a thousand layers
-// on a thousand hosts: a phase that has used its share stops and keeps the best
-// routes so far.
+// timelines (BeginPhase). A phase that has used its share stops and keeps the
+// best routes so far: otherwise a thousand layers on a thousand hosts would
+// take too long.
 //
 // Wire types: with choose_wire, all candidates are played in bf16, and Widen at
 // last returns layers to fp32 where that is free.
@@ -26,17 +26,17 @@ namespace {
 // Relative gain below which a change is not worth a plan that is harder to
 // explain.
 constexpr double kGainMin = 1e-3;
-// Passes of improvement over all layers.
+// Largest number of passes of improvement over all layers.
 constexpr int kPasses = 3;
-// Bounds of a search. A timeline's cost grows with the chunks that hosts send:
-// all timelines together may have kSendsMax of them, which takes some tenths of
-// a second, but kPlaysMin timelines are played in any case. The phases have
-// equal shares.
+// Bounds of a search. A timeline's cost grows with its sends, hosts times
+// chunks. All timelines together may have kSendsMax sends, which take some
+// tenths of a second, but kPlaysMin timelines are allowed in any case. The
+// phases have equal shares.
 constexpr int64_t kSendsMax = 100'000'000;
 constexpr int64_t kPlaysMin = 100;
 constexpr int64_t kPhases = 5;
-// Ratio of two fusion thresholds that are tried, and number of timelines that
-// this takes.
+// Ratio of neighbouring fusion thresholds that BestFusion tries, and the number
+// of timelines that it plays.
 constexpr int64_t kFusionStep = 4;
 constexpr int64_t kFusionPlays = 9;
 // Number of sizes that are tried as the limit between small and large layers.
@@ -48,7 +48,7 @@ std::string Milliseconds(double seconds) {
   return ms < 100 ? absl::StrFormat("%.3g", ms) : absl::StrFormat("%.0f", ms);
 }
 
-// Returns the plural that reports use: "by servers".
+// Returns the word that follows "by" in reports: "servers".
 absl::string_view SchemeWay(Scheme scheme) {
   if (scheme == Scheme::kServer) return "servers";
   return scheme == Scheme::kFactor ? "factors" : "ring";
@@ -94,9 +94,9 @@ class Search {
   }
 
  private:
-  // Returns the chosen routes, each with the times of its alternatives as the
-  // reason. If the last phase's timelines do not suffice, the last layers have
-  // no alternatives.
+  // Returns the best routes. The reason of each names the time of an iteration,
+  // and the times if the layer used another scheme. If the phase has too few
+  // timelines, the reasons of the last layers lack these other times.
   std::vector<SchemeChoice> Choices() {
     std::vector<SchemeChoice> choices;
     for (size_t layer = 0; layer < layers_.size(); ++layer) {
@@ -193,9 +193,9 @@ class Search {
     return limits;
   }
 
-  // Returns layers to fp32 where that makes the iteration not noticeably
-  // longer, smaller layers first: bf16 loses precision and should gain
-  // something for it. Halving the set that fails finds them in few timelines.
+  // Returns layers to fp32 if the iteration does not become noticeably longer,
+  // smaller layers first: bf16 loses precision, so it must save time. Halving a
+  // set that fails finds the layers with few timelines.
   void Widen() {
     std::vector<size_t> order = BySizeDescending();
     absl::c_reverse(order);
@@ -239,8 +239,8 @@ class Search {
     seconds_ = seconds;
     return true;
   }
-  // Tries whole plans: they differ in many layers at once, which single changes
-  // would not reach if each alone made things worse.
+  // Tries whole plans, which differ in many layers at once. Single changes
+  // would not reach such a plan if each change alone makes an iteration longer.
   void TryAll() {
     for (const Scheme scheme : kSchemes) Try(Uniform(scheme));
     TryPoseidons();
@@ -261,8 +261,8 @@ class Search {
     seconds_ = Play(best_);
     return fusion_ != before;
   }
-  // Tries the other schemes for each layer by itself, the largest first: it has
-  // most to gain. Returns true if a change was kept.
+  // Tries the other schemes for one layer after the other, the largest layer
+  // first: it has most to gain. Returns true if it kept a change.
   bool Improve() {
     const std::vector<size_t> order = BySizeDescending();
     bool improved = false;
@@ -278,11 +278,12 @@ class Search {
   }
 
   const absl::Span<const LayerSpec> layers_;  // Layers of the model.
-  const ClusterShape& cluster_;               // Workers and servers.
+  const ClusterShape& cluster_;               // Workers, servers and hosts.
   const Timeline timeline_;                   // Judge of all candidates.
-  const PlanRules& rules_;                    // Choices that it may make.
-  WireType wire_;                             // Wire type of new candidates.
-  int64_t fusion_;                            // Fusion threshold so far.
+  // Choices that the search may make.
+  const PlanRules& rules_;
+  WireType wire_;              // Wire type of new candidates.
+  int64_t fusion_;             // Fusion threshold so far.
   const int64_t phase_plays_;  // Timelines that each phase may play.
   int64_t plays_left_ = 0;     // Timelines left in this phase.
   std::vector<Route> best_;    // Best routes so far.

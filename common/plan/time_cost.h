@@ -17,32 +17,36 @@ namespace nereus {
 // Choice of the schemes of a model, by time, by bytes or by a rule.
 struct PlanChoice {
   std::vector<SchemeChoice> layers;  // Choice for each layer.
-  // Fusion threshold, if it was chosen together with the schemes.
+  // Fusion threshold of ChooseByTime; nothing if another function chose.
   std::optional<int64_t> fusion_bytes;
 };
 
 // Chooses routes that keep an iteration short, by Timeline. First it compares
 // whole plans: one scheme for all layers, one scheme for large and one for
-// small layers, and Poseidon's choice. Then it improves the best one layer by
-// layer, the largest first, and the fusion threshold, as long as that makes the
-// iteration shorter. Last, if it may choose wire types, it returns layers to
-// fp32 where that costs no time. The result is good, not optimal.
+// small layers, and Poseidon's choice. Then it improves the best plan: it tries
+// other schemes for each layer, the largest layer first, and other fusion
+// thresholds. It makes up to three such passes, as long as a pass changes
+// something. Last, if it may choose wire types, it returns layers from bf16 to
+// fp32 where that costs no noticeable time. The result is good, not optimal.
 //
-// Cost: a few hundred timelines for a hundred layers, and at most some tenths
-// of a second with many layers and hosts.
+// Cost: a few hundred timelines for a hundred layers. With many layers and
+// hosts the search plays fewer timelines, which takes some tenths of a second
+// up to a thousand layers on a thousand hosts.
 //
 // `rules` say what the search may choose: schemes (`forced`, `no_factors`),
-// wire types and the fusion threshold, which the result has in any case. The
-// other rules are the planner's.
+// wire types (`choose_wire`) and the fusion threshold (`choose_fusion`). The
+// result always has a fusion threshold. The search does not read the other
+// rules, except for the values `wire` and `fusion_bytes`.
 //
-// REQUIRES: as Timeline.
+// REQUIRES: the arguments meet Timeline's requirements.
 PlanChoice ChooseByTime(absl::Span<const LayerSpec> layers,
                         const Placement& placement, const ClusterShape& cluster,
                         const TimeModel& model, const PlanRules& rules);
 
-// Returns the fusion threshold with the shortest iteration, among
-// FusionTuner::kBytesFirst times powers of four within FusionTuner's range. Of
-// thresholds that are as good, the one nearest to kBytesFirst wins.
+// Returns the fusion threshold with the shortest iteration. Candidates are
+// FusionTuner::kBytesFirst, and its multiples and quotients by powers of four
+// within FusionTuner's range. If thresholds are nearly as good as each other,
+// the one nearest to kBytesFirst wins.
 int64_t BestFusion(const Timeline& timeline, absl::Span<const Route> routes);
 
 }  // namespace nereus

@@ -29,7 +29,7 @@
 namespace nereus {
 namespace {
 
-// Everything that an iteration depends on; borrowed from the caller.
+// Arguments of an iteration, borrowed from the caller.
 struct Scene {
   absl::Span<const LayerSpec> layers;  // Layers of the model.
   const Placement& placement;          // Shard of each chunk.
@@ -38,10 +38,11 @@ struct Scene {
   absl::Span<const Route> routes;      // Route of each layer.
   int64_t fusion_bytes = kNoFusion;    // Fusion threshold.
 
-  // Returns the seconds of multiplying the peers' factors of a layer. Backward
-  // is two products of that size, one of which makes the worker's own gradient.
-  // Workers that share the product multiply a part of all workers' factors
-  // each; the host with fewest workers takes longest.
+  // Returns the seconds in which a worker multiplies a layer's factors.
+  // Backward is two products of one worker's rows, so a product takes half of
+  // it. A worker alone multiplies the factors of its peers, not its own. If a
+  // host's workers share the product, each multiplies a part of the factors of
+  // all workers; the host with the fewest workers takes longest.
   double ProductSeconds(size_t layer) const {
     const auto all = static_cast<double>(cluster.workers);
     const int64_t local = cluster.host_workers_least();
@@ -68,9 +69,9 @@ struct Scene {
   }
 };
 
-// An iteration under way. Times are seconds from its start: the start of the
-// forward pass or, with decoupled rounds, of the backward pass, since the next
-// forward overlaps with the gathering.
+// An iteration under way. Times are seconds from its start. An iteration starts
+// with the forward pass. With decoupled rounds it starts with the backward
+// pass, since gathering overlaps with the next forward pass.
 class Player {
  public:
   // `scene` is not owned and must outlive this.
@@ -119,18 +120,19 @@ class Player {
     events_.push({time, added_++, kind, layer, chunk});
   }
 
-  // Takes events in order of time until there is none.
+  // Takes events in order of time until none is left.
   void Run();
   void Take(const Event& event);
   void Backward(double now, size_t layer);
   void Ready(double now, size_t layer);
-  // Books the first transfer of a layer, and of a ring without decoupling all.
+  // Books a layer's transfers up to the next event. For a ring without
+  // decoupled rounds these are all transfers of the round.
   void Send(double now, size_t layer);
-  // Books the contributions to a chunk, and the result of a chunk.
+  // Push books the contributions to a chunk; Result books its result.
   void Push(double now, const Chunk& chunk);
   void Result(double now, const Chunk& chunk);
-  // Books `halves` halves of an all-reduce, reduce-scatter and all-gather.
-  // Returns the time when they are over.
+  // Books an all-reduce: with `halves` of 1 its reduce-scatter or its
+  // all-gather, with 2 both. Returns the time when it is over.
   double Ring(double now, size_t layer, int halves);
   // Books the broadcast of both factors.
   void Factors(double now, size_t layer);
@@ -189,8 +191,8 @@ void Player::Backward(double now, size_t layer) {
   }
 }
 
-// The bytes count as the worker counts them: what it would send to one
-// receiver. Layer 0 is the last of the backward pass, so nothing waits longer.
+// Held bytes are those that the worker would send to one receiver, as the
+// worker counts them. Layer 0 ends the backward pass, so it lets all layers go.
 void Player::Ready(double now, size_t layer) {
   ready_[layer] = now;
   const Route& route = scene_.routes[layer];
@@ -210,7 +212,7 @@ void Player::Ready(double now, size_t layer) {
 
 void Player::Send(double now, size_t layer) {
   const Scheme scheme = scene_.routes[layer].scheme;
-  // A single worker has no peer; its layer is done at once. Workers of a
+  // A single worker has no peer, so its layer is done at once. Workers of a
   // single host have peers: they multiply each other's factors.
   if (scene_.cluster.workers == 1 && scheme != Scheme::kServer) {
     done_[layer] = now;
@@ -264,8 +266,9 @@ double Player::Ring(double now, size_t layer, int halves) {
 void Player::Factors(double now, size_t layer) {
   const LayerSpec& spec = scene_.layers[layer];
   const WireType wire = scene_.routes[layer].wire;
-  // Each worker's matrices go to each other host. A host with most workers
-  // sends no fewer than it receives.
+  // Each worker's matrices go to each other host. The host with the most
+  // workers sends at least as many matrices as it receives, so its sends
+  // decide.
   const ClusterShape& cluster = scene_.cluster;
   const int64_t others = cluster.worker_hosts() - 1;
   double there = now;
@@ -285,8 +288,9 @@ void Player::Factors(double now, size_t layer) {
   }
 }
 
-// Workers request reduced chunks in forward order, once backward is over. All
-// requests leave before the first result: they are frames without payload.
+// Workers request reduced chunks in forward order, once the backward pass is
+// over. Requests are frames without payload; all of them leave before the first
+// result.
 void Player::Gather(double now) {
   absl::c_stable_sort(reduced_, [](const auto& a, const auto& b) {
     return a.second->layer < b.second->layer;
@@ -312,9 +316,9 @@ void Player::Gather(double now) {
 
 double Player::Play() {
   const TimeModel& model = scene_.model;
-  // Wait-free: the forward pass comes first, and its rounds are long done.
-  // Decoupled: the iteration is counted from the end of one backward to the
-  // next.
+  // Without decoupled rounds the iteration begins with the forward pass, when
+  // all rounds of the iteration before are done. With decoupled rounds it
+  // begins with the backward pass and ends with the next forward pass.
   if (!model.decoupled) {
     for (const LayerTime& time : model.times) {
       device_ += absl::ToDoubleSeconds(time.forward);

@@ -19,7 +19,7 @@ struct TimeModel {
   std::vector<LayerTime> times;  // Computing time of each layer, on one worker.
   LinkSpeed link;                // Link of each host.
 
-  // True if results are gathered during the next forward pass
+  // True if workers gather results during the next forward pass
   // (Overlap::kDecoupled).
   bool decoupled = false;
   // Share of a layer's gradient that travels (1 - SparsityOptions::share).
@@ -29,14 +29,15 @@ struct TimeModel {
   absl::Status Validate(absl::Span<const LayerSpec> layers) const;
 };
 
-// Predicts the time of an iteration by playing it once on paper. A worker's
-// device computes layer by layer; each host's link has two queues, out and in,
-// which carry one transfer at a time in the order in which transfers become
-// ready. The second half of a round begins when its first half is over, chunk
-// by chunk; factors are multiplied on the device. With fusion, workers hold
-// back layers, and a transfer shares the message of an earlier transfer to the
-// same peer that still waits. Workers of one host hand each other values in no
-// time, and share products of factors if SharesProduct.
+// Predicts the time of an iteration by going through its events once. A
+// worker's device computes layer by layer; each host's link has two queues, out
+// and in, which carry one transfer at a time in the order in which transfers
+// become ready. For each chunk, the second half of its round begins when the
+// first half is over. Products of factors occupy the device. With fusion,
+// workers hold back layers, and a transfer joins the message of an earlier
+// transfer to the same peer if that message has not begun to leave. Workers of
+// one host hand each other values in no time, and share products of factors if
+// SharesProduct is true.
 //
 // The model follows Zhang et al., "Poseidon", algorithm 2 (wait-free
 // backpropagation), and with `decoupled` Zhang et al., "DeAR" (BackPipe and
@@ -44,8 +45,8 @@ struct TimeModel {
 // not cut into frames that take turns: good enough to compare plans, not to
 // predict a single layer under congestion.
 //
-// Any thread; calls do not change it. A call costs time in proportion to chunks
-// times hosts.
+// Calls do not change a Timeline, so any thread may make them. A call takes
+// time in proportion to the number of chunks times the number of hosts.
 class Timeline {
  public:
   // Borrows all arguments; they must outlive this. REQUIRES: all are valid; the
@@ -58,7 +59,7 @@ class Timeline {
         model_(model) {}
 
   // Returns the seconds from the end of one iteration to the end of the next.
-  // `routes`: by layer. `fusion_bytes`: fusion threshold (fusion.h).
+  // `routes`: route of each layer. `fusion_bytes`: fusion threshold (fusion.h).
   double Play(absl::Span<const Route> routes, int64_t fusion_bytes) const {
     return PlayLayers(routes, fusion_bytes).seconds;
   }
@@ -66,8 +67,8 @@ class Timeline {
   // Times of an iteration.
   struct Played {
     double seconds = 0;  // Seconds of the whole iteration.
-    // Seconds of it in which the device computes: all layers, and products of
-    // factors.
+    // Seconds of the iteration in which the device computes: all layers, and
+    // products of factors.
     double compute_seconds = 0;
     // Seconds of each layer from its gradient to its result on all workers.
     std::vector<double> sync_seconds;

@@ -11,13 +11,13 @@
 namespace nereus {
 namespace {
 
-// Longest header that callers may ask about.
+// Largest `frame_header_bytes` that callers may pass.
 constexpr int64_t kFrameHeaderBytesMax = 65536;
 
 // Rule by which a payload becomes frames.
 struct Framing {
   int64_t header_bytes = 0;  // Length of a frame's header.
-  int64_t elements_max = 1;  // Number of values in a full frame.
+  int64_t elements_max = 1;  // Largest number of values of a frame.
 
   // Returns the length of all frames that carry `elements` values.
   WideInteger Bytes(WideInteger elements, WireType wire) const {
@@ -26,13 +26,13 @@ struct Framing {
   }
 };
 
-// Sum of the bytes of each host's link. Traffic with shards is equal for all
-// parties, so it is added up once and spread in Totals: with 65,536 hosts a
-// table of pairs would not fit.
+// Sum of the bytes of each host's link. All parties exchange the same bytes
+// with a shard, so each shard has one sum, and Totals adds it to the hosts:
+// with 65,536 hosts a table of all pairs of host and shard would not fit.
 class LinkBytes {
  public:
-  // A party exchanges values with shards by itself: a host's workers together,
-  // or each worker.
+  // Kinds of parties. A party exchanges values with shards for itself: a host,
+  // for all its workers together, or a worker.
   enum class Parties { kHosts, kWorkers };
 
   // `hosts` is borrowed.
@@ -63,7 +63,7 @@ class LinkBytes {
     links_[to] += bytes;
   }
 
-  // Adds `bytes` of this host with other hosts, for this host only.
+  // Adds `bytes` to the sum of this host only.
   void AddForHost(int64_t host, WideInteger bytes) { links_[host] += bytes; }
 
   // Returns the sum of each host.
@@ -92,14 +92,14 @@ class LinkBytes {
   WideInteger all_parties_ = 0;       // Number of parties of all hosts.
   // Bytes between each shard and one party.
   std::vector<WideInteger> by_shard_;
-  // Bytes that differ between parties, by host.
+  // Bytes of each host that are not in by_shard_.
   std::vector<WideInteger> links_;
 };
 
-// Adds one all-reduce. The host at place p of the ring sends the sums of all
-// segments but segment p + 1, which it completes, and the means of all but
-// segment p + 2; it receives the sums of all but its own segment p, and the
-// means of all but segment p + 1 (worker/machine/ring_exchange.h).
+// Adds one all-reduce (worker/machine/ring_exchange.h). The host at place p of
+// the ring completes the sum of segment p + 1. It sends the sums of all
+// segments but p + 1, and the means of all but p + 2. It receives the sums of
+// all segments but its own, p, and the means of all but p + 1.
 void AddRing(int64_t elements, WireType wire, const HostMap& hosts,
              const Framing& framing, LinkBytes& links) {
   const absl::Span<const int32_t> ring = hosts.ring();
@@ -121,7 +121,7 @@ void AddRing(int64_t elements, WireType wire, const HostMap& hosts,
 }
 
 // Adds one round of factors. Each worker sends `bytes` once to each other host
-// with workers; within a host they are handed on through memory.
+// with workers. Within a host, workers hand factors on through memory.
 void AddFactors(WideInteger bytes, const HostMap& hosts, LinkBytes& links) {
   const auto others = std::ssize(hosts.ring()) - 1;
   for (const int32_t host : hosts.ring()) {

@@ -12,28 +12,28 @@
 namespace nereus {
 
 // Returns the bytes that each host sends plus receives over its link, in
-// frames, in one step. The prediction is exact: it knows the placement, and
-// counts frame headers, which the cost model does not. Tests compare it with
-// the bytes that transports count.
+// frames, in one step. The prediction is exact: unlike the cost model it uses
+// the placement and counts frame headers. Tests compare it with the bytes that
+// transports count.
 //
 // The result has hosts.hosts() values. Frames between members of one host are
-// not counted. More than `frame_elements_max` values travel in as many frames
-// as needed, each with its header.
+// not counted. More than `frame_elements_max` values travel in several frames,
+// each with its header.
 //
 // All values travel by their routes. A kServer chunk of L elements: each host
 // with workers sends L values to the shard and receives L. A kFactor layer:
-// each worker sends its K x M and its K x N matrix, framed separately, once to
+// each worker sends its K x M and its K x N matrix, in separate frames, once to
 // every other host with workers; the bias follows from the first matrix and
-// costs nothing. A kRing layer: see RingSegments, with a segment for each host
-// with workers. `decoupled`: hosts request the result of each kServer chunk by
-// a frame without payload (Overlap::kDecoupled). Rounds of all workers are
-// assumed: in partial rounds each worker sends by itself, as on HostMap::
-// OneEach.
+// costs nothing. A kRing layer has a segment (RingSegments) for each host with
+// workers. `decoupled`: hosts request the result of each kServer chunk by a
+// frame without payload (Overlap::kDecoupled). The prediction is for rounds
+// that wait for all workers. In partial rounds each worker sends by itself:
+// pass HostMap::OneEach.
 //
 // REQUIRES: `placement` was made for these layers and hosts.shards() shards;
 // one route per layer, which the layer supports; hosts.workers() <=
 // kWorkersMax; 0 <= frame_header_bytes <= 65536; frame_elements_max >= 1. A
-// result beyond int64_t is returned as its largest value.
+// result beyond int64_t is returned as the largest int64_t.
 std::vector<int64_t> PredictLinkBytes(absl::Span<const LayerSpec> layers,
                                       absl::Span<const Route> routes,
                                       const Placement& placement,
@@ -42,12 +42,12 @@ std::vector<int64_t> PredictLinkBytes(absl::Span<const LayerSpec> layers,
                                       int64_t frame_elements_max,
                                       bool decoupled = false);
 
-// Returns the bytes that each host sends plus receives once, at the start:
-// worker 0 sends every chunk of every layer to its shard; then each worker
-// requests each chunk, by a frame without payload, and receives it. All values
-// travel as fp32, except that shards send the values that they will update
-// (`servers_update`: they run the optimizer) by their routes. Hosts and
-// REQUIRES as for PredictLinkBytes.
+// Returns the bytes that each host sends plus receives once, at the start.
+// Worker 0 sends every chunk of every layer to its shard. Then each worker,
+// worker 0 too, requests each chunk by a frame without payload, and receives
+// it. Values travel as fp32, with one exception: with `servers_update` (servers
+// run the optimizer), shards send layers of Scheme::kServer in the routes' wire
+// types. The result and the other requirements are those of PredictLinkBytes.
 std::vector<int64_t> PredictInitialBytes(absl::Span<const Route> routes,
                                          const Placement& placement,
                                          const HostMap& hosts,

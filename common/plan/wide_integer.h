@@ -5,9 +5,9 @@
 
 namespace nereus {
 
-// Integer that holds every product which the plan's formulas make of layers and
-// clusters within their limits. The largest, 2 K (P1 - 1) (M + N) P2, is below
-// 2^106; in 64 bits a hostile model would overflow it.
+// Integer that holds every product in the plan's formulas, for layers and
+// clusters within their limits. The largest product, 2 K (P1 - 1) (M + N) P2,
+// is below 2^106. A hostile model would overflow 64 bits.
 using WideInteger = __int128;
 
 // Returns `value`, or the nearest int64_t if it does not fit.

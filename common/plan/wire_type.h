@@ -8,10 +8,10 @@
 namespace nereus {
 
 // Number format in which float32 values travel. Arithmetic is float32
-// everywhere: the 16-bit formats exist on the network only
-// (common/driver/wire_values.h). The numbers are on the wire.
+// everywhere: only frames hold values in the 16-bit formats
+// (common/driver/wire_values.h). The enum's numbers are on the wire.
 enum class WireType : uint8_t {
-  kNone = 0,      // The frame has no values: hello, refusal, pull.
+  kNone = 0,      // The frame has no values, such as hello or pull.
   kFloat32 = 1,   // "fp32": 24 bits of precision.
   kBfloat16 = 2,  // "bf16": float32's range, 8 bits of precision.
   // "fp16": 11 bits of precision. Each frame is scaled by a power of two to
@@ -19,15 +19,15 @@ enum class WireType : uint8_t {
   kFloat16 = 3,
 };
 
-// All formats of values.
+// All wire types of frames with values.
 inline constexpr WireType kWireTypes[] = {
     WireType::kFloat32, WireType::kBfloat16, WireType::kFloat16};
 
-// Returns the value of --wire: "fp32".
+// Returns the name of `wire`, as --wire takes it: "fp32".
 absl::string_view WireTypeName(WireType wire);
 
-// Returns the format of that name. Errors: kInvalidArgument, with the name and
-// the known ones.
+// Returns the wire type that is called `name`; "none" is refused. Errors:
+// kInvalidArgument, with the name and the known names.
 absl::StatusOr<WireType> ParseWireType(absl::string_view name);
 
 // Returns the length of one value, in bytes; 0 for kNone.
