@@ -17,7 +17,7 @@ namespace nereus {
 // There is no default: an executor without a case for some action does not
 // compile. So a new action cannot be forgotten in one of the executors, where
 // it would be dropped in silence and hang a job. An executor that does nothing
-// for an action has an empty case for it, which says so where it is read.
+// for an action has an empty case for it, so that a reader sees the decision.
 template <typename... Cases>
 struct ActionVisitor : Cases... {
   using Cases::operator()...;
@@ -35,13 +35,13 @@ concept ArithmeticAction =
     OneOf<T, CopyValues, ScaleValues, RoundValues, SplitGradient, SelectBlocks,
           UpdateParameters, MultiplyFactors>;
 
-// Arithmetic that may find a value that is NaN or infinite. ExecuteArithmetic
-// returns the value.
+// Arithmetic that may check values. ExecuteArithmetic returns the first value
+// that is NaN or infinite, if any.
 template <typename T>
 concept CheckingAction = OneOf<T, Accumulate, CheckValues>;
 
-// Returns the gradient that a failed check of an action names. REQUIRES: the
-// action checks.
+// Returns the check that an action carries out. REQUIRES: the action has a
+// check.
 inline const GradientCheck& CheckOf(const Accumulate& accumulate) {
   return *accumulate.addend.check;
 }

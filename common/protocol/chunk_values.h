@@ -8,8 +8,8 @@ namespace nereus {
 
 // Values of elements [offset, offset + length) of one layer, as they are
 // written to a checkpoint and read from it. Float32, host memory. The buffers
-// are shared by reference: while a checkpoint is being written they must not
-// change, so the owner writes later updates to other memory.
+// are shared by reference and must not change while a checkpoint is being
+// written: the shard writes later updates to other memory.
 struct ChunkValues {
   int32_t layer = 0;   // Index of the layer, in forward order.
   int64_t offset = 0;  // First element, counted from the start of the layer.
@@ -17,7 +17,7 @@ struct ChunkValues {
 
   Buffer parameters;  // Shape {length}.
   // Optimizer state, shape {state arrays, length}: one array after the other
-  // (OptimizerStateCount). Empty where the state is not kept.
+  // (OptimizerStateCount). Empty if the server keeps no state.
   Buffer state;
 };
 

@@ -15,7 +15,7 @@ bool WorkersOwnAny(const Job& job) {
   return false;
 }
 
-// True if one of two servers is the backup of the other.
+// True if one of the two servers is the backup of a shard of the other.
 bool ShareShard(const Job& job, int server, int other) {
   return absl::c_any_of(job.shard_servers, [&](const ShardServers& servers) {
     return std::minmax(servers.primary, servers.backup) ==
@@ -23,8 +23,9 @@ bool ShareShard(const Job& job, int server, int other) {
   });
 }
 
-// Workers dial servers. Of two workers or two servers, the one with the higher
-// rank dials, and only if they exchange frames at all.
+// True if this process dials `peer`. Workers dial servers. Of two workers or
+// two servers that exchange frames, the process with the higher rank dials.
+// Other pairs have no connection.
 bool Dials(const EpochStart& start, PeerId peer) {
   const PeerId self = start.self;
   if (peer == self) return false;

@@ -14,16 +14,17 @@ struct Connections {
   // left, members that were replaced by another process, and peers at the other
   // end of a broken connection.
   std::vector<PeerId> dropped;
-  // Members to connect to. A member that has a connection keeps it. Of two
-  // linked processes only one dials, so that no link has two connections.
+  // Members that this process dials, unless it has a connection to them
+  // already. Of two linked processes only one dials, so that no link has two
+  // connections.
   std::vector<EpochMember> dialled;
 };
 
 // Returns the members of an epoch with their incarnations.
 Roster RosterOf(const EpochStart& start);
 
-// Returns the changes that `start` makes. `before` is the epoch that the
-// process leaves, null if it enters its first one.
+// Returns the changes that the epoch `start` makes. `before` is the epoch that
+// the process leaves; null if it enters its first epoch.
 Connections ConnectionsOf(const EpochStart& start,
                           const EpochStart* before = nullptr);
 

@@ -62,7 +62,8 @@ T Load(absl::Span<const uint8_t> bytes, int at) {
   return value;
 }
 
-// Returns the error for a field that no header of ours can have.
+// Returns the error for a field with a value that EncodeFrameHeader never
+// writes.
 absl::Status Bad(absl::string_view field, uint64_t found,
                  absl::string_view expected) {
   return InvalidArgumentError("frame header: ", field, " is ", found,
@@ -141,8 +142,8 @@ absl::StatusOr<FrameHeader> DecodeFrameHeader(absl::Span<const uint8_t> bytes) {
   if (wire > static_cast<uint8_t>(WireType::kFloat16)) {
     return Bad("wire type", wire, "a known wire type");
   }
-  // Only fp16 frames are scaled. Any other exponent is an error and not
-  // ignored: two readings of one frame would give two sums.
+  // Only fp16 frames are scaled. An exponent in another frame is an error: if
+  // one receiver ignored it and another used it, their sums would differ.
   const auto exponent = Load<int16_t>(bytes, kExponentAt);
   const bool scaled = wire == static_cast<uint8_t>(WireType::kFloat16);
   if (exponent < (scaled ? kHalfExponentMin : 0) ||
@@ -214,8 +215,8 @@ absl::StatusOr<int64_t> FrameIndex(const FrameHeader& header,
         grid.skipped() == 0 ? "" : absl::StrCat(" less ", grid.skipped()),
         " below ", grid.elements());
   }
-  // The length follows from the offset, so a frame of another length is wrong
-  // even if it would fit.
+  // The grid has one length for each offset, so a frame of another length is
+  // wrong, even if its values lie within the grid.
   const int64_t bytes = grid.Length(index) * WireBytes(header.wire);
   if (header.payload_bytes != bytes) {
     return InvalidArgumentError(DescribeFrame(header),

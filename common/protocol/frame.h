@@ -24,15 +24,15 @@ inline constexpr int64_t kFrameHeaderBytes = 64;
 // received whole, its checksum is verified, and arithmetic then reads it once,
 // all without another trip to main memory.
 inline constexpr int64_t kFramePayloadBytesMax = 256 * 1024;
-// Length of the longest frame, header and payload.
+// Length of the longest frame, header and payload. No message is longer.
 inline constexpr int64_t kMessageBytesMax =
     kFrameHeaderBytes + kFramePayloadBytesMax;
 // Number of float32 values in the longest payload.
 inline constexpr int64_t kFrameElementsMax =
     kFramePayloadBytesMax / static_cast<int64_t>(sizeof(float));
 
-// Meaning of a frame. The numbers are on the wire: a number is never used for
-// another kind. "Values of a round" are the state after that round.
+// Meaning of a frame. The numbers are on the wire: a number is never used again
+// for another kind. Values "as of a round" are the state after that round.
 enum class FrameKind : uint8_t {
   // First frame on a connection, in both directions: the sender introduces
   // itself (hello.h).
@@ -45,8 +45,8 @@ enum class FrameKind : uint8_t {
   // Server to worker: part of a round's result. Worker to worker: part of a
   // worker-owned layer, for a worker that joins.
   kResult = 4,
-  // Worker to server, or to the donor of a worker-owned layer: request for the
-  // values as of this round.
+  // Worker to server, or worker to donor for a worker-owned layer: request for
+  // the values as of this round.
   kPull = 5,
   // Worker to worker: part of a sufficient factor.
   kFactors = 6,
@@ -54,7 +54,7 @@ enum class FrameKind : uint8_t {
   // means. Sent to the worker that FinishedRound names.
   kPullRound = 7,
   // Worker to server: part of a worker-owned layer, as of a round that is saved
-  // (Job::IsSaved).
+  // (Job::IsSaved), or of the job's last round (SaveLast).
   kOwned = 8,
   // Primary to backup: part of the mean of a round's contributions; in round
   // kInitialRound, part of the initial parameters.
@@ -62,39 +62,40 @@ enum class FrameKind : uint8_t {
   // Primary to backup: part of a chunk as of this round.
   kCopy = 10,
   // Backup to primary: the backup has the chunk with all rounds before this
-  // one.
+  // round.
   kHave = 11,
   // Worker to server: tells whether its gradients of this step may be used.
   kVote = 12,
   // Server to worker: tells whether the step is skipped. Primary to backup:
   // this round of this chunk is skipped.
   kVerdict = 13,
-  // Worker to the next one on the ring: part of the sum of the gradients, up to
-  // and with the sender's.
+  // Worker to the next worker on the ring: part of the sum of the gradients so
+  // far, the sender's included.
   kSum = 14,
-  // Worker to the next one on the ring: part of the mean of all gradients.
+  // Worker to the next worker on the ring: part of the mean of all gradients.
   kMean = 15,
-  // Worker to server: one frame of a train that measures the link. Server to
-  // worker: the train (its number is in `round`) has arrived.
+  // Worker to server: a frame of a train that measures the link. Server to
+  // worker: the whole train has arrived. `round` is the train's number.
   kProbe = 16,
 };
 
-// Returns the name in messages: "contribution". "unknown" for other numbers.
+// Returns the name of `kind` in messages: "contribution"; "unknown" for a
+// number that is not a kind.
 absl::string_view FrameKindName(FrameKind kind);
 
 // Round that stands for the state before round 0: worker 0's initial
 // parameters, which the shards take as they are. Elsewhere it means "no round".
 inline constexpr int64_t kInitialRound = -1;
 
-// FrameHeader::part of kFactors: the matrix of the pair that the frame belongs
-// to.
+// FrameHeader::part of kFactors: which of the two factors the frame is part of.
 inline constexpr uint8_t kOutputGradientMatrix = 0;
 inline constexpr uint8_t kInputMatrix = 1;
 
-// FrameHeader::part of values: kValuesPart is the parameters or the gradient.
-// Parts 1, 2, ... are the arrays of optimizer state, each as long as the
-// values. In kCopy one more part follows if workers run the optimizer: the mean
-// gradient of the round.
+// FrameHeader::part of other frames with values. kValuesPart: the frame has
+// parameters or a gradient. Parts 1, 2, ...: it has values of the first,
+// second, ... array of optimizer state; each array is as long as the
+// parameters. In kCopy one more part follows if workers run the optimizer: the
+// mean gradient of the round.
 inline constexpr uint8_t kValuesPart = 0;
 
 // FrameHeader::part of kContribution and kAggregate in a sparse job
@@ -112,11 +113,11 @@ inline constexpr uint8_t kGood = 0;
 inline constexpr uint8_t kSkipped = 1;
 
 // Header of a frame, in memory. A header from the network is checked twice:
-// DecodeFrameHeader checks its form, the machine checks it against the job.
+// DecodeFrameHeader checks its form, and the machine compares it with the job.
 struct FrameHeader {
   FrameKind kind = FrameKind::kHello;  // Meaning of the frame.
-  // Number format of the payload's values; kNone without a payload. Job::WireOf
-  // returns the only valid format.
+  // Number format of the payload's values; kNone for a frame without values.
+  // Machines accept only the format that Job::WireOf returns.
   WireType wire = WireType::kNone;
   uint64_t job = 0;    // Id of the job, drawn by its coordinator.
   uint64_t epoch = 0;  // Epoch of the sender.
@@ -124,7 +125,8 @@ struct FrameHeader {
   // Index of the chunk within the layer. kFactors: position of the worker that
   // made the factor. kSum, kMean: the segment.
   uint32_t chunk = 0;
-  // Part of the values, one of the constants above; 0 for other kinds.
+  // Meaning depends on the kind: see the constants above. 0 for kinds without
+  // such a constant.
   uint8_t part = 0;
   // Exponent of a frame with WireType::kFloat16: a decoded value is its fp16
   // number times 2^exponent. 0 for other wire types. Set when the payload is
@@ -140,7 +142,8 @@ struct FrameHeader {
   // or (kFactors) matrix. A frame of the chunk's FrameGrid begins there.
   uint32_t offset = 0;
   uint32_t payload_bytes = 0;  // Length of the payload as it travels.
-  // CRC-32C of the payload. Transports fill it in and check it.
+  // CRC-32C of the payload. The transport sets it at the sender and checks it
+  // at the receiver.
   uint32_t payload_crc = 0;
 
   bool operator==(const FrameHeader&) const = default;
@@ -149,12 +152,12 @@ struct FrameHeader {
 // A frame in memory. Copying it is cheap: the payload is a reference.
 struct Frame {
   FrameHeader header;  // Description of the payload.
-  // Values of the frame; header.payload_bytes long on the wire. Machines send
-  // float32, and values that land in a place are float32 too. A frame that
-  // lands in a scratch keeps the bytes of the wire, which Accumulate decodes
-  // (common/protocol/outbox.h).
+  // Values of the frame; on the wire they have header.payload_bytes bytes. A
+  // machine that sends a frame gives float32 values. A machine that receives a
+  // frame gets float32 values if they land in a place; in scratch it gets the
+  // bytes of the wire, which Accumulate decodes (common/protocol/outbox.h).
   Buffer payload;
-  // Place in the order of sending: lower values go first (SendQueue). Not on
+  // Priority of sending: frames with lower values go first (SendQueue). Not on
   // the wire.
   uint32_t priority = 0;
   // True if the frame may share a message with other frames that wait for the
@@ -168,8 +171,8 @@ void EncodeFrameHeader(const FrameHeader& header, uint8_t* bytes);
 
 // Reads a header from exactly kFrameHeaderBytes of untrusted input. The result
 // has a known kind and wire type, a sender and an exponent in range, and a
-// payload of at most kFramePayloadBytesMax. Whether it fits the job is for the
-// machine to check (CheckFrame).
+// payload of at most kFramePayloadBytesMax. The machine then checks that it
+// fits the job (CheckFrame).
 //
 // Errors: kInvalidArgument, with the field and its value: end the connection.
 absl::StatusOr<FrameHeader> DecodeFrameHeader(absl::Span<const uint8_t> bytes);
@@ -191,26 +194,26 @@ absl::Status RefuseFrame(const FrameHeader& header, const Parts&... why) {
 
 // Rule by which a run of values is cut into frames. Dense values are cut at
 // multiples of kFrameElementsMax. In a sparse job, values are cut where blocks
-// of the pool end, so that each frame lies in one block; as blocks go on from
-// one chunk to the next, the first frame may be shorter.
+// of the pool end, so that each frame lies in one block. A block may begin in
+// the chunk before, so the first frame may be shorter.
 //
 // Example: 100 values, length 40, skipped 10 give frames of 30, 40 and 30
 // values, at offsets 0, 30 and 70.
 //
-// A value type; any thread. Sender and receiver must derive the same grid: the
-// receiver refuses a frame that does not begin where a frame of its own grid
-// begins.
+// A value type. Sender and receiver must make the same grid: the receiver
+// refuses a frame that does not begin where a frame of its own grid begins.
 class FrameGrid {
  public:
-  // Makes the grid of `elements` values in frames of `length`, the first one
-  // shorter by `skipped`. REQUIRES: 0 <= skipped < length <= kFrameElementsMax.
+  // Makes the grid of `elements` values in frames of `length` values; the first
+  // frame is shorter by `skipped`. REQUIRES: 0 <= skipped < length <=
+  // kFrameElementsMax.
   constexpr explicit FrameGrid(int64_t elements,
                                int64_t length = kFrameElementsMax,
                                int64_t skipped = 0)
       : elements_(elements), length_(length), skipped_(skipped) {}
 
   constexpr int64_t elements() const { return elements_; }  // Number of values.
-  // Values of a full frame.
+  // Number of values in a full frame.
   constexpr int64_t length() const { return length_; }
   // Number of values by which the first frame is shorter.
   constexpr int64_t skipped() const { return skipped_; }
@@ -218,8 +221,9 @@ class FrameGrid {
   constexpr int64_t Count() const {
     return (elements_ + skipped_ + length_ - 1) / length_;
   }
-  // Returns the first value of frame `index`, and below the number of values in
-  // it. The last frame may be shorter than the others.
+  // Offset returns the position of the first value of frame `index`. Length
+  // returns the number of its values. The last frame may be shorter than the
+  // others.
   constexpr int64_t Offset(int64_t index) const {
     return std::clamp<int64_t>(index * length_ - skipped_, 0, elements_);
   }
@@ -242,8 +246,8 @@ constexpr int64_t FrameCount(int64_t elements) {
   return FrameGrid(elements).Count();
 }
 
-// Returns the length of the frame's values as float32. REQUIRES: the frame has
-// values, so header.wire is not kNone.
+// Returns the bytes of the frame's values after they are decoded to float32.
+// REQUIRES: header.wire is not kNone.
 constexpr int64_t FloatBytes(const FrameHeader& header) {
   return header.payload_bytes / WireBytes(header.wire) *
          static_cast<int64_t>(sizeof(float));

@@ -16,7 +16,8 @@ void FrameSums::Reopen(int contributors, int64_t frames) {
   held_.clear();
 }
 
-// Counts the values first, then adds them, or holds them until their turn.
+// Marks the contributor as arrived, then adds its values or holds them until
+// its turn.
 void FrameSums::Add(int contributor, int64_t frame, const Buffer& place,
                     Addend addend, float factor, Outbox& out) {
   NEREUS_CHECK(!Has(contributor, frame))

@@ -36,8 +36,8 @@ absl::Status CheckHello(const Hello& ours, const Hello& theirs,
     return Mismatch("the receiver", ours, theirs, PeerName(ours.self),
                     PeerName(theirs.intended));
   }
-  // The only difference that goes away by itself: members enter an epoch one
-  // after the other.
+  // Members enter an epoch one after the other, so only this difference goes
+  // away by itself.
   if (theirs.epoch != ours.epoch) {
     return UnavailableError("handshake: ", PeerName(theirs.self),
                             " is in epoch ", theirs.epoch, ", ",
@@ -49,8 +49,8 @@ absl::Status CheckHello(const Hello& ours, const Hello& theirs,
                                    " has no peer ", PeerName(theirs.self),
                                    " in epoch ", ours.epoch);
   }
-  // The coordinator may have replaced a dead process that is not dead but cut
-  // off. Its frames belong to nothing, so it must not get in.
+  // A process that counts as dead may live and have lost its network. The
+  // coordinator has replaced it, and its frames must not count.
   if (member->second != theirs.incarnation) {
     return FailedPreconditionError(
         "handshake: another process is ", PeerName(theirs.self),

@@ -34,8 +34,8 @@ struct Hello {
   uint32_t protocol_version = 0;
   std::string build;  // Build of the sender, for messages only; may differ.
   uint64_t job = 0;   // Id of the job; both ends must have the same.
-  // Epoch that the sender is in. If it differs, the connection is refused for
-  // now and tried again.
+  // Epoch that the sender is in. If the two epochs differ, the connection is
+  // refused, and tried again later.
   uint64_t epoch = 0;
   // Hash of all layers (ModelSignature); both ends must have the same.
   uint64_t model_signature = 0;
@@ -43,8 +43,8 @@ struct Hello {
   // Incarnation of the sender. No other process with the id `self` has it.
   uint64_t incarnation = 0;
   PeerId intended;  // Member that the sender means to reach.
-  // Connecting side: the memory that it offers, if any. Accepting side: a copy
-  // of that offer if it accepts, else nothing.
+  // From the connecting side: its offer of memory, if any. From the accepting
+  // side: a copy of that offer if it accepts, else nothing.
   std::optional<SharedMemoryOffer> shared_memory;
 };
 
@@ -54,9 +54,9 @@ using Roster = std::map<PeerId, uint64_t>;
 // Returns OK if this process, described by `ours`, may exchange frames with the
 // sender of `theirs`. `roster` lists the members of our epoch.
 //
-// Errors: kFailedPrecondition, the two can never talk: the message names the
-// field and both values. kUnavailable, the two are in different epochs and will
-// soon be in the same one: try again.
+// Errors: kFailedPrecondition: the two processes can never exchange frames; the
+// message names the field and both values. kUnavailable: they are in different
+// epochs, and will soon be in the same epoch: try again.
 absl::Status CheckHello(const Hello& ours, const Hello& theirs,
                         const Roster& roster);
 

@@ -11,14 +11,14 @@
 // Rules that a member derives from its job. Order to read: MakeJob, which
 // checks and completes a job (the checks are in job_checks.cc); then the
 // members of Job, each a rule that all members of the job must follow alike;
-// last the functions that make, cut and check frames. A rule that differed
-// between two members would show as a refused frame or, worse, as replicas that
-// drift apart.
+// last the functions that make, cut and check frames. If two members followed
+// different rules, a peer would refuse a frame or, worse, replicas would drift
+// apart.
 
 namespace nereus {
 namespace {
 
-// Returns the error for a field that differs from the job.
+// Returns the error for a field of a header that differs from `expected`.
 template <typename T>
 absl::Status Wrong(const FrameHeader& header, absl::string_view field,
                    const T& found, const T& expected) {
@@ -26,8 +26,9 @@ absl::Status Wrong(const FrameHeader& header, absl::string_view field,
                               ", expected ", expected);
 }
 
-// Returns the power of two that makes about 1,000 blocks: few enough that their
-// norms cost nothing, enough that a choice among them means something.
+// Returns the length of a block in elements: the option's, or the power of two
+// that makes about 1,000 blocks. So few norms cost little time, and a choice
+// among so many blocks is fine enough.
 int64_t BlockLength(const SparsityOptions& options, int64_t elements) {
   if (options.block_elements != kBlockAuto) return options.block_elements;
   constexpr int64_t kBlocks = 1000;
@@ -37,7 +38,7 @@ int64_t BlockLength(const SparsityOptions& options, int64_t elements) {
   return length;
 }
 
-// Adds the block layer and the pool of blocks to a sparse job.
+// Adds the pool of blocks and the block layer to a sparse job.
 absl::Status AddBlocks(Job& job) {
   for (size_t i = 0; i < job.layers.size(); ++i) {
     if (job.routes[i].scheme != Scheme::kFactor) continue;
@@ -89,8 +90,8 @@ int64_t Job::BlocksIn(int64_t round) const {
   return std::max<int64_t>(1, std::llround(chosen));
 }
 
-// The first frame of a sparse chunk is as short as the block that began before
-// the chunk.
+// If a block began before the chunk, the chunk's first frame has the rest of
+// that block.
 FrameGrid Job::GridOf(const Chunk& chunk) const {
   if (!IsSparse(chunk.layer)) return FrameGrid(chunk.length);
   const int64_t offset = pool.offsets[chunk.layer] + chunk.offset;
@@ -161,7 +162,8 @@ int Job::InitiatorOf(int64_t round) const {
   return static_cast<int>(drawn % contributors);
 }
 
-// The base round is on disk already, or it is the start of the job.
+// No checkpoint is made of the base round or of a round before it: that state
+// is old.
 bool Job::IsCheckpoint(int64_t round) const {
   if (round <= history.base_round) return false;
   const int64_t every = options.checkpoint_every;
@@ -184,8 +186,8 @@ bool Job::MaySwitchAfter(int64_t round) const {
 }
 
 // Rule: gradients, and values that servers update, may be rounded; the state of
-// a layer may not. A joining worker must get the very bits that the others
-// have.
+// a layer may not. A joining worker must get the same bits that the other
+// workers have.
 WireType Job::WireOf(const FrameHeader& header) const {
   const auto layer = static_cast<int>(header.layer);
   const WireType wire = routes[layer].wire;
@@ -252,7 +254,8 @@ absl::StatusOr<JobPtr> MakeJob(Job job, int shards) {
   NEREUS_TRY(CheckPlan(job));
   if (job.options.sparsity.share > 0) NEREUS_TRY(AddBlocks(job));
   NEREUS_TRY(CheckProgress(job));
-  // A caller's optimizer says how much state it has; ours is known.
+  // A caller tells how much state its optimizer has (state_arrays). The state
+  // of an optimizer on the servers follows from its rule.
   if (job.options.optimizer_place == OptimizerPlace::kServer) {
     job.state_arrays = OptimizerStateCount(job.options.optimizer.rule);
   }
@@ -283,8 +286,8 @@ FrameHeader CutHeader(const Job& job, FrameHeader header, const FrameGrid& grid,
   return header;
 }
 
-// The sender is compared with the connection's peer: a member must not speak
-// for another one.
+// A frame's sender must be the connection's peer: no member may send in the
+// name of another member.
 absl::Status CheckFrame(const Job& job, PeerId from,
                         const FrameHeader& header) {
   if (header.job != job.id) return Wrong(header, "job", header.job, job.id);

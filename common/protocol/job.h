@@ -81,11 +81,11 @@ struct Crew {
   bool operator==(const Crew&) const = default;
 };
 
-// State that the earlier epochs of a job have left to an epoch.
+// State that an epoch takes over from the job's earlier epochs.
 struct JobHistory {
-  // Base round: the shards have every layer as of it, worker-owned layers
-  // included. kInitialRound, the round of the checkpoint from which the job was
-  // restored, or the last round of the plan before.
+  // Base round: the shards have every layer as of this round, worker-owned
+  // layers included. kInitialRound, the round of the checkpoint from which the
+  // job was restored, or the last round of the plan before.
   int64_t base_round = kInitialRound;
 
   // First step that no worker had begun when this epoch was made.
@@ -106,8 +106,8 @@ struct JobHistory {
   bool operator==(const JobHistory&) const = default;
 };
 
-// Everything that one epoch of a job fixes. It is equal on all members, and
-// each member derives its behaviour from it. MakeJob makes it and checks it;
+// Facts and rules of one epoch of a job. They are equal on all members, and
+// each member derives its behaviour from them. MakeJob makes it and checks it;
 // afterwards it is constant, so any thread may read it. Its size is bounded: by
 // kLayersMax, kWorkersMax and kServersMax.
 //
@@ -129,13 +129,13 @@ struct Job {
   std::vector<LayerSpec> layers;  // Layers, in forward order.
   std::vector<Route> routes;      // Route of each layer.
   Placement placement;            // Shard of each chunk of each layer.
-  JobOptions options;             // Decisions of the job's owner.
+  JobOptions options;             // Choices of the user that starts the job.
 
   BlockPool pool;  // Sparse job: its blocks.
 
-  // Number of arrays of optimizer state, each with as many values as the layer
-  // has parameters. Optimizer on the servers: OptimizerStateCount; else the
-  // number that the callers keep.
+  // Number of arrays of optimizer state of each layer. An array has as many
+  // values as the layer has parameters. If servers run the optimizer:
+  // OptimizerStateCount; else the number of arrays that the callers keep.
   int32_t state_arrays = 0;
 
   JobHistory history;  // Rounds and steps before this epoch.
@@ -201,13 +201,13 @@ struct Job {
   }
 
   // True if a checkpoint is made of `round`: the shards save their chunks as of
-  // it, and the first worker sends them the worker-owned layers.
+  // it, and the worker at position 0 sends them the worker-owned layers.
   bool IsCheckpoint(int64_t round) const;
   // Returns the last round up to and with `round` of which a checkpoint is
   // made, in this epoch or in one before; nothing if there is none.
   std::optional<int64_t> LastCheckpoint(int64_t round) const;
 
-  // True if this epoch ends with switch_round, as far as is known.
+  // True if this epoch is planned to end with switch_round.
   bool switches() const { return switch_round != kInitialRound; }
   // True if the shards get all layers as of switch_round. With the callers'
   // optimizers they need not: workers own all layers under any plan.
@@ -218,16 +218,16 @@ struct Job {
   // a checkpoint or for the next plan.
   bool IsSaved(int64_t round) const;
 
-  // True if routes may change between `round` and the next one. In a sparse job
-  // that is so only while all blocks travel: a worker's residual belongs to the
-  // layer's route.
+  // True if routes may change between `round` and the next round. In a sparse
+  // job they may change only if all blocks travel in the next round: later, a
+  // worker's residual belongs to the layer's route.
   bool MaySwitchAfter(int64_t round) const;
 
   // True if workers vote on each step, and updates wait for the verdict.
   bool votes() const { return options.nan == NanPolicy::kSkip; }
 
-  // True if gradients are searched for NaNs where they are added up
-  // (CheckValues).
+  // True if values are searched for NaNs and infinities when they are added to
+  // a sum, or by CheckValues.
   bool checks_contributions() const { return options.nan == NanPolicy::kFail; }
 
   // True if rounds may close without the contributions of all workers.
@@ -240,7 +240,7 @@ struct Job {
   }
   // Returns the position of the initiator of `round`, with Quorum::kMajority:
   // the worker that closes the round by its contribution. All members draw the
-  // same one. If that worker is lost, the next epoch draws among the rest.
+  // same worker. If that worker is lost, the next epoch draws among the rest.
   // REQUIRES: the round has contributors.
   int InitiatorOf(int64_t round) const;
 
@@ -281,7 +281,7 @@ struct Job {
   WireType WireOf(const FrameHeader& header) const;
 
   // True if the layer is worker-owned: the workers have its newest parameters
-  // and optimizer state, and the shards have them as of base_round.
+  // and optimizer state. The shards have them as of base_round.
   bool WorkersOwn(int layer) const {
     return options.optimizer_place == OptimizerPlace::kWorker ||
            !UsesServers(routes[layer].scheme);
@@ -310,8 +310,8 @@ inline constexpr int kStateArraysMax = 8;
 // Errors: kInvalidArgument, naming the field and its value.
 absl::StatusOr<JobPtr> MakeJob(Job job, int shards);
 
-// Returns a header of this job and epoch, without wire type and place of the
-// payload (CutHeader adds them).
+// Returns a header of this job and epoch. Its wire type, offset and payload
+// length are not set: CutHeader sets them.
 FrameHeader MakeHeader(const Job& job, PeerId sender, FrameKind kind, int layer,
                        int64_t chunk, int64_t round);
 

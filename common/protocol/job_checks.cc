@@ -7,9 +7,9 @@
 // Checks of a job that may have come over the network. The public functions are
 // at the end, in the order in which MakeJob calls them. A job that passes them
 // is safe to follow: every rank is in range, every index fits its table, every
-// product of sizes fits its integer, and the order that binary searches need is
-// there. Each error names the field and its value, because the usual cause is
-// another build and not an attack.
+// product of sizes fits its integer, and lists have the order that binary
+// searches need. Each error names the field and its value, because the usual
+// cause is another build and not an attack.
 
 namespace nereus {
 namespace {
@@ -131,8 +131,8 @@ absl::Status CheckVerdicts(const Job& job) {
   return absl::OkStatus();
 }
 
-// Checks one finished round. Only layers between workers have any: rounds on
-// the servers are done for all workers or for none.
+// Checks one finished round. Its layer must go by factors or on a ring: only
+// such a round can be done on some workers and not on others.
 absl::Status CheckFinished(const Job& job, const FinishedRound& finished) {
   const bool layer_known = finished.layer >= 0 &&
                            finished.layer < static_cast<int>(job.layers.size());
@@ -160,7 +160,8 @@ absl::Status CheckShardCount(int shards) {
   return CheckCount("shards", shards, kServersMax);
 }
 
-// A primary that is its own backup would lose both with one process.
+// The backup must be another server: if it were the primary itself, one dead
+// process would lose both copies.
 absl::Status CheckShardServers(const Job& job, int shards) {
   if (job.options.backup && shards < 2) {
     return InvalidArgumentError(

@@ -5,8 +5,9 @@
 
 namespace nereus {
 
-// Checks of a job that may have come over the network; MakeJob is their only
-// user. Each looks at one part, and may assume the parts checked before.
+// Checks of a job that may have come over the network; only MakeJob calls them.
+// Each function checks one part, and may assume that MakeJob's earlier checks
+// have passed.
 //
 // Errors of all: kInvalidArgument, naming the field and its value.
 
@@ -14,7 +15,7 @@ namespace nereus {
 // first steps ascend and are in range, and no worker is in both lists.
 absl::Status CheckWorkers(const Job& job);
 
-// Checks the number of shards, before memory is allocated for each.
+// Checks the number of shards, before memory is allocated for each shard.
 absl::Status CheckShardCount(int shards);
 
 // Checks the servers of each shard. REQUIRES: CheckShardCount.
@@ -24,8 +25,9 @@ absl::Status CheckShardServers(const Job& job, int shards);
 // job has no block layer yet.
 absl::Status CheckPlan(const Job& job);
 
-// Checks the numbers that tell how far the job is: steps, rounds, verdicts,
-// finished rounds, the donor, and the amount of state. REQUIRES: all others.
+// Checks the progress of the job: steps, rounds, verdicts, finished rounds,
+// donor, and the number of state arrays. REQUIRES: all other checks have
+// passed.
 absl::Status CheckProgress(const Job& job);
 
 }  // namespace nereus

@@ -27,7 +27,7 @@ namespace {
 // Shortest lease: one heartbeat may be late, and one may be lost.
 const double kLeaseMin = 3 * absl::ToDoubleSeconds(kHeartbeatInterval);
 
-// Accessor of an option's value in a spec.
+// Function that returns a reference to an option's value in a spec.
 template <typename T>
 using Field = T& (*)(JobSpec&);
 
@@ -36,8 +36,8 @@ const T& In(Field<T> field, const JobSpec& spec) {
   return field(const_cast<JobSpec&>(spec));
 }
 
-// Returns the error for a text that is no value. The text is cut and escaped:
-// it may come over the network.
+// Returns the error for a text that is not a value of the option. The text is
+// cut and escaped, because it may come from the network.
 absl::Status NoValue(absl::string_view text, absl::string_view what) {
   constexpr size_t kShownBytesMax = 64;
   return InvalidArgumentError("\"", Printable(text.substr(0, kShownBytesMax)),
@@ -57,8 +57,8 @@ bool Parse(absl::string_view text, double& value) {
   return absl::SimpleAtod(text, &value);
 }
 
-// Returns a text that gives the same number again, as people write it: 0.0005,
-// not 5e-04.
+// Returns a text from which Parse reads the same number, as people write it:
+// 0.0005, not 5e-04.
 template <typename T>
 std::string Exact(T value) {
   const std::string text = absl::StrCat(value);
@@ -203,8 +203,8 @@ JobOption BlockOption() {
   return option;
 }
 
-// Conditions under which options have no effect (JobOption::idle), as the text
-// that says so.
+// Conditions under which options have no effect (JobOption::idle). Each
+// function returns the text of the condition if it holds, else "".
 std::string UnlessSgd(const JobSpec& spec) {
   return spec.options.optimizer.rule == UpdateRule::kSgd ? ""
                                                          : "with --update=adam";
@@ -223,13 +223,13 @@ std::string UnlessSparse(const JobSpec& spec) {
   return spec.options.sparsity.share == 0 ? "without --sparsity" : "";
 }
 
-// Returns `option` with that condition.
+// Returns `option` with the condition `idle`.
 JobOption If(std::string (*idle)(const JobSpec&), JobOption option) {
   option.idle = idle;
   return option;
 }
 
-// Options that only the coordinator needs.
+// Returns the options that the coordinator does not send to members.
 std::vector<JobOption> OwnersOptions() {
   return {
       Name(),
@@ -275,8 +275,7 @@ std::vector<JobOption> OwnersOptions() {
   };
 }
 
-// Options of the optimizer. Ranges end at 1e30 so that products of two stay
-// finite in float32.
+// Returns the options of the optimizer. Ranges end at 1e30.
 std::vector<JobOption> OptimizerTable() {
   constexpr float kLarge = 1e30F;
   return {
@@ -326,7 +325,7 @@ std::vector<JobOption> OptimizerTable() {
   };
 }
 
-// Options of rounds: their quorum, their order, and what travels in them.
+// Returns the options of rounds: overlap, quorum and sparsity.
 std::vector<JobOption> RoundsTable() {
   return {
       Choice<Overlap>(
@@ -384,7 +383,7 @@ std::vector<JobOption> RoundsTable() {
   };
 }
 
-// Options for runs that must be exact, or must survive failures.
+// Returns the options for runs that must be exact or must survive failures.
 std::vector<JobOption> SafetyTable() {
   return {
       Choice<bool>(

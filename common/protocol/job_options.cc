@@ -48,8 +48,8 @@ std::string DescribeOptimizer(const OptimizerOptions& optimizer) {
 }
 
 PlanRules RulesFor(const JobOptions& options, PlanRules rules) {
-  // Each restriction is a text: the reason appears in the plan's report where
-  // the restriction decides.
+  // Each restriction is a text, its reason. If the restriction decides a route,
+  // the plan's report shows the reason.
   if (options.rounds.quorum != Quorum::kAll) {
     rules.servers_only = absl::StrCat(
         "factors and rings need the contributions of all workers, not quorum ",

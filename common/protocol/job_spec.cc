@@ -25,8 +25,8 @@ bool WorkersUpdate(const JobOptions& o) {
 }
 bool Skips(const JobOptions& o) { return o.nan == NanPolicy::kSkip; }
 
-// All pairs. A new option that does not go with another one gets a row here,
-// and no check anywhere else.
+// All pairs of options that exclude each other. If a new option excludes
+// another option, add a row here; no other check is needed.
 constexpr Exclusion kExclusions[] = {
     {"optimizer", WorkersUpdate, "quorum", IsPartial,
      "a worker that misses the mean of a round would drift away from the "
@@ -63,13 +63,14 @@ constexpr Exclusion kExclusions[] = {
      "step and not the job: use --nan=skip"},
 };
 
-// Returns OK if each option is in its range and no two exclude each other.
-// `told`: only those that all members are told.
+// Returns OK if each option is in its range and no two options exclude each
+// other. `told`: checks the ranges only of options that the coordinator sends
+// to members.
 absl::Status CheckOptions(const JobSpec& spec, bool told) {
   for (const JobOption& option : JobOptionTable()) {
     if (told && !option.is_sent_to_members) continue;
-    // An option's range is known to `set` alone: write the value as text and
-    // read it back.
+    // Only `set` knows an option's range: write the value as text and read it
+    // back.
     JobSpec scratch;
     const std::string text = option.get(spec);
     const absl::Status status = option.set(text, scratch);
@@ -108,8 +109,8 @@ std::string DescribeJobSpec(const JobSpec& spec, bool told) {
   return absl::StrJoin(texts, ", ");
 }
 
-// The coordinator checks more than members do: they are not told the numbers of
-// workers and servers.
+// The coordinator checks more than members do, because members do not get the
+// other fields of JobSpec.
 absl::Status JobSpec::Validate() const {
   NEREUS_TRY(CheckOptions(*this, /*told=*/false));
   if (min_workers > workers) {
@@ -131,8 +132,8 @@ absl::Status JobOptions::Validate() const {
   JobSpec spec;
   spec.options = *this;
   NEREUS_TRY(CheckOptions(spec, /*told=*/true));
-  // A member gets these two as numbers and not as one text, so the option's own
-  // check does not cover every combination.
+  // A member gets fusion_bytes and tune_fusion apart, and not as the text of
+  // one option. So the check of that option does not cover every combination.
   const bool fits =
       fusion_bytes >= kNoFusion && fusion_bytes <= kFusionBytesMax;
   if (fits && (!tune_fusion || fusion_bytes != kNoFusion)) {

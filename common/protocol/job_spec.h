@@ -19,15 +19,17 @@ inline PlanRules DefaultRules() {
   return rules;
 }
 
-// Decisions of a job's owner, made before the job runs. The coordinator keeps
-// them; only `options` and the plan that follows from `rules` are sent to
-// members. A value type.
+// Choices of the user that starts a job. The coordinator keeps them; it sends
+// to members only `options` and the plan that follows from `rules`. A value
+// type.
 struct JobSpec {
   std::string name = "default";  // Name of the job.
   int workers = 1;               // Number of workers with which the job starts.
-  // Smallest number of workers with which the job goes on; with fewer it waits.
+  // Smallest number of workers with which the job goes on. With fewer workers
+  // it waits.
   int min_workers = 1;
-  int max_workers = 0;               // Largest number at a time; 0: `workers`.
+  // Largest number of workers at a time; 0: `workers`.
+  int max_workers = 0;
   int shards = 1;                    // Number of shards, one for each server.
   PlanRules rules = DefaultRules();  // Rules by which the plan is made.
   // Options that the coordinator sends to all members.
@@ -40,7 +42,7 @@ struct JobSpec {
   int workers_max() const { return max_workers > 0 ? max_workers : workers; }
 
   // Returns OK, or kInvalidArgument: the message names the option that is out
-  // of range, or the two that exclude each other, and why.
+  // of range, or two options that exclude each other, and the reason.
   absl::Status Validate() const;
 };
 
@@ -55,7 +57,8 @@ struct JobOption {
   std::string help;    // Help text of the flag.
   // True if the coordinator sends the option to all members, in JobOptions.
   bool is_sent_to_members = false;
-  // True if a restarted coordinator refuses to run the job with another value.
+  // True if a restarted coordinator refuses to run the job with another value
+  // of this option.
   bool is_kept = false;
 
   // Returns the value as text. set(get(spec)) gives the same value to the last
@@ -70,7 +73,7 @@ struct JobOption {
   std::function<std::string(const JobSpec&)> idle;
 
   std::string flag() const { return "--" + name; }  // Returns "--name".
-  // Returns the result of `idle`; "" if that is null.
+  // Returns the result of `idle`; "" if `idle` is null.
   std::string WhyIdle(const JobSpec& spec) const {
     return idle == nullptr ? "" : idle(spec);
   }
@@ -83,7 +86,7 @@ const std::vector<JobOption>& JobOptionTable();
 const JobOption* FindJobOption(absl::string_view name);
 
 // Returns the options that have an effect, for logs: "workers 4, servers 2,
-// ...". With `told`, only options that all members get.
+// ...". With `told`, only options that the coordinator sends to members.
 std::string DescribeJobSpec(const JobSpec& spec, bool told);
 
 }  // namespace nereus

@@ -10,11 +10,12 @@ namespace nereus {
 Member::Member(JoinRequest request, MakeMachine make_machine)
     : request_(std::move(request)), make_machine_(std::move(make_machine)) {}
 
-// The messages below are the ones that a broken session may have swallowed. The
-// coordinator ignores those that it has had. Leave comes after the checksums:
-// the job may end with it.
+// Sends again the messages that a broken session may have lost. The coordinator
+// ignores messages that it already has. Leave comes after the checksums,
+// because the job may end with Leave.
 void Member::OnSession(Outbox& out) {
-  // A refused process must not join after all: its user has been told.
+  // A refused process must not join later: its user has been told of the
+  // refusal.
   if (over_) return;
   if (start_ == nullptr) {
     out.Add(SendMessage{request_});
@@ -65,8 +66,8 @@ void Member::OnFailure(const std::string& reason, Outbox& out) {
   out.Add(SendMessage{*failure_});
 }
 
-// The message names the worker only if another one has made the gradient: the
-// coordinator puts the name of the member that reports in front.
+// The coordinator puts the name of the reporting member in front. So the text
+// names a worker only if another worker than this has made the gradient.
 void Member::OnNotFinite(const GradientCheck& check, const NotFinite& found,
                          Outbox& out) {
   const LayerSpec& layer = start_->job->layers[check.layer];
@@ -91,7 +92,7 @@ void Member::OnMessage(const CoordinatorMessage& message, Outbox& out) {
     out.Add(SendMessage{
         EpochReport{prepare->target, start_->job->epoch, machine_->Report()}});
   } else if (const auto* last = std::get_if<SaveLast>(&message)) {
-    // A message of an epoch that is over would save the wrong round.
+    // A message for another epoch may name a round that is not the last.
     const bool is_current =
         machine_ != nullptr && last->epoch == start_->job->epoch;
     if (is_current) machine_->SaveLast(last->round, last->sender, out);
@@ -105,8 +106,8 @@ void Member::OnMessage(const CoordinatorMessage& message, Outbox& out) {
   }
 }
 
-// Order: the new epoch first, then connections (FollowEpoch), then the machine,
-// so that frames of the machine find their receivers.
+// The connections (FollowEpoch) come before the machine's actions, so that the
+// machine's frames find their receivers.
 void Member::Enter(const EpochStart& start, Outbox& out) {
   // A coordinator repeats an EpochStart when it does not know whether it has
   // arrived.
@@ -117,8 +118,8 @@ void Member::Enter(const EpochStart& start, Outbox& out) {
   checksums_.reset();
   lost_peers_.clear();
   out.Add(FollowEpoch{start_});
-  // The job goes back to a checkpoint: what this process reported about later
-  // steps is no longer true.
+  // The job goes back to its base round: reports about later steps no longer
+  // hold.
   if (start.from_base) {
     leave_.reset();
     parts_.clear();
@@ -141,8 +142,9 @@ void Member::OnLostPeer(PeerId peer, const std::string& reason, Outbox& out) {
   out.Add(SendMessage{lost_peers_.back()});
 }
 
-// Members enter an epoch one after the other, so frames of the next epoch are
-// normal here and wait; frames of the last one are normal too, and dropped.
+// Members enter an epoch one after the other. So frames of the next epoch may
+// come early, and wait; frames of the epoch before may come late, and are
+// dropped.
 absl::StatusOr<Landing> Member::OnHeader(PeerId from,
                                          const FrameHeader& header) const {
   if (machine_ == nullptr) return Landing::Wait();

@@ -23,14 +23,13 @@ namespace nereus {
 //      '--Refusal--> over <--JobOver or Refusal--'
 //
 // Pure, as machines are. Not thread-safe: the driver calls it from the thread
-// that drives the process's machine. Memory is bounded: it keeps the last
-// message of each kind, one part for each shard, and one lost peer for each
-// peer of the epoch.
+// that drives the process's machine. It keeps the last message of each kind,
+// one part for each shard, and the connections lost in the current epoch.
 //
 // A session may break after a message was handed to it and before the
-// coordinator read it. Messages that the coordinator must not miss are
-// therefore kept and sent again in the next session; a message that is
-// forgotten here, such as Leave, would make the job wait for ever.
+// coordinator read it. So Member keeps the messages that the coordinator must
+// not miss, and sends them again in the next session. If it forgot a Leave, for
+// example, the job would wait for ever.
 class Member {
  public:
   // Makes the process's machine for the first epoch in which it takes part, and
@@ -38,12 +37,12 @@ class Member {
   using MakeMachine = std::function<std::unique_ptr<Machine>(
       const EpochStart& start, Outbox& out)>;
 
-  // `request` is sent when the first session opens.
+  // `request` is sent in each session until the first EpochStart arrives.
   Member(JoinRequest request, MakeMachine make_machine);
 
-  // Called when a session to the coordinator is open and the one before is
-  // gone. Sends JoinRequest, or Resume and all messages that may have been
-  // lost.
+  // Called when a session to the coordinator has opened and the session before
+  // is gone. Sends JoinRequest, or Resume and all messages that may have been
+  // lost; nothing if the membership has ended.
   void OnSession(Outbox& out);
   // Takes a message of the coordinator.
   void OnMessage(const CoordinatorMessage& message, Outbox& out);
@@ -51,14 +50,14 @@ class Member {
   // Tells the coordinator that the process begins no step after `last_step`.
   void OnLeave(int64_t last_step, Outbox& out);
 
-  // Reports a shard's file of a checkpoint, or why it was not written.
+  // Sends the outcome of writing a shard's file of a checkpoint.
   void OnPart(const CheckpointPart& part, Outbox& out);
 
   // Reports that the job must not go on; the coordinator ends it for all
   // members. Only the first reason is sent.
   void OnFailure(const std::string& reason, Outbox& out);
 
-  // Asks for a checkpoint, for the caller.
+  // Asks the coordinator for a checkpoint, because the caller wants it.
   void WantCheckpoint(Outbox& out);
 
   // Takes `crc`, the result of the action `checked`. Sends the checksums of all
@@ -70,12 +69,14 @@ class Member {
   void OnNotFinite(const GradientCheck& check, const NotFinite& found,
                    Outbox& out);
 
-  // Reports that the connection to a peer has ended, and not by this process.
+  // Reports that the connection to a peer has ended, unless this process closed
+  // it.
   void OnLostPeer(PeerId peer, const std::string& reason, Outbox& out);
 
-  // Passes a frame of the current epoch to Machine::OnHeader. A frame of an
-  // older epoch is discarded; a frame of a later epoch waits. Errors:
-  // kInvalidArgument, the frame is wrong: end its connection.
+  // Passes the header of a frame of the current epoch to Machine::OnHeader. A
+  // frame of an older epoch is discarded. A frame of a later epoch waits, and
+  // so do all frames before the first epoch. Errors: kInvalidArgument, the
+  // frame is wrong: end its connection.
   absl::StatusOr<Landing> OnHeader(PeerId from,
                                    const FrameHeader& header) const;
   // Passes a frame to Machine::OnFrame. REQUIRES: OnHeader has accepted it.
@@ -104,12 +105,12 @@ class Member {
 
   // Messages that a broken session may have lost. OnSession sends them again.
   //
-  // Set once this process leaves.
+  // Present once this process has left.
   std::optional<Leave> leave_;
-  std::optional<ReplicaChecksums> checksums_;  // Last ones of this epoch.
+  std::optional<ReplicaChecksums> checksums_;  // Last checksums of this epoch.
   bool wants_checkpoint_ = false;            // True if asked for in this epoch.
   std::optional<Failure> failure_;           // First failure that was reported.
-  std::map<int32_t, CheckpointPart> parts_;  // Last one of each shard.
+  std::map<int32_t, CheckpointPart> parts_;  // Last part of each shard.
   std::vector<LostPeer> lost_peers_;         // Peers lost in this epoch.
 };
 

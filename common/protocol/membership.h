@@ -21,8 +21,8 @@
 namespace nereus {
 
 // Messages between a member and its coordinator. Each member opens a session,
-// and opens another one when it breaks. Messages of one session arrive in
-// order; messages on a session that breaks may be lost. The Protobuf form is
+// and when the session breaks, another session. Messages of one session arrive
+// in order. Messages of a session that breaks may be lost. The Protobuf form is
 // proto/coordinator.proto. All types here are values.
 //
 //   member                          coordinator
@@ -91,8 +91,7 @@ struct JoinRequest {
   HostClaim host;  // Host that the process runs on.
 };
 
-// First message of a member on a new session: the session is new, the
-// membership is not.
+// First message on a new session of a process that is a member already.
 struct Resume {
   uint64_t job = 0;          // Id of the job.
   PeerId member;             // Id of the member.
@@ -107,9 +106,10 @@ inline constexpr absl::Duration kHeartbeatInterval = absl::Seconds(1);
 struct Stall {
   int32_t layer = 0;  // Index of the layer.
   int64_t round = 0;  // Round that waits.
-  // Members that have not contributed, for messages.
+  // Members that have not contributed, as text for messages.
   std::string missing;
-  absl::Duration waited;  // Time for which the round has waited.
+  // Time for which the round has been the oldest open round.
+  absl::Duration waited;
 };
 
 // Sign of life and progress of a member, sent every kHeartbeatInterval.
@@ -121,12 +121,11 @@ struct Heartbeat {
   int64_t stored_bytes = 0;
   int64_t chunks = 0;          // Servers: number of chunks.
   std::optional<Stall> stall;  // Round that has waited longest, if any.
-  // Servers: epoch for which current_backups holds.
+  // Servers: epoch in which current_backups is true.
   uint64_t epoch = 0;
-  // Servers: shards of which this server is the primary and the backup is
-  // current.
+  // Servers: shards with this server as primary and with a current backup.
   std::vector<int32_t> current_backups;
-  // True if the member does long work, and answers nothing until it is done.
+  // True if the member does long work, and answers no message until it is done.
   bool busy = false;
 };
 
@@ -138,10 +137,11 @@ struct LostPeer {
 };
 
 // Progress of a frozen machine, from which the coordinator makes the next
-// epoch. Fields of the other role stay empty.
+// epoch. A worker leaves the servers' fields empty, and a server the workers'
+// fields.
 struct MachineReport {
-  // Workers: last step that was begun. A step that no worker has begun may have
-  // other workers in the next epoch.
+  // Workers: last step that the worker has begun. The next epoch may have other
+  // workers only in steps that no worker has begun.
   int64_t begun_step = kInitialRound;
 
   // Workers: true if the initial values have not all arrived.
@@ -151,16 +151,16 @@ struct MachineReport {
   struct PeerLayer {
     int32_t layer = 0;       // Index of the layer.
     int64_t done_round = 0;  // Last round done.
-    // Number of workers in that round's mean; 0: this worker was given the
-    // values and has no contributions to pass on.
+    // Number of workers in that round's mean; 0: this worker got the layer's
+    // values from another worker, and has no outcome of the round to pass on.
     int32_t contributors = 0;
   };
   // Workers: all layers between workers.
   std::vector<PeerLayer> peer_layers;
 
   // Servers: for each shard that the server holds, the last round that is
-  // closed for every chunk that takes rounds. Shards without such a chunk are
-  // left out.
+  // closed for all chunks with rounds on the servers. Shards without such
+  // chunks are left out.
   std::map<int32_t, int64_t> closed_rounds;
 
   // NanPolicy::kSkip: newest verdicts that the member knows.
@@ -170,8 +170,7 @@ struct MachineReport {
   bool drained = false;
 };
 
-// Answer to PrepareEpoch. From here until the next EpochStart the report stays
-// true.
+// Answer to PrepareEpoch. The report stays true until the next EpochStart.
 struct EpochReport {
   uint64_t target = 0;   // Copy of PrepareEpoch::target.
   uint64_t epoch = 0;    // Epoch that the member is in.
@@ -195,7 +194,7 @@ struct CheckpointPart {
   std::string error;   // Cause of failure; empty: the file is written.
 };
 
-// Report of a worker that the job must not go on, for example because a
+// Report of a member that the job must not go on, for example because a
 // gradient has a NaN.
 struct Failure {
   std::string reason;  // Cause, for messages.
@@ -208,7 +207,8 @@ struct FusionTimed {
   double step_seconds = 0;  // Median time of a step, in seconds.
 };
 
-// Announcement that the member is drained. It stays so until the epoch ends.
+// Announcement that the member is drained. It stays drained until the epoch
+// ends.
 struct Drained {
   uint64_t epoch = 0;  // Epoch that the member is in.
 };
@@ -225,7 +225,8 @@ struct Measured {
 struct WantCheckpoint {};
 
 // Checksums of a worker's parameters as of `round`. Replicas are equal, so all
-// workers must send the same; the coordinator ends a job in which they differ.
+// workers must send the same checksums. The coordinator ends a job in which
+// checksums differ.
 struct ReplicaChecksums {
   uint64_t epoch = 0;            // Epoch that the worker is in.
   int64_t round = 0;             // Round of the parameters.
@@ -250,13 +251,13 @@ struct Refusal {
 
 // Asks a member to freeze and to send EpochReport.
 struct PrepareEpoch {
-  // Number that the next epoch will have. Another member may die before all
-  // have reported; the next attempt then has another number.
+  // Number of the next epoch. If another member dies before all have reported,
+  // the coordinator tries again with another number.
   uint64_t target = 0;
 };
 
-// Trial of a fusion threshold. From `from_step` on, workers hold back small
-// layers until they have `bytes` bytes, and report the median time of `steps`
+// Trial of a fusion threshold. From step `from_step` on, workers hold back
+// layers until they have `bytes` bytes. They report the median time of `steps`
 // steps (FusionTimed).
 struct SetFusion {
   int32_t trial = 0;      // Number of the trial.
@@ -267,8 +268,9 @@ struct SetFusion {
   bool operator==(const SetFusion&) const = default;
 };
 
-// Asks for the last checkpoint, after all workers have left: each shard saves
-// its chunks as of `round`, and worker `sender` sends the worker-owned layers.
+// Request for the last checkpoint, after all workers have left. Each shard
+// saves its chunks as of `round`, and worker `sender` sends the worker-owned
+// layers.
 struct SaveLast {
   uint64_t epoch = 0;  // Epoch to which the message belongs.
   int64_t round = 0;   // Last round of the job.
@@ -279,8 +281,9 @@ struct SaveLast {
 
 // A member of an epoch, as its peers see it.
 struct EpochMember {
-  PeerId id;                 // Role and rank.
-  uint64_t incarnation = 0;  // Tells the process from earlier ones.
+  PeerId id;  // Role and rank.
+  // Tells the process from earlier processes with this id.
+  uint64_t incarnation = 0;
   std::string data_address;  // "host:port" of its data port.
   // Number of its host, below kHostsMax; -1: a host of its own.
   int32_t host = -1;
@@ -291,13 +294,15 @@ struct EpochMember {
 // Begins an epoch.
 struct EpochStart {
   PeerId self;  // Id of the member that gets this message.
-  // True if this member drops its values, makes a new machine and starts from
+  // True if this member must drop its values, make a new machine and start from
   // the job's base round.
   bool from_base = false;
-  JobPtr job;                                  // The epoch's job.
-  std::vector<RouteExplanation> explanations;  // Reasons, by layer.
-  std::vector<EpochMember> epoch_members;      // All members.
-  // Links that a member has reported as lost: both ends make a new connection.
+  JobPtr job;  // The epoch's job.
+  // Reason for the route of each layer.
+  std::vector<RouteExplanation> explanations;
+  std::vector<EpochMember> epoch_members;  // All members.
+  // Links with a connection that a member has reported as lost. Both members
+  // close what is left of it, and connect again.
   std::vector<std::pair<PeerId, PeerId>> broken_links;
 };
 
@@ -337,11 +342,11 @@ inline constexpr absl::Duration kRateWindow = absl::Seconds(10);
 struct CheckpointStatus {
   // Round of the newest complete checkpoint; kInitialRound: none exists.
   int64_t round = kInitialRound;
-  // Number of contributions in the steps up to that round: tells which examples
-  // the job had used.
+  // Number of contributions in the steps up to that round. It tells which
+  // examples the job has used.
   int64_t contributions = 0;
   int64_t bytes = 0;    // Length of that checkpoint.
-  bool wanted = false;  // True if another one is requested.
+  bool wanted = false;  // True if another checkpoint is requested.
   // Cause of the last failed checkpoint; empty: none has failed.
   std::string failure;
 };
@@ -363,7 +368,7 @@ struct JobStatus {
     // Servers: bytes of parameters and optimizer state.
     int64_t stored_bytes = 0;
     int64_t chunks = 0;  // Servers: number of chunks.
-    // Round that has waited longest, if any.
+    // Oldest open round, if it waits for too long (StallWatch).
     std::optional<Stall> stall;
     // Name of the layer in `stall`.
     std::string stalled_layer;

@@ -19,9 +19,9 @@
 namespace nereus {
 
 // Actions that machines ask of their drivers. Values are float32 in host
-// memory, except in two places: a frame that is sent has float32 values, and
-// its driver encodes them (common/driver/wire_values.h); a frame that is
-// received into scratch has the bytes of the wire, which Accumulate decodes.
+// memory, with one exception: a frame that was received into scratch has the
+// bytes of the wire, and Accumulate decodes them. The driver encodes the values
+// of a frame that is sent (common/driver/wire_values.h).
 
 // Sends a frame to one peer.
 struct SendFrame {
@@ -35,8 +35,8 @@ struct BroadcastFrame {
   Frame frame;
 };
 
-// Names the gradient that some values are part of, for a check that none of
-// them is NaN or infinite: with NanPolicy::kFail, such a value ends the job.
+// Names the gradient that checked values are part of. The check finds values
+// that are NaN or infinite: with NanPolicy::kFail, such a value ends the job.
 struct GradientCheck {
   int32_t layer = 0;
   int64_t round = 0;
@@ -44,8 +44,7 @@ struct GradientCheck {
   int64_t offset = 0;  // Position of the first value in the layer, in elements.
 };
 
-// Values to add to a sum: float32, or a frame's payload as it came over the
-// wire.
+// Values to add to a sum: float32, or the payload of a frame in its wire type.
 struct Addend {
   // Float32 values.
   explicit Addend(Buffer values) : payload(std::move(values)) {}
@@ -78,16 +77,17 @@ struct CopyValues {
   Buffer source;
 };
 
-// Checks that no value is NaN or infinite. If a value is, the driver tells the
-// member (Member::OnNotFinite), and from then on carries out messages only: the
-// rest of this outbox is dropped, and so is all of later ones.
+// Checks that no value is NaN or infinite. If a value is NaN or infinite, the
+// driver tells the member (Member::OnNotFinite). From then on it carries out
+// only messages (IsMessage), and drops all other actions of this outbox and of
+// later outboxes.
 struct CheckValues {
   Buffer values;
   GradientCheck check;
 };
 
-// Computes the CRC-32C of a layer's parameters, `values`, as of `round`, and
-// tells the member (Member::OnChecksum), before the actions that follow.
+// Computes the CRC-32C of `values`, a layer's parameters as of `round`, and
+// tells the member (Member::OnChecksum) before it carries out the next action.
 struct ChecksumValues {
   int32_t layer = 0;
   int64_t round = 0;
@@ -100,8 +100,8 @@ struct ScaleValues {
   float factor = 1.0f;
 };
 
-// Rounds values, in place, to those that a receiver of this wire type gets
-// (RoundToWire in common/driver/wire_values.h).
+// Rounds values, in place, to the values that a receiver gets if they are sent
+// in this wire type (RoundToWire in common/driver/wire_values.h).
 struct RoundValues {
   Buffer values;
   WireType wire = WireType::kFloat32;
@@ -121,9 +121,9 @@ struct UpdateParameters {
   bool clears_state = false;  // True if the state is zero afterwards.
 };
 
-// Splits a layer's gradient into the blocks that are sent and the residual
-// (SplitPieces in common/compute/blocks.h). Afterwards the blocks to send are
-// packed at the start of `gradient`; the rest of `gradient` is undefined.
+// Splits a layer's gradient into the part that is sent and the residual
+// (SplitPieces in common/compute/blocks.h). Afterwards the values to send are
+// packed at the start of `gradient`, and the rest of `gradient` is undefined.
 struct SplitGradient {
   int32_t layer = 0;
   BlockPieces pieces;
@@ -166,19 +166,19 @@ struct MultiplyFactors {
 struct LayerDone {
   int32_t layer = 0;
   int64_t round = 0;
-  // True if the verdict skips the step: a caller that runs the optimizer must
-  // not run it, and the gradient has undefined values.
+  // True if the verdict skips the step. The gradient then has undefined values,
+  // and a caller with its own optimizer must not run it for this step.
   bool skipped = false;
   // Mean gradient, if the caller runs the optimizer and the mean is not in the
   // memory of the gradient that was pushed.
   Buffer mean = Buffer();
 };
 
-// Tells the caller that a part of round `round` of `layer` is there: values
+// Tells the caller that a part of round `round` of `layer` is done: values
 // [offset, offset + count) of the parameters, or of the mean gradient if the
-// caller runs the optimizer. They do not change any more in this round. A
-// device that has the layer can copy them while the others arrive. Parts do not
-// overlap; LayerDone follows the last one. There may be none.
+// caller runs the optimizer. These values do not change again in this round, so
+// a caller can copy them to its device while other parts arrive. Parts do not
+// overlap. LayerDone follows the last part; a round may have no parts.
 struct PartDone {
   int32_t layer = 0;
   int64_t round = 0;
@@ -186,7 +186,7 @@ struct PartDone {
   int64_t count = 0;
 };
 
-// Tells the caller that the other side has received a whole train of probes.
+// Tells the caller that the server has received a whole train of probes.
 struct ProbeAnswered {
   int64_t train = 0;
 };
@@ -199,8 +199,8 @@ struct SaveCheckpoint {
   std::vector<ChunkValues> values;
 };
 
-// Reads these values, as of `round`, from a checkpoint into the buffers given.
-// A process that cannot read them ends with the reason.
+// Reads chunks as of `round` from a checkpoint into the buffers of `values`. If
+// the read fails, the process ends with the reason.
 struct LoadCheckpoint {
   int64_t round = 0;
   std::vector<ChunkValues> values;
@@ -211,7 +211,7 @@ struct SendMessage {
   MemberMessage message;
 };
 
-// Connects to the members of a new epoch, and to no others (ConnectionsOf in
+// Changes the connections to those of a new epoch (ConnectionsOf in
 // common/protocol/connections.h).
 struct FollowEpoch {
   std::shared_ptr<const EpochStart> start;
@@ -229,8 +229,9 @@ using Action =
                  PartDone, ProbeAnswered, SaveCheckpoint, LoadCheckpoint,
                  SendMessage, FollowEpoch, EndMembership>;
 
-// Actions of one event, in the order in which they must be carried out. Reused
-// from event to event, so that it does not allocate in the long run.
+// Actions of one event, in the order in which they must be carried out. A
+// driver reuses its outbox for all events, so that its list does not allocate
+// memory in the long run.
 class Outbox {
  public:
   template <typename T>

@@ -13,9 +13,9 @@ namespace nereus {
 enum class Role : uint8_t { kWorker, kShard };
 
 // Identifier of a member within one job: worker `rank` or server `rank`. It
-// names a place in the job and not a process: a server that is started again
-// takes the same place, and the incarnation (EpochMember) tells the two
-// processes apart. A value type; any thread may copy it.
+// names a place in the job and not a process. A server that is started again
+// takes the same place; the incarnation (EpochMember) tells the two processes
+// apart. A value type.
 struct PeerId {
   Role role = Role::kWorker;  // Part that the member plays.
   int32_t rank =
@@ -41,11 +41,11 @@ inline std::string PeerName(PeerId peer) {
                       peer.rank);
 }
 
-// Bound of ranks, for both roles. Every rank that comes from the network or
-// from a file is checked against it.
+// Ranks are below this bound, for both roles. Every rank that comes from the
+// network or from a file is checked against it.
 inline constexpr int kRanksMax = 65536;
 
-// Bound of the numbers of hosts (EpochMember::host).
+// Numbers of hosts (EpochMember::host) are below this bound.
 inline constexpr int kHostsMax = kRanksMax;
 
 }  // namespace nereus

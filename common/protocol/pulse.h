@@ -4,14 +4,16 @@
 
 namespace nereus {
 
-// Decides whether a member may send a heartbeat. Heartbeats are sent by a
-// thread of the session, beside the driver that does the member's work. They
-// must not hide a driver that stands still: all other members would then wait
-// for this one for ever.
+// Decides whether a member may send a heartbeat. A thread of the session sends
+// heartbeats, while the driver does the member's work. Heartbeats must not hide
+// a driver that stands still, because all other members would wait for this
+// member for ever.
 //
-// Before each heartbeat the driver is asked for a sign of life. Without an
-// answer no heartbeat is sent, and the coordinator declares the member dead
-// when its lease is over. Not thread-safe: one thread, or the owner's lock.
+// With each heartbeat the driver is asked for a sign of life. If it has not
+// answered when the next heartbeat is due, that heartbeat is not sent, unless
+// the driver has said that it is busy. Without heartbeats the coordinator
+// declares the member dead when its lease is over. Not thread-safe: callers
+// hold a lock.
 class Pulse {
  public:
   // Decision about one heartbeat that is due.
@@ -19,7 +21,8 @@ class Pulse {
     bool is_alive = false;  // True if a heartbeat may be sent.
     // True if the heartbeat must say that the member is busy.
     bool is_busy = false;
-    bool asks = false;  // True if the owner must ask the driver to call Answer.
+    // True if the caller must ask the driver to call Answer.
+    bool asks = false;
   };
 
   // Called when a heartbeat is due. At most one question is open: a driver that
@@ -33,8 +36,8 @@ class Pulse {
   void Answer() { answered_ = true; }
 
   // Called by the driver before and after work that may take longer than a
-  // lease and that surely ends, such as reading a checkpoint. While busy, the
-  // member counts as alive without an answer.
+  // lease but surely ends, such as reading a checkpoint. While the driver is
+  // busy, the member may send heartbeats without its answer.
   void SetBusy(bool is_busy) { is_busy_ = is_busy; }
 
  private:

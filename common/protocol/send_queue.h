@@ -14,9 +14,9 @@ namespace nereus {
 // urgent small layer therefore waits for one frame of a large layer, and not
 // for the whole layer.
 //
-// `T` is the type by which a frame is held. Not thread-safe. The queue has no
-// bound of its own: machines bound it, since each round has a fixed number of
-// frames and a worker has few rounds open.
+// `T` is the type that holds a frame. Not thread-safe. The queue has no bound
+// of its own: machines bound it, since each round has a fixed number of frames
+// and a worker has few rounds open.
 template <typename T>
 class SendQueue {
  public:

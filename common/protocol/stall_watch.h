@@ -8,14 +8,13 @@
 
 namespace nereus {
 
-// Notices that a member has waited too long for one round. Its owner calls
-// Watch regularly, with each heartbeat. Not thread-safe. Holds one round at a
-// time.
+// Notices that a member has waited too long for one round. MemberProcess calls
+// Watch with each heartbeat. Not thread-safe. Holds one round at a time.
 class StallWatch {
  public:
-  // Returns `waiting`, with `waited` filled in, if it has been the oldest open
-  // round for `threshold` or longer; else nothing. `waiting`: the oldest open
-  // round at `now`, if any.
+  // Takes the oldest open round at `now`, `waiting`, if any. If it has been the
+  // oldest open round for `threshold` or longer, returns it with Stall::waited
+  // set; else nothing.
   std::optional<Stall> Watch(std::optional<Stall> waiting, absl::Time now,
                              absl::Duration threshold) {
     const bool same = waiting.has_value() && round_.has_value() &&
@@ -29,7 +28,7 @@ class StallWatch {
   }
 
  private:
-  // Layer and round of the last call.
+  // Layer and round of the last call; nothing if no round was open.
   std::optional<std::pair<int32_t, int64_t>> round_;
   absl::Time since_;  // Time at which round_ became the oldest open round.
 };

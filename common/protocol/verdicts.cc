@@ -9,7 +9,7 @@ void Verdicts::Add(absl::Span<const StepVerdict> verdicts) {
     const auto place = absl::c_lower_bound(
         verdicts_, verdict,
         [](const auto& a, const auto& b) { return a.step < b.step; });
-    // A verdict that is known stays: the first one may have been acted upon.
+    // A known verdict stays, because the member may have acted upon it.
     if (place != verdicts_.end() && place->step == verdict.step) continue;
     verdicts_.insert(place, verdict);
   }

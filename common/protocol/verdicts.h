@@ -22,7 +22,7 @@ class Verdicts {
   void Add(absl::Span<const StepVerdict> verdicts);
 
   // Returns true if `step` is skipped, false if its update is applied. Returns
-  // nothing if the verdict is not known yet, or no longer.
+  // nothing if the verdict is not known yet, or was dropped.
   std::optional<bool> Skipped(int64_t step) const;
 
   // Returns the verdicts; steps ascend.
