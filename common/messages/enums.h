@@ -10,9 +10,9 @@
 
 namespace nereus {
 
-// Protobuf type of an enum of ours, and the enum's last value. Enums in
-// Protobuf have the values of ours, in the same order, plus one: 0 means that
-// the sender has not set the field, and is an error.
+// Protobuf type that belongs to one of our enums, and the last value of our
+// enum. A Protobuf value is our value plus one: 0 means that the sender has not
+// set the field, and is an error.
 template <typename Enum>
 struct ProtoEnum;
 template <>
@@ -41,20 +41,20 @@ struct ProtoEnum<JobState> {
   static constexpr JobState kLast = JobState::kFailed;
 };
 
-// Returns the Protobuf value of ours.
+// Returns the Protobuf value of `value`.
 template <typename Enum>
 typename ProtoEnum<Enum>::Type EnumToProto(Enum value) {
   return static_cast<typename ProtoEnum<Enum>::Type>(static_cast<int>(value) +
                                                      1);
 }
 
-// Returns the error for a value that no build of ours sends.
+// Returns the error for a Protobuf value that this build does not know.
 inline absl::Status UnknownEnum(absl::string_view field, int value) {
   return InvalidArgumentError(field, " has the unknown value ", value);
 }
 
-// Returns our value of a Protobuf value. Errors: kInvalidArgument, with the
-// name of the field.
+// Returns the value of our enum that `value` stands for. Errors:
+// kInvalidArgument, with the name of the field and the number.
 template <typename Enum>
 absl::StatusOr<Enum> EnumFromProto(absl::string_view field,
                                    typename ProtoEnum<Enum>::Type value) {
@@ -65,8 +65,9 @@ absl::StatusOr<Enum> EnumFromProto(absl::string_view field,
   return static_cast<Enum>(number - 1);
 }
 
-// Checks the order for one value of each enum, so that a new value in one of
-// the two places does not shift the others unnoticed.
+// Checks one value in the middle of each enum with more than two values.
+// Otherwise a new value in only one of the two enums could shift later values
+// unnoticed.
 static_assert(static_cast<int>(LayerKind::kEmbedding) + 1 ==
               v1::LayerSpec::KIND_EMBEDDING);
 static_assert(static_cast<int>(Scheme::kFactor) + 1 ==

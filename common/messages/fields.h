@@ -12,8 +12,8 @@
 
 namespace nereus {
 
-// Returns a text for a Protobuf string, which must be UTF-8: a text with bytes
-// that are not ASCII is escaped.
+// Returns `text` for a Protobuf string, which must be UTF-8: if `text` has
+// bytes that are not ASCII, it is escaped.
 std::string TextField(absl::string_view text);
 
 // Returns OK if value >= minimum; else kInvalidArgument, with the name of the
@@ -21,8 +21,8 @@ std::string TextField(absl::string_view text);
 absl::Status CheckAtLeast(absl::string_view field, int64_t value,
                           int64_t minimum);
 
-// Converts durations. Those beyond 10,000 years, Protobuf's limit, become the
-// limit.
+// Converts durations. A duration beyond 10,000 years, Protobuf's limit, becomes
+// the limit.
 google::protobuf::Duration DurationToProto(absl::Duration duration);
 absl::Duration DurationFromProto(const google::protobuf::Duration& message);
 

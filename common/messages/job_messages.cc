@@ -58,8 +58,8 @@ absl::StatusOr<std::vector<LayerSpec>> LayersFromProto(
 
 namespace {
 
-// Wire types have the numbers of the frames' headers, where 0 is kNone: not one
-// that a route may have.
+// Returns the wire type of a route. The numbers are those of frame headers;
+// kNone, 0, is an error, because a route has values.
 absl::StatusOr<WireType> WireFromProto(v1::Route::Wire wire) {
   const auto type = static_cast<WireType>(wire);
   for (const WireType each : kWireTypes) {
@@ -90,8 +90,8 @@ absl::StatusOr<Route> RouteFromProto(const v1::Route& message) {
   return route;
 }
 
-// Writes the options that all members are told. The fields after them change
-// with the epoch or have no flag.
+// Writes the options of JobOptionTable that the coordinator sends to members,
+// then fields of JobOptions that change with the epoch or have no flag.
 void OptionsToProto(const JobOptions& options, v1::JobOptions& message) {
   JobSpec spec;
   spec.options = options;
@@ -106,8 +106,9 @@ void OptionsToProto(const JobOptions& options, v1::JobOptions& message) {
   message.set_has_checkpoints(options.has_checkpoints);
 }
 
-// Reads them. Each option must be there exactly once: a missing one would
-// silently have the default, and this member would follow another job.
+// Reads what OptionsToProto writes. Each option must come exactly once: a
+// missing option would silently have its default, and this member would follow
+// another job.
 absl::StatusOr<JobOptions> OptionsFromProto(const v1::JobOptions& message) {
   JobSpec spec;
   std::set<std::string> seen;
@@ -132,7 +133,7 @@ absl::StatusOr<JobOptions> OptionsFromProto(const v1::JobOptions& message) {
     if (!option.is_sent_to_members || seen.contains(option.name)) continue;
     return InvalidArgumentError("the job's ", option.name, " is missing");
   }
-  // A job that tunes fusion may be at another threshold than the flag says.
+  // While a job tunes fusion, its threshold may differ from the flag's.
   spec.options.fusion_bytes = message.fusion_bytes();
   spec.options.measure = message.measure();
   spec.options.has_checkpoints = message.has_checkpoints();
@@ -228,7 +229,7 @@ v1::Job ToProto(const Job& job,
   return message;
 }
 
-// MakeJob checks everything that the fields' types do not.
+// The conversion of each field checks its form; MakeJob checks the rest.
 absl::StatusOr<JobPtr> FromProto(const v1::Job& message,
                                  std::vector<RouteExplanation>& explanations) {
   Job job;

@@ -13,11 +13,11 @@
 
 namespace nereus {
 
-// Conversion of jobs and their parts to Protobuf messages and back. A FromProto
-// that returns a StatusOr checks its message, which may be hostile: enums are
-// known, counts are in range, layers and routes fit together. Plain structs
-// that come back unchecked (StepVerdict, ShardServers) are checked by MakeJob
-// as part of a job.
+// Conversion of jobs and their parts to Protobuf messages and back. Messages
+// may be hostile. A FromProto that returns a StatusOr checks its message: enums
+// are known, counts are in range, layers and routes fit together. The others
+// return their struct (StepVerdict, ShardServers) unchecked, and MakeJob checks
+// it as part of a job.
 //
 // Errors of all: kInvalidArgument, naming the field and its value.
 
@@ -25,8 +25,8 @@ namespace nereus {
 v1::Member ToProto(PeerId peer);
 absl::StatusOr<PeerId> FromProto(const v1::Member& message);
 
-// Converts layers. LayersFromProto also bounds their number; whether they form
-// a model is checked later (ValidateLayers).
+// Converts layers. LayersFromProto also limits their number. It does not check
+// that they form a model: call ValidateLayers.
 v1::LayerSpec ToProto(const LayerSpec& layer);
 absl::StatusOr<LayerSpec> FromProto(const v1::LayerSpec& message);
 absl::StatusOr<std::vector<LayerSpec>> LayersFromProto(
@@ -40,10 +40,11 @@ StepVerdict FromProto(const v1::StepVerdict& message);
 v1::ShardServers ToProto(const ShardServers& servers);
 ShardServers FromProto(const v1::ShardServers& message);
 
-// Converts a job together with the reasons for its routes, by layer.
+// Converts a job together with the explanation of each layer's route.
 v1::Job ToProto(const Job& job,
                 absl::Span<const RouteExplanation> explanations);
-// Returns the job, checked by MakeJob; sets `explanations`, by layer.
+// Returns the job, checked by MakeJob, and sets `explanations` to those of its
+// layers' routes.
 absl::StatusOr<JobPtr> FromProto(const v1::Job& message,
                                  std::vector<RouteExplanation>& explanations);
 

@@ -22,8 +22,8 @@
 namespace nereus {
 namespace {
 
-// The pairs below leave out nothing: a field that only one of the two knew
-// would be lost without an error.
+// Both functions of each pair below must name all fields: a field that one of
+// them leaves out would be lost without an error.
 v1::JoinRequest JoinToProto(const JoinRequest& request) {
   v1::JoinRequest message;
   message.set_protocol_version(request.protocol_version);
@@ -203,8 +203,7 @@ v1::EpochStart StartToProto(const EpochStart& start) {
   return message;
 }
 
-// An epoch in which the receiver has no place would leave it without an
-// identity.
+// The receiver must be a member of the epoch: otherwise it would have no id.
 absl::StatusOr<EpochStart> StartFromProto(const v1::EpochStart& message) {
   EpochStart start;
   start.self = NEREUS_TRY(FromProto(message.self()));
@@ -248,8 +247,8 @@ v1::EpochStart::EpochMember ToProto(const EpochMember& each) {
   return message;
 }
 
-// Two entries for one member would give it two addresses; a missing one would
-// leave its peers waiting.
+// With two entries a member would have two addresses. Without an entry its
+// peers would wait for it for ever.
 absl::StatusOr<std::vector<EpochMember>> EpochMembersFromProto(
     const google::protobuf::RepeatedPtrField<v1::EpochStart::EpochMember>&
         epoch_members,
@@ -282,7 +281,7 @@ absl::StatusOr<std::vector<EpochMember>> EpochMembersFromProto(
                               " members: each member must have exactly one");
 }
 
-// In the order of the variant.
+// Converts the messages in the order of the variant.
 v1::MemberMessage ToProto(const MemberMessage& message) {
   v1::MemberMessage proto;
   if (const auto* join = std::get_if<JoinRequest>(&message)) {
@@ -413,7 +412,8 @@ absl::StatusOr<CoordinatorMessage> FromProto(
       return Waiting{message.waiting()};
     case v1::CoordinatorMessage::kRefusal: {
       const auto code = static_cast<absl::StatusCode>(message.refusal().code());
-      // Abseil maps unknown codes to kUnknown: then the code differs.
+      // Abseil turns unknown codes into kUnknown, so an unknown code differs
+      // here.
       if (absl::Status(code, "").code() != code ||
           code == absl::StatusCode::kOk) {
         return UnknownEnum("a refusal's code", message.refusal().code());
@@ -431,7 +431,7 @@ absl::StatusOr<CoordinatorMessage> FromProto(
       NEREUS_TRY(CheckAtLeast("saved rounds", saved_rounds, 0));
       return JobOver{state, message.job_over().reason(), saved_rounds - 1};
     }
-    // No coordinator of ours sends a threshold beyond the limits.
+    // A coordinator sends only thresholds within the limits.
     case v1::CoordinatorMessage::kSetFusion: {
       const v1::SetFusion& set = message.set_fusion();
       if (set.bytes() < 0 || set.bytes() > kFusionBytesMax || set.steps() < 0) {

@@ -10,10 +10,9 @@
 namespace nereus {
 
 // Conversion of the messages of common/protocol/membership.h to Protobuf and
-// back. Messages from the network may be hostile. A FromProto checks what it
-// converts: enums are known, counts are in range, and an epoch has one entry
-// for each of its members. Whether numbers make sense for the job is for the
-// receiver to check.
+// back. Messages from the network may be hostile. A FromProto checks its
+// message: enums are known, counts are in range, and an epoch has one entry for
+// each of its members. The receiver checks that numbers fit the job.
 //
 // Errors of all FromProto: kInvalidArgument, naming the field and its value.
 
@@ -27,7 +26,7 @@ v1::CoordinatorMessage ToProto(const CoordinatorMessage& message);
 absl::StatusOr<CoordinatorMessage> FromProto(
     const v1::CoordinatorMessage& message);
 
-// Converts a process's claim of its host. The coordinator checks the texts.
+// Converts a host claim. The coordinator checks the texts.
 v1::HostClaim ToProto(const HostClaim& claim);
 HostClaim FromProto(const v1::HostClaim& message);
 

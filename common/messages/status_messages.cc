@@ -11,7 +11,7 @@
 
 namespace nereus {
 
-// The answer names the build of the coordinator, so that an operator sees which
+// The answer also names the coordinator's build, so that an operator sees which
 // version answers.
 v1::GetStatusResponse ToProto(const JobStatus& status) {
   v1::GetStatusResponse message;

@@ -6,8 +6,8 @@
 
 namespace nereus {
 
-// Converts a job's status, as nereusctl gets it. Errors: kInvalidArgument, with
-// the field and its value.
+// Converts a job's status for nereusctl. Errors of FromProto: kInvalidArgument,
+// with the field and its value.
 v1::GetStatusResponse ToProto(const JobStatus& status);
 absl::StatusOr<JobStatus> FromProto(const v1::GetStatusResponse& message);
 

@@ -15,7 +15,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Returns text of a worker for a message, which may end up in a terminal.
+// Returns a worker's text for messages, escaped and cut: they may end up in a
+// terminal.
 std::string Shown(absl::string_view text) {
   return absl::CHexEscape(text.substr(0, 64));
 }
@@ -25,7 +26,7 @@ void ListRank(JsonFields& fields, int& rank) {
   fields.Integer("rank", rank, 0, kWorkersMax - 1);
 }
 
-// A time above the limit counts as the limit: TimeModel takes no longer times.
+// Lists a time. A time above kComputeTimeMax counts as kComputeTimeMax.
 void ListTime(JsonFields& fields, const char* name, absl::Duration& time) {
   fields.Seconds(name, time);
   time = std::min(time, kComputeTimeMax);
@@ -59,7 +60,7 @@ absl::Status CheckRoute(const LayerResult& layer) {
                               " cannot go by scheme ", layer.scheme);
 }
 
-// Lists one layer. It has times of its own if the worker measured.
+// Lists one layer. The layer has times only if `is_measured`.
 void ListLayer(JsonFields& fields, LayerResult& layer, bool is_measured) {
   ListLayerFields(fields, layer.spec);
   fields.Flag("has_factors", layer.spec.has_factors);
@@ -126,8 +127,8 @@ void ListResult(JsonFields& fields, WorkerResult& result) {
   fields.Check(ValidateLayers(specs));
 }
 
-// Writes an event; `list` lists its fields. Reasons come from other processes:
-// without `replace`, a byte that is not UTF-8 would throw.
+// Writes an event; `list` lists its fields. Reasons come from other processes,
+// and `replace` handles bytes that are not UTF-8: by default they would throw.
 template <typename Event>
 std::string Format(const char* name, Event event,
                    void (*list)(JsonFields&, Event&)) {
@@ -151,8 +152,8 @@ std::string FormatWorkerEvent(const WorkerResult& result) {
   return Format("done", result, ListResult);
 }
 
-// Other lines than events are a mistake: the output belongs to the events, and
-// the log goes to standard error.
+// A line that is not an event is an error: only events go to standard output,
+// and the log goes to standard error.
 absl::StatusOr<WorkerEvent> ParseWorkerEvent(absl::string_view line) {
   const Json object = ParseJson(line);
   std::string event;

@@ -16,21 +16,22 @@
 
 namespace nereus {
 
-// Events that `nereus-worker --json` writes to standard output, a line of JSON
-// each. `nereusctl local` and scripts read them.
+// Events that `nereus-worker --json` writes to standard output, each as a line
+// of JSON. `nereusctl local` and scripts read them.
 
 // Progress of a worker, written about once a second.
 struct WorkerProgress {
   int rank = 0;
-  // Epoch that the worker is in, from 1.
+  // Current pass over the training data, from 1 (not an epoch of the
+  // membership).
   int64_t epoch = 0;
-  // Epochs of the whole training.
+  // Number of passes of the whole training.
   int64_t epochs = 0;
   // Number of steps that are done.
   int64_t step = 0;
-  // Steps of the whole training.
+  // Number of steps of the whole training, as far as it can be told now.
   int64_t steps = 0;
-  // Mean since the last event. NaN: no step had a finite loss.
+  // Mean loss since the last event. NaN: no step had a finite loss.
   double loss = 0;
   double images_per_second = 0;
   // Bytes sent plus received so far.
@@ -42,28 +43,28 @@ struct LayerResult {
   // Name, kind and shape.
   LayerSpec spec;
   // Names of scheme and wire type at the end of the run: "factor", "fp32".
-  // "none": a standalone worker, which ParseWorkerEvent refuses.
+  // "none" for a standalone worker: ParseWorkerEvent refuses such an event.
   std::string scheme = "server";
   std::string wire = "fp32";
-  // Reason of the planner for the scheme.
+  // Reason for the scheme, from the planner.
   std::string reason;
   // Rounds that are done.
   int64_t rounds = 0;
   int64_t bytes_sent = 0;
   int64_t bytes_received = 0;
-  // Mean from push to ready, over the rounds.
+  // Mean time from the push of the gradient to the end of the round.
   double latency_seconds_mean = 0;
   // Computing time, if it was measured.
   LayerTime time = {};
 
-  // Returns scheme and wire type. REQUIRES: their names are valid, as
-  // ParseWorkerEvent promises.
+  // Returns scheme and wire type. REQUIRES: their names are valid, as in each
+  // result of ParseWorkerEvent.
   Route route() const;
 };
 
 // Bytes between one worker and one peer, with frame headers.
 struct WorkerTraffic {
-  // True: the peer is a server. False: a worker.
+  // True if the peer is a server; false if it is a worker.
   bool is_shard = false;
   // Rank of the worker, or index of the server.
   int rank = 0;
@@ -73,7 +74,7 @@ struct WorkerTraffic {
 
 // Seconds that a worker spent in the phases of its steps.
 struct PhaseSeconds {
-  // From the begin of the first step to the last one's end.
+  // From the beginning of the first step to the end of the last step.
   double total = 0;
   double forward = 0;
   double backward = 0;
@@ -87,15 +88,15 @@ struct WorkerSteps {
   int64_t done = 0;
   // Number of the last step within the job. -1: none.
   int64_t last = -1;
-  // Steps that all workers dropped for a NaN.
+  // Number of steps that all workers skipped because of a NaN or an infinity.
   int64_t skipped = 0;
-  // Mean loss over the last epoch. NaN: no step had a finite loss.
+  // Mean loss over the last pass. NaN: no step had a finite loss.
   double train_loss = 0;
 };
 
 // Report of a worker at its end.
 struct WorkerResult {
-  // Measurements, of a job that plans by time.
+  // Measurements of a worker in a job that plans by time.
   struct Measured {
     // Time of one step.
     absl::Duration step_time;
@@ -109,25 +110,25 @@ struct WorkerResult {
   int rank = 0;
   // Number of times that the process has joined.
   int joins = 1;
-  // Workers of the job. 0: there was no step to do.
+  // Number of workers of the job. 0: there was no step to do.
   int workers = 0;
   // Steps that the worker has done.
   WorkerSteps steps;
-  // Newest checkpoint at the end. Absent: none.
+  // Round of the newest checkpoint at the end. Absent: there is none.
   std::optional<int64_t> saved_round;
   // Absent if it was not measured.
   std::optional<double> test_accuracy;
   // Images that the worker trained on.
   int64_t images = 0;
-  // Time of its steps.
+  // Time of the worker's steps.
   PhaseSeconds seconds;
   // Eight hexadecimal digits, over all parameters in layer order.
   std::string parameter_checksum;
   // Bytes sent and received before the first step.
   int64_t initial_bytes = 0;
-  // In forward order.
+  // Layers in forward order.
   std::vector<LayerResult> layers;
-  // An entry for each peer.
+  // Bytes between the worker and each peer.
   std::vector<WorkerTraffic> traffic;
   // Absent if nothing was measured.
   std::optional<Measured> measured;
@@ -137,7 +138,7 @@ struct WorkerResult {
 
 using WorkerEvent = std::variant<WorkerProgress, WorkerResult>;
 
-// Return the event as one line of JSON: {"event":"progress","rank":0,...}, or
+// Returns an event as one line of JSON: {"event":"progress","rank":0,...}, or
 // {"event":"done","rank":0,...}. A number that is not finite becomes null;
 // bytes that are not UTF-8 are replaced. "measured" is null, or
 // {"step_seconds", "bytes_per_second", "latency_seconds", "message_seconds"};
