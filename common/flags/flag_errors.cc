@@ -1,8 +1,8 @@
 // Errors and warnings about command lines.
 //
 // CLI11 reports a mistake as text, and its text often leaves out the flag or
-// the value. Explain turns that text into "--flag is ..., must be ...". The
-// order to read in: ParseFlags, Explain, ExplainUnexpected, WarnOfVariables.
+// the value. Explain turns that text into "--flag is ..., must be ...". Read
+// ParseFlags first, then Explain, ExplainUnexpected, WarnOfVariables.
 // RefuseFlags and WithFlagNames serve checks that programs make after parsing.
 
 #include <algorithm>
@@ -24,7 +24,8 @@ extern char** environ;
 namespace nereus {
 namespace {
 
-// Number of typing errors up to which a name is taken for a misspelt one.
+// Largest number of typing errors with which Suggest still takes a word for a
+// misspelt name.
 constexpr size_t kTyposMax = 2;
 
 // Returns the number of letters to insert, remove or exchange to turn `a` into
@@ -47,7 +48,7 @@ size_t Typos(absl::string_view a, absl::string_view b) {
   return typos[a.size()][b.size()];
 }
 
-// Returns the options of `app` and of the subcommand on the command line.
+// Returns the options of `app` and of the subcommands on the command line.
 std::vector<const CLI::Option*> OptionsOf(const CLI::App& app) {
   std::vector<const CLI::Option*> options = app.get_options();
   for (const CLI::App* subcommand : app.get_subcommands()) {
@@ -73,8 +74,8 @@ bool IsOnCommandLine(const std::string& flag, int argc, char** argv) {
   });
 }
 
-// Returns the flag that takes `value` as a choice, as "--flag=value". Empty: no
-// flag takes it.
+// Returns "--flag=value" for the first flag that has the choice `value`; "" if
+// no flag has it.
 std::string FlagWithChoice(const CLI::App& app, const std::string& value) {
   for (const CLI::Option* option : OptionsOf(app)) {
     const std::vector<std::string> choices =
@@ -86,9 +87,9 @@ std::string FlagWithChoice(const CLI::App& app, const std::string& value) {
   return "";
 }
 
-// Explains arguments that were not expected. CLI11 lists them with the last
-// one first and mixes values with flags. The first unknown flag of the command
-// line is more helpful.
+// Explains arguments that CLI11 did not expect. CLI11 lists them in reverse
+// order and mixes values with flags. The first unknown flag of the command line
+// is more helpful.
 std::string ExplainUnexpected(const CLI::App& app, const std::string& message,
                               int argc, char** argv) {
   const std::vector<std::string> flags = FlagsOf(app);
@@ -108,7 +109,8 @@ std::string ExplainUnexpected(const CLI::App& app, const std::string& message,
                       message.substr(message.find(": ") + 2));
 }
 
-// Returns the part of `text` behind `mark`, or `otherwise` without a mark.
+// Returns the part of `text` behind `mark`, or `otherwise` if `text` has no
+// `mark`.
 std::string After(const std::string& text, absl::string_view mark,
                   const std::string& otherwise = "") {
   const size_t at = text.find(mark.data(), 0, mark.size());
@@ -122,7 +124,8 @@ std::string ValueIn(const std::string& message) {
   return parts.size() > 1 ? parts[1] : "";
 }
 
-// Returns a number without zeros at its end: CLI11 shows 0.999 as 0.999000.
+// Returns a number without zeros at the end of its fraction: CLI11 shows 0.999
+// as 0.999000.
 std::string WithoutZeros(std::string number) {
   if (!absl::StrContains(number, ".")) return number;
   number.erase(number.find_last_not_of('0') + 1);
@@ -143,7 +146,8 @@ std::string Explain(const CLI::App& app, const CLI::ParseError& error, int argc,
   if (begin == std::string::npos) return message;
   const size_t end = message.find_first_of(" :=,", begin);
   const std::string flag = message.substr(begin, end - begin);
-  // The environment may have set the flag: then its variable is at fault.
+  // If the flag is not on the command line, its variable has set it: then the
+  // message names the variable.
   const std::string variable = FlagVariable(flag.substr(2));
   const bool is_set = std::getenv(variable.c_str()) != nullptr;
   const std::string source = is_set && !IsOnCommandLine(flag, argc, argv)
@@ -179,8 +183,9 @@ std::string Explain(const CLI::App& app, const CLI::ParseError& error, int argc,
   return text;
 }
 
-// Warns of variables NEREUS_* without a meaning, and of empty ones. Variables
-// of other programs have a meaning: a shell often sets them for all.
+// Warns of unknown variables NEREUS_*, and of known variables that are empty.
+// Variables of other Nereus programs are known: a shell often sets variables
+// for all of them.
 void WarnOfVariables(const CLI::App& app) {
   std::vector<std::string> known = TestVariables();
   for (const std::string& flag : FlagsOf(app)) {
@@ -258,9 +263,9 @@ absl::Status RefuseFlags(const CLI::App& app, int argc, char** argv,
   return absl::OkStatus();
 }
 
-// Goes over `message` word by word. A word is a field if it is the first one or
-// has an underscore, and if no dash precedes it: "batch is 0" names a flag, but
-// "the batch" does not.
+// Goes over `message` word by word. A word may be a field if it is the first
+// word or has an underscore, and if no dash precedes it: in "batch is 0" the
+// word "batch" names a field, in "the batch" it does not.
 std::string WithFlagNames(const CLI::App& app, absl::string_view message,
                           const std::map<std::string, std::string>& others) {
   const std::vector<std::string> flags = FlagsOf(app);

@@ -18,7 +18,7 @@ std::string FlagVariable(const std::string& name) {
          absl::AsciiStrToUpper(absl::StrReplaceAll(name, {{"-", "_"}}));
 }
 
-// CLI11 takes errors of a flag as exceptions. ParseFlags catches them.
+// CLI11 needs an exception for an error of a flag. ParseFlags catches it.
 CLI::Option* AddTextFlag(CLI::App& app, const std::string& name,
                          const std::string& value,
                          std::function<absl::Status(const std::string&)> set,
@@ -67,8 +67,8 @@ void AddNodeFlag(CLI::App& app, std::string& node) {
           "processes of one machine and one network namespace do");
 }
 
-// Options of a job are checked where they are set: a number out of range is
-// refused before the job begins.
+// A flag's check also sets the option: CLI11 reports the error of
+// JobOption::set as a mistake of that flag.
 void AddJobOptions(CLI::App& app, JobSpec& spec,
                    const std::vector<std::string>& names) {
   for (const JobOption& option : JobOptionTable()) {
@@ -88,8 +88,8 @@ void AddJobOptions(CLI::App& app, JobSpec& spec,
   }
 }
 
-// CLI11 handles flags in the order in which they are added. --job comes first,
-// so that flags and variables replace the values of the file.
+// CLI11 handles flags in the order in which the program adds them. --job comes
+// first, so that flags and variables replace the values of the file.
 void AddJobFlags(CLI::App& app, JobFlags& flags) {
   const auto read_file = [&flags](const std::string& path) -> absl::Status {
     flags.file_options = NEREUS_TRY(ReadJobFile(path, flags.spec));

@@ -13,8 +13,7 @@
 #include "common/base/status.h"
 #include "common/protocol/job_spec.h"
 
-// Parts that the command lines of all Nereus programs share. Only main files
-// and commands include this file.
+// Parts that the command lines of all Nereus programs share.
 
 namespace nereus {
 
@@ -22,9 +21,9 @@ namespace nereus {
 // "learning-rate".
 std::string FlagVariable(const std::string& name);
 
-// Adds the flag --`name` and its variable; the command line wins. `value` holds
-// the default, which --help shows, and receives the value. It must outlive
-// `app`.
+// Adds the flag --`name` and its environment variable. If both are set, the
+// command line wins. `value` holds the default, which --help shows; parsing
+// stores the given value in it. `value` must outlive `app`.
 template <typename T>
 CLI::Option* AddFlag(CLI::App& app, const std::string& name, T& value,
                      const std::string& help) {
@@ -33,15 +32,16 @@ CLI::Option* AddFlag(CLI::App& app, const std::string& name, T& value,
       ->capture_default_str();
 }
 
-// Adds a flag without a value.
+// Adds a flag without a value, and its variable. If the flag is given, `value`
+// becomes true.
 inline CLI::Option* AddSwitch(CLI::App& app, const std::string& name,
                               bool& value, const std::string& help) {
   return app.add_flag("--" + name, value, help)->envname(FlagVariable(name));
 }
 
-// Adds a flag that passes its text to `set`. An error of `set` is an error of
-// the command line, reported as "--name: error". --help shows `value` as
-// default.
+// Adds a flag, and its variable, with a value that parsing passes to `set`.
+// ParseFlags reports an error of `set` as a mistake of the command line:
+// "--name: error". --help shows `value` as default.
 CLI::Option* AddTextFlag(CLI::App& app, const std::string& name,
                          const std::string& value,
                          std::function<absl::Status(const std::string&)> set,
@@ -51,8 +51,8 @@ CLI::Option* AddTextFlag(CLI::App& app, const std::string& name,
 absl::Status NoChoice(absl::string_view given,
                       const std::vector<std::string>& choices);
 
-// Adds a flag that `parse` turns into a value. `text` is the default.
-// REQUIRES: `parse` accepts `text`.
+// Adds a flag with a text that `parse` turns into `value`. `text` is the
+// default. REQUIRES: `parse` accepts `text`; `value` outlives `app`.
 template <typename T>
 CLI::Option* AddParsedFlag(CLI::App& app, const std::string& name, T& value,
                            absl::StatusOr<T> (*parse)(absl::string_view),
@@ -67,7 +67,8 @@ CLI::Option* AddParsedFlag(CLI::App& app, const std::string& name, T& value,
       help);
 }
 
-// Adds a flag that takes one of the keys of `names`, and stores its value.
+// Adds a flag that takes a key of `names` and stores that key's value in
+// `value`. REQUIRES: `value` outlives `app`.
 template <typename T>
 CLI::Option* AddChoice(CLI::App& app, const std::string& name, T& value,
                        const std::map<std::string, T>& names,
@@ -92,15 +93,15 @@ CLI::Option* AddChoice(CLI::App& app, const std::string& name, T& value,
 void AddCommonFlags(CLI::App& app, const std::string& program,
                     LogLevel& log_level);
 
-// Adds --shared-memory, which turns the exchange through shared memory off.
+// Adds --shared-memory, which can turn off the exchange through shared memory.
 void AddSharedMemoryFlag(CLI::App& app, bool& shared_memory);
 
 // Adds --node, the name of the host of a process that joins a job.
 void AddNodeFlag(CLI::App& app, std::string& node);
 
-// Adds a flag for each option of a job that `names` lists; for all options if
-// `names` is empty. `spec` holds the defaults and receives the
-// values.
+// Adds a flag for each option of a job in `names`, or for all options if
+// `names` is empty. `spec` holds the defaults, and parsing stores the given
+// values in it. `spec` must outlive `app`.
 void AddJobOptions(CLI::App& app, JobSpec& spec,
                    const std::vector<std::string>& names = {});
 
@@ -112,26 +113,26 @@ struct JobFlags {
   std::vector<std::string> file_options;  // Names of options in the job file.
 };
 
-// Adds --job and a flag for each option of a job.
+// Adds --job and a flag for each option of a job. `flags` must outlive `app`.
 void AddJobFlags(CLI::App& app, JobFlags& flags);
 
-// Refuses options of a job that have no effect beside the other options, such
-// as --beta1 with --update=sgd. Where a variable or the job file sets such an
-// option, it only logs a line. `file_options`: see JobFlags.
-// Errors: kInvalidArgument, with the flag on the command line.
+// Refuses options on the command line that have no effect with the job's other
+// options, such as --beta1 with --update=sgd. If a variable or the job file
+// sets such an option, RefuseIdleJobFlags only logs a line. `file_options`: see
+// JobFlags. Errors: kInvalidArgument, with the flag.
 absl::Status RefuseIdleJobFlags(const CLI::App& app, int argc, char** argv,
                                 const JobSpec& spec,
                                 const std::vector<std::string>& file_options);
 
-// Parses the command line. Returns -1 if the program goes on, and otherwise its
-// exit code: 0 after --help or --version, 2 after a mistake. It prints the
-// mistake with the flag as typed, or with the variable that holds the value,
-// and with a flag that may have been meant. It warns of variables NEREUS_* that
-// no Nereus program has, and of empty ones.
+// Parses the command line and the environment. Returns -1 if the program goes
+// on, and otherwise its exit code: 0 after --help or --version, 2 after a
+// mistake. ParseFlags prints the mistake, the flag or variable with the wrong
+// value, and a flag that may have been meant. It warns of variables NEREUS_*
+// that no Nereus program or test reads, and of known variables that are empty.
 int ParseFlags(CLI::App& app, int argc, char** argv);
 
-// Returns "; did you mean X?" if one of `names` resembles `given`, and
-// otherwise "".
+// Returns "; did you mean X?" if X of `names` resembles `given`, and otherwise
+// "".
 std::string Suggest(absl::string_view given,
                     const std::vector<std::string>& names);
 
@@ -139,17 +140,18 @@ std::string Suggest(absl::string_view given,
 std::vector<std::string> FlagsAddedBy(CLI::App& app,
                                       const std::function<void()>& add);
 
-// Refuses `flags` on the parsed command line. `why` completes the message
-// "--flag does not count ...", as in "with --standalone". If a variable sets
-// one of the flags, RefuseFlags only logs a line, because a shell often sets
-// variables for several programs. Errors: kInvalidArgument.
+// Refuses `flags` if they are on the command line. REQUIRES: `app` has parsed
+// it. `why` completes the message "--flag does not count ...", as in "with
+// --standalone". If a variable sets one of the flags, RefuseFlags only logs a
+// line, because a shell often sets variables for several programs. Errors:
+// kInvalidArgument.
 absl::Status RefuseFlags(const CLI::App& app, int argc, char** argv,
                          const std::vector<std::string>& flags,
                          const std::string& why);
 
-// Returns `message` with fields of options renamed to flags of `app`:
-// "control_port is 0" becomes "--control-port is 0". `others` maps fields to
-// flags that have other names.
+// Returns `message` with names of fields replaced by flags of `app`:
+// "control_port is 0" becomes "--control-port is 0". `others` maps a field to
+// its flag if the flag has another name.
 std::string WithFlagNames(const CLI::App& app, absl::string_view message,
                           const std::map<std::string, std::string>& others);
 

@@ -14,7 +14,7 @@
 namespace nereus {
 namespace {
 
-// Bytes of a bad line that a message repeats.
+// Largest number of bytes of a bad line that a message shows.
 constexpr size_t kShownBytesMax = 64;
 
 std::string Shown(absl::string_view text) {

@@ -9,8 +9,8 @@
 
 namespace nereus {
 
-// A job file holds options of a job, one in a line, by the names of their
-// flags. A '#' begins a comment:
+// A job file sets options of a job, one in each line, by the names of their
+// flags without "--". A '#' begins a comment:
 //
 //   # Two machines, each with a server and four workers.
 //   workers = 8
@@ -24,12 +24,13 @@ namespace nereus {
 absl::StatusOr<std::vector<std::string>> ParseJobText(absl::string_view text,
                                                       JobSpec& spec);
 
-// Reads the file `path`, and does what ParseJobText does. Errors: those of
-// ParseJobText, with the path; kUnavailable, the file cannot be read.
+// Reads the file `path` and parses it as ParseJobText does. Errors: those of
+// ParseJobText, with the path; those of ReadTextFile.
 absl::StatusOr<std::vector<std::string>> ReadJobFile(const std::string& path,
                                                      JobSpec& spec);
 
-// Returns a job file with all options of `spec` that have an effect.
+// Returns the text of a job file with all options of `spec` that have an
+// effect.
 std::string JobText(const JobSpec& spec);
 
 }  // namespace nereus

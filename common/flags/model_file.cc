@@ -17,7 +17,7 @@ absl::StatusOr<std::string> ReadTextFile(const std::string& name) {
   if (!file) {
     return UnavailableError("cannot open ", name, ": ", strerror(errno));
   }
-  // The byte beyond the limit tells a file that is too large.
+  // If the byte beyond the limit can be read, the file is too large.
   std::string text(kInputFileBytesMax + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   if (file.bad() || !file.eof()) {

@@ -9,8 +9,8 @@
 
 namespace nereus {
 
-// Largest file that ReadTextFile reads. Any real table or trace is far smaller,
-// but a wrong file name, such as a device, must not fill the memory.
+// Largest file that ReadTextFile reads. Tables and traces are far smaller. The
+// limit keeps a wrong name, such as that of a device, from filling the memory.
 inline constexpr int64_t kInputFileBytesMax = int64_t{16} << 20;
 
 // Reads a whole file. Errors: kUnavailable, with the name and the reason: the
@@ -21,10 +21,11 @@ absl::StatusOr<std::string> ReadTextFile(const std::string& name);
 // and the reason.
 absl::Status WriteTextFile(const std::string& name, const std::string& text);
 
-// Returns the layers of a known model. A name that ends in .csv or contains a
-// slash is a file with a table of layers (docs/models.md).
-// Errors: those of LoadModel and of ReadTextFile; kDataLoss, the file is no
-// table of layers.
+// Returns the layers of a model, for workers that take `batch` samples in each
+// step. If `model` ends in .csv or contains a slash, it is the path of a table
+// of layers (docs/models.md), else the name of a known model. Errors: those of
+// LoadModel; those of ReadTextFile; kDataLoss, ParseModelTable refuses the file
+// or `batch`.
 absl::StatusOr<std::vector<LayerSpec>> LoadModelOrFile(const std::string& model,
                                                        int64_t batch);
 

@@ -8,11 +8,11 @@
 namespace nereus {
 
 // Returns the names of all flags of Nereus programs that an environment
-// variable sets, without the options of a job (JobOptionTable has those).
-// ParseFlags accepts their variables in every program, because a shell often
-// sets variables for several programs. It warns of all other variables that
-// begin with NEREUS_. tests/integration/command_line_test.cc compares
-// this list with --help.
+// variable can set, except for the options of a job, which are in
+// JobOptionTable. ParseFlags accepts their variables in every program, because
+// a shell often sets variables for several programs. It warns of other
+// variables that begin with NEREUS_. tests/integration/command_line_test.cc
+// compares this list with --help.
 inline std::vector<std::string> FlagsWithVariables() {
   return absl::StrSplit(
       "all-layers backward-share bandwidth batch checkpoint-dir compute "
@@ -26,7 +26,8 @@ inline std::vector<std::string> FlagsWithVariables() {
       ' ');
 }
 
-// Returns the names of variables that tests read. Programs inherit them.
+// Returns the names of variables that tests read. Programs that tests start
+// inherit these variables.
 inline std::vector<std::string> TestVariables() {
   return absl::StrSplit(
       "NEREUS_FUZZ_SECONDS NEREUS_MNIST_DIR NEREUS_TEST_SEED "
