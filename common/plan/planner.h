@@ -42,7 +42,7 @@ struct RouteExplanation {
   std::optional<int64_t> factor_elements;
 
   // Sentence for reports, without a full stop. With CostKind::kBytes it names
-  // the elements by servers and by factors.
+  // the elements by servers, and by factors if the layer has any.
   std::string reason;
 
   // Elements that the host's workers hand each other through memory by the
@@ -60,13 +60,13 @@ struct Plan {
 
 // Rules for the plans of a job: choices of the user that starts it, and
 // restrictions that follow from other options (RulesFor). A restriction is a
-// text, its reason, which appears in the plan's report. A value type.
+// text that gives the reason, which appears in the plan's report. A value type.
 struct PlanRules {
   // Scheme of every layer that supports it; the other layers use the servers.
   // Nothing: the cost decides.
   std::optional<Scheme> forced;
 
-  // Quantity that decides if the cost decides.
+  // Quantity that the planner keeps small. It matters only if choose().
   CostKind cost = CostKind::kBytes;
 
   WireType wire = WireType::kFloat32;  // Wire type of every layer.

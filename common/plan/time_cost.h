@@ -30,8 +30,8 @@ struct PlanChoice {
 // fp32 where that costs no noticeable time. The result is good, not optimal.
 //
 // Cost: a few hundred timelines for a hundred layers. With many layers and
-// hosts the search plays fewer timelines, which takes some tenths of a second
-// up to a thousand layers on a thousand hosts.
+// hosts the search plays fewer timelines: up to a thousand chunks on a thousand
+// hosts it takes some tenths of a second at most.
 //
 // `rules` say what the search may choose: schemes (`forced`, `no_factors`),
 // wire types (`choose_wire`) and the fusion threshold (`choose_fusion`). The

@@ -40,9 +40,9 @@ struct Scene {
 
   // Returns the seconds in which a worker multiplies a layer's factors.
   // Backward is two products of one worker's rows, so a product takes half of
-  // it. A worker alone multiplies the factors of its peers, not its own. If a
-  // host's workers share the product, each multiplies a part of the factors of
-  // all workers; the host with the fewest workers takes longest.
+  // it. Without sharing, a worker multiplies the factors of its peers, not its
+  // own. If a host's workers share the product, each multiplies a part of the
+  // factors of all workers; the host with the fewest workers takes longest.
   double ProductSeconds(size_t layer) const {
     const auto all = static_cast<double>(cluster.workers);
     const int64_t local = cluster.host_workers_least();

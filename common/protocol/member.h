@@ -24,7 +24,7 @@ namespace nereus {
 //
 // Pure, as machines are. Not thread-safe: the driver calls it from the thread
 // that drives the process's machine. It keeps the last message of each kind,
-// one part for each shard, and the connections lost in the current epoch.
+// one part for each shard, and one lost connection for each peer of the epoch.
 //
 // A session may break after a message was handed to it and before the
 // coordinator read it. So Member keeps the messages that the coordinator must

@@ -119,8 +119,9 @@ struct Heartbeat {
   int64_t round = kInitialRound;
   // Servers: bytes of parameters and optimizer state.
   int64_t stored_bytes = 0;
-  int64_t chunks = 0;          // Servers: number of chunks.
-  std::optional<Stall> stall;  // Round that has waited longest, if any.
+  int64_t chunks = 0;  // Servers: number of chunks.
+  // Oldest open round, if it waits for too long (StallWatch).
+  std::optional<Stall> stall;
   // Servers: epoch in which current_backups is true.
   uint64_t epoch = 0;
   // Servers: shards with this server as primary and with a current backup.

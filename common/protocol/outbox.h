@@ -25,21 +25,21 @@ namespace nereus {
 
 // Sends a frame to one peer.
 struct SendFrame {
-  PeerId to;
-  Frame frame;
+  PeerId to;    // Receiver.
+  Frame frame;  // Its values, if it has any, are float32.
 };
 
 // Sends a frame to several workers. The driver encodes it once for all of them.
 struct BroadcastFrame {
   RankList to;  // Ranks of the receivers; this process is not among them.
-  Frame frame;
+  Frame frame;  // Its values, if it has any, are float32.
 };
 
 // Names the gradient that checked values are part of. The check finds values
 // that are NaN or infinite: with NanPolicy::kFail, such a value ends the job.
 struct GradientCheck {
-  int32_t layer = 0;
-  int64_t round = 0;
+  int32_t layer = 0;   // Index of the layer.
+  int64_t round = 0;   // Round of the gradient.
   int32_t worker = 0;  // Rank of the worker that computed the gradient.
   int64_t offset = 0;  // Position of the first value in the layer, in elements.
 };
@@ -54,8 +54,8 @@ struct Addend {
         wire(received.header.wire),
         exponent(received.header.exponent) {}
 
-  Buffer payload;
-  WireType wire = WireType::kFloat32;
+  Buffer payload;                      // Values, in the format `wire`.
+  WireType wire = WireType::kFloat32;  // Number format of the values.
   int8_t exponent = 0;                 // FrameHeader::exponent.
   std::optional<GradientCheck> check;  // Absent: the values are not checked.
 };
@@ -110,29 +110,29 @@ struct RoundValues {
 // Makes one step of the optimizer (ApplyOptimizer in
 // common/compute/optimizer.h). `updated` may be `parameters`.
 struct UpdateParameters {
-  int32_t layer = 0;
-  OptimizerOptions optimizer;
-  int64_t step = 0;
-  float gradient_scale = 1.0f;
-  Buffer gradient;
-  Buffer parameters;
-  Buffer state;
-  Buffer updated;
-  bool clears_state = false;  // True if the state is zero afterwards.
+  int32_t layer = 0;            // Index of the layer.
+  OptimizerOptions optimizer;   // Rule and constants of the update.
+  int64_t step = 0;             // Step of the update.
+  float gradient_scale = 1.0f;  // Factor that makes `gradient` the mean.
+  Buffer gradient;              // Sum of the gradients, or their mean.
+  Buffer parameters;            // Parameters before the update.
+  Buffer state;                 // Optimizer state, updated in place.
+  Buffer updated;               // Parameters after the update.
+  bool clears_state = false;    // True if the state is zero afterwards.
 };
 
 // Splits a layer's gradient into the part that is sent and the residual
 // (SplitPieces in common/compute/blocks.h). Afterwards the values to send are
 // packed at the start of `gradient`, and the rest of `gradient` is undefined.
 struct SplitGradient {
-  int32_t layer = 0;
-  BlockPieces pieces;
-  std::vector<PieceUse> uses;  // {pieces}
-  float momentum = 0.0f;
-  float weight_decay = 0.0f;
-  Buffer norms;  // {pieces}
-  Buffer parameters;
-  Buffer gradient;
+  int32_t layer = 0;           // Index of the layer.
+  BlockPieces pieces;          // Pieces of the layer.
+  std::vector<PieceUse> uses;  // Use of each piece in this round.
+  float momentum = 0.0f;       // Momentum of the optimizer.
+  float weight_decay = 0.0f;   // Weight decay of the optimizer.
+  Buffer norms;                // Shape {pieces}: weights for the next choice.
+  Buffer parameters;           // Parameters of the layer.
+  Buffer gradient;  // Gradient as pushed; afterwards the values to send.
   // Momentum and residual. Empty: there is no residual, or an Accelerator has
   // it.
   Buffer velocity;
@@ -142,20 +142,20 @@ struct SplitGradient {
 // Selects the blocks to send in the next round (ChooseBlocks in
 // common/compute/blocks.h). `after` may be `before`.
 struct SelectBlocks {
-  int64_t count = 0;
-  Buffer norms;
-  Buffer before;
-  Buffer after;
+  int64_t count = 0;  // Number of blocks to send.
+  Buffer norms;       // Norm of each block.
+  Buffer before;      // Choice for this round.
+  Buffer after;       // Choice for the next round.
 };
 
 // Multiplies the factors of a gradient: gradient = scale * product
 // (FactorGradient in common/compute/factor_gradient.h).
 struct MultiplyFactors {
-  int64_t rows = 0;
-  int64_t m = 0;
-  int64_t n = 0;
-  bool bias = false;
-  float scale = 1.0f;
+  int64_t rows = 0;        // Rows of the factors.
+  int64_t m = 0;           // Rows of the gradient's matrix.
+  int64_t n = 0;           // Columns of the gradient's matrix.
+  bool bias = false;       // True if the gradient has a bias.
+  float scale = 1.0f;      // Factor of the product.
   Buffer output_gradient;  // rows x m
   Buffer input;            // rows x n
   Buffer gradient;         // m * n, or m * n + m with the bias
