@@ -25,8 +25,9 @@ struct LayerBinding {
   //
   // Not owned; must outlive the client. The client writes this memory in
   // Connect, in BeginStep, and between a Push of the layer and the return of
-  // the Wait for that round. The caller reads it at any other time. After an
-  // error, the client may write it until the client is destroyed.
+  // the Wait for that round. The caller may read it at any other time, and with
+  // `optimizer=worker` it updates it then. After an error, the client may write
+  // it until the client is destroyed.
   absl::Span<float> parameters;
 
   // State of the caller's optimizer, with `optimizer=worker`: float32 arrays of
@@ -34,10 +35,11 @@ struct LayerBinding {
   // arrays is the same for every layer, at most kStateArraysMax. May be empty.
   // Not owned; must outlive the client.
   //
-  // The state is zero in a new job. A worker that joins a running job, and
-  // every worker of a job that goes back to a checkpoint, receives the job's
-  // state here. An optimizer with state that is not bound here makes replicas
-  // differ as soon as one worker is replaced.
+  // The caller sets the state to zero before Connect: a new job begins with it.
+  // A worker that joins a running job, and every worker of a job that goes back
+  // to a checkpoint, receives the job's state here. An optimizer with state
+  // that is not bound here makes replicas differ as soon as one worker is
+  // replaced.
   //
   // The client writes this memory in Connect and BeginStep only. It reads the
   // memory between a Push of the layer and the return of the Wait for that
@@ -120,8 +122,8 @@ struct JobTraits {
   // for all layers is correct too, but it gives up the overlap.
   bool decoupled = false;
 
-  // True if the job skips steps that contain a NaN (`--nan=skip`). The caller
-  // then checks Skipped after each step.
+  // True if the job skips each step in which a gradient has a NaN or an
+  // infinity (`--nan=skip`). The caller then checks Skipped after each step.
   bool may_skip = false;
 
   // True if only a part of each gradient travels in a round (`--sparsity`).
@@ -172,6 +174,7 @@ struct JobTraits {
 //   kFailedPrecondition Correct the caller.
 //   other errors        The job has failed. Every later call returns the
 //                       same error. Report it and end the process.
+//                       (kDeadlineExceeded is another case: see Wait, Leave.)
 //
 // After an error other than a mistake in the call, and after a Wait that timed
 // out, the client may still read and write pushed buffers until it is
@@ -180,17 +183,20 @@ struct JobTraits {
 // Thread-safe: any thread may call any method. One thread usually makes all
 // calls; a second one may, for example, ask for a Report.
 //
-// Memory: for two open rounds, the factors of each factor layer for every
-// worker and the gradient of each ring layer; with `--sparsity`, twice the
-// model for the values that are held back; and the frames in flight.
+// Memory, besides the frames in flight: for each layer that goes by factors,
+// the factors of all workers for two rounds, and one gradient; for each layer
+// on a ring, two gradients; for both, the state of the job's optimizer if the
+// caller does not run it. With `--sparsity`, also twice the model for the
+// values that are held back.
 class Client {
  public:
   // Joins the job and writes the job's parameters to every layer of `layers`.
   //
   // Waits until all members of a new job have joined; in a running job, until
   // the next epoch begins. Every few seconds it logs which members are missing.
-  // The parameters of the first worker that joins become the job's initial
-  // parameters. Those of all other workers are overwritten.
+  // In a job that does not begin from a checkpoint, the parameters of the first
+  // worker that joins become the initial parameters. The parameters of all
+  // other workers are overwritten.
   //
   // `layers`: all layers of the model, in forward order. The index in this
   // vector is the `layer` of every later call.
@@ -198,12 +204,10 @@ class Client {
   // Errors:
   //   kInvalidArgument     Bad options or layers. Correct them.
   //   kUnavailable         No coordinator answered within connect_timeout.
-  //   Check
-  //                        the address, or call again.
-  //   kFailedPrecondition  Another protocol version, or another model or
-  //   setting
-  //                        than the job's. The message names the layer or
-  //                        setting and both values.
+  //                        Check the address, or call again.
+  //   kFailedPrecondition  Another protocol version, model or setting than
+  //                        the job's. The message names the layer or setting
+  //                        and both values.
   //   kNotFound            The coordinator serves a job of another name.
   //   kResourceExhausted   The job has all its workers.
   //   kOutOfRange          The job has finished. Nothing is left to do.
@@ -219,12 +223,12 @@ class Client {
 
   // Begins the next step and returns it. The next step is the one after the
   // last step that this worker began, or the step at which this worker joined,
-  // or the step of the checkpoint to which the job has gone back. Waits while
-  // the job changes to another epoch.
+  // or the step after the checkpoint to which the job has gone back. Waits
+  // while the job changes to another epoch.
   //
-  // The caller must push every layer in every step that it begins. The one
-  // exception is a last step without any push, before Leave: that step then
-  // does not count for this worker.
+  // The caller must push every layer in every step that it begins. There is one
+  // exception: the caller may call Leave without any push in its last step.
+  // This worker then has no part in that step.
   //
   // Errors: kFailedPrecondition, a layer of the previous step was not pushed;
   // the message names the layers.
@@ -254,8 +258,8 @@ class Client {
   // Contributes the gradient of a layer that has factors
   // (LayerSpec::has_factors), so that the caller need not compute the weight
   // gradient. If the plan does not send factors, the client multiplies them, on
-  // a thread of its own. The client reads the factors until the Wait for the
-  // round returns.
+  // a thread of its own or in a call that waits. The client reads the factors
+  // until the Wait for the round returns.
   //
   // `gradient`: memory for the mean gradient with `optimizer=worker`, shape
   // {spec.parameters}; otherwise may be empty. Other arguments and errors: as
@@ -265,9 +269,9 @@ class Client {
                                    absl::Span<float> gradient) = 0;
 
   // Waits until round `step` of `layer` is done. Then the layer's parameters
-  // (with `optimizer=worker`: its mean gradient) have the job's values, with
-  // the same bits on every worker. The pushed buffers belong to the caller
-  // again.
+  // (with `optimizer=worker`: its mean gradient) have the result of the round.
+  // If rounds wait for all workers (`--quorum=all`), the result has the same
+  // bits on every worker. The pushed buffers belong to the caller again.
   //
   // Errors: kInvalidArgument, the step was not pushed; kDeadlineExceeded,
   // round_timeout has passed. The message names what is missing. The round may
@@ -308,9 +312,9 @@ class Client {
   // measurements of this worker.
   virtual ClientReport Report() const = 0;
 
-  // Ends the job for all workers with `reason`. For a caller that cannot
-  // continue and that another worker could not replace: for example, its
-  // training data is wrong. A caller that only stops itself calls Leave or
+  // Ends the job for all workers with `reason`. Call it if this worker cannot
+  // continue, and another worker in its place could not either: for example,
+  // the training data is wrong. A caller that only stops itself calls Leave or
   // destroys the client. Returns kFailedPrecondition with the reason, or the
   // error that had ended the job before.
   virtual absl::Status Abort(absl::string_view reason) = 0;
@@ -324,8 +328,8 @@ class Client {
   // calls Leave, and changes neither parameters nor state until Leave returns.
   //
   // Errors: kFailedPrecondition, the last step is not complete (see BeginStep);
-  // kDeadlineExceeded, the other workers were not done within round_timeout,
-  // and the coordinator has not reported since what it waits for.
+  // kDeadlineExceeded, the other workers are not done, and for round_timeout
+  // the coordinator has not reported what it waits for.
   virtual absl::Status Leave() = 0;
 };
 

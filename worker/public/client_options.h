@@ -15,8 +15,8 @@ namespace nereus {
 // Options for Client::Connect. Every field but `coordinator_address` has a
 // working default.
 struct ClientOptions {
-  // Address of the coordinator, "host:port": the control port of shard 0.
-  // Required.
+  // Address of the coordinator, "host:port": the control port of server 0, or
+  // of the coordinator's own process. Required.
   std::string coordinator_address;
 
   // Name of the job to join. A coordinator serves one job and refuses workers
@@ -43,12 +43,12 @@ struct ClientOptions {
   std::vector<Setting> settings;
 
   // Address that this process listens at, and that its peers connect to.
-  // Between machines, use an address that the other machines can reach.
+  // Between computers, use an address that the other computers can reach.
   std::string host = "127.0.0.1";
 
   // Port at `host` for health checks. 0 takes a free port.
   int control_port = 0;
-  // Port at `host` for frames of the other workers. 0 takes a free port.
+  // Port at `host` for the connections of peers. 0 takes a free port.
   int data_port = 0;
 
   // True if frames to processes on the same host may go through shared memory.
@@ -68,17 +68,17 @@ struct ClientOptions {
   bool means_in_place = true;
 
   // Longest time to look for the coordinator and for peers, with retries. Also
-  // the longest time that the client continues without a coordinator after it
-  // has lost it.
+  // the longest time that the client continues after it has lost the
+  // coordinator.
   absl::Duration connect_timeout = absl::Seconds(60);
 
   // Longest time of one Wait. The Wait then fails and names what is missing. A
   // dead peer is noticed much earlier; this limit is for a peer that is alive
-  // but makes no progress.
+  // but makes no progress. Also limits Leave (see there).
   absl::Duration round_timeout = absl::Minutes(10);
 
-  // Time after which the client reports a round that waits for a member to the
-  // coordinator.
+  // Time that a round may wait for a member. After it, the client reports the
+  // wait to the coordinator.
   absl::Duration stall_threshold = absl::Seconds(5);
 
   // Returns OK, or kInvalidArgument with the field's name and value.

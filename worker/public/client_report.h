@@ -18,8 +18,8 @@ struct LayerReport {
   std::string scheme;
   // Wire type of the current plan: "fp32", "bf16" or "fp16".
   std::string wire = "fp32";
-  // Reason why the planner chose the scheme, with the figures of the
-  // alternatives.
+  // Reason why the planner chose the scheme. A planner that counts bytes adds
+  // the figures of the alternatives.
   std::string reason;
   int64_t rounds = 0;  // Number of rounds that are done.
   // Bytes sent and received for this layer, frame headers included.
@@ -38,7 +38,8 @@ struct PeerTraffic {
   int64_t bytes_received = 0;
 };
 
-// Measurements of one worker, each a median over its last steps.
+// Measurements of one worker. Times are medians over its last steps; the link's
+// speed comes from the fastest of the last probes.
 struct Measurements {
   std::vector<LayerTime> times;  // Compute times, by layer.
   absl::Duration step_time;      // Time of one whole step.
@@ -50,7 +51,8 @@ struct ClientReport {
   std::vector<LayerReport> layers;  // Cost of each layer, in forward order.
   std::vector<PeerTraffic> peers;   // Traffic with each peer.
   // Measurements that this worker last sent to the planner. Absent: this worker
-  // has not measured enough steps, or the job plans by bytes (`--cost=bytes`).
+  // has not measured enough steps or probes, or the job plans by bytes
+  // (`--cost=bytes`).
   std::optional<Measurements> measured;
   // Round of the newest checkpoint at the time when this worker left; usually
   // the last step. Absent: the job has no checkpoint, or this worker has not

@@ -31,8 +31,8 @@ struct GpuOptions {
   // waits for the GPU.
   //
   // Parameters have pinned memory of their own, as large as the model, and so
-  // has the state of an optimizer that runs on the workers. A layer that goes
-  // by a ring has twice its size more.
+  // has the state of an optimizer that runs on the workers. Each layer on a
+  // ring needs twice its size in addition.
   int64_t staging_bytes = 0;
 
   // True if the client records when the GPU computed and copied (see
@@ -66,10 +66,10 @@ struct GpuSpan {
 struct GpuLayerBinding {
   LayerSpec spec;
 
-  // True if the layer's memory is host memory: for example, an embedding that
-  // does not fit on the GPU. All pointers for this layer, here and in Push,
-  // then point to host memory. Streams keep their meaning. Such a layer has no
-  // factors.
+  // True if the layer's memory is host memory: for example, that of an
+  // embedding that does not fit on the GPU. All pointers for this layer, here
+  // and in Push, then point to host memory. Streams keep their meaning. Such a
+  // layer must not have factors.
   bool on_host = false;
 
   // Parameters of the layer: float32, shape {spec.parameters}, device memory.
@@ -101,8 +101,8 @@ struct GpuFactors {
 //   Wait(layer, step, stream)            Work that is queued on `stream` after
 //                                        the call sees the result.
 //
-// A program queues its backward pass, pushes, waits, queues its next forward
-// pass, and never waits for the GPU itself:
+// A program queues its backward pass, pushes, waits, and queues its next
+// forward pass. It needs no wait for the GPU of its own:
 //
 //   for (;;) {
 //     const StepInfo step = NEREUS_TRY(client->BeginStep(stream));
@@ -116,13 +116,14 @@ struct GpuFactors {
 //   }
 //   NEREUS_TRY(client->Leave(stream));
 //
-// (kOutOfRange is handled as in Client.) The client waits for the GPU on
-// threads of its own, by CUDA events. Copies run beside the program's work on
-// streams of the client, and leave for the network piece by piece.
+// (kOutOfRange is handled as in Client.) The client waits for the GPU by CUDA
+// events, mostly on threads of its own. Copies run on streams of the client,
+// beside the program's work. A large gradient leaves for the network part by
+// part while it is copied.
 //
 // In a sparse job (`--sparsity`), the values that are held back stay on the
 // GPU, in three times the memory of the model. Only the values that travel are
-// copied, in both directions. The pushed gradient is changed. With
+// copied, in both directions. The client changes the pushed gradient. With
 // `--nan=skip`, and in a sparse job, the GPU itself searches for NaNs.
 //
 // The GPU itself makes the steps of the job's optimizer where workers run it:
@@ -162,8 +163,9 @@ class GpuClient {
   // Begins the next step, as Client::BeginStep. If the job has gone back, work
   // that is queued on `stream` after the call sees the checkpoint's parameters.
   //
-  // Waits until the first values of all pushed gradients have been computed;
-  // with `--nan=skip`, and in a sparse job, until all values have been.
+  // Waits until the GPU has computed all pushed gradients, and the first values
+  // of each are on the host. With `--nan=skip`, and in a sparse job, also waits
+  // until all gradients have been searched for NaNs.
   virtual absl::StatusOr<StepInfo> BeginStep(CUstream_st* stream) = 0;
 
   // Contributes `gradient` to round `step` of `layer`. Returns at once.
