@@ -7,9 +7,9 @@
 namespace nereus {
 
 // Returns the first value that is NaN or infinite; its index is below 0 if all
-// are finite. `arrival`, null for values that have arrived, finds it where the
-// values are, on a device, or else this waits for them. Errors: the values will
-// never arrive.
+// are finite. `arrival`: null if the values have arrived. Otherwise the arrival
+// searches the values on their device; if it cannot, this function waits for
+// the values and searches them. Errors: the values will never arrive.
 absl::StatusOr<NotFinite> FindNotFinite(absl::Span<const float> values,
                                         Arrival* arrival);
 

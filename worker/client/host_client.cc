@@ -6,7 +6,7 @@
 //       '------- kOutOfRange from any of them: the job went back --------'
 //
 // A call that waits ends when its outcome is in the ledger, when the job fails,
-// and when the job goes back.
+// or when the job goes back.
 
 #include "worker/client/host_client.h"
 
@@ -102,25 +102,27 @@ class HostClientImpl final : public HostClient {
   }
   const JobOptions& job_options() const { return process_->job().options; }
 
-  // Waits until the caller's values are the job's, also if the job goes back
-  // meanwhile.
+  // Waits until all layers have the job's values. Goes on waiting if the job
+  // goes back meanwhile.
   absl::Status AwaitValues();
-  // True if all values are finite; false if the step is to be skipped for them.
-  // Waits until all values have come, or the arrival has looked through them.
+  // True if the values may be used: all are finite, or the job ignores NaNs.
+  // False if the step is to be skipped because of them. Unless the job ignores
+  // NaNs, waits until all values have come, or the arrival has searched them.
   // Errors: a value ends the job, or the values will not come.
   absl::StatusOr<bool> IsFit(int layer, int64_t step, absl::string_view what,
                              absl::Span<const float> values, Arrival* arrival);
   // Notes a push in the ledger and in the meter.
   absl::StatusOr<StepLedger::Pushed> BeginPush(
       int layer, int64_t step, absl::Span<const float> gradient);
-  // Ends the job for all workers. Returns `reason`, once they know.
+  // Ends the job for all workers. Returns `reason` as an error once the other
+  // workers know it, or after some seconds.
   absl::Status FailJob(const std::string& reason);
 
   const HostClientOptions options_;
   const std::vector<HostLayerBinding> layers_;  // The caller's memory.
   const std::vector<LayerSpec> specs_;          // Specs of layers_.
   JobTraits traits_;                            // Constant after Start.
-  // Shared with the buffers that it has borrowed.
+  // Shared with the buffers that the table counts.
   const std::shared_ptr<RoundTable> rounds_;
   std::unique_ptr<WorkerProcess> process_;  // The driver thread's side.
 };
@@ -212,7 +214,7 @@ absl::StatusOr<bool> HostClientImpl::IsFit(int layer, int64_t step,
   if (policy != NanPolicy::kSkip) return FailJob(reason);
   NEREUS_LOG(Warning) << reason << ": all workers skip the step";
   rounds_->Use([&](StepLedger& ledger) { ledger.NoteUnfit(step); });
-  // The machine puts zeros in the place of the values: none may still come.
+  // The machine may write zeros over the values: no copy may still write there.
   const auto bytes = static_cast<int64_t>(values.size() * sizeof(float));
   if (arrival != nullptr) arrival->Await(bytes).IgnoreError();
   return false;
@@ -249,7 +251,8 @@ absl::Status HostClientImpl::PushArriving(
   const LayerSpec& spec = specs_[layer];
   NEREUS_TRY(
       CheckLength(spec, "the gradient", gradient.size(), spec.parameters));
-  // Before the plan is read, which is another one once the job has gone back.
+  // Checked before the plan is read: after the job has gone back, it may have
+  // another plan.
   NEREUS_TRY(Interruption());
   if (takes_factors(layer)) return CheckHasNoFactors(spec);
   bool is_fit = true;

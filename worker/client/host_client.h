@@ -19,9 +19,9 @@ namespace nereus {
 struct HostLayerBinding {
   LayerBinding layer;
 
-  // Device whose memory the parameters and the state are copies of. The client
-  // awaits it before it reads them, as the device may have newer values. Null:
-  // the layer is in host memory alone.
+  // Device that has the originals of the parameters and of the state. The
+  // client awaits it before it reads the copies, as the device may have newer
+  // values. Null: the layer is in host memory alone.
   std::shared_ptr<DeviceLayer> device = nullptr;
 };
 
@@ -29,18 +29,19 @@ struct HostClientOptions {
   ClientOptions client;  // Options of the public client.
 
   // Called when a round of a layer is done, before the Wait for it returns.
-  // With `fetched`, the layer's parameters were fetched in Connect or
-  // BeginStep, and it is called before that returns. Called on any thread: it
-  // must neither wait nor call the client. May be empty.
+  // With `fetched`, the layer's parameters were fetched instead, for a Connect
+  // or BeginStep that has not returned yet. Called on any thread: it must
+  // neither wait nor call the client. May be empty.
   std::function<void(const LayerDone& done, bool fetched)> done = nullptr;
 
-  // Called when a part of a result is there, before `done` is called for the
-  // layer. On any thread, as `done`. May be empty.
+  // Called when a part of the result of a layer with a `device` is there,
+  // before `done` is called for the layer. Called on any thread, like `done`.
+  // May be empty.
   std::function<void(const PartDone& part)> part_done = nullptr;
 
-  // Multiplies the factors of all workers, splits the gradients of its layers
-  // in a sparse job, and makes the optimizer's steps that are the workers'.
-  // Owned together with the caller, which also uses the device. Null: the CPU
+  // Multiplies the factors of all workers, splits gradients in a sparse job,
+  // and makes the steps of the job's optimizer on worker-owned layers. Shared
+  // by the client and the caller, which also uses the device. Null: the CPU
   // computes.
   std::shared_ptr<Accelerator> accelerator = nullptr;
 };
@@ -67,8 +68,8 @@ class HostClient : public Client {
       int layer, int64_t step, absl::Span<float> gradient,
       const std::shared_ptr<Arrival>& arrival) = 0;
 
-  // Pushes factors that are still being written. The client holds `arrival` as
-  // long as it reads them.
+  // Pushes factors that have arrived, in memory that `arrival` keeps. The
+  // client holds `arrival` as long as it reads them.
   virtual absl::Status PushArrivingFactors(
       int layer, int64_t step, const Factors& factors,
       absl::Span<float> gradient, const std::shared_ptr<Arrival>& arrival) = 0;

@@ -15,14 +15,14 @@
 
 namespace nereus {
 
-// Checks that `what` of a layer, of `found` floats, has `expected` floats.
-// Errors: kInvalidArgument.
+// Returns OK if `found`, the number of floats of `what` of a layer, is
+// `expected`. Errors: kInvalidArgument.
 absl::Status CheckLength(const LayerSpec& layer, absl::string_view what,
                          size_t found, int64_t expected);
 
-// Checks that the layer has factors, of these sizes, and that the gradient has
-// the layer's size; the gradient may be empty if it is not needed. Errors:
-// kInvalidArgument.
+// Checks that the layer has factors, that `factors` have the right sizes, and
+// that `gradient` has the layer's size. Without `needs_gradient`, `gradient`
+// may be empty. Errors: kInvalidArgument.
 absl::Status CheckFactors(const LayerSpec& layer, const Factors& factors,
                           absl::Span<const float> gradient,
                           bool needs_gradient);

@@ -20,10 +20,12 @@ namespace nereus {
 
 // The place where the caller's threads wait for the driver thread: a StepLedger
 // under a lock, and the caller's memory that the client has borrowed. A Wait
-// returns only when no buffer of the layer is borrowed any more. Thread-safe.
+// returns OK only when no buffer of the layer is borrowed any more.
+// Thread-safe.
 //
-// Shared by the client and by the buffers that it borrows: a transport may drop
-// its last reference to a buffer a moment after the client has closed it.
+// Shared by the client and by the buffers that the table counts: a transport
+// may drop its last reference to a buffer a moment after the client has closed
+// the transport.
 class RoundTable : public std::enable_shared_from_this<RoundTable> {
  public:
   // `layers` are the layers' names, for messages.
@@ -60,10 +62,10 @@ class RoundTable : public std::enable_shared_from_this<RoundTable> {
   // Notes that the coordinator has sent Waiting, so it is alive.
   void NoteWaiting() ABSL_LOCKS_EXCLUDED(mu_);
 
-  // ---- Waits. Each ends with the ledger's Interruption if there is one.
+  // ---- Waits. An Interruption of the ledger ends those that return its error.
 
-  // Acknowledges that the job went back, once none of the caller's buffers is
-  // borrowed. Errors: the job's failure.
+  // Acknowledges that the job went back, once no pushed buffer is borrowed.
+  // Errors: the job's failure.
   absl::Status Acknowledge() ABSL_LOCKS_EXCLUDED(mu_);
   // Waits until the first values of all layers have arrived.
   absl::Status AwaitFirstValues() const ABSL_LOCKS_EXCLUDED(mu_);
@@ -90,8 +92,8 @@ class RoundTable : public std::enable_shared_from_this<RoundTable> {
   Buffer Borrow(int layer, const float* values, size_t count,
                 std::shared_ptr<Arrival> arrival = nullptr)
       ABSL_LOCKS_EXCLUDED(mu_);
-  // Returns a buffer over the caller's parameters or state. They stay borrowed
-  // as long as the client lives, so that only AwaitReturned waits for them.
+  // Returns a buffer over the caller's parameters or state. The machine keeps
+  // them, so only AwaitReturned waits for them.
   Buffer BorrowForLife(absl::Span<float> values,
                        std::shared_ptr<Arrival> arrival = nullptr)
       ABSL_LOCKS_EXCLUDED(mu_);
@@ -106,9 +108,9 @@ class RoundTable : public std::enable_shared_from_this<RoundTable> {
 
  private:
   struct Entry {
-    int borrowed = 0;                  // Buffers of the layer's last push.
+    int borrowed = 0;  // Number of the layer's pushed buffers in use.
     absl::Span<const float> gradient;  // The caller's room for the mean.
-    Buffer mean;                       // The mean, if it is not there.
+    Buffer mean;                       // The mean, if it is elsewhere.
     absl::Time pushed_at;              // Time of the last push.
     Cost cost;                         // Sums over the rounds done.
   };

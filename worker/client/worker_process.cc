@@ -3,10 +3,10 @@
 // events that the machine, the coordinator and the clock bring (OnLayerDone and
 // below).
 //
-// A call carries the life of the machine in which the caller made it. The job
-// may have gone back by the time that the driver thread runs it: then the
-// machine is another one, and the call is dropped. The caller hears kOutOfRange
-// from its next call.
+// A call that begins a step, pushes or leaves carries the life of the machine
+// in which the caller made it. The job may have gone back before the driving
+// thread runs the call: then the machine is another one, and the call is
+// dropped. The caller's next call returns kOutOfRange.
 
 #include "worker/client/worker_process.h"
 
@@ -252,8 +252,8 @@ ClientReport WorkerProcess::Report() const {
 
 void WorkerProcess::OnLayerDone(const LayerDone& done) {
   if (options_.done != nullptr) {
-    // Called before the ledger knows that the round is done: a Wait that
-    // returns must find that it was called.
+    // Called before the ledger knows that the round is done, so that a Wait
+    // does not return before it.
     const bool is_fetched = rounds_->Use([&](const StepLedger& ledger) {
       return ledger.pushed(done.layer) < kInitialRound ||
              ledger.IsDone(done.layer, done.round);

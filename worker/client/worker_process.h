@@ -24,8 +24,8 @@ namespace nereus {
 
 // The side of a client that the driver thread runs: the worker's machine, which
 // it makes anew whenever the job goes back, and the reports to the coordinator.
-// A call of the caller's threads is posted to the driver thread; its outcome
-// comes back through the RoundTable.
+// A call of the caller's threads is posted as an event, which the driving
+// thread handles. Its outcome comes back through the RoundTable.
 //
 //   caller's threads --Push, Wait ...--> driver thread: Caller, WorkerMachine
 //          ^                                  |              |
@@ -49,11 +49,13 @@ class WorkerProcess {
 
   // ---- The caller's calls.
 
-  // Lets a machine that waits for it write the caller's values.
+  // Tells the machine that it may write the caller's values from now on
+  // (Caller::OnValuesFree).
   void FreeValues();
   // Begins a step as soon as the machine can.
   void BeginStep(const StepLedger::Call& call);
-  // Each pushes a layer. `is_fit` is true if all of its values are finite.
+  // Each pushes a layer. `is_fit`: false if the step must be skipped because of
+  // the layer's values.
   void Push(int layer, int64_t step, const StepLedger::Pushed& pushed,
             bool is_fit, Buffer gradient);
   void PushFactors(int layer, int64_t step, const StepLedger::Pushed& pushed,
@@ -79,7 +81,8 @@ class WorkerProcess {
   // never change. REQUIRES: the first values have come.
   const Job& job() const { return *job_; }
   int rank() const { return rank_; }
-  // Returns the current epoch. It changes only between two steps of the caller.
+  // Returns the current epoch. The routes of its plan change only between two
+  // steps of the caller, or when the job goes back.
   std::shared_ptr<const EpochStart> epoch() const ABSL_LOCKS_EXCLUDED(mu_);
   // Describes what a layer waits for, for messages.
   std::string DescribeMissing(int layer);
@@ -96,7 +99,7 @@ class WorkerProcess {
   void OnEntered(const std::shared_ptr<const EpochStart>& start)
       ABSL_LOCKS_EXCLUDED(mu_);
   void OnHeard(const CoordinatorMessage& message) ABSL_LOCKS_EXCLUDED(mu_);
-  // Returns the stall to report, if any.
+  // Returns the heartbeat, with the stall to report, if any.
   Heartbeat TakeStock();
   // Fills in the newest step and round.
   void UpdateHeartbeat(Heartbeat& heartbeat) const;
@@ -110,7 +113,7 @@ class WorkerProcess {
   // Borrowed from the client.
   const HostClientOptions& options_;
   const std::vector<HostLayerBinding>& layers_;
-  // Shared with the client and with the buffers that it has borrowed.
+  // Shared with the client, and with the buffers that the table counts.
   const std::shared_ptr<RoundTable> rounds_;
   Meter meter_;                             // Times the caller's steps.
   std::unique_ptr<ControlServer> control_;  // Answers health checks.
