@@ -24,7 +24,7 @@ namespace nereus {
 //                                                       was frozen
 //
 // Pure: the client's driver calls it, and so does the simulated caller. The
-// owner of the machine calls OnMachine before it destroys the machine before.
+// owner of the machine calls OnMachine before it destroys the previous machine.
 class Caller {
  public:
   // Follows `machine`, the worker's machine from now on, in life `life`. A
@@ -43,8 +43,9 @@ class Caller {
   void OnSetFusion(const SetFusion& set) { fusion_.OnSet(set); }
 
   // Begins the step that the caller asks for. Returns the step if it begins
-  // now. Otherwise the machine is frozen, or the job has gone back since the
-  // call: then OnRetry begins the step, or the caller asks again.
+  // now. Otherwise there are two cases. The machine cannot begin it yet:
+  // OnRetry tries again. The job has gone back since the call: the caller asks
+  // again.
   std::optional<StepInfo> OnBegin(const StepLedger::Call& call, int rank,
                                   Outbox& out);
   std::optional<StepInfo> OnRetry(int rank, Outbox& out);

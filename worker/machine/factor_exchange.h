@@ -48,8 +48,9 @@ class FactorExchange final : public Exchange {
   void CutFactors(const Round& round, int position, Each each) const;
   // Sends all factors of `round`, to a worker that recovers it.
   void SendMemory(const Round& round, PeerId to, Outbox& out) const;
-  // Appends the product over all stacked rows. Returns the mean gradient; empty
-  // if it is for the caller, in the place that the caller gave.
+  // Appends the product over all stacked rows. Returns the mean gradient.
+  // Returns an empty buffer if the caller runs the optimizer: the mean is then
+  // in the memory that the caller gave.
   Buffer MultiplyAll(const Round& round, Outbox& out);
 
   WorkerLayer& layer_;               // The layer; not owned.

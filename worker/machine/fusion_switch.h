@@ -71,7 +71,7 @@ class FusionSwitch {
   std::optional<SetFusion> set_;        // The coordinator's last message.
   bool switched_ = false;               // The worker has switched to it.
   int64_t switched_in_ = 0;             // Step in which it switched.
-  std::optional<absl::Time> began_at_;  // Begin of the last measured step.
+  std::optional<absl::Time> began_at_;  // Begin of the step being measured.
   std::vector<double> taken_;           // Seconds of each measured step.
   std::optional<FusionTimed> said_;     // The answer that was given.
   std::optional<FusionTimed> unsaid_;   // The answer that must be repeated.

@@ -124,7 +124,7 @@ void LayerTransfer::OnValuesOf(int64_t round, bool is_last, Outbox& out) const {
 }
 
 void LayerTransfer::SaveLast(int64_t round, Outbox& out) const {
-  // After the base round, the shards have all layers.
+  // The shards have every layer as of the base round.
   if (round == layer_.job->history.base_round) return;
   // The first worker has sent the layer if the round is a checkpoint's, unless
   // it fetched the values after the other workers had done the round

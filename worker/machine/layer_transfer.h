@@ -22,9 +22,10 @@ namespace nereus {
 //   - Asks for the checksum by which replicas are compared.
 //
 // The difficulty is the moment. A round's values are in the caller's memory
-// only from the update until the next one. Where the caller runs the optimizer
-// the machine knows that the update has happened when the caller pushes again
-// or leaves. Values that are sent too early would be those of the round before.
+// only from its update until the next update. Where the caller runs the
+// optimizer the machine knows that the update has happened when the caller
+// pushes again or leaves. Values that are sent too early would be those of the
+// round before.
 class LayerTransfer {
  public:
   // All parameters: not owned; must outlive this.
@@ -46,8 +47,8 @@ class LayerTransfer {
   // outbox is carried out. Asks for the checksum if `round` is a checkpoint's
   // or `is_last`, and sends the layer to the shards if this worker saves it.
   void OnValuesOf(int64_t round, bool is_last, Outbox& out) const;
-  // Sends the shards the layer as of `round`, after which all workers have
-  // left, unless the shards have it.
+  // Sends the layer to the shards, unless they have it. `round`: the last round
+  // of the job, after which all workers have left.
   void SaveLast(int64_t round, Outbox& out) const;
 
   // The caller has done its last step: the values stay as they are.

@@ -18,8 +18,8 @@
 // that arrives before the own gradient waits in the round's memory.
 //
 // With Overlap::kDecoupled the second pass starts when a worker gathers the
-// layer. Its mean tells the next worker to gather as well. In a sparse layer
-// each frame is a block, and block b belongs to segment b % W.
+// layer. A mean that arrives tells the next worker to gather as well. In a
+// sparse layer each frame is a block, and block b belongs to segment b % W.
 //
 // Read Contribute, PassSum, PassMean and Gather first: they are the algorithm.
 // The rest finds the places of frames.

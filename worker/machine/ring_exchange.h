@@ -17,9 +17,9 @@ namespace nereus {
 //
 // A round's memory is the layer. A sum is received in this memory, this
 // worker's gradient is added to it, and the sum is sent on from it; the mean
-// lands in the same place later. The order of additions depends on the
-// positions alone, and each mean is made once, so all workers have the same
-// bits in every run.
+// lands in the same place later. Each mean is made once, so all workers have
+// the same bits. The order of additions depends on the positions alone, so two
+// runs with the same workers have the same bits, too.
 class RingExchange final : public Exchange {
  public:
   // Both parameters: not owned; must outlive this.
@@ -73,10 +73,12 @@ class RingExchange final : public Exchange {
   // Number of a sparse layer's frame.
   absl::StatusOr<int64_t> FindSparseFrame(const FrameHeader& header,
                                           const Round& round) const;
-  // OK if the frame comes from the worker before, at a time that makes sense.
+  // OK if the frame comes from the worker before this one, and this worker can
+  // use it in the present state of `round`.
   absl::Status CheckOnRing(const FrameHeader& header, const Round& round) const;
-  // Calls `each` for every frame of segment `index`, with the header that this
-  // worker would send, and its part of `values`, which has the whole layer.
+  // Calls `each` for every frame of segment `index`. The frame has the header
+  // that this worker would send, and its part of `values`, which are those of
+  // the whole layer.
   template <typename Each>
   void ForFrames(const Round& round, FrameKind kind, int64_t index,
                  const Buffer& values, Each each) const;

@@ -66,7 +66,8 @@ void SendPlan::OnDone(int layer, int64_t round) {
   const int64_t before = std::exchange(layers_[layer].done, round);
   if (round == before) return;
   if (round < before) layers_[layer].pushed = round;
-  // The choice for the next step is there.
+  // The choice for the step after `round` is there. A vote that waited for it
+  // is due.
   if (layer == job_->pool.layer) is_vote_due_ = has_pushed_all();
 }
 

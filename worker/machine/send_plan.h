@@ -19,10 +19,10 @@ namespace nereus {
 //   - The machine is frozen: an epoch ends, and what is sent now would be sent
 //     again in the next one.
 //   - The job is sparse, and it is not known yet which blocks travel.
-//   - The step is not complete, and fusion waits for more bytes, or
-//     Overlap::kNone for all layers. A layer that the caller waits for ends
-//     this reason: otherwise a caller that waits in the middle of backward
-//     would wait for ever.
+//   - The step is not complete. Fusion waits for more bytes. With
+//     Overlap::kNone, nothing is sent before the last push. When the caller
+//     waits for a deferred layer, this reason ends: otherwise a caller that
+//     waits in the middle of backward would wait for ever.
 //
 // With Overlap::kDecoupled results are gathered in forward order once all
 // layers are pushed, a window ahead of the layers that are done; a layer that
@@ -60,12 +60,13 @@ class SendPlan {
 
   // ---- What follows from them.
 
-  // Takes the layers to send, as backward has produced them.
+  // Takes the layers to send, in the order in which they were pushed.
   std::vector<int> TakeSends();
   // Takes the vote, if it is due.
   std::optional<Vote> TakeVote();
   // Takes the next layer to ask the result of. The machine reports the layer's
-  // progress (OnDone) before it takes the next layer: asking may end a round.
+  // progress (OnDone) before it takes the next layer: asking for a result may
+  // end a round.
   std::optional<int> TakeGather();
 
   // The last step of which a layer was pushed.
@@ -86,7 +87,7 @@ class SendPlan {
   size_t layer_count() const { return job_->model().size(); }
   // True if nothing may be sent.
   bool IsGated() const { return is_frozen_ || awaits_choice(); }
-  // True if a deferred layer must go out although more layers follow.
+  // True if the deferred layers must be sent, unless IsGated.
   bool IsUrgent() const;
   // True if the layer is pushed, and the round not done.
   bool IsOpen(size_t layer) const {
@@ -104,8 +105,8 @@ class SendPlan {
   std::vector<int> deferred_;     // Layers that are pushed, and not sent.
   int64_t deferred_bytes_ = 0;    // Bytes that those layers send.
   std::vector<int> waited_;       // Layers to gather before the window.
-  // Window of gathering, in forward order: the layers before the first are
-  // done, and the layers before the second are gathered.
+  // Window of gathering, in forward order: the layers before done_before_ are
+  // done, and the layers before gathered_before_ are gathered.
   size_t done_before_ = 0;
   size_t gathered_before_ = 0;
 };

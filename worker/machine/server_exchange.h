@@ -11,8 +11,9 @@
 namespace nereus {
 
 // Scheme kServer: the gradient goes to the shards, chunk by chunk, and the
-// result comes back into place: the new parameters, or, where the caller runs
-// the optimizer, the mean gradient over the gradient that was pushed.
+// result comes back. The result is the new parameters. Where the caller runs
+// the optimizer, it is the mean gradient, which replaces the pushed gradient in
+// its memory.
 class ServerExchange final : public Exchange {
  public:
   // All parameters: not owned; must outlive this.
@@ -23,7 +24,8 @@ class ServerExchange final : public Exchange {
   void Begin(Outbox&) override {}
   void Contribute(Outbox& out) override;
   void Gather(Outbox& out) override;
-  // Results land by the ResultAssembly, which the Syncer asks.
+  // Refuses all frames: results are the ResultAssembly's, which the Syncer
+  // asks.
   absl::StatusOr<Landing> OnHeader(const FrameHeader& header) const override {
     return RefuseScheme(layer_, header);
   }

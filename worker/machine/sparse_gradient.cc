@@ -9,8 +9,8 @@
 namespace nereus {
 namespace {
 
-// Returns a choice of `count` of the `blocks`, evenly spread, and different in
-// each round.
+// Returns a choice of `count` of the `blocks`, evenly spread. In each round the
+// chosen blocks move on by one.
 std::vector<float> TakeTurns(int64_t blocks, int64_t count, int64_t round) {
   std::vector<float> choice(blocks, 0.0f);
   for (int64_t i = 0; i < count; ++i) {

@@ -14,9 +14,9 @@ namespace nereus {
 // block. Shared by the syncers of all layers.
 using BlockChoice = std::shared_ptr<const std::vector<float>>;
 
-// Returns the choice for `round`, which the job's block layer has as its values
-// as of the round before. Blocks take turns if `values` has a size and no
-// bytes, as in `nereusctl simulate`.
+// Returns the choice for `round`. `values`: values of the block layer as of the
+// round before. If they have a size and no memory, as in `nereusctl simulate`,
+// the blocks take turns.
 BlockChoice ReadChoice(const Job& job, const Buffer& values, int64_t round);
 
 // Splits one worker's gradient of one layer, in a sparse job, into the blocks
@@ -34,9 +34,9 @@ class SparseGradient {
 
   // Begins a round. The blocks that `choice` names, each with its residual, are
   // the contribution, which takes the place of `gradient`. The other blocks
-  // become or join the residual. `parameters`: the layer's. Adds to `norms`, a
-  // value per block of the model, the weights of this layer's blocks in the
-  // choice for the next round.
+  // become or join the residual. `parameters`: the layer's. `norms`: a value
+  // per block of the model; the next choice is made by them. The weights of
+  // this layer's blocks are added to them.
   void Begin(const Job& job, BlockChoice choice, Buffer gradient,
              const Buffer& parameters, const Buffer& norms, Outbox& out);
 

@@ -63,7 +63,8 @@ absl::StatusOr<StepLedger::Pushed> StepLedger::BeginPush(int layer,
   NEREUS_TRY(CheckLayer(layer));
   NEREUS_TRY(Interruption());
   NEREUS_TRY(CheckNext(layers_[layer], step));
-  // The scale of the step's begin: an overflow in between changes the next one.
+  // The result has the scale that the step began with. An overflow since then
+  // changes the scale of the next step.
   layers_[layer].pushed = step;
   ++pushed_count_;
   return Pushed{life_, begun_->loss_scale};

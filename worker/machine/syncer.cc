@@ -49,7 +49,8 @@ void Syncer::Adopt(const Syncer& before, Outbox& out) {
   is_stale_ = !layer_.caller_updates();
   ledger_.Adopt(before.done_round());
   exchange_->OnEpoch(out);
-  // Not before: the exchange has no memory of the round that `before` has done.
+  // Set only now: with contributors, OnEpoch would keep the memory of the last
+  // done round, which this exchange does not have.
   ledger_.AdoptContributors(before.contributors());
   transfer_.set_has_left(before.transfer_.has_left());
 }

@@ -19,7 +19,9 @@ namespace nereus {
 // takes the contribution to a round when backward has produced it, and appends
 // LayerDone when the result is in place.
 //
-//   fetching --first values have come--> idle <--Push, round done--> open
+//   fetching --first values have come--> idle --Push--> open
+//                                          ^             |
+//                                          '-round done--'
 //
 // The Syncer leads its parts through the rounds: RoundLedger knows how far the
 // layer is, Exchange carries out the layer's scheme, and LayerTransfer moves
@@ -45,11 +47,11 @@ class Syncer {
   // Takes over from `before`, the layer's syncer of the last plan, which had
   // another route. Called instead of Start.
   void Adopt(const Syncer& before, Outbox& out);
-  // The caller begins a step. After Adopt, fetches the layer from the shards,
-  // if they run the optimizer.
+  // The caller begins a step. In the first step after Adopt, fetches the layer
+  // from the shards, unless the caller runs the optimizer.
   void BeginStep(Outbox& out);
 
-  // Takes the caller's contribution to `round`, and keeps it until Send.
+  // Takes the caller's contribution to `round`, and sends nothing until Send.
   // Errors: kInvalidArgument, the round does not follow the last round that is
   // done; kFailedPrecondition, the scheme needs factors.
   absl::Status Push(int64_t round, Buffer gradient, Outbox& out);
@@ -64,8 +66,8 @@ class Syncer {
   void Gather(Outbox& out);
   // Notes that the caller has done its last step, and its last update.
   void Leave(Outbox& out) { transfer_.Leave(out); }
-  // Sends the shards the layer as of `round`, after which all workers have
-  // left, if workers own the layer.
+  // Sends the layer to the shards, if workers own it. `round`: the last round
+  // of the job, after which all workers have left.
   void SaveLast(int64_t round, Outbox& out) const {
     transfer_.SaveLast(round, out);
   }

@@ -1,5 +1,5 @@
 // Dispatch of a worker's events. The life of a step: BeginStep; OnPush and
-// OnPushed for each layer; Proceed, which every event ends with; OnFrame, which
+// OnPushed for each layer; Proceed, with which most events end; OnFrame, which
 // completes rounds. Then frames' headers, waits for messages, and OnEpoch.
 
 #include "worker/machine/worker_machine.h"
@@ -64,7 +64,8 @@ bool WorkerMachine::BeginStep(int64_t step, Outbox& out) {
   if (frozen() || (job_->switches() && step > job_->switch_round)) {
     return false;
   }
-  // Not before the step begins: until then the caller may read its values.
+  // A syncer may fetch its layer now. It must not do so earlier: until the step
+  // begins, the caller may read the values.
   for (size_t layer = 0; layer < syncers_.size(); ++layer) {
     syncers_[layer]->BeginStep(out);
     NoteDone(static_cast<int>(layer));

@@ -18,8 +18,8 @@ namespace nereus {
 
 // A worker's side of the protocol: a dispatcher. Each layer has a Syncer, which
 // carries out its rounds; SendPlan says which layers are sent and gathered
-// when; the machine itself keeps the state of the whole step: votes, the choice
-// of blocks, checksums of the replica.
+// when; the machine itself keeps the state of the whole step: verdicts, the
+// choice of blocks, checksums of the replica.
 //
 // Between Freeze and OnEpoch no worker-owned layer makes progress, so that the
 // report stays true until all members agree on the next epoch. Pure: the
@@ -34,8 +34,8 @@ class WorkerMachine final : public Machine {
   void SetFusion(int64_t bytes) { plan_.SetFusion(bytes); }
 
   // Sends a server `frames` frames of `payload_bytes` each, to measure the
-  // connection. ProbeAnswered follows when the last one has arrived, unless the
-  // epoch ends before.
+  // connection. ProbeAnswered follows when the server has answered the last
+  // one, unless the epoch ends before.
   void Probe(int server, int64_t train, int frames, int64_t payload_bytes,
              Outbox& out);
 
@@ -51,19 +51,21 @@ class WorkerMachine final : public Machine {
   bool BeginStep(int64_t step, Outbox& out);
 
   // Takes the caller's contribution to round `round` of `layer`; see Syncer.
-  // `fit`: the gradient may be used. With NanPolicy::kSkip a gradient that is
-  // not fit costs all workers the step. `scale`: factor that the loss was
-  // multiplied by; the gradient is divided by it, in place. REQUIRES: `layer`
-  // and the buffers' sizes are the model's.
+  // `fit`: false if the gradient must not be used, because it has a NaN. With
+  // NanPolicy::kSkip such a gradient makes all workers skip the step. `scale`:
+  // factor that the loss was multiplied by; the gradient is divided by it, in
+  // place. REQUIRES: `layer` and the buffers' sizes are the model's.
   absl::Status OnPush(int layer, int64_t round, Buffer gradient, Outbox& out,
                       bool fit = true, float scale = 1.0f);
   absl::Status OnPushFactors(int layer, int64_t round, FactorBuffers factors,
                              Outbox& out, bool fit = true, float scale = 1.0f);
 
-  // The caller waits for the layer: it is sent and gathered before others.
+  // Notes that the caller waits for the layer. If the layer is deferred, sends
+  // all deferred layers. Gathers this layer before others.
   void OnWait(int layer, Outbox& out);
 
-  // The caller has done its last step, and all that it pushed is done.
+  // Notes that the caller has done its last step, and that all pushed rounds
+  // are done.
   void OnLeave(Outbox& out);
 
   absl::StatusOr<Landing> OnHeader(PeerId from,
@@ -82,14 +84,14 @@ class WorkerMachine final : public Machine {
   // Names the members that a pushed layer waits for, for messages. Empty if it
   // waits for nothing, or for this worker's own backward.
   std::string Missing(int layer) const;
-  // The oldest round that waits for another member, without the time; nullopt
-  // if no round does.
+  // The oldest round that waits for another member, without the time that it
+  // has waited; nullopt if no round waits.
   std::optional<Stall> OldestWait() const;
   bool frozen() const { return plan_.is_frozen(); }
 
  private:
-  // Carries out what the plan says: sends layers, votes, gathers layers. Every
-  // event ends with it.
+  // Carries out what the plan says: sends layers, votes, gathers layers. Called
+  // at the end of each event after which the plan may say more.
   void Proceed(Outbox& out);
   void SendLayers(const std::vector<int>& layers, Outbox& out);
   void SendVote(const SendPlan::Vote& vote, Outbox& out) const;
@@ -105,7 +107,8 @@ class WorkerMachine final : public Machine {
   void OnPushed(int layer, int64_t round, bool fit, Outbox& out);
   // Contributes the weights of the blocks to the choice for the next step.
   void PushNorms(Outbox& out);
-  // True if all layers are done with the plan's last round.
+  // True if the plan ends, and all layers have done and reported its last
+  // round.
   bool drained() const;
   // Says that this worker is drained, once in an epoch.
   void SayDrained(Outbox& out);
@@ -128,10 +131,9 @@ class WorkerMachine final : public Machine {
   std::map<int64_t, std::map<int, uint32_t>> checksums_;
 
   // In a sparse job.
-  Buffer choices_;  // Values of the block layer.
-  BlockChoice
-      choice_;    // Choice for the step after the block layer's last round.
-  Buffer norms_;  // Weights of the blocks, for the choice after that.
+  Buffer choices_;      // Values of the block layer.
+  BlockChoice choice_;  // Blocks that travel in the next round.
+  Buffer norms_;        // Weights of the blocks, for the choice after that.
 };
 
 }  // namespace nereus
