@@ -41,12 +41,14 @@ class DeviceFactors final {
       ABSL_LOCKS_EXCLUDED(own_mu_);
 
   // Returns, for example, "NVIDIA-H200/sm-90x132/cublas-130000", and the
-  // variables that change how cuBLAS computes, where they are set: all that it
-  // chooses its kernel by, besides shapes, alignment and workspace, which are
-  // the same on all workers. Workers with equal names compute equal bits.
+  // variables that change how cuBLAS computes, where they are set: cuBLAS
+  // chooses its kernel by these, and by shapes, alignment and workspace, which
+  // are the same on all workers. So workers with equal names compute equal
+  // bits.
   const std::string& name() const { return name_; }
-  // Queues the product of all workers' factors. Work that is queued on
-  // Stager::in() after the call sees the gradient, which is device memory.
+  // Queues the product of all workers' factors, and waits until the factors are
+  // copied to the GPU. Work that is queued on Stager::in() after the call sees
+  // the gradient, which is device memory.
   absl::Status Multiply(const MultiplyFactors& factors);
 
  private:

@@ -18,14 +18,14 @@ namespace nereus {
 // Gradient in a GPU's memory, as the host client waits for it. The GPU may
 // search it for NaNs and, in a sparse job, split it; only the part that travels
 // is then copied to the host. Where the plan sends bfloat16, the host gets the
-// rounded halves, and the float32 values only if they are needed after all:
-// after a change of the plan. Thread-safe.
+// rounded halves. It gets the float32 values only if a new plan needs them
+// after all. Thread-safe.
 class DeviceGradient final : public Arrival {
  public:
   // `what`: name for messages. `values`: float32 in device memory, computed by
   // now on stager->out(); as many as `staged`, pinned memory, has room for.
   // `look` searches for NaNs; null: the host does. `stager` and `look` must
-  // outlive this, and `values` must not change meanwhile.
+  // outlive this. The caller must not change `values` meanwhile.
   DeviceGradient(std::string what, Stager* stager, DeviceLook* look,
                  float* values, Buffer staged)
       : what_(std::move(what)),
@@ -70,7 +70,7 @@ class DeviceGradient final : public Arrival {
   const Buffer staged_;
   Buffer halves_;  // Pinned memory; empty: the values are not sent so.
 
-  // Held while the copy is made: two threads may wait first.
+  // Held while the copy is queued: two threads may call Await at once.
   Mutex mu_;
   // Copy of the float32 values. Null: none was made.
   std::shared_ptr<Stager::Outgoing> copy_ ABSL_GUARDED_BY(mu_);

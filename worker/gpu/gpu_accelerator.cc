@@ -29,7 +29,8 @@ absl::Status GpuAccelerator::Split(const SplitGradient& split) {
   return parts_.splitters[split.layer]->Split(split);
 }
 
-// The first wait is as long as all: the splits are queued on one stream.
+// Finishes all splits at once. They are queued on one stream, one after the
+// other, so that takes little longer than the last one alone.
 absl::Status GpuAccelerator::AwaitNorms(const Buffer& values) {
   const auto overlaps = [&](const Buffer& norms) {
     return values.data() < norms.data() + norms.bytes() &&

@@ -16,7 +16,7 @@ namespace nereus {
 
 // Accelerator of a worker's driver: multiplies factors by cuBLAS, and splits
 // the gradients and updates the parameters of layers that are in the GPU's
-// memory. Called by the driver thread.
+// memory. Called by the driving thread.
 //
 // Device memory: one gradient, of the largest layer that goes by a ring.
 class GpuAccelerator final : public Accelerator {

@@ -33,7 +33,7 @@
 //
 //   Push, on the caller's thread: checks, an event on the caller's stream
 //     --GpuFlights--> staging thread (StagePushes): pinned memory, copies to
-//                     the host; waits for the first piece only
+//                     the host; waits for the first part only
 //     --PushArriving--> HostClient: sends what has arrived, does the round
 //     --OnPart, OnDone--> copy the result to the GPU, or, where the GPU has
 //                     made the optimizer's step itself, nothing
@@ -54,8 +54,9 @@ absl::Span<float> FloatsOf(const Buffer& values) {
   return {values.floats(), static_cast<size_t>(values.float_count())};
 }
 
-// GpuClient on top of a HostClient. The caller's threads only check, record
-// events and queue; the staging thread waits for the GPU in their place.
+// GpuClient on top of a HostClient. In a push, the caller's thread only checks,
+// records an event and queues; the staging thread waits for the GPU in its
+// place.
 class GpuClientImpl final : public GpuClient {
  public:
   GpuClientImpl(ClientOptions options, const GpuOptions& gpu,
@@ -95,8 +96,8 @@ class GpuClientImpl final : public GpuClient {
   // parameters start from their values at this point of `stream`.
   absl::StatusOr<std::vector<HostLayerBinding>> Bind(cudaStream_t stream);
 
-  // Pins the memory that the pushes of a step need. Later, in the first step,
-  // it would hold up the pushes, and might wait for the whole GPU.
+  // Pins the memory that the pushes of a step need. In the first step, pinning
+  // would delay the pushes, and might wait for the whole GPU.
   absl::Status PinAhead();
 
   // Checks of arguments. Errors: kInvalidArgument.
@@ -105,8 +106,8 @@ class GpuClientImpl final : public GpuClient {
                            const float* memory) const;
   absl::Status CheckGradient(int layer, int64_t step,
                              const float* gradient) const;
-  // Checks a push that has just been called: one that the job cannot take must
-  // not queue work. Errors: also those of the job.
+  // Checks a push before it queues work. Errors: kInvalidArgument,
+  // kFailedPrecondition, and those of the job.
   absl::Status CheckPush(int layer, int64_t step, const float* gradient,
                          cudaStream_t stream) const;
 
@@ -118,11 +119,12 @@ class GpuClientImpl final : public GpuClient {
   // Returns pinned memory for the staging thread; waits for it.
   absl::StatusOr<Buffer> TakePinned(const std::string& what, int64_t bytes);
   // Makes the host client send all that it holds back, so that pinned memory
-  // becomes free. Errors: those of Interruption: it will never become free.
+  // becomes free. Errors: those of Interruption; the memory will then never
+  // become free.
   absl::Status HurryAll();
 
   // Handles a part of a result, on a thread of the host client: copies it to
-  // the GPU. A part that cannot be copied is copied with the others later.
+  // the GPU. If that fails, Land copies the part again.
   void OnPart(const PartDone& part);
   // Handles the end of a round, on a thread of the host client.
   void OnDone(const LayerDone& done, bool fetched);
@@ -150,7 +152,8 @@ class GpuClientImpl final : public GpuClient {
   // Splitters of sparse gradients, by layer. Null: the layer is on the host.
   std::vector<std::shared_ptr<GpuSplitter>> splitters_;
   GpuFlights flights_;
-  // Null while the client is being destroyed; OnDone is still called then.
+  // Null while the client connects, and while it is being destroyed. OnDone and
+  // OnPart may be called then.
   std::unique_ptr<HostClient> client_;
   JobTraits traits_;    // The job's, once connected.
   std::thread thread_;  // Staging thread.
@@ -401,16 +404,16 @@ absl::StatusOr<Stager::Point> GpuClientImpl::Land(
     return Stager::Point();
   }
   if (updates_parameters() && outcome.by_factors) {
-    // The product of all workers' factors is written to the GPU itself.
+    // The product of all workers' factors is on the GPU already.
     return stager_->Mark(what, stager_->in());
   }
-  // Parts that are there need no second copy, only a point to wait for.
+  // If all parts are copied already, only a point to wait for is needed.
   const bool all_landed =
       outcome.landed_count == layers_[layer].spec.parameters;
   const std::vector<ValueRange> rest =
       all_landed ? std::vector<ValueRange>() : Updated(layer);
-  // A server's result comes to where the gradient was; a ring has its own
-  // memory.
+  // A server's result arrives in the memory of the pushed gradient; a ring has
+  // memory of its own.
   const Buffer& mean = done.mean.bytes() > 0 ? done.mean : outcome.mean;
   const auto land = [&] {
     return updates_parameters()

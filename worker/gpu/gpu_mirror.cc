@@ -1,7 +1,8 @@
-// Two copies of a layer, and which of them is newer. In this order: Create;
-// Outdate and Update make the GPU's newer, and Await fetches it; NoteFetched
-// and Land make the host's newer, and Return and Land bring it to the GPU;
-// MakeState is the state of the job's optimizer, where workers run it.
+// Two copies of a layer, and which of them is newer. Create makes the host's
+// copy. Outdate and Update make the GPU's copy newer, and Await fetches it.
+// After NoteFetched the host's copy is newer, and Return brings it to the GPU.
+// LandPart and Land bring the result of a round to the GPU. MakeState makes the
+// state of the job's optimizer, where workers run it.
 
 #include "worker/gpu/gpu_mirror.h"
 
@@ -54,8 +55,8 @@ absl::StatusOr<std::shared_ptr<GpuMirror>> GpuMirror::Create(
   }
   mirror->parameters_ = NEREUS_TRY(
       mirror->pool_->Take(mirror->what_, bytes, absl::ZeroDuration()));
-  // The state is not fetched: it is zero in a new job, and in another job the
-  // host client writes it.
+  // The state is not read from the GPU: it is zero in a new job, and in another
+  // job the host client writes it.
   mirror->callers_state_ = mirror->Allocate(state_bytes);
   {
     MutexLock lock(&mirror->mu_);
@@ -103,7 +104,8 @@ absl::Status GpuMirror::Await(int64_t) {
     if (!is_outdated_) return absl::OkStatus();
     updates = updates_;
     state = state_;
-    // Copies made by another thread's Outdate are newer than this wait needs.
+    // Another thread may call Outdate from here on. Its values are newer than
+    // this wait needs.
     NEREUS_TRY(stager_->Follow(what_, stager_->side_stream(), updated_));
   }
   const auto parameters = NEREUS_TRY(stager_->CopyOut(
@@ -167,7 +169,8 @@ absl::Status GpuMirror::MakeDeviceState(int64_t bytes) {
                     what_, "cudaMemsetAsync", bytes);
 }
 
-// No point to wait for, as in Land.
+// The kernel need not wait for the caller's stream, for the reason that Land
+// gives.
 absl::Status GpuMirror::Update(const UpdateParameters& update,
                                const float* gradient) {
   const DeviceScope scope(stager_->device(), what_);
@@ -228,8 +231,8 @@ absl::StatusOr<Stager::Point> GpuMirror::Land(
     if (is_outdated_) return stager_->Mark(what_, stager_->in());
     if (std::exchange(is_behind_, true)) changed = {&all, 1};
   }
-  // No point to wait for: a caller that has pushed the layer has queued all its
-  // reads of the parameters before the push.
+  // The copy need not wait for the caller's stream: the caller has queued all
+  // its reads of the parameters before it pushed the layer.
   const Stager::Point there = NEREUS_TRY(
       stager_->CopyIn(what_, parameters_, changed, layer_.parameters, {}));
   MutexLock lock(&mu_);

@@ -44,12 +44,12 @@ class GpuMirror final : public DeviceLayer,
   const Buffer& parameters() const { return parameters_; }
   const Buffer& state() const { return callers_state_; }
 
-  // The GPU has other values once it reaches this point of `stream`. So the
-  // next reader fetches them.
+  // Notes that the GPU has other values once it reaches this point of `stream`.
+  // So the next reader fetches them.
   absl::Status Outdate(cudaStream_t stream) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // The host client has written other values to the copy. Return then brings
-  // them to the GPU.
+  // Notes that the host client has written other values to the copy. Return
+  // then brings them to the GPU.
   void NoteFetched() ABSL_LOCKS_EXCLUDED(mu_);
   // Copies values that the host client has written to the GPU, if there are
   // any. Work that is queued on `stream` after the call sees them.
@@ -62,8 +62,8 @@ class GpuMirror final : public DeviceLayer,
       ABSL_LOCKS_EXCLUDED(mu_);
 
   // Copies a part of the parameters to the GPU, before Land is called for the
-  // others. Returns false if Land must copy it again: the copy has failed, or
-  // an earlier one has.
+  // others. Returns false if the part is not copied: the copy or an earlier one
+  // has failed, or the GPU has newer values.
   bool LandPart(ValueRange part) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Copies the `changed` parameters to the GPU, unless the GPU has updated them

@@ -27,7 +27,7 @@ absl::Status CheckGpuLayers(const std::vector<GpuLayerBinding>& layers,
   std::vector<LayerSpec> specs;
   for (const GpuLayerBinding& layer : layers) specs.push_back(layer.spec);
   NEREUS_TRY(ValidateLayers(specs));
-  // Number of bytes of `gradients` that one layer needs.
+  // Number of pinned bytes that the gradient of the largest layer needs.
   int64_t largest = 0;
   for (const GpuLayerBinding& layer : layers) {
     if (layer.state_arrays < 0 || layer.state_arrays > kStateArraysMax) {
@@ -64,7 +64,8 @@ GpuPools MakeGpuPools(const std::vector<GpuLayerBinding>& layers,
                PinnedPool::RoundedUp(layer.spec.parameters * kFloatBytes) +
            PinnedPool::RoundedUp(GpuSplitter::PinnedBytesOf(layer.spec));
   }
-  // Limits the gradients only: the other pool depends on the plan.
+  // The user's limit holds for the gradients only: how much of the other pool
+  // is used depends on the plan.
   if (options.staging_bytes > 0) gradients = options.staging_bytes;
   return {PinnedPool::Create(options.device, gradients),
           PinnedPool::Create(options.device, own)};

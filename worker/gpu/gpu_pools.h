@@ -9,8 +9,8 @@
 
 namespace nereus {
 
-// Returns OK if `layers` make a model that a client with these options can
-// train. Errors: kInvalidArgument, with the layer and the value.
+// Returns OK if a client with these options can train a model of these layers.
+// Errors: kInvalidArgument, with the layer and the value.
 absl::Status CheckGpuLayers(const std::vector<GpuLayerBinding>& layers,
                             const GpuOptions& options);
 
@@ -19,7 +19,7 @@ struct GpuPools {
   // Memory of gradients and factors on their way to the network. Bounded by
   // GpuOptions::staging_bytes.
   std::shared_ptr<PinnedPool> gradients;
-  // Memory that the client keeps as long as it lives: the parameters' mirrors,
+  // Memory for all else: host copies of parameters and state, rounds on a ring,
   // and the lists of the splitters.
   std::shared_ptr<PinnedPool> own;
 };

@@ -32,7 +32,7 @@ namespace nereus {
 class GpuSplitter final {
  public:
   // `layer`: index of the layer. `parameters`: the layer's, in device memory.
-  // All that the pointers point to must outlive this.
+  // What the pointers point to must outlive this.
   GpuSplitter(int layer, const LayerSpec& spec, const float* parameters,
               Stager* stager, PinnedPool* pool, GpuTimeline* timeline);
   // Waits for the last copy, which reads memory of this.
@@ -68,7 +68,7 @@ class GpuSplitter final {
   // Norms of the last split.
   struct Norms {
     Stager::Point there;  // Point at which they are in host_lists_.
-    Buffer sum;           // The action's; empty: they are in it.
+    Buffer sum;           // The action's norms. Empty: added already.
   };
   // Lists with an entry per piece, which a split reads and writes. They exist
   // on the device and in pinned memory.

@@ -22,11 +22,11 @@ absl::Span<float> FloatsOf(const Buffer& values) {
   return {values.floats(), static_cast<size_t>(values.float_count())};
 }
 
-// Arrival of values that have arrived. Keeps their pinned memory as long as the
-// host client reads them.
-class Kept final : public Arrival {
+// Arrival of values that are in pinned memory already: it never waits. Keeps
+// that memory as long as the host client reads the values.
+class FinishedArrival final : public Arrival {
  public:
-  explicit Kept(Buffer memory) : memory_(std::move(memory)) {}
+  explicit FinishedArrival(Buffer memory) : memory_(std::move(memory)) {}
   bool IsThere(int64_t) override { return true; }
   absl::Status Await(int64_t) override { return absl::OkStatus(); }
 
@@ -129,8 +129,9 @@ absl::Status PushStager::CopyOut(const GpuPush& push, const Buffer& halves,
   }
   parts_.timeline->End(GpuSpan::Kind::kCopyOut, push.layer, push.step,
                        stager->out());
-  // Without this, the driver thread would wait for the first piece, and do
-  // nothing else meanwhile. The other pieces arrive at the pace of the copy.
+  // Waits for the first part here. Otherwise the driver thread would wait for
+  // it, and do nothing else meanwhile. It sends each later part once its copy
+  // has ended.
   return copied.Slice(0, std::min(copied.bytes(), Stager::kPieceBytes)).Await();
 }
 
@@ -144,8 +145,8 @@ absl::StatusOr<PushStager::Staged> PushStager::StageGradient(
   const JobTraits& job = client->traits();
   // Asked once: the plan may change while this waits for memory.
   const int64_t halves_bytes = client->takes_bfloat16(layer) ? bytes / 2 : 0;
-  // Values and halves share one allocation: with two, pushes could wait for
-  // each other's second half.
+  // Values and halves share one allocation: with two, a push would hold the
+  // first while it waits for the second.
   const int64_t halves_at = halves_bytes > 0 ? PinnedPool::RoundedUp(bytes) : 0;
   const Buffer memory =
       NEREUS_TRY(take_pinned_(what, std::max(bytes, halves_at + halves_bytes)));
@@ -154,7 +155,7 @@ absl::StatusOr<PushStager::Staged> PushStager::StageGradient(
       what, parts_.stager, job.sparse || job.may_skip ? parts_.look : nullptr,
       push.gradient, values);
   if (job.sparse) {
-    // This thread waits, not a stream: the work that others queue on that
+    // Waits on this thread. If a stream waited instead, all later work on that
     // stream would wait, too.
     NEREUS_TRY(parts_.stager->Await(what, push.made));
     (*parts_.splitters)[layer]->Take(step, gradient);
@@ -167,8 +168,8 @@ absl::StatusOr<PushStager::Staged> PushStager::StageGradient(
       }};
 }
 
-// Factors travel whole: both copies are awaited. They are small next to the
-// gradient.
+// Copies both factors completely before the host client gets them: they are
+// small next to the gradient.
 absl::StatusOr<PushStager::Staged> PushStager::StageFactors(
     const GpuPush& push) {
   const LayerSpec& spec = SpecOf(push);
@@ -188,14 +189,13 @@ absl::StatusOr<PushStager::Staged> PushStager::StageFactors(
                                  input, push.made, stager->out()));
   NEREUS_TRY(output_copy->Await(output_bytes));
   NEREUS_TRY(input_copy->Await(input_bytes));
-  // The product is device memory: only DeviceFactors writes it, and only
-  // GpuMirror::Update reads it.
+  // The product stays in device memory: no code on the host reads or writes it.
   return Staged{{},
                 [client = parts_.client, layer = push.layer, step = push.step,
                  output, input, memory, product = GradientOf(push)] {
                   return client->PushArrivingFactors(
                       layer, step, {FloatsOf(output), FloatsOf(input)}, product,
-                      std::make_shared<Kept>(memory));
+                      std::make_shared<FinishedArrival>(memory));
                 }};
 }
 

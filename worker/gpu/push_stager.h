@@ -35,8 +35,8 @@ struct GpuPush {
   Stager::Point made;
 };
 
-// Copies pushed values to pinned memory, where the host client reads them. Used
-// by the staging thread only.
+// Copies pushed values to pinned memory, where the host client reads them. Once
+// the client is connected, only the staging thread uses this.
 class PushStager {
  public:
   // Parts of the GPU client. Not owned; must outlive this.
@@ -65,13 +65,15 @@ class PushStager {
 
   // Result of Stage.
   struct Staged {
-    // Pinned memory where the mean gradient will arrive. Empty for factors.
+    // Pinned memory of the gradient. A mean gradient from the servers will
+    // arrive in it. Empty for factors, and for a layer on the host.
     Buffer values;
     // Pushes the values to the host client.
     std::function<absl::Status()> hand_on;
   };
-  // Starts the copy of the pushed values, and waits for its first piece.
-  // Errors: those of the GPU and of TakePinned.
+  // Starts the copy of a gradient, and waits for its first part; copies factors
+  // completely. For a layer on the host, and in a sparse job, only waits until
+  // the values are computed. Errors: those of the GPU and of TakePinned.
   absl::StatusOr<Staged> Stage(const GpuPush& push);
 
  private:
@@ -82,12 +84,12 @@ class PushStager {
   std::string NameOf(const GpuPush& push, absl::string_view what) const;
   // Returns the memory of the gradient.
   absl::Span<float> GradientOf(const GpuPush& push) const;
-  // Stages a layer on the host, a gradient, and factors.
+  // Stage for a layer on the host, for a gradient on the GPU, and for factors.
   absl::StatusOr<Staged> StageHost(const GpuPush& push);
   absl::StatusOr<Staged> StageGradient(const GpuPush& push);
   absl::StatusOr<Staged> StageFactors(const GpuPush& push);
   // Starts the copy of a gradient to the host, as bfloat16 if `halves` has
-  // memory for it, and waits for its first piece.
+  // memory for it, and waits for its first part.
   absl::Status CopyOut(const GpuPush& push, const Buffer& halves,
                        DeviceGradient& gradient);
   // Rounds a gradient to bfloat16 and starts the copy of that to `memory`.
