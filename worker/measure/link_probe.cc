@@ -8,14 +8,16 @@
 namespace nereus {
 namespace {
 
-// Numbers of frames of trains of several, and of large frames.
+// Number of frames of a train of several small frames, and bounds for a train
+// of large frames.
 constexpr int kSeveralFrames = 16;
 constexpr int kLargeFramesMin = 4;
 constexpr int kLargeFramesMax = 32;
 // Time below which a large train is too short to measure, in seconds.
 constexpr double kAtOnceSeconds = 0.02;
 
-// Number of trains of each kind that leave without waiting for kInterval.
+// Number of trains of each kind that leave without waiting for kInterval; the
+// number of samples that a result needs.
 constexpr int64_t kEagerMin = 4;
 // Number of samples of each kind that are kept.
 constexpr size_t kKept = 9;

@@ -12,22 +12,22 @@ namespace nereus {
 
 // Measures the link of this worker, by trains of probe frames to a server. The
 // server answers the last frame of each train. A train of one frame without
-// payload measures the time of a frame there and back; a train of several such
-// frames, the time that each further frame takes; a train of large frames, the
-// rate.
+// payload measures the time of a frame there and back. A train of several such
+// frames measures the time that each further frame takes. A train of large
+// frames measures the rate.
 //
 // Trains leave at quiet moments, when no round is under way. Some meet other
 // traffic nevertheless; so the fastest of the last trains counts. The first
-// trains leave at each quiet moment, later ones once a second, so that the
-// result follows the network. Trains of large frames grow while they arrive too
-// fast to measure.
+// trains leave at each quiet moment. Later trains leave once a second at most,
+// so that the result follows the network. If a train of large frames is
+// answered too soon to measure, the next one is longer.
 //
 // Pure. Bounded: it keeps the last nine samples of each kind of train.
 class LinkProbe {
  public:
   LinkProbe();
 
-  // Frames to send one behind the other.
+  // Frames that are sent one behind the other.
   struct Train {
     int64_t id = 0;  // Number of the train, which the answer repeats.
     int frames = 0;  // Number of frames.

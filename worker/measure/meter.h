@@ -34,8 +34,8 @@ class Meter {
   // Handles the answer to a train.
   void OnAnswer(int64_t train) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Returns the measurements if the coordinator must hear them now: at first
-  // when there are enough, then every few seconds.
+  // Returns the measurements if they are due: when there are enough for the
+  // first time, then every few seconds.
   std::optional<Measurements> TakeDue() ABSL_LOCKS_EXCLUDED(mu_);
   // Returns the last result of TakeDue.
   std::optional<Measurements> last() const ABSL_LOCKS_EXCLUDED(mu_);
@@ -50,7 +50,8 @@ class Meter {
 };
 
 // Returns the ranks of the shards that a worker with data address `own` probes:
-// the shards on other hosts; if there are none, all shards.
+// the shards with another host in their data address; if there are none, all
+// shards.
 std::vector<int32_t> ShardsToProbe(const EpochStart& start,
                                    const std::string& own);
 

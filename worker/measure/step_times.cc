@@ -6,7 +6,7 @@
 namespace nereus {
 namespace {
 
-// Share of the backward pass in a step's computing, where nothing else is
+// Share of the backward pass in a step's computing, used if nothing else is
 // known.
 constexpr double kBackwardShare = 2.0 / 3;
 
@@ -47,7 +47,8 @@ void StepTimes::OnBegin(absl::Time now) {
 
 void StepTimes::OnWait(int layer, absl::Time from, absl::Time to) {
   if (!step_.has_value() || step_->pushed == layers_) return;
-  // Ignores a wait on one thread while another thread computes.
+  // Ignores a wait that began before the last event: another thread has
+  // computed meanwhile.
   if (from < step_->mark) return;
   const absl::Duration computed = from - step_->mark;
   step_->mark = to;
@@ -86,8 +87,9 @@ void StepTimes::Resolve(TimedStep& step) const {
   const absl::Duration both = step.first_interval;
   absl::Duration& first = step.times[*step.first_pushed].backward;
   if (step.layer.has_value()) {
-    // The caller waited layer by layer. All forwards are known but that of the
-    // last layer, which is split by the proportion of the others.
+    // The caller waited layer by layer. All forwards are known except that of
+    // the last layer. The interval of that forward and the first backward is
+    // split in the proportion of the other forwards and backwards.
     const absl::Duration known = forward + backward;
     const double share = known > absl::ZeroDuration()
                              ? absl::FDivDuration(backward, known)
@@ -96,9 +98,9 @@ void StepTimes::Resolve(TimedStep& step) const {
     step.times[*step.layer].forward += both - first;
     return;
   }
-  // The caller waited for all layers at once: the first backward is estimated
-  // by its share of the operations, and the forward pass by the shares of the
-  // backwards.
+  // The caller waited for all layers at once. The first backward is estimated
+  // by the layer's share of the operations. The rest is the forward pass, which
+  // is shared out as the backward pass is.
   const double operations = operations_[*step.first_pushed];
   const double others = 1 - operations;
   first = others > 0 ? std::min(both, backward * (operations / others))

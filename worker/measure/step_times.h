@@ -18,8 +18,8 @@ struct TimedStep {
   absl::Time began;  // Time of OnBegin.
   // Time since which the caller computes.
   absl::Time mark;
-  // Computing before the last wait that belongs to the next push, after the
-  // first push.
+  // Computing since the last push and before the last wait: it belongs to the
+  // next push. 0 before the first push.
   absl::Duration before;
   // Layer with a running forward; nothing: not known.
   std::optional<int> layer;
@@ -35,13 +35,13 @@ struct TimedStep {
 // Measures how long each layer computes, from the times at which the caller
 // waits for layers and pushes them. The time between two pushes is the backward
 // of the second layer. The time after the wait for a layer is the forward of
-// that layer. Time spent waiting counts as no computing.
+// that layer. Time spent waiting does not count.
 //
 // A caller that does not wait layer by layer shows only the sum of the forward
 // pass and of the backward of the layer that it pushes first. That backward is
-// then estimated: its share of the backward pass is its share of the
-// operations. Work of the caller before forward, such as reading its examples,
-// counts as forward.
+// then estimated: its share of the whole backward pass is taken to be the
+// layer's share of the operations. Work of the caller before forward, such as
+// reading its examples, counts as forward.
 //
 // Pure. Results are medians over the last steps; bounded by kStepsMax.
 class StepTimes {
@@ -65,19 +65,19 @@ class StepTimes {
   absl::Duration step_time() const;
 
  private:
-  // Numbers of steps that a result needs at least, and uses at most.
+  // Number of steps that a result needs at least, and that it uses at most.
   static constexpr size_t kStepsMin = 8;
   static constexpr size_t kStepsMax = 16;
   // Number of first steps that are ignored: caches are cold and memory is new.
   static constexpr int kStepsIgnored = 2;
 
-  // Splits times that are known only as a sum.
+  // Splits the first interval of a step into a forward and a backward.
   void Resolve(TimedStep& step) const;
 
   const size_t layers_;  // Number of layers.
   // Share of each layer in the operations of a step.
   std::vector<double> operations_;
-  int ignored_ = 0;                // Number of steps seen so far.
+  int ignored_ = 0;                // Number of complete steps so far.
   std::optional<TimedStep> step_;  // Current step.
   std::deque<TimedStep> steps_;    // Last steps.
 };
