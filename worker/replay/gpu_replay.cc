@@ -87,7 +87,7 @@ class GpuReplay final : public ReplayDevice {
 
 GpuReplay::~GpuReplay() {
   const DeviceScope scope(number_, name_);
-  // Queued work may use the memory, and events of the client.
+  // Queued work may use the memory and the client's events.
   if (stream_ != nullptr) (void)cudaStreamSynchronize(stream_);
   client_.reset();
   for (const cudaEvent_t mark : marks_) {

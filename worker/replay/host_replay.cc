@@ -14,8 +14,8 @@
 namespace nereus {
 namespace {
 
-// Lateness up to which a sleep is taken to have been inexact. After a longer
-// time, the device was idle.
+// Longest time by which a call may come after device_free_at_ and count as the
+// error of a sleep. If it comes later, the device was idle.
 constexpr absl::Duration kSleepErrorMax = absl::Microseconds(500);
 
 // Replay on the CPU: a thin layer over Client, and sleeps.
@@ -38,7 +38,8 @@ class HostReplay final : public ReplayDevice {
   }
   absl::Status WaitAll(int64_t step) override { return client_->WaitAll(step); }
   absl::Status Leave() override { return client_->Leave(); }
-  // Sleeps as long as a device computes that is free after its last work.
+  // Sleeps until a device would have done this work, if it began after its
+  // previous work.
   absl::Status Compute(absl::Duration time) override;
   absl::Status MarkBackward() override;
   absl::StatusOr<absl::Duration> BetweenMarks() override {
@@ -81,8 +82,8 @@ absl::Status HostReplay::Push(int layer, int64_t step) {
 
 absl::Status HostReplay::Compute(absl::Duration time) {
   if (time == absl::ZeroDuration()) return absl::OkStatus();
-  // A sleep takes longer than asked, and hundreds of short sleeps take much
-  // longer. So the next sleep is shorter by that time.
+  // A sleep takes longer than asked, and the errors of hundreds of short sleeps
+  // add up. So the next sleep is shorter by the error of the last one.
   const absl::Time now = SteadyNow();
   if (now - device_free_at_ > kSleepErrorMax) device_free_at_ = now;
   device_free_at_ += time;

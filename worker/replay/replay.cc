@@ -37,7 +37,7 @@ absl::Status Step(const ReplayOptions& options, const StepInfo& begun,
                   ReplayDevice* device) {
   NEREUS_TRY(Forward(options, begun, device));
   NEREUS_TRY(Backward(options, begun.step, device));
-  // In a decoupled job, the next forward waits.
+  // In a decoupled job, the next forward pass waits for the layers.
   if (!device->client().traits().decoupled) {
     NEREUS_TRY(device->WaitAll(begun.step));
   }
@@ -71,7 +71,8 @@ absl::StatusOr<ReplayResult> Replay(const ReplayOptions& options,
   int64_t step = -1;
   while (step + 1 < options.steps) {
     const StepInfo begun = NEREUS_TRY(device->BeginStep());
-    // A step after the job has gone back does not follow the one before.
+    // The first step, and the first one after the job has gone back, have no
+    // step before to measure from.
     const bool measured = step >= 0 && begun.step == step + 1;
     step = begun.step;
     ++result.steps_begun;

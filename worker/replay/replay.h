@@ -18,10 +18,11 @@ struct ReplayOptions {
   std::vector<LayerSpec> layers;  // Layers of the model.
   std::vector<LayerTime> times;   // Compute times, by layer.
   int64_t steps = 1;              // Number of steps of the job.
-  // Time to compute before each forward: a straggler.
+  // Time to compute before each forward pass: makes this worker a straggler.
   absl::Duration delay;
-  // Time to compute before a forward if the step's number modulo the workers is
-  // this worker's position: each worker is late in turn.
+  // Time to compute before the forward pass of a step if the step's number,
+  // modulo the number of workers, is this worker's position: each worker is
+  // late in turn.
   absl::Duration delay_in_turn;
 
   // Returns OK, or kInvalidArgument with the field's name and value.
@@ -30,9 +31,10 @@ struct ReplayOptions {
 
 // Result of one worker.
 struct ReplayResult {
-  // Time from the end of one backward to the end of the next, by step, from the
-  // second step on. In a job where the next forward waits for the layers, a
-  // step has no other end.
+  // Time from the end of one backward pass to the end of the next, by step. The
+  // first step has none, nor has the first step after the job has gone back.
+  // (In a decoupled job, the next forward pass waits for the layers, so a step
+  // has no other end.)
   std::vector<absl::Duration> steps;
   // Number of steps that this worker has begun. A step that the job has
   // repeated counts each time.

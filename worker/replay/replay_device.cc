@@ -12,8 +12,8 @@ namespace {
 // in a sparse job (see Vary).
 constexpr float kValue = 1e-3f;
 
-// Makes the blocks of a gradient differ. In a sparse job only the largest
-// blocks travel; equal blocks would travel one after the other.
+// Makes the blocks of a gradient differ in size. In a sparse job only the
+// largest blocks travel; equal blocks would take turns.
 void Vary(Random& random, std::vector<float>& gradient) {
   constexpr size_t kStretch = 1024;
   for (size_t i = 0; i < gradient.size(); i += kStretch) {

@@ -21,8 +21,8 @@ struct ReplayLayer {
   std::vector<float> input;
 };
 
-// Returns the values of `spec`, the layer with this index. Large values of the
-// gradient are spread over its blocks.
+// Returns the values of `spec`, the layer with index `layer`. Some stretches of
+// the gradient have larger values than others, drawn at random.
 ReplayLayer MakeReplayLayer(const LayerSpec& spec, int layer);
 
 // Work of a GPU for one replay.
@@ -32,8 +32,8 @@ struct GpuUse {
 };
 
 // Device of a replay, a CPU or a GPU: memory of the model, a clock in place of
-// the arithmetic, and the client of that memory. The calls that Client has,
-// too, have the same order and errors there. Used by one thread.
+// the arithmetic, and the client of that memory. A call with the name of a call
+// of Client has the same order and errors. Used by one thread.
 class ReplayDevice {
  public:
   virtual ~ReplayDevice() = default;
@@ -52,7 +52,7 @@ class ReplayDevice {
   virtual absl::Status Compute(absl::Duration time) = 0;
 
   // Notes the time at which the device has done all its work so far: the end of
-  // a backward.
+  // a backward pass.
   virtual absl::Status MarkBackward() = 0;
   // Returns the time between the last two calls of MarkBackward, as the device
   // did them. REQUIRES: two calls.
