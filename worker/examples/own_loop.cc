@@ -61,7 +61,7 @@ absl::Status Train(const char* coordinator) {
         client->Push(/*layer=*/0, step.step, absl::MakeSpan(gradient));
     if (status.ok()) status = client->WaitAll(step.step);
     // The job lost a server and went back to its last checkpoint: BeginStep
-    // fills in the parameters of that step.
+    // writes the parameters of that checkpoint.
     if (absl::IsOutOfRange(status)) continue;
     NEREUS_TRY(status);
   }

@@ -1,6 +1,6 @@
 // A network of two fully connected layers that are pushed by their factors: the
 // output gradient and the input. No weight gradient is computed here; the
-// client does it where the plan asks for one.
+// client computes it if the plan needs it.
 //
 //   nereus-server --servers=1 --workers=2 --control-port=7000
 //       --learning-rate=0.1 &
@@ -125,8 +125,8 @@ absl::Status Train(const char* coordinator) {
       std::cout << "step " << step.step << ": loss " << loss << std::endl;
     }
 
-    // The third argument's place is for the mean gradient, where the caller
-    // runs the optimizer; the servers run it here.
+    // The last argument is memory for the mean gradient, which a caller that
+    // runs the optimizer needs. Here the job runs it.
     absl::Status status = client->PushFactors(
         1, step.step, {output.output_gradient, output.input}, /*gradient=*/{});
     if (status.ok()) {
