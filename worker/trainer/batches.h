@@ -12,10 +12,10 @@ namespace nereus {
 // worker. Each pass through the examples has a permutation of its own, which
 // depends on the seed and the number of the pass only.
 //
-// Workers take disjoint parts of the sequence: the part of a step is as long as
-// all their batches, and each worker takes its batch of it. So P workers with
-// batch K / P see, step by step, the examples that one worker with batch K
-// sees.
+// Each step takes the next part of the sequence, which is as long as the
+// batches of all workers together. Each worker takes one batch of that part, so
+// the batches of two workers do not overlap. So P workers with batch K / P see,
+// step by step, the examples that one worker with batch K sees.
 class Batches {
  public:
   struct Options {

@@ -9,10 +9,10 @@
 
 namespace nereus {
 
-// Writes the inputs of each output position of `images` images side by side:
-// patches {images * shape.positions(), shape.patch_length()}. On patches, a
-// convolution is a fully connected layer with a row per position. float32, host
-// memory.
+// Copies the inputs of each output position of `images` images to one row of
+// `patches`, of shape {images * shape.positions(), shape.patch_length()}. On
+// patches, a convolution is a fully connected layer with a row per position.
+// float32, host memory.
 void ImagesToPatches(const ConvolutionShape& shape, int64_t images,
                      const float* input, float* patches);
 
@@ -24,12 +24,13 @@ void PatchesToImages(const ConvolutionShape& shape, int64_t images,
 // Convolutional layer: output = weight * patch + bias at every position. The
 // weight is M = output_channels times N = patch_length.
 //
-// Memory: the patches of one batch, which are `patch_length` times larger than
-// the input has pixels. Backward reuses it for the gradients of the patches.
+// Memory: the patches of one batch, `patch_length` values per output position.
+// Backward reuses this memory for the gradients of the patches.
 class Convolution final : public Layer {
  public:
-  // `images_max`: largest number of images of one call. REQUIRES: the kernel
-  // fits into the image. Errors: those of Device::Allocate.
+  // `images_max`: largest number of images of one Forward or Backward.
+  // REQUIRES: the kernel fits into the image. Errors: those of
+  // Device::Allocate.
   static absl::StatusOr<std::unique_ptr<Layer>> Create(
       Device* device, const ConvolutionShape& shape, int64_t images_max);
 

@@ -16,7 +16,8 @@
 namespace nereus {
 
 // Device of one GPU: a stream, a cuBLAS handle, and the kernels of
-// layers_cuda.h. The thread that creates it uses it.
+// layers_cuda.h. The thread that creates it makes all calls; any thread may
+// destroy it.
 class CudaDevice final : public Device {
  public:
   // Returns GPU `number`, counted as by cudaSetDevice, and makes it the calling

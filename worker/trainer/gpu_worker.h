@@ -19,7 +19,8 @@ absl::StatusOr<std::shared_ptr<Device>> MakeGpuDevice(int number);
 
 // Joins the job with `network`, which must be on a device of MakeGpuDevice and
 // must outlive the result. `keep_timeline`: true if Replica::Timeline will be
-// called. Errors: those of GpuClient::Connect.
+// called. Errors: those of GpuClient::Connect; kInvalidArgument, the network is
+// not on a GPU.
 absl::StatusOr<std::unique_ptr<Replica>> JoinWithGpu(
     const ClientOptions& options, Network* network, bool keep_timeline);
 

@@ -13,8 +13,9 @@ namespace nereus {
 // the number of dimensions), the dimensions, then the elements. This reader
 // takes bytes as elements only: images with three dimensions, labels with one.
 //
-// The files are taken for hostile. Whatever they hold, the result is a Dataset
-// with `labels.size()` images, or an error that names the file and both values.
+// The files may be hostile. Whatever they hold, the result is a Dataset with
+// one label per image, or an error that names the file and the values that do
+// not fit.
 
 // Largest number of bytes of one file's elements.
 inline constexpr int64_t kIdxBytesMax = int64_t{1} << 32;

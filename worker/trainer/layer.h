@@ -35,8 +35,8 @@ class Layer {
     return spec;
   }
 
-  // True if Backward does not write `gradient`, because `output_gradient` and
-  // `input` are the factors of it (see FactorGradient).
+  // True if `output_gradient` and `input` are the factors of the gradient (see
+  // FactorGradient). Backward then does not write `gradient`.
   bool has_factors() const { return spec_.has_factors; }
 
   // Writes `output`.
@@ -44,9 +44,9 @@ class Layer {
                        const float* parameters, float* output) = 0;
 
   // Writes `gradient` (unless has_factors()) and `input_gradient` (unless it is
-  // null). Gradients are sums over the images: `output_gradient` already has
-  // the factor of the mean. REQUIRES: `images` and `input` are those of the
-  // last Forward, and Backward has not been called since.
+  // null). Gradients are sums over the images: `output_gradient` is already
+  // divided by the number of images. REQUIRES: `images` and `input` are those
+  // of the last Forward, and Backward has not been called since.
   virtual void Backward(int64_t images, const float* input,
                         const float* parameters, const float* output_gradient,
                         float* gradient, float* input_gradient) = 0;

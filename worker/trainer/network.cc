@@ -237,7 +237,8 @@ void Network::ReadLogits() {
 
 absl::Status Network::Backward(absl::FunctionRef<absl::Status(int layer)> ready,
                                float loss_scale) {
-  // Scaling here scales all gradients, since backward is linear in this one.
+  // Scaling here scales all gradients, since all are linear in the gradient of
+  // the logits.
   for (float& gradient : logits_) gradient *= loss_scale;
   device_->Write(logits_, stages_.back().output_gradient.data());
   for (int i = static_cast<int>(stages_.size()) - 1; i >= 0; --i) {
@@ -264,7 +265,7 @@ void Network::Predict(absl::Span<const float> images,
   const int64_t count = std::ssize(classes);
   NEREUS_CHECK(count <= batch_)
       << "predicting " << count << " images with a batch of " << batch_;
-  // An error stays in the status of the device.
+  // The device keeps the error: Device::status() returns it.
   Run(count, images, AwaitNothing).IgnoreError();
   ReadLogits();
   const float* row = logits_.data();

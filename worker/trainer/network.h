@@ -60,7 +60,7 @@ class Network {
   // only the caller writes it.
   absl::Span<float> gradient(int layer) const;
 
-  // True for a fully connected layer.
+  // True if the layer is fully connected.
   bool has_factors(int layer) const;
 
   // Returns the factors of a fully connected layer, in device memory. They are
@@ -74,17 +74,17 @@ class Network {
   // the same bits on every machine.
   void Initialize(uint64_t seed);
 
-  // Returns the mean loss of `batch()` images. Reads both arguments before it
-  // returns.
+  // Returns the mean loss of `batch()` images. Does not use the arguments after
+  // it returns.
   //
   //   images  float32, shape {batch(), image().length()}, host memory
   //   labels  {batch()}, each in [0, classes())
   float Forward(absl::Span<const float> images,
                 absl::Span<const int32_t> labels);
 
-  // Computes the same, and calls `await` for each layer with parameters before
-  // it reads them. Returns the first error of `await`, and then computes no
-  // further; or the device's error.
+  // Computes the same loss, and calls `await` for each layer with parameters
+  // before it reads these. If `await` fails, stops and returns that error.
+  // Otherwise returns the loss or the device's error.
   absl::StatusOr<float> Forward(
       absl::Span<const float> images, absl::Span<const int32_t> labels,
       absl::FunctionRef<absl::Status(int layer)> await);
@@ -94,9 +94,9 @@ class Network {
   //
   // Calls `ready` for each layer with parameters as soon as its gradient (or
   // its factors) exists and this step does not read its parameters again. From
-  // then on the parameters may be overwritten; on a GPU, once all work that is
-  // queued by then is done. Returns the first error of `ready`, and then
-  // computes no further; or the device's error.
+  // then on the parameters may be overwritten; on a GPU, only after all work
+  // that is queued by then. If `ready` fails, stops and returns that error.
+  // Otherwise returns the device's error, or OK.
   absl::Status Backward(absl::FunctionRef<absl::Status(int layer)> ready,
                         float loss_scale = 1.0f);
 

@@ -7,8 +7,8 @@
 namespace nereus {
 
 // Writes the maximum of each 2 x 2 window of each image, stride 2, channel by
-// channel. An odd last row or column belongs to no window. `shape` is the
-// input's; float32, host memory.
+// channel. If the height or width is odd, the last row or column belongs to no
+// window. `shape` is the input's; float32, host memory.
 void MaxPoolForward(const ImageShape& shape, int64_t images, const float* input,
                     float* output);
 

@@ -65,8 +65,8 @@ Json CopiesJson(const CopyCost& copies) {
   };
 }
 
-// Returns the share of the copies for which `counts` holds that was hidden
-// behind the computing.
+// Returns the HiddenShare of the copies for which `counts` returns true.
+// Absent: there are none.
 template <typename Counts>
 std::optional<double> HiddenShareOf(absl::Span<const GpuSpan> timeline,
                                     Counts counts) {

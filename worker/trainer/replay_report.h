@@ -32,8 +32,8 @@ absl::StatusOr<ReplayReport> MakeReplayReport(const ReplayOptions& options,
                                               ReplayResult result,
                                               const ReplayDevice& device);
 
-// Returns the value of `times` that `share` of them, in [0, 1], are below; 0
-// without times.
+// Returns the quantile of `times` at `share`, in [0, 1]: about that share of
+// the times is below it. Returns 0 if `times` is empty.
 absl::Duration Quantile(std::vector<absl::Duration> times, double share);
 
 // Returns the report as one line. Both devices have the same names:
@@ -46,9 +46,9 @@ absl::Duration Quantile(std::vector<absl::Duration> times, double share);
 //
 // "copies" is null on a CPU, otherwise {"bytes_out_per_step",
 // "bytes_in_per_step", "hidden_share", "hidden_share_out", "hidden_share_in"}:
-// bytes to the host (out) and to the GPU (in), and the shares of the copies'
-// time in which the GPU also computed (see HiddenShare), of all copies and of
-// each direction. The first step has no part in the shares: its copies wait
+// bytes to the host (out) and to the GPU (in), and the share of the copies'
+// time in which the GPU also computed (see HiddenShare), for all copies and for
+// each direction. The first step does not count in the shares: its copies wait
 // until memory is pinned. A number that does not exist is null.
 std::string ReplayJson(const ReplayReport& report);
 

@@ -13,7 +13,8 @@
 namespace nereus {
 
 // Network of a worker and its part in a job, on a CPU or a GPU: the interface
-// that Train uses. The calls are those of Client, with the same errors.
+// that Train uses. A call with the name of a call of Client has the same
+// errors.
 class Replica {
  public:
   virtual ~Replica() = default;

@@ -32,7 +32,7 @@ WorkerProgress MakeProgress(int rank, const TrainProgress& progress,
 
 // Returns the report of a worker that has left the job. The caller adds what
 // these three do not know: rank, joins, accuracy, checksum, initial bytes.
-// REQUIRES: `specs` are the layers of `costs`.
+// REQUIRES: `specs` and `costs` have the same layers.
 WorkerResult MakeResult(const TrainResult& result, const ClientReport& costs,
                         absl::Span<const LayerSpec> specs);
 

@@ -14,10 +14,10 @@ namespace nereus {
 // several workers are compared. Push runs the optimizer, with the servers'
 // code, before it returns; so a Wait has nothing to wait for.
 //
-// For the trainer, which uses the client as documented: misuse is not checked,
-// except for steps out of order, which end the program. Not thread-safe.
-// Memory: the optimizer's state, and one gradient as large as the largest layer
-// that is pushed by its factors.
+// The trainer uses the client as documented, so misuse is not checked. One
+// check is made: steps out of order end the program. Not thread-safe. Memory:
+// the optimizer's state, and one gradient as large as the largest layer that is
+// pushed by its factors.
 class StandaloneClient final : public Client {
  public:
   // Errors: kInvalidArgument, bad options or layers.

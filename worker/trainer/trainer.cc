@@ -123,15 +123,17 @@ class Run {
   // Waits for `layer` in the pending step, if there is one, and updates its
   // parameters where that is the caller's part. REQUIRES: layers in order.
   absl::Status Await(int layer);
-  // Waits for all layers of the pending step and updates them. Counts the time
-  // since `begin` as waiting. Returns the time at which it ended.
+  // Waits for all layers of the pending step, then updates them. Counts the
+  // time from `begin` to the end of the waits as waiting, and the time of the
+  // updates as backward. Returns the time at which the updates ended.
   absl::StatusOr<absl::Duration> AwaitAll(absl::Duration begin);
   // Marks the pending step as done.
   void FinishPending();
   // Runs the optimizer on `layer`, if the caller runs it and the pending step
   // was not skipped.
   absl::Status Update(int layer);
-  // Calls TrainerOptions::progress if the interval is over.
+  // Calls TrainerOptions::progress if the interval is over, or the step is the
+  // last one.
   void ReportProgress(absl::Duration now);
   // Returns the pass through the examples to which step_ belongs, from 0: the
   // pass of its first example.
@@ -171,7 +173,7 @@ absl::StatusOr<TrainResult> Run::Finish() {
   for (bool ends = false; !ends;) {
     step_ = NEREUS_TRY(replica_->BeginStep());
     if (step_.went_back) pending_.reset();
-    // A worker that joins may come after the last step.
+    // A worker may join after the last step.
     const bool late =
         step_.contributions_before * network_->batch() >= images_wanted_;
     absl::Status status = late ? absl::OkStatus() : Step();
@@ -287,7 +289,7 @@ void Run::ReportProgress(absl::Duration now) {
   const int64_t images_left = images_wanted_ -
                               step_.contributions_before * network_->batch() -
                               images_step;
-  // The last step is always reported.
+  // Always reports the last step.
   if (losses_.Elapsed(now) < options_.progress_interval && images_left > 0) {
     return;
   }

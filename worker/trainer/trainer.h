@@ -20,8 +20,8 @@ struct TrainProgress {
   // Number of steps in all, as far as known: workers may join and leave.
   int64_t steps = 0;
 
-  // Mean loss of this worker since the last report, NaN if no step since then
-  // had a finite one, and its speed.
+  // Mean loss of this worker since the last report, and its speed. The mean is
+  // over steps with a finite loss; NaN if there is none.
   double loss = 0.0;
   double images_per_second = 0.0;
 };
@@ -35,18 +35,20 @@ struct TrainerOptions {
   // Seed of the order of the examples. Must be equal on all workers.
   uint64_t seed = 1;
 
-  // Receives the progress. May be empty. Called between two steps, so it must
-  // return soon.
+  // Receives the progress. May be empty. Called at the end of a step, before
+  // the next one can begin, so it must return soon.
   std::function<void(const TrainProgress&)> progress;
   absl::Duration progress_interval = absl::Seconds(1);
 
   // Returns the time since some fixed moment. Empty: a steady clock.
   std::function<absl::Duration()> now;
 
-  // Time to sleep before each forward: a straggler, for tests.
+  // Time to sleep before each forward pass: makes this worker a straggler, for
+  // tests.
   absl::Duration delay;
-  // Time to sleep before a forward if the step's number modulo the workers is
-  // this worker's position: each worker is late in turn.
+  // Time to sleep before the forward pass of a step if the step's number,
+  // modulo the number of workers, is this worker's position: each worker is
+  // late in turn.
   absl::Duration delay_in_turn;
 
   // Returns OK, or kInvalidArgument with the field's name and value.
@@ -75,9 +77,10 @@ struct TrainResult {
 // Trains the network of `replica` on this worker's share of `data`, by
 // algorithm 2 of Poseidon (Zhang et al., USENIX ATC 2017): each layer is pushed
 // as soon as backward has its gradient, fully connected layers by their
-// factors, and a step ends when all layers are synchronised. Training ends with
-// the first step that reaches the last example of the last epoch, counted over
-// all workers. Neither evaluates the network nor leaves the job.
+// factors. A step ends when all layers are synchronised. (In a decoupled job,
+// the next step begins before that.) Training ends with the first step that
+// reaches the last example of the last epoch, counted over all workers. Neither
+// evaluates the network nor leaves the job.
 //
 // Errors: kInvalidArgument, bad options, or data that do not fit the network;
 // kFailedPrecondition, the loss is not a finite number, with step and epoch;

@@ -12,8 +12,8 @@
 #include "worker/trainer/trainer.h"
 
 // Flags of nereus-worker. They are added in groups, one function each, in the
-// order in which --help lists them. CheckFlags then refuses a flag that has no
-// effect together with the others, by group: the user expects an effect.
+// order in which --help lists them. CheckFlags then refuses each flag that has
+// no effect beside the other flags: the user expects an effect.
 
 namespace nereus {
 namespace {

@@ -31,8 +31,8 @@ struct ReplayFlags {
 // Artificial delays before each forward, for tests of stragglers.
 struct StragglerFlags {
   double delay_seconds = 0.0;  // Delay in each step.
-  // Delay if the step's number modulo the workers is this worker's position:
-  // each worker is late in turn.
+  // Delay in a step if its number, modulo the number of workers, is this
+  // worker's position: each worker is late in turn.
   double in_turn_seconds = 0.0;
 };
 

@@ -148,7 +148,7 @@ void LogTraining(const WorkerFlags& flags, const DataSplit& data,
 }
 
 // Joins the job, on a CPU or a GPU, and trains. Errors: kCancelled, this worker
-// counts as dead and may join again; others end the program.
+// counts as dead and may join again; all other errors end the program.
 absl::StatusOr<WorkerResult> JoinAndTrain(const WorkerFlags& flags,
                                           const DataSplit& data,
                                           Network* network) {
@@ -167,8 +167,8 @@ absl::StatusOr<WorkerResult> JoinAndTrain(const WorkerFlags& flags,
   LogTraining(flags, data, *client);
   absl::StatusOr<WorkerResult> report = TrainAndLeave(
       flags, data, MakeHostReplica(network, &state, client.get()).get());
-  // A loss that is not a number: any worker in this one's place would get the
-  // same. So the job ends.
+  // The loss is not a finite number. A worker in this worker's place would get
+  // the same loss, so the job ends.
   if (absl::IsFailedPrecondition(report.status())) {
     return client->Abort(report.status().message());
   }
@@ -271,9 +271,9 @@ absl::Status Run(WorkerFlags flags) {
   return absl::OkStatus();
 }
 
-// Ends the process at once, even if its threads wait. That is safe: servers and
-// other workers have the parameters and the optimizer state, and for its peers
-// this worker has died, which they handle.
+// Ends the process at once, even if its threads wait. That is safe: for its
+// peers this worker has died, which they handle. Servers and other workers have
+// the parameters and the optimizer state.
 void ExitOnSignal(int signal_number) { _exit(128 + signal_number); }
 
 void InstallSignalHandlers() {
