@@ -84,7 +84,7 @@ struct PhaseSeconds {
 
 // Steps that a worker has done.
 struct WorkerSteps {
-  // Number of steps, repeated ones included.
+  // Number of steps, including repeated steps.
   int64_t done = 0;
   // Number of the last step within the job. -1: none.
   int64_t last = -1;
@@ -116,13 +116,13 @@ struct WorkerResult {
   WorkerSteps steps;
   // Round of the newest checkpoint at the end. Absent: there is none.
   std::optional<int64_t> saved_round;
-  // Absent if it was not measured.
+  // Accuracy on the test data. Absent: not measured.
   std::optional<double> test_accuracy;
   // Images that the worker trained on.
   int64_t images = 0;
   // Time of the worker's steps.
   PhaseSeconds seconds;
-  // Eight hexadecimal digits, over all parameters in layer order.
+  // Checksum of all parameters in layer order, eight hexadecimal digits.
   std::string parameter_checksum;
   // Bytes sent and received before the first step.
   int64_t initial_bytes = 0;

@@ -12,9 +12,9 @@ namespace nereus {
 inline constexpr int64_t kWorkersMax = 65536;
 inline constexpr int64_t kServersMax = 65536;
 
-// Numbers of workers, servers and hosts. A host is a machine with one link to
-// the network; its workers add up their gradients in memory, so that the host
-// sends as much as a single worker would.
+// Numbers of workers, servers and hosts. A host has one link to the network.
+// Its workers add up their gradients in memory, so the host sends as much as a
+// single worker would.
 //
 // If each worker of a job sends by itself, each worker counts as a host,
 // wherever it runs: `hosts` is 0.

@@ -174,8 +174,8 @@ uint64_t ModelSignature(absl::Span<const LayerSpec> layers) {
 absl::Status CompareModels(absl::Span<const LayerSpec> ours,
                            absl::Span<const LayerSpec> theirs,
                            absl::string_view theirs_name) {
-  // The first difference says most: a layer that is missing in the middle makes
-  // all later ones differ.
+  // The first difference says most: if a layer in the middle is missing, all
+  // later layers differ.
   const size_t common = std::min(ours.size(), theirs.size());
   for (size_t i = 0; i < common; ++i) {
     if (ours[i] == theirs[i]) continue;

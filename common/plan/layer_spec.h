@@ -92,7 +92,7 @@ absl::Status ValidateLayer(const LayerSpec& layer);
 absl::Status ValidateLayers(absl::Span<const LayerSpec> layers);
 
 // Returns a 64-bit hash (FNV-1a) of every field of every layer, in order. The
-// hash is the same on every machine, so two processes can compare their models
+// hash is the same in every process, so two processes can compare their models
 // by it. It detects mistakes, not attacks.
 uint64_t ModelSignature(absl::Span<const LayerSpec> layers);
 

@@ -182,7 +182,7 @@ class TableReader {
   int64_t line_ = 0;               // Number of the last line read, from 1.
   bool has_header_ = false;        // True once the header was read.
   std::vector<LayerSpec> layers_;  // Layers read so far.
-  // Line of each layer's name, to report a name that comes twice.
+  // Line of each layer's name, to report a second line with the same name.
   absl::flat_hash_map<std::string, int64_t> line_by_name_;
 };
 

@@ -59,7 +59,7 @@ absl::StatusOr<Placement> Placement::Make(absl::Span<const LayerSpec> layers,
   placement.layer_begin_.push_back(placement.chunks_.size());
 
   // Elements and shard; the least loaded shard is on top, and of equal loads
-  // the lowest shard, so that every machine places alike.
+  // the lowest shard, so that all members place alike.
   using Load = std::pair<int64_t, int32_t>;
   std::priority_queue<Load, std::vector<Load>, std::greater<Load>> loads;
   for (int shard = 0; shard < shards; ++shard) loads.push({0, shard});

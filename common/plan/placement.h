@@ -36,7 +36,7 @@ inline constexpr int64_t kChunkElementsMax =
 // factors are placed first, so their chunks alone also differ by at most one
 // chunk. The load is therefore even if a plan sends all other layers by
 // factors. The placement does not depend on routes, so a new plan moves no
-// chunk. Equal arguments give equal placements on every machine: each member
+// chunk. Equal arguments give equal placements in every process: each member
 // computes the placement, and none sends it.
 //
 // Immutable, so any thread may use it. Bounded by kModelParametersMax and

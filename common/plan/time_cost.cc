@@ -179,7 +179,8 @@ class Search {
       Try(std::move(routes));
     }
   }
-  // Returns some of the layers' sizes, evenly spread over the sorted ones.
+  // Returns up to kLimitsMax different sizes of layers, spread evenly over all
+  // sizes in order.
   std::vector<int64_t> Limits() const {
     std::vector<int64_t> sizes;
     for (const LayerSpec& layer : layers_) sizes.push_back(layer.parameters);

@@ -101,7 +101,7 @@ class Player {
   enum class EventKind { kBackward, kReady, kResult, kProduct };
 
   // Event of the iteration. Of equal times, the event that was added first
-  // comes first, so that every machine predicts the same.
+  // comes first, so that every process predicts the same times.
   struct Event {
     double time = 0;                        // Time of the event.
     int64_t order = 0;                      // Number of events added before it.

@@ -34,7 +34,7 @@ struct TimeModel {
 // and in, which carry one transfer at a time in the order in which transfers
 // become ready. For each chunk, the second half of its round begins when the
 // first half is over. Products of factors occupy the device. With fusion,
-// workers hold back layers, and a transfer joins the message of an earlier
+// workers hold back layers. A transfer then joins the message of an earlier
 // transfer to the same peer if that message has not begun to leave. Workers of
 // one host hand each other values in no time, and share products of factors if
 // SharesProduct is true.

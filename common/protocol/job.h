@@ -30,7 +30,7 @@ struct StepVerdict {
 };
 
 // Number of verdicts that a member keeps. Workers are at most one step apart,
-// so older ones are never asked for.
+// so no member asks for an older verdict.
 inline constexpr int kVerdictsMax = 4;
 
 // Servers that have a shard's chunks, by rank.
@@ -111,10 +111,9 @@ struct JobHistory {
 // afterwards it is constant, so any thread may read it. Its size is bounded: by
 // kLayersMax, kWorkersMax and kServersMax.
 //
-// Members must not make decisions that differ from the job's. A member that
-// rounds a value, draws a worker or cuts a frame by another rule than this
-// job's would produce frames that its peers refuse, or replicas that drift
-// apart.
+// Members must not make decisions that differ from the job's. If a member
+// rounds a value, draws a worker or cuts a frame by a rule of its own, its
+// peers refuse its frames, or replicas drift apart.
 struct Job {
   uint64_t id = 0;  // Random number, drawn by the coordinator; frames carry it.
   uint64_t epoch = 0;  // Number of this epoch, from 1.

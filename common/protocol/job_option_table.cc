@@ -24,7 +24,7 @@
 namespace nereus {
 namespace {
 
-// Shortest lease: one heartbeat may be late, and one may be lost.
+// Shortest lease: one heartbeat may be late, and another may be lost.
 const double kLeaseMin = 3 * absl::ToDoubleSeconds(kHeartbeatInterval);
 
 // Function that returns a reference to an option's value in a spec.

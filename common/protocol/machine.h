@@ -83,9 +83,8 @@ class Machine {
   virtual void OnFrame(PeerId from, const Frame& frame, Outbox& out) = 0;
 
   // Freezes the machine, because the epoch is about to end. From now until
-  // OnEpoch the machine makes no progress: the coordinator builds the next
-  // epoch from the reports of all members, and progress after a report would
-  // contradict it.
+  // OnEpoch the machine makes no progress that changes Report: the coordinator
+  // builds the next epoch from the reports of all members.
   virtual void Freeze() = 0;
   // Returns the progress of this machine.
   virtual MachineReport Report() const = 0;

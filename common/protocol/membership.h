@@ -45,7 +45,7 @@ namespace nereus {
 //                             <--   JobOver
 
 // Host of a process, as far as the process can tell. Two processes are on one
-// host if their claims are equal and the machine is known.
+// host if their claims are equal and `machine` is not empty.
 struct HostClaim {
   // Name that the user gave the host (--node), for example that of a cluster's
   // node; empty: none.
@@ -60,14 +60,15 @@ struct HostClaim {
 // First message of a process that is not a member yet. The coordinator answers
 // with Waiting, EpochStart or Refusal.
 struct JoinRequest {
-  // Must be the coordinator's (kProtocolVersion).
+  // Version of frames and messages (kProtocolVersion). The coordinator refuses
+  // another version than its own.
   uint32_t protocol_version = 0;
   std::string build;          // Build of the process, for messages; may differ.
   std::string job;            // Name of the job, from the user.
   Role role = Role::kWorker;  // Part that the process wants to play.
   // Servers: rank that the process asks for. Workers are given a rank.
   int shard = 0;
-  // Random number, not 0, that tells this process from all others.
+  // Random number, not 0, that tells this process from all other processes.
   uint64_t incarnation = 0;
   // Workers: name that the user and all messages call the worker by. Two live
   // workers of a job never share a name; a process that joins with the name of
@@ -85,8 +86,8 @@ struct JoinRequest {
   // Servers: true if the process has a folder for checkpoints.
   bool has_checkpoints = false;
   // Workers: name of the hardware and library that multiply factors. Products
-  // of two different ones may differ in the last bits, so workers that exchange
-  // factors must name the same.
+  // of different hardware or libraries may differ in the last bits, so workers
+  // that exchange factors must send the same name.
   std::string products = "cpu";
   HostClaim host;  // Host that the process runs on.
 };
@@ -352,8 +353,8 @@ struct CheckpointStatus {
   std::string failure;
 };
 
-// Coordinator's view of a job, for `nereusctl status`. Made anew for each
-// request; a value type.
+// Coordinator's view of a job, for `nereusctl status`. The coordinator makes it
+// anew for each request. A value type.
 struct JobStatus {
   // State of one member. Progress fields repeat its last heartbeat (Heartbeat).
   struct Member {

@@ -162,14 +162,14 @@ struct MultiplyFactors {
 };
 
 // Tells the caller that round `round` of `layer` is done on this worker. With
-// kInitialRound, the layer's parameters are the job's initial ones.
+// kInitialRound, the layer has the job's initial parameters.
 struct LayerDone {
   int32_t layer = 0;
   int64_t round = 0;
   // True if the verdict skips the step. The gradient then has undefined values,
   // and a caller with its own optimizer must not run it for this step.
   bool skipped = false;
-  // Mean gradient, if the caller runs the optimizer and the mean is not in the
+  // Mean gradient, if the caller runs the optimizer. Empty: the mean is in the
   // memory of the gradient that was pushed.
   Buffer mean = Buffer();
 };
