@@ -170,7 +170,7 @@ struct LayerDone {
   // and a caller with its own optimizer must not run it for this step.
   bool skipped = false;
   // Mean gradient, if the caller runs the optimizer. Empty: the mean is in the
-  // memory of the gradient that was pushed.
+  // memory of the gradient that was pushed, or the servers run the optimizer.
   Buffer mean = Buffer();
 };
 
