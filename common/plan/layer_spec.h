@@ -49,8 +49,9 @@ struct LayerSpec {
   int64_t parameters = 0;
 
   // K of the papers: number of rows of the layer's input on one worker in one
-  // step. The batch size in a network of images, batch size times sequence
-  // length in a transformer.
+  // step. In a network of images this is the batch size, for a convolution
+  // times the pixels of its output; in a transformer it is the batch size times
+  // the sequence length.
   int64_t rows = 0;
 
   // True if every worker pushes the factors of this layer in every step. A plan

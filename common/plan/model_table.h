@@ -34,10 +34,11 @@ absl::StatusOr<std::vector<LayerSpec>> LoadModel(absl::string_view name,
 // LayerSpec, with rows = rows_per_sample * batch. The kinds are those of
 // ParseLayerKind, and "fc-tied": a fully connected layer that shares its matrix
 // with another layer, and so has no factors. rows_per_sample is 1 for a fully
-// connected layer of an image network, and the sequence length in a
-// transformer. For embeddings and vectors it has no effect on plans. No
-// quoting, no spaces around fields; lines may end in CR LF. docs/models.md
-// explains how to write a table. `text` may be hostile.
+// connected layer of an image network, the sequence length in a transformer,
+// and the number of output pixels for a convolution. For embeddings and vectors
+// it has no effect on plans. No quoting, no spaces around fields; lines may end
+// in CR LF. docs/models.md explains how to write a table. `text` may be
+// hostile.
 //
 // Errors: kInvalidArgument. The message names the line, and the column if one
 // field is wrong ("line 3, column 4 (n): ..."). If no line is wrong by itself,
