@@ -1,9 +1,10 @@
 // The side of a client that the caller's threads run. Each call checks its
-// arguments and the ledger under the RoundTable's lock, hands the work to the
-// driver thread (WorkerProcess), and, if it waits, drives meanwhile.
+// arguments and the ledger under the RoundTable's lock, and posts the work to
+// the machine (WorkerProcess). A call that waits may drive the machine
+// meanwhile.
 //
 //   BeginStep --> Push or PushFactors of each layer --> Wait of each layer
-//       '------- kOutOfRange from any of them: the job went back --------'
+//       '------ kOutOfRange from a push or a Wait: the job went back -----'
 //
 // A call that waits ends when its outcome is in the ledger, when the job fails,
 // or when the job goes back.
@@ -124,7 +125,7 @@ class HostClientImpl final : public HostClient {
   JobTraits traits_;                            // Constant after Start.
   // Shared with the buffers that the table counts.
   const std::shared_ptr<RoundTable> rounds_;
-  std::unique_ptr<WorkerProcess> process_;  // The driver thread's side.
+  std::unique_ptr<WorkerProcess> process_;  // The side of the driving thread.
 };
 
 // The caller may free its memory afterwards: no connection may still read it.

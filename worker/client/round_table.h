@@ -18,10 +18,9 @@
 
 namespace nereus {
 
-// The place where the caller's threads wait for the driver thread: a StepLedger
-// under a lock, and the caller's memory that the client has borrowed. A Wait
-// returns OK only when no buffer of the layer is borrowed any more.
-// Thread-safe.
+// The place where the caller's threads wait for the machine: a StepLedger under
+// a lock, and the caller's memory that the client has borrowed. A Wait returns
+// OK only when no buffer of the layer is borrowed any more. Thread-safe.
 //
 // Shared by the client and by the buffers that the table counts: a transport
 // may drop its last reference to a buffer a moment after the client has closed

@@ -1,7 +1,7 @@
-// The side of a client that the driver thread runs. Read in this order: Join
-// and what it starts; the caller's calls, each of which posts an event; and the
-// events that the machine, the coordinator and the clock bring (OnLayerDone and
-// below).
+// The side of a client that the driving thread runs: the driver thread, or a
+// caller's thread that waits. Read in this order: Join and what it starts; the
+// caller's calls, each of which posts an event; and the events that the
+// machine, the coordinator and the clock bring (OnLayerDone and below).
 //
 // A call that begins a step, pushes or leaves carries the life of the machine
 // in which the caller made it. The job may have gone back before the driving

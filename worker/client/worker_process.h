@@ -22,12 +22,12 @@
 
 namespace nereus {
 
-// The side of a client that the driver thread runs: the worker's machine, which
-// it makes anew whenever the job goes back, and the reports to the coordinator.
-// A call of the caller's threads is posted as an event, which the driving
-// thread handles. Its outcome comes back through the RoundTable.
+// The side of a client that the driving thread runs: the worker's machine, and
+// the reports to the coordinator. A job that goes back gets a new machine. A
+// call of the caller's threads is posted as an event, which the driving thread
+// handles. Its outcome comes back through the RoundTable.
 //
-//   caller's threads --Push, Wait ...--> driver thread: Caller, WorkerMachine
+//   caller's threads --Push, Wait ...--> driving thread: Caller, WorkerMachine
 //          ^                                  |              |
 //          '------- RoundTable <--------------'        MemberProcess
 //

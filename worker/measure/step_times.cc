@@ -33,7 +33,7 @@ StepTimes::StepTimes(absl::Span<const LayerSpec> layers)
 void StepTimes::OnBegin(absl::Time now) {
   if (step_.has_value() && step_->pushed == layers_) {
     step_->took = now - step_->began;
-    if (++ignored_ > kStepsIgnored) {
+    if (++steps_seen_ > kStepsIgnored) {
       Resolve(*step_);
       steps_.push_back(*std::move(step_));
       if (steps_.size() > kStepsMax) steps_.pop_front();

@@ -77,7 +77,7 @@ class StepTimes {
   const size_t layers_;  // Number of layers.
   // Share of each layer in the operations of a step.
   std::vector<double> operations_;
-  int ignored_ = 0;                // Number of complete steps so far.
+  int steps_seen_ = 0;             // Number of complete steps so far.
   std::optional<TimedStep> step_;  // Current step.
   std::deque<TimedStep> steps_;    // Last steps.
 };

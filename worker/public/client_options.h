@@ -57,8 +57,8 @@ struct ClientOptions {
 
   // Name of the host that this process runs on, such as the node of a pod: at
   // most 256 printable characters without spaces. Processes that name the same
-  // node count as one host if they run on one machine. Empty: processes of one
-  // machine and one network namespace count as one host.
+  // node count as one host if they run on one computer. Empty: processes of one
+  // computer and one network namespace count as one host.
   std::string node;
 
   // True if mean gradients replace the pushed gradients, with

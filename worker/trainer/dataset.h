@@ -31,7 +31,7 @@ struct Normalisation {
 
 // Returns mean and standard deviation of all pixels of `dataset`. Normalised
 // pixels then have mean 0 and variance 1. The sums are integers, so the result
-// has the same bits on every machine. The deviation is 1 if all pixels are
+// has the same bits on every computer. The deviation is 1 if all pixels are
 // equal.
 Normalisation NormalisationOf(const Dataset& dataset);
 

@@ -71,7 +71,7 @@ class Network {
   // as in Caffe's LeNet. (Twice that variance, as He et al. propose for layers
   // with rectifiers, is too much with pools that pick the largest of four:
   // training with a learning rate of 0.05 then diverges.) The same seed gives
-  // the same bits on every machine.
+  // the same bits on every computer.
   void Initialize(uint64_t seed);
 
   // Returns the mean loss of `batch()` images. Does not use the arguments after

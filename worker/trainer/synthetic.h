@@ -13,8 +13,8 @@ namespace nereus {
 // apart: a network with convolutions learns them in a few epochs, a linear
 // classifier is much worse.
 //
-// Equal seeds give equal bits on every machine. The images of a smaller set are
-// the first images of a larger one. The digits are drawn at random, too.
+// Equal seeds give equal bits on every computer. The images of a smaller set
+// are the first images of a larger one. The digits are drawn at random, too.
 Dataset GenerateSynthetic(uint64_t seed, int64_t count);
 
 }  // namespace nereus
