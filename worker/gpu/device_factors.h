@@ -20,8 +20,8 @@ namespace nereus {
 
 // Multiplies factors on a GPU. There are two kinds: the factors of this worker,
 // which are on the GPU already, and the factors of all workers, which the
-// network has brought to the host. Thread-safe; Multiply is called by one
-// thread at a time.
+// network has brought to the host. Any thread may call MultiplyOwn; one thread
+// at a time may call Multiply.
 //
 // Device memory: the factors of all workers for the largest layer, and two
 // workspaces of cuBLAS.

@@ -17,8 +17,8 @@ namespace nereus {
 // same bits.
 //
 // A round's memory is both stacks: the factors of the worker at position p are
-// rows [p * K, p * K + K). They have workers * K * (M + N) floats; two rounds
-// may be in memory at once.
+// rows [p * K, p * K + K). They have workers * K * (M + N) floats. Two rounds
+// are in memory at once, and once an epoch has ended, a third (PeerRounds).
 class FactorExchange final : public Exchange {
  public:
   // Both parameters: not owned; must outlive this.

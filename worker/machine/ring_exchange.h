@@ -15,11 +15,11 @@ namespace nereus {
 // Scheme kRing: all-reduce on a ring of the round's workers, ordered by their
 // positions. ring_exchange.cc explains the algorithm.
 //
-// A round's memory is the layer. A sum is received in this memory, this
-// worker's gradient is added to it, and the sum is sent on from it; the mean
-// lands in the same place later. Each mean is made once, so all workers have
-// the same bits. The order of additions depends on the positions alone, so two
-// runs with the same workers have the same bits, too.
+// A round's memory has the size of the layer. A sum is received in this memory,
+// this worker's gradient is added to it, and the sum is sent on from it; the
+// mean lands in the same place later. Each mean is made once, so all workers
+// have the same bits. The order of additions depends on the positions alone, so
+// two runs with the same workers have the same bits, too.
 class RingExchange final : public Exchange {
  public:
   // Both parameters: not owned; must outlive this.

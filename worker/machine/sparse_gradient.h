@@ -26,7 +26,7 @@ BlockChoice ReadChoice(const Job& job, const Buffer& values, int64_t round);
 //
 // Pure bookkeeping; the arithmetic is the action SplitGradient. Memory, once
 // there is a residual: two arrays of as many values as the layer has, in this
-// object or where SplitGradient is carried out.
+// object, or three where a GPU carries out SplitGradient.
 class SparseGradient {
  public:
   // `keeps_residual`: see LayerMemory::keeps_residual.

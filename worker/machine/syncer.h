@@ -57,8 +57,8 @@ class Syncer {
   absl::Status Push(int64_t round, Buffer gradient, Outbox& out);
   absl::Status PushFactors(int64_t round, FactorBuffers factors, Outbox& out);
   // Sends the contribution, if it is unsent. In a sparse job `choice` says
-  // which blocks of it travel, and `norms` takes the weights of all blocks
-  // (SparseGradient::Begin).
+  // which blocks of it travel, and the weights of the layer's blocks are added
+  // to `norms` (SparseGradient::Begin).
   void Send(Outbox& out, const BlockChoice& choice = nullptr,
             const Buffer& norms = Buffer());
   // With Overlap::kDecoupled: asks for the result of the open round, unless

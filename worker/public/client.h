@@ -185,9 +185,10 @@ struct JobTraits {
 //
 // Memory, besides the frames in flight: for each layer that goes by factors,
 // the factors of all workers for two rounds, and one gradient; for each layer
-// on a ring, two gradients; for both, the state of the job's optimizer if the
-// caller does not run it. With `--sparsity`, also twice the model for the
-// values that are held back.
+// on a ring, two gradients; for both, the memory of a third round once an epoch
+// has ended, and the state of the job's optimizer if the caller does not run
+// it. With `--sparsity`, also twice the model for the values that are held
+// back.
 class Client {
  public:
   // Joins the job and writes the job's parameters to every layer of `layers`.
