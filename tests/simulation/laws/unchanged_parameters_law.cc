@@ -22,8 +22,9 @@ uint32_t UnchangedParametersLaw::Exchange(const LayerPlace& place,
 void UnchangedParametersLaw::OnRoundDone(const RoundDone& done) {
   const uint32_t now = done.parameters.checksum;
   const uint32_t before = Exchange(done.place, now);
-  // If the worker runs the optimizer, this event comes before the update, and
-  // the noted checksum is from before the last update.
+  // If the worker runs the optimizer, this event comes before the update of its
+  // step. The update of the step before lies between the two checksums, so they
+  // may differ.
   const bool updates_here =
       done.place.job->options.optimizer_place == OptimizerPlace::kWorker;
   if (done.is_first || !done.skipped || updates_here || now == before) return;

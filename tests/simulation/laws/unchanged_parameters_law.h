@@ -9,9 +9,8 @@
 
 namespace nereus {
 
-// Nothing but a step changes parameters: a step that is skipped leaves them as
-// they were, and so does the change to another plan, for which a worker may
-// fetch a layer again.
+// Only a step that is not skipped changes parameters. A skipped step does not.
+// A new plan does not, even if a worker fetches a layer again for it.
 class UnchangedParametersLaw final : public Law {
  public:
   // `is_rounded`: workers may get parameters rounded to a wire type, so that a
@@ -24,7 +23,8 @@ class UnchangedParametersLaw final : public Law {
   void Observe(const ClusterEvent& event) override;
 
  private:
-  // Notes the parameters of a worker's layer. Returns the checksum before.
+  // Stores the checksum of a worker's layer. Returns the checksum that was
+  // stored before, or 0 if there was none.
   uint32_t Exchange(const LayerPlace& place, uint32_t checksum);
   void OnRoundDone(const RoundDone& done);
   void OnFetchedAgain(const FetchedAgain& fetched);
