@@ -21,7 +21,8 @@ void SkippedStepsLaw::OnRoundDone(const RoundDone& done) {
   if (done.is_first || job.PositionOf(at.rank) < 0) return;
   const Heard now = {at.rank, done.skipped};
   Heard& heard = verdicts_.try_emplace(at.round, now).first->second;
-  // The others need not have heard what a worker heard that has gone.
+  // A worker that has left the job may have heard another verdict than the
+  // workers of the job. Their verdict counts.
   if (job.PositionOf(heard.rank) < 0) heard = now;
   if (heard.skipped == done.skipped) return;
   const auto verdict = [](bool skipped) {
