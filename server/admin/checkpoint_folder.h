@@ -8,8 +8,9 @@
 
 namespace nereus {
 
-// Opens a folder that --checkpoint-dir named, and that exists.
-// Errors: kNotFound, there is no such folder; kUnavailable, it cannot be read.
+// Opens `folder`, the value of --checkpoint-dir. Does not make the folder.
+// Errors: kNotFound, `folder` is no folder, or the system cannot tell; those of
+// FileStorage::Open.
 absl::StatusOr<std::unique_ptr<FileStorage>> OpenCheckpointFolder(
     const std::string& folder);
 
