@@ -66,11 +66,11 @@ class FrameSums {
 
   SumOrder order_;
   int contributors_ = 0;  // Number of contributions to each frame.
-  std::vector<bool>
-      arrived_;              // Indexed by frame * contributors_ + contributor.
+  // True if the values are here: [frame * contributors_ + contributor].
+  std::vector<bool> arrived_;
   std::vector<int> folded_;  // Number of contributions in the sum, by frame.
-  std::map<std::pair<int64_t, int>, Buffer>
-      held_;  // Values of early contributors, by frame and contributor.
+  // Values of early contributors, by frame and contributor.
+  std::map<std::pair<int64_t, int>, Buffer> held_;
 };
 
 }  // namespace nereus

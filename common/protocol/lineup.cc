@@ -20,8 +20,8 @@ namespace nereus {
 Lineup::Lineup(absl::Span<const EpochWorker> workers)
     : workers_(static_cast<int>(workers.size())) {
   auto order = std::make_shared<Order>();
-  std::map<int32_t, int32_t>
-      numbers;  // Numbers of hosts, by EpochWorker::host.
+  // Numbers of hosts, by EpochWorker::host.
+  std::map<int32_t, int32_t> numbers;
   for (const EpochWorker& each : workers) {
     auto host = static_cast<int32_t>(order->hosts.size());
     if (each.host >= 0) {
@@ -108,8 +108,8 @@ Seating::Seating(absl::Span<const EpochWorker> workers,
   }
   if (all.hosts() == all.workers()) return;
 
-  // Chunks take turns in order of their lengths. Then the lengths that one
-  // local worker has beyond those of another add up to less than the first.
+  // Slots follow the lengths of chunks, the longest chunk first. The loads of
+  // two workers of a host then differ by at most the longest chunk.
   const absl::Span<const Chunk> chunks = placement.chunks();
   const auto has_factors = [&](const Chunk& chunk) {
     return SupportsScheme(layers[chunk.layer], Scheme::kFactor);

@@ -32,7 +32,7 @@ namespace nereus {
 class GpuSplitter final {
  public:
   // `layer`: index of the layer. `parameters`: the layer's, in device memory.
-  // What the pointers point to must outlive this.
+  // The memory and objects behind the pointers must outlive this.
   GpuSplitter(int layer, const LayerSpec& spec, const float* parameters,
               Stager* stager, PinnedPool* pool, GpuTimeline* timeline);
   // Waits for the last copy, which reads memory of this.

@@ -8,7 +8,7 @@
 // result to every worker; with Overlap::kDecoupled it sends the result when
 // Gather asks for it. The result lands in its final place, frame by frame, in
 // any order (ResultAssembly). The frame that arrives last completes the round.
-// Where the caller runs the optimizer, the result is the mean gradient itself.
+// If the caller runs the optimizer, the result is the mean gradient itself.
 //
 // In a sparse job a contribution has only the blocks that the round's choice
 // names (GradientFlow, section 3.3). Shards know the same choice and wait for

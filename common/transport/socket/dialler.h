@@ -32,7 +32,8 @@ class Dialler {
   };
 
   // `looked_up` is called on another thread when Take has something to return.
-  // It is not called after the destructor has returned, and must not call this.
+  // `looked_up` must not call this. After the destructor has returned, no call
+  // of `looked_up` begins or runs.
   explicit Dialler(std::function<void()> looked_up)
       : resolver_(std::move(looked_up)) {}
 

@@ -21,7 +21,7 @@ namespace nereus {
 class PeerAcceptor {
  public:
   // `strangers_max`: limit of strangers at a time. `poller` must outlive this.
-  // It reports events of the port with `this` as their owner.
+  // The poller reports events of the port with `this` as their owner.
   PeerAcceptor(Listener listener, int strangers_max, Poller& poller);
 
   int port() const { return listener_.port; }
