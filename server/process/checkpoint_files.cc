@@ -14,7 +14,7 @@
 namespace nereus {
 namespace {
 
-// Takes the coordinator's record from a manifest.
+// Returns a manifest together with the coordinator's record of it.
 FoundCheckpoint Found(Manifest manifest) {
   FoundCheckpoint found;
   found.manifest = std::move(manifest);
@@ -70,7 +70,7 @@ absl::Status ReadPart(Storage& storage, const LoadCheckpoint& load) {
 }
 
 // The manifest names the files and their checksums. It is written last, so a
-// checkpoint without one is incomplete and is ignored.
+// checkpoint without a manifest is incomplete, and no job starts from it.
 absl::Status WriteWhole(Storage& storage, const std::string& job_name,
                         const CompleteCheckpoint& complete) {
   const Job& job = *complete.job;

@@ -13,32 +13,34 @@
 
 namespace nereus {
 
-// Reads and writes of checkpoints that machines and the coordinator ask for.
-// Each call blocks until the disk has done it, and keeps nothing. All return
-// the errors of common/checkpoint.
+// Functions that read and write the checkpoints of machines and of the
+// coordinator. Each call blocks for as long as the disk takes. All but
+// WritePart return the errors of common/checkpoint.
 
-// Writes a shard's part of a checkpoint. An error is in the part that it
-// returns (CheckpointPart::error), since the coordinator must be told.
+// Writes a shard's part of a checkpoint, and returns the outcome to tell the
+// coordinator. After an error, CheckpointPart::error has the message.
 CheckpointPart WritePart(Storage& storage, const Job& job,
                          const SaveCheckpoint& save);
 
-// Reads values into the buffers of the action.
+// Reads the chunks that `load` names into its buffers.
 absl::Status ReadPart(Storage& storage, const LoadCheckpoint& load);
 
 // Writes the manifest that makes a checkpoint complete. The caller removes old
-// checkpoints afterwards (KeepLast): never before the new one counts.
+// checkpoints (KeepLast) only after this has returned OK.
 absl::Status WriteWhole(Storage& storage, const std::string& job_name,
                         const CompleteCheckpoint& complete);
 
-// A complete checkpoint: its manifest, and what the coordinator keeps of it.
+// A checkpoint with a manifest, and the facts in it that the coordinator keeps.
 struct FoundCheckpoint {
   Manifest manifest;
   CheckpointRecord record;
 };
+
 // Returns the newest complete checkpoint; nothing if there is none.
 absl::StatusOr<std::optional<FoundCheckpoint>> FindNewest(Storage& storage);
 
-// Returns the checkpoint of `round`. Errors: those of ReadManifest.
+// Returns the checkpoint of `round`, without a look at its other files
+// (VerifyCheckpoint). Errors: those of ReadManifest.
 absl::StatusOr<FoundCheckpoint> FindRound(Storage& storage, int64_t round);
 
 }  // namespace nereus

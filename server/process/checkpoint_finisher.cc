@@ -31,13 +31,13 @@ void CheckpointFinisher::Finish(CompleteCheckpoint complete) {
   queue_.push_back(std::move(complete));
 }
 
-// Ends when all is finished and the destructor runs.
+// Returns when the destructor runs and the queue is empty.
 void CheckpointFinisher::Run() {
   const auto due = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return stopping_ || !queue_.empty();
   };
   while (true) {
-    // Taken off the queue, so that the disk works without the lock.
+    // Leaves the queue, so that the disk works without the lock.
     std::optional<CompleteCheckpoint> next;
     {
       MutexLock lock(&mu_);

@@ -15,25 +15,26 @@
 namespace nereus {
 
 // Finishes checkpoints that have all parts on disk: writes the manifest that
-// makes a checkpoint complete, then removes the oldest ones. Works on a thread
-// of its own, one checkpoint at a time, since disks are slow. Thread-safe.
+// makes a checkpoint complete, then removes old checkpoints (KeepLast). Works
+// on a thread of its own, one checkpoint at a time, because disks are slow.
+// Thread-safe.
 class CheckpointFinisher {
  public:
-  // Keeps the last `kept` checkpoints of `storage`, which is borrowed, must
-  // outlive this, and may be null if Finish is never called. `written` is
-  // called on the thread, once for each Finish, without a lock.
+  // Keeps the newest `kept` checkpoints. `storage` is not owned and must
+  // outlive this. It may be null if Finish is never called. `written` is called
+  // once for each Finish, on the thread of this object, without mu_.
   CheckpointFinisher(
       Storage* storage, int kept, std::string job_name,
       std::function<void(int64_t round, const absl::Status&)> written);
 
-  // Finishes all checkpoints that are queued.
+  // Waits until all queued checkpoints are finished.
   ~CheckpointFinisher();
 
-  // Queues a checkpoint. The coordinator has few under way at a time.
+  // Queues a checkpoint, and does not wait. The queue has no limit.
   void Finish(CompleteCheckpoint complete) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  // Runs on thread_.
+  // Finishes checkpoints until the destructor runs. Runs on thread_.
   void Run() ABSL_LOCKS_EXCLUDED(mu_);
 
   // Constant after construction.

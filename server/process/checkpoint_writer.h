@@ -17,18 +17,18 @@ namespace nereus {
 // for as long as the disk takes. Thread-safe.
 class CheckpointWriter {
  public:
-  // `storage` is not owned and must outlive this. `written` is called once for
-  // each Save, with the outcome: on this object's thread, or in a later Save
-  // that takes its place.
+  // `storage` is not owned and must outlive this. `written` is called with the
+  // outcome of each part, unless the destructor drops the part. It is called on
+  // this object's thread, or in the Save of the part that replaces this part.
   CheckpointWriter(Storage* storage,
                    std::function<void(const CheckpointPart&)> written);
 
-  // Waits for the file that is being written. Parts that still wait are
-  // dropped, without a call of `written`.
+  // Waits for the file that is being written, if any. Drops the parts that
+  // wait, without a call of `written`.
   ~CheckpointWriter();
 
-  // Queues a part. At most one part of each shard may wait: if another one
-  // comes, the disk is too slow, and the older part fails.
+  // Queues a part. At most one part of each shard may wait. If another part of
+  // the shard waits, the disk is too slow: that older part fails.
   void Save(JobPtr job, SaveCheckpoint save) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
@@ -38,6 +38,7 @@ class CheckpointWriter {
     SaveCheckpoint save;
   };
 
+  // Writes parts until the destructor runs. Runs on thread_.
   void Run() ABSL_LOCKS_EXCLUDED(mu_);
 
   // Constant after construction.

@@ -25,14 +25,15 @@
 //            yes
 //   CheckOptimizer, VerifyCheckpoint, job as of the checkpoint
 //
-// A check that fails refuses to start: nothing on disk is ever overwritten, nor
-// is a job continued with other settings than it began with.
+// If a check fails, the coordinator does not start. So a new job never replaces
+// the checkpoints of an earlier job, and a running job does not go on with
+// another value of an option with JobOption::is_kept.
 
 namespace nereus {
 namespace {
 
-// Returns the checkpoint that --restore names; nothing if it is "latest" and
-// there is no checkpoint. If the folder lacks the round, the error lists the
+// Returns the checkpoint that --restore names. With "latest", returns nothing
+// if there is no checkpoint. If the folder lacks the round, the error lists the
 // rounds that it has.
 absl::StatusOr<std::optional<FoundCheckpoint>> FindRestored(
     const ServerOptions& options, Storage& storage) {
@@ -57,8 +58,8 @@ absl::StatusOr<std::optional<FoundCheckpoint>> FindRestored(
                                           absl::StrJoin(rounds, ", ")));
 }
 
-// Returns advice that lists the checkpoints other than that of `round`; "" if
-// there are none.
+// Returns advice that lists the checkpoints of rounds other than `round`; "" if
+// there are none or the folder cannot be read.
 std::string OthersThan(int64_t round, Storage& storage) {
   const absl::StatusOr<CheckpointList> list = ListCheckpoints(storage);
   std::vector<int64_t> others;
@@ -99,7 +100,8 @@ absl::Status CheckOptimizer(absl::string_view what, OptimizerPlace place,
       UpdateRuleName(flags.optimizer.rule));
 }
 
-// Returns the settings that a running job keeps, by the names of its flags.
+// Returns the options that a restarted coordinator may not change
+// (JobOption::is_kept), by the names of their flags.
 std::vector<Setting> SettingsOf(const JobOptions& options) {
   JobSpec spec;
   spec.options = options;
@@ -110,8 +112,8 @@ std::vector<Setting> SettingsOf(const JobOptions& options) {
   return settings;
 }
 
-// Checks that the flags agree with a saved job: a job goes on as it was begun,
-// or not at all.
+// Checks that the flags agree with a saved job: its servers, its optimizer, the
+// options that it keeps, and its folder of checkpoints.
 absl::Status CheckSaved(const ServerOptions& options,
                         const std::vector<Setting>& settings,
                         const CoordinatorState& saved) {
@@ -152,8 +154,9 @@ absl::Status CheckSaved(const ServerOptions& options,
                                 options.checkpoint_dir));
 }
 
-// Sets the checkpoint that the job starts from, if --restore asks for one.
-// Without --restore, checks that no checkpoint would be overwritten.
+// Sets the checkpoint that the job starts from, if --restore asks for a
+// checkpoint and there is one. Without --restore, checks that the folder has no
+// checkpoint.
 absl::Status Restore(const ServerOptions& options, Storage& storage,
                      CoordinatorOptions& made) {
   if (options.restore.empty()) {
@@ -181,8 +184,8 @@ absl::Status Restore(const ServerOptions& options, Storage& storage,
     NEREUS_LOG(Warning) << "updates go on with " << now
                         << "; the checkpoint was made with " << before;
   }
-  // Verified now: shards read the values later, when the coordinator can no
-  // longer choose another checkpoint.
+  // Verifies the values now. The shards read them later, when the coordinator
+  // can no longer choose another checkpoint.
   NEREUS_LOG(Info) << "verifying the checkpoint of round " << manifest.round
                    << ", " << found->record.bytes() << " bytes";
   if (const absl::Status whole = VerifyCheckpoint(storage, manifest);
@@ -266,8 +269,8 @@ absl::StatusOr<std::unique_ptr<CoordinatorHost>> CoordinatorHost::Start(
                      << options.state_file;
     made.job_id = saved->epoch.job->id;
     if (storage != nullptr) {
-      // The last coordinator may have died after it wrote a manifest and before
-      // it saved its state.
+      // The previous coordinator may have died after it wrote a manifest and
+      // before it saved its state.
       const std::optional<FoundCheckpoint> newest =
           NEREUS_TRY(FindNewest(*storage));
       if (newest.has_value() && newest->manifest.job == options.spec.name) {

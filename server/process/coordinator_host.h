@@ -14,15 +14,17 @@
 
 namespace nereus {
 
-// The coordinator of a process with everything that it has on disk. Decides at
-// the start how the job begins: as it was saved in the state file, as of a
-// checkpoint, or as a new job.
+// The coordinator of a process, with its state file and its lock on the folder
+// of checkpoints. Decides at the start how the job begins: as it was saved in
+// the state file, as of a checkpoint, or as a new job.
 class CoordinatorHost {
  public:
-  // `storage`: folder of the checkpoints, or null; not owned. `settings`:
-  // settings that all servers must share. Errors: kInvalidArgument, options
-  // that contradict each other; kFailedPrecondition, options that contradict
-  // the state or the checkpoints on disk; those of JobStore and of the storage.
+  // `storage`: the folder of checkpoints, or null; not owned, must outlive
+  // this. `settings`: the result of ServerSettings. Errors: kInvalidArgument,
+  // `restore` is neither "latest" nor a round; kNotFound, the folder has no
+  // checkpoint of that round; kFailedPrecondition, the options contradict the
+  // state or the checkpoints on disk, or another coordinator uses the folder;
+  // those of JobStore, of FolderLock and of reading a checkpoint.
   static absl::StatusOr<std::unique_ptr<CoordinatorHost>> Start(
       const ServerOptions& options, Storage* storage,
       const std::vector<Setting>& settings);
@@ -31,7 +33,8 @@ class CoordinatorHost {
   CoordinatorService& service() { return *service_; }
 
  private:
-  // Keeps another job's coordinator out of the folder for checkpoints.
+  // Keeps other coordinators out of the folder of checkpoints. Absent without a
+  // folder.
   std::optional<FolderLock> folder_;
   std::unique_ptr<JobStore> store_;  // State file; null without one.
   std::unique_ptr<CoordinatorService> service_;  // Uses the store.
@@ -42,8 +45,9 @@ class CoordinatorHost {
 absl::StatusOr<std::vector<Setting>> ServerSettings(
     const ServerOptions& options);
 
-// Returns the coordinator's options, as far as flags decide them. The state and
-// the checkpoints on disk decide the rest (CoordinatorHost::Start).
+// Returns the coordinator's options that follow from flags alone, with a random
+// job id. CoordinatorHost::Start adds the servers' settings, and what the state
+// and the checkpoints on disk decide.
 CoordinatorOptions MakeCoordinatorOptions(const ServerOptions& options);
 
 }  // namespace nereus

@@ -23,10 +23,11 @@
 #include "server/process/checkpoint_finisher.h"
 #include "server/process/session_calls.h"
 
-// Everything is an event for the Coordinator, under one lock: a message of a
-// session (Hear), a session's end (SessionEnded), a call of the Admin service,
-// a checkpoint that was finished (OnCheckpoint), and time (RunTicks). Each ends
-// in Carry, which saves the state and then carries out the actions.
+// The Coordinator gets five kinds of events, under one lock: a message of a
+// session (Hear), a session's end (SessionEnded), a request for a checkpoint
+// (RequestCheckpoint), the outcome of a manifest (OnCheckpoint), and time
+// (RunTicks). Each event ends in Carry, which saves the state and then carries
+// out the actions. GetStatus only reads.
 //
 //   gRPC threads --Hear--> Coordinator --> SaveFirst --> StateSaver
 //   ticker ------OnTick-->     ^               '--> SessionCalls, log lines
@@ -38,8 +39,8 @@ namespace {
 // Time between two calls of Coordinator::OnTick: leases are much longer.
 constexpr absl::Duration kTickInterval = absl::Milliseconds(200);
 
-// Saves the job's state, and reports once when that fails and once when it
-// works again: saving is tried several times a second.
+// Saves the job's state. Saving is tried several times a second, so only the
+// first of several failures in a row is logged, and the first success after it.
 class StateSaver {
  public:
   StateSaver(JobStore* jobs, std::string job_name)
@@ -60,7 +61,7 @@ class StateSaver {
   }
 
  private:
-  JobStore* const jobs_;  // Null: nothing is saved.
+  JobStore* const jobs_;  // Null: Save does nothing.
   const std::string job_name_;
   bool is_failing_ = false;  // The last Save failed.
 };
@@ -99,7 +100,7 @@ struct CoordinatorService::Impl final {
     Impl* const impl;
   };
 
-  // Admin service: questions of nereusctl.
+  // Admin service: calls of nereusctl.
   struct AdminRpc final : v1::Admin::CallbackService {
     explicit AdminRpc(Impl* impl) : impl(impl) {}
     grpc::ServerUnaryReactor* GetStatus(
@@ -120,8 +121,8 @@ struct CoordinatorService::Impl final {
   void Carry(CoordinatorOutbox out) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   void CarryOut(const CoordinatorAction& action)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
-  // Gives up if no state could be saved for longer than a lease: members may
-  // have been counted as dead by then.
+  // Sets `failure`, which ends AwaitEnd, if saves have failed for longer than a
+  // lease.
   void GiveUpIfNothingIsSaved(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   void OnCheckpoint(int64_t round, const absl::Status& written)
       ABSL_LOCKS_EXCLUDED(mu);
@@ -139,7 +140,7 @@ struct CoordinatorService::Impl final {
   SaveFirst actions ABSL_GUARDED_BY(mu);
   StateSaver saver ABSL_GUARDED_BY(mu);
   std::function<void(const absl::Status&)> on_failure ABSL_GUARDED_BY(mu);
-  absl::Status failure ABSL_GUARDED_BY(mu);  // Error if saving was given up.
+  absl::Status failure ABSL_GUARDED_BY(mu);  // Not OK: saving was given up.
 
   CoordinatorRpc coordinator_rpc;
   AdminRpc admin_rpc;
@@ -216,8 +217,8 @@ void CoordinatorService::Impl::OnCheckpoint(int64_t round,
   Carry(std::move(out));
 }
 
-// Members get what was held back only now, so the time that they have to answer
-// starts now (OnSavedAgain).
+// When a save succeeds again, members get the messages that were held back. So
+// their time to answer starts then (OnSavedAgain).
 void CoordinatorService::Impl::Carry(CoordinatorOutbox out) {
   const bool was_held = !actions.empty();
   actions.CarryOut(
@@ -275,7 +276,7 @@ CoordinatorService::CoordinatorService(const CoordinatorOptions& options,
                                        const CoordinatorDisk& disk)
     : impl_(std::make_unique<Impl>(options, std::move(saved), disk)) {}
 
-// The finisher ends with Impl: it completes checkpoints until then.
+// The destructor of Impl::finisher then finishes the queued checkpoints.
 CoordinatorService::~CoordinatorService() {
   EndSessions();
   impl_->ticker.join();
@@ -284,7 +285,7 @@ CoordinatorService::~CoordinatorService() {
 absl::Status CoordinatorService::AwaitEnd() {
   MutexLock lock(&impl_->mu);
   impl_->mu.Await([this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(impl_->mu) {
-    // No member has heard of an end that is not saved.
+    // While the job's end is not saved, no member has heard of it.
     const bool over = impl_->coordinator.over() && impl_->actions.empty();
     return over || !impl_->failure.ok();
   });

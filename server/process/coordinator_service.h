@@ -25,41 +25,43 @@ struct CoordinatorDisk {
 
 // Drives a Coordinator: hands it the messages of the members' sessions, the
 // calls of the Admin service and the time, and carries out its actions. A state
-// is saved before any member hears of it (SaveFirst). Thread-safe; no call but
-// the Await ones waits for more than the lock and a save.
+// is saved before any member hears of it (SaveFirst). Thread-safe. Only the
+// Await functions and the destructor wait for more than the lock and a save.
 class CoordinatorService {
  public:
   // Goes on with the `saved` state, or begins a new job if it is absent.
   CoordinatorService(const CoordinatorOptions& options,
                      std::optional<CoordinatorState> saved,
                      const CoordinatorDisk& disk);
-  // REQUIRES: the control server that has services() was shut down.
+  // Finishes the checkpoints that have all parts on disk. REQUIRES: the control
+  // server that has services() was shut down.
   ~CoordinatorService();
 
   // Returns services for the control server. They live as long as this.
   std::vector<grpc::Service*> services();
 
-  // Ends all sessions, and refuses new ones, so that the control server can
-  // shut down.
+  // Ends all sessions, refuses new sessions, and stops the ticks of the clock.
+  // After this, the control server can shut down.
   void EndSessions();
 
-  // Blocks until the job is over: OK if every worker has left. Errors:
-  // kAborted, the job failed, with the reason; kUnavailable, its state could
-  // not be saved for longer than a lease: this process must end, and a
-  // coordinator that is started again goes on from the last state that was
-  // saved.
+  // Blocks until the job is over: OK if the job is finished. Errors: kAborted,
+  // the job failed, with the reason; kUnavailable, the job's state could not be
+  // saved for longer than a lease. After kUnavailable this process must end. A
+  // coordinator that is started again goes on from the last saved state.
   absl::Status AwaitEnd();
 
-  // Sets a function that is called once, on a thread of this object, when
-  // AwaitEnd would return kUnavailable. To be set before services() are served.
+  // Sets a function that is called once, when AwaitEnd would return
+  // kUnavailable. It runs on a thread of this object, under its lock, so it
+  // must not call this object. Call this before services() are served.
   void set_on_failure(std::function<void(const absl::Status&)> on_failure);
 
-  // Waits until every member has heard that the job is over, for `timeout` at
-  // most. REQUIRES: the job is over.
+  // Waits until every member has heard that the job is over or is gone, for
+  // `timeout` at most. If the job is not over, this waits until no member is
+  // left.
   void AwaitMembersKnow(absl::Duration timeout);
 
-  // True if the job is finished and its last step is in no checkpoint
-  // (Coordinator::lacks_last_checkpoint).
+  // True if the job is finished and has a folder for checkpoints, but no
+  // checkpoint of its last step.
   bool lacks_last_checkpoint() const;
 
  private:

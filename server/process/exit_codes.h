@@ -6,8 +6,8 @@ namespace nereus {
 inline constexpr int kExitDone = 0;    // The operation succeeded.
 inline constexpr int kExitFailed = 1;  // The operation did not succeed.
 inline constexpr int kExitUsage = 2;   // The command line makes no sense.
-// Exit code of coordinators only: the job is finished, but no checkpoint has
-// its last step, although the job has a folder for checkpoints.
+// Exit code of a coordinator only: the job is finished and has a folder for
+// checkpoints, but no checkpoint of its last step.
 inline constexpr int kExitNotSaved = 3;
 
 }  // namespace nereus

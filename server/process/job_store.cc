@@ -42,8 +42,8 @@ absl::StatusCode CodeOf(int result) {
   }
 }
 
-// A prepared statement. The first error sticks: later calls do nothing, and
-// Step returns the error.
+// A prepared statement. After an error of the constructor or of a Bind
+// function, later Bind functions do nothing, and Step returns the error.
 class Statement {
  public:
   Statement(sqlite3* database, const char* sql) {
@@ -95,7 +95,7 @@ absl::Status JobStore::Error(const char* what) const {
       absl::StrCat(path_, ": cannot ", what, ": ", sqlite3_errmsg(database_)));
 }
 
-// Only Open executes statements, so any error means that it cannot open.
+// Only Open calls this, so an error means that the file cannot be opened.
 absl::Status JobStore::Execute(const char* sql) {
   const int result = sqlite3_exec(database_, sql, nullptr, nullptr, nullptr);
   if (result == SQLITE_OK) return absl::OkStatus();
@@ -117,8 +117,8 @@ absl::StatusOr<std::unique_ptr<JobStore>> JobStore::Open(
   // Even a failed open yields a handle, which has the error and must be closed.
   auto store = std::unique_ptr<JobStore>(new JobStore(path, database));
   if (opened != SQLITE_OK) return store->Error("open it");
-  // The file is locked as long as it is open, and flushed to disk with every
-  // change. The empty transaction takes the lock now.
+  // Locks the file for as long as it is open, and has SQLite flush each change
+  // to disk. The empty transaction takes the lock now.
   NEREUS_TRY(
       store->Execute("PRAGMA locking_mode = EXCLUSIVE;"
                      "PRAGMA synchronous = FULL;"

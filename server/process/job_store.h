@@ -16,27 +16,28 @@ namespace nereus {
 // started again goes on from the last state. Not thread-safe.
 class JobStore {
  public:
-  // Opens the file, or creates it. The file stays locked: a second coordinator
-  // that used it would undo the first one's changes. Errors: kInvalidArgument,
-  // not a SQLite file of this version; kUnavailable, another process has it;
-  // kPermissionDenied and others of the file system.
+  // Opens the file, or creates it. The file stays locked, because a second
+  // coordinator would undo the changes of the first. Errors: kInvalidArgument,
+  // the file is not a SQLite file, or is of another program or version;
+  // kUnavailable, another process has it open; kPermissionDenied;
+  // kResourceExhausted, the disk is full; kUnknown, any other error of SQLite.
   static absl::StatusOr<std::unique_ptr<JobStore>> Open(
       const std::string& path);
   ~JobStore();
 
   // Returns the last saved state of job `name`, or nullopt if no state was
-  // saved. Errors: kDataLoss, the stored state cannot be decoded.
+  // saved. Errors: also kDataLoss, the stored state cannot be decoded.
   absl::StatusOr<std::optional<CoordinatorState>> Load(const std::string& name);
 
-  // Replaces the state of job `name`. Once it returns OK, the state survives a
-  // crash of the host.
+  // Replaces the state of job `name`. After OK, the state survives a crash of
+  // the computer.
   absl::Status Save(const std::string& name, const CoordinatorState& state);
 
  private:
   JobStore(std::string path, sqlite3* database)
       : path_(std::move(path)), database_(database) {}
 
-  // Executes statements without results.
+  // Executes statements, and ignores their results.
   absl::Status Execute(const char* sql);
   // Returns SQLite's last error, as "PATH: cannot WHAT: REASON".
   absl::Status Error(const char* what) const;

@@ -11,10 +11,11 @@ class Service;
 namespace nereus {
 
 // Admin and Coordinator services of a shard that does not coordinate. They
-// refuse every call with the address of the coordinator, so that an operator or
-// member that called the wrong server sees which one to call. Thread-safe.
+// refuse every call, and name the address of the coordinator in the error, so
+// that the caller of the wrong server sees which address to call. Thread-safe.
 class RedirectService {
  public:
+  // `coordinator_address`: "host:port" of the coordinator's control port.
   explicit RedirectService(const std::string& coordinator_address);
   ~RedirectService();
 

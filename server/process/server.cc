@@ -18,10 +18,10 @@
 #include "server/process/redirect_service.h"
 #include "server/process/shard_process.h"
 
-// A server process: the control port with the coordinator or a redirect to it
-// (Serve), and, unless it only coordinates, a membership as a shard (Join). The
-// main thread waits in AwaitEnd, and joins again after the process was counted
-// as dead:
+// A server process has a control port, which serves the coordinator or a
+// redirect to it (Serve). Unless it only coordinates, it also has a membership
+// as a shard (Join). The main thread waits in AwaitEnd, and joins again after
+// the process was counted as dead:
 //
 //   Join --> ShardProcess --ended--> outcome --kCancelled--> JoinAgain --> Join
 //                                       '--else--> AwaitEnd returns
@@ -33,8 +33,9 @@ namespace {
 // job's end.
 constexpr absl::Duration kFarewellTimeout = absl::Seconds(5);
 
-// Time between two joins of a process that is counted as dead again and again.
-// Each join costs the other members an epoch.
+// Pause before a process joins again, except for the first time. Each join
+// costs the other members an epoch, so a process that is counted as dead again
+// and again must not join too often.
 constexpr absl::Duration kRejoinPause = absl::Seconds(5);
 
 class ServerImpl final : public Server {
@@ -47,6 +48,7 @@ class ServerImpl final : public Server {
     control_.reset();
   }
 
+  // Does the work of Start.
   absl::Status Listen();
 
   int control_port() const override { return control_->port(); }
@@ -60,36 +62,40 @@ class ServerImpl final : public Server {
  private:
   // Starts the control port with the services of this process.
   absl::Status Serve();
+  // Begins a membership in shard_, which listens at `data_port`.
   absl::Status Join(int data_port);
   // Joins again after this process was counted as dead.
   absl::Status JoinAgain(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mu_);
-  // Returns the outcome of the membership, which it waits for.
+  // Waits until the membership has an outcome, and returns it.
   absl::Status AwaitOutcome() ABSL_LOCKS_EXCLUDED(mu_);
+  // Sets the outcome of the membership, unless it has one.
   void End(const absl::Status& outcome) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Constant after Listen.
   const ServerOptions options_;
   std::unique_ptr<FileStorage> storage_;  // Checkpoints; may be null.
   std::vector<Setting> settings_;         // Settings that all servers share.
-  std::unique_ptr<CoordinatorHost> coordinator_;  // Null: it runs elsewhere,
-  std::unique_ptr<RedirectService> redirect_;     // and this names its place.
+  std::unique_ptr<CoordinatorHost> coordinator_;  // Null: runs elsewhere.
+  std::unique_ptr<RedirectService> redirect_;     // Null with coordinator_.
   std::unique_ptr<ControlServer> control_;        // Serves either of the two.
   std::string coordinator_address_;
   int data_port_ = 0;
 
   Mutex mu_;
+  // Not OK: the coordinator of this process cannot save its state.
   absl::Status coordinator_failure_ ABSL_GUARDED_BY(mu_);
-  // Outcome of the current membership; absent while it lasts.
+  // Outcome of the current membership, or coordinator_failure_. Absent while
+  // the membership lasts.
   std::optional<absl::Status> outcome_ ABSL_GUARDED_BY(mu_);
 
-  // Last: its threads use the above. Null if this process only coordinates, and
-  // between two memberships.
+  // Last: its threads use the above. Null if this process only coordinates,
+  // between two memberships, and after a failed Join.
   std::unique_ptr<ShardProcess> shard_;
 };
 
-// Checks that this process may open as many descriptors as the job needs: two
-// connections to each worker, two to each server, and 64 for all else. A
-// process that ran out of them later would lose workers at random.
+// Checks that this process may open as many descriptors as a job of `spec`
+// needs: two connections to each worker, two to each server, and 64 for all
+// else. A process that ran out of them later would lose workers at random.
 absl::Status CheckDescriptors(const ServerOptions& options) {
   const int workers = options.spec.workers_max();
   const int64_t needed = 2 * int64_t{workers} + 2 * options.spec.shards + 64;
@@ -154,7 +160,8 @@ absl::Status ServerImpl::Join(int data_port) {
   return absl::OkStatus();
 }
 
-// Any thread: the driver's, the session's, or the coordinator's.
+// Runs on the driver thread, on a thread of the session, or on the
+// coordinator's ticker thread.
 void ServerImpl::End(const absl::Status& outcome) {
   MutexLock lock(&mu_);
   if (!outcome_.has_value()) outcome_ = outcome;
@@ -188,7 +195,8 @@ absl::Status ServerImpl::AwaitEnd() {
   }
   absl::Status outcome = AwaitOutcome();
   bool joined_again = false;
-  // kCancelled: this process stood still for too long, and the others went on.
+  // kCancelled: the coordinator counts this process as dead, for example
+  // because it stood still for too long.
   while (absl::IsCancelled(outcome)) {
     control_->SetReady(false);
     if (joined_again) absl::SleepFor(kRejoinPause);
@@ -201,7 +209,8 @@ absl::Status ServerImpl::AwaitEnd() {
     NEREUS_LOG(Warning) << outcome.message() << ": without this server";
     outcome = absl::OkStatus();
   }
-  // Ends the session: that tells the coordinator that this member knows.
+  // Opens no further session. The coordinator waits until the sessions of all
+  // members have ended.
   if (shard_ != nullptr) shard_->StopSession();
   if (coordinator_ != nullptr) {
     coordinator_->service().AwaitMembersKnow(kFarewellTimeout);

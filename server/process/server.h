@@ -10,20 +10,23 @@
 
 namespace nereus {
 
+// Options of a server process.
 struct ServerOptions {
   // True for a process that is the job's coordinator and no shard.
   bool coordinate_only = false;
-  int shard = 0;  // Number of the process's shard.
+  // Number of the process's shard. Not used with coordinate_only.
+  int shard = 0;
 
-  // The job. Read by the coordinator, which tells the others; they read only
-  // the name.
+  // Specification of the job. The coordinator uses all of it, and sends the
+  // other servers what they need. Those send only the name, when they join.
   JobSpec spec;
 
-  // "host:port" of the coordinator's control port. If it is empty, this process
-  // coordinates: shard 0, or one with coordinate_only.
+  // "host:port" of the coordinator's control port. Empty: this process
+  // coordinates. Only shard 0, or a process with coordinate_only, may do so.
   std::string coordinator_address;
 
-  // Address to listen at, and at which peers connect. Port 0 picks a free one.
+  // Address at which this process listens and peers connect. Port 0 picks a
+  // free port.
   std::string host = "127.0.0.1";
   int control_port = 0;
   int data_port = 0;
@@ -38,27 +41,31 @@ struct ServerOptions {
   absl::Duration stall_threshold = absl::Seconds(5);
 
   // Checkpoint to start from: a round, or "latest", which starts a new job if
-  // there is no checkpoint. Empty: starts a new job.
+  // there is no checkpoint. Empty: starts a new job. The coordinator ignores it
+  // if the state file has a running job.
   std::string restore;
   // SQLite file with the coordinator's state, from which a coordinator that is
   // started again goes on. Empty: the job ends with its coordinator.
   std::string state_file;
 
-  // Longest time to look for the coordinator, at the start and whenever it is
-  // lost.
+  // Longest time to look for the coordinator, at the start and whenever its
+  // session breaks, and to connect to the peers of a new epoch.
   absl::Duration connect_timeout = absl::Seconds(60);
 
-  // OK, or kInvalidArgument that names the field and its value.
+  // Returns OK, or kInvalidArgument with the name of the field.
   absl::Status Validate() const;
 };
 
 // A server process: one shard, the job's coordinator, or both. Listens while it
-// exists; joins again by itself if it was counted as dead. Thread-safe.
+// exists. If it was counted as dead, AwaitEnd joins the job again. Thread-safe,
+// but one thread at a time may call AwaitEnd.
 class Server {
  public:
-  // Listens, and joins the job in the background. Errors: kInvalidArgument, bad
-  // options; kFailedPrecondition, options that contradict the state or the
-  // checkpoints on disk; kUnavailable, a port is in use.
+  // Listens. A shard then joins the job in the background. Errors:
+  // kInvalidArgument, bad options, or too few file descriptors;
+  // kFailedPrecondition, options that contradict the state or the checkpoints
+  // on disk; kUnavailable, a port is in use; those of the checkpoint folder,
+  // and of CoordinatorHost::Start.
   static absl::StatusOr<std::unique_ptr<Server>> Start(
       const ServerOptions& options);
 
@@ -69,13 +76,14 @@ class Server {
   virtual int control_port() const = 0;
   virtual int data_port() const = 0;
 
-  // Blocks until the job is over: OK when every worker has left. Errors:
-  // kAborted, the job failed, with the reason; kUnavailable, the coordinator is
-  // gone, or cannot save its state; others say why this shard could not join.
+  // Blocks until the job is over for this process: OK if the job is finished.
+  // Errors: kAborted, the job failed, with the reason; kUnavailable, the
+  // coordinator is gone, or cannot save its state. Any other error says why
+  // this shard could not join or not go on.
   virtual absl::Status AwaitEnd() = 0;
 
-  // True if this process coordinates a job that is finished, and the job's last
-  // step is in no checkpoint although it has a folder for them.
+  // True if this process coordinates a finished job with a folder for
+  // checkpoints, and no checkpoint has the job's last step.
   virtual bool lacks_last_checkpoint() const = 0;
 };
 

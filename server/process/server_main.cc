@@ -1,5 +1,5 @@
-// nereus-server: one shard of a job's parameter servers; shard 0 also
-// coordinates.
+// nereus-server: one shard of a job's parameter servers, the job's coordinator,
+// or both. Shard 0 coordinates unless it has --coordinator.
 //
 //   nereus-server --shard=0 --servers=2 --workers=4 --control-port=7000
 //   nereus-server --shard=1 --coordinator=127.0.0.1:7000
@@ -27,14 +27,13 @@
 namespace nereus {
 namespace {
 
-// Ends the process at once. That is safe anywhere: no state outlives it but
-// files that are written whole or not at all, and peers notice that its
-// connections close.
+// Ends the process at once. That is safe at any point: a file that counts is
+// written whole or not at all, and peers notice that the connections close.
 void ExitOnSignal(int signal_number) { _exit(128 + signal_number); }
 
 // Lets all threads share two arenas of malloc. Payloads are allocated by one
-// thread and freed by another: with an arena for each thread, the process would
-// grow for thousands of rounds, until every arena had kept memory
+// thread and freed by another. With an arena for each thread, the process would
+// grow for thousands of rounds, until every arena has kept freed memory
 // (docs/benchmarks.md, memory).
 void ShareArenas() { mallopt(M_ARENA_MAX, 2); }
 
@@ -56,7 +55,7 @@ void AddServerFlags(CLI::App& app, ServerOptions& options) {
   AddNodeFlag(app, options.node);
 }
 
-// Adds the flags that only the process that coordinates may have.
+// Adds flags that only a process that coordinates may have.
 void AddCoordinatorFlags(CLI::App& app, ServerOptions& options) {
   AddFlag(app, "restore", options.restore,
           "go on from a checkpoint: latest (or begin anew where there is "
@@ -66,14 +65,16 @@ void AddCoordinatorFlags(CLI::App& app, ServerOptions& options) {
           "its job; without it, such a job is lost");
 }
 
-// Flags of fields that have other names, for messages.
+// Flags, by the field of ServerOptions, that have another name than the field.
 const std::map<std::string, std::string> kFlagsOfFields = {
     {"coordinator_address", "--coordinator"},
     {"stall_threshold", "--stall-after"},
     {"state_file", "--state"},
 };
 
-// Checks the flags, alone and together.
+// Checks each flag, and that no flags contradict each other.
+// `coordinators_flags` are the flags that only a process that coordinates may
+// have.
 absl::Status CheckFlags(const CLI::App& app, int argc, char** argv,
                         const ServerOptions& options, const JobFlags& job,
                         const std::vector<std::string>& coordinators_flags) {
@@ -110,7 +111,7 @@ int Main(int argc, char** argv) {
     AddCoordinatorFlags(app, options);
     AddJobFlags(app, job);
   });
-  std::erase(coordinators_flags, "--job-name");  // Shards say it too.
+  std::erase(coordinators_flags, "--job-name");  // Shards have it too.
   double stall_seconds = absl::ToDoubleSeconds(options.stall_threshold);
   AddFlag(app, "stall-after", stall_seconds,
           "seconds after which a round that waits is reported, and for whom");

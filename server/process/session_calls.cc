@@ -11,9 +11,9 @@
 
 namespace nereus {
 
-// The call of one session: reads and writes messages one after the other, then
-// finishes. gRPC calls OnDone when nothing refers to the call any more; the
-// call then deletes itself.
+// The call of one session. One read and one write are under way at a time. When
+// gRPC has finished with the call, it calls OnDone, and the call deletes
+// itself.
 class SessionCall final : public SessionCalls::Reactor {
  public:
   // `heard` is called for each message, `ended` when the call is over.
@@ -21,12 +21,13 @@ class SessionCall final : public SessionCalls::Reactor {
               std::function<void()> ended)
       : heard_(std::move(heard)), ended_(std::move(ended)) {}
 
-  // Accepts the session, and reads.
+  // Accepts the session, and starts to read.
   void Start() {
     StartSendInitialMetadata();
     StartRead(&incoming_);
   }
 
+  // Queues a message, unless the call is ending.
   void Write(v1::CoordinatorMessage message) ABSL_LOCKS_EXCLUDED(mu_) {
     MutexLock lock(&mu_);
     if (finishing_) return;
@@ -34,7 +35,7 @@ class SessionCall final : public SessionCalls::Reactor {
     if (queue_.size() == 1) StartWrite(&queue_.front());
   }
 
-  // Finishes the call when all queued messages have been written.
+  // Finishes the call with `status` when all queued messages have been written.
   void End(const grpc::Status& status) ABSL_LOCKS_EXCLUDED(mu_) {
     MutexLock lock(&mu_);
     if (finishing_) return;
@@ -51,9 +52,10 @@ class SessionCall final : public SessionCalls::Reactor {
   }
 
   void OnReadDone(bool ok) override ABSL_LOCKS_EXCLUDED(mu_) {
-    if (!ok) return End(grpc::Status::OK);  // The member has gone.
-    // Calls the owner without mu_: the owner locks its own mutex here, and
-    // holds that mutex when it writes to calls. Holding both could deadlock.
+    if (!ok) return End(grpc::Status::OK);  // No more messages.
+    // Calls the owner without mu_. The owner locks its own mutex in `heard_`,
+    // and holds that mutex when it calls Write, which locks mu_. With mu_ held
+    // here, two threads could wait for each other for ever.
     heard_(incoming_);
     MutexLock lock(&mu_);
     if (!finished_) StartRead(&incoming_);
@@ -83,8 +85,8 @@ class SessionCall final : public SessionCalls::Reactor {
   Mutex mu_;
   // Messages yet to write; the first one is being written.
   std::deque<v1::CoordinatorMessage> queue_ ABSL_GUARDED_BY(mu_);
-  bool finishing_ ABSL_GUARDED_BY(mu_) =
-      false;  // True if the queue takes no further message.
+  // True if the queue takes no further message.
+  bool finishing_ ABSL_GUARDED_BY(mu_) = false;
   // True if gRPC was told to finish.
   bool finished_ ABSL_GUARDED_BY(mu_) = false;
   grpc::Status status_ ABSL_GUARDED_BY(mu_);  // Status to finish with.

@@ -12,7 +12,7 @@ namespace nereus {
 
 class SessionCall;
 
-// Sessions of the Coordinator service that are open, each a call of gRPC's.
+// Open sessions of the Coordinator service. Each is one call of gRPC.
 //
 // Plain bookkeeping, guarded by the owner's lock; the owner calls Forget from
 // `ended`. Messages to a session that has ended are dropped.
@@ -21,9 +21,9 @@ class SessionCalls {
   using Reactor =
       grpc::ServerBidiReactor<v1::MemberMessage, v1::CoordinatorMessage>;
 
-  // `heard` is called for each message of a session; `ended` once, when its
-  // call is over, whichever side ended it. Both on threads of gRPC's, without
-  // the owner's lock.
+  // `heard` is called for each message of a session. `ended` is called once for
+  // each session, when its call is over, whichever side ended it. Both run on
+  // threads of gRPC, without the owner's lock.
   SessionCalls(std::function<void(SessionId, const v1::MemberMessage&)> heard,
                std::function<void(SessionId)> ended);
 
@@ -31,18 +31,19 @@ class SessionCalls {
   // session ends at once.
   Reactor* Open(grpc::CallbackServerContext* context);
 
-  // True if the session was not forgotten.
+  // True if the session was opened and is not forgotten.
   bool Has(SessionId session) const { return calls_.contains(session); }
 
-  // Queues a message; dropped if there is no such session.
+  // Queues a message. Drops it if there is no such session.
   void Write(SessionId session, v1::CoordinatorMessage message);
-  // Ends a session once its messages have been written.
+  // Ends a session once its queued messages have been written.
   void End(SessionId session);
 
-  // Ends all sessions, and those to come: the process shuts down.
+  // Ends all sessions, and each later session as it opens: the process shuts
+  // down.
   void EndAll();
 
-  // Removes a session, as its call is over.
+  // Removes a session. REQUIRES: its call is over.
   void Forget(SessionId session) { calls_.erase(session); }
 
  private:

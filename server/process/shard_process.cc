@@ -13,7 +13,7 @@
 namespace nereus {
 namespace {
 
-// Names the workers, the first few of many.
+// Returns the names of the first eight workers, and the number of the others.
 std::string DescribeWorkers(const Job& job, const std::vector<int>& ranks) {
   constexpr size_t kNamedMax = 8;
   std::string text;
@@ -27,7 +27,7 @@ std::string DescribeWorkers(const Job& job, const std::vector<int>& ranks) {
   return text;
 }
 
-// Names what an open round waits for: workers, or the backup.
+// Returns the members that an open round waits for: workers, or the backup.
 std::string DescribeMissing(const Job& job, const Shard::OpenRound& open) {
   if (open.missing_backup == -1) {
     return DescribeWorkers(job, open.missing_workers);
@@ -78,8 +78,8 @@ ShardProcess::ShardProcess(Storage* storage, ControlServer* control,
 }
 
 ShardProcess::~ShardProcess() {
-  // The driver hands the writer parts to save until it stops, and the writer
-  // posts to the process until it ends.
+  // The driver hands parts to the writer, so it stops first. The writer posts
+  // to the process, so it ends before the process does.
   if (process_ != nullptr) process_->StopDriving();
   writer_.reset();
 }
@@ -143,8 +143,8 @@ void ShardProcess::OnEntered(const EpochStart& start) {
                    << " shards=" << start.job->shards()
                    << " layers=" << start.job->model().size()
                    << " chunks_here=" << machine_->chunk_count();
-  // Members come and go, and malloc keeps memory of their connections: without
-  // this the process would grow with each of them.
+  // Members come and go, and malloc keeps the freed memory of their
+  // connections. Without this, the process would grow with each new member.
   malloc_trim(0);
 }
 

@@ -17,7 +17,8 @@
 namespace nereus {
 
 // A membership of a server process in a job: the machine with its shards, the
-// process around it, and the disk that the machine writes to and reads from.
+// MemberProcess that drives the machine, and the checkpoint files that the
+// machine writes and reads.
 //
 //   driver thread: ServerMachine --SaveCheckpoint--> CheckpointWriter --> disk
 //                                <--CheckpointPart--'
@@ -28,22 +29,23 @@ class ShardProcess {
  public:
   // Asks the coordinator, in the background, to admit this process as the
   // server of the shard that the options name. `storage`: the folder of
-  // checkpoints, or null. `ended` is called once or more when the membership is
-  // over, on any thread; the first outcome counts. Arguments passed by pointer
-  // or reference are borrowed and must outlive this. Errors: those of
+  // checkpoints, or null. `ended` is called when the membership is over, maybe
+  // several times, on any thread; the first outcome counts. `storage` and
+  // `control` are not owned and must outlive this. Errors: those of
   // MemberProcess::Listen.
   static absl::StatusOr<std::unique_ptr<ShardProcess>> Join(
       const ServerOptions& options, const std::string& coordinator_address,
       int data_port, const std::vector<Setting>& settings, Storage* storage,
       ControlServer* control, std::function<void(const absl::Status&)> ended);
 
-  // Ends the membership. A checkpoint's file that is being written is finished.
+  // Ends the membership. Waits for a checkpoint file that is being written.
   ~ShardProcess();
 
   // Port at which peers connect.
   int data_port() const { return process_->port(); }
 
-  // Opens no further session: the coordinator sees that this process has ended.
+  // Opens no further session. An open session stays until the coordinator ends
+  // it or this is destroyed.
   void StopSession() { process_->StopSession(); }
 
  private:
@@ -52,14 +54,14 @@ class ShardProcess {
 
   MemberProcess::Events MakeEvents();
 
-  // Events, on the driving thread.
+  // Handle events of the MemberProcess, on the driving thread.
   Heartbeat TakeStock();
   // Reads values from a checkpoint; a failure ends the membership.
   void Load(const LoadCheckpoint& load);
   void OnEntered(const EpochStart& start);
 
   Storage* const storage_;        // Checkpoints; may be null.
-  ControlServer* const control_;  // Answers readiness checks.
+  ControlServer* const control_;  // Gets the answer to readiness checks.
   const std::function<void(const absl::Status&)> ended_;
 
   // Used by the driver thread only; null before the first epoch. Owned by the
