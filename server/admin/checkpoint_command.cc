@@ -61,7 +61,7 @@ absl::StatusOr<JobStatus> MakeCheckpoint(const std::string& server,
 // A checkpoint of the folder, whole or not.
 struct Entry {
   int64_t round = 0;
-  absl::Status state;  // Error: the reason why it cannot be restored.
+  absl::Status state;  // Error: reason why no job can start from it.
   Manifest manifest;   // Without files if the checkpoint is not whole.
 
   bool is_whole() const { return !manifest.files.empty(); }
@@ -113,7 +113,8 @@ std::string EntriesTable(const std::vector<Entry>& entries) {
   return text;
 }
 
-// Returns the checkpoints as a list, with "problem" empty if one is usable.
+// Returns the checkpoints as a list. "problem" is empty for a usable
+// checkpoint.
 std::string EntriesJson(const std::vector<Entry>& entries) {
   auto json = nlohmann::ordered_json::array();
   for (const Entry& entry : entries) {

@@ -24,15 +24,17 @@ class Command {
   // object, so it must live as long as `app`.
   CLI::App* Register(CLI::App& app);
 
-  // Refuses flags that have no effect beside the other flags.
-  // Errors: kInvalidArgument, with the flag on the parsed command line.
+  // Refuses flags that have no effect together with the other flags. `argc` and
+  // `argv` are the command line, which was parsed before. Errors:
+  // kInvalidArgument, with the flag.
   virtual absl::Status RefuseIdleFlags(int argc, char** argv) const;
 
   // Does the work after parsing. Writes results to `out`, and progress and
-  // errors to `err`. Returns the exit code: kExitDone, or that of the error.
+  // errors to `err`. Returns the exit code: that of Execute, or of Fail after
+  // an error.
   int Run(std::ostream& out, std::ostream& err);
 
-  // Writes an error to `err`, behind the name of the command. Returns the exit
+  // Writes the name of the command and an error to `err`. Returns the exit
   // code: kExitUsage for kInvalidArgument, otherwise kExitFailed.
   int Fail(const absl::Status& status, std::ostream& err) const;
 
@@ -44,6 +46,7 @@ class Command {
   const CLI::App& app() const { return *app_; }
 
  private:
+  // Adds the flags of the command to its subcommand `app`.
   virtual void AddFlags(CLI::App& app) = 0;
 
   // Does the work, and returns the exit code. Run reports errors.
@@ -58,10 +61,11 @@ class Command {
 // The flag --json[=FILE] of commands that answer in text or in JSON.
 class JsonFlag {
  public:
+  // Adds the flag to the subcommand `app`. This must live as long as `app`.
   void Register(CLI::App& app);
 
-  // Writes `text` to `out`; with --json `json`, followed by a newline, to `out`
-  // or to FILE. Errors: kUnavailable, FILE cannot be written.
+  // Without --json, writes `text` to `out`. With --json, writes `json` and a
+  // newline, to `out` or to FILE. Errors: kUnavailable, FILE cannot be written.
   absl::Status Write(const std::string& text, const std::string& json,
                      std::ostream& out) const;
 
@@ -72,7 +76,8 @@ class JsonFlag {
   std::string file_;
 };
 
-// Adds --server and --timeout, for commands that call a coordinator.
+// Adds --server and --timeout, for commands that call a coordinator. Parsing
+// writes into `server` and `timeout_seconds`, which must live as long as `app`.
 void AddCoordinatorFlags(CLI::App& app, std::string& server,
                          double& timeout_seconds);
 

@@ -6,8 +6,9 @@
 
 namespace nereus {
 
-// Each makes one command of nereusctl. The file of the same name, such as
-// plan_command.cc, has the command.
+// Functions that each make one command of nereusctl. checkpoint_command.cc has
+// `checkpoint` and `checkpoints`. A file such as plan_command.cc has each other
+// command.
 
 // `plan`: shows how each layer of a model would travel in a cluster, why, and
 // the cost. It needs no cluster. With --run it shows the plan of a job that is
@@ -18,10 +19,11 @@ std::unique_ptr<Command> MakePlanCommand();
 // production protocol on a modelled network, and needs no cluster.
 std::unique_ptr<Command> MakeSimulateCommand();
 
-// `local`: trains a model with several workers and servers on this machine,
-// shows their progress, and reports on the job. Besides errors, it fails if the
-// workers' parameters differ at the end or the model was not saved. A signal
-// that ends the job gives exit code 128 plus its number, as shells have it.
+// `local`: trains a model with several workers and servers on this computer,
+// shows their progress, and reports on the job. A job that ends without an
+// error also fails if the workers' parameters differ with --quorum=all, or if
+// --checkpoint-dir has no checkpoint of the last step. After a signal that ends
+// the job, the exit code is 128 plus the signal's number, as in shells.
 std::unique_ptr<Command> MakeLocalCommand();
 
 // `status`: shows the job of a running coordinator, with its members.

@@ -14,10 +14,12 @@
 namespace nereus {
 namespace {
 
-// Smallest part of an iteration that the diagnosis mentions.
+// Share of an iteration up to which the network, late workers or a saving count
+// as nothing.
 constexpr double kShareMin = 0.05;
 
-// Returns the seconds of an iteration, by the plan that the rules choose.
+// Returns the predicted seconds of an iteration with the plan that MakePlan
+// makes.
 absl::StatusOr<double> PredictIteration(const WhatIf& what_if) {
   PlanOptions options = NEREUS_TRY(PlanOptionsOf(what_if));
   const Plan plan = NEREUS_TRY(MakePlan(what_if.layers, options));
@@ -58,13 +60,14 @@ constexpr Change kChanges[] = {
      [](WhatIf& w) { w.plan.cluster.servers = w.plan.cluster.worker_hosts(); }},
 };
 
-// Returns the part of an iteration in which the network delays the computing.
+// Returns the seconds of an iteration that neither computing nor late workers
+// explain: the network, and copies that nothing hides.
 double NetworkSeconds(const Diagnosis& diagnosis) {
   return std::max(0.0, diagnosis.iteration_seconds - diagnosis.compute_seconds -
                            diagnosis.delay_seconds);
 }
 
-// The part of an iteration that is worth shortening first.
+// Part of an iteration that is worth shortening first.
 enum class Limit { kNetwork, kComputing, kLateWorkers };
 
 Limit LimitOf(const Diagnosis& diagnosis) {
@@ -88,7 +91,8 @@ std::string CompareText(const Diagnosis& diagnosis, absl::string_view than) {
                       than, " one worker");
 }
 
-// Compares the throughput of all workers with that of one.
+// Returns a text that compares the throughput of all workers with that of one
+// worker. "" if there is only one worker.
 std::string SpeedText(const Diagnosis& diagnosis) {
   if (diagnosis.workers == 1) return "";
   const double speed = static_cast<double>(diagnosis.workers) *
@@ -104,7 +108,7 @@ std::string SpeedText(const Diagnosis& diagnosis) {
                       absl::StrFormat(", %.2f of its speed", speed));
 }
 
-// Names the limit, and how much each part adds.
+// Returns the name of the limit, and the time that each part adds.
 std::string LimitText(const Diagnosis& diagnosis) {
   const std::string network = Seconds(NetworkSeconds(diagnosis));
   const std::string compute = Seconds(diagnosis.compute_seconds);
@@ -135,7 +139,7 @@ std::vector<Diagnosis::Advice> FindAdvice(const WhatIf& what_if) {
     if (!change.is_new(what_if)) continue;
     WhatIf other = what_if;
     change.make(other);
-    // The flag may not go with the other flags.
+    // The other flags may exclude this flag.
     const absl::StatusOr<double> seconds = PredictIteration(other);
     if (!seconds.ok()) continue;
     AddAdvice(change.flag, absl::Seconds(*as_it_is), absl::Seconds(*seconds),

@@ -11,37 +11,39 @@
 namespace nereus {
 
 // Judgement of an iteration: its limit, and flags that would shorten it. The
-// answers of `nereusctl plan` and `nereusctl simulate` begin with it.
+// texts of `nereusctl plan` and `nereusctl simulate` begin with the diagnosis.
 struct Diagnosis {
   // A flag that would make an iteration shorter.
   struct Advice {
     // Flag as typed: "--wire=bf16".
     std::string flag;
-    // Seconds that the flag saves, alone.
+    // Seconds of an iteration that the flag saves, without other new flags.
     double saved_seconds = 0;
   };
 
   // Workers of the job.
   int64_t workers = 1;
-  // Machines that the workers share. 0: each has one of its own.
+  // Number of hosts that the workers share. 0: each worker has its own host.
   int64_t hosts = 0;
   // Seconds of one iteration.
   double iteration_seconds = 0;
-  // Part in which the busiest device computes.
+  // Seconds of the iteration in which the busiest device computes.
   double compute_seconds = 0;
-  // Seconds of an iteration on one machine alone. 0: not known.
+  // Seconds of an iteration of one worker alone. 0: not known.
   double single_node_seconds = 0;
-  // Part in which the iteration waits for workers with a --delay.
+  // Seconds that workers with a --delay add to the iteration.
   double delay_seconds = 0;
   // Flags that would help, ordered by savings, the largest one first.
   std::vector<Advice> advice;
 };
 
-// Returns flags that would each save at least a twentieth of an iteration, as
+// Returns flags that would each save more than a twentieth of an iteration, as
 // Timeline predicts it. Empty if no plan can be made.
 std::vector<Diagnosis::Advice> FindAdvice(const WhatIf& what_if);
 
-// Adds `flag` to `advice` if it shortens an iteration by a twentieth or more.
+// Adds `flag` to `advice`, in order of savings, if it saves more than a
+// twentieth of an iteration. `without` and `with` are the times of an iteration
+// without and with the flag.
 void AddAdvice(const std::string& flag, absl::Duration without,
                absl::Duration with, std::vector<Diagnosis::Advice>& advice);
 

@@ -10,8 +10,8 @@
 namespace nereus {
 
 // Cuts a stream of bytes into lines, as the bytes arrive. It holds at most
-// `line_bytes_max` bytes of a line, and drops the rest of a longer line: a
-// process that never ends its line must not fill the memory. Thread-compatible.
+// `line_bytes_max` bytes of a line, and drops the rest of a longer line. So a
+// process that never ends its line does not fill the memory. Thread-compatible.
 class LineBuffer {
  public:
   explicit LineBuffer(size_t line_bytes_max)
@@ -20,10 +20,11 @@ class LineBuffer {
   // Adds bytes, and returns the lines that they end, without line feeds.
   std::vector<std::string> Append(absl::string_view bytes);
 
-  // Returns the line at the end of the stream that has no line feed, if any.
+  // Returns the bytes after the last line feed; nothing if there are none.
   std::optional<std::string> Finish();
 
  private:
+  // Adds bytes to the unfinished line, up to the limit.
   void Extend(absl::string_view part);
 
   const size_t line_bytes_max_;

@@ -28,9 +28,9 @@ namespace {
 
 constexpr int kExitSignalBase = 128;
 
-// Returns the path of a program: `given`, or otherwise a program beside this
-// program or at `build_path` of Bazel's tree. Errors: kNotFound, with the
-// paths.
+// Returns the path of a program. That is `given`, unless it is empty; then the
+// program is beside this program, or at `build_path` in Bazel's tree. Errors:
+// kNotFound, with the paths.
 absl::StatusOr<std::string> FindProgram(const std::string& given,
                                         const std::string& name,
                                         const std::string& build_path) {
@@ -116,7 +116,7 @@ class LocalCommand final : public Command {
     return code;
   }
 
-  // Runs the job, and reports on it. Leaves json_file_ empty if there is no
+  // Runs the job, and reports on it. Does not write json_file_ if there is no
   // report.
   absl::StatusOr<int> RunJob(std::ostream& out, std::ostream& err) {
     LocalPrograms programs;  // Paths relative to server/admin/ of Bazel's tree.
@@ -164,8 +164,8 @@ class LocalCommand final : public Command {
     if (!json_file_.empty()) {
       NEREUS_TRY(WriteTextFile(json_file_, FormatLocalJson(report)));
     }
-    // With another quorum, some workers end before the last late gradients
-    // count.
+    // With another quorum, some workers end before all late gradients are added
+    // to their parameters.
     const bool may_differ = options_.spec.options.rounds.quorum != Quorum::kAll;
     if (!report.replicas_equal && !may_differ) {
       return InternalError("the workers ended with different parameters");

@@ -9,9 +9,10 @@
 //        -> MissTheDead:    a worker: the job goes on without it
 //        -> Failure:        the job fails, with the first cause
 //
-// A process that dies takes others with it, so HasFailed alone is not the
-// cause: Failure waits for the others and looks for the process that was
-// killed, or that failed first.
+// A process that dies makes other processes fail, so the first process that
+// HasFailed finds need not be the cause. Failure waits a second for the others.
+// Then it names as the cause a process that was killed, or else the process
+// that failed first.
 
 #include "server/admin/local_job.h"
 
@@ -42,13 +43,13 @@ constexpr absl::Duration kWorkerEndTimeout = absl::Minutes(10);
 constexpr absl::Duration kServerEndTimeout = absl::Seconds(15);
 // Time for the processes to end by themselves once they are asked to.
 constexpr absl::Duration kStopGrace = absl::Seconds(5);
-// Time in which ends of processes count as one failure: the order in which
-// they are reported does not tell which was the cause.
+// Time within which several ends of processes count as one failure. Within this
+// time, the order of the reports does not tell which end was the cause.
 constexpr absl::Duration kSettleTime = absl::Seconds(1);
 constexpr absl::Duration kDisplayPeriod = absl::Milliseconds(200);
 
 constexpr char kCoordinator[] = "coordinator";
-constexpr char kFirstShard[] = "shard 0";  // Coordinator without restarts.
+constexpr char kFirstShard[] = "shard 0";  // Coordinates without restarts.
 constexpr char kKeepsShards[] =
     "--backup=1 keeps a copy of each shard, --checkpoint-dir=DIR keeps "
     "checkpoints to go back to";
@@ -127,7 +128,8 @@ absl::Status LocalJob::RunProcesses() {
                 absl::StrCat("all workers are done, but ",
                              absl::FormatDuration(kServerEndTimeout),
                              " later a server still runs"));
-  // A server that stood still at the end may not know it yet. Run stops it.
+  // A server that stood still may not know yet that the job is over. Run stops
+  // such a server.
   return IsFinished() ? absl::OkStatus() : servers_end;
 }
 
@@ -244,7 +246,7 @@ void LocalJob::OnErrorLine(int process, const std::string& line) {
 
 void LocalJob::OnExit(int process, const ProcessExit& exit) {
   LocalProcess& child = processes_[process];
-  // A model that was not saved is no failure of the job: the report says it.
+  // A model that was not saved is no failure of the job. The report tells it.
   const bool is_not_saved = child.is_server && exit.code == kExitNotSaved;
   child.exit = is_not_saved ? ProcessExit() : exit;
   child.exited_at = absl::Now();
@@ -329,8 +331,8 @@ bool LocalJob::IsToBeMissed(const LocalProcess& child) const {
       !child.mistake.empty()) {
     return false;
   }
-  // A worker that died as the job ended finds no coordinator any more. A worker
-  // that stands still does not end at all.
+  // Once the job is finished, there is no coordinator to which a worker could
+  // come back. A worker that stands still may not end at all.
   if (IsFinished()) {
     return HasFailed(child) ||
            (!child.exit.has_value() &&
@@ -399,10 +401,10 @@ std::string LocalJob::ReasonIn(const std::vector<const LocalProcess*>& failed) {
                                          : lines.back().substr(end_of_tag + 2);
 }
 
-// Returns the processes that failed, the likely cause first: a process that
-// wrote nonsense, then the processes that were killed, then the others in the
-// order of their ends. No process of a job kills another, so a kill is a cause
-// even if the end of its process was seen late.
+// Returns the processes that failed, the likely cause first: the processes that
+// were killed, then those with a line that is not understood, then the others
+// in the order of their ends. No process of a job kills another, so a kill is a
+// cause even if it was seen late.
 std::vector<const LocalProcess*> LocalJob::FailedProcesses() const {
   std::vector<const LocalProcess*> failed;
   for (const LocalProcess& child : processes_) {
@@ -440,7 +442,8 @@ absl::Status LocalJob::Failure() {
   const std::string reason = ReasonIn(failed);
   absl::StrAppend(&message, "\nthe job failed: ", cause,
                   reason.empty() ? "" : ": ", reason);
-  // A later end may be what ended the job, so any process may have a hint.
+  // The job may have failed by the end of a later process in the list, so the
+  // hint may come from any of them.
   std::string hint;
   if (absl::StrContains(reason, "there is no checkpoint to go on from")) {
     hint = kKeepsShards;

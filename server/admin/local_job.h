@@ -46,38 +46,43 @@ struct LocalProcess {
   bool is_server = false;
   // Arguments of its program.
   std::vector<std::string> arguments;
-  // Index among the workers.
+  // Index of a worker. Not used for a server.
   int worker = 0;
 
-  // True if another process was started for it.
+  // True if another process was started in its place.
   bool is_replaced = false;
-  // True if the job goes on without it.
+  // True for a worker if the job goes on without it, or was finished without
+  // it.
   bool is_missed = false;
   // True for a worker that has reported its result.
   bool is_done = false;
   // Last lines of its standard error.
   std::deque<std::string> error_lines;
-  // Reason why its output makes no sense. Empty: it does.
+  // Reason why a line of its output is not understood. Empty: all lines are.
   std::string mistake;
-  // End of the process. Absent: it runs.
+  // Exit of the process. Absent: it runs.
   std::optional<ProcessExit> exit;
   // Time of its end.
   absl::Time exited_at;
 
+  // True if a signal ended the process.
   bool was_killed() const { return exit.has_value() && exit->signal != 0; }
 
-  // Returns how the process failed: "worker 2 exited with code 1".
+  // Returns how the process failed: "worker 2 exited with code 1". REQUIRES:
+  // the process has ended, or `mistake` is not empty.
   std::string DescribeFailure() const;
 };
 
-// Runs the processes of one job on this machine, from the start of the first
-// one to the end of the last one. Used once, by one thread. The calling thread
-// handles the signals of the process meanwhile (ProcessGroup). No process of
+// Runs the processes of one job on this computer, from the start of the first
+// process to the end of the last one. Used once, by one thread. Meanwhile this
+// thread handles the signals of its own process (ProcessGroup). No process of
 // the job outlives Run, however Run ends.
 //
-// First the coordinator starts, then the other servers and the workers. A
-// process that dies is started again (LocalOptions::restarts), or the job goes
-// on without it if it is a worker, or the job fails.
+// First the coordinator starts, then the other servers and the workers. If a
+// process dies, there are three cases. While restarts are left
+// (LocalOptions::restarts), the process is started again. If there are no
+// restarts at all, the job goes on without a worker that was killed, as long as
+// other workers train. In all other cases the job fails.
 class LocalJob : private ProcessEvents {
  public:
   // `options` must be valid. `display` isn't owned and must outlive this.
@@ -85,11 +90,14 @@ class LocalJob : private ProcessEvents {
            ProgressDisplay* display)
       : options_(options), programs_(programs), display_(display) {}
 
-  // Returns when every process has ended.
+  // Returns when every process has ended. After a signal, returns OK with
+  // LocalOutcome::signal.
   //
-  // Errors: kNotFound, there is no such program; kAborted, a process failed:
-  // its name, its end, its last lines, and the processes that failed right
-  // after it; kDeadlineExceeded, a server did not listen or end in time.
+  // Errors: kNotFound, there is no such program; kAborted, a process failed;
+  // kDeadlineExceeded, a server did not listen or end in time; kUnavailable,
+  // the files of the job cannot be written; kInternal, an error of the system.
+  // The message of kAborted has the name of the process, its end, its last
+  // lines, and the processes that failed right after it.
   absl::StatusOr<LocalOutcome> Run();
 
   // True if a worker has reported progress.
@@ -108,30 +116,36 @@ class LocalJob : private ProcessEvents {
   absl::Status StartOthers();
   absl::Status StartProcess(LocalProcess child);
 
-  // Handles events until `is_done` holds, or a signal comes, which goes to
-  // outcome_. Errors: kAborted, see Run; kDeadlineExceeded, with `message`.
+  // Handles events until `is_done` returns true. Errors: kAborted, see Run;
+  // kDeadlineExceeded, with `message`; kCancelled, a signal came, which is in
+  // outcome_; those of WaitOnce and StartProcess.
   template <typename Predicate>
   absl::Status WaitUntil(const Predicate& is_done, absl::Time deadline,
                          const std::string& message);
 
-  // Returns the end of the coordinator, if it ended because all workers had
-  // left.
+  // Returns the time at which the coordinator ended, if it ended because all
+  // workers had left.
   std::optional<absl::Time> FinishedAt() const;
   bool IsFinished() const { return FinishedAt().has_value(); }
-  // True if the coordinator has ended with an error.
+  // True if a coordinator that is no shard (LocalOptions::restarts) has exited
+  // with an error, rather than by a signal.
   bool CoordinatorHasFailed() const;
+  // True if a process has failed, and was not replaced and is not missed.
   bool HasFailed(const LocalProcess& child) const;
   // True if a process has failed and no restart can help.
   bool JobHasFailed() const;
 
-  // Starts processes again that died, as far as restarts are left.
+  // Starts failed processes again, while restarts are left.
   absl::Status ReplaceTheDead();
+  // True if this process is to be started again now.
   bool IsToBeReplaced(const LocalProcess& child, absl::Time now) const;
-  // Goes on without workers that were killed, or that do not end.
+  // Marks each worker that the job does without as missed.
   void MissTheDead();
+  // True for a worker that was killed while other workers train on, and for a
+  // worker that fails or does not end after the job was finished.
   bool IsToBeMissed(const LocalProcess& child) const;
 
-  // Returns the flag that would have kept the job alive. Empty: none.
+  // Returns advice: a flag that would have kept the job alive. Empty: none.
   std::string Hint(const LocalProcess& child) const;
   // Returns the reason that one of the failed processes gave. Empty: none.
   static std::string ReasonIn(const std::vector<const LocalProcess*>& failed);
@@ -143,7 +157,7 @@ class LocalJob : private ProcessEvents {
   const LocalOptions options_;
   const LocalPrograms programs_;
   ProgressDisplay* const display_;
-  // The processes, while Run runs.
+  // Child processes. Null before and after Run.
   std::unique_ptr<ProcessGroup> group_;
   // Processes of the job, indexed as in group_.
   std::vector<LocalProcess> processes_;
@@ -155,7 +169,7 @@ class LocalJob : private ProcessEvents {
   bool has_run_ = false;
   // Files of the job, in a folder that Run makes and removes.
   LocalFiles files_;
-  // Last report of each worker.
+  // Last progress of each worker. Absent: none, or the worker is missed.
   std::vector<std::optional<WorkerProgress>> progress_;
   // Result of Run.
   LocalOutcome outcome_;

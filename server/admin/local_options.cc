@@ -10,8 +10,8 @@ namespace {
 // Larger than any seed or number of images.
 constexpr double kLarge = 1e12;
 
-// Flags that `local` passes on. Their ranges are checked here too, so that a
-// mistake shows before any process starts.
+// Flags that `local` passes on to workers. Their ranges are checked here too,
+// so that a mistake shows before any process starts.
 constexpr TrainingFlag kTrainingFlags[] = {
     {"model", "cnn", "TEXT", 0, 0, "model to train: mlp or cnn"},
     {"data", "", "TEXT", 0, 0,
@@ -31,26 +31,27 @@ constexpr TrainingFlag kTrainingFlags[] = {
 };
 
 std::string LogLevelArgument(const LocalOptions& options) {
-  // Lines below the level that is shown explain a failure, so the processes
-  // write them in any case.
+  // The processes write lines of level info even if only higher levels are
+  // shown, because these lines explain a failure.
   return absl::StrCat("--log-level=",
                       options.log_level == LogLevel::kDebug ? "debug" : "info");
 }
 
-// Returns the flag that servers and workers get alike.
+// Returns the flag --shared-memory, which servers and workers get.
 std::string SharedMemoryArgument(const LocalOptions& options) {
   return absl::StrCat("--shared-memory=",
                       options.shared_memory ? "auto" : "off");
 }
 
-// Returns a number as CLI11 understands it, such as 0x20, in decimal; other
-// text as it is.
+// Returns the decimal form of a number that CLI11 accepts, such as 0x20.
+// Returns any other text unchanged.
 std::string InDecimal(const std::string& text) {
   int64_t number = 0;
   return CLI::detail::lexical_cast(text, number) ? absl::StrCat(number) : text;
 }
 
-// Adds what the coordinator has to know, or what leads to the coordinator.
+// Adds the arguments of a server that concern its job. A server that
+// coordinates gets the job file. Other servers get the coordinator's address.
 void AddJobArguments(const LocalOptions& options, const LocalFiles& files,
                      absl::string_view coordinator,
                      std::vector<std::string>& arguments) {
@@ -88,7 +89,7 @@ int64_t LocalOptions::batch() const {
 }
 
 // The number of processes has a limit here, because a job may have far more
-// workers than one machine can run.
+// workers than one computer can run.
 absl::Status LocalOptions::Validate() const {
   const std::pair<const char*, int> counts[] = {{"--workers", spec.workers},
                                                 {"--servers", spec.shards}};
@@ -137,7 +138,7 @@ void AddLocalFlags(CLI::App& app, LocalOptions& options, JobFlags& job) {
   AddCommonFlags(app, "nereusctl", options.log_level);
 }
 
-// All ports are free ones, so that several jobs run on one machine.
+// Port 0 picks a free port, so that several jobs can run on one computer.
 std::vector<std::string> ServerArguments(const LocalOptions& options,
                                          const LocalFiles& files, int shard,
                                          absl::string_view coordinator) {
@@ -172,7 +173,7 @@ std::vector<std::string> WorkerArguments(const LocalOptions& options, int index,
   const std::map<std::string, std::string> defaults =
       LocalOptions::DefaultTraining();
   for (const auto& [name, value] : options.training) {
-    // A value that is empty by mistake is the worker's to refuse.
+    // Passes on a value that is empty by mistake: the worker refuses it.
     if (value.empty() && defaults.at(name).empty()) continue;
     arguments.push_back(absl::StrCat("--", name, "=", value));
   }

@@ -14,12 +14,12 @@
 
 namespace nereus {
 
-// A flag of nereus-worker that `nereusctl local` has too. It checks the value
-// and passes the text on to all workers.
+// A flag of nereus-worker that `nereusctl local` has too. `nereusctl local`
+// checks the value and passes it on to all workers.
 struct TrainingFlag {
   // Name without dashes: "batch".
   const char* name;
-  // Default. Empty: the worker does not get the flag.
+  // Default. Empty: by default, the worker does not get the flag.
   const char* value;
   // Type of the value in --help: TEXT, INT or FLOAT.
   const char* type;
@@ -33,7 +33,7 @@ struct TrainingFlag {
 // Returns all training flags, in the order of --help.
 absl::Span<const TrainingFlag> TrainingFlags();
 
-// A training job with all processes on this machine.
+// A training job with all processes on this computer.
 struct LocalOptions {
   // Options of the job. Its defaults are four workers and two servers.
   JobSpec spec = {.workers = 4, .shards = 2};
@@ -44,21 +44,21 @@ struct LocalOptions {
   // True if processes exchange gradients through shared memory.
   bool shared_memory = true;
 
-  // Number of processes that may be started again after they died. With any,
+  // Number of times that a process may be started again after it died. Above 0,
   // the coordinator is a process of its own and keeps its state in a file.
   int restarts = 0;
 
-  // Empty: there are no checkpoints.
+  // Folder for checkpoints. Empty: there are no checkpoints.
   std::string checkpoint_dir;
   // Checkpoint to begin from: see nereus-server.
   std::string restore;
 
-  // Lines of the processes below this level are not shown while the job runs.
-  // After a failure, the last lines are shown at all levels.
+  // Log lines of the processes below this level are not shown while the job
+  // runs. After a failure, the last lines are shown, whatever their level.
   LogLevel log_level = LogLevel::kWarning;
 
-  // OK, or kInvalidArgument with the flag and its value. Ranges of training
-  // flags are checked when they are parsed.
+  // Returns OK, or kInvalidArgument with the flag and its value. Does not check
+  // the training flags: parsing does that.
   absl::Status Validate() const;
 
   // Images of each worker in a step: the training flag --batch.
@@ -67,18 +67,20 @@ struct LocalOptions {
   static std::map<std::string, std::string> DefaultTraining();
 };
 
-// Adds the flags of LocalOptions. `options` and `job` hold the defaults and
-// receive the values; job.spec belongs into options.spec after parsing.
+// Adds the flags of LocalOptions. `options` holds the defaults. Parsing writes
+// the options of the job to job.spec, and all other values to `options`. After
+// parsing, the caller copies job.spec to options.spec. `options` and `job` must
+// live as long as `app`.
 void AddLocalFlags(CLI::App& app, LocalOptions& options, JobFlags& job);
 
-// Largest number of workers, and of servers, on one machine.
+// Largest number of workers, and of servers, of a local job.
 inline constexpr int kLocalProcessesMax = 64;
 
-// Files of a local job.
+// Paths of the files of a local job.
 struct LocalFiles {
   // Job file (JobText).
   std::string job;
-  // State of a coordinator that may be started again.
+  // State file of a coordinator that may be started again.
   std::string state;
 };
 

@@ -2,9 +2,9 @@
 //
 // MakeLocalReport checks that the results belong to one job (SortAndCheck,
 // AgreedLayers, CheckRoutes), makes the plan again, and sums up. In a job that
-// no process left, each byte is known beforehand: MeasuredBytes and
-// PredictedBytes count it for each node. FormatLocalText and FormatLocalJson
-// show the same figures.
+// was not disturbed, MeasuredBytes counts the bytes of each node. If the plan
+// and the sizes of the frames are known beforehand, PredictedBytes predicts
+// them. FormatLocalText and FormatLocalJson show the same figures.
 
 #include "server/admin/local_report.h"
 
@@ -46,8 +46,9 @@ absl::Status CheckTraffic(const JobSpec& spec, const WorkerResult& worker) {
   return absl::OkStatus();
 }
 
-// Sorts the results by rank, and checks that together they are one job. Ranks
-// and steps of a disturbed job differ, so its results are sorted by name.
+// Sorts the results by rank, and checks that they belong to one job. In a
+// disturbed job, ranks may have gaps and steps may differ, so the results are
+// sorted by name, and ranks and steps are not checked.
 absl::Status SortAndCheck(const JobSpec& spec, bool is_disturbed,
                           LocalOutcome& outcome) {
   std::vector<WorkerResult>& workers = outcome.workers;
@@ -94,7 +95,7 @@ absl::StatusOr<std::vector<LayerSpec>> AgreedLayers(
   return first;
 }
 
-// Checks that each worker sent each layer as the plan says.
+// Checks that the last route of each layer on each worker is that of the plan.
 absl::Status CheckRoutes(const PlanReport& plan,
                          const std::vector<WorkerResult>& workers) {
   const auto shown = [](const Route& route) {
@@ -132,8 +133,8 @@ std::string WhyNotPredicted(const JobSpec& spec) {
          "--cost=bytes keeps the first plan";
 }
 
-// Returns the bytes of each node. Both ends of a node are one: its worker and
-// its server.
+// Returns the bytes of each node: of its worker and of its server, without
+// those between these two.
 std::vector<int64_t> MeasuredBytes(const LocalReport& report) {
   const JobSpec& spec = report.options.spec;
   std::vector<WideInteger> nodes(std::max(spec.workers, spec.shards));
@@ -143,7 +144,8 @@ std::vector<int64_t> MeasuredBytes(const LocalReport& report) {
       const WideInteger bytes =
           WideInteger{traffic.bytes_sent} + traffic.bytes_received;
       nodes[worker.rank] += bytes;
-      // A worker reports its traffic with workers itself; a shard does not.
+      // Each of two workers reports the traffic between them. Shards report
+      // nothing, so the worker's figure counts for the shard too.
       if (traffic.is_shard) nodes[traffic.rank] += bytes;
     }
   }
@@ -226,7 +228,8 @@ std::string FormatLayers(const LocalReport& report) {
   return text;
 }
 
-// Returns whether all workers have the same parameters, with their checksums.
+// Returns a text that says if all workers have the same parameters, with their
+// checksums.
 std::string FormatReplicas(const LocalReport& report) {
   if (report.replicas_equal) {
     return absl::StrCat("equal, checksum ",
@@ -273,9 +276,10 @@ std::string FormatTraffic(const LocalReport& report) {
          (spec.options.backup ? "; shards' copies are not measured" : "");
 }
 
-// Returns the number of steps of the job. Workers of a job that went back to a
-// checkpoint did some steps again. A job that was restored knows only the steps
-// since then.
+// Returns a text with the number of steps of the job. Workers of a job that
+// went back to a checkpoint did some steps again. Workers of a job that began
+// from
+// --restore count only the steps since then.
 std::string FormatSteps(const LocalReport& report) {
   const WorkerSteps& steps = report.longest().steps;
   if (steps.done == 0) return "0 steps: all steps were done before";

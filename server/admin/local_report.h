@@ -16,7 +16,7 @@ namespace nereus {
 // Returns the name of an option or flag in JSON: "learning_rate".
 std::string JsonName(const std::string& flag);
 
-// End of a local job.
+// Outcome of a local job.
 struct LocalOutcome {
   // Signal that ended the job: SIGINT, SIGTERM or SIGHUP. 0: the job is done.
   int signal = 0;
@@ -30,9 +30,9 @@ struct LocalOutcome {
   std::vector<WorkerResult> workers;
 };
 
-// Bytes that each node sent plus received in the whole run, initial parameters
-// included. Node i is worker i and server i. Bytes between these two stay in
-// the node and do not count.
+// Bytes that each node sent plus received in the whole run, with those of the
+// initial parameters. Worker i and server i make up node i. Bytes between these
+// two stay in the node and do not count.
 struct NodeBytes {
   // Empty: the job was disturbed.
   std::vector<int64_t> measured = {};
@@ -47,7 +47,7 @@ struct NodeBytes {
   static int64_t Busiest(const std::vector<int64_t>& nodes);
 };
 
-// Report on a finished job of this machine.
+// Report on a finished local job.
 struct LocalReport {
   // Options of the job.
   LocalOptions options;
@@ -60,7 +60,7 @@ struct LocalReport {
   int rejoins = 0;
   // Last step of the job. -1: none.
   int64_t last_step = -1;
-  // Newest checkpoint. -1: none.
+  // Round of the newest checkpoint. -1: none.
   int64_t saved_round = -1;
 
   // Accuracy on the test images. Absent if no worker measured it.
@@ -68,7 +68,7 @@ struct LocalReport {
   // True if all workers ended with the same parameters, bit for bit.
   bool replicas_equal = true;
 
-  // Images of all workers over seconds.total.
+  // Images of all workers, divided by seconds.total.
   double images_per_second = 0;
   // Total time of the slowest worker, and means of the phases over the workers.
   PhaseSeconds seconds = {};
@@ -76,8 +76,9 @@ struct LocalReport {
 
   const std::vector<WorkerResult>& workers() const { return outcome.workers; }
 
-  // True if a process died or a worker joined again. Then the workers did
-  // different work, and their bytes are not compared with the prediction.
+  // True if a process was started again, the job went on without a worker, or a
+  // worker joined again. Then the workers may have done different work, so
+  // their bytes are not compared with the prediction.
   bool is_disturbed() const {
     return outcome.restarts > 0 || rejoins > 0 || outcome.lost > 0;
   }
@@ -95,9 +96,10 @@ absl::StatusOr<LocalReport> MakeLocalReport(const LocalOptions& options,
 // Returns the layers that a worker trained.
 std::vector<LayerSpec> LayersOf(const WorkerResult& worker);
 
-// Returns the first plan of a job for these options, which counts bytes. With
-// `last`, routes and reasons are those of this worker, so that it is the last
-// plan. Errors: those of MakePlan.
+// Returns the first plan of a job with these options. It is a plan by bytes
+// (CostKind::kBytes), whatever options.rules.cost is. With `last`, the result
+// of a worker, returns the last plan of the job: its routes and reasons are
+// those of the worker. Errors: those of MakePlan.
 absl::StatusOr<Plan> PlanOfRun(absl::Span<const LayerSpec> layers,
                                PlanOptions options, const WorkerResult* last);
 
@@ -117,9 +119,10 @@ std::string FormatLocalText(const LocalReport& report);
 // The two node_bytes are those of the busiest node.
 std::string FormatLocalJson(const LocalReport& report);
 
-// Returns one line about a running job, without '\n': epoch and step of the
-// slowest worker, the mean loss, and the sums of images per second and bytes.
-// `latest` is indexed by worker; absent: the worker has not reported yet.
+// Returns one line about a running job, without '\n': the step of the slowest
+// worker and its pass over the images, the mean loss, and the sums of images
+// per second and bytes. `latest` is indexed by worker; absent: the worker has
+// not reported yet.
 std::string FormatProgress(
     absl::Span<const std::optional<WorkerProgress>> latest);
 

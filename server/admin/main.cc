@@ -1,4 +1,5 @@
-// nereusctl: plans, runs and inspects Nereus jobs. One subcommand per file.
+// nereusctl: plans, runs and inspects Nereus jobs. The files *_command.cc have
+// the subcommands.
 
 #include <iostream>
 #include <memory>

@@ -17,7 +17,8 @@
 namespace nereus {
 namespace {
 
-// A measured iteration counts more than a predicted one.
+// Returns the diagnosis of a plan, for the measured time of an iteration if
+// there is one, otherwise for the predicted time.
 Diagnosis Diagnose(const ExplainedPlan& plan) {
   const PlanForecast& forecast = plan.forecast;
   Diagnosis diagnosis;
@@ -77,7 +78,8 @@ class PlanCommand final : public Command {
     return kExitDone;
   }
 
-  // Returns the plan of the job in run_file_, or of the question.
+  // Returns the last plan of the job in run_file_ if --run is given, otherwise
+  // the plan of question_.
   absl::StatusOr<Answer> MakeAnswer() const {
     if (!run_file_.empty()) {
       const std::string text = NEREUS_TRY(ReadTextFile(run_file_));

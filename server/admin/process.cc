@@ -44,8 +44,8 @@ sigset_t WatchedSignals() {
   return signals;
 }
 
-// A program that does not exist is the mistake of a user, so it has its own
-// code.
+// Returns the error of a system call. A program that does not exist is the
+// mistake of a user, so this error has its own code.
 absl::Status SystemError(absl::string_view what, int error) {
   const std::string message = absl::StrCat(what, ": ", strerror(error));
   if (error == ENOENT) return NotFoundError(message);
@@ -63,7 +63,7 @@ absl::StatusOr<Pipe> MakePipe() {
   return Pipe{Descriptor(ends[0]), Descriptor(ends[1])};
 }
 
-// Returns the strings as execve takes them. They must outlive the result.
+// Returns the strings as execve takes them. `strings` must outlive the result.
 std::vector<char*> Pointers(const std::vector<std::string>& strings) {
   std::vector<char*> pointers;
   pointers.reserve(strings.size() + 1);
@@ -94,8 +94,8 @@ struct ExecPlan {
   _exit(127);
 }
 
-// Runs in the child, with async-signal-safe calls alone. Ends in the program,
-// or in ReportAndExit.
+// Sets up the child, with async-signal-safe calls alone, and becomes the
+// program. If that fails, the child exits.
 [[noreturn]] void RunChild(const ExecPlan& plan) {
   setpgid(0, 0);
   if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) ReportAndExit(plan);
@@ -114,8 +114,9 @@ struct ExecPlan {
       dup2(plan.error, STDERR_FILENO) < 0) {
     ReportAndExit(plan);
   }
-  // Our own descriptors close themselves; these are ones that this process has
-  // inherited. An old kernel that can't do this leaves them open.
+  // The exec closes the descriptors that this process has opened, because they
+  // have O_CLOEXEC. This call closes those that this process has inherited,
+  // too. An old kernel without the call leaves them open.
   close_range(STDERR_FILENO + 1, ~0U, CLOSE_RANGE_CLOEXEC);
   execve(plan.arguments[0], plan.arguments.data(), plan.environment.data());
   ReportAndExit(plan);
@@ -132,8 +133,8 @@ int ExecError(int report) {
   return count == sizeof(error) ? error : 0;
 }
 
-// True if the process has ended. It stays a zombie, so that its id and its
-// group's id are not given to others.
+// True if the process has ended. This leaves the process a zombie, so that no
+// other process gets its id or its group's id.
 bool HasEnded(pid_t pid) {
   siginfo_t info = {};
   return waitid(P_PID, pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
@@ -216,7 +217,8 @@ ProcessGroup::~ProcessGroup() {
   pthread_sigmask(SIG_SETMASK, &original_mask_, nullptr);
 }
 
-// Returns only after the exec, so that a missing program is an error of Start.
+// Returns only after the child's exec, so that a missing program is an error of
+// Start.
 absl::StatusOr<int> ProcessGroup::Start(const ProcessOptions& options) {
   if (options.command.empty()) {
     return InvalidArgumentError("no command to start");
@@ -296,8 +298,8 @@ void ProcessGroup::Stop(absl::Duration grace) {
     if (!signal.ok() || *signal != 0) break;
   }
   SignalAll(SIGKILL);
-  // No process outlives SIGKILL, so the loop ends. It does without poll, which
-  // may have failed.
+  // No process outlives SIGKILL, so the loop ends. It does not call poll, which
+  // may have failed above.
   for (const auto& child : children_) {
     while (child->running) {
       if (!HasEnded(child->pid)) usleep(1000);
@@ -369,9 +371,9 @@ void ProcessGroup::Reap() {
     kill(-child->pid, SIGKILL);
     const ProcessExit exit = WaitFor(child->pid);
     child->running = false;
-    // All output of the child is in the pipes by now. A process that has left
-    // the group may hold the other ends, so this does not wait for the end of
-    // the pipes.
+    // All output of the child is in the pipes by now. This does not wait until
+    // the pipes are closed: a process that has left the group may hold their
+    // write ends.
     for (Stream& stream : child->streams) {
       ReadStream(*child, stream);
       CloseStream(*child, stream);

@@ -14,7 +14,7 @@
 
 namespace nereus {
 
-// End of a process.
+// Exit of a process.
 struct ProcessExit {
   // Exit code, if `signal` is 0.
   int code = 0;
@@ -31,6 +31,7 @@ std::string DescribeExit(const ProcessExit& exit);
 // `prefix`.
 std::vector<std::string> EnvironmentWithout(absl::string_view prefix);
 
+// Program to start.
 struct ProcessOptions {
   // Path of the program, and arguments.
   std::vector<std::string> command;
@@ -44,8 +45,8 @@ class ProcessEvents {
  public:
   virtual ~ProcessEvents() = default;
 
-  // Receives a line of standard output or standard error, without its line
-  // feed, cut at ProcessGroup::kLineBytesMax.
+  // Receive a line of standard output or standard error, without its line feed,
+  // cut at ProcessGroup::kLineBytesMax.
   virtual void OnOutputLine(int process, const std::string& line) = 0;
   virtual void OnErrorLine(int process, const std::string& line) = 0;
 
@@ -58,16 +59,17 @@ class ProcessEvents {
 // - Stop and the destructor end all children and wait for them.
 // - If this process is killed, the kernel kills each child (PR_SET_PDEATHSIG).
 // - Each child leads a process group of its own. So Ctrl-C of a terminal
-//   reaches this process alone, which decides what to do, and children of a
-//   child die with it.
+//   reaches only this process, which decides about the children. When a child
+//   ends, its own children in the group are killed.
 //
 // From Create on, SIGINT, SIGTERM, SIGHUP and SIGCHLD are blocked in the
 // calling thread, and WaitOnce reads them; the destructor restores the mask.
 // Only the thread that called Create may use the object. The process must have
 // no other thread when Start forks: a lock that another thread holds would stay
-// locked in the child. One object at a time.
+// locked in the child. A process may have one object at a time.
 class ProcessGroup {
  public:
+  // Largest number of bytes of a line that is reported.
   static constexpr size_t kLineBytesMax = size_t{4} << 20;
 
   // `events` isn't owned, must outlive this, and must not call the group.
@@ -87,17 +89,17 @@ class ProcessGroup {
   // Errors: kInternal, with the reason of the system.
   absl::StatusOr<int> WaitOnce(absl::Duration timeout);
 
-  // Ends all processes with SIGTERM. After `grace`, or if this process receives
-  // another SIGINT, SIGTERM or SIGHUP, it kills the processes that are left.
+  // Sends SIGTERM to all processes. After `grace`, or if this process receives
+  // SIGINT, SIGTERM or SIGHUP meanwhile, kills the processes that are left.
   // Returns when all processes have ended and are reported.
   void Stop(absl::Duration grace);
 
-  // Number of processes that run: started, and not yet reported by OnExit.
+  // Number of processes that run: started, and their end is not reported yet.
   int running() const;
-  // True if this process runs.
+  // True if process `process` runs.
   bool running(int process) const;
 
-  // Process id, for messages and tests.
+  // System's id of process `process`, for messages and tests.
   pid_t pid(int process) const;
 
  private:
@@ -109,11 +111,13 @@ class ProcessGroup {
 
   // Reads all signals that are pending. Returns SIGINT, SIGTERM, SIGHUP, or 0.
   int ReadSignals();
+  // Reads what a child has written, and reports the lines.
   void ReadStream(const Child& child, Stream& stream);
+  // Closes the pipe, and reports a last line without a line feed.
   void CloseStream(const Child& child, Stream& stream);
   void Report(const Child& child, const Stream& stream,
               const std::string& line);
-  // Waits for the children that have ended, and reports them.
+  // Reports the children that have ended. Does not wait for others.
   void Reap();
   void SignalAll(int signal);
 
@@ -122,7 +126,7 @@ class ProcessGroup {
   const Descriptor signal_fd_;
   // Mask of the thread before Create.
   const sigset_t original_mask_;
-  // All, by index.
+  // All children, by index.
   std::vector<std::unique_ptr<Child>> children_;
 };
 

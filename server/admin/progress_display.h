@@ -16,11 +16,13 @@ class ProgressDisplay {
   ProgressDisplay(std::ostream* out, bool is_terminal)
       : out_(out), is_terminal_(is_terminal) {}
 
-  // Shows `text` as progress, if it is new, and if the last line of progress is
-  // old enough: a fifth of a second on a terminal, otherwise two seconds.
+  // Shows `text` as progress, if it differs from the line that is shown, and if
+  // that line is old enough: a fifth of a second on a terminal, otherwise two
+  // seconds.
   void Show(const std::string& text, absl::Time now);
 
-  // Writes a line that stays, above the progress.
+  // Writes a line that stays. On a terminal, the line replaces the progress
+  // until Show draws it again.
   void PrintLine(const std::string& line);
 
   // Removes the progress from a terminal.
@@ -29,9 +31,8 @@ class ProgressDisplay {
  private:
   std::ostream* const out_;
   const bool is_terminal_;
-  bool is_drawn_ =
-      // True: the cursor is behind the text, on a terminal.
-      false;
+  // True if the terminal shows shown_, with the cursor behind it.
+  bool is_drawn_ = false;
   // Last text.
   std::string shown_;
   // Time of the last text.

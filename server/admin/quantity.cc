@@ -13,8 +13,9 @@
 namespace nereus {
 namespace {
 
-// Units, from the largest to the smallest: FormatBitRate takes the first one
-// that fits, and "bit" is a suffix of all others.
+// Units, from the largest to the smallest. FormatBitRate takes the first unit
+// that is not larger than the rate. ParseBitRate tries "bit" last, because it
+// is a suffix of the others.
 constexpr std::pair<absl::string_view, double> kBitUnits[] = {
     {"Tbit", 1e12}, {"Gbit", 1e9}, {"Mbit", 1e6}, {"kbit", 1e3}, {"bit", 1.0}};
 

@@ -15,7 +15,7 @@ inline constexpr double kBitsPerByte = 8;
 // perhaps infinite. Errors: kInvalidArgument, with the text.
 absl::StatusOr<double> ParseBitRate(absl::string_view text);
 
-// Returns "10 Gbit/s", or "unlimited".
+// Returns a text such as "10 Gbit/s", or "unlimited" for infinity.
 std::string FormatBitRate(double bits_per_second);
 
 // Parses a time from 0 to kComputeTimeMax: "20us", "0.925s", "1m30s", or a

@@ -34,8 +34,8 @@ absl::StatusOr<JobSpec> ReadSpec(const Json& settings) {
   return spec;
 }
 
-// Reads the reports of the workers, which are the events that they wrote.
-// Workers that were lost have no report.
+// Reads the results that the workers wrote at their end. Workers that were lost
+// have no result.
 absl::StatusOr<std::vector<WorkerResult>> ReadWorkers(const Json& list) {
   std::vector<WorkerResult> workers;
   for (const Json& item : list) {
@@ -58,7 +58,8 @@ absl::StatusOr<std::vector<WorkerResult>> ReadWorkers(const Json& list) {
       "no worker has reported its end: did the job fail?");
 }
 
-// Returns the times of the slowest worker: a step waits for it.
+// Returns the slowest value of each figure over all workers, because a step
+// waits for the slowest worker.
 TimeModel SlowestOf(const std::vector<WorkerResult>& workers) {
   TimeModel model;
   model.link = workers[0].measured->link;

@@ -17,9 +17,9 @@ struct ExplainedPlan {
 };
 
 // Returns the last plan of a job, with the times that its workers measured.
-// Layers and links have the figures of the slowest worker; iterations and
-// rounds have means over the workers. `json` is a report of `nereusctl local
-// --json`; it may be any text.
+// Each figure of a layer's computing and of the links is the slowest of all
+// workers. Times of iterations and rounds are means over the workers. `json` is
+// meant to be a report of `nereusctl local --json`, but may be any text.
 //
 // Errors: kInvalidArgument, with the field that is missing or wrong, or because
 // the workers measured nothing (--cost=time measures).

@@ -107,12 +107,13 @@ class SimulateCommand final : public Command {
     report.what_if = what_if;
     report.all_layers = question_.all_layers();
     report.result = NEREUS_TRY(simulate(what_if));
-    // The timeline predicts hosts that send one sum; these do not.
+    // FindAdvice assumes that the workers of a host send one sum. The simulated
+    // workers each send their own gradients.
     if (!what_if.plan.cluster.shares_hosts()) {
       report.advice = FindAdvice(what_if);
     }
     if (what_if.is_delayed()) {
-      // The iteration would be so much shorter without the delays.
+      // Simulates the job without delays, to tell the time that they add.
       WhatIf punctual = what_if;
       punctual.delays.clear();
       punctual.delay_in_turn = absl::ZeroDuration();
@@ -148,7 +149,7 @@ class SimulateCommand final : public Command {
     return absl::OkStatus();
   }
 
-  WhatIfFlags question_;  // Model, cluster, job, and flags that plan lacks.
+  WhatIfFlags question_;  // Model, cluster, job, and more fields of WhatIf.
   double memory_bits_per_second_ = 0;  // --memory-bandwidth
   JsonFlag json_;                      // --json
 };

@@ -20,7 +20,8 @@ using Json = nlohmann::ordered_json;
 
 double ToSeconds(absl::Duration time) { return absl::ToDoubleSeconds(time); }
 
-// Layers take from microseconds to a second.
+// Returns the time in a unit that suits layers, which take from microseconds to
+// a second.
 std::string Milliseconds(absl::Duration time) {
   return absl::StrFormat("%.3f ms", absl::ToDoubleMilliseconds(time));
 }
@@ -35,7 +36,7 @@ double SamplesPerSecond(const SimulateReport& report) {
 }
 
 // Returns the question in a few lines, so that a saved report explains itself.
-// Values of zero are left out.
+// Leaves out jitter, copies and delays that are zero.
 std::string FormatQuestion(const SimulateReport& report) {
   const WhatIf& asked = report.what_if;
   std::string text = absl::StrCat(
@@ -77,7 +78,7 @@ std::string FormatQuestion(const SimulateReport& report) {
   return text + "\n";
 }
 
-// Returns the figures that decide what limits the iteration.
+// Returns the diagnosis of the iteration.
 Diagnosis Diagnose(const SimulateReport& report) {
   const IterationResult& result = report.result;
   Diagnosis diagnosis;
@@ -91,8 +92,8 @@ Diagnosis Diagnose(const SimulateReport& report) {
   return diagnosis;
 }
 
-// Returns a table with one line for each group of equal layers, with their
-// sums.
+// Returns a table with one line for each group of equal layers, which shows
+// their sums.
 std::string FormatLayers(const SimulateReport& report) {
   const std::vector<LayerGroup> groups = GroupLayers(
       report.what_if.layers, report.result.plan.routes, report.all_layers);

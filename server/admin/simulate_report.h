@@ -22,14 +22,14 @@ struct SimulateReport {
   IterationResult result;
   // Time that delayed workers add to the iteration.
   absl::Duration late;
-  // Flags that would shorten it.
+  // Flags that would shorten the iteration.
   std::vector<Diagnosis::Advice> advice;
   // True: the text has a line for each layer.
   bool all_layers = false;
 };
 
-// Returns the answer as text: the diagnosis, a table of the layers, the
-// figures.
+// Returns the answer as text: the diagnosis, the question, a table of the
+// layers, the figures.
 std::string FormatSimulateText(const SimulateReport& report);
 
 // Returns the answer as JSON, indented, without a final newline:
@@ -44,11 +44,13 @@ std::string FormatSimulateText(const SimulateReport& report);
 //    "speedup", "samples_per_second",
 //    "node_bytes": of the busiest node, "busiest_node",
 //    "bytes_by_node": [...],
-//    "layers": [{"name", "kind", "scheme", "reason", "forward_seconds",
-//                "backward_seconds", "node_bytes": of the busiest node}]}
-// Bytes are sent plus received, with headers. Those of the layers add up to
-// node_bytes, except for the messages that choose blocks (--sparsity).
-// IterationResult explains the times.
+//    "layers": [{"name", "kind", "scheme", "wire", "reason",
+//                "forward_seconds", "backward_seconds",
+//                "node_bytes": of the busiest node}]}
+// With --hosts also "hosts" and "memory_bits_per_second": or null. Bytes are
+// sent plus received, with headers. Those of the layers add up to node_bytes,
+// except for the frames of the block layer (--sparsity). IterationResult
+// explains the times.
 std::string FormatSimulateJson(const SimulateReport& report);
 
 }  // namespace nereus

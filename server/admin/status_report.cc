@@ -20,9 +20,9 @@ std::string NameOf(const JobStatus::Member& member) {
                                         : absl::StrCat("worker ", member.name);
 }
 
-// Returns the number of steps by which a worker is behind the first one. If
-// rounds wait for all workers, all are in one step, and their reports differ
-// only in age.
+// Returns the number of steps by which a worker is behind the first worker. If
+// rounds wait for all workers, returns "-": then all workers are in one step,
+// and only the age of their reports differs.
 std::string Behind(const JobStatus& status, const JobStatus::Member& member) {
   if (!status.partial || member.round <= kInitialRound) return "-";
   return absl::StrCat(std::max<int64_t>(0, status.step - 1 - member.round));
@@ -34,7 +34,8 @@ std::string Row(const Cells&... cells) {
   return absl::StrFormat("%-16s %-20s %-22s %5s %7s %10s %12s %7s\n", cells...);
 }
 
-// Servers store chunks; workers may be behind. The other columns stay empty.
+// Returns the line of a member. Only servers have bytes and chunks. Only
+// workers can be behind.
 std::string MemberRow(const JobStatus& status,
                       const JobStatus::Member& member) {
   const double silent_for = absl::ToDoubleSeconds(member.since_heartbeat);

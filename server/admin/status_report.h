@@ -13,9 +13,12 @@ std::string StatusTable(const JobStatus& status);
 // Returns the status as JSON, with a final newline:
 //   {"job", "epoch", "state", "reason", "step", "steps_per_second", "plan",
 //    "waiting", "workers_expected", "shards_expected",
-//    "workers": [{"rank", "name", "address", "seconds_since_heartbeat", "left",
-//                 "round", "stall": or null}],
-//    "shards": [{"index", ..., "bytes", "chunks", "stall": or null}],
+//    "workers": [{"rank", "name", "address", "host": or null,
+//                 "seconds_since_heartbeat", "left", "round",
+//                 "stall": or null}],
+//    "shards": [{"index", "name", "address", "host": or null,
+//                "seconds_since_heartbeat", "left", "bytes", "chunks",
+//                "stall": or null}],
 //    "shard_servers": [{"primary", "backup": or null, "backup_is_current"}],
 //    "checkpoint": {"round", "contributions", "bytes"} or null,
 //    "checkpoint_failure"}

@@ -15,7 +15,7 @@ namespace {
 
 constexpr char kColocated[] = "colocated";
 
-// Returns the number of servers; 0: one on each machine with workers.
+// Returns the number of servers. 0: one on each host with workers.
 absl::StatusOr<int64_t> ParseServers(absl::string_view text) {
   int64_t servers = 0;
   if (text == kColocated) return servers;
@@ -68,7 +68,7 @@ void WhatIfFlags::AddNetworkFlags(CLI::App& app) {
                 "received, such as 30us");
 }
 
-// The default of --compute is no time at all, unlike a time of 0.
+// Sets --compute to "not given", which differs from a time of 0.
 void WhatIfFlags::AddComputeFlags(CLI::App& app) {
   AddParsedFlag(app, "compute", compute_, ParseTime, "0s",
                 "time of one machine for forward and backward of a step, such "
@@ -95,7 +95,8 @@ absl::StatusOr<std::vector<LayerSpec>> WhatIfFlags::Layers() const {
   return InvalidArgumentError(layers.status().message());
 }
 
-// Returns the times of one source; both sources, or none, are a mistake.
+// Returns the times of --compute or of --compute-trace. Both flags, or neither,
+// are a mistake.
 absl::StatusOr<std::vector<LayerTime>> WhatIfFlags::Times(
     const std::vector<LayerSpec>& layers) const {
   const bool has_compute = compute_ >= absl::ZeroDuration();
@@ -113,7 +114,7 @@ absl::StatusOr<std::vector<LayerTime>> WhatIfFlags::Times(
   return DataLossError(compute_trace_, ": ", times.status().message());
 }
 
-// Without times, the answer is that of the network alone.
+// Without times, layers compute in no time, so only the network takes time.
 absl::StatusOr<WhatIf> WhatIfFlags::Make(bool needs_times) const {
   if (cluster_.hosts != 0 && spec_.options.rounds.quorum != Quorum::kAll) {
     return InvalidArgumentError(

@@ -13,8 +13,8 @@
 namespace nereus {
 
 // The question of `nereusctl plan` and `nereusctl simulate`: a model, a
-// cluster, and options of a job. Both commands have the same flags with the
-// same defaults, so that their answers can be compared.
+// cluster, and options of a job. Both commands have these flags with the same
+// defaults, so that their answers can be compared.
 class WhatIfFlags {
  public:
   // Adds the flags to `app`. Parsing writes into this object, which must live
@@ -22,14 +22,14 @@ class WhatIfFlags {
   void Register(CLI::App& app);
 
   // Returns the question. Without `needs_times`, both --compute and
-  // --compute-trace may be left out, and layers compute in no time.
+  // --compute-trace may be left out; then layers compute in no time.
   //
   // Errors: kInvalidArgument, a flag is missing, or its value is impossible;
   // others, a file cannot be read.
   absl::StatusOr<WhatIf> Make(bool needs_times) const;
 
-  // Question with the fields that flags set: network and delays. Commands may
-  // add flags for other fields before parsing.
+  // Question with the fields that parsing sets at once: latency and message
+  // time. Before parsing, a command may add flags that set other fields.
   WhatIf& asked() { return asked_; }
   const std::string& model() const { return model_; }
   int64_t batch() const { return batch_; }
@@ -45,12 +45,12 @@ class WhatIfFlags {
   absl::StatusOr<std::vector<LayerTime>> Times(
       const std::vector<LayerSpec>& layers) const;
 
-  // Question with the fields that flags set: see asked().
+  // Question with the fields that parsing sets: see asked().
   WhatIf asked_;
   // Value of --model. Empty: not given.
   std::string model_;
-  // Values of --workers, --servers and --hosts; 0: not given, colocated, not
-  // given.
+  // Values of --workers, --servers and --hosts. 0: --workers or --hosts is not
+  // given, --servers is "colocated".
   ClusterShape cluster_{0, 0};
   // Value of --batch.
   int64_t batch_ = 32;

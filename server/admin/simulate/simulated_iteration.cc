@@ -18,17 +18,18 @@
 
 // Simulation of a job's iterations.
 //
-// SimulateIterations makes the plan and asks SimulateWith, once for each
-// threshold if fusion is tuned. SimulateWith runs one IterationSimulation: its
-// trainers (simulated_trainer.h) and shards are the production machines, its
-// network is SimulatedNetwork, and IterationRecord collects the figures. Bytes
-// are those of the last step, times are means over the measured iterations.
+// SimulateIterations makes the plan and calls SimulateWith, once for each
+// fusion threshold if fusion is tuned. SimulateWith runs an
+// IterationSimulation, or several if iterations may differ. A simulation has
+// trainers (simulated_trainer.h) and shards, which are production classes, and
+// a SimulatedNetwork. IterationRecord collects the figures. Bytes and computing
+// time are those of the last step. The time of an iteration is a mean.
 
 namespace nereus {
 namespace {
 
-// Numbers of iterations for WhatIf::iterations of 0, and the difference of
-// their means at which they are enough.
+// Smallest and largest number of iterations if WhatIf::iterations is 0 and
+// iterations may differ, and the change of their mean at which they are enough.
 constexpr int kIterationsFirst = 8;
 constexpr int kIterationsMax = 128;
 constexpr double kIterationsDiffer = 0.005;
@@ -56,7 +57,7 @@ NetworkOptions MakeNetworkOptions(const WhatIf& what_if) {
   options.message_time = what_if.message_time;
   options.delay_min = what_if.latency;
   options.delay_max = what_if.latency + what_if.jitter;
-  // The window of TCP grows to the bytes of a round trip.
+  // The window of TCP grows with the bytes of a round trip.
   const double way =
       absl::ToDoubleSeconds(options.delay_max) * what_if.node_rate;
   constexpr double kWindowBytesMax = 1e15;
@@ -76,8 +77,9 @@ double CopyRate(const WhatIf& what_if) {
   return 2 * bytes / absl::ToDoubleSeconds(what_if.host_copy);
 }
 
-// Returns the number of frames between ranks in a step. Each frame counts where
-// it leaves and where it arrives, so one byte more of header is two bytes more.
+// Returns the number of frames in a step, without those between a worker and
+// the shard of the same number. Each frame counts where it leaves and where it
+// arrives, so one byte more of header is two bytes more.
 int64_t FramesPerStep(const Job& job) {
   const auto bytes = [&](int64_t header_bytes) {
     const std::vector<int64_t> nodes =
@@ -112,13 +114,14 @@ class IterationRecord {
   }
   // Notes the end of a step. A later call replaces an earlier one.
   void EndStep(int64_t step, absl::Time now) { ended_at_[step] = now; }
-  // Counts a worker that has done a step. True: it was the last worker.
+  // Counts a worker that has done a step. Returns true for the last worker.
   bool WorkerDone(int64_t step, absl::Duration compute) {
     if (step == last_step()) compute_ = std::max(compute_, compute);
     return --workers_left_[step] == 0;
   }
 
-  // Fills in all figures, but for the plan.
+  // Returns the figures, without the plan, the fusion threshold and the number
+  // of events.
   IterationResult Result(int workers, absl::Duration single_node) const;
 
  private:
@@ -190,6 +193,7 @@ class IterationSimulation : public SimulatedTrainer::Driver {
     return process < workers() ? PeerId::Worker(process)
                                : PeerId::Shard(process - workers());
   }
+  // Gives every worker the initial values.
   void FetchInitialValues();
   void Deliver(PeerId to, const Frame& frame);
   void DeliverToShard(int index, const Frame& frame);
@@ -241,7 +245,8 @@ IterationSimulation::IterationSimulation(const WhatIf& what_if, JobPtr job,
   FetchInitialValues();
 }
 
-// Fetches in no time. Worker by worker, so that few frames are in memory.
+// Delivers the initial values in no time, to one worker after the other, so
+// that few frames are in memory.
 void IterationSimulation::FetchInitialValues() {
   for (int rank = 0; rank < workers(); ++rank) {
     WorkerMachine& machine = trainers_[rank]->machine();
@@ -262,8 +267,7 @@ void IterationSimulation::FetchInitialValues() {
   started_ = true;
 }
 
-// Frames before the start wait in posted_: there is no time yet for the
-// network.
+// Puts frames before the start in posted_, because the network would take time.
 void IterationSimulation::Send(PeerId from, PeerId to, const Frame& frame) {
   if (!started_) {
     posted_.push_back({to, frame});
@@ -315,14 +319,16 @@ void IterationSimulation::OnBackwardDone(PeerId, int64_t step) {
   if (job_->decoupled()) record_.EndStep(step, events_.now());
 }
 
-// Otherwise it ends when the last worker has all results.
+// Without Overlap::kDecoupled, an iteration ends when the last worker has all
+// results.
 void IterationSimulation::OnStepDone(PeerId worker, int64_t step) {
   const bool is_last =
       record_.WorkerDone(step, trainers_[worker.rank]->compute_time(step));
   if (is_last && !job_->decoupled()) record_.EndStep(step, events_.now());
 }
 
-// The number of frames is known beforehand, so progress is their share.
+// The number of frames is known beforehand (FramesPerStep), so progress is the
+// share of them that has been delivered.
 IterationResult IterationSimulation::Run(const WhatIfProgress& progress) {
   const auto frames =
       static_cast<double>(program_.steps * FramesPerStep(*job_));
@@ -339,8 +345,8 @@ IterationResult IterationSimulation::Run(const WhatIfProgress& progress) {
   return result;
 }
 
-// Simulates one plan. If iterations may differ, it doubles their number until
-// their mean is steady.
+// Simulates one plan. If iterations may differ and WhatIf::iterations is 0,
+// doubles their number until their mean is steady.
 absl::StatusOr<IterationResult> SimulateWith(const WhatIf& what_if,
                                              const Plan& plan,
                                              const WhatIfProgress& progress) {
@@ -425,8 +431,8 @@ absl::StatusOr<PlanOptions> PlanOptionsOf(const WhatIf& what_if) {
   return options;
 }
 
-// The plan is made once: trials change the threshold of fusion alone. It is the
-// plan of a running job, which counts each worker as a host.
+// Makes the plan once: trials change only the fusion threshold. It is the plan
+// of a running job, which counts each worker as a host.
 absl::StatusOr<IterationResult> SimulateIterations(
     const WhatIf& what_if, const WhatIfProgress& progress) {
   NEREUS_TRY(what_if.Validate());
@@ -441,7 +447,7 @@ absl::StatusOr<IterationResult> SimulateIterations(
     const IterationResult result =
         NEREUS_TRY(SimulateWith(trial, plan, progress));
     const double seconds = absl::ToDoubleSeconds(result.iteration);
-    if (seconds <= 0) break;  // Thresholds are equal if nothing takes time.
+    if (seconds <= 0) break;  // Nothing takes time: all thresholds are as good.
     tuner.Observe(seconds);
   }
   trial.job.fusion_bytes = tuner.best();

@@ -23,23 +23,23 @@ struct WhatIf {
   std::vector<LayerTime> times;
 
   // Cluster and rules of the plan. A host's workers and servers share a node
-  // and its network interface. Simulated workers of a host each send by
-  // themselves, as the protocol has it; plans assume that they send one sum.
-  // PlanOptionsOf sets the time model.
+  // and its network interface. The simulated workers of a host each send their
+  // own gradients, as in a running job; `nereusctl plan` assumes that they send
+  // one sum. PlanOptionsOf sets the time model.
   PlanOptions plan;
 
   // Bytes/s of each node, each way.
   double node_rate = kUnlimitedRate;
-  // Bytes/s between the processes of a node, through its memory. Plans assume
-  // no limit.
+  // Bytes/s between the processes of a node, through its memory. The plan
+  // assumes that there is no limit.
   double memory_rate = kUnlimitedRate;
-  // Latency of each frame.
+  // Smallest latency of a frame.
   absl::Duration latency = absl::ZeroDuration();
-  // Largest latency beside that; each frame draws its own, evenly.
+  // Largest latency beyond `latency`. Each frame draws its own, uniformly.
   absl::Duration jitter = absl::ZeroDuration();
 
-  // Options of the job. With tune_fusion, the answer is that of the best
-  // threshold.
+  // Options of the job. With tune_fusion, the answer is for the fusion
+  // threshold with the shortest iteration.
   JobOptions job;
   // Time of a node's processor for each message, sent or received.
   absl::Duration message_time = absl::ZeroDuration();
@@ -54,9 +54,9 @@ struct WhatIf {
   absl::Duration delay_in_turn;
 
   // Number of iterations to measure, after an iteration that warms up. 0: a
-  // single iteration; if iterations may differ, twice as many as before, after
-  // as many that warm up, until their mean changes by half a per cent at most,
-  // or there are 128.
+  // single iteration. If iterations may differ, the simulation then runs again,
+  // with 8 iterations, 16, 32 and so on, after as many that warm up. It stops
+  // when the mean changes by half a per cent at most, or after 128 iterations.
   int iterations = 0;
   // Seed of the jitter.
   uint64_t seed = 0;
@@ -68,7 +68,7 @@ struct WhatIf {
   // True if iterations may differ from each other.
   bool varies() const { return is_delayed() || jitter > absl::ZeroDuration(); }
 
-  // OK, or kInvalidArgument with the field and its value.
+  // Returns OK, or kInvalidArgument with the field and its value.
   absl::Status Validate() const;
 };
 
@@ -81,39 +81,43 @@ inline constexpr int64_t kSimulatedNodesMax = 4096;
 absl::StatusOr<PlanOptions> PlanOptionsOf(const WhatIf& what_if);
 
 // Answer to a WhatIf. An iteration ends when the last worker has the result of
-// every layer. With Overlap::kDecoupled the next iteration is under way by
-// then; there an iteration lasts from the end of one backward to the next.
+// every layer. With Overlap::kDecoupled, the next iteration has begun by then,
+// so an iteration ends when the last worker has ended its backward.
 struct IterationResult {
   // Plan of the job.
   Plan plan;
-  // Threshold: as asked for, or as tuned.
+  // Fusion threshold: as asked for, or as tuned.
   int64_t fusion_bytes = kNoFusion;
 
   // Mean time of the measured iterations.
   absl::Duration iteration;
   // Number of measured iterations.
   int iterations = 0;
-  // Part in which the busiest device computes: the time of one node alone, and
-  // products of factors.
+  // Time for which the busiest device computes in the last iteration:
+  // single_node, and products of factors.
   absl::Duration compute;
-  // Time of an iteration on one node alone.
+  // Time of an iteration of one worker alone.
   absl::Duration single_node;
-  // Throughput, relative to one node alone.
+  // Throughput of all workers, relative to one worker alone.
   double speedup = 0.0;
-  // The rest, iteration - compute: network, copies that nothing hides, delays.
+  // Rest of the iteration, iteration - compute: network, copies that nothing
+  // hides, delays.
   absl::Duration network_exposed;
 
-  // Bytes sent plus received in an iteration, with headers: by node, and of the
-  // busiest node by layer. The latter add up to the busiest node's bytes.
+  // Bytes sent plus received in the last iteration, with headers, by node.
   std::vector<int64_t> node_bytes;
+  // Node with the most bytes.
   int busiest_node = 0;
+  // Bytes of the busiest node by layer, with the block layer of a sparse job.
+  // They add up to the bytes of that node.
   std::vector<int64_t> layer_bytes;
 
   // Number of events of the simulation.
   int64_t events = 0;
 };
 
-// Receives the part of the simulation that is done, from 0 to 1.
+// Receives the part of the current simulation that is done, from 0 to 1. One
+// question may take several simulations.
 using WhatIfProgress = std::function<void(double done)>;
 
 // Runs the production machines of workers and shards over a modelled network.

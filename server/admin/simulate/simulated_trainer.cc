@@ -65,7 +65,8 @@ void SimulatedTrainer::BeginStep() {
   events_->At(Compute(step_, forward), [this] { Backward(layers() - 1); });
 }
 
-// With Overlap::kDecoupled, the results of the last step arrive meanwhile.
+// Waits for a layer that does not have the result of the last step yet. Only
+// Overlap::kDecoupled needs this.
 void SimulatedTrainer::Forward(int layer) {
   if (layer == layers()) return Backward(layer - 1);
   if (done_step_[layer] < step_ - 1) {
@@ -124,7 +125,8 @@ void SimulatedTrainer::Push(int layer) {
   Execute();
 }
 
-// A frame is in host memory when it arrives. With overlap it is copied at once.
+// A frame is in host memory when it arrives. With overlap it is copied to the
+// device at once.
 void SimulatedTrainer::Deliver(const Frame& frame) {
   const auto landing = machine_.OnHeader(frame.header.sender, frame.header);
   NEREUS_CHECK(landing.ok()) << landing.status();
@@ -150,7 +152,7 @@ void SimulatedTrainer::Execute() {
         CopyOut({PeerId(), all.to, all.frame});
       },
       [&](const LayerDone& done) { OnReceived(done.layer, done.round); },
-      // Buffers have no bytes here, and there is one epoch.
+      // Ignored: buffers have no bytes here, and there is one epoch.
       [](const CheckingAction auto&) {},
       [](const ArithmeticAction auto&) {},
       [](const OneOf<ChecksumValues, PartDone, ProbeAnswered, SaveCheckpoint,
@@ -178,7 +180,7 @@ absl::Duration SimulatedTrainer::CopyOutTime() const {
   return time;
 }
 
-// Each peer sends factors of its own; the other schemes have one result.
+// Each peer sends its own factors. The other schemes have one result.
 absl::Duration SimulatedTrainer::CopyInTime(int layer) const {
   const LayerSpec& spec = program_->job->layers[layer];
   const int peers = program_->job->worker_count() - 1;
@@ -220,7 +222,7 @@ void SimulatedTrainer::Emit(const Outgoing& outgoing) {
 // End of a step.
 
 void SimulatedTrainer::OnReceived(int layer, int64_t step) {
-  if (step == kInitialRound) return;  // Initial values: no step waits for it.
+  if (step == kInitialRound) return;  // No step waits for initial values.
   const absl::Time copied_at = streams()
                                    ? std::max(received_at_, events_->now())
                                    : Copy(CopyInTime(layer));

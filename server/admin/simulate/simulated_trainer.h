@@ -14,7 +14,7 @@
 
 namespace nereus {
 
-// Program of all trainers of a simulation. It does not change.
+// Work of all trainers of a simulation. Constant.
 struct TrainerProgram {
   // The job, with its model and plan.
   JobPtr job;
@@ -32,36 +32,40 @@ struct TrainerProgram {
 struct TrainerDelays {
   // Delay in each step.
   absl::Duration always;
-  // Delay in steps that are `rank` modulo workers.
+  // Further delay in each step s with s modulo workers = rank of the trainer.
   absl::Duration in_turn;
 };
 
 // Trainer of one worker on virtual time, with the production machine. In each
-// step it computes forward and backward, layer by layer, and pushes each layer.
-// The next step begins when all layers are done; with Overlap::kDecoupled at
-// once, and then forward waits for each layer. Payloads are sizes only.
+// step it computes forward and backward, and pushes each layer. The next step
+// begins when all layers are done. With Overlap::kDecoupled, the next step
+// begins after backward, and its forward waits for each layer. Payloads are
+// sizes only.
 //
 // The device computes one thing at a time. It also makes the products of
-// factors (kFactor), behind what it computes already. Half of a layer's
+// factors (kFactor), after the work that is queued already. Half of a layer's
 // backward is the product for the worker's own gradient, with K rows. So the
 // products for P workers add P - 1 times that half.
 //
 // Copies between the device and host memory go one after the other, in both
 // directions, while the device computes. A frame is copied out before it is
-// sent, and copied in before its layer is done. With Overlap::kNone, all
-// gradients are copied before the first frame is sent, and a layer's result is
-// copied when all of it has arrived, while other layers are still on their way.
-// Poseidon's release does that without wait-free backpropagation.
+// sent, and copied in before its layer is done. On a ring, a sum is not copied
+// in and a mean is not copied out, because they are in host memory. With
+// Overlap::kNone, all gradients are copied before the first frame is sent. A
+// layer's result is then copied when all of it has arrived, while other layers
+// are still on their way. Poseidon's release copies in this way without
+// wait-free backpropagation.
 class SimulatedTrainer {
  public:
   // Receiver of the trainer's actions.
   class Driver {
    public:
     virtual ~Driver() = default;
+    // Sends a frame to one peer.
     virtual void Send(PeerId from, PeerId to, const Frame& frame) = 0;
-    // The backward of a step is over.
+    // Notes that the backward of a step is over.
     virtual void OnBackwardDone(PeerId worker, int64_t step) = 0;
-    // The trainer has the result of every layer of a step.
+    // Notes that the trainer has the result of every layer of a step.
     virtual void OnStepDone(PeerId worker, int64_t step) = 0;
   };
 
@@ -77,7 +81,8 @@ class SimulatedTrainer {
   void Deliver(const Frame& frame);
 
   WorkerMachine& machine() { return machine_; }
-  // Time that the device computed for a step: the last step or the one before.
+  // Time for which the device has computed for a step. REQUIRES: `step` is the
+  // last step that began, or the one before.
   absl::Duration compute_time(int64_t step) const {
     return progress_[step % 2].compute_time;
   }
@@ -96,7 +101,7 @@ class SimulatedTrainer {
   struct Progress {
     // Layers that are not done.
     int layers_left = 0;
-    // Time of the device.
+    // Time for which the device computes.
     absl::Duration compute_time;
   };
 
@@ -104,17 +109,18 @@ class SimulatedTrainer {
   bool by_factors(int layer) const {
     return program_->job->routes[layer].scheme == Scheme::kFactor;
   }
-  // True if a layer is sent while others are computed.
+  // True if a layer is sent as soon as its backward is done.
   bool streams() const {
     return program_->job->options.overlap != Overlap::kNone;
   }
+  // Return the time of a copy: of bytes, of all gradients or their factors to
+  // host memory, and of a layer's result or factors to the device.
   absl::Duration CopyTime(int64_t bytes) const;
-  // Copies all layers together.
   absl::Duration CopyOutTime() const;
   absl::Duration CopyInTime(int layer) const;
   // Occupies the device for `time`, behind its other work. Returns the end.
   absl::Time Compute(int64_t step, absl::Duration time);
-  // Occupies the copier likewise.
+  // Occupies the copier for `time`, behind its other work. Returns the end.
   absl::Time Copy(absl::Duration time);
 
   // Phases of a step.
@@ -128,7 +134,9 @@ class SimulatedTrainer {
   void Execute();
   void CopyOut(Outgoing outgoing);
   void Emit(const Outgoing& outgoing);
-  // The result of a layer is in host memory; then on the device; then done.
+  // Handle a layer's result, step by step: OnReceived when it is in host
+  // memory, OnDevice when it is on the device, OnLayerDone when the layer is
+  // done.
   void OnReceived(int layer, int64_t step);
   void OnDevice(int layer, int64_t step);
   void OnLayerDone(int layer, int64_t step);
@@ -151,7 +159,8 @@ class SimulatedTrainer {
   absl::Time device_free_at_;
   // End of the copier's work.
   absl::Time copier_free_at_;
-  // Arrival of the last frame, or the end of its copy to the device.
+  // Arrival of the last frame, or the end of its copy to the device if it is
+  // copied by itself.
   absl::Time received_at_;
   // Frames that are being copied out.
   std::deque<Outgoing> outgoing_;
