@@ -1,5 +1,5 @@
-// Tests of a coordinator's process that is started again, with the flags of the
-// saved job or with others.
+// Tests of a coordinator that is started again, with the flags of the saved job
+// or with other flags.
 
 #include "server/process/coordinator_host.h"
 
@@ -20,7 +20,8 @@ namespace {
 
 using testing::HasSubstr;
 
-// Flags of the job in SomeState. The state on disk says that the job runs.
+// Starts coordinators with the flags of the job in SomeState. The state on disk
+// says that the job runs.
 class CoordinatorHostTest : public testing::Test {
  protected:
   CoordinatorHostTest() {
@@ -81,7 +82,7 @@ TEST_F(CoordinatorHostTest, RefusesAnotherOptimizer) {
   ExpectRefusal("--update=sgd, the job's flags say worker and adam");
 }
 
-TEST_F(CoordinatorHostTest, RefusesOptionsThatTheJobDoesNotHave) {
+TEST_F(CoordinatorHostTest, RefusesOtherValuesOfTheJobsOptions) {
   options_.spec.options.optimizer.learning_rate = 0.5F;
   ExpectRefusal(
       "--learning-rate differs: the coordinator that is started has "
@@ -121,7 +122,7 @@ TEST_F(CoordinatorHostTest, RefusesAFolderThatTheShardsDoNotHave) {
                    options_.checkpoint_dir));
 }
 
-TEST_F(CoordinatorHostTest, JobThatIsOverDoesNotBindTheNextJob) {
+TEST_F(CoordinatorHostTest, FinishedJobAllowsOtherFlagsForTheNextJob) {
   state_.state = JobState::kFinished;
   options_.spec.shards = 1;
   const absl::Status status = Start();

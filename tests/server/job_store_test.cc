@@ -136,7 +136,7 @@ TEST_F(JobStoreTest, AnotherVersionIsRefused) {
   EXPECT_THAT(std::string(store.status().message()), HasSubstr("version 2"));
 }
 
-TEST_F(JobStoreTest, AFolderThatIsNotThereIsAnError) {
+TEST_F(JobStoreTest, MissingFolderIsAnError) {
   const auto store = JobStore::Open(absl::StrCat(folder_, "/none/state.db"));
   EXPECT_FALSE(store.ok());
   EXPECT_THAT(std::string(store.status().message()), HasSubstr("/none/"));
@@ -202,7 +202,7 @@ TEST(JobStateTest, EveryFieldIsRestored) {
   EXPECT_EQ(after->hosts, before.hosts);
 }
 
-TEST(JobStateTest, HostsWithOneClaimOrWithoutAMachineAreRefused) {
+TEST(JobStateTest, HostsWithEqualClaimsOrWithoutAMachineAreRefused) {
   const HostTable::Host kWrong[] = {{{"rack-3", "machine-0"}, "a"},
                                     {{"rack-3", ""}, "a"}};
   for (const HostTable::Host& wrong : kWrong) {
@@ -215,7 +215,7 @@ TEST(JobStateTest, HostsWithOneClaimOrWithoutAMachineAreRefused) {
   }
 }
 
-TEST(JobStateTest, AnEpochWithoutASeatForEachMemberIsRefused) {
+TEST(JobStateTest, AnEpochThatLacksAMemberOfTheJobIsRefused) {
   CoordinatorState state = SomeState();
   state.epoch.members.pop_back();
   const auto read = DecodeState(EncodeState(state));
@@ -265,7 +265,7 @@ TEST(JobStateTest, CheckpointsAreRestored) {
   EXPECT_EQ(checkpoints.newest->files[0].crc, 0xdeadbeef);
 }
 
-TEST(JobStateTest, MembersAreThoseOfTheEpochEachOnce) {
+TEST(JobStateTest, MemberThatIsNotInTheEpochOrOccursTwiceIsRefused) {
   for (const PeerId id :
        {PeerId::Shard(2), PeerId::Worker(2), PeerId::Worker(4)}) {
     CoordinatorState state = SomeState();
@@ -276,13 +276,13 @@ TEST(JobStateTest, MembersAreThoseOfTheEpochEachOnce) {
   }
 }
 
-TEST(JobStateTest, NoCheckpointIsNotACheckpointOfRoundZero) {
+TEST(JobStateTest, StateWithoutACheckpointIsRestoredWithoutACheckpoint) {
   CoordinatorState state = SomeState();
   state.checkpoints.newest.reset();
   EXPECT_FALSE(DecodeState(EncodeState(state))->checkpoints.newest.has_value());
 }
 
-TEST(JobStateTest, AStateWithoutAnOptionOfTheJobIsRefusedByItsName) {
+TEST(JobStateTest, MissingOrRepeatedOptionIsNamed) {
   v1::CoordinatorState message;
   ASSERT_TRUE(message.ParseFromString(EncodeState(SomeState())));
   auto& settings =

@@ -42,10 +42,10 @@ TEST(ListeningLineTest, RefusesAnyOtherLine) {
   }
 }
 
-TEST(ShownLineTest, DependsOnTheLevelOfLogLinesOnly) {
+TEST(ShownLineTest, OnlyLogLinesBelowTheLevelAreHidden) {
   const struct {
     const char* line;
-    LogLevel lowest;  // The highest level setting that still shows it.
+    LogLevel highest;  // Highest level at which the line is shown.
   } kCases[] = {
       {"12:00:00.000 DEBUG [shard 0] x", LogLevel::kDebug},
       {"12:00:00.000 INFO [shard 0] x", LogLevel::kInfo},
@@ -58,7 +58,7 @@ TEST(ShownLineTest, DependsOnTheLevelOfLogLinesOnly) {
   for (const auto& c : kCases) {
     for (const LogLevel level : {LogLevel::kDebug, LogLevel::kInfo,
                                  LogLevel::kWarning, LogLevel::kError}) {
-      EXPECT_EQ(IsLineShown(c.line, level), level <= c.lowest)
+      EXPECT_EQ(IsLineShown(c.line, level), level <= c.highest)
           << c.line << " at " << static_cast<int>(level);
     }
   }
@@ -81,7 +81,7 @@ class LocalJobTest : public testing::Test {
     SetWorker("done_event; touch $dir/worker$rank.done");
   }
 
-  // Each script's common part comes first.
+  // Write a script that begins with the common part of all servers or workers.
   void SetServer(const std::string& body, bool listens = true) {
     programs_.server = WriteScript(
         "server",
@@ -90,7 +90,7 @@ class LocalJobTest : public testing::Test {
                      body));
   }
   void SetWorker(const std::string& body) {
-    // A folder can be made only once: that is how workers get their ranks.
+    // Only one worker can make the folder. This worker gets rank 0.
     programs_.worker = WriteScript(
         "worker",
         absl::StrCat("rank=0\nmkdir $dir/first 2>/dev/null || rank=1\n"
@@ -275,7 +275,7 @@ TEST_F(LocalJobTest, JobGoesOnWithoutAWorkerThatWasKilled) {
   ExpectNoProcess();
 }
 
-// The worker finds no coordinator any more, so a restart would not help.
+// A worker that is started again would find no coordinator any more.
 TEST_F(LocalJobTest, WorkerThatDiesAsTheJobEndsIsMissed) {
   options_.restarts = 5;
   SetServer("wait_for worker0.done");

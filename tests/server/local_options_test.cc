@@ -23,7 +23,7 @@ struct BadCase {
 
 class BadLocalOptionsTest : public testing::TestWithParam<BadCase> {};
 
-TEST_P(BadLocalOptionsTest, AreRefusedByTheFlagsName) {
+TEST_P(BadLocalOptionsTest, RefusalNamesTheFlag) {
   LocalOptions options;
   ASSERT_TRUE(options.Validate().ok()) << options.Validate();
   GetParam().change(options);
@@ -100,7 +100,7 @@ TEST(LocalFlagsTest, TrainingFlagOutOfRangeIsRefusedWithItsRange) {
 
 const LocalFiles kFiles = {"job.conf", "state.sqlite"};
 
-TEST(LocalOptionsTest, FirstShardHostsTheCoordinatorAndTheOthersFindIt) {
+TEST(LocalOptionsTest, FirstShardCoordinatesAndOtherShardsGetItsAddress) {
   LocalOptions options;
   options.restore = "latest";
   EXPECT_THAT(ServerArguments(options, kFiles, 0, ""),
@@ -115,14 +115,14 @@ TEST(LocalOptionsTest, FirstShardHostsTheCoordinatorAndTheOthersFindIt) {
             Not(Contains(StartsWith("--restore")))));
 }
 
-TEST(LocalOptionsTest, CoordinatorThatMayDieKeepsItsJobInAFile) {
+TEST(LocalOptionsTest, SeparateCoordinatorKeepsItsJobInAStateFile) {
   EXPECT_THAT(
       CoordinatorArguments(LocalOptions(), kFiles, "7"),
       AllOf(Contains("--coordinate-only"), Contains("--control-port=7"),
             Contains("--job=job.conf"), Contains("--state=state.sqlite")));
 }
 
-TEST(LocalOptionsTest, WorkersGetTheirDataAndTheCoordinator) {
+TEST(LocalOptionsTest, WorkersGetTheTrainingFlagsAndTheCoordinatorsAddress) {
   LocalOptions options;
   options.training["model"] = "mlp";
   options.training["data"] = "/data/digits";
@@ -149,7 +149,7 @@ TEST(LocalOptionsTest, NumbersOfTheCommandLineReachWorkersInDecimal) {
               AllOf(Contains("--batch=32"), Contains("--epochs=3")));
 }
 
-TEST(LocalOptionsTest, EmptyValueOfAFlagIsForTheWorkerToRefuse) {
+TEST(LocalOptionsTest, EmptyValueIsPassedOnUnlessItIsTheDefault) {
   LocalOptions options;
   EXPECT_THAT(WorkerArguments(options, 0, "h:1"),
               Not(Contains(StartsWith("--data="))));
@@ -157,7 +157,7 @@ TEST(LocalOptionsTest, EmptyValueOfAFlagIsForTheWorkerToRefuse) {
   EXPECT_THAT(WorkerArguments(options, 0, "h:1"), Contains("--model="));
 }
 
-TEST(LocalOptionsTest, WorkersTakeTheUpdateRuleFromTheJob) {
+TEST(LocalOptionsTest, WorkersDoNotGetTheFlagsOfTheUpdateRule) {
   LocalOptions options;
   options.spec.options.optimizer_place = OptimizerPlace::kWorker;
   EXPECT_THAT(WorkerArguments(options, 3, "h:1"),

@@ -16,7 +16,8 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-// Two workers and one shard, which is in the node of worker 0; ten steps.
+// Returns the options of a job with two workers and one shard. The shard is in
+// the node of worker 0.
 LocalOptions Options() {
   LocalOptions options;
   options.spec.workers = 2;
@@ -27,8 +28,9 @@ LocalOptions Options() {
   return options;
 }
 
-// Table 1 of the paper says: conv goes through the server, and fc by factors:
-// 2 * 4 * 1 * (10 + 64) = 592 elements are fewer than 2 * 640 * 1 / 1 = 1280.
+// Returns the result of each layer after ten steps. By table 1 of Zhang et al.,
+// "Poseidon", conv goes by the server, and fc by factors: 2 * 4 * 1 * (10 + 64)
+// = 592 elements are fewer than 2 * 640 * 1 / 1 = 1280.
 std::vector<LayerResult> Layers() {
   LayerResult conv;
   conv.spec = {"conv", LayerKind::kConvolution, 2, 3, 8, 4};
@@ -44,7 +46,8 @@ std::vector<LayerResult> Layers() {
   return {conv, fc};
 }
 
-// The bytes are counted by hand, with 64 bytes of header in each frame.
+// Returns the results of both workers after ten steps. The bytes are counted by
+// hand, with 64 bytes of header in each frame.
 //   start, worker 1: 2 requests, and 8 and 650 floats: 128 out, 2760 in
 //   conv, worker 1, a step: 8 floats each way: 96 out, 96 in
 //   fc, either worker, a step: 4 x 10 and 4 x 64 floats: 1312 out, 1312 in
@@ -105,7 +108,8 @@ TEST(LocalReportTest, MeasuresEachNodeWithoutTrafficInsideTheNode) {
   const LocalReport report = MakeReport(Options(), results);
   EXPECT_THAT(report.bytes.measured, ElementsAre(31048, 31048));
 
-  // The shard of node 0 hears worker 1 too; worker 0 does not hear of it.
+  // Traffic of worker 1 with the shard counts for both nodes. Traffic with
+  // worker 0 counts for node 1 only, because worker 0 reports its own figure.
   results[0].traffic[0].bytes_sent += 7;
   EXPECT_THAT(MakeReport(Options(), results).bytes.measured,
               ElementsAre(31055, 31055));
@@ -178,7 +182,7 @@ INSTANTIATE_TEST_SUITE_P(Table, BadLocalReportTest,
                          testing::ValuesIn(kBadCases),
                          [](const auto& info) { return info.param.name; });
 
-TEST(LocalReportTest, JsonHasEveryFigure) {
+TEST(LocalReportTest, JsonHasTheFiguresAndThePlan) {
   const auto json = nlohmann::json::parse(
       FormatLocalJson(MakeReport(Options(), Results())), nullptr, false);
   ASSERT_TRUE(json.is_object());
@@ -204,7 +208,7 @@ TEST(LocalReportTest, JsonHasEveryFigure) {
   EXPECT_EQ(json.at("settings").at("learning_rate"), 0.02);
 }
 
-TEST(LocalReportTest, JsonSaysNullWhereNothingWasMeasured) {
+TEST(LocalReportTest, AccuracyThatWasNotMeasuredIsNullInJson) {
   std::vector<WorkerResult> results = Results();
   results[1].test_accuracy = std::nullopt;
   const LocalReport report = MakeReport(Options(), results);

@@ -1,4 +1,4 @@
-// Runs the program itself: what main adds to the commands.
+// Tests of the program nereusctl itself, with what main adds to the commands.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -17,7 +17,8 @@ struct Result {
   std::string output;  // Standard output and standard error.
 };
 
-// `environment`: assignments before the command, as a shell takes them.
+// Runs `nereusctl arguments` in a shell. `environment`: assignments before the
+// command, such as "A=1 B=2".
 Result RunNereusctl(const std::string& arguments,
                     const std::string& environment = "") {
   const std::string command =
@@ -41,7 +42,7 @@ TEST(NereusctlTest, PrintsItsVersion) {
   EXPECT_EQ(result.output, "nereusctl 0.1.0\n");
 }
 
-TEST(NereusctlTest, HelpNamesTheCommands) {
+TEST(NereusctlTest, HelpNamesAtLeastThePlanCommand) {
   const Result result = RunNereusctl("--help");
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_THAT(result.output, HasSubstr("plan"));
@@ -71,7 +72,7 @@ TEST(NereusctlTest, FailuresExitWithOne) {
   EXPECT_THAT(result.output, HasSubstr("cannot open /no/such/file"));
 }
 
-TEST(NereusctlTest, RunsTheCommandThatIsNamed) {
+TEST(NereusctlTest, RunsThePlanCommand) {
   const Result result = RunNereusctl("plan --model=vgg19 --workers=3");
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_THAT(result.output, HasSubstr("\nvgg19: 3 workers, 3 servers"));

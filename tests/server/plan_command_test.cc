@@ -25,7 +25,8 @@ struct Result {
   std::string err;
 };
 
-// Runs `nereusctl plan arguments...`; exit code -1 where the flags are refused.
+// Runs `nereusctl plan arguments...`. The exit code is -1 if parsing refuses
+// the flags.
 Result RunPlan(std::vector<std::string> arguments) {
   CLI::App app;
   const std::unique_ptr<Command> command = MakePlanCommand();
@@ -94,7 +95,7 @@ TEST(PlanCommandTest, UnwritableFileFails) {
   EXPECT_THAT(result.err, HasSubstr("No such file or directory"));
 }
 
-TEST(PlanCommandTest, ReadsAModelOfTheUsersOwn) {
+TEST(PlanCommandTest, ReadsAModelFromAFile) {
   const std::string path = WriteTestFile(
       "mine.csv",
       "# mine\nname,kind,m,n,parameters,rows_per_sample\nfc,fc,64,64,4160,2\n");
@@ -132,7 +133,7 @@ TEST(PlanCommandTest, EndlessModelFileIsRefused) {
   EXPECT_THAT(result.err, HasSubstr("/dev/zero has more than 16777216 bytes"));
 }
 
-TEST(PlanCommandTest, UnknownModelIsAUsageErrorAndTheKnownAreListed) {
+TEST(PlanCommandTest, UnknownModelIsAUsageErrorThatListsTheKnownModels) {
   const Result result = RunPlan({"--model=vgg", "--workers=2"});
   EXPECT_EQ(result.exit_code, kExitUsage);
   EXPECT_THAT(result.out, IsEmpty());
@@ -146,7 +147,7 @@ TEST(PlanCommandTest, TooManyRowsAreAUsageError) {
   EXPECT_THAT(result.err, HasSubstr("rows, at most"));
 }
 
-TEST(PlanCommandTest, MissingFlagIsAUsageError) {
+TEST(PlanCommandTest, MissingOrConflictingFlagIsAUsageError) {
   const std::vector<std::vector<std::string>> kCases = {
       {"--workers=2"},
       {"--model=vgg19"},
@@ -161,7 +162,7 @@ TEST(PlanCommandTest, MissingFlagIsAUsageError) {
   }
 }
 
-TEST(PlanCommandTest, ExplainsInTime) {
+TEST(PlanCommandTest, ExplainShowsTheIterationForEachScheme) {
   const Result result =
       RunPlan({"--model=vgg19", "--workers=16", "--bandwidth=1Gbit",
                "--compute=0.5s", "--explain", "--json"});
@@ -175,8 +176,8 @@ TEST(PlanCommandTest, ExplainsInTime) {
   EXPECT_GT(iteration, 0.5);
   ASSERT_EQ(time["layers"].size(), json["layers"].size());
   for (const auto& layer : time["layers"]) {
-    // No layer alone would be better off another way, but for what is not
-    // worth it.
+    // No other scheme of one layer saves more than a hundredth of the
+    // iteration.
     for (const auto& [scheme, seconds] : layer["iteration_seconds"].items()) {
       if (seconds.is_null()) continue;
       EXPECT_GE(seconds.get<double>(), 0.99 * iteration) << layer;
@@ -191,7 +192,7 @@ TEST(PlanCommandTest, ExplainsInTime) {
   EXPECT_THAT(text.out, HasSubstr("An iteration: "));
 }
 
-TEST(PlanCommandTest, ExplainsAChoiceInMillisecondsOfAnIteration) {
+TEST(PlanCommandTest, ReasonForASchemeNamesTheTimesOfAnIteration) {
   const Result result = RunPlan(
       {"--model=vgg19", "--workers=16", "--bandwidth=1Gbit", "--compute=0.5s"});
   ASSERT_EQ(result.exit_code, kExitDone) << result.err;
@@ -200,7 +201,7 @@ TEST(PlanCommandTest, ExplainsAChoiceInMillisecondsOfAnIteration) {
                                         "[a-z]+ [0-9.]+\\)\n"));
 }
 
-TEST(PlanCommandTest, BeginsWithTheLimitOfAnIterationAndFlagsThatHelp) {
+TEST(PlanCommandTest, TextBeginsWithTheLimitAndFlagsThatHelp) {
   const Result slow = RunPlan({"--model=bert-base", "--workers=8", "--batch=8",
                                "--bandwidth=1Gbit", "--compute=0.1s"});
   EXPECT_THAT(slow.out, StartsWith("An iteration takes 6."));
@@ -213,11 +214,11 @@ TEST(PlanCommandTest, BeginsWithTheLimitOfAnIterationAndFlagsThatHelp) {
                                   "limited by computing, 0.9"));
   const Result unknown = RunPlan({"--model=alexnet", "--workers=4"});
   EXPECT_THAT(unknown.out, HasSubstr("for the network alone; with --compute="));
-  // The network's flags are known to help without any time of computing.
+  // Flags that save time of the network are named even without --compute.
   EXPECT_THAT(unknown.out, HasSubstr("each alone: --wire=bf16 by about "));
 }
 
-TEST(PlanCommandTest, HostsWithSeveralWorkersUseTheNetworkOnce) {
+TEST(PlanCommandTest, FewerHostsForTheSameWorkersShortenTheIteration) {
   const std::vector<std::string> question = {
       "--model=bert-base",  "--workers=32",   "--batch=8",
       "--bandwidth=10Gbit", "--compute=0.1s", "--json"};
@@ -239,7 +240,7 @@ TEST(PlanCommandTest, HostsWithSeveralWorkersUseTheNetworkOnce) {
             nlohmann::json({4, 4}));
 }
 
-TEST(PlanCommandTest, VerdictNamesWorkersAndTheirMachines) {
+TEST(PlanCommandTest, DiagnosisNamesTheNumbersOfWorkersAndMachines) {
   const std::vector<std::string> question = {"--model=vgg19", "--workers=8",
                                              "--compute=0.5s"};
   const auto answer = [&](const std::string& hosts) {
@@ -280,7 +281,7 @@ TEST(PlanCommandTest, EqualLayersShareALineUnlessAllAreAskedFor) {
   EXPECT_THAT(all.out, HasSubstr("encoder.layer.5.intermediate"));
 }
 
-TEST(PlanCommandTest, RunThatCannotBeReadIsNamed) {
+TEST(PlanCommandTest, FileOfARunThatCannotBeReadIsNamed) {
   const Result missing = RunPlan({"--explain", "--run=no_such_run.json"});
   EXPECT_EQ(missing.exit_code, kExitFailed);
   EXPECT_THAT(missing.err, HasSubstr("no_such_run.json"));

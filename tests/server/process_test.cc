@@ -43,7 +43,7 @@ class RecordedEvents : public ProcessEvents {
   std::map<int, ProcessExit> exits;
 };
 
-// Ends a test that hangs: far more than a busy machine needs.
+// Time after which a test that hangs fails. A busy computer needs far less.
 constexpr absl::Duration kLimit = absl::Minutes(2);
 
 class ProcessTest : public testing::Test {
@@ -61,7 +61,8 @@ class ProcessTest : public testing::Test {
     return process.value_or(0);
   }
 
-  // Runs the loop until `done`; returns the signal it was told of, or 0.
+  // Handles events until `done` returns true, or a signal comes. Returns the
+  // signal, 0 without a signal, or -1 after an error.
   template <typename Predicate>
   int WaitUntil(const Predicate& done) {
     const absl::Time deadline = absl::Now() + kLimit;
@@ -81,7 +82,7 @@ class ProcessTest : public testing::Test {
     return WaitUntil([&] { return group_->running() == 0; });
   }
 
-  // The process id that `process` writes as its first line.
+  // Returns the process id that `process` writes as its first line.
   pid_t PrintedPid(int process) {
     WaitUntil([&] { return !events_.output[process].empty(); });
     pid_t pid = 0;
@@ -93,7 +94,7 @@ class ProcessTest : public testing::Test {
   std::unique_ptr<ProcessGroup> group_;
 };
 
-// True if there is no such process, or only its dead body that waits for init.
+// True if there is no such process, or if it is a zombie.
 bool IsGone(pid_t pid) {
   if (kill(pid, 0) != 0) return errno == ESRCH;
   const std::string path = "/proc/" + std::to_string(pid) + "/stat";
@@ -153,7 +154,7 @@ TEST_F(ProcessTest, SaysWhichProgramIsMissing) {
             absl::StatusCode::kInvalidArgument);
 }
 
-TEST_F(ProcessTest, GivesAProcessItsEnvironmentOnlyAndNoInput) {
+TEST_F(ProcessTest, ProcessGetsOnlyTheGivenEnvironmentAndNoInput) {
   const auto process = group_->Start(
       {{"/bin/sh", "-c", "echo \"$HOME,$NEREUS_X\"; cat"}, {"NEREUS_X=given"}});
   ASSERT_TRUE(process.ok()) << process.status();
@@ -172,14 +173,14 @@ TEST_F(ProcessTest, LeavesOutVariablesByPrefix) {
   unsetenv("NEREUS");
 }
 
-TEST_F(ProcessTest, PassesNoDescriptorsOnButTheThreeStreams) {
+TEST_F(ProcessTest, ProcessInheritsOnlyTheThreeStreams) {
   const int inherited = dup(STDOUT_FILENO);  // Without FD_CLOEXEC.
   ASSERT_GE(inherited, 0);
   StartShell("sleep 3600");
   const int process = StartShell("cd /proc/$$/fd; echo *");
   WaitUntil([&] { return !group_->running(process); });
   close(inherited);
-  // The shell's own look at the folder opens one more.
+  // To list the folder, the shell opens a fourth descriptor.
   EXPECT_THAT(events_.output[process],
               ElementsAre(testing::AnyOf("0 1 2", "0 1 2 3")));
 }
@@ -197,7 +198,7 @@ TEST_F(ProcessTest, StopEndsAllAndWaitsForThem) {
   EXPECT_TRUE(IsGone(group_->pid(second)));
 }
 
-TEST_F(ProcessTest, StopLetsAProcessSayItsLastWords) {
+TEST_F(ProcessTest, StopReportsLinesThatAProcessWritesAtItsEnd) {
   const int process = StartShell(
       "trap 'echo bye; exit 143' TERM; echo $$; while :; do sleep 0.01; done");
   PrintedPid(process);
@@ -206,7 +207,7 @@ TEST_F(ProcessTest, StopLetsAProcessSayItsLastWords) {
   EXPECT_EQ(events_.exits.at(process).code, 143);
 }
 
-TEST_F(ProcessTest, StopKillsAProcessThatIgnoresTheRequestAfterTheGrace) {
+TEST_F(ProcessTest, StopKillsAProcessThatIgnoresSigtermAfterTheGrace) {
   const int process =
       StartShell("trap '' TERM; echo $$; sleep 3600; sleep 3600");
   PrintedPid(process);
@@ -214,7 +215,7 @@ TEST_F(ProcessTest, StopKillsAProcessThatIgnoresTheRequestAfterTheGrace) {
   EXPECT_EQ(events_.exits.at(process).signal, SIGKILL);
 }
 
-TEST_F(ProcessTest, SecondSignalEndsTheGrace) {
+TEST_F(ProcessTest, SignalToThisProcessEndsTheGrace) {
   const int process =
       StartShell("trap '' TERM; echo $$; sleep 3600; sleep 3600");
   PrintedPid(process);
@@ -225,14 +226,14 @@ TEST_F(ProcessTest, SecondSignalEndsTheGrace) {
   EXPECT_EQ(events_.exits.at(process).signal, SIGKILL);
 }
 
-TEST_F(ProcessTest, WaitReportsTheSignalsThatAskUsToEnd) {
+TEST_F(ProcessTest, WaitReturnsTheSignalsThatAskThisProcessToEnd) {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     ASSERT_EQ(raise(signal), 0);
     EXPECT_EQ(WaitUntil([] { return false; }), signal);
   }
 }
 
-TEST_F(ProcessTest, ChildrenOfAChildDieWithIt) {
+TEST_F(ProcessTest, ChildrenOfAChildAreKilledWhenTheChildEnds) {
   const int process = StartShell("sleep 3600 & echo $!; exit 0");
   EXPECT_EQ(WaitForAll(), 0);
   EXPECT_TRUE(IsGoneSoon(PrintedPid(process)));
@@ -255,7 +256,8 @@ TEST_F(ProcessTest, DestructionRestoresTheSignalMask) {
   EXPECT_FALSE(sigismember(&mask, SIGINT));
 }
 
-// Runs in a process of its own: starts a child, says its id, and is killed.
+// Runs in a forked process: starts a child, writes the child's id to `report`,
+// and kills itself.
 [[noreturn]] void RunOwnerThatIsKilled(int report) {
   RecordedEvents events;
   auto group = ProcessGroup::Create(&events);
@@ -275,7 +277,7 @@ TEST(ProcessDeathTest, ChildrenDieWithAKilledOwner) {
   const pid_t owner = fork();
   ASSERT_GE(owner, 0);
   if (owner == 0) RunOwnerThatIsKilled(report[1]);
-  close(report[1]);  // Or the read below would wait for a dead owner.
+  close(report[1]);  // Otherwise the read could wait for ever.
   pid_t child = 0;
   ASSERT_EQ(read(report[0], &child, sizeof(child)),
             static_cast<ssize_t>(sizeof(child)));

@@ -66,14 +66,14 @@ TEST(RunFileTest, ShowsPredictedAndMeasuredTimes) {
   EXPECT_EQ(run->report.plan.routes[0].scheme, Scheme::kServer);
   EXPECT_EQ(run->report.plan.routes[1].scheme, Scheme::kRing);
   const PlanForecast& forecast = run->forecast;
-  // The slowest worker's figures.
+  // Slowest figures of the two workers.
   EXPECT_EQ(forecast.model.link.rate, 1e6);
   EXPECT_EQ(forecast.model.times[0].forward, absl::Milliseconds(2));
   EXPECT_EQ(forecast.iteration_seconds_measured, 0.011);
   EXPECT_EQ(forecast.layers[1].sync_seconds_measured, 0.005);
   EXPECT_GT(forecast.layers[1].sync_seconds, 0);
   EXPECT_FALSE(forecast.layers[0].by_factor.has_value());
-  // The scheme of the plan costs nothing more.
+  // The planned scheme of a layer gives the predicted iteration.
   EXPECT_EQ(forecast.layers[1].by_ring, forecast.iteration_seconds);
   EXPECT_THAT(FormatForecastText(run->report, forecast),
               HasSubstr("11.000 ms measured"));
@@ -85,7 +85,7 @@ TEST(RunFileTest, ShowsPredictedAndMeasuredTimes) {
 }
 
 // The report does not have the threshold that the job tuned.
-TEST(RunFileTest, JobThatTunedFusionIsPredictedWithTheBest) {
+TEST(RunFileTest, JobThatTunedFusionIsPredictedWithTheBestThreshold) {
   Json run = SomeRun();
   run["settings"]["fusion"] = "auto";
   const auto explained = ExplainRun(run.dump());
