@@ -13,9 +13,9 @@
 
 namespace nereus {
 
-// Functions that read and write the checkpoints of machines and of the
-// coordinator. Each call blocks for as long as the disk takes. All but
-// WritePart return the errors of common/checkpoint.
+// Functions with which shards and the coordinator read and write checkpoints.
+// Each call blocks for as long as the disk takes. All but WritePart return the
+// errors of common/checkpoint.
 
 // Writes a shard's part of a checkpoint, and returns the outcome to tell the
 // coordinator. After an error, CheckpointPart::error has the message.
@@ -30,7 +30,7 @@ absl::Status ReadPart(Storage& storage, const LoadCheckpoint& load);
 absl::Status WriteWhole(Storage& storage, const std::string& job_name,
                         const CompleteCheckpoint& complete);
 
-// A checkpoint with a manifest, and the facts in it that the coordinator keeps.
+// Manifest of a checkpoint, and the facts from it that the coordinator keeps.
 struct FoundCheckpoint {
   Manifest manifest;
   CheckpointRecord record;
@@ -39,8 +39,8 @@ struct FoundCheckpoint {
 // Returns the newest complete checkpoint; nothing if there is none.
 absl::StatusOr<std::optional<FoundCheckpoint>> FindNewest(Storage& storage);
 
-// Returns the checkpoint of `round`, without a look at its other files
-// (VerifyCheckpoint). Errors: those of ReadManifest.
+// Returns the checkpoint of `round`. Reads only the manifest; VerifyCheckpoint
+// checks the other files. Errors: those of ReadManifest.
 absl::StatusOr<FoundCheckpoint> FindRound(Storage& storage, int64_t round);
 
 }  // namespace nereus

@@ -13,8 +13,8 @@
 namespace nereus {
 
 // Writes shards' parts of checkpoints while training goes on: one at a time, on
-// a thread of its own. Without it, each checkpoint would stop the driver thread
-// for as long as the disk takes. Thread-safe.
+// a thread of its own. Without this thread, each checkpoint would stop the
+// driver thread for as long as the disk takes. Thread-safe.
 class CheckpointWriter {
  public:
   // `storage` is not owned and must outlive this. `written` is called with the

@@ -112,8 +112,8 @@ std::vector<Setting> SettingsOf(const JobOptions& options) {
   return settings;
 }
 
-// Checks that the flags agree with a saved job: its servers, its optimizer, the
-// options that it keeps, and its folder of checkpoints.
+// Checks that the flags agree with a saved job: the number of servers, the
+// optimizer, the options that may not change, and the folder of checkpoints.
 absl::Status CheckSaved(const ServerOptions& options,
                         const std::vector<Setting>& settings,
                         const CoordinatorState& saved) {

@@ -121,8 +121,8 @@ struct CoordinatorService::Impl final {
   void Carry(CoordinatorOutbox out) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   void CarryOut(const CoordinatorAction& action)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
-  // Sets `failure`, which ends AwaitEnd, if saves have failed for longer than a
-  // lease.
+  // If saves have failed for longer than a lease, sets `failure`, which ends
+  // AwaitEnd, and calls on_failure.
   void GiveUpIfNothingIsSaved(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   void OnCheckpoint(int64_t round, const absl::Status& written)
       ABSL_LOCKS_EXCLUDED(mu);

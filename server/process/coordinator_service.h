@@ -55,9 +55,8 @@ class CoordinatorService {
   // must not call this object. Call this before services() are served.
   void set_on_failure(std::function<void(const absl::Status&)> on_failure);
 
-  // Waits until every member has heard that the job is over or is gone, for
-  // `timeout` at most. If the job is not over, this waits until no member is
-  // left.
+  // Waits until every member is gone or has heard that the job is over, for
+  // `timeout` at most. If the job is not over, waits until no member is left.
   void AwaitMembersKnow(absl::Duration timeout);
 
   // True if the job is finished and has a folder for checkpoints, but no

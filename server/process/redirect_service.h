@@ -11,8 +11,8 @@ class Service;
 namespace nereus {
 
 // Admin and Coordinator services of a shard that does not coordinate. They
-// refuse every call, and name the address of the coordinator in the error, so
-// that the caller of the wrong server sees which address to call. Thread-safe.
+// refuse every call. The error names the address of the coordinator, so that
+// the caller of the wrong server sees which address to call. Thread-safe.
 class RedirectService {
  public:
   // `coordinator_address`: "host:port" of the coordinator's control port.

@@ -18,11 +18,11 @@ struct ServerOptions {
   int shard = 0;
 
   // Specification of the job. The coordinator uses all of it, and sends the
-  // other servers what they need. Those send only the name, when they join.
+  // other processes what they need. A shard that joins sends only the name.
   JobSpec spec;
 
   // "host:port" of the coordinator's control port. Empty: this process
-  // coordinates. Only shard 0, or a process with coordinate_only, may do so.
+  // coordinates; then it must be shard 0 or have coordinate_only.
   std::string coordinator_address;
 
   // Address at which this process listens and peers connect. Port 0 picks a
@@ -41,8 +41,8 @@ struct ServerOptions {
   absl::Duration stall_threshold = absl::Seconds(5);
 
   // Checkpoint to start from: a round, or "latest", which starts a new job if
-  // there is no checkpoint. Empty: starts a new job. The coordinator ignores it
-  // if the state file has a running job.
+  // there is no checkpoint. Empty: starts a new job. Has no effect if the state
+  // file has a running job.
   std::string restore;
   // SQLite file with the coordinator's state, from which a coordinator that is
   // started again goes on. Empty: the job ends with its coordinator.

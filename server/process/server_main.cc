@@ -65,7 +65,8 @@ void AddCoordinatorFlags(CLI::App& app, ServerOptions& options) {
           "its job; without it, such a job is lost");
 }
 
-// Flags, by the field of ServerOptions, that have another name than the field.
+// Flags by the name of their field in ServerOptions. Lists only flags that have
+// another name than their field.
 const std::map<std::string, std::string> kFlagsOfFields = {
     {"coordinator_address", "--coordinator"},
     {"stall_threshold", "--stall-after"},
