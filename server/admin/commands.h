@@ -20,10 +20,10 @@ std::unique_ptr<Command> MakePlanCommand();
 std::unique_ptr<Command> MakeSimulateCommand();
 
 // `local`: trains a model with several workers and servers on this computer,
-// shows their progress, and reports on the job. A job that ends without an
-// error also fails if the workers' parameters differ with --quorum=all, or if
-// --checkpoint-dir has no checkpoint of the last step. After a signal that ends
-// the job, the exit code is 128 plus the signal's number, as in shells.
+// shows their progress, and reports on the job. After a job without errors, the
+// command still fails if the workers' parameters differ with --quorum=all, or
+// if --checkpoint-dir has no checkpoint of the last step. After a signal that
+// ends the job, the exit code is 128 plus the signal's number, as in shells.
 std::unique_ptr<Command> MakeLocalCommand();
 
 // `status`: shows the job of a running coordinator, with its members.

@@ -17,7 +17,7 @@ struct Diagnosis {
   struct Advice {
     // Flag as typed: "--wire=bf16".
     std::string flag;
-    // Seconds of an iteration that the flag saves, without other new flags.
+    // Seconds of an iteration that this flag alone saves.
     double saved_seconds = 0;
   };
 

@@ -58,7 +58,8 @@ struct LocalProcess {
   bool is_done = false;
   // Last lines of its standard error.
   std::deque<std::string> error_lines;
-  // Reason why a line of its output is not understood. Empty: all lines are.
+  // Reason why a line of its output is not understood. Empty: there is no such
+  // line.
   std::string mistake;
   // Exit of the process. Absent: it runs.
   std::optional<ProcessExit> exit;

@@ -133,8 +133,8 @@ std::string WhyNotPredicted(const JobSpec& spec) {
          "--cost=bytes keeps the first plan";
 }
 
-// Returns the bytes of each node: of its worker and of its server, without
-// those between these two.
+// Returns the bytes of each node: those of its worker and of its server.
+// Bytes between these two do not count.
 std::vector<int64_t> MeasuredBytes(const LocalReport& report) {
   const JobSpec& spec = report.options.spec;
   std::vector<WideInteger> nodes(std::max(spec.workers, spec.shards));
@@ -277,9 +277,8 @@ std::string FormatTraffic(const LocalReport& report) {
 }
 
 // Returns a text with the number of steps of the job. Workers of a job that
-// went back to a checkpoint did some steps again. Workers of a job that began
-// from
-// --restore count only the steps since then.
+// went back to a checkpoint did some steps again. With --restore, workers count
+// only the steps since the start.
 std::string FormatSteps(const LocalReport& report) {
   const WorkerSteps& steps = report.longest().steps;
   if (steps.done == 0) return "0 steps: all steps were done before";

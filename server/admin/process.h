@@ -96,10 +96,10 @@ class ProcessGroup {
 
   // Number of processes that run: started, and their end is not reported yet.
   int running() const;
-  // True if process `process` runs.
+  // True if child `process` runs.
   bool running(int process) const;
 
-  // System's id of process `process`, for messages and tests.
+  // Process id of child `process`, for messages and tests.
   pid_t pid(int process) const;
 
  private:

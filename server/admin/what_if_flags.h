@@ -25,7 +25,7 @@ class WhatIfFlags {
   // --compute-trace may be left out; then layers compute in no time.
   //
   // Errors: kInvalidArgument, a flag is missing, or its value is impossible;
-  // others, a file cannot be read.
+  // kUnavailable, a file cannot be read; kDataLoss, a file has wrong content.
   absl::StatusOr<WhatIf> Make(bool needs_times) const;
 
   // Question with the fields that parsing sets at once: latency and message

@@ -77,7 +77,7 @@ struct WhatIf {
 inline constexpr int64_t kSimulatedNodesMax = 4096;
 
 // Returns the options for MakePlan and Timeline.
-// Errors: kInvalidArgument, the options of the job exclude each other.
+// Errors: those of JobOptions::Validate.
 absl::StatusOr<PlanOptions> PlanOptionsOf(const WhatIf& what_if);
 
 // Answer to a WhatIf. An iteration ends when the last worker has the result of
