@@ -22,7 +22,7 @@
 namespace nereus {
 namespace {
 
-// Number of elements that are in memory at a time.
+// Largest number of elements that are in memory at a time.
 constexpr int64_t kPieceElements = int64_t{1} << 22;
 
 // Returns the tensors of one layer, in the order of its values.
@@ -43,7 +43,8 @@ std::vector<SafetensorsTensor> TensorsOf(const LayerSpec& layer) {
   return tensors;
 }
 
-// Writes the header of all tensors, and then their values piece by piece.
+// Writes the header of all tensors, and then their values, kPieceElements at a
+// time.
 absl::Status WriteModel(CheckpointReader& reader, std::ostream& file) {
   const Manifest& manifest = reader.manifest();
   std::vector<SafetensorsTensor> tensors;

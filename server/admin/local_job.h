@@ -80,10 +80,10 @@ struct LocalProcess {
 // the job outlives Run, however Run ends.
 //
 // First the coordinator starts, then the other servers and the workers. If a
-// process dies, there are three cases. While restarts are left
-// (LocalOptions::restarts), the process is started again. If there are no
-// restarts at all, the job goes on without a worker that was killed, as long as
-// other workers train. In all other cases the job fails.
+// process dies before the job is finished, there are three cases. While
+// restarts are left (LocalOptions::restarts), the process is started again. If
+// there are no restarts at all, the job goes on without a worker that was
+// killed, as long as other workers train. In all other cases the job fails.
 class LocalJob : private ProcessEvents {
  public:
   // `options` must be valid. `display` isn't owned and must outlive this.

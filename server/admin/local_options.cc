@@ -7,7 +7,7 @@
 namespace nereus {
 namespace {
 
-// Larger than any seed or number of images.
+// Largest seed, and largest number of images.
 constexpr double kLarge = 1e12;
 
 // Flags that `local` passes on to workers. Their ranges are checked here too,

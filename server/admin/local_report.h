@@ -113,10 +113,11 @@ std::string FormatLocalText(const LocalReport& report);
 //    "seconds", "skipped_steps", "node_bytes_measured",
 //    "node_bytes_predicted": or null, "phases": {"forward_seconds",
 //    "backward_seconds", "wait_seconds"},
-//    "nodes": [{"bytes_measured", "bytes_predicted"}],
+//    "nodes": [{"bytes_measured", "bytes_predicted": or null}],
 //    "workers": [the workers' own reports],
 //    "plan": see FormatPlanJson, "settings": {the options}}
-// The two node_bytes are those of the busiest node.
+// The two node_bytes are those of the busiest node. "nodes" is empty if the job
+// was disturbed.
 std::string FormatLocalJson(const LocalReport& report);
 
 // Returns one line about a running job, without '\n': the step of the slowest
