@@ -4,8 +4,8 @@
 
 namespace nereus {
 
-// Returns how often this program has called operator new. Linking this library
-// replaces that operator.
+// Returns the number of calls of operator new in this program so far, without
+// those that ask for an alignment. Linking this library replaces the operator.
 int64_t Allocations();
 
 }  // namespace nereus

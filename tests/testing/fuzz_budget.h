@@ -10,7 +10,7 @@
 
 namespace nereus {
 
-// Counts the seeds of a fuzz test until its time is over:
+// Gives a fuzz test its seeds until the time of the test is over:
 //
 //   FuzzBudget budget;
 //   while (budget.Next()) {
@@ -19,9 +19,9 @@ namespace nereus {
 //   }
 //   EXPECT_GT(budget.runs(), 0u);
 //
-// Seeds count from 0; the time is 2 s, or NEREUS_FUZZ_SECONDS. With
-// NEREUS_TEST_SEED there is that seed alone, once: a test of a seed must depend
-// on nothing else.
+// The seeds are 0, 1, 2 and so on. The time is NEREUS_FUZZ_SECONDS, or 2 s if
+// the variable is not set. If NEREUS_TEST_SEED is set, it is the only seed, so
+// a run must depend on nothing but its seed.
 class FuzzBudget {
  public:
   FuzzBudget() : end_(absl::Now() + Duration()) {
@@ -31,7 +31,8 @@ class FuzzBudget {
     }
   }
 
-  // Goes on to the next seed. False: the time is over.
+  // Goes on to the next seed. Returns false if there is none: the time is over,
+  // or the only seed has run. The first call returns true.
   bool Next() {
     if (only_) return runs_++ == 0;
     if (runs_ > 0 && absl::Now() >= end_) return false;
@@ -39,7 +40,8 @@ class FuzzBudget {
     return true;
   }
 
-  uint64_t seed() const { return seed_; }
+  uint64_t seed() const { return seed_; }  // Current seed.
+  // Number of seeds so far. Above 0 after the first Next.
   uint64_t runs() const { return runs_; }
 
  private:
@@ -50,9 +52,10 @@ class FuzzBudget {
   }
 
   const absl::Time end_;  // Time at which the budget is spent.
-  bool only_ = false;     // There is a single seed, to replay.
+  bool only_ = false;     // True if NEREUS_TEST_SEED gives the only seed.
   uint64_t seed_ = 0;
-  uint64_t runs_ = 0;  // Number of seeds so far.
+  // Number of seeds so far; with an only seed, number of calls of Next.
+  uint64_t runs_ = 0;
 };
 
 }  // namespace nereus

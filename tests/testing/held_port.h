@@ -12,9 +12,10 @@
 
 namespace nereus {
 
-// A port of 127.0.0.1 at which nothing listens. The kernel gives it to no other
-// process while this object lives, as it may do with the port of a server that
-// has ended. A server may listen at it: it sets SO_REUSEADDR, as this does.
+// A port of 127.0.0.1 at which nothing listens. While this object lives, the
+// kernel gives the port to no process that asks for a free port. The port of a
+// server that has ended has no such protection. A server of Nereus can still
+// listen at this port, because both sockets set SO_REUSEADDR.
 class HeldPort {
  public:
   HeldPort() : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {

@@ -38,7 +38,7 @@ void LocalCluster::Replace(int shard) {
 }
 
 LocalCluster::~LocalCluster() {
-  // The coordinator last: the others report to it.
+  // Destroys the coordinator last, because the other servers report to it.
   while (!servers_.empty()) servers_.pop_back();
 }
 
@@ -48,7 +48,7 @@ std::string LocalCluster::coordinator_address() const {
 
 ClientOptions LocalCluster::client_options() const {
   ClientOptions options;
-  options.optimizer = std::nullopt;  // Equal to the job's.
+  options.optimizer = std::nullopt;  // Workers accept either place.
   options.coordinator_address = coordinator_address();
   options.connect_timeout = kPatience;
   options.round_timeout = kPatience;
@@ -87,7 +87,7 @@ std::vector<absl::Status> LocalCluster::RunWholeJob(
       servers_[shard].reset();
     });
   }
-  // The servers may go before RunWorkers returns: nothing below touches them.
+  // Servers may end before RunWorkers returns, so nothing below uses them.
   std::vector<absl::Status> results = RunWorkers(workers, body);
   for (std::thread& thread : threads) thread.join();
   results.insert(results.end(), ends.begin(), ends.end());

@@ -13,36 +13,37 @@
 
 namespace nereus {
 
-// Returns options of servers with the same plan in every run: by bytes,
-// and the optimizer is the plain one of OptimizerOptions.
+// Returns server options that give the same plan in every run: the planner
+// compares bytes, not times. The optimizer has the default OptimizerOptions.
 ServerOptions PlainServerOptions();
 
-// Real servers in this process, on free loopback ports, for tests with real
-// sockets.
+// Real servers in this process, at free ports of the loopback interface. The
+// test starts the workers.
 class LocalCluster {
  public:
-  // Starts `options.spec.shards` servers. `options` are those of shard 0, from
-  // which the others' follow. Fails the test if a server does not start.
+  // Starts `options.spec.shards` servers. `options` are the options of shard 0;
+  // the other servers get them with their own shard and the address of the
+  // coordinator. Ends the process if a server does not start.
   explicit LocalCluster(ServerOptions options);
   ~LocalCluster();
 
-  // Longest wait in a test: it ends a test that hangs, and is far longer than a
-  // busy machine needs.
+  // Longest wait in a test. It ends a test that hangs, and is far longer than a
+  // test takes on a busy machine.
   static constexpr absl::Duration kPatience = absl::Minutes(2);
 
   // Address of the coordinator, as "host:port".
   std::string coordinator_address() const;
   Server& server(int shard) { return *servers_[shard]; }
 
-  // Kills a server without a farewell, and starts another one in its place.
-  // REQUIRES: shard > 0.
+  // Destroys a server whatever the state of the job, and starts another one in
+  // its place. REQUIRES: shard > 0.
   void Replace(int shard);
 
-  // Asks for the job's status until `is` returns true for it. False if that
-  // takes more than kPatience.
+  // Asks for the job's status until `is` returns true for it. Returns false if
+  // that takes more than kPatience.
   bool AwaitStatus(const std::function<bool(const JobStatus&)>& is) const;
 
-  // Client options for this cluster, with kPatience as the time limits.
+  // Returns client options for this cluster, with kPatience as time limits.
   ClientOptions client_options() const;
 
   // Runs `body` once per worker, each on a thread of its own. Returns the
@@ -50,9 +51,9 @@ class LocalCluster {
   std::vector<absl::Status> RunWorkers(
       int workers, const std::function<absl::Status(int index)>& body);
 
-  // Runs `body` in the way of RunWorkers, while every server ends as soon as
-  // the job is over, as the program does. Returns the workers' results, then
-  // the servers'.
+  // Runs `body` once per worker, like RunWorkers. Destroys each server as soon
+  // as the job is over, as the program nereus-server does. Returns the workers'
+  // results, then the servers'. Afterwards the cluster has no servers.
   std::vector<absl::Status> RunWholeJob(
       int workers, const std::function<absl::Status(int index)>& body);
 

@@ -134,7 +134,7 @@ Effects Carry(Outbox& out) {
   const ActionVisitor carry_out{
       [](const ArithmeticAction auto& action) { ExecuteArithmetic(action); },
       [](const CheckingAction auto& checking) {
-        // A member would end the job; a test of one machine has no member.
+        // A driver ends the job here. No test of a machine expects that.
         const NotFinite found = ExecuteArithmetic(checking);
         NEREUS_CHECK(found.index < 0) << "value " << found.index;
       },
@@ -172,7 +172,7 @@ absl::StatusOr<Delivery> Deliver(Machine& machine, PeerId from,
       landing->kind == Landing::Kind::kWait) {
     return delivery;
   }
-  // A checksum that is there has to be right.
+  // A frame without a checksum has 0 in this field.
   NEREUS_CHECK(frame.header.payload_crc == 0 ||
                CheckPayload(frame.header, frame.payload).ok())
       << DescribeFrame(frame.header) << ": a wrong checksum";
@@ -194,7 +194,7 @@ absl::StatusOr<Delivery> Deliver(Machine& machine, PeerId from,
   Outbox out;
   machine.OnFrame(from, received, out);
   delivery.effects = Carry(out);
-  // In every wire type, NaN.
+  // Bytes of 0xff are NaN in every wire type.
   if (scratch && bytes > 0) {
     std::memset(received.payload.data(), 0xff, static_cast<size_t>(bytes));
   }

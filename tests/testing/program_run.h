@@ -13,34 +13,37 @@
 
 namespace nereus {
 
-// A run of a built program, for tests that use the program as a user does.
-// Collects the program's output. The program, and all that it has started, end
-// with this object. At most one run at a time, in a process without other
-// threads (see ProcessGroup).
+// Run of a built program, for tests that use the program as a user does.
+// Collects the program's output. The destructor ends the program and the
+// processes of its process group. At most one run exists at a time, and the
+// test has no other threads (see ProcessGroup).
 class ProgramRun final : private ProcessEvents {
  public:
+  // Longest wait in a test. It ends a test that hangs, and is far longer than a
+  // program takes on a busy machine.
   static constexpr absl::Duration kLimit = absl::Minutes(10);
 
-  // Starts `command`: a path below the top folder, then arguments. The program
-  // gets this process's environment without the variables of Nereus. Fails the
-  // test if it does not start.
+  // Starts `command`: a path below the repository's top folder or an absolute
+  // path, then arguments. The program gets this process's environment, without
+  // variables that begin with NEREUS_. Ends the test's process if the program
+  // does not start.
   explicit ProgramRun(const std::vector<std::string>& command);
 
-  // Lets the program run until `done()`. False if that takes more than `limit`.
-  // The limit ends a test that hangs, and is far longer than a busy machine
-  // needs.
+  // Collects output until `done()` returns true. Returns false if that takes
+  // more than `limit`, or if waiting for the program fails.
   bool WaitUntil(const std::function<bool()>& done,
                  absl::Duration limit = kLimit);
 
-  // Lets the program run to its end. Returns its exit code. Fails the test,
-  // with the output, if that takes more than `limit`.
+  // Waits until the program has ended. Returns its exit code, or 0 if a signal
+  // has killed it: exit() tells these apart. If the program takes more than
+  // `limit`, fails the test with its standard error and returns -1.
   int Finish(absl::Duration limit = kLimit);
 
-  // The end of the program, if it has ended.
+  // End of the program. Nothing: the program runs.
   const std::optional<ProcessExit>& exit() const { return exit_; }
   pid_t pid() const { return group_->pid(0); }
 
-  // Whole lines that the program has written so far.
+  // Whole lines of standard output and of standard error so far.
   const std::string& output() const { return output_; }
   const std::string& error() const { return error_; }
 
@@ -52,7 +55,8 @@ class ProgramRun final : private ProcessEvents {
   std::string output_;
   std::string error_;
   std::optional<ProcessExit> exit_;
-  std::unique_ptr<ProcessGroup> group_;  // Last: it reports to the rest.
+  // Must be the last member: it calls the events, which use the members above.
+  std::unique_ptr<ProcessGroup> group_;
 };
 
 }  // namespace nereus

@@ -4,21 +4,22 @@
 
 namespace nereus {
 
-// Runs a test's shell scripts, which start programs as users do.
+// Runs shell scripts that start the programs of Nereus as users do.
 class ScriptRun {
  public:
-  // Runs `script` in sh and returns its exit code. The script has the paths of
-  // the programs in $server, $worker, $ctl and $examples, an empty folder in
-  // $dir, and
+  // Runs `script` in sh and returns its exit code. The variables $server,
+  // $worker and $ctl are the paths of programs, $examples is the folder of the
+  // examples, and $dir is an empty folder. The script may call two functions:
   //
-  //   start_server FLAGS    starts a server in the background: its addresses
-  //                         are then in $control and $data, its log in
-  //                         $dir/server.log
-  //   await TEXT FILE       waits until the file has the text, for two minutes
-  //                         at least
+  //   start_server FLAGS    starts a server in the background and waits until
+  //                         it listens. Sets $control and $data to its
+  //                         addresses; its log is $dir/server.log. Ends the
+  //                         script with 99 if the server ends.
+  //   await TEXT FILE       waits until the file has the text. Ends the script
+  //                         with 98 after about two minutes.
   //
-  // Processes in the background end with the script. Fails the test if it takes
-  // more than ProgramRun::kLimit.
+  // Processes in the background end with the script. Fails the test if the
+  // script takes more than ProgramRun::kLimit.
   int RunScript(const std::string& script);
 
   // Output of the last script: standard output, then standard error.

@@ -4,9 +4,9 @@
 
 namespace nereus {
 
-// Returns a state that a coordinator might save, in which no field has its
-// default: workers 1 and 4, a worker that has left, two shards, and a
-// checkpoint of round 12.
+// Returns a state that a coordinator might save: workers 1 and 4, worker 0 that
+// has left, two shards, and a checkpoint of round 12. Each field of
+// CoordinatorState differs from its default.
 CoordinatorState SomeState();
 
 }  // namespace nereus

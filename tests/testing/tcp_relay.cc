@@ -35,7 +35,8 @@ bool WriteAll(int fd, const char* data, ssize_t bytes) {
   return true;
 }
 
-// Moves what there is; false: the connection is over.
+// Passes on bytes that have arrived, at most 64 KiB. Returns false if one of
+// the connections has ended.
 bool Move(int from, int to) {
   char data[65536];
   const ssize_t bytes = recv(from, data, sizeof(data), 0);
@@ -45,19 +46,24 @@ bool Move(int from, int to) {
 }  // namespace
 
 struct TcpRelay::Impl {
+  // Relays until `stopping`. Runs on the thread.
   void Run();
+  // Accepts a connection and connects it to the target.
   void Accept();
+  // Closes all connections.
   void CutAll();
+  // Ends the poll of the thread, so that it reads the flags below.
   void Wake() { NEREUS_CHECK(write(wake[1], "", 1) == 1); }
 
   int target_port = 0;
   int port = 0;
   int listener = -1;
-  int wake[2] = {-1, -1};
-  std::atomic<bool> cut{false};
-  std::atomic<bool> closed{false};
+  int wake[2] = {-1, -1};           // Pipe that Wake writes to.
+  std::atomic<bool> cut{false};     // True: the thread must call CutAll.
+  std::atomic<bool> closed{false};  // True: new connections are closed.
   std::atomic<bool> stopping{false};
-  std::vector<std::pair<int, int>> pairs;  // The thread's own.
+  // Accepted and outgoing socket of each connection. Used by the thread only.
+  std::vector<std::pair<int, int>> pairs;
   std::thread thread;
 };
 

@@ -4,19 +4,25 @@
 
 namespace nereus {
 
-// A port of 127.0.0.1 that passes every connection on to another port: a
-// network that a test can cut. Thread-safe; has a thread of its own.
+// Relay for tests that cut a network. It listens at a port of 127.0.0.1 and
+// passes the bytes of each connection on to another port, and back, on a thread
+// of its own. Thread-safe.
 class TcpRelay {
  public:
+  // Listens at a free port. Connects to 127.0.0.1:`target_port` for each
+  // connection.
   explicit TcpRelay(int target_port);
   ~TcpRelay();
 
+  // Port at which the relay listens.
   int port() const;
 
-  // Cuts all connections. New ones may be made.
+  // Lets the relay's thread cut all connections, soon after this call. New
+  // connections work.
   void Break();
 
-  // Cuts all connections, and refuses new ones.
+  // Cuts all connections like Break. From now on the relay closes each new
+  // connection at once.
   void Close();
 
  private:

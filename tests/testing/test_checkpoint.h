@@ -15,17 +15,17 @@
 
 namespace nereus {
 
-// A checkpoint for tests. Its values follow from the round, layer, array and
-// element, and may be any 32 bits, NaNs included.
+// Description of a checkpoint for tests. Its values are random bits, NaNs among
+// them, that follow from the round, layer, array and element.
 struct TestCheckpoint {
   int64_t round = 0;
-  int shards = 1;
-  int64_t chunk_elements = 8;  // Chunks are dealt to the shards in turn.
+  int shards = 1;              // Number of shards. They get chunks in turn.
+  int64_t chunk_elements = 8;  // Number of elements of a chunk.
   UpdateRule rule = UpdateRule::kSgd;
-  bool with_state = true;
+  bool with_state = true;  // True if the chunks have optimizer state.
   std::vector<LayerSpec> layers;
-  // Number of arrays of the callers' own optimizer. If absent, the servers run
-  // the optimizer, with the arrays of `rule`.
+  // Number of state arrays of the callers' own optimizer. If absent, the job
+  // runs the optimizer, with the state arrays of `rule`.
   std::optional<int> callers_arrays = std::nullopt;
 
   OptimizerPlace place() const {
@@ -40,8 +40,9 @@ struct TestCheckpoint {
   }
 };
 
-// Returns layers of 1 element, of a chunk of 8, one less and one more, and of
-// several chunks. Some have names that JSON or tensor names must escape.
+// Returns layers of 1, 3, 7, 8, 9, 17 and 25 elements: shorter than a chunk of
+// 8 elements, as long, and longer. Some have names that JSON or tensor names
+// must escape.
 std::vector<LayerSpec> AwkwardLayers();
 
 // Returns elements [offset, offset + length) of a layer.
@@ -56,9 +57,9 @@ std::vector<ChunkValues> TestShardValues(const TestCheckpoint& checkpoint,
 absl::StatusOr<Manifest> WriteTestCheckpoint(Storage& storage,
                                              const TestCheckpoint& checkpoint);
 
-// Reads all values in the chunks of `checkpoint`, which may differ from those
-// that were written. OK if the bits are equal. Errors: kInternal, other bits;
-// those of reading.
+// Reads all values and compares their bits with those of `checkpoint`. Reads in
+// chunks of `checkpoint`, which may differ from the chunks that were written.
+// Errors: kInternal, other bits; those of reading.
 absl::Status CheckTestCheckpoint(Storage& storage, const Manifest& manifest,
                                  const TestCheckpoint& checkpoint);
 

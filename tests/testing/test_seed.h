@@ -28,14 +28,16 @@ inline std::vector<uint64_t> TestSeeds(uint64_t count) {
   return seeds;
 }
 
-// True if all seeds are tried, so that counts over them mean something.
+// True if no variable changes the seeds of TestSeeds. Only then may a test
+// expect counts over all its seeds.
 inline bool TriesAllSeeds() {
   return std::getenv("NEREUS_TEST_SEED") == nullptr &&
          std::getenv("NEREUS_TEST_SEEDS") == nullptr &&
          std::getenv("NEREUS_TEST_SEEDS_MAX") == nullptr;
 }
 
-// Returns the command that runs the current test again with this seed alone.
+// Returns a line with the command that repeats the current test with only this
+// seed.
 inline std::string ReplayHint(uint64_t seed) {
   const char* target = std::getenv("TEST_TARGET");  // Set by Bazel.
   const auto* test = testing::UnitTest::GetInstance()->current_test_info();

@@ -15,53 +15,67 @@
 
 namespace nereus {
 
-// Returns a model of a convolution of several frames and two fully connected
-// layers.
+// Returns a model of a convolution with values for several frames, and of two
+// fully connected layers.
 std::vector<LayerSpec> SmallModel();
 
-// A worker with made-up gradients, on the real client. Tests drive it step by
-// step, or let it train to the end, and look at its parameters.
+// A worker with made-up gradients, on the real client. The gradients follow
+// from the worker's rank and the step. Tests drive the worker step by step, or
+// let it train to the end, and read its parameters.
 class ToyWorker {
  public:
   explicit ToyWorker(std::vector<LayerSpec> layers);
 
+  // Joins the job.
   absl::Status Connect(const ClientOptions& options);
+  // Does the next step. Errors: kInternal, the step's number is not `step`.
   absl::Status Step(int64_t step);
-  // Begins and does the next step. Returns its number.
+  // Does the next step and stores the layers' schemes. Returns its number.
   absl::StatusOr<int64_t> NextStep();
+  // Joins the job, does the steps 0 to `steps` - 1, and leaves the job.
   absl::Status Train(const ClientOptions& options, int64_t steps);
 
-  // Trains, and waits for each layer by itself in the next forward, and for the
-  // last step not at all. REQUIRES: the client updates the parameters.
+  // Trains like Train, but waits for each layer in the forward pass of the next
+  // step. Does not wait for the last step. REQUIRES: the job updates the
+  // parameters (JobTraits::updates_parameters is false).
   absl::Status TrainLayerByLayer(const ClientOptions& options, int64_t steps);
 
-  // Lets `accelerator` multiply the factors of all workers, from Connect on.
+  // Lets `accelerator` multiply the factors of all workers, instead of the CPU.
+  // Call it before Connect.
   void set_accelerator(std::shared_ptr<Accelerator> accelerator) {
     accelerator_ = std::move(accelerator);
   }
-  // Puts a NaN into this worker's gradient of `layer` in `step`.
+  // Puts a NaN into the gradient of `layer` that this worker pushes in `step`;
+  // if the layer has factors, into both factors.
   void Poison(int layer, int64_t step) { poisoned_ = {layer, step}; }
-  // Makes this worker's replica of `layer` differ from the others'.
+  // Changes one parameter of `layer`, so that this replica differs from those
+  // of the other workers.
   void Spoil(int layer) { parameters_[layer][0] += 1; }
-  // Lets gradients overflow if the loss is multiplied by more than `scale`.
+  // Puts an infinity into the gradients if the loss scale of the step is above
+  // `scale`, as an overflow would.
   void set_loss_scale_max(float scale) { loss_scale_max_ = scale; }
+  // Steps of Step, NextStep and Train that the job has skipped.
   const std::vector<int64_t>& skipped() const { return skipped_; }
-  // Scheme by which the layer travelled in the last step.
+  // Scheme by which the layer travelled in the last NextStep.
   const std::string& last_scheme(int layer) const { return schemes_[layer]; }
 
   HostClient* client() { return client_.get(); }
+  // Destroys the client without leaving the job.
   void Die() { client_.reset(); }
   const std::vector<std::vector<float>>& parameters() const {
     return parameters_;
   }
 
  private:
+  // Makes the gradient of a layer and pushes it.
   absl::Status Push(int layer, int64_t step);
+  // Does a step that has begun: pushes all layers, waits for their results, and
+  // updates the parameters if the job does not.
   absl::Status Do(const StepInfo& step);
 
   const std::vector<LayerSpec> layers_;
   std::shared_ptr<Accelerator> accelerator_;
-  std::pair<int, int64_t> poisoned_ = {-1, -1};
+  std::pair<int, int64_t> poisoned_ = {-1, -1};  // Layer and step with a NaN.
   float loss_scale_max_ = std::numeric_limits<float>::infinity();
   float loss_scale_ = 1.0f;  // Loss scale of the step.
   std::vector<int64_t> skipped_;
@@ -70,7 +84,8 @@ class ToyWorker {
   std::vector<std::vector<float>> gradients_;
   std::vector<std::vector<float>> output_gradients_;
   std::vector<std::vector<float>> inputs_;
-  std::unique_ptr<HostClient> client_;  // Last: it uses the memory above.
+  // Must be the last member: it uses the memory above.
+  std::unique_ptr<HostClient> client_;
 };
 
 }  // namespace nereus
