@@ -14,7 +14,8 @@
 namespace nereus {
 namespace {
 
-// Returns the report of a run with these options, and defaults otherwise.
+// Trains with `scheme` on the images in `directory`. Returns the report; its
+// value is not an object if the run left none.
 nlohmann::json TrainOnMnist(const std::string& directory,
                             const std::string& scheme) {
   const std::string path =

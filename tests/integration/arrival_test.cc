@@ -25,13 +25,13 @@ namespace {
 using testing::HasSubstr;
 
 constexpr int64_t kElements = 3 << 20;  // 12 MiB.
-constexpr int64_t kPiece = 1 << 18;
+constexpr int64_t kPiece = 1 << 18;     // Elements written at a time.
 
 // Writes a gradient on a thread, like a copy from a device.
 class Writer : public Arrival {
  public:
-  // Writes `value` to all of `gradient`. Before the second half it calls
-  // `may_go_on`; if that fails, the arrival fails too.
+  // Writes `value` to all elements of `gradient`. Calls `may_go_on` before the
+  // second half; if that returns an error, the arrival fails with it.
   void Start(std::vector<float>& gradient, float value,
              std::function<absl::Status()> may_go_on) {
     thread_ = std::thread([this, &gradient, value, may_go_on] {
@@ -69,8 +69,8 @@ class Writer : public Arrival {
   std::thread thread_;
 };
 
-// A device may find a value that is not finite before the gradient has arrived.
-// Sets `awaited` as soon as a thread waits for the gradient.
+// Writer that names a value that is not finite before the gradient has arrived,
+// as a device may do. Sets `awaited` when a thread waits for the gradient.
 class UnfitWriter final : public Writer {
  public:
   explicit UnfitWriter(std::atomic<bool>& awaited) : awaited_(awaited) {}
@@ -115,7 +115,8 @@ class ArrivalTest : public testing::TestWithParam<ArrivalCase> {
     return options;
   }
 
-  // Runs a worker that pushes a gradient of rank + 1 everywhere.
+  // Runs a worker. All elements of its gradient are its rank + 1. The gradient
+  // arrives while it is pushed, and `may_go_on` runs before the second half.
   absl::Status Work(
       const std::function<absl::Status(const Client&, int64_t)>& may_go_on) {
     ClientOptions options = cluster_.client_options();
@@ -167,7 +168,7 @@ TEST_P(ArrivalTest, ArrivedPartLeavesBeforeTheRestArrives) {
           GetParam().nan != NanPolicy::kSkip &&
           (GetParam().scheme != Scheme::kRing || client.traits().rank == 0);
       if (!leaves) return absl::OkStatus();
-      // More bytes than all messages without values have.
+      // All frames without values have fewer bytes in total.
       constexpr int64_t kBytes = 100'000;
       const absl::Time deadline = absl::Now() + LocalCluster::kPatience;
       while (BytesSent(client) < before + kBytes) {

@@ -1,5 +1,6 @@
-// Runs each benchmark once with small numbers: it still runs, and it checks its
-// result. The test does not judge times.
+// Runs the benchmarks of synchronisation, transport and recovery with small
+// numbers. Checks that they run and report all their cases; does not judge
+// times.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -55,7 +56,7 @@ TEST(BenchmarksTest, TransportBenchmarkReportsBothDirections) {
 }
 
 TEST(BenchmarksTest, RecoveryBenchmarkTimesEachCase) {
-  // A lease that no busy machine outlasts by chance.
+  // The lease is so long that no live process counts as dead on a busy machine.
   ProgramRun run({"tests/benchmarks/recovery_benchmark.py", "--workers=3",
                   "--parameters=20000", "--repeats=1", "--lease=5",
                   "--stop-seconds=8", "--json"});
@@ -74,7 +75,7 @@ TEST(BenchmarksTest, RecoveryBenchmarkTimesEachCase) {
                                  "coordinator-stopped"));
 }
 
-TEST(BenchmarksTest, RecoveryBenchmarkWatchesMemory) {
+TEST(BenchmarksTest, RecoveryBenchmarkReportsMemoryOfProcesses) {
   ProgramRun run({"tests/benchmarks/recovery_benchmark.py", "--memory",
                   "--workers=2", "--parameters=20000", "--rounds=200",
                   "--warmup-rounds=50", "--sample-rounds=50", "--visits=2",

@@ -1,4 +1,5 @@
-// Real servers and clients over loopback sockets, in one process.
+// Jobs of real servers and clients in one process, which connect to each other
+// on the loopback interface.
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -55,7 +56,8 @@ TEST(ClusterTest, WorkerWithOtherModelIsRefusedWithLayerAndShapes) {
   std::atomic<bool> refused{false};
   const auto results = cluster.RunWorkers(3, [&](int i) -> absl::Status {
     if (i == 0) return right.Train(cluster.client_options(), 2);
-    // The first worker's model is the model of the job, so wait for its join.
+    // The worker that joins first sets the model of the job. So the others wait
+    // until worker 0 has joined, and worker 2 until worker 1 is refused.
     EXPECT_TRUE(cluster.AwaitStatus([&](const JobStatus& status) {
       const bool here = absl::StrContains(status.waiting, "1 of 2 workers");
       return refused || (here && i == 1);
@@ -170,9 +172,9 @@ TEST(ClusterTest, JobGoesOnWithoutADeadWorkerAndWithItsSuccessor) {
   EXPECT_LT(absl::Now() - start, absl::Minutes(30));
 }
 
-// The second worker waits for values that the first worker gives with its next
-// push. Meanwhile a shard is lost.
-TEST(ClusterTest, WorkerJoinsWhileTheJobGoesBack) {
+// The second worker waits for values that the first worker sends with its next
+// push. Before that push, a shard is lost.
+TEST(ClusterTest, WorkerJoinsWhileTheJobGoesBackToACheckpoint) {
   ServerOptions options = Job(1, 2);
   options.spec.max_workers = 2;
   options.spec.options.optimizer_place = OptimizerPlace::kWorker;
@@ -206,8 +208,9 @@ TEST(ClusterTest, WorkerJoinsWhileTheJobGoesBack) {
   EXPECT_EQ(first.parameters(), second.parameters());
 }
 
-// A push into such a job may have other errors: for example, the new plan may
-// not take factors. The caller must learn first that the job went back.
+// A job that has gone back to a checkpoint may have another plan, which takes
+// no factors. The error of a push must still tell the caller that the job has
+// gone back.
 TEST(ClusterTest, PushAfterTheJobWentBackIsOutOfRange) {
   ServerOptions options = Job(2, 2);
   options.spec.rules.forced = Scheme::kFactor;
@@ -239,7 +242,7 @@ TEST(ClusterTest, PushAfterTheJobWentBackIsOutOfRange) {
   EXPECT_TRUE(absl::IsOutOfRange(pushed)) << pushed;
 }
 
-TEST(ClusterTest, MisuseNamesTheLayerAndBothValues) {
+TEST(ClusterTest, WrongSizeStepOrLayerIsRefused) {
   LocalCluster cluster(Job(1, 1));
   ToyWorker worker(SmallModel());
   ASSERT_TRUE(worker.Connect(cluster.client_options()).ok());
@@ -367,8 +370,8 @@ TEST_P(SkipTest, NanMakesAllWorkersSkipTheStep) {
     NEREUS_TRY(worker.Connect(cluster.client_options()));
     NEREUS_TRY(worker.Step(0));
     const auto before = worker.parameters();
-    // The NaN is in a layer of each kind. The layer with factors is poisoned on
-    // another worker than the layer by the servers.
+    // In step 1, a layer without factors has a NaN; in step 2, a layer with
+    // factors on another worker.
     const int rank = worker.client()->traits().rank;
     if (rank == 1) worker.Poison(0, 1);
     NEREUS_TRY(worker.Step(1));
@@ -406,8 +409,8 @@ TEST(ClusterTest, StatusNamesTheWorkerThatARoundWaitsFor) {
     ToyWorker worker(SmallModel());
     NEREUS_TRY(worker.Connect(Named(cluster, index)));
     if (index == 1) {
-      // The worker waits until the status shows it alone as missing. A slow
-      // first worker may be missing too at first.
+      // This worker waits until the status shows only itself as missing. At
+      // first the other worker may be missing too.
       std::string seen;
       EXPECT_TRUE(cluster.AwaitStatus([&](const JobStatus& status) {
         for (const JobStatus::Member& member : status.members) {
@@ -492,8 +495,9 @@ void SendRaw(int port, const std::string& bytes) {
   close(fd);
 }
 
-// Returns random bytes. Most begin so that gRPC reads on: with HTTP/2's
-// preface, or even with a valid first frame, an empty SETTINGS.
+// Returns random bytes. Two of three results begin with the preface of HTTP/2,
+// so that gRPC reads on; one of these two also has a valid first frame, an
+// empty SETTINGS.
 std::string Noise(Random& random) {
   const std::string noise = RandomBytes(random, 1 + random.Below(5000));
   const std::string preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -507,10 +511,11 @@ std::string Noise(Random& random) {
   }
 }
 
-// Sends noise to each listening port of this process during its lifetime.
+// Sends noise to each listening port of this process, again and again, until it
+// is destroyed.
 class NoiseMaker {
  public:
-  // Counts a round when at least `ports` ports got noise.
+  // Counts a pass over the ports if there were at least `ports` of them.
   explicit NoiseMaker(size_t ports)
       : ports_(ports), thread_([this] { Run(); }) {}
   ~NoiseMaker() {
@@ -518,7 +523,7 @@ class NoiseMaker {
     thread_.join();
   }
 
-  int rounds() const { return rounds_; }
+  int passes() const { return passes_; }
 
  private:
   void Run() {
@@ -526,18 +531,18 @@ class NoiseMaker {
     while (!stopping_) {
       const std::set<int> ports = ListeningPorts();
       for (const int port : ports) SendRaw(port, Noise(random));
-      if (ports.size() >= ports_) ++rounds_;
+      if (ports.size() >= ports_) ++passes_;
     }
   }
 
   const size_t ports_;
-  std::atomic<int> rounds_{0};
+  std::atomic<int> passes_{0};
   std::atomic<bool> stopping_{false};
   std::thread thread_;  // Must be last: it uses the members above.
 };
 
-// Returns the parameters after 40 deterministic steps of two workers and two
-// servers. The last step waits until `ready()`.
+// Returns the parameters after 40 steps of a deterministic job of two workers
+// and two servers. The workers begin the last step when `ready()` returns true.
 std::vector<std::vector<float>> TrainDeterministically(
     const std::function<bool()>& ready) {
   ServerOptions options = Job(2, 2);
@@ -552,7 +557,7 @@ std::vector<std::vector<float>> TrainDeterministically(
     for (int64_t step = 0; step < kSteps - 1; ++step) {
       NEREUS_TRY(workers[i].Step(step));
     }
-    // Longer than the noise takes if no port ever hangs up.
+    // The noise takes less time even if no port closes a connection.
     const absl::Time deadline = absl::Now() + absl::Minutes(10);
     while (!ready()) {
       if (absl::Now() > deadline) {
@@ -573,7 +578,7 @@ TEST(ClusterTest, RandomBytesToAllPortsChangeNothing) {
   // Each of the two servers and two workers has a control and a data port.
   NoiseMaker noise(/*ports=*/2 * (2 + 2));
   const auto noisy =
-      TrainDeterministically([&] { return noise.rounds() >= 15; });
+      TrainDeterministically([&] { return noise.passes() >= 15; });
   EXPECT_TRUE(quiet == noisy);
 }
 

@@ -19,6 +19,7 @@
 namespace nereus {
 namespace {
 
+// All programs of a job, and all commands of nereusctl.
 const std::vector<std::vector<std::string>> kCommands = {
     {"server/nereus-server"},
     {"worker/trainer/nereus-worker"},
@@ -38,7 +39,8 @@ std::string HelpOf(std::vector<std::string> command) {
   return run.output();
 }
 
-// A variable that is in no list would be reported as misspelt.
+// A program reports a NEREUS_ variable as misspelt if no list has it. So the
+// lists must have the variables of all flags of all programs.
 TEST(CommandLineTest, VariablesOfAllFlagsAreKnown) {
   std::set<std::string> offered;
   for (const auto& command : kCommands) {
@@ -73,7 +75,7 @@ TEST(CommandLineTest, ServerHasFewFlagsBesidesTheJobs) {
   EXPECT_LE(flags, 24);
 }
 
-// Returns a row of the table in docs/operating.md.
+// Returns the option's row of the table in docs/operating.md.
 std::string RowOf(const JobOption& option) {
   return absl::StrCat("| `", option.name, "` | ",
                       absl::StrReplaceAll(option.values, {{"|", ", "}}), " | ",

@@ -28,8 +28,8 @@ tail -n 1 $dir/first > $dir/a; tail -n 1 $dir/second > $dir/b; cmp $dir/a $dir/b
   EXPECT_THAT(output(), HasSubstr("y = 3.00 x + 1.00\n"));
 }
 
-// The velocity is in the checkpoint, so a job with a restart gives the same
-// bits as a job without.
+// The checkpoint has the optimizer's velocity. So a job that stops and restarts
+// ends with the same result as a job that does not stop.
 TEST_F(ExamplesTest, OwnOptimizerGoesOnAfterARestart) {
   EXPECT_EQ(RunScript(R"(
 run() {
@@ -71,7 +71,7 @@ TEST_F(ExamplesTest, LoopWithoutOptimizerIsRefusedIfWorkersUpdate) {
   EXPECT_THAT(output(), HasSubstr("--optimizer=server"));
 }
 
-TEST_F(ExamplesTest, LayersLearnByTheirFactorsUnderEachPlan) {
+TEST_F(ExamplesTest, PushedFactorsTrainTwoLayersWithEachScheme) {
   for (const char* scheme : {"factor", "server", "ring"}) {
     EXPECT_EQ(RunScript(std::string("scheme=") + scheme + R"(
 start_server --servers=1 --workers=2 --learning-rate=0.1 --scheme=$scheme

@@ -7,15 +7,17 @@
   tests/integration/kill_runs.py --data=DIR --stop-seconds=10
   tests/integration/kill_runs.py --data=DIR --mixed --runs=50
 
-Each run is `nereusctl local` with 4 workers and 2 servers. At random times the
-script kills a worker, then a server, then the coordinator by SIGKILL, and
-nereusctl restarts each. With --stop-seconds it stops each process for this time
-instead. With --mixed the order is random; each process is killed, or stopped
-for 1.5 times the lease.
+Run 0 has no faults. In each of the --runs later runs the script strikes a
+worker, then a server, then the coordinator, at random times: it kills the
+process by SIGKILL, and nereusctl restarts it. With --stop-seconds it stops the
+process for this time instead. With --mixed the order is random; each process is
+killed, or stopped for 1.5 times the lease. Each run is `nereusctl local` with 4
+workers and 2 servers.
 
 A run is good if it ends by itself with a complete report, equal replicas, and
-the accuracy of a run without faults, within half a percent. Without --backup
-the servers have checkpoints to go back to; with --backup they have none.
+an accuracy that is at most half a percentage point below that of run 0. Without
+--backup the servers have checkpoints to go back to; with --backup they have
+none.
 
 Prints a line for each run, and at the end the number of good runs. Exits with 0
 if all runs were good.
@@ -34,7 +36,7 @@ import time
 
 TOP = os.path.abspath(os.path.join(os.path.dirname(__file__), "../.."))
 ACCURACY_MARGIN = 0.005
-LIMIT = 900  # Ends a run that hangs, in seconds.
+LIMIT = 900  # Seconds after which a run counts as hanging.
 # Fields that each report must have.
 REPORTED = ["test_accuracy", "replicas_equal", "images_per_second", "seconds",
             "last_step", "phases", "plan", "settings", "workers"]
@@ -74,7 +76,7 @@ def children(parent):
 
 
 def strike(local, kind, chance, options):
-    """Kills or stops a process of `kind`.
+    """Kills or stops a random process of `kind` of the job `local`.
 
     Returns "killed" or "stopped", or "" if no such process runs.
     """
@@ -98,9 +100,10 @@ def strike(local, kind, chance, options):
 
 
 def train(folder, kinds, chance, options):
-    """Does a run.
+    """Does a run, and strikes a process of each of `kinds` in turn.
 
-    Returns its report, or the reason for having none, and the struck processes.
+    Returns two values: the report, or the reason why there is none; and a list
+    of the struck processes.
     """
     report = os.path.join(folder, "report.json")
     command = [find_nereusctl(), "local", f"--data={options.data}",
@@ -139,7 +142,7 @@ def describe_fault(result, expected, options):
     if isinstance(result, str):
         return result
     missing = [name for name in REPORTED if result.get(name) is None]
-    # A worker that is stopped while the others finish is not in the report.
+    # "lost" counts workers that did not finish: they are not in "workers".
     if missing or len(result["workers"]) + result["lost"] != 4:
         return f"the report lacks {missing} or workers"
     if not options.backup and result["saved_round"] != result["last_step"]:
@@ -189,7 +192,7 @@ def parse_arguments():
 
 def main():
     options = parse_arguments()
-    # Ends by an exception, so that the started processes end too.
+    # SIGTERM raises an exception, so that train() ends the job's processes.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     expected = run_once(0, [], 0.0, options)
     if expected is None:

@@ -31,14 +31,14 @@ namespace {
 using testing::HasSubstr;
 using testing::SizeIs;
 
-// Number of epochs of the first job of a test that kills or stops processes,
-// see RunUntilInTime. Under ThreadSanitizer a step takes thirty times as long.
+// Value of --epochs for the first job of RunUntilInTime. Under ThreadSanitizer
+// a step takes thirty times as long.
 #if defined(__SANITIZE_THREAD__)
 constexpr int kEpochs = 100;
 #else
 constexpr int kEpochs = 400;
 #endif
-constexpr int kEpochsMax = 16 * kEpochs;
+constexpr int kEpochsMax = 16 * kEpochs;  // Value for the last job.
 
 struct ProcessInfo {
   pid_t pid = 0;
@@ -102,8 +102,8 @@ class LocalTest : public testing::Test {
     run_ = std::make_unique<ProgramRun>(command);
   }
 
-  // Starts a job that outlasts each test, and stores its processes in
-  // children_.
+  // Starts a job that runs longer than any test, and stores its `processes`
+  // processes in children_.
   void StartLongJob(int processes) {
     Start({"--workers=2", "--servers=2", "--model=mlp", "--limit=400",
            "--epochs=1000000", absl::StrCat("--json=", json_)});
@@ -124,9 +124,10 @@ class LocalTest : public testing::Test {
     return -1;
   }
 
-  // Runs a test of a fault: `run` starts a job of so many epochs and returns
-  // true if its fault counted. Nothing keeps a job from ending before that, so
-  // `run` is called with longer jobs until it returns true.
+  // Calls `run`, which starts a job with --epochs=`epochs` and causes a fault
+  // in it. `run` returns false if the job ended before the fault had its
+  // effect; then it is called again with a longer job. Fails the test if even
+  // the longest job ended too early.
   void RunUntilInTime(const std::function<bool(int epochs)>& run) {
     for (int epochs = kEpochs; epochs <= kEpochsMax; epochs *= 4) {
       if (run(epochs) || HasFailure()) return;
@@ -134,13 +135,14 @@ class LocalTest : public testing::Test {
     FAIL() << "the fault came too late in each job: " << run_->error();
   }
 
-  // Waits for `text` in the log. Returns false if the job has finished without
-  // it. Fails the test if the job fails.
+  // Waits for `text` in the log. Returns false if the job ends without it. If
+  // nereusctl has exited by then, its exit code must be 0.
   bool AwaitLog(const std::string& text) {
     const auto has_logged = [this](const std::string& line) {
       return absl::StrContains(run_->error(), line);
     };
-    // A launcher waits for a stopped process though the job has finished.
+    // nereusctl may run on after the job has finished: it waits for a process
+    // that the test has stopped.
     EXPECT_TRUE(run_->WaitUntil([&] {
       return run_->exit().has_value() || has_logged(text) ||
              has_logged("job default is finished");
@@ -152,7 +154,7 @@ class LocalTest : public testing::Test {
     return false;
   }
 
-  // Returns the child with `word` in its command line, if it runs.
+  // Returns the id of a running child with `word` in its command line, if any.
   std::optional<pid_t> FindRunning(const std::string& word) {
     for (const ProcessInfo& child : ChildrenOf(run_->pid())) {
       std::ifstream file(absl::StrCat("/proc/", child.pid, "/cmdline"));
@@ -162,8 +164,8 @@ class LocalTest : public testing::Test {
     return std::nullopt;
   }
 
-  // Sends a signal to the child with `word` in its command line. Returns its
-  // id, or nothing if it runs no more.
+  // Sends a signal to a child with `word` in its command line. Returns the
+  // child's id, or nothing if no such child runs.
   std::optional<pid_t> Strike(const std::string& word, int signal) {
     const std::optional<pid_t> victim = FindRunning(word);
     if (!victim.has_value() || kill(*victim, signal) != 0) return std::nullopt;
@@ -197,7 +199,8 @@ TEST_F(LocalTest, JobTrainsAndReports) {
   EXPECT_EQ(report.at("replicas_equal"), true);
   EXPECT_GT(report.at("images_per_second"), 0);
   EXPECT_GT(report.at("seconds"), 0);
-  // Ten classes. This seed gives 0.94; seeds 1 to 20 give 0.75 to 0.95.
+  // There are ten classes. This seed gives 0.94; seeds 1 to 20 give 0.75 to
+  // 0.95.
   EXPECT_GE(report.at("test_accuracy"), 0.7);
   EXPECT_GT(report.at("phases").at("forward_seconds"), 0);
   EXPECT_GT(report.at("phases").at("backward_seconds"), 0);
@@ -349,9 +352,11 @@ TEST_F(LocalTest, UnsavedModelIsAFailure) {
            absl::StrCat("--epochs=", epochs / 10), "--log-level=info",
            absl::StrCat("--checkpoint-dir=", folder)});
     if (!AwaitLog("checkpoint of round 0")) return false;
-    // A step on its own: no server can make the folder anew in between.
+    // This is one system call, so no server can make the folder anew before the
+    // file is there.
     std::filesystem::rename(file, folder);
-    // Too late for a part of the last checkpoint, it may hit the manifest.
+    // If the file comes late, the servers may have written their parts of the
+    // last checkpoint, and only its manifest fails. Such a job does not count.
     run_->Finish();
     return absl::StrContains(run_->error(), "could not write its part");
   });
@@ -376,8 +381,8 @@ TEST_F(LocalTest, KilledServerEndsTheJobWithTheReasonAndNoProcessStays) {
 // started again, and the job ends with a good model.
 TEST_F(LocalTest, JobFinishesThoughProcessesAreKilled) {
   const std::string folder = absl::StrCat(testing::TempDir(), "/checkpoints");
-  // Waits for another line of the coordinator after `act`. False if the job
-  // ends without it.
+  // Calls `act`, then waits for another `line` of the coordinator in the log.
+  // Returns false if `act` does, or if the job ends without the line.
   const auto await_another = [&](const char* line, const auto& act) {
     const auto count = [&] {
       const std::vector<std::string> parts =
@@ -391,7 +396,8 @@ TEST_F(LocalTest, JobFinishesThoughProcessesAreKilled) {
     })) << run_->error();
     return count() > before;
   };
-  // Kills a process, and waits for an epoch without it or with its successor.
+  // Kills a process, and waits for the next epoch: the coordinator announces
+  // one without the process, or with its successor.
   const auto kill_and_wait = [&](const char* word) {
     return await_another("epoch ",
                          [&] { return Strike(word, SIGKILL).has_value(); });
@@ -409,7 +415,9 @@ TEST_F(LocalTest, JobFinishesThoughProcessesAreKilled) {
     const int code = run_->Finish();
     if (in_time) {
       EXPECT_EQ(code, 0) << run_->error();
-    } else {  // The last checkpoint may lack the part of a killed server.
+    } else {
+      // nereusctl may fail, because a killed server has not written its part of
+      // the last checkpoint.
       EXPECT_THAT(run_->error(), HasSubstr("job default is finished"));
     }
     return in_time;

@@ -1,5 +1,6 @@
-// Answers of the programs to users' mistakes. Each row runs real processes. A
-// message names the flag or variable, the value, and a remedy.
+// Answers of the programs to mistakes of users. Each row runs real processes
+// and checks the exit code and words of the message: for example the flag, its
+// value, or a remedy.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -19,8 +20,8 @@ struct Mistake {
   const char* name;
   // Command line for sh, with $server, $worker and $ctl.
   const char* command;
-  int exit_code;
-  std::vector<const char*> says;
+  int exit_code;                  // Exit code of the command line.
+  std::vector<const char*> says;  // Texts that the output must have.
 };
 
 std::string NameOf(const testing::TestParamInfo<Mistake>& info) {
@@ -29,7 +30,7 @@ std::string NameOf(const testing::TestParamInfo<Mistake>& info) {
 
 class MistakeTest : public ScriptRun, public testing::TestWithParam<Mistake> {};
 
-TEST_P(MistakeTest, MistakeIsAnsweredWithARemedy) {
+TEST_P(MistakeTest, MistakeIsAnsweredWithItsMessage) {
   EXPECT_EQ(RunScript(GetParam().command), GetParam().exit_code) << output();
   for (const char* text : GetParam().says) {
     EXPECT_THAT(output(), HasSubstr(text));
@@ -211,8 +212,8 @@ INSTANTIATE_TEST_SUITE_P(
                 {"the variable NEREUS_MOMENTUM is empty"}}),
     NameOf);
 
-// Starts a server for two workers and the first worker. The second worker makes
-// the mistake.
+// Starts a server for two workers, and the first worker. The second worker,
+// which makes the mistake, follows.
 constexpr char kTwoWorkers[] = R"(
 start_server --shard=0 --servers=1 --workers=2
 $worker --coordinator=$control --name=first --limit=200 2> $dir/first.log &
@@ -222,7 +223,7 @@ until grep -q 'waits for 1 of 2' $dir/first.log; do sleep 0.05; done
 class SecondWorkerTest : public ScriptRun,
                          public testing::TestWithParam<Mistake> {};
 
-TEST_P(SecondWorkerTest, SecondWorkerIsRefusedWithTheNameOfTheFlag) {
+TEST_P(SecondWorkerTest, SecondWorkerIsRefusedWithTheReason) {
   EXPECT_EQ(
       RunScript(absl::StrCat(kTwoWorkers, "$worker --coordinator=$control ",
                              GetParam().command)),
@@ -268,9 +269,9 @@ INSTANTIATE_TEST_SUITE_P(
 
 class FolderTest : public ScriptRun, public testing::Test {
  protected:
-  // Runs a script that harms a job of $epochs epochs, and returns its exit
-  // code. A job that ends before the harm comes ends well, so a longer job
-  // follows.
+  // Runs a script that starts a job with --epochs=$epochs and harms it. Returns
+  // the script's exit code. If that is 0, the job has ended before the harm,
+  // and the script runs again with four times the epochs.
   int RunUntilHarmed(const std::string& script) {
     int code = 0;
     for (int epochs = 50; code == 0 && epochs <= 3200; epochs *= 4) {
@@ -295,7 +296,7 @@ TEST_F(FolderTest, OverriddenVariableHasNoEffectInAnyProcess) {
 }
 
 // An export must not replace a device or a pipe.
-TEST_F(FolderTest, ExportReplacesNoDevice) {
+TEST_F(FolderTest, ExportReplacesNoPipe) {
   EXPECT_EQ(RunScript("$ctl local --workers=1 --servers=1 --model=mlp "
                       "--limit=200 --epochs=1 --checkpoint-dir=$dir/model "
                       "> $dir/log 2>&1\n"
@@ -306,7 +307,7 @@ TEST_F(FolderTest, ExportReplacesNoDevice) {
   EXPECT_THAT(output(), HasSubstr("pipe exists and is not a regular file"));
 }
 
-// Each server would look for its part in another folder.
+// With two folders, no checkpoint would be complete in either of them.
 TEST_F(FolderTest, ServersWithTwoFoldersAreRefused) {
   EXPECT_EQ(RunScript("start_server --servers=2 --workers=1 "
                       "--checkpoint-dir=$dir/one\n"
@@ -335,8 +336,8 @@ TEST_F(FolderTest, SecondCoordinatorOfAStateIsRefused) {
 }
 
 // A file replaces the checkpoint folder, so the model is lost. The coordinator
-// says so and exits with a failure. The file comes in a single step: the
-// coordinator cannot make the folder anew in between.
+// says so and exits with a failure. `mv -T` is one system call, so the
+// coordinator cannot make the folder anew before the file is there.
 TEST_F(FolderTest, RunWithoutItsFolderEndsWithAFailure) {
   EXPECT_EQ(
       RunUntilHarmed("mkdir $dir/kept && ln -s $dir/kept $dir/gone\n"
@@ -353,8 +354,11 @@ TEST_F(FolderTest, RunWithoutItsFolderEndsWithAFailure) {
   EXPECT_THAT(output(), HasSubstr("NOT SAVED"));
 }
 
-// A coordinator tells its members nothing before it has saved it. If it cannot
-// save, it must end. $1 holds more flags. The disk is full once the job runs.
+// A coordinator saves its state before it sends messages that depend on it. If
+// it cannot save, it must end. start_on_full_disk starts a server with the
+// flags in $1. fill_disk waits for the first worker; then all writes of the
+// server to files fail. end_as_server ends the script with the server's exit
+// code.
 constexpr char kFullDisk[] = R"(
 start_on_full_disk() {
   mkfifo $dir/errors
@@ -388,7 +392,8 @@ TEST_F(FolderTest, CoordinatorThatCannotSaveEndsWithTheReason) {
   EXPECT_THAT(output(), HasSubstr("the job's state could not be saved for 3s"));
 }
 
-// With --coordinate-only, the process has no shard that would wait for the end.
+// With --coordinate-only the process has no shard. Only its coordinator waits
+// for the end of the job.
 TEST_F(FolderTest, UnsavedEndOfTheJobIsAFailure) {
   EXPECT_EQ(RunUntilHarmed(absl::StrCat(
                 kFullDisk,
@@ -427,7 +432,8 @@ TEST_F(WrongAddressTest, TakenPortIsNamedWithTheReason) {
   EXPECT_THAT(output(), HasSubstr("Address already in use"));
 }
 
-// The process survives a lack of descriptors, and answers afterwards.
+// More clients connect than the server has descriptors. When they have closed
+// their connections, the server answers again.
 TEST_F(WrongAddressTest, ControlPortAnswersAfterALackOfDescriptors) {
   EXPECT_EQ(
       RunScript("ulimit -n 128\n"
@@ -458,8 +464,8 @@ TEST_F(WrongAddressTest, ControlPortAnswersAfterALackOfDescriptors) {
   EXPECT_THAT(output(), HasSubstr("waits for 1 of 1 workers"));
 }
 
-// A coordinator that restarts without its state must not take its old members
-// for new ones and train from the beginning.
+// A coordinator that restarts without its state must refuse the members of the
+// old job. Otherwise it would train from the beginning.
 TEST_F(WrongAddressTest, CoordinatorWithoutItsStateRefusesOldMembers) {
   EXPECT_EQ(
       RunScript("start_server --shard=0 --servers=1 --workers=1; first=$!\n"

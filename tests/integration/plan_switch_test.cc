@@ -1,5 +1,6 @@
-// Plans that change while real workers train. The change also moves the update
-// of a layer, and its optimizer state, to other processes.
+// Plans that change while real workers train. If the job runs the optimizer,
+// the update of a layer and its optimizer state move from the workers to a
+// server.
 
 #include <atomic>
 #include <cstdint>
@@ -21,8 +22,9 @@ constexpr int64_t kNoStep = std::numeric_limits<int64_t>::max();
 constexpr int64_t kStepsTogether = 200;
 constexpr absl::Duration kPatience = absl::Minutes(5);
 
-// With two servers, factors move less for two workers; the servers move less
-// for four workers.
+// Returns a model with a plan that depends on the number of workers. With two
+// servers and two workers, its layer "fc" moves fewer bytes by factors; with
+// four workers, by the servers.
 std::vector<LayerSpec> UndecidedModel() {
   return {{"conv", LayerKind::kConvolution, 30, 70, 2100, 1},
           {"fc", LayerKind::kFullyConnected, 64, 64, 64 * 65, 26, true}};
@@ -55,9 +57,9 @@ TEST_P(PlanSwitchTest, JoiningWorkersChangeTheRoutesOfLayers) {
   std::atomic<int64_t> last_step{kNoStep};
   const auto results = cluster.RunWorkers(4, [&](int i) -> absl::Status {
     ToyWorker& worker = workers[i];
-    // The last two join while the first two train. A joining worker gets the
-    // worker-owned layers with the next push of its donor, so the first two
-    // must go on until all have joined.
+    // Workers 2 and 3 join while workers 0 and 1 train. A joining worker gets
+    // the worker-owned layers with the next push of its donor. So workers 0 and
+    // 1 must train until all have joined.
     while (i >= 2 && !some_done) absl::SleepFor(absl::Milliseconds(5));
     NEREUS_TRY(worker.Connect(cluster.client_options()));
     const bool is_last = ++joined == 4;
@@ -66,8 +68,8 @@ TEST_P(PlanSwitchTest, JoiningWorkersChangeTheRoutesOfLayers) {
     for (int64_t step = 0; step < last_step;) {
       step = NEREUS_TRY(worker.NextStep());
       some_done = some_done || step > 3;
-      // The worker that joins last decides on the end. The other workers cannot
-      // finish the next step without it, so all of them read the end in time.
+      // The worker that joins last chooses the last step. The other workers
+      // cannot finish another step without it, so all read `last_step` in time.
       if (is_last && last_step == kNoStep) last_step = step + kStepsTogether;
       if (absl::Now() > deadline) return DeadlineExceededError("steps");
     }

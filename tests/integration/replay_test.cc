@@ -1,4 +1,4 @@
-// Replayed models as workers of a job with real servers, in one process.
+// Workers that replay a model, in a job with real servers, in one process.
 
 #include "worker/replay/replay.h"
 
@@ -50,7 +50,7 @@ absl::StatusOr<ReplayResult> RunReplay(const ReplayOptions& options,
 
 class ReplayTest : public testing::TestWithParam<Overlap> {};
 
-TEST_P(ReplayTest, ReplayTakesAllStepsAndAtLeastTheirTime) {
+TEST_P(ReplayTest, ReplayDoesAllStepsInNoLessThanTheirTime) {
   ServerOptions options = PlainServerOptions();
   options.spec.workers = 2;
   options.spec.shards = 2;
@@ -62,8 +62,8 @@ TEST_P(ReplayTest, ReplayTakesAllStepsAndAtLeastTheirTime) {
     EXPECT_EQ(result.steps.size(), 11u);
     absl::Duration sum;
     for (const absl::Duration step : result.steps) sum += step;
-    // Three layers take 3 ms each. A replay makes up for a late start, by half
-    // a millisecond at most.
+    // Three layers take 3 ms each. If a sleep took too long, the replay makes
+    // the next one shorter, by half a millisecond at most.
     EXPECT_GE(sum, 11 * absl::Milliseconds(9) - absl::Milliseconds(1));
     return absl::OkStatus();
   });
@@ -98,9 +98,10 @@ std::string LogOfTunedReplay(int64_t steps) {
   return log;
 }
 
-// Runs all parts of tuning: the coordinator, sessions, and clients. A trial
-// takes more steps where messages to the coordinator take longer, so a longer
-// replay follows a replay that has ended before its trials.
+// Runs all parts of tuning: the coordinator, sessions, and clients. The slower
+// messages to the coordinator are, the more steps a trial takes. If a replay
+// has ended before its first trial, the test repeats it with four times the
+// steps.
 TEST(ReplayTuningTest, ReplayTriesThresholdsOfFusionAndKeepsTheBest) {
   std::string log;
   int trials = 0;
@@ -115,7 +116,7 @@ TEST(ReplayTuningTest, ReplayTriesThresholdsOfFusionAndKeepsTheBest) {
   EXPECT_GE(trials, 2) << log;
 }
 
-TEST(ReplayOptionsTest, WrongOptionsAreRefusedWithTheField) {
+TEST(ReplayOptionsTest, RefusalOfAWrongOptionNamesItsField) {
   const auto refusal = [](auto spoil) {
     ReplayOptions options = Options(3);
     EXPECT_TRUE(options.Validate().ok());

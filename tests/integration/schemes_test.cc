@@ -1,5 +1,5 @@
-// Each scheme and overlap with real servers and clients over loopback sockets,
-// in one process.
+// Jobs of real servers and clients in one process, with each scheme and
+// overlap. Frames go through sockets or shared memory.
 
 #include <atomic>
 #include <map>
@@ -102,7 +102,7 @@ INSTANTIATE_TEST_SUITE_P(
                    UpdateRule::kSgd}),
     [](const auto& info) { return info.param.name; });
 
-TEST(SchemesTest, LayerByLayerTrainingGivesTheSameBits) {
+TEST(SchemesTest, LayerByLayerTrainingGivesTheSameBitsWithEachOverlap) {
   for (const std::optional<Scheme> forced :
        {std::optional<Scheme>(), std::optional(Scheme::kRing)}) {
     std::vector<std::vector<std::vector<float>>> parameters;
@@ -129,8 +129,8 @@ TEST(SchemesTest, LayerByLayerTrainingGivesTheSameBits) {
   }
 }
 
-// Each worker does all its steps, independent of the others. The last round
-// waits for all workers.
+// A worker may be up to three steps ahead of the slowest one. The last round is
+// a resync, which waits for all workers.
 TEST(SchemesTest, PartialRoundsWithResyncEndWithEqualReplicas) {
   for (const Quorum quorum : {Quorum::kMajority, Quorum::kSolo}) {
     for (const Overlap overlap : {Overlap::kWaitFree, Overlap::kDecoupled}) {
@@ -154,8 +154,8 @@ TEST(SchemesTest, PartialRoundsWithResyncEndWithEqualReplicas) {
   }
 }
 
-// While all blocks travel, the bits are those of the dense job. Afterwards the
-// replicas are still equal.
+// In the dense steps of a sparse job all blocks are sent, so its bits are those
+// of a job without sparsity. In later steps the replicas are equal, too.
 TEST(SchemesTest, SparseRoundsKeepReplicasEqual) {
   for (const Scheme forced : {Scheme::kServer, Scheme::kRing}) {
     for (const Overlap overlap : {Overlap::kWaitFree, Overlap::kDecoupled}) {
@@ -185,7 +185,8 @@ TEST(SchemesTest, SparseRoundsKeepReplicasEqual) {
   }
 }
 
-// Multiplies on the CPU, and counts the products.
+// Accelerator that multiplies on the CPU and counts the products. Multiply
+// returns `status`.
 class OtherAccelerator : public Accelerator {
  public:
   explicit OtherAccelerator(absl::Status status = absl::OkStatus())
@@ -243,7 +244,7 @@ TEST(SchemesTest, FailedProductEndsTheJobWithTheReason) {
   }
 }
 
-TEST(SchemesTest, EachContributionUpdatesTheParameters) {
+TEST(SchemesTest, TrainingWithQuorumEachChangesTheParameters) {
   ServerOptions options = Job(3, 2);
   options.spec.options.rounds.quorum = Quorum::kEach;
   options.spec.options.rounds.staleness = 2;
@@ -256,8 +257,9 @@ TEST(SchemesTest, EachContributionUpdatesTheParameters) {
   EXPECT_NE(workers[0].parameters()[0][0], 1.0f);
 }
 
-// Three steps are skipped: by overflows on one worker while its loss scale
-// falls, or, without scaling, by one NaN in each of three steps.
+// Both jobs skip steps 0, 1 and 2. In the job that scales its losses, a
+// gradient of one worker overflows until the scale is low enough. In the other
+// job, each of these steps has a NaN.
 TEST(SchemesTest, ScaledLossesGiveTheSameBits) {
   constexpr int64_t kSteps = 10;
   for (const std::optional<Scheme> forced :

@@ -66,15 +66,15 @@ TEST(SimulateTest, AnswerIsJsonOnRequest) {
   ProgramRun plan({kProgram, "plan", "--model=vgg19-22k", "--workers=16",
                    "--cost=bytes", "--json"});
   ASSERT_EQ(plan.Finish(), 0) << plan.error();
-  // The plan counts no headers. Frames have 64 bytes of header each and 256 KiB
-  // of payload at most; the last frame of a layer is smaller.
+  // The plan counts no headers. Each frame has a header of 64 bytes, for at
+  // most 256 KiB of payload.
   const double planned = nlohmann::json::parse(plan.output())
                              .at("totals")
                              .at("busiest_node_bytes_planned");
   EXPECT_NEAR(static_cast<double>(sum) / planned, 1.0, 0.001);
 }
 
-// Each node sends and receives three quarters of the model twice.
+// Each node sends three quarters of the model twice, and receives as much.
 TEST(SimulateTest, RingNeedsNoServerBandwidth) {
   const Result result = Simulate({"--model=vgg19", "--workers=4", "--servers=1",
                                   "--compute=0.1", "--json", "--scheme=ring"});
@@ -111,7 +111,7 @@ TEST(SimulateTest, WorkersOfAMachineShareItsLinkAndItsMemory) {
             5 * json["iteration_seconds"].get<double>());
 }
 
-// Returns the same flags without those that choose the plan.
+// `nereusctl plan` and `nereusctl simulate` get the same flags.
 TEST(SimulateTest, PlanHasTheSameAnswer) {
   const std::vector<std::string> question = {
       "--model=bert-base", "--workers=8",   "--batch=8",
@@ -159,8 +159,9 @@ TEST(SimulateTest, AnswerBeginsWithTheLimitOfAStep) {
   EXPECT_THAT(late.output, HasSubstr("limited by late workers, which add 0.3"));
 }
 
-// Partial rounds hide a part of the delay.
-TEST(SimulateTest, LateWorkersCostTheTimeSavedWithoutThem) {
+// late_seconds is the time that an iteration would save if no worker were late.
+// Partial rounds make it smaller.
+TEST(SimulateTest, LateSecondsAreTheTimeThatLateWorkersAdd) {
   const std::vector<std::string> question = {"--model=resnet-50", "--workers=4",
                                              "--compute=0.1s", "--json",
                                              "--bandwidth=20Gbit"};
@@ -210,7 +211,7 @@ TEST(SimulateTest, SixteenBitsHalveTheTimeOfTheNetwork) {
   EXPECT_GT(full / IterationSeconds({"--wire=fp16"}), 1.8);
 }
 
-TEST(SimulateTest, TenthOfTheBlocksTakesATenthOfTheTime) {
+TEST(SimulateTest, TenthOfTheBlocksTakesLessThanAFifthOfTheTime) {
   const double dense = IterationSeconds({});
   EXPECT_GT(dense / IterationSeconds({"--sparsity=0.9"}), 5);
   EXPECT_NEAR(IterationSeconds({"--sparsity=0"}), dense, 1e-9);
@@ -226,7 +227,8 @@ TEST(SimulateTest, PartialRoundsHideLateWorkers) {
   EXPECT_NEAR(all - IterationSeconds({}), 3, 0.2);
   EXPECT_GT(all / with({"--quorum=solo"}), 1.3);
   EXPECT_GT(all / with({"--quorum=each"}), 1.3);
-  // No worker is late, so the result is that of full rounds.
+  // With this staleness no worker may be ahead of another one. So rounds wait
+  // for all workers, and the time is that of full rounds.
   EXPECT_NEAR(with({"--quorum=solo", "--staleness=0"}), all, 0.1);
 }
 
