@@ -1,12 +1,13 @@
 #!/bin/bash
-# Packs the programs, the GPU's tests and first_run.sh, with gRPC, Protocol Buffers and
-# nearly all other libraries within them, for a machine that has a GPU, its driver, cuBLAS
-# 13, Python 3 and glibc 2.36 or newer, but not what it takes to build them:
+# Packs the programs, the tests for a GPU and first_run.sh into a file, for another machine
+# that cannot build them. The programs have gRPC, Protocol Buffers and nearly all other
+# libraries within them. The other machine needs a GPU, its driver, cuBLAS 13, Python 3 and
+# glibc 2.36 or newer.
 #
-#   tests/gpu/bundle.sh nereus-gpu.tar.xz                    here
-#   tar xJf nereus-gpu.tar.xz                                there; without xz:
+#   tests/gpu/bundle.sh nereus-gpu.tar.xz                    on this machine
+#   tar xJf nereus-gpu.tar.xz                                on the other one; without xz:
 #   python3 -m tarfile -e nereus-gpu.tar.xz
-#   nereus-gpu/tests/gpu/first_run.sh [--quick]              there
+#   nereus-gpu/tests/gpu/first_run.sh [--quick]              on the other one
 #
 # Needs the CUDA Toolkit; builds with --config=cuda --config=static. Fails if the file has
 # more than 55 MB.
@@ -43,13 +44,14 @@ for name in "${built[@]}"; do
   strip -o "$top/$name" "$bin/$name"
 done
 cp tests/gpu/first_run.sh tests/gpu/first_run*.py "$top/tests/gpu"
-# Libraries without an archive, and those of the compiler, which first_run.sh uses only if
-# the machine's own ones are too old.
+# Adds libraries that have no archive to link, and the libraries of the compiler.
+# first_run.sh uses the latter only if those of the machine are missing or too old.
 mkdir -p "$top/lib/compiler"
 libraries() { ldd "$top/worker/trainer/nereus-worker" | awk -v name="$1" '$1 ~ name { print $3 }'; }
 libraries '^libisal' | xargs cp -t "$top/lib"
 libraries '^(libstdc\+\+|libgcc_s)' | xargs cp -t "$top/lib/compiler"
-# The programs have most of their code in common: the dictionary must hold several of them.
+# The programs have most of their code in common, so the dictionary of xz must hold several
+# programs.
 tar cf - -C "$folder" nereus-gpu | xz -T1 --lzma2=preset=6,dict=128MiB >"$file"
 size=$(stat -c %s "$file")
 echo "$file: $((size / 1000000)).$((size / 100000 % 10)) MB"

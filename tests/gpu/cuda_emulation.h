@@ -2,10 +2,11 @@
 
 // Runs kernels on the CPU, for tests on machines without a GPU. The host's
 // compiler compiles *_cuda.cu with this file included before everything else
-// (-include); emulated_cuda.cc replaces the CUDA runtime. This shows that a
-// kernel computes the right values and writes to the right places. It does not
-// show its speed, nor races within a block: the threads of a block run one
-// after the other, from barrier to barrier. The toolkit's headers are needed.
+// (-include); emulated_cuda.cc replaces the CUDA runtime. Such a test shows
+// that a kernel computes the right values and writes to the right places. It
+// does not show the kernel's speed, nor races within a CUDA block: the threads
+// of a block run one after the other, from barrier to barrier. The toolkit's
+// headers are needed.
 
 #define NEREUS_CUDA_EMULATION 1
 
@@ -39,8 +40,8 @@ struct Index {
 inline thread_local Index block_index;
 inline thread_local Index thread_index;
 
-// Waits, for the calling thread, until all threads of the running block that
-// have not ended have come to a barrier.
+// Waits until each thread of the running block has come to a barrier or has
+// ended. Called by a thread of that block.
 void AwaitBlock();
 
 // Runs `body` as each of `threads` threads, block after block.
@@ -76,7 +77,7 @@ inline float __uint_as_float(uint32_t bits) {
   return std::bit_cast<float>(bits);
 }
 
-// Kernels run one thread at a time, but several streams may run kernels.
+// Makes the functions below atomic, also for threads outside of kernels.
 namespace cuda_emulation {
 inline std::mutex atomics;
 }

@@ -10,7 +10,7 @@
 
 namespace nereus {
 
-// Ends the program with a message, after an error.
+// Ends the program with a message if `error` is not cudaSuccess.
 inline void CheckCuda(cudaError_t error, const char* call) {
   if (error == cudaSuccess) return;
   std::fprintf(stderr, "%s: %s\n", call, cudaGetErrorString(error));
@@ -23,7 +23,8 @@ inline const char* WhyNoGpu() {
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error == cudaSuccess) return count == 0 ? "no device" : nullptr;
-  // A driver that fails is a defect of the machine: no reason to skip.
+  // A driver that fails is a defect of the machine, and no reason to skip
+  // tests.
   const bool has_driver = access("/dev/nvidiactl", F_OK) == 0;
   if (has_driver && error != cudaErrorNoDevice) {
     CheckCuda(error, "cudaGetDeviceCount");
@@ -31,9 +32,9 @@ inline const char* WhyNoGpu() {
   return cudaGetErrorString(error);
 }
 
-// Array in device memory between two guards, which must not be written. There
-// are no guards if NEREUS_GPU_TEST_EXACT is set, for tools that check each
-// access themselves.
+// Array in device memory between two guards, which must not be written. If
+// NEREUS_GPU_TEST_EXACT is set, there are no guards: tools that check each
+// access find such a write themselves.
 template <typename T>
 class DeviceArray {
  public:
@@ -45,7 +46,7 @@ class DeviceArray {
     Copy(memory_, guard.data(), guard_);
     Copy(memory_ + guard_, values.data(), count_ * sizeof(T));
     Copy(memory_ + guard_ + count_ * sizeof(T), guard.data(), guard_);
-    // Other streams do not wait for copies from pageable memory.
+    // Waits, because other streams do not wait for copies from pageable memory.
     NEREUS_CUDA(cudaStreamSynchronize(nullptr));
   }
   ~DeviceArray() { NEREUS_CUDA(cudaFree(memory_)); }
@@ -54,7 +55,8 @@ class DeviceArray {
 
   T* data() const { return reinterpret_cast<T*>(memory_ + guard_); }
 
-  // Returns the values once all work is done. Ends the program if a guard has
+  // Returns the values after the work of the default stream. REQUIRES: other
+  // streams have done their work on the array. Ends the program if a guard has
   // changed.
   std::vector<T> Read() const {
     NEREUS_CUDA(cudaStreamSynchronize(nullptr));

@@ -100,7 +100,8 @@ Results RunOnCpu(Layer& layer, const Operands& operands) {
   return results;
 }
 
-// Returns the results for absolute values, to which the errors are relative.
+// Returns the results for the operands' absolute values. Bounds of errors are
+// relative to these results.
 Results MagnitudesOf(Layer& layer, Operands operands) {
   operands.input = Magnitudes(std::move(operands.input));
   operands.parameters = Magnitudes(std::move(operands.parameters));
@@ -108,8 +109,9 @@ Results MagnitudesOf(Layer& layer, Operands operands) {
   return RunOnCpu(layer, operands);
 }
 
-// Expects results near each other: each element is a sum of `terms` products,
-// and two orders of addition differ by twice as many roundings.
+// Expects that the results are near each other. Each element is a sum of
+// `terms` products. Two sums in different orders may differ by twice the
+// roundings of one sum.
 void ExpectNear(const std::vector<float>& gpu, const std::vector<float>& cpu,
                 const std::vector<float>& magnitudes, int64_t terms,
                 const std::string& what) {
@@ -126,7 +128,7 @@ class LayersTest : public DeviceNetworkTest {
     const FloatArray input = Upload(operands.input);
     const FloatArray parameters = Upload(operands.parameters);
     const FloatArray output_gradient = Upload(operands.output_gradient);
-    // Filled with noise, so that a value that is not written is found.
+    // Noise in the results, so that a value that is not written is noticed.
     const FloatArray output = Upload(Noise(output_gradient.count, 8));
     const FloatArray gradient = Upload(Noise(parameters.count, 8));
     const FloatArray input_gradient = Upload(Noise(input.count, 8));
@@ -190,7 +192,7 @@ TEST_F(LayersTest, PoolsHaveTheSameBits) {
     MaxPooling cpu(cpu_.get(), shape);
     MaxPooling gpu(device_.get(), shape);
     Operands operands = MakeOperands(cpu, 3);
-    // Rounds, so that some windows have two largest values.
+    // Rounded values, so that some windows have two largest values.
     for (float& value : operands.input) value = std::round(value * 2.0f);
     const Results expected = RunOnCpu(cpu, operands);
     const Results found = RunOnGpu(gpu, operands);
@@ -224,9 +226,9 @@ TEST_F(LayersTest, ActivationsHaveTheSameBits) {
 class ModelsTest : public DeviceNetworkTest,
                    public testing::WithParamInterface<const char*> {};
 
-// Does one step of the whole network. The difference of the gradients is
-// compared with their length: the bound is far below the difference that
-// another image would make.
+// Does one step of the whole network. The difference of two gradients must be
+// far smaller than their length. Another image would give a much larger
+// difference.
 TEST_P(ModelsTest, GradientsOfAWholeStepAgreeWithTheCpu) {
   const ImageShape image = {16, 16, 1};
   std::vector<std::unique_ptr<Network>> networks;

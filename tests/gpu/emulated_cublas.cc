@@ -1,4 +1,5 @@
-// The part of cuBLAS that Nereus uses, on the CPU (emulated_cuda.cc).
+// The part of cuBLAS that Nereus uses, on the CPU. Products run on the streams
+// of emulated_cuda.cc.
 
 #include <cublas_v2.h>
 

@@ -1,11 +1,12 @@
 // The part of the CUDA runtime that Nereus uses, on the CPU (see
-// cuda_emulation.h). Each stream is a thread: work that may run at the same
-// time on a device does so here, and ThreadSanitizer finds accesses that
-// streams and events do not order. Device memory is host memory in a table of
-// allocations.
+// cuda_emulation.h). Each stream is a thread, so the work of two streams may
+// run at the same time, as on a device; only kernels run one at a time.
+// ThreadSanitizer finds accesses that streams and events do not order. Device
+// memory is host memory in a table of allocations.
 //
-// In this order: streams, events, the threads of a block, the table of memory,
-// contexts, then the functions of the runtime and of the driver.
+// In this order: streams, events, the threads of a CUDA block, the state of a
+// thread, the table of memory, the checks at the begin of a call, the functions
+// of the driver, the functions of the runtime.
 
 #include "tests/gpu/emulated_cuda.h"
 
@@ -27,11 +28,12 @@
 
 #include "tests/gpu/cuda_emulation.h"
 
-// Stream: work in order, on a thread.
+// Stream. Does its work in order, on a thread.
 struct CUstream_st {
  public:
   const int device;
-  // True while the stream's work is captured for a graph, and so not done.
+  // True while the stream is captured for a graph. Work that is added then is
+  // dropped.
   std::atomic<bool> is_captured{false};
 
   explicit CUstream_st(int new_device)
@@ -83,8 +85,8 @@ struct CUstream_st {
   std::thread thread_;
 };
 
-// Event. Each record of it makes a new Occasion: a wait for an earlier record
-// does not notice a later one.
+// Event. Each cudaEventRecord makes a new Occasion, so a wait for an earlier
+// record does not notice a later record.
 struct CUevent_st {
   class Occasion {
    public:
@@ -133,7 +135,8 @@ namespace {
 
 constexpr size_t kStackBytes = 64 * 1024;
 
-// The threads of a block, each with a stack of its own.
+// Threads of a CUDA block, each with a stack of its own. They take turns on the
+// calling thread.
 class Fibers {
  public:
   void Run(int threads, const std::function<void()>& body) {
@@ -187,23 +190,26 @@ class Fibers {
 };
 thread_local Fibers* Fibers::current_fibers = nullptr;
 
-// Kernels of two streams would share what is __shared__.
+// Held while a kernel runs. Two kernels at a time would share their __shared__
+// variables.
 std::mutex running;
 
 constexpr int kDevices = 2;
-constexpr size_t kMemoryMax = size_t{1} << 36;  // At a time.
+// Bytes of an allocation that fails, as do all larger ones.
+constexpr size_t kMemoryMax = size_t{1} << 36;
 
 // State of the calling thread.
 thread_local bool has_context = false;
-thread_local int current_device = 0;  // The context's, if there is one.
-thread_local int runtime_device = 0;  // The runtime's, for when there is none.
+// Device of the context; without a context, runtime_device.
+thread_local int current_device = 0;
+thread_local int runtime_device = 0;  // Device of the last cudaSetDevice.
 thread_local cudaError_t last_error = cudaSuccess;
 thread_local bool in_host_function = false;
 
 std::atomic<bool> contexts[kDevices];
 std::atomic<int64_t> calls_until_failure{-1};
 
-// Allocation, by its begin.
+// Allocation. `known` has it by its first byte.
 struct Known {
   size_t bytes = 0;
   cudaMemoryType type = cudaMemoryTypeUnregistered;
@@ -218,7 +224,8 @@ Memory& TheMemory() {
   return memory;
 }
 
-// Returns the allocation that has all these bytes, or nothing.
+// Returns the allocation that has all these bytes. Returns Known() if there is
+// none.
 Known Find(const void* pointer, size_t bytes) {
   const auto* const byte = static_cast<const char*>(pointer);
   const std::lock_guard<std::mutex> lock(TheMemory().mu);
@@ -234,7 +241,8 @@ cudaError_t Result(cudaError_t error) {
   return error;
 }
 
-// Begins a call that needs a context: the thread has one from now on.
+// Begins a call that needs a context: makes one for the thread if it has none.
+// Fails in a host function of a stream.
 cudaError_t Enter() {
   if (in_host_function) return Result(cudaErrorNotPermitted);
   has_context = true;
@@ -252,10 +260,11 @@ cudaError_t EnterFallible() {
   return cudaSuccess;
 }
 
-// Capture of graphs, always in the mode "global": while it goes on, no thread
-// may make certain calls, but for threads whose own mode is "relaxed".
+// Capture of graphs, always in the mode "global". During a capture, only
+// threads with the mode "relaxed" may make certain calls (EnterUnsafe). A call
+// of another thread fails and spoils the capture.
 std::atomic<int> captures{0};         // Number of streams that are captured.
-std::atomic<bool> is_spoiled{false};  // A thread made such a call.
+std::atomic<bool> is_spoiled{false};  // True if the capture is spoiled.
 thread_local CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 
 // Begins a call that is forbidden during a capture.
@@ -319,7 +328,8 @@ void Add(cudaStream_t stream, std::function<void()> work) {
   StreamOf(stream).Add(std::move(work));
 }
 
-// A context of the driver's interface.
+// Functions of the driver's interface. The context of device i is the address
+// of contexts[i].
 CUresult GetCurrentContext(CUcontext* context) {
   *context = has_context
                  ? reinterpret_cast<CUcontext>(&contexts[current_device])

@@ -4,13 +4,15 @@
 
 namespace cuda_emulation {
 
-// Functions of emulated_cuda.cc for tests.
+// Functions of emulated_cuda.cc for tests. There are two emulated devices, 0
+// and 1.
 
-// The call after so many others fails, of those that ask a device for
-// something; below 0: none does.
+// Lets one call of the runtime fail, after `calls` more calls have succeeded.
+// Counts only calls that ask a device for something: allocations, copies,
+// kernels, streams and events. Below 0: no call fails.
 void FailCallAfter(int64_t calls);
 
-// Whether any thread has made a context on a device, of which there are two.
+// True if any thread has made a context on `device`.
 bool HasContext(int device);
 
 }  // namespace cuda_emulation

@@ -1,5 +1,5 @@
-// Compares products of factors by cuBLAS, on a GPU or emulated, with the
-// reference on the CPU.
+// Compares products of factors with sums on the CPU. cuBLAS multiplies on a
+// GPU, or is emulated.
 
 #include <cublas_v2.h>
 #include <gtest/gtest.h>
@@ -45,7 +45,8 @@ std::vector<float> Normal(int64_t count, int seed) {
   return values;
 }
 
-// The error that an element may have, per sum of the absolute products.
+// Returns the largest error of an element, relative to the sum of the absolute
+// products.
 double Bound(int64_t rows) {
   return static_cast<double>(rows + 1) * std::ldexp(1.0, -24);
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs everything that a machine with a GPU can say about Nereus, once.
+"""Runs all tests and measurements of Nereus that need a GPU, once.
 
   tests/gpu/first_run.sh                      in a bundle (tests/gpu/bundle.sh), 40 minutes
   tests/gpu/first_run.sh --quick              the same in 8 minutes
@@ -8,7 +8,7 @@
 The machine needs Python 3, a driver, and cuBLAS 13 in Python's packages or in a toolkit.
 The steps: limits of the machine (gpu_ceilings), kernels, tests of the client,
 compute-sanitizer, whole jobs, replays of ResNet-50 and VGG19, experiments. Each program has
-a timeout, and a failure stops nothing. In the folder of --out are then
+a timeout. After a failure the script goes on. It leaves three files in the folder of --out:
 
   first_run.md     the table: step, value, unit, threshold, and pass, fail, skipped, or
                    noted for a value without a threshold
@@ -16,7 +16,7 @@ a timeout, and a failure stops nothing. In the folder of --out are then
   first_run.log    the output of all programs
 
 Without a GPU the table says what was skipped, and why. Exits with 0 if no row failed, with 1
-otherwise, and with 2 for a wrong command line.
+if a row failed, and with 2 for a wrong command line.
 """
 
 import argparse
@@ -34,11 +34,12 @@ from first_run_programs import (CEILING_PARTS, CLIENT_PARTS, KERNEL_PARTS, SANIT
                                 run_ceilings, run_clients, run_kernels, run_sanitizers)
 from first_run_table import Table
 
-# Seconds of a whole run, some less than 40 and 8 minutes for what a timeout takes to end.
+# Seconds that a run may take. They are less than 40 and 8 minutes, because programs take a while
+# to end after a timeout.
 LIMIT_S = 2340
 QUICK_LIMIT_S = 450
 
-# Name, function, and the parts that are skipped without a GPU.
+# Name and function of each step, and the names of the rows that are skipped without a GPU.
 STEPS = [
     ("ceilings", run_ceilings, CEILING_PARTS),
     ("kernels", run_kernels, KERNEL_PARTS),
@@ -51,7 +52,7 @@ STEPS = [
 
 
 def describe(machine, table, why_not):
-    """Notes facts about the machine: the values below depend on them."""
+    """Notes facts about the machine above the table, because values depend on them."""
     facts = table.machine
     facts["GPU"] = "emulated" if machine.emulated else why_not or "there is one"
     facts["cuBLAS 13"] = ("emulated" if machine.emulated else
@@ -81,8 +82,8 @@ def run_step(machine, table, step, why_not, options):
     except OutOfTime:
         table.skip(name, "rest of the step", "the time of the whole run is over")
     except Exception as error:  # pylint: disable=broad-except
-        # A defect of the script, or output that it does not expect. The steps after this
-        # one still have values.
+        # The script has a defect, or does not expect a program's output. The later steps can
+        # still give values.
         machine.note(traceback.format_exc())
         table.fail(name, "script", f"{type(error).__name__}: {error}; see first_run.log")
 
@@ -112,7 +113,7 @@ def main():
     options.out = os.path.abspath(options.out)
     options.data = os.path.abspath(options.data) if options.data else ""
     os.makedirs(options.out, exist_ok=True)
-    # So that the table is written also when the run is ended from outside.
+    # SIGTERM raises an exception, so that the table is written even then.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     why_not = "" if options.emulated else first_run_machine.why_no_gpu()
     table = Table(options.out, options.emulated, options.quick)

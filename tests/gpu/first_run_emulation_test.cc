@@ -1,5 +1,5 @@
-// Runs tests/gpu/first_run.sh on the emulated programs: every step gives
-// values, and the table and its JSON have them.
+// Runs tests/gpu/first_run.sh on the emulated programs. Each step that works
+// without a GPU gives values, and the table and its JSON have them.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -34,7 +34,7 @@ class FirstRunEmulationTest : public testing::Test {
 #endif
   }
 
-  // Runs the script, expects its exit code, and keeps its rows.
+  // Runs the script, expects this exit code, and stores the rows of its report.
   void RunScript(int expected_code,
                  const std::vector<std::string>& flags = {}) {
     std::vector<std::string> command = {
@@ -59,7 +59,7 @@ class FirstRunEmulationTest : public testing::Test {
     return ReadFile(absl::StrCat(testing::TempDir(), "/first_run/", name));
   }
 
-  // Expects a row with this result.
+  // Returns the row `name`, and expects that it has this result.
   nlohmann::json Row(const std::string& name, const std::string& result) {
     const auto found = rows_.find(name);
     if (found == rows_.end()) {
@@ -75,7 +75,7 @@ class FirstRunEmulationTest : public testing::Test {
   std::map<std::string, nlohmann::json> rows_;  // Rows by step and name.
 };
 
-TEST_F(FirstRunEmulationTest, EveryStepGivesValues) {
+TEST_F(FirstRunEmulationTest, EachStepButSanitizersGivesValues) {
   RunScript(/*expected_code=*/0);
   EXPECT_EQ(report_.at("failed"), 0);
   EXPECT_EQ(report_.at("emulated"), true);
@@ -90,7 +90,8 @@ TEST_F(FirstRunEmulationTest, EveryStepGivesValues) {
         "experiments: two runs of one factor job: equal bits"}) {
     Row(name, "pass");
   }
-  // Speeds of an emulation: they have a value and a threshold.
+  // Speeds have a value and a threshold. They are not judged here, because the
+  // GPU is emulated.
   for (const char* name :
        {"ceilings: copy out, whole", "ceilings: copies both ways at once",
         "ceilings: pinning", "kernels: sgd, of a copy",
@@ -110,7 +111,7 @@ TEST_F(FirstRunEmulationTest, EveryStepGivesValues) {
   }
   EXPECT_THAT(Row("sanitizers: memcheck kernel_test", "skipped").at("note"),
               HasSubstr("emulated"));
-  // The table has a line for each row, and the log the output of programs.
+  // The table has a line for each row. The log has the output of the programs.
   const std::string table = File("first_run.md");
   for (const auto& [name, row] : rows_) {
     EXPECT_THAT(table, HasSubstr(absl::StrCat(
@@ -122,7 +123,7 @@ TEST_F(FirstRunEmulationTest, EveryStepGivesValues) {
 }
 
 TEST_F(FirstRunEmulationTest, FailuresAreCountedAndStopNothing) {
-  // The folder has no images, so trainings fail that use it.
+  // There is no such folder, so all jobs that train on its images fail.
   RunScript(/*expected_code=*/1,
             {"--data=/nonexistent", "--only=jobs", "--only=experiments"});
   Row("jobs: optimizer=server", "fail");

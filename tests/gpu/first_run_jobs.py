@@ -17,12 +17,14 @@ EXPERIMENT_PARTS = ["two runs of one factor job", "CUDA_DEVICE_MAX_CONNECTIONS",
                     "one worker with CUBLAS_WORKSPACE_CONFIG"]
 
 ACCURACY_DIFFERENCE = 0.02
-MEMORY_MIB = 2  # Difference that may be left after the jobs.
-HIDDEN_PERCENT = 80  # Of the time of copies, in training: its layers are small.
-HIDDEN_OUT_PERCENT = 95  # Of the time of copies to the host, in a replay.
+MEMORY_MIB = 2  # Largest memory in use after the jobs, beyond that before them.
+# Smallest percent of the time of copies in which the GPU computes. Training has small layers,
+# so it must hide less.
+HIDDEN_PERCENT = 80  # In training, copies both ways.
+HIDDEN_OUT_PERCENT = 95  # In a replay, copies to the host.
 
-# Seconds of computing in a step of 64 images, about those of an H100, and milliseconds that a
-# step on a GPU may take longer than on the CPU.
+# Two numbers for each model. First: seconds of computing in a step of 64 images, about those
+# of an H100. Second: milliseconds that a step may take longer on a GPU than on the CPU.
 MODELS = {"resnet-50": (0.030, 1), "vgg19": (0.080, 10)}
 BATCH = 64
 # Model of emulated replays: a table of layers as in docs/models.md.
@@ -38,7 +40,7 @@ class JobFailed(Exception):
 
 
 def train(machine, options, name, flags, limit_s=90):
-    """Returns the report of `nereusctl local`."""
+    """Runs `nereusctl local` and returns its report."""
     control = machine.program("server/admin/nereusctl")
     if not control or not machine.worker():
         raise JobFailed("nereusctl or nereus-worker is not here")
@@ -86,7 +88,8 @@ def compare_with_cpu(machine, table, options, name, flags):
 
 
 def compare_speed(machine, table, options):
-    """Speeds of one worker: several workers on one GPU take turns."""
+    """Compares the speeds of jobs with one worker, because several workers on one GPU take
+    turns."""
     one = ["--workers=1", "--servers=1"]
     rates = {device: train(machine, options, "one_" + device.split(":")[0],
                            [*one, f"--device={device}"])["images_per_second"]
@@ -106,7 +109,8 @@ def share_four(machine, table, options):
 
 
 class Cluster:
-    """Servers and workers of one job. A context manager: all have ended after it."""
+    """Servers and workers of one job. A context manager: all processes have ended after the
+    with block."""
 
     def __init__(self, machine, servers, workers, job_flags, limit_s):
         self.machine = machine
@@ -114,7 +118,7 @@ class Cluster:
         self.job_flags = job_flags
         self.limit_s = limit_s
         self.servers = []
-        self.workers = []  # Process and output file.
+        self.workers = []  # Process and output file of each worker.
         self.log_begin = os.path.getsize(machine.log)
 
     def __enter__(self):
@@ -136,7 +140,7 @@ class Cluster:
             return log.read().decode(errors="replace")
 
     def start_servers(self):
-        """Returns the address of the coordinator."""
+        """Starts all servers. Returns the address of the coordinator."""
         servers, workers = self.counts
         self.servers.append(self.machine.start(
             [self.server, "--shard=0", f"--servers={servers}", f"--workers={workers}",
@@ -154,7 +158,7 @@ class Cluster:
         return found[1]
 
     def run(self, worker_flags, variables_of_first=None):
-        """Returns the last JSON object of each worker."""
+        """Runs the job to its end. Returns the last JSON object that each worker printed."""
         coordinator = self.start_servers()
         for rank in range(self.counts[1]):
             output = os.path.join(self.machine.folder, f"worker_{rank}.out")
@@ -177,7 +181,7 @@ class Cluster:
 
 
 def hidden_percent(trace):
-    """Percent of the copies' time in which the GPU computed; None if there are no copies."""
+    """Percent of the time of copies in which the GPU computed; None without copies."""
     spans = [(event["cat"] == "compute", event["ts"], event["ts"] + event["dur"])
              for event in trace["traceEvents"] if event.get("ph") == "X"]
     computing = [(begin, end) for is_computing, begin, end in spans if is_computing]
@@ -204,7 +208,7 @@ def trace_copies(machine, table, options):
 
 
 def guarded(table, step, name, function, *arguments):
-    """Calls the function; a job that failed is a row."""
+    """Calls the function. If it raises an error, adds a row that failed."""
     try:
         function(*arguments)
     except (JobFailed, OSError, ValueError, KeyError, TypeError) as error:
@@ -224,7 +228,7 @@ def run_jobs(machine, table, options):
         table.skip("jobs", name, "the GPU is emulated" if machine.emulated
                    else "nvidia-smi does not say it")
         return
-    time.sleep(2)  # The driver gives the memory of a process back a moment after its end.
+    time.sleep(2)  # The driver frees the memory of a process a moment after its end.
     after = memory_used()
     table.add("jobs", name, None if after is None else after - before, "MiB",
               at_most(MEMORY_MIB), f"{before} MiB before, {after} MiB after")
@@ -249,8 +253,8 @@ class Replay:
         self._write_times(seconds)
 
     def _write_times(self, seconds):
-        """Splits the seconds over the layers by their floating-point operations. A backward
-        takes twice as long as a forward."""
+        """Writes the times of the layers. Their sum is `seconds`, and each layer has a share
+        by its floating-point operations. A backward takes twice as long as a forward."""
         plan = self.machine.run(
             [self.machine.program("server/admin/nereusctl"), "plan", f"--model={self.model}",
              f"--batch={BATCH}", "--workers=2", "--bandwidth=10Gbit", "--latency=20us",
@@ -268,7 +272,8 @@ class Replay:
             json.dump({"layers": times}, file)
 
     def run(self, device, workers, job_flags, variables=None):
-        """Returns the workers' results; None if this program has no replay on a GPU."""
+        """Runs a replay. Returns the results of the workers; None if nereus-worker has no
+        replay on a GPU."""
         flags = [f"--model={self.model}", f"--batch={BATCH}", f"--replay={self.times}",
                  f"--steps={self.steps}", "--json"]
         if device != "cpu":
@@ -290,8 +295,8 @@ REFUSED = "this nereus-worker refuses --replay with --device"
 
 
 def replay_variants(options):
-    """Label, number of workers, flags of the job. Several workers on one GPU take turns, so
-    only the first variant is judged."""
+    """Label, number of workers and flags of each job. Several workers on one GPU take turns,
+    so the times of the first job alone are judged."""
     known = [("1 worker", 1, ["--scheme=server"])]
     if not options.quick:
         known += [
@@ -340,7 +345,7 @@ def run_replays(machine, table, options):
         except JobFailed as error:
             table.fail("replay", name, str(error))
             continue
-        copied = {}  # Bytes per step, by variant.
+        copied = {}  # Bytes copied to the host per step, by label.
         for variant in replay_variants(options):
             guarded(table, "replay", f"{name}, {variant[0]}", compare_replay, table, replay,
                     name, variant, copied)
@@ -370,8 +375,9 @@ def vary_connections(machine, table, options):
 
 
 def vary_workspace(machine, table, _):
-    """cuBLAS's choice of kernels, and so the bits of products, may depend on the workspace.
-    Either the workers notice the difference, or it makes none."""
+    """Sets another workspace for cuBLAS on one of two workers. The choice of its kernels, and
+    so the bits of products, may depend on the workspace. Either the job refuses the
+    difference, or the replicas stay equal."""
     name = "one worker with CUBLAS_WORKSPACE_CONFIG"
     flags = ["--model=mlp", "--limit=2000", "--epochs=1", "--json", "--device=cuda:0"]
     with Cluster(machine, 2, 2, ["--scheme=factor", "--optimizer=worker"], 60) as cluster:

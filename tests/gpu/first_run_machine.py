@@ -1,5 +1,5 @@
-"""The machine of first_run.py: its programs, libraries and GPU; and runs of programs,
-each with a timeout, with all output in one file."""
+"""The machine of first_run.py: its programs, libraries and GPU. Runs programs, each with a
+timeout, and collects their output in one file."""
 
 import collections
 import glob
@@ -10,11 +10,12 @@ import subprocess
 import sys
 import time
 
-# The script's folder. Of the modules' folder Python resolves links, such as Bazel's.
+# Folder of the script. The folder of this module may be another one: Python resolves links
+# to modules, and Bazel's runfiles are links.
 FOLDER = os.path.dirname(os.path.abspath(sys.argv[0]))
 
-# Asks the driver alone: it needs no library of CUDA's. Prints one line, the number of GPUs
-# and the driver's version of CUDA, or the reason why there is no GPU.
+# Program that asks the driver for GPUs, without a library of CUDA. Prints one line: the number
+# of GPUs and the driver's version of CUDA, or the reason why there is no GPU.
 ASK_DRIVER = """
 import ctypes
 try:
@@ -46,8 +47,8 @@ def timed_out(outcome):
 
 
 def top_folder():
-    """The folder with server/, worker/ and tests/: of a bundle, of Bazel's runfiles, or of
-    a checkout, whose programs are in bazel-bin."""
+    """The folder with the programs in server/, worker/ and tests/: the top folder of a bundle
+    or of Bazel's runfiles, or bazel-bin in a checkout."""
     top = os.path.dirname(os.path.dirname(FOLDER))
     built = os.path.join(top, "bazel-bin")
     here = os.access(os.path.join(top, "server/nereus-server"), os.X_OK)
@@ -129,15 +130,15 @@ def memory_used():
 
 
 class Machine:
-    """Runs programs. Their output goes to FOLDER/first_run.log."""
+    """Runs programs. Their output goes to first_run.log in `folder`."""
 
     def __init__(self, folder, emulated, limit_s, timeout_factor):
         self.folder = folder
         self.emulated = emulated
         self.timeout_factor = timeout_factor
         self.top = top_folder()
-        self.started = []  # Processes, of which some may have ended.
-        self.output_begin = 0  # Of the last one: where its output begins in the log.
+        self.started = []  # Processes. Some may have ended.
+        self.output_begin = 0  # Offset in the log of the output of the last process.
         self.ends_at = time.monotonic() + limit_s
         self.cublas = "" if emulated else find_cublas()
         self.log = os.path.join(folder, "first_run.log")
@@ -146,13 +147,13 @@ class Machine:
         self.environment["LD_LIBRARY_PATH"] = ":".join(filter(None, [
             self.environment.get("LD_LIBRARY_PATH"), self.cublas,
             os.path.join(self.top, "lib")]))
-        # Several clients in one process have more streams than the 8 queues of the default.
+        # Several clients in one process have more streams than the default of 8 queues.
         self.environment.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
         self._add_compiler_libraries()
 
     def _add_compiler_libraries(self):
-        """Adds the bundle's libstdc++ where the machine's own one is missing or too old.
-        Otherwise it would hide a newer one, which other libraries may need."""
+        """Adds the bundle's libstdc++ if the machine has none or an older one. It must not
+        hide a newer one, because other libraries may need the newer one."""
         bundled = os.path.join(self.top, "lib/compiler")
         server = self.program("server/nereus-server")
         if not server or not os.path.isdir(bundled):
@@ -192,7 +193,8 @@ class Machine:
             log.write(text.rstrip("\n") + "\n")
 
     def start(self, command, limit_s, output=None, **variables):
-        """Starts a command under timeout(1), which ends the whole group of processes."""
+        """Starts a command under timeout(1), which ends all processes of the command after
+        `limit_s` seconds."""
         if self.seconds_left() < 5:
             raise OutOfTime
         limit_s = max(1, int(min(limit_s * self.timeout_factor, self.seconds_left())))
@@ -213,7 +215,7 @@ class Machine:
             stop(process)
 
     def run(self, command, limit_s, **variables):
-        """Runs a command to its end, or for `limit_s` seconds."""
+        """Runs a command to its end, for at most `limit_s` seconds. Returns an Outcome."""
         begin = time.monotonic()
         code = finish(self.start(command, limit_s, **variables),
                       limit_s * self.timeout_factor + 15)
@@ -228,7 +230,8 @@ class Machine:
 
 
 def finish(process, limit_s):
-    """Returns the exit code of a process, and of a process killed by signal N 128 + N."""
+    """Waits for a process. Returns its exit code, or 128 + N if signal N has killed it. Kills
+    it after `limit_s` seconds."""
     try:
         code = process.wait(timeout=limit_s)
     except subprocess.TimeoutExpired:

@@ -13,13 +13,12 @@ CLIENT_PARTS = ["staging_test", "device_network_test", "gpu_client_test",
                 "gpu_job_kinds_test", "gpu_job_test"]
 SANITIZER_PARTS = ["memcheck", "racecheck", "synccheck", "initcheck"]
 
-# Seconds that a call beside a busy stream takes at least, in shares of the stream's time,
-# if it waits for the stream.
+# Smallest share of a stream's busy time that a call takes if it waits for the stream.
 WAITS_SHARE = 0.5
 
 # Thresholds of gpu_ceilings, by the name of its line.
 CEILINGS = {
-    # Below, the link is not PCIe 5 x16, and all estimates are too low.
+    # With lower rates the link is not PCIe 5 x16, and copies take longer than all estimates.
     "copy out, whole": at_least(40),
     "copy in, whole": at_least(40),
     "copies both ways at once": at_least(80),
@@ -27,9 +26,11 @@ CEILINGS = {
     # The staging thread wakes up once for each layer.
     "wake-up, blocking event": at_most(100),
 }
-PIECE_PERCENT = 85  # Of the rate of a whole copy, for the pieces of Stager, 1 MiB.
+# Smallest percent of the rate of a whole copy that copies in pieces of 1 MiB must have. Stager
+# copies in such pieces.
+PIECE_PERCENT = 85
 
-# Percent of the rate of a copy on the GPU, by kernel.
+# Smallest percent of the rate of a copy on the GPU, by kernel.
 KERNELS = {"look for NaNs": 80, "norms of blocks": 80, "hold blocks back": 80, "sgd": 80,
            "adam": 80, "to bf16": 65, "gather half of the blocks": 70}
 
@@ -42,7 +43,7 @@ def json_lines(text):
             try:
                 found.append(json.loads(line))
             except ValueError:
-                pass  # The program was ended within the line.
+                pass  # The program was ended while it wrote the line.
     return found
 
 
@@ -79,13 +80,15 @@ def run_ceilings(machine, table, options):
 
 
 def tests_with(text, label):
-    """The names of the tests behind this label of GoogleTest: RUN, OK, FAILED, SKIPPED."""
+    """The names of the tests for which GoogleTest printed this label: RUN, OK, FAILED or
+    SKIPPED."""
     return set(re.findall(r"^\[ +%s +\] ([^\s,.]+\.[^\s,]+)" % label, text, re.MULTILINE))
 
 
 def run_tests(machine, table, step, name, limit_s, wanted="*", label="", **variables):
-    """Adds a row with the number of tests that failed. After a timeout the test that was
-    running counts as failed, and those that have not run yet run again without it."""
+    """Runs a test program and adds a row with the number of tests that failed. After a
+    timeout the test that was running counts as failed, and the program runs again with the
+    tests that have not run yet. There are at most three such runs."""
     program = machine.test(name)
     row = name + label
     if not program:
@@ -146,7 +149,7 @@ def run_kernels(machine, table, options):
 
 
 def run_clients(machine, table, options):
-    """Quick runs have the tests whose jobs are few."""
+    """Runs the tests of clients. Quick runs leave out tests with many jobs."""
     run_tests(machine, table, "client", "staging_test", 60)
     run_tests(machine, table, "client", "device_network_test", 60)
     few = "*EqualBlocks*:*Bfloat16*:*Timeline*:*ErrorBehind*:*StayEqual*"
@@ -164,8 +167,9 @@ def run_clients(machine, table, options):
 
 
 def sanitizer_runs(options):
-    """Tool, program, and flags. initcheck and racecheck of cuBLAS's own kernels report what
-    is not ours, and clients' tests provoke errors of CUDA's calls."""
+    """Tool, program, and flags of each run. initcheck and racecheck do not run on programs
+    that use cuBLAS, because they report its kernels. Tests of clients cause errors of CUDA
+    calls, so memcheck must not report these errors."""
     runs = [("memcheck", "kernel_test", []), ("racecheck", "kernel_test", [])]
     if options.quick:
         return runs

@@ -42,7 +42,7 @@ def equals(bound):
 
 
 def show(value):
-    """Three digits of a number."""
+    """A value as text. Numbers with a fraction have three digits."""
     if value is None:
         return "-"
     if isinstance(value, bool):
@@ -53,8 +53,8 @@ def show(value):
 
 
 class Table:
-    """Rows in the order of their steps. Each row is written to FOLDER/first_run.json at
-    once, so that a run that is interrupted leaves its values."""
+    """Rows in the order of their steps. Each row is written to first_run.json in `folder` at
+    once, so that an interrupted run leaves its values."""
 
     def __init__(self, folder, emulated, quick):
         self.folder = folder
@@ -65,8 +65,8 @@ class Table:
         self.began = time.monotonic()
 
     def add(self, step, name, value, unit="", limit=None, note="", speed=False):
-        """Adds a row. `speed`: the value depends on the device's speed, so an emulated one
-        is not judged by it."""
+        """Adds a row. `limit`: threshold of the value. `speed`: the value depends on the speed
+        of the GPU, so it is not judged if the GPU is emulated."""
         if value is None:
             result = SKIPPED
         elif limit is None:
@@ -123,7 +123,7 @@ class Table:
         return "\n".join(lines + ["", self.summary()]) + "\n"
 
     def finish(self):
-        """Prints the table, and writes it to FOLDER/first_run.md and first_run.json."""
+        """Prints the table, and writes first_run.md and first_run.json."""
         self.write_json()
         text = self.markdown()
         with open(os.path.join(self.folder, "first_run.md"), "w", encoding="utf-8") as file:

@@ -53,7 +53,8 @@ TEST(FirstRunTest, RunWithoutAGpuSaysWhatItSkipped) {
   EXPECT_THAT(run.output(), HasSubstr(table));
 }
 
-// Writes a program of which one test hangs, in place of an emulated test.
+// Copies the script to `folder`, beside a program in the place of
+// kernel_emulation_test. The test A.Hangs of this program hangs.
 void WriteHangingTest(const std::filesystem::path& folder) {
   for (const char* name : {"first_run.sh", "first_run.py", "first_run_jobs.py",
                            "first_run_machine.py", "first_run_programs.py",

@@ -9,7 +9,8 @@
 
 namespace nereus {
 
-// Stops a stream until it is opened.
+// Stops a stream: work that is queued after the gate waits until Open is called
+// or the gate is destroyed.
 class Gate {
  public:
   explicit Gate(cudaStream_t stream) : stream_(stream) {

@@ -2,12 +2,12 @@
 //
 //   tests/gpu/gpu_ceilings [--bytes=N]
 //
-// Prints one JSON object per line, {"name", "value", "unit"}: the rates of
-// copies by the size of their pieces, the rate of pinning, the time to wake a
-// thread, and whether calls that should return at once wait for a busy GPU.
-// tests/gpu/first_run.sh compares them with thresholds. Copies have N bytes,
-// 256 MiB by default, which is more than the caches of any GPU hold. Without a
-// GPU it says so and exits with 0.
+// Prints a line about the GPU, then one JSON object per line, {"name", "value",
+// "unit"}: the rates of copies by the size of their pieces, the rate of
+// pinning, the time to wake a thread, and the times of calls beside a busy GPU,
+// which should return at once. tests/gpu/first_run.sh compares them with
+// thresholds. Copies have N bytes at most, 256 MiB by default, which is more
+// than the caches of any GPU hold. Without a GPU it says so and exits with 0.
 //
 // In this order: helpers that queue and time work, a function for each group
 // of lines, main.
@@ -35,8 +35,9 @@ constexpr int kRepeats = 5;
 constexpr int kWakeUps = 51;
 // Time that the GPU is kept busy while a call is timed.
 constexpr double kBusySeconds = 0.05;
-// A stream takes about a thousand pieces of work. Then calls wait for it, and
-// so a gate would never open.
+// Largest number of copies that are queued on a stopped stream. A stream holds
+// about a thousand units of work. A call that adds more waits for the stream,
+// so CopySeconds would never let the stream go on.
 constexpr size_t kQueuedMax = 256;
 
 void Print(const std::string& name, double value, const char* unit) {
@@ -96,7 +97,7 @@ class Event {
   cudaEvent_t event_ = nullptr;
 };
 
-// Memory of two arrays on the GPU and of two on the host, pinned.
+// Two arrays in memory of the GPU, and two in pinned memory of the host.
 struct Memory {
   explicit Memory(size_t new_bytes) : bytes(new_bytes) {
     for (unsigned char*& array : device) {
@@ -104,7 +105,7 @@ struct Memory {
       NEREUS_CUDA(cudaMemsetAsync(array, 1, bytes, nullptr));
     }
     NEREUS_CUDA(cudaStreamSynchronize(nullptr));
-    // Pages are pinned by the call, so its time is that of pinning.
+    // The call pins all pages, so its time is the time of pinning.
     pin_seconds = SecondsOf([&] {
       for (unsigned char*& array : pinned) {
         NEREUS_CUDA(cudaHostAlloc(reinterpret_cast<void**>(&array), bytes,
@@ -126,13 +127,13 @@ struct Memory {
   double pin_seconds = 0;  // Time to pin both arrays.
 };
 
-// Host function of a stream: the stream goes on once the flag is set.
+// Host function that stops a stream until the flag is set.
 void AwaitFlag(void* flag) {
   static_cast<std::atomic<bool>*>(flag)->wait(false);
 }
 
-// Returns the seconds of a copy in pieces, by the GPU's clock. All pieces are
-// queued before the first one begins.
+// Returns the seconds of a copy in pieces, by the GPU's clock: the median of
+// kRepeats copies. All pieces are queued before the first one begins.
 double CopySeconds(const Stream& stream, unsigned char* to,
                    const unsigned char* from, size_t bytes, size_t piece) {
   const Event begin(cudaEventDefault);
@@ -213,7 +214,7 @@ void PrintPageable(const Memory& memory) {
         "GB/s");
 }
 
-// Returns the seconds of one copy on the GPU.
+// Prints the rate of a copy on the GPU. Returns the seconds of the copy.
 double PrintDeviceCopy(const Memory& memory) {
   const Stream stream;
   const double seconds = CopySeconds(stream, memory.device[1], memory.device[0],
@@ -248,7 +249,8 @@ void PrintWakeUps(const Memory& memory) {
 }
 
 // Prints the time that each of these calls takes while a stream is busy for
-// about kBusySeconds: a call that takes as long waits for the stream.
+// about kBusySeconds. A call that takes about as long has waited for the
+// stream.
 void PrintWaits(const Memory& memory, double copy_seconds) {
   const Stream stream;
   const std::vector<unsigned char> pageable(840'000, 5);
@@ -318,7 +320,7 @@ int main(int argc, char** argv) {
   } else if (argc > 1) {
     bytes = 0;
   }
-  if (bytes < nereus::kMiB) {  // The smallest copies need as much.
+  if (bytes < nereus::kMiB) {  // PrintWaits copies 840,000 bytes.
     std::fprintf(stderr, "usage: gpu_ceilings [--bytes=N], N >= 1048576\n");
     return 2;
   }

@@ -1,4 +1,4 @@
-// Tests how a GPU client handles errors of its GPU, which are emulated.
+// Tests how a GPU client handles errors of its GPU. The GPU is emulated.
 
 #include <cuda_runtime_api.h>
 #include <gmock/gmock.h>
@@ -43,8 +43,8 @@ TEST(GpuClientErrorsTest, MemoryOfAnotherGpuIsNamed) {
   NEREUS_CUDA(cudaFree(elsewhere));
 }
 
-// After an error of any CUDA call the job ends with the reason, or the error
-// has no effect.
+// In each job one CUDA call fails: call 0, 3, 6 and so on. Either the job ends
+// with the reason, or the error has no effect.
 TEST(GpuClientErrorsTest, JobEndsWithTheReasonWhenAnyCudaCallFails) {
   struct Kind {
     OptimizerPlace place = OptimizerPlace::kServer;
@@ -111,7 +111,7 @@ TEST(GpuClientErrorsTest, FailedCopyOfParametersIsRepeatedInTheNextRound) {
   ASSERT_TRUE(landed.ok()) << landed.status();
   ASSERT_TRUE((*stager)->Await("v", *landed).ok());
   EXPECT_EQ(on_gpu.Read(), std::vector<float>(100, 2.0f));
-  // After a copy that worked, only the changes are copied again.
+  // The last copy was complete. So this Land copies its range alone.
   std::fill_n((*mirror)->parameters().floats(), 100, 3.0f);
   const auto again = (*mirror)->Land({&last, 1});
   ASSERT_TRUE(again.ok()) << again.status();

@@ -1,5 +1,5 @@
 // Tests jobs of workers that have their layers in a GPU's memory, with real
-// servers over loopback sockets. On an emulated GPU, ThreadSanitizer finds
+// servers in the same process. On an emulated GPU, ThreadSanitizer finds
 // accesses that streams and events do not order.
 
 #include "worker/public/gpu_client.h"
@@ -84,9 +84,10 @@ TEST_F(GpuClientTest, WorkersWithDifferentMultipliersAreRefused) {
                     HasSubstr("--scheme=server")));
 }
 
-// Neither Push nor the Wait for another layer waits for the GPU. The step
-// before pins memory and loads kernels, which would wait for it; so would a
-// copy from memory that is not pinned.
+// A gate stops the worker's stream. Neither Push nor the Wait for another layer
+// may wait for this stream. The first step pins memory and loads kernels,
+// because these acts would wait for the stream, as a copy from memory that is
+// not pinned would.
 TEST_F(GpuClientTest, GradientNotYetComputedDelaysNoOtherLayer) {
   LocalCluster cluster(Job(1, 1));
   GpuToyWorker worker;
@@ -109,8 +110,8 @@ TEST_F(GpuClientTest, GradientNotYetComputedDelaysNoOtherLayer) {
   EXPECT_TRUE(worker.client()->WaitAll(begun->step, worker.stream()).ok());
 }
 
-// A step that a program captures for a CUDA graph is refused, and the threads
-// of the client do not spoil the graphs of others.
+// A program may capture a stream for a CUDA graph. The client refuses calls on
+// this stream, and its threads do not spoil the capture.
 TEST_F(GpuClientTest, GraphCaptureIsRefusedAndNotDisturbed) {
   LocalCluster cluster(Job(1, 1));
   GpuToyWorker worker;
@@ -129,8 +130,9 @@ TEST_F(GpuClientTest, GraphCaptureIsRefusedAndNotDisturbed) {
     EXPECT_THAT(std::string(status.message()),
                 HasSubstr("is being captured for a CUDA graph"));
   }
-  // Another step on the worker's stream. Its gradients are there already: the
-  // copies that make them are the test's, not the client's.
+  // Does a step on another stream during the capture. It pushes the gradients
+  // of the step before, because the test's copies that make gradients would
+  // spoil the capture.
   const auto begun = worker.client()->BeginStep(worker.stream());
   ASSERT_TRUE(begun.ok()) << begun.status();
   for (int layer = 2; layer >= 0; --layer) {
@@ -168,7 +170,8 @@ TEST_F(GpuClientTest, LayersByFactorsAreUpdatedOnTheGpu) {
   EXPECT_EQ(workers[0].parameters(), workers[1].parameters());
 }
 
-// Half the bytes are copied if only the halves are sent.
+// If the plan sends bfloat16 and the host needs no float32, gradients are
+// copied to the host as bfloat16: half the bytes.
 TEST_F(GpuClientTest, GradientsLeaveAsBfloat16) {
   std::map<std::pair<Scheme, WireType>, int64_t> bytes;
   for (const Scheme scheme : {Scheme::kServer, Scheme::kRing}) {
@@ -190,9 +193,10 @@ TEST_F(GpuClientTest, GradientsLeaveAsBfloat16) {
   }
   int64_t model = 0;
   for (const LayerSpec& layer : SmallModel()) model += layer.parameters * 4;
-  // The parameters once, and then the gradients. At the end the host reads the
-  // parameters that the GPU has updated, and the state with them, to compare
-  // replicas.
+  // The parameters are copied once, then four gradients. On a ring the host
+  // needs the gradients as float32. There the GPU updates the
+  // parameters, so at the end the host also gets parameters and state, to
+  // compare replicas.
   EXPECT_EQ((bytes[{Scheme::kServer, WireType::kFloat32}]), 5 * model);
   EXPECT_EQ((bytes[{Scheme::kServer, WireType::kBfloat16}]), 3 * model);
   EXPECT_EQ((bytes[{Scheme::kRing, WireType::kBfloat16}]), 7 * model);
@@ -219,9 +223,10 @@ TEST_F(GpuClientTest, OnlyTravellingBlocksAreCopied) {
     });
     for (const absl::Status& status : results) ASSERT_TRUE(status.ok());
     EXPECT_EQ(gpu.parameters(), cpu.parameters());
-    // The parameters before, two steps of all, and eight of a quarter. On a
-    // ring the GPU has the optimizer's state: it is copied in before, and out
-    // at the end, with the parameters.
+    // The host gets the parameters before the first step, all blocks in two
+    // steps, and a quarter of the blocks in eight steps. On a ring the GPU has
+    // the optimizer's state. The state is copied to the GPU before the first
+    // step, and to the host at the end, with the parameters.
     const int state = scheme == Scheme::kRing ? 1 : 0;
     const GpuClient::Staged staged = gpu.client()->staged();
     EXPECT_EQ(staged.bytes_out, (1 + 2 + 2 + 2 * state) * kLayerBytes);
@@ -230,8 +235,8 @@ TEST_F(GpuClientTest, OnlyTravellingBlocksAreCopied) {
   }
 }
 
-// With momentum and weight decay. The norms of the blocks differ much, so the
-// choice of blocks does not depend on the order of additions.
+// The optimizer has momentum and weight decay. The norms of the blocks differ
+// much, so the choice does not depend on the order of additions.
 TEST_F(GpuClientTest, BlocksHeldOnAGpuEqualBlocksHeldOnACpu) {
   constexpr int64_t kBlock = 1000;
   constexpr int64_t kElements = 7 * kBlock + 500;
@@ -278,7 +283,7 @@ TEST_F(GpuClientTest, BlocksHeldOnAGpuEqualBlocksHeldOnACpu) {
   EXPECT_EQ(worker.parameters()[0], on_cpu);
 }
 
-// For example, an embedding that does not fit on the GPU.
+// For example, an embedding may be too large for the GPU.
 TEST_F(GpuClientTest, LayersMayStayOnTheHost) {
   const LayerSpec layers[] = {
       {"embedding", LayerKind::kFullyConnected, 8, 16, 8 * 16, 4},
@@ -366,7 +371,7 @@ TEST_F(GpuClientTest, TimelineShowsCopiesBesideComputing) {
   EXPECT_EQ(seen[GpuSpan::Kind::kCopyIn].size(), all.size());
 }
 
-// Each chunk of 2 MiB is copied to the GPU when it is there.
+// Each chunk is copied to the GPU as soon as its result has arrived.
 TEST_F(GpuClientTest, LargeLayersLandInParts) {
   constexpr int64_t kCount = (int64_t{5} << 18) + 3;  // Two chunks and a half.
   const std::vector<LayerSpec> model = {
@@ -419,7 +424,7 @@ TEST_F(GpuClientTest, NanOnAGpuIsNamed) {
     EXPECT_THAT(std::string(waited.message()),
                 AllOf(HasSubstr("layer conv"), HasSubstr("nan"),
                       HasSubstr("element 777")));
-    // Nor is another one told anything else.
+    // The next Push returns the same error.
     EXPECT_THAT(std::string(worker.client()
                                 ->Push(0, begun->step, worker.gradient(0),
                                        worker.stream())
@@ -487,7 +492,8 @@ TEST_F(GpuClientTest, WrongMemoryIsNamed) {
                                    worker.gradient(0), worker.stream())
                       .message()),
       HasSubstr("has no factors"));
-  // Mistakes that only the host client notices are returned by the Wait.
+  // The host client notices some mistakes only later. Wait returns these
+  // errors.
   ASSERT_TRUE(client.Push(0, 7, worker.gradient(0), worker.stream()).ok());
   EXPECT_THAT(std::string(client.Wait(0, 7, worker.stream()).message()),
               AllOf(HasSubstr("conv"), HasSubstr("7")));
@@ -549,7 +555,8 @@ TEST_F(GpuClientTest, SecondPushBeforeTheWaitIsRefused) {
               AllOf(HasSubstr("layer conv"), HasSubstr("before the Wait")));
 }
 
-// Callers look for errors of their own work after a call.
+// A caller checks cudaGetLastError for errors of its own work. An error of the
+// client must not appear there.
 TEST_F(GpuClientTest, ClientLeavesNoCudaErrorBehind) {
   LocalCluster cluster(Job(1, 1));
   GpuToyWorker worker;
@@ -560,8 +567,8 @@ TEST_F(GpuClientTest, ClientLeavesNoCudaErrorBehind) {
   EXPECT_EQ(cudaGetLastError(), cudaSuccess);
 }
 
-// A push that waits for pinned memory ends with an error when the job goes
-// back.
+// A pushed layer waits for pinned memory. When the job goes back to a
+// checkpoint, or fails, this wait ends and WaitAll returns an error.
 TEST_F(GpuClientTest, JobThatGoesBackEndsWaitsForPinnedMemory) {
   struct Kind {
     bool fails = false;
@@ -595,14 +602,15 @@ TEST_F(GpuClientTest, JobThatGoesBackEndsWaitsForPinnedMemory) {
     for (const absl::Status& status : connected) {
       ASSERT_TRUE(status.ok()) << status;
     }
-    // The other one does not push, so the second waits for the first's memory.
+    // Worker 1 does not push, so the first pushed layer keeps its pinned
+    // memory. The second pushed layer waits for this memory.
     GpuToyWorker& worker = workers[0];
     const auto begun = worker.client()->BeginStep(worker.stream());
     ASSERT_TRUE(begun.ok()) << begun.status();
     ASSERT_TRUE(worker.Push(1, *begun).ok());
     ASSERT_TRUE(worker.Push(0, *begun).ok());
     absl::SleepFor(absl::Milliseconds(20));
-    cluster.Replace(1);  // Without a checkpoint that is the job's end.
+    cluster.Replace(1);  // Without a checkpoint the job fails.
     const absl::Time before = absl::Now();
     const absl::Status waited =
         worker.client()->WaitAll(begun->step, worker.stream());

@@ -1,6 +1,6 @@
-// Tests jobs of GPU workers whose epoch changes: workers join, the job goes
-// back to a checkpoint, and plans change. What only the GPU has must not be
-// lost.
+// Tests changes of the epoch in jobs of GPU workers: workers join, the job goes
+// back to a checkpoint, and plans change. Values that only a GPU has must not
+// be lost.
 
 #include <gtest/gtest.h>
 
@@ -32,8 +32,9 @@ ServerOptions Job(int workers, int shards) {
 
 using GpuEpochsTest = NeedsGpu<testing::Test>;
 
-// A worker that joins receives parameters and optimizer state that only the GPU
-// has: those of the caller's optimizer, or of the job's on worker-owned layers.
+// A joining worker receives parameters and optimizer state that only the GPU of
+// its donor has. The caller's optimizer has updated them there, or the job's
+// optimizer, in a worker-owned layer.
 class JoinTest : public NeedsGpu<testing::TestWithParam<
                      std::pair<OptimizerPlace, std::optional<Scheme>>>> {};
 
@@ -122,8 +123,8 @@ TEST_F(GpuEpochsTest, JobThatGoesBackRestoresTheGpu) {
   }
 }
 
-// With two servers, factors move fewer bytes between two workers, the servers
-// fewer between four.
+// With two servers and two workers, the layer "fc" moves fewer bytes by
+// factors; with four workers, by the servers.
 TEST_F(GpuEpochsTest, PlansChangeWhileAGpuTrains) {
   for (const OptimizerPlace place :
        {OptimizerPlace::kServer, OptimizerPlace::kWorker}) {
@@ -144,8 +145,8 @@ TEST_F(GpuEpochsTest, PlansChangeWhileAGpuTrains) {
     std::atomic<int64_t> last_step{kNoStep};
     const auto results = cluster.RunWorkers(4, [&](int i) -> absl::Status {
       GpuToyWorker& worker = workers[i];
-      // The last two join while the first two train. The first two must go on
-      // until all have joined.
+      // Workers 2 and 3 join while workers 0 and 1 train. Workers 0 and 1 must
+      // train until all have joined.
       while (i >= 2 && !some_done) absl::SleepFor(absl::Milliseconds(5));
       NEREUS_TRY(worker.Connect(cluster.client_options()));
       const bool is_last = ++joined == 4;
@@ -154,9 +155,9 @@ TEST_F(GpuEpochsTest, PlansChangeWhileAGpuTrains) {
       for (int64_t step = 0; step < last_step;) {
         step = NEREUS_TRY(worker.NextStep()).step;
         some_done = some_done || step > 3;
-        // The worker that joins last decides on the end. The other workers
-        // cannot finish the next step without it, so all of them read the end
-        // in time.
+        // The worker that joins last chooses the last step. The other workers
+        // cannot finish another step without it, so all read `last_step` in
+        // time.
         if (is_last && last_step == kNoStep) last_step = step + 200;
         if (absl::Now() > deadline) return DeadlineExceededError("steps");
       }

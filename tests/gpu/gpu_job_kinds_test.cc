@@ -1,4 +1,4 @@
-// Compares all kinds of jobs on GPUs with the same jobs on CPUs.
+// Compares jobs of many kinds on GPUs with the same jobs on CPUs.
 
 #include <gtest/gtest.h>
 
@@ -22,7 +22,8 @@ struct JobCase {
   Overlap overlap = Overlap::kWaitFree;
   WireType wire = WireType::kFloat32;
   int64_t fusion_bytes = kNoFusion;
-  // True if there is pinned memory for little more than the largest layer.
+  // True if the pinned memory of a worker is little more than its largest
+  // layer.
   bool scarce = false;
   double sparsity = 0.0;
   NanPolicy nan = NanPolicy::kFail;
@@ -45,7 +46,8 @@ ServerOptions Options(const JobCase& job) {
     options.spec.options.sparsity.block_elements = 4096;
     options.spec.options.sparsity.dense_steps = 3;
   }
-  // Norms of sparse jobs, too, are the same in any order.
+  // With this momentum, norms of blocks do not depend on the order of
+  // additions.
   options.spec.options.optimizer.momentum = 0.5f;
   options.spec.options.optimizer.rule = job.rule;
   return options;
@@ -53,8 +55,8 @@ ServerOptions Options(const JobCase& job) {
 
 class AllJobsTest : public NeedsGpu<testing::TestWithParam<JobCase>> {};
 
-// All values are whole numbers, so sums are equal in any order, and so are
-// means over a power of two.
+// All gradients are whole numbers, and four workers contribute. So sums and
+// means are exact, and do not depend on the order of additions.
 TEST_P(AllJobsTest, GpusAndCpusComputeEqualBits) {
   const JobCase& job = GetParam();
   constexpr int64_t kSteps = 10;
@@ -86,7 +88,7 @@ TEST_P(AllJobsTest, GpusAndCpusComputeEqualBits) {
   for (const GpuToyWorker& worker : workers) {
     EXPECT_EQ(worker.parameters(), replicas[0]);
   }
-  EXPECT_NE(replicas[0][0][0], 1.0f);  // Something was learnt.
+  EXPECT_NE(replicas[0][0][0], 1.0f);  // Training has changed the parameters.
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -1,5 +1,5 @@
-// Tests whole jobs of real processes. Their workers share a GPU, or an emulated
-// GPU.
+// Tests whole jobs of real processes. Their workers share a GPU; or each worker
+// has an emulated GPU.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 #include "tests/gpu/device_array.h"
 #include "tests/testing/program_run.h"
 
-// Another one has an emulated GPU.
+// A worker with an emulated GPU is another program.
 #ifndef NEREUS_GPU_WORKER
 #define NEREUS_GPU_WORKER "worker/trainer/nereus-worker"
 #endif
@@ -31,7 +31,7 @@ class GpuJobTest : public testing::Test {
     if (why != nullptr) GTEST_SKIP() << "no GPU: " << why;
   }
 
-  // The report of a job of two workers, on generated images.
+  // Trains a job of two workers on generated images. Returns its report.
   nlohmann::json Train(const std::vector<std::string>& flags) {
     const std::string file =
         absl::StrCat(testing::TempDir(), "/gpu_job_", getpid(), ".json");

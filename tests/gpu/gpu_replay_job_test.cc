@@ -1,5 +1,4 @@
-// Replays by the program, on a GPU or an emulated GPU, with the flags that a
-// CPU takes.
+// Runs the program nereus-worker with --replay, on a GPU or an emulated GPU.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -25,8 +24,8 @@ namespace {
 using nlohmann::json;
 using testing::HasSubstr;
 
-// Makes a model of 70,650 parameters and its times, and $replay: a worker of a
-// job at $control.
+// Writes a model of 70,650 parameters and its times. The function `replay` runs
+// a worker that replays them, in the job of the coordinator at $control.
 constexpr char kReplay[] = R"(
 cat > $dir/model.csv <<END
 name,kind,m,n,parameters,rows_per_sample

@@ -1,4 +1,4 @@
-// Models replayed on a GPU, as workers of jobs with real servers in one
+// Workers that replay a model on a GPU, in jobs with real servers, in one
 // process.
 
 #include "worker/replay/gpu_replay.h"
@@ -29,7 +29,7 @@ using testing::HasSubstr;
 
 constexpr int64_t kSteps = 8;
 
-// Difference that two clocks of a GPU may show, in seconds.
+// Largest difference between two clocks of a GPU in a step, in seconds.
 constexpr double kClockError = 50e-6;
 
 ReplayOptions Options() {

@@ -16,7 +16,7 @@
 
 namespace nereus {
 
-// Skips all tests of a suite if there is neither a GPU nor an emulated one.
+// Fixture that skips its tests if there is neither a GPU nor an emulated one.
 template <typename Base>
 struct NeedsGpu : Base {
   void SetUp() override {
@@ -25,9 +25,9 @@ struct NeedsGpu : Base {
   }
 };
 
-// ToyWorker with its layers in device memory. It makes the same gradients, on a
-// stream. Each step reuses the memory of the step before, as soon as the
-// client's events allow it.
+// ToyWorker with its layers in device memory. It makes the same gradients as
+// ToyWorker, on a stream. Each step writes its gradients over those of the step
+// before: on the stream, the client's waits come before these writes.
 class GpuToyWorker {
  public:
   explicit GpuToyWorker(std::vector<LayerSpec> layers = SmallModel())
@@ -53,6 +53,8 @@ class GpuToyWorker {
   GpuToyWorker(const GpuToyWorker&) = delete;
   GpuToyWorker& operator=(const GpuToyWorker&) = delete;
 
+  // Returns the layers for GpuClient::Connect. With `with_state`, the velocity
+  // is the optimizer state of each layer.
   std::vector<GpuLayerBinding> Bindings(bool with_state = false) const {
     std::vector<GpuLayerBinding> bindings;
     for (size_t i = 0; i < layers_.size(); ++i) {
@@ -66,6 +68,8 @@ class GpuToyWorker {
     return bindings;
   }
 
+  // Joins the job. With `with_state`, updates of this worker have a momentum of
+  // 0.5.
   absl::Status Connect(const ClientOptions& options, const GpuOptions& gpu = {},
                        bool with_state = false) {
     client_ = NEREUS_TRY(
@@ -74,6 +78,7 @@ class GpuToyWorker {
     return absl::OkStatus();
   }
 
+  // Does the next step. Updates the parameters if the job does not.
   absl::StatusOr<StepInfo> NextStep() {
     const StepInfo begun = NEREUS_TRY(client_->BeginStep(stream_));
     for (int i = static_cast<int>(layers_.size()) - 1; i >= 0; --i) {
@@ -88,6 +93,7 @@ class GpuToyWorker {
     return begun;
   }
 
+  // Joins the job, does `steps` steps, and leaves the job.
   absl::Status Train(const ClientOptions& options, int64_t steps,
                      const GpuOptions& gpu = {}) {
     NEREUS_TRY(Connect(options, gpu));
@@ -114,6 +120,7 @@ class GpuToyWorker {
     return client_->Leave(stream_);
   }
 
+  // Makes the layer's gradient and pushes it.
   absl::Status Push(int layer, const StepInfo& begun) {
     Make(layer, begun);
     return PushAsItIs(layer, begun.step);
@@ -132,8 +139,8 @@ class GpuToyWorker {
     }
   }
 
-  // Pushes the values that are in the layer's memory, without a CUDA call of
-  // its own.
+  // Pushes the values that are in the layer's memory. All CUDA calls are the
+  // client's.
   absl::Status PushAsItIs(int layer, int64_t step) {
     const Memory& memory = memory_[layer];
     if (!layers_[layer].has_factors) {
@@ -144,7 +151,7 @@ class GpuToyWorker {
         memory.gradient->data(), stream_);
   }
 
-  // Returns the parameters once all queued work is done.
+  // Waits for the work on the stream. Returns the parameters.
   std::vector<std::vector<float>> parameters() const {
     NEREUS_CUDA(cudaStreamSynchronize(stream_));
     std::vector<std::vector<float>> parameters;
@@ -174,7 +181,7 @@ class GpuToyWorker {
     std::unique_ptr<DeviceArray<float>> input;
   };
 
-  // Writes the values of ToyWorker, in the order of the stream.
+  // Queues work on the stream that writes the values of ToyWorker.
   void Fill(const DeviceArray<float>& array, int64_t count,
             const StepInfo& begun, int salt, float scale) {
     const int rank = client_->client().traits().rank;
@@ -193,6 +200,7 @@ class GpuToyWorker {
         values));
   }
 
+  // Queues an update of the layer's parameters by the mean gradient.
   void Update(size_t layer) {
     const Memory& memory = memory_[layer];
     SgdStep sgd;
@@ -208,7 +216,7 @@ class GpuToyWorker {
   float momentum_ = 0.0f;
   cudaStream_t stream_ = nullptr;
   std::vector<Memory> memory_;
-  // Last member: the client uses the memory above.
+  // Must be the last member: the client uses the memory above.
   std::unique_ptr<GpuClient> client_;
 };
 

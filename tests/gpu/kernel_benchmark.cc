@@ -8,9 +8,10 @@
 // that it must read and write, over its time; it is compared with
 // cudaMemcpyAsync from device to device. Times are medians of 20 measurements
 // by CUDA events, of 10 launches in a row each, after 3 that do not count.
-// Prints a table in Markdown, or with --json one JSON object per line, {"name",
-// "megabytes", "milliseconds", "gigabytes_per_second", "percent_of_copy"}.
-// Without a GPU it says so and exits with 0.
+// Prints a line about the GPU, then a table in Markdown, or with --json one
+// JSON object per line, {"name", "megabytes", "milliseconds",
+// "milliseconds_min", "milliseconds_max", "gigabytes_per_second",
+// "percent_of_copy"}. Without a GPU it says so and exits with 0.
 
 #include <cstdint>
 #include <cstdio>
@@ -37,7 +38,8 @@ constexpr int kInRow = 10;
 
 using Work = std::function<cudaError_t(cudaStream_t)>;
 
-// Queues work on a stream of its own, times it, and prints a row for it.
+// Table of kernels. Runs each kernel on the table's stream, times it, and
+// prints its row.
 class Table {
  public:
   explicit Table(bool json) : json_(json) {
@@ -55,7 +57,8 @@ class Table {
     NEREUS_CUDA(cudaStreamDestroy(stream_));
   }
 
-  // Shares are of the first row's speed.
+  // Times `work`, which must read and write `bytes` in total, and prints its
+  // row. The row's percentage is relative to the speed of the first row.
   void Row(const std::string& what, double bytes, const Work& work) {
     const std::vector<double> seconds = Time(work);
     const double median = seconds[seconds.size() / 2];

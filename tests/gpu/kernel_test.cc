@@ -1,6 +1,6 @@
-// Compares each kernel, on a GPU, with its reference on the CPU. Without a GPU,
-// all tests are skipped. Compiled with cuda_emulation.h, the kernels run on the
-// CPU.
+// Compares the kernels for values, blocks and updates on a GPU with their
+// references on the CPU. Without a GPU, all tests are skipped. Compiled with
+// cuda_emulation.h, the kernels run on the CPU.
 
 #include <gtest/gtest.h>
 
@@ -26,8 +26,8 @@
 namespace nereus {
 namespace {
 
-// Number of values of the largest arrays: 100 MB, or less under tools that
-// check each access.
+// Returns the number of values of the largest arrays: 100 MB of values.
+// Emulated kernels, and tools that check each access, get fewer values.
 int64_t Large() {
 #if defined(NEREUS_CUDA_EMULATION)
   return 70'001;
@@ -37,8 +37,8 @@ int64_t Large() {
 #endif
 }
 
-// Lengths around the number of threads of a block, and around the number of
-// values that a block treats.
+// Lengths around 256, the number of threads of a CUDA block, and around 4096,
+// the number of values of a CUDA block.
 const std::vector<int64_t> kCounts = {0,    1,    255,  256,    257,
                                       4095, 4096, 4097, Large()};
 
@@ -57,7 +57,7 @@ std::vector<float> Normal(int64_t count, int seed) {
   return values;
 }
 
-// Returns random bits, and special values among them.
+// Returns values of random bits, with special values among them.
 std::vector<float> AnyBits(int64_t count, int seed) {
   std::mt19937 random(seed);
   const uint32_t kSpecial[] = {0x00000000, 0x80000000, 0x7f800000, 0xff800000,
@@ -163,8 +163,9 @@ TEST_F(KernelTest, UpdateRulesEqualTheReference) {
   }
 }
 
-// Layers with a first block that begins before the layer, and a last block that
-// ends behind it.
+// Returns pieces of layers of many lengths, cut into blocks. A layer's first
+// block may begin before the layer, and its last block may end behind the
+// layer.
 std::vector<BlockPieces> ManyPieces() {
   std::vector<BlockPieces> all;
   for (const int64_t count : kCounts) {
@@ -178,7 +179,7 @@ std::vector<BlockPieces> ManyPieces() {
   return all;
 }
 
-// Expects norms within the bound of blocks_cuda.h.
+// True if `norm` is within the bound of blocks_cuda.h.
 bool IsNear(const BlockPieces& pieces, float norm, double expected) {
   const double bound =
       (static_cast<double>(pieces.block) / 256 + 9) * std::ldexp(1.0, -24);
@@ -191,7 +192,7 @@ double SumOf(const std::vector<float>& values, int64_t begin, int64_t end) {
   return sum;
 }
 
-// Operands of a split in which each use of a piece occurs.
+// Operands of a split. Its pieces have all four uses in turn.
 struct Split {
   explicit Split(const BlockPieces& pieces)
       : parameters(Normal(pieces.values, 13)),

@@ -1,4 +1,4 @@
-// Tests jobs on another GPU than the first; emulated, with two GPUs.
+// Tests a job on the second of two emulated GPUs.
 
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
@@ -15,8 +15,8 @@
 namespace nereus {
 namespace {
 
-// A well-known way to run out of a GPU's memory: each process that uses another
-// GPU also has a context on the first.
+// A context takes memory of its GPU. If the processes on other GPUs also had
+// contexts on the first GPU, its memory would run out.
 TEST(SecondGpuTest, JobUsesNoOtherGpu) {
   ServerOptions options = PlainServerOptions();
   options.spec.workers = 2;
@@ -34,7 +34,7 @@ TEST(SecondGpuTest, JobUsesNoOtherGpu) {
     for (const auto& worker : workers) worker->Die();
     int device = -1;
     NEREUS_CUDA(cudaGetDevice(&device));
-    EXPECT_EQ(device, 0);  // The thread's own device has not changed.
+    EXPECT_EQ(device, 0);  // Die has not changed the thread's device.
   }).join();
   std::thread([&] {
     NEREUS_CUDA(cudaSetDevice(1));

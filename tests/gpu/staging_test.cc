@@ -69,7 +69,8 @@ Stager::Point Mark(Stager& stager, cudaStream_t stream) {
   return *std::move(point);
 }
 
-// Waits for memory that copies to the device still read.
+// Takes memory from the pool. While there is none, releases memory that copies
+// to the device have read.
 Buffer TakeFrom(PinnedPool& pool, Stager& stager, int64_t count) {
   while (true) {
     auto values = pool.Take("it", count * 4, absl::Milliseconds(1));
@@ -98,10 +99,11 @@ TEST_F(StagingTest, PinnedMemoryIsReused) {
 TEST_F(StagingTest, NoMoreIsPinnedThanAllowed) {
   const auto pool = PinnedPool::Create(0, 4 * kMiB);
   { const auto first = pool->Take("it", 3 * kMiB, kPatience); }
-  // A slightly smaller piece reuses the same memory.
+  // A slightly smaller request reuses the same memory.
   EXPECT_EQ(pool->Take("it", 2 * kMiB, kPatience)->bytes(), 2 * kMiB);
   EXPECT_EQ(pool->bytes_pinned(), 3 * kMiB);
-  // A much smaller piece does not, and replaces memory that is not in use.
+  // A much smaller request does not. To keep its limit, the pool unpins memory
+  // that is not in use.
   const auto one = pool->Take("it", kMiB, kPatience);
   const auto two = pool->Take("it", kMiB, kPatience);
   ASSERT_TRUE(one.ok() && two.ok()) << one.status() << two.status();
@@ -192,7 +194,7 @@ TEST_F(StagingTest, CopyInIsOrderedBetweenEarlierAndLaterWork) {
   EXPECT_EQ(pool->bytes_used(), 0);
 }
 
-// Does the copies of a client with overlapping rounds.
+// Makes the copies that a client makes while rounds overlap.
 TEST_F(StagingTest, SeveralThreadsCopyInBothDirectionsAtOnce) {
   const auto pool = PinnedPool::Create(0, 8 * kMiB);
   const auto stager = MakeStager();
