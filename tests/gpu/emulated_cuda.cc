@@ -195,7 +195,7 @@ thread_local Fibers* Fibers::current_fibers = nullptr;
 std::mutex running;
 
 constexpr int kDevices = 2;
-// Bytes of an allocation that fails, as do all larger ones.
+// Allocations of so many bytes or more fail.
 constexpr size_t kMemoryMax = size_t{1} << 36;
 
 // State of the calling thread.
@@ -209,7 +209,7 @@ thread_local bool in_host_function = false;
 std::atomic<bool> contexts[kDevices];
 std::atomic<int64_t> calls_until_failure{-1};
 
-// Allocation. `known` has it by its first byte.
+// Allocation. Its key in Memory::known is the address of its first byte.
 struct Known {
   size_t bytes = 0;
   cudaMemoryType type = cudaMemoryTypeUnregistered;

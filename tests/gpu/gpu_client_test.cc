@@ -85,9 +85,9 @@ TEST_F(GpuClientTest, WorkersWithDifferentMultipliersAreRefused) {
 }
 
 // A gate stops the worker's stream. Neither Push nor the Wait for another layer
-// may wait for this stream. The first step pins memory and loads kernels,
-// because these acts would wait for the stream, as a copy from memory that is
-// not pinned would.
+// may wait for this stream. The step before pins memory and loads kernels,
+// which would wait for the stream. A copy from memory that is not pinned would
+// do so, too.
 TEST_F(GpuClientTest, GradientNotYetComputedDelaysNoOtherLayer) {
   LocalCluster cluster(Job(1, 1));
   GpuToyWorker worker;
@@ -112,7 +112,7 @@ TEST_F(GpuClientTest, GradientNotYetComputedDelaysNoOtherLayer) {
 
 // A program may capture a stream for a CUDA graph. The client refuses calls on
 // this stream, and its threads do not spoil the capture.
-TEST_F(GpuClientTest, GraphCaptureIsRefusedAndNotDisturbed) {
+TEST_F(GpuClientTest, CallsOnACapturedStreamAreRefusedAndTheCaptureGoesOn) {
   LocalCluster cluster(Job(1, 1));
   GpuToyWorker worker;
   ASSERT_TRUE(worker.Connect(cluster.client_options()).ok());
@@ -194,9 +194,8 @@ TEST_F(GpuClientTest, GradientsLeaveAsBfloat16) {
   int64_t model = 0;
   for (const LayerSpec& layer : SmallModel()) model += layer.parameters * 4;
   // The parameters are copied once, then four gradients. On a ring the host
-  // needs the gradients as float32. There the GPU updates the
-  // parameters, so at the end the host also gets parameters and state, to
-  // compare replicas.
+  // needs the gradients as float32. There the GPU updates the parameters, so at
+  // the end the host also gets parameters and state, to compare replicas.
   EXPECT_EQ((bytes[{Scheme::kServer, WireType::kFloat32}]), 5 * model);
   EXPECT_EQ((bytes[{Scheme::kServer, WireType::kBfloat16}]), 3 * model);
   EXPECT_EQ((bytes[{Scheme::kRing, WireType::kBfloat16}]), 7 * model);

@@ -163,9 +163,9 @@ TEST_F(KernelTest, UpdateRulesEqualTheReference) {
   }
 }
 
-// Returns pieces of layers of many lengths, cut into blocks. A layer's first
-// block may begin before the layer, and its last block may end behind the
-// layer.
+// Returns the pieces of many layers, with different lengths and block sizes. A
+// layer's first block may begin before the layer, and its last block may end
+// behind the layer.
 std::vector<BlockPieces> ManyPieces() {
   std::vector<BlockPieces> all;
   for (const int64_t count : kCounts) {
