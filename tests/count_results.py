@@ -3,10 +3,10 @@
 
 Usage: count_results.py EVENTS, the file of --build_event_json_file.
 
-Prints what failed and what was skipped, with reasons, and at the end one line
-for the caller: `PASSED FAILED`. Cases are GoogleTest's, not Bazel's targets. A
-target that failed without a case that did (a crash, a timeout, a build error)
-counts as one failure, so nothing is lost.
+Prints the cases that were skipped, with reasons, and the cases that failed. The
+last line is two numbers for the caller: `PASSED FAILED`. The cases are those of
+GoogleTest, not Bazel's targets. If a target failed but none of its cases did (a
+crash, a timeout, a build error), it counts as one failure.
 """
 
 import json
@@ -16,8 +16,8 @@ import xml.etree.ElementTree
 
 
 def read_events(path):
-    """All test targets asked for, those that are not for this build, and for each
-    run its status and its XML."""
+    """Three values: the labels of all requested test targets; the labels of targets that
+    this configuration cannot build; and the label, status and XML of each run."""
     targets = set()
     left_out = set()
     runs = []

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs all checks of a fresh clone, and ends with one line, `N passed, N failed`:
-# test cases, and each static check as one. Exits 0 if none failed.
+# Runs all checks of a fresh clone. The last line is `N passed, N failed`: it counts
+# test cases and static checks. Exits with 0 if none failed.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 
@@ -40,7 +40,7 @@ failures=()
 scratch="$(mktemp -d)"
 trap 'rm -rf "$scratch"' EXIT
 
-# check NAME COMMAND...: one static check.
+# check NAME COMMAND...: runs one static check and counts its result.
 check() {
   local name="$1" start=$SECONDS
   shift
@@ -55,7 +55,7 @@ check() {
   fi
 }
 
-# Our own files of these names: known to git, or new and not ignored.
+# Lists the project's files of these names: known to git, or new and not ignored.
 list_files() {
   git ls-files --cached --others --exclude-standard -- "$@" |
     while IFS= read -r file; do [[ -f "$file" ]] && echo "$file"; done
@@ -67,16 +67,17 @@ check_format() {
 
 cuda="${CUDA_HOME:-/usr/local/cuda}"
 
-# Set once the generated headers are there.
+# Flags of clang. set_clang_flags sets them after the build has made the generated
+# headers.
 clang_flags=()
 set_clang_flags() {
   clang_flags=(-std=c++20 -I. -isystem "$(bazel info bazel-bin 2>/dev/null)"
     -isystem "$cuda/include")
 }
 
-# Of the files of standard input those that clang can read: not the other
-# systems' side of the benchmarks, which needs these systems; nor, without the
-# CUDA Toolkit, what needs its headers.
+# Lists the files of standard input without those that clang cannot read. These are
+# the benchmarks of other systems, which may not be installed. Without the CUDA
+# Toolkit, files that need its headers are left out too.
 readable() {
   local left_out='^tests/benchmarks/peers/'
   if [[ ! -d "$cuda/include" ]]; then
@@ -85,8 +86,9 @@ readable() {
   grep -v -E "$left_out"
 }
 
-# analyse COMMAND...: runs it for each file of standard input, in the place of
-# the word @, two at a time. What a command wrote is shown if it failed.
+# analyse COMMAND...: runs the command for each file of standard input, two at a
+# time. The word @ in the command stands for the file. Prints the output of a command
+# that failed.
 analyse() {
   # shellcheck disable=SC2016  # The inner shell is to expand these.
   xargs -n 1 -P 2 bash -c '
@@ -101,7 +103,7 @@ analyse() {
     exit 1' analyse "$@"
 }
 
-# Of tests; clang-tidy has it of all other files.
+# Checks only tests, because check_tidy has this analysis for all other files.
 check_thread_safety() {
   list_files 'tests/*.cc' | readable | analyse clang++ "${clang_flags[@]}" \
     -fsyntax-only -Wthread-safety -Werror @
@@ -112,14 +114,14 @@ check_tidy() {
     analyse clang-tidy --quiet @ -- "${clang_flags[@]}" -Wthread-safety
 }
 
-# For all the GPUs that common/bazel/cuda.bzl names, with no warning, of spilt
-# registers neither.
+# Builds the code for all GPUs that common/bazel/cuda.bzl names. Warnings fail the
+# build, also those about spilt registers.
 check_gpu_code() {
   bazel build --config=cuda //common/... //worker/... //tests/gpu/...
 }
 
-# A program in a workspace of its own, built as docs/client.md says, with its
-# files, trains with the server that is built here.
+# Builds a program in another workspace, with the files that docs/client.md shows. The
+# program trains with the server that is built here.
 check_outside_workspace() {
   local outside="$scratch/outside" file
   mkdir -p "$outside"
@@ -158,8 +160,8 @@ train_outside() {
   grep -q '^y = 3.00 x + 1.00$' "$1/output"
 }
 
-# Bazel hands on no variable that it is not told of. With a sanitizer, training on
-# MNIST would take longer than all the rest.
+# Tests see NEREUS_MNIST_DIR only if a flag of Bazel names it. It is left out with a
+# sanitizer, because training on MNIST would then take longer than all other tests.
 mnist=()
 if [[ -z "${NEREUS_MNIST_DIR:-}" && -d ../shared/data/mnist ]]; then
   NEREUS_MNIST_DIR="$(cd ../shared/data/mnist && pwd)"
@@ -168,7 +170,7 @@ if [[ -z "$config" && -n "${NEREUS_MNIST_DIR:-}" ]]; then
   mnist=("--test_env=NEREUS_MNIST_DIR=$NEREUS_MNIST_DIR")
 fi
 
-# run_tests TARGET...: adds the cases to the counts.
+# run_tests TARGET...: runs tests and adds their cases to the counts.
 run_tests() {
   local name="tests${config:+ with $config}" start=$SECONDS
   local events="$scratch/events.json" counts
@@ -183,7 +185,8 @@ run_tests() {
   sed '$d' <<<"$counts"
   local passed_here failed_here
   read -r passed_here failed_here <<<"$(tail -n 1 <<<"$counts")"
-  # 1: something was not built; it may be no test, and is not counted yet.
+  # Bazel has failed although no test has: it could not build another target. That
+  # counts as one failure.
   if [[ $status -ne 0 && $failed_here -eq 0 ]]; then failed_here=1; fi
   passed=$((passed + passed_here))
   failed=$((failed + failed_here))

@@ -23,8 +23,8 @@ CLASS_METHODS_MAX = 35
 COLUMNS_MAX = {".cc": 80, ".h": 80, ".cu": 80, ".proto": 100, ".py": 100,
                ".sh": 100, ".md": 100}
 
-# Folder by folder: what a file there may include of the project, beside its own
-# folder and common/base. Of the marks in front, "pure" forbids threads, clocks,
+# Folders of the project from which the files of each folder may include, beside their
+# own folder and common/base. A mark may come first. "pure" forbids threads, clocks,
 # sockets, files, and randomness without a seed: such a folder decides, and its
 # callers act. "grpc" allows gRPC's headers.
 FOLDERS = {
@@ -79,7 +79,8 @@ IMPURE = re.compile(
     r"|std::random_device|std::getenv|\bgetenv\(")
 GRPC = re.compile(r"#include ([<\"](grpc|grpcpp)/|.*\.grpc\.pb\.h)")
 
-# Paths of somebody's machine. Cut in two so that this line is not one.
+# Paths that exist on one machine only. The expression is cut in two so that this line
+# is no such path.
 MACHINE_PATH = re.compile(
     r"(?<![\w.~$})-])/(?:" + r"home|root|Users|work|mnt|media|tmp)/\w")
 
@@ -110,7 +111,7 @@ def list_files():
     if git.returncode == 0 and git.stdout:
         names = git.stdout.decode().split("\0")
         return sorted(set(name for name in names if os.path.isfile(name)))
-    found = []  # An unpacked archive: no git.
+    found = []  # An unpacked archive has no repository.
     for folder, folders, names in os.walk("."):
         folders[:] = [f for f in folders
                       if f not in (".git", "__pycache__")
@@ -120,7 +121,7 @@ def list_files():
 
 
 def check_text(path, lines):
-    """What holds for every text file."""
+    """Checks the rules for all text files."""
     for number, line in enumerate(lines, 1):
         if re.search(r"\s$", line):
             yield number, "a space at the end of the line"
@@ -135,7 +136,7 @@ def check_text(path, lines):
 
 
 def check_width(path, lines):
-    """Tables and samples of output in documents may be wider."""
+    """Checks the width of lines. Tables and samples in documents may be wider."""
     limit = COLUMNS_MAX[os.path.splitext(path)[1]]
     is_sample = False
     for number, line in enumerate(lines, 1):
@@ -177,8 +178,8 @@ TRY_IN_LIST = re.compile(r"([=(,] \{|\w\{|^\s*\.\w+ =)\s*$")
 
 
 def check_try(lines):
-    """NEREUS_TRY returns from the middle of an expression: there, compilers forget
-    what they have built so far of an initializer list."""
+    """Checks the places of NEREUS_TRY, which may return from within an expression. Then
+    compilers do not destroy the elements of an initializer list that exist already."""
     code = [re.sub(r"//.*", "", line).rstrip() for line in lines]
     for number, line in enumerate(code, 1):
         for use in re.finditer(r"\bNEREUS_TRY\(", line):
@@ -203,7 +204,7 @@ def check_length(path, lines):
 
 
 def check_classes(path, text):
-    """Tests may have large fixtures."""
+    """Checks the sizes of classes of the product. Tests may have large fixtures."""
     if not is_product(path):
         return
     for name, line, fields, methods in class_sizes(text):
@@ -225,7 +226,8 @@ def statement_start(lines, index):
 
 
 def check_functions(path, lines):
-    """Finds blocks by their indentation, which clang-format keeps right."""
+    """Checks the lengths of functions. Finds them by their indentation, which clang-format
+    makes consistent."""
     limit = PRODUCT_FUNCTION_LINES_MAX if is_product(path) else FUNCTION_LINES_MAX
     opened = {}  # Indentation -> (first line, text of the statement).
     for index, line in enumerate(lines):
@@ -245,7 +247,7 @@ def check_functions(path, lines):
 
 
 def check_includes(folder, lines):
-    """What FOLDERS allows; tests may include everything."""
+    """Checks that files include what FOLDERS allows. Tests may include everything."""
     if folder.startswith("tests"):
         return
     if folder not in FOLDERS:
@@ -274,7 +276,7 @@ def check_cpp(path, lines):
 
 
 def check_targets(path, read):
-    """A source file that no target has is never compiled."""
+    """Checks that a target has the file: without one it would never be compiled."""
     folder, name = os.path.split(path)
     build = os.path.join(folder, "BUILD")
     stem, suffix = os.path.splitext(name)
@@ -286,7 +288,7 @@ def check_targets(path, read):
 
 
 def check_suites(files, read):
-    """The suites of the top folder have the tests of every folder."""
+    """Checks that the suites of the top folder have the tests of every folder."""
     top = read("BUILD")
     for path in files:
         if not fnmatch.fnmatchcase(path, "tests/*/BUILD"):
