@@ -1,5 +1,5 @@
-// The acceptance test on real handwriting. Set NEREUS_MNIST_DIR to a folder
-// with MNIST's files; otherwise the test is skipped and says so.
+// Acceptance test: trains on the real images of MNIST. Set NEREUS_MNIST_DIR to
+// the folder with its files; otherwise the test is skipped and says so.
 
 #include <gtest/gtest.h>
 

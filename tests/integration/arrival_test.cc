@@ -162,8 +162,8 @@ class ArrivalTest : public testing::TestWithParam<ArrivalCase> {
 TEST_P(ArrivalTest, ArrivedPartLeavesBeforeTheRestArrives) {
   const auto results = cluster_.RunWorkers(2, [&](int) {
     return Work([](const Client& client, int64_t before) -> absl::Status {
-      // With votes, the worker checks the gradient before any of it leaves. On
-      // a ring, the second worker begins with the second half.
+      // With votes, the worker checks the whole gradient before it sends any
+      // part. On a ring, the second worker begins with the second half.
       const bool leaves =
           GetParam().nan != NanPolicy::kSkip &&
           (GetParam().scheme != Scheme::kRing || client.traits().rank == 0);
@@ -219,7 +219,7 @@ TEST(UnfitArrivalTest, SkippedGradientHasArrivedWhenPushReturns) {
   const absl::Status pushed =
       (*client)->PushArriving(0, step->step, absl::MakeSpan(gradient), writer);
   EXPECT_TRUE(writer->IsThere(kElements * 4));
-  awaited = true;  // Or the writer would wait for ever after a failure.
+  awaited = true;  // If Push did not wait, the writer would wait for ever.
   ASSERT_TRUE(pushed.ok()) << pushed;
   ASSERT_TRUE((*client)->Wait(0, step->step).ok());
   EXPECT_TRUE((*client)->Skipped(step->step));

@@ -316,7 +316,8 @@ TEST(ClusterTest, DifferentReplicaEndsTheJobAndNamesTheLayer) {
   }
 }
 
-// The worker closes its client at once, like a program that ends with an error.
+// After the error each worker destroys its client at once, like a program that
+// ends.
 TEST(ClusterTest, NanIsReportedThoughItsWorkerHasGone) {
   for (int run = 0; run < 5; ++run) {
     LocalCluster cluster(Job(2, 1));

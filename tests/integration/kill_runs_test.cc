@@ -1,6 +1,6 @@
-// Runs kill_runs.py with each of its kinds of faults. The script kills or stops
-// real processes while they train on MNIST. Without NEREUS_MNIST_DIR the test
-// is skipped and says so.
+// Runs kill_runs.py without backups, with backups, and with mixed faults. The
+// script kills or stops real processes while they train on MNIST. Without
+// NEREUS_MNIST_DIR the test is skipped and says so.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -446,7 +446,7 @@ TEST_F(LocalTest, InterruptEndsTheJobAndNoProcessStays) {
   ExpectChildrenGone();
 }
 
-TEST_F(LocalTest, NoProcessOutlivesAKilledLauncher) {
+TEST_F(LocalTest, NoProcessOutlivesAKilledNereusctl) {
   ASSERT_NO_FATAL_FAILURE(StartLongJob(/*processes=*/4));
   ASSERT_EQ(kill(run_->pid(), SIGKILL), 0);
   run_->Finish();

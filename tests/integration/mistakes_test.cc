@@ -282,7 +282,7 @@ class FolderTest : public ScriptRun, public testing::Test {
 };
 
 // A flag takes precedence over a variable in each process of the job, not only
-// in the launcher.
+// in nereusctl.
 TEST_F(FolderTest, OverriddenVariableHasNoEffectInAnyProcess) {
   EXPECT_EQ(RunScript("NEREUS_WORKERS=1 NEREUS_JOB_NAME=other "
                       "NEREUS_SCHEME=ring $ctl local --workers=2 --servers=1 "

@@ -74,7 +74,7 @@ TEST(SimulateTest, AnswerIsJsonOnRequest) {
   EXPECT_NEAR(static_cast<double>(sum) / planned, 1.0, 0.001);
 }
 
-// Each node sends three quarters of the model twice, and receives as much.
+// Each worker sends three quarters of the model twice, and receives as much.
 TEST(SimulateTest, RingNeedsNoServerBandwidth) {
   const Result result = Simulate({"--model=vgg19", "--workers=4", "--servers=1",
                                   "--compute=0.1", "--json", "--scheme=ring"});
@@ -86,8 +86,8 @@ TEST(SimulateTest, RingNeedsNoServerBandwidth) {
   }
 }
 
-// On a ring of four workers on two machines, two of four hops use the network.
-TEST(SimulateTest, WorkersOfAMachineShareItsLinkAndItsMemory) {
+// On a ring of four workers on two hosts, two of the four hops use the network.
+TEST(SimulateTest, WorkersOfAHostShareItsLinkAndItsMemory) {
   std::vector<std::string> question = {"--model=vgg19", "--workers=4",
                                        "--hosts=2",     "--bandwidth=1Gbit",
                                        "--scheme=ring", "--compute=0.1"};
