@@ -14,7 +14,7 @@ namespace nereus {
 
 // Returns OK, or the error of cuBLAS in `call`. `what`: subject of the message,
 // for example "layer fc1, product of factors". kResourceExhausted: out of
-// device memory; kInternal: all other errors.
+// memory; kInternal: all other errors.
 inline absl::Status CublasStatus(cublasStatus_t status, absl::string_view what,
                                  absl::string_view call) {
   if (status == CUBLAS_STATUS_SUCCESS) return absl::OkStatus();
@@ -31,14 +31,17 @@ inline absl::Status CublasStatus(cublasStatus_t status, absl::string_view what,
 // device.
 //
 // cuBLAS chooses its kernels, and so the bits of a product, by the size of the
-// workspace too. Its own workspace depends on the model of the GPU and on the
-// variable CUBLAS_WORKSPACE_CONFIG: replicas would differ if one worker had it.
+// workspace too. The size of its default workspace depends on the model of the
+// GPU and on the environment variable CUBLAS_WORKSPACE_CONFIG. With the
+// default, replicas would differ if only some workers had set the variable.
 class CublasHandle {
  public:
-  // Bytes of the workspace: those that NVIDIA recommends for its newest GPUs.
+  // Bytes of the workspace: the size that NVIDIA recommends for its newest
+  // GPUs.
   static constexpr int64_t kWorkspaceBytes = int64_t{32} << 20;
 
-  // Errors: those of CublasStatus, DeviceScope and DeviceMemory.
+  // Makes a handle. `what`: subject of messages. Errors: those of CublasStatus,
+  // DeviceScope and DeviceMemory.
   static absl::StatusOr<CublasHandle> Create(int device,
                                              absl::string_view what) {
     // cuBLAS binds a handle to the current device.
@@ -53,11 +56,12 @@ class CublasHandle {
     return handle;
   }
 
-  // Lets the calls from now on queue their work on `stream`.
+  // Makes later calls with this handle queue their work on `stream`. Returns
+  // the error of cuBLAS.
   cublasStatus_t SetStream(cudaStream_t stream) const {
     const cublasStatus_t status = cublasSetStream(handle_, stream);
     if (status != CUBLAS_STATUS_SUCCESS) return status;
-    // The call above has put cuBLAS's own workspace in the place of this one.
+    // The call above has replaced this workspace by cuBLAS's default one.
     return cublasSetWorkspace(handle_, workspace_.data(), kWorkspaceBytes);
   }
 
@@ -77,7 +81,8 @@ class CublasHandle {
     return *this;
   }
 
-  // Handle for calls of cuBLAS. Valid as long as this object.
+  // Handle for calls of cuBLAS; null if this is empty. Valid until this is
+  // destroyed or moved.
   cublasHandle_t get() const { return handle_; }
 
  private:

@@ -31,8 +31,8 @@ absl::StatusCode CodeOf(cudaError_t error) {
 absl::Status CudaStatus(cudaError_t error, absl::string_view what,
                         absl::string_view call, int64_t bytes) {
   if (error == cudaSuccess) return absl::OkStatus();
-  // Clears the error of this thread. Otherwise the next caller of
-  // cudaGetLastError would take it for its own.
+  // Clears the thread's last error. Otherwise a later cudaGetLastError would
+  // return it, and another call would be blamed.
   (void)cudaGetLastError();
   return absl::Status(
       CodeOf(error),

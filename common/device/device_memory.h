@@ -12,12 +12,13 @@
 
 namespace nereus {
 
-// Memory of a GPU, freed by the destructor. REQUIRES: no queued work uses it
-// then. Movable; empty by default.
+// Memory of a GPU, freed by the destructor. REQUIRES: no queued work uses the
+// memory when it is freed. Movable; empty by default.
 class DeviceMemory {
  public:
   // Allocates `bytes` on `device`. `what`: subject of messages. Errors:
-  // kResourceExhausted, with the bytes; other errors of CUDA.
+  // kResourceExhausted, with the number of bytes; others of CudaStatus and
+  // DeviceScope.
   static absl::StatusOr<DeviceMemory> Allocate(int device,
                                                absl::string_view what,
                                                int64_t bytes) {
@@ -39,7 +40,8 @@ class DeviceMemory {
     const DeviceScope scope(device_, "memory");
     (void)cudaFree(data_);
   }
-  // Moves the ownership. The assignment swaps: `other` frees the former memory.
+  // Moves the ownership. The assignment swaps, so `other` frees the former
+  // memory at its own end.
   DeviceMemory(DeviceMemory&& other) noexcept { *this = std::move(other); }
   DeviceMemory& operator=(DeviceMemory&& other) noexcept {
     std::swap(device_, other.device_);

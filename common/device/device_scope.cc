@@ -15,10 +15,11 @@ namespace {
 // Number of GPUs that a machine may have.
 constexpr int kDevicesMax = 128;
 
-// Returns the primary context of the device, which the whole process shares,
-// the CUDA runtime too. It is never released.
+// Returns the device's primary context. The whole process shares this context,
+// also the CUDA runtime. It is never released.
 absl::StatusOr<CUcontext> PrimaryContext(int device, absl::string_view what) {
-  // Read without a lock: each frame that leaves a GPU asks for its context.
+  // Read without a lock, because this function runs for each frame that leaves
+  // a GPU.
   static std::array<std::atomic<CUcontext>, kDevicesMax> contexts;
   if (device < 0 || device >= kDevicesMax) {
     return UnavailableError(what, ": the number of a GPU must be in [0, ",
@@ -56,12 +57,12 @@ absl::Status DeviceScope::Enter(int device, absl::string_view what) {
   const CUcontext context = NEREUS_TRY(PrimaryContext(device, what));
   NEREUS_TRY(
       DriverStatus(Driver()->get_current(&before_), what, "cuCtxGetCurrent"));
-  if (before_ != context) {  // Seldom: most threads keep the device's context.
+  if (before_ != context) {  // A caller's thread often has it already.
     is_switched_ = true;
     NEREUS_TRY(
         DriverStatus(Driver()->set_current(context), what, "cuCtxSetCurrent"));
   }
-  // Only now: without a context, the call could make one.
+  // Exchanged last: without a current context, the call could make one.
   return DriverStatus(Driver()->exchange_capture_mode(&capture_mode_), what,
                       "cuThreadExchangeStreamCaptureMode");
 }

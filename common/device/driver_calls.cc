@@ -8,6 +8,7 @@
 namespace nereus {
 namespace {
 
+// Looks up the driver's function `name`. Errors: those of Driver().
 template <typename Function>
 absl::Status Find(const char* name, Function& function) {
   void* found = nullptr;

@@ -19,8 +19,9 @@ struct DriverCalls {
   CUresult (*query_event)(CUevent) = nullptr;
 };
 
-// Returns the driver's functions, which are looked up once per process. Errors:
-// kUnavailable, there is no driver, or the driver lacks a function.
+// Returns the driver's functions, or the error of the search for them. The
+// search runs once per process. Errors: kUnavailable, there is no driver, or
+// the driver does not start or lacks a function; others of CudaStatus.
 const absl::StatusOr<DriverCalls>& Driver();
 
 // Returns OK, or kUnavailable with the number of the error. `what`: subject of

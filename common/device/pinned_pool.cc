@@ -47,7 +47,8 @@ int64_t PinnedPool::bytes_used() const {
 
 PinnedPool::Claim PinnedPool::MakeClaim(int64_t bytes) {
   Claim claim;
-  // A free piece of up to twice the size is better than to pin another piece.
+  // To reuse a free allocation of up to twice the size is better than to pin
+  // another one.
   const auto found = free_.lower_bound(bytes);
   if (found != free_.end() && found->first <= 2 * bytes &&
       used_ + found->first <= bytes_max_) {
@@ -61,7 +62,7 @@ PinnedPool::Claim PinnedPool::MakeClaim(int64_t bytes) {
   used_ += bytes;
   pinned_ += bytes;
   while (pinned_ > bytes_max_) {
-    // The largest pieces first: that needs the fewest calls.
+    // The largest allocations go first: that needs the fewest calls.
     const auto last = std::prev(free_.end());
     claim.given_up.push_back(*last);
     pinned_ -= last->first;
@@ -127,7 +128,7 @@ absl::StatusOr<Buffer> PinnedPool::Take(absl::string_view what, int64_t bytes,
     }
     return fulfilled;
   }
-  // The buffer holds the pool: so the pool outlives all of its memory.
+  // The buffer keeps the pool alive until the memory is given back.
   return Buffer::Borrow(
              claim.memory, claim.bytes,
              [pool = shared_from_this(), memory = claim.memory,

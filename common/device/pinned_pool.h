@@ -14,13 +14,14 @@
 
 namespace nereus {
 
-// Pool of pinned host memory, from and to which a GPU copies by itself. Pieces
-// that are given back are kept for the next round: to pin and unpin memory
-// takes as long as many copies of it. Thread-safe. Bounded by `bytes_max`.
+// Pool of pinned host memory, from and to which a GPU copies by itself. Memory
+// that is given back stays pinned, for later calls of Take: to pin and unpin
+// memory takes as long as many copies of it. Thread-safe. Bounded by
+// `bytes_max`.
 class PinnedPool : public std::enable_shared_from_this<PinnedPool> {
  public:
-  // Makes an empty pool for copies of `device`. `bytes_max`: limit of the
-  // pinned bytes, >= 0.
+  // Makes an empty pool for copies to and from `device`. `bytes_max`: limit of
+  // the pinned bytes, >= 0.
   static std::shared_ptr<PinnedPool> Create(int device, int64_t bytes_max);
 
   ~PinnedPool();
@@ -28,22 +29,24 @@ class PinnedPool : public std::enable_shared_from_this<PinnedPool> {
   PinnedPool& operator=(const PinnedPool&) = delete;
 
   // Returns `bytes` of pinned memory. The memory goes back to the pool when its
-  // last reference is gone; the pool lives until then. While too much is in
-  // use, waits, for `timeout` at most. `what`: subject of messages.
+  // last reference is gone; the pool lives until then. While too much memory is
+  // in use, waits, for `timeout` at most. With 0 bytes, returns an empty
+  // buffer. `what`: subject of messages.
   //
-  // Errors: kInvalidArgument, more than `bytes_max`; kDeadlineExceeded, still
-  // no room: free a piece, then try again; kResourceExhausted and kUnavailable,
-  // from CUDA.
+  // Errors: kInvalidArgument, `bytes` is negative, or its RoundedUp is more
+  // than `bytes_max`; kDeadlineExceeded, still no room: give memory back, then
+  // try again; others of CudaStatus and DeviceScope.
   absl::StatusOr<Buffer> Take(absl::string_view what, int64_t bytes,
                               absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Returns the bytes that a piece of `bytes` really takes. Rounding lets
-  // layers of nearly equal sizes reuse each other's pieces.
+  // Returns the bytes of a new allocation for `bytes`. Rounding lets layers of
+  // nearly equal sizes reuse each other's allocations.
   static int64_t RoundedUp(int64_t bytes);
 
-  // Number of bytes that are pinned, in use or free.
+  // Number of bytes that are pinned, in use or free, or that a Take is about to
+  // pin.
   int64_t bytes_pinned() const ABSL_LOCKS_EXCLUDED(mu_);
-  // Number of bytes in use.
+  // Number of bytes in use, rounded up.
   int64_t bytes_used() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
@@ -53,17 +56,18 @@ class PinnedPool : public std::enable_shared_from_this<PinnedPool> {
   // Room that one call of Take has reserved. The call then pins memory without
   // the lock.
   struct Claim {
-    int64_t bytes = 0;
-    void* memory = nullptr;  // Free piece; null: pin a new one.
-    // Free pieces to unpin first, so that the limit holds.
+    int64_t bytes = 0;       // Bytes of the allocation.
+    void* memory = nullptr;  // Free allocation; null: pin a new one.
+    // Free allocations, with their bytes, to unpin first, so that the limit
+    // holds.
     std::vector<std::pair<int64_t, void*>> given_up;
   };
   // Reserves `bytes`. REQUIRES: there is room.
   Claim MakeClaim(int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Pins memory for `claim`, if it has none. After an error, `given_up` has the
-  // pieces that are still pinned.
+  // allocations that are still pinned.
   absl::Status Fulfil(absl::string_view what, Claim& claim) const;
-  // Takes a piece back into the pool.
+  // Takes an allocation back into the pool.
   void GiveBack(void* memory, int64_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
 
   const int device_;
@@ -71,7 +75,7 @@ class PinnedPool : public std::enable_shared_from_this<PinnedPool> {
   mutable Mutex mu_;
   int64_t pinned_ ABSL_GUARDED_BY(mu_) = 0;  // See bytes_pinned.
   int64_t used_ ABSL_GUARDED_BY(mu_) = 0;    // See bytes_used.
-  // Free pieces, by their bytes.
+  // Free allocations, by their bytes.
   std::multimap<int64_t, void*> free_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -12,9 +12,9 @@
 namespace nereus {
 namespace {
 
-// True if the stream has come to the event. Asks the driver, as the runtime
-// would store "not ready" in the thread's last error, in the place of an error
-// that the caller has not read yet. REQUIRES: a DeviceScope.
+// True if the stream has come to the event. Asks the driver and not the CUDA
+// runtime. The runtime would store "not ready" as the thread's last error, over
+// an error that the caller has not read yet. REQUIRES: a DeviceScope.
 bool IsReached(cudaEvent_t event) {
   return Driver()->query_event(event) == CUDA_SUCCESS;
 }
@@ -39,9 +39,9 @@ absl::StatusOr<cudaStream_t> Stager::MakeStream(absl::string_view what) {
   int greatest = 0;
   NEREUS_TRY(CudaStatus(cudaDeviceGetStreamPriorityRange(&least, &greatest),
                         what, "cudaDeviceGetStreamPriorityRange"));
-  // Non-blocking: the stream is not ordered with the default stream, which a
-  // caller may use. Without the priority, its kernels would queue behind the
-  // blocks of the backward pass, which fill the GPU.
+  // Non-blocking: the stream does not wait for the default stream, which a
+  // caller may use. Without the priority, the stream's kernels would wait for
+  // the kernels of the backward pass, which fill the GPU.
   cudaStream_t stream = nullptr;
   NEREUS_TRY(CudaStatus(
       cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest),
@@ -194,7 +194,7 @@ absl::StatusOr<std::shared_ptr<Stager::Outgoing>> Stager::CopyOut(
   NEREUS_TRY(Follow(what, stream, after));
   const absl::Status queued = QueuePieces(source, stream, *outgoing);
   if (!queued.ok()) {
-    // Queued pieces may still write to memory that is about to be freed.
+    // Queued copies may still write to memory that is about to be freed.
     (void)cudaStreamSynchronize(stream);
     return queued;
   }
@@ -217,7 +217,7 @@ absl::Status Stager::QueuePieces(const void* source, cudaStream_t stream,
 }
 
 Stager::Outgoing::~Outgoing() {
-  // The memory may be reused from now on.
+  // The memory may be reused as soon as this returns.
   const absl::Status status = Await(values_.bytes());
   if (!status.ok()) NEREUS_LOG(Error) << status.message();
 }
@@ -225,7 +225,7 @@ Stager::Outgoing::~Outgoing() {
 cudaEvent_t Stager::Outgoing::EventOf(int64_t bytes) const {
   NEREUS_CHECK(bytes <= values_.bytes()) << bytes;
   const auto piece = static_cast<size_t>((bytes - 1) / kPieceBytes);
-  // There are fewer pieces if one could not be queued.
+  // Parts that could not be queued are missing.
   return pieces_[std::min(piece, pieces_.size() - 1)].event_.get();
 }
 
@@ -252,7 +252,6 @@ absl::Status Stager::QueueParts(absl::string_view what, const Buffer& values,
         (part.end - part.begin) * static_cast<int64_t>(sizeof(float));
     NEREUS_TRY(CopyAsync(what, destination + part.begin,
                          values.floats() + part.begin, bytes, in_));
-    // Counted when queued, not when copied.
     bytes_in_ += bytes;
   }
   return absl::OkStatus();

@@ -23,21 +23,22 @@ namespace nereus {
 
 // Copies between the memory of one GPU and pinned host memory. Copies in both
 // directions run at once, on streams of the stager, beside the GPU's computing.
-// The stager waits for the GPU by events only. Thread-safe.
+// No call waits for the whole GPU. Thread-safe.
 class Stager {
  public:
-  // Number of bytes that are copied at a time. Each piece can be sent on as
-  // soon as its copy has ended.
+  // Bytes of each part of a copy to the host, but the last. A part can be sent
+  // on as soon as its own copy has ended.
   static constexpr int64_t kPieceBytes = int64_t{1} << 20;
 
-  // Errors: kUnavailable, no driver or no such device; kResourceExhausted.
+  // Makes a stager for GPU `device`. Errors: those of CheckDevice, DeviceScope
+  // and CudaStatus.
   static absl::StatusOr<std::unique_ptr<Stager>> Create(int device);
 
   // Returns a new stream on the thread's device, with the highest priority. The
   // caller owns it. REQUIRES: a DeviceScope.
   static absl::StatusOr<cudaStream_t> MakeStream(absl::string_view what);
 
-  // Waits for all copies.
+  // Waits for the work on out(), in() and side_stream().
   ~Stager();
   Stager(const Stager&) = delete;
   Stager& operator=(const Stager&) = delete;
@@ -54,8 +55,8 @@ class Stager {
     explicit Point(std::shared_ptr<CUevent_st> event)
         : event_(std::move(event)) {}
 
-    // Event that was recorded in the stream. The last copy gives it back to the
-    // stager. Null: the point is reached.
+    // Event that was recorded in the stream. The last copy of the Point gives
+    // the event back to the stager. Null: the point is reached.
     std::shared_ptr<CUevent_st> event_;
   };
 
@@ -67,11 +68,12 @@ class Stager {
   absl::Status Follow(absl::string_view what, cudaStream_t stream,
                       const Point& point) const;
 
-  // Waits until `point` is reached. Errors: those of the work before it.
+  // Waits until `point` is reached. Errors: also those of the work before the
+  // point.
   absl::Status Await(absl::string_view what, const Point& point) const;
 
-  // Values on their way to the host. They arrive piece by piece. Errors: those
-  // of the copy and of the work that it waits for.
+  // Values on their way to the host. They arrive in parts, the first part
+  // first. Errors: those of the copy and of the work that the copy waits for.
   class Outgoing final : public Arrival {
    public:
     // Waits until all values are copied, because their memory may be reused
@@ -83,7 +85,8 @@ class Stager {
     // Pinned memory of the values. May outlive this.
     const Buffer& values() const { return values_; }
 
-    // IsThere and Await concern the pieces that have the first `bytes` bytes.
+    // IsThere and Await concern the parts that contain the first `bytes` bytes.
+    // REQUIRES: `bytes` is at most the length of values().
     bool IsThere(int64_t bytes) override;
     absl::Status Await(int64_t bytes) override;
 
@@ -92,7 +95,7 @@ class Stager {
     Outgoing(int device, std::string what, Buffer values)
         : device_(device), what_(std::move(what)), values_(std::move(values)) {}
 
-    // Returns the event after the piece that has byte `bytes` - 1.
+    // Returns the event after the part that contains byte `bytes` - 1.
     cudaEvent_t EventOf(int64_t bytes) const;
 
     // Device of the values' source.
@@ -100,38 +103,40 @@ class Stager {
     const std::string what_;
     // Pinned memory that the copy fills.
     const Buffer values_;
-    std::vector<Point> pieces_;  // Ends of the pieces.
+    std::vector<Point> pieces_;  // Ends of the parts.
   };
 
   // Queues a copy from `source`, device memory, to `values`, pinned memory, on
-  // `stream`, once `after` is reached. (With memory that is not pinned, it
-  // waits for the copy.) Fills all of `values`. `source` must not change until
-  // all values are copied. The stager must outlive the result. `stream`: out(),
-  // side_stream(), or another stream of this device.
+  // `stream`. The copy begins once `after` is reached, and fills all of
+  // `values`. (If `values` is not pinned, the call may wait for the copy.)
+  // `source` must not change until all values are copied. The stager must
+  // outlive the result. `stream`: out(), side_stream(), or another stream of
+  // this device.
   //
   // Errors: kInvalidArgument, `source` is not memory of this device, or not
-  // aligned to 4 bytes; other errors of CUDA.
+  // aligned to 4 bytes; others of CudaStatus and DeviceScope.
   absl::StatusOr<std::shared_ptr<Outgoing>> CopyOut(
       absl::string_view what, const void* source, Buffer values,
       const Point& after, cudaStream_t stream) ABSL_LOCKS_EXCLUDED(mu_);
 
-  int device() const { return device_; }
+  int device() const { return device_; }  // Number of the GPU.
 
   // Stream for values that leave in the order of the backward pass.
   cudaStream_t out() const { return out_; }
   cudaStream_t in() const { return in_; }  // Stream of CopyIn.
-  // Stream for work that must not wait for the other two.
+  // Stream for work that must not wait for the work on out() and in().
   cudaStream_t side_stream() const { return side_stream_; }
 
   // Queues a copy of `parts` of `values`, pinned memory, to the same parts of
-  // `destination`, device memory, once `after` is reached. Returns the point at
-  // which the copy has ended. Keeps a reference to `values` until then. Errors:
-  // as for CopyOut; then no copy is under way.
+  // `destination`, device memory, on in(). The copy begins once `after` is
+  // reached. Returns the point at which the copy has ended. Keeps a reference
+  // to `values` until then, and until ReleaseRead or the next copy drops the
+  // reference. Errors: as for CopyOut; then no copy of this call is under way.
   absl::StatusOr<Point> CopyIn(absl::string_view what, const Buffer& values,
                                absl::Span<const ValueRange> parts,
                                float* destination, const Point& after)
       ABSL_LOCKS_EXCLUDED(mu_);
-  // Copies all of `values`.
+  // Queues a copy of all of `values`.
   absl::StatusOr<Point> CopyIn(absl::string_view what, const Buffer& values,
                                float* destination, const Point& after)
       ABSL_LOCKS_EXCLUDED(mu_);
@@ -139,19 +144,21 @@ class Stager {
   // Drops the references to values that have been copied to the device.
   void ReleaseRead() ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Number of bytes to copy to the host, and to the device, that were queued so
-  // far.
+  // Number of bytes of all copies to the host, and to the device, that were
+  // queued so far.
   int64_t bytes_out() const { return bytes_out_; }
   int64_t bytes_in() const { return bytes_in_; }
 
-  // Returns OK if the work on `stream` is done, and not captured for a graph.
-  // Errors: kFailedPrecondition.
+  // Returns OK if work that is queued on `stream` runs, and is not captured for
+  // a CUDA graph. Errors: kFailedPrecondition, `stream` is being captured;
+  // others of CudaStatus and DeviceScope.
   absl::Status CheckNotCaptured(absl::string_view what,
                                 cudaStream_t stream) const;
 
-  // True if `pointer` is memory of a GPU.
+  // True if `pointer` is memory of any GPU.
   bool IsOnDevice(const void* pointer) const;
-  // Returns OK if `pointer` is memory of this device, aligned to float32.
+  // Returns OK if `pointer` is memory of this device, aligned to 4 bytes.
+  // Errors: kInvalidArgument; others of CudaStatus and DeviceScope.
   absl::Status CheckPointer(absl::string_view what, const void* pointer) const;
 
  private:
@@ -166,11 +173,12 @@ class Stager {
   // Returns a Point with an event from events_, or with a new one.
   absl::StatusOr<Point> TakePoint(absl::string_view what)
       ABSL_LOCKS_EXCLUDED(mu_);
-  // Returns a Point that gives the event back.
+  // Returns a Point of `event`. The last copy of the Point calls GiveEventBack.
   Point Own(cudaEvent_t event);
   // Puts the event of a Point back into events_.
   void GiveEventBack(cudaEvent_t event) ABSL_LOCKS_EXCLUDED(mu_);
-  // Queue the copies of CopyIn, and of CopyOut.
+  // Queue the copies of CopyIn, and of CopyOut. After an error some copies may
+  // be queued.
   absl::Status QueueParts(absl::string_view what, const Buffer& values,
                           absl::Span<const ValueRange> parts,
                           float* destination);
@@ -191,7 +199,8 @@ class Stager {
   Mutex mu_;
   // Events that no Point has, for reuse.
   std::vector<cudaEvent_t> events_ ABSL_GUARDED_BY(mu_);
-  // Values that are being copied to the device, in the order of in().
+  // Values of copies to the device, in the order of in(), until ReleaseRead
+  // drops them.
   std::deque<Incoming> incoming_ ABSL_GUARDED_BY(mu_);
 };
 
