@@ -13,17 +13,17 @@
 namespace nereus {
 namespace {
 
-// Alignment of all memory: a cache line, and the widest vector.
+// Least alignment of allocated memory: a cache line, and the widest vector.
 constexpr size_t kAlignment = 64;
 
-// Memory of several huge pages is aligned to them and asks for them, where the
-// system has some to give (Linux' transparent_hugepage: "madvise" or "always").
-// A tensor that no cache holds then costs one address translation for each 2
-// MiB, and not for each 4 KiB.
+// Memory of kHugeBytes or more is aligned to huge pages, and Linux is asked to
+// use huge pages for it. Linux does so if its setting transparent_hugepage is
+// "madvise" or "always". A tensor that no cache holds then costs one address
+// translation for each 2 MiB, and not for each 4 KiB.
 constexpr size_t kHugePage = 2 << 20;
 constexpr size_t kHugeBytes = 4 * kHugePage;
 
-// Returns memory for std::free.
+// Returns memory that std::free frees.
 uint8_t* AllocateBytes(size_t bytes) {
   void* data = nullptr;
   const size_t alignment = bytes >= kHugeBytes ? kHugePage : kAlignment;
@@ -37,8 +37,8 @@ uint8_t* AllocateBytes(size_t bytes) {
 
 }  // namespace
 
-// Memory that one or more buffers share. Either it is owned, or it is borrowed
-// and `released` tells its owner.
+// Memory that one or more buffers share. The memory is either owned, and freed
+// with the last reference, or borrowed.
 struct Buffer::Storage {
   std::atomic<int64_t> references{1};  // Number of buffers.
   uint8_t* owned = nullptr;            // Allocated memory; null if borrowed.
@@ -47,7 +47,7 @@ struct Buffer::Storage {
   // First byte of borrowed memory: the arrival's offset 0.
   uint8_t* begin = nullptr;
   // Progress of borrowed memory that is still being written, or null. Shared
-  // with the thread that copies.
+  // with the code that writes the memory.
   std::shared_ptr<Arrival> arrival;
 };
 
@@ -110,13 +110,14 @@ Buffer& Buffer::operator=(Buffer other) noexcept {
 
 Buffer::~Buffer() {
   if (storage_ == nullptr) return;
-  // Release orders this holder's reads before a later writer's writes; acquire
-  // does so for the last holder, and for unique().
+  // Release: what this holder did with the bytes happens before the decrement.
+  // Acquire, here and in references(): the last holder comes after all of that.
   if (storage_->references.fetch_sub(1, std::memory_order_acq_rel) > 1) return;
   if (storage_->owned != nullptr) {
     std::free(storage_->owned);
   }
-  // The arrival goes first: once the memory is released, it may be gone.
+  // Drops the arrival before the memory is released, because the arrival's
+  // destructor may wait for a copy into the memory.
   storage_->arrival.reset();
   if (storage_->released) storage_->released();
   delete storage_;

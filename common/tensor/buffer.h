@@ -11,15 +11,15 @@ namespace nereus {
 
 // Counted reference to a contiguous range of host memory.
 //
-// Frames carry payloads as buffers, so a gradient travels from its owner's
-// memory to the kernel without a copy: each part of the program that still
+// Frames carry payloads as buffers, so a gradient can travel from the caller's
+// memory to the kernel without a copy. Each part of the program that still
 // needs the bytes holds a reference. A buffer is a value: copying it adds a
 // reference to the same bytes.
 //
-// The count is thread-safe; the bytes are not guarded. By convention only the
-// holder of the sole reference may write (see unique()). A holder that writes
-// while a frame still refers to the bytes sends a mixture of two steps, with a
-// checksum that fits neither.
+// The count is thread-safe; the bytes are not guarded. By convention a holder
+// writes only to bytes that no other holder uses at that time; if unique() is
+// true, no other counted reference exists. A holder that writes while a frame
+// still refers to the bytes may send a mixture of two steps.
 class Buffer {
  public:
   // Makes a buffer without bytes.
@@ -30,19 +30,19 @@ class Buffer {
   static Buffer Allocate(int64_t bytes);
   static Buffer AllocateZeroed(int64_t bytes);
 
-  // Allocates zeroed memory; a size only if `model` is a size only.
+  // Allocates zeroed memory if `model` has memory; else makes a size only.
   static Buffer AllocateLike(const Buffer& model, int64_t bytes);
 
   // Refers to memory of another owner. `released` is called once, when the last
-  // reference is gone, on the thread that drops it. With an `arrival` the
-  // memory is still being written.
+  // reference is gone, on the thread that drops it. `arrival` tells which bytes
+  // are written; null: all of them.
   static Buffer Borrow(void* data, int64_t bytes,
                        std::function<void()> released,
                        std::shared_ptr<Arrival> arrival = nullptr);
 
   // Refers to memory of another owner without counting. The caller guarantees
-  // that it outlives every use, as a transport's scratch outlives the call that
-  // gets it.
+  // that the memory outlives every use of the buffer. For example, a
+  // transport's scratch outlives the call that reads it.
   static Buffer View(void* data, int64_t bytes);
 
   // Makes a size without bytes, for simulations that model time only: data() is
@@ -55,38 +55,40 @@ class Buffer {
   Buffer& operator=(Buffer other) noexcept;
   ~Buffer();
 
-  // First byte; null if the buffer is empty or a size only.
+  // First byte; null in a default-constructed buffer and in a size only.
   uint8_t* data() const { return data_; }
   int64_t bytes() const { return bytes_; }  // Length in bytes.
 
-  // Returns the bytes as float32 values. REQUIRES: aligned to 4 bytes, as
-  // allocated memory is, and slices of it at multiples of 4.
+  // Returns the bytes as float32 values. REQUIRES: data() is aligned to 4
+  // bytes.
   float* floats() const { return reinterpret_cast<float*>(data_); }
   int64_t float_count() const {
     return bytes_ / static_cast<int64_t>(sizeof(float));
   }
 
   // Returns bytes [offset, offset + bytes), with a reference to the same
-  // memory. REQUIRES: inside this buffer.
+  // memory. REQUIRES: the range is inside this buffer.
   Buffer Slice(int64_t offset, int64_t bytes) const;
 
-  // True if these bytes are written, and not still arriving (Borrow).
+  // True if all these bytes are written; always so without an arrival (Borrow).
   bool IsThere() const;
-  // Waits until these bytes are written. Errors: they will never be.
+  // Waits until these bytes are written. Errors: those of Arrival::Await.
   absl::Status Await() const;
 
-  // Waits until these bytes may be overwritten (Arrival::AwaitUnread).
+  // Waits until no device reads this memory (Arrival::AwaitUnread). Says
+  // nothing about other holders.
   void AwaitUnread() const;
 
-  // Returns these float32 values as bfloat16, with an arrival of their own, if
-  // they arrive in that form too (Arrival::bfloat16); else an empty buffer.
+  // Returns the bfloat16 form of these float32 values, in memory with its own
+  // arrival. Empty if these values do not arrive in that form
+  // (Arrival::bfloat16).
   Buffer AsBfloat16() const;
 
   // Returns the number of references to the memory, slices included; 0 for a
-  // view, a size or an empty buffer.
+  // view, a size only or a default-constructed buffer.
   int64_t references() const;
-  // True if this is the only reference. Then everything that other holders did
-  // with the bytes happened before.
+  // True if this is the only reference. Then all that former holders did with
+  // the bytes happened before this call.
   bool unique() const { return references() == 1; }
 
  private:
@@ -96,7 +98,7 @@ class Buffer {
   // Takes over one reference to `storage`.
   Buffer(Storage* storage, uint8_t* data, int64_t bytes);
 
-  Storage* storage_ = nullptr;  // Null: a view, a size, or empty.
+  Storage* storage_ = nullptr;  // Null: no count (references() is 0).
   uint8_t* data_ = nullptr;     // First byte of this range.
   int64_t bytes_ = 0;           // Length of this range.
 };

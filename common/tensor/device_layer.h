@@ -7,19 +7,20 @@
 
 namespace nereus {
 
-// Host memory of a layer that a device, such as a GPU, has in its own memory.
-// The layer's parameters and state on the host are copies; awaiting them brings
-// the device's newest values, where the device updates them. Thread-safe.
+// Host memory of a layer that is in the memory of a device, such as a GPU. The
+// parameters and the state in host memory are copies. If the device has updated
+// its values, Await brings the newest values to the host. Thread-safe.
 class DeviceLayer : public Arrival {
  public:
-  // Returns zeroed host memory that the device copies to and from at full
-  // speed. Never fails: without such memory, other memory will do.
+  // Returns zeroed host memory, pinned if pinned memory is left. Without pinned
+  // memory, copies to and from the device are slower.
   virtual Buffer Allocate(int64_t bytes) = 0;
 
-  // Returns the host's copy of the state of the job's optimizer, zeroed, and
-  // makes the device's. Called when the layer becomes worker-owned, with the
-  // bytes of all arrays of state. Replaces the state of an earlier call. An
-  // error of the device is returned by Await, and by the first update.
+  // Makes the state of the job's optimizer on the device, zeroed, and returns
+  // the zeroed host copy. Called when a plan makes this worker update the layer
+  // with the job's optimizer. `bytes`: length of all arrays of state together.
+  // Replaces the state of an earlier call. If the device fails, Await and every
+  // update return the error.
   virtual Buffer MakeState(int64_t bytes) = 0;
 };
 

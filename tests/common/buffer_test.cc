@@ -29,7 +29,7 @@ TEST(BufferTest, OwnedMemoryOfEachSizeIsAligned) {
 }
 
 TEST(BufferTest, ZeroedMemoryIsZero) {
-  // The allocator is likely to hand out dirty memory of the same size again.
+  // The allocator is likely to return the same memory again, full of 0xff.
   { std::memset(Buffer::Allocate(4099).data(), 0xff, 4099); }
   const Buffer buffer = Buffer::AllocateZeroed(4099);
   for (int64_t i = 0; i < buffer.bytes(); ++i) ASSERT_EQ(buffer.data()[i], 0);
@@ -63,7 +63,7 @@ TEST(BufferTest, MovingTransfersTheReference) {
   EXPECT_EQ(first.bytes(), 0);
 }
 
-TEST(BufferTest, AssigningDropsTheOldReferenceAndSurvivesItself) {
+TEST(BufferTest, AssignmentDropsTheOldReferenceButSelfAssignmentKeepsIt) {
   int released = 0;
   float value = 0;
   Buffer buffer = Buffer::Borrow(&value, 4, [&] { ++released; });
@@ -157,7 +157,7 @@ TEST(BufferTest, MemoryLikeAModelHasBytesIfTheModelHas) {
   for (int64_t i = 0; i < memory.bytes(); ++i) ASSERT_EQ(memory.data()[i], 0);
 }
 
-// Threads copy and drop references at once. The last owner releases the memory
+// Threads copy and drop references at once. The last holder releases the memory
 // once, and sees all writes of the others.
 TEST(BufferTest, ReferencesAreCountedOnManyThreads) {
   for (int repeat = 0; repeat < 20; ++repeat) {
