@@ -11,8 +11,9 @@ void GatherPieces(const BlockPieces& pieces, const int32_t* chosen,
   for (int64_t i = 0; i < count; ++i) {
     const int64_t begin = pieces.Begin(chosen[i]);
     const int64_t length = pieces.End(chosen[i]) - begin;
-    // A piece may overlap its own place further on, if `packed` is `values`; a
-    // later piece is never overwritten, as `chosen` ascends.
+    // If `packed` is `values`, a piece may overlap the place that it is copied
+    // to. The pieces still to be copied all lie behind that place, as `chosen`
+    // ascends.
     std::memmove(packed, values + begin,
                  static_cast<size_t>(length) * sizeof(float));
     packed += length;

@@ -18,8 +18,8 @@ struct BlockPieces {
   constexpr int64_t Count() const {
     return values == 0 ? 0 : (skipped + values + block - 1) / block;
   }
-  // Returns the first value of piece `index`, in values of the layer, and below
-  // the value after its last.
+  // Return the bounds of piece `index`, as indices of the layer's values: Begin
+  // is the first value, End is the value after the last.
   constexpr int64_t Begin(int64_t index) const {
     return index == 0 ? 0 : index * block - skipped;
   }
@@ -42,9 +42,10 @@ constexpr bool Travels(PieceUse use) {
   return use == PieceUse::kTravels || use == PieceUse::kResumes;
 }
 
-// Copies the pieces `chosen`, {count} indices in ascending order, one after the
-// other to `packed`, which has room for them. The arrays do not overlap, except
-// that `packed` may begin where `values` begins.
+// Copies some pieces of a layer's `values`, one after the other, to `packed`,
+// which has room for them. `chosen`: indices of the pieces, {count}, ascending.
+// The arrays do not overlap, except that `packed` may begin where `values`
+// begins.
 void GatherPieces(const BlockPieces& pieces, const int32_t* chosen,
                   int64_t count, const float* values, float* packed);
 

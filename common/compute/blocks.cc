@@ -9,8 +9,8 @@
 namespace nereus {
 namespace {
 
-// Number of partial sums. They do not wait for each other, so the loop runs in
-// vectors; the order of additions stays fixed.
+// Number of partial sums. No partial sum depends on another one, so the loop
+// runs in vectors; the order of additions stays fixed.
 constexpr int64_t kLanes = 16;
 
 // Adds up the partial sums, first to last.

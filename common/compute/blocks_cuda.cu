@@ -7,7 +7,8 @@ namespace {
 // Values that a thread treats at a time.
 constexpr int kAtOnce = 8;
 
-// Returns the sum of `mine` over the block's threads, to thread 0.
+// Returns the sum of `mine` over the threads of the thread block. Each thread
+// of the block calls this.
 __device__ float SumOfThreads(float mine) {
   __shared__ float sums[kThreads];
   sums[threadIdx.x] = mine;
@@ -19,8 +20,8 @@ __device__ float SumOfThreads(float mine) {
   return sums[0];
 }
 
-// Runs one block of threads for each piece. Thread t treats values t, t + 256,
-// ...
+// Runs one thread block for each piece. Thread t treats values t, t + 256, ...
+// of the piece.
 __global__ void SplitPiecesKernel(BlockPieces pieces, float momentum,
                                   float weight_decay, const PieceUse* uses,
                                   const float* __restrict__ parameters,
@@ -71,8 +72,9 @@ __global__ void SplitPiecesKernel(BlockPieces pieces, float momentum,
   if (threadIdx.x == 0) norms[blockIdx.x] = sum;
 }
 
-// Returns the place of the chosen piece `index`, if the first chosen piece is
-// `first`. Only piece 0 may begin in mid-block.
+// Returns the index in `packed` at which chosen[index] begins. `first` is
+// chosen[0]. Only piece 0 of the layer may begin within a block, and so be
+// short.
 __device__ int64_t PackedBegin(const BlockPieces& pieces, int64_t index,
                                int32_t first) {
   return index * pieces.block - (index > 0 && first == 0 ? pieces.skipped : 0);

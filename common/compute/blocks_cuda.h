@@ -7,25 +7,27 @@
 namespace nereus {
 
 // Kernels of common/compute/blocks.h and block_pieces.h for a GPU. One launch
-// treats all pieces of one layer, one thread block for each piece: made for
-// pieces of some ten thousand values, the default.
+// treats all pieces of one layer, with one thread block for each piece. That
+// suits pieces of some ten thousand values; --block is 32768 values at most by
+// default.
 //
 // Pointers are of device memory, aligned to their types. Work is queued on
 // `stream`; the calls do not wait. Errors: those of the launch.
 
-// SplitPieces, except that norms[k] is set and not added to. The values have
-// the bits of the CPU. The norms are added up in another order, which is fixed
-// too: equal inputs give equal bits. Their relative error is at most (block /
-// 256 + 9) * 2^-24, for blocks of up to a million values: all terms are
-// positive, and a value passes block / 256 additions in its thread and 8 in the
-// tree.
+// Does what SplitPieces does, except that norms[k] is set and not added to. The
+// values have the bits of the CPU. The norms are added up in another order,
+// which is fixed too: equal inputs give equal bits. Their relative error is at
+// most (block / 256 + 9) * 2^-24, for blocks of up to a million values: no term
+// is negative, and a value passes block / 256 additions in its thread and 8 in
+// the tree.
 cudaError_t SplitPiecesCuda(const BlockPieces& pieces, float momentum,
                             float weight_decay, const PieceUse* uses,
                             const float* parameters, float* gradient,
                             float* velocity, float* held, float* norms,
                             cudaStream_t stream);
 
-// GatherPieces. `chosen` ascends, so only the first and the last piece of all
+// Does what GatherPieces does, except that `packed` and `values` must not
+// overlap at all. `chosen` ascends, so only the first and the last chosen piece
 // may be short, and the place of a piece follows from its index in `chosen`.
 cudaError_t GatherPiecesCuda(const BlockPieces& pieces, const int32_t* chosen,
                              int64_t count, const float* values, float* packed,

@@ -1,8 +1,8 @@
-// cuBLAS's functions that this project calls, as their header declares them.
-// Each passes its call on to the library, which is loaded by the first
-// cublasCreate: the library has 600 MB, is not on every machine with a GPU, and
-// only products need it. Without the library, cublasCreate fails, and
-// cublasGetStatusString says why.
+// Functions of cuBLAS that this project calls, as cuBLAS's header declares
+// them. Each function passes its call on to the library. The first call loads
+// the library, and not the start of the program: the library has 600 MB, is not
+// on every machine with a GPU, and only products need it. Without the library,
+// cublasCreate fails, and cublasGetStatusString says why.
 
 #include <cublas_v2.h>
 #include <dlfcn.h>
@@ -11,13 +11,15 @@
 
 #define NEREUS_TEXT_(text) #text
 #define NEREUS_TEXT(text) NEREUS_TEXT_(text)
-// Not seen by other libraries of the process, which may call cuBLAS too.
+// Hides a function from other libraries of the process, which may call cuBLAS
+// too.
 #define NEREUS_HIDDEN extern "C" __attribute__((visibility("hidden")))
 
 namespace {
 
-// Library of the version whose headers this file is compiled with. A process
-// that has loaded it already, as PyTorch does, gets the same one.
+// Library of the version of the headers that this file is compiled with. If the
+// process has loaded this library already, as PyTorch does, dlopen returns that
+// one.
 constexpr char kLibrary[] = "libcublas.so." NEREUS_TEXT(CUBLAS_VER_MAJOR);
 
 // The library's functions, looked up once per process.
@@ -34,7 +36,8 @@ struct Library {
     Find(library, "cublasGetStatusString", status_string);
   }
 
-  // Sets `function`, unless something was not found before.
+  // Sets `function`, or `problem` if the library has no such function. Does
+  // nothing after the first problem.
   template <typename Function>
   void Find(void* library, const char* name, Function& function) {
     if (!problem.empty()) return;
@@ -71,7 +74,8 @@ const Library& TheLibrary() {
 
 }  // namespace
 
-// All others are called only with a handle that this one has made.
+// Functions that take a handle need no check of `problem`: only this function
+// makes handles.
 NEREUS_HIDDEN cublasStatus_t cublasCreate_v2(cublasHandle_t* handle) {
   const Library& library = TheLibrary();
   return library.problem.empty() ? library.create(handle)

@@ -11,10 +11,10 @@
 namespace nereus {
 namespace {
 
-// Sizes of the blocking. A tile of the result stays in registers while a block
-// of rows goes by; the packed rows of both factors stay in the L1 cache. All
-// three may change freely: they do not change the order in which an element is
-// summed.
+// Sizes of the blocking. A tile of the result stays in registers while its
+// products with a block of rows are added; the packed panels of that tile stay
+// in the L1 or the L2 cache. All three may change freely: they do not change
+// the order in which an element is summed.
 //
 // Rows of a tile, along m.
 constexpr int64_t kTileRows = 6;
@@ -27,7 +27,8 @@ constexpr int64_t kBlock = 512;       // Rows of the factors in one block.
 using TileFunction = void (*)(int64_t count, const float* a, const float* b,
                               float* c, int64_t stride);
 
-// For CPUs without AVX2. std::fma rounds once, as the vector instruction does.
+// Adds to a tile without vectors. std::fma rounds once, as the vector
+// instruction does.
 void PlainTile(int64_t count, const float* a, const float* b, float* c,
                int64_t stride) {
   for (int64_t i = 0; i < kTileRows; ++i) {
@@ -124,8 +125,8 @@ void AddBlock(TileFunction tile, int64_t count, int64_t m, int64_t n,
         tile(count, a, packed_b.data(), gradient + i * n + j, n);
         continue;
       }
-      // A tile at the edge of the result goes through a whole tile of its own:
-      // the same loop, and so the same bits.
+      // Copies a tile at the edge of the result to a tile of full size and
+      // back. So the loop is the same, and so are the bits.
       float edge[kTileRows * kTileColumns] = {};
       for (int64_t row = 0; row < rows; ++row) {
         std::copy_n(gradient + (i + row) * n + j, columns,

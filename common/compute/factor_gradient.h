@@ -15,14 +15,14 @@ namespace nereus {
 // factor.
 //
 // Equal inputs give equal bits on every machine. Each worker multiplies for
-// itself, so replicas stay equal only because of this. An element is summed in
-// row order, with one fused multiply-add for each row (the bias in double, one
-// add for each row), whatever vectors the CPU has and however the work is cut.
-// No BLAS library promises that: OpenBLAS's bits change with the number of
-// threads and with the kind of CPU.
+// itself; replicas stay equal only because the bits are equal. An element is
+// summed in row order, with one fused multiply-add for each row (the bias in
+// double, one add for each row), whatever vectors the CPU has and however the
+// work is cut. No BLAS library promises that: OpenBLAS's bits change with the
+// number of threads and with the kind of CPU.
 //
-// Any thread. Each calling thread keeps packed copies of both factors' current
-// rows, at most 512 * (m + 22) floats.
+// Any thread. Each calling thread keeps buffers for parts of the factors and
+// for the bias: at most 512 * (m + 22) floats and m doubles, for its largest m.
 void FactorGradient(int64_t rows, int64_t m, int64_t n, bool bias, float scale,
                     const float* output_gradient, const float* input,
                     float* gradient);

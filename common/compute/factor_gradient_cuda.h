@@ -15,7 +15,7 @@ namespace nereus {
 //
 //   output_gradient  float32, {rows, m}
 //   input            float32, {rows, n}
-//   gradient         float32, {m * n} or {m * n + m}; overlaps neither
+//   gradient         float32, {m * n} or {m * n + m}; overlaps no factor
 //
 // cuBLAS chooses the order of additions: two GPUs of one kind with one version
 // of cuBLAS give the same bits; a CPU gives others. An element differs from the

@@ -6,7 +6,8 @@
 namespace nereus {
 namespace {
 
-// Values that are scaled at a time: they stay in the L1 cache in between.
+// Number of values that are scaled at a time: so few that they stay in the L1
+// cache until they are encoded.
 constexpr int64_t kBlock = 1024;
 
 // Returns 2^exponent.

@@ -7,18 +7,21 @@
 namespace nereus {
 
 // fp16 with one exponent for each frame. Encoding divides a frame's values by
-// 2^exponent, which brings the largest magnitude to [2^14, 2^15). Only a value
-// next to float32's largest number can then overflow. The absolute error of the
-// smallest values is below 2^-39 of the largest magnitude. Plain fp16 would
-// turn gradients below 2^-25 into zeros.
+// 2^exponent, so that the largest magnitude, rounded, is in [2^14, 2^15). Only
+// a value next to float32's largest number can then overflow. The absolute
+// error of small values is about 2^-39 of the largest magnitude at most. (For
+// frames without any magnitude above 2^-98, the exponent is at its minimum and
+// the relative error is larger.) Plain fp16 would turn gradients below 2^-25
+// into zeros.
 
 // Range of a frame's exponent (FrameHeader::exponent): 2^exponent and
-// 2^-exponent are normal numbers, so scaling is exact.
+// 2^-exponent are normal float32 numbers. So scaling is exact, except for
+// values that are encoded as 0 anyway.
 inline constexpr int kHalfExponentMin = -112;
 inline constexpr int kHalfExponentMax = 113;
 
-// Returns the exponent of a frame; `largest` is the largest finite magnitude in
-// it, as the bits of a float32.
+// Returns the exponent of a frame. `largest`: bits of the float32 that is the
+// largest finite magnitude in the frame.
 constexpr int HalfExponent(uint32_t largest) {
   constexpr int kMantissaBits = 23;
   constexpr int kBias = 127;

@@ -6,11 +6,11 @@
 #include <immintrin.h>
 #endif
 
-// Conversions in two forms. namespace scalar has the reference, in integers;
-// Avx<...> treats eight values at a time with AVX2 and F16C, and leaves the
-// rest to the reference. The public functions choose once for each process.
-// Both forms give the same bits, NaNs included: tests compare them over all
-// 2^16 halves and many floats.
+// Conversions in two forms. namespace scalar has the reference, without
+// vectors; Avx<...> treats eight values at a time with AVX2 and F16C, and
+// leaves the rest to the reference. The public functions choose once for each
+// process. Both forms give the same bits, NaNs included: tests compare them
+// over all 2^16 halves and many floats.
 
 namespace nereus {
 namespace scalar {
@@ -62,7 +62,8 @@ uint16_t ToFloat16(float value) {
     // exponent, up to infinity: that is right.
     rounded = RoundingShift(magnitude, 13) - (uint32_t{112} << 10);
   } else if (magnitude > kFloat16Zero) {
-    // A subnormal half: shift by as much more as the exponent is too small.
+    // A subnormal half: the smaller the exponent, the further the mantissa is
+    // shifted.
     const auto exponent = static_cast<int>(magnitude >> 23);
     const uint32_t mantissa = (magnitude & 0x7fffff) | 0x800000;
     rounded = RoundingShift(mantissa, 126 - exponent);
@@ -118,7 +119,8 @@ constexpr int64_t kLanes = 8;
 
 #define NEREUS_AVX2 __attribute__((target("avx2,f16c")))
 
-// bfloat16 has no instructions in AVX2: integers, as in the reference.
+// Conversions of bfloat16. AVX2 has no instructions for them, so these use
+// integers, as the reference does.
 struct AvxBfloat16 {
   NEREUS_AVX2 static __m256 Load(const uint16_t* source) {
     const __m128i half =
@@ -145,7 +147,7 @@ struct AvxBfloat16 {
   using Rest = PlainBfloat16;
 };
 
-// fp16 has F16C's instructions.
+// Conversions of fp16, by F16C's instructions.
 struct AvxFloat16 {
   NEREUS_AVX2 static __m256 Load(const uint16_t* source) {
     return _mm256_cvtph_ps(

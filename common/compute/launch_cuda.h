@@ -15,18 +15,17 @@
 
 namespace nereus {
 
-// Threads of one block of a kernel that treats values one by one; a power of
-// two.
+// Number of threads in a thread block; a power of two.
 inline constexpr int kThreads = 256;
 
-// Values that a thread treats at a time. All are loaded before any is stored:
-// with fewer bytes under way the memory is not kept busy.
+// Number of values that a thread treats in ForEachValue. All are loaded before
+// any is stored: with fewer bytes under way the memory is not kept busy.
 inline constexpr int kValuesPerThread = 16;
 
-// Queues `kernel` on `stream`, in `blocks` blocks of `threads` threads. Returns
-// the error of the launch itself; cudaErrorInvalidConfiguration, more blocks
-// than a grid can have. The kernel's own errors come with a later call on the
-// stream.
+// Queues `kernel` on `stream`, in `blocks` thread blocks of `threads` threads.
+// With 0 blocks, does nothing. Returns the error of the launch itself;
+// cudaErrorInvalidConfiguration, more blocks than a grid can have. A later call
+// on the stream returns the kernel's own errors.
 template <typename... Parameters>
 cudaError_t Launch(void (*kernel)(Parameters...), int64_t blocks, int threads,
                    cudaStream_t stream,
@@ -46,20 +45,21 @@ cudaError_t Launch(void (*kernel)(Parameters...), int64_t blocks, int threads,
 #endif
 }
 
-// Returns the number of blocks of `per_block` values.
+// Returns the number of thread blocks that treat `values` values, if each
+// treats `per_block`.
 inline int64_t BlocksFor(int64_t values, int64_t per_block) {
   return (values + per_block - 1) / per_block;
 }
 
-// Returns the number of blocks of a kernel that calls ForEachValue.
+// Returns the number of thread blocks of a kernel that calls ForEachValue.
 inline int64_t BlocksFor(int64_t values) {
   return BlocksFor(values, int64_t{kThreads} * kValuesPerThread);
 }
 
-// Calls load(i) for this thread's share of [0, count), and then store(i, result
-// of load) for each of them; neighbouring threads have neighbouring i, so that
-// their accesses merge. REQUIRES: the kernel runs with BlocksFor(count) blocks
-// of kThreads.
+// Calls load(i) for each i of this thread's share of [0, count), and then
+// store(i, result of load(i)) for each of these i. Neighbouring threads have
+// neighbouring i, so that their accesses merge. REQUIRES: the kernel runs with
+// BlocksFor(count) blocks of kThreads.
 template <typename Load, typename Store>
 __device__ void ForEachValue(int64_t count, Load load, Store store) {
   const int64_t first =

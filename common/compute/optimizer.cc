@@ -8,8 +8,8 @@
 namespace nereus {
 namespace {
 
-// Returns base^exponent by repeated squaring: unlike std::pow, with the same
-// bits on every machine, so that all replicas take the same step.
+// Returns base^exponent by repeated squaring. Unlike std::pow, this gives the
+// same bits on every machine, so all replicas take the same step.
 double Power(double base, int64_t exponent) {
   double result = 1.0;
   for (; exponent > 0; exponent >>= 1) {

@@ -15,20 +15,22 @@ enum class UpdateRule {
   kAdam,  // "adam".
 };
 
-// Returns the value of --update.
+// Returns the name of the rule, as --update takes it.
 absl::string_view UpdateRuleName(UpdateRule rule);
 // Returns the rule of that name. Errors: kInvalidArgument, with the name.
 absl::StatusOr<UpdateRule> ParseUpdateRule(absl::string_view name);
 
 // Side that runs the optimizer.
 enum class OptimizerPlace {
-  // "server": parameters and optimizer state live on the shards.
+  // "server": Nereus runs the optimizer. Servers do, or workers for layers by
+  // factors and around a ring.
   kServer,
-  // "worker": the shards only average gradients; the caller's optimizer runs.
+  // "worker": Nereus only averages gradients; the caller runs its own
+  // optimizer.
   kWorker,
 };
 
-// Returns the value of --optimizer.
+// Returns the name of the place, as --optimizer takes it.
 absl::string_view OptimizerPlaceName(OptimizerPlace place);
 // Returns the place of that name. Errors: kInvalidArgument, with the name.
 absl::StatusOr<OptimizerPlace> ParseOptimizerPlace(absl::string_view name);
@@ -43,7 +45,7 @@ struct OptimizerOptions {
   float weight_decay = 0.0f;
   float beta1 = 0.9f;     // adam: decay of the first moment, in [0, 1).
   float beta2 = 0.999f;   // adam: decay of the second moment, in [0, 1).
-  float epsilon = 1e-8f;  // adam: added to the divisor, > 0.
+  float epsilon = 1e-8f;  // adam: added to the divisor, >= 1e-30.
 
   bool operator==(const OptimizerOptions&) const = default;
 
@@ -52,8 +54,8 @@ struct OptimizerOptions {
 };
 
 // Constants with which the reference networks learn well: 98.5 % or more of
-// held-out MNIST digits after 5 epochs with 128 images a step in all, for each
-// of five seeds.
+// held-out MNIST digits after 5 passes over the images, with 128 images a step
+// in all, for each of five seeds.
 inline constexpr OptimizerOptions kReferenceOptimizer = {
     .learning_rate = 0.02f, .weight_decay = 0.0005f};
 
@@ -61,8 +63,9 @@ inline constexpr OptimizerOptions kReferenceOptimizer = {
 // both moments.
 int OptimizerStateCount(UpdateRule rule);
 
-// Returns the name of array `index` in a file: "velocity"; "first_moment",
-// "second_moment". REQUIRES: 0 <= index < OptimizerStateCount(rule).
+// Returns the name of array `index` in a file: "velocity" for sgd,
+// "first_moment" or "second_moment" for adam. REQUIRES: 0 <= index <
+// OptimizerStateCount(rule).
 absl::string_view OptimizerStateName(UpdateRule rule, int index);
 
 // Largest OptimizerStateCount of all rules.

@@ -15,8 +15,8 @@ namespace nereus {
 //          updated = parameter -
 //                    step_size * m / (sqrt(v * second_scale) + epsilon)
 //
-// adam is Kingma and Ba, ICLR 2015, algorithm 1, with its corrections folded
-// into two factors, as its section 2 suggests.
+// adam is Kingma and Ba, ICLR 2015, algorithm 1, with the two bias corrections
+// folded into step_size and second_scale.
 //
 // Each element is computed by itself and without contraction (no fused
 // multiply-add): the same inputs give the same bits on every machine, and for

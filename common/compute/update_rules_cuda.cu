@@ -3,7 +3,7 @@
 
 // Compiled with --fmad=false, and with division and square root rounded as IEEE
 // 754 requires, nvcc's default. Otherwise the bits would differ from the CPU's,
-// and a worker's device would show in its replica.
+// and so would the replicas of workers with and without a GPU.
 
 namespace nereus {
 namespace {

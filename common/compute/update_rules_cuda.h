@@ -7,7 +7,7 @@
 namespace nereus {
 
 // Kernels of common/compute/update_rules.h for a GPU, with the same bits except
-// within a NaN. Every value is read and written once.
+// within a NaN. Each value is read once at most, and written once at most.
 //
 // Pointers are of device memory, aligned to 4 bytes; `updated` may be
 // `parameters`. Work is queued on `stream`; the calls do not wait. Errors:

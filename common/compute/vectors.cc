@@ -9,10 +9,11 @@
 #include <immintrin.h>
 #endif
 
-// Each loop is written once, as a ...Loop function, and compiled once for each
-// kind of CPU: the compiler inlines it into a function that may use the CPU's
-// instructions (Plain, Avx2, Avx512) and makes vectors of that width. FindLoops
-// asks the CPU once; the public functions at the end call the widest loops.
+// Each loop that computes is written once, as a ...Loop function, and compiled
+// once for each kind of CPU (Plain, Avx2, Avx512). The compiler inlines the
+// loop into a function that may use that CPU's instructions, and makes vectors
+// of that width. FindLoops asks the CPU once; the public functions at the end
+// call the widest loops.
 
 namespace nereus {
 namespace {
@@ -38,7 +39,7 @@ NEREUS_LOOP void AddScaledLoop(const uint8_t* __restrict addend, int64_t count,
 constexpr uint32_t kExponent = 0x7f800000;
 
 // Has no branch for each value. Adding the lowest bit of the exponent to the
-// exponent carries into the sign's place if all its bits are set.
+// exponent carries into the sign's place if all bits of the exponent are set.
 NEREUS_LOOP bool AllFiniteLoop(const uint8_t* values, size_t count) {
   uint32_t carries = 0;
   for (size_t i = 0; i < count; ++i) {
@@ -49,7 +50,7 @@ NEREUS_LOOP bool AllFiniteLoop(const uint8_t* values, size_t count) {
   return (carries & 0x80000000) == 0;
 }
 
-// Compares integers: magnitudes are in the order of their bits.
+// Compares integers: the bits of magnitudes have the order of the magnitudes.
 NEREUS_LOOP float LargestFiniteLoop(const float* values, int64_t count) {
   int32_t largest = 0;
   for (int64_t i = 0; i < count; ++i) {
@@ -86,7 +87,7 @@ struct Plain {
   }
   static void CopyPastCaches(const uint8_t* source, size_t bytes,
                              uint8_t* destination) {
-#if defined(__x86_64__)  // All of which have SSE2.
+#if defined(__x86_64__)  // Each such CPU has SSE2.
     for (size_t i = 0; i < bytes; i += 16) {
       _mm_stream_si128(
           reinterpret_cast<__m128i*>(destination + i),
@@ -226,7 +227,7 @@ void ScaleTo(const float* values, int64_t count, float factor, float* scaled) {
 }
 
 void CopyBytes(const uint8_t* source, size_t bytes, uint8_t* destination) {
-  // Length from which a copy goes past the caches: a core's own cache, or more.
+  // Length from which a copy goes past the caches: about a core's own cache.
   constexpr size_t kLong = 1024 * 1024;
   constexpr size_t kLine = 64;
   if (bytes < kLong) {

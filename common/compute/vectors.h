@@ -7,8 +7,9 @@
 namespace nereus {
 
 // Loops of the data path over float32 values in host memory, in the widest
-// vectors that this CPU has. Values may start at any byte. Every width gives
-// the same bits, so hosts of different kinds may share a job. Any thread.
+// vectors that this CPU has. Values behind a pointer to bytes or void may start
+// at any byte. Every width gives the same bits, so hosts of different kinds may
+// share a job. Any thread.
 
 // Computes sum[i] = (sum[i] + addend[i]) * factor.
 void AddScaled(const uint8_t* addend, int64_t count, float factor,
@@ -24,8 +25,8 @@ float LargestFinite(const float* values, int64_t count);
 // Computes scaled[i] = values[i] * factor. `scaled` may be `values`.
 void ScaleTo(const float* values, int64_t count, float factor, float* scaled);
 
-// Copies as memcpy does. A copy that is too long for the caches goes past them,
-// so that the destination need not be read first.
+// Copies as memcpy does. A copy of 1 MiB or more goes past the caches, so that
+// the CPU need not read the destination first.
 void CopyBytes(const uint8_t* source, size_t bytes, uint8_t* destination);
 
 // These loops in vectors of one width. Tests compare the widths with each

@@ -42,7 +42,7 @@ TEST(BlocksTest, NanNormCountsAsTheLargest) {
   EXPECT_THAT(Choose(1, {infinity, kNaN}, First(2)), ElementsAre(1, 0));
 }
 
-TEST(BlocksTest, BlockReportsTheRoundsItWaited) {
+TEST(BlocksTest, ChoiceCountsTheRoundsThatABlockHasWaited) {
   std::vector<float> choice = First(2);
   const std::vector<float> first_is_large = {2, 1};
   const std::vector<float> second_is_large = {1, 2};
@@ -65,7 +65,7 @@ TEST(BlocksTest, BlockReportsTheRoundsItWaited) {
   EXPECT_THAT(choice, ElementsAre(3, 1));
 }
 
-TEST(BlocksTest, WaitingRoundsAreCountedUpToABound) {
+TEST(BlocksTest, ChoiceCountsWaitingUpToABound) {
   std::vector<float> choice = {-kChoiceMax, kChoiceMax + 1};
   choice = Choose(0, {1, 1}, choice);
   EXPECT_THAT(choice, ElementsAre(-kChoiceMax, 0));

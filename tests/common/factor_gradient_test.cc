@@ -21,8 +21,8 @@ std::vector<float> RandomFloats(Random& random, int64_t count) {
   return values;
 }
 
-// Plain loops in the order that FactorGradient promises, hence equal to it bit
-// for bit. Never optimise this one.
+// Computes FactorGradient by plain loops, in the order that FactorGradient
+// promises, and so with the same bits. Never optimise this function.
 void FactorGradientReference(int64_t rows, int64_t m, int64_t n, bool bias,
                              float scale, const float* output_gradient,
                              const float* input, float* gradient) {

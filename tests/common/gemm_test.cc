@@ -40,10 +40,10 @@ struct Product {
                                           : b[k * columns + j];
   }
 
-  // An element is the result of one product, at most `inner` additions in any
-  // order, the factor alpha, the product beta * c and the sum with it. Each
-  // operation is off by at most 2^-24 of the sum of the absolute values. One
-  // per cent covers products of errors.
+  // Roundings of each term: its product, at most `inner` additions in any
+  // order, the factor alpha, and the addition of beta * c. Each rounding is off
+  // by at most 2^-24 of the sum of the absolute values. One per cent covers
+  // products of errors.
   void ExpectEqualTo(const std::vector<float>& result) const {
     for (int64_t i = 0; i < rows; ++i) {
       for (int64_t j = 0; j < columns; ++j) {

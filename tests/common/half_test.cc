@@ -164,7 +164,6 @@ TEST(HalfTest, ValuesAtTheEndsOfTheRangeRoundCorrectly) {
   EXPECT_EQ(scalar::ToBfloat16(0x1p-149f), 0x0000);
 }
 
-// Vector code gives the bits of the scalar code, at every length.
 TEST(HalfTest, VectorCodeGivesTheBitsOfScalarCode) {
   std::vector<float> cases = HardCases(scalar::FromFloat16);
   const std::vector<float> more = HardCases(scalar::FromBfloat16);

@@ -238,23 +238,23 @@ TEST_P(OptimizerTest, InPlaceGivesTheSameBits) {
   }
 }
 
-// A piece of a layer with its own state, like a chunk on a shard.
-struct Piece {
+// Part of a layer with its own state, like a chunk on a shard.
+struct Part {
   int64_t begin;
   int64_t length;
   std::vector<float> state;
 };
 
-TEST_P(OptimizerTest, CuttingIntoPiecesGivesTheSameBits) {
+TEST_P(OptimizerTest, CuttingIntoPartsGivesTheSameBits) {
   constexpr int64_t kLength = 2000;
   for (const uint64_t seed : TestSeeds(30)) {
     SCOPED_TRACE(ReplayHint(seed));
     Random random(seed);
-    std::vector<Piece> pieces;
+    std::vector<Part> parts;
     for (int64_t begin = 0; begin < kLength;) {
       const auto length = std::min<int64_t>(
           kLength - begin, 1 + static_cast<int64_t>(random.Below(100)));
-      pieces.push_back(
+      parts.push_back(
           {begin, length, std::vector<float>(StateOf(length), 0.0f)});
       begin += length;
     }
@@ -265,11 +265,11 @@ TEST_P(OptimizerTest, CuttingIntoPiecesGivesTheSameBits) {
       const std::vector<float> gradient = RandomFloats(random, kLength);
       ApplyOptimizer(Options(), step, kLength, 1.0f / 3, gradient.data(),
                      whole.data(), state.data(), whole.data());
-      for (Piece& piece : pieces) {
-        float* const values = cut.data() + piece.begin;
-        ApplyOptimizer(Options(), step, piece.length, 1.0f / 3,
-                       gradient.data() + piece.begin, values,
-                       piece.state.data(), values);
+      for (Part& part : parts) {
+        float* const values = cut.data() + part.begin;
+        ApplyOptimizer(Options(), step, part.length, 1.0f / 3,
+                       gradient.data() + part.begin, values, part.state.data(),
+                       values);
       }
       ASSERT_EQ(std::memcmp(whole.data(), cut.data(), kLength * 4), 0)
           << "step " << step;
