@@ -40,13 +40,14 @@ absl::Status CheckFiles(Storage& storage, const Manifest& manifest) {
   return absl::OkStatus();
 }
 
-// Returns OK for a file that is gone already.
+// Returns `status`, or OK if `status` says that the file is gone already.
 absl::Status IgnoreNotFound(const absl::Status& status) {
   return absl::IsNotFound(status) ? absl::OkStatus() : status;
 }
 
-// True if the error is the checkpoint's and not the storage's. A disk that does
-// not answer must not make a good checkpoint look incomplete.
+// True if `status` says that the checkpoint is unusable, and not that the
+// storage has failed. A disk that does not answer must not make a good
+// checkpoint look incomplete.
 bool IsOfCheckpoint(const absl::Status& status) {
   return absl::IsNotFound(status) || absl::IsDataLoss(status) ||
          absl::IsFailedPrecondition(status) || absl::IsUnimplemented(status);
@@ -62,7 +63,7 @@ absl::StatusOr<Manifest> ReadComplete(Storage& storage, int64_t round) {
 
 }  // namespace
 
-// The files are looked at once more before the manifest vouches for them.
+// Checks the files once more before a manifest makes the checkpoint complete.
 absl::Status WriteManifest(Storage& storage, const Manifest& manifest) {
   std::string text = NEREUS_TRY(EncodeManifest(manifest));
   NEREUS_TRY(CheckFiles(storage, manifest));

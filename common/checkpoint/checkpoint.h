@@ -12,15 +12,14 @@ namespace nereus {
 
 // Checkpoints in a storage that all servers share, each in a folder of its own
 // (checkpoint_layout.h). Servers write the files of their shards
-// (shard_writer.h). When all have, the coordinator writes the manifest, which
-// makes the checkpoint complete. The manifest is written last and removed
-// first: a crash at any moment leaves complete checkpoints as they were, and a
-// checkpoint that looks complete is complete. checkpoint_reader.h reads the
-// values.
+// (shard_writer.h). When all servers have written their files, the coordinator
+// writes the manifest, which makes the checkpoint complete. The manifest is
+// written last and removed first. So after a crash at any moment, a checkpoint
+// that has a manifest has all its files. checkpoint_reader.h reads the values.
 //
 // These functions keep no state; each blocks for as long as the storage takes.
-// Any thread, if the storage allows it. Errors of all: those of Storage, and
-// kDataLoss for files that exist but are damaged.
+// Any thread, if the storage allows it. Errors of all functions: those of
+// Storage; kDataLoss, a manifest exists but is damaged.
 
 // Makes the checkpoint of `manifest.round` complete. Errors: also
 // kInvalidArgument, as Manifest::Validate; kFailedPrecondition, a file is
@@ -29,8 +28,8 @@ namespace nereus {
 absl::Status WriteManifest(Storage& storage, const Manifest& manifest);
 
 // Reads the manifest of a round. Errors: also kNotFound, the round has none;
-// kDataLoss, it is torn or belongs to another round; kUnimplemented, another
-// version of Nereus wrote it.
+// kDataLoss, the manifest is torn, invalid or of another round; kUnimplemented,
+// a version of Nereus with another format wrote the manifest.
 absl::StatusOr<Manifest> ReadManifest(Storage& storage, int64_t round);
 
 // Folder of a checkpoint that cannot be used.
@@ -47,20 +46,21 @@ struct CheckpointList {
 };
 
 // Lists the checkpoints in a storage; none if its root does not exist. A
-// checkpoint counts as complete if its manifest is sound and the files that it
-// names have the length that it states. Their contents are not read:
-// VerifyCheckpoint does that.
+// checkpoint counts as complete if its manifest is sound and each file exists
+// with the length that the manifest states. The contents of the files are not
+// read: VerifyCheckpoint reads them.
 absl::StatusOr<CheckpointList> ListCheckpoints(Storage& storage);
 
-// Removes a round's checkpoint, complete or not, manifest first. OK if there is
-// none.
+// Removes a round's checkpoint, complete or not, manifest first. Returns OK if
+// there is none.
 absl::Status RemoveCheckpoint(Storage& storage, int64_t round);
 
-// Removes all complete checkpoints but the newest `count`, and incomplete ones
-// that are older than the newest complete one; newer ones may still be written.
-// Keeps everything if no checkpoint is complete, and keeps folders of other
-// versions. A caller that distrusts the disk verifies the newest checkpoint
-// before. REQUIRES: count >= 1.
+// Removes all complete checkpoints but the newest `count`, and the incomplete
+// checkpoints that are older than the newest complete one. Newer incomplete
+// ones may still be written, so they are kept. Keeps everything if no
+// checkpoint is complete. Keeps checkpoints with a manifest of another format.
+// A caller that distrusts the disk verifies the newest checkpoint first.
+// REQUIRES: count >= 1.
 absl::Status KeepLast(Storage& storage, int count);
 
 }  // namespace nereus

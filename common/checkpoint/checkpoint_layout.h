@@ -20,8 +20,8 @@ inline constexpr int64_t kCheckpointRoundMax = 999'999'999'999;
 // Returns "round-000000000120". REQUIRES: 0 <= round <= kCheckpointRoundMax.
 std::string CheckpointFolder(int64_t round);
 
-// Returns the round of a folder; nothing if CheckpointFolder gives no such
-// name.
+// Returns the round of the folder `name`; nothing if CheckpointFolder gives no
+// round this name.
 std::optional<int64_t> ParseCheckpointFolder(absl::string_view name);
 
 // Returns "round-000000000120/manifest.json". REQUIRES: 0 <= round <=
@@ -33,9 +33,9 @@ struct ShardFile {
   int64_t round = 0;  // Round of the checkpoint.
   int shard = 0;      // Shard of the values, 0 to shards - 1.
   int shards = 1;     // Number of shards, 1 to kServersMax.
-  // Epoch in which the values were collected. A server that was declared dead,
-  // and writes nevertheless, does not overwrite the file of the server that
-  // took its place.
+  // Epoch in which the values were collected. With the epoch in the name, a
+  // server that counts as dead and still writes does not overwrite the file of
+  // its successor.
   uint64_t epoch = 0;
 };
 

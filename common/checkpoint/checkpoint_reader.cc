@@ -13,8 +13,8 @@
 #include "common/checkpoint/tensor_name.h"
 
 // Reading of checkpoints. Open reads each file's header (ReadHeader), turns
-// each tensor into a Piece (AddTensor) and sorts the pieces (SortPieces).
-// ReadValues then walks the pieces of one array (ReadArray); the first access
+// each tensor into a Part (AddTensor) and sorts the parts (SortParts).
+// ReadValues then walks the parts of one array (ReadArray); the first access
 // to a file compares its checksum (CheckContents). Everything in a file is
 // untrusted: it may be torn, from another job, or hostile, so each name, range
 // and length is checked against the manifest before it is used.
@@ -30,9 +30,9 @@ absl::string_view BytesOf(const Buffer& buffer) {
           static_cast<size_t>(buffer.bytes())};
 }
 
-// Returns the meaning of an error for a file that the manifest names. A file
-// that is missing, short or not decodable is damaged; a disk that does not
-// answer is not damage, and may be tried again.
+// Returns kDataLoss if `status` means that a file of the manifest is damaged:
+// the file is missing, short or cannot be decoded. Else returns `status`: a
+// disk that does not answer is no damage, and the caller may try again.
 absl::Status DamageOf(const std::string& file, const absl::Status& status) {
   if (absl::IsNotFound(status) || absl::IsOutOfRange(status) ||
       absl::IsInvalidArgument(status)) {
@@ -49,7 +49,7 @@ CheckpointReader::CheckpointReader(Storage* storage, Manifest manifest)
       states_(StateNames(manifest_.optimizer_place, manifest_.optimizer.rule,
                          manifest_.state_arrays)),
       arrays_(1 + manifest_.state_arrays),
-      pieces_(manifest_.layers.size() * arrays_),
+      parts_(manifest_.layers.size() * arrays_),
       checked_(manifest_.files.size()) {
   for (size_t i = 0; i < manifest_.layers.size(); ++i) {
     layer_by_name_[manifest_.layers[i].name] = static_cast<int>(i);
@@ -63,7 +63,7 @@ absl::StatusOr<CheckpointReader> CheckpointReader::Open(Storage* storage,
   for (size_t file = 0; file < reader.manifest_.files.size(); ++file) {
     NEREUS_TRY(reader.ReadHeader(static_cast<int>(file)));
   }
-  NEREUS_TRY(reader.SortPieces());
+  NEREUS_TRY(reader.SortParts());
   return reader;
 }
 
@@ -129,37 +129,36 @@ absl::Status CheckpointReader::AddTensor(int file,
         states_.empty() ? "none" : absl::StrJoin(states_, ", "));
   }
   const int64_t parameters = manifest_.layers[layer].parameters;
-  const Piece piece = {name.whole ? 0 : name.first,
-                       name.whole ? parameters : name.last, file,
-                       data_offset + tensor.offset};
-  if (piece.last > parameters) {
+  const Part part = {name.whole ? 0 : name.first,
+                     name.whole ? parameters : name.last, file,
+                     data_offset + tensor.offset};
+  if (part.last > parameters) {
     return InvalidArgumentError("tensor ", tensor.name, " ends at element ",
-                                piece.last, ", the layer has ", parameters);
+                                part.last, ", the layer has ", parameters);
   }
-  if (tensor.bytes != (piece.last - piece.first) * kFloatBytes) {
+  if (tensor.bytes != (part.last - part.first) * kFloatBytes) {
     return InvalidArgumentError("tensor ", tensor.name, " has ", tensor.bytes,
-                                " bytes, its ", piece.last - piece.first,
+                                " bytes, its ", part.last - part.first,
                                 " elements mean ",
-                                (piece.last - piece.first) * kFloatBytes);
+                                (part.last - part.first) * kFloatBytes);
   }
-  pieces(layer, array).push_back(piece);
+  parts(layer, array).push_back(part);
   return absl::OkStatus();
 }
 
-absl::Status CheckpointReader::SortPieces() {
-  for (size_t i = 0; i < pieces_.size(); ++i) {
-    std::vector<Piece>& sorted = pieces_[i];
-    absl::c_sort(sorted, [](const Piece& a, const Piece& b) {
-      return a.first < b.first;
-    });
+absl::Status CheckpointReader::SortParts() {
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    std::vector<Part>& sorted = parts_[i];
+    absl::c_sort(
+        sorted, [](const Part& a, const Part& b) { return a.first < b.first; });
     for (size_t next = 1; next < sorted.size(); ++next) {
-      const Piece& before = sorted[next - 1];
-      const Piece& piece = sorted[next];
+      const Part& before = sorted[next - 1];
+      const Part& part = sorted[next];
       // Two files with the same elements: no rule tells which one is right.
-      if (piece.first >= before.last) continue;
+      if (part.first >= before.last) continue;
       const int index = static_cast<int>(i);
-      return DataLossError(FileName(piece.file), " has elements from ",
-                           piece.first, " of ",
+      return DataLossError(FileName(part.file), " has elements from ",
+                           part.first, " of ",
                            ArrayName(index / arrays_, index % arrays_), ", ",
                            FileName(before.file), " those up to ", before.last);
     }
@@ -167,14 +166,14 @@ absl::Status CheckpointReader::SortPieces() {
   return absl::OkStatus();
 }
 
-// A layer has all arrays of state or none; ReadValues finds out if one is
-// incomplete.
+// A sound checkpoint has all arrays of a layer's state or none. ReadValues and
+// Verify find missing elements.
 int CheckpointReader::StateArrays(int layer) const {
   NEREUS_CHECK(layer >= 0 &&
                static_cast<size_t>(layer) < manifest_.layers.size())
       << layer;
   for (int array = 1; array < arrays_; ++array) {
-    if (!pieces(layer, array).empty()) return arrays_ - 1;
+    if (!parts(layer, array).empty()) return arrays_ - 1;
   }
   return 0;
 }
@@ -197,35 +196,35 @@ absl::Status CheckpointReader::CheckContents(int file) {
                          ", the manifest says ",
                          absl::Hex(entry.crc32c, absl::kZeroPad8));
   }
-  // A later change of the file would not be noticed. But files below a manifest
-  // do not change (CheckNotComplete in shard_writer.cc).
+  // A later change of the file would not be noticed. But no server changes a
+  // file of a complete checkpoint (CheckNotComplete in shard_writer.cc).
   checked_[file] = true;
   return absl::OkStatus();
 }
 
 absl::Status CheckpointReader::ReadArray(int layer, int array, int64_t offset,
                                          int64_t length, const Buffer& into) {
-  const std::vector<Piece>& sorted = pieces(layer, array);
-  auto piece = absl::c_upper_bound(
+  const std::vector<Part>& sorted = parts(layer, array);
+  auto part = absl::c_upper_bound(
       sorted, offset,
-      [](int64_t element, const Piece& p) { return element < p.last; });
+      [](int64_t element, const Part& p) { return element < p.last; });
   const int64_t end = offset + length;
-  int64_t next = offset;  // All elements before it are read.
-  for (; next < end; ++piece) {
-    if (piece == sorted.end() || piece->first > next) {
+  int64_t next = offset;  // First element that is not read yet.
+  for (; next < end; ++part) {
+    if (part == sorted.end() || part->first > next) {
       const int64_t missing_end =
-          piece == sorted.end() ? end : std::min(end, piece->first);
+          part == sorted.end() ? end : std::min(end, part->first);
       return NotFoundError(CheckpointFolder(manifest_.round),
                            " has no elements ", next, " to ", missing_end,
                            " of ", ArrayName(layer, array));
     }
-    NEREUS_TRY(CheckContents(piece->file));
-    const int64_t last = std::min(end, piece->last);
+    NEREUS_TRY(CheckContents(part->file));
+    const int64_t last = std::min(end, part->last);
     const absl::Status status = storage_->ReadFile(
-        FileName(piece->file),
-        piece->data_begin + (next - piece->first) * kFloatBytes,
+        FileName(part->file),
+        part->data_begin + (next - part->first) * kFloatBytes,
         into.Slice((next - offset) * kFloatBytes, (last - next) * kFloatBytes));
-    if (!status.ok()) return DamageOf(FileName(piece->file), status);
+    if (!status.ok()) return DamageOf(FileName(part->file), status);
     next = last;
   }
   return absl::OkStatus();
@@ -271,9 +270,9 @@ absl::Status CheckpointReader::CheckCoverage(int layer, int array) const {
     return DataLossError(CheckpointFolder(manifest_.round), " has no elements ",
                          next, " to ", end, " of ", ArrayName(layer, array));
   };
-  for (const Piece& piece : pieces(layer, array)) {
-    if (piece.first > next) return missing(piece.first);
-    next = piece.last;
+  for (const Part& part : parts(layer, array)) {
+    if (part.first > next) return missing(part.first);
+    next = part.last;
   }
   const int64_t parameters = manifest_.layers[layer].parameters;
   return next < parameters ? missing(parameters) : absl::OkStatus();

@@ -18,16 +18,17 @@
 #include "common/base/status.h"
 
 // Storage on a file system. WriteFile is the function to read: temporary file,
-// write, fsync, rename, fsync of each folder above. Each step has its reason:
-// without the first fsync the rename could survive a crash and the data not;
-// without the last, the name may be gone after a crash although the call
+// write, fsync, rename, fsync of each folder above. Each step has its reason.
+// Without the first fsync, the rename could survive a crash and the data not.
+// Without the last ones, the name may be gone after a crash although the call
 // returned OK. Every error of the system becomes a Status with the path
 // (ErrorOf).
 
 namespace nereus {
 namespace {
 
-// Bytes of one call: Linux takes at most 2 GiB, so longer pieces need several.
+// Largest number of bytes of one read or write. Linux takes at most 2 GiB, so
+// longer buffers need several calls.
 constexpr int64_t kCallBytesMax = int64_t{1} << 30;
 
 // Returns the Status for an errno: the codes that Storage promises.
@@ -56,7 +57,7 @@ absl::Status ErrorOf(int error, absl::string_view action,
   }
 }
 
-// Opens a file; a signal does not count as a failure.
+// Opens a file or folder; tries again if a signal interrupts the call.
 int OpenRetrying(const std::string& path, int flags) {
   int fd;
   do {
@@ -82,25 +83,25 @@ absl::Status WriteAll(int fd, const Buffer& piece, const std::string& path) {
   return absl::OkStatus();
 }
 
-// Waits until the disk has everything.
+// Waits until the disk has all bytes of the file, or all names in the folder.
 absl::Status Flush(int fd, const std::string& path) {
   if (fsync(fd) == 0) return absl::OkStatus();
   return ErrorOf(errno, "flush", path);
 }
 
-// Flushes a folder: the names in it, not the files.
+// Flushes the names in a folder, not the contents of its files.
 absl::Status FlushFolder(const std::string& path) {
   const Descriptor folder(OpenRetrying(path, O_RDONLY | O_DIRECTORY));
   if (!folder.valid()) return ErrorOf(errno, "open", path);
   return Flush(folder.get(), path);
 }
 
-// Writes, flushes and closes a new file.
+// Writes, flushes and closes a new file. Takes over `fd`.
 absl::Status WriteAndFlush(int fd, absl::Span<const Buffer> pieces,
                            const std::string& path) {
   Descriptor file(fd);
-  // mkostemps makes files that only their owner can read; other servers read
-  // them too.
+  // mkostemps makes files that only the user of this process can read. Servers
+  // of other users must read them too.
   if (fchmod(fd, 0644) != 0) return ErrorOf(errno, "set the mode of", path);
   for (const Buffer& piece : pieces) {
     NEREUS_TRY(WriteAll(fd, piece, path));
@@ -123,7 +124,8 @@ absl::Status MakeFolder(const std::string& path) {
   if (mkdir(path.c_str(), 0755) == 0) return absl::OkStatus();
   const int error = errno;
   std::error_code ignored;
-  // Some file systems report another error than EEXIST first.
+  // For a folder that exists, some file systems report another error than
+  // EEXIST.
   if (std::filesystem::is_directory(path, ignored)) return absl::OkStatus();
   return ErrorOf(error, "make the folder", path);
 }

@@ -12,13 +12,13 @@ namespace nereus {
 // servers share.
 //
 // A file is written under a temporary name, flushed (fsync) and renamed, and
-// its folder is flushed: it exists as a whole or not at all. No file stays open
-// between calls. Thread-safe; of two writes of the same file at the same time,
-// either may win, as a whole.
+// then all folders above it are flushed. So even after a crash, the file exists
+// as a whole or not at all. No file stays open between calls. Thread-safe; of
+// two writes of the same file at the same time, either may win, as a whole.
 class FileStorage : public Storage {
  public:
   // Opens the folder `root`, and makes it if it does not exist; its parent must
-  // exist. Errors: those of all calls, with the path.
+  // exist. Errors: those of Storage.
   static absl::StatusOr<std::unique_ptr<FileStorage>> Open(std::string root);
 
   // Path of the folder.
@@ -41,7 +41,7 @@ class FileStorage : public Storage {
   // Returns the path of a file or folder; "" is the root.
   std::string PathOf(const std::string& name) const;
 
-  // Makes all folders above `name`. Errors: those of all calls.
+  // Makes all folders above `name` that do not exist. Errors: those of Storage.
   absl::Status MakeFolders(const std::string& name) const;
   // Flushes all folders above `name`, from the innermost to the root.
   absl::Status FlushFolders(const std::string& name) const;

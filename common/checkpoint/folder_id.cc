@@ -34,9 +34,9 @@ absl::Status Write(const std::string& path, const std::string& id) {
   return UnavailableError("cannot write ", path, ": ", strerror(error));
 }
 
-// Makes the file, unless it exists. It is written under another name and then
-// linked, so that it is complete as soon as it exists; of two processes that
-// make it at the same time, the first wins.
+// Makes the file, unless it exists. Writes the file under another name and then
+// links it, so that the file is complete as soon as it exists. Of two processes
+// that do this at the same time, the first wins.
 absl::Status MakeUnlessThere(const std::string& path) {
   if (access(path.c_str(), F_OK) == 0) return absl::OkStatus();
   const std::string id =
@@ -45,8 +45,7 @@ absl::Status MakeUnlessThere(const std::string& path) {
   NEREUS_TRY(Write(draft, id));
   int result = link(draft.c_str(), path.c_str());
   if (result != 0 && errno != EEXIST) {
-    // A file system without links: here the last process wins, within a short
-    // time.
+    // On a file system without links, the last of several processes wins.
     result = rename(draft.c_str(), path.c_str());
   }
   const int error = errno;

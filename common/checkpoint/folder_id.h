@@ -11,22 +11,23 @@ namespace nereus {
 // Returns the identity of a folder: 16 hexadecimal digits in its file
 // `nereus-folder-id`, which the first caller makes. Processes that name one
 // folder by different paths, or from different hosts, get the same identity;
-// processes that name two folders by one path do not. With it a job notices
-// that its servers write to different folders. A copy of a folder has the
-// identity of the original.
+// processes that name two folders by one path do not. By the identities a job
+// notices that its servers write to different folders. A copy of a folder has
+// the identity of the original.
 //
-// Errors: kUnavailable, the file can neither be made nor read; kDataLoss, its
-// content is something else.
+// Errors: kUnavailable, the file cannot be made; kDataLoss, the file cannot be
+// read or has other content.
 absl::StatusOr<std::string> FolderId(const std::string& folder);
 
 // Exclusive hold of a folder by one process, until this is destroyed or the
 // process ends. Two coordinators of different jobs in one folder would remove
-// each other's checkpoints. On a file system without locks it keeps no process
-// out.
+// each other's checkpoints. On a file system without locks, Take succeeds for
+// every process.
 class FolderLock {
  public:
-  // Takes the lock. Errors: kFailedPrecondition, another process has it;
-  // kUnavailable, the file of the folder's identity cannot be made or opened.
+  // Takes the lock. Errors: kFailedPrecondition, another process or another
+  // FolderLock has the lock; kUnavailable, the file of the folder's identity
+  // cannot be made or opened.
   static absl::StatusOr<FolderLock> Take(const std::string& folder);
 
  private:

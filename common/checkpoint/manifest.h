@@ -21,16 +21,17 @@ struct ManifestFile {
   bool operator==(const ManifestFile&) const = default;
 };
 
-// Description of a checkpoint: everything that a job needs besides the values
-// to go on. Written last, it makes a checkpoint complete. A value type.
+// Description of a checkpoint: all that a job needs to go on, except the
+// values. The manifest is written last and makes the checkpoint complete. A
+// value type.
 struct Manifest {
   std::string job;  // Name of the job: printable ASCII without spaces.
 
   // Round of the checkpoint, 0 to kCheckpointRoundMax: the files have every
   // layer as of it.
   int64_t round = 0;
-  // Number of contributions in all steps up to and with this round. It tells
-  // which examples the job has used.
+  // Number of contributions in all steps up to and including this round. It
+  // tells which examples the job has used.
   int64_t contributions_before = 0;
 
   OptimizerOptions optimizer;  // Rule and constants of the optimizer.
@@ -51,12 +52,12 @@ struct Manifest {
 inline constexpr char kManifestFormat[] = "nereus-checkpoint";
 inline constexpr int64_t kManifestVersion = 1;
 
-// Limits of the text, which no valid manifest reaches, and of the job's name.
+// Limits in bytes of the text, far above real manifests, and of the job's name.
 inline constexpr int64_t kManifestBytesMax = int64_t{64} << 20;
 inline constexpr int64_t kManifestJobBytesMax = 256;
 
-// Returns JSON text. Its last field is the CRC-32C of all text before it. Equal
-// manifests give equal text. Errors: as Validate.
+// Returns the manifest as JSON text. The last field is the CRC-32C of all text
+// before that field. Equal manifests give equal text. Errors: as Validate.
 absl::StatusOr<std::string> EncodeManifest(const Manifest& manifest);
 
 // Reads a text that EncodeManifest wrote; `text` may be torn or hostile. The

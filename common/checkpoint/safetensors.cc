@@ -37,7 +37,8 @@ constexpr char kType[] = "F32";
 constexpr int64_t kElementBytes = 4;
 constexpr int64_t kAlignmentBytes = 64;
 
-// Returns the length of a tensor of this shape. Errors: kInvalidArgument.
+// Returns the length in bytes of a tensor of this shape. Errors:
+// kInvalidArgument.
 absl::StatusOr<int64_t> BytesOf(const std::string& name,
                                 absl::Span<const int64_t> shape) {
   const auto error = [&](absl::string_view what) {
@@ -137,7 +138,8 @@ class HeaderHandler : public nlohmann::json_sax<Json> {
     return Enter(Place::kTensor);
   }
 
-  // Keys are unique within the header, and within each tensor.
+  // Keys are unique within the header, within the metadata and within each
+  // tensor.
   bool key(std::string& key) override {
     std::set<std::string>& keys = place_ == Place::kHeader ? names_ : fields_;
     if (!keys.insert(key).second) {
@@ -164,7 +166,7 @@ class HeaderHandler : public nlohmann::json_sax<Json> {
     return Fail("list");
   }
 
-  // An array ends where a tensor goes on.
+  // Lists occur in tensors only; the tensor goes on after the list.
   bool end_array() override { return Enter(Place::kTensor); }
 
   bool parse_error(size_t position, const std::string&,
@@ -238,7 +240,7 @@ class HeaderHandler : public nlohmann::json_sax<Json> {
   // Keys of the current tensor or of the metadata.
   std::set<std::string> fields_;
   SafetensorsTensor tensor_;      // Tensor that is being read.
-  std::vector<int64_t> offsets_;  // Its data_offsets.
+  std::vector<int64_t> offsets_;  // data_offsets of tensor_.
   absl::Status status_;           // First error.
 };
 
@@ -328,7 +330,8 @@ absl::StatusOr<SafetensorsHeader> DecodeSafetensorsHeader(
                                 handler.status().message());
   }
   result.data_offset = kSafetensorsPrefixBytes + std::ssize(header);
-  // Tensors without elements come before the tensor at their place.
+  // A tensor without elements comes before the tensor that begins at the same
+  // byte.
   absl::c_sort(result.tensors, [](const auto& a, const auto& b) {
     return std::tie(a.offset, a.bytes, a.name) <
            std::tie(b.offset, b.bytes, b.name);

@@ -38,10 +38,10 @@ struct SafetensorsHeader {
 // Number of bytes before the header.
 inline constexpr int64_t kSafetensorsPrefixBytes = 8;
 
-// Longest header that the format allows.
+// Length in bytes of the longest header that the format allows.
 inline constexpr int64_t kSafetensorsHeaderBytesMax = 100'000'000;
 
-// Number of dimensions that a tensor may have here.
+// Largest number of dimensions of a tensor here.
 inline constexpr int kSafetensorsDimensionsMax = 16;
 
 // Returns the start of a file, up to its data. The data then begins at a
@@ -49,8 +49,8 @@ inline constexpr int kSafetensorsDimensionsMax = 16;
 //
 // `tensors`: in the order of their data. Their offset and bytes are ignored;
 // they follow from the shapes. Errors: kInvalidArgument: a name that comes
-// twice, is reserved or is not UTF-8; an impossible shape; a header above the
-// limit.
+// twice or is reserved; a name or metadata that is not UTF-8; an impossible
+// shape; a header above the limit.
 absl::StatusOr<std::string> EncodeSafetensorsHeader(
     absl::Span<const SafetensorsTensor> tensors,
     const std::map<std::string, std::string>& metadata);
@@ -58,7 +58,7 @@ absl::StatusOr<std::string> EncodeSafetensorsHeader(
 // Returns the length of the header of a file of `file_bytes`, from the file's
 // first kSafetensorsPrefixBytes. The input may be hostile, as for all decoders
 // here. Errors: kInvalidArgument: too few bytes, or a length above the limit or
-// the file's.
+// above the rest of the file.
 absl::StatusOr<int64_t> DecodeSafetensorsPrefix(absl::string_view prefix,
                                                 int64_t file_bytes);
 

@@ -16,17 +16,17 @@
 
 // Writer of a shard's file. WriteShard checks its arguments, joins neighbouring
 // chunks to runs (MakeRuns), lists the tensors and buffers of each run
-// (AddRun), computes length and checksum over the buffers, and hands them to
-// the storage. Values are never copied: the file is written from the shard's
-// own memory. That is why callers must keep it unchanged meanwhile.
+// (AddRun), computes length and checksum over the buffers, and hands the
+// buffers to the storage. Values are not copied: the file is written from the
+// shard's own memory. So callers must not change that memory meanwhile.
 
 namespace nereus {
 namespace {
 
 constexpr int64_t kFloatBytes = sizeof(float);
 
-// Neighbouring chunks of one layer: one tensor, and one for each array of
-// state.
+// Neighbouring chunks of one layer with equal `states`. A run becomes one
+// tensor of parameters, and one tensor for each array of state.
 struct Run {
   int32_t layer = 0;                     // Index of the layer.
   int64_t first = 0;                     // First element.
@@ -108,12 +108,12 @@ absl::StatusOr<std::vector<Run>> MakeRuns(
 struct Contents {
   // Tensors, in the order of their data.
   std::vector<SafetensorsTensor> tensors;
-  // Bytes of the file; the first piece is the header.
-  std::vector<Buffer> pieces;
+  // Bytes of the file; the first buffer is the header.
+  std::vector<Buffer> buffers;
 };
 
-// Adds the tensors of a run. The arrays of state of each chunk lie one behind
-// the other, so each tensor of state has a slice of each chunk.
+// Adds the tensors of a run. A chunk has its arrays of state one behind the
+// other, so a tensor of state takes a slice of each chunk's state.
 void AddRun(const Run& run, const LayerSpec& layer,
             absl::Span<const std::string> states, Contents& contents) {
   TensorName name = {layer.name, run.last - run.first == layer.parameters,
@@ -128,7 +128,7 @@ void AddRun(const Run& run, const LayerSpec& layer,
   tensor.name = EncodeTensorName(name);
   contents.tensors.push_back(tensor);
   for (const ChunkValues& chunk : run.chunks) {
-    contents.pieces.push_back(chunk.parameters);
+    contents.buffers.push_back(chunk.parameters);
   }
   for (int i = 0; i < run.states; ++i) {
     name.state = states[i];
@@ -136,13 +136,13 @@ void AddRun(const Run& run, const LayerSpec& layer,
     contents.tensors.push_back(tensor);
     for (const ChunkValues& chunk : run.chunks) {
       const int64_t bytes = chunk.length * kFloatBytes;
-      contents.pieces.push_back(chunk.state.Slice(i * bytes, bytes));
+      contents.buffers.push_back(chunk.state.Slice(i * bytes, bytes));
     }
   }
 }
 
 // Checks that the round has no manifest. Errors: kAlreadyExists. A file that
-// changes below a manifest would make a complete checkpoint a damaged one.
+// changes after its manifest was written would damage a complete checkpoint.
 absl::Status CheckNotComplete(Storage& storage, int64_t round) {
   const std::string manifest = ManifestName(round);
   const auto bytes = storage.FileBytes(manifest);
@@ -178,7 +178,7 @@ absl::StatusOr<ManifestFile> WriteShard(Storage& storage, const ShardFile& file,
   const std::vector<Run> runs =
       NEREUS_TRY(MakeRuns(layers, static_cast<int>(states.size()), chunks));
   Contents contents;
-  contents.pieces.emplace_back();
+  contents.buffers.emplace_back();
   for (const Run& run : runs) AddRun(run, layers[run.layer], states, contents);
 
   const std::map<std::string, std::string> metadata = {
@@ -190,18 +190,19 @@ absl::StatusOr<ManifestFile> WriteShard(Storage& storage, const ShardFile& file,
   };
   std::string header =
       NEREUS_TRY(EncodeSafetensorsHeader(contents.tensors, metadata));
-  contents.pieces.front() = Buffer::View(header.data(), std::ssize(header));
+  contents.buffers.front() = Buffer::View(header.data(), std::ssize(header));
 
   ManifestFile written;
   written.name = ShardFileName(file);
-  for (const Buffer& piece : contents.pieces) {
-    written.bytes += piece.bytes();
-    written.crc32c = ExtendCrc32c(written.crc32c, piece.data(), piece.bytes());
+  for (const Buffer& buffer : contents.buffers) {
+    written.bytes += buffer.bytes();
+    written.crc32c =
+        ExtendCrc32c(written.crc32c, buffer.data(), buffer.bytes());
   }
   NEREUS_TRY(CheckNotComplete(storage, file.round));
   NEREUS_TRY(storage.WriteFile(
       absl::StrCat(CheckpointFolder(file.round), "/", written.name),
-      contents.pieces));
+      contents.buffers));
   return written;
 }
 

@@ -20,7 +20,7 @@ namespace nereus {
 //
 //   layers   the whole model, as it will be in the manifest.
 //   states   names of the arrays of state: StateNames (tensor_name.h).
-//   chunks   by layer, then offset, without overlap; none is a valid file.
+//   chunks   by layer, then offset, without overlap; may be empty.
 //            Their bytes must not change before this returns: the checksum
 //            is computed before they are written.
 //

@@ -59,8 +59,8 @@ class Storage {
   // Makes file `name` of `pieces`, one after the other, and the folders above
   // it. Replaces a file of that name. Once OK is returned the file survives a
   // crash of the machine. At any moment before, and after a failure, a reader
-  // finds the old file, no file, or the whole new one. A file with
-  // kTemporarySuffix may stay after a crash.
+  // finds the old file (or none, if there was none) or the whole new file. A
+  // file with kTemporarySuffix may stay after a crash.
   //
   // `pieces`: host memory, read before the call returns, not kept.
   virtual absl::Status WriteFile(const std::string& name,
@@ -81,7 +81,8 @@ class Storage {
   virtual absl::StatusOr<std::vector<StorageEntry>> List(
       const std::string& folder) = 0;
 
-  // Removes one file. Once OK is returned it does not come back after a crash.
+  // Removes one file. Once OK is returned, the file does not come back after a
+  // crash.
   virtual absl::Status RemoveFile(const std::string& name) = 0;
 
   // Removes a folder and everything in it, in any order; links are removed, not

@@ -19,8 +19,8 @@ namespace {
 constexpr absl::string_view kReserved = "__metadata__";
 constexpr absl::string_view kReservedWritten = "%5F_metadata__";
 
-// Returns the suffixes of all optimizers: a name is understood without the
-// manifest.
+// Returns the suffixes of all optimizers. With them, a name can be decoded
+// without the manifest.
 std::vector<std::string> StateSuffixes() {
   std::vector<std::string> suffixes;
   const auto add = [&](OptimizerPlace place, UpdateRule rule, int arrays) {
@@ -55,8 +55,9 @@ std::string EncodeLayerName(absl::string_view layer) {
   return absl::StrCat(written, "%2E", suffix.substr(1));
 }
 
-// Reverses EncodeLayerName. Any other text gives a name that encodes otherwise,
-// and so is refused.
+// Reverses EncodeLayerName. For any other text, returns a name that
+// EncodeLayerName does not encode to this text; DecodeTensorName refuses the
+// text then.
 std::string DecodeLayerName(absl::string_view written) {
   return absl::StrReplaceAll(
       written,
@@ -105,8 +106,8 @@ absl::StatusOr<TensorName> DecodeTensorName(absl::string_view text) {
     rest = rest.substr(0, bracket);
   }
   name.layer = DecodeLayerName(rest);
-  // Only the text that encodes to itself is accepted: a tensor has exactly one
-  // name.
+  // Only the text that EncodeTensorName gives is accepted: so a tensor has
+  // exactly one name.
   if (!is_name || !ValidateLayerName(name.layer).ok() ||
       EncodeTensorName(name) != text) {
     return InvalidArgumentError("tensor name ", ShownName(text),

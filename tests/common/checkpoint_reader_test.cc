@@ -1,6 +1,6 @@
-// Reading of checkpoints by jobs with any number of shards. Damage tests flip
-// each byte and cut each file at each length; a reader must report the damage
-// and never return wrong values.
+// Reading of checkpoints by jobs with any number of shards. Damage tests flip a
+// bit of each byte, and cut a file at each length. A reader must report the
+// damage and never return wrong values.
 
 #include "common/checkpoint/checkpoint_reader.h"
 
@@ -58,7 +58,7 @@ TEST(CheckpointReaderTest, ShardsReadCheckpointsOfOtherShardCounts) {
   }
 }
 
-// The file is larger than one block of the checksum's reader.
+// The first file has more than two blocks of kReadBlockBytes.
 TEST(CheckpointReaderTest, LargeFilesAreReadInBlocks) {
   SimulatedStorage storage(/*seed=*/0);
   TestCheckpoint checkpoint = SomeCheckpoint();
@@ -291,7 +291,7 @@ TEST(CheckpointReaderTest, EachTruncationIsFound) {
   }
 }
 
-// A reader reads only the files that hold its values.
+// A reader reads the data of only those files that have the values it needs.
 TEST(CheckpointReaderTest, DamageFailsOnlyReadersOfTheFile) {
   SimulatedStorage storage(/*seed=*/0);
   const TestCheckpoint checkpoint = SomeCheckpoint();

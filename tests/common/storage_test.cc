@@ -1,5 +1,5 @@
-// The contract of all storages. file_storage_test and simulated_storage_test
-// have the tests of each kind alone.
+// Contract of all storages. file_storage_test and simulated_storage_test test
+// what only one kind does.
 
 #include "common/checkpoint/storage.h"
 

@@ -92,8 +92,8 @@ TEST(TensorNameTest, UnwrittenNamesAreNotRead) {
   }
 }
 
-// Names are made of pieces that have a meaning in a name, so that each possible
-// confusion occurs.
+// Names are made of parts that have a meaning in names, so that a wrong rule
+// would give two tensors the same name.
 TEST(TensorNameTest, DifferentTensorsHaveDifferentNames) {
   constexpr const char* kParts[] = {
       "a",  ".velocity", ".state0",      "[0:1]",     "%",
