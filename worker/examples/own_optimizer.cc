@@ -1,5 +1,5 @@
-// An optimizer of your own, SGD with momentum, which goes on after a restart
-// where it was: the velocity is part of the job's state.
+// An optimizer of your own: SGD with momentum. The velocity is part of the
+// job's state, so the optimizer goes on after a restart.
 //
 //   nereus-server --servers=1 --workers=2 --control-port=7000
 //       --optimizer=worker --checkpoint-dir=line --restore=latest &

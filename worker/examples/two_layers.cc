@@ -1,6 +1,6 @@
-// A network of two fully connected layers that are pushed by their factors: the
-// output gradient and the input. No weight gradient is computed here; the
-// client computes it if the plan needs it.
+// A network of two fully connected layers. The program pushes each layer's
+// factors: the output gradient and the input. It computes no weight gradient;
+// the client does, if the plan needs one.
 //
 //   nereus-server --servers=1 --workers=2 --control-port=7000
 //       --learning-rate=0.1 &
@@ -76,8 +76,8 @@ std::vector<float> MakeRows(int64_t first, Layer& hidden) {
   return expected;
 }
 
-// Writes the gradients of the mean loss over the rows, the last layer first.
-// Returns the loss.
+// Computes the gradients of the mean loss with respect to the outputs of both
+// layers, the last layer first. Returns the loss.
 float Backward(const std::vector<float>& predicted,
                const std::vector<float>& expected, Layer& hidden,
                Layer& output) {
@@ -125,8 +125,8 @@ absl::Status Train(const char* coordinator) {
       std::cout << "step " << step.step << ": loss " << loss << std::endl;
     }
 
-    // The last argument is memory for the mean gradient, which a caller that
-    // runs the optimizer needs. Here the job runs it.
+    // A caller that runs the optimizer passes memory for the mean gradient as
+    // the last argument. Here the job runs the optimizer.
     absl::Status status = client->PushFactors(
         1, step.step, {output.output_gradient, output.input}, /*gradient=*/{});
     if (status.ok()) {

@@ -43,7 +43,7 @@ struct LayerBinding {
   //
   // The client writes this memory in Connect and BeginStep only. It reads the
   // memory between a Push of the layer and the return of the Wait for that
-  // round.
+  // round, and in Leave.
   absl::Span<float> state = {};
 };
 
@@ -64,8 +64,8 @@ struct Factors {
   absl::Span<const float> input;
 };
 
-// Describes one step of the job to one worker: its number and which examples
-// are this worker's.
+// Describes one step of the job to one worker: the number of the step, and the
+// worker's share of the examples.
 struct StepInfo {
   // Number of the step, counted from 0 over the whole job. All workers use the
   // same number for the same step.
@@ -235,7 +235,8 @@ class Client {
   // the message names the layers.
   virtual absl::StatusOr<StepInfo> BeginStep() = 0;
 
-  // Contributes `gradient` to round `step` of `layer`. Returns at once.
+  // Contributes `gradient` to round `step` of `layer`. Does not wait for the
+  // round. May search the gradient for NaNs before it returns.
   //
   // `layer`: index in Connect's `layers`, of a layer that has no factors.
   // `step`: the step that BeginStep returned. Each layer is pushed once in a
@@ -330,7 +331,7 @@ class Client {
   //
   // Errors: kFailedPrecondition, the last step is not complete (see BeginStep);
   // kDeadlineExceeded, the other workers are not done, and for round_timeout
-  // the coordinator has not reported what it waits for.
+  // the coordinator has not reported that it still waits for them.
   virtual absl::Status Leave() = 0;
 };
 

@@ -30,10 +30,11 @@ struct ClientOptions {
   std::string name;
 
   // Place where the caller expects the job's optimizer to run. Connect fails if
-  // it runs elsewhere, so that a loop which does not update parameters cannot
-  // join a job that needs it to. kServer: the job updates the parameters.
-  // kWorker: the caller updates them from the mean gradients (Client::Mean).
-  // Absent: the caller handles both cases by JobTraits::updates_parameters.
+  // the optimizer runs elsewhere. Otherwise a loop that does not update
+  // parameters could join a job that needs such updates. kServer: the job
+  // updates the parameters. kWorker: the caller updates them from the mean
+  // gradients (Client::Mean). Absent: the caller handles both cases by
+  // JobTraits::updates_parameters.
   std::optional<OptimizerPlace> optimizer = OptimizerPlace::kServer;
 
   // Values that must be equal on all workers of the job, each with a name that

@@ -31,22 +31,22 @@ struct LayerReport {
 
 // Bytes exchanged with one peer since Connect, frame headers included.
 struct PeerTraffic {
-  // True if the peer is a shard; false if it is a worker.
+  // True if the peer is a server; false if it is a worker.
   bool is_shard = false;
   int rank = 0;  // Rank of the peer.
   int64_t bytes_sent = 0;
   int64_t bytes_received = 0;
 };
 
-// Measurements of one worker. Times are medians over its last steps; the link's
-// speed comes from the fastest of the last probes.
+// Measurements of one worker. Times are medians over the worker's last steps;
+// the link's speed comes from the fastest of the last probes.
 struct Measurements {
   std::vector<LayerTime> times;  // Compute times, by layer.
   absl::Duration step_time;      // Time of one whole step.
   LinkSpeed link;                // Speed of the link to the servers.
 };
 
-// Report of a client: what Client::Report returns.
+// Report of a client (Client::Report).
 struct ClientReport {
   std::vector<LayerReport> layers;  // Cost of each layer, in forward order.
   std::vector<PeerTraffic> peers;   // Traffic with each peer.

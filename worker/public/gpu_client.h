@@ -24,11 +24,11 @@ struct GpuOptions {
   // 0: as much as all gradients of one step need. The memory must at least hold
   // the largest layer.
   //
-  // With less than one step needs, a gradient waits on the GPU until an earlier
-  // gradient has left. All workers must then push the layers in the same order;
-  // otherwise each may wait for a layer that another one has not sent. Where
-  // layers differ in size, memory is also unpinned and pinned again, which
-  // waits for the GPU.
+  // With less memory than one step needs, a gradient waits on the GPU until an
+  // earlier gradient has left. All workers must then push the layers in the
+  // same order; otherwise each may wait for a layer that another one has not
+  // sent. Where layers differ in size, memory is also unpinned and pinned
+  // again, which waits for the GPU.
   //
   // Parameters have pinned memory of their own, as large as the model, and so
   // has the state of an optimizer that runs on the workers. Each layer on a
@@ -43,8 +43,8 @@ struct GpuOptions {
   absl::Status Validate() const;
 };
 
-// Stretch of time in which a GPU computed or copied for one layer. Times count
-// from the beginning of the timeline.
+// Time in which a GPU computed or copied for one layer. Times count from the
+// beginning of the timeline.
 struct GpuSpan {
   enum class Kind {
     // Work on the caller's stream: from the begin of the step, or the push of
@@ -91,9 +91,9 @@ struct GpuFactors {
   const float* input = nullptr;            // Shape {K, N}.
 };
 
-// Client for layers that live on a GPU. All rules of Client apply, and its loop
-// and its errors. The difference is when memory may be used: each call that
-// takes or returns values has a CUDA stream.
+// Client for layers that live on a GPU. The rules, the loop and the errors of
+// Client apply. In addition, each call that takes or returns values has a CUDA
+// stream, which decides when memory may be used.
 //
 //   Push(layer, step, gradient, stream)  The client reads the gradient after
 //                                        the work that is queued on `stream`
@@ -144,11 +144,11 @@ struct GpuFactors {
 //     for the whole GPU.
 //
 // Thread-safe. Errors of the GPU name the layer, the CUDA call and the bytes.
-// An error of a pushed gradient is returned by the Wait for it.
+// The Wait for a pushed gradient returns the error of that gradient.
 class GpuClient {
  public:
-  // Joins the job. What is queued on `stream` after the call sees the job's
-  // parameters.
+  // Joins the job. Work that is queued on `stream` after the call sees the
+  // job's parameters.
   //
   // Errors: those of Client::Connect; kUnavailable, no driver or no such GPU;
   // kInvalidArgument, a pointer that is not memory of that GPU or not aligned
