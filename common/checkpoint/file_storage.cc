@@ -66,7 +66,7 @@ int OpenRetrying(const std::string& path, int flags) {
   return fd;
 }
 
-// Writes all bytes of a piece: write() may take fewer.
+// Writes all bytes of a buffer: one write() may take fewer.
 absl::Status WriteAll(int fd, const Buffer& piece, const std::string& path) {
   int64_t done = 0;
   while (done < piece.bytes()) {

@@ -12,9 +12,10 @@ namespace nereus {
 // servers share.
 //
 // A file is written under a temporary name, flushed (fsync) and renamed, and
-// then all folders above it are flushed. So even after a crash, the file exists
-// as a whole or not at all. No file stays open between calls. Thread-safe; of
-// two writes of the same file at the same time, either may win, as a whole.
+// then all folders above it are flushed, up to the root. So even after a crash,
+// the file exists as a whole or not at all. No file stays open between calls.
+// Thread-safe; of two writes of the same file at the same time, either may win,
+// as a whole.
 class FileStorage : public Storage {
  public:
   // Opens the folder `root`, and makes it if it does not exist; its parent must

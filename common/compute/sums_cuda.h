@@ -12,7 +12,7 @@ namespace nereus {
 // Pointers are of device memory, aligned to 4 bytes. Work is queued on
 // `stream`; the call does not wait. Errors: those of the launch.
 
-// Result of a search that finds nothing, and each byte of it.
+// Result of a search that finds nothing (kAllFinite), and each of its bytes.
 inline constexpr uint8_t kAllFiniteByte = 0x7f;
 inline constexpr int64_t kAllFinite = 0x7f7f7f7f7f7f7f7f;
 

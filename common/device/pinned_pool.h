@@ -15,9 +15,9 @@
 namespace nereus {
 
 // Pool of pinned host memory, from and to which a GPU copies by itself. Memory
-// that is given back stays pinned, for later calls of Take: to pin and unpin
-// memory takes as long as many copies of it. Thread-safe. Bounded by
-// `bytes_max`.
+// that is given back stays pinned for later calls of Take, as long as
+// `bytes_max` allows it: to pin and unpin memory takes as long as many copies
+// of it. Thread-safe.
 class PinnedPool : public std::enable_shared_from_this<PinnedPool> {
  public:
   // Makes an empty pool for copies to and from `device`. `bytes_max`: limit of

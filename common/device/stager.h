@@ -43,9 +43,10 @@ class Stager {
   Stager(const Stager&) = delete;
   Stager& operator=(const Stager&) = delete;
 
-  // Point in a stream: it is reached when all work that was queued before it is
-  // done. Other streams, and threads, may wait for it. A value type; must not
-  // outlive the stager. A Point that is default-constructed is always reached.
+  // Point in a stream. It is reached when all work that was queued on the
+  // stream before is done. Other streams, and threads, may wait for it. A value
+  // type; must not outlive the stager. A Point that is default-constructed is
+  // always reached.
   class Point {
    public:
     Point() = default;
@@ -130,8 +131,8 @@ class Stager {
   // Queues a copy of `parts` of `values`, pinned memory, to the same parts of
   // `destination`, device memory, on in(). The copy begins once `after` is
   // reached. Returns the point at which the copy has ended. Keeps a reference
-  // to `values` until then, and until ReleaseRead or the next copy drops the
-  // reference. Errors: as for CopyOut; then no copy of this call is under way.
+  // to `values` until then, and longer: until ReleaseRead or the next copy
+  // drops it. Errors: as for CopyOut; then no copy of this call is under way.
   absl::StatusOr<Point> CopyIn(absl::string_view what, const Buffer& values,
                                absl::Span<const ValueRange> parts,
                                float* destination, const Point& after)
