@@ -16,7 +16,6 @@
 #include <utility>
 #include <variant>
 
-#include "absl/time/clock.h"
 #include "common/base/clock.h"
 #include "common/base/crc32c.h"
 #include "common/base/logging.h"
@@ -356,7 +355,7 @@ void MachineDriver::Follow(std::shared_ptr<const EpochStart> start) {
   Roster roster = RosterOf(*start_);
   const Hello hello = HelloOf(*start_, roster);
   transport_->SetRoster(hello, std::move(roster));
-  const absl::Time deadline = absl::Now() + connect_timeout_;
+  const absl::Time deadline = SteadyNow() + connect_timeout_;
   for (const EpochMember& member : connections.dialled) {
     transport_->Connect(member.id, member.data_address, deadline);
   }

@@ -50,9 +50,9 @@ class Transport {
   virtual void SetRoster(const Hello& self, Roster roster) = 0;
 
   // Connects to `peer` at "host:port" in the background. Repeats failed
-  // attempts, with growing pauses, until `deadline`. Calls the handler's
-  // OnConnected on success. Calls OnDisconnected if the deadline passes or
-  // `peer` refuses for good. Has no effect while `peer` is connected.
+  // attempts, with growing pauses, until `deadline`, a time of SteadyNow. Calls
+  // the handler's OnConnected on success. Calls OnDisconnected if the deadline
+  // passes or `peer` refuses for good. Has no effect while `peer` is connected.
   virtual void Connect(PeerId peer, const std::string& address,
                        absl::Time deadline) = 0;
 

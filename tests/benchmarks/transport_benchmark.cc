@@ -21,7 +21,7 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "common/base/clock.h"
 #include "common/base/logging.h"
 #include "common/base/version.h"
 #include "common/flags/flags.h"
@@ -140,19 +140,19 @@ std::unique_ptr<Node> Start(PeerId self, PeerId peer,
 
 double OneWay(Node& node) {
   node.all_sent = false;
-  const absl::Time start = absl::Now();
+  const absl::Time start = SteadyNow();
   node.SendAll();
   while (!node.all_sent) node.Poll();
-  return absl::ToDoubleSeconds(absl::Now() - start);
+  return absl::ToDoubleSeconds(SteadyNow() - start);
 }
 
 double BothWays(Node& node) {
   node.all_sent = node.all_received = false;
-  const absl::Time start = absl::Now();
+  const absl::Time start = SteadyNow();
   node.Send(kSendToo);
   node.SendAll();
   while (!node.all_sent || !node.all_received) node.Poll();
-  return absl::ToDoubleSeconds(absl::Now() - start);
+  return absl::ToDoubleSeconds(SteadyNow() - start);
 }
 
 // Runs `measure` and prints its speed. `measure` does a round and returns its
@@ -184,7 +184,7 @@ void RunParent(const BenchmarkOptions& options, int port_pipe) {
       << "the child did not start";
   const auto node = Start(kParent, kChild, options);
   node->transport().Connect(kChild, absl::StrCat("127.0.0.1:", port),
-                            absl::Now() + absl::Seconds(10));
+                            SteadyNow() + absl::Seconds(10));
   while (!node->connected) node->Poll();
   const double bytes =
       static_cast<double>(options.frames) * kFramePayloadBytesMax;

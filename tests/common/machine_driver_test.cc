@@ -62,7 +62,9 @@ class FakeTransport final : public Transport {
     log_->Add(absl::StrCat("roster of ", roster.size(), " in epoch ",
                            self.epoch, " as ", PeerName(self.self)));
   }
-  void Connect(PeerId peer, const std::string& address, absl::Time) override {
+  void Connect(PeerId peer, const std::string& address,
+               absl::Time deadline) override {
+    connect_deadline = deadline;
     log_->Add(absl::StrCat("connect ", PeerName(peer), " at ", address));
   }
   void Disconnect(PeerId peer) override {
@@ -95,6 +97,8 @@ class FakeTransport final : public Transport {
   }
   std::vector<TrafficCount> traffic() const override { return {}; }
   void Shutdown(absl::Duration) override {}
+
+  absl::Time connect_deadline;  // Deadline of the last Connect.
 
  private:
   static void Hand(const Frame& frame, FrameHandler& handler) {
@@ -265,6 +269,14 @@ TEST_F(MachineDriverTest, EpochConnectsAndEntersAfterTheMachine) {
       log_.Take(),
       ElementsAre("disconnect shard 0", "roster of 3 in epoch 6 as worker 1",
                   "connect shard 0 at c", "done 0 5", "entered 6"));
+}
+
+// A deadline of the wall clock would pass early, or never, when that clock is
+// set.
+TEST_F(MachineDriverTest, ConnectDeadlineIsATimeOfTheSteadyClock) {
+  const absl::Time now = SteadyNow();
+  EXPECT_GT(transport_.connect_deadline, now - absl::Minutes(2));
+  EXPECT_LE(transport_.connect_deadline, now + absl::Seconds(1));
 }
 
 TEST_F(MachineDriverTest, ActionsAreCarriedOutInOrder) {

@@ -13,6 +13,7 @@
 #include <set>
 #include <string>
 
+#include "common/base/clock.h"
 #include "common/transport/handshake.h"
 #include "common/transport/memory/frame_ring.h"
 #include "tests/common/socket_peers.h"
@@ -160,9 +161,9 @@ TEST(MemoryChannelTest, ShutdownDoesNotWaitForAPeerThatHasGone) {
   for (int i = 0; i < 20; ++i) {
     shard->transport().Poll(absl::Milliseconds(1), *shard);
   }
-  const absl::Time start = absl::Now();
+  const absl::Time start = SteadyNow();
   shard->transport().Shutdown(kPatience);
-  EXPECT_LT(absl::Now() - start, kPatience / 2);
+  EXPECT_LT(SteadyNow() - start, kPatience / 2);
 }
 
 std::set<std::string> NamesIn(const char* folder) {
@@ -296,12 +297,12 @@ TEST_F(SharedPeerTest, MemoryOfARefusedPeerIsNotWatched) {
   shard_->transport().Poll(absl::Milliseconds(100), *shard_);
   ExpectRefused("a second hello");
   // Late events of the socket may end a sleep early, but not each of them.
-  const absl::Time deadline = absl::Now() + kPatience;
+  const absl::Time deadline = SteadyNow() + kPatience;
   absl::Duration slept;
-  while (slept < absl::Milliseconds(50) && absl::Now() < deadline) {
-    const absl::Time start = absl::Now();
+  while (slept < absl::Milliseconds(50) && SteadyNow() < deadline) {
+    const absl::Time start = SteadyNow();
     shard_->transport().Poll(absl::Milliseconds(100), *shard_);
-    slept = absl::Now() - start;
+    slept = SteadyNow() - start;
   }
   EXPECT_GE(slept, absl::Milliseconds(50));
 }

@@ -5,6 +5,7 @@
 
 #include <memory>
 
+#include "common/base/clock.h"
 #include "tests/common/socket_peers.h"
 #include "tests/common/transport_contract.h"
 #include "tests/testing/allocations.h"
@@ -62,12 +63,12 @@ TEST_P(SocketAllocationTest, FramesCostNoAllocation) {
   Returner shard(GetParam(), kShard);
   worker.transport().Connect(
       kShard, "127.0.0.1:" + std::to_string(shard.transport().port()),
-      absl::Now() + kPatience);
+      SteadyNow() + kPatience);
   worker.SendAll(kShard);
   const auto run = [&](int64_t frames) {
     const int64_t end = worker.received() + frames;
-    const absl::Time deadline = absl::Now() + kPatience;
-    while (worker.received() < end && absl::Now() < deadline) {
+    const absl::Time deadline = SteadyNow() + kPatience;
+    while (worker.received() < end && SteadyNow() < deadline) {
       worker.Poll();
       shard.Poll();
     }

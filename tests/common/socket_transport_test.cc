@@ -17,6 +17,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/base/clock.h"
 #include "common/base/crc32c.h"
 #include "common/base/socket.h"
 #include "common/transport/handshake.h"
@@ -330,9 +331,9 @@ TEST_F(SocketPeerTest, ShutdownDoesNotWaitForAFrameThatWaits) {
   peer_.Write(Bytes(1, 10));
   ASSERT_TRUE(PollUntil({shard_.get()}, [&] { return announced; }));
   peer_.HangUpWriting();
-  const absl::Time before = absl::Now();
+  const absl::Time before = SteadyNow();
   shard_->transport().Shutdown(kPatience);
-  EXPECT_LT(absl::Now() - before, kPatience / 2);
+  EXPECT_LT(SteadyNow() - before, kPatience / 2);
 }
 
 TEST_F(SocketPeerTest, BytesThatAreNoFrameEndTheConnection) {
@@ -352,11 +353,11 @@ TEST(SocketTransportTest, NoWakeIsLost) {
       while (!stop) node->transport().Wake();
     });
   }
-  const absl::Time until = absl::Now() + absl::Milliseconds(500);
-  while (absl::Now() < until) {
-    const absl::Time before = absl::Now();
+  const absl::Time until = SteadyNow() + absl::Milliseconds(500);
+  while (SteadyNow() < until) {
+    const absl::Time before = SteadyNow();
     node->transport().Poll(2 * kPatience, *node);
-    EXPECT_LT(absl::Now() - before, kPatience);
+    EXPECT_LT(SteadyNow() - before, kPatience);
   }
   stop = true;
   for (std::thread& waker : wakers) waker.join();
@@ -386,7 +387,7 @@ TEST(SocketTransportTest, AttemptIsMadeThoughPollComesAfterTheDeadline) {
   // before the shard polls. So the worker connects again when it gives up.
   const auto connect = [&] {
     worker->transport().Connect(kShard0, shard->address(),
-                                absl::Now() + absl::Milliseconds(1));
+                                SteadyNow() + absl::Milliseconds(1));
     absl::SleepFor(absl::Milliseconds(2));
   };
   connect();
@@ -404,10 +405,10 @@ TEST(SocketTransportTest, OtherAddressIsTriedDuringALookUp) {
   auto worker = TestNode::Start(SocketKind(), kWorker0);
   auto shard = TestNode::Start(SocketKind(), kShard0);
   worker->transport().Connect(kShard0, "no.such.host.invalid:7700",
-                              absl::Now() + kPatience);
+                              SteadyNow() + kPatience);
   worker->transport().Poll(absl::ZeroDuration(), *worker);
   worker->transport().Connect(kShard0, shard->address(),
-                              absl::Now() + kPatience);
+                              SteadyNow() + kPatience);
   EXPECT_TRUE(PollUntil({worker.get(), shard.get()},
                         [&] { return !worker->connected.empty(); }));
 }
@@ -417,7 +418,7 @@ TEST(SocketTransportTest, HostNamesAreConnectedTo) {
   auto shard = TestNode::Start(SocketKind(), kShard0);
   worker->transport().Connect(
       kShard0, absl::StrCat("localhost:", shard->transport().port()),
-      absl::Now() + kPatience);
+      SteadyNow() + kPatience);
   EXPECT_TRUE(PollUntil({worker.get(), shard.get()},
                         [&] { return !worker->connected.empty(); }));
 }
@@ -425,7 +426,7 @@ TEST(SocketTransportTest, HostNamesAreConnectedTo) {
 TEST(SocketTransportTest, UnknownHostNameIsReported) {
   auto worker = TestNode::Start(SocketKind(), kWorker0);
   worker->transport().Connect(kShard0, "no.such.host.invalid:7700",
-                              absl::Now() + absl::Milliseconds(300));
+                              SteadyNow() + absl::Milliseconds(300));
   ASSERT_TRUE(
       PollUntil({worker.get()}, [&] { return !worker->ended.empty(); }));
   EXPECT_EQ(worker->ended[0].reason.code(), absl::StatusCode::kUnavailable);

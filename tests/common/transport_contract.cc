@@ -7,6 +7,7 @@
 #include <atomic>
 #include <thread>
 
+#include "common/base/clock.h"
 #include "common/base/status.h"
 #include "tests/testing/held_port.h"
 
@@ -266,7 +267,7 @@ TEST_P(TransportContractTest, OtherPeerAtTheAddressIsRefused) {
   auto worker = TestNode::Start(GetParam(), kWorker0);
   auto other = TestNode::Start(GetParam(), PeerId::Shard(1));
   worker->transport().Connect(kShard0, other->address(),
-                              absl::Now() + kPatience);
+                              SteadyNow() + kPatience);
   ASSERT_TRUE(PollUntil({worker.get(), other.get()},
                         [&] { return !worker->ended.empty(); }));
   EXPECT_EQ(worker->ended[0].peer, kShard0);
@@ -283,9 +284,9 @@ TEST_P(TransportContractTest, PeerWithoutRosterIsDialledAgain) {
   TestNode shard(*std::move(transport), kShard0);
   worker->Dial(shard);
   // Long enough for several attempts.
-  const absl::Time until = absl::Now() + absl::Milliseconds(200);
+  const absl::Time until = SteadyNow() + absl::Milliseconds(200);
   ASSERT_TRUE(
-      PollUntil({worker.get(), &shard}, [&] { return absl::Now() > until; }));
+      PollUntil({worker.get(), &shard}, [&] { return SteadyNow() > until; }));
   EXPECT_TRUE(worker->connected.empty());
   EXPECT_TRUE(worker->ended.empty());
 
@@ -298,7 +299,7 @@ TEST_P(TransportContractTest, PeerWithoutRosterIsDialledAgain) {
 TEST_P(TransportContractTest, AddressWithoutAnswerIsGivenUpAtTheDeadline) {
   auto worker = TestNode::Start(GetParam(), kWorker0);
   const HeldPort nowhere;
-  const absl::Time deadline = absl::Now() + absl::Milliseconds(300);
+  const absl::Time deadline = SteadyNow() + absl::Milliseconds(300);
   std::atomic<bool> released{false};
   float value = 1.0f;
   worker->transport().Send(
@@ -309,7 +310,7 @@ TEST_P(TransportContractTest, AddressWithoutAnswerIsGivenUpAtTheDeadline) {
   worker->transport().Connect(kShard0, nowhere.address(), deadline);
   ASSERT_TRUE(
       PollUntil({worker.get()}, [&] { return !worker->ended.empty(); }));
-  EXPECT_GE(absl::Now(), deadline);
+  EXPECT_GE(SteadyNow(), deadline);
   EXPECT_EQ(worker->ended[0].peer, kShard0);
   EXPECT_EQ(worker->ended[0].reason.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(worker->ended[0].reason.message()),
@@ -321,7 +322,7 @@ TEST_P(TransportContractTest, AddressWithoutAnswerIsGivenUpAtTheDeadline) {
 TEST_P(TransportContractTest, PeerThatStartsLateIsReached) {
   auto worker = TestNode::Start(GetParam(), kWorker0);
   const HeldPort port;
-  worker->transport().Connect(kShard0, port.address(), absl::Now() + kPatience);
+  worker->transport().Connect(kShard0, port.address(), SteadyNow() + kPatience);
   worker->transport().Poll(absl::Milliseconds(100), *worker);
   auto transport = GetParam().start(port.port());
   ASSERT_TRUE(transport.ok()) << transport.status();

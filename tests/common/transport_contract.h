@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "common/base/clock.h"
 #include "common/base/logging.h"
 #include "common/base/status.h"
 #include "common/base/version.h"
@@ -126,7 +126,7 @@ class TestNode : public FrameHandler {
     return "127.0.0.1:" + std::to_string(transport_->port());
   }
   void Dial(const TestNode& other) {
-    transport_->Connect(other.self(), other.address(), absl::Now() + kPatience);
+    transport_->Connect(other.self(), other.address(), SteadyNow() + kPatience);
   }
   void SendTo(PeerId to, uint32_t layer, int64_t count) {
     transport_->Send(to, TestFrame(self_, layer, TestPayload(layer, count)));
@@ -165,9 +165,9 @@ class TestNode : public FrameHandler {
 // than the upper bound.
 inline bool PollUntil(std::initializer_list<TestNode*> nodes,
                       const std::function<bool()>& done) {
-  const absl::Time deadline = absl::Now() + kPatience;
+  const absl::Time deadline = SteadyNow() + kPatience;
   while (!done()) {
-    if (absl::Now() > deadline) return false;
+    if (SteadyNow() > deadline) return false;
     for (TestNode* node : nodes) {
       if (!node->stopped()) {
         node->transport().Poll(absl::Milliseconds(1), *node);
@@ -190,9 +190,9 @@ inline bool PollUntilStill(std::initializer_list<TestNode*> nodes,
     if (sent != before) {
       before = sent;
       turns = 0;
-      since = absl::Now();
+      since = SteadyNow();
     }
-    return ++turns > kTurnsMin && absl::Now() - since > absl::Milliseconds(300);
+    return ++turns > kTurnsMin && SteadyNow() - since > absl::Milliseconds(300);
   });
 }
 

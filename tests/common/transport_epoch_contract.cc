@@ -7,6 +7,7 @@
 #include <atomic>
 
 #include "absl/algorithm/container.h"
+#include "common/base/clock.h"
 #include "common/base/status.h"
 #include "tests/common/transport_contract.h"
 #include "tests/testing/held_port.h"
@@ -40,10 +41,10 @@ std::vector<uint32_t> LayersHeard(const TestNode& node) {
 // some time may be a single turn, so turns are counted too.
 void PollForAWhile(std::initializer_list<TestNode*> nodes) {
   constexpr int kTurnsMin = 50;
-  const absl::Time until = absl::Now() + absl::Milliseconds(200);
+  const absl::Time until = SteadyNow() + absl::Milliseconds(200);
   int turns = 0;
   ASSERT_TRUE(PollUntil(
-      nodes, [&] { return ++turns > kTurnsMin && absl::Now() > until; }));
+      nodes, [&] { return ++turns > kTurnsMin && SteadyNow() > until; }));
 }
 
 // Makes the frames of `layer` and of later layers wait until the gate opens.
@@ -220,7 +221,7 @@ TEST_P(TransportContractTest, DisconnectEndsAnAttempt) {
   // Disconnect ends an attempt under way.
   send();
   worker->transport().Connect(kShard0, nowhere.address(),
-                              absl::Now() + absl::Milliseconds(100));
+                              SteadyNow() + absl::Milliseconds(100));
   worker->transport().Disconnect(kShard0);
   EXPECT_TRUE(PollUntil({worker.get()}, [&] { return released == 1; }));
   PollForAWhile({worker.get()});  // Polls beyond the deadline of the attempt.

@@ -6,7 +6,7 @@
 
 #include <utility>
 
-#include "absl/time/clock.h"
+#include "common/base/clock.h"
 #include "common/base/logging.h"
 #include "common/base/status.h"
 #include "common/transport/handshake.h"
@@ -216,7 +216,7 @@ void ConnectionLifecycle::Refuse(SocketConnection& connection,
                         << connection.address() << "): " << reason.message();
   }
   // The socket stays until the peer has read the reason, or for a while.
-  const absl::Time now = absl::Now();
+  const absl::Time now = SteadyNow();
   connection.SetDeadline(now + options_.closing_timeout);
   connection.End(LastFrame(reason));
   connection.writer().DropWaiting();
@@ -250,7 +250,7 @@ void ConnectionLifecycle::FailAttempt(SocketConnection& connection,
   // A connection that this side refuses ends after its last frame.
   if (connection.state() != State::kEnding) connection.Close();
   const auto loss = links_.OnAttemptFailed(connection.peer(), &connection,
-                                           reason, absl::Now());
+                                           reason, SteadyNow());
   if (loss.has_value()) delivery_.Disconnected(loss->peer, loss->reason);
 }
 

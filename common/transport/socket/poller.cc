@@ -7,7 +7,7 @@
 #include <cmath>
 #include <utility>
 
-#include "absl/time/clock.h"
+#include "common/base/clock.h"
 #include "common/base/logging.h"
 #include "common/base/status.h"
 
@@ -67,11 +67,11 @@ void Poller::Wake() {
 
 absl::Span<const epoll_event> Poller::Wait(absl::Duration timeout) {
   const bool sleeps = timeout > absl::ZeroDuration();
-  const absl::Time from = sleeps ? absl::Now() : absl::InfinitePast();
+  const absl::Time from = sleeps ? SteadyNow() : absl::InfinitePast();
   const int count =
       epoll_wait(epoll_.get(), events_.data(), static_cast<int>(events_.size()),
                  Milliseconds(timeout));
-  if (sleeps) last_sleep_ = absl::Now() - from;
+  if (sleeps) last_sleep_ = SteadyNow() - from;
   const size_t found = count > 0 ? static_cast<size_t>(count) : 0;
   for (size_t i = 0; i < found; ++i) {
     if (events_[i].data.ptr != nullptr) continue;

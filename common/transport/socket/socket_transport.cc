@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/time/clock.h"
+#include "common/base/clock.h"
 #include "common/base/logging.h"
 #include "common/base/status.h"
 
@@ -96,7 +96,7 @@ void SocketTransport::Poll(absl::Duration timeout, FrameHandler& handler) {
 void SocketTransport::Turn(absl::Duration timeout) {
   TakeInbox();
   for (const Dialler::LookedUp& answer : dialler_.Take()) {
-    links_.OnLookedUp(answer.address, answer.result, absl::Now());
+    links_.OnLookedUp(answer.address, answer.result, SteadyNow());
   }
   pump_.WriteAll();
   const auto events = Wait(timeout);
@@ -104,7 +104,7 @@ void SocketTransport::Turn(absl::Duration timeout) {
   for (const epoll_event& event : events) {
     if (event.data.ptr == nullptr) continue;  // Wake: TakeInbox follows.
     if (event.data.ptr == &acceptor_) {
-      const absl::Time now = absl::Now();
+      const absl::Time now = SteadyNow();
       for (Accepted& accepted :
            acceptor_.AcceptSome(connections_.strangers(), now)) {
         lifecycle_.OnAccepted(std::move(accepted), now);
@@ -117,7 +117,7 @@ void SocketTransport::Turn(absl::Duration timeout) {
   pump_.RunUnpolled();
   // Timers run after the frames that have arrived, because an awaited answer
   // may be among them.
-  const absl::Time now = absl::Now();
+  const absl::Time now = SteadyNow();
   acceptor_.Resume(now);
   lifecycle_.RunTimers(now);
   TakeInbox();
@@ -132,7 +132,7 @@ absl::Span<const epoll_event> SocketTransport::Wait(absl::Duration timeout) {
   const absl::Time due =
       std::min({links_.due_at(), connections_.due_at(), acceptor_.due_at()});
   if (due != absl::InfiniteFuture()) {
-    timeout = std::min(timeout, due - absl::Now());
+    timeout = std::min(timeout, due - SteadyNow());
   }
   // The order matters: MaySleep comes last, because after it peers must ring.
   const bool sleeps = timeout > absl::ZeroDuration() &&
@@ -142,11 +142,11 @@ absl::Span<const epoll_event> SocketTransport::Wait(absl::Duration timeout) {
 }
 
 bool SocketTransport::LookForAWhile() const {
-  const absl::Time until = absl::Now() + kLookFor;
+  const absl::Time until = SteadyNow() + kLookFor;
   do {
     if (pump_.HasUnpolledFrames() || poller_->IsReady()) return true;
     sched_yield();  // Other threads that have work on this core go first.
-  } while (absl::Now() < until);
+  } while (SteadyNow() < until);
   return false;
 }
 
@@ -160,13 +160,13 @@ bool SocketTransport::HasUnsent() {
 
 void SocketTransport::Shutdown(absl::Duration timeout) {
   if (std::exchange(shut_down_, true)) return;
-  const absl::Time deadline = absl::Now() + timeout;
+  const absl::Time deadline = SteadyNow() + timeout;
   MoveToThisThread();
   TakeInbox();
   acceptor_.Close();
   links_.Stop();
-  while (HasUnsent() && absl::Now() < deadline) {
-    Turn(std::min(kShutdownTurn, deadline - absl::Now()));
+  while (HasUnsent() && SteadyNow() < deadline) {
+    Turn(std::min(kShutdownTurn, deadline - SteadyNow()));
   }
   CloseAll(deadline);
   inbox_.Close();
@@ -186,8 +186,8 @@ void SocketTransport::CloseAll(absl::Time deadline) {
     }
   }
   do {
-    Turn(std::min(kShutdownTurn, deadline - absl::Now()));
-  } while (!connections_.empty() && absl::Now() < deadline);
+    Turn(std::min(kShutdownTurn, deadline - SteadyNow()));
+  } while (!connections_.empty() && SteadyNow() < deadline);
   for (SocketConnection* const connection : connections_.All()) {
     connection->Close();
   }
