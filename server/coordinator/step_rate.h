@@ -26,6 +26,7 @@ class StepRate {
     if (begun_.size() < 2) return 0;
     const auto& [from, first] = begun_.front();
     const auto& [to, last] = begun_.back();
+    if (to == from) return 0;
     return static_cast<double>(last - first) / absl::ToDoubleSeconds(to - from);
   }
 
