@@ -132,7 +132,9 @@ absl::Status CoordinatorOptions::Validate() const {
                                 ", must be positive and at most the lease");
   }
   if (waiting_notice_interval <= absl::ZeroDuration()) {
-    return InvalidArgumentError("waiting_notice_interval must be > 0");
+    return InvalidArgumentError("waiting_notice_interval is ",
+                                absl::FormatDuration(waiting_notice_interval),
+                                ", must be positive");
   }
   return absl::OkStatus();
 }

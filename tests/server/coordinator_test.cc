@@ -569,7 +569,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadOptions{
             "Notice",
             [](auto& o) { o.waiting_notice_interval = absl::ZeroDuration(); },
-            "waiting_notice_interval"},
+            "waiting_notice_interval is 0, must be positive"},
         BadOptions{"Optimizer",
                    [](auto& o) { o.spec.options.optimizer.beta1 = 2.0f; },
                    "--beta1: \"2\" is not"}),
