@@ -427,6 +427,11 @@ absl::StatusOr<CoordinatorMessage> FromProto(
     case v1::CoordinatorMessage::kJobOver: {
       const JobState state = NEREUS_TRY(EnumFromProto<JobState>(
           "the job's state", message.job_over().state()));
+      if (!IsOver(state)) {
+        return InvalidArgumentError("JobOver says that the job is ",
+                                    JobStateName(state),
+                                    ", must be finished or failed");
+      }
       const int64_t saved_rounds = message.job_over().saved_rounds();
       NEREUS_TRY(CheckAtLeast("saved rounds", saved_rounds, 0));
       return JobOver{state, message.job_over().reason(), saved_rounds - 1};

@@ -154,6 +154,22 @@ TEST(MessagesTest, FusionTrialWithANegativeNumberIsRefused) {
   }
 }
 
+// A worker would otherwise report the failure of a job that goes on.
+TEST(MessagesTest, JobThatIsNotOverIsRefusedInJobOver) {
+  const auto received = [](JobState state) {
+    return FromProto(ToProto(CoordinatorMessage(JobOver{state, "", 3})))
+        .status();
+  };
+  EXPECT_TRUE(received(JobState::kFinished).ok());
+  EXPECT_TRUE(received(JobState::kFailed).ok());
+  for (const JobState wrong : {JobState::kGathering, JobState::kRunning}) {
+    const absl::Status status = received(wrong);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_NE(status.message().find(JobStateName(wrong)), std::string::npos)
+        << status;
+  }
+}
+
 TEST(MessagesTest, ReplicaChecksumsArriveWithRoundAndEpoch) {
   const ReplicaChecksums sent = {7, int64_t{1} << 40, {0, 1, 0xffffffff}};
   const ReplicaChecksums received = Received(sent);
