@@ -348,6 +348,17 @@ absl::Status TimeModel::Validate(absl::Span<const LayerSpec> layers) const {
     return InvalidArgumentError("times has ", times.size(),
                                 " layers, the model ", layers.size());
   }
+  for (size_t i = 0; i < layers.size(); ++i) {
+    for (const auto& [pass, time] :
+         {std::pair{"forward", times[i].forward},
+          std::pair{"backward", times[i].backward}}) {
+      if (time >= absl::ZeroDuration() && time <= kComputeTimeMax) continue;
+      return InvalidArgumentError("the ", pass, " pass of layer ", i,
+                                  " computes for ", absl::FormatDuration(time),
+                                  ", must be from 0 to ",
+                                  absl::FormatDuration(kComputeTimeMax));
+    }
+  }
   if (!(share > 0 && share <= 1)) {
     return InvalidArgumentError("share is ", share,
                                 ", must be above 0 and at most 1");

@@ -96,14 +96,6 @@ absl::Status Replanner::Check(const Measured& measured, const Job& job) {
         "a worker has measured that its link's rate is ", measured.link.rate,
         ", not from ", kRateMin, " to ", kRateMax);
   }
-  for (const LayerTime& time : measured.times) {
-    for (const absl::Duration each : {time.forward, time.backward}) {
-      if (each >= absl::ZeroDuration() && each <= kComputeTimeMax) continue;
-      return InvalidArgumentError(
-          "a worker has measured that a layer computes for ",
-          absl::FormatDuration(each));
-    }
-  }
   if (measured.step_time > absl::ZeroDuration() &&
       measured.step_time <= kComputeTimeMax) {
     return absl::OkStatus();

@@ -431,6 +431,12 @@ TEST(TimelineTest, WrongModelIsRefusedWithTheReason) {
   };
   EXPECT_THAT(refusal([](TimeModel& model) { model.times.clear(); }),
               HasSubstr("times has 0 layers, the model 1"));
+  EXPECT_THAT(refusal([](TimeModel& model) { model.times = {Seconds(-1, 2)}; }),
+              HasSubstr("the forward pass of layer 0 computes for -1s, must be "
+                        "from 0 to 24h"));
+  EXPECT_THAT(
+      refusal([](TimeModel& model) { model.times = {Seconds(1, 86401)}; }),
+      HasSubstr("the backward pass of layer 0 computes for 24h1s"));
   EXPECT_THAT(refusal([](TimeModel& model) { model.link.rate = 0; }),
               HasSubstr("rate is 0"));
   EXPECT_THAT(refusal([](TimeModel& model) { model.share = 0; }),
