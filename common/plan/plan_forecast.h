@@ -54,8 +54,8 @@ std::string FormatForecastText(const PlanReport& report,
                                const PlanForecast& forecast,
                                bool all_layers = false);
 
-// Returns the forecast for programs. "compute_seconds" is the computing time of
-// all layers, without products of factors:
+// Returns the forecast for programs. "compute_seconds" includes products of
+// factors, as in the report of nereusctl simulate:
 //
 //   {"link": {"bytes_per_second", "latency_seconds", "message_seconds"},
 //    "compute_seconds", "iteration_seconds",

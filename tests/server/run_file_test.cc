@@ -84,6 +84,19 @@ TEST(RunFileTest, ShowsPredictedAndMeasuredTimes) {
       json["time"]["layers"][0]["iteration_seconds"]["factor"].is_null());
 }
 
+// In the report of nereusctl simulate, compute_seconds has the same meaning.
+TEST(RunFileTest, ComputingTimeIncludesTheProductsOfFactors) {
+  Json run = SomeRun();
+  for (Json& worker : run["workers"]) worker["layers"][1]["scheme"] = "factor";
+  const auto explained = ExplainRun(run.dump());
+  ASSERT_TRUE(explained.ok()) << explained.status();
+  const PlanForecast& forecast = explained->forecast;
+  const Json json = Json::parse(FormatExplainedJson(*explained, Diagnosis()));
+  EXPECT_EQ(json["time"]["compute_seconds"], forecast.compute_seconds);
+  EXPECT_GT(forecast.compute_seconds,
+            absl::ToDoubleSeconds(TotalTime(forecast.model.times)));
+}
+
 // The report does not have the threshold that the job tuned.
 TEST(RunFileTest, JobThatTunedFusionIsPredictedWithTheBestThreshold) {
   Json run = SomeRun();
