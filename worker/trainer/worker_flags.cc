@@ -23,7 +23,8 @@ void AddMemberFlags(CLI::App& app, WorkerFlags& flags) {
   client.means_in_place = false;    // The replica reads Client::Mean.
   client.optimizer = std::nullopt;  // The trainer handles both places.
   AddFlag(app, "coordinator", client.coordinator_address,
-          "HOST:PORT of the coordinator: the control port of shard 0");
+          "HOST:PORT of the coordinator's control port: that of shard 0, or of "
+          "the server with --coordinate-only");
   AddFlag(app, "job-name", client.job, "name of the job to join");
   AddFlag(app, "name", client.name,
           "name of this worker in messages; empty: HOST:PID. A worker with the "
