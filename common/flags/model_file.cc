@@ -46,6 +46,8 @@ absl::StatusOr<std::vector<LayerSpec>> LoadModelOrFile(const std::string& model,
   const bool is_file =
       absl::StrContains(model, "/") || absl::EndsWith(model, ".csv");
   if (!is_file) return LoadModel(model, batch);
+  // A wrong batch is no error of the file.
+  NEREUS_TRY(CheckBatch(batch));
   const std::string text = NEREUS_TRY(ReadTextFile(model));
   absl::StatusOr<std::vector<LayerSpec>> layers = ParseModelTable(text, batch);
   if (!layers.ok()) {

@@ -24,8 +24,8 @@ absl::Status WriteTextFile(const std::string& name, const std::string& text);
 // Returns the layers of a model, for workers that take `batch` samples in each
 // step. If `model` ends in .csv or contains a slash, it is the path of a table
 // of layers (docs/models.md), else the name of a known model. Errors: those of
-// LoadModel; those of ReadTextFile; kDataLoss, ParseModelTable refuses the file
-// or `batch`.
+// LoadModel; those of ReadTextFile; kDataLoss, ParseModelTable refuses the
+// file, or a layer of it would have too many rows with `batch`.
 absl::StatusOr<std::vector<LayerSpec>> LoadModelOrFile(const std::string& model,
                                                        int64_t batch);
 

@@ -188,6 +188,12 @@ class TableReader {
 
 }  // namespace
 
+absl::Status CheckBatch(int64_t batch) {
+  if (batch >= 1 && batch <= kBatchMax) return absl::OkStatus();
+  return InvalidArgumentError("batch is ", batch, ", not from 1 to ",
+                              kBatchMax);
+}
+
 std::vector<std::string> ModelNames() {
   std::vector<std::string> names;
   for (const ModelFile& file : ModelFiles()) names.push_back(file.name);
@@ -205,10 +211,7 @@ absl::StatusOr<std::vector<LayerSpec>> LoadModel(absl::string_view name,
 
 absl::StatusOr<std::vector<LayerSpec>> ParseModelTable(absl::string_view text,
                                                        int64_t batch) {
-  if (batch < 1 || batch > kBatchMax) {
-    return InvalidArgumentError("batch is ", batch, ", not from 1 to ",
-                                kBatchMax);
-  }
+  NEREUS_TRY(CheckBatch(batch));
   TableReader reader(batch);
   for (const absl::string_view line : absl::StrSplit(text, '\n')) {
     NEREUS_TRY(reader.ReadLine(line));

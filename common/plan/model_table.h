@@ -13,6 +13,9 @@ namespace nereus {
 // Largest number of samples that one worker may take in one step.
 inline constexpr int64_t kBatchMax = int64_t{1} << 20;
 
+// Returns OK if `batch` is from 1 to kBatchMax. Errors: kInvalidArgument.
+absl::Status CheckBatch(int64_t batch);
+
 // Returns the names of the models that come with Nereus, sorted.
 std::vector<std::string> ModelNames();
 
