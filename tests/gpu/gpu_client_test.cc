@@ -460,6 +460,21 @@ TEST_F(GpuClientTest, InfinityOnAGpuSkipsTheStepForAllWorkers) {
   for (const absl::Status& status : results) EXPECT_TRUE(status.ok()) << status;
 }
 
+TEST_F(GpuClientTest, AbortEndsTheJobForAllWorkers) {
+  LocalCluster cluster(Job(2, 1));
+  std::deque<GpuToyWorker> workers =
+      Workers(2, {{"v", LayerKind::kVector, 1, 5000, 5000, 1}});
+  const auto results = cluster.RunWorkers(2, [&](int i) -> absl::Status {
+    NEREUS_TRY(workers[i].Connect(cluster.client_options()));
+    if (i == 0) return workers[i].client()->Abort("the data are wrong");
+    return workers[i].NextStep().status();
+  });
+  EXPECT_EQ(results[0].code(), absl::StatusCode::kFailedPrecondition);
+  for (const absl::Status& status : results) {
+    EXPECT_THAT(std::string(status.message()), HasSubstr("the data are wrong"));
+  }
+}
+
 TEST_F(GpuClientTest, WrongMemoryIsNamed) {
   LocalCluster cluster(Job(1, 1));
   GpuToyWorker worker;

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <memory>
 #include <string>
@@ -52,6 +53,7 @@ class RecordingClient : public Client {
   }
   ClientReport Report() const override { return {}; }
   absl::Status Abort(absl::string_view reason) override {
+    calls.push_back("abort");
     return FailedPreconditionError(reason);
   }
   absl::Status Leave() override { return absl::OkStatus(); }
@@ -307,6 +309,18 @@ TEST_F(TrainerTest, DivergingLossNamesStepAndEpoch) {
               testing::MatchesRegex(
                   "the loss is -?(nan|inf) in step [12] \\(epoch [12] of 5\\)"
                   ": is the learning rate too high\\?"));
+}
+
+// The other workers would wait for this one, and a worker in its place would
+// get the same loss.
+TEST_F(TrainerTest, DivergingLossEndsTheJobForAllWorkers) {
+  const auto network = MakeNetwork("mlp", 40);
+  network->parameters(0)[0] = NAN;
+  RecordingClient client(0, 1, BindLayers(network.get(), &state_));
+  const absl::Status status =
+      Train(options_, data_, network.get(), &state_, &client).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(client.calls, ElementsAre("abort"));
 }
 
 TEST_F(TrainerTest, SkippedStepsChangeNoParameters) {

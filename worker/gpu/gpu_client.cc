@@ -77,6 +77,9 @@ class GpuClientImpl final : public GpuClient {
   absl::Status Wait(int layer, int64_t step, cudaStream_t stream) override;
   absl::Status WaitForward(int layer, cudaStream_t stream) override;
   absl::Status WaitAll(int64_t step, cudaStream_t stream) override;
+  absl::Status Abort(absl::string_view reason) override {
+    return client_->Abort(reason);
+  }
   absl::Status Leave(cudaStream_t stream) override;
   Staged staged() const override {
     return {stager_->bytes_out(), stager_->bytes_in()};

@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/plan/layer_spec.h"
 #include "worker/public/client.h"
@@ -192,6 +193,9 @@ class GpuClient {
   virtual absl::Status WaitForward(int layer, CUstream_st* stream) = 0;
   // Waits for round `step` of every layer.
   virtual absl::Status WaitAll(int64_t step, CUstream_st* stream) = 0;
+
+  // Ends the job for all workers, as Client::Abort.
+  virtual absl::Status Abort(absl::string_view reason) = 0;
 
   // Leaves the job, as Client::Leave. With `optimizer=worker`, the caller has
   // queued its last update of parameters and state on `stream` before.

@@ -34,6 +34,9 @@ class GpuReplica final : public Replica {
     return client_->WaitForward(layer, device_.stream());
   }
   absl::Status Update(int layer, int64_t step) override;
+  absl::Status Abort(absl::string_view reason) override {
+    return client_->Abort(reason);
+  }
   absl::Status Leave() override { return client_->Leave(device_.stream()); }
   absl::StatusOr<std::vector<GpuSpan>> Timeline() const override {
     return client_->Timeline();

@@ -21,6 +21,9 @@ class HostReplica final : public Replica {
   absl::Status WaitForward(int layer) override {
     return client_->WaitForward(layer);
   }
+  absl::Status Abort(absl::string_view reason) override {
+    return client_->Abort(reason);
+  }
   absl::Status Leave() override { return client_->Leave(); }
 
   absl::Status Push(int layer, int64_t step) override {

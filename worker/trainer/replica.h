@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "common/base/status.h"
 #include "worker/public/client.h"
 #include "worker/public/gpu_client.h"
@@ -36,6 +37,9 @@ class Replica {
   // Runs the optimizer for `step` on the layer, after the Wait, with
   // `optimizer=worker`.
   virtual absl::Status Update(int layer, int64_t step) = 0;
+
+  // Ends the job for all workers.
+  virtual absl::Status Abort(absl::string_view reason) = 0;
 
   // Leaves the job.
   virtual absl::Status Leave() = 0;

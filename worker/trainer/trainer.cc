@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/crc32c.h"
 #include "common/base/status.h"
@@ -212,9 +213,10 @@ absl::Status Run::Step() {
   const float loss = NEREUS_TRY(network_->Forward(
       images_, labels_, [&](int layer) { return Await(layer); }));
   if (!std::isfinite(loss) && !client_->traits().may_skip) {
-    return FailedPreconditionError(
+    // A worker in this worker's place would get the same loss.
+    return replica_->Abort(absl::StrCat(
         "the loss is ", loss, " in step ", step_.step, " (epoch ", Pass() + 1,
-        " of ", options_.epochs, "): is the learning rate too high?");
+        " of ", options_.epochs, "): is the learning rate too high?"));
   }
   const absl::Duration forward_end = options_.now();
   const absl::Duration awaiting = result_.wait + result_.backward - counted;

@@ -83,8 +83,8 @@ struct TrainResult {
 // evaluates the network nor leaves the job.
 //
 // Errors: kInvalidArgument, bad options, or data that do not fit the network;
-// kFailedPrecondition, the loss is not a finite number, with step and epoch;
-// errors of the client, unchanged.
+// kFailedPrecondition, the loss is not a finite number, with step and epoch:
+// the job is ended for all workers; errors of the client, unchanged.
 absl::StatusOr<TrainResult> Train(const TrainerOptions& options,
                                   const DataSplit& data, Replica* replica);
 

@@ -165,14 +165,8 @@ absl::StatusOr<WorkerResult> JoinAndTrain(const WorkerFlags& flags,
                                                   std::move(layers))
                        : Client::Connect(flags.client, std::move(layers)));
   LogTraining(flags, data, *client);
-  absl::StatusOr<WorkerResult> report = TrainAndLeave(
-      flags, data, MakeHostReplica(network, &state, client.get()).get());
-  // The loss is not a finite number. A worker in this worker's place would get
-  // the same loss, so the job ends.
-  if (absl::IsFailedPrecondition(report.status())) {
-    return client->Abort(report.status().message());
-  }
-  return report;
+  return TrainAndLeave(flags, data,
+                       MakeHostReplica(network, &state, client.get()).get());
 }
 
 // Returns the settings that must be equal on all workers, so that together they
