@@ -6,17 +6,21 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/base/status.h"
+#include "common/compute/optimizer.h"
 #include "common/device/pinned_pool.h"
 #include "common/device/stager.h"
+#include "common/protocol/job.h"
 #include "common/tensor/value_range.h"
 #include "tests/gpu/device_array.h"
 #include "tests/gpu/emulated_cuda.h"
 #include "tests/gpu/gpu_toy_worker.h"
 #include "tests/testing/local_cluster.h"
 #include "worker/gpu/gpu_mirror.h"
+#include "worker/gpu/gpu_pools.h"
 #include "worker/public/gpu_client.h"
 
 namespace nereus {
@@ -41,6 +45,21 @@ TEST(GpuClientErrorsTest, MemoryOfAnotherGpuIsNamed) {
               HasSubstr("layer conv, gradient is on GPU 1, this client uses "
                         "GPU 0"));
   NEREUS_CUDA(cudaFree(elsewhere));
+}
+
+// The parameters, eight arrays of the caller's state, two of the job's
+// optimizer, two open rounds of a ring, and the last round of an epoch.
+TEST(GpuClientErrorsTest, PinnedMemoryHasRoomForAllCopiesOfALayer) {
+  GpuLayerBinding layer;
+  layer.spec = {"v", LayerKind::kVector, 1, 250'000, 250'000, 1};
+  const int64_t bytes = 4 * layer.spec.parameters;
+  const GpuPools pools = MakeGpuPools({layer}, GpuOptions());
+  std::vector<Buffer> copies;
+  for (int i = 0; i < 1 + kStateArraysMax + kOptimizerStatesMax + 3; ++i) {
+    auto copy = pools.own->Take("a copy", bytes, absl::ZeroDuration());
+    ASSERT_TRUE(copy.ok()) << i << ": " << copy.status();
+    copies.push_back(*std::move(copy));
+  }
 }
 
 // In each job one CUDA call fails: call 0, 3, 6 and so on. Either the job ends

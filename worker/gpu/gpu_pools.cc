@@ -17,8 +17,9 @@ namespace {
 constexpr auto kFloatBytes = static_cast<int64_t>(sizeof(float));
 
 // Copies of a layer that the host may have in pinned memory: the parameters,
-// the caller's state or that of the job's optimizer, and two rounds of a ring.
-constexpr int64_t kCopiesMax = 1 + kStateArraysMax + kOptimizerStatesMax + 2;
+// the caller's state, that of the job's optimizer, and three rounds of a ring.
+// The third one is the last finished round of an epoch (PeerRounds).
+constexpr int64_t kCopiesMax = 1 + kStateArraysMax + kOptimizerStatesMax + 3;
 
 }  // namespace
 
