@@ -69,7 +69,8 @@ class HostClient : public Client {
       const std::shared_ptr<Arrival>& arrival) = 0;
 
   // Pushes factors that have arrived, in memory that `arrival` keeps. The
-  // client holds `arrival` as long as it reads them.
+  // client holds `arrival` as long as it reads them. Without an arrival, the
+  // caller keeps the memory (PushFactors).
   virtual absl::Status PushArrivingFactors(
       int layer, int64_t step, const Factors& factors,
       absl::Span<float> gradient, const std::shared_ptr<Arrival>& arrival) = 0;
