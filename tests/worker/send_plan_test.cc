@@ -226,5 +226,27 @@ TEST(SendPlanTest, InASparseJobAStepWaitsForItsChoiceOfBlocks) {
   EXPECT_THAT(Gathers(plan), ElementsAre(0));
 }
 
+TEST(SendPlanTest, InASparseJobOneVoteIsDueInEachStepAndEpoch) {
+  JobOptions options;
+  options.sparsity.share = 0.5;
+  const JobPtr job = ThreeLayers(options);
+  SendPlan plan = Started(job);
+  PushAll(plan, 0);
+  EXPECT_EQ(plan.TakeVote(), (Vote{0, true}));
+  // The choice for the next step is no reason for another vote on this one.
+  plan.OnDone(job->pool.layer, 0);
+  EXPECT_EQ(plan.TakeVote(), std::nullopt);
+
+  PushAll(plan, 1);
+  EXPECT_EQ(plan.TakeVote(), (Vote{1, true}));
+  PushAll(plan, 2);
+  // In the next epoch, too, the vote waits for the choice.
+  plan.OnEpoch(job);
+  EXPECT_EQ(plan.TakeVote(), std::nullopt);
+  plan.OnDone(job->pool.layer, 1);
+  EXPECT_EQ(plan.TakeVote(), (Vote{2, true}));
+  EXPECT_EQ(plan.TakeVote(), std::nullopt);
+}
+
 }  // namespace
 }  // namespace nereus

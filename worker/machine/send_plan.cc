@@ -54,8 +54,7 @@ void SendPlan::OnPush(int layer, int64_t step, bool fit) {
   is_fit_ = is_fit_ && fit;
   deferred_.push_back(layer);
   deferred_bytes_ += BytesSent(*job_, layer, step);
-  // While the choice is awaited, the vote follows it.
-  is_vote_due_ = has_pushed_all() && !awaits_choice();
+  is_vote_due_ = has_pushed_all();
 }
 
 void SendPlan::OnWait(int layer) {
@@ -66,9 +65,6 @@ void SendPlan::OnDone(int layer, int64_t round) {
   const int64_t before = std::exchange(layers_[layer].done, round);
   if (round == before) return;
   if (round < before) layers_[layer].pushed = round;
-  // The choice for the step after `round` is there. A vote that waited for it
-  // is due.
-  if (layer == job_->pool.layer) is_vote_due_ = has_pushed_all();
 }
 
 void SendPlan::OnEpoch(JobPtr job) {
@@ -102,7 +98,7 @@ std::vector<int> SendPlan::TakeSends() {
 }
 
 std::optional<SendPlan::Vote> SendPlan::TakeVote() {
-  if (is_frozen_ || !std::exchange(is_vote_due_, false)) return std::nullopt;
+  if (IsGated() || !std::exchange(is_vote_due_, false)) return std::nullopt;
   return Vote{step_, is_fit_};
 }
 

@@ -62,7 +62,8 @@ class SendPlan {
 
   // Takes the layers to send, in the order in which they were pushed.
   std::vector<int> TakeSends();
-  // Takes the vote, if it is due.
+  // Takes the vote, if it is due. It is due once in each step and epoch, when
+  // all layers are pushed; in a sparse job it then waits for the choice.
   std::optional<Vote> TakeVote();
   // Takes the next layer to ask the result of. The machine reports the layer's
   // progress (OnDone) before it takes the next layer: asking for a result may
