@@ -36,6 +36,8 @@ void UnchangedParametersLaw::OnRoundDone(const RoundDone& done) {
                    absl::Hex(before), " before, ", absl::Hex(now), " after"));
 }
 
+// A worker that runs the optimizer fetches no layer again (Syncer::Adopt), so
+// that no update of its own lies between the two checksums.
 void UnchangedParametersLaw::OnFetchedAgain(const FetchedAgain& fetched) {
   const uint32_t now = fetched.parameters.checksum;
   const uint32_t before = Exchange(fetched.place, now);
