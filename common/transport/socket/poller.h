@@ -26,7 +26,8 @@ class Poller {
 
   // Watches `fd` for `events` (EPOLLIN, EPOLLOUT). Wait then returns them with
   // `owner`. 0 events: stops watching, so that not even the end of a connection
-  // is reported. Costs no system call if the events do not change.
+  // is reported. Costs no system call if the events do not change. REQUIRES:
+  // `fd` is not watched for another owner, which would stay the owner.
   void Watch(int fd, uint32_t events, void* owner);
 
   // Forgets `fd`, which its owner closes now: epoll forgets closed descriptors
