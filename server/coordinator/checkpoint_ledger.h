@@ -54,7 +54,9 @@ struct CheckpointNews {
 //   parts, completing --an error--> failed
 //
 // Plain bookkeeping. Bounded: parts of at most eight incomplete rounds, and the
-// newest 16 rounds that failed.
+// newest 16 rounds that failed. The checkpoints that are completing have no
+// limit here: a disk that writes their manifests slowly takes their parts
+// slowly, too.
 class CheckpointLedger {
  public:
   struct State {
