@@ -46,9 +46,9 @@ class JsonFields {
   // Each reads or writes field `name`.
   void Flag(const char* name, bool& value);
   void Text(const char* name, std::string& value);
-  // A number that is not finite is written as null, which Number refuses and
-  // NumberOrNan reads as NaN.
+  // Writes a number that is not finite as null, and refuses to read null.
   void Number(const char* name, double& value);
+  // Writes the same as Number, and reads null as NaN.
   void NumberOrNan(const char* name, double& value);
   void Float(const char* name, float& value);     // In the range of float32.
   void Seconds(const char* name, double& value);  // At least 0.
@@ -98,7 +98,7 @@ class JsonFields {
     }
   }
 
-  // Transfers field `name` by `transfer(value)`, or null for nothing.
+  // Transfers a value that may be absent: by `transfer(value)`, or as null.
   template <typename T, typename Transfer>
   void OrNull(const char* name, std::optional<T>& value, Transfer transfer) {
     if (IsNull(name, !value.has_value())) return;
