@@ -292,7 +292,8 @@ void PlaceWorkers(const EpochChange& change, Job& made) {
 void ChangePlan(const Job& job, const std::vector<Route>& routes, Job& made) {
   absl::c_copy(routes, made.routes.begin());
   made.history.finished_rounds.clear();
-  // Backups do not have the values that workers have handed over.
+  // Backups have neither the values that workers have handed over nor, if the
+  // workers run the optimizer, the round at which the primary begins.
   for (const Chunk& chunk : job.placement.chunks()) {
     if (UsesServers(job.routes[chunk.layer].scheme)) continue;
     made.shard_servers[chunk.shard].backup_is_current = false;

@@ -426,12 +426,13 @@ void Epochs::Greet(MemberRecord& member, uint64_t epoch, absl::Time now,
 // Plans and backups.
 
 // After a change of plan, ChangePlan lets no backup be current that has a layer
-// which workers exchanged.
+// which workers exchanged in this plan. The routes of the next plan make no
+// difference.
 bool Epochs::IsSafeToChangePlan() const {
-  const bool hands_over = absl::c_any_of(job()->routes, [](const Route& route) {
+  const bool exchanges = absl::c_any_of(job()->routes, [](const Route& route) {
     return !UsesServers(route.scheme);
   });
-  return !job()->options.backup || options_.has_checkpoints || !hands_over;
+  return !job()->options.backup || options_.has_checkpoints || !exchanges;
 }
 
 bool Epochs::WantsAnotherPlan() {
