@@ -275,7 +275,9 @@ std::vector<JobOption> OwnersOptions() {
   };
 }
 
-// Returns the options of the optimizer. Ranges end at 1e30.
+// Returns the options of the optimizer. Ranges end at 1e30: adam divides the
+// learning rate by 1 - beta1, which is at least 2^-24, and a float32 still
+// holds the quotient.
 std::vector<JobOption> OptimizerTable() {
   constexpr float kLarge = 1e30F;
   return {

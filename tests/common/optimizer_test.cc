@@ -171,6 +171,17 @@ TEST(AdamTest, StepDecidesTheCorrection) {
   EXPECT_EQ(first_state[1], late_state[1]);
 }
 
+// The table of a job's options takes a learning rate up to 1e30.
+TEST(AdamTest, LargestLearningRateOfAJobHasAFiniteStep) {
+  OptimizerOptions options;
+  options.rule = UpdateRule::kAdam;
+  options.learning_rate = 1e30f;
+  options.beta1 = options.beta2 = std::nextafter(1.0f, 0.0f);
+  ASSERT_TRUE(options.Validate().ok());
+  const AdamStep step = AdamStepOf(options, /*step=*/0, /*scale=*/1.0f);
+  EXPECT_TRUE(std::isfinite(step.step_size)) << step.step_size;
+}
+
 TEST(AdamTest, ZeroGradientMovesNothing) {
   const float zero = 0.0f;
   float parameter = 0.75f;
