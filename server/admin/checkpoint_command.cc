@@ -13,6 +13,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "common/base/clock.h"
 #include "common/base/status.h"
 #include "common/checkpoint/checkpoint.h"
 #include "common/checkpoint/checkpoint_layout.h"
@@ -33,11 +34,11 @@ constexpr absl::Duration kPollInterval = absl::Milliseconds(100);
 // the checkpoint is whole.
 absl::StatusOr<JobStatus> MakeCheckpoint(const std::string& server,
                                          absl::Duration timeout) {
-  const absl::Time deadline = absl::Now() + timeout;
+  const absl::Time deadline = SteadyNow() + timeout;
   NEREUS_TRY(RequestCheckpoint(server, timeout));
   while (true) {
     JobStatus status =
-        NEREUS_TRY(FetchJobStatus(server, deadline - absl::Now()));
+        NEREUS_TRY(FetchJobStatus(server, deadline - SteadyNow()));
     if (!status.checkpoint.wanted) {
       if (status.checkpoint.failure.empty()) return status;
       return AbortedError(status.checkpoint.failure);
@@ -47,7 +48,7 @@ absl::StatusOr<JobStatus> MakeCheckpoint(const std::string& server,
                           JobStateName(status.state),
                           " before the checkpoint was made");
     }
-    if (absl::Now() + kPollInterval > deadline) {
+    if (SteadyNow() + kPollInterval > deadline) {
       return DeadlineExceededError(
           "no checkpoint after ", absl::FormatDuration(timeout),
           "; the job makes it when the workers begin another step: look at "

@@ -26,7 +26,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_split.h"
-#include "absl/time/clock.h"
+#include "common/base/clock.h"
 #include "common/base/status.h"
 #include "common/flags/job_file.h"
 #include "common/flags/model_file.h"
@@ -109,7 +109,7 @@ absl::StatusOr<LocalOutcome> LocalJob::Run() {
 absl::Status LocalJob::RunProcesses() {
   NEREUS_TRY(StartCoordinator());
   NEREUS_TRY(WaitUntil(
-      [this] { return !coordinator_.empty(); }, absl::Now() + kListenTimeout,
+      [this] { return !coordinator_.empty(); }, SteadyNow() + kListenTimeout,
       absl::StrCat(processes_[0].name, " does not listen after ",
                    absl::FormatDuration(kListenTimeout))));
   display_->PrintLine(absl::StrCat("coordinator at ", coordinator_,
@@ -124,7 +124,7 @@ absl::Status LocalJob::RunProcesses() {
   NEREUS_TRY(WaitUntil(workers_have_ended, absl::InfiniteFuture(), ""));
   const absl::Status servers_end =
       WaitUntil([this] { return group_->running() == 0; },
-                absl::Now() + kServerEndTimeout,
+                SteadyNow() + kServerEndTimeout,
                 absl::StrCat("all workers are done, but ",
                              absl::FormatDuration(kServerEndTimeout),
                              " later a server still runs"));
@@ -191,7 +191,7 @@ absl::Status LocalJob::WaitUntil(const Predicate& is_done, absl::Time deadline,
     MissTheDead();
     if (JobHasFailed()) return Failure();
     if (is_done()) return absl::OkStatus();
-    const absl::Time now = absl::Now();
+    const absl::Time now = SteadyNow();
     if (now >= deadline) return DeadlineExceededError(message);
     display_->Show(FormatProgress(progress_), now);
     outcome_.signal =
@@ -249,7 +249,7 @@ void LocalJob::OnExit(int process, const ProcessExit& exit) {
   // A model that was not saved is no failure of the job. The report tells it.
   const bool is_not_saved = child.is_server && exit.code == kExitNotSaved;
   child.exit = is_not_saved ? ProcessExit() : exit;
-  child.exited_at = absl::Now();
+  child.exited_at = SteadyNow();
   exits_.push_back(process);
 }
 
@@ -302,7 +302,7 @@ bool LocalJob::IsToBeReplaced(const LocalProcess& child, absl::Time now) const {
 }
 
 absl::Status LocalJob::ReplaceTheDead() {
-  const absl::Time now = absl::Now();
+  const absl::Time now = SteadyNow();
   for (size_t i = 0; i < processes_.size(); ++i) {
     LocalProcess& dead = processes_[i];
     if (!IsToBeReplaced(dead, now)) continue;
@@ -336,7 +336,7 @@ bool LocalJob::IsToBeMissed(const LocalProcess& child) const {
   if (IsFinished()) {
     return HasFailed(child) ||
            (!child.exit.has_value() &&
-            absl::Now() - *FinishedAt() > kWorkerEndTimeout);
+            SteadyNow() - *FinishedAt() > kWorkerEndTimeout);
   }
   // Before any worker has trained, the job waits for all workers.
   return options_.restarts == 0 && child.was_killed() &&
@@ -422,9 +422,9 @@ std::vector<const LocalProcess*> LocalJob::FailedProcesses() const {
 }
 
 absl::Status LocalJob::Failure() {
-  const absl::Time deadline = absl::Now() + kSettleTime;
-  while (group_->running() > 0 && absl::Now() < deadline) {
-    const auto signal = group_->WaitOnce(deadline - absl::Now());
+  const absl::Time deadline = SteadyNow() + kSettleTime;
+  while (group_->running() > 0 && SteadyNow() < deadline) {
+    const auto signal = group_->WaitOnce(deadline - SteadyNow());
     if (!signal.ok() || *signal != 0) break;
   }
   const std::vector<const LocalProcess*> failed = FailedProcesses();

@@ -24,7 +24,7 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
-#include "absl/time/clock.h"
+#include "common/base/clock.h"
 #include "common/base/logging.h"
 #include "common/base/status.h"
 #include "server/admin/line_buffer.h"
@@ -290,9 +290,9 @@ absl::StatusOr<int> ProcessGroup::WaitOnce(absl::Duration timeout) {
 void ProcessGroup::Stop(absl::Duration grace) {
   if (running() == 0) return;
   SignalAll(SIGTERM);
-  const absl::Time deadline = absl::Now() + grace;
+  const absl::Time deadline = SteadyNow() + grace;
   while (running() > 0) {
-    const absl::Duration left = deadline - absl::Now();
+    const absl::Duration left = deadline - SteadyNow();
     if (left <= absl::ZeroDuration()) break;
     const absl::StatusOr<int> signal = WaitOnce(left);
     if (!signal.ok() || *signal != 0) break;

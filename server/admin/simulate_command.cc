@@ -6,7 +6,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
-#include "absl/time/clock.h"
+#include "common/base/clock.h"
 #include "common/base/status.h"
 #include "common/flags/flags.h"
 #include "server/admin/commands.h"
@@ -30,7 +30,7 @@ class Progress {
   explicit Progress(std::ostream& err) : err_(err) {}
 
   void Show(double done) {
-    const absl::Time now = absl::Now();
+    const absl::Time now = SteadyNow();
     if (now - shown_at_ < kProgressInterval) return;
     shown_at_ = now;
     err_ << absl::StrFormat("simulating: %3.0f %%, %.0f s\n", 100 * done,
@@ -40,7 +40,7 @@ class Progress {
 
  private:
   std::ostream& err_;
-  const absl::Time started_at_ = absl::Now();
+  const absl::Time started_at_ = SteadyNow();
   absl::Time shown_at_ = started_at_;  // Time of the last line.
 };
 
