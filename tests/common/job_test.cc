@@ -50,18 +50,6 @@ Parts LateParts() {
   return parts;
 }
 
-TEST(OptimizerPlaceTest, NamesAreParsedBack) {
-  for (const OptimizerPlace place :
-       {OptimizerPlace::kServer, OptimizerPlace::kWorker}) {
-    const auto parsed = ParseOptimizerPlace(OptimizerPlaceName(place));
-    ASSERT_TRUE(parsed.ok()) << parsed.status();
-    EXPECT_EQ(*parsed, place);
-  }
-  const absl::Status status = ParseOptimizerPlace("client").status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("\"client\""));
-}
-
 TEST(JobTest, JobHoldsItsParts) {
   Parts parts;
   parts.job.options.deterministic = true;
