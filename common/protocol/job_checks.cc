@@ -101,10 +101,18 @@ absl::Status CheckLeavers(const Job& job) {
   return absl::OkStatus();
 }
 
-// Checks that all steps and rounds are far from overflow.
+// Checks that all steps and rounds are far from overflow, and that every worker
+// contributes to the first step: a worker that does not has no place in it.
 absl::Status CheckSteps(const Job& job) {
   NEREUS_TRY(CheckStep("base_round", job.history.base_round, kInitialRound));
   NEREUS_TRY(CheckStep("first_step", job.history.first_step, 0));
+  const EpochWorker& last = job.workers.back();
+  if (last.first_step > job.history.first_step) {
+    return InvalidArgumentError("worker ", last.rank, " takes part from step ",
+                                last.first_step, " on, and first_step is ",
+                                job.history.first_step,
+                                ": no worker may begin later");
+  }
   NEREUS_TRY(
       CheckStep("checkpoint_round", job.checkpoint_round, kInitialRound));
   NEREUS_TRY(CheckStep("switch_round", job.switch_round, kInitialRound));

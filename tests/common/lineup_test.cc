@@ -182,6 +182,7 @@ JobPtr JobOf(Scheme scheme, const std::vector<EpochWorker>& workers) {
   Job job;
   job.epoch = 1;
   job.workers = workers;
+  job.history.first_step = workers.back().first_step;
   job.layers = Layers();
   job.routes.assign(job.layers.size(), {scheme, WireType::kFloat32});
   job.routes.back().scheme = Scheme::kFactor;

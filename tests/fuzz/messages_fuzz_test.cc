@@ -195,6 +195,7 @@ void CheckConverted(const EpochStart& start) {
   for (const Chunk& chunk : job.placement.chunks()) {
     ASSERT_LT(chunk.shard, job.shards());
   }
+  ASSERT_LE(job.workers.back().first_step, job.history.first_step);
   // Each member has one entry, the receiver included.
   std::set<PeerId> members;
   for (int position = 0; position < job.worker_count(); ++position) {

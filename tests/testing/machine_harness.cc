@@ -1,5 +1,6 @@
 #include "tests/testing/machine_harness.h"
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 #include <utility>
@@ -67,6 +68,11 @@ JobPtr EpochAfter(const Job& job, const std::function<void(Job&)>& edit) {
   Job next = job;
   ++next.epoch;
   if (edit) edit(next);
+  // An epoch begins no earlier than its last worker.
+  if (!next.workers.empty()) {
+    next.history.first_step =
+        std::max(next.history.first_step, next.workers.back().first_step);
+  }
   auto made = MakeJob(std::move(next), job.shards());
   NEREUS_CHECK(made.ok()) << made.status();
   return *std::move(made);

@@ -31,8 +31,9 @@ JobPtr TestJob(int workers, int shards, std::vector<LayerSpec> layers,
                JobOptions options = {}, Scheme scheme = Scheme::kServer,
                WireType wire = WireType::kFloat32);
 
-// Returns the job in the next epoch, after `edit` has changed it. Ends the
-// process if MakeJob refuses the changed job.
+// Returns the job in the next epoch, after `edit` has changed it. Its first step
+// is raised to that of its last worker. Ends the process if MakeJob refuses the
+// changed job.
 JobPtr EpochAfter(const Job& job, const std::function<void(Job&)>& edit = {});
 
 // Returns a new buffer with these values.
