@@ -25,7 +25,7 @@ SimulatedClusterOptions DrawFeatures(uint64_t seed) {
   // Nodes have a rate: bytes take time.
   if (random.Chance(0.5)) {
     const double rate = 30e6 + random.Uniform() * 1e9;
-    options.node_rate = {rate, rate};
+    options.places.node_rate = {rate, rate};
     options.network.window_bytes = int64_t{1} << (16 + random.Below(5));
   }
   options.layer_time_max = absl::Microseconds(100 + random.Below(5000));

@@ -40,7 +40,8 @@ void FaultScript::SlowDown(ProcessId id, double factor) {
   NEREUS_CHECK(factor >= 1) << factor;
   at_.world->Disturb();
   if (process(id).worker != nullptr) process(id).worker->set_slowness(factor);
-  at_.connections->network().SetRateFactor(id, 1 / factor);
+  at_.connections->network().SetRateFactor(at_.world->hosts.NodeOf(id),
+                                           1 / factor);
 }
 
 void FaultScript::LeaveSoon(ProcessId id) { process(id).worker->LeaveSoon(); }
@@ -61,7 +62,9 @@ void FaultScript::BreakAfterSend(ProcessId from, ProcessId to) {
 
 void FaultScript::SetLink(ProcessId a, ProcessId b, const Link& link) {
   at_.world->Disturb();
-  at_.connections->network().SetLink(a, b, link);
+  const SimulatedHosts& hosts = at_.world->hosts;
+  if (hosts.NodeOf(a) == hosts.NodeOf(b)) return;
+  at_.connections->network().SetLink(hosts.NodeOf(a), hosts.NodeOf(b), link);
 }
 
 // ---- Sessions.

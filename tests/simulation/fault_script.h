@@ -77,8 +77,8 @@ class FaultScript {
   // goes on.
   void StallDriver(ProcessId process);
   void Resume(ProcessId process);
-  // Makes a process compute, send and receive `factor` times slower; 1: as
-  // before.
+  // Makes a process compute `factor` times slower, and its node send and
+  // receive so; 1: as before.
   void SlowDown(ProcessId process, double factor);
   // Makes a worker leave politely once it has done the step under way.
   void LeaveSoon(ProcessId process);
@@ -92,7 +92,8 @@ class FaultScript {
   void BreakInFrame(ProcessId from, ProcessId to, int frames);
   // Breaks a connection as soon as `from` has sent a frame to `to`.
   void BreakAfterSend(ProcessId from, ProcessId to);
-  // Gives a link another rate and delay.
+  // Gives the link between the nodes of two processes another rate and delay.
+  // Does nothing if they share a node.
   void SetLink(ProcessId a, ProcessId b, const Link& link);
 
   // ---- Sessions with the coordinator.

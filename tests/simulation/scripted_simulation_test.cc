@@ -394,7 +394,7 @@ TEST(ScriptedSimulationTest, ReportOfAServerStaysTrue) {
 TEST(ScriptedSimulationTest, SlowNodeSlowsTheJobAndCostsNoMember) {
   SimulatedClusterOptions options = ThreeWorkers();
   options.layer_time_max = absl::Milliseconds(5);
-  options.node_rate = {50e6, 50e6};
+  options.places.node_rate = {50e6, 50e6};
   const auto time_of_steps = [&](ProcessId slow) {
     SimulatedCluster cluster(options, SignedWorkload());
     EXPECT_TRUE(cluster.RunSteps(1).ok());

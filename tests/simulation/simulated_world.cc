@@ -13,6 +13,7 @@ SimulatedWorld::SimulatedWorld(const SimulatedClusterOptions& job,
       workload(std::move(what)),
       random(job.seed),
       laws(job.seed, workload.layers, view),
+      hosts(options),
       execute(std::move(carry_out)) {
   AddAllLaws(options, workload, &laws);
 }

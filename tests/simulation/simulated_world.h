@@ -8,6 +8,7 @@
 #include "common/network/event_queue.h"
 #include "common/protocol/outbox.h"
 #include "tests/simulation/laws/law_checker.h"
+#include "tests/simulation/simulated_hosts.h"
 #include "tests/simulation/simulated_process.h"
 #include "tests/simulation/simulation_options.h"
 
@@ -42,6 +43,7 @@ struct SimulatedWorld {
   Random random;           // All chance, but that of network and disk.
   LawChecker laws;         // Hears of everything.
   ProcessTable processes;  // Every process, dead or alive.
+  SimulatedHosts hosts;    // Hosts of the processes.
   const Execute execute;
   uint64_t digest = 0;                // Digest of all events, see Note.
   int64_t steps_wanted = 0;           // Steps that workers are to do, in all.

@@ -51,6 +51,17 @@ struct Workload {
   bool is_signed = false;
 };
 
+// Hosts of a simulated job. The processes of a host share a node of the network
+// and claim the same host when they join.
+struct Places {
+  NodeRate node_rate;  // Rate of each node.
+  // Number of workers that the job begins with on each host. Empty: each
+  // process has a node of its own, and claims no host.
+  std::vector<int> workers_on;
+  // Host of the server of each shard; -1, or none given: a host of its own.
+  std::vector<int> server_hosts;
+};
+
 // A simulated job: its members, its features, its network and its disk.
 struct SimulatedClusterOptions {
   uint64_t seed = 0;    // Seed of all delays and of the faulty disk.
@@ -61,7 +72,7 @@ struct SimulatedClusterOptions {
   PlanRules rules;      // Rules by which the coordinator plans.
   JobOptions job;       // Features of the job.
   NetworkOptions network;
-  NodeRate node_rate;  // Rate of each node; each process has its own node.
+  Places places;  // Hosts of the members.
   absl::Duration lease = absl::Seconds(4);
 
   // True if the coordinator lives in the process of shard 0. The coordinator

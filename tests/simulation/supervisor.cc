@@ -48,11 +48,14 @@ JoinRequest Supervisor::MakeRequest(Role role, int shard) const {
 }
 
 ProcessId Supervisor::Launch(JoinRequest request, bool stranger) {
+  world_->hosts.Settle(request);
   SimulatedProcess& process =
       world_->processes.Add(std::move(request), stranger);
   const ProcessId id = process.id;
   world_->Disturb();
-  connections_->network().SetRate(id, world_->options.node_rate);
+  const NodeId node = world_->hosts.NodeOf(id);
+  connections_->network().Place(id, node);
+  connections_->network().SetRate(node, world_->options.places.node_rate);
   if (process.role() == Role::kWorker) {
     process.worker = std::make_unique<SimulatedWorker>(world_, &process);
   }
