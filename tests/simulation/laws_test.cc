@@ -24,6 +24,7 @@
 #include "tests/simulation/laws/equal_replicas_law.h"
 #include "tests/simulation/laws/finite_parameters_law.h"
 #include "tests/simulation/laws/law_checker.h"
+#include "tests/simulation/laws/lineup_law.h"
 #include "tests/simulation/laws/one_machine_law.h"
 #include "tests/simulation/laws/refusals_law.h"
 #include "tests/simulation/laws/skipped_steps_law.h"
@@ -411,6 +412,111 @@ TEST_F(LawsTest, BitsThatOneMachineDoesNotHaveBreakTheLaw) {
   values[7] = std::nextafter(values[7], 1000.0f);
   TellValues(1, 0, values);
   ExpectBroken({"worker 1", "round 0", "element 7", "on one machine"});
+}
+
+// The first epoch of the three workers, as members enter it. Workers 0 and 2
+// run on one machine, worker 1 on another one.
+class LineupLawTest : public LawsTest {
+ protected:
+  LineupLawTest() : law_(laws_.Add(std::make_unique<LineupLaw>())) {
+    view_.job().epoch = 1;
+  }
+
+  // Returns the job with the workers on these hosts.
+  Job JobOn(const std::vector<int32_t>& hosts) {
+    Job job = view_.job();
+    for (size_t i = 0; i < hosts.size(); ++i) job.workers[i].host = hosts[i];
+    job.seating = Seating(job.workers, job.layers, job.placement);
+    return job;
+  }
+  // Tells that a process enters the epoch of `job` with these claims.
+  void Enter(ProcessId process, const Job& job,
+             const std::vector<HostClaim>& claims) {
+    EpochStart start;
+    start.job = std::make_shared<const Job>(job);
+    for (const EpochWorker& each : job.workers) {
+      start.epoch_members.push_back(
+          {PeerId::Worker(each.rank), 1, "", each.host});
+    }
+    laws_.Tell(EpochEntered{process, &start, claims});
+  }
+
+  const HostClaim one_ = {"", "one"};
+  const HostClaim two_ = {"rack", "two"};
+  const HostClaim three_ = {"rack", "three"};
+  LineupLaw& law_;
+};
+
+TEST_F(LineupLawTest, EqualLineupsKeepTheLaw) {
+  view_.job().workers[2].first_step = 5;
+  const Job job = JobOn({0, 1, 0});
+  laws_.Tell(EpochBegun{&job, false, {}});
+  Enter(0, job, {one_, two_, one_});
+  Enter(1, job, {one_, two_, one_});
+  // The next epoch has a worker that does not know its machine.
+  view_.job().epoch = 2;
+  Enter(0, JobOn({0, -1, 2}), {one_, {}, three_});
+  ExpectKept();
+  EXPECT_EQ(law_.checked_count(), 4);
+}
+
+TEST_F(LineupLawTest, MemberThatDerivesOtherHostsBreaksTheLaw) {
+  Enter(0, JobOn({0, 1, 0}), {one_, two_, one_});
+  ExpectKept();
+  Enter(1, JobOn({0, 1, 1}), {one_, two_, two_});
+  ExpectBroken({"process 1 derives hosts of round 0: 0 | 1 2",
+                "process 0 derives hosts of round 0: 0 2 | 1"});
+}
+
+TEST_F(LineupLawTest, MemberThatDerivesOtherCarriersBreaksTheLaw) {
+  Job job = JobOn({0, 1, 0});
+  Enter(0, job, {one_, two_, one_});
+  ExpectKept();
+  // Layers with and without factors are counted apart.
+  std::vector<LayerSpec> layers = job.layers;
+  layers[0].has_factors = false;
+  job.seating = Seating(job.workers, layers, job.placement);
+  Enter(1, job, {one_, two_, one_});
+  ExpectBroken({"process 1 derives carriers of round 0, layer 0: 0 1",
+                "process 0 derives carriers of round 0, layer 0: 2 1"});
+}
+
+TEST_F(LineupLawTest, LineupWithoutAContributorBreaksTheLaw) {
+  Job job = JobOn({0, 1, 0});
+  job.seating = Seating(absl::MakeConstSpan(job.workers).first(2), job.layers,
+                        job.placement);
+  Enter(0, job, {one_, two_, one_});
+  ExpectBroken({"process 0", "line-up of the hosts 0 | 1", "names 0 2 | 1"});
+}
+
+TEST_F(LineupLawTest, ClaimThatGetsASecondNumberBreaksTheLaw) {
+  Enter(0, JobOn({0, 1, 0}), {one_, two_, one_});
+  view_.job().epoch = 2;
+  Enter(0, JobOn({2, 1, 2}), {one_, two_, one_});
+  ExpectBroken({"worker 0", "machine \"one\"", "had host 0", "has host 2"});
+}
+
+TEST_F(LineupLawTest, TwoClaimsWithOneNumberBreakTheLaw) {
+  Enter(0, JobOn({0, 1, 1}), {one_, two_, three_});
+  ExpectBroken({"worker 2", "machine \"three\"", "host 1 of", "\"two\""});
+}
+
+TEST_F(LineupLawTest, ProcessThatDoesNotKnowItsMachineHasNoNumber) {
+  Enter(0, JobOn({0, 1, 0}), {one_, {}, one_});
+  ExpectBroken({"worker 1", "machine \"\"", "has host 1"});
+}
+
+TEST_F(LineupLawTest, ProcessThatKnowsItsMachineHasANumber) {
+  Enter(0, JobOn({0, -1, 0}), {one_, two_, one_});
+  ExpectBroken({"worker 1", "machine \"two\"", "has host -1"});
+}
+
+TEST_F(LineupLawTest, MembersOnOtherHostsThanTheJobSaysBreakTheLaw) {
+  EpochStart start;
+  start.job = std::make_shared<const Job>(JobOn({0, 1, 0}));
+  start.epoch_members = {{PeerId::Worker(1), 1, "", 0}};
+  laws_.Tell(EpochEntered{3, &start, {two_}});
+  ExpectBroken({"worker 1 is on host 1", "host 0 among", "process 3"});
 }
 
 // The law on a disk with real checkpoints, of values that follow from the

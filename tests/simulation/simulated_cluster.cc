@@ -22,6 +22,18 @@ uint32_t Checksum(const Buffer& buffer) {
   return Crc32c(buffer.data(), static_cast<size_t>(buffer.bytes()));
 }
 
+// Returns the host claims of an epoch's members, in their order.
+std::vector<HostClaim> ClaimsOf(const ProcessTable& processes,
+                                const EpochStart& start) {
+  std::vector<HostClaim> claims;
+  for (const EpochMember& each : start.epoch_members) {
+    const auto process = FindProcess(start, each.id);
+    NEREUS_CHECK(process.has_value()) << each.data_address;
+    claims.push_back(processes[*process].request.host);
+  }
+  return claims;
+}
+
 }  // namespace
 
 SimulatedCluster::SimulatedCluster(const SimulatedClusterOptions& options,
@@ -194,6 +206,8 @@ void SimulatedCluster::Fail(Process& process, const GradientCheck& check,
 }
 
 void SimulatedCluster::Follow(Process& process, const EpochStart& start) {
+  world_.laws.Tell(
+      EpochEntered{process.id, &start, ClaimsOf(world_.processes, start)});
   connections_.Follow(process, start);
   if (process.worker != nullptr) process.worker->OnEntered(start.job);
 }

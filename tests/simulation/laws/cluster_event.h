@@ -78,6 +78,14 @@ struct EpochBegun {
   std::vector<int32_t> workers_from_base;
 };
 
+// A member enters an epoch.
+struct EpochEntered {
+  ProcessId process = 0;
+  const EpochStart* start = nullptr;  // Message that began the epoch.
+  // Host claims of start->epoch_members, in their order.
+  std::vector<HostClaim> claims;
+};
+
 // The coordinator has admitted a process, which makes its machine.
 struct Admitted {
   ProcessId process = 0;
@@ -178,9 +186,9 @@ struct JobEnded {
 
 using ClusterEvent =
     std::variant<RoundDone, ParametersUpdated, FetchedAgain, StepDone,
-                 RunBegins, Disturbed, EpochBegun, Admitted, MemberEnded,
-                 FrameRefused, FrameSpoiled, Unreadable, ServerHolds, BackupHas,
-                 ResultShown, CheckpointWhole, DiskChanged, RestoreFailed,
-                 JobEnded>;
+                 RunBegins, Disturbed, EpochBegun, EpochEntered, Admitted,
+                 MemberEnded, FrameRefused, FrameSpoiled, Unreadable,
+                 ServerHolds, BackupHas, ResultShown, CheckpointWhole,
+                 DiskChanged, RestoreFailed, JobEnded>;
 
 }  // namespace nereus
