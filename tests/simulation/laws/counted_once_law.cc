@@ -32,8 +32,14 @@ CountedOnceLaw::CountedOnceLaw(std::vector<LayerSpec> layers,
                    options.sparsity.share == 0) {}
 
 void CountedOnceLaw::Observe(const ClusterEvent& event) {
+  if (const auto* epoch = std::get_if<EpochBegun>(&event)) {
+    const std::vector<EpochWorker>& workers = epoch->job->workers;
+    is_blind_ =
+        is_blind_ || (!workers.empty() && workers.back().rank >= kColumns);
+  }
   const auto* done = std::get_if<RoundDone>(&event);
-  if (done == nullptr || layers_[done->place.layer].n < kColumns) return;
+  if (done == nullptr || is_blind_) return;
+  if (layers_[done->place.layer].n < kColumns) return;
   if (has_means_) {
     OnMean(*done);
   } else if (has_changes_) {

@@ -19,7 +19,8 @@ namespace nereus {
 // If the workers run the optimizer, the mean is the result of a round. If the
 // servers run it, the mean is read from the change of the parameters; that
 // needs ExactSgd, and all contributions in every round. In other jobs the law
-// checks nothing.
+// checks nothing. It checks nothing more once a worker of rank kColumns or
+// above has taken part: no column tells that worker apart from the others.
 class CountedOnceLaw final : public Law {
  public:
   // Columns of a layer that the law looks at, and most ranks that it can tell
@@ -55,6 +56,8 @@ class CountedOnceLaw final : public Law {
   const bool has_changes_;  // The parameters tell the mean.
   // Last parameters, by rank and layer.
   std::map<std::pair<int, int>, Before> before_;
+  // True once a worker without a column of its own has taken part.
+  bool is_blind_ = false;
   int64_t checked_count_ = 0;
 };
 
