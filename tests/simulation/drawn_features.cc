@@ -1,9 +1,34 @@
 #include "tests/simulation/drawn_features.h"
 
+#include "absl/algorithm/container.h"
 #include "common/base/random.h"
 #include "tests/simulation/simulated_jobs.h"
 
 namespace nereus {
+namespace {
+
+// Lets processes share hosts, on some seeds. The draws have a generator of
+// their own, so that all other seeds keep their jobs. Most jobs stay small: the
+// work of a simulated job grows with the square of its workers.
+void DrawPlaces(uint64_t seed, SimulatedClusterOptions& options) {
+  Random random(seed ^ 0x9b60933458e17d7d);
+  if (!random.Chance(0.4)) return;
+  Places& places = options.places;
+  const uint64_t hosts = 1 + random.Below(1 + random.Below(6));
+  for (uint64_t i = 0; i < hosts; ++i) {
+    places.workers_on.push_back(1 + static_cast<int>(random.Below(4)));
+  }
+  for (int i = 0; i < options.shards; ++i) {
+    // A host, or -1: none of them.
+    places.server_hosts.push_back(static_cast<int>(random.Below(hosts + 1)) -
+                                  1);
+  }
+  options.workers = absl::c_accumulate(places.workers_on, 0);
+  options.min_workers = 1 + static_cast<int>(random.Below(options.workers));
+  options.max_workers = options.workers + static_cast<int>(random.Below(4));
+}
+
+}  // namespace
 
 SimulatedClusterOptions DrawFeatures(uint64_t seed) {
   Random random(seed ^ 0x2545f491);
@@ -14,6 +39,7 @@ SimulatedClusterOptions DrawFeatures(uint64_t seed) {
   // Fewer workers may go on, and more may come.
   options.min_workers = 1 + static_cast<int>(random.Below(options.workers));
   options.max_workers = options.workers + static_cast<int>(random.Below(4));
+  DrawPlaces(seed, options);
 
   // Updates are exact enough to tell which workers' gradients are in them.
   if (random.Chance(0.5)) {

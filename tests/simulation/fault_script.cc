@@ -20,6 +20,11 @@ void FaultScript::AtNextEpoch(Task fault) {
 
 // ---- Processes.
 
+void FaultScript::CrashHost(int host, bool reboots) {
+  at_.supervisor->KillHost(host);
+  if (reboots) at_.world->hosts.Reboot(host);
+}
+
 void FaultScript::Pause(ProcessId id) {
   at_.world->Disturb();
   process(id).Stop(SimulatedProcess::Halt::kPaused);

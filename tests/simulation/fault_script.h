@@ -61,6 +61,9 @@ class FaultScript {
 
   // Kills a process.
   void Crash(ProcessId process) { at_.supervisor->Kill(process); }
+  // Kills all processes of a host in one instant. `reboots`: the host comes
+  // back with another kernel, so its next processes claim another host.
+  void CrashHost(int host, bool reboots);
   // Starts a worker; `name`: the name of the worker that it replaces, or empty
   // for a name of its own. Returns the process, as all Start calls do.
   ProcessId StartWorker(const std::string& name = "") {

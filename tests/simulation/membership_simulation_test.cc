@@ -1,5 +1,10 @@
 // Workers that die, stall, come and leave, and connections that break.
 
+#include <cstdint>
+#include <set>
+#include <string>
+#include <vector>
+
 #include "gtest/gtest.h"
 #include "tests/simulation/random_faults.h"
 #include "tests/simulation/simulated_cluster.h"
@@ -76,6 +81,42 @@ TEST(MembershipSimulationTest, DeadWorkerCostsAFailureTimeout) {
       ASSERT_TRUE(status.ok()) << status;
       EXPECT_LT(took, absl::Seconds(3));
     }
+  }
+}
+
+// Returns the numbers of the hosts that the job's workers run on.
+std::set<int32_t> HostsOf(const Job& job) {
+  std::set<int32_t> hosts;
+  for (const EpochWorker& each : job.workers) hosts.insert(each.host);
+  return hosts;
+}
+
+TEST(MembershipSimulationTest, HostHasItsNumberUntilItReboots) {
+  for (const uint64_t seed : TestSeeds(60)) {
+    SCOPED_TRACE(ReplayHint(seed));
+    SimulatedClusterOptions options = FaultyJob(seed);
+    options.places.workers_on = {2, 1};
+    options.workers = 3;
+    SimulatedCluster cluster(options, RandomWorkload(MixedLayers(), seed));
+    ASSERT_TRUE(cluster.RunSteps(2).ok());
+    EXPECT_EQ(cluster.job().LineupOf(kStepMax).hosts(), 2);
+    const std::set<int32_t> before = HostsOf(cluster.job());
+    EXPECT_EQ(before.size(), 2u);
+
+    const bool reboots = seed % 2 == 0;
+    std::vector<std::string> names;
+    for (const ProcessId worker : cluster.live_workers()) {
+      if (cluster.hosts().HostOf(worker) != 0) continue;
+      names.push_back(cluster.processes().name_of(worker));
+    }
+    cluster.faults().CrashHost(0, reboots);
+    EXPECT_EQ(cluster.live_workers().size(), 1u);
+    for (const std::string& name : names) cluster.faults().StartWorker(name);
+    const absl::Status status = cluster.RunSteps(6);
+    ASSERT_TRUE(status.ok()) << status;
+    EXPECT_EQ(cluster.job().worker_count(), 3);
+    EXPECT_EQ(cluster.job().LineupOf(kStepMax).hosts(), 2);
+    EXPECT_EQ(HostsOf(cluster.job()) == before, !reboots);
   }
 }
 

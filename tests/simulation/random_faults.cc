@@ -47,12 +47,15 @@ constexpr Fault kAll[] = {Fault::kWorkerDies,
 constexpr size_t kWorkerKinds = 17;
 static_assert(kAll[kWorkerKinds] == Fault::kShardDies);
 
+constexpr Fault kOfHosts[] = {Fault::kHostDies, Fault::kMatesDisconnect};
+
 constexpr double kSlowness = 10;
 constexpr int kTendedSeconds = 120;
 
 }  // namespace
 
 absl::Span<const Fault> AllFaults() { return kAll; }
+absl::Span<const Fault> HostFaults() { return kOfHosts; }
 absl::Span<const Fault> HarmlessFaults() {
   static constexpr Fault kFaults[] = {
       Fault::kWorkerSlows,      Fault::kWorkersDisconnect,
@@ -106,6 +109,21 @@ RandomFaults::RandomFaults(uint64_t seed, absl::Span<const Fault> kinds,
   for (int i = 1; i < kTendedSeconds; ++i) {
     faults_->At(absl::Seconds(i), [this] { Tend(); });
   }
+  PlanHostFaults(kinds);
+}
+
+// Jobs without hosts draw nothing here, so their seeds keep their faults.
+void RandomFaults::PlanHostFaults(absl::Span<const Fault> kinds) {
+  if (!cluster_->hosts().any()) return;
+  const auto plan = [&](Fault fault, Fault like) {
+    if (absl::c_count(kinds, like) == 0 || random_.Chance(0.5)) return;
+    for (int i = 0; i < 2; ++i) {
+      faults_->At(absl::Milliseconds(60 + random_.Below(i == 0 ? 150 : 3000)),
+                  [this, fault] { StrikeWith(fault); });
+    }
+  };
+  plan(Fault::kHostDies, Fault::kWorkerDies);
+  plan(Fault::kMatesDisconnect, Fault::kWorkersDisconnect);
 }
 
 void RandomFaults::Tend() {
@@ -145,6 +163,24 @@ ProcessId RandomFaults::AnyWorker() {
   return live[random_.Below(live.size())];
 }
 
+std::vector<ProcessId> RandomFaults::LiveWorkersOn(int host) const {
+  std::vector<ProcessId> workers = cluster_->live_workers();
+  std::erase_if(workers, [&](ProcessId worker) {
+    return cluster_->hosts().HostOf(worker) != host;
+  });
+  return workers;
+}
+
+std::vector<int> RandomFaults::LiveShardsOn(int host) const {
+  std::vector<int> shards;
+  for (int shard = 0; shard < cluster_->job().shards(); ++shard) {
+    const ProcessId server = cluster_->processes().shard_process(shard);
+    const bool is_here = cluster_->hosts().HostOf(server) == host;
+    if (is_here && cluster_->processes().alive(server)) shards.push_back(shard);
+  }
+  return shards;
+}
+
 int RandomFaults::AnyShard() {
   return static_cast<int>(random_.Below(cluster_->job().shards()));
 }
@@ -168,8 +204,10 @@ void RandomFaults::StrikeWith(Fault fault) {
     struck = StrikeWorker(fault);
   } else if (fault < Fault::kShardDies) {
     struck = StrikeConnection(fault);
-  } else {
+  } else if (fault < Fault::kHostDies) {
     struck = StrikeServer(fault);
+  } else {
+    struck = StrikeHost(fault);
   }
   if (struck) ++strikes_[fault];
 }
@@ -302,16 +340,59 @@ bool RandomFaults::StrikeServer(Fault fault) {
   }
 }
 
+bool RandomFaults::StrikeHost(Fault fault) {
+  const int host = cluster_->hosts().HostOf(AnyWorker());
+  if (host < 0) return false;
+  if (fault == Fault::kHostDies) return KillHost(host);
+  const std::vector<ProcessId> mates = LiveWorkersOn(host);
+  if (mates.size() < 2) return false;
+  const size_t first = random_.Below(mates.size());
+  const size_t other = first + 1 + random_.Below(mates.size() - 1);
+  faults_->BreakConnection(mates[first], mates[other % mates.size()]);
+  return true;
+}
+
+bool RandomFaults::KillHost(int host) {
+  const std::vector<ProcessId> workers = LiveWorkersOn(host);
+  const std::vector<int> shards = LiveShardsOn(host);
+  // A worker elsewhere goes on with the job.
+  const bool some_survive = workers.size() < cluster_->live_workers().size();
+  if (!some_survive || (!shards.empty() && !shards_may_die_)) return false;
+  const bool reboots = random_.Chance(0.5);
+  faults_->CrashHost(host, reboots);
+  // The coordinator may live in the process of shard 0.
+  const bool has_coordinator =
+      cluster_->options().coordinator_is_shard_0 && absl::c_count(shards, 0);
+  if (has_coordinator) {
+    faults_->CrashCoordinator();
+    RestartCoordinatorSoon();
+  }
+  const absl::Duration away = random_.Uniform() * absl::Seconds(2);
+  for (const int shard : shards) StartShardAfter(away, shard);
+  // The workers come back together, or do not.
+  if (random_.Chance(0.3)) return true;
+  After(away, [this, workers] {
+    for (const ProcessId worker : workers) {
+      faults_->StartWorker(cluster_->processes().name_of(worker));
+    }
+  });
+  return true;
+}
+
 bool RandomFaults::KillShard(int shard, absl::Duration away_max) {
   const ProcessId victim = cluster_->processes().shard_process(shard);
   if (!cluster_->processes().alive(victim)) return false;
   faults_->Crash(victim);
-  UndoAfter(random_.Uniform() * away_max, [this, shard] {
+  StartShardAfter(random_.Uniform() * away_max, shard);
+  return true;
+}
+
+void RandomFaults::StartShardAfter(absl::Duration delay, int shard) {
+  UndoAfter(delay, [this, shard] {
     if (cluster_->processes().alive(cluster_->processes().shard_process(shard)))
       return;
     faults_->StartShard(shard);
   });
-  return true;
 }
 
 void RandomFaults::KillOnceItServes(int shard) {
@@ -395,7 +476,8 @@ bool RandomFaults::SlowFor(ProcessId victim) {
 
 bool RandomFaults::SlowLinkFor(ProcessId a, ProcessId b,
                                absl::Duration delay_max) {
-  if (a == b) return false;
+  const SimulatedHosts& hosts = cluster_->hosts();
+  if (hosts.NodeOf(a) == hosts.NodeOf(b)) return false;
   Link slow;
   if (random_.Chance(0.5)) slow.rate = 10e6;
   slow.extra_delay = random_.Uniform() * delay_max;

@@ -46,12 +46,20 @@ enum class Fault {
   kSavesFail,  // No state is saved; the coordinator may die meanwhile.
   kCheckpointIsAskedFor,
   kWriteFails,
+
+  // ---- Faults of hosts.
+  kHostDies,         // All processes of a host die in one instant.
+  kMatesDisconnect,  // The connection between two workers of a host breaks.
 };
 
 // Returns the faults of workers and of connections, which cost no shard.
 absl::Span<const Fault> WorkerFaults();
-// Returns all kinds of faults.
+// Returns all kinds of faults that a job without hosts may have.
 absl::Span<const Fault> AllFaults();
+// Returns the faults of hosts. RandomFaults adds them by itself where processes
+// share hosts: a host may die if its workers may die one by one, and mates may
+// lose their connection if any two workers may.
+absl::Span<const Fault> HostFaults();
 // Returns the faults that cost no member, nor anything that a member holds.
 absl::Span<const Fault> HarmlessFaults();
 
@@ -75,6 +83,8 @@ class RandomFaults {
   const std::map<Fault, int>& strikes() const { return strikes_; }
 
  private:
+  // Plans faults of hosts, if processes share hosts.
+  void PlanHostFaults(absl::Span<const Fault> kinds);
   // Strikes with one of the seed's kinds, or with this one.
   void Strike();
   void StrikeWith(Fault fault);
@@ -86,6 +96,8 @@ class RandomFaults {
   bool StrikeWorker(Fault fault);
   bool StrikeConnection(Fault fault);
   bool StrikeServer(Fault fault);
+  bool StrikeHost(Fault fault);
+  bool KillHost(int host);
   bool KillShard(int shard, absl::Duration away_max);
   bool Part();
   bool CutSession(ProcessId victim);
@@ -98,10 +110,16 @@ class RandomFaults {
   // Kills a server soon after it is the primary of its shard again.
   void KillOnceItServes(int shard);
   void RestartCoordinatorSoon();
+  // Starts a server in the place of a dead one after `delay`.
+  void StartShardAfter(absl::Duration delay, int shard);
 
   ProcessId AnyWorker();
   ProcessId AnyProcess();
   int AnyShard();
+  // Returns the live workers of a host.
+  std::vector<ProcessId> LiveWorkersOn(int host) const;
+  // Returns the shards with a live server on a host.
+  std::vector<int> LiveShardsOn(int host) const;
 
   // Runs `task` after `delay`, unless faults are stopped by then.
   void After(absl::Duration delay, std::function<void()> task);

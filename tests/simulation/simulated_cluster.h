@@ -11,6 +11,7 @@
 #include "tests/simulation/simulated_connections.h"
 #include "tests/simulation/simulated_coordinator.h"
 #include "tests/simulation/simulated_disk.h"
+#include "tests/simulation/simulated_hosts.h"
 #include "tests/simulation/simulated_partition.h"
 #include "tests/simulation/simulated_process.h"
 #include "tests/simulation/simulated_sessions.h"
@@ -78,6 +79,7 @@ class SimulatedCluster {
 
   const SimulatedClusterOptions& options() const { return world_.options; }
   const ProcessTable& processes() const { return world_.processes; }
+  const SimulatedHosts& hosts() const { return world_.hosts; }
   const EventQueue& events() const { return world_.events; }
   const SimulatedConnections& connections() const { return connections_; }
 

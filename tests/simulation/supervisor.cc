@@ -128,6 +128,13 @@ void Supervisor::Kill(ProcessId id) {
   victim.Die();
 }
 
+// A death starts no process at once, so the table does not change meanwhile.
+void Supervisor::KillHost(int host) {
+  for (const auto& process : world_->processes.all()) {
+    if (world_->hosts.HostOf(process->id) == host) Kill(process->id);
+  }
+}
+
 void Supervisor::OnEnd(SimulatedProcess& process, const absl::Status& outcome) {
   NoteOutcome(process, outcome);
   const bool is_coordinators = world_->options.coordinator_is_shard_0 &&

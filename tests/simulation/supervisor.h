@@ -36,6 +36,8 @@ class Supervisor {
 
   // Kills a process: its connections break, and its session ends.
   void Kill(ProcessId id);
+  // Kills all processes of a host in one instant. REQUIRES: host >= 0.
+  void KillHost(int host);
   // Kills a server that died in the middle of a file, and replaces it.
   void ReplaceShard(SimulatedProcess& server);
   // Takes note that the membership of a process has ended: ends the process,

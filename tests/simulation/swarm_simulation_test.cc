@@ -113,8 +113,10 @@ TEST(SwarmSimulationTest, LawsHoldUnderAnyFaults) {
   if (!TriesAllSeeds()) return;
   EXPECT_LE(lost, kSeeds / 8);
   EXPECT_GT(contributions, kSeeds * 10);
-  for (const Fault fault : AllFaults()) {
-    EXPECT_GE(strikes[fault], 10) << "fault " << static_cast<int>(fault);
+  for (const auto faults : {AllFaults(), HostFaults()}) {
+    for (const Fault fault : faults) {
+      EXPECT_GE(strikes[fault], 10) << "fault " << static_cast<int>(fault);
+    }
   }
 }
 
