@@ -355,9 +355,13 @@ bool RandomFaults::StrikeHost(Fault fault) {
 bool RandomFaults::KillHost(int host) {
   const std::vector<ProcessId> workers = LiveWorkersOn(host);
   const std::vector<int> shards = LiveShardsOn(host);
-  // A worker elsewhere goes on with the job.
+  // A worker elsewhere has to go on with the job. It needs a checkpoint if the
+  // host has servers: a shard and its backup may die together.
   const bool some_survive = workers.size() < cluster_->live_workers().size();
-  if (!some_survive || (!shards.empty() && !shards_may_die_)) return false;
+  const Coordinator* const coordinator = cluster_->coordinator();
+  const bool may_lose_shards = shards_may_die_ && coordinator != nullptr &&
+                               coordinator->checkpoints().newest().has_value();
+  if (!some_survive || (!shards.empty() && !may_lose_shards)) return false;
   const bool reboots = random_.Chance(0.5);
   faults_->CrashHost(host, reboots);
   // The coordinator may live in the process of shard 0.
