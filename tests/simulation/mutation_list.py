@@ -371,6 +371,22 @@ add("of a link that breaks again and again the first end is dropped, whichever i
      "  const PeerId worse = WorseOf(link, now);\n",
      "  const PeerId worse = link.first;\n"))
 
+# Hosts.
+
+add("the machine of a host claim does not count", [SWARM],
+    ("server/coordinator/host_table.cc",
+     "  const auto known = numbers_.find(request.host);\n",
+     "  const auto known = numbers_.lower_bound(HostClaim{request.host.node, \"\"});\n"))
+
+add("members do not hear the hosts of workers", [SWARM],
+    ("common/messages/job_messages.cc",
+     "    if (each.host != -1) added->set_host(each.host);\n", ""))
+
+add("the first host falls apart in line-ups", [SWARM],
+    ("common/protocol/lineup.cc",
+     "    if (each.host >= 0) {\n",
+     "    if (each.host > 0) {\n"))
+
 
 def misfits(read):
     """Yields the file and a message for each mutation that does not fit the code.
