@@ -36,6 +36,19 @@ class Hosts:
         """Returns the command that runs `arguments` on `host`."""
         return ["ip", "netns", "exec", self.name(host)] + arguments
 
+    def link_bytes(self):
+        """Returns the bytes sent and received by each host's link so far."""
+        totals = []
+        for host in range(self.count):
+            total = 0
+            for way in ("rx_bytes", "tx_bytes"):
+                path = f"/sys/class/net/eth0/statistics/{way}"
+                total += int(subprocess.run(
+                    self.command(host, ["cat", path]), capture_output=True,
+                    text=True, check=True).stdout)
+            totals.append(total)
+        return totals
+
     def __enter__(self):
         try:
             self._make()

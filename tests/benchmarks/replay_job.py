@@ -6,6 +6,7 @@ For replay_benchmark.py and step_benchmark.py.
 import collections
 import json
 import os
+import random
 import subprocess
 import sys
 import time
@@ -46,14 +47,31 @@ def write_inputs(layers, times, folder):
     return model, trace
 
 
+def places(hosts, per_host, order):
+    """Returns the host of each worker, in the order in which workers start.
+
+    `order`: "hosts" starts all workers of a host and then those of the next,
+    "turns" one on each host in turn, "mixed" is a fixed mixture.
+    """
+    by_host = [host for host in range(hosts) for _ in range(per_host)]
+    if order == "hosts":
+        return by_host
+    if order == "turns":
+        return [host for _ in range(per_host) for host in range(hosts)]
+    random.Random(7).shuffle(by_host)
+    return by_host
+
+
 class Job:
     """The processes of one run. Each worker prints a result.
 
-    A context manager: all processes have ended after the `with` block.
+    `places`: host of each worker. A context manager: all processes have ended
+    after the `with` block.
     """
 
-    def __init__(self, hosts, folder):
+    def __init__(self, hosts, folder, places=None):
         self.hosts = hosts
+        self.places = places or list(range(hosts.count))
         self.folder = folder
         self.processes = []
         self.workers = []
@@ -69,7 +87,7 @@ class Job:
             process.stdout.close()
 
     def start(self, host, name, command, **environment):
-        log = os.path.join(self.folder, f"{name}{host}.log")
+        log = os.path.join(self.folder, f"{name}{len(self.processes)}.log")
         with open(log, "wb") as errors:
             process = subprocess.Popen(
                 self.hosts.command(host, command), stdout=subprocess.PIPE,
@@ -83,18 +101,18 @@ class Job:
 
     def start_nereus(self, model, trace, batch, steps, server_flags,
                      worker_flags):
-        """Starts a server and a worker on each host."""
+        """Starts a server on each host, and the workers on theirs."""
         hosts = self.hosts
         coordinator = f"--coordinator={hosts.address(0)}:{CONTROL_PORT}"
         for host in range(hosts.count):
             self.start(host, "server", [
                 program("server/nereus-server"), f"--shard={host}",
                 f"--host={hosts.address(host)}",
-                *([f"--servers={hosts.count}", f"--workers={hosts.count}",
+                *([f"--servers={hosts.count}", f"--workers={len(self.places)}",
                    f"--control-port={CONTROL_PORT}", *server_flags]
                   if host == 0 else
                   [coordinator])])
-        for host in range(hosts.count):
+        for host in self.places:
             self.start_worker(host, [
                 program("worker/trainer/nereus-worker"), coordinator,
                 f"--host={hosts.address(host)}", f"--model={model}",

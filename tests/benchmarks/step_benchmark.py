@@ -5,9 +5,10 @@
   apt-get install iproute2 python3-torch
   sudo tests/benchmarks/step_benchmark.py
   sudo tests/benchmarks/step_benchmark.py --only=vgg19/4 --runs=5 --json
+  sudo tests/benchmarks/step_benchmark.py --hosts=2 --per-host=4 --order=turns
 
-Hosts are network namespaces on a bridge (hosts.py; needs root). Each has a
-worker, and with Nereus also a server, of a job of real processes. Workers sleep
+Hosts are network namespaces on a bridge (hosts.py; needs root). Each has
+--per-host workers, and with Nereus also a server, of a job of real processes. Workers sleep
 for the layers' times, which are equal in both systems; gradients of the real
 sizes travel. Nereus runs nereus-worker --replay. DDP runs a module in PyTorch's
 DistributedDataParallel (peers/torch_step.py). A step is forward and backward.
@@ -28,8 +29,11 @@ or twice in the first half minute, which does not count. Variants:
   ring, dear-ring all layers on a ring (--scheme=ring), without a search
 Seconds are of all counted steps, of all workers and of all runs; variants run
 in turn. CPU seconds are of all processes, per step of the whole job; those of
-Nereus count from the start of its processes. "Times faster" is DDP's median
-divided by the variant's.
+Nereus count from the start of its processes. "MB" are the bytes that the
+busiest host's link sent and received, by the counters of its interface, divided
+by all steps: first values, measurements and TCP count too. "Times faster" is
+DDP's median divided by the variant's. --order says in which order the workers
+of Nereus start; those of DDP have their ranks host by host.
 """
 
 import argparse
@@ -47,7 +51,7 @@ import sys
 import tempfile
 
 from hosts import Hosts
-from replay_job import (Job, Layer, TOP, WARM_UP, percentile, program,
+from replay_job import (Job, Layer, TOP, WARM_UP, percentile, places, program,
                         write_inputs)
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -105,10 +109,10 @@ class Torch:
     settling = 0
 
     def start(self, job, model, trace, steps):
-        for rank in range(job.hosts.count):
-            job.start_worker(rank, [
+        for rank, host in enumerate(sorted(job.places)):
+            job.start_worker(host, [
                 PYTHON, os.path.join(HERE, "peers/torch_step.py"), str(rank),
-                str(job.hosts.count), str(steps), model, trace, job.folder],
+                str(len(job.places)), str(steps), model, trace, job.folder],
                 GLOO_SOCKET_IFNAME="eth0")
 
 
@@ -127,23 +131,27 @@ def cpu_of_children():
     return usage.ru_utime + usage.ru_stime
 
 
-def measure(hosts, case, variant, count):
-    """Does a run.
+def measure(hosts, case, variant, count, workers):
+    """Does a run. `workers`: host of each worker.
 
-    Returns the seconds of all counted steps, the CPU seconds of a step, and the
-    number of layers for each scheme and wire type at the end.
+    Returns the seconds of all counted steps, the CPU seconds of a step, the
+    number of layers for each scheme and wire type at the end, and the bytes of
+    the busiest link in a step.
     """
     layers, times = divided(case)
     first_steps = WARM_UP + math.ceil(variant.settling /
                                       (case.forward + case.backward))
     steps = first_steps + count + 1  # The first step has no start time.
     cpu = cpu_of_children()
+    before = hosts.link_bytes()
     with tempfile.TemporaryDirectory() as folder:
         model, trace = write_inputs(layers, times, folder)
-        with Job(hosts, folder) as job:
+        with Job(hosts, folder, workers) as job:
             variant.start(job, model, trace, steps)
             results = job.finish()
     cpu = (cpu_of_children() - cpu) / steps
+    sent = max(after - first for first, after
+               in zip(before, hosts.link_bytes())) / steps
     if "cpu_seconds_per_step" in results[0]:
         # The time to load PyTorch does not count.
         cpu = sum(result["cpu_seconds_per_step"] for result in results)
@@ -151,21 +159,23 @@ def measure(hosts, case, variant, count):
                                for layer in results[0].get("layers", []))
     return ([seconds for result in results
              for seconds in result["step_seconds"][first_steps:]],
-            cpu, dict(ways))
+            cpu, dict(ways), sent)
 
 
-def summary(name, variant, hosts, results):
+def summary(name, variant, hosts, workers, results):
     times = sorted(t for result in results for t in result[0])
     layers, _ = divided(CASES[name])
     return {"case": name, "system": VARIANTS[variant].system,
             "variant": variant, "transport": VARIANTS[variant].transport,
-            "processes": hosts.count, "rate": hosts.rate,
+            "hosts": hosts.count, "processes": len(workers),
+            "places": workers, "rate": hosts.rate,
             "bytes": 4 * sum(layer.parameters for layer in layers),
             "seconds_median": statistics.median(times),
             "seconds_min": times[0], "seconds_max": times[-1],
             "seconds_p5": percentile(times, 0.05),
             "seconds_p95": percentile(times, 0.95), "steps": len(times),
             "cpu_seconds_per_step": statistics.median(r[1] for r in results),
+            "link_bytes_per_step": statistics.median(r[3] for r in results),
             "runs": [{"seconds_median": statistics.median(result[0]),
                       "schemes": result[2]} for result in results]}
 
@@ -179,22 +189,24 @@ def show(row):
     print(f"{row['system']:<7} {row['variant']:<10} "
           f"{row['seconds_median']:8.4f} {row['seconds_p5']:8.4f} "
           f"{row['seconds_p95']:8.4f} {row['cpu_seconds_per_step']:8.3f} "
-          f"{faster}  {ways}".rstrip(), flush=True)
+          f"{row['link_bytes_per_step'] / 1e6:8.2f} {faster}  {ways}".rstrip(), flush=True)
 
 
 def compare(hosts, name, variants, arguments):
     results = {variant: [] for variant in variants}
+    workers = places(hosts.count, arguments.per_host, arguments.order)
     for _ in range(arguments.runs):
         for variant in variants:
             results[variant].append(measure(
-                hosts, CASES[name], VARIANTS[variant], arguments.steps))
-    rows = [summary(name, variant, hosts, results[variant])
+                hosts, CASES[name], VARIANTS[variant], arguments.steps,
+                workers))
+    rows = [summary(name, variant, hosts, workers, results[variant])
             for variant in variants]
     if not arguments.json:
         print(f"\n{name}: {CASES[name].what}, {rows[0]['bytes'] / 1e6:.1f} MB, "
               f"forward {CASES[name].forward} s, backward "
               f"{CASES[name].backward} s\n{'system':<7} {'variant':<10} "
-              f"{'median':>8} {'5 %':>8} {'95 %':>8} {'CPU s':>8}  times "
+              f"{'median':>8} {'5 %':>8} {'95 %':>8} {'CPU s':>8} {'MB':>8} times "
               "faster, layers' ways")
     for row in rows:
         if rows[0]["system"] == "torch":
@@ -232,6 +244,12 @@ def main():
     parser.add_argument("--variants", default=",".join(VARIANTS),
                         help="default: %(default)s")
     parser.add_argument("--hosts", type=int, default=4)
+    parser.add_argument("--per-host", type=int, default=1,
+                        help="workers on each host")
+    parser.add_argument("--order", choices=("hosts", "turns", "mixed"),
+                        default="hosts",
+                        help="order in which workers start: host by host, one "
+                             "on each host in turn, or mixed")
     parser.add_argument("--rate", default="1gbit",
                         help="rate of each link and direction for tc: 1gbit")
     parser.add_argument("--steps", type=int, default=20,
@@ -240,9 +258,9 @@ def main():
     parser.add_argument("--json", action="store_true",
                         help="prints a JSON object per line")
     arguments = parser.parse_args()
-    for name in ("hosts", "steps", "runs"):
+    for name in ("hosts", "per_host", "steps", "runs"):
         if getattr(arguments, name) < 1:
-            sys.exit(f"--{name} must be at least 1")
+            sys.exit(f"--{name.replace('_', '-')} must be at least 1")
     names = arguments.variants.split(",")
     for name in names:
         if name not in VARIANTS:
