@@ -10,6 +10,7 @@
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <future>
 #include <memory>
 #include <string>
 #include <thread>
@@ -215,10 +216,11 @@ class MachineDriverTest : public testing::Test {
 
   // Runs an event and its actions.
   void Run(MachineDriver::Event event) {
-    absl::Notification done;
+    // ThreadSanitizer does not see the order that an absl::Notification makes.
+    std::promise<void> done;
     driver_->Post(std::move(event));
-    driver_->Post([&](Outbox&) { done.Notify(); });
-    done.WaitForNotification();
+    driver_->Post([&](Outbox&) { done.set_value(); });
+    done.get_future().wait();
   }
 
   // Delivers frames with these values, and waits for their actions.
@@ -258,8 +260,8 @@ class MachineDriverTest : public testing::Test {
 };
 
 TEST_F(MachineDriverTest, EpochConnectsAndEntersAfterTheMachine) {
-  EXPECT_THAT(log_.Take(), ElementsAre("roster of 3 in epoch 5 as worker 1",
-                                       "connect shard 0 at c", "entered 5"));
+  EXPECT_THAT(log_.Take(), ElementsAre("roster of 3 in epoch 1 as worker 1",
+                                       "connect shard 0 at c", "entered 1"));
   Run([this](Outbox& out) {
     EpochStart start = StartOf(EpochAfter(*job_));
     start.epoch_members[2].incarnation = 9;
@@ -267,8 +269,8 @@ TEST_F(MachineDriverTest, EpochConnectsAndEntersAfterTheMachine) {
   });
   EXPECT_THAT(
       log_.Take(),
-      ElementsAre("disconnect shard 0", "roster of 3 in epoch 6 as worker 1",
-                  "connect shard 0 at c", "done 0 5", "entered 6"));
+      ElementsAre("disconnect shard 0", "roster of 3 in epoch 2 as worker 1",
+                  "connect shard 0 at c", "done 0 5", "entered 2"));
 }
 
 // A deadline of the wall clock would pass early, or never, when that clock is
