@@ -23,6 +23,16 @@ bool ShareShard(const Job& job, int server, int other) {
   });
 }
 
+// True if the two workers run on one host, so that one of them may carry a unit
+// for the other.
+bool AreMates(const Job& job, int rank, int other) {
+  const int position = job.PositionOf(rank);
+  const int other_position = job.PositionOf(other);
+  return position >= 0 && other_position >= 0 &&
+         job.workers[position].host >= 0 &&
+         job.workers[position].host == job.workers[other_position].host;
+}
+
 // True if this process dials `peer`. Workers dial servers. Of two workers or
 // two servers that exchange frames, the process with the higher rank dials.
 // Other pairs have no connection.
@@ -34,7 +44,8 @@ bool Dials(const EpochStart& start, PeerId peer) {
            ShareShard(*start.job, self.rank, peer.rank);
   }
   if (peer.role == Role::kShard) return true;
-  return self.rank > peer.rank && WorkersOwnAny(*start.job);
+  return self.rank > peer.rank && (AreMates(*start.job, self.rank, peer.rank) ||
+                                   WorkersOwnAny(*start.job));
 }
 
 }  // namespace

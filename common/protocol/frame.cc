@@ -74,7 +74,7 @@ absl::Status Bad(absl::string_view field, uint64_t found,
 // enum would reach switches that do not expect it.
 bool KnownKind(uint8_t kind) {
   return kind >= static_cast<uint8_t>(FrameKind::kHello) &&
-         kind <= static_cast<uint8_t>(FrameKind::kProbe);
+         kind <= static_cast<uint8_t>(FrameKind::kOutcome);
 }
 
 constexpr Named<FrameKind> kKindNames[] = {
@@ -93,7 +93,10 @@ constexpr Named<FrameKind> kKindNames[] = {
     {FrameKind::kVerdict, "verdict"},
     {FrameKind::kSum, "sum"},
     {FrameKind::kMean, "mean"},
-    {FrameKind::kProbe, "probe"}};
+    {FrameKind::kProbe, "probe"},
+    {FrameKind::kFinished, "finished"},
+    {FrameKind::kLocal, "local"},
+    {FrameKind::kOutcome, "outcome"}};
 
 }  // namespace
 

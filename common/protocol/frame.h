@@ -46,12 +46,13 @@ enum class FrameKind : uint8_t {
   // worker-owned layer, for a worker that joins.
   kResult = 4,
   // Worker to server, or worker to donor for a worker-owned layer: request for
-  // the values as of this round.
+  // the values as of this round. In an epoch after the first it also asks for a
+  // result that the worker may have missed.
   kPull = 5,
   // Worker to worker: part of a sufficient factor.
   kFactors = 6,
-  // Worker to worker: request for the whole outcome of this round, factors or
-  // means. Sent to the worker that FinishedRound names.
+  // Worker to worker: request for the whole memory of this round. Sent to the
+  // worker that FinishedRound names, which answers with kFinished.
   kPullRound = 7,
   // Worker to server: part of a worker-owned layer, as of a round that is saved
   // (Job::IsSaved), or of the job's last round (SaveLast).
@@ -77,6 +78,13 @@ enum class FrameKind : uint8_t {
   // Worker to server: a frame of a train that measures the link. Server to
   // worker: the whole train has arrived. `round` is the train's number.
   kProbe = 16,
+  // Worker to worker: part of the memory of a finished round, for a worker that
+  // asked with kPullRound.
+  kFinished = 17,
+  // Worker to the carrier of its host: part of its own gradient of a unit.
+  kLocal = 18,
+  // Carrier to the other workers of its host: part of the outcome of a unit.
+  kOutcome = 19,
 };
 
 // Returns the name of `kind` in messages: "contribution"; "unknown" for a

@@ -23,6 +23,10 @@ void FrameSums::Add(int contributor, int64_t frame, const Buffer& place,
   NEREUS_CHECK(!Has(contributor, frame))
       << "contributor " << contributor << " frame " << frame;
   arrived_[frame * contributors_ + contributor] = true;
+  if (place.bytes() == 0) {  // There is nothing to add.
+    ++folded_[frame];
+    return;
+  }
   if (order_ == SumOrder::kRank && contributor != folded_[frame]) {
     // In simulations that model sizes only, there are no values to hold.
     Buffer copy = addend.payload.data() == nullptr

@@ -51,8 +51,8 @@ class FrameSums {
   // if it is not the contributor's turn. `place` is the memory of the sum; its
   // old values are overwritten. The last addition multiplies the sum by
   // `factor`. Pass the same `place` and `factor` for all contributors to a
-  // frame. Buffers must live until the actions have been carried out. REQUIRES:
-  // not Has.
+  // frame; a frame may have no values. Buffers must live until the actions have
+  // been carried out. REQUIRES: not Has.
   void Add(int contributor, int64_t frame, const Buffer& place, Addend addend,
            float factor, Outbox& out);
 

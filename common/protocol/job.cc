@@ -151,6 +151,11 @@ int Job::SlotOf(int layer, int64_t unit, int local_count) const {
   return static_cast<int>(slot % local_count);
 }
 
+int32_t Job::CarrierOf(int layer, int64_t unit, int64_t round, int host) const {
+  const absl::Span<const int32_t> local = LineupOf(round).at(host);
+  return local[SlotOf(layer, unit, static_cast<int>(local.size()))];
+}
+
 // Steele et al., "Fast splittable pseudorandom number generators": the output
 // function of SplitMix64, so that every member draws the same worker.
 int Job::InitiatorOf(int64_t round) const {
@@ -210,6 +215,9 @@ WireType Job::WireOf(const FrameHeader& header) const {
     case FrameKind::kOwned:
     case FrameKind::kAggregate:
     case FrameKind::kCopy:
+    case FrameKind::kFinished:  // Its frames are not those that were rounded.
+    case FrameKind::kLocal:
+    case FrameKind::kOutcome:
       return WireType::kFloat32;
     case FrameKind::kHello:
     case FrameKind::kRefusal:

@@ -106,6 +106,9 @@ struct JobHistory {
   bool operator==(const JobHistory&) const = default;
 };
 
+// Number of a job's first epoch, before which no round has closed.
+inline constexpr uint64_t kFirstEpoch = 1;
+
 // Facts and rules of one epoch of a job. They are equal on all members, and
 // each member derives its behaviour from them. MakeJob makes it and checks it;
 // afterwards it is constant, so any thread may read it. Its size is bounded: by
@@ -116,7 +119,7 @@ struct JobHistory {
 // peers refuse its frames, or replicas drift apart.
 struct Job {
   uint64_t id = 0;  // Random number, drawn by the coordinator; frames carry it.
-  uint64_t epoch = 0;  // Number of this epoch, from 1.
+  uint64_t epoch = 0;  // Number of this epoch, from kFirstEpoch.
 
   // Workers of the epoch; the index is a worker's position. Ranks ascend. A
   // rank is never given twice, so workers that join later have higher ranks,
@@ -192,6 +195,10 @@ struct Job {
   // makers of factors by seat. REQUIRES: local_count >= 1; the layer has the
   // unit.
   int SlotOf(int layer, int64_t unit, int local_count) const;
+
+  // Returns the rank of the worker that carries a unit of a layer for `host`, a
+  // host in the line-up of `round`.
+  int32_t CarrierOf(int layer, int64_t unit, int64_t round, int host) const;
 
   // Returns 1 / contributors: the factor that turns a sum of gradients into
   // their mean.

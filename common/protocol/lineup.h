@@ -72,6 +72,12 @@ class Lineup {
   // worker does not contribute. Takes time in proportion to hosts().
   int SeatOf(int rank) const;
 
+  // True if the worker contributes, and no other worker of its host does.
+  bool IsAlone(int rank) const {
+    const int host = HostOf(rank);
+    return host >= 0 && at(host).size() == 1;
+  }
+
   // Returns the rank of the worker of `host` that is its carrier of a unit:
   // the worker that speaks for the host. `slot` spreads units over workers
   // (Job::SlotOf). REQUIRES: 0 <= host < hosts(), slot >= 0.

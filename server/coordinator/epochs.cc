@@ -16,8 +16,6 @@
 namespace nereus {
 namespace {
 
-constexpr uint64_t kFirstEpoch = 1;
-
 bool AllBackupsAreCurrent(const Job& job) {
   return absl::c_all_of(job.shard_servers, [](const ShardServers& each) {
     return each.backup_is_current;
@@ -68,7 +66,8 @@ absl::Status Epochs::StartJob(CoordinatorOutbox& out) {
       roster_.members(), [](const MemberRecord& m) { return m.is_worker(); });
   const std::vector<LayerSpec>& layers = worker->request.layers;
   absl::StatusOr<Plan> plan = replanner_.FirstPlan(
-      layers, {options_.spec.workers, options_.spec.shards});
+      layers,
+      {options_.spec.workers, options_.spec.shards, roster_.WorkerHostsHere()});
   if (!plan.ok()) {
     return InvalidArgumentError("cannot make a plan: ",
                                 plan.status().message());
@@ -306,7 +305,10 @@ absl::StatusOr<bool> Epochs::FinishChange(absl::Time now,
   EpochChange change = GatherReports();
   const bool lost = Has(ChangeReason::kShardLost);
   std::optional<Replanner::BetterPlan> better;
-  if (!lost) better = replanner_.Better(*job(), roster_.WorkersHere());
+  if (!lost) {
+    better = replanner_.Better(*job(), roster_.WorkersHere(),
+                               roster_.WorkerHostsHere());
+  }
   // While a leaver is a member, the plan stays: it would need the new plan too.
   if (better.has_value() && !roster_.SomeLeave() && IsSafeToChangePlan()) {
     change.routes = better->plan.routes;
@@ -437,7 +439,9 @@ bool Epochs::IsSafeToChangePlan() const {
 
 bool Epochs::WantsAnotherPlan() {
   return job()->MaySwitchAfter(BegunStep() + 1) && IsSafeToChangePlan() &&
-         replanner_.Better(*job(), roster_.WorkersHere()).has_value();
+         replanner_
+             .Better(*job(), roster_.WorkersHere(), roster_.WorkerHostsHere())
+             .has_value();
 }
 
 bool Epochs::IsBackupCurrent(int shard) const {

@@ -202,6 +202,21 @@ std::map<int32_t, int32_t> MemberList::WorkerHosts() const {
   return hosts;
 }
 
+int MemberList::WorkerHostsHere() const {
+  std::set<int32_t> hosts;
+  int own = 0;  // Workers with a host of their own, as far as is known.
+  for (const MemberRecord& member : members_) {
+    if (!member.is_worker() || member.has_left()) continue;
+    if (member.host < 0) {
+      ++own;
+    } else {
+      hosts.insert(member.host);
+    }
+  }
+  const int count = own + static_cast<int>(hosts.size());
+  return count == WorkersHere() ? 0 : count;
+}
+
 void MemberList::TellWorkers(const CoordinatorMessage& message,
                              CoordinatorOutbox& out) const {
   for (const MemberRecord& member : members_) {

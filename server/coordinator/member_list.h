@@ -154,6 +154,8 @@ class MemberList {
     return CountIf(
         [](const auto& m) { return m.is_worker() && !m.has_left(); });
   }
+  // Number of hosts of these workers; 0 if each has a host of its own.
+  int WorkerHostsHere() const;
   // True if there are workers, and all of them have left.
   bool AllLeft() const {
     return Count(Role::kWorker) > 0 && WorkersHere() == 0;

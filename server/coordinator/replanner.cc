@@ -68,6 +68,12 @@ std::vector<Route> RoutesOf(const Job& job) {
   return {job.routes.begin(), job.routes.begin() + job.model().size()};
 }
 
+// Returns the number of hosts of the job's workers; 0 if each has its own.
+int HostsOf(const Job& job) {
+  const int hosts = job.LineupOf(kStepMax).hosts();
+  return hosts == job.worker_count() ? 0 : hosts;
+}
+
 }  // namespace
 
 bool Replanner::chooses(const JobOptions& options) const {
@@ -158,9 +164,10 @@ void Replanner::OnEpoch(const Job& job, bool changed) {
   if (changed) changes_ = std::min(changes_ + 1, kChangesMax);
 }
 
-PlanOptions Replanner::OptionsFor(const Job& job, int workers) const {
+PlanOptions Replanner::OptionsFor(const Job& job, int workers,
+                                  int hosts) const {
   PlanOptions options;
-  options.cluster = {workers, job.shards()};
+  options.cluster = {workers, job.shards(), hosts};
   options.rules = rules_;
   if (!known_.has_value()) return options;
   options.time = TimeModel{known_->times, known_->link, job.decoupled(),
@@ -171,20 +178,22 @@ PlanOptions Replanner::OptionsFor(const Job& job, int workers) const {
 // Callers ask after each event; the search takes a while, so its answer is
 // kept.
 const std::optional<Replanner::BetterPlan>& Replanner::Better(const Job& job,
-                                                              int workers) {
-  std::pair asked(RoutesOf(job), workers);
+                                                              int workers,
+                                                              int hosts) {
+  std::tuple asked(RoutesOf(job), workers, hosts);
   if (asked_ != asked) {
-    better_ = FindBetter(job, workers);
+    better_ = FindBetter(job, workers, hosts);
     asked_ = std::move(asked);
   }
   return better_;
 }
 
 std::optional<Replanner::BetterPlan> Replanner::FindBetter(const Job& job,
-                                                           int workers) const {
+                                                           int workers,
+                                                           int hosts) const {
   const bool known = rules_.cost == CostKind::kBytes || known_.has_value();
   if (!chooses(job.options) || workers < 2 || !known) return std::nullopt;
-  const PlanOptions options = OptionsFor(job, workers);
+  const PlanOptions options = OptionsFor(job, workers, hosts);
   absl::StatusOr<Plan> plan = MakePlan(job.model(), options);
   if (!plan.ok()) return std::nullopt;
   const std::vector<Route> now = RoutesOf(job);
@@ -206,7 +215,7 @@ std::optional<Replanner::BetterPlan> Replanner::FindBetter(const Job& job,
 std::optional<Replanner::BetterFusion> Replanner::FindBetterFusion(
     const Job& job, int64_t bytes) const {
   if (!job.options.tune_fusion || !known_.has_value()) return std::nullopt;
-  PlanOptions options = OptionsFor(job, job.worker_count());
+  PlanOptions options = OptionsFor(job, job.worker_count(), HostsOf(job));
   const std::vector<Route> routes = RoutesOf(job);
   const int64_t best = FusionFor(job.model(), options, routes);
   const double after = PlanCost(job.model(), options, routes);
@@ -222,7 +231,7 @@ std::optional<Replanner::BetterFusion> Replanner::FindBetterFusion(
 std::optional<Replanner::Known> Replanner::known(
     const Job& job, std::optional<int64_t> fusion_bytes) const {
   if (!known_.has_value()) return std::nullopt;
-  PlanOptions options = OptionsFor(job, job.worker_count());
+  PlanOptions options = OptionsFor(job, job.worker_count(), HostsOf(job));
   options.rules.choose_fusion = false;
   if (fusion_bytes.has_value()) options.rules.fusion_bytes = *fusion_bytes;
   return Known{*known_,

@@ -4,7 +4,7 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <utility>
+#include <tuple>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -73,7 +73,9 @@ class Replanner {
   // job's, if there is one and a plan may be chosen. With
   // PlanRules::choose_wire, also returns a plan that costs less than 1 % more
   // and uses float32 where the job's plan uses 16 bits.
-  const std::optional<BetterPlan>& Better(const Job& job, int workers);
+  // `hosts`: number of their hosts; 0: each worker has its own.
+  const std::optional<BetterPlan>& Better(const Job& job, int workers,
+                                          int hosts = 0);
 
   // Threshold of fusion that is worth new trials.
   struct BetterFusion {
@@ -100,10 +102,11 @@ class Replanner {
                             std::optional<int64_t> fusion_bytes) const;
 
  private:
-  PlanOptions OptionsFor(const Job& job, int workers) const;
+  PlanOptions OptionsFor(const Job& job, int workers, int hosts) const;
   // Returns for each figure the slowest measurement.
   Measured Slowest() const;
-  std::optional<BetterPlan> FindBetter(const Job& job, int workers) const;
+  std::optional<BetterPlan> FindBetter(const Job& job, int workers,
+                                       int hosts) const;
 
   const PlanRules rules_;
   const absl::Duration interval_;
@@ -117,7 +120,7 @@ class Replanner {
   int changes_ = 0;                               // Number of changes of plans.
 
   // Arguments of the last call of Better, and its answer.
-  std::optional<std::pair<std::vector<Route>, int>> asked_;
+  std::optional<std::tuple<std::vector<Route>, int, int>> asked_;
   std::optional<BetterPlan> better_;
 };
 

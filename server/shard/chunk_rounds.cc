@@ -48,21 +48,25 @@ absl::StatusOr<Landing> ChunkRounds::OnWorkerHeader(const FrameHeader& header,
     return partial_.OnHeader(*epoch_.job, header, position,
                              requests_.repeated[position]);
   }
-  NEREUS_TRY(CheckContribution(header, position));
+  const int contributor = NEREUS_TRY(FindContributor(header, position));
   const int64_t frame = NEREUS_TRY(full_.Find(header));
-  if (AsksAgain(header, position)) return Landing::Scratch();
   if (header.round < round_ || phase_ != Phase::kCollecting) {
     return Landing::Discard();
   }
-  NEREUS_TRY(full_.Check(position, frame, header));
-  return full_.Has(position, frame) ? Landing::Discard() : Landing::Scratch();
+  NEREUS_TRY(full_.Check(contributor, frame, header));
+  return full_.Has(contributor, frame) ? Landing::Discard()
+                                       : Landing::Scratch();
 }
 
-// A contribution to a closed round is no error: the result may have been lost.
-absl::Status ChunkRounds::CheckContribution(const FrameHeader& header,
-                                            int position) const {
+// A contribution to a closed round is no error: after an epoch has begun, a
+// worker contributes again, because it does not know which rounds have closed.
+absl::StatusOr<int> ChunkRounds::FindContributor(const FrameHeader& header,
+                                                 int position) const {
   const Job& job = *epoch_.job;
   const bool initial = header.round == kInitialRound;
+  const int32_t rank = job.workers[position].rank;
+  const Lineup& lineup = job.LineupOf(header.round);
+  const int host = initial ? 0 : lineup.HostOf(rank);
   std::string why;
   if (header.round > round_) {
     why = absl::StrCat("round ", round_, " is open");
@@ -72,11 +76,17 @@ absl::Status ChunkRounds::CheckContribution(const FrameHeader& header,
   } else if (!initial && !uses_servers()) {
     why = absl::StrCat("layer ", job.layers[header.layer].name,
                        " is exchanged by workers without the servers");
-  } else if (!initial && position >= job.ContributorsOf(header.round)) {
+  } else if (!initial && host < 0) {
     why = absl::StrCat("this worker takes part from round ",
                        job.workers[position].first_step, " on");
+  } else if (!initial &&
+             epoch_.CarrierOf(held_.chunk, header.round, host) != rank) {
+    why = absl::StrCat(job.NameOf(PeerId::Worker(
+                           epoch_.CarrierOf(held_.chunk, header.round, host))),
+                       " sends the sum of that host");
   }
-  return why.empty() ? absl::OkStatus() : RefuseFrame(header, why);
+  if (!why.empty()) return RefuseFrame(header, why);
+  return host;
 }
 
 absl::StatusOr<Landing> ChunkRounds::OnPullHeader(const FrameHeader& header,
@@ -89,13 +99,20 @@ absl::StatusOr<Landing> ChunkRounds::OnPullHeader(const FrameHeader& header,
   }
   if (header.round <= requests_.pulled[position]) return Landing::Discard();
   const EpochWorker& asker = job.workers[position];
-  if (job.decoupled() && uses_servers() && header.round >= asker.first_step) {
-    // A worker may ask for the last closed round and for the open one. In
-    // partial rounds it may ask before all of its contribution is here.
-    const bool may_ask =
-        job.partial() ? header.round <= partial_.counted(asker.rank) + 1
-                      : header.round == round_ - 1 || header.round == round_;
-    if (may_ask) return Landing::Scratch();
+  if (uses_servers() && header.round >= asker.first_step) {
+    if (epoch_.IsAskedBy(held_.chunk, header.round, asker.rank)) {
+      // A worker may ask for the last closed round and for the open one. In
+      // partial rounds it may ask before all of its contribution is here.
+      const bool may_ask =
+          job.partial() ? header.round <= partial_.counted(asker.rank) + 1
+                        : header.round == round_ - 1 || header.round == round_;
+      if (may_ask) return Landing::Scratch();
+    } else if (!job.partial() && header.round <= round_) {
+      // A question for a result that may be lost. It may be late, because the
+      // contributions of its sender come through the carrier of the host.
+      return WasComplete(header.round) ? Landing::Scratch()
+                                       : Landing::Discard();
+    }
   }
   if (header.round != asker.first_step - 1) {
     return RefuseFrame(header, "this worker takes part from round ",
@@ -108,18 +125,15 @@ absl::StatusOr<Landing> ChunkRounds::OnPullHeader(const FrameHeader& header,
                      job.history.base_round);
 }
 
-// After an epoch has begun, workers contribute again to rounds without a
-// result. A round that has closed needs no contribution: they get its result.
-bool ChunkRounds::AsksAgain(const FrameHeader& header, int position) const {
-  const Job& job = *epoch_.job;
-  const bool closed_before =
-      header.round == round_ - 1 && held_.closed_in < job.epoch;
-  const bool closing = header.round == round_ && phase_ != Phase::kCollecting &&
-                       completed_in_ < job.epoch;
-  // The first frame asks; of a sparse layer any frame may be the first.
-  const bool is_first = header.offset == 0 || job.IsSparse(layer());
-  return !job.decoupled() && (closed_before || closing) && is_first &&
-         header.round > requests_.repeated[position];
+// Results of rounds that were complete when the epoch began are for the workers
+// that ask: each worker asks in its first contribution of an epoch. All other
+// results go to all contributors unasked.
+bool ChunkRounds::WasComplete(int64_t round) const {
+  const uint64_t epoch = epoch_.job->epoch;
+  const bool closed = round == round_ - 1 && held_.closed_in < epoch;
+  const bool closing =
+      round == round_ && phase_ != Phase::kCollecting && completed_in_ < epoch;
+  return closed || closing;
 }
 
 // Frames of workers.
@@ -137,19 +151,19 @@ void ChunkRounds::OnWorkerFrame(const Frame& frame, int position, Outbox& out) {
   }
   if (epoch_.IsPartial(header.round))
     return OnPartialFrame(frame, position, out);
-  if (header.round < round_ || phase_ != Phase::kCollecting) {
-    requests_.repeated[position] = header.round;
-    return Answer({rank, header.round}, out);
-  }
-  full_.Add(position, header, AddendOf(frame, rank), out);
+  full_.Add(*FindContributor(header, position), header, AddendOf(frame, rank),
+            out);
   CompleteIfDecided(out);
 }
 
+// The parts of a host's sum have been checked on the host.
 Addend ChunkRounds::AddendOf(const Frame& frame, int rank) const {
   const FrameHeader& header = frame.header;
+  const Job& job = *epoch_.job;
   Addend addend(frame);
-  if (epoch_.job->checks_contributions() && header.round != kInitialRound &&
-      !is_block_layer()) {
+  if (job.checks_contributions() && header.round != kInitialRound &&
+      !is_block_layer() &&
+      (job.partial() || job.LineupOf(header.round).IsAlone(rank))) {
     addend.check = GradientCheck{layer(), header.round, rank,
                                  held_.chunk.offset + header.offset};
   }
@@ -214,13 +228,8 @@ void ChunkRounds::Close(Outbox& out) {
   // Contributors of this epoch wait for the result. If the round was complete
   // in an earlier epoch, workers ask for the result instead.
   if (epoch_.serves() && completed_in_ == job.epoch && !job.decoupled()) {
-    // First steps ascend with positions: within an epoch, the count tells which
-    // workers these are.
-    const int count = job.ContributorsOf(round_);
-    if (contributors_ == nullptr || std::ssize(*contributors_) != count) {
-      contributors_ = RanksOf(absl::MakeConstSpan(job.workers).first(count));
-    }
-    held_.Broadcast(epoch_, round_, contributors_, result, out);
+    held_.Broadcast(epoch_, round_, epoch_.CarriersOf(held_.chunk, round_),
+                    result, out);
   }
   if (epoch_.serves() && epoch_.Updates(layer())) {
     saver_.Collect(index_, round_, held_, out);
@@ -418,7 +427,6 @@ void ChunkRounds::Reopen() {
   replica_.Reset();
   const std::vector<int64_t> none(job.workers.size(), kInitialRound - 1);
   requests_ = {none, none, {}};
-  contributors_ = nullptr;
   if (job.partial()) partial_.SetWorkers(job.workers);
 }
 
@@ -436,7 +444,7 @@ void ChunkRounds::ReopenRound() {
   // has no contributors.
   const bool one = round_ == kInitialRound || job.partial() ||
                    !uses_servers() || !epoch_.serves();
-  full_.Reopen(one ? 1 : job.ContributorsOf(round_),
+  full_.Reopen(one ? 1 : job.LineupOf(round_).hosts(),
                round_ != kInitialRound && job.IsSparse(layer()));
 }
 
@@ -458,8 +466,13 @@ void ChunkRounds::SaveLast(int64_t round, Outbox& out) {
 // Descriptions.
 
 std::vector<int> ChunkRounds::MissingWorkers() const {
-  return epoch_.IsPartial(round_) ? partial_.Awaited(*epoch_.job, round_)
-                                  : full_.MissingContributors();
+  const Job& job = *epoch_.job;
+  if (epoch_.IsPartial(round_)) return partial_.Awaited(job, round_);
+  std::vector<int> missing = full_.MissingContributors();
+  if (round_ == kInitialRound || !epoch_.serves()) return missing;
+  for (int& each : missing)
+    each = job.PositionOf(epoch_.CarrierOf(held_.chunk, round_, each));
+  return missing;
 }
 
 int64_t ChunkRounds::held_bytes() const {

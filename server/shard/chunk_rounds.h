@@ -19,9 +19,10 @@ namespace nereus {
 //
 // The first round, kInitialRound, has the initial parameters of worker 0; a
 // chunk from a checkpoint begins with the round after the checkpoint's. In each
-// later round every worker contributes its gradient. The round then closes: the
-// optimizer updates the parameters once, the result goes to the round's
-// workers, and the next round opens. Workers that join ask for the last result
+// later round every host contributes the sum of its workers' gradients, through
+// the worker that carries the chunk for the host. The round then closes: the
+// optimizer updates the parameters once, the result goes to the carriers, and
+// the next round opens. Workers that join ask for the last result
 // before their first step, and are answered one by one.
 //
 // Phases of the open round on the primary (enum Phase):
@@ -105,22 +106,26 @@ class ChunkRounds {
 
  private:
   // Requests of the workers in this epoch. Each worker may ask for a round
-  // once, and may have a lost result sent again once. Without this limit, a
-  // worker that only asks would fill the queue of frames to it.
+  // once. Without this limit, a worker that only asks would fill the queue of
+  // frames to it.
   struct Requests {
-    std::vector<int64_t> pulled;    // Last round pulled, by worker's position.
-    std::vector<int64_t> repeated;  // Last round asked for again, likewise.
+    std::vector<int64_t> pulled;  // Last round pulled, by worker's position.
+    // Last step with an answered contribution to a partial round, likewise.
+    std::vector<int64_t> repeated;
     std::vector<PullRequest> waiting;  // Requests for rounds still open.
   };
 
-  // Checks the round and the sender of a contribution to a full round.
-  absl::Status CheckContribution(const FrameHeader& header, int position) const;
+  // Returns the number of the contributor that sends a contribution to a full
+  // round: of the sender's host in the line-up. Errors: kInvalidArgument, the
+  // round or the sender is wrong.
+  absl::StatusOr<int> FindContributor(const FrameHeader& header,
+                                      int position) const;
   // Checks a request for values. Each worker may ask once for each round.
   absl::StatusOr<Landing> OnPullHeader(const FrameHeader& header,
                                        int position) const;
-  // True if a contribution to a round that was complete in an earlier epoch
-  // asks for the round's result.
-  bool AsksAgain(const FrameHeader& header, int position) const;
+  // True if the round was complete in an earlier epoch. Its result was sent, if
+  // at all, to workers of that epoch, and may have been lost.
+  bool WasComplete(int64_t round) const;
 
   // Answers a request at once, or when the round it names is closed.
   void Answer(PullRequest request, Outbox& out);
@@ -160,8 +165,7 @@ class ChunkRounds {
   bool skipped_ = false;         // True if the closing round makes no update.
   float scale_ = 1.0f;           // Factor from the sum to the mean.
   Requests requests_;
-  RankList contributors_;  // Workers of the last result of this epoch, if any.
-  ChunkReplica replica_;   // Relation to the other server of the shard.
+  ChunkReplica replica_;  // Relation to the other server of the shard.
 };
 
 }  // namespace nereus

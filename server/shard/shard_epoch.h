@@ -1,7 +1,10 @@
 #pragma once
 
+#include <cstdint>
+
 #include "common/protocol/job.h"
 #include "common/protocol/peer.h"
+#include "common/protocol/rank_list.h"
 #include "common/protocol/verdicts.h"
 
 namespace nereus {
@@ -28,6 +31,17 @@ struct ShardEpoch {
   PeerId other() const {
     return PeerId::Shard(serves() ? servers().backup : servers().primary);
   }
+
+  // Returns the rank of the worker that carries a chunk for `host`, a host in
+  // the line-up of `round`.
+  int32_t CarrierOf(const Chunk& chunk, int64_t round, int host) const {
+    return job->CarrierOf(chunk.layer, chunk.index, round, host);
+  }
+  // Returns the ranks of the chunk's carriers, one for each host of `round`.
+  RankList CarriersOf(const Chunk& chunk, int64_t round) const;
+  // True if the worker `rank` gets results of `round` by asking for them: with
+  // Overlap::kDecoupled, if it carries the chunk for its host.
+  bool IsAskedBy(const Chunk& chunk, int64_t round, int32_t rank) const;
 
   // True if the servers aggregate the gradients of `layer`.
   bool UsesServers(int layer) const {

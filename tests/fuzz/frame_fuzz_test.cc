@@ -82,7 +82,8 @@ FrameKind AnyKind(Random& random, PeerId sender) {
   constexpr FrameKind kKinds[] = {
       FrameKind::kContribution, FrameKind::kContribution, FrameKind::kFactors,
       FrameKind::kFactors,      FrameKind::kPull,         FrameKind::kResult,
-      FrameKind::kPullRound,    FrameKind::kOwned,        FrameKind::kOwned};
+      FrameKind::kPullRound,    FrameKind::kOwned,        FrameKind::kOwned,
+      FrameKind::kFinished};
   return kKinds[random.Below(std::size(kKinds))];
 }
 
@@ -90,8 +91,9 @@ FrameKind AnyKind(Random& random, PeerId sender) {
 FrameHeader MutatedHeader(Random& random, const Job& job) {
   const PeerId sender = AnySender(random, job);
   const FrameKind kind = AnyKind(random, sender);
-  const bool factors =
-      kind == FrameKind::kFactors || kind == FrameKind::kPullRound;
+  const bool factors = kind == FrameKind::kFactors ||
+                       kind == FrameKind::kPullRound ||
+                       kind == FrameKind::kFinished;
   const bool by_factors = factors || random.Chance(0.2);
   FrameHeader header = MakeHeader(job, sender, kind, by_factors ? 1 : 0, 0,
                                   static_cast<int64_t>(random.Below(4)) - 1);
@@ -99,7 +101,7 @@ FrameHeader MutatedHeader(Random& random, const Job& job) {
     header.chunk = static_cast<uint32_t>(job.PositionOf(sender.rank));
     header.part = static_cast<uint8_t>(random.Below(2));
     header.payload_bytes = header.part == kOutputGradientMatrix ? 32 : 48;
-  } else if (kind == FrameKind::kOwned) {
+  } else if (kind == FrameKind::kOwned || kind == FrameKind::kFinished) {
     header.layer = 1;
     header.part = static_cast<uint8_t>(random.Below(2));
     header.payload_bytes = 32;

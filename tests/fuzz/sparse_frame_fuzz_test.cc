@@ -34,10 +34,12 @@ JobPtr FuzzedJob(Random& random) {
 // Returns a mutated header of a frame that this job could see.
 FrameHeader AnyHeader(Random& random, const Job& job, PeerId sender) {
   constexpr FrameKind kKinds[] = {FrameKind::kContribution, FrameKind::kResult,
-                                  FrameKind::kSum, FrameKind::kMean};
+                                  FrameKind::kSum, FrameKind::kMean,
+                                  FrameKind::kFinished};
   const auto layer = static_cast<int>(random.Below(job.layers.size()));
-  FrameHeader header = MakeHeader(job, sender, kKinds[random.Below(4)], layer,
-                                  0, static_cast<int64_t>(random.Below(3)) - 1);
+  FrameHeader header =
+      MakeHeader(job, sender, kKinds[random.Below(std::size(kKinds))], layer, 0,
+                 static_cast<int64_t>(random.Below(3)) - 1);
   const FrameGrid grid = job.GridOf(job.placement.layer_chunks(layer)[0]);
   const auto frames = static_cast<uint64_t>(grid.Count());
   header =

@@ -182,7 +182,7 @@ TEST_F(GpuClientTest, GradientsLeaveAsBfloat16) {
       LocalCluster cluster(options);
       std::vector<GpuToyWorker> workers(2);
       const auto results = cluster.RunWorkers(2, [&](int i) {
-        return workers[i].Train(cluster.client_options(), 4);
+        return workers[i].Train(cluster.client_options_on(i), 4);
       });
       for (const absl::Status& status : results) {
         ASSERT_TRUE(status.ok()) << status;
@@ -193,7 +193,8 @@ TEST_F(GpuClientTest, GradientsLeaveAsBfloat16) {
   }
   int64_t model = 0;
   for (const LayerSpec& layer : SmallModel()) model += layer.parameters * 4;
-  // The parameters are copied once, then four gradients. On a ring the host
+  // The parameters are copied once, then four gradients. On a ring, and where
+  // several workers share a host, the host
   // needs the gradients as float32. There the GPU updates the parameters, so at
   // the end the host also gets parameters and state, to compare replicas.
   EXPECT_EQ((bytes[{Scheme::kServer, WireType::kFloat32}]), 5 * model);

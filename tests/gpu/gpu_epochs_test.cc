@@ -148,7 +148,7 @@ TEST_F(GpuEpochsTest, PlansChangeWhileAGpuTrains) {
       // Workers 2 and 3 join while workers 0 and 1 train. Workers 0 and 1 must
       // train until all have joined.
       while (i >= 2 && !some_done) absl::SleepFor(absl::Milliseconds(5));
-      NEREUS_TRY(worker.Connect(cluster.client_options()));
+      NEREUS_TRY(worker.Connect(cluster.client_options_on(i)));
       const bool is_last = ++joined == 4;
       EXPECT_TRUE(i >= 2 || worker.scheme(1) == "factor");
       const absl::Time deadline = absl::Now() + LocalCluster::kPatience;

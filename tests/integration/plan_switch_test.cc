@@ -61,7 +61,7 @@ TEST_P(PlanSwitchTest, JoiningWorkersChangeTheRoutesOfLayers) {
     // the worker-owned layers with the next push of its donor. So workers 0 and
     // 1 must train until all have joined.
     while (i >= 2 && !some_done) absl::SleepFor(absl::Milliseconds(5));
-    NEREUS_TRY(worker.Connect(cluster.client_options()));
+    NEREUS_TRY(worker.Connect(cluster.client_options_on(i)));
     const bool is_last = ++joined == 4;
     EXPECT_TRUE(i >= 2 || worker.client()->takes_factors(1));
     const absl::Time deadline = absl::Now() + kPatience;

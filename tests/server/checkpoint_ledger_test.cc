@@ -67,9 +67,9 @@ TEST(CheckpointLedgerTest, CheckpointIsCompleteWithAllItsParts) {
   EXPECT_EQ(record->contributions, 4 * 2);
   // Files are in the order of the shards.
   ASSERT_THAT(record->files, SizeIs(2));
-  EXPECT_EQ(record->files[0].name, "file-0-5");
+  EXPECT_EQ(record->files[0].name, "file-0-1");
   EXPECT_EQ(record->files[0].bytes, 10);
-  EXPECT_EQ(record->files[1].name, "file-1-5");
+  EXPECT_EQ(record->files[1].name, "file-1-1");
   EXPECT_EQ(record->files[1].crc, 1u);
   EXPECT_EQ(record->bytes(), 21);
   // A checkpoint is complete only with its manifest.
@@ -82,12 +82,12 @@ TEST(CheckpointLedgerTest, RoundsAreCollectedSideBySide) {
   const JobPtr job = SomeJob();
   CheckpointLedger ledger;
   ledger.OnEpoch(*job, false);
-  EXPECT_FALSE(ledger.OnPart(*job, PartOf(3, 5, 0)).has_value());
-  EXPECT_FALSE(ledger.OnPart(*job, PartOf(4, 5, 0)).has_value());
+  EXPECT_FALSE(ledger.OnPart(*job, PartOf(3, 1, 0)).has_value());
+  EXPECT_FALSE(ledger.OnPart(*job, PartOf(4, 1, 0)).has_value());
   // Said again in a new session.
-  EXPECT_FALSE(ledger.OnPart(*job, PartOf(4, 5, 0)).has_value());
-  EXPECT_TRUE(ledger.OnPart(*job, PartOf(4, 5, 1)).has_value());
-  EXPECT_TRUE(ledger.OnPart(*job, PartOf(3, 5, 1)).has_value());
+  EXPECT_FALSE(ledger.OnPart(*job, PartOf(4, 1, 0)).has_value());
+  EXPECT_TRUE(ledger.OnPart(*job, PartOf(4, 1, 1)).has_value());
+  EXPECT_TRUE(ledger.OnPart(*job, PartOf(3, 1, 1)).has_value());
 }
 
 TEST(CheckpointLedgerTest, NewestCheckpointDoesNotGoBack) {
@@ -96,12 +96,12 @@ TEST(CheckpointLedgerTest, NewestCheckpointDoesNotGoBack) {
   ledger.OnEpoch(*job, false);
   const auto older = Both(ledger, *job, 3);
   const auto newer = Both(ledger, *job, 4);
-  EXPECT_FALSE(ledger.OnPart(*job, PartOf(2, 5, 0)).has_value());
+  EXPECT_FALSE(ledger.OnPart(*job, PartOf(2, 1, 0)).has_value());
   ledger.OnComplete(*newer);
   ledger.OnComplete(*older);
   EXPECT_EQ(ledger.newest()->round, 4);
   // Parts of older rounds are of no use.
-  EXPECT_FALSE(ledger.OnPart(*job, PartOf(2, 5, 1)).has_value());
+  EXPECT_FALSE(ledger.OnPart(*job, PartOf(2, 1, 1)).has_value());
   EXPECT_FALSE(Both(ledger, *job, 4).has_value());
   EXPECT_TRUE(Both(ledger, *job, 5).has_value());
 }
@@ -185,24 +185,24 @@ TEST(CheckpointLedgerTest, EpochMayEndWhileACheckpointIsWritten) {
   const JobPtr job = SomeJob();
   CheckpointLedger ledger;
   ledger.OnEpoch(*job, false);
-  EXPECT_FALSE(ledger.OnPart(*job, PartOf(3, 5, 0)).has_value());
+  EXPECT_FALSE(ledger.OnPart(*job, PartOf(3, 1, 0)).has_value());
   const JobPtr next = EpochAfter(*job, [](Job& made) {
     made.history.first_step = 6;
     made.history.contributions_before = 12;
   });
   ledger.OnEpoch(*next, false);
-  const auto record = ledger.OnPart(*next, PartOf(3, 6, 1));
+  const auto record = ledger.OnPart(*next, PartOf(3, 2, 1));
   ASSERT_TRUE(record.has_value());
   EXPECT_EQ(record->contributions, 8);
-  EXPECT_EQ(record->files[0].name, "file-0-5");
-  EXPECT_EQ(record->files[1].name, "file-1-6");
+  EXPECT_EQ(record->files[0].name, "file-0-1");
+  EXPECT_EQ(record->files[1].name, "file-1-2");
 }
 
 TEST(CheckpointLedgerTest, PlanMayChangeWhileACheckpointIsWritten) {
   const JobPtr job = SomeJob();
   CheckpointLedger ledger;
   ledger.OnEpoch(*job, /*restarted=*/false);
-  EXPECT_FALSE(ledger.OnPart(*job, PartOf(3, 5, 0)).has_value());
+  EXPECT_FALSE(ledger.OnPart(*job, PartOf(3, 1, 0)).has_value());
   const JobPtr next = EpochAfter(*job, [](Job& made) {
     made.workers = {{0, 5}, {1, 5}};
     made.history.base_round = 4;
@@ -210,7 +210,7 @@ TEST(CheckpointLedgerTest, PlanMayChangeWhileACheckpointIsWritten) {
     made.history.contributions_before = 10;
   });
   ledger.OnEpoch(*next, /*restarted=*/false);
-  const auto record = ledger.OnPart(*next, PartOf(3, 5, 1));
+  const auto record = ledger.OnPart(*next, PartOf(3, 1, 1));
   ASSERT_TRUE(record.has_value());
   EXPECT_EQ(record->contributions, 8);
 }
@@ -223,7 +223,7 @@ class RestartedLedgerTest : public testing::Test {
     const JobPtr job = SomeJob();
     ledger_.OnEpoch(*job, false);
     ledger_.OnComplete(*Both(ledger_, *job, 3));
-    EXPECT_FALSE(ledger_.OnPart(*job, PartOf(5, 5, 0)).has_value());
+    EXPECT_FALSE(ledger_.OnPart(*job, PartOf(5, 1, 0)).has_value());
     job_ = EpochAfter(*job, [](Job& made) {
       made.workers = {{0, 4}, {1, 4}, {2, 4}};
       made.history.base_round = 3;
@@ -237,16 +237,16 @@ class RestartedLedgerTest : public testing::Test {
 };
 
 TEST_F(RestartedLedgerTest, PartsFromBeforeARestartDoNotCount) {
-  EXPECT_FALSE(ledger_.OnPart(*job_, PartOf(5, 6, 1)).has_value());
+  EXPECT_FALSE(ledger_.OnPart(*job_, PartOf(5, 2, 1)).has_value());
   // Written before the job went back, and heard of only now.
-  EXPECT_FALSE(ledger_.OnPart(*job_, PartOf(5, 5, 0)).has_value());
-  const auto record = ledger_.OnPart(*job_, PartOf(5, 6, 0));
+  EXPECT_FALSE(ledger_.OnPart(*job_, PartOf(5, 1, 0)).has_value());
+  const auto record = ledger_.OnPart(*job_, PartOf(5, 2, 0));
   ASSERT_TRUE(record.has_value());
-  EXPECT_EQ(record->files[0].name, "file-0-6");
+  EXPECT_EQ(record->files[0].name, "file-0-2");
 }
 
 TEST_F(RestartedLedgerTest, PartsOfLaterEpochsDoNotCount) {
-  EXPECT_FALSE(ledger_.OnPart(*job_, PartOf(5, 6, 1)).has_value());
+  EXPECT_FALSE(ledger_.OnPart(*job_, PartOf(5, 2, 1)).has_value());
   EXPECT_FALSE(ledger_.OnPart(*job_, PartOf(5, 7, 0)).has_value());
 }
 
@@ -263,7 +263,7 @@ TEST_F(RestartedLedgerTest, ContributionsCountFromTheBaseRound) {
 TEST_F(RestartedLedgerTest, LedgerIsRestoredFromItsState) {
   CheckpointLedger other(ledger_.state());
   EXPECT_EQ(other.newest()->round, 3);
-  EXPECT_FALSE(other.OnPart(*job_, PartOf(5, 5, 0)).has_value());
+  EXPECT_FALSE(other.OnPart(*job_, PartOf(5, 1, 0)).has_value());
   EXPECT_EQ(ContributionsOf(other, *job_, 6), 8 + 9);
 }
 
@@ -285,10 +285,10 @@ TEST(CheckpointLedgerTest, IncompleteRoundsAreBounded) {
   CheckpointLedger ledger;
   ledger.OnEpoch(*job, false);
   for (int64_t round = 0; round < 20; ++round) {
-    ledger.OnPart(*job, PartOf(round, 5, 0));
+    ledger.OnPart(*job, PartOf(round, 1, 0));
   }
-  EXPECT_FALSE(ledger.OnPart(*job, PartOf(0, 5, 1)).has_value());
-  EXPECT_TRUE(ledger.OnPart(*job, PartOf(19, 5, 1)).has_value());
+  EXPECT_FALSE(ledger.OnPart(*job, PartOf(0, 1, 1)).has_value());
+  EXPECT_TRUE(ledger.OnPart(*job, PartOf(19, 1, 1)).has_value());
 }
 
 }  // namespace

@@ -172,7 +172,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{"Version",
                 [](auto& r) { r.protocol_version = 9; },
                 absl::StatusCode::kFailedPrecondition,
-                {"b (build test) speaks 9", "speaks 7"}},
+                {"b (build test) speaks 9", "speaks 8"}},
         Refused{"Job",
                 [](auto& r) { r.job = "other"; },
                 absl::StatusCode::kNotFound,

@@ -399,14 +399,17 @@ class Turmoil {
       const auto index = static_cast<int>(layer);
       missing_[{rank, index}] = 0;
       if (done_[rank][layer] != kNothing) {
+        if (TakesRounds(layer)) Pull(rank, index, done_[rank][layer] + 1);
         Contribute(rank, index);
         continue;
       }
       if (rank == 0) Contribute(rank, index);
-      wire_[{PeerId::Worker(rank), ServerOf(index)}].push_back(
-          PullFrame(*job_, PeerId::Worker(rank), FrameKind::kPull, index, 0,
-                    kInitialRound));
+      Pull(rank, index, kInitialRound);
     }
+  }
+  void Pull(int rank, int layer, int64_t round) {
+    wire_[{PeerId::Worker(rank), ServerOf(layer)}].push_back(PullFrame(
+        *job_, PeerId::Worker(rank), FrameKind::kPull, layer, 0, round));
   }
   void Contribute(int rank, int layer) {
     const int64_t round = done_[rank][layer] + 1;

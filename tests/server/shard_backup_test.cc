@@ -150,11 +150,12 @@ TEST_P(ShardCopyPlaceTest, BackupAnswersWorkersThatMissedTheResult) {
               IsEmpty());
   EXPECT_THAT(pair.wire(), IsEmpty());
   for (const int worker : {1, 0}) {
-    const Effects answer = pair.Contribute(worker, 0, 0, {50, 60});
+    const Effects answer = pair.Pull(worker, 0, 0);
     ASSERT_THAT(answer.sent, SizeIs(1));
     EXPECT_EQ(answer.sent[0].to, PeerId::Worker(worker));
     EXPECT_EQ(Result(answer, 0), Either({7, 14}, {3, 6}));
     EXPECT_THAT(pair.Contribute(worker, 0, 0, {50, 60}).sent, IsEmpty());
+    EXPECT_THAT(pair.Pull(worker, 0, 0).sent, IsEmpty());
   }
   // The next round, and a round that the primary had not closed, close without
   // the backup.
@@ -178,18 +179,20 @@ TEST_P(ShardCopyPlaceTest, ClosingRoundIsAskedForAgainAndAnsweredOnce) {
     pair.Enter(Holders(0, 1, true), [](Job& job) { job.workers.pop_back(); });
     EXPECT_THAT(pair.server().oldest_open_round()->missing_workers, IsEmpty());
     // A worker asks before the backup has it, another one after that.
+    EXPECT_THAT(pair.Pull(0, 0, 0).sent, IsEmpty());
     EXPECT_THAT(pair.Contribute(0, 0, 0, {50, 60}).sent, IsEmpty());
-    EXPECT_THAT(pair.Contribute(0, 0, 0, {50, 60}).sent, IsEmpty());
+    EXPECT_THAT(pair.Pull(0, 0, 0).sent, IsEmpty());
     const Effects closed = pair.Arrive();
     ASSERT_THAT(closed.sent, SizeIs(1));
     EXPECT_EQ(closed.sent[0].to, PeerId::Worker(0));
-    const Effects late = pair.Contribute(1, 0, 0, {50, 60});
+    const Effects late = pair.Pull(1, 0, 0);
     ASSERT_THAT(late.sent, SizeIs(1));
     for (const Effects& each : {closed, late}) {
       EXPECT_EQ(Result(each, 0), Either({7, 14}, {3, 6}));
     }
     for (const int worker : {0, 1}) {
       EXPECT_THAT(pair.Contribute(worker, 0, 0, {50, 60}).sent, IsEmpty());
+      EXPECT_THAT(pair.Pull(worker, 0, 0).sent, IsEmpty());
     }
     pair.ExpectEqual();
   }
@@ -200,8 +203,7 @@ TEST_P(ShardCopyPlaceTest, ClosingRoundClosesIfTheBackupIsGone) {
   pair.Begin({10, 20});
   for (const int worker : {0, 1}) pair.Contribute(worker, 0, 0, {3, 6});
   EXPECT_THAT(pair.Enter(Holders(0, -1, false)).sent, IsEmpty());
-  EXPECT_EQ(Result(pair.Contribute(1, 0, 0, {50, 60}), 0),
-            Either({7, 14}, {3, 6}));
+  EXPECT_EQ(Result(pair.Pull(1, 0, 0), 0), Either({7, 14}, {3, 6}));
 }
 
 // Twice in a row, no copy has said that it has it.
@@ -210,9 +212,9 @@ TEST_P(ShardCopyPlaceTest, ClosingRoundOutlivesSeveralEpochs) {
   pair.Begin({10, 20});
   for (const int worker : {0, 1}) pair.Contribute(worker, 0, 0, {3, 6});
   pair.Enter(Holders(0, 1, true));
-  pair.Contribute(0, 0, 0, {50, 60});
+  pair.Pull(0, 0, 0);
   pair.Enter(Holders(0, 1, true));
-  EXPECT_THAT(pair.Contribute(1, 0, 0, {50, 60}).sent, IsEmpty());
+  EXPECT_THAT(pair.Pull(1, 0, 0).sent, IsEmpty());
   const Effects closed = pair.Arrive();
   ASSERT_THAT(closed.sent, SizeIs(1));
   EXPECT_EQ(closed.sent[0].to, PeerId::Worker(1));
@@ -264,7 +266,7 @@ TEST_P(ShardCopyPlaceTest, ServerBehindItsBackupCatchesUpWhenRolesSwap) {
   pair.Arrive(1);
   pair.Enter(Holders(1, 0, true));
   // Nothing is shown that would be lost with it.
-  EXPECT_THAT(pair.Contribute(0, 0, 0, {50, 60}).sent, IsEmpty());
+  EXPECT_THAT(pair.Pull(0, 0, 0).sent, IsEmpty());
   EXPECT_FALSE(pair.server().has_current_backup());
   const Effects shown = pair.Arrive();
   ASSERT_THAT(shown.sent, SizeIs(1));
@@ -321,7 +323,7 @@ TEST_P(ShardCopyPlaceTest, NewBackupGetsChunkAfterChunkWhileOthersGoOn) {
   EXPECT_EQ(pair.parameters(1), parameters);
   EXPECT_EQ(pair.parameters(1, 2), others);
   pair.Enter(Holders(1, -1, false));
-  EXPECT_THAT(pair.Contribute(0, sent, 3 - sent / 2, {9, 9}).sent, SizeIs(1));
+  EXPECT_THAT(pair.Pull(0, sent, 3 - sent / 2).sent, SizeIs(1));
 }
 
 TEST(ShardBackupTest, EpochInTheMiddleOfACopyBeginsItAgain) {
@@ -454,7 +456,7 @@ TEST_F(RestoredCopyTest, NewBackupIsSentBaseAndMean) {
     EXPECT_EQ(pair_.copy().closed_round(), averaged ? 7 : 6);
   }
   pair_.Enter(Holders(1, -1, false));
-  EXPECT_THAT(Result(pair_.Contribute(0, 0, 7, {9, 9}), 7), ElementsAre(3, 3));
+  EXPECT_THAT(Result(pair_.Pull(0, 0, 7), 7), ElementsAre(3, 3));
   pair_.Enter(Holders(1, -1, false), [](Job& job) {
     job.workers = {{0, 7}, {1, 7}};
   });

@@ -192,15 +192,14 @@ TEST_P(ShardRepeatTest, ClosedRoundIsAnsweredOnceWithItsResult) {
     running.EnterWith({{0, 0}, {1, 0}});
     for (const int rank : {1, 0}) {
       const auto frames = running.Contribution(rank, 0, Values(77));
-      ASSERT_EQ(frames.size(), 2u);
-      running.ExpectDiscarded(rank, frames[1]);  // The first one asks.
-      const Effects again =
-          DeliverAll(running.shard(), PeerId::Worker(rank), frames);
-      EXPECT_EQ(again.sent.size(), 2u);
-      EXPECT_EQ(SentTo(again.sent, PeerId::Worker(rank)).size(), 2u);
-      EXPECT_EQ(running.Result(again, 0), Expected());
-      EXPECT_EQ(again.sent[0].frame.header.epoch, running.job().epoch);
       for (const Frame& frame : frames) running.ExpectDiscarded(rank, frame);
+      const Effects answer = running.Pull(rank, 0);
+      EXPECT_EQ(answer.sent.size(), 2u);
+      EXPECT_EQ(SentTo(answer.sent, PeerId::Worker(rank)).size(), 2u);
+      EXPECT_EQ(running.Result(answer, 0), Expected());
+      EXPECT_EQ(answer.sent[0].frame.header.epoch, running.job().epoch);
+      for (const Frame& frame : frames) running.ExpectDiscarded(rank, frame);
+      running.ExpectDiscarded(rank, running.PullOf(rank, 0));
     }
   }
 
@@ -217,7 +216,7 @@ TEST_P(ShardRepeatTest, ResultIsSentAgainWhileTheNextRoundIsSummedUp) {
   running.Contribute(1, 0, Values(0));
   running.Enter();
   running.Contribute(0, 1, Values(50));
-  const Effects again = running.Contribute(1, 0, Values(0));
+  const Effects again = running.Pull(1, 0);
   EXPECT_EQ(running.Result(again, 0), Expected());
   // A slow connection sends it when the next round is closed already.
   running.Contribute(1, 1, Values(50));
@@ -229,8 +228,21 @@ TEST_P(ShardRepeatTest, RoundsBeforeTheLastAreNotSentAgain) {
   running.Contribute(0, 0, Values(1));
   running.Contribute(0, 1, Values(1));
   running.Enter();
-  running.ExpectDiscarded(0, running.Contribution(0, 0, Values(1))[0]);
-  EXPECT_EQ(running.Contribute(0, 1, Values(1)).sent.size(), 2u);
+  running.ExpectDiscarded(0, running.PullOf(0, 0));
+  EXPECT_EQ(running.Pull(0, 1).sent.size(), 2u);
+}
+
+// The answer would have the values before the round.
+TEST_P(ShardRepeatTest, QuestionForARoundThatIsNotCompleteIsDiscarded) {
+  EpochShard running(Values(10), 2, PlainSgd(GetParam()));
+  running.Contribute(0, 0, Values(2));
+  running.Enter();
+  running.ExpectDiscarded(0, running.PullOf(0, 0));
+  running.Contribute(0, 0, Values(2));
+  // Both are sent the result of a round of this epoch unasked.
+  const Effects closed = running.Contribute(1, 0, Values(0));
+  EXPECT_EQ(running.Result(closed, 0), Expected());
+  running.ExpectDiscarded(1, running.PullOf(1, 0));
 }
 
 INSTANTIATE_TEST_SUITE_P(Places, ShardRepeatTest,

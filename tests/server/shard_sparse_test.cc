@@ -237,12 +237,16 @@ TEST_F(ShardSparseTest, RoundClosedInAnEarlierEpochIsAnsweredWithAllValues) {
   Outbox out;
   shard_.OnEpoch(job_, out);
   Carry(out);
-  const Effects again = Push(1, 0, {{2, true}}, 9.0f);
+  const Frame question = PullFrame(*job_, PeerId::Worker(1), FrameKind::kPull,
+                                   /*layer=*/0, /*chunk=*/0, /*round=*/0);
+  const Effects again = DeliverAll(shard_, PeerId::Worker(1), {question});
   EXPECT_THAT(Offsets(again), ElementsAre(0, 212, 468, 0));
   EXPECT_EQ(again.sent.back().frame.payload.bytes(), 0);
   EXPECT_THAT(Parameters(), ElementsAre(0, -3, 0));
-  // Once.
+  // Once; and the worker's contribution does not count.
   EXPECT_THAT(Push(1, 0, {{2, true}}, 9.0f).sent, IsEmpty());
+  EXPECT_THAT(DeliverAll(shard_, PeerId::Worker(1), {question}).sent,
+              IsEmpty());
 }
 
 // A worker may be done with a step, and leave, before all norms are there.

@@ -454,8 +454,8 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         RefusalCase{"Job", kWorker1, [](FrameHeader& h) { h.job = 1; },
                     "job is 1, expected 77"},
-        RefusalCase{"Epoch", kWorker1, [](FrameHeader& h) { h.epoch = 6; },
-                    "epoch is 6, expected 5"},
+        RefusalCase{"Epoch", kWorker1, [](FrameHeader& h) { h.epoch = 2; },
+                    "epoch is 2, expected 1"},
         RefusalCase{"Sender", kWorker0, [](FrameHeader&) {},
                     "sender is worker 1, expected worker 0"},
         RefusalCase{"Shard", PeerId::Shard(0),
@@ -524,7 +524,7 @@ INSTANTIATE_TEST_SUITE_P(
                       h.kind = FrameKind::kPull;
                       h.wire = WireType::kNone;
                       h.payload_bytes = 0;
-                      h.round = 0;
+                      h.round = 2;
                     },
                     "this worker takes part from round 0 on"},
         RefusalCase{"PullOfFactors", kWorker1,

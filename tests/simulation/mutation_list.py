@@ -37,24 +37,14 @@ def add(name, tests, *edits):
 
 add("a repeated frame is counted again", [COUNTED_ONCE, SWARM],
     ("server/shard/chunk_rounds.cc",
-     "  return full_.Has(position, frame) ? Landing::Discard() : Landing::Scratch();\n",
-     "  return Landing::Scratch();\n"))
+     "  return full_.Has(contributor, frame) ? Landing::Discard()\n",
+     "  return false                         ? Landing::Discard()\n"))
 
-# Only a frame that asks for a lost result is answered.
 add("a frame of a past round counts for the open one", [SWARM, COUNTED_ONCE],
     ("server/shard/chunk_rounds.cc", """\
   if (header.round < round_ || phase_ != Phase::kCollecting) {
-    return Landing::Discard();
 """, """\
   if (phase_ != Phase::kCollecting) {
-    return Landing::Discard();
-"""),
-    ("server/shard/chunk_rounds.cc", """\
-  if (header.round < round_ || phase_ != Phase::kCollecting) {
-    requests_.repeated[position] = header.round;
-""", """\
-  if (AsksAgain(header, position)) {
-    requests_.repeated[position] = header.round;
 """))
 
 add("the first contribution is added, not copied", [TRAINING],
@@ -75,8 +65,8 @@ add("rank order is ignored under `--deterministic`",
 
 add("a peer's factors land in another rank's rows", [SWARM],
     ("worker/machine/factor_exchange.cc",
-     "Rows(round, position, header.part)",
-     "Rows(round, round.contributors - 1 - position, header.part)"))
+     "Rows(round, seat, header.part)",
+     "Rows(round, round.contributors - 1 - seat, header.part)"))
 
 add("a repeated frame of factors is counted", [SWARM],
     ("worker/machine/factor_exchange.cc", """\
@@ -132,10 +122,9 @@ add("an open round keeps its contributions in the next epoch", [SWARM],
 
 add("a worker that missed a result does not get it again", [SWARM],
     ("server/shard/chunk_rounds.cc", """\
-  const bool closed_before =
-      header.round == round_ - 1 && held_.closed_in < job.epoch;
+  const bool closed = round == round_ - 1 && held_.closed_in < epoch;
 """, """\
-  const bool closed_before = false;
+  const bool closed = false;
 """))
 
 # The report of the last member is taken to be empty.
@@ -295,24 +284,70 @@ add("a ring round that some workers have finished is done again by the others", 
 
 add("a repeated sum on a ring is added again", [SWARM, COUNTED_ONCE],
     ("worker/machine/ring_exchange.cc",
-     "      is_sum ? round.sums[place.index] : round.arrived[place.index];\n",
-     "      !is_sum && round.arrived[place.index];\n"))
+     "      header.kind == FrameKind::kSum ? round.sums[index] : round.arrived[index];\n",
+     "      header.kind != FrameKind::kSum && round.arrived[index];\n"))
 
-add("a sum is sent on with the checksum of the sum that arrived", [SWARM],
-    ("worker/machine/ring_exchange.cc",
-     "  sum.payload_crc = 0;  // The values change.\n", ""))
+add("an outcome is handed on with the checksum of the frame that brought it",
+    [SWARM],
+    ("worker/machine/local_half.cc",
+     "  header.payload_crc = 0;  // The transport computes it.\n", ""))
+
+# The local half: workers of one host.
+
+add("parts of the last epoch count in a host's sum", [SWARM],
+    ("worker/machine/local_half.cc", """\
+    round.round = kInitialRound - 1;
+    round.sums = FrameSums(OrderOf(*layer_.job));
+""", ""))
+
+add("the carrier is that of the epoch's line-up", [SWARM],
+    ("common/protocol/job.cc",
+     "  const absl::Span<const int32_t> local = LineupOf(round).at(host);\n",
+     "  const absl::Span<const int32_t> local =\n"
+     "      LineupOf(kStepMax).at(host);\n"))
+
+add("a host's sum counts as one contribution in the mean", [SWARM],
+    ("common/protocol/job.h",
+     "    return 1.0f / static_cast<float>(ContributorsOf(round));\n",
+     "    return 1.0f / static_cast<float>(LineupOf(round).hosts());\n"))
+
+add("an outcome is handed on from the caller's gradient", [SWARM],
+    ("worker/machine/server_exchange.cc",
+     "    } else if (local_.IsAlone(round)) {\n",
+     "    } else if (local_.IsAlone(round) || round >= 0) {\n"))
+
+add("a carrier does not hand on factors of other hosts", [SWARM],
+    ("worker/machine/factor_exchange.cc",
+     "  if (is_carried) local_.HandOn(header, place.values, out);\n", ""))
+
+add("a mean is handed on before it is rounded for the wire", [SWARM],
+    ("worker/machine/ring_exchange.cc", """\
+  out.Add(RoundValues{MemoryOf(round, index), layer_.route().wire});
+  round.Mark(index);
+  if (ledger_.is_requested()) PassMean(round, index, out);
+""", """\
+  round.Mark(index);
+  if (ledger_.is_requested()) PassMean(round, index, out);
+  out.Add(RoundValues{MemoryOf(round, index), layer_.route().wire});
+"""))
 
 add("a round is done before this worker's part of it is sent", [SWARM],
     ("worker/machine/peer_rounds.cc",
      "  return ledger_.is_sent() && ledger_.is_requested() &&\n",
      "  return ledger_.is_open() && ledger_.is_requested() &&\n"))
 
+add("a new epoch does not ask for results that were lost", [SWARM],
+    ("worker/machine/server_exchange.cc",
+     "  if (!is_first || job.epoch == kFirstEpoch || job.partial()) return false;\n",
+     "  if (!is_first || job.epoch > 0 || job.partial()) return false;\n"))
+
 add("a new epoch does not ask again for results", [SWARM],
-    ("worker/machine/syncer.cc", """\
-  if (layer_.job->decoupled() && ledger_.is_open() && ledger_.is_requested()) {
-    AskForResult(out);
-  }
-""", ""))
+    ("worker/machine/server_exchange.cc", """\
+  if (ledger_.is_requested()) {
+    Gather(out);
+""", """\
+  if (ledger_.is_requested()) {
+"""))
 
 # Checkpoints.
 

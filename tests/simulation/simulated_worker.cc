@@ -194,6 +194,14 @@ void SimulatedWorker::Push(int index, Outbox& out) {
   const Workload& workload = world_->workload;
   Layer& layer = layers_[index];
   const auto parameters = Floats(layer.parameters);
+  // A real client tells the caller that a layer is done only once no frame
+  // refers to the caller's memory. Here the caller takes other memory.
+  layer.mean = Buffer();
+  for (Buffer* lent : {&layer.gradient, &layer.output_gradient, &layer.input}) {
+    if (lent->bytes() > 0 && !lent->unique()) {
+      *lent = AllocateFloats(lent->float_count());
+    }
+  }
   layer.mean = layer.gradient;
   // A poisoned step has its NaN in one layer, another one in each step.
   const bool is_fit = workload.poisons == nullptr ||

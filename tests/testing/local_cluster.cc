@@ -55,6 +55,12 @@ ClientOptions LocalCluster::client_options() const {
   return options;
 }
 
+ClientOptions LocalCluster::client_options_on(int host) const {
+  ClientOptions options = client_options();
+  options.node = absl::StrCat("host-", host);
+  return options;
+}
+
 bool LocalCluster::AwaitStatus(
     const std::function<bool(const JobStatus&)>& is) const {
   const absl::Time deadline = absl::Now() + kPatience;

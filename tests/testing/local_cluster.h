@@ -45,6 +45,9 @@ class LocalCluster {
 
   // Returns client options for this cluster, with kPatience as time limits.
   ClientOptions client_options() const;
+  // Returns those of a client that plays a host of its own. With equal options
+  // all clients are on one host.
+  ClientOptions client_options_on(int host) const;
 
   // Runs `body` once per worker, each on a thread of its own. Returns the
   // workers' results.

@@ -17,7 +17,6 @@ namespace nereus {
 namespace {
 
 constexpr uint64_t kJobId = 77;
-constexpr uint64_t kEpoch = 5;
 
 int64_t BytesOf(size_t floats) {
   return static_cast<int64_t>(floats * sizeof(float));
@@ -54,7 +53,7 @@ JobPtr TestJob(int workers, int shards, std::vector<LayerSpec> layers,
   }
   Job parts;
   parts.id = kJobId;
-  parts.epoch = kEpoch;
+  parts.epoch = kFirstEpoch;
   parts.workers = FirstWorkers(workers);
   parts.layers = std::move(layers);
   parts.routes = std::move(routes);

@@ -25,15 +25,16 @@ LayerSpec VectorLayer(std::string name, int64_t elements);
 LayerSpec FactorLayer(std::string name, int64_t m, int64_t n, bool bias,
                       int64_t rows);
 
-// Returns job 77 in epoch 5. Layers that support `scheme` go by it, all others
-// by the servers.
+// Returns job 77 in its first epoch. Layers that support `scheme` go by it, all
+// others by the servers.
 JobPtr TestJob(int workers, int shards, std::vector<LayerSpec> layers,
                JobOptions options = {}, Scheme scheme = Scheme::kServer,
                WireType wire = WireType::kFloat32);
 
-// Returns the job in the next epoch, after `edit` has changed it. Its first step
-// is raised to that of its last worker. Ends the process if MakeJob refuses the
-// changed job.
+// Returns the job in the next epoch, after `edit` has changed it. Its first
+// step is raised to that of its last worker. Ends the process if MakeJob
+// refuses the changed job.
+
 JobPtr EpochAfter(const Job& job, const std::function<void(Job&)>& edit = {});
 
 // Returns a new buffer with these values.

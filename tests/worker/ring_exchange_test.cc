@@ -400,12 +400,12 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         RefusalCase{"AnotherSender",
                     [](FrameHeader& h) { h.sender = PeerId::Worker(2); },
-                    "worker 0 comes before this one on the ring"},
+                    "worker 0 sends this frame on the ring"},
         RefusalCase{"Shard",
                     [](FrameHeader& h) { h.sender = PeerId::Shard(0); },
-                    "from workers"},
+                    "frames of workers"},
         RefusalCase{"OwnSegment", [](FrameHeader& h) { h.chunk = 1; },
-                    "begins with this worker"},
+                    "begins with this host"},
         RefusalCase{"NoSuchSegment", [](FrameHeader& h) { h.chunk = 3; },
                     "the ring has 3 segments"},
         RefusalCase{"Part", [](FrameHeader& h) { h.part = 1; },
@@ -430,7 +430,7 @@ INSTANTIATE_TEST_SUITE_P(
                       h.chunk = 2;
                       h.payload_bytes = 4 * (300 - 2 * 112);
                     },
-                    "this worker makes the mean of that segment"},
+                    "this host makes the mean of that segment"},
         RefusalCase{"Factors",
                     [](FrameHeader& h) { h.kind = FrameKind::kFactors; },
                     "goes by scheme ring"},

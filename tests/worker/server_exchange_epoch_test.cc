@@ -69,6 +69,8 @@ TEST_P(PlacesTest, OnlyChunksWithoutAResultAreContributedAgain) {
 
   const Effects again = worker.Enter(EpochAfter(*worker.job()));
   EXPECT_THAT(ChunksIn(again, FrameKind::kContribution), ElementsAre(0, 2));
+  // The shards may have closed the round, and the results are lost.
+  EXPECT_THAT(ChunksIn(again, FrameKind::kPull), ElementsAre(0, 2));
   for (const auto& sent : again.sent) {
     const FrameHeader& header = sent.frame.header;
     EXPECT_EQ(sent.to, worker.ShardOf(header.chunk));
@@ -113,10 +115,15 @@ TEST_P(PlacesTest, AFrozenWorkerSendsAPushInTheNextEpoch) {
   worker.machine().Freeze();
   EXPECT_THAT(worker.Push(0, FloatBuffer({1, 2, 3})).sent, IsEmpty());
   const Effects entered = worker.Enter(EpochAfter(*worker.job()));
-  ASSERT_EQ(entered.sent.size(), 1u);
+  // The question comes first: a contribution to a closed round is discarded.
+  ASSERT_EQ(entered.sent.size(), 2u);
+  EXPECT_EQ(entered.sent[0].frame.header.kind, FrameKind::kPull);
+  EXPECT_EQ(entered.sent[0].frame.header.round, 0);
   EXPECT_THAT(ValuesIn(entered.sent, FrameKind::kContribution, 0, 0, 0, 3),
               ElementsAre(1, 2, 3));
   EXPECT_EQ(worker.ReceiveResults(0, {7, 7, 7}).done.size(), 1u);
+  // Later rounds of the epoch cannot close without this worker.
+  EXPECT_EQ(worker.Push(1, FloatBuffer({1, 2, 3})).sent.size(), 1u);
 }
 
 TEST_P(PlacesTest, AFrozenWorkerStillTakesResults) {
@@ -163,8 +170,8 @@ INSTANTIATE_TEST_SUITE_P(All, PlacesTest,
                                          OptimizerPlace::kWorker),
                          PlaceName);
 
-// Frames of a contribution that was answered at its first frame may still be on
-// their way when the next round's gradient is made.
+// Frames of a contribution to a round that was closed may still be on their way
+// when the next round's gradient is made.
 TEST(ServerExchangeEpochTest, FramesSentAgainKeepTheProductOfTheirFactors) {
   // 300 x 300 values: two frames.
   const JobPtr job = TestJob(2, 1, {FactorLayer("fc", 300, 300, false, 1)}, {});
@@ -177,7 +184,7 @@ TEST(ServerExchangeEpochTest, FramesSentAgainKeepTheProductOfTheirFactors) {
   };
   worker.PushFactors(0, factors(2));
   const Effects again = worker.Enter(EpochAfter(*job));
-  ASSERT_EQ(again.sent.size(), 2u);
+  ASSERT_EQ(again.sent.size(), 3u);  // A question and two frames.
   EXPECT_EQ(worker.ReceiveResults(0, IntegerValues(90000, 1)).done.size(), 1u);
   worker.PushFactors(1, factors(9));
   EXPECT_EQ(ValuesIn(again.sent, FrameKind::kContribution, 0, 0, 0, 90000),
@@ -214,7 +221,8 @@ TEST(ServerExchangeJoinTest, AJoinerFetchesLayersOfTheShardsFromThem) {
         worker.machine().OnPush(0, round, FloatBuffer({0, 0, 0}), out).code(),
         absl::StatusCode::kInvalidArgument);
   }
-  EXPECT_EQ(worker.Push(8, FloatBuffer({0, 0, 0})).sent.size(), 1u);
+  // The contribution, and a question: the round may have closed before.
+  EXPECT_EQ(worker.Push(8, FloatBuffer({0, 0, 0})).sent.size(), 2u);
 }
 
 TEST(ServerExchangeJoinTest, AJoinerFetchesWorkerOwnedLayersFromTheDonor) {
@@ -317,7 +325,7 @@ TEST(LayerDonorTest, AJoinerIsServedWhenTheNextStepIsPushed) {
   Donor donor;
   WorkerUnderTest& worker = donor.worker;
   worker.Push(7, FloatBuffer({1, 1, 1}));
-  EXPECT_EQ(worker.Enter(WithJoiner(OptimizerPlace::kWorker)).sent.size(), 1u);
+  EXPECT_EQ(worker.Enter(WithJoiner(OptimizerPlace::kWorker)).sent.size(), 2u);
   auto pulled = worker.Pull(5, 7);
   ASSERT_TRUE(pulled.ok()) << pulled.status();
   EXPECT_THAT(pulled->effects.sent, IsEmpty());

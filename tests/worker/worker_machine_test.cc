@@ -177,7 +177,9 @@ struct RefusalCase {
 };
 
 constexpr char kWrongKind[] =
-    "workers take results, and from workers factors, sums, means and pulls";
+    "workers take results and verdicts of servers, and other kinds of frames "
+    "of "
+    "workers";
 
 void CheckRefusal(const RefusalCase& refusal, FrameHeader header,
                   StartedWorker& worker) {
@@ -221,7 +223,7 @@ INSTANTIATE_TEST_SUITE_P(
         RefusalCase{"Job", PeerId::Shard(1), [](auto& h) { h.job = 0; },
                     "job is 0, expected 77"},
         RefusalCase{"Epoch", PeerId::Shard(1), [](auto& h) { h.epoch = 4; },
-                    "epoch is 4, expected 5"},
+                    "epoch is 4, expected 1"},
         RefusalCase{"Sender", PeerId::Shard(0), [](auto&) {},
                     "sender is shard 1, expected shard 0"},
         RefusalCase{"OtherShard", PeerId::Shard(0),
@@ -353,7 +355,7 @@ TEST_P(SettledStepTest, AGradientWithANaNBecomesZeros) {
             std::vector<float>(3, 0.0f));
   // The worker does not vote again.
   for (const auto& sent : pushed.sent) {
-    EXPECT_EQ(sent.frame.header.kind, FrameKind::kContribution);
+    EXPECT_NE(sent.frame.header.kind, FrameKind::kVote);
   }
 }
 

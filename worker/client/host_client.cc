@@ -346,8 +346,13 @@ bool HostClientImpl::takes_bfloat16(int layer) const {
       job_options().scale_loss) {
     return false;
   }
-  const Route route = process_->epoch()->job->routes[layer];
-  return route.scheme == Scheme::kServer && route.wire == WireType::kBfloat16;
+  const std::shared_ptr<const EpochStart> epoch = process_->epoch();
+  const Route route = epoch->job->routes[layer];
+  // Mates add float32 values; rounding follows at the link of the host.
+  const bool is_alone =
+      epoch->job->LineupOf(kStepMax).IsAlone(epoch->self.rank);
+  return route.scheme == Scheme::kServer && route.wire == WireType::kBfloat16 &&
+         is_alone;
 }
 
 absl::Status HostClientImpl::Checkpoint() {

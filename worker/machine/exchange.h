@@ -35,9 +35,11 @@ class Exchange {
   // The caller has pushed the contribution to the next round.
   virtual void Begin(Outbox& out) = 0;
   // Sends the contribution to the open round: for the first time, or again in a
-  // new epoch.
+  // new epoch. If the result is requested by now (RoundLedger::is_requested),
+  // asks for it as well.
   virtual void Contribute(Outbox& out) = 0;
-  // Asks for the result of the open round. REQUIRES: RoundLedger::is_requested.
+  // Asks for the result of the open round, whose contribution is sent.
+  // REQUIRES: RoundLedger::is_requested.
   virtual void Gather(Outbox& out) = 0;
 
   // Returns where a frame of this layer lands. Errors: kInvalidArgument, the
@@ -46,7 +48,9 @@ class Exchange {
   // Takes a frame that OnHeader accepted. Returns true if the frame shows that
   // another worker has asked for the result, so that this worker must ask as
   // well.
-  virtual bool OnFrame(const FrameHeader& header, Outbox& out) = 0;
+  virtual bool OnFrame(const Frame& frame, Outbox& out) = 0;
+  // A frame of the open round's result has landed (ResultAssembly).
+  virtual void OnResult(const FrameHeader&, Outbox&) {}
 
   // Ends the open round if nothing of it is missing: appends the update, if the
   // optimizer runs on this worker, and returns the outcome. Otherwise nullopt.

@@ -11,12 +11,14 @@
 //   1. Begin copies the own factors into the own rows of two stacks, rounded as
 //      the wire rounds them, so that this worker computes with what the others
 //      receive.
-//   2. Contribute broadcasts these rows.
-//   3. The factors of the others land in their rows, in any order.
+//   2. Contribute sends these rows to the mates, and to one carrier on each
+//      other host.
+//   3. The factors of the others land in their rows, in any order. A carrier
+//      hands them on to its mates.
 //   4. Finish multiplies the stacks, which adds up the workers' gradients, and
 //      divides by the number of workers.
 //
-// The rows are ordered by position, so every worker sums in the same order and
+// The rows are ordered by seat, so every worker sums in the same order and
 // gets the same bits. The biases, if the layer has some, are the column sums of
 // output_gradient, and come out of the same product.
 
@@ -55,7 +57,7 @@ PeerRounds::Shape ShapeOf(const WorkerLayer& layer, const Lineup& lineup) {
                              MatrixElements(layer.spec(), matrix));
   }
   shape.own_count = FramesPerWorker(layer.spec());
-  shape.own_begin = layer.position() * shape.own_count;
+  shape.own_begin = lineup.SeatOf(layer.rank) * shape.own_count;
   shape.frames = lineup.workers() * shape.own_count;
   return shape;
 }
@@ -66,14 +68,15 @@ FactorExchange::FactorExchange(WorkerLayer& layer, const RoundLedger& ledger)
     : layer_(layer),
       ledger_(ledger),
       frames_per_worker_(FramesPerWorker(layer.spec())),
-      rounds_(layer, ledger, [&layer](const Lineup& lineup) {
-        return ShapeOf(layer, lineup);
-      }) {}
+      rounds_(
+          layer, ledger,
+          [&layer](const Lineup& lineup) { return ShapeOf(layer, lineup); }),
+      local_(layer, ledger, [](const Lineup&) { return 0; }) {}
 
-Buffer FactorExchange::Rows(const Round& round, int position,
+Buffer FactorExchange::Rows(const Round& round, int seat,
                             uint8_t matrix) const {
   const int64_t bytes = FloatBytes(MatrixElements(layer_.spec(), matrix));
-  return round.memory[matrix].Slice(position * bytes, bytes);
+  return round.memory[matrix].Slice(seat * bytes, bytes);
 }
 
 void FactorExchange::PlaceOwn(Outbox& out) {
@@ -81,7 +84,7 @@ void FactorExchange::PlaceOwn(Outbox& out) {
   const FactorBuffers& own = layer_.factors;
   const Buffer* const given[] = {&own.output_gradient, &own.input};
   for (const uint8_t matrix : kMatrices) {
-    const Buffer rows = Rows(round, layer_.position(), matrix);
+    const Buffer rows = Rows(round, round.lineup.SeatOf(layer_.rank), matrix);
     out.Add(CopyValues{rows, *given[matrix]});
     if (matrix == kOutputGradientMatrix && own.scale != 1.0f) {
       out.Add(ScaleValues{rows, own.scale});
@@ -93,23 +96,33 @@ void FactorExchange::PlaceOwn(Outbox& out) {
 void FactorExchange::Contribute(Outbox& out) {
   const Round* round = rounds_.PrepareToSend();
   if (round == nullptr) return;
-  const RankList others = RanksOf(
-      absl::MakeConstSpan(layer_.job->workers).first(round->contributors),
-      layer_.rank);
-  CutFactors(*round, layer_.position(), [&](Frame frame) {
-    out.Add(BroadcastFrame{others, std::move(frame)});
-  });
+  const RankList receivers = ReceiversIn(*round);
+  const int seat = round->lineup.SeatOf(layer_.rank);
+  for (const uint8_t matrix : kMatrices) {
+    FrameHeader header = layer_.Header(FrameKind::kFactors, seat, round->round);
+    header.part = matrix;
+    CutIntoFrames(*layer_.job, header, Rows(*round, seat, matrix),
+                  [&](Frame frame) {
+                    out.Add(BroadcastFrame{receivers, std::move(frame)});
+                  });
+  }
 }
 
-template <typename Each>
-void FactorExchange::CutFactors(const Round& round, int position,
-                                Each each) const {
-  for (const uint8_t matrix : kMatrices) {
-    FrameHeader header =
-        layer_.Header(FrameKind::kFactors, position, round.round);
-    header.part = matrix;
-    CutIntoFrames(*layer_.job, header, Rows(round, position, matrix), each);
+// All mates, and the carrier on each other host.
+RankList FactorExchange::ReceiversIn(const Round& round) const {
+  auto ranks = std::make_shared<std::vector<int32_t>>();
+  const int64_t seat = round.lineup.SeatOf(layer_.rank);
+  for (int host = 0; host < round.lineup.hosts(); ++host) {
+    if (host != round.host) {
+      ranks->push_back(
+          layer_.job->CarrierOf(layer_.index, seat, round.round, host));
+      continue;
+    }
+    for (const int32_t rank : round.lineup.at(host)) {
+      if (rank != layer_.rank) ranks->push_back(rank);
+    }
   }
+  return ranks;
 }
 
 absl::StatusOr<FactorExchange::Place> FactorExchange::FindPlace(
@@ -125,42 +138,74 @@ absl::StatusOr<FactorExchange::Place> FactorExchange::FindPlace(
   const LayerSpec& spec = layer_.spec();
   const int64_t frame =
       NEREUS_TRY(FrameIndex(header, MatrixElements(spec, header.part)));
-  const auto position = static_cast<int>(header.chunk);
+  const auto seat = static_cast<int>(header.chunk);
   const int64_t frames_before =
       header.part == kInputMatrix
           ? FrameCount(MatrixElements(spec, kOutputGradientMatrix))
           : 0;
-  return Place{position * frames_per_worker_ + frames_before + frame,
-               Rows(round, position, header.part)
+  return Place{seat * frames_per_worker_ + frames_before + frame,
+               Rows(round, seat, header.part)
                    .Slice(FloatBytes(header.offset), FloatBytes(header))};
 }
 
 absl::StatusOr<Landing> FactorExchange::OnHeader(
     const FrameHeader& header) const {
-  if (header.kind == FrameKind::kPullRound) return rounds_.OnPullHeader(header);
-  if (header.kind != FrameKind::kFactors) return RefuseScheme(layer_, header);
-  NEREUS_TRY(rounds_.Check(header, FrameKind::kFactors));
+  if (PeerRounds::IsRecovery(header.kind)) {
+    return rounds_.OnRecoveryHeader(header);
+  }
+  if (header.kind != FrameKind::kFactors &&
+      header.kind != FrameKind::kOutcome) {
+    return RefuseScheme(layer_, header);
+  }
+  NEREUS_TRY(rounds_.Check(header));
   if (rounds_.IsPast(header)) return Landing::Discard();
   const Round& round = rounds_.At(header.round);
   const Place place = NEREUS_TRY(FindPlace(header, round));
-  const bool is_own = layer_.job->PositionOf(header.sender.rank) ==
-                      static_cast<int64_t>(header.chunk);
-  if (!is_own && !rounds_.Recovers(header.round)) {
-    return RefuseFrame(
-        header,
-        "a worker sends only its own factors, with its position as chunk");
-  }
+  NEREUS_TRY(CheckSender(header, round));
   return round.arrived[place.index] ? Landing::Discard()
                                     : Landing::At(place.values);
 }
 
-bool FactorExchange::OnFrame(const FrameHeader& header, Outbox& out) {
-  if (header.kind == FrameKind::kPullRound) {
-    SendMemory(rounds_.OnPull(header), header.sender, out);
+absl::Status FactorExchange::CheckSender(const FrameHeader& header,
+                                         const Round& round) const {
+  const int32_t sender = header.sender.rank;
+  const int seat = static_cast<int>(header.chunk);
+  const int32_t carrier =
+      layer_.job->CarrierOf(layer_.index, seat, round.round, round.host);
+  if (header.kind == FrameKind::kOutcome) {
+    const int sender_host = round.lineup.HostOf(sender);
+    if (sender == carrier && sender_host == round.host &&
+        carrier != layer_.rank) {
+      return absl::OkStatus();
+    }
+    return RefuseFrame(header, "worker ", carrier,
+                       " carries these factors on this host");
+  }
+  if (round.lineup.SeatOf(sender) != seat) {
+    return RefuseFrame(
+        header, "a worker sends only its own factors, with its seat as chunk");
+  }
+  if (round.lineup.HostOf(sender) != round.host && carrier != layer_.rank) {
+    return RefuseFrame(header, "worker ", carrier,
+                       " carries these factors on this host");
+  }
+  return absl::OkStatus();
+}
+
+bool FactorExchange::OnFrame(const Frame& frame, Outbox& out) {
+  const FrameHeader& header = frame.header;
+  if (PeerRounds::IsRecovery(header.kind)) {
+    rounds_.OnRecoveryFrame(header, out);
     return false;
   }
   Round& round = rounds_.At(header.round);
-  round.Mark(FindPlace(header, round)->index);
+  const Place place = *FindPlace(header, round);
+  round.Mark(place.index);
+  const bool is_carried =
+      header.kind == FrameKind::kFactors &&
+      round.lineup.HostOf(header.sender.rank) != round.host &&
+      !round.lineup.IsAlone(layer_.rank);
+  if (is_carried) local_.HandOn(header, place.values, out);
   return false;
 }
 
@@ -194,25 +239,19 @@ void FactorExchange::OnEpoch(Outbox& out) {
   PlaceOwn(out);
 }
 
-void FactorExchange::SendMemory(const Round& round, PeerId to,
-                                Outbox& out) const {
-  for (int position = 0; position < round.contributors; ++position) {
-    CutFactors(round, position, [&](Frame frame) {
-      out.Add(SendFrame{to, std::move(frame)});
-    });
-  }
-}
-
 std::string FactorExchange::Missing() const {
   return rounds_.Missing([this](const Round& round) {
-    std::vector<int> positions;
-    for (int position = 0; position < round.contributors; ++position) {
-      const auto first = round.arrived.begin() + position * frames_per_worker_;
-      if (std::count(first, first + frames_per_worker_, false) > 0) {
-        positions.push_back(position);
+    std::vector<int32_t> ranks;
+    int64_t first = 0;
+    for (int host = 0; host < round.lineup.hosts(); ++host) {
+      for (const int32_t rank : round.lineup.at(host)) {
+        const auto begin = round.arrived.begin() + first;
+        const auto end = begin + frames_per_worker_;
+        if (std::find(begin, end, false) != end) ranks.push_back(rank);
+        first += frames_per_worker_;
       }
     }
-    return positions;
+    return ranks;
   });
 }
 

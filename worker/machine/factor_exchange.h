@@ -5,19 +5,23 @@
 #include <string>
 
 #include "worker/machine/exchange.h"
+#include "worker/machine/local_half.h"
 #include "worker/machine/peer_rounds.h"
 #include "worker/machine/round_ledger.h"
 #include "worker/machine/worker_layer.h"
 
 namespace nereus {
 
-// Scheme kFactor: each worker sends its two factors to every other worker, and
-// each worker makes the mean gradient with one product over the stacked factors
-// of all workers, in the order of their positions. So all workers compute the
-// same bits.
+// Scheme kFactor: each worker's two factors go to every other worker, and each
+// worker makes the mean gradient with one product over the stacked factors of
+// all workers, in the order of their seats. So all workers compute the same
+// bits.
 //
-// A round's memory is both stacks: the factors of the worker at position p are
-// rows [p * K, p * K + K). They have workers * K * (M + N) floats. Two rounds
+// A worker sends its factors to its mates, and to one carrier on each other
+// host, which hands them on to its mates. So they cross each host's link once.
+//
+// A round's memory is both stacks: the factors of the worker with seat s are
+// rows [s * K, s * K + K). They have workers * K * (M + N) floats. Two rounds
 // are in memory at once, and once an epoch has ended, a third (PeerRounds).
 class FactorExchange final : public Exchange {
  public:
@@ -28,7 +32,7 @@ class FactorExchange final : public Exchange {
   void Contribute(Outbox& out) override;
   void Gather(Outbox&) override {}  // The product waits for it, no frame does.
   absl::StatusOr<Landing> OnHeader(const FrameHeader& header) const override;
-  bool OnFrame(const FrameHeader& header, Outbox& out) override;
+  bool OnFrame(const Frame& frame, Outbox& out) override;
   std::optional<RoundResult> Finish(Outbox& out) override;
   void OnEpoch(Outbox& out) override;
   std::string Missing() const override;
@@ -41,13 +45,13 @@ class FactorExchange final : public Exchange {
   void PlaceOwn(Outbox& out);
   absl::StatusOr<Place> FindPlace(const FrameHeader& header,
                                   const Round& round) const;
-  // Rows of a stack that belong to the worker at `position`.
-  Buffer Rows(const Round& round, int position, uint8_t matrix) const;
-  // Calls `each` for the frames that carry the factors of one worker.
-  template <typename Each>
-  void CutFactors(const Round& round, int position, Each each) const;
-  // Sends all factors of `round`, to a worker that recovers it.
-  void SendMemory(const Round& round, PeerId to, Outbox& out) const;
+  // Rows of a stack that belong to the worker with this seat.
+  Buffer Rows(const Round& round, int seat, uint8_t matrix) const;
+  // Returns the receivers of this worker's factors.
+  RankList ReceiversIn(const Round& round) const;
+  // OK if the frame comes from the maker of its factors, or from the carrier on
+  // this host.
+  absl::Status CheckSender(const FrameHeader& header, const Round& round) const;
   // Appends the product over all stacked rows. Returns the mean gradient.
   // Returns an empty buffer if the caller runs the optimizer: the mean is then
   // in the memory that the caller gave.
@@ -57,6 +61,7 @@ class FactorExchange final : public Exchange {
   const RoundLedger& ledger_;        // The layer's rounds; not owned.
   const int64_t frames_per_worker_;  // Number of frames of one contribution.
   PeerRounds rounds_;                // Memory of the open rounds.
+  LocalHalf local_;                  // Hands on what other hosts send.
 };
 
 }  // namespace nereus

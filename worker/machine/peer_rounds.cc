@@ -38,9 +38,10 @@ void PeerRounds::OpenFirst() {
 void PeerRounds::Open(Round& round, int64_t number) {
   round.round = number;
   round.sent = false;
-  const Lineup& lineup = layer_.job->LineupOf(number);
-  round.contributors = lineup.workers();
-  const Shape shape = shape_of_(lineup);
+  round.lineup = layer_.job->LineupOf(number);
+  round.host = round.lineup.HostOf(layer_.rank);
+  round.contributors = round.lineup.workers();
+  const Shape shape = shape_of_(round.lineup);
   ExpectAll(round, shape.frames);
   round.sums.assign(shape.frames, false);
   for (int64_t own = 0; own < shape.own_count; ++own) {
@@ -65,7 +66,7 @@ void PeerRounds::Reserve(Round& round, const Shape& shape) const {
 }
 
 PeerRounds::Round* PeerRounds::PrepareToSend() {
-  if (source_.has_value()) return nullptr;
+  if (Recovers(ledger_.next_round())) return nullptr;
   Round& round = At(ledger_.next_round());
   round.sent = true;
   LeaveOut(round);
@@ -86,8 +87,7 @@ void PeerRounds::LeaveOut(Round& round) {
   }
 }
 
-absl::Status PeerRounds::Check(const FrameHeader& header,
-                               FrameKind memory_kind) const {
+absl::Status PeerRounds::Check(const FrameHeader& header) const {
   if (layer_.position() < 0) {
     return RefuseFrame(header, "this worker has left the job");
   }
@@ -95,10 +95,9 @@ absl::Status PeerRounds::Check(const FrameHeader& header,
   if (header.round < 0 || header.round > next + 1) {
     return RefuseFrame(header, "rounds ", next, " and ", next + 1, " are open");
   }
-  if (Recovers(header.round) &&
-      (header.sender != *source_ || header.kind != memory_kind)) {
-    return RefuseFrame(header, "all frames of this round must come from ",
-                       PeerName(*source_));
+  if (Recovers(header.round)) {
+    return RefuseFrame(header, "this round comes whole from ",
+                       PeerName(PeerId::Worker(recovery_->source)));
   }
   return absl::OkStatus();
 }
@@ -117,7 +116,6 @@ RoundResult PeerRounds::Finish(Buffer mean, Outbox& out) {
     Update(round, std::exchange(mean, Buffer()), out);
   }
   RoundResult result{round.contributors, std::move(mean)};
-  source_.reset();
   // The memory stays as it is until frames of the round after the next come.
   Open(round, round.round + 2);
   return result;
@@ -147,7 +145,7 @@ void PeerRounds::Update(const Round& round, const Buffer& mean,
 }
 
 void PeerRounds::OnEpoch(Outbox& out) {
-  source_.reset();
+  recovery_.reset();
   served_.assign(layer_.job->workers.size(), false);
   KeepFinished();
   if (layer_.position() < 0) return;
@@ -174,17 +172,19 @@ void PeerRounds::KeepFinished() {
 }
 
 void PeerRounds::Recover(const FinishedRound& finished, Outbox& out) {
-  source_ = PeerId::Worker(finished.source);
-  // The round's line-up was that of an epoch before; its number of workers is
-  // all that its shape depends on.
-  const Shape shape = shape_of_(Lineup::Singles(finished.contributors));
+  recovery_ = finished;
   Round& round = At(finished.round);
-  Reserve(round, shape);
+  Reserve(round, shape_of_(Lineup::Singles(finished.contributors)));
   round.contributors = finished.contributors;
-  ExpectAll(round, shape.frames);
+  int64_t frames = layer_.sparse.has_value() ? 1 : 0;
+  for (const FrameGrid& grid : GridsOf(finished.contributors)) {
+    frames += grid.Count();
+  }
+  ExpectAll(round, frames);
   LeaveOut(round);
-  out.Add(SendFrame{
-      *source_, {layer_.Header(FrameKind::kPullRound, 0, finished.round), {}}});
+  out.Add(
+      SendFrame{PeerId::Worker(finished.source),
+                {layer_.Header(FrameKind::kPullRound, 0, finished.round), {}}});
 }
 
 bool PeerRounds::IsSourceOf(int64_t round) const {
@@ -196,33 +196,106 @@ bool PeerRounds::IsSourceOf(int64_t round) const {
   });
 }
 
-absl::StatusOr<Landing> PeerRounds::OnPullHeader(
-    const FrameHeader& header) const {
+// The number of workers is all that the length of the buffers depends on.
+std::vector<FrameGrid> PeerRounds::GridsOf(int contributors) const {
+  if (layer_.sparse.has_value()) return {layer_.sparse->grid()};
+  std::vector<FrameGrid> grids;
+  for (const int64_t length :
+       shape_of_(Lineup::Singles(contributors)).elements) {
+    grids.emplace_back(length);
+  }
+  return grids;
+}
+
+absl::Status PeerRounds::CheckRequest(const FrameHeader& header) const {
   const int asking = layer_.job->PositionOf(header.sender.rank);
   if (asking < 0 || header.payload_bytes != 0 || header.offset != 0 ||
       header.round != finished_.round || !IsSourceOf(header.round)) {
     return RefuseFrame(header,
                        "this worker does not send that round to other workers");
   }
-  return served_[asking] ? Landing::Discard() : Landing::Scratch();
+  return absl::OkStatus();
 }
 
-const PeerRounds::Round& PeerRounds::OnPull(const FrameHeader& header) {
+absl::StatusOr<Landing> PeerRounds::OnRecoveryHeader(
+    const FrameHeader& header) const {
+  if (header.kind == FrameKind::kPullRound) {
+    NEREUS_TRY(CheckRequest(header));
+    return served_[layer_.job->PositionOf(header.sender.rank)]
+               ? Landing::Discard()
+               : Landing::Scratch();
+  }
+  if (layer_.position() < 0 || !recovery_.has_value() ||
+      header.round != recovery_->round ||
+      header.sender != PeerId::Worker(recovery_->source)) {
+    return RefuseFrame(header, "this worker did not ask for that round");
+  }
+  const Place place = NEREUS_TRY(FindInMemory(header));
+  // The last frame may be announced again when it has ended the round.
+  const bool is_repeated =
+      IsPast(header) || At(header.round).arrived[place.index];
+  return is_repeated ? Landing::Discard() : Landing::At(place.values);
+}
+
+void PeerRounds::OnRecoveryFrame(const FrameHeader& header, Outbox& out) {
+  if (header.kind == FrameKind::kFinished) {
+    return At(header.round).Mark(FindInMemory(header)->index);
+  }
   served_[layer_.job->PositionOf(header.sender.rank)] = true;
-  return finished_;
+  SendFinished(header.sender, out);
+}
+
+absl::StatusOr<PeerRounds::Place> PeerRounds::FindInMemory(
+    const FrameHeader& header) const {
+  const Round& round = At(header.round);
+  const std::vector<FrameGrid> grids = GridsOf(recovery_->contributors);
+  if (header.chunk >= grids.size() || header.part != kValuesPart) {
+    return RefuseFrame(header, "the round has ", grids.size(),
+                       " buffers, and the part must be 0");
+  }
+  const Buffer& values = round.memory[header.chunk];
+  const bool says_none = layer_.sparse.has_value() &&
+                         header.payload_bytes == 0 && header.offset == 0;
+  if (says_none) return Place{grids[0].Count(), values.Slice(0, 0)};
+  int64_t index = NEREUS_TRY(FrameIndex(header, grids[header.chunk]));
+  for (uint32_t before = 0; before < header.chunk; ++before) {
+    index += grids[before].Count();
+  }
+  return Place{index,
+               values.Slice(FloatBytes(header.offset), FloatBytes(header))};
+}
+
+// In a sparse round `chosen` has one more entry than the grid has frames: that
+// frame has no values, and travels if no block does.
+void PeerRounds::SendFinished(PeerId to, Outbox& out) const {
+  const Job& job = *layer_.job;
+  FrameHeader header = layer_.Header(FrameKind::kFinished, 0, finished_.round);
+  for (const FrameGrid& grid : GridsOf(finished_.contributors)) {
+    const Buffer& values = finished_.memory[header.chunk];
+    for (int64_t index = 0; index < grid.Count(); ++index) {
+      if (!finished_.chosen.empty() && !finished_.chosen[index]) continue;
+      out.Add(SendFrame{to, CutFrame(job, header, grid, index, values)});
+    }
+    ++header.chunk;
+  }
+  if (finished_.chosen.empty() || !finished_.chosen.back()) return;
+  header.chunk = 0;
+  header.wire = job.WireOf(header);
+  out.Add(SendFrame{to, Frame{header, Buffer()}});
 }
 
 std::string PeerRounds::Missing(
-    const std::function<std::vector<int>(const Round&)>& missing) const {
+    const std::function<std::vector<int32_t>(const Round&)>& missing) const {
   const Job& job = *layer_.job;
-  if (source_.has_value()) return job.NameOf(*source_);
   if (layer_.position() < 0) return "";  // This worker has left.
-  return absl::StrJoin(
-      missing(At(ledger_.next_round())), ", ",
-      [&](std::string* text, int position) {
-        absl::StrAppend(text,
-                        job.NameOf(PeerId::Worker(job.workers[position].rank)));
-      });
+  if (Recovers(ledger_.next_round())) {
+    return job.NameOf(PeerId::Worker(recovery_->source));
+  }
+  return absl::StrJoin(missing(At(ledger_.next_round())), ", ",
+                       [&](std::string* text, int32_t rank) {
+                         absl::StrAppend(text,
+                                         job.NameOf(PeerId::Worker(rank)));
+                       });
 }
 
 }  // namespace nereus

@@ -45,6 +45,8 @@ class PeerRounds {
   // State of one round on this worker.
   struct Round {
     int64_t round = 0;           // Number of the round.
+    Lineup lineup;               // Line-up of the round in this epoch.
+    int host = -1;               // Number of this worker's host in it.
     int contributors = 0;        // Number of workers that contribute.
     std::vector<Buffer> memory;  // float32; the exchange gives it its meaning.
     std::vector<bool> arrived;   // True for each frame that is in place.
@@ -83,22 +85,27 @@ class PeerRounds {
   // round comes from a source, which has that contribution.
   Round* PrepareToSend();
 
-  // Checks a frame of a round's memory. Errors: kInvalidArgument, the round is
-  // not open, or it comes whole from the source, in frames of `memory_kind`.
-  absl::Status Check(const FrameHeader& header, FrameKind memory_kind) const;
+  // Checks the round of a frame that is no recovery frame. Errors:
+  // kInvalidArgument, the round is not open, or comes whole from a source.
+  absl::Status Check(const FrameHeader& header) const;
   // True if the round of the frame is done.
   bool IsPast(const FrameHeader& header) const {
     return header.round < ledger_.next_round();
   }
-  // True if `round` comes whole from a source.
+  // True if `round`, the open round, comes whole from a source.
   bool Recovers(int64_t round) const {
-    return source_.has_value() && round == ledger_.next_round();
+    return recovery_.has_value() && round == recovery_->round &&
+           round == ledger_.next_round();
   }
 
-  // Checks the request of a worker that recovers a round from this one.
-  absl::StatusOr<Landing> OnPullHeader(const FrameHeader& header) const;
-  // Takes that request. Returns the round that must be sent.
-  const Round& OnPull(const FrameHeader& header);
+  // True for the kinds of frames by which a worker recovers a round from
+  // another one: the request, and parts of the memory.
+  static bool IsRecovery(FrameKind kind) {
+    return kind == FrameKind::kPullRound || kind == FrameKind::kFinished;
+  }
+  // Take recovery frames, in the place of the exchange.
+  absl::StatusOr<Landing> OnRecoveryHeader(const FrameHeader& header) const;
+  void OnRecoveryFrame(const FrameHeader& header, Outbox& out);
 
   // True if the open round is whole, and its result may be used.
   bool IsComplete() const;
@@ -113,9 +120,9 @@ class PeerRounds {
   void OnEpoch(Outbox& out);
 
   // Names the workers that the open round waits for: the source, or the workers
-  // at the positions that `missing` returns.
+  // of the ranks that `missing` returns.
   std::string Missing(
-      const std::function<std::vector<int>(const Round&)>& missing) const;
+      const std::function<std::vector<int32_t>(const Round&)>& missing) const;
 
  private:
   void OpenFirst();
@@ -132,6 +139,13 @@ class PeerRounds {
   void Recover(const FinishedRound& finished, Outbox& out);
   // True if the job names this worker as the source of `round`.
   bool IsSourceOf(int64_t round) const;
+  // Frames in which a round with so many contributors is recovered, by buffer.
+  // They are cut by the memory alone, because the receiver does not know the
+  // line-up that the round had on the source.
+  std::vector<FrameGrid> GridsOf(int contributors) const;
+  absl::Status CheckRequest(const FrameHeader& header) const;
+  absl::StatusOr<Place> FindInMemory(const FrameHeader& header) const;
+  void SendFinished(PeerId to, Outbox& out) const;
   void Update(const Round& round, const Buffer& mean, Outbox& out) const;
 
   const WorkerLayer& layer_;   // The layer; not owned.
@@ -140,8 +154,8 @@ class PeerRounds {
   std::array<Round, 2> rounds_;                         // Round t is in t % 2.
 
   // Recovery in this epoch.
-  std::optional<PeerId> source_;  // Worker that sends the open round's memory.
-  std::vector<bool> served_;      // True at positions that were sent finished_.
+  std::optional<FinishedRound> recovery_;  // Round that a source sends whole.
+  std::vector<bool> served_;  // True at positions that were sent finished_.
   // The last finished round as of the begin of this epoch, for workers that
   // lack it.
   Round finished_;

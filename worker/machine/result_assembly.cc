@@ -11,14 +11,10 @@
 namespace nereus {
 
 ResultAssembly::ResultAssembly(JobPtr job, int layer)
-    : job_(std::move(job)), layer_(layer) {
-  // Frames are numbered chunk after chunk, and part after part.
-  for (const Chunk& chunk : job_->placement.layer_chunks(layer_)) {
-    first_frame_.push_back(frames_per_part_);
-    frames_per_part_ += FramesOf(chunk);
-  }
-  arrived_.assign(frames_per_part_, true);
-}
+    : job_(std::move(job)),
+      layer_(layer),
+      frames_(*job_, layer),
+      arrived_(frames_.count(), true) {}
 
 void ResultAssembly::Expect(int64_t round, Buffer values, Buffer state,
                             std::optional<PeerId> donor,
@@ -33,29 +29,25 @@ void ResultAssembly::Expect(int64_t round, Buffer values, Buffer state,
   parts_ = 1 + static_cast<int>(state.bytes() / values.bytes());
   values_ = std::move(values);
   state_ = std::move(state);
-  arrived_.assign(parts_ * frames_per_part_, false);
-  missing_ = parts_ * frames_per_part_;
+  arrived_.assign(parts_ * frames_.count(), false);
+  missing_ = parts_ * frames_.count();
   if (sparse != nullptr) {
     LeaveOut(*sparse);
   } else if (job_->IsSparse(layer_)) {
     for (int part = 0; part < parts_; ++part) {
       for (const Chunk& chunk : job_->placement.layer_chunks(layer_)) {
-        LeaveOut(chunk, part, FramesOf(chunk) - 1);
+        LeaveOut(chunk, part, frames_.CountOf(chunk) - 1);
       }
     }
   }
-}
-
-int64_t ResultAssembly::FramesOf(const Chunk& chunk) const {
-  return job_->GridOf(chunk).Count() + (job_->IsSparse(layer_) ? 1 : 0);
 }
 
 void ResultAssembly::LeaveOut(const SparseGradient& sparse) {
   for (const Chunk& chunk : job_->placement.layer_chunks(layer_)) {
     const int64_t first = sparse.FrameAt(chunk.offset);
     bool any = false;
-    for (int64_t frame = 0; frame < FramesOf(chunk); ++frame) {
-      const bool last = frame == FramesOf(chunk) - 1;
+    for (int64_t frame = 0; frame < frames_.CountOf(chunk); ++frame) {
+      const bool last = frame == frames_.CountOf(chunk) - 1;
       const bool comes = last ? !any : sparse.travels(first + frame);
       any = any || comes;
       if (!comes) LeaveOut(chunk, kValuesPart, frame);
@@ -68,18 +60,9 @@ void ResultAssembly::LeaveOut(const Chunk& chunk, int part, int64_t frame) {
   --missing_;
 }
 
-absl::StatusOr<int64_t> ResultAssembly::FindFrame(
-    const Chunk& chunk, const FrameHeader& header) const {
-  // The frame without payload comes last.
-  const bool empty = job_->IsSparse(layer_) && header.payload_bytes == 0 &&
-                     header.offset == 0 && header.part == kValuesPart;
-  if (empty) return FramesOf(chunk) - 1;
-  return FrameIndex(header, job_->GridOf(chunk));
-}
-
 int64_t ResultAssembly::IndexOf(const Chunk& chunk, int part,
                                 int64_t frame) const {
-  return part * frames_per_part_ + first_frame_[chunk.index] + frame;
+  return part * frames_.count() + frames_.FirstOf(chunk) + frame;
 }
 
 absl::Status ResultAssembly::CheckSender(const Chunk& chunk,
@@ -95,8 +78,10 @@ absl::Status ResultAssembly::CheckSender(const Chunk& chunk,
 
 absl::StatusOr<Landing> ResultAssembly::Place(const FrameHeader& header) const {
   const Chunk chunk = NEREUS_TRY(FindChunk(*job_, header));
-  const int64_t frame = NEREUS_TRY(FindFrame(chunk, header));
-  NEREUS_TRY(CheckSender(chunk, header));
+  const int64_t frame = NEREUS_TRY(frames_.Find(chunk, header));
+  if (header.kind == FrameKind::kResult) {
+    NEREUS_TRY(CheckSender(chunk, header));
+  }
   if (header.round < kInitialRound || header.round > round_) {
     return RefuseFrame(header, "this worker is at round ", round_);
   }
@@ -119,7 +104,7 @@ absl::StatusOr<Landing> ResultAssembly::Place(const FrameHeader& header) const {
 
 bool ResultAssembly::Count(const FrameHeader& header) {
   const Chunk& chunk = job_->placement.layer_chunks(layer_)[header.chunk];
-  arrived_[IndexOf(chunk, header.part, *FindFrame(chunk, header))] = true;
+  arrived_[IndexOf(chunk, header.part, *frames_.Find(chunk, header))] = true;
   if (--missing_ > 0) return false;
   values_ = Buffer();
   state_ = Buffer();
@@ -128,7 +113,7 @@ bool ResultAssembly::Count(const FrameHeader& header) {
 
 bool ResultAssembly::Complete(const Chunk& chunk) const {
   for (int part = 0; part < parts_; ++part) {
-    for (int64_t frame = 0; frame < FramesOf(chunk); ++frame) {
+    for (int64_t frame = 0; frame < frames_.CountOf(chunk); ++frame) {
       if (!arrived_[IndexOf(chunk, part, frame)]) return false;
     }
   }
@@ -136,11 +121,16 @@ bool ResultAssembly::Complete(const Chunk& chunk) const {
 }
 
 std::string ResultAssembly::Missing() const {
+  return MissingOf([](const Chunk&) { return true; });
+}
+
+std::string ResultAssembly::MissingOf(
+    const std::function<bool(const Chunk&)>& concerns) const {
   if (!open()) return "";
   if (donor_.has_value()) return job_->NameOf(*donor_);
   std::map<int, std::vector<int>> chunks_of_shard;
   for (const Chunk& chunk : job_->placement.layer_chunks(layer_)) {
-    if (Complete(chunk)) continue;
+    if (Complete(chunk) || !concerns(chunk)) continue;
     chunks_of_shard[job_->ServerOf(chunk).rank].push_back(chunk.index);
   }
   return absl::StrJoin(

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -8,12 +9,14 @@
 #include "common/base/status.h"
 #include "common/protocol/job.h"
 #include "common/protocol/machine.h"
+#include "worker/machine/chunk_frames.h"
 #include "worker/machine/sparse_gradient.h"
 
 namespace nereus {
 
-// Puts one layer's values together from kResult frames: the results of a round,
-// which the shards send, or the first values, which the shards or a donor send.
+// Puts one layer's values together: the results of a round, which the shards
+// send (kResult) or a worker of this host hands on (kOutcome), or the first
+// values, which the shards or a donor send.
 // Each frame lands in its final place and is counted once. The last frame
 // completes the round.
 //
@@ -44,9 +47,10 @@ class ResultAssembly {
   // Enters the job's next epoch. Frames that have arrived stay.
   void OnEpoch(JobPtr job) { job_ = std::move(job); }
 
-  // Returns where a kResult frame lands. Errors: kInvalidArgument, the frame
-  // does not fit the layer, comes from the wrong sender, or is of a later
-  // round.
+  // Returns where a frame lands: kResult, or kOutcome from this worker's
+  // carrier, which the caller has checked. Errors: kInvalidArgument, the frame
+  // does not fit the layer, a result comes from the wrong sender, or the frame
+  // is of a later round.
   absl::StatusOr<Landing> Place(const FrameHeader& header) const;
 
   // Counts a frame that Place accepted. Returns true if it was the last one:
@@ -61,15 +65,13 @@ class ResultAssembly {
   bool Complete(const Chunk& chunk) const;
 
   // Names the senders of the missing frames: "shard 0 (chunks 1, 4), shard 1
-  // (chunk 2)".
+  // (chunk 2)". MissingOf names those of the chunks for which `concerns`
+  // returns true.
   std::string Missing() const;
+  std::string MissingOf(
+      const std::function<bool(const Chunk&)>& concerns) const;
 
  private:
-  // Number of frames of a chunk. In a sparse job the last one is the frame
-  // without payload.
-  int64_t FramesOf(const Chunk& chunk) const;
-  absl::StatusOr<int64_t> FindFrame(const Chunk& chunk,
-                                    const FrameHeader& header) const;
   // Marks as arrived the frames that a sparse round does not send.
   void LeaveOut(const SparseGradient& sparse);
   // Marks as arrived one frame that the round does not send.
@@ -78,10 +80,9 @@ class ResultAssembly {
   int64_t IndexOf(const Chunk& chunk, int part, int64_t frame) const;
   absl::Status CheckSender(const Chunk& chunk, const FrameHeader& header) const;
 
-  JobPtr job_;                        // The job in the current epoch.
-  const int layer_;                   // Index in job_->layers.
-  std::vector<int64_t> first_frame_;  // Index of each chunk's first frame.
-  int64_t frames_per_part_ = 0;       // Number of frames of one part.
+  JobPtr job_;                // The job in the current epoch.
+  const int layer_;           // Index in job_->layers.
+  const ChunkFrames frames_;  // Frames of one part.
 
   int64_t round_ = kInitialRound - 1;  // The round that was expected last.
   Buffer values_;                      // Memory of part 0.

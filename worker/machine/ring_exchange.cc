@@ -2,27 +2,34 @@
 // "Bandwidth optimal all-reduce algorithms for clusters of workstations", JPDC
 // 2009).
 //
-// Nomenclature: W workers take part, at positions 0 to W - 1; worker p sends to
-// worker p + 1 only, modulo W. The layer is cut into W segments
-// (RingSegments), and segment s starts its way at worker s.
+// Nomenclature: H hosts take part, with the numbers 0 to H - 1 of the line-up;
+// host h sends to host h + 1 only, modulo H. The layer is cut into H segments
+// (RingSegments), and segment s starts its way at host s. The part of a host is
+// the sum of its workers' gradients.
 //
-//   1. Reduce-scatter (frames kSum). Worker s sends its gradient of segment s.
-//      Each worker on the way adds its own gradient and sends the sum on. After
-//      W - 1 hops the sum is complete on worker s - 1, which divides it by W.
-//   2. All-gather (frames kMean). Worker s - 1 sends the mean to worker s, and
-//      each worker sends it on, until worker s - 2 has it.
+//   1. Reduce-scatter (frames kSum). Host s sends its part of segment s. Each
+//      host on the way adds its own part and sends the sum on. After H - 1 hops
+//      the sum is complete on host s - 1, which divides it by the number of
+//      workers.
+//   2. All-gather (frames kMean). Host s - 1 sends the mean to host s, and each
+//      host sends it on, until host s - 2 has it.
 //
-// Each worker sends 2 * (W - 1) / W of the layer, whatever W is. Unlike in the
-// textbook, workers do not go in lockstep: every frame (256 KiB) travels on its
-// own as soon as it arrives, so a large segment keeps all links busy. A sum
-// that arrives before the own gradient waits in the round's memory.
+// Each host sends 2 * (H - 1) / H of the layer, whatever H is. Each frame has a
+// carrier on every host (LocalHalf): it adds up the host's part, talks to the
+// carriers of the frame on the hosts before and after, and hands the mean on to
+// its mates. So the workers of a host carry the segments in parallel. With one
+// host the carriers make the means at once, and nothing travels around.
+//
+// Unlike in the textbook, hosts do not go in lockstep: every frame (256 KiB)
+// travels on its own as soon as it arrives, so a large segment keeps all links
+// busy. A sum that arrives before the host's part waits in the round's memory.
 //
 // With Overlap::kDecoupled the second pass starts when a worker gathers the
-// layer. A mean that arrives tells the next worker to gather as well. In a
-// sparse layer each frame is a block, and block b belongs to segment b % W.
+// layer. A mean that arrives tells a worker to gather as well. In a sparse
+// layer each frame is a block, and block b belongs to segment b % H.
 //
-// Read Contribute, PassSum, PassMean and Gather first: they are the algorithm.
-// The rest finds the places of frames.
+// Read Contribute, OnHostPart, PassSum, PassMean and Gather first: they are the
+// algorithm.
 
 #include "worker/machine/ring_exchange.h"
 
@@ -36,17 +43,9 @@ namespace nereus {
 namespace {
 
 PeerRounds::Shape ShapeOf(const WorkerLayer& layer, const Lineup& lineup) {
-  const int64_t elements = layer.spec().parameters;
   PeerRounds::Shape shape;
-  shape.elements = {elements};
-  if (layer.sparse.has_value()) {
-    shape.frames = layer.sparse->grid().Count() + 1;
-    return shape;
-  }
-  const RingSegments segments(elements, lineup.workers());
-  const int64_t full = segments.full_count();
-  shape.frames = full * FrameCount(segments.full_length()) +
-                 FrameCount(elements - full * segments.full_length());
+  shape.elements = {layer.spec().parameters};
+  shape.frames = RingFrames(layer, lineup.hosts()).count();
   return shape;
 }
 
@@ -55,171 +54,224 @@ PeerRounds::Shape ShapeOf(const WorkerLayer& layer, const Lineup& lineup) {
 RingExchange::RingExchange(const WorkerLayer& layer, const RoundLedger& ledger)
     : layer_(layer),
       ledger_(ledger),
-      rounds_(layer, ledger, [&layer](const Lineup& lineup) {
-        return ShapeOf(layer, lineup);
+      rounds_(
+          layer, ledger,
+          [&layer](const Lineup& lineup) { return ShapeOf(layer, lineup); }),
+      local_(layer, ledger, [&layer](const Lineup& lineup) {
+        return RingFrames(layer, lineup.hosts()).count();
       }) {}
 
+// The ring.
+
 int RingExchange::After(const Round& round, int count) const {
-  return (layer_.position() + count) % round.contributors;
+  return (round.host + count) % round.lineup.hosts();
 }
 
-void RingExchange::SendToNext(Frame frame, Outbox& out) const {
-  const int next = After(rounds_.At(frame.header.round), 1);
-  out.Add(SendFrame{PeerId::Worker(layer_.job->workers[next].rank),
-                    std::move(frame)});
+bool RingExchange::IsLastWith(const Round& round, int segment) const {
+  return segment != After(round, 1) && segment == After(round, 2);
 }
 
-// Sends the own segment, and passes on the sums of workers that were faster.
+void RingExchange::SendToNext(const Round& round, int64_t index, Frame frame,
+                              Outbox& out) const {
+  const int32_t next = CarrierOn(round, After(round, 1), index);
+  out.Add(SendFrame{PeerId::Worker(next), std::move(frame)});
+}
+
+// The two passes.
+
+// The host's own segment goes first, and then the segments in the order in
+// which the sums of the hosts before arrive.
 void RingExchange::Contribute(Outbox& out) {
   Round* const round = rounds_.PrepareToSend();
   if (round == nullptr) return;
-  const int own_segment = layer_.position();
-  const bool is_alone = round->contributors == 1;
-  ForFrames(*round, FrameKind::kSum, own_segment, round->memory[0],
-            [&](const Frame& frame) {
-              if (!is_alone) {
-                return SendToNext(
-                    {frame.header, OwnValues(*round, frame.header)}, out);
-              }
-              out.Add(Accumulate{frame.payload, OwnAddend(*round, frame.header),
-                                 /*replaces=*/true});
-              out.Add(RoundValues{frame.payload, layer_.route().wire});
-              round->Mark(FindPlace(frame.header, *round)->index);
-            });
-  for (int count = 1; count < round->contributors; ++count) {
-    ForFrames(*round, FrameKind::kSum, After(*round, count), round->memory[0],
-              [&](const Frame& frame) {
-                const int64_t index = FindPlace(frame.header, *round)->index;
-                if (round->sums[index]) PassSum(frame.header, out);
-              });
+  const RingFrames frames = FramesOf(*round);
+  const int hosts = round->lineup.hosts();
+  for (int count = 0; count < hosts; ++count) {
+    frames.ForSegment(After(*round, hosts - count), [&](int64_t index) {
+      if (Travels(*round, index)) ContributeFrame(*round, index, out);
+    });
   }
 }
 
-void RingExchange::PassSum(const FrameHeader& header, Outbox& out) {
-  Round& round = rounds_.At(header.round);
-  const Place place = *FindPlace(header, round);
-  FrameHeader sum = header;
-  sum.sender = PeerId::Worker(layer_.rank);
-  sum.payload_crc = 0;  // The values change.
-  const bool is_last = static_cast<int>(header.chunk) == After(round, 1);
-  if (static_cast<int>(header.chunk) == Before(round) &&
+void RingExchange::ContributeFrame(Round& round, int64_t index, Outbox& out) {
+  if (IsAlone(round)) return OnHostPart(round, index, out);
+  if (Carries(round, index)) {
+    const bool is_whole = AddPart(layer_.rank, round, index,
+                                  Addend(OwnValues(round, index)), out);
+    if (is_whole) OnHostPart(round, index, out);
+    return;
+  }
+  out.Add(SendFrame{
+      PeerId::Worker(CarrierOn(round, round.host, index)),
+      {HeaderOf(round, FrameKind::kLocal, index), OwnValues(round, index)}});
+}
+
+// With one host the sum is made in the round's memory: no other host's sum
+// lands there.
+bool RingExchange::AddPart(int rank, const Round& round, int64_t index,
+                           Addend addend, Outbox& out) {
+  const Buffer memory = MemoryOf(round, index);
+  const bool is_mean = round.lineup.hosts() == 1;
+  const Buffer place =
+      is_mean ? memory : local_.SumOf(round.round, index, memory.bytes());
+  const float factor =
+      is_mean ? 1.0f / static_cast<float>(round.contributors) : 1.0f;
+  return local_.Add(rank, round.round, index, FramesOf(round).OffsetOf(index),
+                    place, std::move(addend), factor, out);
+}
+
+void RingExchange::OnHostPart(Round& round, int64_t index, Outbox& out) {
+  if (round.lineup.hosts() == 1) {
+    if (IsAlone(round)) {
+      out.Add(Accumulate{MemoryOf(round, index), HostPart(round, index),
+                         /*replaces=*/true});
+    }
+    return OnMean(round, index, out);
+  }
+  if (FramesOf(round).SegmentOf(index) != round.host) {
+    if (round.sums[index]) PassSum(round, index, out);
+    return;
+  }
+  SendToNext(round, index,
+             {HeaderOf(round, FrameKind::kSum, index),
+              IsAlone(round) ? OwnValues(round, index)
+                             : HostPart(round, index).payload},
+             out);
+}
+
+void RingExchange::PassSum(Round& round, int64_t index, Outbox& out) {
+  const int segment = FramesOf(round).SegmentOf(index);
+  const Buffer values = MemoryOf(round, index);
+  const bool is_last = segment == After(round, 1);
+  const absl::Span<const int32_t> before = round.lineup.at(Before(round));
+  if (segment == Before(round) && before.size() == 1 &&
       layer_.job->checks_contributions()) {
-    out.Add(CheckValues{place.values,
-                        ContributionCheck(round, Before(round), header)});
+    out.Add(CheckValues{values, CheckOf(round, before.front(), index)});
   }
   out.Add(Accumulate{
-      place.values, OwnAddend(round, header), /*replaces=*/false,
+      values, HostPart(round, index), /*replaces=*/false,
       is_last ? 1.0f / static_cast<float>(round.contributors) : 1.0f});
-  if (!is_last) return SendToNext({sum, place.values}, out);
-  // This worker keeps the mean as the wire rounds it for the others.
-  out.Add(RoundValues{place.values, layer_.route().wire});
-  round.Mark(place.index);
-  if (ledger_.is_requested()) PassMean(sum, place.values, out);
+  if (is_last) return OnMean(round, index, out);
+  SendToNext(round, index, {HeaderOf(round, FrameKind::kSum, index), values},
+             out);
 }
 
-void RingExchange::PassMean(const FrameHeader& header, Buffer values,
+// This worker keeps the mean as the wire rounds it for the others.
+void RingExchange::OnMean(Round& round, int64_t index, Outbox& out) {
+  out.Add(RoundValues{MemoryOf(round, index), layer_.route().wire});
+  round.Mark(index);
+  if (ledger_.is_requested()) PassMean(round, index, out);
+}
+
+void RingExchange::PassMean(const Round& round, int64_t index,
                             Outbox& out) const {
-  FrameHeader mean = header;
-  mean.kind = FrameKind::kMean;
-  mean.sender = PeerId::Worker(layer_.rank);
-  SendToNext({mean, std::move(values)}, out);
+  const FrameHeader header = HeaderOf(round, FrameKind::kMean, index);
+  const Buffer values = MemoryOf(round, index);
+  if (!IsAlone(round)) local_.HandOn(header, values, out);
+  const int segment = FramesOf(round).SegmentOf(index);
+  if (round.lineup.hosts() == 1 || IsLastWith(round, segment)) return;
+  SendToNext(round, index, {header, values}, out);
 }
 
 // Sends on the means that arrived or were made before this worker gathered.
 void RingExchange::Gather(Outbox& out) {
   const Round& round = rounds_.At(ledger_.next_round());
-  if (!round.sent || round.contributors == 1) return;
-  for (int count = 0; count < round.contributors; ++count) {
-    const int segment = After(round, count);
-    if (IsLastWith(round, segment)) continue;
-    ForFrames(round, FrameKind::kMean, segment, round.memory[0],
-              [&](const Frame& frame) {
-                const Place place = *FindPlace(frame.header, round);
-                if (!round.arrived[place.index]) return;
-                PassMean(frame.header, place.values, out);
-              });
+  if (!round.sent) return;
+  const RingFrames frames = FramesOf(round);
+  for (int count = 0; count < round.lineup.hosts(); ++count) {
+    frames.ForSegment(After(round, count), [&](int64_t index) {
+      const bool is_here = Travels(round, index) && round.arrived[index];
+      if (is_here && Carries(round, index)) PassMean(round, index, out);
+    });
   }
 }
 
-bool RingExchange::IsLastWith(const Round& round, uint32_t segment) const {
-  return segment != static_cast<uint32_t>(After(round, 1)) &&
-         segment == static_cast<uint32_t>(After(round, 2));
-}
-
-GradientCheck RingExchange::ContributionCheck(const Round& round, int position,
-                                              const FrameHeader& header) const {
-  return {layer_.index, round.round, layer_.job->workers[position].rank,
-          OffsetOf(round, header)};
-}
-
-Addend RingExchange::OwnAddend(const Round& round,
-                               const FrameHeader& header) const {
-  Addend own(OwnValues(round, header));
+// The parts of several workers have been checked when they were added up.
+Addend RingExchange::HostPart(const Round& round, int64_t index) {
+  if (!IsAlone(round)) {
+    return Addend(
+        local_.SumOf(round.round, index, MemoryOf(round, index).bytes()));
+  }
+  Addend own(OwnValues(round, index));
   if (layer_.job->checks_contributions()) {
-    own.check = ContributionCheck(round, layer_.position(), header);
+    own.check = CheckOf(round, layer_.rank, index);
   }
   return own;
 }
 
+// Frames.
+
 absl::StatusOr<Landing> RingExchange::OnHeader(
     const FrameHeader& header) const {
-  if (header.kind == FrameKind::kPullRound) return rounds_.OnPullHeader(header);
-  const bool is_sum = header.kind == FrameKind::kSum;
-  if (!is_sum && header.kind != FrameKind::kMean) {
+  if (PeerRounds::IsRecovery(header.kind)) {
+    return rounds_.OnRecoveryHeader(header);
+  }
+  const bool is_part = header.kind == FrameKind::kLocal;
+  if (!is_part && header.kind != FrameKind::kSum &&
+      header.kind != FrameKind::kMean && header.kind != FrameKind::kOutcome) {
     return RefuseScheme(layer_, header);
   }
-  NEREUS_TRY(rounds_.Check(header, FrameKind::kMean));
+  NEREUS_TRY(rounds_.Check(header));
   if (rounds_.IsPast(header)) return Landing::Discard();
   const Round& round = rounds_.At(header.round);
-  const Place place = NEREUS_TRY(FindPlace(header, round));
-  if (!rounds_.Recovers(header.round)) {
-    NEREUS_TRY(CheckOnRing(header, round));
-    if (layer_.sparse.has_value() && round.sent && !round.chosen[place.index]) {
-      return RefuseFrame(header, "that block does not travel in this round");
-    }
+  const int64_t index = NEREUS_TRY(FramesOf(round).Find(header));
+  if (!is_part) NEREUS_TRY(CheckOnRing(header, round, index));
+  if (round.sent && !Travels(round, index)) {
+    return RefuseFrame(header, "that block does not travel in this round");
   }
+  if (is_part) return local_.OnLocalHeader(header, index, index);
   const bool is_repeated =
-      is_sum ? round.sums[place.index] : round.arrived[place.index];
-  return is_repeated ? Landing::Discard() : Landing::At(place.values);
+      header.kind == FrameKind::kSum ? round.sums[index] : round.arrived[index];
+  return is_repeated ? Landing::Discard() : Landing::At(MemoryOf(round, index));
 }
 
 absl::Status RingExchange::CheckOnRing(const FrameHeader& header,
-                                       const Round& round) const {
-  const int rank_before = layer_.job->workers[Before(round)].rank;
-  if (header.sender.rank != rank_before) {
-    return RefuseFrame(header, "worker ", rank_before,
-                       " comes before this one on the "
-                       "ring");
+                                       const Round& round,
+                                       int64_t index) const {
+  const bool is_handed_on = header.kind == FrameKind::kOutcome;
+  const int from = is_handed_on ? round.host : Before(round);
+  const int32_t sender = CarrierOn(round, from, index);
+  if (header.sender.rank != sender || Carries(round, index) == is_handed_on) {
+    return RefuseFrame(
+        header, "worker ", sender, " sends this frame on the ring, and worker ",
+        CarrierOn(round, round.host, index), " carries it on this host");
   }
-  const auto segment = static_cast<int>(header.chunk);
+  const int segment = FramesOf(round).SegmentOf(index);
   if (header.kind == FrameKind::kSum) {
-    if (segment != layer_.position()) return absl::OkStatus();
-    return RefuseFrame(header,
-                       "the sum of that segment begins with this worker");
+    if (segment != round.host) return absl::OkStatus();
+    return RefuseFrame(header, "the sum of that segment begins with this host");
   }
   if (!round.sent || header.round != ledger_.next_round()) {
     return RefuseFrame(header, "the mean lacks the gradient of this worker");
   }
-  if (segment != After(round, 1)) return absl::OkStatus();
-  return RefuseFrame(header, "this worker makes the mean of that segment");
+  if (is_handed_on || segment != After(round, 1)) return absl::OkStatus();
+  return RefuseFrame(header, "this host makes the mean of that segment");
 }
 
-bool RingExchange::OnFrame(const FrameHeader& header, Outbox& out) {
-  if (header.kind == FrameKind::kPullRound) {
-    SendMemory(rounds_.OnPull(header), header.sender, out);
+bool RingExchange::OnFrame(const Frame& frame, Outbox& out) {
+  const FrameHeader& header = frame.header;
+  if (PeerRounds::IsRecovery(header.kind)) {
+    rounds_.OnRecoveryFrame(header, out);
     return false;
   }
   Round& round = rounds_.At(header.round);
-  const Place place = *FindPlace(header, round);
-  if (header.kind == FrameKind::kSum) {
-    round.sums[place.index] = true;
-    if (round.sent) PassSum(header, out);
+  const int64_t index = *FramesOf(round).Find(header);
+  if (header.kind == FrameKind::kLocal) {
+    const bool is_whole =
+        AddPart(header.sender.rank, round, index, Addend(frame), out);
+    if (is_whole) OnHostPart(round, index, out);
     return false;
   }
-  round.Mark(place.index);
-  if (rounds_.Recovers(header.round)) return false;
+  if (header.kind == FrameKind::kSum) {
+    round.sums[index] = true;
+    const bool is_here =
+        IsAlone(round) ? round.sent : local_.IsSummed(round.round, index);
+    if (is_here) PassSum(round, index, out);
+    return false;
+  }
+  round.Mark(index);
   if (!ledger_.is_requested()) return true;  // Gather passes the mean on.
-  if (!IsLastWith(round, header.chunk)) PassMean(header, place.values, out);
+  if (header.kind == FrameKind::kMean) PassMean(round, index, out);
   return false;
 }
 
@@ -235,109 +287,63 @@ std::optional<RoundResult> RingExchange::Finish(Outbox& out) {
   return rounds_.Finish(std::move(mean), out);
 }
 
-template <typename Each>
-void RingExchange::ForFrames(const Round& round, FrameKind kind, int64_t index,
-                             const Buffer& values, Each each) const {
-  const Job& job = *layer_.job;
-  FrameHeader header = layer_.Header(kind, index, round.round);
+void RingExchange::OnEpoch(Outbox& out) {
+  rounds_.OnEpoch(out);
+  local_.OnEpoch();
+}
+
+FrameHeader RingExchange::HeaderOf(const Round& round, FrameKind kind,
+                                   int64_t index) const {
+  return FramesOf(round).Cut(layer_.Header(kind, /*chunk=*/0, round.round),
+                             index);
+}
+
+Buffer RingExchange::MemoryOf(const Round& round, int64_t index) const {
+  const RingFrames frames = FramesOf(round);
+  return round.memory[0].Slice(FloatBytes(frames.OffsetOf(index)),
+                               FloatBytes(frames.LengthOf(index)));
+}
+
+Buffer RingExchange::OwnValues(const Round& round, int64_t index) const {
+  const RingFrames frames = FramesOf(round);
+  const int64_t offset = frames.OffsetOf(index);
+  const int64_t length = frames.LengthOf(index);
   if (!layer_.sparse.has_value()) {
-    const RingSegments segments = SegmentsOf(round);
-    CutIntoFrames(job, header,
-                  values.Slice(FloatBytes(segments.Offset(index)),
-                               FloatBytes(segments.Length(index))),
-                  each);
-    return;
+    return layer_.gradient.Slice(FloatBytes(offset), FloatBytes(length));
   }
-  const FrameGrid& grid = layer_.sparse->grid();
-  const auto frames = std::ssize(round.chosen);
-  for (int64_t frame = 0; frame < frames; ++frame) {
-    if (!round.chosen[frame] || SegmentOfSparse(round, frame) != index) {
-      continue;
-    }
-    if (frame < grid.Count()) {
-      each(CutFrame(job, header, grid, frame, values));
-    } else {  // The frame that says that no block travels.
-      header.wire = job.WireOf(header);
-      each(Frame{header, Buffer()});
-    }
-  }
+  return length == 0 ? Buffer() : layer_.sparse->Contribution(offset, length);
 }
 
-int64_t RingExchange::OffsetOf(const Round& round,
-                               const FrameHeader& header) const {
-  if (layer_.sparse.has_value()) return header.offset;
-  return header.offset + SegmentsOf(round).Offset(header.chunk);
-}
-
-Buffer RingExchange::OwnValues(const Round& round,
-                               const FrameHeader& header) const {
-  const int64_t offset = OffsetOf(round, header);
-  const int64_t bytes = FloatBytes(header);
-  return layer_.sparse.has_value()
-             ? layer_.sparse->Contribution(offset, bytes / FloatBytes(1))
-             : layer_.gradient.Slice(FloatBytes(offset), bytes);
-}
-
-absl::StatusOr<RingExchange::Place> RingExchange::FindPlace(
-    const FrameHeader& header, const Round& round) const {
-  if (header.part != kValuesPart) {
-    return RefuseFrame(header, "the part must be 0");
-  }
-  if (header.chunk >= static_cast<uint32_t>(round.contributors)) {
-    return RefuseFrame(header, "the ring has ", round.contributors,
-                       " segments");
-  }
-  int64_t frame = 0;
-  if (layer_.sparse.has_value()) {
-    frame = NEREUS_TRY(FindSparseFrame(header, round));
-  } else {
-    const RingSegments segments = SegmentsOf(round);
-    frame = NEREUS_TRY(
-        FrameIndex(header, FrameGrid(segments.Length(header.chunk))));
-    frame += header.chunk * FrameCount(segments.full_length());
-  }
-  return Place{frame, round.memory[0].Slice(FloatBytes(OffsetOf(round, header)),
-                                            FloatBytes(header))};
-}
-
-absl::StatusOr<int64_t> RingExchange::FindSparseFrame(
-    const FrameHeader& header, const Round& round) const {
-  const FrameGrid& grid = layer_.sparse->grid();
-  int64_t frame = grid.Count();
-  if (header.payload_bytes > 0 || header.offset > 0) {
-    frame = NEREUS_TRY(FrameIndex(header, grid));
-  }
-  const int64_t segment = SegmentOfSparse(round, frame);
-  if (segment == header.chunk) return frame;
-  return RefuseFrame(header, "that block's segment is ", segment);
-}
-
-void RingExchange::SendMemory(const Round& round, PeerId to,
-                              Outbox& out) const {
-  for (int index = 0; index < round.contributors; ++index) {
-    ForFrames(round, FrameKind::kMean, index, round.memory[0],
-              [&](Frame frame) {
-                out.Add(SendFrame{to, std::move(frame)});
-              });
-  }
-}
-
-// A worker that has not pushed stops every sum that reaches it. So the sums
-// that start behind it arrive here, and the sum that it starts does not. Going
-// backwards, the first worker with a missing sum is the worker to name.
+// Names the first cause: the part of a mate; or the carrier that has not sent
+// this worker a frame. A host that lacks a part stops every sum that reaches
+// it. So the sums that start behind that host arrive here, and the sum that it
+// starts does not: going backwards, the first host with a missing sum is the
+// one to name.
 std::string RingExchange::Missing() const {
   return rounds_.Missing([this](const Round& round) {
-    for (int count = round.contributors - 1; count > 0; --count) {
-      const int position = After(round, count);
-      bool is_complete = true;
-      ForFrames(round, FrameKind::kSum, position, round.memory[0],
-                [&](const Frame& frame) {
-                  const int64_t index = FindPlace(frame.header, round)->index;
-                  is_complete = is_complete && round.sums[index];
-                });
-      if (!is_complete) return std::vector<int>{position};
+    std::vector<int32_t> ranks;
+    const RingFrames frames = FramesOf(round);
+    for (int count = round.lineup.hosts(); count > 0 && ranks.empty();
+         --count) {
+      const int host = After(round, count);
+      frames.ForSegment(host, [&](int64_t index) {
+        if (!ranks.empty() || !Travels(round, index)) return;
+        if (!Carries(round, index)) {
+          if (!round.arrived[index]) {
+            ranks.push_back(CarrierOn(round, round.host, index));
+          }
+          return;
+        }
+        if (!IsAlone(round)) ranks = local_.MissingOf(round.round, index);
+        if (ranks.empty() && host != round.host && !round.sums[index]) {
+          ranks.push_back(CarrierOn(round, host, index));
+        }
+      });
     }
-    return std::vector<int>{Before(round)};
+    if (ranks.empty()) {
+      ranks.push_back(round.lineup.at(Before(round)).front());
+    }
+    return ranks;
   });
 }
 

@@ -4,22 +4,25 @@
 #include <optional>
 #include <string>
 
-#include "common/plan/ring_segments.h"
 #include "worker/machine/exchange.h"
+#include "worker/machine/local_half.h"
 #include "worker/machine/peer_rounds.h"
+#include "worker/machine/ring_frames.h"
 #include "worker/machine/round_ledger.h"
 #include "worker/machine/worker_layer.h"
 
 namespace nereus {
 
-// Scheme kRing: all-reduce on a ring of the round's workers, ordered by their
-// positions. ring_exchange.cc explains the algorithm.
+// Scheme kRing: all-reduce on a ring of the round's hosts, in the order of the
+// line-up. ring_exchange.cc explains the algorithm.
 //
 // A round's memory has the size of the layer. A sum is received in this memory,
-// this worker's gradient is added to it, and the sum is sent on from it; the
-// mean lands in the same place later. Each mean is made once, so all workers
-// have the same bits. The order of additions depends on the positions alone, so
-// two runs with the same workers have the same bits, too.
+// the host's part is added to it, and the sum is sent on from it; the mean
+// lands in the same place later. Each mean is made once, so all workers have
+// the same bits. Where each host has one worker, the order of additions depends
+// on the line-up alone, so two runs with the same workers have the same bits,
+// too. Where a host has several, their parts are added in the order of arrival,
+// unless the job is deterministic.
 class RingExchange final : public Exchange {
  public:
   // Both parameters: not owned; must outlive this.
@@ -29,76 +32,91 @@ class RingExchange final : public Exchange {
   void Contribute(Outbox& out) override;
   void Gather(Outbox& out) override;
   absl::StatusOr<Landing> OnHeader(const FrameHeader& header) const override;
-  bool OnFrame(const FrameHeader& header, Outbox& out) override;
+  bool OnFrame(const Frame& frame, Outbox& out) override;
   std::optional<RoundResult> Finish(Outbox& out) override;
-  void OnEpoch(Outbox& out) override { rounds_.OnEpoch(out); }
+  void OnEpoch(Outbox& out) override;
   std::string Missing() const override;
 
  private:
   using Round = PeerRounds::Round;
-  using Place = PeerRounds::Place;
 
-  // The ring.
+  // The ring. Hosts have the numbers of the round's line-up.
 
-  // Position of the worker `count` places after this one.
+  // Number of the host `count` places after this one.
   int After(const Round& round, int count) const;
-  // Position of the worker before this one.
+  // Number of the host before this one.
   int Before(const Round& round) const {
-    return After(round, round.contributors - 1);
+    return After(round, round.lineup.hosts() - 1);
   }
-  void SendToNext(Frame frame, Outbox& out) const;
+  // Rank of the worker that carries frame `index` on `host`.
+  int32_t CarrierOn(const Round& round, int host, int64_t index) const {
+    return layer_.job->CarrierOf(layer_.index, index, round.round, host);
+  }
+  bool Carries(const Round& round, int64_t index) const {
+    return IsAlone(round) || CarrierOn(round, round.host, index) == layer_.rank;
+  }
+  // True if no other worker of this host takes part in the round.
+  bool IsAlone(const Round& round) const {
+    return round.lineup.at(round.host).size() == 1;
+  }
+  // True if this host is the last to receive the mean of the segment.
+  bool IsLastWith(const Round& round, int segment) const;
+  // Sends a frame to the carrier on the next host.
+  void SendToNext(const Round& round, int64_t index, Frame frame,
+                  Outbox& out) const;
 
-  // The two passes.
+  // The two passes. All work on frame `index` of the round.
 
-  // Adds this worker's gradient to the sum in a frame and sends the sum on. If
-  // this worker is the last one of the segment, makes the mean instead.
-  void PassSum(const FrameHeader& header, Outbox& out);
-  // Sends the mean in `values` on.
-  void PassMean(const FrameHeader& header, Buffer values, Outbox& out) const;
-  // Names the contribution of the worker at `position` that a frame carries.
-  // The values that begin a sum are checked by the next worker, which loads
-  // them into its cache anyway.
-  GradientCheck ContributionCheck(const Round& round, int position,
-                                  const FrameHeader& header) const;
-  // Returns the part of this worker's gradient that is added to the frame, with
-  // the check that the job asks for.
-  Addend OwnAddend(const Round& round, const FrameHeader& header) const;
-  // True if this worker is the last to receive the mean of the segment.
-  bool IsLastWith(const Round& round, uint32_t segment) const;
+  // Sends this worker's part to the carrier on this host, or takes it as such.
+  void ContributeFrame(Round& round, int64_t index, Outbox& out);
+  // Adds the part of worker `rank`, this one or a mate, to the host's part.
+  // Returns true if the host's part is whole.
+  bool AddPart(int rank, const Round& round, int64_t index, Addend addend,
+               Outbox& out);
+  // The host's part is whole: begins the sum, or passes on the sum of the hosts
+  // before, if it has come.
+  void OnHostPart(Round& round, int64_t index, Outbox& out);
+  // Adds the host's part to the sum and sends it on. If this host is the last
+  // one of the segment, makes the mean instead.
+  void PassSum(Round& round, int64_t index, Outbox& out);
+  // This worker has made the mean.
+  void OnMean(Round& round, int64_t index, Outbox& out);
+  // Sends the mean on to the next host, and to the mates.
+  void PassMean(const Round& round, int64_t index, Outbox& out) const;
+  // Returns the host's part, with the check that the job asks for.
+  Addend HostPart(const Round& round, int64_t index);
+  // Names the contribution of the worker `rank` that a frame carries. The
+  // values that begin a sum are checked by the next host, which loads them into
+  // its cache anyway.
+  GradientCheck CheckOf(const Round& round, int32_t rank, int64_t index) const {
+    return local_.CheckOf(rank, round.round, FramesOf(round).OffsetOf(index));
+  }
 
   // Frames and memory.
 
-  absl::StatusOr<Place> FindPlace(const FrameHeader& header,
-                                  const Round& round) const;
-  // Number of a sparse layer's frame.
-  absl::StatusOr<int64_t> FindSparseFrame(const FrameHeader& header,
-                                          const Round& round) const;
-  // OK if the frame comes from the worker before this one, and this worker can
-  // use it in the present state of `round`.
-  absl::Status CheckOnRing(const FrameHeader& header, const Round& round) const;
-  // Calls `each` for every frame of segment `index`. The frame has the header
-  // that this worker would send, and its part of `values`, which are those of
-  // the whole layer.
-  template <typename Each>
-  void ForFrames(const Round& round, FrameKind kind, int64_t index,
-                 const Buffer& values, Each each) const;
-  RingSegments SegmentsOf(const Round& round) const {
-    return RingSegments(layer_.spec().parameters, round.contributors);
+  RingFrames FramesOf(const Round& round) const {
+    return RingFrames(layer_, round.lineup.hosts());
   }
-  // Segment that a sparse layer's frame belongs to.
-  int64_t SegmentOfSparse(const Round& round, int64_t frame) const {
-    return layer_.sparse->BlockOf(frame) % round.contributors;
+  // True if the frame is sent in the round: those of a sparse layer's blocks
+  // that stay behind are not.
+  bool Travels(const Round& round, int64_t index) const {
+    return round.chosen.empty() || round.chosen[index];
   }
-  // Position of the frame's first value in the layer.
-  int64_t OffsetOf(const Round& round, const FrameHeader& header) const;
-  // Part of this worker's gradient that is added to the frame.
-  Buffer OwnValues(const Round& round, const FrameHeader& header) const;
-  // Sends all means of `round`, to a worker that recovers it.
-  void SendMemory(const Round& round, PeerId to, Outbox& out) const;
+  // Returns the header of the frame as this worker sends it.
+  FrameHeader HeaderOf(const Round& round, FrameKind kind, int64_t index) const;
+  // Memory of the frame's values in the round.
+  Buffer MemoryOf(const Round& round, int64_t index) const;
+  // This worker's gradient of the frame.
+  Buffer OwnValues(const Round& round, int64_t index) const;
+  // OK if the frame comes from the right worker, and this worker can use it in
+  // the present state of `round`.
+  absl::Status CheckOnRing(const FrameHeader& header, const Round& round,
+                           int64_t index) const;
 
   const WorkerLayer& layer_;   // The layer; not owned.
   const RoundLedger& ledger_;  // The layer's rounds; not owned.
   PeerRounds rounds_;          // Memory of the open rounds.
+  LocalHalf local_;            // Parts of the workers of this host.
 };
 
 }  // namespace nereus

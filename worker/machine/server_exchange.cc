@@ -10,64 +10,366 @@
 // any order (ResultAssembly). The frame that arrives last completes the round.
 // If the caller runs the optimizer, the result is the mean gradient itself.
 //
+// Each chunk has a carrier among the workers of a host (LocalHalf). The others
+// send the carrier their part; the carrier sends the shard the sum, which
+// counts as one contribution, gets the result, and hands it on. Alone on its
+// host, a worker carries every chunk.
+//
 // In a sparse job a contribution has only the blocks that the round's choice
 // names (GradientFlow, section 3.3). Shards know the same choice and wait for
 // the same blocks.
+//
+// Read Contribute, AddToSum and OnResult first: they are the way of a chunk.
 
 #include "worker/machine/server_exchange.h"
 
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_join.h"
+#include "common/base/status.h"
+#include "worker/machine/float_bytes.h"
+
 namespace nereus {
 
-void ServerExchange::Contribute(Outbox& out) {
-  const int64_t round = ledger_.next_round();
-  const SparseGradient* sparse =
-      layer_.sparse.has_value() ? &*layer_.sparse : nullptr;
-  results_.Expect(
-      round,
-      layer_.caller_updates() ? layer_.gradient : layer_.memory.parameters,
-      Buffer(), std::nullopt, sparse);
-  if (sparse != nullptr) return ContributeBlocks(out);
-  layer_.SendToShards(round, layer_.gradient, results_, out);
+ServerExchange::ServerExchange(const WorkerLayer& layer,
+                               const RoundLedger& ledger,
+                               ResultAssembly& results)
+    : layer_(layer),
+      ledger_(ledger),
+      results_(results),
+      frames_(*layer.job, layer.index),
+      local_(layer, ledger, [this](const Lineup&) { return frames_.count(); }) {
 }
 
-// Sends the blocks of each chunk that travel, or a frame without payload if
-// none does: the shard counts the contributions of the workers to each chunk.
-void ServerExchange::ContributeBlocks(Outbox& out) const {
-  const Job& job = *layer_.job;
-  const SparseGradient& sparse = *layer_.sparse;
-  for (const Chunk& chunk : job.placement.layer_chunks(layer_.index)) {
-    if (results_.Complete(chunk)) continue;
-    const FrameGrid grid = job.GridOf(chunk);
-    const int64_t first = sparse.FrameAt(chunk.offset);
-    FrameHeader header = layer_.Header(FrameKind::kContribution, chunk.index,
-                                       ledger_.next_round());
-    for (int64_t index = 0; index < grid.Count(); ++index) {
-      header.frames += sparse.travels(first + index) ? 1 : 0;
-    }
-    const PeerId server = job.ServerOf(chunk);
-    for (int64_t index = 0; index < grid.Count(); ++index) {
-      if (!sparse.travels(first + index)) continue;
-      const int64_t offset = chunk.offset + grid.Offset(index);
-      header.part = sparse.resumes(first + index) ? kResumedPart : kValuesPart;
-      out.Add(SendFrame{server,
-                        {CutHeader(job, header, grid, index),
-                         sparse.Contribution(offset, grid.Length(index))}});
-    }
-    if (header.frames > 0) continue;
-    header.wire = job.WireOf(header);
-    out.Add(SendFrame{server, {header, {}}});
+// The own contribution.
+
+void ServerExchange::Contribute(Outbox& out) {
+  ExpectResult();
+  const bool asks = AskForClosed(out);
+  for (const Chunk& chunk : chunks()) {
+    if (!results_.Complete(chunk)) ContributeChunk(chunk, asks, out);
+  }
+  if (!layer_.job->decoupled()) return;
+  if (ledger_.is_requested()) {
+    Gather(out);
+  } else if (wanted_round_ >= ledger_.next_round()) {
+    PullCarried(out);
   }
 }
 
-void ServerExchange::Gather(Outbox& out) {
-  layer_.AskShards(ledger_.next_round(), results_, out);
+bool ServerExchange::Travels(const Chunk& chunk, int64_t index) const {
+  const int64_t count = frames_.GridOf(chunk).Count();
+  if (!layer_.sparse.has_value()) return index < count;
+  const int64_t first = layer_.sparse->FrameAt(chunk.offset);
+  if (index < count) return layer_.sparse->travels(first + index);
+  // The frame without values travels if no other frame does.
+  for (int64_t frame = 0; frame < count; ++frame) {
+    if (layer_.sparse->travels(first + frame)) return false;
+  }
+  return true;
 }
 
-std::optional<RoundResult> ServerExchange::Finish(Outbox&) {
-  if (!ledger_.is_sent() || results_.open()) return std::nullopt;
+FrameHeader ServerExchange::HeaderOf(FrameKind kind, const Chunk& chunk,
+                                     int64_t index) const {
+  const Job& job = *layer_.job;
+  const FrameGrid& grid = frames_.GridOf(chunk);
+  FrameHeader header = layer_.Header(kind, chunk.index, ledger_.next_round());
+  if (!layer_.sparse.has_value()) return CutHeader(job, header, grid, index);
+  if (index == grid.Count()) {
+    header.wire = job.WireOf(header);
+    return header;
+  }
+  // Each frame says how many frames the shard must wait for.
+  const int64_t first = layer_.sparse->FrameAt(chunk.offset);
+  for (int64_t frame = 0; frame < grid.Count(); ++frame) {
+    header.frames += layer_.sparse->travels(first + frame) ? 1 : 0;
+  }
+  if (layer_.sparse->resumes(first + index)) header.part = kResumedPart;
+  return CutHeader(job, header, grid, index);
+}
+
+Buffer ServerExchange::ValuesOf(const Chunk& chunk, int64_t index) const {
+  const FrameGrid& grid = frames_.GridOf(chunk);
+  if (index == grid.Count()) return Buffer();
+  const int64_t offset = chunk.offset + grid.Offset(index);
+  if (layer_.sparse.has_value()) {
+    return layer_.sparse->Contribution(offset, grid.Length(index));
+  }
+  return layer_.gradient.Slice(FloatBytes(offset),
+                               FloatBytes(grid.Length(index)));
+}
+
+// If the answer to a question ends the round, the mean may replace the gradient
+// in the caller's memory while parts of it still wait to be sent. Mates would
+// take them for broken frames, so such parts are copies.
+void ServerExchange::ContributeChunk(const Chunk& chunk, bool asks,
+                                     Outbox& out) {
   const int64_t round = ledger_.next_round();
-  if (results_.round() != round) return std::nullopt;
-  return RoundResult{layer_.job->ContributorsOf(round)};
+  const int32_t carrier = local_.CarrierOf(round, chunk.index);
+  const bool is_carrier = carrier == layer_.rank;
+  const bool is_summed_here = is_carrier && !local_.IsAlone(round);
+  const FrameKind kind =
+      is_carrier ? FrameKind::kContribution : FrameKind::kLocal;
+  const PeerId to =
+      is_carrier ? layer_.job->ServerOf(chunk) : PeerId::Worker(carrier);
+  for (int64_t index = 0; index < frames_.CountOf(chunk); ++index) {
+    if (!Travels(chunk, index)) continue;
+    Buffer values = ValuesOf(chunk, index);
+    if (is_summed_here) {
+      AddToSum(layer_.rank, round, chunk, index, Addend(std::move(values)),
+               out);
+      continue;
+    }
+    if (asks && !is_carrier && layer_.caller_updates()) {
+      const Buffer copy = Buffer::AllocateLike(values, values.bytes());
+      out.Add(CopyValues{copy, std::exchange(values, copy)});
+    }
+    out.Add(SendFrame{to, {HeaderOf(kind, chunk, index), std::move(values)}});
+  }
+}
+
+// The host's sum.
+
+void ServerExchange::AddToSum(int rank, int64_t round, const Chunk& chunk,
+                              int64_t index, Addend addend, Outbox& out) {
+  const FrameGrid& grid = frames_.GridOf(chunk);
+  const int64_t frame = frames_.FirstOf(chunk) + index;
+  const Buffer place =
+      local_.SumOf(round, frame, FloatBytes(grid.Length(index)));
+  const bool is_complete =
+      local_.Add(rank, round, frame, chunk.offset + grid.Offset(index), place,
+                 std::move(addend), /*factor=*/1.0f, out);
+  if (!is_complete) return;
+  // The own part is in the sum, so the round is the open one.
+  out.Add(SendFrame{layer_.job->ServerOf(chunk),
+                    {HeaderOf(FrameKind::kContribution, chunk, index), place}});
+}
+
+// Results.
+
+// A round keeps its place through all epochs: parts of the result may be there.
+void ServerExchange::ExpectResult() {
+  const int64_t round = ledger_.next_round();
+  if (std::exchange(result_round_, round) != round) {
+    is_apart_ = false;
+    if (!layer_.caller_updates()) {
+      result_ = layer_.memory.parameters;
+    } else if (local_.IsAlone(round)) {
+      result_ = layer_.gradient;
+    } else {
+      if (mean_.bytes() == 0) {
+        mean_ = layer_.Allocate(FloatBytes(layer_.spec().parameters));
+      }
+      result_ = mean_;
+      is_apart_ = true;
+    }
+  }
+  results_.Expect(round, result_, Buffer(), std::nullopt,
+                  layer_.sparse.has_value() ? &*layer_.sparse : nullptr);
+}
+
+// Chunks may have closed in an earlier epoch with a result that this worker
+// never got, whether or not it was a worker then: their shards answer. Shards
+// discard the question for all other chunks, which wait for this contribution.
+// Later rounds of the epoch cannot close without this worker. With
+// Overlap::kDecoupled, PullCarried asks for the chunks that this worker
+// carries.
+bool ServerExchange::AskForClosed(Outbox& out) {
+  const Job& job = *layer_.job;
+  const bool is_first = std::exchange(asked_in_, job.epoch) != job.epoch;
+  if (!is_first || job.epoch == kFirstEpoch || job.partial()) return false;
+  for (const Chunk& chunk : chunks()) {
+    if (results_.Complete(chunk)) continue;
+    if (job.decoupled() && Carries(chunk)) continue;
+    Ask(job.ServerOf(chunk), chunk.index, out);
+  }
+  return true;
+}
+
+// A mate may wait for a chunk in its forward pass while this worker's caller
+// still does something else: the request of the mate is enough.
+void ServerExchange::Gather(Outbox& out) {
+  if (!ledger_.is_sent()) return;  // Contribute asks.
+  PullCarried(out);
+  std::set<int32_t> carriers;
+  for (const Chunk& chunk : chunks()) {
+    if (results_.Complete(chunk) || Carries(chunk)) continue;
+    carriers.insert(local_.CarrierOf(ledger_.next_round(), chunk.index));
+  }
+  for (const int32_t rank : carriers) {
+    Ask(PeerId::Worker(rank), /*chunk=*/0, out);
+  }
+}
+
+void ServerExchange::PullCarried(Outbox& out) {
+  const int64_t round = ledger_.next_round();
+  if (std::exchange(pulled_round_, round) == round) return;
+  for (const Chunk& chunk : chunks()) {
+    if (results_.Complete(chunk) || !Carries(chunk)) continue;
+    Ask(layer_.job->ServerOf(chunk), chunk.index, out);
+  }
+}
+
+void ServerExchange::Ask(PeerId to, int64_t chunk, Outbox& out) const {
+  out.Add(SendFrame{
+      to, {layer_.Header(FrameKind::kPull, chunk, ledger_.next_round()), {}}});
+}
+
+// Mates that ask the shards themselves, in a new epoch, may lack a result that
+// this worker got: it hands on only what follows from their contributions.
+void ServerExchange::OnResult(const FrameHeader& header, Outbox& out) {
+  const int64_t round = ledger_.next_round();
+  if (header.round != round || !ledger_.is_sent()) return;
+  const Chunk& chunk = chunks()[header.chunk];
+  const int64_t frame = frames_.FirstOf(chunk) + *frames_.Find(chunk, header);
+  if (header.kind == FrameKind::kResult && !local_.IsAlone(round) &&
+      Carries(chunk) && local_.IsSummed(round, frame)) {
+    local_.HandOn(header,
+                  result_.Slice(FloatBytes(chunk.offset + header.offset),
+                                FloatBytes(header)),
+                  out);
+  }
+  // Not in a sparse layer: a device gets the blocks that travel all at once.
+  const bool is_told = layer_.memory.device != nullptr &&
+                       !layer_.sparse.has_value() && !is_apart_;
+  if (is_told && results_.Complete(chunk)) {
+    out.Add(PartDone{layer_.index, round, chunk.offset, chunk.length});
+  }
+}
+
+std::optional<RoundResult> ServerExchange::Finish(Outbox& out) {
+  const int64_t round = ledger_.next_round();
+  if (!ledger_.is_sent() || !ledger_.is_requested() || results_.open() ||
+      results_.round() != round) {
+    return std::nullopt;
+  }
+  RoundResult result{layer_.job->ContributorsOf(round)};
+  if (is_apart_) {
+    result.mean = mean_;
+    if (layer_.memory.means_in_place) {
+      out.Add(
+          CopyValues{layer_.gradient, std::exchange(result.mean, Buffer())});
+    }
+  }
+  result_ = Buffer();  // The caller's memory is the caller's again.
+  return result;
+}
+
+// Frames of mates.
+
+absl::StatusOr<Landing> ServerExchange::OnHeader(
+    const FrameHeader& header) const {
+  if (header.kind == FrameKind::kPull) return OnPullHeader(header);
+  if (header.kind == FrameKind::kOutcome) {
+    NEREUS_TRY(CheckOutcome(header));
+    return results_.Place(header);
+  }
+  if (header.kind != FrameKind::kLocal) return RefuseScheme(layer_, header);
+  const Chunk chunk = NEREUS_TRY(FindChunk(*layer_.job, header));
+  const int64_t index = NEREUS_TRY(frames_.Find(chunk, header));
+  const int64_t frame = frames_.FirstOf(chunk) + index;
+  const Landing landing =
+      NEREUS_TRY(local_.OnLocalHeader(header, chunk.index, frame));
+  // Before this worker has contributed, it may not know which blocks travel.
+  const bool is_known =
+      header.round == ledger_.next_round() && ledger_.is_sent();
+  if (layer_.sparse.has_value() ? is_known && !Travels(chunk, index)
+                                : header.part != kValuesPart) {
+    return RefuseFrame(header, "this worker contributes other frames");
+  }
+  return landing;
+}
+
+absl::Status ServerExchange::CheckOutcome(const FrameHeader& header) const {
+  const Chunk chunk = NEREUS_TRY(FindChunk(*layer_.job, header));
+  if (layer_.position() < 0 || header.round < 0 ||
+      header.round > ledger_.next_round()) {
+    return RefuseFrame(header, "this worker is at round ",
+                       ledger_.next_round());
+  }
+  if (header.round < layer_.job->workers[layer_.position()].first_step ||
+      local_.IsAlone(header.round) ||
+      header.sender.rank != local_.CarrierOf(header.round, chunk.index)) {
+    return RefuseFrame(header,
+                       "the sender does not carry that chunk on this host");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Landing> ServerExchange::OnPullHeader(
+    const FrameHeader& header) const {
+  const int64_t next = layer_.position() < 0 ? -1 : ledger_.next_round();
+  const bool is_request = header.payload_bytes == 0 && header.offset == 0 &&
+                          header.chunk == 0 && header.part == kValuesPart;
+  if (!layer_.job->decoupled() || !is_request || header.round > next + 1) {
+    return RefuseFrame(header,
+                       "with --overlap=dear, workers of this host ask for "
+                       "rounds up to ",
+                       next + 1);
+  }
+  if (header.round < next || header.round <= wanted_round_) {
+    return Landing::Discard();
+  }
+  const Lineup& lineup = layer_.job->LineupOf(header.round);
+  if (local_.IsAlone(header.round) ||
+      lineup.HostOf(header.sender.rank) != lineup.HostOf(layer_.rank)) {
+    return RefuseFrame(header, "the sender is not on the host of this worker");
+  }
+  return Landing::Scratch();
+}
+
+bool ServerExchange::OnFrame(const Frame& frame, Outbox& out) {
+  const FrameHeader& header = frame.header;
+  if (header.kind == FrameKind::kPull) {
+    wanted_round_ = header.round;
+    const bool is_open =
+        header.round == ledger_.next_round() && ledger_.is_sent();
+    if (is_open) PullCarried(out);
+    return false;
+  }
+  const Chunk& chunk = chunks()[header.chunk];
+  AddToSum(header.sender.rank, header.round, chunk,
+           *frames_.Find(chunk, header), Addend(frame), out);
+  return false;
+}
+
+void ServerExchange::OnEpoch(Outbox&) {
+  local_.OnEpoch();
+  pulled_round_ = kInitialRound - 1;
+  wanted_round_ = kInitialRound - 1;
+}
+
+// Names the first cause: parts of this host that are missing, then shards, then
+// carriers that have not handed on.
+std::string ServerExchange::Missing() const {
+  const int64_t round = ledger_.next_round();
+  if (!results_.open() || local_.IsAlone(round)) return results_.Missing();
+  std::set<int32_t> parts;
+  std::set<int32_t> carriers;
+  for (const Chunk& chunk : chunks()) {
+    if (results_.Complete(chunk)) continue;
+    if (!Carries(chunk)) {
+      carriers.insert(local_.CarrierOf(round, chunk.index));
+      continue;
+    }
+    for (int64_t index = 0; index < frames_.CountOf(chunk); ++index) {
+      if (!Travels(chunk, index)) continue;
+      for (const int32_t rank :
+           local_.MissingOf(round, frames_.FirstOf(chunk) + index)) {
+        parts.insert(rank);
+      }
+    }
+  }
+  const std::string shards =
+      results_.MissingOf([this](const Chunk& chunk) { return Carries(chunk); });
+  if (parts.empty() && !shards.empty()) return shards;
+  return absl::StrJoin(parts.empty() ? carriers : parts, ", ",
+                       [&](std::string* text, int32_t rank) {
+                         absl::StrAppend(
+                             text, layer_.job->NameOf(PeerId::Worker(rank)));
+                       });
 }
 
 }  // namespace nereus

@@ -30,6 +30,22 @@ std::unique_ptr<Exchange> MakeExchange(WorkerLayer& layer,
   return nullptr;
 }
 
+// True if the frame has values of a result, or first values.
+bool IsOfResult(const WorkerLayer& layer, const FrameHeader& header) {
+  return header.kind == FrameKind::kResult ||
+         (header.kind == FrameKind::kOutcome &&
+          UsesServers(layer.route().scheme));
+}
+
+// True if the frame asks for the values before the sender's first step. With
+// decoupled rounds a worker may also ask for the result of a round.
+bool IsForFirstValues(const Job& job, const FrameHeader& header) {
+  const int asking = job.PositionOf(header.sender.rank);
+  return header.kind == FrameKind::kPull &&
+         (!job.decoupled() || asking < 0 ||
+          header.round < job.workers[asking].first_step);
+}
+
 }  // namespace
 
 Syncer::Syncer(JobPtr job, int layer, int rank, LayerMemory memory)
@@ -114,47 +130,31 @@ void Syncer::Contribute(Outbox& out) {
 void Syncer::Gather(Outbox& out) {
   if (ledger_.is_requested()) return;
   ledger_.Request();
-  AskForResult(out);
-}
-
-void Syncer::AskForResult(Outbox& out) {
+  if (!ledger_.is_sent()) return;
   exchange_->Gather(out);
   FinishIfComplete(out);
 }
 
 absl::StatusOr<Landing> Syncer::OnHeader(const FrameHeader& header) const {
-  switch (header.kind) {
-    case FrameKind::kResult:
-      return results_.Place(header);
-    case FrameKind::kPull:
-      return transfer_.OnPullHeader(header);
-    default:
-      return exchange_->OnHeader(header);
-  }
+  if (header.kind == FrameKind::kResult) return results_.Place(header);
+  return IsForFirstValues(*layer_.job, header) ? transfer_.OnPullHeader(header)
+                                               : exchange_->OnHeader(header);
 }
 
-void Syncer::OnFrame(const FrameHeader& header, Outbox& out) {
-  if (header.kind == FrameKind::kPull) return transfer_.OnPull(header, out);
-  if (header.kind != FrameKind::kResult) {
-    if (exchange_->OnFrame(header, out)) Gather(out);
+void Syncer::OnFrame(const Frame& frame, Outbox& out) {
+  const FrameHeader& header = frame.header;
+  if (IsForFirstValues(*layer_.job, header)) {
+    return transfer_.OnPull(header, out);
+  }
+  if (!IsOfResult(layer_, header)) {
+    if (exchange_->OnFrame(frame, out)) Gather(out);
   } else if (results_.Count(header) && fetching()) {
     ledger_.OnFetched(header.round);
     return OnDone(out);
   } else {
-    TellPart(header, out);
+    exchange_->OnResult(header, out);
   }
   FinishIfComplete(out);
-}
-
-// Not in a sparse layer: a device gets the blocks that travel all at once.
-void Syncer::TellPart(const FrameHeader& header, Outbox& out) const {
-  const bool is_told = layer_.memory.device != nullptr && !fetching() &&
-                       !layer_.sparse.has_value();
-  if (!is_told) return;
-  const Chunk& chunk =
-      layer_.job->placement.layer_chunks(layer_.index)[header.chunk];
-  if (!results_.Complete(chunk)) return;
-  out.Add(PartDone{layer_.index, header.round, chunk.offset, chunk.length});
 }
 
 void Syncer::OnVerdict(const StepVerdict& verdict, Outbox& out) {
@@ -196,13 +196,10 @@ void Syncer::OnEpoch(JobPtr job, Outbox& out) {
   if (!ledger_.is_sent()) return;
   // Frames of the last epoch no longer count: the round is done again.
   Contribute(out);
-  if (layer_.job->decoupled() && ledger_.is_open() && ledger_.is_requested()) {
-    AskForResult(out);
-  }
 }
 
 std::string Syncer::Missing() const {
-  return results_.open() ? results_.Missing() : exchange_->Missing();
+  return fetching() ? results_.Missing() : exchange_->Missing();
 }
 
 }  // namespace nereus

@@ -75,7 +75,7 @@ class Syncer {
   // Returns where a frame of this layer lands. Errors: kInvalidArgument.
   absl::StatusOr<Landing> OnHeader(const FrameHeader& header) const;
   // Takes a frame that OnHeader accepted.
-  void OnFrame(const FrameHeader& header, Outbox& out);
+  void OnFrame(const Frame& frame, Outbox& out);
   // Takes the verdict on a step, with NanPolicy::kSkip.
   void OnVerdict(const StepVerdict& verdict, Outbox& out);
   // Enters the job's next epoch, in which the layer has the same route. An
@@ -99,14 +99,10 @@ class Syncer {
 
  private:
   void OnPushed(int64_t round, Outbox& out);
-  // Lets the exchange send the contribution, or ask for the result.
+  // Lets the exchange send the contribution.
   void Contribute(Outbox& out);
-  void AskForResult(Outbox& out);
   // Ends the open round, if the exchange has all of it.
   void FinishIfComplete(Outbox& out);
-  // Tells the caller that the chunk of a result's frame is there, if a device
-  // has the layer and the frame was the chunk's last.
-  void TellPart(const FrameHeader& header, Outbox& out) const;
   // Carries out the steps after the end of a round or of the fetching.
   void OnDone(Outbox& out);
 

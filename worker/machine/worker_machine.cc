@@ -248,13 +248,14 @@ absl::StatusOr<Landing> WorkerMachine::OnHeader(
   const bool between_workers =
       header.kind == FrameKind::kFactors || header.kind == FrameKind::kSum ||
       header.kind == FrameKind::kMean || header.kind == FrameKind::kPullRound ||
-      header.kind == FrameKind::kPull;
+      header.kind == FrameKind::kFinished || header.kind == FrameKind::kPull ||
+      header.kind == FrameKind::kLocal || header.kind == FrameKind::kOutcome;
   const bool for_worker = header.kind == FrameKind::kResult || between_workers;
   if (!for_worker || (between_workers && from.role != Role::kWorker)) {
     return RefuseFrame(
         header,
-        "workers take results, and from workers factors, sums, means and "
-        "pulls");
+        "workers take results and verdicts of servers, and other kinds of "
+        "frames of workers");
   }
   Landing landing = NEREUS_TRY(syncers_[header.layer]->OnHeader(header));
   // A frozen machine makes no progress with worker-owned layers. The frames
@@ -273,7 +274,7 @@ void WorkerMachine::OnFrame(PeerId, const Frame& frame, Outbox& out) {
   const auto layer = static_cast<int>(frame.header.layer);
   Syncer& syncer = *syncers_[layer];
   const int64_t done = syncer.done_round();
-  syncer.OnFrame(frame.header, out);
+  syncer.OnFrame(frame, out);
   if (syncer.done_round() == done) return;
   if (layer == job_->pool.layer) {
     choice_ = ReadChoice(*job_, choices_, syncer.done_round() + 1);

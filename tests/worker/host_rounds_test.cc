@@ -1,0 +1,395 @@
+// Rounds of workers that share hosts, by each scheme: real machines of workers
+// and of a shard, and a network that delivers their frames in a drawn order.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/random.h"
+#include "server/shard/shard.h"
+#include "tests/testing/machine_harness.h"
+#include "tests/testing/test_seed.h"
+#include "tests/worker/worker_under_test.h"
+
+namespace nereus {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr int64_t kM = 300;
+constexpr int64_t kN = 301;
+constexpr int64_t kElements = kM * kN + kM;  // Two frames.
+constexpr int64_t kRows = 2;
+
+// How a job and its hosts look.
+struct Case {
+  Scheme scheme = Scheme::kServer;
+  std::vector<int32_t> hosts;  // Host of each worker.
+  OptimizerPlace place = OptimizerPlace::kServer;
+  Overlap overlap = Overlap::kWaitFree;
+  bool deterministic = false;
+};
+
+std::string NameOf(const Case& c) {
+  std::string name = absl::StrCat(SchemeName(c.scheme), "_hosts");
+  for (const int32_t host : c.hosts) absl::StrAppend(&name, host);
+  absl::StrAppend(&name, "_", OptimizerPlaceName(c.place));
+  if (c.overlap == Overlap::kDecoupled) absl::StrAppend(&name, "_dear");
+  if (c.deterministic) absl::StrAppend(&name, "_deterministic");
+  return name;
+}
+
+JobPtr JobOf(const Case& c) {
+  JobOptions options;
+  options.optimizer.learning_rate = 1.0f;
+  options.optimizer.momentum = 0.0f;
+  options.optimizer_place = c.place;
+  options.overlap = c.overlap;
+  options.deterministic = c.deterministic;
+  const auto workers = static_cast<int>(c.hosts.size());
+  Job job = *TestJob(workers, 1, {FactorLayer("fc", kM, kN, true, kRows)},
+                     options, c.scheme);
+  for (int i = 0; i < workers; ++i) job.workers[i].host = c.hosts[i];
+  return *MakeJob(std::move(job), /*shards=*/1);
+}
+
+// Small integers, so that all sums are exact in any order.
+std::vector<float> Small(int64_t count, int salt) {
+  std::vector<float> values;
+  for (int64_t i = 0; i < count; ++i) {
+    values.push_back(static_cast<float>((i * 7 + salt * 13) % 5 - 2));
+  }
+  return values;
+}
+
+class HostCluster {
+ public:
+  HostCluster(const Case& c, uint64_t seed)
+      : job_(JobOf(c)), random_(seed), shard_(job_, 0) {
+    for (const EpochWorker& each : job_->workers) {
+      workers_[each.rank] = std::make_unique<WorkerUnderTest>(job_, each.rank);
+    }
+    for (auto& [rank, worker] : workers_) {
+      Send(PeerId::Worker(rank), worker->Start());
+    }
+    Settle();
+    frames_.clear();
+  }
+
+  const Job& job() const { return *job_; }
+  WorkerUnderTest& worker(int rank) { return *workers_.at(rank); }
+  int64_t frames(FrameKind kind) const {
+    const auto found = frames_.find(kind);
+    return found == frames_.end() ? 0 : found->second;
+  }
+
+  void Push(int rank, int64_t round) {
+    if (job_->routes[0].scheme != Scheme::kFactor) {
+      gradients_[rank] = FloatBuffer(Small(kElements, rank));
+      return Send(PeerId::Worker(rank),
+                  worker(rank).Push(round, gradients_[rank]));
+    }
+    gradients_[rank] = Buffer::AllocateZeroed(kElements * 4);
+    Send(PeerId::Worker(rank),
+         worker(rank).PushFactors(
+             round,
+             {FloatBuffer(Small(kRows * kM, rank)),
+              FloatBuffer(Small(kRows * kN, rank + 50)), gradients_[rank]}));
+  }
+  void Wait(int rank) {
+    Outbox out;
+    worker(rank).machine().OnWait(0, out);
+    Send(PeerId::Worker(rank), Carry(out));
+  }
+
+  // Delivers frames in a drawn order, those of one connection in theirs, until
+  // none is left, or so many are delivered.
+  void Settle(int most = 1 << 30) {
+    for (; most > 0 && !wires_.empty(); --most) {
+      auto wire = wires_.begin();
+      std::advance(wire, random_.Below(wires_.size()));
+      const auto [from, to] = wire->first;
+      const Frame frame = std::move(wire->second.front());
+      wire->second.pop_front();
+      if (wire->second.empty()) wires_.erase(wire);
+      const auto delivery = Deliver(MachineOf(to), from, frame);
+      ASSERT_TRUE(delivery.ok()) << delivery.status();
+      Send(to, delivery->effects);
+    }
+  }
+
+  // Begins an epoch without the frames under way; without worker `lost`, unless
+  // it is -1.
+  void Enter(int lost = -1) {
+    wires_.clear();
+    job_ = EpochAfter(*job_, [&](Job& job) {
+      std::erase_if(job.workers,
+                    [&](const EpochWorker& each) { return each.rank == lost; });
+    });
+    if (lost >= 0) workers_.erase(lost);
+    Outbox out;
+    shard_.OnEpoch(job_, out);
+    Send(PeerId::Shard(0), Carry(out));
+    for (auto& [rank, worker] : workers_) {
+      Send(PeerId::Worker(rank), worker->Enter(job_));
+    }
+  }
+
+  // The outcome of a round: the parameters, or the mean gradient.
+  std::vector<float> Outcome(int rank) {
+    const bool here = job_->options.optimizer_place == OptimizerPlace::kServer;
+    return FloatsOf(here ? worker(rank).parameters() : gradients_.at(rank));
+  }
+
+ private:
+  Machine& MachineOf(PeerId peer) {
+    if (peer.role == Role::kShard) return shard_;
+    return worker(peer.rank).machine();
+  }
+  void Send(PeerId from, const Effects& effects) {
+    for (const Effects::Sent& sent : effects.sent) {
+      ++frames_[sent.frame.header.kind];
+      if (sent.to.has_value()) {
+        wires_[{from, *sent.to}].push_back(sent.frame);
+        continue;
+      }
+      for (const int32_t rank : sent.workers) {
+        wires_[{from, PeerId::Worker(rank)}].push_back(sent.frame);
+      }
+      frames_[sent.frame.header.kind] += std::ssize(sent.workers) - 1;
+    }
+  }
+
+  JobPtr job_;
+  Random random_;
+  Shard shard_;
+  std::map<int, std::unique_ptr<WorkerUnderTest>> workers_;
+  std::map<int, Buffer> gradients_;
+  std::map<std::pair<PeerId, PeerId>, std::deque<Frame>> wires_;
+  std::map<FrameKind, int64_t> frames_;  // Frames sent since the start.
+};
+
+class HostRoundsTest : public testing::TestWithParam<Case> {};
+
+std::vector<Case> CasesOf(const std::vector<Scheme>& schemes) {
+  std::vector<Case> cases;
+  for (const Scheme scheme : schemes) {
+    for (const std::vector<int32_t>& hosts : {std::vector<int32_t>{0, 0, 1, 1},
+                                              {0, 1, 0, 1},
+                                              {0, 0, 0, 0},
+                                              {0, 1, 1, 1},
+                                              {0, 1, 2, 2}}) {
+      for (const OptimizerPlace place :
+           {OptimizerPlace::kServer, OptimizerPlace::kWorker}) {
+        cases.push_back({scheme, hosts, place});
+      }
+      cases.push_back(
+          {scheme, hosts, OptimizerPlace::kServer, Overlap::kDecoupled});
+      cases.push_back({scheme, hosts, OptimizerPlace::kServer,
+                       Overlap::kWaitFree, /*deterministic=*/true});
+    }
+  }
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, HostRoundsTest,
+                         testing::ValuesIn(CasesOf({Scheme::kServer,
+                                                    Scheme::kRing,
+                                                    Scheme::kFactor})),
+                         [](const auto& info) { return NameOf(info.param); });
+
+// The sums are exact, so hosts change no bit.
+TEST_P(HostRoundsTest, WorkersHaveTheMeanOfAllGradients) {
+  Case alone = GetParam();
+  alone.hosts = {0, 1, 2, 3};
+  for (const uint64_t seed : TestSeeds(5)) {
+    SCOPED_TRACE(ReplayHint(seed));
+    HostCluster cluster(GetParam(), seed);
+    HostCluster expected(alone, seed);
+    for (int64_t round = 0; round < 3; ++round) {
+      for (HostCluster* each : {&cluster, &expected}) {
+        for (int rank = 0; rank < 4; ++rank) {
+          each->Push(rank, round);
+          each->Settle(static_cast<int>(seed % 7));
+        }
+        for (int rank = 0; rank < 4; ++rank) each->Wait(rank);
+        each->Settle();
+      }
+      for (int rank = 0; rank < 4; ++rank) {
+        ASSERT_EQ(cluster.worker(rank).syncer().done_round(), round) << rank;
+        ASSERT_EQ(cluster.Outcome(rank), expected.Outcome(rank)) << rank;
+      }
+    }
+  }
+}
+
+// Counts the frames that cross the links, and those among mates.
+TEST_P(HostRoundsTest, HostsSendEachValueOnce) {
+  const Case& c = GetParam();
+  HostCluster cluster(c, /*seed=*/1);
+  for (int rank = 0; rank < 4; ++rank) cluster.Push(rank, 0);
+  for (int rank = 0; rank < 4; ++rank) cluster.Wait(rank);
+  cluster.Settle();
+  const Lineup& lineup = cluster.job().LineupOf(0);
+  const int64_t hosts = lineup.hosts();
+  int64_t mates = 0;  // Pairs of a worker and a mate.
+  for (int host = 0; host < hosts; ++host) {
+    const auto count = std::ssize(lineup.at(host));
+    mates += count * (count - 1);
+  }
+  switch (c.scheme) {
+    case Scheme::kServer:
+      EXPECT_EQ(cluster.frames(FrameKind::kContribution), 2 * hosts);
+      EXPECT_EQ(cluster.frames(FrameKind::kResult), 2 * hosts);
+      EXPECT_EQ(cluster.frames(FrameKind::kLocal), 2 * (4 - hosts));
+      EXPECT_EQ(cluster.frames(FrameKind::kOutcome), 2 * (4 - hosts));
+      break;
+    case Scheme::kRing: {
+      // Each segment has one frame; with one host, the layer has two.
+      const int64_t frames = hosts == 1 ? 2 : hosts;
+      EXPECT_EQ(cluster.frames(FrameKind::kSum), frames * (hosts - 1));
+      EXPECT_EQ(cluster.frames(FrameKind::kMean), frames * (hosts - 1));
+      EXPECT_EQ(cluster.frames(FrameKind::kLocal), frames * (4 - hosts));
+      EXPECT_EQ(cluster.frames(FrameKind::kOutcome), frames * (4 - hosts));
+      break;
+    }
+    case Scheme::kFactor:
+      // Two factors of a worker go to its mates and to each other host.
+      EXPECT_EQ(cluster.frames(FrameKind::kFactors),
+                2 * (mates + 4 * (hosts - 1)));
+      break;
+  }
+}
+
+class HostEpochTest : public testing::TestWithParam<Case> {};
+
+// With the other schemes the coordinator says which rounds are recovered.
+INSTANTIATE_TEST_SUITE_P(All, HostEpochTest,
+                         testing::ValuesIn(CasesOf({Scheme::kServer})),
+                         [](const auto& info) { return NameOf(info.param); });
+
+// Frames are lost with the epoch. A worker may be lost too: then the round has
+// the contributions of the others, or of all if it was closed before.
+TEST_P(HostEpochTest, RoundThatAnEpochInterruptsCountsOnce) {
+  for (const uint64_t seed : TestSeeds(50)) {
+    SCOPED_TRACE(ReplayHint(seed));
+    HostCluster cluster(GetParam(), seed);
+    for (int rank = 0; rank < 4; ++rank) cluster.Push(rank, 0);
+    for (int rank = 0; rank < 4; ++rank) cluster.Wait(rank);
+    cluster.Settle(static_cast<int>(seed % 50));
+    const int lost = static_cast<int>(seed % 5) - 1;
+    cluster.Enter(lost);
+    for (int64_t round = 0; round < 2; ++round) {
+      if (round > 0) {
+        for (int rank = 0; rank < 4; ++rank) {
+          if (rank != lost) cluster.Push(rank, round);
+        }
+      }
+      for (int rank = 0; rank < 4; ++rank) {
+        if (rank != lost) cluster.Wait(rank);
+      }
+      cluster.Settle();
+      const int first = lost == 0 ? 1 : 0;
+      for (int rank = 0; rank < 4; ++rank) {
+        if (rank == lost) continue;
+        ASSERT_EQ(cluster.worker(rank).syncer().done_round(), round) << rank;
+        ASSERT_EQ(cluster.Outcome(rank), cluster.Outcome(first)) << rank;
+      }
+    }
+  }
+}
+
+class LocalFrameTest : public testing::Test {
+ protected:
+  // Workers 0 and 1 on one host, worker 2 on another one.
+  LocalFrameTest() : cluster_({Scheme::kServer, {0, 0, 1}}, /*seed=*/1) {}
+
+  // The chunk's carrier on the first host, and its mate.
+  int carrier() const {
+    return cluster_.job().CarrierOf(/*layer=*/0, /*unit=*/0, /*round=*/0,
+                                    /*host=*/0);
+  }
+  int mate() const { return 1 - carrier(); }
+
+  Frame FrameOf(int sender, FrameKind kind, int64_t round) const {
+    return FramesOf(cluster_.job(), PeerId::Worker(sender), kind, 0, 0, round,
+                    Small(kElements, sender))
+        .front();
+  }
+  void ExpectRefused(int receiver, const Frame& frame, const std::string& why) {
+    const absl::Status status = cluster_.worker(receiver)
+                                    .machine()
+                                    .OnHeader(frame.header.sender, frame.header)
+                                    .status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()), HasSubstr(why));
+  }
+
+  HostCluster cluster_;
+};
+
+TEST_F(LocalFrameTest, OnlyTheCarrierTakesPartsOfItsMates) {
+  ExpectRefused(carrier(), FrameOf(2, FrameKind::kLocal, 0),
+                "is not on the host of this worker");
+  ExpectRefused(mate(), FrameOf(carrier(), FrameKind::kLocal, 0),
+                "carries that part of the layer on this host");
+  ExpectRefused(2, FrameOf(0, FrameKind::kLocal, 0),
+                "is not on the host of this worker");
+  ExpectRefused(carrier(), FrameOf(mate(), FrameKind::kLocal, 2),
+                "rounds 0 and 1 are open");
+}
+
+TEST_F(LocalFrameTest, APartCountsOnce) {
+  WorkerMachine& machine = cluster_.worker(carrier()).machine();
+  const Frame part = FrameOf(mate(), FrameKind::kLocal, 0);
+  DeliverAll(machine, PeerId::Worker(mate()), {part});
+  const auto again = Deliver(machine, PeerId::Worker(mate()), part);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->landing, Landing::Kind::kDiscard);
+}
+
+TEST_F(LocalFrameTest, OnlyTheCarrierHandsOn) {
+  cluster_.Push(mate(), 0);
+  ExpectRefused(mate(), FrameOf(2, FrameKind::kOutcome, 0),
+                "does not carry that chunk on this host");
+  ExpectRefused(carrier(), FrameOf(mate(), FrameKind::kOutcome, 0),
+                "does not carry that chunk on this host");
+  ExpectRefused(mate(), FrameOf(carrier(), FrameKind::kOutcome, 1),
+                "this worker is at round 0");
+}
+
+TEST_F(LocalFrameTest, OnlyTheCarrierSpeaksForItsHost) {
+  const Job& job = cluster_.job();
+  Shard shard(cluster_.worker(0).job(), 0);
+  DeliverAll(shard, PeerId::Worker(0),
+             FramesOf(job, PeerId::Worker(0), FrameKind::kContribution, 0, 0,
+                      kInitialRound, Small(kElements, 1)));
+  const Frame frame = FrameOf(mate(), FrameKind::kContribution, 0);
+  const absl::Status status =
+      shard.OnHeader(frame.header.sender, frame.header).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("sends the sum of that host"));
+}
+
+TEST_F(LocalFrameTest, AWaitNamesTheFirstCause) {
+  cluster_.Push(carrier(), 0);
+  cluster_.Settle();
+  EXPECT_EQ(cluster_.worker(carrier()).syncer().Missing(),
+            absl::StrCat("worker ", mate()));
+  cluster_.Push(mate(), 0);
+  cluster_.Settle();
+  EXPECT_EQ(cluster_.worker(carrier()).syncer().Missing(), "shard 0 (chunk 0)");
+  EXPECT_EQ(cluster_.worker(mate()).syncer().Missing(),
+            absl::StrCat("worker ", carrier()));
+}
+
+}  // namespace
+}  // namespace nereus
