@@ -6,6 +6,7 @@
 #include <variant>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/base/status.h"
@@ -104,8 +105,10 @@ struct WorkerResult {
     LinkSpeed link;
   };
 
-  // Name in messages: "worker 2". LocalJob sets it. Not written.
-  std::string name;
+  // Number of the worker's process in a local job. It may differ from the rank,
+  // because ranks are given in the order of joining. LocalJob sets it. Not
+  // written.
+  int process = 0;
   // Rank at the end.
   int rank = 0;
   // Number of times that the process has joined.
@@ -134,6 +137,9 @@ struct WorkerResult {
   std::optional<Measured> measured;
   // The event as it was read, a JSON object. Not written.
   std::string json;
+
+  // Returns the name in messages of `nereusctl local`: "worker 2".
+  std::string name() const { return absl::StrCat("worker ", process); }
 };
 
 using WorkerEvent = std::variant<WorkerProgress, WorkerResult>;

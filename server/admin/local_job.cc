@@ -229,7 +229,7 @@ absl::Status LocalJob::ReadWorkerLine(LocalProcess& child,
   }
   child.is_done = true;
   outcome_.workers.push_back(std::get<WorkerResult>(std::move(event)));
-  outcome_.workers.back().name = child.name;
+  outcome_.workers.back().process = child.worker;
   return absl::OkStatus();
 }
 

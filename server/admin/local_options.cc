@@ -43,6 +43,11 @@ std::string SharedMemoryArgument(const LocalOptions& options) {
                       options.shared_memory ? "auto" : "off");
 }
 
+// Returns --node: processes of one machine with the same name are one host.
+std::string NodeArgument(int64_t host) {
+  return absl::StrCat("--node=host-", host);
+}
+
 // Returns the decimal form of a number that CLI11 accepts, such as 0x20.
 // Returns any other text unchanged.
 std::string InDecimal(const std::string& text) {
@@ -98,6 +103,10 @@ absl::Status LocalOptions::Validate() const {
     return InvalidArgumentError(flag, " is ", count, ", must be from 1 to ",
                                 kLocalProcessesMax, " on one machine");
   }
+  if (hosts < 0 || hosts > spec.workers) {
+    return InvalidArgumentError("--hosts is ", hosts, ", must be from 1 to ",
+                                spec.workers, ", the value of --workers");
+  }
   const std::string every = FindJobOption("checkpoint-every")->get(spec);
   const std::pair<const char*, std::string> need_folder[] = {
       {"--checkpoint-every", every == "0" ? "" : every},
@@ -127,6 +136,12 @@ void AddLocalFlags(CLI::App& app, LocalOptions& options, JobFlags& job) {
   job.spec = options.spec;
   AddJobFlags(app, job);
   AddSharedMemoryFlag(app, options.shared_memory);
+  AddFlag(app, "hosts", options.hosts,
+          "number of hosts to play, from 1 to --workers: a host sends the sum "
+          "of its workers' gradients once. Without it each worker plays a host "
+          "of its own, as on a cluster")
+      ->check(CLI::Range(1, kLocalProcessesMax))
+      ->default_str("");
   AddFlag(app, "restarts", options.restarts,
           "number of times that a process that died is started again, before "
           "the job fails")
@@ -142,9 +157,10 @@ void AddLocalFlags(CLI::App& app, LocalOptions& options, JobFlags& job) {
 std::vector<std::string> ServerArguments(const LocalOptions& options,
                                          const LocalFiles& files, int shard,
                                          absl::string_view coordinator) {
-  std::vector<std::string> arguments = {absl::StrCat("--shard=", shard),
-                                        "--control-port=0", "--data-port=0",
-                                        SharedMemoryArgument(options)};
+  std::vector<std::string> arguments = {
+      absl::StrCat("--shard=", shard), "--control-port=0", "--data-port=0",
+      SharedMemoryArgument(options),
+      NodeArgument(options.cluster().HostOfServer(shard))};
   AddJobArguments(options, files, coordinator, arguments);
   return arguments;
 }
@@ -169,6 +185,7 @@ std::vector<std::string> WorkerArguments(const LocalOptions& options, int index,
       "--data-port=0",
       "--json",
       SharedMemoryArgument(options),
+      NodeArgument(options.cluster().HostOfWorker(index)),
       LogLevelArgument(options)};
   const std::map<std::string, std::string> defaults =
       LocalOptions::DefaultTraining();

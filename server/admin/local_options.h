@@ -10,6 +10,7 @@
 #include "common/base/logging.h"
 #include "common/base/status.h"
 #include "common/flags/flags.h"
+#include "common/plan/cost_model.h"
 #include "common/protocol/job_spec.h"
 
 namespace nereus {
@@ -38,6 +39,10 @@ struct LocalOptions {
   // Options of the job. Its defaults are four workers and two servers.
   JobSpec spec = {.workers = 4, .shards = 2};
 
+  // Number of hosts that the processes play. 0: each worker plays a host of its
+  // own, and server i the host of worker i, as on a cluster (ClusterShape).
+  int hosts = 0;
+
   // Values of the training flags, by name.
   std::map<std::string, std::string> training = DefaultTraining();
 
@@ -60,6 +65,9 @@ struct LocalOptions {
   // Returns OK, or kInvalidArgument with the flag and its value. Does not check
   // the training flags: parsing does that.
   absl::Status Validate() const;
+
+  // Returns the cluster that the processes play.
+  ClusterShape cluster() const { return {spec.workers, spec.shards, hosts}; }
 
   // Images of each worker in a step: the training flag --batch.
   int64_t batch() const;

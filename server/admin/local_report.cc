@@ -2,8 +2,7 @@
 //
 // MakeLocalReport checks that the results belong to one job (SortAndCheck,
 // AgreedLayers, CheckRoutes), makes the plan again, and sums up. In a job that
-// was not disturbed, MeasuredBytes counts the bytes of each node. If the plan
-// and the sizes of the frames are known beforehand, PredictedBytes predicts
+// was not disturbed, CountNodeBytes counts the bytes of each node, and predicts
 // them. FormatLocalText and FormatLocalJson show the same figures.
 
 #include "server/admin/local_report.h"
@@ -16,10 +15,6 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "common/base/status.h"
-#include "common/plan/host_map.h"
-#include "common/plan/traffic.h"
-#include "common/plan/wide_integer.h"
-#include "common/protocol/frame.h"
 #include "nlohmann/json.hpp"
 #include "server/admin/command.h"
 #include "server/admin/quantity.h"
@@ -34,7 +29,7 @@ absl::Status Contradiction(const Parts&... parts) {
   return InternalError(parts...);
 }
 
-// Checks the traffic of one worker, so that MeasuredBytes may index by rank.
+// Checks the traffic of one worker, so that CountNodeBytes may index by rank.
 absl::Status CheckTraffic(const JobSpec& spec, const WorkerResult& worker) {
   for (const WorkerTraffic& traffic : worker.traffic) {
     const int ranks = traffic.is_shard ? spec.shards : spec.workers;
@@ -48,7 +43,7 @@ absl::Status CheckTraffic(const JobSpec& spec, const WorkerResult& worker) {
 
 // Sorts the results by rank, and checks that they belong to one job. In a
 // disturbed job, ranks may have gaps and steps may differ, so the results are
-// sorted by name, and ranks and steps are not checked.
+// sorted by process, and ranks and steps are not checked.
 absl::Status SortAndCheck(const JobSpec& spec, bool is_disturbed,
                           LocalOutcome& outcome) {
   std::vector<WorkerResult>& workers = outcome.workers;
@@ -59,8 +54,7 @@ absl::Status SortAndCheck(const JobSpec& spec, bool is_disturbed,
         outcome.lost > 0 ? absl::StrCat(" and lost ", outcome.lost) : "");
   }
   const auto key = [&](const WorkerResult& worker) {
-    return is_disturbed ? std::tuple(0, worker.name.size(), worker.name)
-                        : std::tuple(worker.rank, size_t{0}, std::string());
+    return is_disturbed ? worker.process : worker.rank;
   };
   absl::c_sort(workers,
                [&](const auto& a, const auto& b) { return key(a) < key(b); });
@@ -113,66 +107,6 @@ absl::Status CheckRoutes(const PlanReport& plan,
     }
   }
   return absl::OkStatus();
-}
-
-// True if the plan of the job depends on what its workers measure.
-bool PlansByTime(const JobSpec& spec) {
-  const PlanRules rules = RulesFor(spec.options, spec.rules);
-  return rules.cost == CostKind::kTime && rules.choose() &&
-         !spec.options.deterministic;
-}
-
-// Returns the reason why bytes are not predicted. Empty: they are.
-std::string WhyNotPredicted(const JobSpec& spec) {
-  if (spec.options.sparsity.share > 0) {
-    return "not predicted, because the sizes of the blocks that travel with "
-           "--sparsity are not known beforehand";
-  }
-  if (!PlansByTime(spec)) return "";
-  return "not predicted, because the plan may change while a job runs: "
-         "--cost=bytes keeps the first plan";
-}
-
-// Returns the bytes of each node: those of its worker and of its server.
-// Bytes between these two do not count.
-std::vector<int64_t> MeasuredBytes(const LocalReport& report) {
-  const JobSpec& spec = report.options.spec;
-  std::vector<WideInteger> nodes(std::max(spec.workers, spec.shards));
-  for (const WorkerResult& worker : report.workers()) {
-    for (const WorkerTraffic& traffic : worker.traffic) {
-      if (traffic.is_shard && traffic.rank == worker.rank) continue;
-      const WideInteger bytes =
-          WideInteger{traffic.bytes_sent} + traffic.bytes_received;
-      nodes[worker.rank] += bytes;
-      // Each of two workers reports the traffic between them. Shards report
-      // nothing, so the worker's figure counts for the shard too.
-      if (traffic.is_shard) nodes[traffic.rank] += bytes;
-    }
-  }
-  std::vector<int64_t> bytes;
-  for (const WideInteger node : nodes) bytes.push_back(SaturateToInt64(node));
-  return bytes;
-}
-
-// Returns the bytes of each node, exactly as the protocol would send them: the
-// initial parameters once, and then the same bytes in each step.
-std::vector<int64_t> PredictedBytes(const LocalReport& report) {
-  const PlanReport& plan = report.plan;
-  // A running job treats each worker as a host of its own.
-  const JobSpec& spec = report.options.spec;
-  const HostMap hosts = HostMap::OneEach(spec.workers, spec.shards);
-  const JobOptions& options = spec.options;
-  std::vector<int64_t> bytes = PredictInitialBytes(
-      plan.plan.routes, plan.placement, hosts, kFrameHeaderBytes,
-      kFrameElementsMax, options.optimizer_place == OptimizerPlace::kServer);
-  const std::vector<int64_t> step = PredictLinkBytes(
-      plan.layers, plan.plan.routes, plan.placement, hosts, kFrameHeaderBytes,
-      kFrameElementsMax, options.overlap == Overlap::kDecoupled);
-  for (size_t i = 0; i < bytes.size(); ++i) {
-    bytes[i] = SaturateToInt64(bytes[i] + WideInteger{step[i]} *
-                                              report.workers()[0].steps.done);
-  }
-  return bytes;
 }
 
 // Sets all figures that are sums, means or extremes over the workers.
@@ -243,7 +177,7 @@ std::string FormatReplicas(const LocalReport& report) {
                          QuorumName(quorum), ": "),
       absl::StrJoin(report.workers(), ", ",
                     [](std::string* out, const WorkerResult& worker) {
-                      absl::StrAppend(out, worker.name, " has ",
+                      absl::StrAppend(out, worker.name(), " has ",
                                       worker.parameter_checksum);
                     }));
 }
@@ -260,7 +194,7 @@ std::string FormatTraffic(const LocalReport& report) {
   }
   const int64_t measured = report.bytes.busiest_measured();
   std::string text = absl::StrCat(measured, " bytes measured");
-  if (const std::string why = WhyNotPredicted(spec); !why.empty()) {
+  if (const std::string why = WhyNotPredicted(report.options); !why.empty()) {
     return absl::StrCat(text, "; ", why);
   }
   const int64_t predicted = report.bytes.busiest_predicted();
@@ -321,10 +255,6 @@ std::string JsonName(const std::string& flag) {
   return absl::StrReplaceAll(flag, {{"-", "_"}});
 }
 
-int64_t NodeBytes::Busiest(const std::vector<int64_t>& nodes) {
-  return nodes.empty() ? 0 : *absl::c_max_element(nodes);
-}
-
 const WorkerResult& LocalReport::longest() const {
   return *absl::c_max_element(workers(), [](const auto& a, const auto& b) {
     return a.steps.done < b.steps.done;
@@ -364,7 +294,7 @@ absl::StatusOr<LocalReport> MakeLocalReport(const LocalOptions& options,
   const std::vector<WorkerResult>& workers = outcome.workers;
   std::vector<LayerSpec> layers = NEREUS_TRY(AgreedLayers(workers));
   PlanOptions plan_options;
-  plan_options.cluster = {spec.workers, spec.shards};
+  plan_options.cluster = PlannedCluster(options);
   plan_options.rules = RulesFor(spec.options, spec.rules);
   Plan made = NEREUS_TRY(PlanOfRun(layers, plan_options,
                                    PlansByTime(spec) ? &workers[0] : nullptr));
@@ -376,10 +306,7 @@ absl::StatusOr<LocalReport> MakeLocalReport(const LocalOptions& options,
   LocalReport report{options, std::move(plan), std::move(outcome), rejoins};
   SumUp(report);
   if (report.is_disturbed()) return report;
-  report.bytes.measured = MeasuredBytes(report);
-  if (WhyNotPredicted(spec).empty()) {
-    report.bytes.predicted = PredictedBytes(report);
-  }
+  report.bytes = CountNodeBytes(options, report.plan, report.workers());
   return report;
 }
 
@@ -425,6 +352,7 @@ std::string FormatLocalJson(const LocalReport& report) {
                                                       : Json(nullptr)}});
   }
   return FormatJson({
+      {"hosts", report.options.cluster().worker_hosts()},
       {"restarts", report.outcome.restarts},
       {"rejoins", report.rejoins},
       {"last_step", report.last_step},

@@ -10,6 +10,7 @@
 #include "common/messages/worker_event.h"
 #include "common/plan/plan_report.h"
 #include "server/admin/local_options.h"
+#include "server/admin/node_bytes.h"
 
 namespace nereus {
 
@@ -30,30 +31,13 @@ struct LocalOutcome {
   std::vector<WorkerResult> workers;
 };
 
-// Bytes that each node sent plus received in the whole run, with those of the
-// initial parameters. Worker i and server i make up node i. Bytes between these
-// two stay in the node and do not count.
-struct NodeBytes {
-  // Empty: the job was disturbed.
-  std::vector<int64_t> measured = {};
-  // Empty: there is no prediction.
-  std::vector<int64_t> predicted = {};
-
-  // Return the bytes of the busiest node; 0 without a figure.
-  int64_t busiest_measured() const { return Busiest(measured); }
-  int64_t busiest_predicted() const { return Busiest(predicted); }
-
- private:
-  static int64_t Busiest(const std::vector<int64_t>& nodes);
-};
-
 // Report on a finished local job.
 struct LocalReport {
   // Options of the job.
   LocalOptions options;
   // Plan at the end of the job.
   PlanReport plan;
-  // Results of the workers, by rank; by name if the job was disturbed.
+  // Results of the workers, by rank; by process if the job was disturbed.
   LocalOutcome outcome;
 
   // Number of times that a worker joined again.
@@ -108,16 +92,16 @@ absl::StatusOr<Plan> PlanOfRun(absl::Span<const LayerSpec> layers,
 std::string FormatLocalText(const LocalReport& report);
 
 // Returns the report as JSON, indented, without a final newline:
-//   {"restarts", "rejoins", "lost", "last_step", "saved_round": or null,
-//    "test_accuracy": or null, "replicas_equal", "images_per_second",
-//    "seconds", "skipped_steps", "node_bytes_measured",
+//   {"hosts", "restarts", "rejoins", "lost", "last_step",
+//    "saved_round": or null, "test_accuracy": or null, "replicas_equal",
+//    "images_per_second", "seconds", "skipped_steps", "node_bytes_measured",
 //    "node_bytes_predicted": or null, "phases": {"forward_seconds",
 //    "backward_seconds", "wait_seconds"},
 //    "nodes": [{"bytes_measured", "bytes_predicted": or null}],
 //    "workers": [the workers' own reports],
 //    "plan": see FormatPlanJson, "settings": {the options}}
-// The two node_bytes are those of the busiest node. "nodes" is empty if the job
-// was disturbed.
+// "hosts" is the number of hosts with workers. The two node_bytes are those of
+// the busiest node. "nodes" is empty if the job was disturbed.
 std::string FormatLocalJson(const LocalReport& report);
 
 // Returns one line about a running job, without '\n': the step of the slowest

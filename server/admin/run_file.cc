@@ -109,12 +109,17 @@ absl::StatusOr<ExplainedPlan> ExplainRun(absl::string_view json) {
   std::string model;
   int64_t batch = 0;
   PlanOptions options;
+  // A plan for hosts of one worker each does not have the field.
+  const bool has_hosts =
+      run.contains("plan") && run.at("plan").contains("hosts");
   fields.Object("plan", options.cluster,
                 [&](JsonFields& plan, ClusterShape& cluster) {
                   plan.Text("model", model);
                   plan.Integer("batch", batch, 1, kBatchMax);
                   plan.Integer("workers", cluster.workers, 1, kWorkersMax);
                   plan.Integer("servers", cluster.servers, 1, kServersMax);
+                  if (!has_hosts) return;
+                  plan.Integer("hosts", cluster.hosts, 1, kWorkersMax);
                 });
   const Json& settings = fields.ReadObject("settings");
   const Json& list = fields.ReadList("workers");

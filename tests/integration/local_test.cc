@@ -23,6 +23,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "tests/testing/program_run.h"
 
 namespace nereus {
@@ -183,6 +184,25 @@ class LocalTest : public testing::Test {
     return nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
   }
 
+  // Runs a short job with two servers. Expects that its replicas are equal and
+  // that each of its nodes moved the predicted bytes.
+  void ExpectPredictedBytes(std::vector<std::string> arguments, size_t nodes) {
+    for (const char* argument : {"--servers=2", "--model=mlp", "--limit=400",
+                                 "--epochs=1", "--cost=bytes"}) {
+      arguments.emplace_back(argument);
+    }
+    arguments.push_back(absl::StrCat("--json=", json_));
+    ASSERT_NO_FATAL_FAILURE(Start(arguments));
+    ASSERT_EQ(run_->Finish(), 0) << run_->error();
+    const nlohmann::json report = ReadReport();
+    ASSERT_TRUE(report.is_object());
+    EXPECT_EQ(report.at("replicas_equal"), true);
+    ASSERT_EQ(report.at("nodes").size(), nodes);
+    for (const auto& node : report.at("nodes")) {
+      EXPECT_EQ(node.at("bytes_measured"), node.at("bytes_predicted"));
+    }
+  }
+
   std::unique_ptr<ProgramRun> run_;
   std::string json_;
   std::vector<ProcessInfo> children_;
@@ -221,17 +241,33 @@ TEST_F(LocalTest, JobTrainsAndReports) {
 TEST_F(LocalTest, JobMovesExactlyThePredictedBytes) {
   for (const char* scheme : {"auto", "server", "factor"}) {
     SCOPED_TRACE(scheme);
-    ASSERT_NO_FATAL_FAILURE(
-        Start({"--workers=3", "--servers=2", "--model=mlp", "--limit=400",
-               "--epochs=1", absl::StrCat("--scheme=", scheme), "--cost=bytes",
-               absl::StrCat("--json=", json_)}));
-    ASSERT_EQ(run_->Finish(), 0) << run_->error();
-    const nlohmann::json report = ReadReport();
-    ASSERT_TRUE(report.is_object());
-    for (const auto& node : report.at("nodes")) {
-      EXPECT_EQ(node.at("bytes_measured"), node.at("bytes_predicted"));
+    ASSERT_NO_FATAL_FAILURE(ExpectPredictedBytes(
+        {"--workers=3", absl::StrCat("--scheme=", scheme)}, /*nodes=*/3));
+  }
+}
+
+// Workers of one host add up their gradients, and the host sends the sum once.
+TEST_F(LocalTest, WorkersOfOneHostMoveExactlyThePredictedBytes) {
+  ASSERT_NO_FATAL_FAILURE(
+      ExpectPredictedBytes({"--workers=4", "--scheme=server"}, /*nodes=*/4));
+  const int64_t bytes_of_four_hosts = ReadReport().at("node_bytes_measured");
+  for (const char* scheme : {"server", "auto", "factor", "ring"}) {
+    SCOPED_TRACE(scheme);
+    ASSERT_NO_FATAL_FAILURE(ExpectPredictedBytes(
+        {"--workers=4", "--hosts=2", absl::StrCat("--scheme=", scheme)},
+        /*nodes=*/2));
+    EXPECT_EQ(ReadReport().at("hosts"), 2);
+    if (scheme == absl::string_view("server")) {
+      EXPECT_LT(ReadReport().at("node_bytes_measured"), bytes_of_four_hosts);
     }
   }
+}
+
+// The frames between processes of one host use no link.
+TEST_F(LocalTest, JobOnOneHostMovesNoBytes) {
+  ASSERT_NO_FATAL_FAILURE(
+      ExpectPredictedBytes({"--workers=3", "--hosts=1"}, /*nodes=*/1));
+  EXPECT_EQ(ReadReport().at("node_bytes_measured"), 0);
 }
 
 TEST_F(LocalTest, JobGoesOnWithoutAKilledWorker) {

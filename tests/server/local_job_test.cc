@@ -186,8 +186,28 @@ TEST_F(LocalJobTest, CollectsTheResultsOfAllWorkers) {
   const auto outcome = Run();
   ASSERT_TRUE(outcome.ok()) << outcome.status();
   EXPECT_EQ(outcome->signal, 0);
-  EXPECT_THAT(outcome->workers, SizeIs(2));
+  ASSERT_THAT(outcome->workers, SizeIs(2));
+  // The processes end in any order.
+  EXPECT_EQ(outcome->workers[0].process + outcome->workers[1].process, 1);
   ExpectNoProcess();
+}
+
+// A process that plays another host than its predecessor would change the plan.
+TEST_F(LocalJobTest, ProcessThatIsStartedAgainKeepsItsHost) {
+  options_.spec.workers = 1;
+  options_.spec.shards = 1;
+  options_.restarts = 1;
+  SetServer("wait_for worker0.done");
+  SetWorker(
+      "echo \"$*\" | tr ' ' '\\n' | grep '^--node=' >> $dir/nodes\n"
+      "[ $rank = 0 ] && kill -KILL $$\n"
+      "rank=0; done_event; touch $dir/worker0.done");
+  const auto outcome = Run();
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ(outcome->restarts, 1);
+  std::ifstream file(folder_ + "/nodes");
+  const std::string nodes((std::istreambuf_iterator<char>(file)), {});
+  EXPECT_EQ(nodes, "--node=host-0\n--node=host-0\n");
 }
 
 TEST_F(LocalJobTest, ShowsProgressAndTheLinesThatMatter) {

@@ -5,12 +5,14 @@
 
 #include <CLI/CLI.hpp>
 #include <string>
+#include <vector>
 
 namespace nereus {
 namespace {
 
 using testing::AllOf;
 using testing::Contains;
+using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
@@ -40,6 +42,10 @@ constexpr BadCase kBadCases[] = {
     {"NoServers", [](LocalOptions& o) { o.spec.shards = 0; }, "--servers is 0"},
     {"TooManyServers", [](LocalOptions& o) { o.spec.shards = 65; },
      "--servers is 65"},
+    {"MoreHostsThanWorkers", [](LocalOptions& o) { o.hosts = 5; },
+     "--hosts is 5, must be from 1 to 4, the value of --workers"},
+    {"NegativeHosts", [](LocalOptions& o) { o.hosts = -1; },
+     "--hosts is -1, must be from 1 to 4"},
     {"CheckpointsWithoutAFolder",
      [](LocalOptions& o) { o.spec.options.checkpoint_every = 5; },
      "--checkpoint-every is 5, and --checkpoint-dir is not given"},
@@ -87,6 +93,7 @@ TEST(LocalFlagsTest, TrainingFlagOutOfRangeIsRefusedWithItsRange) {
       {"--holdout=-0.5", "--holdout is \"-0.5\", must be a number from 0 to"},
       {"--holdout=1", "--holdout is \"1\", must be a number from 0 to 0.999"},
       {"--delay-in-turn=-1", "--delay-in-turn is \"-1\", must be a number"},
+      {"--hosts=0", "--hosts is \"0\", must be a number from 1 to 64"},
       {"--restarts=-1", "--restarts is \"-1\", must be a number from 0"},
   };
   for (const auto& c : kCases) {
@@ -136,6 +143,46 @@ TEST(LocalOptionsTest, WorkersGetTheTrainingFlagsAndTheCoordinatorsAddress) {
             Contains("--seed=1"), Contains("--threads=1"),
             Contains("--device=cpu"), Contains("--holdout=0.2"),
             Contains("--json"), Contains("--log-level=debug")));
+}
+
+// Returns the --node of each server, then that of each worker.
+std::vector<std::string> NodesOf(const LocalOptions& options) {
+  std::vector<std::string> nodes;
+  const auto add = [&](const std::vector<std::string>& arguments) {
+    for (const std::string& argument : arguments) {
+      if (argument.starts_with("--node=")) nodes.push_back(argument.substr(7));
+    }
+  };
+  for (int shard = 0; shard < options.spec.shards; ++shard) {
+    add(ServerArguments(options, kFiles, shard, "h:1"));
+  }
+  for (int worker = 0; worker < options.spec.workers; ++worker) {
+    add(WorkerArguments(options, worker, "h:1"));
+  }
+  return nodes;
+}
+
+TEST(LocalOptionsTest, EachWorkerPlaysAHostOfItsOwnByDefault) {
+  LocalOptions options;
+  options.spec.workers = 2;
+  options.spec.shards = 3;
+  EXPECT_THAT(NodesOf(options),
+              ElementsAre("host-0", "host-1", "host-2", "host-0", "host-1"));
+}
+
+TEST(LocalOptionsTest, WorkersAreSpreadOverTheHostsInOrder) {
+  LocalOptions options;
+  options.spec.workers = 5;
+  options.spec.shards = 2;
+  options.hosts = 2;
+  ASSERT_TRUE(options.Validate().ok()) << options.Validate();
+  EXPECT_THAT(NodesOf(options),
+              ElementsAre("host-0", "host-1", "host-0", "host-0", "host-0",
+                          "host-1", "host-1"));
+  options.hosts = 1;
+  options.spec.workers = 2;
+  EXPECT_THAT(NodesOf(options),
+              ElementsAre("host-0", "host-0", "host-0", "host-0"));
 }
 
 TEST(LocalOptionsTest, NumbersOfTheCommandLineReachWorkersInDecimal) {

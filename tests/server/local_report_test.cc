@@ -53,7 +53,6 @@ std::vector<LayerResult> Layers() {
 //   fc, either worker, a step: 4 x 10 and 4 x 64 floats: 1312 out, 1312 in
 std::vector<WorkerResult> Results() {
   WorkerResult first;
-  first.name = "worker 0";
   first.rank = 0;
   first.workers = 2;
   first.steps.done = 10;
@@ -67,7 +66,7 @@ std::vector<WorkerResult> Results() {
   first.json = R"({"event":"done","rank":0})";
 
   WorkerResult second = first;
-  second.name = "worker 1";
+  second.process = 1;
   second.rank = 1;
   second.test_accuracy = std::nullopt;
   second.seconds.total = 5;
@@ -130,6 +129,93 @@ TEST(LocalReportTest, ShardWithoutAWorkerIsANode) {
   only.traffic = {{true, 0, 5, 6}, {true, 1, 70, 80}};
   const LocalReport report = MakeReport(options, {only});
   EXPECT_THAT(report.bytes.measured, ElementsAre(150, 150));
+}
+
+// Returns the options of a job of four workers on two hosts. By factors fc has
+// 4 * (2 * 1 + 2) * (10 + 64) = 1184 elements, fewer than 2 * 640 = 1280.
+LocalOptions OptionsOfTwoHosts() {
+  LocalOptions options = Options();
+  options.spec.workers = 4;
+  options.hosts = 2;
+  return options;
+}
+
+// Returns results of the workers of OptionsOfTwoHosts. Workers 0 and 1 play the
+// host of the shard and have the ranks 2 and 0. Worker 3 carries conv. Bytes of
+// the other host are counted by hand; bytes within a host are 777.
+//   start, workers 2 and 3: 128 out and 2760 in each
+//   conv, worker 3, a step: 96 out, 96 in
+//   fc, a step: both workers of a host send 1312 bytes to a worker of the other
+//   host, of which each receives half
+std::vector<WorkerResult> ResultsOfTwoHosts() {
+  constexpr int kRanks[] = {2, 0, 1, 3};
+  std::vector<WorkerResult> results;
+  for (int process = 0; process < 4; ++process) {
+    WorkerResult result = Results()[1];
+    result.process = process;
+    result.rank = kRanks[process];
+    result.workers = 4;
+    const bool has_shard = process < 2;
+    const int mate = kRanks[process ^ 1];
+    const int peer = kRanks[process ^ 2];
+    const int64_t conv = process == 3 ? 960 : 0;
+    result.traffic = {{true, 0, 128 + conv, 2760 + conv},
+                      {false, peer, 13120, 13120},
+                      {false, mate, 777, 777}};
+    if (has_shard) result.traffic[0] = {true, 0, 777, 777};
+    results.push_back(result);
+  }
+  return results;
+}
+
+// 2 * (128 + 2760) + 2 * 960 + 2 * 26240 = 60176 bytes. Processes of host 0
+// exchange the first values and conv with the shard in memory.
+TEST(LocalReportTest, WorkersOfOneHostCountAsOneNode) {
+  const LocalReport report =
+      MakeReport(OptionsOfTwoHosts(), ResultsOfTwoHosts());
+  EXPECT_THAT(report.bytes.measured, ElementsAre(60176, 60176));
+  EXPECT_EQ(report.bytes.predicted, report.bytes.measured);
+  EXPECT_EQ(report.plan.options.cluster.hosts, 2);
+  const auto json =
+      nlohmann::json::parse(FormatLocalJson(report), nullptr, false);
+  ASSERT_TRUE(json.is_object());
+  EXPECT_EQ(json.at("hosts"), 2);
+  EXPECT_EQ(json.at("nodes").size(), 2u);
+  EXPECT_EQ(json.at("plan").at("hosts"), 2);
+}
+
+TEST(LocalReportTest, HostOfAWorkerFollowsItsProcessAndNotItsRank) {
+  std::vector<WorkerResult> results = Results();
+  results[0].rank = 0;
+  results[0].traffic[1].rank = 1;
+  results[1].rank = 1;
+  results[1].traffic[1].rank = 0;
+  const LocalReport report = MakeReport(Options(), results);
+  // Worker 1 has rank 0, so it sends the first values: two frames, 2760 bytes.
+  EXPECT_THAT(report.bytes.measured, ElementsAre(31048, 31048));
+  EXPECT_THAT(report.bytes.predicted, ElementsAre(33808, 33808));
+}
+
+TEST(LocalReportTest, AsManyHostsAsWorkersIsTheDefault) {
+  LocalOptions options = Options();
+  options.hosts = 2;
+  const LocalReport report = MakeReport(options, Results());
+  EXPECT_THAT(report.bytes.predicted, ElementsAre(31048, 31048));
+  EXPECT_EQ(report.plan.options.cluster.hosts, 0);
+}
+
+TEST(LocalReportTest, PartialRoundsOfSharedHostsAreNotPredicted) {
+  LocalOptions options = OptionsOfTwoHosts();
+  options.spec.options.rounds.quorum = Quorum::kMajority;
+  std::vector<WorkerResult> results = ResultsOfTwoHosts();
+  for (WorkerResult& result : results) result.layers[1].scheme = "server";
+  const LocalReport report = MakeReport(options, results);
+  EXPECT_THAT(report.bytes.measured, ElementsAre(60176, 60176));
+  EXPECT_TRUE(report.bytes.predicted.empty());
+  EXPECT_EQ(report.plan.options.cluster.hosts, 0);
+  EXPECT_THAT(FormatLocalText(report),
+              HasSubstr("not predicted, because with --quorum=majority each "
+                        "worker of a host sends by itself"));
 }
 
 TEST(LocalReportTest, NamesReplicasThatDiffer) {
@@ -195,6 +281,7 @@ TEST(LocalReportTest, JsonHasTheFiguresAndThePlan) {
   EXPECT_EQ(json.at("phases").at("forward_seconds"), 2);
   EXPECT_EQ(json.at("phases").at("backward_seconds"), 2);
   EXPECT_EQ(json.at("phases").at("wait_seconds"), 0.5);
+  EXPECT_EQ(json.at("hosts"), 2);
   EXPECT_EQ(json.at("nodes").size(), 2u);
   EXPECT_EQ(json.at("workers").at(1).at("rank"), 1);
   const auto& fc = json.at("plan").at("layers").at(1);

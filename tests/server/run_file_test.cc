@@ -110,6 +110,20 @@ TEST(RunFileTest, JobThatTunedFusionIsPredictedWithTheBestThreshold) {
   EXPECT_EQ(json["time"]["fusion"]["bytes"], forecast.fusion.best_bytes);
 }
 
+TEST(RunFileTest, HostsAreThoseOfTheRun) {
+  Json run = SomeRun();
+  EXPECT_EQ(ExplainRun(run.dump())->report.options.cluster.hosts, 0);
+  run["plan"]["hosts"] = 1;
+  const auto explained = ExplainRun(run.dump());
+  ASSERT_TRUE(explained.ok()) << explained.status();
+  EXPECT_EQ(explained->report.options.cluster.hosts, 1);
+  run["plan"]["hosts"] = 3;
+  const absl::Status refused = ExplainRun(run.dump()).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(refused.message()),
+              HasSubstr("hosts is 3, of 2 workers"));
+}
+
 TEST(RunFileTest, WireTypesAreThoseOfTheRun) {
   Json run = SomeRun();
   run["plan"]["wire"] = "auto";
