@@ -29,14 +29,6 @@ namespace {
 
 constexpr int64_t kElementBytes = sizeof(float);
 
-// Note that the assumptions of a plan for hosts with several workers do not
-// hold in any running job yet.
-constexpr char kHostsNote[] =
-    "The workers of a host are taken to add up their gradients in memory, in "
-    "no "
-    "time, before\nthe host sends. A job of this version does not: each worker "
-    "sends by itself, as without --hosts.\n";
-
 int64_t ElementsToBytes(int64_t elements) {
   return SaturateToInt64(WideInteger{elements} * kElementBytes);
 }
@@ -202,7 +194,12 @@ std::string FormatHeading(const PlanReport& report) {
       "\nBy servers, factors, ring: elements that a ", shares ? "host" : "node",
       " sends plus receives per step for\nthe layer's M x N matrix; the total "
       "counts biases too.\n");
-  if (shares) absl::StrAppend(&text, kHostsNote);
+  if (shares) {
+    absl::StrAppend(
+        &text,
+        "The workers of a host add up their gradients in memory, "
+        "which is taken to cost no\ntime, before the host sends.\n");
+  }
   return text;
 }
 

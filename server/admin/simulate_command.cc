@@ -107,11 +107,7 @@ class SimulateCommand final : public Command {
     report.what_if = what_if;
     report.all_layers = question_.all_layers();
     report.result = NEREUS_TRY(simulate(what_if));
-    // FindAdvice assumes that the workers of a host send one sum. The simulated
-    // workers each send their own gradients.
-    if (!what_if.plan.cluster.shares_hosts()) {
-      report.advice = FindAdvice(what_if);
-    }
+    report.advice = FindAdvice(what_if);
     if (what_if.is_delayed()) {
       // Simulates the job without delays, to tell the time that they add.
       WhatIf punctual = what_if;

@@ -67,8 +67,11 @@ std::string FormatQuestion(const SimulateReport& report) {
   }
   if (asked.plan.cluster.shares_hosts()) {
     absl::StrAppend(&text,
-                    "\nWorkers of a node share its link, and each sends by "
-                    "itself, as in a job of this version");
+                    asked.job.rounds.quorum == Quorum::kAll
+                        ? "\nWorkers of a node add up their gradients in "
+                          "memory, and share its link"
+                        : "\nWorkers of a node share its link, and each sends "
+                          "by itself, because rounds are partial");
     if (!std::isinf(asked.memory_rate)) {
       absl::StrAppend(&text, "; ",
                       FormatBitRate(asked.memory_rate * kBitsPerByte),

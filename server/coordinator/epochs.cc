@@ -66,8 +66,10 @@ absl::Status Epochs::StartJob(CoordinatorOutbox& out) {
       roster_.members(), [](const MemberRecord& m) { return m.is_worker(); });
   const std::vector<LayerSpec>& layers = worker->request.layers;
   absl::StatusOr<Plan> plan = replanner_.FirstPlan(
-      layers,
-      {options_.spec.workers, options_.spec.shards, roster_.WorkerHostsHere()});
+      layers, {options_.spec.workers, options_.spec.shards,
+               options_.spec.options.rounds.quorum == Quorum::kAll
+                   ? roster_.WorkerHostsHere()
+                   : 0});
   if (!plan.ok()) {
     return InvalidArgumentError("cannot make a plan: ",
                                 plan.status().message());

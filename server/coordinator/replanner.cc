@@ -70,6 +70,7 @@ std::vector<Route> RoutesOf(const Job& job) {
 
 // Returns the number of hosts of the job's workers; 0 if each has its own.
 int HostsOf(const Job& job) {
+  if (job.partial()) return 0;  // Each worker sends by itself.
   const int hosts = job.LineupOf(kStepMax).hosts();
   return hosts == job.worker_count() ? 0 : hosts;
 }
@@ -180,6 +181,7 @@ PlanOptions Replanner::OptionsFor(const Job& job, int workers,
 const std::optional<Replanner::BetterPlan>& Replanner::Better(const Job& job,
                                                               int workers,
                                                               int hosts) {
+  if (job.partial()) hosts = 0;
   std::tuple asked(RoutesOf(job), workers, hosts);
   if (asked_ != asked) {
     better_ = FindBetter(job, workers, hosts);

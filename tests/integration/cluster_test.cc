@@ -408,7 +408,7 @@ TEST(ClusterTest, StatusNamesTheWorkerThatARoundWaitsFor) {
   LocalCluster cluster(options);
   const auto results = cluster.RunWorkers(2, [&](int index) -> absl::Status {
     ToyWorker worker(SmallModel());
-    // Of workers that share a host, the shard would name the carrier.
+    // If both shared a host, the shard would name the carrier.
     ClientOptions named = Named(cluster, index);
     named.node = absl::StrCat("host-", index);
     NEREUS_TRY(worker.Connect(named));

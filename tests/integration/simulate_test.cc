@@ -86,7 +86,7 @@ TEST(SimulateTest, RingNeedsNoServerBandwidth) {
   }
 }
 
-// On a ring of four workers on two hosts, two of the four hops use the network.
+// The ring has two hosts: half of the layer travels twice each way.
 TEST(SimulateTest, WorkersOfAHostShareItsLinkAndItsMemory) {
   std::vector<std::string> question = {"--model=vgg19", "--workers=4",
                                        "--hosts=2",     "--bandwidth=1Gbit",
@@ -94,7 +94,7 @@ TEST(SimulateTest, WorkersOfAHostShareItsLinkAndItsMemory) {
   const Result text = Simulate(question);
   ASSERT_EQ(text.exit_code, 0) << text.error;
   EXPECT_THAT(text.output, HasSubstr("; 4 workers on 2 machines are "));
-  EXPECT_THAT(text.output, HasSubstr("each sends by itself, as in a job of "));
+  EXPECT_THAT(text.output, HasSubstr("add up their gradients in memory"));
   EXPECT_THAT(text.output, HasSubstr("speed-up over one worker"));
   question.push_back("--json");
   const auto json = nlohmann::json::parse(Simulate(question).output);
@@ -102,7 +102,7 @@ TEST(SimulateTest, WorkersOfAHostShareItsLinkAndItsMemory) {
   EXPECT_TRUE(json["memory_bits_per_second"].is_null());
   ASSERT_EQ(json["bytes_by_node"].size(), 2u);
   for (const auto& bytes : json["bytes_by_node"]) {
-    EXPECT_NEAR(bytes.get<double>(), 4 * 0.75 * 4 * 143667240.0, 2e6);
+    EXPECT_NEAR(bytes.get<double>(), 4 * 0.5 * 4 * 143667240.0, 2e6);
   }
   question.push_back("--memory-bandwidth=100Mbit");
   const auto slow = nlohmann::json::parse(Simulate(question).output);

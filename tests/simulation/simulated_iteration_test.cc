@@ -105,15 +105,33 @@ TEST(SimulatedIterationTest, WorkersOfAHostShareItsLink) {
   const IterationResult apart = Answer(what_if);
   what_if.plan.cluster.hosts = 2;
   const IterationResult together = Answer(what_if);
-  // The server is on host 0, and serves the two workers of host 1.
+  // The server is on host 0, and serves host 1, which sends one sum.
   ASSERT_EQ(together.node_bytes.size(), 2u);
-  EXPECT_EQ(together.node_bytes[0], 2 * apart.node_bytes[1]);
-  EXPECT_EQ(together.node_bytes[1], 2 * apart.node_bytes[1]);
-  // The plan is that of a running job, which counts each worker as a host.
-  what_if.plan.rules.forced.reset();
-  const IterationResult chosen = Answer(what_if);
-  what_if.plan.cluster.hosts = 0;
-  EXPECT_EQ(chosen.plan.routes, Answer(what_if).plan.routes);
+  EXPECT_EQ(together.node_bytes[0], apart.node_bytes[1]);
+  EXPECT_EQ(together.node_bytes[1], apart.node_bytes[1]);
+  EXPECT_LT(together.iteration, apart.iteration);
+  // With partial rounds each worker sends its own gradient.
+  what_if.job.rounds.quorum = Quorum::kEach;
+  EXPECT_EQ(Answer(what_if).node_bytes[1], 2 * apart.node_bytes[1]);
+}
+
+TEST(SimulatedIterationTest, LinksOfHostsCarryThePredictedBytes) {
+  for (const Scheme scheme : kSchemes) {
+    for (const auto& [workers, hosts] : {std::pair{8, 2}, {3, 2}, {4, 1}}) {
+      WhatIf what_if = Question(workers, 2);
+      what_if.plan.rules.forced = scheme;
+      what_if.plan.cluster.hosts = hosts;
+      const IterationResult result = Answer(what_if);
+      const auto placement = Placement::Make(what_if.layers, 2);
+      ASSERT_TRUE(placement.ok()) << placement.status();
+      EXPECT_EQ(result.node_bytes,
+                PredictLinkBytes(what_if.layers, result.plan.routes, *placement,
+                                 HostMap::Of(what_if.plan.cluster),
+                                 kFrameHeaderBytes, kFrameElementsMax,
+                                 /*pulls=*/false))
+          << SchemeName(scheme) << ", " << workers << " workers";
+    }
+  }
 }
 
 TEST(SimulatedIterationTest, HostsWithOneWorkerAreNodes) {
@@ -136,12 +154,10 @@ TEST(SimulatedIterationTest, SingleHostIsLimitedByItsMemory) {
   const IterationResult free = Answer(what_if);
   EXPECT_EQ(free.iteration, free.compute);
   EXPECT_EQ(free.node_bytes, std::vector<int64_t>{0});
-  // Two gradients and two results go one after the other. The worker with the
-  // first result is a frame ahead, so its gradient leaves while the other
-  // worker still computes.
+  // A part, the sum, the result and the outcome go one after the other.
   what_if.memory_rate = kRate;
   const double frame = (64000 * 4 + kFrameHeaderBytes) / kRate;
-  EXPECT_NEAR(SecondsOf(what_if), 0.003 + 3 * frame, 1e-8);
+  EXPECT_NEAR(SecondsOf(what_if), 0.003 + 4 * frame, 1e-8);
 }
 
 TEST(SimulatedIterationTest, UnlimitedNetworkHidesAllTransfers) {

@@ -57,7 +57,8 @@ TEST_P(FrameNumbersTest, FramesOfChunksLeadBackToTheirNumbers) {
 TEST_P(FrameNumbersTest, FramesOfARingLeadBackToTheirNumbers) {
   for (const int64_t elements : {int64_t{1}, int64_t{40}, int64_t{300'001}}) {
     const JobPtr job = JobOf(elements, GetParam());
-    const WorkerLayer layer(job, 0, /*rank=*/0, {Buffer::SizeOnly(4), Buffer()});
+    const WorkerLayer layer(job, 0, /*rank=*/0,
+                            {Buffer::SizeOnly(4), Buffer()});
     for (const int hosts : {1, 2, 3, 7}) {
       const RingFrames frames(layer, hosts);
       std::vector<bool> covered(elements, false);

@@ -44,6 +44,10 @@ absl::StatusOr<JobPtr> MakeSimulatedJob(const WhatIf& what_if,
   job.id = 1;
   job.epoch = 1;
   job.workers = FirstWorkers(static_cast<int>(what_if.plan.cluster.workers));
+  const HostMap hosts = HostMap::Of(what_if.plan.cluster);
+  for (EpochWorker& each : job.workers) {
+    each.host = hosts.HostOfWorker(each.rank);
+  }
   job.layers = what_if.layers;
   job.routes = plan.routes;
   job.options = what_if.job;
@@ -80,11 +84,10 @@ double CopyRate(const WhatIf& what_if) {
 // Returns the number of frames in a step, without those between a worker and
 // the shard of the same number. Each frame counts where it leaves and where it
 // arrives, so one byte more of header is two bytes more.
-int64_t FramesPerStep(const Job& job) {
+int64_t FramesPerStep(const Job& job, const HostMap& hosts) {
   const auto bytes = [&](int64_t header_bytes) {
     const std::vector<int64_t> nodes =
-        PredictLinkBytes(job.layers, job.routes, job.placement,
-                         HostMap::OneEach(job.worker_count(), job.shards()),
+        PredictLinkBytes(job.layers, job.routes, job.placement, hosts,
                          header_bytes, kFrameElementsMax, job.decoupled());
     return absl::c_accumulate(nodes, int64_t{0});
   };
@@ -331,7 +334,7 @@ void IterationSimulation::OnStepDone(PeerId worker, int64_t step) {
 // share of them that has been delivered.
 IterationResult IterationSimulation::Run(const WhatIfProgress& progress) {
   const auto frames =
-      static_cast<double>(program_.steps * FramesPerStep(*job_));
+      static_cast<double>(program_.steps * FramesPerStep(*job_, hosts_));
   for (auto& trainer : trainers_) trainer->Begin();
   while (!record_.done()) {
     NEREUS_CHECK(events_.RunNext()) << "no event is left";
@@ -423,6 +426,9 @@ absl::StatusOr<PlanOptions> PlanOptionsOf(const WhatIf& what_if) {
   NEREUS_TRY(what_if.job.Validate());
   PlanOptions options = what_if.plan;
   options.rules = RulesFor(what_if.job, options.rules);
+  // Contributions to partial rounds count one by one: each worker sends its
+  // own.
+  if (what_if.job.rounds.quorum != Quorum::kAll) options.cluster.hosts = 0;
   options.time =
       TimeModel{what_if.times,
                 {what_if.node_rate, what_if.latency, what_if.message_time},
@@ -431,13 +437,11 @@ absl::StatusOr<PlanOptions> PlanOptionsOf(const WhatIf& what_if) {
   return options;
 }
 
-// Makes the plan once: trials change only the fusion threshold. It is the plan
-// of a running job, which counts each worker as a host.
+// Makes the plan once: trials change only the fusion threshold.
 absl::StatusOr<IterationResult> SimulateIterations(
     const WhatIf& what_if, const WhatIfProgress& progress) {
   NEREUS_TRY(what_if.Validate());
-  PlanOptions options = NEREUS_TRY(PlanOptionsOf(what_if));
-  options.cluster.hosts = 0;
+  const PlanOptions options = NEREUS_TRY(PlanOptionsOf(what_if));
   const Plan plan = NEREUS_TRY(MakePlan(what_if.layers, options));
   if (!what_if.job.tune_fusion) return SimulateWith(what_if, plan, progress);
   WhatIf trial = what_if;
