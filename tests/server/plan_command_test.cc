@@ -251,7 +251,8 @@ TEST(PlanCommandTest, DiagnosisNamesTheNumbersOfWorkersAndMachines) {
   EXPECT_THAT(answer("--hosts=2"),
               ContainsRegex("; 8 workers on 2 machines are [0-9.]+ times as "
                             "fast as one worker: "));
-  EXPECT_THAT(answer("--hosts=2"), HasSubstr("add up their gradients in memory"));
+  EXPECT_THAT(answer("--hosts=2"),
+              HasSubstr("add up their gradients in memory"));
   EXPECT_THAT(answer("--hosts=1"),
               HasSubstr("; 8 workers on 1 machine are 8.00 times as fast as "
                         "one worker: limited by computing"));

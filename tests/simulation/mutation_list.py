@@ -298,27 +298,26 @@ add("parts of the last epoch count in a host's sum", [SWARM],
     ("worker/machine/local_half.cc", """\
     round.round = kInitialRound - 1;
     round.sums = FrameSums(OrderOf(*layer_.job));
-""", ""))
+""", """\
+    static_cast<void>(round);
+"""))
 
 add("the carrier is that of the epoch's line-up", [SWARM],
     ("common/protocol/job.cc",
      "  const absl::Span<const int32_t> local = LineupOf(round).at(host);\n",
      "  const absl::Span<const int32_t> local =\n"
-     "      LineupOf(kStepMax).at(host);\n"))
+     "      LineupOf(round < 0 ? round : kStepMax).at(host);\n"))
 
 add("a host's sum counts as one contribution in the mean", [SWARM],
     ("common/protocol/job.h",
      "    return 1.0f / static_cast<float>(ContributorsOf(round));\n",
      "    return 1.0f / static_cast<float>(LineupOf(round).hosts());\n"))
 
-add("an outcome is handed on from the caller's gradient", [SWARM],
-    ("worker/machine/server_exchange.cc",
-     "    } else if (local_.IsAlone(round)) {\n",
-     "    } else if (local_.IsAlone(round) || round >= 0) {\n"))
-
 add("a carrier does not hand on factors of other hosts", [SWARM],
     ("worker/machine/factor_exchange.cc",
-     "  if (is_carried) local_.HandOn(header, place.values, out);\n", ""))
+     "  if (is_carried) local_.HandOn(header, place.values, out);\n",
+     "  if (is_carried && header.round < 0) {\n"
+     "    local_.HandOn(header, place.values, out);\n  }\n"))
 
 add("a mean is handed on before it is rounded for the wire", [SWARM],
     ("worker/machine/ring_exchange.cc", """\
