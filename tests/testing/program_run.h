@@ -34,8 +34,8 @@ class ProgramRun final : private ProcessEvents {
   bool WaitUntil(const std::function<bool()>& done,
                  absl::Duration limit = kLimit);
 
-  // Waits until the program has ended. Returns its exit code, or 0 if a signal
-  // has killed it: exit() tells these apart. If the program takes more than
+  // Waits until the program has ended. Returns its exit code, or 128 plus the
+  // number of the signal that has killed it. If the program takes more than
   // `limit`, fails the test with its standard error and returns -1.
   int Finish(absl::Duration limit = kLimit);
 
