@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "common/base/clock.h"
 #include "common/base/status.h"
 
 namespace nereus {
@@ -119,6 +120,27 @@ TEST(RoundTableTest, TheEndOfTheMembershipIsAwaited) {
   EXPECT_TRUE(table->AwaitOver(kLong).ok());
   End(*table, AbortedError("gone"));
   EXPECT_EQ(table->AwaitOver(kLong), AbortedError("gone"));
+}
+
+TEST(RoundTableTest, EachWaitWithALimitTimesOut) {
+  const auto table = TwoLayers();
+  Restart(*table);
+  const absl::Time past = SteadyNow();
+  EXPECT_TRUE(absl::IsDeadlineExceeded(table->AwaitFirstValues(past)));
+  EXPECT_TRUE(absl::IsDeadlineExceeded(table->AwaitBegin(0, past).status()));
+  EXPECT_TRUE(absl::IsDeadlineExceeded(table->AwaitOver(kLong, past)));
+  for (const int layer : {0, 1})
+    table->Finish(layer, kInitialRound, /*skipped=*/false, At(0));
+  Begin(*table, Step(0));
+  EXPECT_EQ(table->AwaitBegin(0, past)->step, 0);
+  const float gradient = 1.0f;
+  ASSERT_TRUE(table->BeginPush(0, 0, At(0)).ok());
+  Buffer lent = table->Borrow(0, &gradient, 1);
+  Restart(*table);
+  EXPECT_TRUE(absl::IsDeadlineExceeded(table->Acknowledge(past)));
+  EXPECT_TRUE(absl::IsOutOfRange(table->AwaitFirstValues(past)));
+  lent = Buffer();
+  EXPECT_TRUE(table->Acknowledge(past).ok());
 }
 
 TEST(RoundTableTest, AwaitEndsWhenTheRoundIsDone) {

@@ -108,6 +108,50 @@ TEST(StepLedgerTest, StepsBeginOneAfterTheOther) {
   EXPECT_EQ(ledger.StepToBegin()->step, 8);
 }
 
+TEST(StepLedgerTest, AStepThatWasAskedForIsTheNextOneUntilItIsTaken) {
+  StepLedger ledger = TwoLayers();
+  ledger.Restart();
+  FinishBoth(ledger, kInitialRound);
+  EXPECT_TRUE(ledger.Ask(*ledger.StepToBegin()));
+  EXPECT_FALSE(ledger.Ask(*ledger.StepToBegin()));
+  // Begins when the caller has given up waiting.
+  ledger.Begin(Step(0));
+  EXPECT_EQ(ledger.StepToBegin()->step, 0);
+  EXPECT_TRUE(ledger.CheckComplete(/*or_untouched=*/false).ok());
+  EXPECT_EQ(ledger.TakeBegun().step, 0);
+  EXPECT_EQ(ledger.StepToBegin()->step, 1);
+  EXPECT_FALSE(ledger.CheckComplete(/*or_untouched=*/false).ok());
+}
+
+TEST(StepLedgerTest, AStepOfALifeThatIsOverIsNotAskedFor) {
+  StepLedger ledger = TwoLayers();
+  ledger.Restart();
+  FinishBoth(ledger, kInitialRound);
+  const StepLedger::Call call = *ledger.StepToBegin();
+  EXPECT_TRUE(ledger.Ask(call));
+  ledger.Restart();
+  ledger.Acknowledge();
+  FinishBoth(ledger, 4);
+  EXPECT_FALSE(ledger.Ask(call));
+  EXPECT_EQ(ledger.StepToBegin()->step, 5);
+}
+
+TEST(StepLedgerTest, ACallerLeavesOnceAndDoesNothingAfterwards) {
+  StepLedger ledger = Started();
+  ASSERT_TRUE(ledger.BeginLeave().ok());
+  EXPECT_FALSE(ledger.BeginLeave()->has_value());
+  const absl::Status refused = ledger.BeginPush(0, 0).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("is leaving"));
+  EXPECT_EQ(ledger.StepToBegin().status(), refused);
+  // A job that goes back takes the worker with it.
+  ledger.Restart();
+  ledger.Acknowledge();
+  FinishBoth(ledger, 4);
+  EXPECT_TRUE(ledger.StepToBegin().ok());
+  EXPECT_EQ((*ledger.BeginLeave())->step, 4);
+}
+
 TEST(StepLedgerTest, ARoundThatWasNotPushedIsNotAwaited) {
   const StepLedger ledger = Started();
   const absl::Status status = ledger.CheckAwaited(1, 0);

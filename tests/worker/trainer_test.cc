@@ -39,7 +39,10 @@ class RecordingClient : public Client {
   }
 
   const JobTraits& traits() const override { return job; }
-  absl::StatusOr<StepInfo> BeginStep() override {
+  absl::Status AwaitJoined(absl::Duration /*timeout*/) override {
+    return absl::OkStatus();
+  }
+  absl::StatusOr<StepInfo> BeginStep(absl::Duration /*timeout*/) override {
     StepInfo info;
     info.step = next_step_++;
     info.position = rank_;
@@ -56,7 +59,9 @@ class RecordingClient : public Client {
     calls.push_back("abort");
     return FailedPreconditionError(reason);
   }
-  absl::Status Leave() override { return absl::OkStatus(); }
+  absl::Status Leave(absl::Duration /*timeout*/) override {
+    return absl::OkStatus();
+  }
 
   absl::Status Push(int layer, int64_t step,
                     absl::Span<float> gradient) override {
@@ -84,14 +89,15 @@ class RecordingClient : public Client {
     return means_.at(layer);
   }
 
-  absl::Status Wait(int /*layer*/, int64_t /*step*/) override {
+  absl::Status Wait(int /*layer*/, int64_t /*step*/,
+                    absl::Duration /*timeout*/) override {
     return UnimplementedError("the trainer waits before forward");
   }
-  absl::Status WaitAll(int64_t /*step*/) override {
+  absl::Status WaitAll(int64_t /*step*/, absl::Duration /*timeout*/) override {
     return UnimplementedError("the trainer waits layer by layer");
   }
 
-  absl::Status WaitForward(int layer) override {
+  absl::Status WaitForward(int layer, absl::Duration /*timeout*/) override {
     calls.push_back("wait " + Describe(layer, pushed_step_));
     return wait_status;
   }

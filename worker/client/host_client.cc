@@ -32,6 +32,11 @@ namespace {
 // failure.
 constexpr absl::Duration kFlushTimeout = absl::Seconds(5);
 
+// Returns the time that is left until `until`; zero if it has passed.
+absl::Duration TimeLeft(absl::Time until) {
+  return std::max(until - SteadyNow(), absl::ZeroDuration());
+}
+
 class HostClientImpl final : public HostClient {
   // Calls `use` with the ledger, under its lock.
   template <typename F>
@@ -51,11 +56,13 @@ class HostClientImpl final : public HostClient {
                                                  rounds_)) {}
   ~HostClientImpl() override;
 
-  // Joins the job; returns when the first values have come.
-  absl::Status Start();
+  // Begins to join the job.
+  absl::Status Start() { return process_->Join(specs_); }
 
+  absl::Status AwaitJoined(absl::Duration timeout) override;
   const JobTraits& traits() const override { return traits_; }
-  absl::StatusOr<StepInfo> BeginStep() override;
+  using HostClient::BeginStep;
+  absl::StatusOr<StepInfo> BeginStep(absl::Duration timeout) override;
   absl::Status Push(int layer, int64_t step,
                     absl::Span<float> gradient) override;
   absl::Status PushArriving(int layer, int64_t step, absl::Span<float> gradient,
@@ -68,9 +75,9 @@ class HostClientImpl final : public HostClient {
       int layer, int64_t step, const Factors& factors,
       absl::Span<float> gradient,
       const std::shared_ptr<Arrival>& arrival) override;
-  absl::Status Wait(int layer, int64_t step) override;
-  absl::Status WaitForward(int layer) override;
-  absl::Status WaitAll(int64_t step) override;
+  absl::Status Wait(int layer, int64_t step, absl::Duration timeout) override;
+  absl::Status WaitForward(int layer, absl::Duration timeout) override;
+  absl::Status WaitAll(int64_t step, absl::Duration timeout) override;
   absl::Status Hurry(int layer) override;
   absl::Span<const float> Mean(int layer) const override {
     return rounds_->Mean(layer);
@@ -91,7 +98,7 @@ class HostClientImpl final : public HostClient {
     NEREUS_TRY(failure());
     return FailJob(std::string(reason));
   }
-  absl::Status Leave() override;
+  absl::Status Leave(absl::Duration timeout) override;
 
  private:
   absl::Status CheckLayer(int layer) const {
@@ -104,8 +111,8 @@ class HostClientImpl final : public HostClient {
   const JobOptions& job_options() const { return process_->job().options; }
 
   // Waits until all layers have the job's values. Goes on waiting if the job
-  // goes back meanwhile.
-  absl::Status AwaitValues();
+  // goes back meanwhile. Errors: kDeadlineExceeded at `until`.
+  absl::Status AwaitValues(absl::Time until);
   // True if the values may be used: all are finite, or the job ignores NaNs.
   // False if the step is to be skipped because of them. Unless the job ignores
   // NaNs, waits until all values have come, or the arrival has searched them.
@@ -122,7 +129,7 @@ class HostClientImpl final : public HostClient {
   const HostClientOptions options_;
   const std::vector<HostLayerBinding> layers_;  // The caller's memory.
   const std::vector<LayerSpec> specs_;          // Specs of layers_.
-  JobTraits traits_;                            // Constant after Start.
+  JobTraits traits_;                            // Constant after AwaitJoined.
   // Shared with the buffers that the table counts.
   const std::shared_ptr<RoundTable> rounds_;
   std::unique_ptr<WorkerProcess> process_;  // The side of the driving thread.
@@ -137,9 +144,8 @@ HostClientImpl::~HostClientImpl() {
   }
 }
 
-absl::Status HostClientImpl::Start() {
-  NEREUS_TRY(process_->Join(specs_));
-  NEREUS_TRY(AwaitValues());
+absl::Status HostClientImpl::AwaitJoined(absl::Duration timeout) {
+  NEREUS_TRY(AwaitValues(SteadyNow() + timeout));
   const Job& job = process_->job();
   if (job.model() != absl::MakeConstSpan(specs_)) {
     return InternalError(
@@ -159,38 +165,41 @@ absl::Status HostClientImpl::Start() {
   return absl::OkStatus();
 }
 
-absl::Status HostClientImpl::AwaitValues() {
+absl::Status HostClientImpl::AwaitValues(absl::Time until) {
   while (true) {
-    const absl::Status fetched = rounds_->AwaitFirstValues();
+    const absl::Status fetched = rounds_->AwaitFirstValues(until);
     if (!absl::IsOutOfRange(fetched)) return fetched;
     // The job has gone back. The caller is here, so it uses no values now.
-    NEREUS_TRY(rounds_->Acknowledge());
+    NEREUS_TRY(rounds_->Acknowledge(until));
     process_->FreeValues();
   }
 }
 
-absl::StatusOr<StepInfo> HostClientImpl::BeginStep() {
+absl::StatusOr<StepInfo> HostClientImpl::BeginStep(absl::Duration timeout) {
+  const absl::Time until = SteadyNow() + timeout;
   NEREUS_TRY(Ledger([](const StepLedger& ledger) {
     return ledger.CheckComplete(/*or_untouched=*/false);
   }));
   // Each time that the job goes back meanwhile, another step is next.
   while (true) {
-    NEREUS_TRY(AwaitValues());
+    NEREUS_TRY(AwaitValues(until));
     const auto next =
         Ledger([](const StepLedger& ledger) { return ledger.StepToBegin(); });
     if (absl::IsOutOfRange(next.status())) continue;
     NEREUS_TRY(next.status());
-    process_->BeginStep(*next);
+    const bool is_new =
+        rounds_->Use([&](StepLedger& ledger) { return ledger.Ask(*next); });
+    if (is_new) process_->BeginStep(*next);
     process_->DriveUntil(
         [&] {
           return Ledger([&](const StepLedger& ledger) {
             return ledger.HasBegun(next->step);
           });
         },
-        absl::InfiniteFuture());
-    absl::StatusOr<StepInfo> begun = rounds_->AwaitBegin(next->step);
+        until);
+    absl::StatusOr<StepInfo> begun = rounds_->AwaitBegin(next->step, until);
     if (absl::IsOutOfRange(begun.status())) continue;
-    process_->meter().OnBegin();
+    if (begun.ok()) process_->meter().OnBegin();
     return begun;
   }
 }
@@ -293,11 +302,11 @@ absl::Status HostClientImpl::PushArrivingFactors(
   return absl::OkStatus();
 }
 
-absl::Status HostClientImpl::WaitForward(int layer) {
+absl::Status HostClientImpl::WaitForward(int layer, absl::Duration timeout) {
   NEREUS_TRY(CheckLayer(layer));
-  return Wait(layer, Ledger([&](const StepLedger& ledger) {
-                return ledger.pushed(layer);
-              }));
+  const int64_t step =
+      Ledger([&](const StepLedger& ledger) { return ledger.pushed(layer); });
+  return Wait(layer, step, timeout);
 }
 
 absl::Status HostClientImpl::Hurry(int layer) {
@@ -307,9 +316,10 @@ absl::Status HostClientImpl::Hurry(int layer) {
   return absl::OkStatus();
 }
 
-absl::Status HostClientImpl::Wait(int layer, int64_t step) {
+absl::Status HostClientImpl::Wait(int layer, int64_t step,
+                                  absl::Duration timeout) {
   const absl::Time from = SteadyNow();
-  const absl::Duration timeout = options_.client.round_timeout;
+  timeout = std::min(timeout, options_.client.round_timeout);
   const bool may_be_held_back = Ledger([&](const StepLedger& ledger) {
     return (traits_.decoupled || !ledger.HasPushedAll()) &&
            !ledger.IsDone(layer, step);
@@ -323,15 +333,18 @@ absl::Status HostClientImpl::Wait(int layer, int64_t step) {
       },
       from + timeout);
   const absl::Status status = rounds_->Await(layer, step, timeout, from);
-  if (status.ok()) process_->meter().OnWait(layer, from);
-  if (!absl::IsDeadlineExceeded(status)) return status;
-  return DeadlineExceededError(status.message(),
-                               "; missing: ", process_->DescribeMissing(layer));
+  const bool is_late = absl::IsDeadlineExceeded(status);
+  // The time of a wait is no time of computing, whatever its outcome.
+  if (status.ok() || is_late) process_->meter().OnWait(layer, from);
+  if (!is_late) return status;
+  return DeadlineExceededError(status.message(), "; missing: ",
+                               process_->DescribeMissing(layer, timeout));
 }
 
-absl::Status HostClientImpl::WaitAll(int64_t step) {
+absl::Status HostClientImpl::WaitAll(int64_t step, absl::Duration timeout) {
+  const absl::Time until = SteadyNow() + timeout;
   for (size_t layer = 0; layer < layers_.size(); ++layer) {
-    NEREUS_TRY(Wait(static_cast<int>(layer), step));
+    NEREUS_TRY(Wait(static_cast<int>(layer), step, TimeLeft(until)));
   }
   return absl::OkStatus();
 }
@@ -367,22 +380,29 @@ absl::Status HostClientImpl::Checkpoint() {
   return absl::OkStatus();
 }
 
-absl::Status HostClientImpl::Leave() {
+absl::Status HostClientImpl::Leave(absl::Duration timeout) {
+  const absl::Time until = SteadyNow() + timeout;
   NEREUS_TRY(failure());
   NEREUS_TRY(Ledger([](const StepLedger& ledger) {
     return ledger.CheckComplete(/*or_untouched=*/true);
   }));
   for (size_t layer = 0; layer < layers_.size(); ++layer) {
-    NEREUS_TRY(WaitForward(static_cast<int>(layer)));
+    NEREUS_TRY(WaitForward(static_cast<int>(layer), TimeLeft(until)));
   }
-  const StepLedger::Call last = NEREUS_TRY(
-      Ledger([](const StepLedger& ledger) { return ledger.LastPushed(); }));
-  process_->Leave(last);
+  const std::optional<StepLedger::Call> last = NEREUS_TRY(
+      rounds_->Use([](StepLedger& ledger) { return ledger.BeginLeave(); }));
+  // Empty if a call that timed out has asked to leave already.
+  if (last.has_value()) process_->Leave(*last);
   // Peers may still need frames of this worker's last round. So the connections
   // stay until the coordinator says that the membership is over.
-  const absl::Duration timeout = options_.client.round_timeout;
-  const absl::Status over = rounds_->AwaitOver(timeout);
+  const absl::Duration patience = options_.client.round_timeout;
+  const absl::Status over = rounds_->AwaitOver(patience, until);
   if (!over.ok() && !absl::IsDeadlineExceeded(over)) return over;
+  if (!over.ok() && SteadyNow() >= until) {
+    return DeadlineExceededError("this worker leaves the job, and other ",
+                                 "workers are not done after ",
+                                 absl::FormatDuration(timeout));
+  }
   rounds_->Use([](StepLedger& ledger) {
     ledger.Fail(FailedPreconditionError("this worker has left the job"));
   });
@@ -390,12 +410,12 @@ absl::Status HostClientImpl::Leave() {
   if (over.ok()) return absl::OkStatus();
   return DeadlineExceededError(
       "this worker left the job, but other workers did not within ",
-      absl::FormatDuration(timeout));
+      absl::FormatDuration(patience));
 }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<HostClient>> HostClient::Connect(
+absl::StatusOr<std::unique_ptr<HostClient>> HostClient::Join(
     HostClientOptions options, std::vector<HostLayerBinding> layers) {
   NEREUS_TRY(options.client.Validate());
   std::vector<LayerBinding> bindings;
@@ -408,11 +428,25 @@ absl::StatusOr<std::unique_ptr<HostClient>> HostClient::Connect(
   return client;
 }
 
-absl::StatusOr<std::unique_ptr<Client>> Client::Connect(
+absl::StatusOr<std::unique_ptr<HostClient>> HostClient::Connect(
+    HostClientOptions options, std::vector<HostLayerBinding> layers) {
+  auto client = NEREUS_TRY(Join(std::move(options), std::move(layers)));
+  NEREUS_TRY(client->AwaitJoined(absl::InfiniteDuration()));
+  return client;
+}
+
+absl::StatusOr<std::unique_ptr<Client>> Client::Join(
     const ClientOptions& options, std::vector<LayerBinding> layers) {
   std::vector<HostLayerBinding> bindings;
   for (LayerBinding& layer : layers) bindings.push_back({std::move(layer)});
-  return HostClient::Connect({.client = options}, std::move(bindings));
+  return HostClient::Join({.client = options}, std::move(bindings));
+}
+
+absl::StatusOr<std::unique_ptr<Client>> Client::Connect(
+    const ClientOptions& options, std::vector<LayerBinding> layers) {
+  auto client = NEREUS_TRY(Join(options, std::move(layers)));
+  NEREUS_TRY(client->AwaitJoined(absl::InfiniteDuration()));
+  return client;
 }
 
 }  // namespace nereus

@@ -51,7 +51,9 @@ struct HostClientOptions {
 // C++ use Client, which is this class without the hooks. Thread-safe.
 class HostClient : public Client {
  public:
-  // Connects as Client::Connect does, with the same errors.
+  // Each as Client's, with the same errors.
+  static absl::StatusOr<std::unique_ptr<HostClient>> Join(
+      HostClientOptions options, std::vector<HostLayerBinding> layers);
   static absl::StatusOr<std::unique_ptr<HostClient>> Connect(
       HostClientOptions options, std::vector<HostLayerBinding> layers);
 

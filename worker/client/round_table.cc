@@ -1,5 +1,6 @@
 #include "worker/client/round_table.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/algorithm/container.h"
@@ -57,31 +58,50 @@ bool RoundTable::IsReturned() const {
                         [](const Entry& entry) { return entry.borrowed == 0; });
 }
 
-absl::Status RoundTable::Acknowledge() {
+absl::Status RoundTable::Acknowledge(absl::Time until) {
   MutexLock lock(&mu_);
-  mu_.Await([this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return !ledger_.failure().ok() || !ledger_.is_interrupted() || IsReturned();
-  });
+  const bool in_time = mu_.AwaitWithTimeout(
+      [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+        return !ledger_.failure().ok() || !ledger_.is_interrupted() ||
+               IsReturned();
+      },
+      until - SteadyNow());
+  if (!in_time) {
+    return DeadlineExceededError(
+        "the job goes back, and gradients of this worker are still in use");
+  }
   ledger_.Acknowledge();
   return ledger_.failure();
 }
 
-absl::Status RoundTable::AwaitFirstValues() const {
+absl::Status RoundTable::AwaitFirstValues(absl::Time until) const {
   MutexLock lock(&mu_);
-  mu_.Await([this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return ledger_.is_interrupted() || ledger_.HasFirstValues();
-  });
-  return ledger_.Interruption();
+  const bool in_time = mu_.AwaitWithTimeout(
+      [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+        return ledger_.is_interrupted() || ledger_.HasFirstValues();
+      },
+      until - SteadyNow());
+  NEREUS_TRY(ledger_.Interruption());
+  if (in_time) return absl::OkStatus();
+  return DeadlineExceededError(
+      "the job's values have not come yet: the job waits for members, or "
+      "begins an epoch");
 }
 
 // HasBegun is also true if the wait is in vain; Interruption says why.
-absl::StatusOr<StepInfo> RoundTable::AwaitBegin(int64_t step) const {
+absl::StatusOr<StepInfo> RoundTable::AwaitBegin(int64_t step,
+                                                absl::Time until) {
   MutexLock lock(&mu_);
-  mu_.Await([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return ledger_.HasBegun(step);
-  });
+  const bool in_time = mu_.AwaitWithTimeout(
+      [&]()
+          ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return ledger_.HasBegun(step); },
+      until - SteadyNow());
   NEREUS_TRY(ledger_.Interruption());
-  return *ledger_.begun();
+  if (in_time) return ledger_.TakeBegun();
+  return DeadlineExceededError(
+      "step ", step,
+      " has not begun yet: the job begins an epoch, or waits "
+      "for slower workers");
 }
 
 absl::Status RoundTable::Await(int layer, int64_t round, absl::Duration timeout,
@@ -97,12 +117,14 @@ absl::Status RoundTable::Await(int layer, int64_t round, absl::Duration timeout,
       mu_.AwaitWithTimeout(is_over, from + timeout - SteadyNow());
   NEREUS_TRY(ledger_.Interruption());
   if (in_time) return absl::OkStatus();
+  const absl::Duration rounded =
+      absl::Trunc(timeout + absl::Microseconds(500), absl::Milliseconds(1));
   return DeadlineExceededError("layer ", ledger_.name(layer), ": step ", round,
                                " is not done after ",
-                               absl::FormatDuration(timeout));
+                               absl::FormatDuration(rounded));
 }
 
-absl::Status RoundTable::AwaitOver(absl::Duration timeout) {
+absl::Status RoundTable::AwaitOver(absl::Duration timeout, absl::Time until) {
   MutexLock lock(&mu_);
   // A coordinator that reports what it waits for extends the wait.
   while (true) {
@@ -112,7 +134,7 @@ absl::Status RoundTable::AwaitOver(absl::Duration timeout) {
           return ledger_.is_interrupted() || ledger_.is_over() ||
                  waiting_count_ != count;
         },
-        timeout);
+        std::min(timeout, until - SteadyNow()));
     NEREUS_TRY(ledger_.Interruption());
     if (ledger_.is_over()) return absl::OkStatus();
     if (!in_time) return DeadlineExceededError("not over");

@@ -62,14 +62,19 @@ class RoundTable : public std::enable_shared_from_this<RoundTable> {
   void NoteWaiting() ABSL_LOCKS_EXCLUDED(mu_);
 
   // ---- Waits. An Interruption of the ledger ends those that return its error.
+  // Those with `until` return kDeadlineExceeded at that time, and may be called
+  // again.
 
   // Acknowledges that the job went back, once no pushed buffer is borrowed.
   // Errors: the job's failure.
-  absl::Status Acknowledge() ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status Acknowledge(absl::Time until = absl::InfiniteFuture())
+      ABSL_LOCKS_EXCLUDED(mu_);
   // Waits until the first values of all layers have arrived.
-  absl::Status AwaitFirstValues() const ABSL_LOCKS_EXCLUDED(mu_);
-  // Waits until `step` has begun.
-  absl::StatusOr<StepInfo> AwaitBegin(int64_t step) const
+  absl::Status AwaitFirstValues(absl::Time until = absl::InfiniteFuture()) const
+      ABSL_LOCKS_EXCLUDED(mu_);
+  // Waits until `step` has begun, and takes it (StepLedger::TakeBegun).
+  absl::StatusOr<StepInfo> AwaitBegin(int64_t step,
+                                      absl::Time until = absl::InfiniteFuture())
       ABSL_LOCKS_EXCLUDED(mu_);
   // Waits until `round` of a layer is done and its buffers are free, until
   // `from + timeout` at most. Errors: kInvalidArgument, the round was not
@@ -78,8 +83,11 @@ class RoundTable : public std::enable_shared_from_this<RoundTable> {
                      absl::Time from = SteadyNow()) const
       ABSL_LOCKS_EXCLUDED(mu_);
   // Waits until the membership is over, for `timeout` after the last
-  // NoteWaiting at most. Errors: kDeadlineExceeded.
-  absl::Status AwaitOver(absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mu_);
+  // NoteWaiting at most, and not longer than `until`. Errors:
+  // kDeadlineExceeded.
+  absl::Status AwaitOver(absl::Duration timeout,
+                         absl::Time until = absl::InfiniteFuture())
+      ABSL_LOCKS_EXCLUDED(mu_);
   // Waits until none of the caller's memory is borrowed; false if some still is
   // after `timeout`.
   bool AwaitReturned(absl::Duration timeout) const ABSL_LOCKS_EXCLUDED(mu_);

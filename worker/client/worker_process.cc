@@ -195,6 +195,7 @@ void WorkerProcess::Leave(const StepLedger::Call& last) {
   process_->Post([this, last](Outbox& out) {
     WorkerMachine* const machine = caller_.machine(last.life);
     if (machine == nullptr) return;
+    caller_.OnLeave();
     machine->OnLeave(out);
     process_->member().OnLeave(last.step, out);
   });
@@ -210,7 +211,7 @@ std::shared_ptr<const EpochStart> WorkerProcess::epoch() const {
   return epoch_;
 }
 
-std::string WorkerProcess::DescribeMissing(int layer) {
+std::string WorkerProcess::DescribeMissing(int layer, absl::Duration timeout) {
   // Shared with the event, which may run after this call has given up.
   auto missing = std::make_shared<std::string>();
   auto is_told = std::make_shared<absl::Notification>();
@@ -218,7 +219,8 @@ std::string WorkerProcess::DescribeMissing(int layer) {
     *missing = caller_.machine()->Missing(layer);
     is_told->Notify();
   });
-  if (!is_told->WaitForNotificationWithTimeout(kDescribeTimeout)) {
+  if (!is_told->WaitForNotificationWithTimeout(
+          std::min(timeout, kDescribeTimeout))) {
     return "unknown, this worker's driver is busy";
   }
   return missing->empty() ? "nothing any more" : *missing;

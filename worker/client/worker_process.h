@@ -84,8 +84,9 @@ class WorkerProcess {
   // Returns the current epoch. The routes of its plan change only between two
   // steps of the caller, or when the job goes back.
   std::shared_ptr<const EpochStart> epoch() const ABSL_LOCKS_EXCLUDED(mu_);
-  // Describes what a layer waits for, for messages.
-  std::string DescribeMissing(int layer);
+  // Describes what a layer waits for, for messages. Takes `timeout` at most, or
+  // some seconds.
+  std::string DescribeMissing(int layer, absl::Duration timeout);
   // Returns costs, traffic and measurements of the job so far.
   ClientReport Report() const ABSL_LOCKS_EXCLUDED(mu_);
   // Measures the caller's steps; synchronises itself.

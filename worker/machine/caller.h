@@ -50,6 +50,9 @@ class Caller {
                                   Outbox& out);
   std::optional<StepInfo> OnRetry(int rank, Outbox& out);
 
+  // Drops a request for a step: the caller leaves the job.
+  void OnLeave() { waits_for_.reset(); }
+
   // Measures a trial of a fusion threshold, in the step that has just begun.
   // Returns the message for the coordinator if the trial is over.
   std::optional<FusionTimed> TimeFusion(int64_t step, absl::Time now) {

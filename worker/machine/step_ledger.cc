@@ -7,6 +7,15 @@
 #include "common/base/status.h"
 
 namespace nereus {
+namespace {
+
+absl::Status LeavingError() {
+  return FailedPreconditionError(
+      "this worker is leaving the job: after a Leave that timed out, only "
+      "Leave may be called");
+}
+
+}  // namespace
 
 StepLedger::StepLedger(std::vector<std::string> layers) {
   for (std::string& name : layers) layers_.push_back({std::move(name)});
@@ -15,7 +24,9 @@ StepLedger::StepLedger(std::vector<std::string> layers) {
 // The layers' done rounds go back to nothing: first values come in each life.
 int64_t StepLedger::Restart() {
   went_back_ = life_ > 0;
+  leaving_ = false;
   begun_.reset();
+  asked_.reset();
   unfit_step_ = kInitialRound;
   loss_scale_.OnRestart();
   for (Layer& layer : layers_) {
@@ -55,13 +66,32 @@ void StepLedger::End(const absl::Status& outcome) {
 
 absl::StatusOr<StepLedger::Call> StepLedger::StepToBegin() const {
   NEREUS_TRY(Interruption());
-  return Call{next_step(), life_};
+  if (leaving_) return LeavingError();
+  return Call{asked_.value_or(next_step()), life_};
+}
+
+bool StepLedger::Ask(const Call& call) {
+  if (asked_.has_value() || call.life != life_) return false;
+  asked_ = call.step;
+  return true;
+}
+
+StepInfo StepLedger::TakeBegun() {
+  asked_.reset();
+  return *begun_;
+}
+
+absl::StatusOr<std::optional<StepLedger::Call>> StepLedger::BeginLeave() {
+  const Call last = NEREUS_TRY(LastPushed());
+  if (std::exchange(leaving_, true)) return std::nullopt;
+  return last;
 }
 
 absl::StatusOr<StepLedger::Pushed> StepLedger::BeginPush(int layer,
                                                          int64_t step) {
   NEREUS_TRY(CheckLayer(layer));
   NEREUS_TRY(Interruption());
+  if (leaving_) return LeavingError();
   NEREUS_TRY(CheckNext(layers_[layer], step));
   // The result has the scale that the step began with. An overflow since then
   // changes the scale of the next step.
@@ -101,7 +131,9 @@ absl::Status StepLedger::CheckLayer(int layer) const {
 }
 
 absl::Status StepLedger::CheckComplete(bool or_untouched) const {
+  // A step that the caller asked for and does not know is not its own yet.
   const bool is_complete = !begun_.has_value() || HasPushedAll() ||
+                           asked_.has_value() ||
                            (or_untouched && pushed_count_ == 0);
   // The next call tells the caller of an interruption.
   if (is_complete || is_interrupted()) return absl::OkStatus();

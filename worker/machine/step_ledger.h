@@ -68,6 +68,19 @@ class StepLedger {
   // that it began, or its first one. Errors: Interruption's.
   absl::StatusOr<Call> StepToBegin() const;
 
+  // Notes that the caller waits for the step of `call`. Returns false if the
+  // caller waited for this step before and gave up: then the step was requested
+  // already. StepToBegin returns the same step again until TakeBegun.
+  bool Ask(const Call& call);
+  // Returns the step that has begun: the caller knows it now. REQUIRES: a step
+  // has begun.
+  StepInfo TakeBegun();
+
+  // Notes that the caller leaves the job; it then begins and pushes nothing any
+  // more. Returns the last step in which the caller pushed a layer; nothing if
+  // the caller had begun to leave before. Errors: Interruption's.
+  absl::StatusOr<std::optional<Call>> BeginLeave();
+
   // Notes that the caller pushes `layer` in `step`. Returns the life of the
   // machine and the loss scale that the step began with.
   // Errors: kInvalidArgument, no such layer, a step that was not begun, or not
@@ -144,7 +157,9 @@ class StepLedger {
   bool went_back_ = false;  // The caller has not acknowledged a new life.
   bool over_ = false;       // The membership has ended.
   absl::Status failure_;    // The first failure of the job.
+  bool leaving_ = false;    // The caller leaves the job.
   std::optional<StepInfo> begun_;         // The last step begun.
+  std::optional<int64_t> asked_;          // Step that the caller asked for.
   size_t pushed_count_ = 0;               // Layers pushed in that step.
   int64_t skipped_step_ = kInitialRound;  // The last step that was skipped.
   int64_t unfit_step_ = kInitialRound;    // The last step of NoteUnfit.

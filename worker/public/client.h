@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "common/compute/optimizer.h"
 #include "common/plan/layer_spec.h"
@@ -176,6 +177,10 @@ struct JobTraits {
 //                       same error. Report it and end the process.
 //                       (kDeadlineExceeded is another case: see Wait, Leave.)
 //
+// Calls that wait may have a timeout, so that a program can look at its signals
+// or its other work in between. A call that timed out changes nothing: the
+// program makes the same call again.
+//
 // After an error other than a mistake in the call, and after a Wait that timed
 // out, the client may still read and write pushed buffers until it is
 // destroyed. Destroy the client first, then the buffers.
@@ -215,8 +220,20 @@ class Client {
   static absl::StatusOr<std::unique_ptr<Client>> Connect(
       const ClientOptions& options, std::vector<LayerBinding> layers);
 
+  // Begins to join the job, and returns at once: the first half of Connect, for
+  // a caller that wants to stop waiting. AwaitJoined is the second half.
+  // Errors: kInvalidArgument; kUnavailable, a port is in use.
+  static absl::StatusOr<std::unique_ptr<Client>> Join(
+      const ClientOptions& options, std::vector<LayerBinding> layers);
+
   // Leaves the job as if this process had died, unless Leave was called before.
   virtual ~Client() = default;
+
+  // Waits until the client that Join returned has joined the job and written
+  // the job's parameters. REQUIRES: before it has returned OK, the caller makes
+  // no other call. Errors: those of Connect; kDeadlineExceeded after `timeout`:
+  // call it again, or destroy the client.
+  virtual absl::Status AwaitJoined(absl::Duration timeout) = 0;
 
   // Returns the properties of the job. The reference is valid as long as the
   // client.
@@ -232,8 +249,12 @@ class Client {
   // This worker then has no part in that step.
   //
   // Errors: kFailedPrecondition, a layer of the previous step was not pushed;
-  // the message names the layers.
-  virtual absl::StatusOr<StepInfo> BeginStep() = 0;
+  // the message names the layers. kDeadlineExceeded after `timeout`: call it
+  // again, for the same step.
+  virtual absl::StatusOr<StepInfo> BeginStep(absl::Duration timeout) = 0;
+  absl::StatusOr<StepInfo> BeginStep() {
+    return BeginStep(absl::InfiniteDuration());
+  }
 
   // Contributes `gradient` to round `step` of `layer`. Does not wait for the
   // round. May search the gradient for NaNs before it returns.
@@ -276,18 +297,29 @@ class Client {
   // bits on every worker. The pushed buffers belong to the caller again.
   //
   // Errors: kInvalidArgument, the step was not pushed; kDeadlineExceeded,
-  // round_timeout has passed. The message names what is missing. The round may
-  // still become done later: call Wait again, or give up and destroy the
-  // client.
-  virtual absl::Status Wait(int layer, int64_t step) = 0;
+  // `timeout` or round_timeout has passed. The message names what is missing.
+  // The round may still become done later: call Wait again, or give up and
+  // destroy the client.
+  virtual absl::Status Wait(int layer, int64_t step,
+                            absl::Duration timeout) = 0;
+  absl::Status Wait(int layer, int64_t step) {
+    return Wait(layer, step, absl::InfiniteDuration());
+  }
 
   // Waits for the last round of `layer` that was pushed. Returns at once if the
   // layer was never pushed. A forward pass calls this before it uses the layer.
   // Errors: as for Wait.
-  virtual absl::Status WaitForward(int layer) = 0;
+  virtual absl::Status WaitForward(int layer, absl::Duration timeout) = 0;
+  absl::Status WaitForward(int layer) {
+    return WaitForward(layer, absl::InfiniteDuration());
+  }
 
-  // Waits for round `step` of every layer. Errors: as for Wait.
-  virtual absl::Status WaitAll(int64_t step) = 0;
+  // Waits for round `step` of every layer, for `timeout` in all. Errors: as for
+  // Wait.
+  virtual absl::Status WaitAll(int64_t step, absl::Duration timeout) = 0;
+  absl::Status WaitAll(int64_t step) {
+    return WaitAll(step, absl::InfiniteDuration());
+  }
 
   // Returns the mean gradient of `layer` over all workers, with
   // `optimizer=worker`, after the Wait for the layer. float32, shape
@@ -330,9 +362,12 @@ class Client {
   // calls Leave, and changes neither parameters nor state until Leave returns.
   //
   // Errors: kFailedPrecondition, the last step is not complete (see BeginStep);
-  // kDeadlineExceeded, the other workers are not done, and for round_timeout
-  // the coordinator has not reported that it still waits for them.
-  virtual absl::Status Leave() = 0;
+  // kDeadlineExceeded, the other workers are not done. Either for round_timeout
+  // the coordinator has not reported that it still waits for them; or `timeout`
+  // has passed: then call Leave again, or destroy the client. No other call is
+  // possible in between.
+  virtual absl::Status Leave(absl::Duration timeout) = 0;
+  absl::Status Leave() { return Leave(absl::InfiniteDuration()); }
 };
 
 }  // namespace nereus

@@ -29,7 +29,8 @@ StandaloneClient::StandaloneClient(const OptimizerOptions& optimizer,
   }
 }
 
-absl::StatusOr<StepInfo> StandaloneClient::BeginStep() {
+absl::StatusOr<StepInfo> StandaloneClient::BeginStep(
+    absl::Duration /*timeout*/) {
   // With one worker, the steps are the contributions.
   const int64_t step = next_step_++;
   StepInfo info;

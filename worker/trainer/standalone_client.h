@@ -25,14 +25,22 @@ class StandaloneClient final : public Client {
       const OptimizerOptions& optimizer, std::vector<LayerBinding> layers);
 
   const JobTraits& traits() const override { return traits_; }
-  absl::StatusOr<StepInfo> BeginStep() override;
+  absl::Status AwaitJoined(absl::Duration) override { return absl::OkStatus(); }
+  using Client::BeginStep;
+  absl::StatusOr<StepInfo> BeginStep(absl::Duration timeout) override;
   absl::Status Push(int layer, int64_t step,
                     absl::Span<float> gradient) override;
   absl::Status PushFactors(int layer, int64_t step, const Factors& factors,
                            absl::Span<float> gradient) override;
-  absl::Status Wait(int, int64_t) override { return absl::OkStatus(); }
-  absl::Status WaitForward(int) override { return absl::OkStatus(); }
-  absl::Status WaitAll(int64_t) override { return absl::OkStatus(); }
+  absl::Status Wait(int, int64_t, absl::Duration) override {
+    return absl::OkStatus();
+  }
+  absl::Status WaitForward(int, absl::Duration) override {
+    return absl::OkStatus();
+  }
+  absl::Status WaitAll(int64_t, absl::Duration) override {
+    return absl::OkStatus();
+  }
   absl::Span<const float> Mean(int) const override { return {}; }
   bool Skipped(int64_t) const override { return false; }
   // Returns kFailedPrecondition: there are no servers.
@@ -40,7 +48,7 @@ class StandaloneClient final : public Client {
   // Reports the rounds of each layer. Bytes and latencies are 0.
   ClientReport Report() const override;
   absl::Status Abort(absl::string_view reason) override;
-  absl::Status Leave() override { return absl::OkStatus(); }
+  absl::Status Leave(absl::Duration) override { return absl::OkStatus(); }
 
  private:
   // State of one layer.

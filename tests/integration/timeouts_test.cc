@@ -1,0 +1,173 @@
+// Calls that time out change nothing: the same call, made again, goes on.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "common/base/clock.h"
+#include "common/base/status.h"
+#include "tests/testing/local_cluster.h"
+#include "worker/public/client.h"
+
+namespace nereus {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// Timeout of calls that cannot be done yet.
+constexpr absl::Duration kShort = absl::Milliseconds(20);
+
+ServerOptions TwoWorkers() {
+  ServerOptions options = PlainServerOptions();
+  options.spec.workers = 2;
+  options.spec.options.optimizer.learning_rate = 1.0f;
+  options.spec.options.optimizer.momentum = 0.0f;
+  return options;
+}
+
+// Worker with a layer of two values.
+struct Pair {
+  Pair() {
+    spec.name = "pair";
+    spec.m = 1;
+    spec.n = 2;
+    spec.parameters = 2;
+    spec.rows = 1;
+  }
+  absl::Status Join(const ClientOptions& options) {
+    client =
+        NEREUS_TRY(Client::Join(options, {{spec, absl::MakeSpan(parameters)}}));
+    return absl::OkStatus();
+  }
+  absl::Status Push(int64_t step) {
+    gradient = {1.0f, 2.0f};
+    return client->Push(0, step, absl::MakeSpan(gradient));
+  }
+
+  LayerSpec spec;
+  std::vector<float> parameters = {0.0f, 0.0f};
+  std::vector<float> gradient;
+  std::unique_ptr<Client> client;
+};
+
+// Makes `call` until it does not time out.
+template <typename Call>
+auto Repeat(Call call) {
+  while (true) {
+    auto result = call();
+    if (!absl::IsDeadlineExceeded(StatusOf(decltype(result)(result)))) {
+      return result;
+    }
+  }
+}
+
+class TimeoutsTest : public testing::Test {
+ protected:
+  TimeoutsTest() : cluster_(TwoWorkers()) {
+    for (Pair* worker : {&first_, &second_}) {
+      const absl::Status status = worker->Join(cluster_.client_options());
+      EXPECT_TRUE(status.ok()) << status;
+      if (worker == &first_) {
+        joined_alone_ = worker->client->AwaitJoined(kShort);
+      }
+    }
+    std::thread other([this] {
+      EXPECT_TRUE(second_.client->AwaitJoined(LocalCluster::kPatience).ok());
+    });
+    EXPECT_TRUE(
+        Repeat([&] { return first_.client->AwaitJoined(kShort); }).ok());
+    other.join();
+  }
+
+  // Lets the second worker do step 0.
+  void DoStepOfSecond() {
+    ASSERT_TRUE(second_.client->BeginStep().ok());
+    ASSERT_TRUE(second_.Push(0).ok());
+    ASSERT_TRUE(second_.client->WaitAll(0).ok());
+  }
+
+  LocalCluster cluster_;
+  Pair first_;
+  Pair second_;
+  absl::Status joined_alone_;  // Result of a wait for the other worker.
+};
+
+TEST_F(TimeoutsTest, JoiningIsAwaitedInParts) {
+  EXPECT_EQ(joined_alone_.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(std::string(joined_alone_.message()),
+              HasSubstr("the job waits for members"));
+}
+
+TEST_F(TimeoutsTest, AWorkerThatNeverJoinedIsDestroyedAtOnce) {
+  Pair third;
+  ClientOptions options = cluster_.client_options();
+  options.coordinator_address = "127.0.0.1:1";
+  ASSERT_TRUE(third.Join(options).ok());
+  EXPECT_EQ(third.client->AwaitJoined(kShort).code(),
+            absl::StatusCode::kDeadlineExceeded);
+  const absl::Time from = SteadyNow();
+  third.client.reset();
+  EXPECT_LT(SteadyNow() - from, absl::Seconds(20));
+}
+
+TEST_F(TimeoutsTest, AWaitGoesOnAfterATimeoutAndNamesWhatIsMissing) {
+  ASSERT_TRUE(Repeat([&] { return first_.client->BeginStep(kShort); }).ok());
+  ASSERT_TRUE(first_.Push(0).ok());
+  for (const absl::Status& status : {first_.client->Wait(0, 0, kShort),
+                                     first_.client->WaitForward(0, kShort),
+                                     first_.client->WaitAll(0, kShort)}) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+    EXPECT_THAT(std::string(status.message()),
+                AllOf(HasSubstr("layer pair"), HasSubstr("20ms"),
+                      HasSubstr("missing:")));
+  }
+  std::thread other([this] { DoStepOfSecond(); });
+  EXPECT_TRUE(Repeat([&] { return first_.client->Wait(0, 0, kShort); }).ok());
+  other.join();
+  EXPECT_THAT(first_.parameters, ElementsAre(-1.0f, -2.0f));
+}
+
+TEST_F(TimeoutsTest, AStepThatBeganAfterATimeoutIsNotLost) {
+  for (int64_t step = 0; step < 3; ++step) {
+    std::thread other([&] {
+      ASSERT_TRUE(second_.client->BeginStep().ok());
+      ASSERT_TRUE(second_.Push(step).ok());
+      ASSERT_TRUE(second_.client->WaitAll(step).ok());
+    });
+    // Gives up at once, so that the step begins between two calls.
+    absl::StatusOr<StepInfo> begun =
+        Repeat([&] { return first_.client->BeginStep(absl::ZeroDuration()); });
+    ASSERT_TRUE(begun.ok()) << begun.status();
+    EXPECT_EQ(begun->step, step);
+    ASSERT_TRUE(first_.Push(step).ok());
+    ASSERT_TRUE(first_.client->WaitAll(step).ok());
+    other.join();
+  }
+}
+
+TEST_F(TimeoutsTest, AWorkerThatLeavesMayOnlyGoOnLeaving) {
+  ASSERT_TRUE(first_.client->BeginStep().ok());
+  ASSERT_TRUE(first_.Push(0).ok());
+  DoStepOfSecond();
+  ASSERT_TRUE(second_.client->BeginStep().ok());
+  ASSERT_TRUE(first_.client->WaitAll(0).ok());
+  EXPECT_EQ(first_.client->Leave(absl::ZeroDuration()).code(),
+            absl::StatusCode::kDeadlineExceeded);
+  const absl::Status refused = first_.client->BeginStep().status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("is leaving"));
+  std::thread other([this] { EXPECT_TRUE(second_.client->Leave().ok()); });
+  EXPECT_TRUE(Repeat([&] { return first_.client->Leave(kShort); }).ok());
+  other.join();
+}
+
+}  // namespace
+}  // namespace nereus
