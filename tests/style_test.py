@@ -66,6 +66,7 @@ FOLDERS = {
                      "worker/public",
     "worker/gpu": "common/compute common/device common/driver common/plan "
                   "common/protocol common/tensor worker/client worker/public",
+    "worker/c_api": "common/plan common/protocol worker/client worker/public",
     "worker/replay": "common/compute common/device common/plan worker/public",
     "worker/trainer": "common/compute common/device common/flags common/messages "
                       "common/plan worker/public worker/replay",

@@ -19,6 +19,9 @@ namespace {
 // Read by every log statement, so no lock.
 std::atomic<LogLevel> log_level{LogLevel::kInfo};
 
+// Receives log lines; null: standard error.
+std::atomic<LogSink> log_sink{nullptr};
+
 // Name of this process in its log lines.
 struct Speaker {
   Mutex mu;
@@ -56,6 +59,7 @@ constexpr Named<LogLevel> kLevelNames[] = {{LogLevel::kDebug, "DEBUG"},
 
 void SetLogLevel(LogLevel level) { log_level = level; }
 LogLevel GetLogLevel() { return log_level; }
+void SetLogSink(LogSink sink) { log_sink = sink; }
 
 void SetLogName(const std::string& name) {
   Speaker& speaker = TheSpeaker();
@@ -65,7 +69,13 @@ void SetLogName(const std::string& name) {
 
 namespace internal {
 
-LogLine::~LogLine() { WriteLine(NameOf<kLevelNames>(level_), stream_.str()); }
+LogLine::~LogLine() {
+  if (const LogSink sink = log_sink) {
+    sink(level_, stream_.str());
+  } else {
+    WriteLine(NameOf<kLevelNames>(level_), stream_.str());
+  }
+}
 
 CheckFailure::CheckFailure(const char* file, int line, const char* condition) {
   stream_ << file << ":" << line << ": broken invariant: " << condition << " ";

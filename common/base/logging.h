@@ -19,11 +19,17 @@ LogLevel GetLogLevel();
 // thread.
 void SetLogName(const std::string& name);
 
+// Receives the text of each log line, without a line feed. Called on any
+// thread; it must neither wait nor log.
+using LogSink = void (*)(LogLevel level, const std::string& text);
+// Hands log lines to `sink` instead of standard error; null: standard error
+// again. A failed NEREUS_CHECK still goes to standard error. Any thread.
+void SetLogSink(LogSink sink);
+
 namespace internal {
 
-// Collector of one log line. It writes the line to standard error with one
-// write() when it is destroyed, so that lines of several threads and processes
-// do not mix.
+// Collector of one log line. It writes the line with one write() when it is
+// destroyed, so that lines of several threads and processes do not mix.
 class LogLine {
  public:
   // Begins a line.

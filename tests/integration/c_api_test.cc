@@ -1,0 +1,498 @@
+// The C interface, on real servers: each mistake has an error, and none ends
+// the process. The example in C is in examples_test.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "common/base/logging.h"
+#include "common/base/version.h"
+#include "tests/testing/local_cluster.h"
+#include "worker/c_api/nereus.h"
+
+namespace nereus {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr int64_t kPatienceMs = 120'000;
+
+std::string LastError() { return nereus_last_error(); }
+
+// Worker with a fully connected layer of 2 x 3 that has factors, and a vector
+// of 2 values.
+class CWorker {
+ public:
+  explicit CWorker(const LocalCluster& cluster)
+      : coordinator_(cluster.coordinator_address()) {
+    options.size = sizeof(options);
+    options.coordinator_address = coordinator_.c_str();
+    layers[0].name = "fc";
+    layers[0].kind = NEREUS_LAYER_FULLY_CONNECTED;
+    layers[0].m = 2;
+    layers[0].n = 3;
+    layers[0].has_factors = 1;
+    layers[1].name = "scale";
+    layers[1].m = 1;
+    layers[1].n = 2;
+    for (nereus_layer& layer : layers) {
+      layer.size = sizeof(layer);
+      layer.parameters_count = layer.m * layer.n;
+      layer.rows = 1;
+    }
+    layers[0].parameters = fc.data();
+    layers[1].parameters = scale.data();
+    step.size = sizeof(step);
+  }
+  ~CWorker() { nereus_client_close(client); }
+
+  nereus_code Connect() {
+    return nereus_client_connect(&options, layers.data(),
+                                 static_cast<int32_t>(layers.size()),
+                                 /*stream=*/nullptr, &client);
+  }
+  // Connects, and waits until the worker has joined.
+  void Join() {
+    ASSERT_EQ(Connect(), NEREUS_OK) << LastError();
+    ASSERT_EQ(nereus_client_wait_connected(client, kPatienceMs, nullptr),
+              NEREUS_OK)
+        << LastError();
+  }
+  nereus_code BeginStep(int64_t timeout_ms = kPatienceMs) {
+    return nereus_client_begin_step(client, timeout_ms, nullptr, &step);
+  }
+  nereus_code PushScale() {
+    gradient = {1.0f, 2.0f};
+    return nereus_client_push(client, 1, step.step, gradient.data(), 2,
+                              nullptr);
+  }
+  nereus_code PushFactors() {
+    nereus_factors factors = {};
+    factors.size = sizeof(factors);
+    factors.output_gradient = output_gradient.data();
+    factors.output_gradient_length = 2;
+    factors.input = input.data();
+    factors.input_length = 3;
+    return nereus_client_push_factors(client, 0, step.step, &factors,
+                                      fc_mean.data(), 6, nullptr);
+  }
+  nereus_code PushAll() {
+    const nereus_code code = PushScale();
+    return code == NEREUS_OK ? PushFactors() : code;
+  }
+  nereus_code WaitAll(int64_t timeout_ms = kPatienceMs) {
+    return nereus_client_wait_all(client, step.step, timeout_ms, nullptr);
+  }
+
+  nereus_client_options options = {};
+  std::vector<nereus_layer> layers = std::vector<nereus_layer>(2);
+  nereus_step step = {};
+  nereus_client* client = nullptr;
+  std::vector<float> fc = std::vector<float>(6, 0.0f);
+  std::vector<float> scale = {0.0f, 0.0f};
+  std::vector<float> gradient = {0.0f, 0.0f};
+  std::vector<float> output_gradient = {1.0f, 2.0f};
+  std::vector<float> input = {1.0f, 0.0f, -1.0f};
+  std::vector<float> fc_mean = std::vector<float>(6, 0.0f);
+
+ private:
+  const std::string coordinator_;
+};
+
+ServerOptions Workers(int count) {
+  ServerOptions options = PlainServerOptions();
+  options.spec.workers = count;
+  options.spec.options.optimizer.learning_rate = 1.0f;
+  options.spec.options.optimizer.momentum = 0.0f;
+  return options;
+}
+
+// Returns the text of a function that fills a buffer, by two calls.
+template <typename Call>
+std::string Text(Call call) {
+  int64_t length = -1;
+  EXPECT_EQ(call(nullptr, 0, &length), NEREUS_OK) << LastError();
+  std::string text(length + 1, '#');
+  EXPECT_EQ(call(text.data(), length + 1, &length), NEREUS_OK) << LastError();
+  EXPECT_EQ(text.back(), '\0');
+  text.pop_back();
+  return text;
+}
+
+// A job of one worker that has joined.
+class CApiTest : public testing::Test {
+ protected:
+  CApiTest() : cluster_(Workers(1)), worker_(cluster_) { worker_.Join(); }
+
+  LocalCluster cluster_;
+  CWorker worker_;
+};
+
+TEST(CApiLibraryTest, VersionsAreThoseOfTheSource) {
+  EXPECT_EQ(nereus_abi_version(), NEREUS_ABI_VERSION);
+  EXPECT_STREQ(nereus_version(), kVersion);
+}
+
+TEST(CApiLibraryTest, LogLinesAreTakenInOrderAndLossIsSaid) {
+  EXPECT_EQ(nereus_collect_log(-1), NEREUS_INVALID_ARGUMENT);
+  EXPECT_EQ(nereus_set_log_level(4), NEREUS_INVALID_ARGUMENT);
+  ASSERT_EQ(nereus_collect_log(2), NEREUS_OK);
+  for (const char* line : {"one", "two", "three"}) NEREUS_LOG(Error) << line;
+  ASSERT_EQ(nereus_set_log_level(NEREUS_LOG_ERROR), NEREUS_OK);
+  NEREUS_LOG(Info) << "below the level";
+  ASSERT_EQ(nereus_set_log_level(NEREUS_LOG_INFO), NEREUS_OK);
+  std::vector<std::pair<int32_t, std::string>> lines;
+  int32_t level = 0;
+  char text[8];
+  int64_t length = 0;
+  while (nereus_next_log_line(&level, text, sizeof(text), &length) ==
+         NEREUS_OK) {
+    lines.emplace_back(level, text);
+  }
+  EXPECT_EQ(nereus_next_log_line(&level, text, sizeof(text), &length),
+            NEREUS_NOT_FOUND);
+  EXPECT_THAT(lines, ElementsAre(std::pair(NEREUS_LOG_WARNING, "1 log l"),
+                                 std::pair(NEREUS_LOG_ERROR, "two"),
+                                 std::pair(NEREUS_LOG_ERROR, "three")));
+  EXPECT_EQ(nereus_next_log_line(nullptr, text, 8, &length),
+            NEREUS_INVALID_ARGUMENT);
+  EXPECT_EQ(nereus_collect_log(0), NEREUS_OK);
+}
+
+TEST(CApiLibraryTest, EachFunctionRefusesAClientThatIsNone) {
+  auto* const wrong = reinterpret_cast<nereus_client*>(uintptr_t{1} << 40);
+  for (nereus_client* client : {static_cast<nereus_client*>(nullptr), wrong}) {
+    nereus_step step = {};
+    nereus_traits traits = {};
+    const float* mean = nullptr;
+    int64_t length = 0;
+    int32_t flag = 0;
+    for (const nereus_code code :
+         {nereus_client_wait_connected(client, 0, nullptr),
+          nereus_client_error(client, nullptr, 0, &length),
+          nereus_client_traits(client, &traits),
+          nereus_client_begin_step(client, 0, nullptr, &step),
+          nereus_client_push(client, 0, 0, nullptr, 0, nullptr),
+          nereus_client_push_factors(client, 0, 0, nullptr, nullptr, 0,
+                                     nullptr),
+          nereus_client_takes_factors(client, 0, &flag),
+          nereus_client_wait(client, 0, 0, 0, nullptr),
+          nereus_client_wait_forward(client, 0, 0, nullptr),
+          nereus_client_wait_all(client, 0, 0, nullptr),
+          nereus_client_mean(client, 0, &mean, &length),
+          nereus_client_skipped(client, 0, &flag),
+          nereus_client_checkpoint(client),
+          nereus_client_report_json(client, nullptr, 0, &length),
+          nereus_client_abort(client, "reason"),
+          nereus_client_leave(client, 0, nullptr)}) {
+      EXPECT_EQ(code, NEREUS_INVALID_ARGUMENT);
+      EXPECT_THAT(LastError(),
+                  HasSubstr(client == nullptr ? "client is NULL"
+                                              : "client is no open client"));
+    }
+    nereus_client_close(client);
+  }
+}
+
+TEST(CApiLibraryTest, EachWrongFieldOfConnectIsNamed) {
+  const LocalCluster cluster(Workers(1));
+  const auto refused = [&](auto change) {
+    CWorker worker(cluster);
+    worker.client = reinterpret_cast<nereus_client*>(uintptr_t{7});
+    change(worker);
+    EXPECT_EQ(worker.Connect(), NEREUS_INVALID_ARGUMENT);
+    EXPECT_EQ(worker.client, nullptr);
+    return LastError();
+  };
+  EXPECT_THAT(refused([](CWorker& w) { w.options.size = 8; }),
+              HasSubstr("options.size is 8"));
+  EXPECT_THAT(refused([](CWorker& w) { w.options.optimizer = 3; }),
+              HasSubstr("options.optimizer is 3"));
+  EXPECT_THAT(refused([](CWorker& w) { w.options.memory = -1; }),
+              HasSubstr("options.memory is -1"));
+  EXPECT_THAT(refused([](CWorker& w) { w.options.reserved = 1; }),
+              HasSubstr("options.reserved is 1"));
+  EXPECT_THAT(refused([](CWorker& w) { w.options.device = 1; }),
+              HasSubstr("NEREUS_MEMORY_CUDA"));
+  EXPECT_THAT(refused([](CWorker& w) { w.options.settings_count = 1; }),
+              HasSubstr("options.settings is NULL"));
+  EXPECT_THAT(
+      refused([](CWorker& w) { w.options.coordinator_address = nullptr; }),
+      HasSubstr("coordinator_address"));
+  EXPECT_THAT(refused([](CWorker& w) { w.options.round_timeout_ms = -5; }),
+              HasSubstr("round_timeout"));
+  EXPECT_THAT(refused([](CWorker& w) { w.layers.clear(); }),
+              HasSubstr("layer"));
+  EXPECT_THAT(refused([](CWorker& w) { w.layers[1].size = 88; }),
+              HasSubstr("layers[1].size is 88"));
+  EXPECT_THAT(refused([](CWorker& w) { w.layers[1].name = nullptr; }),
+              HasSubstr("layers[1].name is NULL"));
+  EXPECT_THAT(refused([](CWorker& w) { w.layers[1].kind = 9; }),
+              HasSubstr("layers[1].kind is 9"));
+  EXPECT_THAT(refused([](CWorker& w) { w.layers[1].parameters_count = -1; }),
+              HasSubstr("scale"));
+  EXPECT_THAT(refused([](CWorker& w) { w.layers[1].parameters = nullptr; }),
+              HasSubstr("layers[1].parameters is NULL"));
+  EXPECT_THAT(refused([](CWorker& w) { w.layers[1].state_arrays = 1; }),
+              HasSubstr("layers[1].state is NULL"));
+  EXPECT_THAT(refused([](CWorker& w) { w.layers[1].state_arrays = 99; }),
+              HasSubstr("layers[1].state_arrays is 99"));
+
+  CWorker worker(cluster);
+  EXPECT_EQ(nereus_client_connect(&worker.options, worker.layers.data(), 2,
+                                  nullptr, nullptr),
+            NEREUS_INVALID_ARGUMENT);
+  worker.options.memory = NEREUS_MEMORY_CUDA;
+  EXPECT_EQ(worker.Connect(), NEREUS_UNIMPLEMENTED);
+  EXPECT_THAT(LastError(), HasSubstr("libnereus_cuda.so"));
+}
+
+TEST(CApiLibraryTest, AWorkerThatWaitsForTheOthersCanGiveUp) {
+  const LocalCluster cluster(Workers(2));
+  CWorker worker(cluster);
+  ASSERT_EQ(worker.Connect(), NEREUS_OK) << LastError();
+  EXPECT_EQ(nereus_client_wait_connected(worker.client, 10, nullptr),
+            NEREUS_DEADLINE_EXCEEDED);
+  EXPECT_EQ(worker.BeginStep(), NEREUS_FAILED_PRECONDITION);
+  EXPECT_THAT(LastError(), HasSubstr("nereus_client_wait_connected"));
+  EXPECT_EQ(nereus_client_wait_connected(worker.client, 0, nullptr),
+            NEREUS_DEADLINE_EXCEEDED);
+}
+
+TEST_F(CApiTest, AStepUpdatesTheParameters) {
+  ASSERT_EQ(worker_.BeginStep(), NEREUS_OK) << LastError();
+  EXPECT_EQ(worker_.step.step, 0);
+  EXPECT_EQ(worker_.step.workers, 1);
+  EXPECT_EQ(worker_.step.loss_scale, 1.0f);
+  ASSERT_EQ(worker_.PushAll(), NEREUS_OK) << LastError();
+  EXPECT_EQ(nereus_client_wait(worker_.client, 0, 0, -1, nullptr), NEREUS_OK);
+  EXPECT_EQ(nereus_client_wait_forward(worker_.client, 1, -1, nullptr),
+            NEREUS_OK);
+  ASSERT_EQ(worker_.WaitAll(), NEREUS_OK) << LastError();
+  EXPECT_THAT(worker_.scale, ElementsAre(-1.0f, -2.0f));
+  EXPECT_THAT(worker_.fc, ElementsAre(-1.0f, 0.0f, 1.0f, -2.0f, 0.0f, 2.0f));
+  int32_t skipped = -1;
+  EXPECT_EQ(nereus_client_skipped(worker_.client, 0, &skipped), NEREUS_OK);
+  EXPECT_EQ(skipped, 0);
+  ASSERT_EQ(nereus_client_leave(worker_.client, kPatienceMs, nullptr),
+            NEREUS_OK)
+      << LastError();
+  EXPECT_EQ(worker_.BeginStep(), NEREUS_FAILED_PRECONDITION);
+  EXPECT_THAT(LastError(), HasSubstr("has left"));
+}
+
+TEST_F(CApiTest, AnOlderCallersStepIsFilledAsFarAsItGoes) {
+  worker_.step.size = 47;
+  EXPECT_EQ(worker_.BeginStep(), NEREUS_INVALID_ARGUMENT);
+  EXPECT_THAT(LastError(), HasSubstr("step.size is 47"));
+  // The step was not begun by the call that was refused.
+  worker_.step.size = sizeof(nereus_step);
+  ASSERT_EQ(worker_.BeginStep(), NEREUS_OK) << LastError();
+  EXPECT_EQ(worker_.step.step, 0);
+}
+
+TEST_F(CApiTest, MistakesInAStepAreErrors) {
+  ASSERT_EQ(worker_.BeginStep(), NEREUS_OK) << LastError();
+  nereus_client* const client = worker_.client;
+  EXPECT_EQ(nereus_client_push(client, 1, 0, nullptr, 2, nullptr),
+            NEREUS_INVALID_ARGUMENT);
+  EXPECT_EQ(
+      nereus_client_push(client, 1, 0, worker_.gradient.data(), -2, nullptr),
+      NEREUS_INVALID_ARGUMENT);
+  EXPECT_EQ(
+      nereus_client_push(client, 1, 0, worker_.gradient.data(), 1, nullptr),
+      NEREUS_INVALID_ARGUMENT);
+  EXPECT_THAT(LastError(), HasSubstr("scale"));
+  EXPECT_EQ(
+      nereus_client_push(client, 2, 0, worker_.gradient.data(), 2, nullptr),
+      NEREUS_INVALID_ARGUMENT);
+  EXPECT_EQ(
+      nereus_client_push_factors(client, 0, 0, nullptr, nullptr, 0, nullptr),
+      NEREUS_INVALID_ARGUMENT);
+  EXPECT_THAT(LastError(), HasSubstr("factors is NULL"));
+  EXPECT_EQ(nereus_client_wait(client, 1, 0, 0, nullptr),
+            NEREUS_INVALID_ARGUMENT);
+  EXPECT_EQ(worker_.BeginStep(), NEREUS_FAILED_PRECONDITION);
+  EXPECT_THAT(LastError(), AllOf(HasSubstr("fc"), HasSubstr("scale")));
+  EXPECT_EQ(nereus_client_checkpoint(client), NEREUS_FAILED_PRECONDITION);
+  EXPECT_THAT(LastError(), HasSubstr("--checkpoint-dir"));
+  const float* mean = nullptr;
+  int64_t length = 0;
+  EXPECT_EQ(nereus_client_mean(client, 1, &mean, &length),
+            NEREUS_FAILED_PRECONDITION);
+  EXPECT_EQ(nereus_client_mean(client, 2, &mean, &length),
+            NEREUS_INVALID_ARGUMENT);
+  EXPECT_EQ(nereus_client_abort(client, nullptr), NEREUS_INVALID_ARGUMENT);
+  int32_t takes = -1;
+  EXPECT_EQ(nereus_client_takes_factors(client, 9, &takes),
+            NEREUS_INVALID_ARGUMENT);
+  EXPECT_EQ(nereus_client_report_json(client, nullptr, 8, &length),
+            NEREUS_INVALID_ARGUMENT);
+  EXPECT_EQ(nereus_client_report_json(client, nullptr, -1, &length),
+            NEREUS_INVALID_ARGUMENT);
+  EXPECT_EQ(nereus_client_report_json(client, nullptr, 0, nullptr),
+            NEREUS_INVALID_ARGUMENT);
+}
+
+TEST_F(CApiTest, ALayerWhoseFactorsThePlanDoesNotSendMayBePushedWhole) {
+  ASSERT_EQ(worker_.BeginStep(), NEREUS_OK) << LastError();
+  int32_t takes = -1;
+  ASSERT_EQ(nereus_client_takes_factors(worker_.client, 0, &takes), NEREUS_OK);
+  std::vector<float> gradient(6, 1.0f);
+  const nereus_code pushed = nereus_client_push(
+      worker_.client, 0, 0, gradient.data(), 6, /*stream=*/nullptr);
+  EXPECT_EQ(pushed, takes == 1 ? NEREUS_FAILED_PRECONDITION : NEREUS_OK);
+  if (takes == 1) {
+    ASSERT_EQ(worker_.PushFactors(), NEREUS_OK);
+  }
+  ASSERT_EQ(worker_.PushScale(), NEREUS_OK);
+  EXPECT_EQ(worker_.WaitAll(), NEREUS_OK) << LastError();
+}
+
+TEST_F(CApiTest, TraitsAndReportDescribeTheJob) {
+  nereus_traits traits = {};
+  EXPECT_EQ(nereus_client_traits(worker_.client, &traits),
+            NEREUS_INVALID_ARGUMENT);
+  traits.size = sizeof(traits);
+  ASSERT_EQ(nereus_client_traits(worker_.client, &traits), NEREUS_OK);
+  EXPECT_EQ(traits.rank, 0);
+  EXPECT_EQ(traits.updates_parameters, 0);
+  EXPECT_EQ(traits.learning_rate, 1.0f);
+  ASSERT_EQ(worker_.BeginStep(), NEREUS_OK);
+  ASSERT_EQ(worker_.PushAll(), NEREUS_OK);
+  ASSERT_EQ(worker_.WaitAll(), NEREUS_OK);
+  const auto report = nlohmann::json::parse(
+      Text([&](char* text, int64_t capacity, int64_t* length) {
+        return nereus_client_report_json(worker_.client, text, capacity,
+                                         length);
+      }));
+  ASSERT_EQ(report.at("layers").size(), 2u);
+  EXPECT_EQ(report["layers"][1].at("name"), "scale");
+  EXPECT_EQ(report["layers"][1].at("rounds"), 1);
+  EXPECT_GT(report["layers"][1].at("bytes_sent"), 0);
+  EXPECT_EQ(report.at("peers").at(0).at("kind"), "server");
+}
+
+TEST_F(CApiTest, TheErrorOfAClientIsFoundOnAnyThread) {
+  ASSERT_EQ(worker_.BeginStep(), NEREUS_OK);
+  const auto text = [&] {
+    return Text([&](char* out, int64_t capacity, int64_t* length) {
+      return nereus_client_error(worker_.client, out, capacity, length);
+    });
+  };
+  EXPECT_THAT(text(), IsEmpty());
+  std::thread other([&] {
+    EXPECT_EQ(nereus_client_push(worker_.client, 7, 0, nullptr, 0, nullptr),
+              NEREUS_INVALID_ARGUMENT);
+    EXPECT_THAT(LastError(), HasSubstr("there is no layer 7"));
+  });
+  other.join();
+  EXPECT_THAT(text(), HasSubstr("there is no layer 7"));
+  char cut[6];
+  int64_t length = 0;
+  ASSERT_EQ(nereus_client_error(worker_.client, cut, sizeof(cut), &length),
+            NEREUS_OK);
+  EXPECT_STREQ(cut, "there");
+  EXPECT_GT(length, 6);
+}
+
+TEST_F(CApiTest, AClosedClientIsRefusedAndClosedTwiceWithoutHarm) {
+  nereus_client* const client = worker_.client;
+  nereus_client_close(client);
+  EXPECT_EQ(worker_.BeginStep(), NEREUS_INVALID_ARGUMENT);
+  EXPECT_THAT(LastError(), HasSubstr("was closed"));
+  nereus_client_close(client);
+}
+
+TEST_F(CApiTest, AbortReturnsTheReasonAndEndsTheJob) {
+  EXPECT_EQ(nereus_client_abort(worker_.client, "the data is wrong"),
+            NEREUS_FAILED_PRECONDITION);
+  EXPECT_EQ(LastError(), "the data is wrong");
+  EXPECT_NE(worker_.BeginStep(), NEREUS_OK);
+  EXPECT_THAT(LastError(), HasSubstr("the data is wrong"));
+}
+
+// The caller's own optimizer, with state.
+TEST(CApiOptimizerTest, TheMeanIsInThePushedGradient) {
+  ServerOptions options = Workers(1);
+  options.spec.options.optimizer_place = OptimizerPlace::kWorker;
+  const LocalCluster cluster(options);
+  CWorker worker(cluster);
+  std::vector<float> states(16, 0.0f);
+  worker.options.optimizer = NEREUS_OPTIMIZER_WORKER;
+  worker.layers[0].state = states.data();
+  worker.layers[1].state = states.data() + 12;
+  for (nereus_layer& layer : worker.layers) layer.state_arrays = 2;
+  const nereus_setting setting = {"batch", "32"};
+  worker.options.settings = &setting;
+  worker.options.settings_count = 1;
+  worker.Join();
+  ASSERT_EQ(worker.BeginStep(), NEREUS_OK) << LastError();
+  ASSERT_EQ(worker.PushAll(), NEREUS_OK) << LastError();
+  ASSERT_EQ(worker.WaitAll(), NEREUS_OK) << LastError();
+  const float* mean = nullptr;
+  int64_t length = 0;
+  ASSERT_EQ(nereus_client_mean(worker.client, 1, &mean, &length), NEREUS_OK);
+  EXPECT_EQ(mean, worker.gradient.data());
+  EXPECT_EQ(length, 2);
+  EXPECT_THAT(worker.scale, ElementsAre(0.0f, 0.0f));
+}
+
+// A wait in parts lets a close of another thread come through.
+TEST(CApiTimeoutTest, AWaitTimesOutAndNamesTheWorkerThatIsMissing) {
+  const LocalCluster cluster(Workers(2));
+  CWorker first(cluster);
+  CWorker second(cluster);
+  ASSERT_EQ(second.Connect(), NEREUS_OK) << LastError();
+  first.Join();
+  ASSERT_EQ(nereus_client_wait_connected(second.client, kPatienceMs, nullptr),
+            NEREUS_OK);
+  ASSERT_EQ(first.BeginStep(), NEREUS_OK) << LastError();
+  ASSERT_EQ(first.PushAll(), NEREUS_OK) << LastError();
+  EXPECT_EQ(first.WaitAll(10), NEREUS_DEADLINE_EXCEEDED);
+  EXPECT_THAT(LastError(), HasSubstr("missing: worker"));
+  std::thread waiter([&] {
+    while (first.WaitAll(10) == NEREUS_DEADLINE_EXCEEDED) {
+    }
+  });
+  nereus_client_close(first.client);
+  waiter.join();
+  EXPECT_EQ(first.WaitAll(10), NEREUS_INVALID_ARGUMENT);
+}
+
+// Exit code of a child that finds everything as nereus.h says.
+constexpr int kAsDocumented = 42;
+
+TEST_F(CApiTest, AForkedChildIsToldSoAndEndsWithoutHarm) {
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const bool is_refused =
+        worker_.BeginStep() == NEREUS_FAILED_PRECONDITION &&
+        LastError().find("was forked") != std::string::npos &&
+        worker_.Connect() == NEREUS_FAILED_PRECONDITION;
+    nereus_client_close(worker_.client);
+    std::exit(is_refused ? kAsDocumented : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status)) << status;
+  EXPECT_EQ(WEXITSTATUS(status), kAsDocumented);
+  // The parent goes on.
+  ASSERT_EQ(worker_.BeginStep(), NEREUS_OK) << LastError();
+}
+
+}  // namespace
+}  // namespace nereus

@@ -1,0 +1,169 @@
+#include "worker/c_api/binding.h"
+
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "common/plan/layer_spec.h"
+#include "common/protocol/job.h"
+#include "worker/c_api/structs.h"
+
+namespace nereus {
+namespace {
+
+// Sets `text` to the caller's text, unless that is NULL.
+void ReadText(const char* in, std::string& text) {
+  if (in != nullptr) text = in;
+}
+
+// Sets `duration` to the caller's time, unless that is 0. Negative values fail
+// later, by ClientOptions::Validate.
+void ReadDuration(int64_t milliseconds, absl::Duration& duration) {
+  if (milliseconds != 0) duration = absl::Milliseconds(milliseconds);
+}
+
+// Returns the entry of `table` that `value` numbers.
+template <typename T, size_t n>
+absl::StatusOr<T> ReadConstant(absl::string_view name, int32_t value,
+                               const T (&table)[n]) {
+  if (value >= 0 && value < static_cast<int32_t>(n)) return table[value];
+  return InvalidArgumentError(name, " is ", value, ", must be 0 to ", n - 1);
+}
+
+absl::StatusOr<bool> ReadFlag(absl::string_view name, int32_t value) {
+  constexpr bool kValues[] = {false, true};
+  return ReadConstant(name, value, kValues);
+}
+
+absl::Status CheckReserved(absl::string_view name, int32_t value) {
+  if (value == 0) return absl::OkStatus();
+  return InvalidArgumentError(name, ".reserved is ", value, ", must be 0");
+}
+
+absl::Status ReadSettings(const nereus_client_options& in,
+                          std::vector<Setting>& settings) {
+  if (in.settings_count < 0 ||
+      (in.settings_count > 0 && in.settings == nullptr)) {
+    return InvalidArgumentError("options.settings_count is ", in.settings_count,
+                                in.settings == nullptr
+                                    ? ", and options.settings is NULL"
+                                    : ", must not be negative");
+  }
+  for (int32_t i = 0; i < in.settings_count; ++i) {
+    const nereus_setting& setting = in.settings[i];
+    if (setting.name == nullptr || setting.value == nullptr) {
+      return InvalidArgumentError("options.settings[", i,
+                                  "] has no name or no value");
+    }
+    settings.push_back({setting.name, setting.value});
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadOptions(const nereus_client_options& in, Binding& binding) {
+  constexpr std::optional<OptimizerPlace> kPlaces[] = {
+      OptimizerPlace::kServer, OptimizerPlace::kWorker, std::nullopt};
+  ClientOptions& options = binding.options;
+  NEREUS_TRY(CheckReserved("options", in.reserved));
+  options.optimizer =
+      NEREUS_TRY(ReadConstant("options.optimizer", in.optimizer, kPlaces));
+  ReadText(in.coordinator_address, options.coordinator_address);
+  ReadText(in.job, options.job);
+  ReadText(in.name, options.name);
+  ReadText(in.host, options.host);
+  ReadText(in.node, options.node);
+  options.control_port = in.control_port;
+  options.data_port = in.data_port;
+  NEREUS_TRY(ReadSettings(in, options.settings));
+  const bool without_shared_memory = NEREUS_TRY(
+      ReadFlag("options.without_shared_memory", in.without_shared_memory));
+  options.shared_memory = !without_shared_memory;
+  const bool means_apart =
+      NEREUS_TRY(ReadFlag("options.means_apart", in.means_apart));
+  options.means_in_place = !means_apart;
+  ReadDuration(in.connect_timeout_ms, options.connect_timeout);
+  ReadDuration(in.round_timeout_ms, options.round_timeout);
+  ReadDuration(in.stall_threshold_ms, options.stall_threshold);
+  binding.on_gpu = NEREUS_TRY(ReadFlag("options.memory", in.memory));
+  binding.gpu.device = in.device;
+  binding.gpu.staging_bytes = in.staging_bytes;
+  if (!binding.on_gpu && (in.device != 0 || in.staging_bytes != 0)) {
+    return InvalidArgumentError(
+        "options.device is ", in.device, " and options.staging_bytes is ",
+        in.staging_bytes, ", which need NEREUS_MEMORY_CUDA");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<GpuLayerBinding> ReadLayer(const std::string& name,
+                                          const nereus_layer& in) {
+  constexpr LayerKind kKinds[] = {
+      LayerKind::kVector, LayerKind::kFullyConnected, LayerKind::kConvolution,
+      LayerKind::kEmbedding};
+  GpuLayerBinding layer;
+  NEREUS_TRY(CheckReserved(name, in.reserved));
+  if (in.name == nullptr) return InvalidArgumentError(name, ".name is NULL");
+  layer.spec.name = in.name;
+  layer.spec.kind =
+      NEREUS_TRY(ReadConstant(absl::StrCat(name, ".kind"), in.kind, kKinds));
+  layer.spec.m = in.m;
+  layer.spec.n = in.n;
+  layer.spec.parameters = in.parameters_count;
+  layer.spec.rows = in.rows;
+  layer.spec.has_factors =
+      NEREUS_TRY(ReadFlag(absl::StrCat(name, ".has_factors"), in.has_factors));
+  NEREUS_TRY(ValidateLayer(layer.spec));
+  layer.parameters = in.parameters;
+  layer.state = in.state;
+  layer.state_arrays = in.state_arrays;
+  layer.on_host =
+      NEREUS_TRY(ReadFlag(absl::StrCat(name, ".on_host"), in.on_host));
+  if (in.parameters == nullptr) {
+    return InvalidArgumentError(name, ".parameters is NULL");
+  }
+  if (in.state_arrays < 0 || in.state_arrays > kStateArraysMax) {
+    return InvalidArgumentError(name, ".state_arrays is ", in.state_arrays,
+                                ", must be 0 to ", kStateArraysMax);
+  }
+  if ((in.state == nullptr) != (in.state_arrays == 0)) {
+    return InvalidArgumentError(name, ".state_arrays is ", in.state_arrays,
+                                ", and ", name, ".state is ",
+                                in.state == nullptr ? "NULL" : "not NULL");
+  }
+  return layer;
+}
+
+}  // namespace
+
+absl::StatusOr<Binding> ReadBinding(const nereus_client_options* options,
+                                    const nereus_layer* layers,
+                                    int32_t layer_count) {
+  Binding binding;
+  const nereus_client_options in =
+      NEREUS_TRY(ReadStruct("options", options, kClientOptionsBytesMin));
+  NEREUS_TRY(ReadOptions(in, binding));
+  if (layers == nullptr) return InvalidArgumentError("layers is NULL");
+  if (layer_count < 1) {
+    return InvalidArgumentError("layer_count is ", layer_count,
+                                ", must be at least 1");
+  }
+  // The caller's structs may be shorter or longer than this library's.
+  const uint32_t stride = layers->size;
+  const auto* next = reinterpret_cast<const char*>(layers);
+  for (int32_t i = 0; i < layer_count; ++i, next += stride) {
+    const std::string name = absl::StrCat("layers[", i, "]");
+    const auto* const at = reinterpret_cast<const nereus_layer*>(next);
+    if (at->size != stride) {
+      return InvalidArgumentError(name, ".size is ", at->size,
+                                  ", and layers[0].size is ", stride);
+    }
+    const nereus_layer layer = NEREUS_TRY(ReadStruct(name, at, kLayerBytesMin));
+    auto bound = NEREUS_TRY(ReadLayer(name, layer));
+    binding.layers.push_back(std::move(bound));
+  }
+  return binding;
+}
+
+}  // namespace nereus

@@ -1,0 +1,72 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "common/base/status.h"
+#include "worker/c_api/nereus.h"
+#include "worker/public/client.h"
+#include "worker/public/gpu_client.h"
+
+namespace nereus {
+
+// Everything that a caller of nereus_client_connect has said.
+struct Binding {
+  ClientOptions options;
+  GpuOptions gpu;
+  bool on_gpu = false;  // True: a client of a GPU, with the options `gpu`.
+  std::vector<GpuLayerBinding> layers;  // The layers, in any memory.
+};
+
+// Client behind a handle of the C interface: of host memory, whatever the
+// streams are, or of a GPU. Functions are those of Client and GpuClient.
+// Thread-safe.
+class BoundClient {
+ public:
+  virtual ~BoundClient() = default;
+
+  virtual absl::Status AwaitJoined(absl::Duration timeout,
+                                   CUstream_st* stream) = 0;
+  virtual absl::StatusOr<StepInfo> BeginStep(absl::Duration timeout,
+                                             CUstream_st* stream) = 0;
+  // `gradient`: `length` values.
+  virtual absl::Status Push(int layer, int64_t step, float* gradient,
+                            int64_t length, CUstream_st* stream) = 0;
+  virtual absl::Status PushFactors(int layer, int64_t step,
+                                   const nereus_factors& factors,
+                                   float* gradient, int64_t length,
+                                   CUstream_st* stream) = 0;
+  virtual absl::Status Wait(int layer, int64_t step, absl::Duration timeout,
+                            CUstream_st* stream) = 0;
+  virtual absl::Status WaitForward(int layer, absl::Duration timeout,
+                                   CUstream_st* stream) = 0;
+  virtual absl::Status WaitAll(int64_t step, absl::Duration timeout,
+                               CUstream_st* stream) = 0;
+  // Errors: kInvalidArgument, no such layer; kFailedPrecondition, there is no
+  // mean, or it is elsewhere.
+  virtual absl::StatusOr<absl::Span<const float>> Mean(int layer) const = 0;
+  // True if the layer must be pushed by its factors in this step. Errors:
+  // kInvalidArgument, no such layer.
+  virtual absl::StatusOr<bool> TakesFactors(int layer) const = 0;
+  virtual absl::Status Checkpoint() = 0;
+  virtual absl::Status Abort(absl::string_view reason) = 0;
+  virtual absl::Status Leave(absl::Duration timeout, CUstream_st* stream) = 0;
+  // Client for calls without values: traits, Skipped, Report.
+  virtual const Client& client() const = 0;
+};
+
+// Begins to join as a worker with layers in host memory. Errors: those of
+// Client::Join.
+absl::StatusOr<std::unique_ptr<BoundClient>> JoinOnHost(Binding binding);
+
+// Begins to join as a worker with layers on a GPU. Errors: those of
+// GpuClient::Join; kUnimplemented in a library without CUDA.
+absl::StatusOr<std::unique_ptr<BoundClient>> JoinOnGpu(Binding binding,
+                                                       CUstream_st* stream);
+
+}  // namespace nereus

@@ -1,0 +1,134 @@
+#include "worker/c_api/client_table.h"
+
+#include <pthread.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <utility>
+
+namespace nereus {
+namespace {
+
+// True in a process that was forked from one with a client.
+std::atomic<bool> is_forked{false};
+
+thread_local std::string last_error;
+
+// Watches for forks and for the end of the process, from the first client on. A
+// process that was forked before may use the library.
+void WatchProcess() {
+  pthread_atfork(/*prepare=*/nullptr, /*parent=*/nullptr,
+                 /*child=*/[] { is_forked = true; });
+  // Before static variables are destroyed, which threads of clients may use.
+  std::atexit([] {
+    if (!is_forked) ClientTable::Get().CloseIdle();
+  });
+}
+
+}  // namespace
+
+absl::Status ClientEntry::Begin(bool needs_joined) {
+  MutexLock lock(&mu_);
+  if (is_closed_) return InvalidArgumentError("the client was closed");
+  if (needs_joined && !has_joined_) {
+    return FailedPreconditionError(
+        "the client has not joined the job: call nereus_client_wait_connected "
+        "until it returns NEREUS_OK");
+  }
+  ++call_count_;
+  return absl::OkStatus();
+}
+
+void ClientEntry::End(const absl::Status& status) {
+  MutexLock lock(&mu_);
+  if (!status.ok()) error_ = std::string(status.message());
+  --call_count_;
+}
+
+absl::Status ClientEntry::AwaitJoined(absl::Duration timeout,
+                                      CUstream_st* stream) {
+  {
+    MutexLock lock(&mu_);
+    if (has_joined_) return absl::OkStatus();
+    if (std::exchange(is_joining_, true)) {
+      return FailedPreconditionError(
+          "another thread is in nereus_client_wait_connected");
+    }
+  }
+  const absl::Status status = client_->AwaitJoined(timeout, stream);
+  MutexLock lock(&mu_);
+  is_joining_ = false;
+  has_joined_ = status.ok();
+  return status;
+}
+
+bool ClientEntry::Close(bool waits) {
+  {
+    MutexLock lock(&mu_);
+    if (!waits && call_count_ > 0) return false;
+    is_closed_ = true;
+    mu_.Await([this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+      return call_count_ == 0;
+    });
+  }
+  client_.reset();
+  return true;
+}
+
+std::string ClientEntry::error() const {
+  MutexLock lock(&mu_);
+  return error_;
+}
+
+ClientTable& ClientTable::Get() {
+  static ClientTable& table = *new ClientTable;
+  return table;
+}
+
+nereus_client* ClientTable::Add(std::unique_ptr<BoundClient> client) {
+  [[maybe_unused]] static const bool is_watched = [] {
+    WatchProcess();
+    return true;
+  }();
+  MutexLock lock(&mu_);
+  entries_[++last_handle_] = std::make_shared<ClientEntry>(std::move(client));
+  return reinterpret_cast<nereus_client*>(last_handle_);
+}
+
+std::shared_ptr<ClientEntry> ClientTable::Find(nereus_client* handle) const {
+  MutexLock lock(&mu_);
+  const auto entry = entries_.find(reinterpret_cast<uintptr_t>(handle));
+  return entry == entries_.end() ? nullptr : entry->second;
+}
+
+std::shared_ptr<ClientEntry> ClientTable::Remove(nereus_client* handle) {
+  MutexLock lock(&mu_);
+  auto entry = entries_.extract(reinterpret_cast<uintptr_t>(handle));
+  return entry.empty() ? nullptr : std::move(entry.mapped());
+}
+
+void ClientTable::CloseIdle() {
+  std::vector<std::shared_ptr<ClientEntry>> idle;
+  {
+    MutexLock lock(&mu_);
+    for (auto& [handle, entry] : entries_) idle.push_back(entry);
+  }
+  for (const auto& entry : idle) entry->Close(/*waits=*/false);
+}
+
+absl::Status CheckNotForked() {
+  if (!is_forked) return absl::OkStatus();
+  return FailedPreconditionError(
+      "this process was forked from a process with an open client, whose "
+      "threads it does not have: start it by exec, or by the spawn method of "
+      "your language, and connect in it");
+}
+
+nereus_code ReturnCode(const absl::Status& status) {
+  if (!status.ok()) last_error = std::string(status.message());
+  return static_cast<nereus_code>(status.code());
+}
+
+const char* LastError() { return last_error.c_str(); }
+
+}  // namespace nereus

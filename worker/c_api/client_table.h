@@ -1,0 +1,98 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/string_view.h"
+#include "common/base/mutex.h"
+#include "common/base/status.h"
+#include "worker/c_api/bound_client.h"
+#include "worker/c_api/nereus.h"
+
+namespace nereus {
+
+// Client behind one handle, and the calls on it. A client is destroyed only
+// when no call uses it: a caller in another language may close it on a thread
+// while another thread still waits. Thread-safe.
+class ClientEntry {
+ public:
+  explicit ClientEntry(std::unique_ptr<BoundClient> client)
+      : client_(std::move(client)) {}
+
+  // Begins a call. Each Begin that returned OK has one End. With
+  // `needs_joined`, AwaitJoined has succeeded before. Errors: kInvalidArgument,
+  // the client was closed; kFailedPrecondition, it has not joined.
+  absl::Status Begin(bool needs_joined) ABSL_LOCKS_EXCLUDED(mu_);
+  // Ends a call; stores the text if it failed.
+  void End(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Waits until the client has joined the job. REQUIRES: within a call. Errors:
+  // kFailedPrecondition, another thread waits for that.
+  absl::Status AwaitJoined(absl::Duration timeout, CUstream_st* stream)
+      ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Refuses calls from now on, waits until the calls under way have ended, and
+  // destroys the client. Without `waits`, returns false if a call is under way.
+  bool Close(bool waits) ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Text of the last call that failed.
+  std::string error() const ABSL_LOCKS_EXCLUDED(mu_);
+
+  // The client. REQUIRES: within a call.
+  BoundClient& client() { return *client_; }
+
+ private:
+  std::unique_ptr<BoundClient> client_;  // Null once it is closed.
+
+  mutable Mutex mu_;
+  int call_count_ ABSL_GUARDED_BY(mu_) = 0;       // Calls under way.
+  bool is_closed_ ABSL_GUARDED_BY(mu_) = false;   // Close was called.
+  bool is_joining_ ABSL_GUARDED_BY(mu_) = false;  // A thread is in AwaitJoined.
+  bool has_joined_ ABSL_GUARDED_BY(mu_) = false;  // AwaitJoined has succeeded.
+  std::string error_ ABSL_GUARDED_BY(mu_);        // See error().
+};
+
+// All open clients of the C interface, by handle. A handle is a number that is
+// never used again, so a wrong or closed one is found out and does no harm. The
+// clients are closed when the process exits. Thread-safe; there is one table,
+// which is never destroyed.
+class ClientTable {
+ public:
+  static ClientTable& Get();
+
+  // Adds a client. Returns its handle.
+  nereus_client* Add(std::unique_ptr<BoundClient> client)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  // Returns the entry of a handle; null if there is none.
+  std::shared_ptr<ClientEntry> Find(nereus_client* handle) const
+      ABSL_LOCKS_EXCLUDED(mu_);
+  // Removes a handle and returns its entry; null if there is none.
+  std::shared_ptr<ClientEntry> Remove(nereus_client* handle)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  // Removes all handles and closes their clients, without those in use.
+  void CloseIdle() ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  mutable Mutex mu_;
+  uintptr_t last_handle_ ABSL_GUARDED_BY(mu_) = 0;  // Last handle given.
+  // Entries by handle. Shared with the calls that use them.
+  std::map<uintptr_t, std::shared_ptr<ClientEntry>> entries_
+      ABSL_GUARDED_BY(mu_);
+};
+
+// Returns OK, or kFailedPrecondition in a process that was forked from a
+// process with a client: the threads of that client are not there, and its
+// locks may be held for ever. Takes no lock.
+absl::Status CheckNotForked();
+
+// Stores the text of the calling thread's last failed call (nereus_last_error).
+// Returns the code of `status`.
+nereus_code ReturnCode(const absl::Status& status);
+// Returns the text that ReturnCode has stored.
+const char* LastError();
+
+}  // namespace nereus

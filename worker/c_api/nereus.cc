@@ -1,0 +1,397 @@
+// The functions of nereus.h. Each reads and checks its arguments, and makes one
+// call on a BoundClient. Read Run and OnClient first: every function goes
+// through one of them, so none lets an exception out, and each stores its
+// error.
+
+#include "worker/c_api/nereus.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include "absl/functional/function_ref.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "common/base/logging.h"
+#include "common/base/status.h"
+#include "common/base/version.h"
+#include "worker/c_api/binding.h"
+#include "worker/c_api/bound_client.h"
+#include "worker/c_api/client_table.h"
+#include "worker/c_api/log_collector.h"
+#include "worker/c_api/report_json.h"
+#include "worker/c_api/structs.h"
+
+static_assert(sizeof(nereus_client_options) == nereus::kClientOptionsBytesMin);
+static_assert(sizeof(nereus_layer) == nereus::kLayerBytesMin);
+static_assert(sizeof(nereus_step) == nereus::kStepBytesMin);
+static_assert(sizeof(nereus_traits) == nereus::kTraitsBytesMin);
+static_assert(sizeof(nereus_factors) == nereus::kFactorsBytesMin);
+
+namespace nereus {
+namespace {
+
+// Never destroyed: threads may log until the very end.
+LogCollector& TheLog() {
+  static LogCollector& log = *new LogCollector;
+  return log;
+}
+
+void CollectLine(LogLevel level, const std::string& text) {
+  TheLog().Add(level, text);
+}
+
+// Runs the body of a function. An exception, which is only a failed
+// allocation, ends the process here, because of `noexcept`.
+nereus_code Run(absl::FunctionRef<absl::Status()> body) noexcept {
+  absl::Status status = CheckNotForked();
+  if (status.ok()) status = body();
+  return ReturnCode(status);
+}
+
+absl::Status NoClientError(nereus_client* handle) {
+  return InvalidArgumentError(handle == nullptr
+                                  ? "client is NULL"
+                                  : "client is no open client: it was closed, "
+                                    "or nereus_client_connect has not "
+                                    "returned it");
+}
+
+// Runs the body of a function of a client.
+nereus_code OnEntry(
+    nereus_client* handle, bool needs_joined,
+    absl::FunctionRef<absl::Status(ClientEntry&)> body) noexcept {
+  return Run([&] {
+    const std::shared_ptr<ClientEntry> entry = ClientTable::Get().Find(handle);
+    if (entry == nullptr) return NoClientError(handle);
+    NEREUS_TRY(entry->Begin(needs_joined));
+    absl::Status status = body(*entry);
+    entry->End(status);
+    return status;
+  });
+}
+
+// Runs the body of a function of a client that has joined.
+nereus_code OnClient(
+    nereus_client* handle,
+    absl::FunctionRef<absl::Status(BoundClient&)> body) noexcept {
+  return OnEntry(handle, /*needs_joined=*/true,
+                 [&](ClientEntry& entry) { return body(entry.client()); });
+}
+
+// ---- Arguments.
+
+absl::Duration Timeout(int64_t milliseconds) {
+  return milliseconds < 0 ? absl::InfiniteDuration()
+                          : absl::Milliseconds(milliseconds);
+}
+
+CUstream_st* Stream(void* stream) { return static_cast<CUstream_st*>(stream); }
+
+absl::Status CheckNotNull(absl::string_view name, const void* pointer) {
+  if (pointer != nullptr) return absl::OkStatus();
+  return InvalidArgumentError(name, " is NULL");
+}
+
+// Checks an array of `length` floats. An empty array may be NULL.
+absl::Status CheckArray(absl::string_view name, const float* values,
+                        int64_t length) {
+  if (length < 0 || length > kLayerParametersMax) {
+    return InvalidArgumentError("the length of ", name, " is ", length,
+                                ", must be 0 to ", kLayerParametersMax);
+  }
+  return length == 0 ? absl::OkStatus() : CheckNotNull(name, values);
+}
+
+absl::Status CheckRoom(const char* text, int64_t capacity,
+                       const int64_t* length) {
+  NEREUS_TRY(CheckNotNull("length", length));
+  if (capacity < 0) {
+    return InvalidArgumentError("capacity is ", capacity,
+                                ", must not be negative");
+  }
+  return capacity == 0 ? absl::OkStatus() : CheckNotNull("text", text);
+}
+
+// Copies as much of `in` as there is room for, as nereus.h says about texts.
+void WriteText(absl::string_view in, char* text, int64_t capacity,
+               int64_t* length) {
+  *length = static_cast<int64_t>(in.size());
+  if (capacity == 0) return;
+  const int64_t count = std::min(*length, capacity - 1);
+  std::memcpy(text, in.data(), count);
+  text[count] = '\0';
+}
+
+// ---- Results.
+
+nereus_step StepOf(const StepInfo& info) {
+  nereus_step step = {};
+  step.position = info.position;
+  step.step = info.step;
+  step.workers = info.workers;
+  step.local_position = info.local_position;
+  step.local_workers = info.local_workers;
+  step.loss_scale = info.loss_scale;
+  step.contributions_before = info.contributions_before;
+  step.went_back = info.went_back ? 1 : 0;
+  return step;
+}
+
+nereus_traits TraitsOf(const JobTraits& job) {
+  nereus_traits traits = {};
+  traits.rank = job.rank;
+  traits.updates_parameters = job.updates_parameters ? 1 : 0;
+  traits.decoupled = job.decoupled ? 1 : 0;
+  traits.may_skip = job.may_skip ? 1 : 0;
+  traits.sparse = job.sparse ? 1 : 0;
+  traits.uses_adam = job.optimizer.rule == UpdateRule::kAdam ? 1 : 0;
+  traits.learning_rate = job.optimizer.learning_rate;
+  traits.momentum = job.optimizer.momentum;
+  traits.weight_decay = job.optimizer.weight_decay;
+  traits.beta1 = job.optimizer.beta1;
+  traits.beta2 = job.optimizer.beta2;
+  traits.epsilon = job.optimizer.epsilon;
+  return traits;
+}
+
+// Room of a caller's struct is checked before the call, so that a step that
+// begins is not lost.
+absl::Status CheckStepRoom(nereus_step* step) {
+  return WriteStruct("step", nereus_step{}, kStepBytesMin, step);
+}
+
+}  // namespace
+}  // namespace nereus
+
+using nereus::BoundClient;
+using nereus::ClientEntry;
+
+// ---- The library.
+
+int32_t nereus_abi_version() { return NEREUS_ABI_VERSION; }
+
+const char* nereus_version() { return nereus::kVersion; }
+
+const char* nereus_last_error() { return nereus::LastError(); }
+
+nereus_code nereus_set_log_level(int32_t level) {
+  return nereus::Run([&]() -> absl::Status {
+    if (level < NEREUS_LOG_DEBUG || level > NEREUS_LOG_ERROR) {
+      return nereus::InvalidArgumentError("level is ", level,
+                                          ", must be 0 to 3");
+    }
+    nereus::SetLogLevel(static_cast<nereus::LogLevel>(level));
+    return absl::OkStatus();
+  });
+}
+
+nereus_code nereus_collect_log(int32_t lines_max) {
+  return nereus::Run([&]() -> absl::Status {
+    if (lines_max < 0) {
+      return nereus::InvalidArgumentError("lines_max is ", lines_max,
+                                          ", must not be negative");
+    }
+    if (lines_max > 0) nereus::TheLog().SetLinesMax(lines_max);
+    nereus::SetLogSink(lines_max > 0 ? nereus::CollectLine : nullptr);
+    return absl::OkStatus();
+  });
+}
+
+nereus_code nereus_next_log_line(int32_t* level, char* text, int64_t capacity,
+                                 int64_t* length) {
+  return nereus::Run([&]() -> absl::Status {
+    NEREUS_TRY(nereus::CheckNotNull("level", level));
+    NEREUS_TRY(nereus::CheckRoom(text, capacity, length));
+    const auto line = nereus::TheLog().Take();
+    if (!line.has_value()) return nereus::NotFoundError("no log line");
+    *level = static_cast<int32_t>(line->level);
+    nereus::WriteText(line->text, text, capacity, length);
+    return absl::OkStatus();
+  });
+}
+
+// ---- A client.
+
+nereus_code nereus_client_connect(const nereus_client_options* options,
+                                  const nereus_layer* layers,
+                                  int32_t layer_count, void* stream,
+                                  nereus_client** client) {
+  return nereus::Run([&]() -> absl::Status {
+    NEREUS_TRY(nereus::CheckNotNull("client", client));
+    *client = nullptr;
+    nereus::Binding binding =
+        NEREUS_TRY(nereus::ReadBinding(options, layers, layer_count));
+    const bool on_gpu = binding.on_gpu;
+    auto joining = NEREUS_TRY(
+        on_gpu ? nereus::JoinOnGpu(std::move(binding), nereus::Stream(stream))
+               : nereus::JoinOnHost(std::move(binding)));
+    *client = nereus::ClientTable::Get().Add(std::move(joining));
+    return absl::OkStatus();
+  });
+}
+
+nereus_code nereus_client_wait_connected(nereus_client* client,
+                                         int64_t timeout_ms, void* stream) {
+  return nereus::OnEntry(client, /*needs_joined=*/false,
+                         [&](ClientEntry& entry) {
+                           return entry.AwaitJoined(nereus::Timeout(timeout_ms),
+                                                    nereus::Stream(stream));
+                         });
+}
+
+nereus_code nereus_client_error(nereus_client* client, char* text,
+                                int64_t capacity, int64_t* length) {
+  return nereus::Run([&]() -> absl::Status {
+    NEREUS_TRY(nereus::CheckRoom(text, capacity, length));
+    const auto entry = nereus::ClientTable::Get().Find(client);
+    if (entry == nullptr) return nereus::NoClientError(client);
+    nereus::WriteText(entry->error(), text, capacity, length);
+    return absl::OkStatus();
+  });
+}
+
+nereus_code nereus_client_traits(nereus_client* client, nereus_traits* traits) {
+  return nereus::OnClient(client, [&](BoundClient& bound) {
+    return nereus::WriteStruct("traits",
+                               nereus::TraitsOf(bound.client().traits()),
+                               nereus::kTraitsBytesMin, traits);
+  });
+}
+
+nereus_code nereus_client_begin_step(nereus_client* client, int64_t timeout_ms,
+                                     void* stream, nereus_step* step) {
+  return nereus::OnClient(client, [&](BoundClient& bound) -> absl::Status {
+    NEREUS_TRY(nereus::CheckStepRoom(step));
+    const nereus::StepInfo info = NEREUS_TRY(
+        bound.BeginStep(nereus::Timeout(timeout_ms), nereus::Stream(stream)));
+    return nereus::WriteStruct("step", nereus::StepOf(info),
+                               nereus::kStepBytesMin, step);
+  });
+}
+
+nereus_code nereus_client_push(nereus_client* client, int32_t layer,
+                               int64_t step, float* gradient, int64_t length,
+                               void* stream) {
+  return nereus::OnClient(client, [&](BoundClient& bound) -> absl::Status {
+    NEREUS_TRY(nereus::CheckArray("gradient", gradient, length));
+    return bound.Push(layer, step, gradient, length, nereus::Stream(stream));
+  });
+}
+
+nereus_code nereus_client_push_factors(nereus_client* client, int32_t layer,
+                                       int64_t step,
+                                       const nereus_factors* factors,
+                                       float* gradient, int64_t length,
+                                       void* stream) {
+  return nereus::OnClient(client, [&](BoundClient& bound) -> absl::Status {
+    const nereus_factors read = NEREUS_TRY(
+        nereus::ReadStruct("factors", factors, nereus::kFactorsBytesMin));
+    NEREUS_TRY(nereus::CheckArray("factors.output_gradient",
+                                  read.output_gradient,
+                                  read.output_gradient_length));
+    NEREUS_TRY(
+        nereus::CheckArray("factors.input", read.input, read.input_length));
+    NEREUS_TRY(nereus::CheckArray("gradient", gradient, length));
+    return bound.PushFactors(layer, step, read, gradient, length,
+                             nereus::Stream(stream));
+  });
+}
+
+nereus_code nereus_client_takes_factors(nereus_client* client, int32_t layer,
+                                        int32_t* takes) {
+  return nereus::OnClient(client, [&](BoundClient& bound) -> absl::Status {
+    NEREUS_TRY(nereus::CheckNotNull("takes", takes));
+    const bool takes_factors = NEREUS_TRY(bound.TakesFactors(layer));
+    *takes = takes_factors ? 1 : 0;
+    return absl::OkStatus();
+  });
+}
+
+nereus_code nereus_client_wait(nereus_client* client, int32_t layer,
+                               int64_t step, int64_t timeout_ms, void* stream) {
+  return nereus::OnClient(client, [&](BoundClient& bound) {
+    return bound.Wait(layer, step, nereus::Timeout(timeout_ms),
+                      nereus::Stream(stream));
+  });
+}
+
+nereus_code nereus_client_wait_forward(nereus_client* client, int32_t layer,
+                                       int64_t timeout_ms, void* stream) {
+  return nereus::OnClient(client, [&](BoundClient& bound) {
+    return bound.WaitForward(layer, nereus::Timeout(timeout_ms),
+                             nereus::Stream(stream));
+  });
+}
+
+nereus_code nereus_client_wait_all(nereus_client* client, int64_t step,
+                                   int64_t timeout_ms, void* stream) {
+  return nereus::OnClient(client, [&](BoundClient& bound) {
+    return bound.WaitAll(step, nereus::Timeout(timeout_ms),
+                         nereus::Stream(stream));
+  });
+}
+
+nereus_code nereus_client_mean(nereus_client* client, int32_t layer,
+                               const float** mean, int64_t* length) {
+  return nereus::OnClient(client, [&](BoundClient& bound) -> absl::Status {
+    NEREUS_TRY(nereus::CheckNotNull("mean", mean));
+    NEREUS_TRY(nereus::CheckNotNull("length", length));
+    const absl::Span<const float> values = NEREUS_TRY(bound.Mean(layer));
+    *mean = values.data();
+    *length = static_cast<int64_t>(values.size());
+    return absl::OkStatus();
+  });
+}
+
+nereus_code nereus_client_skipped(nereus_client* client, int64_t step,
+                                  int32_t* skipped) {
+  return nereus::OnClient(client, [&](BoundClient& bound) -> absl::Status {
+    NEREUS_TRY(nereus::CheckNotNull("skipped", skipped));
+    *skipped = bound.client().Skipped(step) ? 1 : 0;
+    return absl::OkStatus();
+  });
+}
+
+nereus_code nereus_client_checkpoint(nereus_client* client) {
+  return nereus::OnClient(
+      client, [](BoundClient& bound) { return bound.Checkpoint(); });
+}
+
+nereus_code nereus_client_report_json(nereus_client* client, char* text,
+                                      int64_t capacity, int64_t* length) {
+  return nereus::OnClient(client, [&](BoundClient& bound) -> absl::Status {
+    NEREUS_TRY(nereus::CheckRoom(text, capacity, length));
+    nereus::WriteText(nereus::ReportJson(bound.client().Report()), text,
+                      capacity, length);
+    return absl::OkStatus();
+  });
+}
+
+nereus_code nereus_client_abort(nereus_client* client, const char* reason) {
+  return nereus::OnClient(client, [&](BoundClient& bound) -> absl::Status {
+    NEREUS_TRY(nereus::CheckNotNull("reason", reason));
+    return bound.Abort(reason);
+  });
+}
+
+nereus_code nereus_client_leave(nereus_client* client, int64_t timeout_ms,
+                                void* stream) {
+  return nereus::OnClient(client, [&](BoundClient& bound) {
+    return bound.Leave(nereus::Timeout(timeout_ms), nereus::Stream(stream));
+  });
+}
+
+void nereus_client_close(nereus_client* client) {
+  if (client == nullptr) return;
+  nereus::Run([&] {
+    const auto entry = nereus::ClientTable::Get().Remove(client);
+    if (entry == nullptr) return nereus::NoClientError(client);
+    entry->Close(/*waits=*/true);
+    return absl::OkStatus();
+  });
+}

@@ -1,0 +1,298 @@
+// C interface of the worker client, for C, Go, Rust, Julia, Python and every
+// other language that can call C. docs/c_api.md has an example and says how
+// Nereus works; worker/public/client.h says more about each call.
+//
+// Conventions:
+//   Results    Functions return a nereus_code. On failure, the text is in
+//              nereus_client_error for calls with a client, and in
+//              nereus_last_error of the thread for all calls.
+//   Structs    Begin with `size`, which the caller sets to sizeof. Zero in any
+//              other field of an input means the default. A newer library
+//              accepts the shorter structs of older callers; an older library
+//              accepts longer ones if all that it does not know is zero.
+//   Texts      UTF-8, end with NUL, and are not kept after the call. Functions
+//              that return a text write at most `capacity` bytes, with NUL, and
+//              set *length to the text's length without NUL. If *length >=
+//              capacity, the text was cut.
+//   Timeouts   In milliseconds; a negative one waits as long as Nereus itself
+//              does. A call that timed out returns NEREUS_DEADLINE_EXCEEDED and
+//              has changed nothing: make the same call again. A caller that
+//              looks at signals (Ctrl-C) waits in parts of 100 ms.
+//   Threads    Any thread may make any call. nereus_client_close waits until
+//              the client's other calls have returned. No function calls back.
+//   Clients    A client that is NULL or was closed is NEREUS_INVALID_ARGUMENT.
+//   fork       In a forked child, calls return NEREUS_FAILED_PRECONDITION, and
+//              nereus_client_close does nothing.
+//   Exit       Clients that are open when the process exits are closed.
+//   Memory     A process that runs out of memory is ended. No C++ exception
+//              leaves this library.
+#pragma once
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define NEREUS_API __attribute__((visibility("default")))
+
+// Version of this header. It grows when functions or fields are added.
+#define NEREUS_ABI_VERSION 1
+
+// Outcome of a call. What the caller does about each: see Client in
+// worker/public/client.h. The values never change.
+typedef int32_t nereus_code;
+enum {
+  NEREUS_OK = 0,
+  NEREUS_CANCELLED = 1,  // This process counts as dead: close, connect again.
+  NEREUS_UNKNOWN = 2,
+  NEREUS_INVALID_ARGUMENT = 3,   // Correct the call.
+  NEREUS_DEADLINE_EXCEEDED = 4,  // The timeout has passed: call again.
+  NEREUS_NOT_FOUND = 5,
+  NEREUS_ALREADY_EXISTS = 6,
+  NEREUS_PERMISSION_DENIED = 7,
+  NEREUS_RESOURCE_EXHAUSTED = 8,
+  NEREUS_FAILED_PRECONDITION = 9,  // Correct the caller, or the job.
+  NEREUS_ABORTED = 10,
+  NEREUS_OUT_OF_RANGE = 11,  // The job has gone back: begin a step.
+  NEREUS_UNIMPLEMENTED = 12,
+  NEREUS_INTERNAL = 13,
+  NEREUS_UNAVAILABLE = 14,
+  NEREUS_DATA_LOSS = 15,
+  NEREUS_UNAUTHENTICATED = 16
+};
+
+// Handle of a worker in a job. It is never dereferenced by the caller.
+typedef struct nereus_client nereus_client;
+
+// Memory that has the layers' values.
+enum {
+  NEREUS_MEMORY_HOST = 0,
+  NEREUS_MEMORY_CUDA = 1  // Of a GPU. Only with libnereus_cuda.so.
+};
+
+// Place where the caller expects the job's optimizer to run.
+enum {
+  NEREUS_OPTIMIZER_SERVER = 0,  // The job updates the parameters.
+  NEREUS_OPTIMIZER_WORKER = 1,  // The caller does, from the mean gradients.
+  NEREUS_OPTIMIZER_ANY = 2      // The caller asks nereus_client_traits.
+};
+
+// Value that must be equal on all workers of a job, such as {"batch", "32"}.
+typedef struct nereus_setting {
+  const char* name;
+  const char* value;
+} nereus_setting;
+
+// Options of a client (ClientOptions in worker/public/client_options.h).
+typedef struct nereus_client_options {
+  uint32_t size;                    // sizeof(nereus_client_options).
+  int32_t optimizer;                // A NEREUS_OPTIMIZER_ constant.
+  const char* coordinator_address;  // "host:port". Required.
+  const char* job;                  // Name of the job: "default".
+  const char* name;                 // Name of this worker: "host:pid".
+  const char* host;                 // Address to listen at: "127.0.0.1".
+  const char* node;                 // Name of the computer: found out.
+  int32_t control_port;             // Port for health checks: a free one.
+  int32_t data_port;                // Port for peers: a free one.
+  const nereus_setting* settings;   // Array of settings_count settings.
+  int32_t settings_count;
+  int32_t without_shared_memory;  // 1: frames never go through shared memory.
+  int32_t means_apart;            // 1: ClientOptions::means_in_place is false.
+  int32_t memory;                 // A NEREUS_MEMORY_ constant.
+  int64_t connect_timeout_ms;     // 60 seconds.
+  int64_t round_timeout_ms;       // 10 minutes.
+  int64_t stall_threshold_ms;     // 5 seconds.
+  int32_t device;                 // Number of the GPU.
+  int32_t reserved;               // 0.
+  int64_t staging_bytes;          // GpuOptions::staging_bytes.
+} nereus_client_options;
+
+// Kind of a layer.
+enum {
+  NEREUS_LAYER_VECTOR = 0,  // Normalisation, lone biases, anything else.
+  NEREUS_LAYER_FULLY_CONNECTED = 1,
+  NEREUS_LAYER_CONVOLUTION = 2,
+  NEREUS_LAYER_EMBEDDING = 3
+};
+
+// Layer of the model, and the memory of its values (LayerSpec in
+// common/plan/layer_spec.h, LayerBinding in worker/public/client.h). The memory
+// must stay until the client is closed.
+typedef struct nereus_layer {
+  uint32_t size;             // sizeof(nereus_layer); equal in an array.
+  int32_t kind;              // A NEREUS_LAYER_ constant.
+  const char* name;          // Unique within the model.
+  int64_t m;                 // Rows of the matrix: outputs.
+  int64_t n;                 // Columns of the matrix: inputs.
+  int64_t parameters_count;  // m * n, and the values beside the matrix.
+  int64_t rows;              // Rows of the layer's input in one step.
+  int32_t has_factors;       // 1: pushed by nereus_client_push_factors.
+  int32_t state_arrays;      // Arrays at `state`.
+  float* parameters;         // parameters_count values.
+  float* state;              // State of the caller's optimizer, or NULL.
+  int32_t on_host;           // 1: host memory, in a client of a GPU.
+  int32_t reserved;          // 0.
+} nereus_layer;
+
+// Step of the job (StepInfo in worker/public/client.h).
+typedef struct nereus_step {
+  uint32_t size;     // sizeof(nereus_step), set by the caller.
+  int32_t position;  // Position of this worker among `workers`.
+  int64_t step;      // Number of the step.
+  int32_t workers;
+  int32_t local_position;  // Position among the workers of this host.
+  int32_t local_workers;
+  float loss_scale;  // Factor of the loss, and so of all gradients.
+  // This worker's examples begin at (contributions_before + position) * batch.
+  int64_t contributions_before;
+  int32_t went_back;  // 1: the job has gone back to a checkpoint.
+  int32_t reserved;
+} nereus_step;
+
+// Properties of the job (JobTraits in worker/public/client.h).
+typedef struct nereus_traits {
+  uint32_t size;               // sizeof(nereus_traits), set by the caller.
+  int32_t rank;                // Number of this worker, unique in the job.
+  int32_t updates_parameters;  // 1: the caller runs the optimizer.
+  int32_t decoupled;           // 1: layers come in the order of forward.
+  int32_t may_skip;            // 1: steps with a NaN are skipped.
+  int32_t sparse;              // 1: a part of each gradient travels.
+  int32_t uses_adam;           // Rule of the job's optimizer; 0: SGD.
+  float learning_rate;
+  float momentum;
+  float weight_decay;
+  float beta1;
+  float beta2;
+  float epsilon;
+  int32_t reserved;
+} nereus_traits;
+
+// Matrices whose product is a layer's gradient (Factors in
+// worker/public/client.h), each row-major.
+typedef struct nereus_factors {
+  uint32_t size;                   // sizeof(nereus_factors).
+  int32_t reserved;                // 0.
+  const float* output_gradient;    // rows x m.
+  int64_t output_gradient_length;  // Number of values.
+  const float* input;              // rows x n.
+  int64_t input_length;            // Number of values.
+} nereus_factors;
+
+// ---- The library.
+
+// Returns NEREUS_ABI_VERSION of the library: at least that of the header that
+// the caller was compiled with.
+NEREUS_API int32_t nereus_abi_version(void);
+// Returns the version of Nereus, such as "0.1.0".
+NEREUS_API const char* nereus_version(void);
+// Returns the text of this thread's last failed call; "" before the first.
+// Valid until this thread's next call. In languages that move their threads
+// (Go), call it on the same thread, or use nereus_client_error.
+NEREUS_API const char* nereus_last_error(void);
+
+// ---- Log lines. They go to standard error unless the caller collects them.
+
+enum {
+  NEREUS_LOG_DEBUG = 0,
+  NEREUS_LOG_INFO = 1,  // The default level.
+  NEREUS_LOG_WARNING = 2,
+  NEREUS_LOG_ERROR = 3
+};
+// Drops lines below `level`, a NEREUS_LOG_ constant.
+NEREUS_API nereus_code nereus_set_log_level(int32_t level);
+// Keeps the last `lines_max` lines for nereus_next_log_line, instead of writing
+// them to standard error. 0: writes them again.
+NEREUS_API nereus_code nereus_collect_log(int32_t lines_max);
+// Takes the oldest collected line. NEREUS_NOT_FOUND: there is none. If lines
+// were lost, because the caller took them too slowly, a line says how many.
+NEREUS_API nereus_code nereus_next_log_line(int32_t* level, char* text,
+                                            int64_t capacity, int64_t* length);
+
+// ---- A client. `stream` is the CUDA stream (a cudaStream_t) that orders the
+// call with the GPU's work, as in worker/public/gpu_client.h. It is NULL for a
+// client of host memory.
+
+// Begins to join a job and returns at once, with the client in *client.
+// `layers`: all layers in forward order. Their memory is used until the client
+// is closed.
+NEREUS_API nereus_code nereus_client_connect(
+    const nereus_client_options* options, const nereus_layer* layers,
+    int32_t layer_count, void* stream, nereus_client** client);
+// Waits until the client has joined, and the job's parameters are written. All
+// calls below, but nereus_client_error and _close, need that first.
+NEREUS_API nereus_code nereus_client_wait_connected(nereus_client* client,
+                                                    int64_t timeout_ms,
+                                                    void* stream);
+// Writes the text of the client's last failed call, of any thread.
+NEREUS_API nereus_code nereus_client_error(nereus_client* client, char* text,
+                                           int64_t capacity, int64_t* length);
+NEREUS_API nereus_code nereus_client_traits(nereus_client* client,
+                                            nereus_traits* traits);
+// Begins the next step and describes it in *step.
+NEREUS_API nereus_code nereus_client_begin_step(nereus_client* client,
+                                                int64_t timeout_ms,
+                                                void* stream,
+                                                nereus_step* step);
+// Contributes `gradient` of a layer, `length` values, which the client uses
+// until the wait for the layer returns. With NEREUS_OPTIMIZER_WORKER, the mean
+// gradient replaces it.
+NEREUS_API nereus_code nereus_client_push(nereus_client* client, int32_t layer,
+                                          int64_t step, float* gradient,
+                                          int64_t length, void* stream);
+// Contributes the gradient of a layer with factors. `gradient`: `length` values
+// for the mean gradient. With NEREUS_OPTIMIZER_SERVER and host memory it may be
+// NULL, with length 0.
+NEREUS_API nereus_code nereus_client_push_factors(nereus_client* client,
+                                                  int32_t layer, int64_t step,
+                                                  const nereus_factors* factors,
+                                                  float* gradient,
+                                                  int64_t length, void* stream);
+// Sets *takes to 1 if the plan sends the layer's factors in this step. If 0, a
+// layer with factors in host memory may be pushed by nereus_client_push, too.
+NEREUS_API nereus_code nereus_client_takes_factors(nereus_client* client,
+                                                   int32_t layer,
+                                                   int32_t* takes);
+// Waits until round `step` of a layer is done. NEREUS_DEADLINE_EXCEEDED names
+// what is missing. Pushed memory belongs to the caller again.
+NEREUS_API nereus_code nereus_client_wait(nereus_client* client, int32_t layer,
+                                          int64_t step, int64_t timeout_ms,
+                                          void* stream);
+// Waits for the last round of a layer, before its next forward.
+NEREUS_API nereus_code nereus_client_wait_forward(nereus_client* client,
+                                                  int32_t layer,
+                                                  int64_t timeout_ms,
+                                                  void* stream);
+// Waits for round `step` of all layers.
+NEREUS_API nereus_code nereus_client_wait_all(nereus_client* client,
+                                              int64_t step, int64_t timeout_ms,
+                                              void* stream);
+// Sets *mean to the layer's mean gradient, after the wait, with
+// NEREUS_OPTIMIZER_WORKER and host memory. Valid until the layer's next push.
+NEREUS_API nereus_code nereus_client_mean(nereus_client* client, int32_t layer,
+                                          const float** mean, int64_t* length);
+// Sets *skipped to 1 if the job skipped `step` because of a NaN.
+NEREUS_API nereus_code nereus_client_skipped(nereus_client* client,
+                                             int64_t step, int32_t* skipped);
+// Requests a checkpoint of the next step that no worker has begun.
+NEREUS_API nereus_code nereus_client_checkpoint(nereus_client* client);
+// Writes costs, traffic and measurements as JSON (docs/c_api.md).
+NEREUS_API nereus_code nereus_client_report_json(nereus_client* client,
+                                                 char* text, int64_t capacity,
+                                                 int64_t* length);
+// Ends the job for all workers. Returns NEREUS_FAILED_PRECONDITION with
+// `reason`, or the error that had ended the job before.
+NEREUS_API nereus_code nereus_client_abort(nereus_client* client,
+                                           const char* reason);
+// Leaves the job after the last pushed step. After a timeout only _leave,
+// _error and _close may follow.
+NEREUS_API nereus_code nereus_client_leave(nereus_client* client,
+                                           int64_t timeout_ms, void* stream);
+// Frees a client. A client that has not left looks to the job like a process
+// that died. Afterwards the layers' memory belongs to the caller. NULL is
+// ignored.
+NEREUS_API void nereus_client_close(nereus_client* client);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif

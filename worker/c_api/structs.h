@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/strings/string_view.h"
+#include "common/base/status.h"
+
+namespace nereus {
+
+// Copies the caller's struct at `in`, which begins with its size as uint32_t,
+// to `out`, which has `out_size` bytes. A caller with an older header has a
+// shorter struct: the missing fields become zero. A caller with a newer header
+// has a longer one: what this library does not know must be zero. Errors:
+// kInvalidArgument, with `name`.
+absl::Status CopyStructIn(absl::string_view name, const void* in,
+                          size_t size_min, void* out, size_t out_size);
+
+// Copies `value`, of `value_size` bytes, to the caller's struct at `out`. Its
+// first field, the size, stays. Fields that this library does not know become
+// zero. Errors: kInvalidArgument, with `name`.
+absl::Status CopyStructOut(absl::string_view name, const void* value,
+                           size_t value_size, size_t size_min, void* out);
+
+// Returns the struct of a caller. `size_min`: size of the struct in the first
+// header that had it.
+template <typename T>
+absl::StatusOr<T> ReadStruct(absl::string_view name, const T* in,
+                             size_t size_min) {
+  T value = {};
+  NEREUS_TRY(CopyStructIn(name, in, size_min, &value, sizeof(T)));
+  return value;
+}
+
+// Writes the struct of a caller, from `value`.
+template <typename T>
+absl::Status WriteStruct(absl::string_view name, const T& value,
+                         size_t size_min, T* out) {
+  return CopyStructOut(name, &value, sizeof(T), size_min, out);
+}
+
+}  // namespace nereus
