@@ -28,6 +28,53 @@ tail -n 1 $dir/first > $dir/a; tail -n 1 $dir/second > $dir/b; cmp $dir/a $dir/b
   EXPECT_THAT(output(), HasSubstr("y = 3.00 x + 1.00\n"));
 }
 
+TEST_F(ExamplesTest, TheLoopInCFitsTheLineAndSharesTheJobWithCpp) {
+  EXPECT_EQ(RunScript(R"(
+start_server --servers=1 --workers=2
+$examples/own_loop $control > $dir/first & first=$!
+$examples/c/own_loop $control > $dir/second || exit
+wait $first || exit
+cat $dir/second
+)"),
+            0)
+      << output();
+  EXPECT_THAT(output(), HasSubstr("step 800: loss "));
+  EXPECT_THAT(output(), HasSubstr("y = 3.00 x + 1.00\n"));
+}
+
+TEST_F(ExamplesTest, CtrlCEndsTheLoopInCWhileItWaits) {
+  EXPECT_EQ(RunScript(R"(
+start_server --servers=1 --workers=2
+$examples/c/own_loop $control 2> $dir/error & loop=$!
+await "listening" $dir/error
+kill -INT $loop
+wait $loop
+code=$?
+cat $dir/error
+exit $code
+)"),
+            1)
+      << output();
+  EXPECT_THAT(output(), HasSubstr("error 4: the job's values have not come"));
+}
+
+// A program that uses another gRPC or Protobuf must not meet that of the
+// library.
+TEST_F(ExamplesTest, TheLibraryExportsTheFunctionsOfItsHeaderOnly) {
+  EXPECT_EQ(RunScript(R"(
+nm -D --defined-only worker/c_api/libnereus.so | awk '{print $3}' |
+  sed 's/@.*//' | sort > $dir/symbols
+grep -v '^nereus_\|^NEREUS_' $dir/symbols && exit 3
+sed -n 's/.*\(nereus_[a-z_]*\)(.*/\1/p' worker/c_api/nereus.h | sort -u \
+  > $dir/functions
+grep '^nereus_' $dir/symbols | diff $dir/functions - || exit 4
+wc -l < $dir/functions
+)"),
+            0)
+      << output();
+  EXPECT_THAT(output(), HasSubstr("24\n"));
+}
+
 // The checkpoint has the optimizer's velocity. So a job that stops and restarts
 // ends with the same result as a job that does not stop.
 TEST_F(ExamplesTest, OwnOptimizerGoesOnAfterARestart) {
