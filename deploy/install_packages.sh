@@ -12,7 +12,7 @@ build_packages=(
   nlohmann-json3-dev libcli11-dev libisal-dev libsqlite3-dev
   python3
 )
-test_packages=(clang clang-format clang-tidy)
+test_packages=(clang clang-format clang-tidy cmake pkg-config)
 
 usage() {
   cat <<'TEXT'
