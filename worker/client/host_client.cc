@@ -22,6 +22,7 @@
 #include "worker/client/job_notes.h"
 #include "worker/client/layer_bindings.h"
 #include "worker/client/round_table.h"
+#include "worker/client/time_left.h"
 #include "worker/client/worker_process.h"
 
 namespace nereus {
@@ -31,11 +32,6 @@ namespace {
 // closed connections return their buffers, or the other workers hear of a
 // failure.
 constexpr absl::Duration kFlushTimeout = absl::Seconds(5);
-
-// Returns the time that is left until `until`; zero if it has passed.
-absl::Duration TimeLeft(absl::Time until) {
-  return std::max(until - SteadyNow(), absl::ZeroDuration());
-}
 
 class HostClientImpl final : public HostClient {
   // Calls `use` with the ledger, under its lock.

@@ -19,6 +19,7 @@
 #include "common/protocol/job.h"
 #include "common/tensor/value_range.h"
 #include "worker/client/layer_bindings.h"
+#include "worker/client/time_left.h"
 #include "worker/gpu/device_factors.h"
 #include "worker/gpu/device_look.h"
 #include "worker/gpu/gpu_accelerator.h"
@@ -67,20 +68,28 @@ class GpuClientImpl final : public GpuClient {
         flights_(layers_.size()) {}
   ~GpuClientImpl() override;
 
+  // Makes all parts, and begins to join the job.
   absl::Status Start(cudaStream_t stream);
 
-  absl::StatusOr<StepInfo> BeginStep(cudaStream_t stream) override;
+  absl::Status AwaitJoined(cudaStream_t stream,
+                           absl::Duration timeout) override;
+  absl::StatusOr<StepInfo> BeginStep(cudaStream_t stream,
+                                     absl::Duration timeout) override;
   absl::Status Push(int layer, int64_t step, float* gradient,
                     cudaStream_t stream) override;
   absl::Status PushFactors(int layer, int64_t step, const GpuFactors& factors,
                            float* gradient, cudaStream_t stream) override;
-  absl::Status Wait(int layer, int64_t step, cudaStream_t stream) override;
-  absl::Status WaitForward(int layer, cudaStream_t stream) override;
-  absl::Status WaitAll(int64_t step, cudaStream_t stream) override;
+  absl::Status Wait(int layer, int64_t step, cudaStream_t stream,
+                    absl::Duration timeout) override;
+  absl::Status WaitForward(int layer, cudaStream_t stream,
+                           absl::Duration timeout) override;
+  absl::Status WaitAll(int64_t step, cudaStream_t stream,
+                       absl::Duration timeout) override;
+  absl::Status Checkpoint() override { return client_->Checkpoint(); }
   absl::Status Abort(absl::string_view reason) override {
     return client_->Abort(reason);
   }
-  absl::Status Leave(cudaStream_t stream) override;
+  absl::Status Leave(cudaStream_t stream, absl::Duration timeout) override;
   Staged staged() const override {
     return {stager_->bytes_out(), stager_->bytes_in()};
   }
@@ -98,10 +107,6 @@ class GpuClientImpl final : public GpuClient {
   // Makes the mirrors and splitters, and the bindings for the host client. The
   // parameters start from their values at this point of `stream`.
   absl::StatusOr<std::vector<HostLayerBinding>> Bind(cudaStream_t stream);
-
-  // Pins the memory that the pushes of a step need. In the first step, pinning
-  // would delay the pushes, and might wait for the whole GPU.
-  absl::Status PinAhead();
 
   // Checks of arguments. Errors: kInvalidArgument.
   absl::Status CheckLayer(int layer) const;
@@ -155,7 +160,7 @@ class GpuClientImpl final : public GpuClient {
   // Splitters of sparse gradients, by layer. Null: the layer is on the host.
   std::vector<std::shared_ptr<GpuSplitter>> splitters_;
   GpuFlights flights_;
-  // Null while the client connects, and while it is being destroyed. OnDone and
+  // Null while the client starts, and while it is being destroyed. OnDone and
   // OnPart may be called then.
   std::unique_ptr<HostClient> client_;
   JobTraits traits_;    // The job's, once connected.
@@ -213,7 +218,14 @@ absl::Status GpuClientImpl::Start(cudaStream_t stream) {
     OnDone(done, fetched);
   };
   client_ =
-      NEREUS_TRY(HostClient::Connect(std::move(options), std::move(bindings)));
+      NEREUS_TRY(HostClient::Join(std::move(options), std::move(bindings)));
+  return absl::OkStatus();
+}
+
+absl::Status GpuClientImpl::AwaitJoined(cudaStream_t stream,
+                                        absl::Duration timeout) {
+  NEREUS_TRY(stager_->CheckNotCaptured("Connect", stream));
+  NEREUS_TRY(client_->AwaitJoined(timeout));
   traits_ = client_->traits();
   pushes_ = std::make_unique<PushStager>(
       PushStager::Parts{&layers_, stager_.get(), timeline_.get(), look_.get(),
@@ -221,25 +233,10 @@ absl::Status GpuClientImpl::Start(cudaStream_t stream) {
       [this](const std::string& what, int64_t bytes) {
         return TakePinned(what, bytes);
       });
-  NEREUS_TRY(PinAhead());
+  NEREUS_TRY(PinAhead(layers_, *pushes_, *pools_.gradients));
   thread_ = std::thread([this] { StagePushes(); });
   for (const auto& mirror : mirrors_) {
     NEREUS_TRY(mirror->Return(stream));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status GpuClientImpl::PinAhead() {
-  std::vector<Buffer> pinned;  // Goes back to the pool at the end.
-  for (int layer = 0; layer < static_cast<int>(layers_.size()); ++layer) {
-    if (layers_[layer].on_host) continue;
-    absl::StatusOr<Buffer> memory = pools_.gradients->Take(
-        NameOf(layer, "gradient"), pushes_->PinnedBytesOf(layer),
-        absl::ZeroDuration());
-    // The pool may be too small for a whole step (GpuOptions::staging_bytes).
-    if (absl::IsDeadlineExceeded(memory.status())) break;
-    NEREUS_TRY(memory.status());
-    pinned.push_back(*std::move(memory));
   }
   return absl::OkStatus();
 }
@@ -252,10 +249,12 @@ absl::Status GpuClientImpl::CheckLayer(int layer) const {
                               layers_.size(), " layers, numbered from 0");
 }
 
-absl::StatusOr<StepInfo> GpuClientImpl::BeginStep(cudaStream_t stream) {
+absl::StatusOr<StepInfo> GpuClientImpl::BeginStep(cudaStream_t stream,
+                                                  absl::Duration timeout) {
+  const absl::Time until = SteadyNow() + timeout;
   NEREUS_TRY(stager_->CheckNotCaptured("begin of a step", stream));
-  flights_.AwaitStaged();
-  const StepInfo info = NEREUS_TRY(client_->BeginStep());
+  NEREUS_TRY(flights_.AwaitStaged(until));
+  const StepInfo info = NEREUS_TRY(client_->BeginStep(TimeLeft(until)));
   if (info.went_back) flights_.Reset();
   for (const auto& mirror : mirrors_) {
     NEREUS_TRY(mirror->Return(stream));
@@ -436,53 +435,49 @@ std::vector<ValueRange> GpuClientImpl::Updated(int layer) const {
   return {{0, layers_[layer].spec.parameters}};
 }
 
-absl::Status GpuClientImpl::Wait(int layer, int64_t step, cudaStream_t stream) {
+absl::Status GpuClientImpl::Wait(int layer, int64_t step, cudaStream_t stream,
+                                 absl::Duration timeout) {
+  const absl::Time until = SteadyNow() + timeout;
   NEREUS_TRY(CheckLayer(layer));
   NEREUS_TRY(stager_->CheckNotCaptured(NameOf(layer, "wait"), stream));
   // If `step` was not pushed, the host client's Wait says so.
-  NEREUS_TRY(flights_.AwaitHandedOn(layer, step));
-  NEREUS_TRY(client_->Wait(layer, step));
+  NEREUS_TRY(flights_.AwaitHandedOn(layer, step, until));
+  NEREUS_TRY(client_->Wait(layer, step, TimeLeft(until)));
   return flights_.Follow(layer, step, *stager_, NameOf(layer, "outcome"),
                          stream);
 }
 
-absl::Status GpuClientImpl::WaitForward(int layer, cudaStream_t stream) {
+absl::Status GpuClientImpl::WaitForward(int layer, cudaStream_t stream,
+                                        absl::Duration timeout) {
   NEREUS_TRY(CheckLayer(layer));
   const int64_t step = flights_.LastStep(layer);
-  return step < 0 ? client_->WaitForward(layer) : Wait(layer, step, stream);
+  return step < 0 ? client_->WaitForward(layer, timeout)
+                  : Wait(layer, step, stream, timeout);
 }
 
-absl::Status GpuClientImpl::WaitAll(int64_t step, cudaStream_t stream) {
+absl::Status GpuClientImpl::WaitAll(int64_t step, cudaStream_t stream,
+                                    absl::Duration timeout) {
+  const absl::Time until = SteadyNow() + timeout;
   for (size_t layer = 0; layer < layers_.size(); ++layer) {
-    NEREUS_TRY(Wait(static_cast<int>(layer), step, stream));
+    NEREUS_TRY(Wait(static_cast<int>(layer), step, stream, TimeLeft(until)));
   }
   return absl::OkStatus();
 }
 
-absl::Status GpuClientImpl::Leave(cudaStream_t stream) {
+absl::Status GpuClientImpl::Leave(cudaStream_t stream, absl::Duration timeout) {
+  const absl::Time until = SteadyNow() + timeout;
   for (size_t layer = 0; layer < layers_.size(); ++layer) {
-    NEREUS_TRY(WaitForward(static_cast<int>(layer), stream));
+    NEREUS_TRY(WaitForward(static_cast<int>(layer), stream, TimeLeft(until)));
     if (updates_parameters()) {
       NEREUS_TRY(mirrors_[layer]->Outdate(stream));
     }
   }
-  return client_->Leave();
+  return client_->Leave(TimeLeft(until));
 }
 
 }  // namespace
 
-absl::Status GpuOptions::Validate() const {
-  if (device < 0) {
-    return InvalidArgumentError("device is ", device, ", must not be negative");
-  }
-  if (staging_bytes < 0) {
-    return InvalidArgumentError("staging_bytes is ", staging_bytes,
-                                ", must not be negative");
-  }
-  return absl::OkStatus();
-}
-
-absl::StatusOr<std::unique_ptr<GpuClient>> GpuClient::Connect(
+absl::StatusOr<std::unique_ptr<GpuClient>> GpuClient::Join(
     const ClientOptions& options, const GpuOptions& gpu,
     std::vector<GpuLayerBinding> layers, CUstream_st* stream) {
   NEREUS_TRY(options.Validate());
@@ -490,6 +485,14 @@ absl::StatusOr<std::unique_ptr<GpuClient>> GpuClient::Connect(
   auto client =
       std::make_unique<GpuClientImpl>(options, gpu, std::move(layers));
   NEREUS_TRY(client->Start(stream));
+  return client;
+}
+
+absl::StatusOr<std::unique_ptr<GpuClient>> GpuClient::Connect(
+    const ClientOptions& options, const GpuOptions& gpu,
+    std::vector<GpuLayerBinding> layers, CUstream_st* stream) {
+  auto client = NEREUS_TRY(Join(options, gpu, std::move(layers), stream));
+  NEREUS_TRY(client->AwaitJoined(stream, absl::InfiniteDuration()));
   return client;
 }
 

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "common/base/clock.h"
 #include "common/base/status.h"
 
 namespace nereus {
@@ -57,11 +58,15 @@ std::optional<GpuPush> GpuFlights::Next() {
   return push;
 }
 
-void GpuFlights::AwaitStaged() {
+absl::Status GpuFlights::AwaitStaged(absl::Time until) {
   MutexLock lock(&mu_);
-  mu_.Await([this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return queue_.empty() && !is_staging_;
-  });
+  const bool in_time =
+      mu_.AwaitWithTimeout([this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(
+                               mu_) { return queue_.empty() && !is_staging_; },
+                           until - SteadyNow());
+  if (in_time) return absl::OkStatus();
+  return DeadlineExceededError(
+      "gradients of the last step are not copied from the GPU yet");
 }
 
 void GpuFlights::SetValues(int layer, Buffer values) {
@@ -75,14 +80,21 @@ void GpuFlights::SetHandedOn(int layer, absl::Status status) {
   flights_[layer].is_handed_on = true;
 }
 
-absl::Status GpuFlights::AwaitHandedOn(int layer, int64_t step) {
+absl::Status GpuFlights::AwaitHandedOn(int layer, int64_t step,
+                                       absl::Time until) {
   MutexLock lock(&mu_);
   const Flight& flight = flights_[layer];
   if (flight.step != step) return absl::OkStatus();
-  mu_.Await([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    // Another push of the layer may replace this one while this waits.
-    return flight.is_handed_on || flight.step != step || is_stopped_;
-  });
+  const bool in_time = mu_.AwaitWithTimeout(
+      [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+        // Another push of the layer may replace this one while this waits.
+        return flight.is_handed_on || flight.step != step || is_stopped_;
+      },
+      until - SteadyNow());
+  if (!in_time) {
+    return DeadlineExceededError("layer ", layer, ": the gradient of step ",
+                                 step, " is not copied from the GPU yet");
+  }
   return flight.step == step ? flight.failure : absl::OkStatus();
 }
 

@@ -10,6 +10,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "common/base/mutex.h"
 #include "common/base/status.h"
 #include "common/device/stager.h"
@@ -54,8 +55,9 @@ class GpuFlights {
   // by the staging thread. Returns nothing after Stop.
   std::optional<GpuPush> Next() ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Waits until no push is queued, and none is being staged.
-  void AwaitStaged() ABSL_LOCKS_EXCLUDED(mu_);
+  // Waits until no push is queued, and none is being staged. Errors:
+  // kDeadlineExceeded at `until`.
+  absl::Status AwaitStaged(absl::Time until) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Stores the pinned memory of a push; the mean gradient arrives in it.
   void SetValues(int layer, Buffer values) ABSL_LOCKS_EXCLUDED(mu_);
@@ -65,7 +67,9 @@ class GpuFlights {
 
   // Waits until the push of `step` is handed on. Returns its error, if it
   // failed. Returns OK at once if the layer's last push is of another step.
-  absl::Status AwaitHandedOn(int layer, int64_t step) ABSL_LOCKS_EXCLUDED(mu_);
+  // Errors: kDeadlineExceeded at `until`.
+  absl::Status AwaitHandedOn(int layer, int64_t step, absl::Time until)
+      ABSL_LOCKS_EXCLUDED(mu_);
 
   // Returns true at most once for each push: if the push is handed on and not
   // done. The host client may have deferred it, so the caller hurries it.

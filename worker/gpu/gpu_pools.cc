@@ -9,7 +9,6 @@
 #include "common/protocol/job.h"
 #include "worker/gpu/device_look.h"
 #include "worker/gpu/gpu_splitter.h"
-#include "worker/gpu/push_stager.h"
 
 namespace nereus {
 namespace {
@@ -70,6 +69,22 @@ GpuPools MakeGpuPools(const std::vector<GpuLayerBinding>& layers,
   if (options.staging_bytes > 0) gradients = options.staging_bytes;
   return {PinnedPool::Create(options.device, gradients),
           PinnedPool::Create(options.device, own)};
+}
+
+absl::Status PinAhead(const std::vector<GpuLayerBinding>& layers,
+                      const PushStager& pushes, PinnedPool& gradients) {
+  std::vector<Buffer> pinned;  // Goes back to the pool at the end.
+  for (int layer = 0; layer < static_cast<int>(layers.size()); ++layer) {
+    if (layers[layer].on_host) continue;
+    absl::StatusOr<Buffer> memory = gradients.Take(
+        absl::StrCat("layer ", layers[layer].spec.name, ", gradient"),
+        pushes.PinnedBytesOf(layer), absl::ZeroDuration());
+    // The pool may be too small for a whole step (GpuOptions::staging_bytes).
+    if (absl::IsDeadlineExceeded(memory.status())) break;
+    NEREUS_TRY(memory.status());
+    pinned.push_back(*std::move(memory));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace nereus

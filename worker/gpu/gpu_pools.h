@@ -5,6 +5,7 @@
 
 #include "common/base/status.h"
 #include "common/device/pinned_pool.h"
+#include "worker/gpu/push_stager.h"
 #include "worker/public/gpu_client.h"
 
 namespace nereus {
@@ -26,5 +27,11 @@ struct GpuPools {
 // Returns pools that have room for `layers`. Pins no memory yet.
 GpuPools MakeGpuPools(const std::vector<GpuLayerBinding>& layers,
                       const GpuOptions& options);
+
+// Pins the memory that the pushes of a step need, as far as the pool allows. In
+// the first step, pinning would delay the pushes, and might wait for the whole
+// GPU.
+absl::Status PinAhead(const std::vector<GpuLayerBinding>& layers,
+                      const PushStager& pushes, PinnedPool& gradients);
 
 }  // namespace nereus

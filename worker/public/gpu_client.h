@@ -158,8 +158,19 @@ class GpuClient {
       const ClientOptions& options, const GpuOptions& gpu,
       std::vector<GpuLayerBinding> layers, CUstream_st* stream);
 
+  // Begins to join the job, as Client::Join. The parameters start from their
+  // values at this point of `stream`. Errors: those of Connect.
+  static absl::StatusOr<std::unique_ptr<GpuClient>> Join(
+      const ClientOptions& options, const GpuOptions& gpu,
+      std::vector<GpuLayerBinding> layers, CUstream_st* stream);
+
   // Leaves the job as if this process had died, unless Leave was called before.
   virtual ~GpuClient() = default;
+
+  // Waits until the client has joined, as Client::AwaitJoined. Work that is
+  // queued on `stream` after the call sees the job's parameters.
+  virtual absl::Status AwaitJoined(CUstream_st* stream,
+                                   absl::Duration timeout) = 0;
 
   // Begins the next step, as Client::BeginStep. If the job has gone back, work
   // that is queued on `stream` after the call sees the checkpoint's parameters.
@@ -167,7 +178,11 @@ class GpuClient {
   // Waits until the GPU has computed all pushed gradients, and the first values
   // of each are on the host. With `--nan=skip`, and in a sparse job, also waits
   // until all gradients have been searched for NaNs.
-  virtual absl::StatusOr<StepInfo> BeginStep(CUstream_st* stream) = 0;
+  virtual absl::StatusOr<StepInfo> BeginStep(CUstream_st* stream,
+                                             absl::Duration timeout) = 0;
+  absl::StatusOr<StepInfo> BeginStep(CUstream_st* stream) {
+    return BeginStep(stream, absl::InfiniteDuration());
+  }
 
   // Contributes `gradient` to round `step` of `layer`. Returns at once.
   //
@@ -188,18 +203,36 @@ class GpuClient {
 
   // Waits until the round is done. Does not wait for the GPU: `stream` waits
   // for the copy of the result. Errors: as for Client::Wait.
-  virtual absl::Status Wait(int layer, int64_t step, CUstream_st* stream) = 0;
+  virtual absl::Status Wait(int layer, int64_t step, CUstream_st* stream,
+                            absl::Duration timeout) = 0;
+  absl::Status Wait(int layer, int64_t step, CUstream_st* stream) {
+    return Wait(layer, step, stream, absl::InfiniteDuration());
+  }
   // Waits for the last pushed round of the layer, as Client::WaitForward.
-  virtual absl::Status WaitForward(int layer, CUstream_st* stream) = 0;
-  // Waits for round `step` of every layer.
-  virtual absl::Status WaitAll(int64_t step, CUstream_st* stream) = 0;
+  virtual absl::Status WaitForward(int layer, CUstream_st* stream,
+                                   absl::Duration timeout) = 0;
+  absl::Status WaitForward(int layer, CUstream_st* stream) {
+    return WaitForward(layer, stream, absl::InfiniteDuration());
+  }
+  // Waits for round `step` of every layer, for `timeout` in all.
+  virtual absl::Status WaitAll(int64_t step, CUstream_st* stream,
+                               absl::Duration timeout) = 0;
+  absl::Status WaitAll(int64_t step, CUstream_st* stream) {
+    return WaitAll(step, stream, absl::InfiniteDuration());
+  }
+
+  // Requests a checkpoint, as Client::Checkpoint.
+  virtual absl::Status Checkpoint() = 0;
 
   // Ends the job for all workers, as Client::Abort.
   virtual absl::Status Abort(absl::string_view reason) = 0;
 
   // Leaves the job, as Client::Leave. With `optimizer=worker`, the caller has
   // queued its last update of parameters and state on `stream` before.
-  virtual absl::Status Leave(CUstream_st* stream) = 0;
+  virtual absl::Status Leave(CUstream_st* stream, absl::Duration timeout) = 0;
+  absl::Status Leave(CUstream_st* stream) {
+    return Leave(stream, absl::InfiniteDuration());
+  }
 
   // Bytes of layers' values that were copied between the GPU and the host.
   struct Staged {
