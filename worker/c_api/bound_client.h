@@ -62,11 +62,11 @@ class BoundClient {
 
 // Begins to join as a worker with layers in host memory. Errors: those of
 // Client::Join.
-absl::StatusOr<std::unique_ptr<BoundClient>> JoinOnHost(Binding binding);
+absl::StatusOr<std::unique_ptr<BoundClient>> JoinOnHost(const Binding& binding);
 
 // Begins to join as a worker with layers on a GPU. Errors: those of
 // GpuClient::Join; kUnimplemented in a library without CUDA.
-absl::StatusOr<std::unique_ptr<BoundClient>> JoinOnGpu(Binding binding,
+absl::StatusOr<std::unique_ptr<BoundClient>> JoinOnGpu(const Binding& binding,
                                                        CUstream_st* stream);
 
 }  // namespace nereus

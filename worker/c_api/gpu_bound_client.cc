@@ -92,12 +92,11 @@ class GpuBoundClient final : public BoundClient {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<BoundClient>> JoinOnGpu(Binding binding,
+absl::StatusOr<std::unique_ptr<BoundClient>> JoinOnGpu(const Binding& binding,
                                                        CUstream_st* stream) {
   auto client = NEREUS_TRY(
       GpuClient::Join(binding.options, binding.gpu, binding.layers, stream));
-  return std::make_unique<GpuBoundClient>(std::move(client),
-                                          std::move(binding.layers));
+  return std::make_unique<GpuBoundClient>(std::move(client), binding.layers);
 }
 
 }  // namespace nereus

@@ -87,7 +87,8 @@ class HostBoundClient final : public BoundClient {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<BoundClient>> JoinOnHost(Binding binding) {
+absl::StatusOr<std::unique_ptr<BoundClient>> JoinOnHost(
+    const Binding& binding) {
   std::vector<HostLayerBinding> layers;
   for (const GpuLayerBinding& layer : binding.layers) {
     layers.push_back(

@@ -224,12 +224,12 @@ nereus_code nereus_client_connect(const nereus_client_options* options,
   return nereus::Run([&]() -> absl::Status {
     NEREUS_TRY(nereus::CheckNotNull("client", client));
     *client = nullptr;
-    nereus::Binding binding =
+    const nereus::Binding binding =
         NEREUS_TRY(nereus::ReadBinding(options, layers, layer_count));
     const bool on_gpu = binding.on_gpu;
-    auto joining = NEREUS_TRY(
-        on_gpu ? nereus::JoinOnGpu(std::move(binding), nereus::Stream(stream))
-               : nereus::JoinOnHost(std::move(binding)));
+    auto joining =
+        NEREUS_TRY(on_gpu ? nereus::JoinOnGpu(binding, nereus::Stream(stream))
+                          : nereus::JoinOnHost(binding));
     *client = nereus::ClientTable::Get().Add(std::move(joining));
     return absl::OkStatus();
   });

@@ -3,7 +3,7 @@
 namespace nereus {
 
 absl::StatusOr<std::unique_ptr<BoundClient>> JoinOnGpu(
-    Binding /*binding*/, CUstream_st* /*stream*/) {
+    const Binding& /*binding*/, CUstream_st* /*stream*/) {
   return UnimplementedError(
       "options.memory is NEREUS_MEMORY_CUDA, and this is libnereus.so, which "
       "knows host memory only: load libnereus_cuda.so instead");
