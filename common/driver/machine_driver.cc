@@ -34,6 +34,11 @@ namespace {
 // of a lost wake-up.
 constexpr absl::Duration kPollTimeout = absl::Seconds(1);
 
+// Time after which workers of one host that cannot connect are two hosts. Both
+// listen since before they joined, so that more patience would hardly help, and
+// all workers wait meanwhile.
+constexpr absl::Duration kMateUnreachableMax = absl::Seconds(5);
+
 // Returns the payload of a frame to send. A device may copy a gradient to the
 // host as bfloat16. If bfloat16 is the frame's wire type, this copy is the
 // payload.
@@ -205,6 +210,7 @@ void MachineDriver::OnEncodedFrame(PeerId from, const Frame& frame) {
 
 void MachineDriver::OnConnected(PeerId peer) {
   NEREUS_LOG(Debug) << start_->job->NameOf(peer) << " is connected";
+  member_->OnConnected(peer);
 }
 
 void MachineDriver::OnDisconnected(PeerId peer, const absl::Status& reason) {
@@ -357,7 +363,11 @@ void MachineDriver::Follow(std::shared_ptr<const EpochStart> start) {
   transport_->SetRoster(hello, std::move(roster));
   const absl::Time deadline = SteadyNow() + connect_timeout_;
   for (const EpochMember& member : connections.dialled) {
-    transport_->Connect(member.id, member.data_address, deadline);
+    ConnectLimits limits = {deadline};
+    const bool is_new_mate = AreMates(*start_->job, start_->self, member.id) &&
+                             !member_->HasReached(member.id);
+    if (is_new_mate) limits.unreachable_max = kMateUnreachableMax;
+    transport_->Connect(member.id, member.data_address, limits);
   }
 }
 

@@ -297,6 +297,7 @@ v1::MemberMessage ToProto(const MemberMessage& message) {
     proto.mutable_lost_peer()->set_epoch(lost->epoch);
     *proto.mutable_lost_peer()->mutable_peer() = ToProto(lost->peer);
     proto.mutable_lost_peer()->set_reason(TextField(lost->reason));
+    proto.mutable_lost_peer()->set_reached(lost->reached);
   } else if (const auto* report = std::get_if<EpochReport>(&message)) {
     *proto.mutable_epoch_report() = ReportToProto(*report);
   } else if (const auto* leave = std::get_if<Leave>(&message)) {
@@ -339,7 +340,7 @@ absl::StatusOr<MemberMessage> FromProto(const v1::MemberMessage& message) {
     case v1::MemberMessage::kLostPeer: {
       const v1::LostPeer& lost = message.lost_peer();
       const PeerId peer = NEREUS_TRY(FromProto(lost.peer()));
-      return LostPeer{lost.epoch(), peer, lost.reason()};
+      return LostPeer{lost.epoch(), peer, lost.reason(), lost.reached()};
     }
     case v1::MemberMessage::kEpochReport:
       return ReportFromProto(message.epoch_report());

@@ -39,6 +39,7 @@ v1::GetStatusResponse ToProto(const JobStatus& status) {
     added->set_stored_bytes(member.stored_bytes);
     added->set_chunks(member.chunks);
     if (member.host != -1) added->set_host(member.host);
+    added->set_split(member.split);
     if (!member.stall.has_value()) continue;
     *added->mutable_stall() = StallToProto(*member.stall);
     added->set_stalled_layer(member.stalled_layer);
@@ -77,7 +78,8 @@ absl::StatusOr<JobStatus> FromProto(const v1::GetStatusResponse& message) {
         {id, member.name(), member.data_address(), member.round(),
          DurationFromProto(member.since_heartbeat()), member.left(),
          member.stored_bytes(), member.chunks(), std::nullopt,
-         member.stalled_layer(), member.has_host() ? member.host() : -1});
+         member.stalled_layer(), member.has_host() ? member.host() : -1,
+         member.split()});
     if (!member.has_stall()) continue;
     status.members.back().stall = StallFromProto(member.stall());
   }

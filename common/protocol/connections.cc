@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "absl/algorithm/container.h"
-#include "common/protocol/job.h"
 
 namespace nereus {
 namespace {
@@ -23,16 +22,6 @@ bool ShareShard(const Job& job, int server, int other) {
   });
 }
 
-// True if the two workers run on one host, so that one of them may carry a unit
-// for the other.
-bool AreMates(const Job& job, int rank, int other) {
-  const int position = job.PositionOf(rank);
-  const int other_position = job.PositionOf(other);
-  return position >= 0 && other_position >= 0 &&
-         job.workers[position].host >= 0 &&
-         job.workers[position].host == job.workers[other_position].host;
-}
-
 // True if this process dials `peer`. Workers dial servers. Of two workers or
 // two servers that exchange frames, the process with the higher rank dials.
 // Other pairs have no connection.
@@ -44,11 +33,20 @@ bool Dials(const EpochStart& start, PeerId peer) {
            ShareShard(*start.job, self.rank, peer.rank);
   }
   if (peer.role == Role::kShard) return true;
-  return self.rank > peer.rank && (AreMates(*start.job, self.rank, peer.rank) ||
-                                   WorkersOwnAny(*start.job));
+  return self.rank > peer.rank &&
+         (AreMates(*start.job, self, peer) || WorkersOwnAny(*start.job));
 }
 
 }  // namespace
+
+bool AreMates(const Job& job, PeerId one, PeerId other) {
+  if (one.role != Role::kWorker || other.role != Role::kWorker) return false;
+  const int position = job.PositionOf(one.rank);
+  const int other_position = job.PositionOf(other.rank);
+  return one != other && position >= 0 && other_position >= 0 &&
+         job.workers[position].host >= 0 &&
+         job.workers[position].host == job.workers[other_position].host;
+}
 
 Roster RosterOf(const EpochStart& start) {
   Roster roster;

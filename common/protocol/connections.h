@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "common/protocol/hello.h"
+#include "common/protocol/job.h"
 #include "common/protocol/membership.h"
 #include "common/protocol/peer.h"
 
@@ -19,6 +20,10 @@ struct Connections {
   // connections.
   std::vector<EpochMember> dialled;
 };
+
+// True if the two are workers of one host, so that one of them may carry a unit
+// for the other.
+bool AreMates(const Job& job, PeerId one, PeerId other);
 
 // Returns the members of an epoch with their incarnations.
 Roster RosterOf(const EpochStart& start);

@@ -4,6 +4,7 @@
 #include <variant>
 
 #include "common/base/status.h"
+#include "common/protocol/connections.h"
 
 namespace nereus {
 
@@ -112,6 +113,7 @@ void Member::Enter(const EpochStart& start, Outbox& out) {
   // A coordinator repeats an EpochStart when it does not know whether it has
   // arrived.
   if (start_ != nullptr && start.job->epoch <= start_->job->epoch) return;
+  if (start_ != nullptr) ForgetReplaced(RosterOf(*start_), RosterOf(start));
   start_ = std::make_shared<const EpochStart>(start);
   frozen_ = false;
   wants_checkpoint_ = false;
@@ -131,6 +133,16 @@ void Member::Enter(const EpochStart& start, Outbox& out) {
   }
 }
 
+// The next server of a shard has the same id.
+void Member::ForgetReplaced(const Roster& before, const Roster& now) {
+  std::erase_if(reached_, [&](PeerId peer) {
+    const auto old = before.find(peer);
+    const auto next = now.find(peer);
+    return old == before.end() || next == now.end() ||
+           old->second != next->second;
+  });
+}
+
 void Member::End(const absl::Status& outcome, Outbox& out) {
   over_ = true;
   out.Add(EndMembership{outcome});
@@ -138,7 +150,7 @@ void Member::End(const absl::Status& outcome, Outbox& out) {
 
 void Member::OnLostPeer(PeerId peer, const std::string& reason, Outbox& out) {
   if (start_ == nullptr || over_) return;
-  lost_peers_.push_back({start_->job->epoch, peer, reason});
+  lost_peers_.push_back({start_->job->epoch, peer, reason, HasReached(peer)});
   out.Add(SendMessage{lost_peers_.back()});
 }
 

@@ -5,10 +5,12 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "common/base/status.h"
+#include "common/protocol/hello.h"
 #include "common/protocol/machine.h"
 #include "common/protocol/membership.h"
 #include "common/protocol/outbox.h"
@@ -69,8 +71,11 @@ class Member {
   void OnNotFinite(const GradientCheck& check, const NotFinite& found,
                    Outbox& out);
 
-  // Reports that the connection to a peer has ended, unless this process closed
-  // it.
+  // Notes that this process is connected to a peer of its epoch.
+  void OnConnected(PeerId peer) { reached_.insert(peer); }
+
+  // Reports that the connection to a peer has ended or could not be made,
+  // unless this process closed it.
   void OnLostPeer(PeerId peer, const std::string& reason, Outbox& out);
 
   // Passes the header of a frame of the current epoch to Machine::OnHeader. A
@@ -84,6 +89,9 @@ class Member {
 
   // Returns the epoch that this process is in; null before the first.
   const EpochStart* start() const { return start_.get(); }
+  // True if this process has ever been connected to the process that is `peer`
+  // in its epoch.
+  bool HasReached(PeerId peer) const { return reached_.contains(peer); }
   // True if the next epoch is being prepared.
   bool frozen() const { return frozen_; }
   // True if the membership has ended.
@@ -92,6 +100,9 @@ class Member {
  private:
   // Enters an epoch, unless the process is in it or in a later one.
   void Enter(const EpochStart& start, Outbox& out);
+  // Forgets the connections to processes that are not in the next epoch.
+  // `before`, `now`: members of this epoch and of the next one.
+  void ForgetReplaced(const Roster& before, const Roster& now);
   // Ends the membership.
   void End(const absl::Status& outcome, Outbox& out);
 
@@ -100,8 +111,9 @@ class Member {
   std::unique_ptr<Machine> machine_;  // Null before the first epoch.
   // Current epoch; null before the first.
   std::shared_ptr<const EpochStart> start_;
-  bool frozen_ = false;  // True between PrepareEpoch and EpochStart.
-  bool over_ = false;    // True after Refusal or JobOver.
+  bool frozen_ = false;       // True between PrepareEpoch and EpochStart.
+  bool over_ = false;         // True after Refusal or JobOver.
+  std::set<PeerId> reached_;  // Members that this process was connected to.
 
   // Messages that a broken session may have lost. OnSession sends them again.
   //

@@ -131,11 +131,13 @@ struct Heartbeat {
   bool busy = false;
 };
 
-// Report of a connection that has ended.
+// Report of a connection that has ended or could not be made.
 struct LostPeer {
   uint64_t epoch = 0;  // Epoch in which it ended.
   PeerId peer;         // Other end of the connection.
   std::string reason;  // Cause, for messages.
+  // True if this process has ever been connected to that process.
+  bool reached = true;
 };
 
 // Progress of a frozen machine, from which the coordinator makes the next
@@ -376,6 +378,9 @@ struct JobStatus {
     std::string stalled_layer;
     // Number of its host; -1: a host of its own, or not in an epoch yet.
     int32_t host = -1;
+    // True if it is a host of its own because it and another worker of its host
+    // could not connect.
+    bool split = false;
   };
   // Name of the job.
   std::string job;

@@ -2,9 +2,20 @@
 
 #include <string>
 
+#include "absl/time/time.h"
 #include "common/protocol/frame.h"
 
 namespace nereus {
+
+// Limits of the attempts to connect to a peer.
+struct ConnectLimits {
+  // Time of SteadyNow at which the peer is given up.
+  absl::Time deadline;
+  // Time after which the peer is given up if no attempt has reached a process
+  // that listens at the address. A process that listens and does not answer
+  // lives, and is not given up for this. Infinite: the deadline alone holds.
+  absl::Duration unreachable_max = absl::InfiniteDuration();
+};
 
 // Connection to one peer, as PeerLinks sees it. This process or the peer has
 // dialled. An interface, so that tests of PeerLinks need no sockets.

@@ -70,7 +70,7 @@ void PeerLinks::Clear() {
 }
 
 void PeerLinks::Connect(PeerId peer, const std::string& address,
-                        absl::Time deadline) {
+                        const ConnectLimits& limits) {
   Link& link = links_[peer];
   if (stopped_ || link.state == State::kOpen) return;
   // A name server's answer for the old address is useless, so a lookup of
@@ -80,7 +80,7 @@ void PeerLinks::Connect(PeerId peer, const std::string& address,
       (link.state == State::kLookingUp && link.address == address);
   if (!goes_on) link.state = State::kPausing;
   link.address = address;
-  link.deadline = deadline;
+  link.limits = limits;
   link.next_attempt_at = absl::InfinitePast();
   link.backoff = kBackoffMin;
   link.last_error = "no attempt was made";
@@ -124,7 +124,15 @@ std::optional<PeerLinks::Loss> PeerLinks::NextLoss(absl::Time now) {
       link.connection->Close();
       Retry(link, UnavailableError("no answer in time"), now);
     }
-    if (!link.is_unconnected() || now < link.deadline) continue;
+    if (!link.is_unconnected()) continue;
+    if (link.is_unreachable()) {
+      return GiveUp(
+          peer, link,
+          UnavailableError("reached no process there for ",
+                           absl::FormatDuration(link.limits.unreachable_max),
+                           ": ", link.last_error));
+    }
+    if (now < link.limits.deadline) continue;
     // The owner may have been away for longer than the link was given: then
     // one attempt is still made.
     const bool may_try =
@@ -145,7 +153,7 @@ std::vector<PeerLinks::Attempt> PeerLinks::TakeAttempts(absl::Time now) {
   for (auto& [peer, link] : links_) {
     if (link.is_attempting()) Due(link.attempt_deadline);
     if (!link.is_unconnected()) continue;
-    if (now < link.deadline) Due(link.deadline);
+    if (now < link.limits.deadline) Due(link.limits.deadline);
     if (!self_.has_value() || link.state == State::kLookingUp) continue;
     if (link.next_attempt_at > now) {
       Due(link.next_attempt_at);
@@ -194,17 +202,22 @@ void PeerLinks::OnDialling(PeerId peer, Connection* connection,
   link.state = State::kDialling;
   link.connection = connection;
   link.has_more_addresses = has_more_addresses;
-  link.attempt_deadline = std::min(now + handshake_timeout_,
-                                   std::max(link.deadline, now + kAttemptMin));
+  link.attempt_deadline =
+      std::min(now + ReachTimeout(link),
+               std::max(link.limits.deadline, now + kAttemptMin));
   Due(link.attempt_deadline);
 }
 
+// The answer may take as long as that to any attempt.
 absl::StatusOr<PeerLinks::Greeting> PeerLinks::Greet(PeerId peer) {
+  Link& link = links_.at(peer);
+  link.NoteReached();
+  link.state = State::kGreeting;
+  link.attempt_deadline += handshake_timeout_ - ReachTimeout(link);
   const auto member = roster_.find(peer);
   if (member == roster_.end()) {
     return UnavailableError("the peer has no place in the job yet");
   }
-  links_.at(peer).state = State::kGreeting;
   Greeting greeting = {{peer, member->second}, *self_};
   greeting.hello.intended = peer;
   return greeting;
@@ -227,14 +240,24 @@ std::optional<PeerLinks::Loss> PeerLinks::OnAttemptFailed(
   return std::nullopt;
 }
 
+absl::Duration PeerLinks::ReachTimeout(const Link& link) const {
+  return std::min(handshake_timeout_, link.limits.unreachable_max);
+}
+
+// A greeted peer was reached, and the answer of a name server says nothing
+// about the peer.
 void PeerLinks::Retry(Link& link, const absl::Status& reason, absl::Time now) {
+  if (link.state == State::kDialling || link.state == State::kPausing) {
+    link.unreachable_since = std::min(link.unreachable_since, now);
+    link.unreachable_for = now - link.unreachable_since;
+  }
   link.state = State::kPausing;
   link.connection = nullptr;
   link.last_error = std::string(reason.message());
   link.next_attempt_at =
       link.has_more_addresses ? absl::InfinitePast() : now + link.backoff;
   link.backoff = std::min(link.backoff * 2, kBackoffMax);
-  Due(link.next_attempt_at);
+  Due(link.is_unreachable() ? now : link.next_attempt_at);
 }
 
 PeerLinks::Loss PeerLinks::GiveUp(PeerId peer, Link& link,
@@ -291,6 +314,7 @@ absl::Status PeerLinks::Admit(const Hello& theirs, const std::string& address) {
 
 void PeerLinks::OnOpen(PeerId peer, Connection* connection) {
   Link& link = links_[peer];
+  link.NoteReached();
   link.state = State::kOpen;
   link.connection = connection;
   for (Frame& frame : std::exchange(link.waiting, {})) {
@@ -309,6 +333,8 @@ bool PeerLinks::OnLost(PeerId peer, const Connection* connection) {
 
 void PeerLinks::Reset(Link& link) {
   link.state = State::kIdle;
+  link.unreachable_since = absl::InfiniteFuture();
+  link.unreachable_for = absl::ZeroDuration();
   link.connection = nullptr;
   std::exchange(link.waiting, {}).clear();
 }

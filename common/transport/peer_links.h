@@ -30,8 +30,8 @@ namespace nereus {
 //                                                            good answer    v
 //                                                                         open
 //
-// A link becomes idle again when its deadline passes, when the peer refuses for
-// good, when the open connection ends, or by Disconnect or Stop.
+// A link becomes idle again at a limit (ConnectLimits), when the peer refuses
+// for good, when the open connection ends, or by Disconnect or Stop.
 //
 // A link in any state becomes open if this process admits the peer, which has
 // dialled. There is never more than one open connection of a link: a second one
@@ -84,10 +84,11 @@ class PeerLinks {
   // end the open connections.
   void Clear();
 
-  // Dials `peer` at "host:port" until the link is open or `deadline` has
-  // passed. Does nothing to an open link. An attempt under way goes on, even at
-  // another address. The new deadline holds for it.
-  void Connect(PeerId peer, const std::string& address, absl::Time deadline);
+  // Dials `peer` at "host:port" until the link is open or a limit is reached.
+  // Does nothing to an open link. An attempt under way goes on, even at another
+  // address. The new limits hold for it.
+  void Connect(PeerId peer, const std::string& address,
+               const ConnectLimits& limits);
 
   // Makes the link idle, drops its frames, and aborts its connection or attempt
   // if there is one.
@@ -103,8 +104,8 @@ class PeerLinks {
   // NextLoss and TakeAttempts then.
   absl::Time due_at() const { return due_at_; }
 
-  // Ends attempts that took too long. Gives up one link that is past its
-  // deadline and returns it. The caller tells the handler, which may change any
+  // Ends attempts that took too long. Gives up one link that is past a limit
+  // and returns it. The caller tells the handler, which may change any
   // link. Then the caller calls this again, until it returns nothing.
   std::optional<Loss> NextLoss(absl::Time now);
 
@@ -182,18 +183,31 @@ class PeerLinks {
     bool is_attempting() const {
       return state == State::kDialling || state == State::kGreeting;
     }
+    // True if no process has been reached for too long.
+    bool is_unreachable() const {
+      return unreachable_for >= limits.unreachable_max;
+    }
+    // Notes that a process which listens was reached.
+    void NoteReached() {
+      unreachable_since = absl::InfiniteFuture();
+      unreachable_for = absl::ZeroDuration();
+    }
 
     State state = State::kIdle;
     Connection* connection = nullptr;  // Null unless dialling, greeting, open.
     std::deque<Frame> waiting;         // Empty if open.
     std::string address;               // "host:port" to dial.
-    absl::Time deadline;               // The link is given up at this time.
+    ConnectLimits limits;              // The link is given up at a limit.
     absl::Time attempt_deadline;       // The attempt under way ends then.
-    absl::Time next_attempt_at;        // If pausing.
-    absl::Duration backoff;            // Pause after the next failure.
-    std::string last_error;            // Reason why the last attempt failed.
-    bool attempted = false;            // An attempt began since Connect.
-    bool has_more_addresses = false;   // See OnDialling.
+    // Time of the first attempt that failed before it reached a process that
+    // listens, after the last one that did reach one.
+    absl::Time unreachable_since = absl::InfiniteFuture();
+    absl::Duration unreachable_for;   // Time until the last such attempt.
+    absl::Time next_attempt_at;       // If pausing.
+    absl::Duration backoff;           // Pause after the next failure.
+    std::string last_error;           // Reason why the last attempt failed.
+    bool attempted = false;           // An attempt began since Connect.
+    bool has_more_addresses = false;  // See OnDialling.
   };
 
   // Makes due_at() at most `when`.
@@ -202,6 +216,8 @@ class PeerLinks {
   void Retry(Link& link, const absl::Status& reason, absl::Time now);
   // Makes `link` idle and drops its frames; its connection is not closed.
   static void Reset(Link& link);
+  // Returns the time that an attempt may take until it reaches a process.
+  absl::Duration ReachTimeout(const Link& link) const;
   static Loss GiveUp(PeerId peer, Link& link, const absl::Status& reason);
 
   const absl::Duration handshake_timeout_;    // Limit of one attempt.

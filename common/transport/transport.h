@@ -10,6 +10,7 @@
 #include "common/protocol/hello.h"
 #include "common/protocol/machine.h"
 #include "common/protocol/peer.h"
+#include "common/transport/connection.h"
 
 namespace nereus {
 
@@ -50,11 +51,11 @@ class Transport {
   virtual void SetRoster(const Hello& self, Roster roster) = 0;
 
   // Connects to `peer` at "host:port" in the background. Repeats failed
-  // attempts, with growing pauses, until `deadline`, a time of SteadyNow. Calls
-  // the handler's OnConnected on success. Calls OnDisconnected if the deadline
-  // passes or `peer` refuses for good. Has no effect while `peer` is connected.
+  // attempts, with growing pauses, up to the limits. Calls the handler's
+  // OnConnected on success. Calls OnDisconnected at a limit, or if `peer`
+  // refuses for good. Has no effect while `peer` is connected.
   virtual void Connect(PeerId peer, const std::string& address,
-                       absl::Time deadline) = 0;
+                       const ConnectLimits& limits) = 0;
 
   // Ends the connection to `peer`, or the attempt to make one. Drops the frames
   // that are queued for `peer`, and its frames that are not delivered yet. The

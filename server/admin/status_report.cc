@@ -41,7 +41,9 @@ std::string MemberRow(const JobStatus& status,
   const double silent_for = absl::ToDoubleSeconds(member.since_heartbeat);
   const std::string heartbeat =
       member.left ? "left" : absl::StrFormat("%.1f s ago", silent_for);
-  const std::string host = member.host == -1 ? "-" : absl::StrCat(member.host);
+  const std::string host = member.split        ? "own"
+                           : member.host == -1 ? "-"
+                                               : absl::StrCat(member.host);
   if (member.id.role == Role::kShard) {
     return Row(NameOf(member), member.name, member.data_address, host, "-",
                heartbeat, absl::StrCat(member.stored_bytes),
@@ -59,6 +61,7 @@ Json MemberJson(const JobStatus::Member& member) {
                {"name", member.name},
                {"address", member.data_address},
                {"host", member.host == -1 ? Json() : Json(member.host)},
+               {"split", member.split},
                {"seconds_since_heartbeat",
                 absl::ToDoubleSeconds(member.since_heartbeat)},
                {"left", member.left}};
@@ -98,6 +101,11 @@ std::string StatusTable(const JobStatus& status) {
               "bytes", "chunks");
   for (const JobStatus::Member& member : status.members) {
     text += MemberRow(status, member);
+  }
+  for (const JobStatus::Member& member : status.members) {
+    if (!member.split) continue;
+    absl::StrAppend(&text, NameOf(member), " is a host of its own: it and ",
+                    "another worker of its host could not connect\n");
   }
   for (const JobStatus::Member& member : status.members) {
     if (!member.stall.has_value()) continue;

@@ -23,10 +23,7 @@ std::optional<PeerId> BrokenLinks::Note(PeerId one, PeerId other,
                                         absl::Time now) {
   const PeerPair link = std::minmax(one, other);
   // The other end may have reported it already.
-  if (absl::c_count(of_epoch_, link) > 0) {
-    return std::nullopt;
-  }
-  of_epoch_.push_back(link);
+  if (!Add(link)) return std::nullopt;
   std::vector<absl::Time>& losses = losses_[link];
   std::erase_if(losses, [&](absl::Time at) { return now - at > kLossWindow; });
   losses.push_back(now);
@@ -34,6 +31,16 @@ std::optional<PeerId> BrokenLinks::Note(PeerId one, PeerId other,
   const PeerId worse = WorseOf(link, now);
   losses_.erase(link);
   return worse;
+}
+
+void BrokenLinks::NoteSplit(PeerId one, PeerId other) {
+  Add(std::minmax(one, other));
+}
+
+bool BrokenLinks::Add(const PeerPair& link) {
+  if (absl::c_count(of_epoch_, link) > 0) return false;
+  of_epoch_.push_back(link);
+  return true;
 }
 
 void BrokenLinks::Forget(PeerId member) {

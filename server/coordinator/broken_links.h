@@ -26,6 +26,11 @@ class BrokenLinks {
   // go, if they have lost each other too often.
   std::optional<PeerId> Note(PeerId one, PeerId other, absl::Time now);
 
+  // Notes that two members never had a connection, and that the next epoch
+  // makes two hosts of their host. This is no loss: they may need no connection
+  // then.
+  void NoteSplit(PeerId one, PeerId other);
+
   // Forgets a member that is gone.
   void Forget(PeerId member);
 
@@ -35,6 +40,8 @@ class BrokenLinks {
   std::vector<PeerPair> Take() { return std::exchange(of_epoch_, {}); }
 
  private:
+  // Adds a link to those of this epoch. Returns false if it is there already.
+  bool Add(const PeerPair& link);
   // Returns the end of `link` that has to go: the worker, if the other end is a
   // server. Of two servers, the coordinator's own shard stays. Otherwise it is
   // the end with more losses in the last minute; if both have as many,

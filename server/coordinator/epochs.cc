@@ -12,6 +12,7 @@
 #include "absl/algorithm/container.h"
 #include "common/base/printable.h"
 #include "common/base/status.h"
+#include "common/protocol/connections.h"
 
 namespace nereus {
 namespace {
@@ -170,11 +171,31 @@ std::optional<PeerId> Epochs::OnLostPeer(const MemberRecord& member,
   // The loss is of an earlier epoch. In this epoch the two have a new
   // connection, or report its loss.
   if (lost.epoch != job()->epoch) return std::nullopt;
+  if (!lost.reached && SplitMates(member, *peer, lost.reason, out)) {
+    return std::nullopt;
+  }
   // No warning: the line about the next epoch says if the peer was lost.
   out.push_back(Announce{
       false, absl::StrCat(member.Name(), " lost its connection to ",
                           peer->Describe(), ": ", Printable(lost.reason))});
   return links_.Note(member.id, lost.peer, now);
+}
+
+// A peer without a session may be dead. Then the loss says nothing of hosts.
+bool Epochs::SplitMates(const MemberRecord& member, const MemberRecord& peer,
+                        absl::string_view reason, CoordinatorOutbox& out) {
+  if (!AreMates(*job(), member.id, peer.id) || !peer.session.has_value()) {
+    return false;
+  }
+  const bool is_younger = member.id > peer.id;
+  auto news = hosts_.Split(is_younger ? peer.request : member.request,
+                           is_younger ? member.request : peer.request,
+                           Printable(reason));
+  if (!news.has_value()) return false;
+  links_.NoteSplit(member.id, peer.id);
+  recovery_.NoteSplit(member.id, peer.id);
+  if (!news->empty()) out.push_back(Announce{true, *std::move(news)});
+  return true;
 }
 
 // A current backup takes over with the next epoch. Without one, the job waits

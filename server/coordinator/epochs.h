@@ -115,6 +115,11 @@ class Epochs {
   bool OnShardLost(PeerId shard, CoordinatorOutbox& out);
 
  private:
+  // Makes two hosts of the host of two live workers, from the next epoch on,
+  // because `member` has never reached `peer`. Returns false, and does nothing,
+  // if they are no such workers or no more processes can be split.
+  bool SplitMates(const MemberRecord& member, const MemberRecord& peer,
+                  absl::string_view reason, CoordinatorOutbox& out);
   // True if there is a reason for another epoch.
   bool NeedsChange() const;
   // True if a process waits for the next epoch to be admitted, or if the other

@@ -15,8 +15,8 @@ HostTable::HostTable(State saved) : state_(std::move(saved)) {
 }
 
 HostTable::Numbered HostTable::NumberOf(const JoinRequest& request) {
-  const bool is_own = request.host.machine.empty() ||
-                      state_.split.contains(request.incarnation);
+  const bool is_own =
+      request.host.machine.empty() || IsSplit(request.incarnation);
   if (is_own) return {};
   const auto known = numbers_.find(request.host);
   if (known != numbers_.end()) return {known->second, ""};
@@ -28,9 +28,27 @@ HostTable::Numbered HostTable::NumberOf(const JoinRequest& request) {
   return added;
 }
 
-bool HostTable::Split(uint64_t incarnation) {
-  return state_.split.size() < size_t{kHostsMax} &&
-         state_.split.insert(incarnation).second;
+std::optional<std::string> HostTable::Split(const JoinRequest& elder,
+                                            const JoinRequest& younger,
+                                            absl::string_view reason) {
+  if (IsSplit(elder.incarnation) || IsSplit(younger.incarnation)) return "";
+  if (state_.split.size() >= size_t{kHostsMax}) return std::nullopt;
+  state_.split.insert(younger.incarnation);
+  const std::string& node = younger.host.node;
+  return absl::StrCat(
+      "worker ", younger.name, " and worker ", elder.name,
+      " cannot connect, although both run on one machine and ",
+      node.empty() ? "in one network namespace"
+                   : absl::StrCat("say --node=", node),
+      ": ", reason, ". From now on worker ", younger.name,
+      " counts as a host of its own, which costs speed. Let workers of one "
+      "host connect to each other, or give them different --node");
+}
+
+void HostTable::KeepSplits(const std::set<uint64_t>& alive) {
+  std::erase_if(state_.split, [&](uint64_t incarnation) {
+    return !alive.contains(incarnation);
+  });
 }
 
 // Claims of one node are next to each other in the map. With a third machine

@@ -2,10 +2,12 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "common/protocol/membership.h"
 
 namespace nereus {
@@ -54,10 +56,20 @@ class HostTable {
   // machine say the same --node. This is told once for each node.
   Numbered NumberOf(const JoinRequest& request);
 
-  // Makes the process of `incarnation` a host of its own for its life, because
-  // other processes of its host cannot reach it. Returns false if that is done
-  // already, or if kHostsMax processes were split before.
-  bool Split(uint64_t incarnation);
+  // Makes two hosts of the host of two workers that cannot connect: `younger`
+  // becomes a host of its own for its life. Returns a line for the log with the
+  // reason, or "" if one of the two is split already. Returns nothing, and
+  // changes nothing, if kHostsMax processes are split.
+  std::optional<std::string> Split(const JoinRequest& elder,
+                                   const JoinRequest& younger,
+                                   absl::string_view reason);
+  // True if Split has made the process a host of its own.
+  bool IsSplit(uint64_t incarnation) const {
+    return state_.split.contains(incarnation);
+  }
+  // Forgets the split processes that are not in `alive`. A process that is gone
+  // does not come back under its incarnation.
+  void KeepSplits(const std::set<uint64_t>& alive);
 
   const State& state() const { return state_; }
 

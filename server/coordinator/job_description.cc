@@ -112,7 +112,8 @@ JobStatus DescribeJob(const JobView& view, absl::Time now) {
     status.members.push_back(
         {member.id, member.request.name, member.request.data_address,
          last.round, now - member.times.heard_at, member.has_left(),
-         last.stored_bytes, last.chunks, last.stall, "", member.host});
+         last.stored_bytes, last.chunks, last.stall, "", member.host,
+         view.epochs.hosts().IsSplit(member.request.incarnation)});
     if (!last.stall.has_value()) continue;
     status.members.back().stalled_layer = job->layers[last.stall->layer].name;
   }

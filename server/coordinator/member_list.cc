@@ -136,6 +136,11 @@ void MemberList::Remove(PeerId id) {
 
 // Workers come first, so that their hosts have the first numbers.
 void MemberList::NumberHosts(HostTable& hosts, CoordinatorOutbox& out) {
+  std::set<uint64_t> incarnations;
+  for (const MemberRecord& member : members_) {
+    incarnations.insert(member.request.incarnation);
+  }
+  hosts.KeepSplits(incarnations);
   for (const Role role : {Role::kWorker, Role::kShard}) {
     for (MemberRecord& member : members_) {
       if (member.id.role != role) continue;

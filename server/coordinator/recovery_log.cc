@@ -10,6 +10,16 @@
 #include "absl/strings/str_join.h"
 
 namespace nereus {
+namespace {
+
+// Returns "; A, B what", or "" without names.
+std::string Clause(const std::vector<std::string>& names,
+                   absl::string_view what) {
+  if (names.empty()) return "";
+  return absl::StrCat("; ", absl::StrJoin(names, ", "), what);
+}
+
+}  // namespace
 
 void RecoveryLog::NoteLost(const MemberRecord& member) {
   lost_.try_emplace(member.Name(), member.times.last_message_at);
@@ -34,14 +44,17 @@ std::string RecoveryLog::OnEpoch(const EpochInForce& epoch,
     return member != nullptr && lost.count(member->Name()) == 0 &&
            absl::c_count(back, member->Name()) == 0;
   };
+  const std::set<PeerPair> split = std::exchange(split_, {});
   std::vector<std::string> links;
+  std::vector<std::string> hosts;
   for (const PeerPair& link : epoch.broken_links) {
     const MemberRecord* const first = roster.Find(link.first);
     const MemberRecord* const second = roster.Find(link.second);
     if (!stayed(first) || !stayed(second)) continue;
-    links.push_back(absl::StrCat(first->Name(), " and ", second->Name()));
+    (split.contains(link) ? hosts : links)
+        .push_back(absl::StrCat(first->Name(), " and ", second->Name()));
   }
-  if (lost.empty() && back.empty() && links.empty()) return "";
+  if (lost.empty() && back.empty() && links.empty() && hosts.empty()) return "";
   std::string text = absl::StrCat("epoch ", job.epoch, ": the job goes on");
   if (!lost.empty()) {
     std::vector<std::string> names;
@@ -54,14 +67,9 @@ std::string RecoveryLog::OnEpoch(const EpochInForce& epoch,
                           absl::ToDoubleSeconds(now - first),
                           absl::StrJoin(names, ", "));
   }
-  if (!back.empty()) {
-    absl::StrAppend(&text, "; ", absl::StrJoin(back, ", "),
-                    back.size() == 1 ? " is back" : " are back");
-  }
-  if (!links.empty()) {
-    absl::StrAppend(&text, "; ", absl::StrJoin(links, ", "),
-                    " lost their connection, and make another");
-  }
+  text += Clause(back, back.size() == 1 ? " is back" : " are back");
+  text += Clause(links, " lost their connection, and make another");
+  text += Clause(hosts, " could not connect, and are two hosts");
   absl::StrAppendFormat(&text, "; %d of %d workers, %d of %d servers; ",
                         job.worker_count(), workers, roster.Count(Role::kShard),
                         shards);

@@ -1,11 +1,13 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <set>
 #include <string>
 
 #include "absl/time/time.h"
+#include "common/protocol/peer.h"
 #include "server/coordinator/member_list.h"
 
 namespace nereus {
@@ -13,11 +15,18 @@ namespace nereus {
 // Losses since the epoch began, for one line of the log: the members that were
 // lost, the time without them, and the steps that are done again.
 //
-// Memory: the names of lost members that have not come back.
+// Memory: the names of lost members that have not come back, and the pairs of
+// workers that were split in this epoch.
 class RecoveryLog {
  public:
   // Notes that an admitted member was counted as dead.
   void NoteLost(const MemberRecord& member);
+
+  // Notes that two workers of a host could not connect, and are two hosts in
+  // the next epoch.
+  void NoteSplit(PeerId one, PeerId other) {
+    split_.insert(std::minmax(one, other));
+  }
 
   // Starts an epoch, before its new members are admitted. Returns the line; ""
   // if no member or connection was lost and no lost member is back.
@@ -31,6 +40,8 @@ class RecoveryLog {
  private:
   // Time of the last message of each member that was lost in this epoch.
   std::map<std::string, absl::Time> lost_;
+  std::set<PeerPair>
+      split_;  // Pairs of workers that are two hosts from now on.
   // Names of lost members that have not come back, of any epoch.
   std::set<std::string> gone_;
 };

@@ -184,7 +184,7 @@ void RunParent(const BenchmarkOptions& options, int port_pipe) {
       << "the child did not start";
   const auto node = Start(kParent, kChild, options);
   node->transport().Connect(kChild, absl::StrCat("127.0.0.1:", port),
-                            SteadyNow() + absl::Seconds(10));
+                            {.deadline = SteadyNow() + absl::Seconds(10)});
   while (!node->connected) node->Poll();
   const double bytes =
       static_cast<double>(options.frames) * kFramePayloadBytesMax;

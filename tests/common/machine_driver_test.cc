@@ -11,7 +11,9 @@
 #include <deque>
 #include <functional>
 #include <future>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -64,8 +66,8 @@ class FakeTransport final : public Transport {
                            self.epoch, " as ", PeerName(self.self)));
   }
   void Connect(PeerId peer, const std::string& address,
-               absl::Time deadline) override {
-    connect_deadline = deadline;
+               const ConnectLimits& limits) override {
+    connect_limits[peer] = limits;
     log_->Add(absl::StrCat("connect ", PeerName(peer), " at ", address));
   }
   void Disconnect(PeerId peer) override {
@@ -90,6 +92,7 @@ class FakeTransport final : public Transport {
       frames.swap(incoming_);
     }
     for (const Frame& frame : frames) Hand(frame, handler);
+    if (connects.has_value()) handler.OnConnected(*std::exchange(connects, {}));
   }
   void Flush() override { log_->Add("flush"); }
   void Wake() override {
@@ -99,7 +102,9 @@ class FakeTransport final : public Transport {
   std::vector<TrafficCount> traffic() const override { return {}; }
   void Shutdown(absl::Duration) override {}
 
-  absl::Time connect_deadline;  // Deadline of the last Connect.
+  std::optional<PeerId> connects;  // Peer that connects in the next Poll.
+  std::map<PeerId, ConnectLimits>
+      connect_limits;  // Limits of the last Connect.
 
  private:
   static void Hand(const Frame& frame, FrameHandler& handler) {
@@ -277,8 +282,32 @@ TEST_F(MachineDriverTest, EpochConnectsAndEntersAfterTheMachine) {
 // set.
 TEST_F(MachineDriverTest, ConnectDeadlineIsATimeOfTheSteadyClock) {
   const absl::Time now = SteadyNow();
-  EXPECT_GT(transport_.connect_deadline, now - absl::Minutes(2));
-  EXPECT_LE(transport_.connect_deadline, now + absl::Seconds(1));
+  const absl::Time deadline =
+      transport_.connect_limits[PeerId::Shard(0)].deadline;
+  EXPECT_GT(deadline, now - absl::Minutes(2));
+  EXPECT_LE(deadline, now + absl::Seconds(1));
+}
+
+// A mate that was reached once, and a process of another host, may be busy.
+TEST_F(MachineDriverTest, OnlyAMateThatWasNeverReachedIsGivenUpSoon) {
+  const auto enter = [this](uint64_t epoch) {
+    Run([this, epoch](Outbox& out) {
+      member_.OnMessage(StartOf(EpochAfter(*job_,
+                                           [&](Job& job) {
+                                             job.epoch = epoch;
+                                             job.workers[0].host = 3;
+                                             job.workers[1].host = 3;
+                                           })),
+                        out);
+    });
+    return transport_.connect_limits[PeerId::Worker(0)].unreachable_max;
+  };
+  EXPECT_EQ(enter(2), absl::Seconds(5));
+  EXPECT_EQ(transport_.connect_limits[PeerId::Shard(0)].unreachable_max,
+            absl::InfiniteDuration());
+  Run([this](Outbox&) { transport_.connects = PeerId::Worker(0); });
+  Run([](Outbox&) {});
+  EXPECT_EQ(enter(3), absl::InfiniteDuration());
 }
 
 TEST_F(MachineDriverTest, ActionsAreCarriedOutInOrder) {

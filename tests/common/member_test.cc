@@ -334,6 +334,24 @@ TEST_F(MemberTest, LostPeerIsReportedWithTheEpoch) {
   EXPECT_EQ(lost.reason, "reset");
 }
 
+TEST_F(MemberTest, LostPeerSaysWhetherItWasEverReached) {
+  const PeerId mate = PeerId::Worker(0);
+  const PeerId shard = PeerId::Shard(0);
+  EpochStart start = StartOf(3);
+  start.epoch_members = {{mate, 1, "a"}, {shard, 2, "b"}};
+  Hear(start);
+  EXPECT_FALSE(Only<LostPeer>(Lose(mate)).reached);
+  member_.OnConnected(mate);
+  member_.OnConnected(shard);
+  EXPECT_TRUE(Only<LostPeer>(Lose(mate)).reached);
+  // The next epoch has another server in the place of the first.
+  EpochStart next = StartOf(4);
+  next.epoch_members = {{mate, 1, "a"}, {shard, 3, "c"}};
+  Hear(next);
+  EXPECT_TRUE(Only<LostPeer>(Lose(mate)).reached);
+  EXPECT_FALSE(Only<LostPeer>(Lose(shard)).reached);
+}
+
 // The last messages of a session may be lost with it, so the member repeats
 // them.
 TEST_F(MemberTest, LostPeersAreRepeatedInANewSession) {

@@ -70,8 +70,9 @@ class PeerLinksTest : public testing::Test {
  protected:
   PeerLinksTest() { links_.SetRoster(TestHello(kSelf), TestRoster()); }
 
-  void ConnectTo(PeerId peer, absl::Duration time) {
-    links_.Connect(peer, "host:1", now_ + time);
+  void ConnectTo(PeerId peer, absl::Duration time,
+                 absl::Duration unreachable_max = absl::InfiniteDuration()) {
+    links_.Connect(peer, "host:1", {now_ + time, unreachable_max});
   }
 
   // Begins the attempt that must be due.
@@ -126,7 +127,7 @@ TEST_F(PeerLinksTest, AnswerOfOtherPeerIsRefused) {
 
 TEST_F(PeerLinksTest, NothingIsDialledBeforeTheFirstRoster) {
   PeerLinks links(kHandshakeTimeout);
-  links.Connect(kShard0, "host:1", kStart + absl::Minutes(1));
+  links.Connect(kShard0, "host:1", {kStart + absl::Minutes(1)});
   EXPECT_THAT(links.TakeAttempts(kStart), IsEmpty());
   EXPECT_TRUE(absl::IsUnavailable(links.CheckPreamble({kSelf, 10})));
   links.SetRoster(TestHello(kSelf), TestRoster());
@@ -236,6 +237,77 @@ TEST_F(PeerLinksTest, AttemptIsMadeAfterThePassedDeadline) {
   EXPECT_TRUE(links_.NextLoss(now_ + absl::Seconds(1)).has_value());
 }
 
+TEST_F(PeerLinksTest, UnreachablePeerIsGivenUpBeforeTheDeadline) {
+  ConnectTo(kWorker1, absl::Minutes(1), absl::Seconds(5));
+  const absl::Time end = now_ + absl::Seconds(5);
+  std::optional<PeerLinks::Loss> loss;
+  while (!loss.has_value() && now_ < end + absl::Seconds(2)) {
+    FakeConnection connection("host:1");
+    Dial(kWorker1, connection);
+    Fail(kWorker1, connection);
+    loss = links_.NextLoss(now_);
+    EXPECT_EQ(loss.has_value(), now_ >= end);
+    links_.TakeAttempts(now_);
+    // A new epoch connects again to the same process.
+    if (now_ < kStart + absl::Seconds(3)) {
+      ConnectTo(kWorker1, absl::Minutes(1), absl::Seconds(5));
+    } else if (!loss.has_value()) {
+      now_ = links_.due_at();
+    }
+    now_ += absl::Milliseconds(1);
+  }
+  ASSERT_TRUE(loss.has_value());
+  EXPECT_EQ(loss->reason,
+            UnavailableError("cannot connect to host:1: reached no process "
+                             "there for 5s: refused"));
+}
+
+// Both attempts of this owner fail, but one of them is no proof.
+TEST_F(PeerLinksTest, SingleFailureDoesNotMakeAPeerUnreachable) {
+  ConnectTo(kWorker1, absl::Minutes(1), absl::Seconds(5));
+  FakeConnection connection("host:1");
+  Dial(kWorker1, connection);
+  now_ += absl::Seconds(7);  // The owner was busy.
+  Fail(kWorker1, connection);
+  EXPECT_FALSE(links_.NextLoss(now_).has_value());
+}
+
+// A process that listens lives, even if it does not answer for long.
+TEST_F(PeerLinksTest, PeerThatListensIsNotUnreachable) {
+  ConnectTo(kWorker1, absl::Minutes(1), absl::Seconds(5));
+  for (int i = 0; i < 5; ++i) {
+    FakeConnection refused("host:1");
+    Dial(kWorker1, refused);
+    Fail(kWorker1, refused);
+    now_ += absl::Seconds(1);
+    FakeConnection connection("host:1");
+    Dial(kWorker1, connection);
+    EXPECT_TRUE(links_.Greet(kWorker1).ok());
+    now_ += absl::Seconds(9);
+    EXPECT_FALSE(links_.NextLoss(now_).has_value());
+    EXPECT_FALSE(connection.closed) << "it has the handshake timeout";
+    now_ += absl::Seconds(1);
+    EXPECT_FALSE(links_.NextLoss(now_).has_value());
+    EXPECT_TRUE(connection.closed);
+    now_ += absl::Seconds(1);
+  }
+}
+
+// A firewall drops what it does not let through, and nothing answers.
+TEST_F(PeerLinksTest, SilentAttemptsMakeAPeerUnreachable) {
+  ConnectTo(kWorker1, absl::Minutes(1), absl::Seconds(5));
+  FakeConnection first("host:1");
+  Dial(kWorker1, first);
+  now_ += absl::Seconds(5);
+  EXPECT_FALSE(links_.NextLoss(now_).has_value());
+  EXPECT_TRUE(first.closed);
+  now_ += absl::Milliseconds(20);
+  FakeConnection second("host:1");
+  Dial(kWorker1, second);
+  now_ += absl::Seconds(5);
+  ASSERT_TRUE(links_.NextLoss(now_).has_value());
+}
+
 // A FailedPrecondition cannot pass with time, so no further attempt is made.
 TEST_F(PeerLinksTest, RefusalThatWillNotPassGivesTheLinkUp) {
   ConnectTo(kShard0, absl::Minutes(1));
@@ -260,7 +332,7 @@ TEST_F(PeerLinksTest, LookUpIsAwaitedUnlessTheAddressChanges) {
   links_.OnLookedUp("host:1", absl::OkStatus(), now_);
   ASSERT_THAT(links_.TakeAttempts(now_), SizeIs(1));
   links_.OnLookingUp(kShard0);
-  links_.Connect(kShard0, "10.0.0.1:1", now_ + absl::Minutes(1));
+  links_.Connect(kShard0, "10.0.0.1:1", {now_ + absl::Minutes(1)});
   const auto attempts = links_.TakeAttempts(now_);
   ASSERT_THAT(attempts, SizeIs(1));
   EXPECT_EQ(attempts[0].address, "10.0.0.1:1");
@@ -452,7 +524,7 @@ class RandomLinks {
     Peer& peer = peers_[id];
     switch (random_.Below(9)) {
       case 0:
-        links_.Connect(id, "host:1", now_ + absl::Milliseconds(500));
+        links_.Connect(id, "host:1", {now_ + absl::Milliseconds(500)});
         if (peer.open != nullptr) break;
         peer.connects = true;
         peer.deadline = now_ + absl::Milliseconds(500);

@@ -63,7 +63,7 @@ TEST_P(SocketAllocationTest, FramesCostNoAllocation) {
   Returner shard(GetParam(), kShard);
   worker.transport().Connect(
       kShard, "127.0.0.1:" + std::to_string(shard.transport().port()),
-      SteadyNow() + kPatience);
+      {SteadyNow() + kPatience});
   worker.SendAll(kShard);
   const auto run = [&](int64_t frames) {
     const int64_t end = worker.received() + frames;

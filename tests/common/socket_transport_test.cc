@@ -387,7 +387,7 @@ TEST(SocketTransportTest, AttemptIsMadeThoughPollComesAfterTheDeadline) {
   // before the shard polls. So the worker connects again when it gives up.
   const auto connect = [&] {
     worker->transport().Connect(kShard0, shard->address(),
-                                SteadyNow() + absl::Milliseconds(1));
+                                {SteadyNow() + absl::Milliseconds(1)});
     absl::SleepFor(absl::Milliseconds(2));
   };
   connect();
@@ -405,10 +405,10 @@ TEST(SocketTransportTest, OtherAddressIsTriedDuringALookUp) {
   auto worker = TestNode::Start(SocketKind(), kWorker0);
   auto shard = TestNode::Start(SocketKind(), kShard0);
   worker->transport().Connect(kShard0, "no.such.host.invalid:7700",
-                              SteadyNow() + kPatience);
+                              {SteadyNow() + kPatience});
   worker->transport().Poll(absl::ZeroDuration(), *worker);
   worker->transport().Connect(kShard0, shard->address(),
-                              SteadyNow() + kPatience);
+                              {SteadyNow() + kPatience});
   EXPECT_TRUE(PollUntil({worker.get(), shard.get()},
                         [&] { return !worker->connected.empty(); }));
 }
@@ -418,7 +418,7 @@ TEST(SocketTransportTest, HostNamesAreConnectedTo) {
   auto shard = TestNode::Start(SocketKind(), kShard0);
   worker->transport().Connect(
       kShard0, absl::StrCat("localhost:", shard->transport().port()),
-      SteadyNow() + kPatience);
+      {SteadyNow() + kPatience});
   EXPECT_TRUE(PollUntil({worker.get(), shard.get()},
                         [&] { return !worker->connected.empty(); }));
 }
@@ -426,7 +426,7 @@ TEST(SocketTransportTest, HostNamesAreConnectedTo) {
 TEST(SocketTransportTest, UnknownHostNameIsReported) {
   auto worker = TestNode::Start(SocketKind(), kWorker0);
   worker->transport().Connect(kShard0, "no.such.host.invalid:7700",
-                              SteadyNow() + absl::Milliseconds(300));
+                              {SteadyNow() + absl::Milliseconds(300)});
   ASSERT_TRUE(
       PollUntil({worker.get()}, [&] { return !worker->ended.empty(); }));
   EXPECT_EQ(worker->ended[0].reason.code(), absl::StatusCode::kUnavailable);

@@ -267,7 +267,7 @@ TEST_P(TransportContractTest, OtherPeerAtTheAddressIsRefused) {
   auto worker = TestNode::Start(GetParam(), kWorker0);
   auto other = TestNode::Start(GetParam(), PeerId::Shard(1));
   worker->transport().Connect(kShard0, other->address(),
-                              SteadyNow() + kPatience);
+                              {SteadyNow() + kPatience});
   ASSERT_TRUE(PollUntil({worker.get(), other.get()},
                         [&] { return !worker->ended.empty(); }));
   EXPECT_EQ(worker->ended[0].peer, kShard0);
@@ -307,7 +307,7 @@ TEST_P(TransportContractTest, AddressWithoutAnswerIsGivenUpAtTheDeadline) {
       TestFrame(kWorker0, 1, Buffer::Borrow(&value, sizeof(value), [&released] {
                   released = true;
                 })));
-  worker->transport().Connect(kShard0, nowhere.address(), deadline);
+  worker->transport().Connect(kShard0, nowhere.address(), {deadline});
   ASSERT_TRUE(
       PollUntil({worker.get()}, [&] { return !worker->ended.empty(); }));
   EXPECT_GE(SteadyNow(), deadline);
@@ -322,7 +322,8 @@ TEST_P(TransportContractTest, AddressWithoutAnswerIsGivenUpAtTheDeadline) {
 TEST_P(TransportContractTest, PeerThatStartsLateIsReached) {
   auto worker = TestNode::Start(GetParam(), kWorker0);
   const HeldPort port;
-  worker->transport().Connect(kShard0, port.address(), SteadyNow() + kPatience);
+  worker->transport().Connect(kShard0, port.address(),
+                              {SteadyNow() + kPatience});
   worker->transport().Poll(absl::Milliseconds(100), *worker);
   auto transport = GetParam().start(port.port());
   ASSERT_TRUE(transport.ok()) << transport.status();

@@ -126,7 +126,8 @@ class TestNode : public FrameHandler {
     return "127.0.0.1:" + std::to_string(transport_->port());
   }
   void Dial(const TestNode& other) {
-    transport_->Connect(other.self(), other.address(), SteadyNow() + kPatience);
+    transport_->Connect(other.self(), other.address(),
+                        {SteadyNow() + kPatience});
   }
   void SendTo(PeerId to, uint32_t layer, int64_t count) {
     transport_->Send(to, TestFrame(self_, layer, TestPayload(layer, count)));

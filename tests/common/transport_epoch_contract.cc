@@ -221,7 +221,7 @@ TEST_P(TransportContractTest, DisconnectEndsAnAttempt) {
   // Disconnect ends an attempt under way.
   send();
   worker->transport().Connect(kShard0, nowhere.address(),
-                              SteadyNow() + absl::Milliseconds(100));
+                              {SteadyNow() + absl::Milliseconds(100)});
   worker->transport().Disconnect(kShard0);
   EXPECT_TRUE(PollUntil({worker.get()}, [&] { return released == 1; }));
   PollForAWhile({worker.get()});  // Polls beyond the deadline of the attempt.

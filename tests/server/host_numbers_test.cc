@@ -19,6 +19,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 using testing::Pair;
+using testing::SizeIs;
 
 constexpr SessionId kNew = 20;
 
@@ -110,6 +111,92 @@ TEST_F(HostNumbersTest, RestartedCoordinatorKeepsTheNumbers) {
               ElementsAre(EpochWorker{0, 0, 0}, EpochWorker{1, 0, 0},
                           EpochWorker{2, 0, 1}, EpochWorker{3, 0, -1},
                           EpochWorker{4, 5, 2}));
+}
+
+// Two workers of one host that have never been connected, beside a third one
+// elsewhere.
+class HostSplitTest : public HostNumbersTest {
+ protected:
+  // Worker 1 (w2), or the worker of `session`, reports that it has never
+  // reached `peer`, or has lost it.
+  Reaction Lose(SessionId session, PeerId peer, bool reached) {
+    return driver_.Say(session,
+                       LostPeer{driver_.job().epoch, peer, "refused", reached});
+  }
+  int32_t HostOfWorker(int rank) { return driver_.job().workers[rank].host; }
+};
+
+TEST_F(HostSplitTest, MatesThatCannotConnectAreTwoHosts) {
+  const Reaction asked = Lose(kWorker2, PeerId::Worker(0), /*reached=*/false);
+  EXPECT_THAT(asked.announced,
+              ElementsAre(HasSubstr("worker w2 and worker w0 cannot connect")));
+  EXPECT_THAT(HearersOf<PrepareEpoch>(asked), SizeIs(5));
+  // The report may be repeated in another session, and by the other end.
+  EXPECT_THAT(Lose(kWorker2, PeerId::Worker(0), false).announced, IsEmpty());
+  EXPECT_THAT(Lose(kWorker0, PeerId::Worker(1), false).announced, IsEmpty());
+  const Reaction on = driver_.ReportAll(4);
+  EXPECT_THAT(driver_.job().workers,
+              ElementsAre(EpochWorker{0, 0, 0}, EpochWorker{1, 0, -1},
+                          EpochWorker{2, 0, 1}, EpochWorker{3, 0, -1}));
+  EXPECT_THAT(on.announced, Contains(HasSubstr("worker w0 and worker w2 could "
+                                               "not connect, and are two")));
+  const EpochStart start = Heard<EpochStart>(on, kWorker0);
+  EXPECT_THAT(HostsIn(start), Contains(Pair(PeerId::Worker(1), -1)));
+  EXPECT_THAT(start.broken_links,
+              ElementsAre(Pair(PeerId::Worker(0), PeerId::Worker(1))));
+  for (const JobStatus::Member& member : driver_.Status().members) {
+    EXPECT_EQ(member.split, member.name == "w2") << member.name;
+  }
+}
+
+TEST_F(HostSplitTest, SplitIsForLifeAndSaved) {
+  Lose(kWorker2, PeerId::Worker(0), /*reached=*/false);
+  const Reaction on = driver_.ReportAll(4);
+  EXPECT_THAT(on.saved.back().hosts.split, SizeIs(1));
+  driver_.Restart(on.saved.back());
+  driver_.ResumeIn(kNew + kShard0 + 1, kShard0);
+  for (SessionId worker = kWorker0; worker <= kWorker2 + 1; ++worker) {
+    driver_.ResumeIn(kNew + worker, worker);
+  }
+  driver_.ReportAll(4);
+  EXPECT_EQ(HostOfWorker(0), 0);
+  EXPECT_EQ(HostOfWorker(1), -1);
+  // A process that is gone does not come back.
+  driver_.Break(kNew + kWorker2);
+  driver_.Pass(absl::Seconds(2));
+  EXPECT_THAT(driver_.ReportAll(4).saved.back().hosts.split, IsEmpty());
+}
+
+// No link is lost often enough for a member to go: there was none.
+TEST_F(HostSplitTest, SplitWorkersStayMembers) {
+  for (int repeat = 0; repeat < 2; ++repeat) {
+    Lose(kWorker2, PeerId::Worker(0), /*reached=*/false);
+    driver_.ReportAll(4);
+  }
+  EXPECT_EQ(driver_.job().worker_count(), 4);
+}
+
+TEST_F(HostSplitTest, MatesThatWereConnectedStayOneHost) {
+  EXPECT_THAT(Lose(kWorker2, PeerId::Worker(0), /*reached=*/true).announced,
+              ElementsAre(HasSubstr("lost its connection")));
+  driver_.ReportAll(4);
+  EXPECT_EQ(HostOfWorker(1), 0);
+}
+
+TEST_F(HostSplitTest, WorkersOfDifferentHostsStayAsTheyAre) {
+  Lose(kWorker1, PeerId::Worker(0), /*reached=*/false);
+  driver_.ReportAll(4);
+  EXPECT_EQ(HostOfWorker(0), 0);
+  EXPECT_EQ(HostOfWorker(2), 1);
+}
+
+// The mate may have died, and the coordinator will hear so soon.
+TEST_F(HostSplitTest, MateWithoutASessionIsNotSplit) {
+  driver_.Break(kWorker0);
+  Lose(kWorker2, PeerId::Worker(0), /*reached=*/false);
+  driver_.ResumeIn(kNew, kWorker0);
+  driver_.ReportAll(4);
+  EXPECT_EQ(HostOfWorker(1), 0);
 }
 
 TEST(HostNewsTest, TwoMachinesWithOneNodeAreAnnounced) {

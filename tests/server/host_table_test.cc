@@ -79,8 +79,14 @@ TEST(HostTableTest, SplitProcessIsAHostOfItsOwn) {
   const JoinRequest b = Joins("b", "", "m1/7");
   EXPECT_EQ(table.NumberOf(a).host, 0);
   EXPECT_EQ(table.NumberOf(b).host, 0);
-  EXPECT_TRUE(table.Split(b.incarnation));
-  EXPECT_FALSE(table.Split(b.incarnation));
+  EXPECT_EQ(table.Split(a, b, "refused"),
+            "worker b and worker a cannot connect, although both run on one "
+            "machine and in one network namespace: refused. From now on worker "
+            "b counts as a host of its own, which costs speed. Let workers of "
+            "one host connect to each other, or give them different --node");
+  EXPECT_EQ(table.Split(a, b, "refused"), "");
+  EXPECT_EQ(table.Split(b, Joins("c", "", "m1/7"), "refused"), "");
+  EXPECT_FALSE(table.IsSplit(a.incarnation));
   EXPECT_EQ(table.NumberOf(a).host, 0);
   EXPECT_EQ(table.NumberOf(b).host, -1);
   // The next process of that name is another one.
@@ -91,7 +97,7 @@ TEST(HostTableTest, RestoredTableKeepsNumbersAndSplits) {
   HostTable before;
   before.NumberOf(Joins("a", "n", "m2"));
   before.NumberOf(Joins("b", "", "m1/7"));
-  before.Split(Joins("c", "", "").incarnation);
+  before.Split(Joins("a", "n", "m2"), Joins("c", "n", "m2"), "refused");
   HostTable after(before.state());
   EXPECT_EQ(after.state(), before.state());
   EXPECT_EQ(after.NumberOf(Joins("d", "", "m1/7")).host, 1);
@@ -104,11 +110,26 @@ TEST(HostTableTest, FullTableGivesNoMoreNumbers) {
   HostTable table;
   for (int i = 0; i < kHostsMax; ++i) {
     ASSERT_EQ(table.NumberOf(Joins("a", "", absl::StrCat(i))).host, i);
-    ASSERT_TRUE(table.Split(static_cast<uint64_t>(i)));
+    ASSERT_TRUE(
+        table.Split(Joins("a", "", ""), Joins(absl::StrCat(i), "", ""), "")
+            .has_value());
   }
   EXPECT_EQ(table.NumberOf(Joins("b", "", "another")).host, -1);
   EXPECT_EQ(table.NumberOf(Joins("b", "", "7")).host, 7);
-  EXPECT_FALSE(table.Split(kHostsMax));
+  EXPECT_FALSE(table.Split(Joins("a", "", ""), Joins("b", "", ""), ""));
+  EXPECT_FALSE(table.IsSplit(Joins("b", "", "").incarnation));
+}
+
+TEST(HostTableTest, SplitProcessesThatAreGoneAreForgotten) {
+  HostTable table;
+  const JoinRequest a = Joins("a", "n", "m1");
+  const JoinRequest b = Joins("b", "n", "m1");
+  const JoinRequest c = Joins("c", "n", "m1");
+  EXPECT_THAT(*table.Split(a, b, ""), HasSubstr("and say --node=n: "));
+  table.Split(a, c, "");
+  table.KeepSplits({a.incarnation, c.incarnation});
+  EXPECT_FALSE(table.IsSplit(b.incarnation));
+  EXPECT_TRUE(table.IsSplit(c.incarnation));
 }
 
 }  // namespace

@@ -56,6 +56,21 @@ TEST(StatusReportTest, JsonHasPrimaryAndBackupOfEachShard) {
       "[]");
 }
 
+TEST(StatusReportTest, SaysWhyASplitWorkerIsAHostOfItsOwn) {
+  JobStatus status = Running({});
+  status.members.resize(1);
+  status.members[0].name = "b";
+  status.members[0].data_address = "10.0.0.2:7";
+  EXPECT_THAT(StatusTable(status), Not(HasSubstr("a host of its own")));
+  status.members[0].split = true;
+  EXPECT_THAT(StatusTable(status),
+              AllOf(ContainsRegex("10.0.0.2:7 +own +- "),
+                    HasSubstr("worker b is a host of its own: it and another "
+                              "worker of its host could not connect\n")));
+  const auto json = nlohmann::json::parse(StatusJson(status));
+  EXPECT_EQ(json["workers"][0]["split"], true);
+}
+
 TEST(StatusReportTest, ShowsTheHostOfEachMember) {
   JobStatus status = Running({});
   status.members.resize(2);

@@ -57,6 +57,10 @@ void FaultScript::BreakConnection(ProcessId a, ProcessId b) {
   at_.connections->Break(a, b);
 }
 
+void FaultScript::MakeUnreachable(ProcessId id) {
+  at_.connections->MakeUnreachable(id);
+}
+
 void FaultScript::BreakInFrame(ProcessId from, ProcessId to, int frames) {
   at_.connections->BreakInFrame(from, to, frames);
 }

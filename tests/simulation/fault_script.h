@@ -90,6 +90,10 @@ class FaultScript {
 
   // Breaks a connection: frames under way are lost, and both ends hear of it.
   void BreakConnection(ProcessId a, ProcessId b);
+  // Lets a worker and the other workers of its host make no connection, until
+  // the coordinator makes two hosts of them. Connections that are made already
+  // stay.
+  void MakeUnreachable(ProcessId process);
   // Breaks a connection in the middle of a frame, after `frames` more have
   // arrived whole.
   void BreakInFrame(ProcessId from, ProcessId to, int frames);

@@ -431,14 +431,15 @@ class LineupLawTest : public LawsTest {
   }
   // Tells that a process enters the epoch of `job` with these claims.
   void Enter(ProcessId process, const Job& job,
-             const std::vector<HostClaim>& claims) {
+             const std::vector<HostClaim>& claims,
+             const std::set<PeerId>& apart = {}) {
     EpochStart start;
     start.job = std::make_shared<const Job>(job);
     for (const EpochWorker& each : job.workers) {
       start.epoch_members.push_back(
           {PeerId::Worker(each.rank), 1, "", each.host});
     }
-    laws_.Tell(EpochEntered{process, &start, claims});
+    laws_.Tell(EpochEntered{process, &start, claims, apart});
   }
 
   const HostClaim one_ = {"", "one"};
@@ -509,6 +510,18 @@ TEST_F(LineupLawTest, ProcessThatDoesNotKnowItsMachineHasNoNumber) {
 TEST_F(LineupLawTest, ProcessThatKnowsItsMachineHasANumber) {
   Enter(0, JobOn({0, -1, 0}), {one_, two_, one_});
   ExpectBroken({"worker 1", "machine \"two\"", "has host -1"});
+}
+
+TEST_F(LineupLawTest, WorkerThatCannotReachAMateMayBeSplit) {
+  Enter(0, JobOn({0, 1, -1}), {one_, two_, one_}, {PeerId::Worker(2)});
+  ExpectKept();
+}
+
+TEST_F(LineupLawTest, SplitWorkerThatGetsItsHostBackBreaksTheLaw) {
+  Enter(0, JobOn({0, 1, -1}), {one_, two_, one_}, {PeerId::Worker(2)});
+  view_.job().epoch = 2;
+  Enter(0, JobOn({0, 1, 0}), {one_, two_, one_}, {PeerId::Worker(2)});
+  ExpectBroken({"worker 2", "host 0 in epoch 2", "split in epoch 1"});
 }
 
 TEST_F(LineupLawTest, MembersOnOtherHostsThanTheJobSaysBreakTheLaw) {

@@ -47,7 +47,8 @@ constexpr Fault kAll[] = {Fault::kWorkerDies,
 constexpr size_t kWorkerKinds = 17;
 static_assert(kAll[kWorkerKinds] == Fault::kShardDies);
 
-constexpr Fault kOfHosts[] = {Fault::kHostDies, Fault::kMatesDisconnect};
+constexpr Fault kOfHosts[] = {Fault::kHostDies, Fault::kMatesDisconnect,
+                              Fault::kMatesCannotConnect};
 
 constexpr double kSlowness = 10;
 constexpr int kTendedSeconds = 120;
@@ -124,6 +125,13 @@ void RandomFaults::PlanHostFaults(absl::Span<const Fault> kinds) {
   };
   plan(Fault::kHostDies, Fault::kWorkerDies);
   plan(Fault::kMatesDisconnect, Fault::kWorkersDisconnect);
+  // This concerns processes that are not connected yet: those that the job
+  // begins with, and those that come later.
+  if (random_.Chance(0.75)) return;
+  for (const uint64_t at : {uint64_t{0}, random_.Below(3000)}) {
+    faults_->At(absl::Milliseconds(at),
+                [this] { StrikeWith(Fault::kMatesCannotConnect); });
+  }
 }
 
 void RandomFaults::Tend() {
@@ -195,10 +203,10 @@ void RandomFaults::Strike() {
 }
 
 void RandomFaults::StrikeWith(Fault fault) {
-  // A job that has not begun has nothing to lose.
-  if (stopped_ || cluster_->live_workers().empty() || !cluster_->begun()) {
-    return;
-  }
+  // A job that has not begun has nothing to lose, but has yet to connect.
+  const bool may_strike =
+      cluster_->begun() || fault == Fault::kMatesCannotConnect;
+  if (stopped_ || cluster_->live_workers().empty() || !may_strike) return;
   bool struck = false;
   if (fault < Fault::kWorkersDisconnect) {
     struck = StrikeWorker(fault);
@@ -347,6 +355,10 @@ bool RandomFaults::StrikeHost(Fault fault) {
   const std::vector<ProcessId> mates = LiveWorkersOn(host);
   if (mates.size() < 2) return false;
   const size_t first = random_.Below(mates.size());
+  if (fault == Fault::kMatesCannotConnect) {
+    faults_->MakeUnreachable(mates[first]);
+    return true;
+  }
   const size_t other = first + 1 + random_.Below(mates.size() - 1);
   faults_->BreakConnection(mates[first], mates[other % mates.size()]);
   return true;

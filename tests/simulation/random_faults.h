@@ -50,6 +50,8 @@ enum class Fault {
   // ---- Faults of hosts.
   kHostDies,         // All processes of a host die in one instant.
   kMatesDisconnect,  // The connection between two workers of a host breaks.
+  // A worker and the other workers of its host cannot connect.
+  kMatesCannotConnect,
 };
 
 // Returns the faults of workers and of connections, which cost no shard.

@@ -34,6 +34,18 @@ std::vector<HostClaim> ClaimsOf(const ProcessTable& processes,
   return claims;
 }
 
+// Returns the members of an epoch that could not connect to a mate.
+std::set<PeerId> MembersApart(const SimulatedConnections& connections,
+                              const EpochStart& start) {
+  std::set<PeerId> apart;
+  for (const EpochMember& each : start.epoch_members) {
+    if (connections.WasApart(*FindProcess(start, each.id))) {
+      apart.insert(each.id);
+    }
+  }
+  return apart;
+}
+
 }  // namespace
 
 SimulatedCluster::SimulatedCluster(const SimulatedClusterOptions& options,
@@ -206,8 +218,9 @@ void SimulatedCluster::Fail(Process& process, const GradientCheck& check,
 }
 
 void SimulatedCluster::Follow(Process& process, const EpochStart& start) {
-  world_.laws.Tell(
-      EpochEntered{process.id, &start, ClaimsOf(world_.processes, start)});
+  world_.laws.Tell(EpochEntered{process.id, &start,
+                                ClaimsOf(world_.processes, start),
+                                MembersApart(connections_, start)});
   connections_.Follow(process, start);
   if (process.worker != nullptr) process.worker->OnEntered(start.job);
 }

@@ -16,6 +16,14 @@
 // runs at each end.
 
 namespace nereus {
+namespace {
+
+// Time after which a worker gives up a mate that it cannot connect to, and the
+// pause between two attempts.
+const absl::Duration kReachTime = absl::Seconds(5);
+const absl::Duration kPause = absl::Milliseconds(500);
+
+}  // namespace
 
 SimulatedConnections::SimulatedConnections(uint64_t network_seed,
                                            SimulatedWorld* world,
@@ -123,6 +131,58 @@ void SimulatedConnections::Follow(SimulatedProcess& process,
   }
   for (const ProcessId peer : lost) network_.Connect(process.id, peer);
   lost.clear();
+  MeetMates(process, start);
+}
+
+// The mate with the higher rank dials. It tries on through the epochs until it
+// gives up.
+void SimulatedConnections::MeetMates(SimulatedProcess& process,
+                                     const EpochStart& start) {
+  const ProcessId self = process.id;
+  std::erase_if(apart_, [&](Direction each) { return each.first == self; });
+  for (const EpochMember& member : start.epoch_members) {
+    if (!AreMates(*start.job, start.self, member.id)) continue;
+    const ProcessId peer = *FindProcess(start, member.id);
+    const Direction pair = std::minmax(self, peer);
+    const bool can_meet =
+        met_.contains(pair) ||
+        (!unreachable_.contains(self) && !unreachable_.contains(peer));
+    if (can_meet) {
+      met_.insert(pair);
+      process.member->OnConnected(member.id);
+      continue;
+    }
+    network_.Break(self, peer);
+    lost_[self].insert(peer);
+    apart_.insert({self, peer});
+    were_apart_.insert({self, peer});
+    const bool dials = start.self.rank > member.id.rank;
+    if (!dials || !trying_.insert({self, peer}).second) continue;
+    TryAgain(self, peer, world_->events.now());
+  }
+}
+
+void SimulatedConnections::TryAgain(ProcessId self, ProcessId peer,
+                                    absl::Time since) {
+  if (!apart_.contains({self, peer})) {
+    trying_.erase({self, peer});
+    return;
+  }
+  world_->Disturb();
+  SimulatedProcess& process = world_->processes[self];
+  if (world_->events.now() - since < kReachTime) {
+    return process.RunAfter(
+        world_->events, kPause + world_->Draw(kPause),
+        [this, self, peer, since] { TryAgain(self, peer, since); });
+  }
+  trying_.erase({self, peer});
+  const EpochStart& start = *process.start();
+  for (const EpochMember& member : start.epoch_members) {
+    if (FindProcess(start, member.id) != peer) continue;
+    Outbox out;
+    process.member->OnLostPeer(member.id, "refused", out);
+    return world_->execute(process, out);
+  }
 }
 
 bool SimulatedConnections::AreConnected(ProcessId a, ProcessId b) const {
@@ -136,7 +196,7 @@ bool SimulatedConnections::AreConnected(ProcessId a, ProcessId b) const {
 }
 
 void SimulatedConnections::Break(ProcessId a, ProcessId b) {
-  if (!AreConnected(a, b)) return;
+  if (!AreConnected(a, b) || AreApart(a, b)) return;
   world_->Disturb();
   network_.Break(a, b);
   frames_to_break_.erase({a, b});

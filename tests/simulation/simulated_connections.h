@@ -21,6 +21,11 @@ namespace nereus {
 //
 //   connected --Break--> broken --both ends follow a new epoch--> connected
 //
+// Workers of one host may be unable to connect (MakeUnreachable):
+//
+//   apart --a worker gives up, and the coordinator makes two hosts of them-->
+//     connected
+//
 // Frames go through the same steps as in a real transport: values are encoded
 // to the wire type and get a checksum at the sender; the receiver's machine
 // says where the payload is to land; checksum and encoding are checked there.
@@ -46,6 +51,14 @@ class SimulatedConnections {
   // `frames` more have arrived whole. Does nothing if there is no connection.
   void BreakInFrame(ProcessId from, ProcessId to, int frames);
 
+  // Lets the process and other workers of its host make no connection while
+  // they are mates. Connections that are made already stay.
+  void MakeUnreachable(ProcessId process) { unreachable_.insert(process); }
+  // True if the process has been a mate of a process that it could not reach.
+  bool WasApart(ProcessId process) const {
+    return were_apart_.contains(process);
+  }
+
   SimulatedNetwork& network() { return network_; }
   const SimulatedNetwork& network() const { return network_; }
   // Bytes that node i (worker of rank i and server i) exchanged with other
@@ -66,6 +79,15 @@ class SimulatedConnections {
   void Lose(ProcessId self, ProcessId peer);
   // True if a fault breaks the connection in the frame that has just come.
   bool BreaksHere(Direction direction);
+  // Connects a process to its mates in an epoch, or leaves it apart from them.
+  void MeetMates(SimulatedProcess& process, const EpochStart& start);
+  // Tries again to connect a process to a mate that it has been apart from
+  // since `since`, or gives up.
+  void TryAgain(ProcessId self, ProcessId peer, absl::Time since);
+  // True if one of the two is apart from the other in its epoch.
+  bool AreApart(ProcessId a, ProcessId b) const {
+    return apart_.contains({a, b}) || apart_.contains({b, a});
+  }
   // Lets half of a frame land, then breaks the connection.
   void LoseRestOfFrame(Direction direction, const Frame& frame,
                        const Buffer& place);
@@ -80,6 +102,15 @@ class SimulatedConnections {
   // Connections that a process has given up to make a new one, by process and
   // peer: what it hears of an older one counts no more.
   std::map<Direction, int> renewed_count_;
+  // Processes that no mate can connect to.
+  std::set<ProcessId> unreachable_;
+  // Pairs of mates that have been connected; the lower number is first.
+  std::set<Direction> met_;
+  // Mates that a process is apart from in its epoch, by process and mate.
+  std::set<Direction> apart_;
+  std::set<ProcessId> were_apart_;  // See WasApart.
+  // Mates that a process tries to connect to, by process and mate.
+  std::set<Direction> trying_;
   std::vector<int64_t> node_bytes_;
 };
 

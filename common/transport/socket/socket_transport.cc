@@ -55,9 +55,9 @@ void SocketTransport::SetRoster(const Hello& self, Roster roster) {
 }
 
 void SocketTransport::Connect(PeerId peer, const std::string& address,
-                              absl::Time deadline) {
+                              const ConnectLimits& limits) {
   dialler_.Forget(address);
-  links_.Connect(peer, address, deadline);
+  links_.Connect(peer, address, limits);
 }
 
 void SocketTransport::Disconnect(PeerId peer) {

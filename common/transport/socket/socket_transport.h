@@ -57,7 +57,7 @@ class SocketTransport final : public Transport {
   int port() const override { return acceptor_.port(); }
   void SetRoster(const Hello& self, Roster roster) override;
   void Connect(PeerId peer, const std::string& address,
-               absl::Time deadline) override;
+               const ConnectLimits& limits) override;
   void Disconnect(PeerId peer) override;
   void Send(PeerId to, const Frame& frame) override;
   void MoveToThisThread() override;

@@ -84,6 +84,9 @@ struct EpochEntered {
   const EpochStart* start = nullptr;  // Message that began the epoch.
   // Host claims of start->epoch_members, in their order.
   std::vector<HostClaim> claims;
+  // Members that could not connect to other workers of their host, and that may
+  // be hosts of their own for this.
+  std::set<PeerId> apart = {};
 };
 
 // The coordinator has admitted a process, which makes its machine.

@@ -1,5 +1,6 @@
 #include "tests/simulation/laws/lineup_law.h"
 
+#include <algorithm>
 #include <set>
 #include <utility>
 #include <variant>
@@ -184,7 +185,8 @@ void LineupLaw::CheckNumbers(const EpochEntered& entered) {
   const EpochStart& start = *entered.start;
   for (size_t i = 0; i < start.epoch_members.size(); ++i) {
     const EpochMember& member = start.epoch_members[i];
-    CheckNumber(member, entered.claims[i]);
+    CheckNumber(member, entered.claims[i], entered.apart.contains(member.id),
+                start.job->epoch);
     if (member.id.role != Role::kWorker) continue;
     const int position = start.job->PositionOf(member.id.rank);
     if (position < 0) continue;
@@ -196,9 +198,21 @@ void LineupLaw::CheckNumbers(const EpochEntered& entered) {
   }
 }
 
-void LineupLaw::CheckNumber(const EpochMember& member, const HostClaim& claim) {
+void LineupLaw::CheckNumber(const EpochMember& member, const HostClaim& claim,
+                            bool may_be_split, uint64_t epoch) {
   const bool is_known = !claim.machine.empty();
-  if (is_known != (member.host >= 0)) {
+  const bool is_split = is_known && may_be_split && member.host == -1;
+  if (is_split) {
+    uint64_t& first = split_in_.try_emplace(member.id, epoch).first->second;
+    first = std::min(first, epoch);
+  }
+  const auto split = split_in_.find(member.id);
+  if (member.host >= 0 && split != split_in_.end() && split->second < epoch) {
+    Breach({}, absl::StrCat(PeerName(member.id), " has host ", member.host,
+                            " in epoch ", epoch, ", and was split in epoch ",
+                            split->second));
+  }
+  if (is_known != (member.host >= 0) && !is_split) {
     Breach({}, absl::StrCat(PeerName(member.id), " claims ", Describe(claim),
                             ", and has host ", member.host));
   }

@@ -19,7 +19,9 @@ namespace nereus {
 //   seats     are dense: each contributor has one, host by host
 //   carriers  each unit of each layer has one on each host
 //   numbers   a host claim has one number for the life of the job, and no other
-//             claim has that number; a process without a claim has none
+//             claim has that number; a process without a claim has none, and
+//             neither has a worker that was split for its life, because it and
+//             another worker of its host could not connect
 //
 // Neither hosts nor carriers travel in frames. If two members derived different
 // ones, a worker would send its part of a unit to a worker that does not sum
@@ -53,11 +55,15 @@ class LineupLaw final : public Law {
                             const std::string& member);
   // Checks the numbers of the hosts of all members.
   void CheckNumbers(const EpochEntered& entered);
-  void CheckNumber(const EpochMember& member, const HostClaim& claim);
+  // `may_be_split`: the member could not connect to a worker of its host.
+  void CheckNumber(const EpochMember& member, const HostClaim& claim,
+                   bool may_be_split, uint64_t epoch);
 
   std::map<uint64_t, Derived> first_;     // First member of each epoch.
   std::map<HostClaim, int32_t> numbers_;  // Number of each claim.
   std::map<int32_t, HostClaim> claims_;   // Claim of each number.
+  // First epoch in which each split worker was seen as a host of its own.
+  std::map<PeerId, uint64_t> split_in_;
   int64_t checked_count_ = 0;
 };
 
