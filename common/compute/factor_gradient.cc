@@ -99,9 +99,10 @@ int64_t CountPanels(int64_t columns, int64_t width) {
   return (columns + width - 1) / width;
 }
 
-// Adds one block of rows: gradient += output_gradient^T * input.
+// Adds one block of rows: gradient += output_gradient^T * input. The gradient
+// has m rows; `stride` is the row stride of output_gradient.
 void AddBlock(TileFunction tile, int64_t count, int64_t m, int64_t n,
-              const float* output_gradient, const float* input,
+              const float* output_gradient, int64_t stride, const float* input,
               float* gradient) {
   thread_local std::vector<float> packed_a;
   thread_local std::vector<float> packed_b;
@@ -111,8 +112,9 @@ void AddBlock(TileFunction tile, int64_t count, int64_t m, int64_t n,
   packed_b.resize(kBlock * kTileColumns);
   for (int64_t panel = 0; panel < panels; ++panel) {
     const int64_t first = panel * kTileRows;
-    PackPanel(output_gradient, m, count, first, std::min(kTileRows, m - first),
-              kTileRows, packed_a.data() + panel * panel_floats);
+    PackPanel(output_gradient, stride, count, first,
+              std::min(kTileRows, m - first), kTileRows,
+              packed_a.data() + panel * panel_floats);
   }
   for (int64_t j = 0; j < n; j += kTileColumns) {
     const int64_t columns = std::min(kTileColumns, n - j);
@@ -141,9 +143,34 @@ void AddBlock(TileFunction tile, int64_t count, int64_t m, int64_t n,
   }
 }
 
-// Computes the column sums, in double and row order.
-void BiasGradient(int64_t rows, int64_t m, float scale,
-                  const float* output_gradient, float* gradient) {
+}  // namespace
+
+void FactorGradient(int64_t rows, int64_t m, int64_t n, bool bias, float scale,
+                    const float* output_gradient, const float* input,
+                    float* gradient) {
+  FactorGradientRows(rows, m, n, /*begin=*/0, /*end=*/m, scale, output_gradient,
+                     input, gradient);
+  if (!bias) return;
+  FactorGradientBias(rows, m, scale, output_gradient, gradient + m * n);
+}
+
+void FactorGradientRows(int64_t rows, int64_t m, int64_t n, int64_t begin,
+                        int64_t end, float scale, const float* output_gradient,
+                        const float* input, float* part) {
+  static const TileFunction tile = ChooseTile();
+  const int64_t count = (end - begin) * n;
+  std::fill(part, part + count, 0.0f);
+  for (int64_t row = 0; row < rows; row += kBlock) {
+    AddBlock(tile, std::min(kBlock, rows - row), end - begin, n,
+             output_gradient + row * m + begin, m, input + row * n, part);
+  }
+  if (scale == 1.0f) return;
+  for (int64_t i = 0; i < count; ++i) part[i] *= scale;
+}
+
+// Sums in double and row order.
+void FactorGradientBias(int64_t rows, int64_t m, float scale,
+                        const float* output_gradient, float* bias) {
   thread_local std::vector<double> sums;
   sums.assign(m, 0.0);
   for (int64_t row = 0; row < rows; ++row) {
@@ -151,25 +178,8 @@ void BiasGradient(int64_t rows, int64_t m, float scale,
     for (int64_t i = 0; i < m; ++i) sums[i] += from[i];
   }
   for (int64_t i = 0; i < m; ++i) {
-    gradient[i] = static_cast<float>(scale * sums[i]);
+    bias[i] = static_cast<float>(scale * sums[i]);
   }
-}
-
-}  // namespace
-
-void FactorGradient(int64_t rows, int64_t m, int64_t n, bool bias, float scale,
-                    const float* output_gradient, const float* input,
-                    float* gradient) {
-  static const TileFunction tile = ChooseTile();
-  std::fill(gradient, gradient + m * n, 0.0f);
-  for (int64_t row = 0; row < rows; row += kBlock) {
-    AddBlock(tile, std::min(kBlock, rows - row), m, n,
-             output_gradient + row * m, input + row * n, gradient);
-  }
-  if (scale != 1.0f) {
-    for (int64_t i = 0; i < m * n; ++i) gradient[i] *= scale;
-  }
-  if (bias) BiasGradient(rows, m, scale, output_gradient, gradient + m * n);
 }
 
 }  // namespace nereus

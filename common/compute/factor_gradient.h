@@ -27,4 +27,15 @@ void FactorGradient(int64_t rows, int64_t m, int64_t n, bool bias, float scale,
                     const float* output_gradient, const float* input,
                     float* gradient);
 
+// Computes a part of that gradient with the same bits: rows [begin, end) of its
+// matrix, without the bias, to `part`, (end - begin) x n. The factors are
+// whole: rows x m and rows x n.
+void FactorGradientRows(int64_t rows, int64_t m, int64_t n, int64_t begin,
+                        int64_t end, float scale, const float* output_gradient,
+                        const float* input, float* part);
+
+// Computes the bias of that gradient with the same bits, to `bias`: m values.
+void FactorGradientBias(int64_t rows, int64_t m, float scale,
+                        const float* output_gradient, float* bias);
+
 }  // namespace nereus

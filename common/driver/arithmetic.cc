@@ -150,14 +150,21 @@ void ExecuteArithmetic(const MultiplyFactors& multiply) {
   NEREUS_CHECK(multiply.output_gradient.float_count() == multiply.rows * m &&
                multiply.input.float_count() == multiply.rows * n &&
                multiply.gradient.float_count() ==
-                   m * n + (multiply.bias ? m : 0))
-      << multiply.rows << " rows, " << m << " x " << n << ": "
+                   (multiply.end - multiply.begin) * n +
+                       (multiply.makes_bias() ? m : 0))
+      << multiply.rows << " rows, " << m << " x " << n << ", part from row "
+      << multiply.begin << " to row " << multiply.end << ": "
       << multiply.output_gradient.float_count() << " and "
       << multiply.input.float_count() << " floats for "
       << multiply.gradient.float_count();
-  FactorGradient(multiply.rows, multiply.m, multiply.n, multiply.bias,
-                 multiply.scale, multiply.output_gradient.floats(),
-                 multiply.input.floats(), multiply.gradient.floats());
+  const float* const output_gradient = multiply.output_gradient.floats();
+  float* const gradient = multiply.gradient.floats();
+  FactorGradientRows(multiply.rows, m, n, multiply.begin, multiply.end,
+                     multiply.scale, output_gradient, multiply.input.floats(),
+                     gradient);
+  if (!multiply.makes_bias()) return;
+  FactorGradientBias(multiply.rows, m, multiply.scale, output_gradient,
+                     gradient + (multiply.end - multiply.begin) * n);
 }
 
 }  // namespace nereus

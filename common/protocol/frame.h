@@ -84,6 +84,7 @@ enum class FrameKind : uint8_t {
   // Worker to the carrier of its host: part of its own gradient of a unit.
   kLocal = 18,
   // Carrier to the other workers of its host: part of the outcome of a unit.
+  // Worker to the other workers of its host: part of a product of factors.
   kOutcome = 19,
 };
 
@@ -95,9 +96,12 @@ absl::string_view FrameKindName(FrameKind kind);
 // parameters, which the shards take as they are. Elsewhere it means "no round".
 inline constexpr int64_t kInitialRound = -1;
 
-// FrameHeader::part of kFactors: which of the two factors the frame is part of.
+// FrameHeader::part of kFactors, and of kOutcome of a layer that goes by
+// factors: which of the two factors the frame is part of. kProductPart, only
+// with kOutcome: the frame is part of the product of the factors.
 inline constexpr uint8_t kOutputGradientMatrix = 0;
 inline constexpr uint8_t kInputMatrix = 1;
+inline constexpr uint8_t kProductPart = 2;
 
 // FrameHeader::part of other frames with values. kValuesPart: the frame has
 // parameters or a gradient. Parts 1, 2, ...: it has values of the first,

@@ -149,7 +149,9 @@ struct SelectBlocks {
 };
 
 // Multiplies the factors of a gradient: gradient = scale * product
-// (FactorGradient in common/compute/factor_gradient.h).
+// (FactorGradient in common/compute/factor_gradient.h). May make a part of the
+// gradient only: rows [begin, end) of its matrix, and after the last row the
+// bias.
 struct MultiplyFactors {
   int64_t rows = 0;        // Rows of the factors.
   int64_t m = 0;           // Rows of the gradient's matrix.
@@ -158,7 +160,15 @@ struct MultiplyFactors {
   float scale = 1.0f;      // Factor of the product.
   Buffer output_gradient;  // rows x m
   Buffer input;            // rows x n
-  Buffer gradient;         // m * n, or m * n + m with the bias
+  // The part: (end - begin) * n values, and m values if it has the bias.
+  Buffer gradient;
+  int64_t begin = 0;  // First row of the part.
+  int64_t end = 0;    // Row after the last one of the part.
+
+  // True if the part is the whole gradient.
+  bool is_whole() const { return begin == 0 && end == m; }
+  // True if the part ends with the bias.
+  bool makes_bias() const { return bias && end == m; }
 };
 
 // Tells the caller that round `round` of `layer` is done on this worker. With

@@ -158,12 +158,22 @@ TEST(ArithmeticTest, FactorsAreMultiplied) {
                                  /*scale=*/0.5f,
                                  FloatBuffer(output_gradient),
                                  FloatBuffer(input),
-                                 FloatBuffer(std::vector<float>(10, 0.0f))};
+                                 FloatBuffer(std::vector<float>(10, 0.0f)),
+                                 /*begin=*/0,
+                                 /*end=*/2};
   ExecuteArithmetic(multiply);
   std::vector<float> expected(10);
   FactorGradient(3, 2, 4, true, 0.5f, output_gradient.data(), input.data(),
                  expected.data());
   EXPECT_EQ(FloatsOf(multiply.gradient), expected);
+
+  // Last row of the matrix, and the bias.
+  MultiplyFactors part = multiply;
+  part.begin = 1;
+  part.gradient = FloatBuffer(std::vector<float>(6, 0.0f));
+  ExecuteArithmetic(part);
+  EXPECT_EQ(FloatsOf(part.gradient),
+            std::vector<float>(expected.begin() + 4, expected.end()));
 }
 
 TEST(ArithmeticTest, ActionsOnBuffersWithoutBytesDoNothing) {
@@ -173,8 +183,8 @@ TEST(ArithmeticTest, ActionsOnBuffersWithoutBytesDoNothing) {
   EXPECT_LT(ExecuteArithmetic(CheckValues{size, {}}).index, 0);
   ExecuteArithmetic(ScaleValues{size, 2.0f});
   ExecuteArithmetic(UpdateParameters{0, {}, 0, 1.0f, size, size, size, size});
-  ExecuteArithmetic(
-      MultiplyFactors{1 << 20, 1 << 10, 1 << 10, true, 1.0f, size, size, size});
+  ExecuteArithmetic(MultiplyFactors{1 << 20, 1 << 10, 1 << 10, true, 1.0f, size,
+                                    size, size, 0, 1 << 10});
 }
 
 TEST(ArithmeticTest, EmptyBuffersAreAllowed) {

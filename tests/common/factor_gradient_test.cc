@@ -65,6 +65,27 @@ TEST(FactorGradientTest, ProductHasTheBitsOfTheReference) {
   }
 }
 
+// The parts begin and end within tiles (6 rows), too.
+TEST(FactorGradientTest, PartsHaveTheBitsOfTheWhole) {
+  constexpr int64_t kRows = 600;
+  constexpr int64_t kM = 29;
+  constexpr int64_t kN = 35;
+  Random random(9);
+  const std::vector<float> a = RandomFloats(random, kRows * kM);
+  const std::vector<float> b = RandomFloats(random, kRows * kN);
+  std::vector<float> whole(kM * kN + kM);
+  FactorGradient(kRows, kM, kN, true, 0.3f, a.data(), b.data(), whole.data());
+  for (const int64_t part_rows : {1, 5, 6, 7, 13, 28, 29}) {
+    std::vector<float> parts(kM * kN + kM, 7.0f);
+    for (int64_t begin = 0; begin < kM; begin += part_rows) {
+      FactorGradientRows(kRows, kM, kN, begin, std::min(begin + part_rows, kM),
+                         0.3f, a.data(), b.data(), parts.data() + begin * kN);
+    }
+    FactorGradientBias(kRows, kM, 0.3f, a.data(), parts.data() + kM * kN);
+    EXPECT_EQ(parts, whole) << part_rows << " rows in a part";
+  }
+}
+
 // Each product is fused with its sum. The error is one rounding of 2^-24 for
 // each row, relative to the sum of the products' magnitudes, and one rounding
 // for the scale.

@@ -4,11 +4,14 @@
 
 #include "absl/algorithm/container.h"
 #include "common/base/random.h"
+#include "common/plan/cost_model.h"
 
 namespace nereus {
 namespace {
 
 constexpr int64_t kRows = 4;
+// Rows of a layer that two workers make a shared product of (ProductParts).
+constexpr int64_t kManyRows = kSharedProductRowsMin / 2;
 
 // A float in [-1, 1) from a few numbers, the same on every machine.
 float Noise(uint64_t a, uint64_t b, uint64_t c, uint64_t d) {
@@ -25,8 +28,9 @@ void Sign(int rank, absl::Span<float> row) {
   }
 }
 
-LayerSpec FullyConnected(const char* name, int64_t m, int64_t n, bool bias) {
-  return {name, LayerKind::kFullyConnected, m, n, m * n + (bias ? m : 0), kRows,
+LayerSpec FullyConnected(const char* name, int64_t m, int64_t n, bool bias,
+                         int64_t rows) {
+  return {name, LayerKind::kFullyConnected, m, n, m * n + (bias ? m : 0), rows,
           true};
 }
 
@@ -82,9 +86,9 @@ std::vector<LayerSpec> MixedLayers() {
       Vector("conv2", LayerKind::kConvolution, 256, 256),  // Exactly a frame.
       Vector("conv3", LayerKind::kConvolution, 1,
              65537),  // A frame and one element.
-      FullyConnected("fc1", 33, 47, true),
-      FullyConnected("fc2", 40, 40, false),
-      FullyConnected("fc3", 1, 3, true),
+      FullyConnected("fc1", 33, 47, true, kManyRows),
+      FullyConnected("fc2", 40, 40, false, kRows),
+      FullyConnected("fc3", 1, 3, true, kRows),
   };
 }
 
@@ -153,16 +157,16 @@ Workload SignedWorkload() {
   workload.is_signed = true;
   workload.gradient = [](int rank, int64_t, int, absl::Span<const float>,
                          absl::Span<float> gradient) { Sign(rank, gradient); };
-  workload.factors = [](int rank, int64_t, int, absl::Span<const float>,
-                        absl::Span<float> output_gradient,
-                        absl::Span<float> input) {
+  workload.factors = [layers = workload.layers](
+                         int rank, int64_t, int layer, absl::Span<const float>,
+                         absl::Span<float> output_gradient,
+                         absl::Span<float> input) {
     // The first row of the batch has it all, the others are zero.
     absl::c_fill(output_gradient, 0.0f);
     absl::c_fill(input, 0.0f);
-    const auto first =
-        output_gradient.subspan(0, output_gradient.size() / kRows);
+    const auto first = output_gradient.subspan(0, layers[layer].m);
     absl::c_fill(first, 1.0f);
-    Sign(rank, input.subspan(0, input.size() / kRows));
+    Sign(rank, input.subspan(0, layers[layer].n));
   };
   return workload;
 }
@@ -170,8 +174,7 @@ Workload SignedWorkload() {
 Workload RegressionWorkload(int64_t m, int64_t n, int64_t global_rows,
                             int workers) {
   const int64_t rows = global_rows / workers;
-  LayerSpec layer = FullyConnected("regression", m, n, true);
-  layer.rows = rows;
+  const LayerSpec layer = FullyConnected("regression", m, n, true, rows);
   Workload workload;
   workload.layers = {layer};
   workload.initialize = [](int, int, absl::Span<float> values) {

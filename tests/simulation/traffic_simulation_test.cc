@@ -28,14 +28,17 @@ struct TrafficCase {
 std::vector<TrafficCase> AllCases() {
   std::vector<TrafficCase> cases;
   for (const int nodes : {2, 4, 8}) {
+    // Layer fc1 has many rows. Its factors move fewer bytes than its gradient
+    // only if there are two nodes.
+    const int chosen = nodes == 2 ? 2 : 1;
     cases.push_back({"Server", Scheme::kServer, nodes, 0});
     cases.push_back({"Factor", Scheme::kFactor, nodes, 3});
     cases.push_back({"Ring", Scheme::kRing, nodes, 0});
-    cases.push_back({"Auto", std::nullopt, nodes, 2});
-    cases.push_back({"Dear", std::nullopt, nodes, 2, Overlap::kDecoupled});
+    cases.push_back({"Auto", std::nullopt, nodes, chosen});
+    cases.push_back({"Dear", std::nullopt, nodes, chosen, Overlap::kDecoupled});
     cases.push_back({"DearRing", Scheme::kRing, nodes, 0, Overlap::kDecoupled});
-    cases.push_back({"Bfloat16", std::nullopt, nodes, 2, Overlap::kWaitFree,
-                     WireType::kBfloat16});
+    cases.push_back({"Bfloat16", std::nullopt, nodes, chosen,
+                     Overlap::kWaitFree, WireType::kBfloat16});
     cases.push_back({"Float16Ring", Scheme::kRing, nodes, 0, Overlap::kWaitFree,
                      WireType::kFloat16});
   }

@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/random.h"
+#include "common/plan/cost_model.h"
 #include "server/shard/shard.h"
 #include "tests/testing/machine_harness.h"
 #include "tests/testing/test_seed.h"
@@ -26,7 +27,6 @@ using testing::HasSubstr;
 constexpr int64_t kM = 300;
 constexpr int64_t kN = 301;
 constexpr int64_t kElements = kM * kN + kM;  // Two frames.
-constexpr int64_t kRows = 2;
 
 // How a job and its hosts look.
 struct Case {
@@ -35,6 +35,9 @@ struct Case {
   OptimizerPlace place = OptimizerPlace::kServer;
   Overlap overlap = Overlap::kWaitFree;
   bool deterministic = false;
+  // Rows of a worker's factors. By default four workers have too few rows to
+  // share a product.
+  int64_t rows = 2;
 };
 
 std::string NameOf(const Case& c) {
@@ -43,6 +46,7 @@ std::string NameOf(const Case& c) {
   absl::StrAppend(&name, "_", OptimizerPlaceName(c.place));
   if (c.overlap == Overlap::kDecoupled) absl::StrAppend(&name, "_dear");
   if (c.deterministic) absl::StrAppend(&name, "_deterministic");
+  if (c.rows >= kSharedProductRowsMin / 4) absl::StrAppend(&name, "_shared");
   return name;
 }
 
@@ -54,7 +58,7 @@ JobPtr JobOf(const Case& c) {
   options.overlap = c.overlap;
   options.deterministic = c.deterministic;
   const auto workers = static_cast<int>(c.hosts.size());
-  Job job = *TestJob(workers, 1, {FactorLayer("fc", kM, kN, true, kRows)},
+  Job job = *TestJob(workers, 1, {FactorLayer("fc", kM, kN, true, c.rows)},
                      options, c.scheme);
   for (int i = 0; i < workers; ++i) job.workers[i].host = c.hosts[i];
   return *MakeJob(std::move(job), /*shards=*/1);
@@ -100,8 +104,8 @@ class HostCluster {
     Send(PeerId::Worker(rank),
          worker(rank).PushFactors(
              round,
-             {FloatBuffer(Small(kRows * kM, rank)),
-              FloatBuffer(Small(kRows * kN, rank + 50)), gradients_[rank]}));
+             {FloatBuffer(Small(Rows() * kM, rank)),
+              FloatBuffer(Small(Rows() * kN, rank + 50)), gradients_[rank]}));
   }
   void Wait(int rank) {
     Outbox out;
@@ -149,6 +153,7 @@ class HostCluster {
   }
 
  private:
+  int64_t Rows() const { return job_->layers[0].rows; }
   Machine& MachineOf(PeerId peer) {
     if (peer.role == Role::kShard) return shard_;
     return worker(peer.rank).machine();
@@ -196,6 +201,13 @@ std::vector<Case> CasesOf(const std::vector<Scheme>& schemes) {
                        Overlap::kWaitFree, /*deterministic=*/true});
     }
   }
+  // Jobs by factors run once more, with rows enough for a shared product.
+  const auto count = std::ssize(cases);
+  for (int64_t i = 0; i < count; ++i) {
+    if (cases[i].scheme != Scheme::kFactor) continue;
+    cases.push_back(cases[i]);
+    cases.back().rows = kSharedProductRowsMin / 4;
+  }
   return cases;
 }
 
@@ -228,6 +240,17 @@ TEST_P(HostRoundsTest, WorkersHaveTheMeanOfAllGradients) {
       }
     }
   }
+}
+
+// Number of times that a carrier hands the factors of a worker of another host
+// to a mate.
+int64_t HandedOn(const Lineup& lineup) {
+  int64_t count = 0;
+  for (int host = 0; host < lineup.hosts(); ++host) {
+    const auto local = std::ssize(lineup.at(host));
+    count += (lineup.workers() - local) * (local - 1);
+  }
+  return count;
 }
 
 // Counts the frames that cross the links, and those among mates.
@@ -264,6 +287,11 @@ TEST_P(HostRoundsTest, HostsSendEachValueOnce) {
       // Two factors of a worker go to its mates and to each other host.
       EXPECT_EQ(cluster.frames(FrameKind::kFactors),
                 2 * (mates + 4 * (hosts - 1)));
+      // A carrier hands on two factors of each worker of another host. With a
+      // shared product, each worker hands its part to its mates.
+      EXPECT_EQ(cluster.frames(FrameKind::kOutcome),
+                2 * HandedOn(lineup) +
+                    (c.rows * 4 >= kSharedProductRowsMin ? mates : 0));
       break;
   }
 }

@@ -128,6 +128,7 @@ std::unique_ptr<Machine> WorkerProcess::MakeMachine(const EpochStart& start,
                       rounds_->BorrowForLife(layer.state, binding.device),
                       options_.client.means_in_place,
                       accelerator == nullptr || !accelerator->Splits(index),
+                      /*multiplies_on_host=*/accelerator == nullptr,
                       binding.device});
   }
   auto machine =

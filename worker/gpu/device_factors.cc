@@ -115,6 +115,7 @@ absl::Status DeviceFactors::Multiply(const MultiplyFactors& factors) {
   constexpr char kWhat[] = "product of all workers' factors";
   const DeviceScope scope(stager_.device(), kWhat);
   NEREUS_TRY(scope.status());
+  NEREUS_CHECK(factors.is_whole()) << "workers with GPUs do not share products";
   const int64_t output_bytes = factors.output_gradient.bytes();
   const int64_t input_bytes = factors.input.bytes();
   const int64_t gradient_bytes = factors.gradient.bytes();

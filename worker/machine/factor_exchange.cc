@@ -16,7 +16,9 @@
 //   3. The factors of the others land in their rows, in any order. A carrier
 //      hands them on to its mates.
 //   4. Finish multiplies the stacks, which adds up the workers' gradients, and
-//      divides by the number of workers.
+//      divides by the number of workers. Where the workers of a host share the
+//      product, each multiplies its part (MakePart), and the parts of its mates
+//      land in place.
 //
 // The rows are ordered by seat, so every worker sums in the same order and
 // gets the same bits. The biases, if the layer has some, are the column sums of
@@ -30,11 +32,14 @@
 
 #include "common/base/status.h"
 #include "worker/machine/float_bytes.h"
+#include "worker/machine/product_parts.h"
 
 namespace nereus {
 namespace {
 
 constexpr uint8_t kMatrices[] = {kOutputGradientMatrix, kInputMatrix};
+// Index in a round's memory of the gradient, if workers share the product.
+constexpr int kProduct = 2;
 
 // Number of values of one worker's factor.
 int64_t MatrixElements(const LayerSpec& spec, uint8_t matrix) {
@@ -59,6 +64,11 @@ PeerRounds::Shape ShapeOf(const WorkerLayer& layer, const Lineup& lineup) {
   shape.own_count = FramesPerWorker(layer.spec());
   shape.own_begin = lineup.SeatOf(layer.rank) * shape.own_count;
   shape.frames = lineup.workers() * shape.own_count;
+  const ProductParts parts(layer, lineup);
+  if (!parts.are_shared()) return shape;
+  shape.elements.push_back(layer.spec().parameters);
+  shape.parts = parts.FramesBefore(parts.count());
+  shape.frames += shape.parts;
   return shape;
 }
 
@@ -127,6 +137,9 @@ RankList FactorExchange::ReceiversIn(const Round& round) const {
 
 absl::StatusOr<FactorExchange::Place> FactorExchange::FindPlace(
     const FrameHeader& header, const Round& round) const {
+  if (header.kind == FrameKind::kOutcome && header.part == kProductPart) {
+    return FindPart(header, round);
+  }
   if (header.part > kInputMatrix) {
     return RefuseFrame(header,
                        "the part must be 0 or 1, the number of a factor");
@@ -146,6 +159,25 @@ absl::StatusOr<FactorExchange::Place> FactorExchange::FindPlace(
   return Place{seat * frames_per_worker_ + frames_before + frame,
                Rows(round, seat, header.part)
                    .Slice(FloatBytes(header.offset), FloatBytes(header))};
+}
+
+absl::StatusOr<FactorExchange::Place> FactorExchange::FindPart(
+    const FrameHeader& header, const Round& round) const {
+  const int32_t sender = header.sender.rank;
+  const ProductParts parts(layer_, round.lineup);
+  if (!parts.are_shared() || round.lineup.HostOf(sender) != round.host ||
+      round.lineup.SeatOf(sender) != static_cast<int>(header.chunk)) {
+    return RefuseFrame(header,
+                       "a worker hands only its own part of a product to the "
+                       "workers of its host that share it");
+  }
+  const int local = round.lineup.LocalOf(sender);
+  const ProductParts::Part part = parts.at(local);
+  const int64_t frame = NEREUS_TRY(FrameIndex(header, part.elements));
+  return Place{
+      FactorFrames(round) + parts.FramesBefore(local) + frame,
+      round.memory[kProduct].Slice(FloatBytes(part.offset + header.offset),
+                                   FloatBytes(header))};
 }
 
 absl::StatusOr<Landing> FactorExchange::OnHeader(
@@ -168,6 +200,8 @@ absl::StatusOr<Landing> FactorExchange::OnHeader(
 
 absl::Status FactorExchange::CheckSender(const FrameHeader& header,
                                          const Round& round) const {
+  // FindPart has checked this.
+  if (header.part == kProductPart) return absl::OkStatus();
   const int32_t sender = header.sender.rank;
   const int seat = static_cast<int>(header.chunk);
   const int32_t carrier =
@@ -201,6 +235,10 @@ bool FactorExchange::OnFrame(const Frame& frame, Outbox& out) {
   Round& round = rounds_.At(header.round);
   const Place place = *FindPlace(header, round);
   round.Mark(place.index);
+  if (header.part == kProductPart) {
+    --round.missing_parts;
+    return true;  // The mate may wait for this worker's part.
+  }
   const bool is_carried =
       header.kind == FrameKind::kFactors &&
       round.lineup.HostOf(header.sender.rank) != round.host &&
@@ -210,24 +248,76 @@ bool FactorExchange::OnFrame(const Frame& frame, Outbox& out) {
 }
 
 std::optional<RoundResult> FactorExchange::Finish(Outbox& out) {
+  MakePart(out);
   if (!rounds_.IsComplete()) return std::nullopt;
   const Round& round = rounds_.At(ledger_.next_round());
-  Buffer mean = rounds_.IsSkipped() ? Buffer() : MultiplyAll(round, out);
+  Buffer mean = rounds_.IsSkipped() ? Buffer() : TakeMean(round, out);
   return rounds_.Finish(std::move(mean), out);
 }
 
-Buffer FactorExchange::MultiplyAll(const Round& round, Outbox& out) {
+// The verdict is the same on all workers, so either all make their parts or no
+// worker does.
+void FactorExchange::MakePart(Outbox& out) {
+  Round& round = rounds_.At(ledger_.next_round());
+  const bool has_factors = round.missing == round.missing_parts;
+  const std::optional<bool> skipped = ledger_.Skipped(round.round);
+  if (round.missing_parts == 0 || !has_factors || !ledger_.is_sent() ||
+      !ledger_.is_requested() || !skipped.has_value()) {
+    return;
+  }
+  if (*skipped) {
+    round.missing -= std::exchange(round.missing_parts, 0);
+    return;
+  }
+  const ProductParts parts(layer_, round.lineup);
+  const int local = round.lineup.LocalOf(layer_.rank);
+  const int64_t first = FactorFrames(round) + parts.FramesBefore(local);
+  if (round.arrived[first]) return;
+  const ProductParts::Part part = parts.at(local);
+  const Buffer values = round.memory[kProduct].Slice(FloatBytes(part.offset),
+                                                     FloatBytes(part.elements));
+  Multiply(round, part.begin, part.end, values, out);
+  for (int64_t i = 0; i < FrameCount(part.elements); ++i) {
+    round.Mark(first + i);
+    --round.missing_parts;
+  }
+  FrameHeader header = layer_.Header(
+      FrameKind::kOutcome, round.lineup.SeatOf(layer_.rank), round.round);
+  header.part = kProductPart;
+  const RankList mates = local_.MatesIn(round.round);
+  CutIntoFrames(*layer_.job, header, values, [&](Frame frame) {
+    out.Add(BroadcastFrame{mates, std::move(frame)});
+  });
+}
+
+void FactorExchange::Multiply(const Round& round, int64_t begin, int64_t end,
+                              Buffer gradient, Outbox& out) const {
   const LayerSpec& spec = layer_.spec();
   const auto stack = [&](uint8_t matrix) {
     return round.memory[matrix].Slice(
         0, FloatBytes(round.contributors * MatrixElements(spec, matrix)));
   };
-  Buffer gradient = layer_.PlaceForGradient(layer_.factors.gradient);
-  out.Add(MultiplyFactors{
-      round.contributors * spec.rows, spec.m, spec.n, layer_.has_bias(),
-      1.0f / static_cast<float>(round.contributors),
-      stack(kOutputGradientMatrix), stack(kInputMatrix), gradient});
-  return layer_.caller_updates() ? Buffer() : gradient;
+  out.Add(MultiplyFactors{round.contributors * spec.rows, spec.m, spec.n,
+                          layer_.has_bias(),
+                          1.0f / static_cast<float>(round.contributors),
+                          stack(kOutputGradientMatrix), stack(kInputMatrix),
+                          std::move(gradient), begin, end});
+}
+
+// A round that came whole from a source has no parts.
+Buffer FactorExchange::TakeMean(const Round& round, Outbox& out) {
+  const bool is_shared = ProductParts(layer_, round.lineup).are_shared() &&
+                         !rounds_.Recovers(round.round);
+  if (!is_shared) {
+    Buffer gradient = layer_.PlaceForGradient(layer_.factors.gradient);
+    Multiply(round, 0, layer_.spec().m, gradient, out);
+    return layer_.caller_updates() ? Buffer() : gradient;
+  }
+  Buffer mean = round.memory[kProduct];
+  if (!layer_.caller_updates() || !layer_.memory.means_in_place) return mean;
+  out.Add(CopyValues{layer_.PlaceForGradient(layer_.factors.gradient),
+                     std::move(mean)});
+  return Buffer();
 }
 
 void FactorExchange::OnEpoch(Outbox& out) {
@@ -242,14 +332,25 @@ void FactorExchange::OnEpoch(Outbox& out) {
 std::string FactorExchange::Missing() const {
   return rounds_.Missing([this](const Round& round) {
     std::vector<int32_t> ranks;
+    const auto add_if_missing = [&](int32_t rank, int64_t first,
+                                    int64_t count) {
+      const auto begin = round.arrived.begin() + first;
+      const auto end = begin + count;
+      if (std::find(begin, end, false) != end) ranks.push_back(rank);
+    };
     int64_t first = 0;
     for (int host = 0; host < round.lineup.hosts(); ++host) {
       for (const int32_t rank : round.lineup.at(host)) {
-        const auto begin = round.arrived.begin() + first;
-        const auto end = begin + frames_per_worker_;
-        if (std::find(begin, end, false) != end) ranks.push_back(rank);
+        add_if_missing(rank, first, frames_per_worker_);
         first += frames_per_worker_;
       }
+    }
+    const ProductParts parts(layer_, round.lineup);
+    if (!ranks.empty() || !parts.are_shared()) return ranks;
+    for (int local = 0; local < parts.count(); ++local) {
+      add_if_missing(round.lineup.at(round.host)[local],
+                     first + parts.FramesBefore(local),
+                     FrameCount(parts.at(local).elements));
     }
     return ranks;
   });

@@ -19,10 +19,13 @@ namespace nereus {
 //
 // A worker sends its factors to its mates, and to one carrier on each other
 // host, which hands them on to its mates. So they cross each host's link once.
+// The workers of a host share the product (ProductParts): each multiplies a
+// part and hands it to its mates.
 //
 // A round's memory is both stacks: the factors of the worker with seat s are
-// rows [s * K, s * K + K). They have workers * K * (M + N) floats. Two rounds
-// are in memory at once, and once an epoch has ended, a third (PeerRounds).
+// rows [s * K, s * K + K). They have workers * K * (M + N) floats. With a
+// shared product a gradient follows. Two rounds are in memory at once, and once
+// an epoch has ended, a third (PeerRounds).
 class FactorExchange final : public Exchange {
  public:
   // Both parameters: not owned; must outlive this.
@@ -30,7 +33,8 @@ class FactorExchange final : public Exchange {
 
   void Begin(Outbox& out) override { PlaceOwn(out); }
   void Contribute(Outbox& out) override;
-  void Gather(Outbox&) override {}  // The product waits for it, no frame does.
+  // The product waits for this call, or this worker's part does.
+  void Gather(Outbox&) override {}
   absl::StatusOr<Landing> OnHeader(const FrameHeader& header) const override;
   bool OnFrame(const Frame& frame, Outbox& out) override;
   std::optional<RoundResult> Finish(Outbox& out) override;
@@ -49,13 +53,26 @@ class FactorExchange final : public Exchange {
   Buffer Rows(const Round& round, int seat, uint8_t matrix) const;
   // Returns the receivers of this worker's factors.
   RankList ReceiversIn(const Round& round) const;
+  // Returns the place of a part of the product that a mate has made.
+  absl::StatusOr<Place> FindPart(const FrameHeader& header,
+                                 const Round& round) const;
   // OK if the frame comes from the maker of its factors, or from the carrier on
   // this host.
   absl::Status CheckSender(const FrameHeader& header, const Round& round) const;
-  // Appends the product over all stacked rows. Returns the mean gradient.
-  // Returns an empty buffer if the caller runs the optimizer: the mean is then
-  // in the memory that the caller gave.
-  Buffer MultiplyAll(const Round& round, Outbox& out);
+  // Makes this worker's part of the open round's product and hands it on, once
+  // all factors are there. If the step is skipped, expects no part.
+  void MakePart(Outbox& out);
+  // Appends the product over all stacked rows: rows [begin, end) of the
+  // gradient, to `gradient`.
+  void Multiply(const Round& round, int64_t begin, int64_t end, Buffer gradient,
+                Outbox& out) const;
+  // Returns the mean gradient, and appends what makes it. Returns an empty
+  // buffer if the mean is in the memory that the caller gave.
+  Buffer TakeMean(const Round& round, Outbox& out);
+  // Number of a round's frames with factors; parts of the product follow.
+  int64_t FactorFrames(const Round& round) const {
+    return round.contributors * frames_per_worker_;
+  }
 
   WorkerLayer& layer_;               // The layer; not owned.
   const RoundLedger& ledger_;        // The layer's rounds; not owned.

@@ -44,6 +44,7 @@ void PeerRounds::Open(Round& round, int64_t number) {
   const Shape shape = shape_of_(round.lineup);
   ExpectAll(round, shape.frames);
   round.sums.assign(shape.frames, false);
+  round.missing_parts = shape.parts;
   for (int64_t own = 0; own < shape.own_count; ++own) {
     round.Mark(shape.own_begin + own);
   }
@@ -51,11 +52,14 @@ void PeerRounds::Open(Round& round, int64_t number) {
 
 void PeerRounds::ExpectAll(Round& round, int64_t frames) {
   round.missing = frames;
+  round.missing_parts = 0;
   round.arrived.assign(frames, false);
 }
 
 void PeerRounds::Reserve(Round& round, const Shape& shape) const {
-  round.memory.resize(shape.elements.size());
+  if (round.memory.size() < shape.elements.size()) {
+    round.memory.resize(shape.elements.size());
+  }
   for (size_t i = 0; i < shape.elements.size(); ++i) {
     Buffer& values = round.memory[i];
     const int64_t bytes = FloatBytes(shape.elements[i]);

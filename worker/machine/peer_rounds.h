@@ -40,6 +40,7 @@ class PeerRounds {
     // puts them there itself.
     int64_t own_begin = 0;
     int64_t own_count = 0;
+    int64_t parts = 0;  // Number of the last frames, which hold products.
   };
 
   // State of one round on this worker.
@@ -55,6 +56,9 @@ class PeerRounds {
     // Ring: true for each frame in which the sum of the workers before has
     // come.
     std::vector<bool> sums;
+    // Factors: number of the missing frames that hold parts of the product
+    // (ProductParts); the other missing frames hold factors.
+    int64_t missing_parts = 0;
     // Sparse: true for each frame of a block that travels; set when this worker
     // sends. If no block travels, the last frame does, which has no values, so
     // that no worker is done before all have contributed.

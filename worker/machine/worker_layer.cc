@@ -82,7 +82,8 @@ Buffer WorkerLayer::Multiply(FactorBuffers factors, Outbox& out) {
   Buffer gradient = PlaceForGradient(std::move(factors.gradient));
   out.Add(MultiplyFactors{spec().rows, spec().m, spec().n, has_bias(),
                           factors.scale, std::move(factors.output_gradient),
-                          std::move(factors.input), gradient});
+                          std::move(factors.input), gradient, /*begin=*/0,
+                          /*end=*/spec().m});
   return gradient;
 }
 

@@ -28,6 +28,10 @@ struct LayerMemory {
   // True if, in a sparse job, the machine keeps the residual. Otherwise the
   // driver keeps the residual where it carries out SplitGradient.
   bool keeps_residual = true;
+  // True if the driver multiplies factors on the processor, which the workers
+  // of a host share, and so can share a product. False if each worker has a
+  // device for it. Equal on all workers (JoinRequest::products).
+  bool multiplies_on_host = true;
   // Device that has the layer; null: the layer is in host memory alone.
   std::shared_ptr<DeviceLayer> device = nullptr;
 };

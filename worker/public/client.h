@@ -189,8 +189,9 @@ struct JobTraits {
 // calls; a second one may, for example, ask for a Report.
 //
 // Memory, besides the frames in flight: for each layer that goes by factors,
-// the factors of all workers for two rounds, and one gradient; for each layer
-// on a ring, two gradients; for both, the memory of a third round once an epoch
+// the factors of all workers for two rounds, and one gradient, or two where
+// workers of one host share the product; for each layer on a ring, two
+// gradients; for both, the memory of a third round once an epoch
 // has ended, and the state of the job's optimizer if the caller does not run
 // it. With `--sparsity`, also twice the model for the values that are held
 // back.
