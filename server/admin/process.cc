@@ -84,6 +84,7 @@ struct ExecPlan {
   int output;
   int error;
   int report;  // Pipe for errno, if the exec fails.
+  int guard;   // Descriptor of GroupGuard.
 };
 
 // Tells the parent why the child does not become its program.
@@ -98,6 +99,7 @@ struct ExecPlan {
 // program. If that fails, the child exits.
 [[noreturn]] void RunChild(const ExecPlan& plan) {
   setpgid(0, 0);
+  GroupGuard::AddOwnGroup(plan.guard);
   if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) ReportAndExit(plan);
   // The parent may have died before the line above took effect.
   if (getppid() != plan.parent) _exit(127);
@@ -174,6 +176,11 @@ std::string DescribeExit(const ProcessExit& exit) {
   return absl::StrCat("exited with code ", exit.code);
 }
 
+int ShellCode(const ProcessExit& exit) {
+  constexpr int kFirstSignal = 128;
+  return exit.signal == 0 ? exit.code : kFirstSignal + exit.signal;
+}
+
 std::vector<std::string> EnvironmentWithout(absl::string_view prefix) {
   std::vector<std::string> kept;
   for (char** variable = environ; *variable != nullptr; ++variable) {
@@ -205,12 +212,23 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> ProcessGroup::Create(
     pthread_sigmask(SIG_SETMASK, &original, nullptr);
     return status;
   }
-  return std::unique_ptr<ProcessGroup>(new ProcessGroup(events, fd, original));
+  auto guard = GroupGuard::Start();
+  if (!guard.ok()) {
+    close(fd);
+    pthread_sigmask(SIG_SETMASK, &original, nullptr);
+    return guard.status();
+  }
+  return std::unique_ptr<ProcessGroup>(
+      new ProcessGroup(events, fd, original, *std::move(guard)));
 }
 
 ProcessGroup::ProcessGroup(ProcessEvents* events, int signal_fd,
-                           const sigset_t& original_mask)
-    : events_(events), signal_fd_(signal_fd), original_mask_(original_mask) {}
+                           const sigset_t& original_mask,
+                           std::unique_ptr<GroupGuard> guard)
+    : events_(events),
+      signal_fd_(signal_fd),
+      original_mask_(original_mask),
+      guard_(std::move(guard)) {}
 
 ProcessGroup::~ProcessGroup() {
   Stop(absl::Seconds(5));
@@ -235,7 +253,8 @@ absl::StatusOr<int> ProcessGroup::Start(const ProcessOptions& options) {
                          input.get(),
                          output.write.get(),
                          error.write.get(),
-                         report.write.get()};
+                         report.write.get(),
+                         guard_->descriptor()};
   const pid_t pid = fork();
   if (pid < 0) return SystemError("fork", errno);
   if (pid == 0) RunChild(plan);
@@ -243,6 +262,7 @@ absl::StatusOr<int> ProcessGroup::Start(const ProcessOptions& options) {
   report.write.Close();
   const int exec_error = ExecError(report.read.get());
   if (exec_error != 0) {
+    guard_->Remove(pid);
     WaitFor(pid);
     return SystemError(absl::StrCat("cannot start ", options.command[0]),
                        exec_error);
@@ -284,6 +304,14 @@ absl::StatusOr<int> ProcessGroup::WaitOnce(absl::Duration timeout) {
     ReadStream(*sources[i].first, *sources[i].second);
   }
   return polled[0].revents != 0 ? ReadSignals() : 0;
+}
+
+// A process that was never started has no index.
+bool ProcessGroup::Signal(int process, int signal) {
+  if (process >= static_cast<int>(children_.size())) return false;
+  const Child& child = *children_[process];
+  if (child.running) kill(-child.pid, signal);
+  return child.running;
 }
 
 // Asks all children to end before it waits for any of them.
@@ -369,6 +397,7 @@ void ProcessGroup::Reap() {
     // Kills the children of the child. Until WaitFor, no other process can have
     // the id of the group.
     kill(-child->pid, SIGKILL);
+    guard_->Remove(child->pid);
     const ProcessExit exit = WaitFor(child->pid);
     child->running = false;
     // All output of the child is in the pipes by now. This does not wait until

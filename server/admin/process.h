@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "common/base/socket.h"
 #include "common/base/status.h"
+#include "server/admin/group_guard.h"
 
 namespace nereus {
 
@@ -26,6 +27,10 @@ struct ProcessExit {
 
 // Returns "exited with code 1", or "was killed by signal 9 (Killed)".
 std::string DescribeExit(const ProcessExit& exit);
+
+// Returns the exit code that a shell gives for this exit: 128 plus the signal
+// that killed the process, or the exit code.
+int ShellCode(const ProcessExit& exit);
 
 // Returns the environment of this process without variables that begin with
 // `prefix`.
@@ -57,7 +62,8 @@ class ProcessEvents {
 // A set of child processes that end with this object:
 //
 // - Stop and the destructor end all children and wait for them.
-// - If this process is killed, the kernel kills each child (PR_SET_PDEATHSIG).
+// - If this process is killed, the kernel kills each child (PR_SET_PDEATHSIG),
+//   and GroupGuard the children's own children.
 // - Each child leads a process group of its own. So Ctrl-C of a terminal
 //   reaches only this process, which decides about the children. When a child
 //   ends, its own children in the group are killed.
@@ -89,6 +95,10 @@ class ProcessGroup {
   // Errors: kInternal, with the reason of the system.
   absl::StatusOr<int> WaitOnce(absl::Duration timeout);
 
+  // Sends a signal to a process and to its own children in its process group.
+  // Signal 0 only looks. Returns true if `process` runs.
+  bool Signal(int process, int signal);
+
   // Sends SIGTERM to all processes. After `grace`, or if this process receives
   // SIGINT, SIGTERM or SIGHUP meanwhile, kills the processes that are left.
   // Returns when all processes have ended and are reported.
@@ -107,7 +117,8 @@ class ProcessGroup {
   struct Stream;
 
   ProcessGroup(ProcessEvents* events, int signal_fd,
-               const sigset_t& original_mask);
+               const sigset_t& original_mask,
+               std::unique_ptr<GroupGuard> guard);
 
   // Reads all signals that are pending. Returns SIGINT, SIGTERM, SIGHUP, or 0.
   int ReadSignals();
@@ -126,6 +137,7 @@ class ProcessGroup {
   const Descriptor signal_fd_;
   // Mask of the thread before Create.
   const sigset_t original_mask_;
+  const std::unique_ptr<GroupGuard> guard_;
   // All children, by index.
   std::vector<std::unique_ptr<Child>> children_;
 };

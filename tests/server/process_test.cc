@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <map>
 #include <string>
 #include <vector>
@@ -256,36 +257,61 @@ TEST_F(ProcessTest, DestructionRestoresTheSignalMask) {
   EXPECT_FALSE(sigismember(&mask, SIGINT));
 }
 
-// Runs in a forked process: starts a child, writes the child's id to `report`,
-// and kills itself.
+TEST_F(ProcessTest, SignalReachesAProcessThatRunsAndItsChildren) {
+  // `wait` ends at a signal. A shell that runs a child in the foreground would
+  // miss a signal that comes while it starts the child.
+  const int process =
+      StartShell("trap 'exit 5' USR1; sleep 3600 & echo $$; wait");
+  PrintedPid(process);
+  EXPECT_TRUE(group_->Signal(process, 0));
+  EXPECT_TRUE(group_->Signal(process, SIGUSR1));
+  EXPECT_EQ(WaitForAll(), 0);
+  EXPECT_EQ(events_.exits.at(process).code, 5);
+  EXPECT_FALSE(group_->Signal(process, SIGUSR1));
+  EXPECT_FALSE(group_->Signal(process + 1, SIGUSR1));
+}
+
+TEST(ShellCodeTest, SignalCountsFrom128) {
+  EXPECT_EQ(ShellCode({3, 0}), 3);
+  EXPECT_EQ(ShellCode({0, SIGKILL}), 137);
+}
+
+// Runs in a forked process: starts a child that has a child, has it write both
+// ids to `report`, and kills itself.
 [[noreturn]] void RunOwnerThatIsKilled(int report) {
   RecordedEvents events;
   auto group = ProcessGroup::Create(&events);
   if (!group.ok()) _exit(1);
-  const auto process =
-      (*group)->Start({{"/bin/sh", "-c", "exec sleep 3600"}, {}});
+  const auto process = (*group)->Start(
+      {{"/bin/sh", "-c", "sleep 3600 & echo $$ $!; wait"}, {"PATH=/bin"}});
   if (!process.ok()) _exit(1);
-  const pid_t pid = (*group)->pid(*process);
-  if (write(report, &pid, sizeof(pid)) != sizeof(pid)) _exit(1);
+  while (events.output[*process].empty()) {
+    if (!(*group)->WaitOnce(kLimit).ok()) _exit(1);
+  }
+  const std::string& pids = events.output[*process].front();
+  if (write(report, pids.data(), pids.size()) < 0) _exit(1);
   kill(getpid(), SIGKILL);
   _exit(1);
 }
 
-TEST(ProcessDeathTest, ChildrenDieWithAKilledOwner) {
+TEST(ProcessDeathTest, ChildrenAndTheirChildrenDieWithAKilledOwner) {
   int report[2];
   ASSERT_EQ(pipe(report), 0);
   const pid_t owner = fork();
   ASSERT_GE(owner, 0);
   if (owner == 0) RunOwnerThatIsKilled(report[1]);
   close(report[1]);  // Otherwise the read could wait for ever.
-  pid_t child = 0;
-  ASSERT_EQ(read(report[0], &child, sizeof(child)),
-            static_cast<ssize_t>(sizeof(child)));
+  char pids[100] = {};
+  ASSERT_GT(read(report[0], pids, sizeof(pids) - 1), 0);
   close(report[0]);
   int status = 0;
   ASSERT_EQ(waitpid(owner, &status, 0), owner);
   EXPECT_TRUE(WIFSIGNALED(status));
+  pid_t child = 0;
+  pid_t child_of_child = 0;
+  ASSERT_EQ(sscanf(pids, "%d %d", &child, &child_of_child), 2) << pids;
   EXPECT_TRUE(IsGoneSoon(child)) << child;
+  EXPECT_TRUE(IsGoneSoon(child_of_child)) << child_of_child;
 }
 
 }  // namespace

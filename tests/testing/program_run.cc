@@ -29,9 +29,7 @@ bool ProgramRun::WaitUntil(const std::function<bool()>& done,
 int ProgramRun::Finish(absl::Duration limit) {
   EXPECT_TRUE(WaitUntil([this] { return exit_.has_value(); }, limit))
       << "runs for more than " << limit << ": " << error_;
-  const ProcessExit exit = exit_.value_or(ProcessExit{-1, 0});
-  constexpr int kFirstSignal = 128;  // Shells add it to a signal.
-  return exit.signal == 0 ? exit.code : kFirstSignal + exit.signal;
+  return ShellCode(exit_.value_or(ProcessExit{-1, 0}));
 }
 
 void ProgramRun::OnOutputLine(int, const std::string& line) {

@@ -1,0 +1,96 @@
+// The guard reads numbers from a pipe: N adds group N, and -N removes it. A
+// write of one number is atomic. The end of the pipe is the death of the owner.
+// Between the fork of the guard and its exit, only async-signal-safe calls are
+// made.
+
+#include "server/admin/group_guard.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "common/base/status.h"
+
+namespace nereus {
+namespace {
+
+// Reads a number. Returns false at the end of the pipe.
+bool ReadNumber(int pipe, pid_t& number) {
+  ssize_t count = 0;
+  do {
+    count = read(pipe, &number, sizeof(number));
+  } while (count < 0 && errno == EINTR);
+  return count == sizeof(number);
+}
+
+void WriteNumber(int pipe, pid_t number) {
+  ssize_t count = 0;
+  do {
+    count = write(pipe, &number, sizeof(number));
+  } while (count < 0 && errno == EINTR);
+}
+
+// Runs in the guard. Keeps no descriptor but the pipe: another one could keep a
+// pipe of its owner's open.
+[[noreturn]] void RunGuard(int pipe) {
+  setsid();  // Ctrl-C of a terminal does not reach the guard.
+  if (dup2(pipe, STDIN_FILENO) < 0) _exit(1);
+  close_range(STDIN_FILENO + 1, ~0U, 0);
+  std::array<pid_t, GroupGuard::kGroupsMax> groups;
+  auto end = groups.begin();
+  pid_t number = 0;
+  while (ReadNumber(STDIN_FILENO, number)) {
+    if (number < 0) {
+      end = std::remove(groups.begin(), end, -number);
+    } else if (end != groups.end()) {
+      *end++ = number;
+    }
+  }
+  for (auto group = groups.begin(); group != end; ++group) {
+    kill(-*group, SIGKILL);
+  }
+  _exit(0);
+}
+
+}  // namespace
+
+// A child of a child that has ended belongs to init, so this process need not
+// wait for it.
+absl::StatusOr<std::unique_ptr<GroupGuard>> GroupGuard::Start() {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) {
+    return InternalError("pipe: ", strerror(errno));
+  }
+  const Descriptor read_end(ends[0]);
+  Descriptor write_end(ends[1]);
+  const pid_t child = fork();
+  if (child < 0) return InternalError("fork: ", strerror(errno));
+  if (child == 0) {
+    const pid_t guard = fork();
+    if (guard != 0) _exit(guard < 0 ? 1 : 0);
+    RunGuard(read_end.get());
+  }
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+    return InternalError("cannot fork the guard of the processes");
+  }
+  return std::unique_ptr<GroupGuard>(new GroupGuard(std::move(write_end)));
+}
+
+void GroupGuard::AddOwnGroup(int descriptor) {
+  WriteNumber(descriptor, getpgrp());
+}
+
+void GroupGuard::Remove(pid_t group) { WriteNumber(pipe_.get(), -group); }
+
+}  // namespace nereus
