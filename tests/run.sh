@@ -154,7 +154,7 @@ train_outside() {
     sleep 0.1
     control="$(sed -n 's/.*listening.*control=\([^ ]*\).*/\1/p' "$1/server")"
   done
-  "$1/bazel-bin/train" "$control" | tee "$1/output"
+  NEREUS_COORDINATOR="$control" "$1/bazel-bin/train" | tee "$1/output"
   kill "$server" 2>/dev/null
   wait "$server"
   grep -q '^y = 3.00 x + 1.00$' "$1/output"

@@ -16,8 +16,8 @@ class ExamplesTest : public ScriptRun, public testing::Test {};
 TEST_F(ExamplesTest, OwnLoopFitsTheLine) {
   EXPECT_EQ(RunScript(R"(
 start_server --servers=1 --workers=2
-$examples/own_loop $control > $dir/first & first=$!
-$examples/own_loop $control > $dir/second || exit
+NEREUS_COORDINATOR=$control $examples/own_loop > $dir/first & first=$!
+NEREUS_COORDINATOR=$control $examples/own_loop > $dir/second || exit
 wait $first || exit
 cat $dir/second
 tail -n 1 $dir/first > $dir/a; tail -n 1 $dir/second > $dir/b; cmp $dir/a $dir/b
@@ -81,8 +81,9 @@ TEST_F(ExamplesTest, OwnOptimizerGoesOnAfterARestart) {
   EXPECT_EQ(RunScript(R"(
 run() {
   start_server --servers=1 --workers=2 --optimizer=worker --deterministic $1
-  $examples/own_optimizer $control $2 > $dir/first & first=$!
-  $examples/own_optimizer $control $2 > $dir/second || exit
+  NEREUS_COORDINATOR=$control $examples/own_optimizer $2 > $dir/first &
+  first=$!
+  NEREUS_COORDINATOR=$control $examples/own_optimizer $2 > $dir/second || exit
   wait $first || exit
   cat $dir/first
 }
@@ -103,7 +104,7 @@ run "--checkpoint-dir=$dir/ck --restore=latest" 23
 
 TEST_F(ExamplesTest, OwnOptimizerIsRefusedIfServersUpdate) {
   EXPECT_EQ(RunScript("start_server --servers=1 --workers=1\n"
-                      "$examples/own_optimizer $control 3"),
+                      "NEREUS_COORDINATOR=$control $examples/own_optimizer 3"),
             1)
       << output();
   EXPECT_THAT(output(), HasSubstr("--optimizer=worker"));
@@ -112,7 +113,7 @@ TEST_F(ExamplesTest, OwnOptimizerIsRefusedIfServersUpdate) {
 TEST_F(ExamplesTest, LoopWithoutOptimizerIsRefusedIfWorkersUpdate) {
   EXPECT_EQ(RunScript("start_server --servers=1 --workers=1 "
                       "--optimizer=worker\n"
-                      "$examples/own_loop $control"),
+                      "NEREUS_COORDINATOR=$control $examples/own_loop"),
             1)
       << output();
   EXPECT_THAT(output(), HasSubstr("--optimizer=server"));
@@ -122,8 +123,8 @@ TEST_F(ExamplesTest, PushedFactorsTrainTwoLayersWithEachScheme) {
   for (const char* scheme : {"factor", "server", "ring"}) {
     EXPECT_EQ(RunScript(std::string("scheme=") + scheme + R"(
 start_server --servers=1 --workers=2 --learning-rate=0.1 --scheme=$scheme
-$examples/two_layers $control > $dir/first & first=$!
-$examples/two_layers $control || exit
+NEREUS_COORDINATOR=$control $examples/two_layers > $dir/first & first=$!
+NEREUS_COORDINATOR=$control $examples/two_layers || exit
 wait $first
 )"),
               0)

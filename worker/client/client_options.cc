@@ -1,5 +1,8 @@
 #include "worker/public/client_options.h"
 
+#include <cstdlib>
+
+#include "absl/strings/numbers.h"
 #include "common/base/address.h"
 #include "common/base/status.h"
 
@@ -13,12 +16,53 @@ absl::Status CheckPositive(absl::string_view name, absl::Duration duration) {
                               ", must be positive");
 }
 
+// Returns the value of a variable, or nothing if it is not set or empty.
+std::optional<std::string> Variable(const char* name) {
+  const char* const value = std::getenv(name);
+  if (value == nullptr || *value == '\0') return std::nullopt;
+  return value;
+}
+
 }  // namespace
+
+absl::StatusOr<ClientOptions> ClientOptions::FromEnvironment() {
+  ClientOptions options;
+  const std::pair<const char*, std::string*> texts[] = {
+      {"NEREUS_COORDINATOR", &options.coordinator_address},
+      {"NEREUS_JOB_NAME", &options.job},
+      {"NEREUS_NAME", &options.name},
+      {"NEREUS_HOST", &options.host},
+      {"NEREUS_NODE", &options.node}};
+  for (const auto& [name, field] : texts) {
+    *field = Variable(name).value_or(*field);
+  }
+  const std::pair<const char*, int*> ports[] = {
+      {"NEREUS_CONTROL_PORT", &options.control_port},
+      {"NEREUS_DATA_PORT", &options.data_port}};
+  for (const auto& [name, field] : ports) {
+    const std::optional<std::string> value = Variable(name);
+    if (!value.has_value() || absl::SimpleAtoi(*value, field)) continue;
+    return InvalidArgumentError("the variable ", name, " is \"", *value,
+                                "\", which is not a number");
+  }
+  const std::string memory = Variable("NEREUS_SHARED_MEMORY").value_or("auto");
+  if (memory != "auto" && memory != "off") {
+    return InvalidArgumentError("the variable NEREUS_SHARED_MEMORY is \"",
+                                memory, "\", must be auto or off");
+  }
+  options.shared_memory = memory == "auto";
+  return options;
+}
 
 absl::Status ClientOptions::Validate() const {
   // The first error is kept.
   absl::Status status;
-  status.Update(CheckHostPort("coordinator_address", coordinator_address));
+  status.Update(
+      coordinator_address.empty()
+          ? InvalidArgumentError(
+                "coordinator_address is empty, must be HOST:PORT; the variable "
+                "NEREUS_COORDINATOR gives it, and `nereusctl run` sets that")
+          : CheckHostPort("coordinator_address", coordinator_address));
   if (job.empty()) status.Update(InvalidArgumentError("job is empty"));
   if (settings.size() > kSettingsMax) {
     status.Update(InvalidArgumentError("settings has ", settings.size(),

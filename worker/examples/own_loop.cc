@@ -1,7 +1,6 @@
 // A training loop of your own: fits y = 3 x + 1. The servers run the optimizer.
 //
-//   nereus-server --servers=1 --workers=2 --control-port=7000 &
-//   own_loop 127.0.0.1:7000 & own_loop 127.0.0.1:7000
+//   nereusctl run -np 2 -- own_loop
 
 #include <cstdint>
 #include <iomanip>
@@ -18,7 +17,7 @@ namespace {
 constexpr int64_t kSteps = 1000;
 constexpr int64_t kBatch = 4;
 
-absl::Status Train(const char* coordinator) {
+absl::Status Train() {
   // The model: y = line[0] * x + line[1]. Declared before the client, which
   // writes the parameters and reads the gradient.
   std::vector<float> line = {0.0f, 0.0f};
@@ -32,8 +31,9 @@ absl::Status Train(const char* coordinator) {
   layer.parameters = 2;
   layer.rows = kBatch;
 
-  nereus::ClientOptions options;
-  options.coordinator_address = coordinator;
+  // `nereusctl run` sets the variables: NEREUS_COORDINATOR is HOST:PORT.
+  nereus::ClientOptions options =
+      NEREUS_TRY(nereus::ClientOptions::FromEnvironment());
   options.settings = {{"batch", std::to_string(kBatch)}};
   const auto client = NEREUS_TRY(
       nereus::Client::Connect(options, {{layer, absl::MakeSpan(line)}}));
@@ -73,12 +73,8 @@ absl::Status Train(const char* coordinator) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  if (argc != 2) {
-    std::cerr << "Usage: own_loop COORDINATOR_HOST:PORT" << std::endl;
-    return 2;
-  }
-  const absl::Status status = Train(argv[1]);
+int main() {
+  const absl::Status status = Train();
   if (status.ok()) return 0;
   std::cerr << status << std::endl;
   return 1;

@@ -1,9 +1,8 @@
 // An optimizer of your own: SGD with momentum. The velocity is part of the
 // job's state, so the optimizer goes on after a restart.
 //
-//   nereus-server --servers=1 --workers=2 --control-port=7000
-//       --optimizer=worker --checkpoint-dir=line --restore=latest &
-//   own_optimizer 127.0.0.1:7000 200 & own_optimizer 127.0.0.1:7000 200
+//   nereusctl run -np 2 --optimizer=worker --checkpoint-dir=line
+//       --restore=latest -- own_optimizer 200
 
 #include <cstdint>
 #include <iostream>
@@ -20,7 +19,7 @@ namespace {
 constexpr float kLearningRate = 0.02f;
 constexpr float kMomentum = 0.9f;
 
-absl::Status Train(const char* coordinator, int64_t steps) {
+absl::Status Train(int64_t steps) {
   // The model: y = line[0] * x + line[1]. Declared before the client, which
   // uses this memory.
   std::vector<float> line = {0.0f, 0.0f};
@@ -35,8 +34,8 @@ absl::Status Train(const char* coordinator, int64_t steps) {
   layer.parameters = 2;
   layer.rows = 1;
 
-  nereus::ClientOptions options;
-  options.coordinator_address = coordinator;
+  nereus::ClientOptions options =
+      NEREUS_TRY(nereus::ClientOptions::FromEnvironment());
   // Connect fails if the servers were told to run the optimizer.
   options.optimizer = nereus::OptimizerPlace::kWorker;
   // Values that must be equal on all workers and that only this program knows.
@@ -84,12 +83,11 @@ absl::Status Train(const char* coordinator, int64_t steps) {
 
 int main(int argc, char** argv) {
   int64_t steps = 0;
-  if (argc != 3 || !absl::SimpleAtoi(argv[2], &steps) || steps < 1) {
-    std::cerr << "Usage: own_optimizer COORDINATOR_HOST:PORT STEPS"
-              << std::endl;
+  if (argc != 2 || !absl::SimpleAtoi(argv[1], &steps) || steps < 1) {
+    std::cerr << "Usage: own_optimizer STEPS" << std::endl;
     return 2;
   }
-  const absl::Status status = Train(argv[1], steps);
+  const absl::Status status = Train(steps);
   if (status.ok()) return 0;
   std::cerr << status << std::endl;
   return 1;

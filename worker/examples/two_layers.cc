@@ -2,9 +2,7 @@
 // factors: the output gradient and the input. It computes no weight gradient;
 // the client does, if the plan needs one.
 //
-//   nereus-server --servers=1 --workers=2 --control-port=7000
-//       --learning-rate=0.1 &
-//   two_layers 127.0.0.1:7000 & two_layers 127.0.0.1:7000
+//   nereusctl run -np 2 --learning-rate=0.1 -- two_layers
 
 #include <cmath>
 #include <cstdint>
@@ -98,13 +96,14 @@ float Backward(const std::vector<float>& predicted,
   return loss;
 }
 
-absl::Status Train(const char* coordinator) {
+absl::Status Train() {
   Layer hidden("hidden", kHidden, kInputs);
   Layer output("output", 1, kHidden);
   std::vector<float> predicted(kRows);
 
-  nereus::ClientOptions options;
-  options.coordinator_address = coordinator;
+  // `nereusctl run` sets the variables: NEREUS_COORDINATOR is HOST:PORT.
+  nereus::ClientOptions options =
+      NEREUS_TRY(nereus::ClientOptions::FromEnvironment());
   const auto client = NEREUS_TRY(nereus::Client::Connect(
       options, {{hidden.spec, absl::MakeSpan(hidden.parameters)},
                 {output.spec, absl::MakeSpan(output.parameters)}}));
@@ -142,12 +141,8 @@ absl::Status Train(const char* coordinator) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  if (argc != 2) {
-    std::cerr << "Usage: two_layers COORDINATOR_HOST:PORT" << std::endl;
-    return 2;
-  }
-  const absl::Status status = Train(argv[1]);
+int main() {
+  const absl::Status status = Train();
   if (status.ok()) return 0;
   std::cerr << status << std::endl;
   return 1;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/compute/optimizer.h"
 #include "common/protocol/setting.h"
@@ -14,6 +15,10 @@ namespace nereus {
 
 // Options for Client::Connect. Every field but `coordinator_address` has a
 // working default.
+//
+// A program that `nereusctl run` starts takes the options from its environment:
+//
+//   ClientOptions options = NEREUS_TRY(ClientOptions::FromEnvironment());
 struct ClientOptions {
   // Address of the coordinator, "host:port": the control port of server 0, or
   // of the coordinator's own process. Required.
@@ -81,6 +86,18 @@ struct ClientOptions {
   // Time that a round may wait for a member. After it, the client reports the
   // wait to the coordinator.
   absl::Duration stall_threshold = absl::Seconds(5);
+
+  // Returns the defaults, except for the fields that these variables set:
+  // NEREUS_COORDINATOR (coordinator_address), NEREUS_JOB_NAME (job),
+  // NEREUS_NAME, NEREUS_HOST, NEREUS_CONTROL_PORT, NEREUS_DATA_PORT,
+  // NEREUS_SHARED_MEMORY ("auto" or "off") and NEREUS_NODE. They are the
+  // variables of nereus-worker's flags. An empty variable does not count. No
+  // other thread may change the environment meanwhile.
+  //
+  // Errors: kInvalidArgument, with the variable and its value. The result may
+  // still not be valid: without NEREUS_COORDINATOR, the caller must set
+  // coordinator_address.
+  static absl::StatusOr<ClientOptions> FromEnvironment();
 
   // Returns OK, or kInvalidArgument with the field's name and value.
   absl::Status Validate() const;

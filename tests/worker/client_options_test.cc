@@ -1,0 +1,93 @@
+#include "worker/public/client_options.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <string>
+
+namespace nereus {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+constexpr const char* kVariables[] = {
+    "NEREUS_COORDINATOR", "NEREUS_JOB_NAME",     "NEREUS_NAME",
+    "NEREUS_HOST",        "NEREUS_NODE",         "NEREUS_CONTROL_PORT",
+    "NEREUS_DATA_PORT",   "NEREUS_SHARED_MEMORY"};
+
+class ClientOptionsTest : public testing::Test {
+ protected:
+  void SetUp() override { TearDown(); }
+  void TearDown() override {
+    for (const char* name : kVariables) unsetenv(name);
+  }
+};
+
+TEST_F(ClientOptionsTest, EachVariableSetsItsField) {
+  setenv("NEREUS_COORDINATOR", "10.0.0.1:7000", 1);
+  setenv("NEREUS_JOB_NAME", "digits", 1);
+  setenv("NEREUS_NAME", "w3", 1);
+  setenv("NEREUS_HOST", "10.0.0.3", 1);
+  setenv("NEREUS_NODE", "rack-1", 1);
+  setenv("NEREUS_CONTROL_PORT", "7001", 1);
+  setenv("NEREUS_DATA_PORT", "7002", 1);
+  setenv("NEREUS_SHARED_MEMORY", "off", 1);
+  const auto options = ClientOptions::FromEnvironment();
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_EQ(options->coordinator_address, "10.0.0.1:7000");
+  EXPECT_EQ(options->job, "digits");
+  EXPECT_EQ(options->name, "w3");
+  EXPECT_EQ(options->host, "10.0.0.3");
+  EXPECT_EQ(options->node, "rack-1");
+  EXPECT_EQ(options->control_port, 7001);
+  EXPECT_EQ(options->data_port, 7002);
+  EXPECT_FALSE(options->shared_memory);
+  EXPECT_TRUE(options->Validate().ok()) << options->Validate();
+}
+
+TEST_F(ClientOptionsTest, VariableThatIsEmptyOrNotSetLeavesTheDefault) {
+  for (const char* name : {"NEREUS_JOB_NAME", "NEREUS_HOST", "NEREUS_DATA_PORT",
+                           "NEREUS_SHARED_MEMORY"}) {
+    setenv(name, "", 1);
+  }
+  const auto options = ClientOptions::FromEnvironment();
+  ASSERT_TRUE(options.ok()) << options.status();
+  const ClientOptions defaults;
+  EXPECT_EQ(options->job, defaults.job);
+  EXPECT_EQ(options->host, defaults.host);
+  EXPECT_EQ(options->data_port, defaults.data_port);
+  EXPECT_TRUE(options->shared_memory);
+}
+
+TEST_F(ClientOptionsTest, OptionsWithoutACoordinatorTellWhereToGetIt) {
+  const auto options = ClientOptions::FromEnvironment();
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_EQ(options->Validate().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(
+      std::string(options->Validate().message()),
+      AllOf(HasSubstr("coordinator_address is empty"),
+            HasSubstr("NEREUS_COORDINATOR"), HasSubstr("nereusctl run")));
+}
+
+// Kubernetes sets a variable like the second one for a Service.
+TEST_F(ClientOptionsTest, WrongValueIsRefusedWithItsVariable) {
+  const struct {
+    const char* name;
+    const char* value;
+  } kCases[] = {{"NEREUS_CONTROL_PORT", "x"},
+                {"NEREUS_DATA_PORT", "tcp://10.0.0.1:7001"},
+                {"NEREUS_SHARED_MEMORY", "on"}};
+  for (const auto& c : kCases) {
+    setenv(c.name, c.value, 1);
+    const absl::Status status = ClientOptions::FromEnvironment().status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << c.name;
+    EXPECT_THAT(std::string(status.message()),
+                AllOf(HasSubstr(c.name), HasSubstr(c.value)));
+    unsetenv(c.name);
+  }
+}
+
+}  // namespace
+}  // namespace nereus
