@@ -131,33 +131,19 @@ check_outside_workspace() {
     [[ -s "$outside/$file" ]] || { echo "docs/client.md has no $file"; return 1; }
   done
   cp worker/examples/own_loop.cc "$outside/train.cc"
-  bazel build //server:nereus-server || return 1
+  bazel build //server:nereus-server //server/admin:nereusctl || return 1
   local bazel=(bazel "--output_user_root=$scratch/outside_bazel")
   (cd "$outside" && "${bazel[@]}" build --jobs=2 --spawn_strategy=local \
     --noshow_progress //:train)
   local status=$?
   if [[ $status -eq 0 ]]; then
-    train_outside "$outside"
+    bazel-bin/server/admin/nereusctl run -- "$outside/bazel-bin/train" |
+      grep -x '\[worker-0\] y = 3.00 x + 1.00'
     status=$?
   fi
   (cd "$outside" && "${bazel[@]}" shutdown)
   chmod -R u+w "$scratch/outside_bazel"
   return $status
-}
-
-train_outside() {
-  bazel-bin/server/nereus-server --servers=1 --workers=1 \
-    >"$1/server" 2>&1 &
-  local server=$! control=""
-  while [[ -z "$control" ]]; do
-    kill -0 "$server" || return 1
-    sleep 0.1
-    control="$(sed -n 's/.*listening.*control=\([^ ]*\).*/\1/p' "$1/server")"
-  done
-  NEREUS_COORDINATOR="$control" "$1/bazel-bin/train" | tee "$1/output"
-  kill "$server" 2>/dev/null
-  wait "$server"
-  grep -q '^y = 3.00 x + 1.00$' "$1/output"
 }
 
 # Tests see NEREUS_MNIST_DIR only if a flag of Bazel names it. It is left out with a

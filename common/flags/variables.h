@@ -26,6 +26,12 @@ inline std::vector<std::string> FlagsWithVariables() {
       ' ');
 }
 
+// Returns the names of other variables that `nereusctl run` sets for the
+// programs that it runs. They set no flag.
+inline std::vector<std::string> ProgramVariables() {
+  return {"NEREUS_LOCAL_RANK", "NEREUS_LOCAL_SIZE"};
+}
+
 // Returns the names of variables that tests read. Programs that tests start
 // inherit these variables.
 inline std::vector<std::string> TestVariables() {

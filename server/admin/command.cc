@@ -19,6 +19,8 @@ CLI::App* Command::Register(CLI::App& app) {
   return app_;
 }
 
+void Command::TakeRest(std::vector<std::string>& /*arguments*/) {}
+
 absl::Status Command::RefuseIdleFlags(int /*argc*/, char** /*argv*/) const {
   return absl::OkStatus();
 }

@@ -2,6 +2,7 @@
 
 #include <ostream>
 #include <string>
+#include <vector>
 
 #include "common/base/status.h"
 #include "nlohmann/json_fwd.hpp"
@@ -20,9 +21,16 @@ class Command {
  public:
   virtual ~Command() = default;
 
+  const std::string& name() const { return name_; }
+
   // Adds the subcommand and its flags to `app`. Parsing writes values into this
   // object, so it must live as long as `app`.
   CLI::App* Register(CLI::App& app);
+
+  // Takes from `arguments` what is not to be parsed: a program to run, with its
+  // arguments. `arguments` begins with the name of nereusctl and the name of
+  // this command. REQUIRES: Register was called.
+  virtual void TakeRest(std::vector<std::string>& arguments);
 
   // Refuses flags that have no effect together with the other flags. `argc` and
   // `argv` are the command line, which was parsed before. Errors:
@@ -42,7 +50,7 @@ class Command {
   // `name` is the name on the command line, `help` one sentence for --help.
   Command(std::string name, std::string help);
 
-  // The parsed subcommand. REQUIRES: Register was called.
+  // The subcommand. REQUIRES: Register was called.
   const CLI::App& app() const { return *app_; }
 
  private:

@@ -26,6 +26,11 @@ std::unique_ptr<Command> MakeSimulateCommand();
 // ends the job, the exit code is 128 plus the signal's number, as in shells.
 std::unique_ptr<Command> MakeLocalCommand();
 
+// `run`: runs a program of the user as the workers of a job on this computer,
+// with servers, and shows its output. The exit code is that of the first
+// program that fails, or as for `local` after a signal.
+std::unique_ptr<Command> MakeRunCommand();
+
 // `status`: shows the job of a running coordinator, with its members.
 std::unique_ptr<Command> MakeStatusCommand();
 

@@ -11,45 +11,21 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
-#include "absl/strings/str_join.h"
 #include "common/base/status.h"
 #include "common/checkpoint/checkpoint_layout.h"
 #include "common/flags/model_file.h"
 #include "server/admin/checkpoint_folder.h"
 #include "server/admin/commands.h"
+#include "server/admin/find_program.h"
 #include "server/admin/local_job.h"
 #include "server/admin/local_options.h"
 #include "server/admin/local_report.h"
 #include "server/admin/progress_display.h"
+#include "server/admin/reference_workers.h"
 #include "server/process/checkpoint_files.h"
 
 namespace nereus {
 namespace {
-
-constexpr int kExitSignalBase = 128;
-
-// Returns the path of a program. That is `given`, unless it is empty; then the
-// program is beside this program, or at `build_path` in Bazel's tree. Errors:
-// kNotFound, with the paths.
-absl::StatusOr<std::string> FindProgram(const std::string& given,
-                                        const std::string& name,
-                                        const std::string& build_path) {
-  std::error_code error;
-  const std::filesystem::path folder =
-      std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
-  if (error && given.empty()) {
-    return NotFoundError("no folder to look for ", name,
-                         " in: /proc/self/exe: ", error.message());
-  }
-  std::vector<std::string> places = {folder / name,
-                                     (folder / build_path).lexically_normal()};
-  if (!given.empty()) places = {given};
-  for (const std::string& place : places) {
-    if (access(place.c_str(), X_OK) == 0) return place;
-  }
-  return NotFoundError("no program ", name, " at ",
-                       absl::StrJoin(places, " or "));
-}
 
 // Returns the last line of the report: the place of the trained model, or how
 // to keep it.
@@ -80,13 +56,7 @@ class LocalCommand final : public Command {
                 "Trains a model with several processes on this machine") {}
 
   absl::Status RefuseIdleFlags(int argc, char** argv) const override {
-    NEREUS_TRY(
-        RefuseIdleJobFlags(app(), argc, argv, job_.spec, job_.file_options));
-    if (!options_.checkpoint_dir.empty()) return absl::OkStatus();
-    return RefuseFlags(
-        app(), argc, argv,
-        {"--checkpoint-every", "--checkpoints-kept", "--restore"},
-        "without --checkpoint-dir");
+    return RefuseIdleLocalFlags(app(), argc, argv, options_, job_);
   }
 
  private:
@@ -119,24 +89,25 @@ class LocalCommand final : public Command {
   // Runs the job, and reports on it. Does not write json_file_ if there is no
   // report.
   absl::StatusOr<int> RunJob(std::ostream& out, std::ostream& err) {
-    LocalPrograms programs;  // Paths relative to server/admin/ of Bazel's tree.
-    programs.server = NEREUS_TRY(
+    // Paths relative to server/admin/ of Bazel's tree.
+    const std::string server = NEREUS_TRY(
         FindProgram(server_binary_, "nereus-server", "../nereus-server"));
-    programs.worker = NEREUS_TRY(FindProgram(
+    const std::string program = NEREUS_TRY(FindProgram(
         worker_binary_, "nereus-worker", "../../worker/trainer/nereus-worker"));
+    ReferenceWorkers workers(options_, program);
     ProgressDisplay display(&err, isatty(STDERR_FILENO) != 0);
-    LocalJob job(options_, programs, &display);
+    LocalJob job(options_, server, &workers, &display);
     absl::StatusOr<LocalOutcome> outcome = job.Run();
     if (!outcome.ok()) {
       return absl::Status(outcome.status().code(),
                           absl::StrCat(outcome.status().message(),
-                                       job.has_run() ? HowToGoOn() : ""));
+                                       workers.has_run() ? HowToGoOn() : ""));
     }
     if (outcome->signal != 0) {
       err << "nereusctl local: "
           << (outcome->signal == SIGINT ? "interrupted" : "asked to end")
           << ", all processes are stopped" << HowToGoOn() << std::endl;
-      return kExitSignalBase + outcome->signal;
+      return ShellCode({0, outcome->signal});
     }
     const LocalReport report =
         NEREUS_TRY(MakeLocalReport(options_, *std::move(outcome)));

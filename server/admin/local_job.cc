@@ -1,4 +1,4 @@
-// Supervisor of the processes of `nereusctl local`.
+// Supervisor of the processes of `nereusctl local` and `nereusctl run`.
 //
 // Run starts the processes and calls WaitUntil for each phase of the job: the
 // coordinator listens, all workers end, all servers end. WaitUntil handles the
@@ -41,8 +41,12 @@ constexpr absl::Duration kListenTimeout = absl::Seconds(30);
 constexpr absl::Duration kWorkerEndTimeout = absl::Minutes(10);
 // Time for the servers to end after the last worker has ended.
 constexpr absl::Duration kServerEndTimeout = absl::Seconds(15);
-// Time for the processes to end by themselves once they are asked to.
-constexpr absl::Duration kStopGrace = absl::Seconds(5);
+// Time for the servers to end although workers ended without leaving the job.
+constexpr absl::Duration kAbandonedEndTimeout = absl::Seconds(5);
+// Time for workers, and for servers, to end by themselves once they are asked
+// to.
+constexpr absl::Duration kWorkerGrace = absl::Seconds(10);
+constexpr absl::Duration kServerGrace = absl::Seconds(5);
 // Time within which several ends of processes count as one failure. Within this
 // time, the order of the reports does not tell which end was the cause.
 constexpr absl::Duration kSettleTime = absl::Seconds(1);
@@ -90,18 +94,17 @@ std::string LocalProcess::DescribeFailure() const {
 
 absl::StatusOr<LocalOutcome> LocalJob::Run() {
   group_ = NEREUS_TRY(ProcessGroup::Create(this));
-  progress_.resize(options_.spec.workers);
   const absl::Status status = RunProcesses();
   display_->Clear();
-  group_->Stop(kStopGrace);
+  StopWorkers();
+  group_->Stop(kServerGrace);
   group_.reset();
   std::error_code ignored;
   std::filesystem::remove_all(std::filesystem::path(files_.job).parent_path(),
                               ignored);
-  if (outcome_.signal != 0) {
-    outcome_.workers.clear();
-  } else if (!status.ok()) {
-    return status;
+  if (outcome_.signal == 0) {
+    NEREUS_TRY(status);
+    outcome_.workers = workers_->TakeResults();
   }
   return std::move(outcome_);
 }
@@ -122,15 +125,48 @@ absl::Status LocalJob::RunProcesses() {
     });
   };
   NEREUS_TRY(WaitUntil(workers_have_ended, absl::InfiniteFuture(), ""));
-  const absl::Status servers_end =
-      WaitUntil([this] { return group_->running() == 0; },
-                SteadyNow() + kServerEndTimeout,
-                absl::StrCat("all workers are done, but ",
-                             absl::FormatDuration(kServerEndTimeout),
-                             " later a server still runs"));
+  return AwaitServers();
+}
+
+absl::Status LocalJob::AwaitServers() {
+  const bool exit_decides = workers_->exit_decides();
+  const absl::Duration limit =
+      exit_decides ? kAbandonedEndTimeout : kServerEndTimeout;
+  const absl::Status servers_end = WaitUntil(
+      [this] { return group_->running() == 0; }, SteadyNow() + limit,
+      absl::StrCat("all workers are done, but ", absl::FormatDuration(limit),
+                   " later a server still runs"));
   // A server that stood still may not know yet that the job is over. Run stops
   // such a server.
-  return IsFinished() ? absl::OkStatus() : servers_end;
+  if (IsFinished()) return absl::OkStatus();
+  if (!exit_decides || !absl::IsDeadlineExceeded(servers_end)) {
+    return servers_end;
+  }
+  display_->PrintLine(
+      "all workers have ended, but the job is not finished: they did not join "
+      "it, or they did not leave it (Client::Leave); the servers are stopped");
+  return absl::OkStatus();
+}
+
+void LocalJob::StopWorkers() {
+  const auto signal_all = [this](int signal) {
+    int running = 0;
+    for (size_t i = 0; i < processes_.size(); ++i) {
+      const int process = static_cast<int>(i);
+      // The last process is not in the group if it could not be started.
+      if (processes_[i].is_server || processes_[i].exit.has_value()) continue;
+      running += group_->Signal(process, signal) ? 1 : 0;
+    }
+    return running;
+  };
+  int running = signal_all(outcome_.signal != 0 ? outcome_.signal : SIGTERM);
+  const absl::Time deadline = SteadyNow() + kWorkerGrace;
+  while (running > 0 && SteadyNow() < deadline) {
+    const auto signal = group_->WaitOnce(deadline - SteadyNow());
+    if (!signal.ok() || *signal != 0) break;
+    running = signal_all(0);
+  }
+  signal_all(SIGKILL);
 }
 
 // The job file and the state of the coordinator live in a temporary folder.
@@ -165,7 +201,6 @@ absl::Status LocalJob::StartOthers() {
     LocalProcess child;
     child.name = absl::StrCat("worker ", worker);
     child.worker = worker;
-    child.arguments = WorkerArguments(options_, worker, coordinator_);
     NEREUS_TRY(StartProcess(std::move(child)));
   }
   return absl::OkStatus();
@@ -173,12 +208,15 @@ absl::Status LocalJob::StartOthers() {
 
 absl::Status LocalJob::StartProcess(LocalProcess child) {
   ProcessOptions process;
-  process.command = child.arguments;
-  process.command.insert(process.command.begin(),
-                         child.is_server ? programs_.server : programs_.worker);
-  // The variables set flags of this program. The processes get their flags
-  // from the job file and from their arguments.
-  process.environment = EnvironmentWithout("NEREUS_");
+  if (child.is_server) {
+    process.command = child.arguments;
+    process.command.insert(process.command.begin(), server_program_);
+    // The variables set flags of this program. The servers get their flags from
+    // the job file and from their arguments.
+    process.environment = EnvironmentWithout("NEREUS_");
+  } else {
+    process = workers_->Program(child.worker, coordinator_);
+  }
   processes_.push_back(std::move(child));
   return group_->Start(process).status();
 }
@@ -193,7 +231,9 @@ absl::Status LocalJob::WaitUntil(const Predicate& is_done, absl::Time deadline,
     if (is_done()) return absl::OkStatus();
     const absl::Time now = SteadyNow();
     if (now >= deadline) return DeadlineExceededError(message);
-    display_->Show(FormatProgress(progress_), now);
+    if (const std::string text = workers_->Progress(); !text.empty()) {
+      display_->Show(text, now);
+    }
     outcome_.signal =
         NEREUS_TRY(group_->WaitOnce(std::min(kDisplayPeriod, deadline - now)));
     if (outcome_.signal != 0) return CancelledError("a signal came");
@@ -204,7 +244,12 @@ void LocalJob::OnOutputLine(int process, const std::string& line) {
   LocalProcess& child = processes_[process];
   absl::Status status;
   if (!child.is_server) {
-    status = ReadWorkerLine(child, line);
+    const absl::StatusOr<bool> is_result =
+        workers_->OnOutputLine(child.worker, line);
+    status = is_result.status();
+    if (is_result.value_or(false) && std::exchange(child.is_done, true)) {
+      status = InvalidArgumentError("it has reported its result twice");
+    }
   } else if (process == 0 && coordinator_.empty()) {
     absl::StatusOr<std::string> address = ParseListeningLine(line);
     status = address.status();
@@ -215,39 +260,28 @@ void LocalJob::OnOutputLine(int process, const std::string& line) {
   }
 }
 
-// A worker writes progress any number of times, and then its result once.
-absl::Status LocalJob::ReadWorkerLine(LocalProcess& child,
-                                      const std::string& line) {
-  WorkerEvent event = NEREUS_TRY(ParseWorkerEvent(line));
-  if (auto* progress = std::get_if<WorkerProgress>(&event)) {
-    progress_[child.worker] = *progress;
-    has_run_ = true;
-    return absl::OkStatus();
-  }
-  if (child.is_done) {
-    return InvalidArgumentError("it has reported its result twice");
-  }
-  child.is_done = true;
-  outcome_.workers.push_back(std::get<WorkerResult>(std::move(event)));
-  outcome_.workers.back().process = child.worker;
-  return absl::OkStatus();
-}
-
+// After a signal, the servers miss workers that end. That is no news.
 void LocalJob::OnErrorLine(int process, const std::string& line) {
   LocalProcess& child = processes_[process];
+  if (!child.is_server && workers_->ShowErrorLine(child.worker, line)) return;
   child.error_lines.push_back(line.substr(0, kShownLineBytesMax));
   if (child.error_lines.size() > LocalProcess::kErrorLinesMax) {
     child.error_lines.pop_front();
   }
-  if (IsLineShown(line, options_.log_level)) {
+  if (outcome_.signal == 0 && IsLineShown(line, options_.log_level)) {
     display_->PrintLine(absl::StrCat(child.name, ": ", line));
   }
 }
 
 void LocalJob::OnExit(int process, const ProcessExit& exit) {
   LocalProcess& child = processes_[process];
+  if (!child.is_server) {
+    workers_->OnExit(child.worker, exit);
+    if (workers_->exit_decides()) child.is_done = exit.ok();
+  }
   // A model that was not saved is no failure of the job. The report tells it.
   const bool is_not_saved = child.is_server && exit.code == kExitNotSaved;
+  outcome_.is_not_saved = outcome_.is_not_saved || is_not_saved;
   child.exit = is_not_saved ? ProcessExit() : exit;
   child.exited_at = SteadyNow();
   exits_.push_back(process);
@@ -282,23 +316,25 @@ bool LocalJob::HasFailed(const LocalProcess& child) const {
   return !child.exit->ok() || is_early;
 }
 
+bool LocalJob::MayBeReplaced(const LocalProcess& child) const {
+  const bool is_verdict =
+      !child.is_server && workers_->exit_decides() && !child.was_killed();
+  return child.mistake.empty() && !is_verdict &&
+         outcome_.restarts < options_.restarts && !coordinator_.empty() &&
+         !CoordinatorHasFailed() && !IsFinished();
+}
+
 bool LocalJob::JobHasFailed() const {
-  const bool may_restart = options_.restarts > outcome_.restarts &&
-                           !CoordinatorHasFailed() && !coordinator_.empty();
   return absl::c_any_of(processes_, [&](const auto& each) {
-    return HasFailed(each) && !(may_restart && each.mistake.empty());
+    return HasFailed(each) && !MayBeReplaced(each);
   });
 }
 
 // A process that was killed is started again at once. A process that gave up
 // may have done so because the job has failed, so its restart waits.
 bool LocalJob::IsToBeReplaced(const LocalProcess& child, absl::Time now) const {
-  if (!HasFailed(child) || !child.mistake.empty() ||
-      outcome_.restarts >= options_.restarts || coordinator_.empty() ||
-      CoordinatorHasFailed() || IsFinished()) {
-    return false;
-  }
-  return child.was_killed() || now - child.exited_at > kSettleTime;
+  return HasFailed(child) && MayBeReplaced(child) &&
+         (child.was_killed() || now - child.exited_at > kSettleTime);
 }
 
 absl::Status LocalJob::ReplaceTheDead() {
@@ -328,7 +364,7 @@ absl::Status LocalJob::ReplaceTheDead() {
 
 bool LocalJob::IsToBeMissed(const LocalProcess& child) const {
   if (child.is_missed || child.is_server || child.is_done ||
-      !child.mistake.empty()) {
+      !child.mistake.empty() || workers_->exit_decides()) {
     return false;
   }
   // Once the job is finished, there is no coordinator to which a worker could
@@ -340,8 +376,7 @@ bool LocalJob::IsToBeMissed(const LocalProcess& child) const {
   }
   // Before any worker has trained, the job waits for all workers.
   return options_.restarts == 0 && child.was_killed() &&
-         absl::c_any_of(progress_,
-                        [](const auto& each) { return each.has_value(); }) &&
+         workers_->has_progress() &&
          absl::c_any_of(processes_, [](const auto& each) {
            return !each.is_server && !each.exit.has_value();
          });
@@ -352,7 +387,7 @@ void LocalJob::MissTheDead() {
     if (!IsToBeMissed(child)) continue;
     child.is_missed = true;
     ++outcome_.lost;
-    progress_[child.worker].reset();
+    workers_->OnMissed(child.worker);
     const std::string failure = child.exit.has_value()
                                     ? child.DescribeFailure()
                                     : child.name + " does not end";
@@ -428,20 +463,20 @@ absl::Status LocalJob::Failure() {
     if (!signal.ok() || *signal != 0) break;
   }
   const std::vector<const LocalProcess*> failed = FailedProcesses();
+  if (!failed[0]->is_server) failed_worker_ = failed[0]->exit;
   const std::string cause = failed[0]->DescribeFailure();
-  std::string message = cause;
+  std::string details;
   if (!failed[0]->error_lines.empty()) {
-    absl::StrAppend(&message, "; its last lines:");
+    absl::StrAppend(&details, cause, "; its last lines:\n");
     for (const std::string& line : failed[0]->error_lines) {
-      absl::StrAppend(&message, "\n  ", line);
+      absl::StrAppend(&details, "  ", line, "\n");
     }
   }
   for (size_t i = 1; i < failed.size(); ++i) {
-    absl::StrAppend(&message, "\nand then ", failed[i]->DescribeFailure());
+    if (details.empty()) absl::StrAppend(&details, cause, "\n");
+    absl::StrAppend(&details, "and then ", failed[i]->DescribeFailure(), "\n");
   }
   const std::string reason = ReasonIn(failed);
-  absl::StrAppend(&message, "\nthe job failed: ", cause,
-                  reason.empty() ? "" : ": ", reason);
   // The job may have failed by the end of a later process in the list, so the
   // hint may come from any of them.
   std::string hint;
@@ -451,7 +486,9 @@ absl::Status LocalJob::Failure() {
   for (const LocalProcess* child : failed) {
     if (hint.empty()) hint = Hint(*child);
   }
-  return AbortedError(message, hint.empty() ? "" : "; ", hint);
+  return AbortedError(details, "the job failed: ", cause,
+                      reason.empty() ? "" : ": ", reason,
+                      hint.empty() ? "" : "; ", hint);
 }
 
 }  // namespace nereus

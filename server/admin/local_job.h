@@ -4,25 +4,20 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/base/logging.h"
 #include "common/base/status.h"
-#include "common/messages/worker_event.h"
 #include "server/admin/local_options.h"
 #include "server/admin/local_report.h"
+#include "server/admin/local_workers.h"
 #include "server/admin/process.h"
 #include "server/admin/progress_display.h"
 
 namespace nereus {
-
-// Paths of the programs of a job.
-struct LocalPrograms {
-  std::string server;  // nereus-server
-  std::string worker;  // nereus-worker
-};
 
 // Reads the line that nereus-server writes when it listens, and returns the
 // address of the control port:
@@ -44,7 +39,7 @@ struct LocalProcess {
   std::string name;
   // True for a server. False: a worker.
   bool is_server = false;
-  // Arguments of its program.
+  // Arguments of a server. Not used for a worker: see LocalWorkers::Program.
   std::vector<std::string> arguments;
   // Index of a worker. Not used for a server.
   int worker = 0;
@@ -54,9 +49,9 @@ struct LocalProcess {
   // True for a worker if the job goes on without it, or was finished without
   // it.
   bool is_missed = false;
-  // True for a worker that has reported its result.
+  // True for a worker that is done (LocalWorkers::exit_decides).
   bool is_done = false;
-  // Last lines of its standard error.
+  // Last lines of its standard error, unless LocalWorkers has shown them.
   std::deque<std::string> error_lines;
   // Reason why a line of its output is not understood. Empty: there is no such
   // line.
@@ -81,15 +76,24 @@ struct LocalProcess {
 //
 // First the coordinator starts, then the other servers and the workers. If a
 // process dies before the job is finished, there are three cases. While
-// restarts are left (LocalOptions::restarts), the process is started again. If
-// there are no restarts at all, the job goes on without a worker that was
-// killed, as long as other workers train. In all other cases the job fails.
+// restarts are left (LocalJobOptions::restarts), the process is started again.
+// If there are no restarts at all, the job goes on without a worker that was
+// killed, as long as other workers train. In all other cases the job fails. If
+// the exits of workers decide (LocalWorkers::exit_decides), a worker is started
+// again only if it was killed, and the job does without none.
+//
+// At the end, workers that still run are asked to end before the servers are.
+// So a program has some seconds to save its state, and to leave the job.
 class LocalJob : private ProcessEvents {
  public:
-  // `options` must be valid. `display` isn't owned and must outlive this.
-  LocalJob(const LocalOptions& options, const LocalPrograms& programs,
-           ProgressDisplay* display)
-      : options_(options), programs_(programs), display_(display) {}
+  // `options` must be valid. `server_program` is the path of nereus-server.
+  // `workers` and `display` aren't owned and must outlive this.
+  LocalJob(const LocalJobOptions& options, std::string server_program,
+           LocalWorkers* workers, ProgressDisplay* display)
+      : options_(options),
+        server_program_(std::move(server_program)),
+        workers_(workers),
+        display_(display) {}
 
   // Returns when every process has ended. After a signal, returns OK with
   // LocalOutcome::signal.
@@ -101,21 +105,28 @@ class LocalJob : private ProcessEvents {
   // lines, and the processes that failed right after it.
   absl::StatusOr<LocalOutcome> Run();
 
-  // True if a worker has reported progress.
-  bool has_run() const { return has_run_; }
+  // Returns the end of the worker that made the job fail. Absent: the job has
+  // not failed, or a server made it fail.
+  const std::optional<ProcessExit>& failed_worker() const {
+    return failed_worker_;
+  }
 
  private:
   // Events of ProcessGroup.
   void OnOutputLine(int process, const std::string& line) override;
   void OnErrorLine(int process, const std::string& line) override;
   void OnExit(int process, const ProcessExit& exit) override;
-  absl::Status ReadWorkerLine(LocalProcess& child, const std::string& line);
 
   // Steps of Run.
   absl::Status RunProcesses();
   absl::Status StartCoordinator();
   absl::Status StartOthers();
   absl::Status StartProcess(LocalProcess child);
+  // Waits until the servers have ended, because all workers have left.
+  absl::Status AwaitServers();
+  // Asks the workers that still run to end, and kills them after kWorkerGrace
+  // or at the next signal.
+  void StopWorkers();
 
   // Handles events until `is_done` returns true. Errors: kAborted, see Run;
   // kDeadlineExceeded, with `message`; kCancelled, a signal came, which is in
@@ -128,11 +139,13 @@ class LocalJob : private ProcessEvents {
   // workers had left.
   std::optional<absl::Time> FinishedAt() const;
   bool IsFinished() const { return FinishedAt().has_value(); }
-  // True if a coordinator that is no shard (LocalOptions::restarts) has exited
-  // with an error, rather than by a signal.
+  // True if a coordinator that is no shard (LocalJobOptions::restarts) has
+  // exited with an error, rather than by a signal.
   bool CoordinatorHasFailed() const;
   // True if a process has failed, and was not replaced and is not missed.
   bool HasFailed(const LocalProcess& child) const;
+  // True if restarts are left, and the process is one that they are for.
+  bool MayBeReplaced(const LocalProcess& child) const;
   // True if a process has failed and no restart can help.
   bool JobHasFailed() const;
 
@@ -155,8 +168,9 @@ class LocalJob : private ProcessEvents {
   absl::Status Failure();
   std::vector<const LocalProcess*> FailedProcesses() const;
 
-  const LocalOptions options_;
-  const LocalPrograms programs_;
+  const LocalJobOptions options_;
+  const std::string server_program_;
+  LocalWorkers* const workers_;
   ProgressDisplay* const display_;
   // Child processes. Null before and after Run.
   std::unique_ptr<ProcessGroup> group_;
@@ -166,12 +180,10 @@ class LocalJob : private ProcessEvents {
   std::vector<int> exits_;
   // Address of the coordinator's control port. Empty: unknown.
   std::string coordinator_;
-  // True if a worker has reported progress.
-  bool has_run_ = false;
   // Files of the job, in a folder that Run makes and removes.
   LocalFiles files_;
-  // Last progress of each worker. Absent: none, or the worker is missed.
-  std::vector<std::optional<WorkerProgress>> progress_;
+  // See failed_worker().
+  std::optional<ProcessExit> failed_worker_;
   // Result of Run.
   LocalOutcome outcome_;
 };

@@ -30,7 +30,7 @@ constexpr TrainingFlag kTrainingFlags[] = {
      "seconds that one worker is late, another one in each step; for tests"},
 };
 
-std::string LogLevelArgument(const LocalOptions& options) {
+std::string LogLevelArgument(const LocalJobOptions& options) {
   // The processes write lines of level info even if only higher levels are
   // shown, because these lines explain a failure.
   return absl::StrCat("--log-level=",
@@ -38,15 +38,14 @@ std::string LogLevelArgument(const LocalOptions& options) {
 }
 
 // Returns the flag --shared-memory, which servers and workers get.
-std::string SharedMemoryArgument(const LocalOptions& options) {
+std::string SharedMemoryArgument(const LocalJobOptions& options) {
   return absl::StrCat("--shared-memory=",
                       options.shared_memory ? "auto" : "off");
 }
 
-// Returns --node: processes of one machine with the same name are one host.
-std::string NodeArgument(int64_t host) {
-  return absl::StrCat("--node=host-", host);
-}
+// Returns the name of a host. Processes of one machine that have the same name
+// as --node are one host.
+std::string HostName(int64_t host) { return absl::StrCat("host-", host); }
 
 // Returns the decimal form of a number that CLI11 accepts, such as 0x20.
 // Returns any other text unchanged.
@@ -57,7 +56,7 @@ std::string InDecimal(const std::string& text) {
 
 // Adds the arguments of a server that concern its job. A server that
 // coordinates gets the job file. Other servers get the coordinator's address.
-void AddJobArguments(const LocalOptions& options, const LocalFiles& files,
+void AddJobArguments(const LocalJobOptions& options, const LocalFiles& files,
                      absl::string_view coordinator,
                      std::vector<std::string>& arguments) {
   arguments.push_back(LogLevelArgument(options));
@@ -95,7 +94,7 @@ int64_t LocalOptions::batch() const {
 
 // The number of processes has a limit here, because a job may have far more
 // workers than one computer can run.
-absl::Status LocalOptions::Validate() const {
+absl::Status LocalJobOptions::Validate() const {
   const std::pair<const char*, int> counts[] = {{"--workers", spec.workers},
                                                 {"--servers", spec.shards}};
   for (const auto& [flag, count] : counts) {
@@ -133,15 +132,23 @@ void AddLocalFlags(CLI::App& app, LocalOptions& options, JobFlags& job) {
       added->check(CLI::Range(flag.min, flag.max));
     }
   }
+  AddLocalJobFlags(app, options, job);
+}
+
+void AddLocalJobFlags(CLI::App& app, LocalJobOptions& options, JobFlags& job) {
   job.spec = options.spec;
   AddJobFlags(app, job);
   AddSharedMemoryFlag(app, options.shared_memory);
-  AddFlag(app, "hosts", options.hosts,
-          "number of hosts to play, from 1 to --workers: a host sends the sum "
-          "of its workers' gradients once. Without it each worker plays a host "
-          "of its own, as on a cluster")
-      ->check(CLI::Range(1, kLocalProcessesMax))
-      ->default_str("");
+  CLI::Option* const hosts =
+      AddFlag(app, "hosts", options.hosts,
+              "number of hosts to play, from 1 to --workers: a host sends the "
+              "sum of its workers' gradients once")
+          ->check(CLI::Range(1, kLocalProcessesMax));
+  if (options.hosts == 0) {
+    hosts->default_str("")->description(
+        hosts->get_description() +
+        ". Without it each worker plays a host of its own, as on a cluster");
+  }
   AddFlag(app, "restarts", options.restarts,
           "number of times that a process that died is started again, before "
           "the job fails")
@@ -153,19 +160,29 @@ void AddLocalFlags(CLI::App& app, LocalOptions& options, JobFlags& job) {
   AddCommonFlags(app, "nereusctl", options.log_level);
 }
 
+absl::Status RefuseIdleLocalFlags(const CLI::App& app, int argc, char** argv,
+                                  const LocalJobOptions& options,
+                                  const JobFlags& job) {
+  NEREUS_TRY(RefuseIdleJobFlags(app, argc, argv, job.spec, job.file_options));
+  if (!options.checkpoint_dir.empty()) return absl::OkStatus();
+  return RefuseFlags(app, argc, argv,
+                     {"--checkpoint-every", "--checkpoints-kept", "--restore"},
+                     "without --checkpoint-dir");
+}
+
 // Port 0 picks a free port, so that several jobs can run on one computer.
-std::vector<std::string> ServerArguments(const LocalOptions& options,
+std::vector<std::string> ServerArguments(const LocalJobOptions& options,
                                          const LocalFiles& files, int shard,
                                          absl::string_view coordinator) {
   std::vector<std::string> arguments = {
       absl::StrCat("--shard=", shard), "--control-port=0", "--data-port=0",
       SharedMemoryArgument(options),
-      NodeArgument(options.cluster().HostOfServer(shard))};
+      "--node=" + HostName(options.cluster().HostOfServer(shard))};
   AddJobArguments(options, files, coordinator, arguments);
   return arguments;
 }
 
-std::vector<std::string> CoordinatorArguments(const LocalOptions& options,
+std::vector<std::string> CoordinatorArguments(const LocalJobOptions& options,
                                               const LocalFiles& files,
                                               absl::string_view port) {
   std::vector<std::string> arguments = {"--coordinate-only",
@@ -173,6 +190,10 @@ std::vector<std::string> CoordinatorArguments(const LocalOptions& options,
                                         absl::StrCat("--state=", files.state)};
   AddJobArguments(options, files, /*coordinator=*/"", arguments);
   return arguments;
+}
+
+std::string NodeOfWorker(const LocalJobOptions& options, int index) {
+  return HostName(options.cluster().HostOfWorker(index));
 }
 
 std::vector<std::string> WorkerArguments(const LocalOptions& options, int index,
@@ -185,7 +206,7 @@ std::vector<std::string> WorkerArguments(const LocalOptions& options, int index,
       "--data-port=0",
       "--json",
       SharedMemoryArgument(options),
-      NodeArgument(options.cluster().HostOfWorker(index)),
+      "--node=" + NodeOfWorker(options, index),
       LogLevelArgument(options)};
   const std::map<std::string, std::string> defaults =
       LocalOptions::DefaultTraining();

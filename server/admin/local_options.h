@@ -34,17 +34,14 @@ struct TrainingFlag {
 // Returns all training flags, in the order of --help.
 absl::Span<const TrainingFlag> TrainingFlags();
 
-// A training job with all processes on this computer.
-struct LocalOptions {
-  // Options of the job. Its defaults are four workers and two servers.
-  JobSpec spec = {.workers = 4, .shards = 2};
+// A job with all processes on this computer, whatever program its workers run.
+struct LocalJobOptions {
+  // Options of the job.
+  JobSpec spec;
 
   // Number of hosts that the processes play. 0: each worker plays a host of its
   // own, and server i the host of worker i, as on a cluster (ClusterShape).
   int hosts = 0;
-
-  // Values of the training flags, by name.
-  std::map<std::string, std::string> training = DefaultTraining();
 
   // True if processes exchange gradients through shared memory.
   bool shared_memory = true;
@@ -58,16 +55,28 @@ struct LocalOptions {
   // Checkpoint to begin from: see nereus-server.
   std::string restore;
 
-  // Log lines of the processes below this level are not shown while the job
-  // runs. After a failure, the last lines are shown, whatever their level.
+  // Log lines of Nereus's own programs below this level are not shown while the
+  // job runs. After a failure, the last lines are shown, whatever their level.
   LogLevel log_level = LogLevel::kWarning;
 
-  // Returns OK, or kInvalidArgument with the flag and its value. Does not check
-  // the training flags: parsing does that.
+  // Returns OK, or kInvalidArgument with the flag and its value.
   absl::Status Validate() const;
 
   // Returns the cluster that the processes play.
   ClusterShape cluster() const { return {spec.workers, spec.shards, hosts}; }
+};
+
+// A training job of `nereusctl local`: its workers run nereus-worker. Validate
+// does not check the training flags: parsing does that.
+struct LocalOptions : LocalJobOptions {
+  // Sets the numbers of workers and servers to those of a small cluster.
+  LocalOptions() {
+    spec.workers = 4;
+    spec.shards = 2;
+  }
+
+  // Values of the training flags, by name.
+  std::map<std::string, std::string> training = DefaultTraining();
 
   // Images of each worker in a step: the training flag --batch.
   int64_t batch() const;
@@ -75,11 +84,19 @@ struct LocalOptions {
   static std::map<std::string, std::string> DefaultTraining();
 };
 
-// Adds the flags of LocalOptions. `options` holds the defaults. Parsing writes
-// the options of the job to job.spec, and all other values to `options`. After
-// parsing, the caller copies job.spec to options.spec. `options` and `job` must
-// live as long as `app`.
+// Adds the flags of LocalOptions, or those of LocalJobOptions. `options` holds
+// the defaults. Parsing writes the options of the job to job.spec, and all
+// other values to `options`. After parsing, the caller copies job.spec to
+// options.spec. `options` and `job` must live as long as `app`.
 void AddLocalFlags(CLI::App& app, LocalOptions& options, JobFlags& job);
+void AddLocalJobFlags(CLI::App& app, LocalJobOptions& options, JobFlags& job);
+
+// Refuses flags of LocalJobOptions that have no effect beside the other flags.
+// `argc` and `argv` are the command line that `app` has parsed. Errors:
+// kInvalidArgument, with the flag.
+absl::Status RefuseIdleLocalFlags(const CLI::App& app, int argc, char** argv,
+                                  const LocalJobOptions& options,
+                                  const JobFlags& job);
 
 // Largest number of workers, and of servers, of a local job.
 inline constexpr int kLocalProcessesMax = 64;
@@ -95,15 +112,18 @@ struct LocalFiles {
 // Returns the arguments of nereus-server for shard `shard`, without the path of
 // the program. `coordinator` is HOST:PORT of the coordinator's control port;
 // empty for shard 0 if it coordinates.
-std::vector<std::string> ServerArguments(const LocalOptions& options,
+std::vector<std::string> ServerArguments(const LocalJobOptions& options,
                                          const LocalFiles& files, int shard,
                                          absl::string_view coordinator);
 
 // Returns the arguments of nereus-server for a process that only coordinates.
 // `port` is its control port; "0": a free one.
-std::vector<std::string> CoordinatorArguments(const LocalOptions& options,
+std::vector<std::string> CoordinatorArguments(const LocalJobOptions& options,
                                               const LocalFiles& files,
                                               absl::string_view port);
+
+// Returns the name of the host that worker `index` plays: the value of --node.
+std::string NodeOfWorker(const LocalJobOptions& options, int index);
 
 // Returns the arguments of nereus-worker for "worker `index`".
 std::vector<std::string> WorkerArguments(const LocalOptions& options, int index,

@@ -26,6 +26,9 @@ struct LocalOutcome {
   int restarts = 0;
   // Number of workers that the job went on without.
   int lost = 0;
+  // True if the coordinator ended the job, and could not save the model of the
+  // last step.
+  bool is_not_saved = false;
 
   // Results of the workers that were not lost. Empty after a signal.
   std::vector<WorkerResult> workers;

@@ -15,9 +15,9 @@ int main(int argc, char** argv) {
   std::vector<std::unique_ptr<nereus::Command>> commands;
   for (auto* const make :
        {nereus::MakePlanCommand, nereus::MakeSimulateCommand,
-        nereus::MakeLocalCommand, nereus::MakeStatusCommand,
-        nereus::MakeCheckpointCommand, nereus::MakeCheckpointsCommand,
-        nereus::MakeExportCommand}) {
+        nereus::MakeLocalCommand, nereus::MakeRunCommand,
+        nereus::MakeStatusCommand, nereus::MakeCheckpointCommand,
+        nereus::MakeCheckpointsCommand, nereus::MakeExportCommand}) {
     commands.push_back(make());
   }
   CLI::App app("Plans, runs and inspects Nereus jobs", "nereusctl");
@@ -28,6 +28,17 @@ int main(int argc, char** argv) {
   for (const auto& command : commands) {
     subcommands.push_back(command->Register(app));
   }
+  std::vector<std::string> arguments(argv, argv + argc);
+  for (const auto& command : commands) {
+    if (argc > 1 && command->name() == arguments[1]) {
+      command->TakeRest(arguments);
+    }
+  }
+  std::vector<char*> pointers;
+  for (std::string& argument : arguments) pointers.push_back(argument.data());
+  pointers.push_back(nullptr);
+  argc = static_cast<int>(arguments.size());
+  argv = pointers.data();
   const int exit_code = nereus::ParseFlags(app, argc, argv);
   if (exit_code >= 0) return exit_code;
   for (size_t i = 0; i < commands.size(); ++i) {

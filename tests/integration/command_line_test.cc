@@ -28,6 +28,7 @@ const std::vector<std::vector<std::string>> kCommands = {
     {"server/admin/nereusctl", "export"},
     {"server/admin/nereusctl", "local"},
     {"server/admin/nereusctl", "plan"},
+    {"server/admin/nereusctl", "run"},
     {"server/admin/nereusctl", "simulate"},
     {"server/admin/nereusctl", "status"},
 };
@@ -58,6 +59,7 @@ TEST(CommandLineTest, VariablesOfAllFlagsAreKnown) {
   for (const JobOption& option : JobOptionTable()) {
     known.insert(FlagVariable(option.name));
   }
+  for (const std::string& name : ProgramVariables()) known.insert(name);
   EXPECT_EQ(offered, known);
 }
 

@@ -8,11 +8,15 @@
 
 #include <fstream>
 #include <iterator>
+#include <optional>
+#include <sstream>
 #include <string>
 #include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "server/admin/program_workers.h"
+#include "server/admin/reference_workers.h"
 
 namespace nereus {
 namespace {
@@ -83,7 +87,7 @@ class LocalJobTest : public testing::Test {
 
   // Write a script that begins with the common part of all servers or workers.
   void SetServer(const std::string& body, bool listens = true) {
-    programs_.server = WriteScript(
+    server_program_ = WriteScript(
         "server",
         absl::StrCat("rank=${1#--shard=}\necho $$ > $dir/server$rank.pid\n",
                      listens ? "echo listening control=h:1 data=h:2\n" : "",
@@ -91,7 +95,7 @@ class LocalJobTest : public testing::Test {
   }
   void SetWorker(const std::string& body) {
     // Only one worker can make the folder. This worker gets rank 0.
-    programs_.worker = WriteScript(
+    worker_program_ = WriteScript(
         "worker",
         absl::StrCat("rank=0\nmkdir $dir/first 2>/dev/null || rank=1\n"
                      "echo $$ > $dir/worker$rank.pid\n",
@@ -145,7 +149,8 @@ done_event() {
 
   absl::StatusOr<LocalOutcome> Run() {
     ProgressDisplay display(&shown_, /*is_terminal=*/false);
-    LocalJob job(options_, programs_, &display);
+    ReferenceWorkers workers(options_, worker_program_);
+    LocalJob job(options_, server_program_, &workers, &display);
     return job.Run();
   }
 
@@ -154,6 +159,11 @@ done_event() {
     const auto outcome = Run();
     EXPECT_EQ(outcome.status().code(), code) << outcome.status();
     return std::string(outcome.status().message());
+  }
+
+  static std::string LastLine(const std::string& text) {
+    const size_t end = text.rfind('\n');
+    return end == std::string::npos ? text : text.substr(end + 1);
   }
 
   // Returns the text that the job has shown.
@@ -177,7 +187,8 @@ done_event() {
   }
 
   LocalOptions options_;
-  LocalPrograms programs_;
+  std::string server_program_;
+  std::string worker_program_;
   std::string folder_;
   std::ofstream shown_;  // The scripts read this file.
 };
@@ -243,7 +254,7 @@ TEST_F(LocalJobTest, KilledWorkerIsTheCauseThoughOthersEndToo) {
                                  "lines:\n  last words"));
   EXPECT_THAT(message, HasSubstr("and then shard 0 exited with code 1"));
   // The last line has the reason, with the flag that would have helped.
-  EXPECT_THAT(message.substr(message.rfind('\n')),
+  EXPECT_THAT(LastLine(message),
               AllOf(HasSubstr("was killed by signal 9 (Killed)"),
                     HasSubstr("--restarts=N starts processes that die again")));
   ExpectNoProcess();
@@ -326,7 +337,7 @@ TEST_F(LocalJobTest, LastLineHasTheReasonOfTheCoordinator) {
       "exit 1");
   SetWorker("sleep 3600");
   const std::string message = FailureMessage(absl::StatusCode::kAborted);
-  EXPECT_THAT(message.substr(message.rfind('\n')),
+  EXPECT_THAT(LastLine(message),
               AllOf(HasSubstr("the job failed: shard "),
                     HasSubstr("exited with code 1: fc has a NaN")));
 }
@@ -341,7 +352,7 @@ TEST_F(LocalJobTest, FailureTellsThatRestartsAreUsedUp) {
   SetServer("wait_for killed; sleep 3600");
   SetWorker("progress_event; touch $dir/killed; kill -9 $$");
   const std::string message = FailureMessage(absl::StatusCode::kAborted);
-  EXPECT_THAT(message.substr(message.rfind('\n')),
+  EXPECT_THAT(LastLine(message),
               HasSubstr("all 1 restarts are used: --restarts=N allows more"));
 }
 
@@ -361,9 +372,9 @@ TEST_F(LocalJobTest, ServerWithAnotherFirstLineHasFailed) {
 }
 
 TEST_F(LocalJobTest, MissingProgramIsNamed) {
-  programs_.worker = absl::StrCat(folder_, "/missing");
+  worker_program_ = absl::StrCat(folder_, "/missing");
   EXPECT_THAT(FailureMessage(absl::StatusCode::kNotFound),
-              HasSubstr(programs_.worker));
+              HasSubstr(worker_program_));
   ExpectNoProcess();
 }
 
@@ -375,6 +386,164 @@ TEST_F(LocalJobTest, SignalStopsAllProcesses) {
   const auto outcome = Run();
   ASSERT_TRUE(outcome.ok()) << outcome.status();
   EXPECT_EQ(outcome->signal, SIGINT);
+  ExpectNoProcess();
+}
+
+// Runs jobs whose workers are a program of the user.
+class ProgramJobTest : public LocalJobTest {
+ protected:
+  // Writes the program. It finds its index in $rank.
+  void SetProgram(const std::string& body) {
+    worker_program_ =
+        WriteScript("worker", absl::StrCat("rank=$NEREUS_LOCAL_RANK\n"
+                                           "echo $$ > $dir/worker$rank.pid\n",
+                                           body));
+  }
+
+  absl::StatusOr<LocalOutcome> RunProgram() {
+    ProgressDisplay display(&shown_, /*is_terminal=*/false);
+    PrefixedLines out(&out_, /*is_terminal=*/false);
+    PrefixedLines err(&err_, /*is_terminal=*/false);
+    ProgramWorkers workers(options_, {worker_program_, "an argument"},
+                           /*threads=*/std::nullopt, &out, &err);
+    LocalJob job(options_, server_program_, &workers, &display);
+    absl::StatusOr<LocalOutcome> outcome = job.Run();
+    failed_ = job.failed_worker();
+    ends_ = workers.ends();
+    return outcome;
+  }
+
+  std::ostringstream out_;
+  std::ostringstream err_;
+  std::optional<ProcessExit> failed_;
+  std::vector<ProgramWorkers::End> ends_;
+};
+
+TEST_F(ProgramJobTest, ShowsBothStreamsOfEachWorkerWithItsName) {
+  SetProgram(
+      "echo \"$1\"; echo 12:00:00.000 INFO [x] quiet >&2\n"
+      "printf 'no line feed'; touch $dir/worker$rank.done");
+  const auto outcome = RunProgram();
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  for (const char* worker : {"[worker-0]", "[worker-1]"}) {
+    EXPECT_THAT(out_.str(), HasSubstr(absl::StrCat(worker, " an argument\n")));
+    EXPECT_THAT(out_.str(), HasSubstr(absl::StrCat(worker, " no line feed\n")));
+    EXPECT_THAT(err_.str(), HasSubstr(absl::StrCat(
+                                worker, " 12:00:00.000 INFO [x] quiet\n")));
+  }
+  EXPECT_FALSE(failed_.has_value());
+  ExpectNoProcess();
+}
+
+TEST_F(ProgramJobTest, FirstFailureEndsTheJobAndIsItsCause) {
+  options_.restarts = 5;
+  SetServer("sleep 3600");
+  SetProgram(
+      "if [ $rank = 0 ]; then wait_for worker1.pid; exit 3; fi\n"
+      "echo started >> $dir/starts; wait_dead worker0; exit 4");
+  const auto outcome = RunProgram();
+  EXPECT_EQ(outcome.status().code(), absl::StatusCode::kAborted);
+  ASSERT_TRUE(failed_.has_value());
+  EXPECT_EQ(failed_->code, 3);
+  EXPECT_EQ(LastLine(std::string(outcome.status().message())),
+            "the job failed: worker 0 exited with code 3");
+  // An exit code is the program's own verdict: no restart.
+  EXPECT_EQ(ends_[0].starts, 1);
+  ExpectNoProcess();
+}
+
+TEST_F(ProgramJobTest, KilledProgramIsStartedAgainUnderItsName) {
+  options_.restarts = 1;
+  SetProgram(
+      "if mkdir $dir/killed 2>/dev/null; then\n"
+      "  echo $NEREUS_NAME > $dir/name; kill -9 $$\n"
+      "fi\n"
+      "wait_for name; [ $rank = 0 ] && echo $rank $NEREUS_NAME\n"
+      "touch $dir/worker$rank.done");
+  const auto outcome = RunProgram();
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ(outcome->restarts, 1);
+  EXPECT_EQ(ends_[0].starts + ends_[1].starts, 3);
+  EXPECT_THAT(out_.str(), HasSubstr("[worker-0] 0 0\n"));
+  EXPECT_THAT(Shown(), HasSubstr("was killed by signal 9 (Killed); it is "
+                                 "started again (1 of 1)"));
+}
+
+TEST_F(ProgramJobTest, KilledProgramIsTheCauseWhenNoRestartIsLeft) {
+  options_.restarts = 1;
+  SetServer("sleep 3600");
+  SetProgram("if [ $rank = 1 ]; then kill -9 $$; fi; sleep 3600");
+  const auto outcome = RunProgram();
+  EXPECT_EQ(outcome.status().code(), absl::StatusCode::kAborted);
+  ASSERT_TRUE(failed_.has_value());
+  EXPECT_EQ(failed_->signal, SIGKILL);
+  EXPECT_EQ(ends_[1].starts, 2);
+  ExpectNoProcess();
+}
+
+// `nereusctl local` finishes a job without such a worker. Here its program has
+// not done what the user wants.
+TEST_F(ProgramJobTest, ProgramThatIsKilledAfterTheJobHasFinishedHasFailed) {
+  options_.restarts = 5;
+  SetServer("exit 0");
+  SetProgram(
+      "if [ $rank = 1 ]; then wait_reaped server--coordinate-only; kill -9 $$; "
+      "fi");
+  EXPECT_EQ(RunProgram().status().code(), absl::StatusCode::kAborted);
+  ASSERT_TRUE(failed_.has_value());
+  EXPECT_EQ(failed_->signal, SIGKILL);
+  EXPECT_EQ(ends_[1].starts, 1);
+}
+
+TEST_F(ProgramJobTest, FailedServerIsNoFailureOfAWorker) {
+  SetServer("wait_for worker1.pid; exit 1");
+  SetProgram("sleep 3600");
+  EXPECT_EQ(RunProgram().status().code(), absl::StatusCode::kAborted);
+  EXPECT_FALSE(failed_.has_value());
+  ExpectNoProcess();
+}
+
+TEST_F(ProgramJobTest, ModelThatIsNotSavedIsReported) {
+  SetServer("wait_for worker0.done; wait_for worker1.done; exit 3");
+  SetProgram("touch $dir/worker$rank.done");
+  const auto outcome = RunProgram();
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_TRUE(outcome->is_not_saved);
+}
+
+// Programs may need the servers to leave the job.
+TEST_F(ProgramJobTest, SignalReachesTheProgramsBeforeTheServers) {
+  SetServer(
+      "trap '[ -e $dir/saved0 ] && touch $dir/after$rank; exit' TERM\n"
+      "while :; do sleep 0.02; done");
+  SetProgram(absl::StrCat(
+      "trap 'sleep 0.3; touch $dir/saved$rank; exit 0' INT\n"
+      "if [ $rank = 1 ]; then wait_for worker0.pid; wait_for server1.pid\n"
+      "sleep 0.2; kill -INT ",
+      getpid(), "; fi; while :; do sleep 0.02; done"));
+  const auto outcome = RunProgram();
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ(outcome->signal, SIGINT);
+  for (const char* file : {"saved0", "saved1", "after0", "after1"}) {
+    EXPECT_TRUE(std::ifstream(absl::StrCat(folder_, "/", file))) << file;
+  }
+  ExpectNoProcess();
+}
+
+TEST_F(ProgramJobTest, SecondSignalKillsProgramsThatDoNotEnd) {
+  SetProgram(absl::StrCat(
+      "if [ $rank = 0 ]; then\n"
+      "  trap 'touch $dir/signalled; exit' INT; touch $dir/ready\n"
+      "  while :; do sleep 0.02; done\n"
+      "fi\n"
+      "trap '' INT TERM; wait_for ready; wait_for server1.pid\n"
+      "kill -INT ",
+      getpid(), "; wait_for signalled; kill -INT ", getpid(), "; sleep 3600"));
+  const auto outcome = RunProgram();
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ(outcome->signal, SIGINT);
+  ASSERT_TRUE(ends_[1].exit.has_value());
+  EXPECT_EQ(ends_[1].exit->signal, SIGKILL);
   ExpectNoProcess();
 }
 

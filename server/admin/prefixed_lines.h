@@ -1,0 +1,31 @@
+#pragma once
+
+#include <ostream>
+
+#include "absl/strings/string_view.h"
+
+namespace nereus {
+
+// Lines of several workers on one stream, each with its worker: "[worker-0]
+// step 3". Each line is written whole and at once, so lines do not mix.
+// Thread-compatible.
+class PrefixedLines {
+ public:
+  // `out` isn't owned and must outlive this. On a terminal, each worker has a
+  // colour.
+  PrefixedLines(std::ostream* out, bool is_terminal)
+      : out_(out), is_terminal_(is_terminal) {}
+
+  // Writes a line. Of a line that was drawn again in place, as progress bars
+  // do by carriage returns, it writes what a terminal would show at the end.
+  void Write(int worker, absl::string_view line);
+
+  // True if all lines could be written.
+  bool ok() const { return out_->good(); }
+
+ private:
+  std::ostream* const out_;
+  const bool is_terminal_;
+};
+
+}  // namespace nereus

@@ -1,0 +1,86 @@
+#include "server/admin/program_workers.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+
+#include "common/base/status.h"
+
+namespace nereus {
+namespace {
+
+// Returns the environment of this process with these variables. A variable
+// without a value is left out.
+std::vector<std::string> EnvironmentWith(
+    const std::map<std::string, std::optional<std::string>>& variables) {
+  std::vector<std::string> environment;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const absl::string_view text = *entry;
+    const std::string name(text.substr(0, text.find('=')));
+    if (variables.count(name) == 0) environment.emplace_back(text);
+  }
+  for (const auto& [name, value] : variables) {
+    if (value.has_value()) {
+      environment.push_back(absl::StrCat(name, "=", *value));
+    }
+  }
+  return environment;
+}
+
+}  // namespace
+
+int ThreadsOfEach(int cores, int workers) {
+  return std::max(1, cores / workers);
+}
+
+// A machine with more cores than the set can name fails the call.
+int UsableCores() {
+  cpu_set_t cores;
+  if (sched_getaffinity(0, sizeof(cores), &cores) != 0) return 1;
+  return CPU_COUNT(&cores);
+}
+
+// The ports and the address to listen at are left to the defaults: all workers
+// would get the same port.
+ProcessOptions ProgramWorkers::Program(int worker,
+                                       const std::string& coordinator) const {
+  std::map<std::string, std::optional<std::string>> variables = {
+      {"NEREUS_COORDINATOR", coordinator},
+      {"NEREUS_JOB_NAME", options_.spec.name},
+      {"NEREUS_NAME", absl::StrCat(worker)},
+      {"NEREUS_NODE", NodeOfWorker(options_, worker)},
+      {"NEREUS_SHARED_MEMORY", options_.shared_memory ? "auto" : "off"},
+      {"NEREUS_LOCAL_RANK", absl::StrCat(worker)},
+      {"NEREUS_LOCAL_SIZE", absl::StrCat(options_.spec.workers)},
+      {"NEREUS_HOST", std::nullopt},
+      {"NEREUS_CONTROL_PORT", std::nullopt},
+      {"NEREUS_DATA_PORT", std::nullopt}};
+  if (threads_.has_value()) {
+    variables["OMP_NUM_THREADS"] = absl::StrCat(*threads_);
+  }
+  // Otherwise Python keeps its lines until it ends, since its output is a pipe.
+  if (std::getenv("PYTHONUNBUFFERED") == nullptr) {
+    variables["PYTHONUNBUFFERED"] = "1";
+  }
+  return {command_, EnvironmentWith(variables)};
+}
+
+absl::StatusOr<bool> ProgramWorkers::OnOutputLine(int worker,
+                                                  const std::string& line) {
+  out_->Write(worker, line);
+  return false;
+}
+
+bool ProgramWorkers::ShowErrorLine(int worker, const std::string& line) {
+  err_->Write(worker, line);
+  return true;
+}
+
+void ProgramWorkers::OnExit(int worker, const ProcessExit& exit) {
+  ++ends_[worker].starts;
+  ends_[worker].exit = exit;
+}
+
+}  // namespace nereus

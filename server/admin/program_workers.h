@@ -1,0 +1,83 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "server/admin/local_options.h"
+#include "server/admin/local_workers.h"
+#include "server/admin/prefixed_lines.h"
+
+namespace nereus {
+
+// Returns the number of threads with which each of `workers` programs shares
+// `cores` cores: at least 1.
+int ThreadsOfEach(int cores, int workers);
+
+// Returns the number of cores that this process may run on.
+int UsableCores();
+
+// Workers of `nereusctl run`. They run a program of the user, which finds its
+// job in its environment (ClientOptions::FromEnvironment):
+//
+//   NEREUS_COORDINATOR  HOST:PORT of the coordinator
+//   NEREUS_JOB_NAME     name of the job
+//   NEREUS_NAME         name of the worker: its index. A program that is
+//                       started again has the name of its predecessor, and so
+//                       takes its place.
+//   NEREUS_NODE, NEREUS_SHARED_MEMORY  values of the flags --node and
+//                       --shared-memory
+//   NEREUS_LOCAL_RANK, NEREUS_LOCAL_SIZE  index of the worker, and the number
+//                       of workers: a program may choose its GPU by them
+//
+// Their lines appear with the name of their worker. The exit of a program
+// decides about the job.
+class ProgramWorkers final : public LocalWorkers {
+ public:
+  // End of one worker.
+  struct End {
+    // Number of times that its program was started.
+    int starts = 0;
+    // Last exit. Absent: none yet.
+    std::optional<ProcessExit> exit;
+  };
+
+  // `options` must be valid. `command` is the path of the program, then its
+  // arguments. `threads` is OMP_NUM_THREADS for each program; absent: that of
+  // this process. `out` and `err` aren't owned and must outlive this.
+  ProgramWorkers(const LocalJobOptions& options,
+                 std::vector<std::string> command, std::optional<int> threads,
+                 PrefixedLines* out, PrefixedLines* err)
+      : options_(options),
+        command_(std::move(command)),
+        threads_(threads),
+        out_(out),
+        err_(err),
+        ends_(options.spec.workers) {}
+
+  bool exit_decides() const override { return true; }
+  ProcessOptions Program(int worker,
+                         const std::string& coordinator) const override;
+  absl::StatusOr<bool> OnOutputLine(int worker,
+                                    const std::string& line) override;
+  bool ShowErrorLine(int worker, const std::string& line) override;
+  void OnExit(int worker, const ProcessExit& exit) override;
+  void OnMissed(int) override {}
+  std::string Progress() const override { return ""; }
+  bool has_progress() const override { return false; }
+  std::vector<WorkerResult> TakeResults() override { return {}; }
+
+  // Returns the ends of the workers, by index.
+  const std::vector<End>& ends() const { return ends_; }
+
+ private:
+  const LocalJobOptions options_;
+  const std::vector<std::string> command_;
+  const std::optional<int> threads_;
+  PrefixedLines* const out_;
+  PrefixedLines* const err_;
+  std::vector<End> ends_;
+};
+
+}  // namespace nereus

@@ -1,0 +1,189 @@
+// Runs `nereusctl run` as a user does: with real programs, servers and signals.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "tests/testing/process_table.h"
+#include "tests/testing/program_run.h"
+
+namespace nereus {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+// Command of a worker that trains until a signal ends it. It runs below a
+// shell, as a program that a script starts.
+constexpr char kLongTraining[] =
+    "worker/trainer/nereus-worker --model=mlp --limit=400 --epochs=1000000; "
+    "exit";
+
+class RunTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    json_ = absl::StrCat(testing::TempDir(), "/summary_", getpid(), ".json");
+  }
+
+  void Start(const std::vector<std::string>& arguments) {
+    std::vector<std::string> command = {"server/admin/nereusctl", "run",
+                                        absl::StrCat("--json=", json_)};
+    command.insert(command.end(), arguments.begin(), arguments.end());
+    run_.reset();  // Ends the previous run first.
+    run_ = std::make_unique<ProgramRun>(command);
+  }
+
+  // Waits until the programs or nereusctl have written `text` to standard
+  // error. Ends the test if nereusctl ends before.
+  void AwaitError(const std::string& text) {
+    ASSERT_TRUE(run_->WaitUntil([&] {
+      return run_->exit().has_value() || absl::StrContains(run_->error(), text);
+    })) << run_->error();
+    ASSERT_THAT(run_->error(), HasSubstr(text));
+  }
+
+  // Returns nereusctl's children and their children.
+  std::vector<ProcessInfo> Descendants() {
+    std::vector<ProcessInfo> all = ChildrenOf(run_->pid());
+    for (size_t i = 0; i < all.size(); ++i) {
+      const auto more = ChildrenOf(all[i].pid);
+      all.insert(all.end(), more.begin(), more.end());
+    }
+    return all;
+  }
+
+  // Starts two workers that train for ever below a shell each, and returns all
+  // processes.
+  std::vector<ProcessInfo> StartLongTraining() {
+    Start({"-np", "2", "--", "/bin/sh", "-c", kLongTraining});
+    AwaitError("/1000000 step ");
+    // A server, which coordinates no longer (--restarts), two shells and two
+    // trainers, and the coordinator.
+    std::vector<ProcessInfo> all = Descendants();
+    EXPECT_EQ(all.size(), 6u) << run_->error();
+    return all;
+  }
+
+  nlohmann::json Summary() {
+    std::ifstream file(json_);
+    return nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
+  }
+
+  std::unique_ptr<ProgramRun> run_;
+  std::string json_;
+};
+
+TEST_F(RunTest, TwoWorkersOfAnOwnProgramTrainWithoutAFlag) {
+  Start({"-np", "2", "--", "worker/examples/own_loop"});
+  ASSERT_EQ(run_->Finish(), 0) << run_->error();
+  for (const char* worker : {"[worker-0]", "[worker-1]"}) {
+    EXPECT_THAT(run_->output(),
+                HasSubstr(absl::StrCat(worker, " step 800: loss ")));
+    EXPECT_THAT(run_->output(),
+                HasSubstr(absl::StrCat(worker, " y = 3.00 x + 1.00\n")));
+  }
+  EXPECT_THAT(run_->error(), Not(HasSubstr("is not finished")));
+  const nlohmann::json summary = Summary();
+  ASSERT_TRUE(summary.is_object());
+  EXPECT_EQ(summary.at("exit_code"), 0);
+  EXPECT_EQ(summary.at("restarts"), 0);
+  EXPECT_EQ(summary.at("workers").size(), 2u);
+  EXPECT_EQ(summary.at("workers").at(1).at("exit_code"), 0);
+}
+
+TEST_F(RunTest, OptionsOfTheJobReachTheServers) {
+  Start({"-n", "2", "--optimizer=worker", "worker/examples/own_optimizer",
+         "200"});
+  ASSERT_EQ(run_->Finish(), 0) << run_->error();
+  EXPECT_THAT(run_->output(), HasSubstr("[worker-1] after 200 steps: y = "));
+}
+
+TEST_F(RunTest, CodeOfTheProgramThatFailsIsThatOfTheCommand) {
+  Start({"-np", "2", "--", "/bin/sh", "-c",
+         "[ $NEREUS_LOCAL_RANK = 1 ] && exit 3; "
+         "exec worker/examples/own_loop"});
+  EXPECT_EQ(run_->Finish(), 3) << run_->error();
+  EXPECT_THAT(run_->error(),
+              HasSubstr("the job failed: worker 1 exited with code 3\n"));
+  EXPECT_EQ(Summary().at("exit_code"), 3);
+}
+
+TEST_F(RunTest, SignalThatKilledAProgramIsInTheCode) {
+  Start({"--restarts=0", "--", "/bin/sh", "-c", "kill -9 $$"});
+  EXPECT_EQ(run_->Finish(), 137) << run_->error();
+  EXPECT_EQ(Summary().at("workers").at(0).at("signal"), 9);
+}
+
+TEST_F(RunTest, KilledWorkerIsStartedAgainAndTheJobEndsWell) {
+  // Eighty steps of 0.1 s. The kill comes after the first second.
+  Start({"-np", "2", "--", "worker/trainer/nereus-worker", "--model=mlp",
+         "--limit=400", "--epochs=16", "--delay=0.1"});
+  ASSERT_NO_FATAL_FAILURE(AwaitError("epoch "));
+  const std::vector<ProcessInfo> children = ChildrenOf(run_->pid());
+  const auto victim = absl::c_find_if(children, [](const ProcessInfo& child) {
+    return child.name == "nereus-worker";
+  });
+  ASSERT_NE(victim, children.end());
+  ASSERT_EQ(kill(victim->pid, SIGKILL), 0);
+  EXPECT_EQ(run_->Finish(), 0) << run_->error();
+  EXPECT_THAT(run_->error(), HasSubstr("was killed by signal 9 (Killed); it is "
+                                       "started again (1 of 3)"));
+  EXPECT_EQ(Summary().at("restarts"), 1);
+  // Two equal checksums: nereus-worker logs one at its end.
+  EXPECT_THAT(run_->error(), HasSubstr("[worker-0]"));
+  EXPECT_THAT(run_->error(), HasSubstr("[worker-1]"));
+}
+
+TEST_F(RunTest, InterruptEndsTheJobAndNoProcessStays) {
+  const std::vector<ProcessInfo> all = StartLongTraining();
+  ASSERT_EQ(kill(run_->pid(), SIGINT), 0);
+  EXPECT_EQ(run_->Finish(), 130);
+  EXPECT_THAT(run_->error(),
+              HasSubstr("interrupted, all processes are stopped"));
+  for (const ProcessInfo& process : all) {
+    EXPECT_TRUE(IsGone(process.pid)) << process.name;
+  }
+}
+
+TEST_F(RunTest, NoProcessOutlivesAKilledNereusctl) {
+  const std::vector<ProcessInfo> all = StartLongTraining();
+  ASSERT_EQ(kill(run_->pid(), SIGKILL), 0);
+  run_->Finish();
+  EXPECT_TRUE(run_->WaitUntil([&] {
+    return absl::c_all_of(all,
+                          [](const ProcessInfo& c) { return IsGone(c.pid); });
+  }));
+}
+
+TEST_F(RunTest, ProgramThatDoesNotJoinIsToldSo) {
+  Start({"-np", "2", "--", "echo", "hello"});
+  EXPECT_EQ(run_->Finish(), 0) << run_->error();
+  EXPECT_THAT(run_->output(), HasSubstr("[worker-1] hello\n"));
+  EXPECT_THAT(run_->error(),
+              HasSubstr("all workers have ended, but the job is not finished"));
+}
+
+TEST_F(RunTest, MistakesAreNamed) {
+  Start({"-np", "2"});
+  EXPECT_EQ(run_->Finish(), 2);
+  EXPECT_THAT(run_->error(), HasSubstr("no program to run: nereusctl run -np"));
+  Start({"--", "no-such-program"});
+  EXPECT_EQ(run_->Finish(), 1);
+  EXPECT_THAT(run_->error(), HasSubstr("no program no-such-program"));
+  Start({"-np", "x", "--", "echo"});
+  EXPECT_EQ(run_->Finish(), 2);
+  EXPECT_THAT(run_->error(), HasSubstr("--workers"));
+}
+
+}  // namespace
+}  // namespace nereus
