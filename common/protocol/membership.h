@@ -351,7 +351,8 @@ struct CheckpointStatus {
   int64_t contributions = 0;
   int64_t bytes = 0;    // Length of that checkpoint.
   bool wanted = false;  // True if another checkpoint is requested.
-  // Cause of the last failed checkpoint; empty: none has failed.
+  // Cause of the last failed checkpoint; empty: none has failed, or a newer one
+  // is complete.
   std::string failure;
 };
 

@@ -108,6 +108,10 @@ CheckpointNews CheckpointLedger::OnWritten(int64_t round,
   if (!written.ok())
     return OnFailure(round, std::string(written.message()), job);
   OnComplete(record);
+  // A request whose later round has failed keeps its reason.
+  if (failed_rounds_.empty() || *failed_rounds_.rbegin() <= round) {
+    failure_.clear();
+  }
   EndPlanned(round, job);
   return {false,
           absl::StrCat("checkpoint of round ", round, ": ", record.bytes(),

@@ -92,7 +92,8 @@ class CheckpointLedger {
   bool is_completing() const { return !completing_.empty(); }
   bool IsCompleting(int64_t round) const { return completing_.contains(round); }
 
-  // Reason of the last failure of a checkpoint; "" if none has failed.
+  // Reason of the last failure of a checkpoint; "" if none has failed, or if
+  // the checkpoint of the same or a later round is complete.
   const std::string& failure() const { return failure_; }
   // True if the checkpoint of `round` has failed.
   bool HasFailed(int64_t round) const { return failed_rounds_.contains(round); }
@@ -137,7 +138,7 @@ class CheckpointLedger {
   bool wanted_ = false;        // True if a checkpoint is wanted or planned.
   bool wanted_again_ = false;  // True if another one must follow it.
   bool planned_ = false;       // True if the epoch has a round for it.
-  std::string failure_;        // Reason of the last failure.
+  std::string failure_;        // Reason of the last failure; see failure().
   std::set<int64_t> failed_rounds_;  // Newest rounds that failed.
 };
 

@@ -106,6 +106,30 @@ TEST(CheckpointLedgerTest, NewestCheckpointDoesNotGoBack) {
   EXPECT_TRUE(Both(ledger, *job, 5).has_value());
 }
 
+// nereusctl would report a checkpoint that is complete as failed.
+TEST(CheckpointLedgerTest, FailureEndsWithALaterCheckpoint) {
+  const JobPtr job = SomeJob();
+  CheckpointLedger ledger;
+  ledger.OnEpoch(*job, false);
+  ledger.OnFailure(3, "the disk is full", *job);
+  EXPECT_EQ(ledger.failure(), "the disk is full");
+  ASSERT_TRUE(Both(ledger, *job, 4).has_value());
+  ledger.OnWritten(4, absl::OkStatus(), *job);
+  EXPECT_EQ(ledger.failure(), "");
+}
+
+// nereusctl would report the older checkpoint as the one that it has requested.
+TEST(CheckpointLedgerTest, FailureOutlivesTheCheckpointOfAnEarlierRound) {
+  const JobPtr job = SomeJob();
+  CheckpointLedger ledger;
+  ledger.OnEpoch(*job, false);
+  ASSERT_TRUE(Both(ledger, *job, 3).has_value());
+  ledger.OnFailure(4, "the disk is full", *job);
+  ledger.OnWritten(3, absl::OkStatus(), *job);
+  EXPECT_EQ(ledger.newest()->round, 3);
+  EXPECT_EQ(ledger.failure(), "the disk is full");
+}
+
 TEST(CheckpointLedgerTest, ShardsWithoutChunksHaveNoPart) {
   const JobPtr job = SomeJob(/*shards=*/3);
   std::vector<bool> holds(3);
