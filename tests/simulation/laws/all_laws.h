@@ -5,8 +5,8 @@
 
 namespace nereus {
 
-// Adds every law that holds for the job, whatever the faults are. All laws of a
-// simulated cluster are registered here.
+// Adds every law that holds for the job, whatever the faults are. A law that
+// needs a special job is added by the tests that run such a job.
 void AddAllLaws(const SimulatedClusterOptions& options,
                 const Workload& workload, LawChecker* laws);
 

@@ -5,10 +5,10 @@
 
 namespace nereus {
 
-// A backup can take the place of its primary at any moment: when both have the
-// same round open, their values are equal, and no worker has the result of a
-// round that the backup does not have. If a worker had it, the loss of the
-// primary would take back a step that the worker has done.
+// A backup can take the place of its primary at any moment. When both have the
+// same round open, their values are equal. No worker has a result that the
+// current backup lacks. Otherwise the loss of the primary would take back a
+// step that the worker has done.
 class BackupLaw final : public Law {
  public:
   absl::string_view name() const override {

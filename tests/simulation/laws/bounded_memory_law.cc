@@ -15,10 +15,11 @@ int64_t BoundedMemoryLaw::BytesMax(const Job& job, int server) {
     const bool is_held = servers.primary == server || servers.backup == server;
     if (is_held) values += chunk.length;
   }
-  // Three times the parameters with the optimizer's state: the values, and two
-  // checkpoints of them, or what comes from another server. Three times the
-  // values: the mean, the sum under way, and a result that still goes out. In a
-  // deterministic job, each worker's contribution may wait for its turn.
+  // A server may have the parameters and the optimizer's state three times: in
+  // use, and in two checkpoints or in a copy from another server. It may have
+  // as many values three times more: the mean, the open sum, and a result that
+  // is still being sent. In a deterministic job, each worker's contribution may
+  // wait for its turn.
   const int64_t states = OptimizerStateCount(job.options.optimizer.rule);
   const int64_t waiting = job.options.deterministic ? job.worker_count() : 0;
   return values * static_cast<int64_t>(sizeof(float)) *

@@ -5,9 +5,10 @@
 
 namespace nereus {
 
-// Law 6, bounded memory: what a server holds is at most linear in the values of
-// the chunks that it is the primary or the backup of. A round that is never
-// given up, or a frame that is kept for good, breaks it.
+// Law 6, bounded memory: the bytes that a server holds are at most linear in
+// the values of its chunks. These are the chunks of which the server is the
+// primary or the backup. A server that never frees a round or a frame breaks
+// the law.
 class BoundedMemoryLaw final : public Law {
  public:
   absl::string_view name() const override { return "memory is bounded"; }

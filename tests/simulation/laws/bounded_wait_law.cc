@@ -8,8 +8,8 @@
 namespace nereus {
 namespace {
 
-// Time that a fault costs beside a lease: the grace of a session, the start of
-// another server, values that are sent again.
+// Time that a recovery takes beside a lease: a member may resume its session,
+// another server starts, and values are sent again.
 constexpr absl::Duration kRecovery = absl::Seconds(4);
 
 }  // namespace

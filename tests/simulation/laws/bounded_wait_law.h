@@ -6,13 +6,13 @@
 
 namespace nereus {
 
-// Law 4, no worker waits for the dead: while a worker has work and all members
-// that it needs are present, a step ends within a lease and a recovery, counted
-// from the last step or the last fault.
+// Law 4, no worker waits for the dead: a step ends within a lease and the time
+// of a recovery, counted from the last step or the last fault. While a member
+// is missing that the job needs, only the patience of the test limits the wait.
 //
-// The law is about liveness: what it finds is a job in which every worker waits
-// for another one. The run may go on after that, since a test may undo the
-// fault that it ordered.
+// This law is about liveness: it finds a job in which all workers wait. It
+// makes no breach but ends the run by CheckTime, because a test may undo its
+// fault and continue the run.
 class BoundedWaitLaw final : public Law {
  public:
   // `lease`: the time after which a silent member counts as dead.
@@ -28,10 +28,10 @@ class BoundedWaitLaw final : public Law {
   absl::Status CheckTime(absl::Time now) const override;
 
  private:
-  const absl::Duration wait_max_;  // Longest step, with all that a fault costs.
+  const absl::Duration wait_max_;  // Longest time of a step with a recovery.
   absl::Duration patience_ = absl::Seconds(30);
   absl::Time progress_at_ = absl::UnixEpoch();   // Last progress.
-  absl::Time disturbed_at_ = absl::UnixEpoch();  // Last fault or excuse.
+  absl::Time disturbed_at_ = absl::UnixEpoch();  // Last Disturbed.
 };
 
 }  // namespace nereus

@@ -56,8 +56,9 @@ void CheckpointLaw::OnParameters(const LayerPlace& place, uint32_t checksum) {
   const Job& job = *place.job;
   const int position = job.PositionOf(place.rank);
   if (position < 0) return;
-  // First values are no result of a round: where all start anew with what the
-  // servers have, some chunks are a round ahead.
+  // First values need not be the result of one round. If all workers are
+  // replaced, the new ones begin with the values of the servers, and some
+  // chunks may be a round ahead.
   const bool is_result = place.round >= job.workers[position].first_step ||
                          place.round == job.history.base_round;
   if (is_result) {
@@ -86,11 +87,12 @@ void CheckpointLaw::OnDisk(SimulatedStorage* disk) {
   for (const Manifest& manifest : list->complete) {
     if (!disk->torn(ManifestName(manifest.round))) continue;
     Breach({.round = manifest.round},
-           "the manifest is torn, and its checkpoint counts as whole");
+           "the manifest is torn, but its checkpoint counts as whole");
   }
   const int64_t newest =
       list->complete.empty() ? kInitialRound : list->complete.front().round;
-  // The coordinator that made it died before it was told.
+  // A coordinator may die after it has written a manifest and before the law is
+  // told of it.
   if (newest > newest_whole_) OnWhole(newest, disk);
   if (newest == newest_whole_) return;
   Breach({},
@@ -114,7 +116,8 @@ absl::Status CheckpointLaw::ReadBack(int64_t round, SimulatedStorage* disk) {
     const int layer = static_cast<int>(i);
     const ChunkValues values = NEREUS_TRY(
         reader.ReadValues(layer, 0, layers_[i].parameters, state_arrays_));
-    // Servers send values rounded to the wire type: workers have those.
+    // Servers send values rounded to the wire type, so workers may have the
+    // rounded ones.
     std::map<WireType, uint32_t>& checksums = saved_[{layer, round}];
     checksums.clear();
     checksums[WireType::kFloat32] = Checksum(values.parameters);
@@ -131,8 +134,9 @@ void CheckpointLaw::Compare(int layer, int64_t round) const {
   const auto saved = saved_.find({layer, round});
   const auto had = had_.find({layer, round});
   if (saved == saved_.end() || had == had_.end()) return;
-  // If all workers die that had the values, the others may do the round again
-  // with another result. The checkpoint stays as good a moment to go back to.
+  // If all workers with these values die, the other workers may do the round
+  // again and get another result. The job can still go back to the checkpoint,
+  // so the values of dead workers count too.
   const auto was_had = [&](const auto& sum) {
     // Values that workers own are not rounded, whatever the wire type is.
     return had->second.contains(sum) ||

@@ -13,14 +13,19 @@
 
 namespace nereus {
 
-// Law 7, a checkpoint is one moment: what a whole checkpoint has of a layer is
-// what some worker had after that round. The newest whole checkpoint stays
-// until there is a newer one, whatever write fails or tears a file; a
-// checkpoint with a torn manifest does not count as whole; servers can read
-// their shares; and a job that ends well has saved its last step.
+// Law 7, a checkpoint is one moment. It consists of five statements:
 //
-// A checkpoint is read back as soon as it is whole, from the files. Workers may
-// come to the round before that or after it, so both sides are kept.
+//   - A whole checkpoint has, for each layer, the values that some worker had
+//     after the checkpoint's round.
+//   - The newest whole checkpoint stays until there is a newer one, even if
+//     writes fail or tear files.
+//   - A checkpoint with a torn manifest does not count as whole.
+//   - Servers can read their shares.
+//   - A job that ends well has saved its last step.
+//
+// The law reads a checkpoint back from its files as soon as it is whole. A
+// worker may finish the round before that or after it, so the law keeps the
+// checksums of checkpoints and of workers, and compares them in either order.
 class CheckpointLaw final : public Law {
  public:
   // `wire`: wire type to which the parameters may be rounded on their way to
@@ -35,13 +40,13 @@ class CheckpointLaw final : public Law {
  private:
   using LayerRound = std::pair<int, int64_t>;
 
-  // Notes what a worker has, and compares it with the checkpoint, if there is
-  // one.
+  // Notes the checksum of a worker's parameters, and compares it with the
+  // checkpoint of that round, if there is one.
   void OnParameters(const LayerPlace& place, uint32_t checksum);
   void OnWhole(int64_t round, SimulatedStorage* disk);
   void OnDisk(SimulatedStorage* disk);
   void OnEnd(const JobEnded& ended);
-  // Reads a whole checkpoint back, and compares it with what workers had.
+  // Reads a whole checkpoint back, and compares it with the values of workers.
   absl::Status ReadBack(int64_t round, SimulatedStorage* disk);
   void Compare(int layer, int64_t round) const;
   // Forgets the rounds after `round`, which are done again.
@@ -51,10 +56,10 @@ class CheckpointLaw final : public Law {
   const WireType wire_;
   const int state_arrays_;
   int64_t newest_whole_ = kInitialRound;  // Round of the newest checkpoint.
-  // Checksums of what checkpoints have, exactly and rounded to the wire.
+  // Checksums of the values in checkpoints, exact and rounded to the wire type.
   std::map<LayerRound, std::map<WireType, uint32_t>> saved_;
-  // Checksums of what any worker had, dead or alive, with the wire type that it
-  // travelled in.
+  // Checksums of the values that workers had, dead workers included, with the
+  // wire type in which the values had travelled.
   std::map<LayerRound, std::set<std::pair<WireType, uint32_t>>> had_;
 };
 

@@ -15,9 +15,9 @@
 
 namespace nereus {
 
-// Events of a simulated cluster, as laws hear of them. Each event carries
-// the values that laws compare, so that a test can tell a law of a breach
-// without a cluster. Pointers and spans are valid while the event is told.
+// Events of a simulated cluster. The cluster tells the laws each event, with
+// the values that they compare. So a test of a law can make up an event, and
+// needs no cluster. Pointers and spans are valid only during Law::Observe.
 
 // Values of a layer, and their CRC-32C.
 struct LayerValues {
@@ -30,7 +30,7 @@ struct LayerPlace {
   ProcessId process = 0;     // Process of the worker.
   int rank = 0;              // Rank of the worker.
   int layer = 0;             // Layer, as an index of the model.
-  int64_t round = 0;         // Round that the values are the result of.
+  int64_t round = 0;         // Round with the values as its result.
   const Job* job = nullptr;  // Job as of the worker's epoch.
   bool operator==(const LayerPlace&) const = default;
 };
@@ -38,10 +38,12 @@ struct LayerPlace {
 // A worker has the result of a round of a layer, or its first values.
 struct RoundDone {
   LayerPlace place;
-  bool is_first = false;  // First values of the machine: no round of its own.
-  bool skipped = false;   // The step is skipped; parameters stay as they are.
+  // True for the first values of a machine: it took no part in the round.
+  bool is_first = false;
+  bool skipped = false;  // The step is skipped; parameters stay as they are.
   LayerValues parameters;
-  // Mean gradient, if that is the result: the worker runs the optimizer.
+  // Mean gradient. Set if the worker runs the optimizer and took part in the
+  // round: the mean is then the result.
   std::optional<LayerValues> mean;
 };
 
@@ -62,11 +64,11 @@ struct StepDone {
   ProcessId process = 0;
 };
 
-// Tests ask the cluster for more steps.
+// A test asks the cluster for more steps.
 struct RunBegins {};
 
-// A fault strikes or ends, or no step can end now for want of members: what
-// happens next may take its time.
+// A fault strikes or ends, or a member is missing that the job needs. The next
+// step may therefore take longer (BoundedWaitLaw).
 struct Disturbed {};
 
 // The coordinator has saved the beginning of an epoch.
@@ -89,7 +91,7 @@ struct EpochEntered {
   std::set<PeerId> apart = {};
 };
 
-// The coordinator has admitted a process, which makes its machine.
+// The coordinator has admitted a process. The process makes its machine now.
 struct Admitted {
   ProcessId process = 0;
   bool stranger = false;  // The process has no place in the job.
@@ -100,7 +102,7 @@ struct MemberEnded {
   ProcessId process = 0;
   bool stranger = false;         // The process has no place in the job.
   bool is_coordinators = false;  // The coordinator lives in the process.
-  absl::Status outcome;          // The reason that the process was told.
+  absl::Status outcome;          // Reason, as the process has heard it.
 };
 
 // A machine has refused a frame of another machine.
@@ -110,17 +112,17 @@ struct FrameRefused {
   absl::Status reason;
 };
 
-// The bytes of a frame changed under way, or its checksum was wrong. Its sender
-// is still in the frame's epoch, so nothing excuses it.
+// A frame has arrived with a wrong checksum. Its sender is still in the frame's
+// epoch, so the sender must not have reused the memory of the payload.
 struct FrameSpoiled {
   ProcessId from = 0;
   ProcessId to = 0;
   absl::Status reason;
 };
 
-// A message or a saved state cannot be read back from its bytes.
+// A message or a saved state cannot be decoded from its encoding.
 struct Unreadable {
-  std::string what;  // Kind of the thing, as "message of process 3".
+  std::string what;  // Name for messages, such as "a message of process 3".
   absl::Status reason;
 };
 
@@ -131,7 +133,7 @@ struct ServerHolds {
   const Job* job = nullptr;  // Job as of the server's epoch.
 };
 
-// Checksums of what a server or its backup has of a chunk.
+// Checksums of a chunk on its primary or on its backup.
 struct ChunkChecksums {
   uint32_t parameters = 0;
   uint32_t state = 0;  // Checksum of the optimizer's state.
@@ -167,7 +169,7 @@ struct CheckpointWhole {
   SimulatedStorage* disk = nullptr;
 };
 
-// Something was written to the disk, or a write failed or tore a file.
+// A file was written to the disk, or a write failed or tore a file.
 struct DiskChanged {
   SimulatedStorage* disk = nullptr;
 };
@@ -181,9 +183,10 @@ struct RestoreFailed {
 
 // The job has ended well.
 struct JobEnded {
-  int64_t last_step = 0;    // Last step that a worker left after.
+  int64_t last_step = 0;    // Last step that any worker had done when it left.
   int64_t saved_round = 0;  // Round of the newest checkpoint.
-  // True if the last step need not be saved: there is no disk, or it failed.
+  // True if the job may end without a checkpoint of its last step: it has no
+  // disk, the disk fails, or a shard is lost.
   bool may_be_unsaved = false;
 };
 

@@ -11,9 +11,10 @@
 namespace nereus {
 namespace {
 
-// A share is at most 1, and rounded to bf16 at worst. Read from a change of
-// parameters below 2^5, it is off by less. A worker counted twice would add
-// 1 / contributors.
+// Largest error of a share. A share is at most 1, and rounding to bf16 changes
+// it by at most 2^-9. A share that is computed from a change of parameters is
+// more exact, as parameters are below 2^5. A worker that counts twice adds
+// 1 / contributors to its share.
 constexpr float kTolerance = 0x1p-8f;
 
 // Returns the first columns of the first row.
@@ -83,8 +84,9 @@ void CountedOnceLaw::Check(const std::vector<float>& mean,
     return !has(x) || std::abs(x - share) <= kTolerance;
   });
   if (is_once && has(mean[place.rank])) return;
-  // Workers that are dead by now may have closed the round: where no worker was
-  // left, the rounds of some layers were closed and others were not.
+  // Workers that are dead by now may have closed the round. If all workers die
+  // in a step, the rounds of some of its layers are closed, and the next worker
+  // begins with that step.
   const Job& job = view().job();
   const bool is_of_dead = absl::c_none_of(job.workers, [&](const auto& w) {
     return w.rank < kColumns && has(mean[w.rank]);

@@ -11,20 +11,20 @@
 
 namespace nereus {
 
-// Law 2, counted once: a mean has the gradient of each worker of its round
-// exactly once. Needs SignedWorkload, in which the gradient of worker r is 1 in
-// column r and 0 elsewhere: column r of a mean is then the share that worker r
-// has in it.
+// Law 2, counted once: a mean contains the gradient of each worker of its round
+// exactly once. The job must run SignedWorkload. There the gradient of worker r
+// is 1 in column r and 0 elsewhere, so column r of a mean is the share of
+// worker r in it.
 //
 // If the workers run the optimizer, the mean is the result of a round. If the
-// servers run it, the mean is read from the change of the parameters; that
-// needs ExactSgd, and all contributions in every round. In other jobs the law
-// checks nothing. It checks nothing more once a worker of rank kColumns or
-// above has taken part: no column tells that worker apart from the others.
+// servers run it, the law computes the mean from the change of the parameters.
+// This needs ExactSgd, and all contributions in every round. In other jobs the
+// law checks nothing. It also stops for good when a worker of rank kColumns or
+// above takes part, because that worker has no column of its own.
 class CountedOnceLaw final : public Law {
  public:
-  // Columns of a layer that the law looks at, and most ranks that it can tell
-  // apart. Layers with fewer columns are not checked.
+  // Number of columns that the law looks at, and of ranks that it can tell
+  // apart. The law does not check layers with fewer columns.
   static constexpr int64_t kColumns = kSignedColumns;
 
   CountedOnceLaw(std::vector<LayerSpec> layers, const JobOptions& options);
@@ -47,13 +47,12 @@ class CountedOnceLaw final : public Law {
   void OnMean(const RoundDone& done);
   void OnParameters(const RoundDone& done);
   void Check(const std::vector<float>& mean, const LayerPlace& place);
-  // True if the worker takes part in the event's round, as the coordinator has
-  // it.
+  // True if the worker takes part in the round by the coordinator's job.
   bool TakesPart(const LayerPlace& place) const;
 
   const std::vector<LayerSpec> layers_;
-  const bool has_means_;    // The result of a round is the mean.
-  const bool has_changes_;  // The parameters tell the mean.
+  const bool has_means_;    // True if the result of a round is its mean.
+  const bool has_changes_;  // True if the change of parameters gives the mean.
   // Last parameters, by rank and layer.
   std::map<std::pair<int, int>, Before> before_;
   // True once a worker without a column of its own has taken part.

@@ -34,7 +34,7 @@ void EqualReplicasLaw::Compare(const LayerPlace& place, bool is_mean,
   Recorded& recorded =
       results_.try_emplace(Key{is_mean, place.layer, place.round}, now)
           .first->second;
-  // The others need not have what a worker had that counts no more.
+  // The result of a worker that counts no more binds no other worker.
   if (!view().Counts(recorded.process)) recorded = now;
   if (recorded.checksum == checksum) return;
   Breach(PlaceOf(place),
@@ -45,7 +45,7 @@ void EqualReplicasLaw::Compare(const LayerPlace& place, bool is_mean,
 }
 
 void EqualReplicasLaw::OnEpoch(const EpochBegun& epoch) {
-  // Steps that are done again may come to other bits than before.
+  // Steps that are done again may give other bits than the first time.
   if (epoch.all_from_base) {
     std::erase_if(results_, [&](const auto& result) {
       return std::get<2>(result.first) > epoch.job->history.base_round;

@@ -10,16 +10,17 @@
 
 namespace nereus {
 
-// Law 1, equal replicas: all workers that have the result of a round of a layer
-// have the same bits. The result is the parameters, or the mean gradient where
-// the workers run the optimizer; then their updated parameters count too.
+// Law 1, equal replicas: all workers with the result of a round of a layer have
+// the same bits. The result is the parameters. If the workers run the
+// optimizer, it is the mean gradient, and the law compares the updated
+// parameters too.
 //
-// A layer that goes another way from an epoch on may have other bits from then
-// on: servers send parameters rounded to the wire type, but hand over the exact
-// ones. All workers then have the exact ones.
+// If an epoch changes the route of a layer, the layer may get other bits: the
+// servers sent rounded parameters in each round, and hand over the exact ones.
+// All workers then have the exact ones.
 //
-// With a quorum below all workers the law does not hold and is not checked: a
-// worker that is answered later has later parameters.
+// The law is not checked in jobs with partial rounds. There a worker with a
+// later answer has later parameters.
 class EqualReplicasLaw final : public Law {
  public:
   absl::string_view name() const override { return "replicas are equal"; }
@@ -29,7 +30,7 @@ class EqualReplicasLaw final : public Law {
   // Result of a round: parameters or mean, layer, round.
   using Key = std::tuple<bool, int, int64_t>;
 
-  // The first worker with the result, and its bits.
+  // First worker with the result, and the checksum of its bits.
   struct Recorded {
     ProcessId process = 0;
     int rank = 0;
@@ -39,7 +40,7 @@ class EqualReplicasLaw final : public Law {
   void Compare(const LayerPlace& place, bool is_mean, uint32_t checksum);
   void OnEpoch(const EpochBegun& epoch);
 
-  std::map<Key, Recorded> results_;  // Bits that every worker must have.
+  std::map<Key, Recorded> results_;  // Results that all workers must have.
   std::vector<Route> routes_;        // Routes of the last epoch, by layer.
 };
 

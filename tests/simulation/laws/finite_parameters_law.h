@@ -5,9 +5,9 @@
 
 namespace nereus {
 
-// No NaN and no infinity gets into the parameters, whatever gradients have.
-// With NanPolicy::kSkip the job skips the step, with kFail it ends; a NaN that
-// slipped through would spread to all workers within a step.
+// Parameters never contain a NaN or an infinity, even if gradients do. With
+// NanPolicy::kSkip the job skips the step; with kFail the job ends. A NaN in
+// the parameters would spread to all workers within a step.
 class FiniteParametersLaw final : public Law {
  public:
   absl::string_view name() const override { return "parameters are finite"; }

@@ -15,8 +15,8 @@
 
 namespace nereus {
 
-// Questions that laws may ask about the cluster while an event is told. The
-// simulated cluster answers; unit tests of laws answer with constants.
+// Questions that laws may ask about the cluster while they observe an event.
+// The simulated cluster answers them; in unit tests of laws a fake does.
 class ClusterView {
  public:
   virtual ~ClusterView() = default;
@@ -25,15 +25,15 @@ class ClusterView {
   virtual absl::Time now() const = 0;
   // Job as the coordinator has it, or as it was when the coordinator died.
   virtual const Job& job() const = 0;
-  // True if what the worker of this process has computed still counts: the
-  // process lives, the coordinator has it as a worker, and the job has not gone
-  // back to a checkpoint since the worker's epoch. A worker that was counted as
-  // dead, and does not know it yet, may be further than the others.
+  // True if the results of the worker in this process still count: the process
+  // lives, it is a worker of the coordinator's job, and the job has not gone
+  // back to a checkpoint since the worker's epoch. A worker that counts as dead
+  // and has not heard it yet may have other results than the job.
   virtual bool Counts(ProcessId worker) const = 0;
 };
 
-// The part of the job that a breach is about. Fields that do not apply stay at
-// their defaults, and the message leaves them out.
+// Place of a breach in the job. The message leaves out fields with their
+// defaults.
 struct Place {
   static constexpr int64_t kNoRound = INT64_MIN;
 
@@ -42,14 +42,14 @@ struct Place {
   int rank = -1;             // Rank of a worker.
 };
 
-// A statement that is true of every run, whatever the faults are: "after a
-// round, all workers have the same bits". A law observes what happens and
-// reports the first event that contradicts it. It never changes anything, and
-// never draws a random number: the run is the same with the law and without it.
+// Statement that is true of every run, whatever the faults are, such as "after
+// a round, all workers have the same bits". A law observes the events of a run
+// and reports an event that contradicts it. It changes nothing and draws no
+// random number, so a run is the same with the law and without it.
 //
 // A new law is a new file in this folder, and a line in all_laws.cc. Its unit
-// test in laws_test.cc feeds it an event that breaks it: a law that cannot fail
-// is worth nothing.
+// test in laws_test.cc tells it an event that breaks it: a law that cannot fail
+// finds no defect.
 //
 //   class NoNegativeRoundLaw final : public Law {
 //    public:
@@ -68,15 +68,15 @@ class Law {
 
   virtual ~Law() = default;
 
-  // The law in a few words, for messages.
+  // Returns the law in a few words, for messages.
   virtual absl::string_view name() const = 0;
 
-  // Takes note of an event, and reports a breach if the event is one.
+  // Takes note of an event, and reports a breach if the event breaks the law.
   virtual void Observe(const ClusterEvent& event) = 0;
 
-  // Returns why the run must end at `now`, or OK. Unlike a breach, this may be
-  // OK again later: a run that waited too long may be continued by a test that
-  // undoes the fault.
+  // Returns the reason why the run must end at `now`, or OK. Unlike a breach,
+  // the reason may go away: a test may undo its fault and continue a run that
+  // has waited too long.
   virtual absl::Status CheckTime(absl::Time /*now*/) const {
     return absl::OkStatus();
   }
@@ -90,8 +90,8 @@ class Law {
  protected:
   const ClusterView& view() const { return *view_; }
 
-  // Reports a breach. `what` names both values, and the processes that have
-  // them.
+  // Reports a breach. `what` names the wrong value and the right one, and the
+  // processes that have them.
   void Breach(const Place& place, std::string what) const {
     report_(*this, place, std::move(what));
   }

@@ -29,7 +29,7 @@ absl::Status LawChecker::CheckTime() const {
   return absl::OkStatus();
 }
 
-// Only the first breach counts: what follows from it may break other laws.
+// Keeps the first breach only: its consequences may break other laws.
 void LawChecker::OnBreach(const Law& law, const Place& place,
                           const std::string& what) {
   std::string text =

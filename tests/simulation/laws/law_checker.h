@@ -10,15 +10,15 @@
 
 namespace nereus {
 
-// The judge of a simulated run: tells every law what happens, and keeps the
-// first reason why the run cannot go on.
+// Judge of a simulated run: tells every law each event, and keeps the first
+// reason why the run cannot go on.
 //
-// The driver tells it each event where the event happens, before anything else
-// can change: a law that looked only at the end of a run would see two replicas
-// differ, and could not say since which round.
+// The simulated cluster tells it an event at once, before any other state
+// changes. A law that compared replicas only at the end of a run could not name
+// the round since which they differ.
 class LawChecker {
  public:
-  // `seed` and `layers` are named in messages. `view` must outlive this.
+  // Messages name `seed` and the layers. `view` must outlive this.
   LawChecker(uint64_t seed, std::vector<LayerSpec> layers,
              const ClusterView* view);
 
@@ -46,12 +46,12 @@ class LawChecker {
   // Ends the run for a reason that breaks no law: the job itself failed.
   void EndRun(const absl::Status& reason) { status_.Update(reason); }
 
-  // The first reason why the run cannot go on. A breach is kInternal, and names
-  // the seed, the virtual time, the layer, the round, the worker and both
-  // values.
+  // Returns the first reason why the run cannot go on, or OK. A breach is
+  // kInternal. Its message names the seed, the virtual time, the layer, the
+  // round, the worker and both values.
   const absl::Status& status() const { return status_; }
 
-  // The cluster, as laws see it.
+  // Returns the laws' view of the cluster.
   const ClusterView& view() const { return *view_; }
 
   // Returns the first reason of a law why the run must end now, or OK.

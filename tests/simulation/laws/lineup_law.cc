@@ -9,17 +9,18 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
-// Each member's job is looked at when the member enters the epoch. Check goes
-// over its distinct line-ups, one for each first step: CheckHosts derives the
-// hosts a second time, CheckSeats and CheckCarriers ask for the place of each
-// worker. The texts that they leave are compared with those of the member that
-// was first in the epoch. CheckNumbers looks at the list of members, which says
-// what the coordinator has made of their claims.
+// The law checks the job of each member when the member enters an epoch. Check
+// goes through the job's distinct line-ups; there is one for each first step of
+// a worker. CheckHosts derives the hosts a second time. CheckSeats and
+// CheckCarriers ask the line-up for the place of each worker. Check then
+// compares the texts of the hosts and carriers with those of the first member
+// in the epoch. CheckNumbers checks the list of members, where the coordinator
+// has replaced their claims by numbers.
 
 namespace nereus {
 namespace {
 
-// Number of units of a layer, see Job::SlotOf.
+// Returns the number of units of a layer, see Job::SlotOf.
 int64_t UnitCount(const Job& job, int64_t round, int layer) {
   switch (job.routes[layer].scheme) {
     case Scheme::kServer:
@@ -32,8 +33,8 @@ int64_t UnitCount(const Job& job, int64_t round, int layer) {
   return FrameGrid(job.layers[layer].parameters).Count();
 }
 
-// Returns the contributors of a round by host, as the job's workers name their
-// hosts. Hosts are in the order of their lowest ranks.
+// Returns the contributors of a round by host, from the hosts of the job's
+// workers. Hosts are in the order of their lowest ranks.
 std::vector<std::vector<int32_t>> RanksByHost(const Job& job, int64_t round) {
   std::vector<std::vector<int32_t>> ranks;
   std::map<int32_t, size_t> index_of;
@@ -153,8 +154,9 @@ void LineupLaw::CheckSeats(const Job& job, int64_t round,
   }
 }
 
-// A worker knows by its own index that it is the carrier, and its mates find
-// it as the carrier of their host: both must be the same worker.
+// The carrier finds out by its own index (LocalOf) that it is the carrier. Its
+// mates ask for the carrier of their host (Carrier). Both must give the same
+// worker.
 std::string LineupLaw::CheckCarriers(const Job& job, int64_t round, int layer,
                                      const std::string& member) {
   const Lineup& lineup = job.LineupOf(round);

@@ -32,7 +32,8 @@ void OneMachineLaw::Observe(const ClusterEvent& event) {
   if (done == nullptr) return;
   const LayerPlace& at = done->place;
   Layer& layer = layers_[at.layer];
-  // Workers come to a round one after the other, and none leaves one out.
+  // The first worker with a round advances the layer. No worker leaves out a
+  // round, so the layer is at most one round behind.
   if (layer.round == at.round - 1) Advance(at.layer, at.job->routes[at.layer]);
   if (layer.round != at.round) return;
   ++checked_count_;
@@ -47,8 +48,8 @@ void OneMachineLaw::Observe(const ClusterEvent& event) {
   }
 }
 
-// Does what the members of the job do together, in the same order of additions
-// and scalings: the bits depend on both.
+// Does the arithmetic of the job's members in the same order: the bits depend
+// on the order of additions and on the moment of the scaling.
 void OneMachineLaw::Advance(int index, const Route& route) {
   Layer& layer = layers_[index];
   const int64_t step = ++layer.round;
@@ -141,8 +142,8 @@ std::vector<float> OneMachineLaw::Sum(int64_t step, int layer,
   const int64_t length =
       RingSegments(workload_.layers[layer].parameters, hosts).full_length();
   for (size_t i = 0; i < sum.size(); ++i) {
-    // Servers add host by host. The sum of a ring's segment begins with the
-    // host of the same number, and goes around.
+    // Servers add host by host. On a ring, host i begins the sum of segment i,
+    // and the sum goes around.
     const auto first = is_ring ? static_cast<int>(i / length) : 0;
     sum[i] = sums[first][i];
     for (int count = 1; count < hosts; ++count) {

@@ -10,17 +10,17 @@
 
 namespace nereus {
 
-// Law 3, same as one machine: a deterministic job has, after every round and on
-// every worker, the bits that one machine has which adds up the gradients of
-// all workers itself, in the order of the line-up or in that of the ring, and
-// updates once.
+// Law 3, same as one machine: after every round, every worker of a
+// deterministic job has the bits that a single machine would have. The single
+// machine adds up the gradients of all workers, in the order of the line-up or
+// of the ring, and updates once.
 //
-// The law computes the whole job a second time, layer by layer. It holds, and
-// is added by the tests that want it, where the servers run the optimizer on
-// float32 and the workers stay the same.
+// The law computes the whole job a second time, layer by layer. It holds only
+// in jobs with float32 frames, with OptimizerPlace::kServer, and with the same
+// workers in all rounds. Tests of such jobs add it.
 class OneMachineLaw final : public Law {
  public:
-  // `lineup`: the line-up of all rounds.
+  // `lineup`: line-up of every round.
   OneMachineLaw(Workload workload, Lineup lineup, const JobOptions& options);
 
   absl::string_view name() const override {
@@ -32,11 +32,11 @@ class OneMachineLaw final : public Law {
   int64_t checked_count() const { return checked_count_; }
 
  private:
-  // A layer on the one machine.
+  // Layer on the single machine.
   struct Layer {
     int64_t round = kInitialRound;  // Last round that is applied.
     std::vector<float> parameters;
-    std::vector<float> state;  // Arrays of the optimizer, end to end.
+    std::vector<float> state;  // Arrays of the optimizer, one after the other.
   };
 
   // Gradient of a fully connected layer, as factors.
@@ -50,12 +50,13 @@ class OneMachineLaw final : public Law {
   Factors FactorsOf(int rank, int64_t step, int layer) const;
   std::vector<float> Product(const Factors& factors, int64_t rows, int layer,
                              float scale) const;
-  // Gradient of all workers, from their factors behind one another.
+  // Returns the sum of all workers' gradients times `scale`, as one product of
+  // their stacked factors.
   std::vector<float> StackedProduct(int64_t step, int layer, float scale) const;
   std::vector<float> GradientOf(int rank, int64_t step, int layer) const;
-  // Sum of the gradients of a host's workers, by rank.
+  // Returns the sum of the gradients of a host's workers, added by rank.
   std::vector<float> HostSum(int host, int64_t step, int layer) const;
-  // Sum of all hosts' sums, in the order in which the job adds them.
+  // Returns the sum of all hosts' sums, added in the order of the job.
   std::vector<float> Sum(int64_t step, int layer, bool is_ring) const;
 
   const Workload workload_;

@@ -33,7 +33,8 @@ void RefusalsLaw::OnEnd(const MemberEnded& ended) {
     Breach({}, absl::StrCat("process ", ended.process,
                             " has no place in the job, and was not told why"));
   }
-  // Its links may be the worse ones; to end it would end the coordinator.
+  // The coordinator drops one end of a link that breaks again and again. Its
+  // own process may be the worse end, but the coordinator would end with it.
   if (ended.is_coordinators &&
       absl::StrContains(ended.outcome.message(), "cannot keep a connection")) {
     Breach({}, absl::StrCat("the coordinator ended its own process, ",

@@ -5,10 +5,14 @@
 
 namespace nereus {
 
-// Law 5, nothing wrong is silent, and nothing right is refused: a process
-// without a place in the job is refused, and told why; no machine refuses a
-// frame of another one; every message and every payload arrives as it was sent;
-// and the coordinator never ends the process that it lives in.
+// Law 5, nothing wrong is silent, and nothing right is refused:
+//
+//   - The coordinator refuses a process without a place in the job, and tells
+//     it why.
+//   - No machine refuses a frame of another machine.
+//   - Every message and every payload arrives as it was sent.
+//   - The coordinator never drops its own process for a link that breaks again
+//     and again.
 class RefusalsLaw final : public Law {
  public:
   absl::string_view name() const override {

@@ -8,8 +8,8 @@
 
 namespace nereus {
 
-// All workers skip a step, or none does: a verdict decides whether a step is
-// skipped, and every worker hears the same verdict. If one worker did a step
+// All workers skip a step, or none does. A verdict says whether a step is
+// skipped, and all workers must hear the same verdict. If one worker did a step
 // that the others skip, its replica would differ from then on.
 class SkippedStepsLaw final : public Law {
  public:
@@ -22,7 +22,7 @@ class SkippedStepsLaw final : public Law {
   bool Skipped(int64_t step) const { return verdicts_.at(step).skipped; }
 
  private:
-  // Verdict on a step, as a worker of rank `rank` has heard it.
+  // Verdict on a step, with the rank of the worker that has heard it.
   struct Heard {
     int rank = 0;
     bool skipped = false;

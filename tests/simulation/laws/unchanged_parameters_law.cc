@@ -28,7 +28,7 @@ void UnchangedParametersLaw::OnRoundDone(const RoundDone& done) {
   const bool updates_here =
       done.place.job->options.optimizer_place == OptimizerPlace::kWorker;
   if (done.is_first || !done.skipped || updates_here || now == before) return;
-  // A worker that the others go on without may have missed the verdict.
+  // A worker outside the coordinator's job may have missed the verdict.
   if (view().job().PositionOf(done.place.rank) < 0) return;
   Breach(
       PlaceOf(done.place),
@@ -36,8 +36,8 @@ void UnchangedParametersLaw::OnRoundDone(const RoundDone& done) {
                    absl::Hex(before), " before, ", absl::Hex(now), " after"));
 }
 
-// A worker that runs the optimizer fetches no layer again (Syncer::Adopt), so
-// that no update of its own lies between the two checksums.
+// A worker that runs the optimizer fetches no layer again (Syncer::Adopt). So
+// no update of its own lies between the two checksums.
 void UnchangedParametersLaw::OnFetchedAgain(const FetchedAgain& fetched) {
   const uint32_t now = fetched.parameters.checksum;
   const uint32_t before = Exchange(fetched.place, now);

@@ -9,12 +9,13 @@
 
 namespace nereus {
 
-// Only a step that is not skipped changes parameters. A skipped step does not.
-// A new plan does not, even if a worker fetches a layer again for it.
+// Only a step that is not skipped changes parameters. Neither a skipped step
+// nor a new plan changes them, even if a worker fetches a layer again for the
+// plan.
 class UnchangedParametersLaw final : public Law {
  public:
-  // `is_rounded`: workers may get parameters rounded to a wire type, so that a
-  // layer that is fetched again has other bits.
+  // `is_rounded`: True if servers may round parameters to a wire type. A layer
+  // that is fetched again may then have other bits.
   explicit UnchangedParametersLaw(bool is_rounded) : is_rounded_(is_rounded) {}
 
   absl::string_view name() const override {
