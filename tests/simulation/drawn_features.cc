@@ -7,9 +7,9 @@
 namespace nereus {
 namespace {
 
-// Lets processes share hosts, on some seeds. The draws have a generator of
-// their own, so that all other seeds keep their jobs. Most jobs stay small: the
-// work of a simulated job grows with the square of its workers.
+// Makes processes share hosts in some seeds. The draws have a generator of
+// their own, so that the other seeds keep their jobs. Most jobs stay small,
+// because the work of a simulated job grows with the square of its workers.
 void DrawPlaces(uint64_t seed, SimulatedClusterOptions& options) {
   Random random(seed ^ 0x9b60933458e17d7d);
   if (!random.Chance(0.4)) return;
@@ -19,7 +19,7 @@ void DrawPlaces(uint64_t seed, SimulatedClusterOptions& options) {
     places.workers_on.push_back(1 + static_cast<int>(random.Below(4)));
   }
   for (int i = 0; i < options.shards; ++i) {
-    // A host, or -1: none of them.
+    // A shared host, or -1 for a host of its own.
     places.server_hosts.push_back(static_cast<int>(random.Below(hosts + 1)) -
                                   1);
   }
@@ -32,23 +32,23 @@ void DrawPlaces(uint64_t seed, SimulatedClusterOptions& options) {
 
 SimulatedClusterOptions DrawFeatures(uint64_t seed) {
   Random random(seed ^ 0x2545f491);
-  // The job has drawn members, schemes, an optimizer and its place, an order of
+  // RandomJob draws members, schemes, the optimizer and its place, the order of
   // sums, delays, and frames that arrive twice.
   SimulatedClusterOptions options = RandomJob(seed);
 
-  // Fewer workers may go on, and more may come.
+  // The job may go on with fewer workers, and more workers may join.
   options.min_workers = 1 + static_cast<int>(random.Below(options.workers));
   options.max_workers = options.workers + static_cast<int>(random.Below(4));
   DrawPlaces(seed, options);
 
-  // Updates are exact enough to tell which workers' gradients are in them.
+  // With exact updates, CountedOnceLaw can check a change of parameters.
   if (random.Chance(0.5)) {
     options.job.optimizer = ExactSgd();
     options.rules.wire = WireType::kFloat32;
     options.rules.choose_wire = false;
   }
 
-  // Nodes have a rate: bytes take time.
+  // Nodes have a rate, so that bytes take time.
   if (random.Chance(0.5)) {
     const double rate = 30e6 + random.Uniform() * 1e9;
     options.places.node_rate = {rate, rate};
@@ -69,8 +69,8 @@ SimulatedClusterOptions DrawFeatures(uint64_t seed) {
   options.job.backup = options.shards > 1 && random.Chance(0.5);
   options.coordinator_is_shard_0 = random.Chance(0.5);
 
-  // Rounds close without all workers, or only some blocks travel. Each excludes
-  // some of the features above.
+  // The job has partial rounds, or sparse rounds. Both exclude some of the
+  // features above.
   if (random.Chance(0.2)) {
     constexpr Quorum kQuorums[] = {Quorum::kMajority, Quorum::kSolo,
                                    Quorum::kEach};

@@ -7,8 +7,8 @@
 namespace nereus {
 
 // Returns the job of one seed of the swarm, with features drawn from the seed.
-// Each feature that a job may have gets a line here, so that every feature
-// meets every other one, and every fault, in some seed.
+// Add a line here for each new feature of a job: then some seed combines the
+// feature with any other feature and any fault.
 SimulatedClusterOptions DrawFeatures(uint64_t seed);
 
 }  // namespace nereus

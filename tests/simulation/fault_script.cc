@@ -113,7 +113,7 @@ void FaultScript::Heal() {
   at_.world->Disturb();
   at_.partition->Heal();
   const ProcessTable& processes = at_.world->processes;
-  // Processes may be started while frames are offered.
+  // An offered frame may start a process, so the table may grow here.
   for (ProcessId id = 0; id < processes.next_id(); ++id) {
     if (processes.alive(id)) at_.connections->network().OfferAgain(id);
   }

@@ -15,7 +15,7 @@ ChunkChecksums ChecksumsOf(const ChunkRounds& chunk) {
   return {Checksum(chunk.held().parameters), Checksum(chunk.held().state)};
 }
 
-// Finds the shard that a frame's chunk belongs to.
+// Returns the shard of a frame's chunk.
 int ShardOf(const Job& job, const FrameHeader& header) {
   return job.placement
       .layer_chunks(static_cast<int>(header.layer))[header.chunk]
@@ -28,8 +28,8 @@ void WatchMemory(SimulatedWorld& world, const SimulatedProcess& process) {
                               process.start()->job.get()});
 }
 
-// The primary has just heard that the backup has a chunk: the two must be equal
-// if both have the same round open.
+// Called when the primary has just heard that the backup has a chunk. If both
+// have the same round open, their values must be equal.
 void WatchBackup(SimulatedWorld& world, const SimulatedProcess& backup,
                  const SimulatedProcess& primary, const Job& job,
                  const FrameHeader& header) {
@@ -46,7 +46,8 @@ void WatchBackup(SimulatedWorld& world, const SimulatedProcess& backup,
                             ChecksumsOf(held), ChecksumsOf(copied)});
 }
 
-// A worker has just received a result: a current backup must have it too.
+// Called when a worker has just received a result. A current backup must have
+// the result too.
 void WatchResult(SimulatedWorld& world, const SimulatedProcess& worker,
                  const FrameHeader& header) {
   const EpochStart& start = *worker.start();
@@ -56,7 +57,7 @@ void WatchResult(SimulatedWorld& world, const SimulatedProcess& worker,
   const auto found = FindProcess(start, PeerId::Shard(servers.backup));
   if (!found.has_value() || !world.processes.alive(*found)) return;
   const SimulatedProcess& backup = world.processes[*found];
-  // The backup may be in the next epoch already, with another role.
+  // A backup that is already in a later epoch may have another role there.
   if (backup.server == nullptr ||
       backup.start()->job->epoch > start.job->epoch) {
     return;

@@ -6,10 +6,10 @@
 
 namespace nereus {
 
-// Looks at both ends of a frame that a machine has just handled, and tells the
-// laws what the server holds, what the backup has, or what the worker was
-// shown. Ends where a check of values has failed are not looked at: they send
-// messages only, and no other process hears what they have.
+// Reads the state at both ends of a frame that a machine has just handled, and
+// tells the laws: the bytes that a server holds, the chunk that a backup has,
+// or the result that a worker has received. Skips chunks and results of a
+// process that has found a NaN or an infinity, because it sends no more frames.
 void WatchFrame(SimulatedWorld& world, ProcessId from, ProcessId to,
                 const FrameHeader& header);
 

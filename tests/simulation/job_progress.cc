@@ -7,8 +7,8 @@
 
 namespace nereus {
 
-// A job without workers is done when the coordinator says so: all workers have
-// left.
+// If no worker lives, all workers may have left. The coordinator then says
+// whether the job is finished.
 bool JobProgress::HasDoneAll() const {
   const std::vector<ProcessId> live = world_->processes.live_workers();
   if (live.empty()) {
@@ -31,8 +31,9 @@ bool JobProgress::HasValues(int server) const {
   return IsPresent(id) && world_->processes[id].server != nullptr;
 }
 
-// A job without a shard stands still until a server has the values again: from
-// the backup, or from a checkpoint, for which all servers are needed.
+// A job with a lost shard stands still until a server has the values again.
+// They come from the backup, or from a checkpoint. To go back to a checkpoint,
+// the job needs all servers.
 bool JobProgress::LacksShard() const {
   const Job& job = coordinator_->job();
   bool can_go_back = true;
@@ -50,7 +51,7 @@ bool JobProgress::LacksShard() const {
 bool JobProgress::MustWait() const {
   if (coordinator_->get() == nullptr || !coordinator_->has_begun()) return true;
   if (LacksShard()) return true;
-  // Workers on the far side of a partition, or paused ones, cannot do steps.
+  // Paused workers and workers behind a partition cannot do steps.
   int present_count = 0;
   bool have_done_all = true;
   for (const ProcessId id : world_->processes.live_workers()) {

@@ -9,9 +9,9 @@
 
 namespace nereus {
 
-// Answers how far the job is: whether the workers have done the steps that a
-// test wants, whether they cannot for want of members, and what they wait for.
-// Looks only, and changes nothing.
+// Progress of a simulated job: says whether the workers have done the wanted
+// steps, whether missing members prevent that, and what the workers wait for.
+// Changes no state.
 class JobProgress {
  public:
   // No pointer is owned; all must outlive this.
@@ -19,24 +19,26 @@ class JobProgress {
               const SimulatedCoordinator* coordinator)
       : world_(world), partition_(partition), coordinator_(coordinator) {}
 
-  // True if every live worker has done the wanted steps; if no worker lives:
+  // True if every live worker has done the wanted steps. Without live workers,
   // true if the job is finished.
   bool HasDoneAll() const;
 
-  // True if it is right that no step ends now: there is no coordinator, too few
-  // workers, or a shard that no present server holds.
+  // True if the job need not end a step now: the coordinator is dead, the job
+  // has not begun, a shard is missing, too few workers are present, or the
+  // present workers have done the wanted steps.
   bool MustWait() const;
 
-  // Returns what each worker and the coordinator wait for, for messages.
+  // Returns a text for messages: what each worker and the coordinator wait for.
   std::string DescribeWaits() const;
 
  private:
   // True if the process lives, runs, and is on the coordinator's side.
   bool IsPresent(ProcessId process) const;
-  // True if server `server` is present and has the values of its shards. A
-  // server that has just come has none.
+  // True if server `server` is present and has been admitted. A server without
+  // a machine has no values.
   bool HasValues(int server) const;
-  // True if a shard is held by no present server, so that the job stands still.
+  // True if no present server has the values of a shard, and another server is
+  // missing that is needed to go back to a checkpoint.
   bool LacksShard() const;
 
   const SimulatedWorld* const world_;

@@ -8,8 +8,8 @@
 #include "common/base/status.h"
 
 // The constructor plans the moments of all faults. At each moment StrikeWith
-// picks a victim and calls the fault script, through one of StrikeWorker,
-// StrikeConnection and StrikeServer. All draws come from one generator, in the
+// calls StrikeWorker, StrikeConnection, StrikeServer or StrikeHost. These draw
+// a victim and call the fault script. All draws come from one generator, in the
 // order of events, so that a seed gives the same faults again.
 
 namespace nereus {
@@ -76,7 +76,7 @@ RandomFaults::RandomFaults(uint64_t seed, absl::Span<const Fault> kinds,
     : random_(seed ^ 0x7f4a7c15),
       cluster_(cluster),
       faults_(&cluster->faults()) {
-  // From one kind to about half of them.
+  // Draws between one kind and about half of the kinds.
   const double share = 0.5 * random_.Uniform();
   for (const Fault kind : kinds) {
     if (random_.Chance(share)) kinds_.push_back(kind);
@@ -86,20 +86,21 @@ RandomFaults::RandomFaults(uint64_t seed, absl::Span<const Fault> kinds,
   const int count = 1 + static_cast<int>(random_.Below(6));
   absl::Duration at = absl::Milliseconds(60);
   for (int i = 0; i < count; ++i) {
-    // The next fault strikes in the middle of the last one, or after it.
+    // The next fault strikes while the last one is handled, or after that.
     at += random_.Uniform() *
           (random_.Chance(0.6) ? absl::Milliseconds(60) : absl::Seconds(4));
     faults_->At(at, [this] { Strike(); });
   }
-  // A server that dies twice takes a few epochs, which few jobs have left when
-  // the fault is drawn like the others.
+  // A server that dies twice takes a few epochs. If this fault were drawn like
+  // the others, few jobs would last long enough.
   const bool early = shards_may_die_ && cluster_->options().job.backup;
   if (early && random_.Chance(0.5)) {
     faults_->At(absl::Milliseconds(60 + random_.Below(60)),
                 [this] { StrikeWith(Fault::kShardDiesAgain); });
   }
-  // Short jobs are over before most of what may strike, and these faults show
-  // only if nothing else begins an epoch meanwhile.
+  // These two faults have an effect only if no other fault begins an epoch
+  // meanwhile, and short jobs end before most faults. So the two may also
+  // strike early.
   for (const Fault fault : {Fault::kDriverStalls, Fault::kLinkFlaps}) {
     const bool may_strike =
         absl::c_count(kinds, fault) > 0 && random_.Chance(0.1);
@@ -113,7 +114,7 @@ RandomFaults::RandomFaults(uint64_t seed, absl::Span<const Fault> kinds,
   PlanHostFaults(kinds);
 }
 
-// Jobs without hosts draw nothing here, so their seeds keep their faults.
+// Draws nothing for jobs without hosts, so that their seeds keep their faults.
 void RandomFaults::PlanHostFaults(absl::Span<const Fault> kinds) {
   if (!cluster_->hosts().any()) return;
   const auto plan = [&](Fault fault, Fault like) {
@@ -142,8 +143,8 @@ void RandomFaults::Tend() {
       starts_workers_) {
     faults_->StartWorker();
   }
-  // The coordinator may have died while it saved, long after the fault was
-  // ordered.
+  // The coordinator may die at a save long after the fault was ordered, when
+  // all calls of RestartCoordinatorSoon are over.
   if (coordinator == nullptr && (stopped_ || random_.Chance(0.2))) {
     faults_->RestartCoordinator();
   }
@@ -227,8 +228,8 @@ bool RandomFaults::StrikeWorker(Fault fault) {
     case Fault::kWorkerDies:
       if (live < 2) return false;
       faults_->Crash(victim);
-      // A successor may take the name of the dead worker, before that counts as
-      // dead.
+      // Another worker may come, also under the dead worker's name, before the
+      // dead worker counts as dead.
       if (random_.Chance(0.5)) {
         faults_->StartWorker(
             random_.Chance(0.5) ? cluster_->processes().name_of(victim) : "");
@@ -340,7 +341,7 @@ bool RandomFaults::StrikeServer(Fault fault) {
       }
       return true;
     case Fault::kCheckpointIsAskedFor:
-      // The coordinator may be dead, or the job over.
+      // The request fails if the coordinator is dead or the job is over.
       return faults_->RequestCheckpoint().ok();
     default:
       faults_->FailNextWrite(ResourceExhaustedError("no space left on device"));
@@ -367,8 +368,8 @@ bool RandomFaults::StrikeHost(Fault fault) {
 bool RandomFaults::KillHost(int host) {
   const std::vector<ProcessId> workers = LiveWorkersOn(host);
   const std::vector<int> shards = LiveShardsOn(host);
-  // A worker elsewhere has to go on with the job. It needs a checkpoint if the
-  // host has servers: a shard and its backup may die together.
+  // A worker on another host must survive. If the host has servers, there must
+  // be a checkpoint, because a shard and its backup may die together.
   const bool some_survive = workers.size() < cluster_->live_workers().size();
   const Coordinator* const coordinator = cluster_->coordinator();
   const bool may_lose_shards = shards_may_die_ && coordinator != nullptr &&
@@ -385,7 +386,7 @@ bool RandomFaults::KillHost(int host) {
   }
   const absl::Duration away = random_.Uniform() * absl::Seconds(2);
   for (const int shard : shards) StartShardAfter(away, shard);
-  // The workers come back together, or do not.
+  // Either all workers of the host come back together, or none does.
   if (random_.Chance(0.3)) return true;
   After(away, [this, workers] {
     for (const ProcessId worker : workers) {
@@ -416,8 +417,8 @@ void RandomFaults::KillOnceItServes(int shard) {
     if (stopped_) return;
     const Job& job = cluster_->job();
     if (job.shard_servers[shard].primary != shard) {
-      // The server is dead, or the backup. Some frames between it and the
-      // primary should be under way when the two change places.
+      // The server is not the primary yet. The slow link keeps frames between
+      // it and the primary under way when the two change places.
       SlowLinkFor(
           cluster_->processes().shard_process(shard),
           cluster_->processes().shard_process(job.shard_servers[shard].primary),
@@ -431,7 +432,7 @@ void RandomFaults::KillOnceItServes(int shard) {
 
 void RandomFaults::RestartCoordinatorSoon() {
   const auto restart = [this] { faults_->RestartCoordinator(); };
-  // The coordinator may die later only: then a later try brings it back.
+  // The coordinator may die only later, so several tries follow.
   for (int i = 1; i < 20; ++i) {
     After(random_.Uniform() * absl::Seconds(i), restart);
   }
@@ -449,8 +450,8 @@ bool RandomFaults::PauseFor(ProcessId victim) {
 
 bool RandomFaults::StallFor(ProcessId victim) {
   faults_->StallDriver(victim);
-  // Most drivers stall for longer than a step may take after a fault, so that
-  // BoundedWaitLaw notices if the others wait for them.
+  // Most drivers stall for longer than a step may take after a fault. So
+  // BoundedWaitLaw finds workers that wait for a stalled driver.
   const absl::Duration least =
       random_.Chance(0.7) ? absl::Seconds(12) : absl::ZeroDuration();
   UndoAfter(least + random_.Uniform() * absl::Seconds(8),
@@ -459,11 +460,12 @@ bool RandomFaults::StallFor(ProcessId victim) {
 }
 
 bool RandomFaults::Flap(ProcessId a, ProcessId b) {
-  // The coordinator lets one end of a flapping link go, which may be a server.
+  // The coordinator drops one end of a link that breaks again and again. That
+  // end may be a server.
   if (!shards_may_die_) return false;
   const int shards = cluster_->job().shards();
   if (shards > 1 && random_.Chance(0.7)) {
-    // The process that the coordinator lives in may be one of the two ends.
+    // The coordinator may live in the process of shard 0.
     a = cluster_->processes().shard_process(0);
     b = cluster_->processes().shard_process(
         1 + static_cast<int>(random_.Below(shards - 1)));
@@ -504,8 +506,8 @@ bool RandomFaults::SlowLinkFor(ProcessId a, ProcessId b,
 }
 
 bool RandomFaults::CutSession(ProcessId victim) {
-  // The first end hears of it at once, or after a while in which all messages
-  // are lost; the other end hears of it up to more than a lease later.
+  // All messages are lost from now on. The first end hears of the break at once
+  // or after a while. The other end hears of it up to more than a lease later.
   const absl::Duration early = random_.Chance(0.5)
                                    ? random_.Uniform() * absl::Seconds(1)
                                    : absl::ZeroDuration();

@@ -10,15 +10,15 @@
 
 namespace nereus {
 
-// Kinds of faults. Most of them are undone after a drawn time.
+// Kinds of faults. Most faults end after a drawn time.
 enum class Fault {
   // ---- Faults of workers.
-  kWorkerDies,  // A worker dies; a successor comes, or does not.
+  kWorkerDies,  // A worker dies. Another worker may take its place.
   kWorkerComes,
   kWorkerLeaves,
   kWorkerPauses,  // A worker pauses for less or for more than the lease.
   kWorkerSlows,
-  kDriverStalls,  // The driver of any process stalls; its session goes on.
+  kDriverStalls,  // The driver of a process stalls. Its session goes on.
   kStrangerComes,
 
   // ---- Faults between processes.
@@ -31,19 +31,19 @@ enum class Fault {
   kSessionBreaks,
   kSessionEndsOneSided,
   kAnswerIsLost,
-  kPartition,  // Some workers are cut off, and shards if those may die.
+  kPartition,  // Some workers are cut off, and shards if shards may die.
 
   // ---- Faults of servers, the coordinator and the disk.
   kShardDies,  // A server dies, and another one comes.
   kShardDiesAsEpochBegins,
-  kShardDiesAgain,  // A server dies twice: again when it is back in its place.
+  kShardDiesAgain,  // A server dies, and again when it is primary once more.
   kShardDiesInFile,
   kShardPauses,
   kShardSlows,
-  kCoordinatorDies,  // The coordinator dies, and comes back.
-  kCoordinatorDiesHalfway,
-  kCoordinatorDiesInFile,
-  kSavesFail,  // No state is saved; the coordinator may die meanwhile.
+  kCoordinatorDies,         // The coordinator dies, and is started again.
+  kCoordinatorDiesHalfway,  // The coordinator dies while it saves a state.
+  kCoordinatorDiesInFile,   // The coordinator dies while it writes a manifest.
+  kSavesFail,  // No state can be saved. The coordinator may die meanwhile.
   kCheckpointIsAskedFor,
   kWriteFails,
 
@@ -56,45 +56,47 @@ enum class Fault {
 
 // Returns the faults of workers and of connections, which cost no shard.
 absl::Span<const Fault> WorkerFaults();
-// Returns all kinds of faults that a job without hosts may have.
+// Returns all kinds of faults but those of hosts.
 absl::Span<const Fault> AllFaults();
-// Returns the faults of hosts. RandomFaults adds them by itself where processes
-// share hosts: a host may die if its workers may die one by one, and mates may
-// lose their connection if any two workers may.
+// Returns the faults of hosts. If processes share hosts, RandomFaults adds them
+// by itself: kHostDies if kWorkerDies is given, and kMatesDisconnect if
+// kWorkersDisconnect is given.
 absl::Span<const Fault> HostFaults();
-// Returns the faults that cost no member, nor anything that a member holds.
+// Returns the faults that end no process and lose no values.
 absl::Span<const Fault> HarmlessFaults();
 
-// A fault script that is drawn from a seed: a few kinds of faults, at a handful
-// of moments. It looks after the job, too: it starts workers where too few
-// live, and a coordinator that died by itself.
+// Fault script drawn from a seed: a few kinds of faults, at a few moments. It
+// also keeps the job alive: it starts workers if too few live, and starts a
+// dead coordinator again.
 class RandomFaults {
  public:
   // Plans faults of some of these `kinds`. `cluster` is not owned and must
-  // outlive this, which must outlive the cluster's runs.
+  // outlive this. This must outlive the cluster's runs.
   RandomFaults(uint64_t seed, absl::Span<const Fault> kinds,
                SimulatedCluster* cluster);
 
-  // Lets no more faults strike, and undoes those that last. The dead stay dead.
+  // Stops new faults, and ends the faults that last. Replaces dead servers and
+  // a dead coordinator, but no dead worker.
   void Stop();
 
-  // Starts no more workers, not even in the place of a worker that has left.
+  // Stops the starts of workers when too few live.
   void StartNoWorkers() { starts_workers_ = false; }
 
-  // How often each kind has struck.
+  // Returns how often each kind has struck.
   const std::map<Fault, int>& strikes() const { return strikes_; }
 
  private:
   // Plans faults of hosts, if processes share hosts.
   void PlanHostFaults(absl::Span<const Fault> kinds);
-  // Strikes with one of the seed's kinds, or with this one.
+  // Strikes with a drawn kind of the seed's kinds.
   void Strike();
+  // Strikes with `fault`.
   void StrikeWith(Fault fault);
-  // Looks after the job, once a second.
+  // Starts missing workers and a dead coordinator, once a second.
   void Tend();
 
-  // Each of these strikes, and returns true unless the job's state does not
-  // allow it.
+  // Each of these functions strikes with a fault. It returns false if the state
+  // of the job does not allow the fault.
   bool StrikeWorker(Fault fault);
   bool StrikeConnection(Fault fault);
   bool StrikeServer(Fault fault);
@@ -123,24 +125,24 @@ class RandomFaults {
   // Returns the shards with a live server on a host.
   std::vector<int> LiveShardsOn(int host) const;
 
-  // Runs `task` after `delay`, unless faults are stopped by then.
+  // Runs `task` after `delay`, unless Stop was called by then.
   void After(absl::Duration delay, std::function<void()> task);
-  // Undoes a fault after `delay`, or in Stop.
+  // Ends a fault after `delay` and in Stop, by `undo`.
   void UndoAfter(absl::Duration delay, std::function<void()> undo);
 
   Random random_;
   SimulatedCluster* const cluster_;
-  FaultScript* const faults_;    // The cluster's.
+  FaultScript* const faults_;    // The cluster owns it.
   std::vector<Fault> kinds_;     // Kinds that the seed has drawn.
-  bool shards_may_die_ = false;  // The given kinds have kShardDies.
-  bool stopped_ = false;
-  bool starts_workers_ = true;               // See StartNoWorkers.
-  std::vector<std::function<void()>> undo_;  // Faults that Stop has to undo.
+  bool shards_may_die_ = false;  // True if the given kinds have kShardDies.
+  bool stopped_ = false;         // See Stop.
+  bool starts_workers_ = true;   // See StartNoWorkers.
+  std::vector<std::function<void()>> undo_;  // Tasks of Stop, one a fault.
   std::map<Fault, int> strikes_;             // Strikes of each kind.
 };
 
-// True if the job is lost for a good reason: all processes that had the values
-// of a layer died before others had them, and there was no checkpoint.
+// True if the job failed because values are lost: all processes with the values
+// of a layer died, and there was no checkpoint.
 bool IsLost(const absl::Status& status);
 
 }  // namespace nereus

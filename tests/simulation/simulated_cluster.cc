@@ -10,10 +10,10 @@
 #include "common/protocol/action_visitor.h"
 #include "tests/simulation/laws/bounded_wait_law.h"
 
-// The constructor wires the parts together, and starts the first processes. All
-// that happens afterwards are events: RunSteps, AdvanceBy and Finish run one
-// after the other. Whatever a machine asks for in an event goes through
-// Execute, which hands each action to the part that carries it out.
+// The constructor connects the parts and starts the first processes. From then
+// on RunSteps, AdvanceBy and Finish run one event after the other. In an event,
+// a machine may append actions; Execute hands each action to the part that
+// carries it out.
 
 namespace nereus {
 namespace {
@@ -78,8 +78,8 @@ SimulatedCluster::SimulatedCluster(const SimulatedClusterOptions& options,
 
 // ---- Runs.
 
-// Workers that are idle have done all steps of the run before: they begin the
-// next one here. All others go on by themselves.
+// Idle workers have done all steps of the run before; they begin the next one
+// here. The other workers go on by themselves.
 absl::Status SimulatedCluster::RunSteps(int64_t steps) {
   world_.steps_wanted = steps;
   world_.laws.Tell(RunBegins{});
@@ -239,10 +239,10 @@ void SimulatedCluster::BreakConnection(ProcessId a, ProcessId b) {
   connections_.Break(a, b);
 }
 
-// ---- What tests and laws see.
+// ---- State for tests and laws.
 
-// Workers that the coordinator has given up may go on for a while, and workers
-// of an epoch before a restart have results that were taken back.
+// A worker may go on for a while after the coordinator has given it up. A
+// worker in an epoch before a restart has results that the job has taken back.
 bool SimulatedCluster::View::Counts(ProcessId worker) const {
   const Process& process = cluster_->world_.processes[worker];
   return process.alive && job().PositionOf(process.worker->rank()) >= 0 &&

@@ -21,15 +21,14 @@
 
 namespace nereus {
 
-// A whole job in one thread, on virtual time: the driver of a deterministic
+// Whole job in one thread, on virtual time: the driver of a deterministic
 // simulation.
 //
-// A distributed job is hard to test because the order of its events is decided
-// by threads, networks and disks. The protocol core of Nereus decides nothing
-// by itself of that: coordinator, servers and workers are pure state machines,
-// which take an event and return actions. This class is what carries the
-// actions out. It replaces each source of chance by numbers drawn from one
-// seed:
+// A distributed job is hard to test, because threads, networks and disks decide
+// the order of its events. Nereus keeps them out of its protocol: coordinator,
+// servers and workers are pure state machines, which take an event and return
+// actions. This class carries the actions out. It replaces each source of
+// chance by numbers drawn from one seed:
 //
 //   time          EventQueue: the clock jumps to the next event
 //   network       SimulatedConnections: each frame takes a drawn delay
@@ -38,14 +37,13 @@ namespace nereus {
 //   disk          SimulatedDisk: each file takes a drawn time, and may fail
 //   failures      FaultScript: written by a test, or drawn by RandomFaults
 //
-// Equal options, workloads and scripts then give equal runs, event by event:
-// a failure that happens once in 10,000 runs is replayed by its seed, under a
-// debugger, as often as needed. A test runs hundreds of seeds instead of one
-// order of events.
+// Equal options, workloads and scripts then give equal runs, event by event. So
+// the seed of a rare failure replays it under a debugger, as often as needed. A
+// test runs hundreds of seeds, each with another order of events.
 //
-// No expected output exists for a drawn run. What is checked are laws
-// (tests/simulation/laws): they hear of every event and hold in every run, such
-// as "after a round all workers have the same bits".
+// A drawn run has no expected output. Instead, laws (tests/simulation/laws)
+// check every event. A law is a statement that is true of every run, such as
+// "after a round all workers have the same bits".
 //
 //   SimulatedCluster cluster(options, RandomWorkload(MixedLayers(), seed));
 //   cluster.faults().At(absl::Seconds(2),
@@ -61,16 +59,18 @@ class SimulatedCluster {
   // Runs until every live worker has done `steps` steps, counted from the
   // beginning of the job.
   //
-  // Errors: kDeadlineExceeded, no step ends any more, and the message says
-  // which worker waits for what; the run may be continued. kInternal, a law is
-  // broken. kAborted, the job failed. kInvalidArgument, there is no such job.
+  // Errors: kDeadlineExceeded, no step ends any more; the message says what
+  // each worker waits for, and the test may continue the run. kInternal, a law
+  // is broken. kAborted, the job failed. Or the error with which the
+  // coordinator refused a process before the job began.
   absl::Status RunSteps(int64_t steps);
-  // Runs for `time`, whatever happens.
+  // Runs for `time`, or until a law is broken or the job fails.
   void AdvanceBy(absl::Duration time);
   // Lets all workers leave, and runs until the job ends. Errors: those of
-  // RunSteps; kInternal also if the last step is not saved although it can be.
+  // RunSteps; also kInternal if the last step could be saved and is not.
   absl::Status Finish();
-  // Sets the longest time that RunSteps waits without any progress.
+  // Sets the longest time that RunSteps waits for progress, and that Finish
+  // waits for the end of the job.
   void set_patience(absl::Duration patience);
 
   FaultScript& faults() { return faults_; }
@@ -83,26 +83,26 @@ class SimulatedCluster {
   const EventQueue& events() const { return world_.events; }
   const SimulatedConnections& connections() const { return connections_; }
 
-  // The coordinator; null while it is dead.
+  // Returns the coordinator; null while it is dead.
   const Coordinator* coordinator() const { return coordinator_.get(); }
   // True if the job has begun.
   bool begun() const { return coordinator_.has_begun(); }
-  // Job as of the coordinator's epoch, or as it was when the coordinator died.
-  // REQUIRES: the job has begun.
+  // Returns the job as of the coordinator's epoch. While the coordinator is
+  // dead, this is the job that it saved last. REQUIRES: the job has begun.
   const Job& job() const { return coordinator_.job(); }
-  // The live worker of rank `rank`. REQUIRES: there is one.
+  // Returns the live worker of rank `rank`. REQUIRES: there is one.
   const SimulatedWorker& worker(int rank) const {
     return *world_.processes.worker(rank).worker;
   }
-  // A shard, as its primary has it.
+  // Returns a shard on its primary.
   const Shard& shard(int index) const;
-  // Workers that live and have not left.
+  // Returns the workers that live and have not left.
   std::vector<ProcessId> live_workers() const {
     return world_.processes.live_workers();
   }
 
-  // Digest of all events, with their times, and of all messages and frames:
-  // equal for equal runs.
+  // Returns a digest of all events with their times, and of all messages and
+  // frames. Equal runs have equal digests.
   uint64_t digest() const;
 
  private:
@@ -120,10 +120,11 @@ class SimulatedCluster {
     const SimulatedCluster* const cluster_;
   };
 
-  // Carries out what a machine asks for, in order.
+  // Carries out the actions of a process's machine, in order.
   void Execute(Process& process, Outbox& out);
-  // The actions, one each. Broadcast sends to every other worker; Follow enters
-  // an epoch; Fail makes a process that found a NaN or infinite value fail.
+  // Functions for one kind of action each. OnLife runs a task later, if the
+  // process has the same machine then. Follow enters an epoch. Fail makes a
+  // process fail that found a NaN or an infinity.
   void ToCoordinator(ProcessId process, const MemberMessage& message);
   void OnEnd(Process& process, const absl::Status& outcome);
   void Transmit(Process& from, PeerId to, const Frame& frame);
@@ -138,7 +139,7 @@ class SimulatedCluster {
   void TryStep(Process& process);
   void BreakConnection(ProcessId a, ProcessId b);
 
-  View view_;             // Laws look at the cluster through it.
+  View view_;             // The laws' view of the cluster.
   SimulatedWorld world_;  // Time, chance, processes and laws.
   SimulatedPartition partition_;
   SimulatedConnections connections_;

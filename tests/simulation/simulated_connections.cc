@@ -10,10 +10,10 @@
 #include "common/protocol/connections.h"
 #include "tests/simulation/frame_watch.h"
 
-// A frame's way: Transmit at the sender, then the network, then Deliver at the
-// receiver, as often as the receiver says that it comes too early, then Land.
-// Break is the way of a fault: the network drops what is under way, and Lose
-// runs at each end.
+// A frame goes through Transmit at its sender, the network, and Deliver at its
+// receiver. Deliver is called again if the receiver's machine was not ready.
+// Land then hands the frame to the machine. A fault calls Break: the network
+// drops the frames under way, and Lose runs at each end.
 
 namespace nereus {
 namespace {
@@ -52,7 +52,8 @@ void SimulatedConnections::Transmit(SimulatedProcess& from, PeerId to,
   }
   Frame sent = frame;
   EncodePayload(sent);
-  // Real transports do the same: a checksum that is set already is trusted.
+  // Real transports do not compute a checksum anew either, if it is set
+  // already.
   if (sent.header.payload_crc == 0) {
     sent.header.payload_crc =
         Crc32c(sent.payload.data(), static_cast<size_t>(sent.payload.bytes()));
@@ -99,8 +100,8 @@ bool SimulatedConnections::Land(SimulatedProcess& receiver, ProcessId from,
   }
   const absl::Status intact = CheckPayload(received.header, received.payload);
   if (!intact.ok()) {
-    // The sender may have reused the memory if it has left the epoch: then the
-    // receiver is about to hear of the next epoch too.
+    // A sender that has left the epoch may have reused the memory. The receiver
+    // will then enter the next epoch too, and drop this frame.
     const SimulatedProcess& sender = world_->processes[from];
     if (sender.alive && sender.start()->job->epoch == frame.header.epoch) {
       world_->laws.Tell(FrameSpoiled{from, receiver.id, intact});
@@ -118,7 +119,7 @@ bool SimulatedConnections::Land(SimulatedProcess& receiver, ProcessId from,
   return true;
 }
 
-// ---- Connections that are made and that break.
+// ---- How connections are made, and how they break.
 
 void SimulatedConnections::Follow(SimulatedProcess& process,
                                   const EpochStart& start) {
@@ -225,7 +226,8 @@ void SimulatedConnections::Lose(ProcessId self, ProcessId peer) {
   const absl::Duration delay = world_->Draw(world_->options.network.delay_max);
   world_->events.After(delay, [this, self, peer, lose] {
     const auto hear = [this, self, lose] { world_->processes[self].Run(lose); };
-    // A process that is cut off hears of a death when the partition is over.
+    // A process on the other side of a partition hears of a death when the
+    // partition ends.
     if (world_->processes.alive(peer)) {
       hear();
     } else {

@@ -8,16 +8,17 @@
 #include "server/coordinator/job_state.h"
 #include "server/process/checkpoint_files.h"
 
-// Every event ends in CarryOut: the coordinator's outbox goes through
-// SaveFirst, which saves a state (Save, Keep) before it lets the actions after
-// it out. The rest is the life of the process: Tick, Crash and Restart.
+// Every event ends in CarryOut, which gives the coordinator's outbox to
+// SaveFirst. SaveFirst saves a state (Save, Keep) before it passes the actions
+// that follow the state on. Tick, Crash and Restart are the life of the
+// process.
 
 namespace nereus {
 namespace {
 
 constexpr absl::Duration kTickInterval = absl::Milliseconds(200);
 
-// Time after which the coordinator is started again if it ends by itself.
+// Time until the coordinator is started again after it ended by itself.
 constexpr absl::Duration kRestartDelay = absl::Seconds(1);
 
 }  // namespace
@@ -121,7 +122,7 @@ void SimulatedCoordinator::CarryOut(const CoordinatorAction& action) {
 absl::Status SimulatedCoordinator::Save(const CoordinatorState& state) {
   const bool dies = std::exchange(crash_at_save_, false);
   const bool fails = world_->events.now() < saves_fail_until_;
-  // A coordinator that dies here may have the state on disk, or not.
+  // If the coordinator dies here, the state may be on disk or not.
   if (!fails && (!dies || world_->random.Chance(0.5))) Keep(state);
   if (dies) Crash();
   return fails || dies ? UnavailableError("the disk is gone")
@@ -131,7 +132,7 @@ absl::Status SimulatedCoordinator::Save(const CoordinatorState& state) {
 void SimulatedCoordinator::Keep(const CoordinatorState& state) {
   const bool begins =
       !saved_.has_value() || saved_->epoch.job->epoch != state.epoch.job->epoch;
-  // The next coordinator has nothing but these bytes.
+  // The next coordinator reads the state from this encoding.
   absl::StatusOr<CoordinatorState> kept = DecodeState(EncodeState(state));
   if (!kept.ok()) {
     return world_->laws.Tell(Unreadable{"the saved state", kept.status()});
@@ -181,7 +182,8 @@ void SimulatedCoordinator::Restart() {
   }
   CoordinatorState state = *saved_;
   if (world_->options.has_disk) {
-    // A manifest that was written just before the death is not in the state.
+    // The state does not have a manifest that was written just before the
+    // coordinator died.
     const auto newest = FindNewest(disk_->storage());
     if (!newest.ok()) {
       world_->laws.Tell(Unreadable{"the newest checkpoint", newest.status()});

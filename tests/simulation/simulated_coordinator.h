@@ -17,10 +17,10 @@
 
 namespace nereus {
 
-// The coordinator's process: the production Coordinator, its saved state, and
-// its deaths. As in production, a state is on disk before any member hears what
-// follows from it (SaveFirst); a coordinator that restarts finds the last state
-// that was saved, and nothing else.
+// Process of the coordinator: the production Coordinator, its saved state, and
+// its deaths. As in production, a state is on disk before any member hears of
+// it (SaveFirst). A coordinator that restarts has the last saved state and the
+// checkpoints on disk, and nothing else.
 //
 //   alive --Crash, or saves fail for a lease--> dead --Restart--> alive
 class SimulatedCoordinator {
@@ -31,9 +31,9 @@ class SimulatedCoordinator {
   struct Hooks {
     // Sends a message to a member, or ends a session with it.
     std::function<void(const CoordinatorAction& action)> send;
-    // All sessions end: the coordinator has died.
+    // Ends all sessions, because the coordinator has died.
     Task end_sessions;
-    // Returns true if no step can end now, for want of members.
+    // Returns true if no step can end now because members are missing.
     std::function<bool()> must_wait;
   };
 
@@ -43,7 +43,7 @@ class SimulatedCoordinator {
   // Begins the regular ticks of the coordinator.
   void Start();
 
-  // ---- Events. A coordinator that stands still takes them when it goes on.
+  // ---- Events. The caller holds them back while the coordinator is asleep.
 
   void OnMessage(SessionId session, const MemberMessage& message);
   void OnSessionEnd(SessionId session);
@@ -62,30 +62,32 @@ class SimulatedCoordinator {
 
   // ---- State.
 
-  // The coordinator; null while it is dead.
+  // Returns the coordinator; null while it is dead.
   const Coordinator* get() const { return coordinator_.get(); }
-  // Time at which the coordinator goes on if it stands still now.
+  // True while the coordinator stands still (PauseFor), up to awake_at().
   bool is_asleep() const { return world_->events.now() < awake_at_; }
   absl::Time awake_at() const { return awake_at_; }
   // True if the job has begun.
   bool has_begun() const;
-  // Job as of the coordinator's epoch, or as it was saved. REQUIRES: the job
-  // has begun.
+  // Returns the job as of the coordinator's epoch. While the coordinator is
+  // dead, this is the saved job. REQUIRES: the job has begun.
   const Job& job() const;
-  // Epoch in which the whole job went back to a checkpoint; 0: none.
+  // Returns the last epoch that took the whole job back to a checkpoint; 0 if
+  // there was none.
   uint64_t restarted_in() const;
 
  private:
   CoordinatorOptions MakeOptions() const;
   void Tick();
-  // Carries out actions in order, as far as states can be saved.
+  // Carries out actions in order, up to the first state that cannot be saved.
   void CarryOut(CoordinatorOutbox out);
   void CarryOut(const CoordinatorAction& action);
-  // Saves a state as a fault allows. Errors: kUnavailable, the disk is gone.
+  // Saves a state, unless a fault prevents it. Errors: kUnavailable, saves fail
+  // now, or the coordinator has died here.
   absl::Status Save(const CoordinatorState& state);
-  // Keeps what the next coordinator reads, and begins the state's epoch.
+  // Puts a state on disk, and tells the laws if it begins an epoch.
   void Keep(const CoordinatorState& state);
-  // Writes a manifest, and tells the coordinator when done.
+  // Writes a manifest, and then tells the coordinator the outcome.
   void Complete(const CompleteCheckpoint& complete);
 
   SimulatedWorld* const world_;
@@ -94,8 +96,8 @@ class SimulatedCoordinator {
   std::unique_ptr<Coordinator> coordinator_;
   SaveFirst actions_;  // Actions that wait until a state is saved.
   std::optional<CoordinatorState> saved_;       // State on disk.
-  int life_ = 0;                                // Deaths so far.
-  absl::Time awake_at_ = absl::InfinitePast();  // Stands still before then.
+  int life_ = 0;                                // Number of deaths so far.
+  absl::Time awake_at_ = absl::InfinitePast();  // End of the last pause.
   bool crash_at_save_ = false;                  // See CrashAtNextSave.
   absl::Time saves_fail_until_ = absl::InfinitePast();
   std::vector<Task> at_next_epoch_;  // Faults that wait for an epoch.

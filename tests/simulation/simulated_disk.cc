@@ -31,7 +31,7 @@ void SimulatedDisk::Save(SimulatedProcess& process,
       });
 }
 
-// Values are read at once: nothing else happens on the disk meanwhile.
+// A read takes no time, so no write comes in between.
 void SimulatedDisk::Load(SimulatedProcess& process,
                          const LoadCheckpoint& load) {
   const absl::Status status = ReadPart(storage_, load);
@@ -48,8 +48,8 @@ SimulatedDisk::Written SimulatedDisk::WriteManifest(
     const CompleteCheckpoint& complete) {
   if (manifests_to_crash_ == 0) {
     manifests_to_crash_.reset();
-    // The last of these steps is after the rename: the manifest is on disk, and
-    // the coordinator dies before it hears of that.
+    // The last of these steps comes after the rename. The manifest is then on
+    // disk, and the coordinator dies before it hears of that.
     CrashSoon(4);
   } else if (manifests_to_crash_.has_value()) {
     --*manifests_to_crash_;
@@ -58,7 +58,7 @@ SimulatedDisk::Written SimulatedDisk::WriteManifest(
   if (status.ok()) {
     ++checkpoints_made_;
     world_->laws.Tell(CheckpointWhole{complete.record.round, &storage_});
-    // A checkpoint that cannot be removed now is removed the next time.
+    // If an old checkpoint cannot be removed now, a later call removes it.
     KeepLast(storage_, world_->options.checkpoints_kept).IgnoreError();
   }
   return {status, Settle()};
@@ -78,8 +78,8 @@ void SimulatedDisk::CrashSoon(uint64_t steps) {
   storage_.CrashAfterSteps(static_cast<int64_t>(world_->random.Below(steps)));
 }
 
-// The laws look at the disk after the restart: the files are as the crash left
-// them.
+// The laws hear of the change after the restart, because they read the disk.
+// The restart leaves the files as they are.
 bool SimulatedDisk::Settle() {
   const bool crashed = storage_.crashed();
   if (crashed) storage_.Restart();

@@ -15,12 +15,12 @@
 
 namespace nereus {
 
-// The disk that all servers of a simulated cluster share, for checkpoints. Each
-// process writes one file at a time, and each file takes a drawn time; the
-// production code of the file formats does the writing (checkpoint_files.h).
+// Disk for checkpoints, shared by all servers of a simulated cluster. Each
+// process writes one file at a time, and each file takes a drawn time. The
+// production code writes the files (checkpoint_files.h).
 //
-// A process may die in the middle of a file. The laws look at what is on the
-// disk after every write, failed or not.
+// A process may die in the middle of a file. After every write, the laws check
+// the files on the disk, even if the write has failed.
 class SimulatedDisk {
  public:
   // Called when a process dies in the middle of a file.
@@ -29,38 +29,41 @@ class SimulatedDisk {
   // `world` is not owned and must outlive this.
   SimulatedDisk(uint64_t storage_seed, SimulatedWorld* world, OnCrash on_crash);
 
-  // Writes a server's share of a checkpoint, and tells the server when done.
+  // Writes a server's share of a checkpoint, and then tells the server the
+  // outcome.
   void Save(SimulatedProcess& process, const SaveCheckpoint& save);
   // Reads a server's share of a checkpoint, at once.
   void Load(SimulatedProcess& process, const LoadCheckpoint& load);
 
-  // Returns when the next manifest is on disk: one is written at a time.
+  // Returns the time at which the next manifest is written, one after another.
   absl::Time NextManifestAt();
-  // Writes the manifest that makes a checkpoint whole, and removes older ones.
+  // Writes the manifest that makes a checkpoint whole, and removes older
+  // checkpoints.
   struct Written {
-    absl::Status status;   // Whether the manifest is on disk.
-    bool crashed = false;  // The coordinator dies, before or after that.
+    absl::Status status;   // OK if the manifest is on disk.
+    bool crashed = false;  // True if the coordinator dies during the write.
   };
   Written WriteManifest(const CompleteCheckpoint& complete);
 
-  // Lets the next server die that writes its share, in the middle of the file.
+  // Kills the next server that writes its share, in the middle of the file.
   void CrashInNextShare() { crash_in_next_share_ = true; }
-  // Lets the coordinator die in the middle of a manifest, when `manifests` more
-  // are written.
+  // Kills the coordinator in the middle of a manifest, after `manifests` whole
+  // ones.
   void CrashInManifest(int manifests) { manifests_to_crash_ = manifests; }
 
   SimulatedStorage& storage() { return storage_; }
-  // Round of the newest whole checkpoint; kInitialRound: there is none.
+  // Returns the round of the newest whole checkpoint; kInitialRound if there is
+  // none.
   int64_t newest_round();
-  // Number of manifests that were written.
+  // Number of manifests that were written without an error.
   int64_t checkpoints_made() const { return checkpoints_made_; }
 
  private:
   absl::Duration DrawWriteTime();
   // Crashes the disk's machine within the next `steps` steps of writing.
   void CrashSoon(uint64_t steps);
-  // Ends a crash of the disk's machine, if there was one, and shows the laws
-  // what is on the disk. True if there was one.
+  // Restarts the disk's machine if it has crashed, and tells the laws that the
+  // disk has changed. Returns true if the machine had crashed.
   bool Settle();
 
   SimulatedWorld* const world_;

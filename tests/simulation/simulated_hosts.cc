@@ -36,8 +36,8 @@ int SimulatedHosts::ChooseHost(const JoinRequest& request) {
   return joined_on == count() ? -1 : joined_on;
 }
 
-// With --node a claim has the kernel alone, otherwise the network namespace
-// too, as in common/driver/member_process.cc.
+// With --node, the machine of a claim is the kernel. Without it, the machine is
+// kernel and network namespace, as in common/driver/member_process.cc.
 HostClaim SimulatedHosts::ClaimOf(const JoinRequest& request, int host) const {
   if (host >= 0) {
     const std::string kernel = absl::StrCat("kernel-", host, "-", boots_[host]);
@@ -48,7 +48,7 @@ HostClaim SimulatedHosts::ClaimOf(const JoinRequest& request, int host) const {
   return {"", absl::StrCat("kernel-of-server-", request.shard, "/1")};
 }
 
-// Nodes of hosts come first; the others follow.
+// The first nodes are those of the hosts. The nodes of other processes follow.
 NodeId SimulatedHosts::NodeOf(ProcessId process) const {
   const int host = HostOf(process);
   return host >= 0 ? host : count() + process;

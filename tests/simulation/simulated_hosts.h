@@ -10,8 +10,8 @@
 
 namespace nereus {
 
-// Hosts of a simulated cluster: the host that each process runs on, and the
-// claim that the process makes about it when it joins.
+// Hosts of a simulated cluster: chooses a host for each process, and makes the
+// process's host claim.
 //
 //   server of a shard            host that Places gives the shard, also when
 //                                the server is started again
@@ -20,16 +20,16 @@ namespace nereus {
 //   earlier worker               host of the earlier worker
 //   other workers that join      each host in turn, then a host of their own
 //
-// Hosts with odd numbers all say the same --node, so that only their machines
+// All hosts with odd numbers claim the same --node, so that only their machines
 // tell them apart. A worker on a host of its own does not know its machine.
 //
-// If Places names no hosts, each process has a node of its own and claims
-// nothing. For one thread, like the rest of the cluster. Bounded by the number
-// of processes.
+// If Places names no hosts, each process has a node of its own and makes no
+// host claim. For one thread, like the rest of the cluster. Bounded by the
+// number of processes.
 class SimulatedHosts {
  public:
-  // REQUIRES: the hosts of `options` have options.workers workers, or there are
-  // no hosts.
+  // REQUIRES: the hosts of `options` have options.workers workers together, or
+  // there are no hosts.
   explicit SimulatedHosts(const SimulatedClusterOptions& options);
 
   // True if processes may share hosts.
@@ -46,21 +46,22 @@ class SimulatedHosts {
   // Returns the node of a process in the simulated network.
   NodeId NodeOf(ProcessId process) const;
 
-  // Starts another kernel on a host: later processes make another claim.
+  // Starts another kernel on a host, so that later processes make another host
+  // claim.
   void Reboot(int host) { ++boots_[host]; }
 
  private:
-  // Returns the host for a process, or -1.
+  // Returns the host for a process, or -1 for a host of its own.
   int ChooseHost(const JoinRequest& request);
   // Returns the claim of a process that starts on `host` now.
   HostClaim ClaimOf(const JoinRequest& request, int host) const;
 
-  const Places places_;       // Hosts at the start.
-  std::vector<int> boots_;    // Number of kernels so far, by host.
+  const Places places_;       // Hosts of the first processes.
+  std::vector<int> boots_;    // Number of reboots so far, by host.
   std::vector<int> host_of_;  // Host of each process, or -1.
   // Host of the last worker of each name, or -1.
   std::map<std::string, int> host_of_name_;
-  int workers_begun_ = 0;  // Number of workers without an earlier one.
+  int workers_begun_ = 0;  // Number of workers with a name of their own.
 };
 
 }  // namespace nereus

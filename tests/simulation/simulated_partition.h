@@ -9,15 +9,16 @@
 
 namespace nereus {
 
-// A partition of the network in two: some processes on the far side, all others
-// and the coordinator on the near one. Nothing gets across until Heal; then all
-// of it does, in order. Connections and sessions do not break by themselves, as
-// little as TCP's do.
+// Partition of the network into two sides. Some processes are on the far side;
+// all others and the coordinator are on the near side. No frame and no message
+// gets across until Heal, which lets all of them through in order. As with TCP,
+// a partition alone breaks no connection and no session.
 class SimulatedPartition {
  public:
   using Task = std::function<void()>;
 
-  // Moves these processes to the far side. REQUIRES: no partition lasts.
+  // Begins a partition with these processes on the far side. REQUIRES: there is
+  // no partition.
   void Divide(std::set<ProcessId> far) { far_ = std::move(far); }
 
   // Ends the partition, and runs the tasks that it has held up.
@@ -26,7 +27,7 @@ class SimulatedPartition {
     for (const Task& task : std::exchange(held_up_, {})) task();
   }
 
-  // True if nothing gets from one of the two to the other.
+  // True if the two processes are on different sides.
   bool Separates(ProcessId a, ProcessId b) const {
     return is_far(a) != is_far(b);
   }

@@ -33,7 +33,7 @@ void SimulatedProcess::RunInLifeAfter(EventQueue& events, absl::Duration delay,
   });
 }
 
-// The member owns the machine: pointers to the machine go first.
+// The member owns the machine, so pointers to the machine are cleared first.
 void SimulatedProcess::Die() {
   alive = false;
   server = nullptr;
@@ -44,8 +44,8 @@ void SimulatedProcess::Die() {
 
 void SimulatedProcess::Stop(Halt how) { halt = std::max(halt, how); }
 
-// Runs kept tasks in the order in which they came. A task may stop the process
-// again, or kill it: Run then keeps or drops the others.
+// Runs the kept tasks in their order. If a task halts or kills the process, Run
+// keeps or drops the tasks after it.
 void SimulatedProcess::Resume() {
   halt = Halt::kNone;
   for (const Task& task : std::exchange(deferred, {})) Run(task);
@@ -76,7 +76,7 @@ std::vector<ProcessId> ProcessTable::live_workers() const {
   return live;
 }
 
-// The last process of a shard counts: earlier ones are dead.
+// Returns the last process of the shard: earlier ones are dead.
 ProcessId ProcessTable::shard_process(int shard) const {
   ProcessId found = -1;
   for (const auto& process : all_) {

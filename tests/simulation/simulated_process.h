@@ -18,49 +18,51 @@
 
 namespace nereus {
 
-// Number that stands for the coordinator where a ProcessId says which side of a
-// partition a process is on.
+// Number of the coordinator among the processes of a partition. The coordinator
+// is always on the near side.
 inline constexpr ProcessId kCoordinator = -1;
 
-// A process of the simulated cluster: a worker, a server, or a stranger. It
-// owns the production classes of its role (Member, WorkerMachine or
-// ServerMachine) and stands in for the operating system around them: it may be
-// dead, stopped, or stuck in its driver thread.
+// Process of the simulated cluster: a worker, a server, or a stranger. It owns
+// the production classes of its role (Member, WorkerMachine or ServerMachine).
+// Like an operating system, it may end, pause, or hold up its driver thread.
 //
-// A real process does its work on a driver thread. Here work is a Task, and Run
-// is the only way in: a dead process drops the task, and a process that stands
-// still keeps it for later. A component that called the machine directly would
-// let a stopped process go on working, and no fault would ever bite.
+// A real process works on a driver thread. Here each piece of work is a Task,
+// and Run is the only way to have one done. A dead process drops tasks, and a
+// process that stands still keeps them for later. Code that called the machine
+// directly would let a paused process go on working, so the fault would have no
+// effect.
 class SimulatedProcess {
  public:
   using Task = std::function<void()>;
 
-  // How a process stands still.
+  // State of the process's threads, ordered from the least halt to the most.
   enum class Halt {
-    kNone,           // Runs.
+    kNone,           // All threads run.
     kDriverStalled,  // The driver stands still; the session still sends.
     kPaused,         // All threads stand still.
   };
 
-  // `stranger`: the process has no place in the job and must be refused.
+  // `stranger`: True if the process has no place in the job and must be
+  // refused.
   SimulatedProcess(ProcessId number, JoinRequest request, bool stranger);
 
   // Runs `task` now, or at Resume if the process stands still. Drops it if the
   // process is dead.
   void Run(const Task& task);
-  // Runs `task` after `delay`, in the way of Run.
+  // Calls Run with `task` after `delay`.
   void RunAfter(EventQueue& events, absl::Duration delay, Task task);
-  // Runs `task` after `delay`, unless the process has a new machine by then.
+  // Calls Run with `task` after `delay`. Drops the task if the worker has begun
+  // its next life by the time at which the task would run.
   void RunInLifeAfter(EventQueue& events, absl::Duration delay, Task task);
 
   // Ends the process for ever: its machine, its member and its tasks are gone.
   void Die();
-  // Makes the process stand still, at least as `how` says.
+  // Halts the process as `how` says. A process with more of a halt keeps that.
   void Stop(Halt how);
-  // Lets the process run again, and runs the tasks that it has kept.
+  // Lets the process go on, and runs the tasks that it has kept.
   void Resume();
 
-  // True if the process neither computes nor receives.
+  // True if the process neither computes nor receives frames.
   bool is_halted() const { return halt != Halt::kNone; }
   // True if the process is a worker that the coordinator has admitted.
   bool is_admitted_worker() const;
@@ -71,31 +73,35 @@ class SimulatedProcess {
 
   const ProcessId id;         // Number of the process, never used twice.
   const JoinRequest request;  // Message by which the process joins.
-  const bool stranger;        // The process must never be admitted.
+  const bool stranger;        // True if the job must refuse the process.
   bool alive = true;          // False for ever once the process is dead.
-  Halt halt = Halt::kNone;    // How the process stands still.
-  bool failed = false;  // A check of values failed: it sends messages only.
-  Pulse pulse;          // Decides whether the process may send heartbeats.
-  int life = 0;         // Number of worker machines made so far.
+  Halt halt = Halt::kNone;    // See Stop.
+  // True if the process has found a NaN or an infinity. It then only sends
+  // messages to the coordinator.
+  bool failed = false;
+  Pulse pulse;   // Decides whether the process may send heartbeats.
+  int life = 0;  // Number of worker machines made so far.
   std::deque<Task> deferred;  // Tasks that wait for Resume.
 
   std::unique_ptr<Member> member;   // Null once the process is dead.
-  ServerMachine* server = nullptr;  // Machine of a server; the member's.
+  ServerMachine* server = nullptr;  // Machine of a server. The member owns it.
   std::unique_ptr<SimulatedWorker> worker;  // Training loop; null in servers.
 
   // True while a worker is between two steps.
   bool idle = true;
-  // Peer to which the connection breaks once a frame is sent there.
+  // Peer of a connection that breaks after the next frame to that peer.
   std::optional<ProcessId> breaks_after_send;
-  // That frame has been sent: the connection breaks after these actions.
+  // True if that frame has been sent. The connection breaks when the driver has
+  // carried out the other actions of the same outbox.
   bool breaks_now = false;
 };
 
-// All processes that a simulated cluster ever had, by number: first the shards
-// it began with, then the workers, then those started later.
+// Processes of a simulated cluster by number, dead ones included: first the
+// shards with which it began, then the workers, then processes that were
+// started later.
 class ProcessTable {
  public:
-  // Number that the next process will have.
+  // Returns the number of the next process.
   ProcessId next_id() const { return static_cast<ProcessId>(all_.size()); }
   // Adds a process, with number next_id().
   SimulatedProcess& Add(JoinRequest request, bool stranger);
@@ -111,7 +117,7 @@ class ProcessTable {
   ProcessId shard_process(int shard) const;
   // Returns the live worker of rank `rank`. REQUIRES: there is one.
   const SimulatedProcess& worker(int rank) const;
-  // Returns the name of a process, as it said at joining.
+  // Returns the name with which a process joins.
   const std::string& name_of(ProcessId id) const {
     return all_[id]->request.name;
   }
@@ -121,8 +127,8 @@ class ProcessTable {
   std::vector<std::unique_ptr<SimulatedProcess>> all_;  // Index: number.
 };
 
-// Returns the process that `peer` is in the epoch of `start`. Data addresses of
-// simulated processes are their numbers: "p7".
+// Returns the process of member `peer` in the epoch of `start`; nothing if
+// there is no such member. The data address of process 7 is "p7".
 std::optional<ProcessId> FindProcess(const EpochStart& start, PeerId peer);
 
 }  // namespace nereus

@@ -7,10 +7,10 @@
 #include "absl/strings/str_cat.h"
 #include "common/messages/messages.h"
 
-// A message to the coordinator: ToCoordinator, then Tell. A message from it:
-// CarryOut, SendToProcess, then Hear. The end of a session: Break, OnDeath or
-// the coordinator's own action, then EndAtMember and EndAtCoordinator, in
-// either order.
+// A message to the coordinator goes through ToCoordinator and Tell. A message
+// from the coordinator goes through CarryOut, SendToProcess and Hear. Break,
+// OnDeath and an action of the coordinator end a session; EndAtMember and
+// EndAtCoordinator follow, in either order.
 
 namespace nereus {
 namespace {
@@ -152,7 +152,7 @@ void SimulatedSessions::Hear(ProcessId id, SessionId session,
     Outbox out;
     process.member->OnMessage(message, out);
     world_->execute(process, out);
-    // The machine may be ready now for frames that came too early.
+    // The machine may now be ready for frames that arrived too early.
     if (process.alive) connections_->network().OfferAgain(process.id);
   });
 }

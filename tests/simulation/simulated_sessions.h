@@ -16,13 +16,13 @@
 
 namespace nereus {
 
-// The sessions between members and the coordinator. A session is a stream: its
-// messages arrive in order, each after a drawn delay, and are read back from
-// the bytes that would be sent.
+// Sessions between members and the coordinator. The messages of a session
+// arrive in order, each after a drawn delay. Each message is converted to
+// Protobuf and back.
 //
-// The two ends of a session hear of its end each in its own time. In between,
-// one end talks into a session that the other has given up: production code
-// must not rely on what it has only sent.
+// The two ends of a session hear of its end at different times. In between, one
+// end may send messages into a session that the other end has given up. So
+// production code must not rely on a message that it has only sent.
 class SimulatedSessions {
  public:
   // No pointer is owned; all must outlive this.
@@ -33,23 +33,25 @@ class SimulatedSessions {
   // Opens a session for a process, now or as soon as the coordinator can be
   // reached.
   void Open(ProcessId process);
-  // Sends a heartbeat of a process now, and regularly from then on.
+  // Sends a heartbeat of a process, now and at each later interval. Sends none
+  // while the process is paused or its Pulse forbids it.
   void Beat(ProcessId process);
 
-  // Sends a message of a member. Dropped if it has no session.
+  // Sends a message of a member. Drops the message if the member has no
+  // session.
   void ToCoordinator(ProcessId process, const MemberMessage& message);
   // Carries out an action of the coordinator: sends a message, or ends a
   // session.
   void CarryOut(const CoordinatorAction& action);
 
-  // Breaks a session: messages under way are lost, and the two ends hear of it
-  // after these delays.
+  // Breaks a session. Messages under way are lost. The two ends hear of the
+  // break after the delays `member` and `coordinator`.
   void Break(ProcessId process, absl::Duration member,
              absl::Duration coordinator);
   // Breaks a session, with drawn delays.
   void Break(ProcessId process);
-  // Breaks the session when the coordinator has handled the next message other
-  // than a heartbeat, before its answer is out.
+  // Breaks the session at its next message other than a heartbeat: the
+  // coordinator handles the message, and its answer is lost.
   void LoseNextAnswer(ProcessId process) { ends_[process].loses_answer = true; }
   // Ends the session of a process that has died.
   void OnDeath(ProcessId process);
@@ -59,11 +61,11 @@ class SimulatedSessions {
  private:
   using Task = std::function<void()>;
 
-  // The member's end of its sessions.
+  // Member's end of its sessions.
   struct End {
     std::optional<SessionId> session;  // Open session, if any.
-    // Times at which the last message to the coordinator, and the last one from
-    // it, arrive: messages keep their order.
+    // Arrival times of the last message to the coordinator and of the last one
+    // from it. Later messages arrive no earlier.
     absl::Time sent_at;
     absl::Time told_at;
     bool loses_answer = false;  // See LoseNextAnswer.
@@ -72,7 +74,7 @@ class SimulatedSessions {
   absl::Duration DrawDelay();
   // Hands a message that has arrived to the coordinator.
   void Tell(SessionId session, const MemberMessage& message);
-  // Runs `task` when a message that is sent now would reach the member.
+  // Runs `task` at the time at which a message sent now reaches the member.
   void AtMember(ProcessId process, Task task);
   // Hands a message that has arrived to the member.
   void Hear(ProcessId process, SessionId session,
@@ -80,15 +82,15 @@ class SimulatedSessions {
   void SendToProcess(const SendToMember& send);
   void EndAtMember(ProcessId process, SessionId session);
   void EndAtCoordinator(SessionId session);
-  // True if nothing arrives in this session any more.
+  // True if the session is broken: no message arrives in it any more.
   bool IsCut(SessionId session) const { return cut_.contains(session); }
 
   SimulatedWorld* const world_;
   SimulatedPartition* const partition_;
   SimulatedCoordinator* const coordinator_;
   SimulatedConnections* const connections_;
-  std::map<ProcessId, End> ends_;        // The members' ends.
-  std::map<SessionId, ProcessId> open_;  // Sessions that the coordinator has.
+  std::map<ProcessId, End> ends_;        // Members' ends.
+  std::map<SessionId, ProcessId> open_;  // Sessions open at the coordinator.
   std::set<SessionId> cut_;              // Sessions that are broken.
   SessionId next_session_ = 0;           // Number of the next session.
 };

@@ -19,7 +19,8 @@ absl::Status NoSuchFile(const std::string& name) {
   return NotFoundError("there is no ", name);
 }
 
-// Bytes of a block. Fewer than a disk's, so that a manifest has many blocks.
+// Number of bytes in a block. Blocks are shorter than a real disk's, so that a
+// manifest has many of them.
 constexpr size_t kBlockBytes = 64;
 
 std::string LastPart(const std::string& name) {
@@ -71,7 +72,7 @@ absl::Status SimulatedStorage::Step() {
   return absl::OkStatus();
 }
 
-// A disk that lies has lost the ends of the files that it wrote last.
+// If the disk lies, it has lost the ends of some files that were written last.
 void SimulatedStorage::Crash() {
   crashed_ = true;
   if (!options_.lies) return;
@@ -99,8 +100,8 @@ absl::Status SimulatedStorage::WriteFile(const std::string& name,
   return written;
 }
 
-// Writes as file systems do that rename: a temporary file in two steps, then
-// the rename. A crash between two steps leaves what the steps before have done.
+// Writes a temporary file in two steps, and renames it in a third. A crash
+// between two steps leaves the effect of the earlier steps.
 absl::Status SimulatedStorage::WriteInSteps(const std::string& name,
                                             const std::string& contents) {
   NEREUS_TRY(Step());
@@ -118,7 +119,7 @@ absl::Status SimulatedStorage::WriteInSteps(const std::string& name,
   if (unflushed_.size() > static_cast<size_t>(options_.unflushed_files_max)) {
     unflushed_.pop_front();
   }
-  // A crash here comes after the rename, and before the caller is told.
+  // A crash here comes after the rename, and before the call returns.
   return Step();
 }
 
@@ -138,8 +139,8 @@ std::string SimulatedStorage::BytesBefore(const std::string& name) const {
   return before;
 }
 
-// Tears a file as real disks do: it ends early, some blocks still have what lay
-// there before, or a bit has flipped.
+// Tears a file as real disks do: the file ends early, some blocks have the
+// bytes that were there before, or a bit has flipped.
 void SimulatedStorage::Tear(const std::string& name,
                             const std::string& contents) {
   std::string left = contents;
@@ -225,7 +226,8 @@ absl::Status SimulatedStorage::RemoveFile(const std::string& name) {
   return Step();
 }
 
-// Removes files in a drawn order: a crash leaves any part of the tree.
+// Removes files in a drawn order, so that a crash may leave any part of the
+// tree.
 absl::Status SimulatedStorage::RemoveTree(const std::string& folder) {
   NEREUS_TRY(BeginChange(folder));
   if (!folders_.contains(folder)) return NoSuchFile(folder);

@@ -13,34 +13,34 @@
 
 namespace nereus {
 
-// Faults of a simulated disk. Probabilities are drawn from the seed.
+// Faults of a simulated disk. The storage's seed decides when they strike.
 struct SimulatedStorageOptions {
-  // Chance that a call which changes files fails, without effect.
+  // Probability that a call which changes files fails, without effect.
   double failure_probability = 0.0;
 
-  // Chance, at each step of such a call, that the machine crashes there.
+  // Probability that the machine crashes, at each step of such a call.
   double crash_probability = 0.0;
 
-  // True if the disk says that files are flushed which are not. After a crash,
-  // each of the last `unflushed_files_max` files has, by even chance, only a
-  // prefix of its bytes; the rest is missing, or zeros.
+  // True if the disk reports files as flushed that are not. After a crash, each
+  // of the last `unflushed_files_max` files keeps only a prefix of its bytes,
+  // with probability 1/2. The rest is missing, or zeros.
   bool lies = false;
   int unflushed_files_max = 3;
 
-  // True if the file system renames a file before its bytes are on disk. A file
-  // that a crash interrupts then mostly has its final name, and is torn: it
-  // ends early, or some blocks hold bytes of a file of the same name in another
-  // folder, or one digit is wrong.
+  // True if the file system renames a file before its bytes are on disk. If a
+  // crash interrupts a write, the file then has its final name in most cases,
+  // and is torn: it ends early, or some blocks have bytes of a file of the same
+  // name in another folder, or one digit is wrong.
   bool tears = false;
 };
 
-// A storage in memory, on a machine that crashes, with writes that fail: by
-// chance, or where a test says. The same seed and calls give the same faults.
+// Storage in memory, with writes that fail and a machine that crashes, by
+// chance or when a test says so. Equal seeds and calls give equal faults.
 //
 // A call that changes files consists of steps, and a crash comes between two of
-// them. The steps of a write are: a part of the temporary file, all of it, the
-// rename. The steps of a removal are the files of the tree, in a drawn order.
-// From the crash to Restart() all calls fail with kUnavailable.
+// them. A write makes a part of a temporary file, then all of it, and renames
+// it. A removal has a step for each file of the tree, in a drawn order. From a
+// crash to Restart() all calls fail with kUnavailable.
 //
 // Not thread-safe: one simulation owns it.
 class SimulatedStorage : public Storage {
@@ -56,19 +56,20 @@ class SimulatedStorage : public Storage {
 
   bool crashed() const { return crashed_; }
 
-  // Brings the machine back. Files are as the crash left them; faults that
-  // CrashAfterSteps and FailNext have ordered are forgotten.
+  // Starts the machine again after a crash. Files stay as they are. Faults of
+  // CrashAfterSteps and FailNext that have not struck yet are dropped.
   void Restart();
 
-  // Number of steps since the start, to place a crash at each.
+  // Number of steps so far. A test may crash the machine at each of them.
   int64_t steps() const { return steps_; }
 
-  // True if the file exists with other bytes than were written.
+  // True if the file exists and its bytes differ from those that were written.
   bool torn(const std::string& name) const {
     return files_.contains(name) && torn_.contains(name);
   }
 
-  // Returns the bytes of a file, to spoil them. REQUIRES: it exists.
+  // Returns the bytes of a file, for tests that change them. REQUIRES: the file
+  // exists.
   std::string& Contents(const std::string& name);
 
   absl::Status WriteFile(const std::string& name,
@@ -84,8 +85,8 @@ class SimulatedStorage : public Storage {
  private:
   // Begins a call. Errors: a bad name; kUnavailable, the machine has crashed.
   absl::Status Begin(const std::string& name) const;
-  // Begins a call that changes files. Errors: those of Begin, and a failure
-  // that was ordered or drawn.
+  // Begins a call that changes files. Errors: those of Begin; the error of
+  // FailNext; kResourceExhausted, a failure was drawn.
   absl::Status BeginChange(const std::string& name);
   // Takes a step. Errors: kUnavailable, the machine crashes here.
   absl::Status Step();
@@ -94,7 +95,8 @@ class SimulatedStorage : public Storage {
                             const std::string& contents);
   // Leaves a torn file under its final name, or a whole one by chance.
   void Tear(const std::string& name, const std::string& contents);
-  // Returns the bytes that lay in the place of a file before it was written.
+  // Returns the bytes that the disk still has in a block that was not written:
+  // those of a file with the same last name in another folder.
   std::string BytesBefore(const std::string& name) const;
   // Makes the folders that a file's name needs.
   void MakeFolders(const std::string& name);

@@ -11,12 +11,13 @@
 #include "tests/simulation/simulated_process.h"
 #include "tests/simulation/simulated_world.h"
 
-// Read first the way of a step: TryStep, Backward, Push, then OnLayerDone once
-// for each layer, and OnStepDone. MakeMachine begins a life: the first values
-// come as a LayerDone for each layer, of the round before the worker's first
-// step, and then the first TryStep follows. With Overlap::kDecoupled the next
-// step begins as soon as all layers are pushed, and Forward waits for them one
-// by one, while the step before is still under way.
+// Read the functions of a step first: TryStep, Backward, Push, then OnLayerDone
+// once for each layer, and OnStepDone. MakeMachine begins a life. The machine
+// then sends a LayerDone with the first values of each layer, for the round
+// before the worker's first step. The first TryStep follows. With
+// Overlap::kDecoupled the next step begins as soon as all layers are pushed.
+// Forward then waits for the layers one by one, while the step before it is
+// still open.
 
 namespace nereus {
 namespace {
@@ -41,8 +42,8 @@ std::vector<std::string> NamesOf(const std::vector<LayerSpec>& layers) {
   return names;
 }
 
-// Returns measurements as a worker might make them, drawn from a wide range:
-// the coordinator then changes its plan again and again.
+// Returns measurements drawn from a wide range. They make the coordinator
+// change its plan again and again.
 Measured DrawMeasured(SimulatedWorld& world) {
   Measured measured;
   measured.times.resize(world.workload.layers.size());
@@ -78,7 +79,7 @@ std::unique_ptr<Machine> SimulatedWorker::MakeMachine(const EpochStart& start,
   has_left_ = false;
   process_->life = static_cast<int>(ledger_.Restart());
   caller_.OnMachine(machine_, process_->life, out);
-  // The job may have gone back: this caller always notices at once.
+  // The job may have gone back to a checkpoint. This caller notices at once.
   ledger_.Acknowledge();
   caller_.OnValuesFree(out);
   return machine;
@@ -103,7 +104,8 @@ std::vector<LayerMemory> SimulatedWorker::Allocate(const Job& job) {
         AllocateFloats(has_factors ? spec.rows * spec.m : 0);
     layer.input = AllocateFloats(has_factors ? spec.rows * spec.n : 0);
     world_->workload.initialize(rank_, index, Floats(layer.parameters));
-    // Both ways of handing over a mean are tried, by worker.
+    // Workers with even ranks get means in the gradient's memory. So the test
+    // tries both places of a mean.
     memory.push_back({layer.parameters, layer.state,
                       /*means_in_place=*/rank_ % 2 == 0});
     layers_.push_back(std::move(layer));
@@ -121,12 +123,12 @@ bool SimulatedWorker::HasFactors(int layer) const {
 void SimulatedWorker::TryStep() {
   if (is_leaving_ && !has_left_ && step_ > kInitialRound) Leave();
   if (has_left_ || step_ >= world_->steps_wanted) return;
-  // A step that began while the one before was under way goes on.
+  // With Overlap::kDecoupled, the step may have begun already.
   const bool has_begun =
       ledger_.begun().has_value() && ledger_.begun()->step == step_;
   if (!has_begun && !Begin(step_)) return;
-  // Each worker has another threshold in each step: it changes nothing but the
-  // time.
+  // Each worker draws a threshold for each step. It may change only the time of
+  // frames.
   if (world_->options.job.tune_fusion) {
     machine_->SetFusion(
         static_cast<int64_t>(world_->random.Below(int64_t{1} << 18)));
@@ -169,8 +171,8 @@ void SimulatedWorker::Backward(int layer) {
     return;
   }
   if (world_->options.job.overlap != Overlap::kDecoupled) return;
-  // If the machine does not let the next step begin, TryStep asks again when
-  // this one is done.
+  // If the machine does not let the next step begin now, TryStep asks again
+  // after this step.
   const int64_t next = step_ + 1;
   if (next < world_->steps_wanted && !is_leaving_) Begin(next);
   Forward(0);
@@ -194,8 +196,8 @@ void SimulatedWorker::Push(int index, Outbox& out) {
   const Workload& workload = world_->workload;
   Layer& layer = layers_[index];
   const auto parameters = Floats(layer.parameters);
-  // A real client tells the caller that a layer is done only once no frame
-  // refers to the caller's memory. Here the caller takes other memory.
+  // A real client reports a layer as done when no frame refers to the caller's
+  // memory any more. This caller allocates other memory instead of waiting.
   layer.mean = Buffer();
   for (Buffer* lent : {&layer.gradient, &layer.output_gradient, &layer.input}) {
     if (lent->bytes() > 0 && !lent->unique()) {
@@ -203,7 +205,7 @@ void SimulatedWorker::Push(int index, Outbox& out) {
     }
   }
   layer.mean = layer.gradient;
-  // A poisoned step has its NaN in one layer, another one in each step.
+  // A poisoned step has its NaN in one layer, which changes from step to step.
   const bool is_fit = workload.poisons == nullptr ||
                       step_ % layer_count() != index ||
                       !workload.poisons(rank_, step_, process_->life);
@@ -233,7 +235,7 @@ void SimulatedWorker::Push(int index, Outbox& out) {
                             pushed->loss_scale));
 }
 
-// ---- What the machine has done.
+// ---- Results of the machine.
 
 void SimulatedWorker::OnLayerDone(const LayerDone& done) {
   const StepLedger::Done kind =
@@ -308,7 +310,7 @@ void SimulatedWorker::UpdateParameters() {
   }
 }
 
-// ---- What others see.
+// ---- Requests and state for the cluster.
 
 void SimulatedWorker::LeaveSoon() {
   is_leaving_ = true;

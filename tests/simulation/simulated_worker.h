@@ -20,33 +20,33 @@ namespace nereus {
 class SimulatedProcess;
 struct SimulatedWorld;
 
-// The training loop of one worker on virtual time: what a user's program does
-// between two calls of the client.
+// Training loop of one worker on virtual time. It stands for the program of a
+// user and for the client.
 //
 //   TryStep --machine lets the step begin--> backward, last layer first,
 //      ^                                     a push for each layer
 //      |                                            |
-//      '-- all layers are done: optimizer, if it is here
+//      '-- all layers are done: the caller's optimizer, if the job has one
 //
-// The caller's side is that of the real client: StepLedger decides which call
-// may come next, and Caller brings it to the machine through the machine's
-// lives. Only the threads of the client are missing, and the time to compute a
-// layer is drawn. A loop that called WorkerMachine itself would test a protocol
-// that no user runs.
+// The loop uses two parts of the real client: StepLedger decides which call may
+// come next, and Caller brings the call to the machine of the current life.
+// There are no threads, and the time to compute a layer is drawn. A loop that
+// called WorkerMachine without these parts would test a protocol that no user
+// runs.
 class SimulatedWorker {
  public:
   // Neither is owned; both must outlive this.
   SimulatedWorker(SimulatedWorld* world, SimulatedProcess* process);
 
-  // Makes the machine of the worker's next life, with memory of its own.
+  // Makes the machine of the worker's next life, with new memory.
   std::unique_ptr<Machine> MakeMachine(const EpochStart& start, Outbox& out);
-  // Forgets the machine: the process has died.
+  // Forgets the machine, because the process has died.
   void OnDeath() { machine_ = nullptr; }
-  // Follows the worker into its next epoch.
+  // Takes note that the worker has entered an epoch.
   void OnEntered(JobPtr job) { caller_.OnEntered(std::move(job)); }
 
   // Begins the next step, if more steps are wanted and the machine allows it.
-  // REQUIRES: the worker is between two steps, or the last try failed.
+  // REQUIRES: the worker is between two steps.
   void TryStep();
   // Takes the result of a round from the machine.
   void OnLayerDone(const LayerDone& done);
@@ -58,22 +58,25 @@ class SimulatedWorker {
   // Returns the worker's next heartbeat to the coordinator.
   Heartbeat MakeHeartbeat() const;
 
-  // True if the worker has done `steps` steps, or comes too late for them and
-  // waits until the others begin the next step.
+  // True if the worker has done `steps` steps. Also true if the worker joins,
+  // has not got its first values, and begins with the step after these.
   bool HasDone(int64_t steps) const;
-  // Returns what each layer of the step under way waits for; empty: nothing.
+  // Returns a text that says what each layer of the open step waits for; empty
+  // if no layer waits.
   std::string DescribeWaits() const;
 
-  // Machine of this life. Null: the worker is not admitted, or dead.
+  // Returns the machine of this life; null if the worker is not admitted or
+  // dead.
   const WorkerMachine* machine() const { return machine_; }
   bool has_left() const { return has_left_; }
   // Rank of the worker; -1 before it is admitted.
   int rank() const { return rank_; }
-  // Step under way, or the next one.
+  // Returns the open step, or the next one between two steps.
   int64_t step() const { return step_; }
-  // The worker's replica of a layer.
+  // Returns the worker's parameters of a layer.
   absl::Span<const float> parameters(int layer) const;
-  // Mean gradient of a layer's last round, where the worker runs the optimizer.
+  // Returns the mean gradient of a layer's last round. REQUIRES: the worker
+  // runs the optimizer.
   absl::Span<const float> mean_gradient(int layer) const;
 
  private:
@@ -82,9 +85,9 @@ class SimulatedWorker {
     Buffer parameters;
     Buffer state;     // Optimizer's state, if the worker runs the optimizer.
     Buffer gradient;  // Gradient that the worker pushes.
-    Buffer mean;      // Last mean gradient; may be `gradient`'s memory.
-    Buffer output_gradient;  // Factors of a fully connected layer; else empty.
-    Buffer input;
+    Buffer mean;      // Last mean gradient; may share memory with `gradient`.
+    Buffer output_gradient;  // Factor of a fully connected layer; else empty.
+    Buffer input;            // The other factor; else empty.
   };
 
   // Allocates the layers' memory, with the parameters that the worker brings.
@@ -94,7 +97,7 @@ class SimulatedWorker {
   int layer_count() const { return static_cast<int>(layers_.size()); }
 
   void Leave();
-  // Asks the machine to begin `step`. True if it has.
+  // Asks the machine to begin `step`. Returns true if the step has begun.
   bool Begin(int64_t step);
   // Computes and pushes the gradient of `layer`, then those of earlier layers.
   void Backward(int layer);
@@ -105,19 +108,19 @@ class SimulatedWorker {
   void Compute(std::function<void()> task);
   void OnStepDone();
   void UpdateParameters();
-  // Reports the result of a round to the laws.
+  // Tells the laws the result of a round.
   void Tell(const LayerDone& done, bool is_first);
 
   SimulatedWorld* const world_;
   SimulatedProcess* const process_;
   StepLedger ledger_;                 // Decides which call may come next.
   Caller caller_;                     // Brings the calls to the machine.
-  WorkerMachine* machine_ = nullptr;  // The member's.
+  WorkerMachine* machine_ = nullptr;  // The member owns it.
   std::vector<Layer> layers_;
   int rank_ = -1;
-  int64_t step_ = kInitialRound;  // Step under way, or the next.
+  int64_t step_ = kInitialRound;  // See step().
   double slowness_ = 1;           // Factor of all computing times.
-  bool is_leaving_ = false;       // Leaves once the step is done.
+  bool is_leaving_ = false;       // See LeaveSoon.
   bool has_left_ = false;
 };
 

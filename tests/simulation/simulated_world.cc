@@ -18,7 +18,7 @@ SimulatedWorld::SimulatedWorld(const SimulatedClusterOptions& job,
   AddAllLaws(options, workload, &laws);
 }
 
-// Two runs with equal digests had the same events at the same times.
+// Two runs with equal digests almost certainly had equal events at equal times.
 void SimulatedWorld::Note(uint64_t what, uint64_t about) {
   constexpr uint64_t kPrime = 0x100000001b3;  // FNV-1a, a word at a time.
   digest = ((digest ^ what) * kPrime ^ about) * kPrime;

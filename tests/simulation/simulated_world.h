@@ -14,12 +14,13 @@
 
 namespace nereus {
 
-// The things that all parts of a simulated cluster share: virtual time, chance,
-// the processes and the judge. Every part draws from the one `random` and
-// schedules on the one `events`; the same seed then gives the same run to the
-// last event. A part with a clock or a generator of its own would break that.
+// State that all parts of a simulated cluster share: virtual time, chance, the
+// processes and the laws. All parts schedule on one `events`, and all but
+// network and disk draw from one `random`. So the same seed gives the same run
+// to the last event. A part with a real clock or with a random number that does
+// not come from the seed would break that.
 struct SimulatedWorld {
-  // Carries out what a process's machine has asked for.
+  // Carries out the actions of a process's machine.
   using Execute = std::function<void(SimulatedProcess& process, Outbox& out)>;
 
   SimulatedWorld(const SimulatedClusterOptions& job, Workload what,
@@ -28,26 +29,28 @@ struct SimulatedWorld {
   // Returns a time drawn evenly from [0, max].
   absl::Duration Draw(absl::Duration max) { return random.Uniform() * max; }
 
-  // Notes a fault, or an excuse: what happens next may take its time.
+  // Tells the laws that the next step may take longer.
   void Disturb() { laws.Tell(Disturbed{}); }
 
-  // Adds to the digest of the run: a kind of event, and what it is about.
+  // Adds two numbers to the digest of the run: the kind of an event, and its
+  // object.
   void Note(uint64_t what, uint64_t about);
 
-  // Runs the next event. False: there is none.
+  // Runs the next event. Returns false if there is none.
   bool RunNext();
 
   const SimulatedClusterOptions options;
   const Workload workload;
   EventQueue events;
-  Random random;           // All chance, but that of network and disk.
-  LawChecker laws;         // Hears of everything.
-  ProcessTable processes;  // Every process, dead or alive.
+  Random random;           // Generator of all parts but network and disk.
+  LawChecker laws;         // Checks every event.
+  ProcessTable processes;  // All processes, dead or alive.
   SimulatedHosts hosts;    // Hosts of the processes.
   const Execute execute;
-  uint64_t digest = 0;                // Digest of all events, see Note.
-  int64_t steps_wanted = 0;           // Steps that workers are to do, in all.
-  int64_t last_step = kInitialRound;  // Last step that a worker left after.
+  uint64_t digest = 0;       // Digest of all events, see Note.
+  int64_t steps_wanted = 0;  // Number of steps that RunSteps waits for.
+  // Last step that any worker had done when it left.
+  int64_t last_step = kInitialRound;
 };
 
 }  // namespace nereus

@@ -16,26 +16,26 @@ namespace nereus {
 // Name of the job that every simulated cluster runs.
 inline constexpr char kSimulatedJob[] = "simulated";
 
-// The computation of simulated workers. Each function depends on its arguments
-// alone, so that a step which is done again gives the same gradient again.
+// Computation of simulated workers. The result of each function follows from
+// its arguments, so a step that is done again gives the same gradient.
 struct Workload {
   // Layers of the model, in forward order.
   std::vector<LayerSpec> layers;
 
-  // Writes the parameters that worker `rank` brings along. The job begins with
-  // those of the first worker; all others are overwritten.
+  // Writes the parameters with which worker `rank` joins. The job begins with
+  // those of worker 0, and overwrites all others.
   std::function<void(int rank, int layer, absl::Span<float> parameters)>
       initialize;
 
-  // Writes the gradient of one layer on one worker, computed from the
-  // parameters of that worker at that time.
+  // Writes the gradient of one layer on one worker, computed from the worker's
+  // current parameters.
   std::function<void(int rank, int64_t step, int layer,
                      absl::Span<const float> parameters,
                      absl::Span<float> gradient)>
       gradient;
 
   // Writes the gradient of a fully connected layer as two factors. If absent,
-  // `gradient` serves all layers, and no layer can travel by factors.
+  // `gradient` is called for all layers, and no worker pushes factors.
   std::function<void(
       int rank, int64_t step, int layer, absl::Span<const float> parameters,
       absl::Span<float> output_gradient, absl::Span<float> input)>
@@ -46,8 +46,8 @@ struct Workload {
   // has a NaN.
   std::function<bool(int rank, int64_t step, int life)> poisons;
 
-  // True if gradients are those of SignedWorkload: a mean then tells which
-  // workers contributed to it, and CountedOnceLaw checks every mean.
+  // True if gradients are those of SignedWorkload. CountedOnceLaw then checks
+  // which workers contributed to a mean.
   bool is_signed = false;
 };
 
@@ -55,41 +55,42 @@ struct Workload {
 // and claim the same host when they join.
 struct Places {
   NodeRate node_rate;  // Rate of each node.
-  // Number of workers that the job begins with on each host. Empty: each
-  // process has a node of its own, and claims no host.
+  // Number of workers on each host at the start of the job. If empty, each
+  // process has a node of its own and makes no host claim.
   std::vector<int> workers_on;
-  // Host of the server of each shard; -1, or none given: a host of its own.
+  // Host of the server of each shard. A server with -1, or without an entry,
+  // has a host of its own.
   std::vector<int> server_hosts;
 };
 
-// A simulated job: its members, its features, its network and its disk.
+// Simulated job: its members, its features, its network and its disk.
 struct SimulatedClusterOptions {
   uint64_t seed = 0;    // Seed of all delays and of the faulty disk.
-  int workers = 2;      // Workers that the job begins with.
-  int shards = 1;       // Servers, each the primary of one shard.
-  int min_workers = 1;  // Fewest workers with which the job goes on.
-  int max_workers = 0;  // Most workers; 0: those that it begins with.
+  int workers = 2;      // Number of workers at the start of the job.
+  int shards = 1;       // Number of servers, each the primary of one shard.
+  int min_workers = 1;  // Least number of workers with which the job goes on.
+  int max_workers = 0;  // Largest number of workers; 0 means `workers`.
   PlanRules rules;      // Rules by which the coordinator plans.
   JobOptions job;       // Features of the job.
   NetworkOptions network;
   Places places;  // Hosts of the members.
   absl::Duration lease = absl::Seconds(4);
 
-  // True if the coordinator lives in the process of shard 0. The coordinator
-  // must then never choose that process when a connection does not hold and one
-  // of its two ends has to go.
+  // True if the coordinator lives in the process of shard 0. It must then never
+  // drop that process for a link that breaks again and again.
   bool coordinator_is_shard_0 = false;
 
-  // Longest time of one layer's backward pass. Each pass of each worker takes a
-  // time drawn evenly from [0, layer_time_max].
+  // Longest time of one layer's computation. Each computation of each worker
+  // takes a time drawn evenly from [0, layer_time_max].
   absl::Duration layer_time_max = absl::Milliseconds(2);
 
   // True if the servers share a disk, for checkpoints.
   bool has_disk = false;
   SimulatedStorageOptions disk;  // Faults of that disk.
-  // Longest time to write one file, drawn evenly from [0, disk_time_max].
+  // Longest time to write one file. Each file takes a time drawn evenly from
+  // [0, disk_time_max].
   absl::Duration disk_time_max = absl::Milliseconds(20);
-  int checkpoints_kept = 2;  // Newest checkpoints that are not removed.
+  int checkpoints_kept = 2;  // Number of the newest checkpoints that are kept.
 };
 
 }  // namespace nereus

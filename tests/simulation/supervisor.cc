@@ -12,7 +12,7 @@ namespace {
 // Longest time between the start of a process and its first message.
 constexpr absl::Duration kStartSpread = absl::Milliseconds(50);
 
-// Time after which another process is started in the place of a server.
+// Time until another process is started in the place of a server.
 constexpr absl::Duration kReplacementDelay = absl::Seconds(1);
 
 }  // namespace
@@ -69,7 +69,7 @@ ProcessId Supervisor::Launch(JoinRequest request, bool stranger) {
   return id;
 }
 
-// Called by the member, within the action that enters its first epoch.
+// Called by the member when it enters the first epoch of a machine.
 std::unique_ptr<Machine> Supervisor::MakeMachine(SimulatedProcess& process,
                                                  const EpochStart& start,
                                                  Outbox& out) {
@@ -117,7 +117,7 @@ ProcessId Supervisor::StartStranger() {
 
 // ---- Ends.
 
-// The connections break while the member still knows its peers.
+// Breaks the connections first, while the member still knows its peers.
 void Supervisor::Kill(ProcessId id) {
   SimulatedProcess& victim = world_->processes[id];
   if (!victim.alive) return;
@@ -128,7 +128,7 @@ void Supervisor::Kill(ProcessId id) {
   victim.Die();
 }
 
-// A death starts no process at once, so the table does not change meanwhile.
+// No death starts a process at once, so the table does not change in this loop.
 void Supervisor::KillHost(int host) {
   for (const auto& process : world_->processes.all()) {
     if (world_->hosts.HostOf(process->id) == host) Kill(process->id);
@@ -142,8 +142,8 @@ void Supervisor::OnEnd(SimulatedProcess& process, const absl::Status& outcome) {
                                process.shard() == 0;
   world_->laws.Tell(
       MemberEnded{process.id, process.stranger, is_coordinators, outcome});
-  // A worker that was counted as dead comes again. A worker that left, or was
-  // never admitted, does not.
+  // A worker that counted as dead comes again. A worker that left, or was never
+  // admitted, does not.
   const bool comes_again = !outcome.ok() && process.is_admitted_worker();
   process.RunAfter(world_->events, absl::ZeroDuration(),
                    [this, &process, comes_again] {
@@ -172,7 +172,7 @@ void Supervisor::ReplaceShard(SimulatedProcess& server) {
   StartShardSoon(server.shard());
 }
 
-// A test may have started another server by then.
+// Starts no server if a test has started one meanwhile.
 void Supervisor::StartShardSoon(int shard) {
   world_->events.After(kReplacementDelay, [this, shard] {
     const ProcessTable& processes = world_->processes;

@@ -14,10 +14,10 @@
 
 namespace nereus {
 
-// Starts and ends the processes of a simulated cluster. As a cluster manager
-// does, it replaces a process that ended by itself: a worker that was counted
-// as dead, or a server that was told to go. A process that a fault script kills
-// stays dead.
+// Supervisor of a simulated cluster: starts and ends processes. Like a cluster
+// manager, it replaces a process that ended by itself, such as a worker that
+// counted as dead or a server that the coordinator dropped. It does not replace
+// a process that a fault script has killed.
 class Supervisor {
  public:
   // No pointer is owned; all must outlive this.
@@ -25,13 +25,13 @@ class Supervisor {
              SimulatedSessions* sessions,
              const SimulatedCoordinator* coordinator);
 
-  // Starts a worker. `name`: the name of the worker that it replaces, or empty
-  // for a name of its own. Returns the process, as all Start calls do.
+  // Starts a worker. `name`: name of the worker that it replaces, or empty for
+  // a new name. Returns the process, as all Start functions do.
   ProcessId StartWorker(const std::string& name = "");
   // Starts a server, in the place of a dead one.
   ProcessId StartShard(int shard);
-  // Starts a process without a place in the job: of another version, job or
-  // model, or a server too many.
+  // Starts a process without a place in the job. It has another version, job or
+  // model, or it is one server too many.
   ProcessId StartStranger();
 
   // Kills a process: its connections break, and its session ends.
@@ -40,18 +40,19 @@ class Supervisor {
   void KillHost(int host);
   // Kills a server that died in the middle of a file, and replaces it.
   void ReplaceShard(SimulatedProcess& server);
-  // Takes note that the membership of a process has ended: ends the process,
-  // and starts another one in its place unless it left or was never admitted.
+  // Ends a process whose membership has ended, and replaces it. A worker that
+  // left or was never admitted is not replaced, and no stranger is.
   void OnEnd(SimulatedProcess& process, const absl::Status& outcome);
 
  private:
-  // Returns what the next process says when it joins.
+  // Returns the request with which the next process joins.
   JoinRequest MakeRequest(Role role, int shard) const;
   ProcessId Launch(JoinRequest request, bool stranger);
   // Makes the machine of a process that the coordinator has admitted.
   std::unique_ptr<Machine> MakeMachine(SimulatedProcess& process,
                                        const EpochStart& start, Outbox& out);
-  // Ends the run if the job has failed, or cannot begin.
+  // Ends the run if the job has failed, or if a process is refused before the
+  // job has begun.
   void NoteOutcome(const SimulatedProcess& process,
                    const absl::Status& outcome);
   void StartShardSoon(int shard);
