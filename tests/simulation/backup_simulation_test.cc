@@ -1,4 +1,4 @@
-// Shards with a backup on another server: a lost server costs no step.
+// Each shard has a backup on another server, so a lost server costs no step.
 
 #include "common/base/random.h"
 #include "gtest/gtest.h"
@@ -12,7 +12,8 @@ namespace {
 constexpr int kSeeds = 200;
 constexpr absl::Duration kPatience = absl::Seconds(40);
 
-// Returns a job without a disk: values that come back come from backups.
+// Returns a job with backups and without a disk. Lost values can come back from
+// backups only.
 SimulatedClusterOptions JobWithBackups(uint64_t seed) {
   SimulatedClusterOptions options = RandomJob(seed);
   options.workers = 1 + static_cast<int>(seed % 4);
@@ -28,8 +29,8 @@ bool AllAreBack(const SimulatedCluster& cluster) {
   return cluster.job().shard_servers == first;
 }
 
-// Plans do not change here: after a change, backups do not yet have the values
-// that the workers handed over with it.
+// Plans do not change here: right after a change, a backup does not have the
+// values that the workers have handed over.
 TEST(BackupSimulationTest, LostServerCostsNoStep) {
   for (const uint64_t seed : TestSeeds(kSeeds)) {
     SCOPED_TRACE(ReplayHint(seed));
@@ -72,8 +73,8 @@ TEST(BackupSimulationTest, JobGoesOnWithASingleServerUntilAnotherComes) {
     cluster.faults().Crash(cluster.processes().shard_process(lost));
     absl::Status status = cluster.RunSteps(6);
     ASSERT_TRUE(status.ok()) << status;
-    // If all layers travel on a ring, it takes a while until a member misses
-    // the server.
+    // If all layers go by rings, it takes a while until a member misses the
+    // server.
     cluster.AdvanceBy(absl::Seconds(2));
     for (const ShardServers& servers : cluster.job().shard_servers) {
       EXPECT_EQ(servers, (ShardServers{1 - lost, -1, false}));
@@ -99,7 +100,7 @@ TEST(BackupSimulationTest, LostShardWithoutABackupEndsTheJob) {
   EXPECT_TRUE(IsLost(status)) << status;
 }
 
-// There are checkpoints too, in case that two servers die at a time.
+// The job has checkpoints too, because two servers may die at the same time.
 TEST(BackupSimulationTest, JobGoesOnWhateverDies) {
   int lost = 0;
   for (const uint64_t seed : TestSeeds(kSeeds)) {

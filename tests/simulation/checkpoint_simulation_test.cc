@@ -1,4 +1,5 @@
-// Checkpoints on a disk that fails, and a machine that crashes, over seeds.
+// Checkpoints survive a disk that fails and a machine that crashes, over many
+// seeds.
 
 #include <gtest/gtest.h>
 
@@ -26,15 +27,16 @@ TestCheckpoint OfRound(int64_t round) {
           .layers = AwkwardLayers()};
 }
 
-// Compares a checkpoint, read in chunks of another length than it was written.
+// Compares a checkpoint with its values. The chunks that it reads have another
+// length than those that were written.
 absl::Status Check(Storage& storage, const Manifest& manifest, Random& random) {
   TestCheckpoint checkpoint = OfRound(manifest.round);
   checkpoint.chunk_elements = 1 + static_cast<int64_t>(random.Below(30));
   return CheckTestCheckpoint(storage, manifest, checkpoint);
 }
 
-// A job that writes checkpoints and removes old ones. Its machine crashes now
-// and then.
+// Job that writes checkpoints and removes old ones. Its machine crashes now and
+// then.
 class CheckpointSimulation {
  public:
   CheckpointSimulation(uint64_t seed, SimulatedStorageOptions options)
@@ -85,8 +87,8 @@ TEST(CheckpointSimulationTest, NewestCompleteCheckpointSurvivesEveryCrash) {
       simulation.Step();
       const auto list = ListCheckpoints(simulation.storage());
       ASSERT_TRUE(list.ok()) << list.status();
-      // A checkpoint may be complete although its writer crashed before it was
-      // told.
+      // A checkpoint may be complete although its writer crashed before the
+      // write returned. So the newest one on disk may be newer.
       const int64_t newest =
           list->complete.empty() ? -1 : list->complete[0].round;
       ASSERT_GE(newest, simulation.NewestCompleted());
@@ -110,8 +112,9 @@ TEST(CheckpointSimulationTest, NewestCompleteCheckpointSurvivesEveryCrash) {
   }
 }
 
-// A torn file has another length, which the listing finds, or zeros, which its
-// checksum finds. A checkpoint that passes verification has the right values.
+// ListCheckpoints finds a torn file of another length. VerifyCheckpoint finds a
+// torn file with zeros, by its checksum. A checkpoint without a finding has the
+// right values.
 TEST(CheckpointSimulationTest, FilesThatALyingDiskHasTornAreFound) {
   int torn = 0;
   int zeroed = 0;
@@ -143,7 +146,8 @@ TEST(CheckpointSimulationTest, FilesThatALyingDiskHasTornAreFound) {
   }
 }
 
-// A crash is tried at every step of writing a checkpoint beside an older one.
+// The test crashes the machine at every step of writing a checkpoint beside an
+// older one.
 TEST(CheckpointSimulationTest, CrashAtAnyStepOfWritingKeepsTheOlderCheckpoint) {
   for (int64_t steps = 0;; ++steps) {
     SCOPED_TRACE(steps);
@@ -160,7 +164,7 @@ TEST(CheckpointSimulationTest, CrashAtAnyStepOfWritingKeepsTheOlderCheckpoint) {
     for (const Manifest& manifest : list->complete) {
       EXPECT_EQ(Check(storage, manifest, random), absl::OkStatus());
     }
-    // The job comes to this round again, and writes it again.
+    // The job does this round again, and writes its checkpoint again.
     if (list->complete.size() == 1) {
       ASSERT_EQ(WriteTestCheckpoint(storage, OfRound(11)).status(),
                 absl::OkStatus());

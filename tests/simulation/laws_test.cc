@@ -1,5 +1,5 @@
-// Every law is shown events that keep it, and events that break it: a law that
-// cannot fail is worth nothing. No cluster runs here.
+// Tells every law events that keep it, and events that break it: a law that
+// cannot fail finds no defect. No cluster runs here.
 
 #include <cmath>
 #include <cstdint>
@@ -41,8 +41,8 @@ std::vector<LayerSpec> Layers() {
           {"bias", LayerKind::kVector, 1, 4, 4, 1}};
 }
 
-// A job of three workers and one server, as the coordinator and all workers
-// have it. Ranks are the numbers of processes.
+// View of a job with three workers and one server. The process of a worker has
+// the worker's rank as its number.
 class FakeView final : public ClusterView {
  public:
   FakeView() {
@@ -78,7 +78,7 @@ class LawsTest : public testing::Test {
   LayerPlace At(int rank, int layer, int64_t round) {
     return {rank, rank, layer, round, &view_.job()};
   }
-  // Tells that a worker has parameters of this checksum after a round.
+  // Tells the laws that a worker has parameters of this checksum after a round.
   void TellDone(int rank, int64_t round, uint32_t checksum,
                 bool skipped = false) {
     RoundDone done;
@@ -87,7 +87,7 @@ class LawsTest : public testing::Test {
     done.parameters.checksum = checksum;
     laws_.Tell(done);
   }
-  // Tells that a worker has these values of layer 0 after a round.
+  // Tells the laws that a worker has these values of layer 0 after a round.
   void TellValues(int rank, int64_t round, const std::vector<float>& values) {
     RoundDone done;
     done.place = At(rank, 0, round);
@@ -338,7 +338,8 @@ TEST_F(LawsTest, UnreadableMessageBreaksRefusals) {
   ExpectBroken({"a message cannot be read back", "field 3"});
 }
 
-// Shares of three workers in a mean, in the columns of their ranks.
+// Returns a mean with the shares of three workers in the columns of their
+// ranks.
 std::vector<float> Shares(float first, float second, float third) {
   std::vector<float> mean(64);
   mean[0] = first;
@@ -364,7 +365,7 @@ class CountedOnceTest : public LawsTest {
 
 TEST_F(CountedOnceTest, EqualSharesKeepTheLaw) {
   TellMean(Shares(1.0f / 3, 1.0f / 3, 1.0f / 3));
-  // A worker that died took no part.
+  // Worker 2 may have died: a mean of the other two keeps the law.
   TellMean(Shares(0.5f, 0.5f, 0));
   ExpectKept();
 }
@@ -414,8 +415,8 @@ TEST_F(LawsTest, BitsThatOneMachineDoesNotHaveBreakTheLaw) {
   ExpectBroken({"worker 1", "round 0", "element 7", "on one machine"});
 }
 
-// The first epoch of the three workers, as members enter it. Workers 0 and 2
-// run on one machine, worker 1 on another one.
+// Members that enter the first epoch of three workers. In most tests, workers 0
+// and 2 run on one machine and worker 1 on another one.
 class LineupLawTest : public LawsTest {
  protected:
   LineupLawTest() : law_(laws_.Add(std::make_unique<LineupLaw>())) {
@@ -429,7 +430,8 @@ class LineupLawTest : public LawsTest {
     job.seating = Seating(job.workers, job.layers, job.placement);
     return job;
   }
-  // Tells that a process enters the epoch of `job` with these claims.
+  // Tells the law that a process enters the epoch of `job`, whose workers have
+  // these claims.
   void Enter(ProcessId process, const Job& job,
              const std::vector<HostClaim>& claims,
              const std::set<PeerId>& apart = {}) {
@@ -473,7 +475,8 @@ TEST_F(LineupLawTest, MemberThatDerivesOtherCarriersBreaksTheLaw) {
   Job job = JobOn({0, 1, 0});
   Enter(0, job, {one_, two_, one_});
   ExpectKept();
-  // Layers with and without factors are counted apart.
+  // Slots count layers with and without factors apart, so the carriers of layer
+  // 0 change.
   std::vector<LayerSpec> layers = job.layers;
   layers[0].has_factors = false;
   job.seating = Seating(job.workers, layers, job.placement);
@@ -532,8 +535,8 @@ TEST_F(LineupLawTest, MembersOnOtherHostsThanTheJobSaysBreakTheLaw) {
   ExpectBroken({"worker 1 is on host 1", "host 0 among", "process 3"});
 }
 
-// The law on a disk with real checkpoints, of values that follow from the
-// round.
+// Disk with checkpoints of the real format. The values of a checkpoint follow
+// from its round.
 class CheckpointLawTest : public LawsTest {
  protected:
   CheckpointLawTest() : disk_(/*seed=*/1) {
@@ -549,7 +552,7 @@ class CheckpointLawTest : public LawsTest {
     laws_.Tell(CheckpointWhole{round, &disk_});
     laws_.Tell(DiskChanged{&disk_});
   }
-  // Checksum of what the checkpoint of a round has of layer 0.
+  // Returns the checksum of layer 0 in the checkpoint of a round.
   uint32_t SavedChecksum(int64_t round) const {
     const Buffer values = TestValues(OfRound(round), 0, 0, 64).parameters;
     return Crc32c(values.data(), static_cast<size_t>(values.bytes()));

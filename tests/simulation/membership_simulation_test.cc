@@ -1,4 +1,4 @@
-// Workers that die, stall, come and leave, and connections that break.
+// Workers die, stall, join and leave, and connections break.
 
 #include <cstdint>
 #include <set>

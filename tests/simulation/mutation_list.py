@@ -1,6 +1,6 @@
-"""Mutations of the code that a test must find, and a check that they fit it.
+"""Mutations of the code that tests must find, and a check that they fit the code.
 
-The names are those of the table in docs/testing.md. mutations.py applies them.
+The table in docs/testing.md has the same names. mutations.py applies the mutations.
 """
 
 import collections
@@ -10,7 +10,7 @@ Edit = collections.namedtuple("Edit", ["file", "old", "new"])
 # Tests that may find a mutation: a Bazel target and a filter of GoogleTest.
 # `seeds`: number of seeds that a property test tries; 0 for other tests.
 Test = collections.namedtuple("Test", ["target", "filter", "seeds"])
-# A law that is broken on purpose, and the tests in the order in which they run.
+# Change that breaks the code on purpose, and its tests in the order of their runs.
 Mutation = collections.namedtuple("Mutation", ["name", "edits", "tests"])
 
 
@@ -23,7 +23,7 @@ SWARM = simulation("swarm_simulation_test",
 NAN = simulation("nan_simulation_test",
                  "NanSimulationTest.NoNanGetsIntoParametersWhateverDies", 300)
 TRAINING = simulation("training_laws_simulation_test", "TrainingLawsTest.*", 150)
-# Job without faults whose frames are repeated, and whose sums are exact.
+# Jobs without faults, with repeated frames and exact sums.
 COUNTED_ONCE = TRAINING._replace(filter="TrainingLawsTest.EveryContributionIsCountedOnce")
 
 MUTATIONS = []
@@ -76,7 +76,7 @@ add("a repeated frame of factors is counted", [SWARM],
   return Landing::At(place.values);
 """))
 
-# Memory that a connection or a disk still reads.
+# Memory that a connection or a disk is still reading.
 
 PARAMETERS_IN_PLACE = ("server/shard/held_chunk.cc", """\
   return parameters.unique() || parameters.data() == nullptr
@@ -105,8 +105,8 @@ add("a frame of an older epoch counts", [SWARM],
      "  if (header.epoch != job.epoch) {\n",
      "  if (header.epoch > job.epoch) {\n"))
 
-# A round with more contributors than before begins anew: the vectors of FullRound
-# have no room for them.
+# If a round gets more contributors, it still begins anew: the vectors of FullRound
+# have no room for more.
 add("an open round keeps its contributions in the next epoch", [SWARM],
     ("server/shard/full_round.cc", """\
   contributors_ = contributors;
@@ -127,7 +127,7 @@ add("a worker that missed a result does not get it again", [SWARM],
   const bool closed = false;
 """))
 
-# The report of the last member is taken to be empty.
+# The epoch treats the report of the last member as empty.
 add("an epoch begins before all members have reported", [SWARM],
     ("server/coordinator/member_list.h", """\
              return m.admitted && !m.report.has_value();
@@ -173,7 +173,7 @@ add("no member ever counts as dead", [SWARM],
     ("server/coordinator/coordinator.cc",
      "  if (state_ == JobState::kRunning) DropOverdueMembers(now, out);\n", ""))
 
-# The lowest free rank is that of the worker that is gone.
+# A new worker gets the lowest free rank, which is the rank of the dead worker.
 add("a worker that counted as dead is admitted under its old rank", [SWARM],
     ("server/coordinator/member_list.cc",
      "    int rank = running ? next_rank_++ : 0;\n",
@@ -258,7 +258,8 @@ add("a worker updates by factors before the verdict", [NAN],
      "return *ledger_.Skipped(ledger_.next_round());",
      "return ledger_.Skipped(ledger_.next_round()).value_or(false);"))
 
-# The primary sends the mean where it should send the verdict. Epochs begin at 1.
+# The primary sends the mean instead of the verdict. The condition is never true,
+# because epochs begin at 1.
 add("the backup updates by a skipped step", [NAN],
     ("server/shard/chunk_replica.cc",
      "  if (skipped) {\n",
@@ -355,10 +356,11 @@ add("a manifest is written when the first part is there", [SWARM],
      "  if (parts.size() < ShardsWithChunks(job).size()) {\n",
      "  if (parts.size() < std::min<size_t>(1, ShardsWithChunks(job).size())) {\n"))
 
-# The edit that changes what a connection reads: a disk reads the same memory.
+# The edit of "parameters change while a slow connection reads them": a disk reads
+# the same memory.
 add("values of a checkpoint are written over", [SWARM], PARAMETERS_IN_PLACE)
 
-# They go back to the first checkpoint that this coordinator has made.
+# The members go back to the first checkpoint of this coordinator.
 add("all members go back to a checkpoint that is not the newest", [SWARM],
     ("server/coordinator/checkpoint_ledger.h", """\
     return state_.newest;

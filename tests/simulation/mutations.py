@@ -1,25 +1,26 @@
 #!/usr/bin/env python3
-"""Breaks each law on purpose, and says which test finds that.
+"""Breaks the code on purpose, one mutation at a time, and says which test finds it.
 
   tests/simulation/mutations.py --check
   tests/simulation/mutations.py --list [--only=REGEX]
   tests/simulation/mutations.py [--only=REGEX] [--jobs=N] [--disk-cache=DIR]
       [--json=FILE]
 
-mutation_list.py has the mutations: texts in the code, what replaces them, and
-the tests that should find that. All is done in a copy of the checkout (a git
-worktree in a temporary folder, with the changes that are not committed; new
-files must be known to git). First all tests run without a mutation, and must
-pass. Then, for each mutation, the script edits the copy, builds one test after
-the other and runs it until the first failure, and prints a row of the table in
-docs/testing.md. At the end it prints the whole table and removes the copy, also
-if it is interrupted.
+mutation_list.py has the mutations: a text in the code, its replacement, and the
+tests that should find it. The script works in a copy of the checkout, a git
+worktree in a temporary folder. The copy has the changes that are not committed,
+but no files that git does not know. First the script runs all tests without a
+mutation; they must pass. Then, for each mutation, it edits the copy, and builds
+and runs its tests, up to the first one that fails. It prints a row of the table
+in docs/testing.md. At the end it prints the whole table and removes the copy,
+also if it is interrupted.
 
-The first build compiles all that the tests need; --disk-cache makes it short.
-The copy and what is built take some GB below $TMPDIR, or else /tmp.
+The first build compiles all that the tests need; --disk-cache makes it shorter.
+The copy and its build take some GB below $TMPDIR, or else /tmp.
 
-Exits with 0 if every mutation was found, and with 1 if one was not, did not
-build, or does not fit the code any more. With --check it only looks if all fit.
+Exits with 0 if tests found every mutation. Exits with 1 if a mutation was not
+found, did not build, or does not fit the code any more. With --check it only
+checks that all mutations fit.
 """
 
 import argparse
@@ -40,16 +41,16 @@ from mutation_list import MUTATIONS, misfits
 TOP = os.path.abspath(os.path.join(os.path.dirname(__file__), "../.."))
 TEXT_MAX = 160  # Length of a message in the table.
 
-# Failure of a test. `case`: the test case. `seed`: None if the test has no seeds,
-# or if no seed is known. `message`: first line of the reason.
+# Failure of a test. `case`: the test case. `seed`: seed that fails; None if the
+# test has no seeds, or if the seed is unknown. `message`: first line of the reason.
 Failure = collections.namedtuple("Failure", ["target", "case", "seed", "message"])
-# Outcome of a mutation. `failure`: what found it. `error`: why the mutation could
-# not be tried; "" if it could.
+# Outcome of a mutation. `failure`: failure of the test that found it, or None.
+# `error`: reason why the mutation could not be tried, or "".
 Outcome = collections.namedtuple("Outcome", ["name", "failure", "error", "seconds"])
 
 
 class CannotTry(Exception):
-    """A mutation, or the tests without one, cannot be built or run."""
+    """Says that a mutation, or the tests without one, cannot be built or run."""
 
 
 def note(text):
@@ -77,7 +78,7 @@ class Copy:
 
     def __init__(self, options):
         self.options = options
-        self.folder = ""  # Temporary folder of everything.
+        self.folder = ""  # Temporary folder with the worktree and its build.
         self.tree = ""    # The worktree.
 
     def __enter__(self):
@@ -104,13 +105,13 @@ class Copy:
         return result.stdout.strip()
 
     def snapshot(self):
-        """Returns a commit of the checkout as it is now. No branch gets it."""
+        """Returns a commit of the current checkout, which is on no branch."""
         changed = self.git("-c", "user.name=mutations",
                            "-c", "user.email=mutations@localhost", "stash", "create")
         return changed or "HEAD"
 
     def remove(self):
-        """Stops Bazel and removes the folder, whatever else is interrupted."""
+        """Stops Bazel and removes the folder. Signals do not interrupt this."""
         before = {number: signal.signal(number, signal.SIG_IGN)
                   for number in (signal.SIGINT, signal.SIGTERM)}
         note(f"removing {self.folder}")
@@ -165,8 +166,8 @@ class Copy:
 def run_test(copy, test, seeds):
     """Runs a built test until its first failure.
 
-    Returns its output and its exit status: negative for a signal, None if the
-    test was not over in time.
+    Returns its output and its exit status: negative after a signal, None if the
+    test took too long.
     """
     package, name = test.target[2:].split(":")
     environment = {key: value for key, value in os.environ.items()
@@ -197,7 +198,7 @@ def find_message(output):
     if block is None:
         return ""
     lines = block[1].splitlines()
-    # What the test adds to an assertion says more than the assertion.
+    # A message that the test adds to an assertion says more than the assertion.
     added = [line for line in lines
              if not re.match(r"Value of: |\s*Actual: |\s*Expected: ", line)]
     if not added or added[0].startswith("Expected"):
@@ -206,7 +207,7 @@ def find_message(output):
 
 
 def find_crash_seed(copy, test):
-    """Returns the first seed that crashes the test: a crash does not name it."""
+    """Returns the first seed that crashes the test, because a crash names no seed."""
     if not test.seeds:
         return None
     good, bad = 0, test.seeds  # Numbers of seeds that pass, and that crash.
@@ -247,7 +248,7 @@ def try_test(copy, test):
 
 
 def run_unmutated(copy, mutations):
-    """All tests must pass, so that a failure is due to its mutation."""
+    """Checks that all tests pass, so that a later failure comes from a mutation."""
     tests = list(dict.fromkeys(test for each in mutations for test in each.tests))
     for number, test in enumerate(tests, 1):
         note(f"[{number}/{len(tests)}] without a mutation: {test.target} {test.filter}")
@@ -331,7 +332,7 @@ def parse_arguments():
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true",
-                        help="only look if every old text occurs once in its file, and every "
+                        help="only check that every old text occurs once in its file, and every "
                         "name in docs/testing.md")
     parser.add_argument("--list", action="store_true",
                         help="only print the names of the mutations and their tests")
@@ -341,7 +342,7 @@ def parse_arguments():
                         help="number of actions that Bazel runs at a time")
     parser.add_argument("--disk-cache", metavar="DIR", help="Bazel's --disk_cache")
     parser.add_argument("--timeout", type=float, metavar="SECONDS", default=900,
-                        help="limit of one run of a test, a failure beyond it (default: 900)")
+                        help="time limit of a test; a longer run is a failure (default: 900)")
     parser.add_argument("--no-baseline", action="store_true",
                         help="do not run the tests without a mutation first")
     parser.add_argument("--json", metavar="FILE", help="write the outcomes there, too")
@@ -362,9 +363,9 @@ def main():
                 print(f"    {test.target} {test.filter}"
                       + (f", {test.seeds} seeds" if test.seeds else ""))
         return 0
-    # Ends by an exception, so that the copy is removed.
+    # A signal raises an exception, so that the copy is removed.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # Tests are to crash.
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # Mutated tests may crash.
     outcomes = []
     try:
         with Copy(options) as copy:

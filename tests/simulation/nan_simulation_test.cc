@@ -1,5 +1,6 @@
-// Gradients with a NaN: all workers skip the step, or none does, whatever dies
-// meanwhile; or the job ends, and the message names the worker.
+// Gradients have NaNs. With NanPolicy::kSkip, all workers skip the step or none
+// does, whatever dies meanwhile. With kFail, the job ends, and its message
+// names the worker.
 
 #include "absl/strings/str_cat.h"
 #include "common/base/random.h"
@@ -16,8 +17,8 @@ namespace {
 
 constexpr int64_t kSteps = 8;
 
-// Returns a workload in which one step in `one_in` has a NaN, on each worker. A
-// step that is done again draws anew.
+// Returns a workload in which each worker has a NaN in one step of `one_in`. A
+// step that is done again in the next life draws anew.
 Workload PoisonedWorkload(uint64_t seed, uint64_t one_in) {
   Workload workload = RandomWorkload(MixedLayers(), seed);
   workload.poisons = [seed, one_in](int rank, int64_t step, int life) {
@@ -66,8 +67,8 @@ TEST(NanSimulationTest, NoNanGetsIntoParametersWhateverDies) {
   }
 }
 
-// The member that adds the gradient up finds the NaN before any other member
-// has a part of it.
+// The member that adds up the gradient finds the NaN before it sends any other
+// member a part of the sum.
 TEST(NanSimulationTest, NanThatIsNotAllowedEndsTheJobAndNamesTheWorker) {
   for (const uint64_t seed : TestSeeds(200)) {
     SCOPED_TRACE(ReplayHint(seed));
@@ -79,7 +80,7 @@ TEST(NanSimulationTest, NanThatIsNotAllowedEndsTheJobAndNamesTheWorker) {
     const auto layer_at = [&workload](int64_t at) {
       return workload.layers[static_cast<size_t>(at) % workload.layers.size()];
     };
-    // The client checks factors itself: no member adds them up.
+    // The client checks factors itself, because no member adds them up.
     while (layer_at(step).has_factors) ++step;
     const int poisoned = static_cast<int>(seed / 3) % options.workers;
     workload.poisons = [=](int rank, int64_t at, int) {

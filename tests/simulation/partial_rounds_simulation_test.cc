@@ -1,6 +1,6 @@
-// Rounds that close without all workers: no gradient is lost or counted twice,
-// whatever the order of arrival and whichever connections break; and workers
-// are no further apart than the staleness allows.
+// Partial rounds lose no gradient and count none twice, in any order of arrival
+// and whatever connections break. Workers are no further apart than the
+// staleness allows.
 
 #include <algorithm>
 #include <cstdint>
@@ -45,7 +45,8 @@ SimulatedClusterOptions PartialJob(uint64_t seed) {
   return options;
 }
 
-// Returns the sum of one element over all workers' gradients.
+// Returns the sum of one element over the gradients of all workers in all
+// steps.
 float Produced(int workers, int layer, int64_t element) {
   float sum = 0;
   for (int rank = 0; rank < workers; ++rank) {
@@ -56,6 +57,8 @@ float Produced(int workers, int layer, int64_t element) {
   return sum;
 }
 
+// Checks for every element that the parameters and the open sums together have
+// the sum of all gradients.
 void ExpectNothingLost(const SimulatedCluster& cluster,
                        const Workload& workload) {
   const Job& job = cluster.job();
@@ -76,7 +79,7 @@ void ExpectNothingLost(const SimulatedCluster& cluster,
       const float buffered = begun ? open.sum().floats()[i] : 0.0f;
       ASSERT_EQ(applied + buffered, Produced(workers, chunk.layer, element))
           << "layer " << chunk.layer << ", element " << element << ": "
-          << applied << " applied, " << buffered << " buffered";
+          << applied << " applied, " << buffered << " in the open sum";
     }
   }
 }
@@ -99,8 +102,8 @@ TEST(PartialRoundsTest, AppliedAndBufferedGradientsAreAllThatWereProduced) {
   EXPECT_TRUE(runs.size() == 3 || TestSeeds(kSeeds).size() < 50);
 }
 
-// Workers are at most so many steps apart. A worker's step counts before the
-// worker is answered, hence the one more.
+// No two workers are more than `staleness` + 1 rounds apart. The 1 is there
+// because a server counts a worker's step before it answers the worker.
 class SpreadLaw final : public Law {
  public:
   SpreadLaw(int workers, int64_t staleness)
@@ -124,7 +127,7 @@ class SpreadLaw final : public Law {
                         ", at most ", staleness_ + 1, " apart are right"));
   }
 
-  // Most steps that any two workers were apart.
+  // Returns the largest distance of two workers so far, in rounds.
   int64_t most() const { return most_; }
 
  private:
@@ -134,8 +137,8 @@ class SpreadLaw final : public Law {
   int64_t most_ = 0;
 };
 
-// The bound is the only thing that holds fast workers back: they come as far
-// ahead as it allows.
+// Only the staleness holds fast workers back, so they get as far ahead as it
+// allows.
 TEST(PartialRoundsTest, WorkersAreAsFarApartAsStalenessAllows) {
   for (const Quorum quorum : {Quorum::kSolo, Quorum::kEach}) {
     for (const int64_t staleness : {0, 1, 4}) {
@@ -180,7 +183,7 @@ TEST(PartialRoundsTest, ResynchronisedReplicasAreEqual) {
   }
 }
 
-// Rounds go on whatever dies, and no worker waits for ever.
+// Rounds still close after workers have died, and no worker waits without end.
 TEST(PartialRoundsTest, DeadWorkersHoldUpNoWorker) {
   int lost = 0;
   for (const uint64_t seed : TestSeeds(60)) {
@@ -198,8 +201,8 @@ TEST(PartialRoundsTest, DeadWorkersHoldUpNoWorker) {
   EXPECT_LE(lost, 6);
 }
 
-// All other workers die at some moment while a worker joins. It goes on alone,
-// and each of its steps is answered.
+// All other workers die at a drawn moment while a worker joins. The new worker
+// continues alone, and gets an answer to each of its steps.
 TEST(PartialRoundsTest, WorkerThatJoinsMayOutliveAllOthers) {
   for (const uint64_t seed : TestSeeds(kSeeds)) {
     SCOPED_TRACE(ReplayHint(seed));

@@ -1,5 +1,5 @@
-// Plans that change while a job runs: the values and the optimizer's state that
-// servers or workers had of a layer are handed over whole.
+// Plans change while a job runs. When servers or workers hand a layer over, its
+// values and its optimizer state arrive whole.
 
 #include <cstdint>
 #include <memory>
@@ -16,9 +16,9 @@ namespace {
 
 constexpr int64_t kSteps = 10;
 
-// Returns a job with plans that change all the time: workers report drawn
-// measurements after every other step. With powers of two, ten steps of
-// momentum are exact in float32.
+// Returns a job with plans that change often, because workers report drawn
+// measurements after about half of their steps. Learning rate, momentum and
+// number of workers are powers of two, so ten steps are exact in float32.
 SimulatedClusterOptions ChangingJob(uint64_t seed) {
   SimulatedClusterOptions options = RandomJob(seed);
   options.workers = seed % 2 == 0 ? 2 : 4;
@@ -49,11 +49,11 @@ Workload SmallIntegers() {
   return workload;
 }
 
-// Result of a job: the parameters of a worker.
+// Result of a job.
 struct Outcome {
-  std::vector<float> parameters;
-  int changes = 0;           // Steps after which the routes were others.
-  bool lost_worker = false;  // A worker was replaced.
+  std::vector<float> parameters;  // Parameters of a worker.
+  int changes = 0;                // Number of steps that changed the routes.
+  bool lost_worker = false;       // True if a worker was replaced.
 };
 
 absl::StatusOr<Outcome> RunJob(const SimulatedClusterOptions& options,
@@ -84,7 +84,7 @@ absl::StatusOr<Outcome> RunJob(const SimulatedClusterOptions& options,
 }
 
 TEST(PlanSwitchSimulationTest, JobComesToTheSameBitsWhateverItsPlansAre) {
-  int changes = 0;  // Steps after which the routes were others.
+  int changes = 0;  // Number of steps that changed the routes, over all jobs.
   for (const uint64_t seed : TestSeeds(100)) {
     SCOPED_TRACE(ReplayHint(seed));
     const SimulatedClusterOptions options = ChangingJob(seed);

@@ -1,5 +1,5 @@
-// The simulator reproduces Poseidon's published figures (USENIX ATC 2017) from
-// a single set of constants; docs/benchmarks.md explains them.
+// The simulator reproduces Poseidon's published figures (USENIX ATC 2017) with
+// one set of constants for all rows. docs/benchmarks.md explains the constants.
 
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@
 namespace nereus {
 namespace {
 
-// The calibration. No other number is chosen, for any row.
+// Constants of the calibration. No row has a chosen number of its own.
 constexpr double kComputeSeconds = 0.925;
 constexpr double kBackwardShare = 2.0 / 3;
 constexpr double kEffectiveRate = 12e9 / 8;  // Bytes/s, of 40 Gbit/s.
@@ -82,8 +82,8 @@ INSTANTIATE_TEST_SUITE_P(Caffe40Gbit, PoseidonFigureTest,
                                                info.param.nodes);
                          });
 
-// The headline at 10 Gbit/s: 16 nodes are 15.5 times as fast as one node, and 8
-// to 9 times with servers only.
+// Published at 10 Gbit/s: 16 nodes are 15.5 times as fast as one node, and only
+// 8 to 9 times as fast if all layers go by the servers.
 TEST(PoseidonHeadlineTest, HybridCommunicationScalesWhereServersDoNot) {
   WhatIf what_if = Vgg19With22kClasses(16, 10e9 / 8);
   const auto hybrid = SimulateIterations(what_if);

@@ -1,4 +1,4 @@
-// Servers and coordinators that die and are replaced, and disks that fail.
+// Servers and coordinators die and are replaced, and disks fail.
 
 #include <vector>
 
@@ -36,7 +36,7 @@ TEST(RestartSimulationTest, JobGoesOnWhateverDies) {
     lost += IsLost(status);
     ASSERT_TRUE(status.ok() || IsLost(status)) << status;
   }
-  // A job is lost if a server dies before the first checkpoint is whole.
+  // A server that dies before the first checkpoint is whole costs the job.
   EXPECT_LE(lost, 1 + static_cast<int>(TestSeeds(kSeeds).size()) / 8);
 }
 
@@ -54,7 +54,7 @@ TEST(RestartSimulationTest, LostShardCostsTheStepsSinceTheLastCheckpoint) {
     const int shard = static_cast<int>(seed) % options.shards;
     cluster.faults().Crash(cluster.processes().shard_process(shard));
     cluster.faults().StartShard(shard);
-    // If all layers travel between workers, these could do all steps before a
+    // If all layers are worker-owned, the workers could do all steps before a
     // member misses the server.
     cluster.AdvanceBy(absl::Seconds(2));
     const absl::Status status = cluster.RunSteps(8);
@@ -122,7 +122,7 @@ TEST(RestartSimulationTest, RequestedCheckpointIsMade) {
   }
 }
 
-// Whether there is a checkpoint of the last round that was to have one, when
+// Returns true if the newest checkpoint is the last one that is due when the
 // workers have done `step`.
 bool LastIsWhole(SimulatedCluster& cluster, int64_t step) {
   const auto& newest = cluster.coordinator()->checkpoints().newest();
@@ -147,8 +147,8 @@ TEST(RestartSimulationTest, LastCheckpointIsWholeWhenTheJobIsFinished) {
   }
 }
 
-// Also where it is the last one of a plan, so that workers have sent the shards
-// what they own for the next plan.
+// The last step may be the switch round of a plan. The workers have then
+// already handed their layers over to the shards.
 TEST(RestartSimulationTest, LastStepIsSavedWhateverThePlanIs) {
   int last_of_plan = 0;
   for (const uint64_t seed : TestSeeds(120)) {
@@ -183,7 +183,7 @@ bool KnowsThatAllHaveLeft(SimulatedCluster& cluster) {
   });
 }
 
-// The work is done: whatever dies, the job ends soon, and as finished.
+// All steps are done. Whatever dies now, the job soon ends as finished.
 TEST(RestartSimulationTest, FailureAfterTheLastStepDoesNotHoldTheJobUp) {
   int whole = 0;
   constexpr int kFaults = 6;

@@ -1,5 +1,5 @@
-// Scripts of faults, event by event. Most of them are the smallest form of a
-// defect that the swarm (swarm_simulation_test.cc) has found.
+// Fault scripts, event by event. Most of them are the shortest way to a defect
+// that the swarm (swarm_simulation_test.cc) has found.
 
 #include <functional>
 
@@ -11,7 +11,7 @@
 namespace nereus {
 namespace {
 
-// Processes are numbered from the shards on: here two of them, then workers.
+// Numbers of processes: first the two shards, then the workers.
 constexpr ProcessId kShard0 = 0;
 constexpr ProcessId kShard1 = 1;
 constexpr ProcessId kWorker0 = 2;
@@ -115,7 +115,8 @@ TEST(ScriptedSimulationTest,
   }
 }
 
-// The session of such a worker still sends heartbeats.
+// The session of a worker sends heartbeats on another thread than its driver,
+// but not for a driver that stands still.
 TEST(ScriptedSimulationTest, WorkerWithAStalledDriverCountsAsDead) {
   SimulatedCluster cluster(ThreeWorkers(), SignedWorkload());
   cluster.faults().At(absl::Seconds(2),
@@ -173,7 +174,8 @@ TEST(ScriptedSimulationTest, LostResultIsSentAgain) {
   EXPECT_GT(cluster.job().epoch, 1u);
 }
 
-// The answers to three messages are lost: to joining, leaving and reporting.
+// In turn, the answers to three kinds of messages are lost: to requests to
+// join, to the message that a worker leaves, and to reports.
 TEST(ScriptedSimulationTest, LostAnswerOfTheCoordinatorIsGivenAgain) {
   const SimulatedClusterOptions options = ThreeWorkers();
   {
@@ -221,9 +223,9 @@ TEST(ScriptedSimulationTest, SessionMayEndAtEitherEndFirst) {
   }
 }
 
-// A server reported that its share was on disk, into a session that was broken
-// already, and did not repeat it in the next session. The requested checkpoint
-// was never made, and no message said why.
+// Defect: a server reported its share of a checkpoint in a session that was
+// broken already, and did not report it again in the next session. The
+// requested checkpoint was never made, and no message said why.
 TEST(ScriptedSimulationTest, CheckpointIsMadeAlthoughAShardsReportIsLost) {
   SimulatedClusterOptions options = ThreeWorkers();
   options.layer_time_max = absl::Milliseconds(5);
@@ -234,7 +236,7 @@ TEST(ScriptedSimulationTest, CheckpointIsMadeAlthoughAShardsReportIsLost) {
   ASSERT_EQ(cluster.disk().checkpoints_made(), 1);
   ASSERT_TRUE(cluster.faults().RequestCheckpoint().ok());
   cluster.AdvanceBy(absl::Milliseconds(200));
-  ASSERT_EQ(cluster.job().epoch, 2u);  // The checkpoint is made in it.
+  ASSERT_EQ(cluster.job().epoch, 2u);  // The request has begun this epoch.
   const absl::Duration late = absl::Milliseconds(900);
   cluster.faults().BreakSession(kShard0, late, late);
   ASSERT_TRUE(cluster.RunSteps(6).ok());
@@ -244,9 +246,9 @@ TEST(ScriptedSimulationTest, CheckpointIsMadeAlthoughAShardsReportIsLost) {
   EXPECT_FALSE(cluster.coordinator()->checkpoints().wanted());
 }
 
-// A whole checkpoint counted as failed if an older one could not be removed, or
-// only in part; the job then went back to the older one (seed 7924 of the
-// swarm).
+// Defect: a whole checkpoint counted as failed if the removal of an older one
+// failed. The job then went back to the older one, which could be in part
+// removed (seed 7924 of the swarm).
 TEST(ScriptedSimulationTest,
      CheckpointThatCannotBeRemovedDoesNotSpoilANewerOne) {
   for (uint64_t seed = 0; seed < 20; ++seed) {
@@ -268,9 +270,10 @@ TEST(ScriptedSimulationTest,
   }
 }
 
-// A worker that had missed the beginning of an epoch was told the members of
-// now, not those of the epoch. If a server had gone or a worker come since, the
-// worker refused that, and was told again, for ever (seed 1047 of the swarm).
+// Defect: a worker that had missed the beginning of an epoch got the current
+// list of members instead of the epoch's. If a server had died or a worker had
+// joined since, the worker refused the list, and got it again without end (seed
+// 1047 of the swarm).
 TEST(ScriptedSimulationTest,
      WorkerThatMissesAnEpochsBeginningHearsTheMembersOfThatEpoch) {
   for (const bool dies : {false, true}) {
@@ -280,7 +283,7 @@ TEST(ScriptedSimulationTest,
     SimulatedCluster cluster(options, SignedWorkload());
     ASSERT_TRUE(cluster.RunSteps(1).ok());
     cluster.faults().AtNextEpoch([&] {
-      // This is long enough for a server to count as dead.
+      // A server that dies meanwhile counts as dead before the worker resumes.
       const absl::Duration late = absl::Milliseconds(1800);
       cluster.faults().BreakSession(kWorker0, late, late);
       const absl::Duration now = cluster.events().now() - absl::UnixEpoch();
@@ -299,8 +302,8 @@ TEST(ScriptedSimulationTest,
   }
 }
 
-// The coordinator dies in the middle of a manifest, which stays torn. The job
-// then goes back to the newest whole checkpoint.
+// The coordinator dies in the middle of a manifest, and the manifest may be
+// torn. The job then goes back to the newest whole checkpoint.
 TEST(ScriptedSimulationTest, TornManifestIsNoCheckpoint) {
   int torn = 0;
   for (uint64_t seed = 0; seed < 30; ++seed) {
@@ -333,8 +336,8 @@ TEST(ScriptedSimulationTest, TornManifestIsNoCheckpoint) {
   EXPECT_GT(torn, 10);
 }
 
-// A server that is the primary again may be a round ahead of its backup, which
-// was the primary meanwhile, and may die before the backup has the round too.
+// A server that has become the primary again may be a round ahead of its
+// backup. It may die before the backup has that round too.
 TEST(ScriptedSimulationTest, ServerMayDieAgainAsSoonAsItIsBack) {
   for (uint64_t seed = 0; seed < 12; ++seed) {
     SCOPED_TRACE(seed);
@@ -360,9 +363,10 @@ TEST(ScriptedSimulationTest, ServerMayDieAgainAsSoonAsItIsBack) {
   }
 }
 
-// A server went on after its report: its copy became current, and it served in
-// the next epoch with the older state that it had reported. Workers then began
-// with a round that was closed long ago (seed 15068 of the swarm).
+// Defect: a server did not stand still after its report. Its copy became
+// current, but the server entered the next epoch as its report said, with the
+// older state. Workers then began with a round that was closed long before
+// (seed 15068 of the swarm).
 TEST(ScriptedSimulationTest, ReportOfAServerStaysTrue) {
   for (uint64_t seed = 0; seed < 12; ++seed) {
     SCOPED_TRACE(seed);
@@ -379,7 +383,7 @@ TEST(ScriptedSimulationTest, ReportOfAServerStaysTrue) {
       const absl::Duration now = cluster.events().now() - absl::UnixEpoch();
       cluster.faults().At(now + absl::Milliseconds(10 * seed), [&, now] {
         for (const ProcessId worker : {kWorker0, kWorker1, kWorker2}) {
-          cluster.faults().Pause(worker);  // For long enough to count as dead.
+          cluster.faults().Pause(worker);  // Longer than the lease.
           cluster.faults().At(now + absl::Seconds(8),
                               [&, worker] { cluster.faults().Resume(worker); });
         }

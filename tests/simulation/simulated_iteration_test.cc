@@ -1,5 +1,5 @@
-// The answers of `nereusctl simulate`, compared with what can be computed by
-// hand.
+// Compares the answers of `nereusctl simulate` with times and bytes that are
+// computed by hand or by common/plan/traffic.
 
 #include "server/admin/simulate/simulated_iteration.h"
 
@@ -76,9 +76,9 @@ TEST(SimulatedIterationTest, NodesMoveTheBytesOfThePlan) {
   }
 }
 
-// A worker that has its only shard on another node's interface would be a flow
-// each way; the other worker is with the shard. Nothing overlaps: the gradient
-// goes, and the result comes back a frame behind it.
+// Worker 0 shares a node with the only shard, so only worker 1 uses the
+// network. The gradient is one frame. The result leaves when that frame has
+// arrived, so the two transfers do not overlap.
 TEST(SimulatedIterationTest, SingleFlowTakesItsBytesAndItsLatency) {
   WhatIf what_if = Question(2, 1);
   what_if.layers = {{"fc", LayerKind::kConvolution, 64, 1000, 64000, 1}};
@@ -154,7 +154,8 @@ TEST(SimulatedIterationTest, SingleHostIsLimitedByItsMemory) {
   const IterationResult free = Answer(what_if);
   EXPECT_EQ(free.iteration, free.compute);
   EXPECT_EQ(free.node_bytes, std::vector<int64_t>{0});
-  // A part, the sum, the result and the outcome go one after the other.
+  // Four frames go through memory one after another: the mate's part, the sum
+  // to the server, the result, and the outcome to the mate.
   what_if.memory_rate = kRate;
   const double frame = (64000 * 4 + kFrameHeaderBytes) / kRate;
   EXPECT_NEAR(SecondsOf(what_if), 0.003 + 4 * frame, 1e-8);
@@ -172,8 +173,8 @@ TEST(SimulatedIterationTest, UnlimitedNetworkHidesAllTransfers) {
   }
 }
 
-// The product of four workers' factors: three times half of the layer's
-// backward, for both layers.
+// Backward includes the product of a worker's own factors, which takes half of
+// its time. The products of the three other workers' factors come on top.
 TEST(SimulatedIterationTest, ProductsOfFactorsAreComputed) {
   WhatIf what_if = Question(4, 4);
   what_if.plan.rules.forced = Scheme::kFactor;
@@ -200,9 +201,10 @@ TEST(SimulatedIterationTest, WaitFreeBackpropagationIsNeverSlower) {
   }
 }
 
-// Zhang et al., "DeAR": where all-reduce takes four times as long as forward,
-// and backward twice, wait-free backpropagation needs 1 + 4; with the gathers
-// in the next forward 2 + 2 are left, 1.25 times less.
+// Example of Zhang et al., "DeAR", in units of the time of forward: backward
+// takes 2 and all-reduce 4. With wait-free backpropagation, an iteration takes
+// 1 + 4. If the second half of all-reduce overlaps with the next forward, it
+// takes 2 + 2, which is 1.25 times less.
 TEST(SimulatedIterationTest, DecoupledRoundsOverlapWithForwardToo) {
   for (const Scheme scheme : {Scheme::kRing, Scheme::kServer}) {
     SCOPED_TRACE(SchemeName(scheme));
@@ -213,7 +215,7 @@ TEST(SimulatedIterationTest, DecoupledRoundsOverlapWithForwardToo) {
     for (size_t i = 0; i < what_if.layers.size(); ++i) {
       what_if.layers[i].name = absl::StrCat("layer", i);
     }
-    // 96 MB, of which a node sends 1.5 times as much.
+    // The model has 96 MB, and each node sends 1.5 times as many bytes.
     const double all_reduce = 1.5 * 4 * 192 * 125000 / kRate;
     const absl::Duration forward = absl::Seconds(all_reduce / 4);
     what_if.times.assign(192, {forward / 192, 2 * forward / 192});
@@ -224,8 +226,9 @@ TEST(SimulatedIterationTest, DecoupledRoundsOverlapWithForwardToo) {
   }
 }
 
-// The step waits for all layers anyway. A small first layer must not hold
-// up the large last one, the gradient of which is ready long before.
+// Without decoupled rounds, frames go in the order of backward. A step waits
+// for all layers, so a small first layer must not delay a large last layer,
+// whose gradient is ready much earlier.
 TEST(SimulatedIterationTest, WaitFreeSendsAsBackwardMakesLayers) {
   Job job;
   FrameHeader header;
@@ -256,8 +259,8 @@ TEST(SimulatedIterationTest, WithoutOverlapTheTransferComesOnTop) {
   what_if.plan.rules.forced = Scheme::kServer;
   what_if.job.overlap = Overlap::kNone;
   const IterationResult result = Answer(what_if);
-  // Half of what the busiest node moves goes each way. The last chunk's way
-  // there and back does not overlap with anything.
+  // The busiest node sends half of its bytes and receives the other half at the
+  // same time. Only the transfers of the last chunk overlap with no other.
   const double bytes =
       static_cast<double>(result.node_bytes[result.busiest_node]) / 2;
   EXPECT_GE(absl::ToDoubleSeconds(result.network_exposed), bytes / kRate);
@@ -269,7 +272,8 @@ TEST(SimulatedIterationTest, CopiesCountInFullIfNothingHidesThem) {
   what_if.job.overlap = Overlap::kNone;
   what_if.host_copy = absl::Milliseconds(40);
   EXPECT_NEAR(SecondsOf(what_if), 0.070, 1e-6);
-  // Beside the backward of the layers before, but for the first frames.
+  // Copies now overlap with the backward of earlier layers, but for a small
+  // part.
   what_if.job.overlap = Overlap::kWaitFree;
   what_if.host_copy = absl::Milliseconds(4);
   EXPECT_LT(SecondsOf(what_if), 0.031);

@@ -1,6 +1,5 @@
-// Rounds of which only some blocks travel: no gradient is lost or counted
-// twice, whichever connections break. If all blocks travel, the job has the
-// bits of the dense job.
+// Sparse rounds lose no gradient and count none twice, whatever connections
+// break. If all blocks are sent, the job has the bits of the dense job.
 
 #include <cstdint>
 #include <cstring>
@@ -39,7 +38,8 @@ SimulatedClusterOptions SparseJob(uint64_t seed) {
   return options;
 }
 
-// Returns the sum of one element over all workers' gradients of `steps` steps.
+// Returns the sum of one element over the gradients of all workers in `steps`
+// steps.
 float Produced(int workers, int64_t steps, int layer, int64_t element) {
   float sum = 0;
   for (int rank = 0; rank < workers; ++rank) {
@@ -50,8 +50,8 @@ float Produced(int workers, int64_t steps, int layer, int64_t element) {
   return sum;
 }
 
-// Compares, for every element, the sum of what was sent and what is held back
-// with what was produced. Returns how many values are held back.
+// Checks for every element that the sent part and the residuals add up to the
+// sum of all gradients. Returns the number of values in residuals.
 int64_t ExpectNothingLost(const SimulatedCluster& cluster,
                           const Workload& workload) {
   const int workers = cluster.job().worker_count();
@@ -79,7 +79,7 @@ int64_t ExpectNothingLost(const SimulatedCluster& cluster,
       const auto element = static_cast<int64_t>(i);
       EXPECT_EQ(sent + held[i], Produced(workers, kSteps, layer, element))
           << "layer " << layer << ", element " << i << ": " << sent << " sent, "
-          << held[i] << " held back";
+          << held[i] << " in residuals";
       if (testing::Test::HasFailure()) return 0;
     }
   }
@@ -97,7 +97,7 @@ TEST(SparseRoundsTest, SentAndHeldBackGradientsAreAllThatWereProduced) {
     RandomFaults faults(seed, HarmlessFaults(), &cluster);
     const absl::Status status = cluster.RunSteps(kSteps);
     ASSERT_TRUE(status.ok()) << status;
-    // A worker that counted as dead for a while has lost its residual.
+    // A worker that counted as dead and joined again has lost its residual.
     if (cluster.job().workers != FirstWorkers(options.workers)) continue;
     held[options.rules.forced.value()] += ExpectNothingLost(cluster, workload);
     if (HasFailure()) return;
@@ -106,8 +106,8 @@ TEST(SparseRoundsTest, SentAndHeldBackGradientsAreAllThatWereProduced) {
   for (const auto& [scheme, values] : held) EXPECT_GT(values, 0);
 }
 
-// Momentum and decay, servers and rings, backups or none: as long as all blocks
-// travel, nothing tells the job from the dense one.
+// As long as all blocks are sent, the parameters are those of the dense job:
+// with momentum and decay, by servers and rings, with backups and without.
 TEST(SparseRoundsTest, JobWithAllBlocksHasTheBitsOfTheDenseJob) {
   for (const uint64_t seed : TestSeeds(60)) {
     SCOPED_TRACE(ReplayHint(seed));
@@ -115,8 +115,9 @@ TEST(SparseRoundsTest, JobWithAllBlocksHasTheBitsOfTheDenseJob) {
     options.workers = 1 + static_cast<int>(seed % 4);
     options.job.optimizer = OptimizerOptions();
     options.job.optimizer.weight_decay = 0.01f;
-    // Sums must not depend on the order of arrival. Nor may values depend on
-    // the exponent of a frame: here a block is a frame.
+    // Sums must not depend on the order of arrival. With fp16, values depend on
+    // the exponent of their frame, and a sparse job sends each block as a
+    // frame.
     options.job.deterministic = true;
     if (options.rules.wire == WireType::kFloat16) {
       options.rules.wire = WireType::kBfloat16;
@@ -124,7 +125,9 @@ TEST(SparseRoundsTest, JobWithAllBlocksHasTheBitsOfTheDenseJob) {
     options.job.sparsity.dense_steps = kSteps;
     SimulatedClusterOptions dense = options;
     dense.job.sparsity.share = 0;
-    // On a ring, the worker that begins a sum depends on the segment.
+    // On a ring, the worker that begins a sum depends on the segment, and
+    // sparse jobs have other segments. Sums of two addends do not depend on the
+    // order.
     if (options.rules.forced == Scheme::kRing && options.workers > 2) {
       options.rules.forced = dense.rules.forced = Scheme::kServer;
     }
@@ -145,9 +148,9 @@ TEST(SparseRoundsTest, JobWithAllBlocksHasTheBitsOfTheDenseJob) {
   }
 }
 
-// The workers that began a round may be gone before it is closed, and those in
-// their place may know another choice of blocks. Replicas are equal all the
-// same.
+// All workers that began a round may die before it is closed, and the workers
+// in their place may have another choice of blocks. Replicas must still be
+// equal.
 TEST(SparseRoundsTest, ReplicasAreEqualAfterAllWorkersAreReplaced) {
   int lost = 0;
   const std::vector<uint64_t> seeds = TestSeeds(2 * kSeeds);
@@ -167,7 +170,8 @@ TEST(SparseRoundsTest, ReplicasAreEqualAfterAllWorkersAreReplaced) {
     cluster.AdvanceBy(absl::Microseconds(random.Below(60000)));
     const std::vector<ProcessId> older = cluster.live_workers();
     for (int i = 0; i < 2; ++i) cluster.faults().StartWorker();
-    // The older workers go before the new ones are admitted, or after that.
+    // The older workers leave or die before the new ones are admitted, or
+    // after.
     if (random.Chance(0.5)) {
       cluster.AdvanceBy(absl::Milliseconds(random.Below(200)));
     }
@@ -182,7 +186,7 @@ TEST(SparseRoundsTest, ReplicasAreEqualAfterAllWorkersAreReplaced) {
     ASSERT_TRUE(status.ok() || IsLost(status)) << status;
     lost += IsLost(status) ? 1 : 0;
   }
-  // The values of a ring die with the workers.
+  // The values of layers on a ring are lost if all workers die.
   EXPECT_LE(lost, static_cast<int>(seeds.size()) / 4);
 }
 

@@ -1,6 +1,6 @@
-// Jobs with any features under any faults, over many seeds: all laws hold. Each
-// seed draws which features its job has and which faults strike when, so that
-// each seed tries another combination.
+// All laws hold in jobs with any features under any faults. Each seed draws the
+// features of its job, the faults, and their moments. So each seed tries
+// another combination.
 
 #include <map>
 #include <set>
@@ -21,7 +21,7 @@ constexpr int kSeeds = 500;
 constexpr int64_t kSteps = 10;
 constexpr int64_t kQuietSteps = 3;
 
-// Longest fault, and the recovery from it.
+// Time of the longest fault and of the recovery from it.
 constexpr absl::Duration kPatience = absl::Seconds(40);
 
 // Runs the job of a seed from its start, through all faults, to its end.
@@ -52,14 +52,14 @@ class SwarmRun {
   }
 
  private:
-  // Runs on without faults: all live workers are in the job, every checkpoint
-  // that was requested is made, and the job ends.
+  // Continues the job without faults. Checks that all live workers are in the
+  // job, that every requested checkpoint is made, and that the job ends.
   absl::Status RunInPeace() {
     cluster_.AdvanceBy(options_.lease + absl::Seconds(10));
     if (cluster_.live_workers().empty()) return absl::OkStatus();
     int64_t steps = kSteps;
-    // The coordinator may die once more while it writes a checkpoint, which is
-    // then of a later round (seed 1568).
+    // The coordinator may die once more while it writes the requested
+    // checkpoint. Another epoch then makes one of a later round (seed 1568).
     const auto wanted = [&] {
       return cluster_.coordinator() != nullptr &&
              cluster_.coordinator()->checkpoints().wanted();
@@ -81,7 +81,7 @@ class SwarmRun {
     if (wanted()) {
       return InternalError("the checkpoint that was asked for is missing");
     }
-    // A worker that joined while the others leave would go on with the job
+    // If a worker joined while the others leave, it would continue the job
     // (seed 1690).
     faults_.StartNoWorkers();
     return cluster_.Finish();

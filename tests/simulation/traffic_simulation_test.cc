@@ -1,6 +1,6 @@
-// The simulated cluster counts the bytes that the production machines put on
-// the wire: for each node they are exactly those that common/plan/traffic
-// predicts.
+// Each node of a simulated cluster sends and receives exactly the bytes that
+// common/plan/traffic predicts. The cluster counts the frames of the production
+// machines.
 
 #include <cstdint>
 #include <optional>
@@ -19,8 +19,8 @@ namespace {
 struct TrafficCase {
   const char* scheme;
   std::optional<Scheme> forced;
-  int nodes;       // Nodes, each with a worker and a server.
-  int by_factors;  // Layers by factors, of three fully connected layers.
+  int nodes;       // Number of nodes, each with a worker and a server.
+  int by_factors;  // Number of layers by factors, of three that may be.
   Overlap overlap = Overlap::kWaitFree;
   WireType wire = WireType::kFloat32;
 };
@@ -45,8 +45,8 @@ std::vector<TrafficCase> AllCases() {
   return cases;
 }
 
-// Returns layers of many shapes. One has two chunks, so that no placement is
-// even.
+// Returns layers of many shapes. The last one has two chunks, so that no
+// placement is even.
 std::vector<LayerSpec> Layers() {
   std::vector<LayerSpec> layers = MixedLayers();
   const int64_t elements = kChunkElementsMax + 77;

@@ -1,6 +1,6 @@
-// Jobs without faults, on a network that delays frames, lets them overtake each
-// other across peers, and delivers some twice: replicas are equal,
-// contributions count once, and a job has the result of one machine.
+// Replicas are equal, contributions count once, and a job has the result of one
+// machine. The jobs have no faults. Their network delays frames, delivers some
+// of them twice, and keeps no order among the frames of different peers.
 
 #include <cmath>
 #include <cstring>
@@ -24,7 +24,8 @@ bool SameBits(absl::Span<const float> a, absl::Span<const float> b) {
          std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
-// Returns the result of a layer on a worker: parameters, or the mean gradient.
+// Returns the result of a layer on a worker: the parameters, or the mean
+// gradient if the worker runs the optimizer.
 absl::Span<const float> Outcome(const SimulatedCluster& cluster, int worker,
                                 int layer) {
   const bool means =
@@ -53,7 +54,7 @@ TEST(TrainingLawsTest, ReplicasAreEqualInAnyOrderOfArrival) {
   }
 }
 
-// Every worker begins with the parameters of worker 0, whatever it brought.
+// Each worker joins with other parameters. All begin with those of worker 0.
 TEST(TrainingLawsTest, AllWorkersBeginWithTheParametersOfWorkerZero) {
   SimulatedClusterOptions options;
   options.workers = 4;
@@ -121,7 +122,8 @@ TEST(TrainingLawsTest, DeterministicJobHasTheBitsOfOneMachine) {
     constexpr int64_t kSteps = 3;
     const absl::Status status = cluster.RunSteps(kSteps);
     ASSERT_TRUE(status.ok()) << status;
-    // Each layer on each worker, once for its first values and once a step.
+    // The law checks each layer on each worker: its first values, and its
+    // result in each step.
     EXPECT_EQ(one_machine.checked_count(),
               std::ssize(workload.layers) * options.workers * (kSteps + 1));
   }
@@ -135,7 +137,8 @@ struct BatchCase {
 
 class BatchSplitTest : public testing::TestWithParam<BatchCase> {};
 
-// P workers with K / P rows each train as a single worker does with K rows.
+// P workers with K / P rows each get the parameters of a single worker with K
+// rows.
 TEST_P(BatchSplitTest, WorkersWithPartsTrainLikeASingleWorkerWithTheBatch) {
   constexpr int64_t kM = 12;
   constexpr int64_t kN = 20;
@@ -159,13 +162,12 @@ TEST_P(BatchSplitTest, WorkersWithPartsTrainLikeASingleWorkerWithTheBatch) {
   for (const int workers : {2, 3, 4, 6}) {
     const std::vector<float> many = run(workers);
     for (size_t i = 0; i < one.size(); ++i) {
-      // A gradient element is a sum of 24 products in another order: below 32
-      // roundings of 2^-24 relative to the sum of magnitudes, which is below 2
-      // here. SGD: 20 steps with momentum 0.9 let it act up to 10 times, times
-      // the rate 0.01. Adam divides by the gradient's own size, which amplifies
-      // the error of a small one to at most the rate per step: where |g| >=
-      // 2^-8, its error relative to g is below 32 * 2^-24 * 2 / 2^-8, times
-      // 0.01 and 20 steps.
+      // A gradient element is a sum of 24 products in another order. Its error
+      // is below 32 roundings of 2^-24, relative to the sum of magnitudes,
+      // which is below 2 here. SGD with momentum 0.9 applies an error up to 10
+      // times, at a rate of 0.01, in 20 steps. Adam divides by the gradient's
+      // size: for |g| >= 2^-8, the error relative to g is below 32 * 2^-24 * 2
+      // / 2^-8, at a rate of 0.01, in 20 steps.
       const bool sgd = GetParam().rule == UpdateRule::kSgd;
       const double error = 32 * std::exp2(-24) * 2;
       const double bound =
