@@ -106,8 +106,8 @@ TEST(SparseRoundsTest, SentAndHeldBackGradientsAreAllThatWereProduced) {
   for (const auto& [scheme, values] : held) EXPECT_GT(values, 0);
 }
 
-// As long as all blocks are sent, the parameters are those of the dense job:
-// with momentum and decay, by servers and rings, with backups and without.
+// Parameters are those of the dense job as long as all blocks are sent: with
+// momentum and decay, by servers and rings, with backups and without.
 TEST(SparseRoundsTest, JobWithAllBlocksHasTheBitsOfTheDenseJob) {
   for (const uint64_t seed : TestSeeds(60)) {
     SCOPED_TRACE(ReplayHint(seed));
