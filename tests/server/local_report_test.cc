@@ -80,7 +80,7 @@ std::vector<WorkerResult> Results() {
 LocalReport MakeReport(const LocalOptions& options,
                        std::vector<WorkerResult> results) {
   auto report =
-      MakeLocalReport(options, LocalOutcome{0, 0, 0, std::move(results)});
+      MakeLocalReport(options, LocalOutcome{.workers = std::move(results)});
   EXPECT_TRUE(report.ok()) << report.status();
   return *std::move(report);
 }
@@ -240,7 +240,7 @@ TEST_P(BadLocalReportTest, ContradictionIsRefusedWithBothValues) {
   std::vector<WorkerResult> results = Results();
   GetParam().change(results);
   const auto report =
-      MakeLocalReport(Options(), LocalOutcome{0, 0, 0, results});
+      MakeLocalReport(Options(), LocalOutcome{.workers = results});
   EXPECT_EQ(report.status().code(), absl::StatusCode::kInternal);
   EXPECT_THAT(std::string(report.status().message()),
               HasSubstr(GetParam().message));
