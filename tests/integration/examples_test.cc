@@ -31,7 +31,7 @@ tail -n 1 $dir/first > $dir/a; tail -n 1 $dir/second > $dir/b; cmp $dir/a $dir/b
 TEST_F(ExamplesTest, TheLoopInCFitsTheLineAndSharesTheJobWithCpp) {
   EXPECT_EQ(RunScript(R"(
 start_server --servers=1 --workers=2
-NEREUS_COORDINATOR=$examples/own_loop $control > $dir/first & first=$!
+NEREUS_COORDINATOR=$control $examples/own_loop > $dir/first & first=$!
 $examples/c/own_loop $control > $dir/second || exit
 wait $first || exit
 cat $dir/second
