@@ -1,0 +1,85 @@
+"""Exceptions of Nereus: one class for each case that a caller treats differently."""
+
+CANCELLED = 1
+INVALID_ARGUMENT = 3
+DEADLINE_EXCEEDED = 4
+FAILED_PRECONDITION = 9
+OUT_OF_RANGE = 11
+UNIMPLEMENTED = 12
+UNAVAILABLE = 14
+
+
+class NereusError(RuntimeError):
+    """A call that failed. The text says why. Classes below say what the caller can do; an
+    error of this class itself comes from a job that has ended, or from a call at the
+    wrong time.
+
+    code: number of the outcome, a NEREUS_ constant of worker/c_api/nereus.h.
+    """
+
+    def __init__(self, message, code=0):
+        super().__init__(message)
+        self.code = code
+
+
+class LibraryError(NereusError, ImportError):
+    """libnereus.so was not found, or does not fit to this package."""
+
+
+class InvalidArgument(NereusError, ValueError):
+    """An argument is wrong. Correct the call; the job goes on."""
+
+
+class Unreachable(NereusError, ConnectionError):
+    """No coordinator answered. Check the address, or connect again."""
+
+
+class ModelMismatch(NereusError):
+    """The job has another model, setting or version than this worker. The text names the
+    first layer or setting that differs, and both values."""
+
+
+class JobFinished(NereusError):
+    """The job is over, so that this worker cannot join it. Nothing is left to do."""
+
+
+class JobWentBack(NereusError):
+    """The job has gone back to a checkpoint. Call begin_step, and do the step that it
+    returns."""
+
+
+class WorkerLost(NereusError):
+    """This worker was silent for too long and counts as dead. Close the client and connect
+    again."""
+
+
+class Stalled(NereusError, TimeoutError):
+    """The timeout of a wait has passed. The text names what is missing. The same call may
+    be made again."""
+
+
+class Forked(NereusError):
+    """This process was forked from a process with a client. Start it by exec, or by the
+    "spawn" method of multiprocessing."""
+
+
+_CLASSES = {
+    CANCELLED: WorkerLost,
+    INVALID_ARGUMENT: InvalidArgument,
+    DEADLINE_EXCEEDED: Stalled,
+    OUT_OF_RANGE: JobWentBack,
+}
+
+# Meaning of codes before the client has joined its job.
+_JOINING_CLASSES = {
+    FAILED_PRECONDITION: ModelMismatch,
+    OUT_OF_RANGE: JobFinished,
+    UNAVAILABLE: Unreachable,
+}
+
+
+def error_of(code, message, joining=False):
+    """Returns the exception for a code of the library. joining: the client has not joined
+    its job yet, which gives some codes another meaning."""
+    classes = {**_CLASSES, **_JOINING_CLASSES} if joining else _CLASSES
+    return classes.get(code, NereusError)(message, code)
