@@ -1,0 +1,427 @@
+"""Client of a job: a worker's handle on the parameters that all workers share.
+
+Handle keeps the library's client, and all memory that the library uses. Client is what
+users call. Every wait is done in parts of 100 ms: between two parts Python looks at its
+signals, so that Ctrl-C ends a wait.
+"""
+
+import atexit
+import ctypes
+import json
+import logging
+import time
+import weakref
+from typing import NamedTuple
+
+from . import _log, _native, memory
+from .errors import DEADLINE_EXCEEDED, FAILED_PRECONDITION, INVALID_ARGUMENT
+from .errors import InvalidArgument, NereusError, Stalled
+from .layer import BoundLayer
+from .options import Options, native_options
+
+PART_MS = 100
+# Time that the end of the process gives its clients to leave their jobs.
+EXIT_SECONDS = 5.0
+
+
+class Step(NamedTuple):
+    """Step of the job (StepInfo in worker/public/client.h). This worker's examples begin at
+    example (contributions_before + position) * batch."""
+
+    step: int
+    position: int
+    workers: int
+    local_position: int
+    local_workers: int
+    contributions_before: int
+    loss_scale: float
+    went_back: bool
+
+
+class Traits(NamedTuple):
+    """Properties of the job (JobTraits in worker/public/client.h)."""
+
+    rank: int
+    updates_parameters: bool
+    decoupled: bool
+    may_skip: bool
+    sparse: bool
+    uses_adam: bool
+    learning_rate: float
+    momentum: float
+    weight_decay: float
+    beta1: float
+    beta2: float
+    epsilon: float
+
+
+class _Push:
+    """Arrays of one push, which the library uses until the wait for it returns. They stay
+    until the layer's next push, because the mean gradient may lie in them. Arrays of a
+    round that failed stay until the client is closed."""
+
+    def __init__(self, step, arrays):
+        self.step = step
+        self.arrays = arrays
+        self.is_done = False
+
+
+class Handle:
+    """Client of the library, and all memory that it uses."""
+
+    def __init__(self, library, pointer, layers):
+        self.library = library
+        self.pointer = pointer
+        self.layers = layers  # BoundLayer of each layer.
+        self.pushes = [[] for _ in layers]  # Pushes of each layer.
+
+    def close(self):
+        """Closes the library's client, and gives its memory back. Does nothing the second
+        time, and in a forked child."""
+        pointer, self.pointer = self.pointer, None
+        if pointer is None or _native.is_forked():
+            return
+        self.library.nereus_client_close(pointer)
+        self.layers, self.pushes = [], []
+
+
+def _close_forgotten(handle, name):
+    """Closes the client of a Client that the program has dropped."""
+    if handle.pointer is not None and not _native.is_forked():
+        logging.getLogger("nereus").warning(
+            "%s was dropped without close(), which looks to the job like a worker that "
+            "died: call leave() and close(), or use it in a with statement", name)
+    handle.close()
+
+
+def _int(value):
+    """Returns the number of a step, for a Step or a number."""
+    return value.step if isinstance(value, Step) else value
+
+
+class Client:
+    """Worker of a job, for models of any framework.
+
+        with nereus.Client([nereus.Layer("line", "vector", line)]) as client:
+            while (step := client.begin_step()).step < 1000:
+                ...  # Forward and backward write `gradient`.
+                client.push(0, step, gradient)
+                client.wait_all(step)
+
+    Arrays are float32, contiguous and writable: numpy.ndarray, array.array, torch.Tensor,
+    or anything with the buffer protocol, DLPack or __cuda_array_interface__. They are used
+    without a copy. `layer` is the index or the name of a layer. `step` is a Step or its
+    number. `timeout` is in seconds; None waits as long as Nereus does. `stream` is the
+    cudaStream_t, as a number, that orders the call with a GPU's work.
+
+    Errors of all calls: JobWentBack: call begin_step, and do its step. WorkerLost: close,
+    and make a new client. InvalidArgument: correct the call. Stalled: the timeout has
+    passed, and the call may be made again. Other NereusErrors: the job has ended, or the
+    call came at the wrong time.
+
+    The end of a with statement leaves the job; with an exception, and in close() without
+    leave(), the job sees a worker that died and goes on without it. Any thread may make any
+    call.
+    """
+
+    def __init__(self, layers, *, stream=None, **options):
+        """Joins the job. Waits until the job has all its workers, and its parameters are in
+        the layers' arrays.
+
+        layers: all layers of the model, as nereus.Layer, in forward order.
+        options: fields of nereus.Options. Variables of the environment, which `nereusctl
+        run` sets, give those that are absent.
+
+        Errors: InvalidArgument; Unreachable, no coordinator answered; ModelMismatch, the
+        job has another model or setting; JobFinished.
+        """
+        _native.check_not_forked()
+        self._options = Options.from_environment(**options)
+        self._left = False
+        bound = [BoundLayer(index, layer) for index, layer in enumerate(layers)]
+        if not bound:
+            raise InvalidArgument("layers has no layer, must have at least 1")
+        self._indices = {layer.name: index for index, layer in enumerate(bound)}
+        self._handle = _connect(self._options, bound, stream)
+        self._closer = weakref.finalize(self, _close_forgotten, self._handle, repr(self))
+        self._closer.atexit = False  # _leave_all does better.
+        try:
+            self._await("connect", "nereus_client_wait_connected", (), (stream,),
+                        timeout=None, joining=True)
+            self._traits = self._read_traits()
+        except BaseException:
+            self.close()
+            raise
+        _open_clients.add(self)
+
+    def __repr__(self):
+        return f"nereus.Client(job={self._options.job!r}, name={self._options.name!r})"
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, value, traceback):
+        try:
+            if kind is None and not self._left and self._handle.pointer is not None:
+                self.leave()
+        finally:
+            self.close()
+
+    @property
+    def traits(self):
+        """Properties of the job, which never change."""
+        return self._traits
+
+    @property
+    def closed(self):
+        """True after close."""
+        return self._handle.pointer is None
+
+    def begin_step(self, timeout=None, *, stream=None):
+        """Begins the next step and returns it. Waits while the job changes its members, by
+        default without a limit. Every layer must be pushed in every step that was begun,
+        but for a worker that leaves without any push."""
+        step = _native.Step()
+        self._await("begin_step", "nereus_client_begin_step", (),
+                    (stream, ctypes.byref(step)), timeout)
+        return Step(*(getattr(step, name) for name in Step._fields[:-1]),
+                    went_back=bool(step.went_back))
+
+    def push(self, layer, step, gradient, *, stream=None):
+        """Contributes `gradient` of a layer and returns at once. The library uses the array
+        until the wait for the layer returns; the caller must not touch it before. With
+        optimizer="worker", the mean gradient replaces it."""
+        index, name = self._layer(layer)
+        values = self._gradient(name, index, gradient)
+        self._push(index, step, (values,), "nereus_client_push", values.address,
+                   values.length, stream)
+
+    def push_factors(self, layer, step, output_gradient, input, gradient=None, *,
+                     stream=None):
+        """Contributes the gradient of a layer with factors, as two matrices: its weight
+        gradient is output_gradient (rows x m), transposed, times input (rows x n).
+
+        gradient: array for the mean gradient. May be None if the job updates the
+        parameters."""
+        index, name = self._layer(layer)
+        given = memory.view(f"the output gradient of layer {name}", output_gradient,
+                            writable=False)
+        inputs = memory.view(f"the input of layer {name}", input, writable=False)
+        means = None if gradient is None else self._gradient(name, index, gradient)
+        factors = _native.Factors(
+            output_gradient=given.address, output_gradient_length=given.length,
+            input=inputs.address, input_length=inputs.length)
+        self._push(index, step, (given, inputs, means), "nereus_client_push_factors",
+                   ctypes.byref(factors), means.address if means else None,
+                   means.length if means else 0, stream)
+
+    def takes_factors(self, layer):
+        """Returns True if the plan sends the layer's factors in this step. Otherwise push
+        may be called for a layer with factors, too."""
+        takes = ctypes.c_int32()
+        self._call("nereus_client_takes_factors", self._layer(layer)[0],
+                   ctypes.byref(takes))
+        return bool(takes.value)
+
+    def wait(self, layer, step, timeout=None, *, stream=None):
+        """Waits until round `step` of a layer is done: its parameters, or its mean gradient,
+        are there, and what was pushed belongs to the caller again. None: waits for
+        round_timeout."""
+        index, name = self._layer(layer)
+        self._await(f"wait for layer {name}", "nereus_client_wait", (index, _int(step)),
+                    (stream,), self._wait_limit(timeout))
+        self._note_done(index, _int(step))
+
+    def wait_forward(self, layer, timeout=None, *, stream=None):
+        """Waits for the last round of a layer, before its next forward. None: waits for
+        round_timeout."""
+        index, name = self._layer(layer)
+        self._await(f"wait_forward for layer {name}", "nereus_client_wait_forward",
+                    (index,), (stream,), self._wait_limit(timeout))
+        self._note_done(index, None)
+
+    def wait_all(self, step, timeout=None, *, stream=None):
+        """Waits for round `step` of all layers. None: waits for round_timeout."""
+        self._await("wait_all", "nereus_client_wait_all", (_int(step),), (stream,),
+                    self._wait_limit(timeout))
+        for index in range(len(self._indices)):
+            self._note_done(index, _int(step))
+
+    def mean(self, layer):
+        """Returns the layer's mean gradient, as a read-only memoryview of floats, after the
+        wait, with optimizer="worker" and memory of the host. Valid until the layer's next
+        push, and until close."""
+        index, name = self._layer(layer)
+        address, length = ctypes.c_void_p(), ctypes.c_int64()
+        self._call("nereus_client_mean", index, ctypes.byref(address),
+                   ctypes.byref(length))
+        if not address.value:
+            raise NereusError(f"layer {name} has no mean gradient yet: push it, and wait for "
+                              "it", FAILED_PRECONDITION)
+        return memory.float_view(address.value, length.value,
+                                 (self, list(self._handle.pushes[index])))
+
+    def skipped(self, step):
+        """Returns True if the job skipped `step` because of a NaN. The caller then leaves
+        parameters and state as they are, too."""
+        skipped = ctypes.c_int32()
+        self._call("nereus_client_skipped", _int(step), ctypes.byref(skipped))
+        return bool(skipped.value)
+
+    def checkpoint(self):
+        """Requests a checkpoint of the next step that no worker has begun."""
+        self._call("nereus_client_checkpoint")
+
+    def report(self):
+        """Returns costs, traffic and measurements as a dict (docs/c_api.md, "Reports")."""
+        capacity = 64 * 1024
+        while True:
+            text, length = ctypes.create_string_buffer(capacity), ctypes.c_int64()
+            self._call("nereus_client_report_json", text, capacity, ctypes.byref(length))
+            if length.value < capacity:
+                return json.loads(text.value)
+            capacity = length.value + 4096  # A later report may be longer.
+
+    def abort(self, reason):
+        """Ends the job for all workers with `reason`. A caller that only stops itself calls
+        leave. Raises the error that had ended the job before, if there is one of another
+        kind."""
+        code = self._raw("nereus_client_abort", str(reason).encode())
+        self._left = True
+        if code != FAILED_PRECONDITION:  # The library's answer to an abort.
+            _native.check(code)
+
+    def leave(self, timeout=None, *, stream=None):
+        """Leaves the job after the last pushed step. Returns when the other workers are
+        done, or need nothing more from this one. After a timeout, only leave and close may
+        follow."""
+        self._await("leave", "nereus_client_leave", (), (stream,), timeout)
+        self._left = True
+
+    def close(self):
+        """Frees the client. Afterwards the arrays belong to the caller. Waits until other
+        threads have left the client's calls. Does nothing the second time."""
+        _open_clients.discard(self)
+        self._closer.detach()
+        self._handle.close()
+
+    # ---- Calls of the library.
+
+    def _raw(self, function, *arguments):
+        """Makes a call and returns its code."""
+        _native.check_not_forked()
+        pointer = self._handle.pointer
+        if pointer is None:
+            raise InvalidArgument("the client was closed")
+        return getattr(self._handle.library, function)(pointer, *arguments)
+
+    def _call(self, function, *arguments):
+        _native.check(self._raw(function, *arguments))
+
+    def _await(self, what, function, before, after, timeout, joining=False):
+        """Makes a call that waits, in parts, until it is done or `timeout` has passed. Its
+        arguments are `before`, the time of a part, and `after`."""
+        until = None if timeout is None else time.monotonic() + timeout
+        while True:
+            part = PART_MS
+            if until is not None:
+                part = max(0, min(PART_MS, round((until - time.monotonic()) * 1000)))
+            code = self._raw(function, *before, part, *after)
+            if code != DEADLINE_EXCEEDED:
+                return _native.check(code, joining)
+            if until is not None and time.monotonic() >= until:
+                try:
+                    _native.check(code)
+                except Stalled as error:
+                    raise Stalled(f"{what} is not done after {timeout:.3g} s: {error}",
+                                  code) from None
+
+    def _wait_limit(self, timeout):
+        """Returns the time of one wait, as Nereus limits it."""
+        limit = self._options.round_timeout
+        return limit if timeout is None else min(timeout, limit)
+
+    def _read_traits(self):
+        traits = _native.Traits()
+        self._call("nereus_client_traits", ctypes.byref(traits))
+        return Traits(traits.rank, *(bool(getattr(traits, name))
+                                     for name in Traits._fields[1:6]),
+                      *(getattr(traits, name) for name in Traits._fields[6:]))
+
+    # ---- Layers and their pushes.
+
+    def _layer(self, layer):
+        """Returns the index and the name of a layer, which is either of them."""
+        names = list(self._indices)
+        if isinstance(layer, str):
+            if layer not in self._indices:
+                raise InvalidArgument(f"there is no layer {layer}; the model has "
+                                      + ", ".join(names))
+            return self._indices[layer], layer
+        if not 0 <= layer < len(names):
+            raise InvalidArgument(f"there is no layer {layer}: the model has {len(names)} "
+                                  "layers, numbered from 0")
+        return layer, names[layer]
+
+    def _gradient(self, name, index, gradient):
+        layers = self._handle.layers
+        length = layers[index].parameters.length if layers else None  # None: closed.
+        return memory.view(f"the gradient of layer {name}", gradient, length=length)
+
+    def _push(self, index, step, arrays, function, *arguments):
+        """Makes a call that pushes `arrays`, and keeps them."""
+        code = self._raw(function, index, _int(step), *arguments)
+        if code != INVALID_ARGUMENT:
+            kept = [push for push in self._handle.pushes[index] if not push.is_done]
+            self._handle.pushes[index] = [*kept, _Push(_int(step), arrays)]
+        _native.check(code)
+
+    def _note_done(self, index, step):
+        """Notes that a layer's last push is done, if it was in `step`. None: any step."""
+        pushes = self._handle.pushes
+        last = pushes[index][-1] if pushes and pushes[index] else None
+        if last is not None and step in (None, last.step):
+            last.is_done = True
+
+
+def _connect(options, layers, stream):
+    """Begins to join the job and returns the Handle."""
+    devices = sorted({layer.device for layer in layers if layer.device != memory.HOST})
+    if len(devices) > 1:
+        raise InvalidArgument(f"layers are on the GPUs {devices}, must be on one")
+    for layer in layers:
+        layer.struct.on_host = bool(devices) and layer.device == memory.HOST
+    settings = native_options(options)
+    if devices:
+        settings.memory, settings.device = _native.MEMORY_CUDA, devices[0]
+    library = _native.library(cuda=bool(devices))
+    _native.note_client()
+    _log.start()
+    structs = (_native.Layer * len(layers))(*(layer.struct for layer in layers))
+    pointer = ctypes.c_void_p()
+    _native.check(library.nereus_client_connect(
+        ctypes.byref(settings), structs, len(layers), stream, ctypes.byref(pointer)))
+    return Handle(library, pointer.value, layers)
+
+
+_open_clients = weakref.WeakSet()
+
+
+def _leave_all():
+    """Leaves all jobs at the end of the process, for EXIT_SECONDS in all. Otherwise the
+    jobs would see workers that died."""
+    if _native.is_forked():
+        return
+    until = time.monotonic() + EXIT_SECONDS
+    for client in list(_open_clients):
+        try:
+            if not client._left:
+                client.leave(max(0.0, until - time.monotonic()))
+        except NereusError as error:
+            logging.getLogger("nereus").warning("%r did not leave its job: %s", client,
+                                                error)
+        client.close()
+    _log.stop()
+
+
+atexit.register(_leave_all)
