@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Tests the Python package with the library and the programs that Bazel has built.
+# NEREUS_LIBRARY and NEREUSCTL name others. Arguments are those of pytest.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+
+export NEREUS_LIBRARY="${NEREUS_LIBRARY:-$PWD/bazel-bin/worker/c_api/libnereus.so}"
+export NEREUSCTL="${NEREUSCTL:-$PWD/bazel-bin/server/admin/nereusctl}"
+export NEREUS_SERVER_BINARY="${NEREUS_SERVER_BINARY:-$PWD/bazel-bin/server/nereus-server}"
+export PYTHONDONTWRITEBYTECODE=1
+
+for python in python3 /usr/bin/python3; do
+  if "$python" -c "import numpy, pytest" 2>/dev/null; then
+    exec "$python" -m pytest -q -rs -p no:cacheprovider tests/python "$@"
+  fi
+done
+echo "tests of the Python package: skipped, no python3 has pytest and numpy;" \
+  "deploy/install_packages.sh --test installs them"
