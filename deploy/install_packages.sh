@@ -12,7 +12,8 @@ build_packages=(
   nlohmann-json3-dev libcli11-dev libisal-dev libsqlite3-dev
   python3
 )
-test_packages=(clang clang-format clang-tidy cmake pkg-config)
+test_packages=(clang clang-format clang-tidy cmake pkg-config python3-numpy
+  python3-pytest)
 
 usage() {
   cat <<'TEXT'

@@ -9,9 +9,9 @@ usage() {
 Usage: tests/run.sh [--asan | --tsan | --ubsan]
 
 Without an argument: installs the packages, builds everything, and runs the
-style test, clang-format, all tests, clang's thread-safety analysis and
-clang-tidy. With one: builds and runs the unit, simulation and integration
-tests with that sanitizer, and no static check.
+style test, clang-format, all tests, those of the Python package, clang's
+thread-safety analysis and clang-tidy. With one: builds and runs the unit,
+simulation and integration tests with that sanitizer, and no static check.
 
 Some tests train on MNIST, without a sanitizer, and are skipped where they do
 not find its files: in the folder NEREUS_MNIST_DIR, by default
@@ -190,6 +190,7 @@ else
   check "style test" python3 tests/style_test.py
   check "clang-format" check_format
   run_tests //...
+  check "python" tests/python/run.sh
   set_clang_flags
   check "clang -Wthread-safety" check_thread_safety
   check "clang-tidy" check_tidy

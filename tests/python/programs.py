@@ -1,0 +1,337 @@
+"""Programs that test_client.py runs as the workers of a job: programs.py NAME [ARGUMENT].
+
+Each prints what the test looks at. NEREUS_LOCAL_RANK is the number of the worker.
+"""
+
+import array
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+
+import nereus
+
+BATCH = 4
+# Exit code that ends a job at once, for programs that do not finish it.
+STOP = 9
+RANK = int(os.environ.get("NEREUS_LOCAL_RANK", "0"))
+
+
+def make_values(kind, values):
+    """Returns an array of a framework with these values."""
+    if kind == "array":
+        return array.array("f", values)
+    if kind == "torch":
+        import torch
+        return torch.tensor(values)
+    import numpy
+    return numpy.array(values, numpy.float32)
+
+
+def bits(values):
+    return memoryview(array.array("f", [float(value) for value in values])).hex()
+
+
+def line_layer(values, **fields):
+    return nereus.Layer("line", "vector", values, rows=BATCH, **fields)
+
+
+def gradient_of(step, line):
+    """Returns the gradient of y = line[0] x + line[1] for this worker's examples."""
+    first = (step.contributions_before + step.position) * BATCH
+    errors = [(x, line[0] * x + line[1] - (3 * x + 1))
+              for x in (i % 7 - 3 for i in range(first, first + BATCH))]
+    return (sum(error * x for x, error in errors) / BATCH,
+            sum(error for _, error in errors) / BATCH)
+
+
+def do_step(client, step, line, gradient):
+    gradient[0], gradient[1] = gradient_of(step, line)
+    client.push("line", step, gradient)
+    client.wait_all(step)
+
+
+def train(kind="array", steps=300):
+    """The servers run the optimizer."""
+    line, gradient = make_values(kind, [0.0, 0.0]), make_values(kind, [0.0, 0.0])
+    with nereus.Client([line_layer(line)], settings={"batch": BATCH}) as client:
+        assert not client.traits.updates_parameters
+        while (step := client.begin_step()).step < int(steps):
+            assert step.workers == int(os.environ["NEREUS_LOCAL_SIZE"])
+            do_step(client, step, line, gradient)
+    assert client.closed
+    print(f"y = {line[0]:.2f} x + {line[1]:.2f}, bits {bits(line)}")
+
+
+def own_optimizer(means_apart=""):
+    """The worker runs the optimizer, with momentum as its state."""
+    line, velocity, gradient = (make_values("array", [0.0, 0.0]) for _ in range(3))
+    layer = line_layer(line, state=velocity)
+    with nereus.Client([layer], optimizer="worker", means_apart=bool(means_apart)) as client:
+        assert client.traits.updates_parameters
+        while (step := client.begin_step()).step < 300:
+            gradient[0], gradient[1] = gradient_of(step, line)
+            client.push(0, step, gradient)
+            client.wait(0, step.step)
+            mean = client.mean("line")
+            assert mean.readonly and not client.skipped(step)
+            if not means_apart:
+                assert mean.tolist() == gradient.tolist()
+            for i in range(2):
+                velocity[i] = 0.5 * velocity[i] + mean[i]
+                line[i] -= 0.05 * velocity[i]
+    print(f"y = {line[0]:.2f} x + {line[1]:.2f}, bits {bits(line)}")
+
+
+def factors():
+    """A fully connected layer goes by its factors, and an empty gradient is allowed."""
+    import numpy
+    weight = numpy.zeros((3, 2), numpy.float32)
+    target = numpy.array([[1, 2], [3, 4], [5, 6]], numpy.float32)
+    layer = nereus.Layer("fc", "fc", weight, rows=BATCH, has_factors=True)
+    random = numpy.random.default_rng(RANK)
+    with nereus.Client([layer]) as client:
+        while (step := client.begin_step()).step < 300:
+            client.wait_forward("fc")
+            x = random.standard_normal((BATCH, 2), numpy.float32)
+            given = (x @ (weight - target).T / BATCH).astype(numpy.float32)
+            print("takes", client.takes_factors("fc"))
+            client.push_factors("fc", step, given, x)
+            client.wait_all(step)
+    print(f"error {abs(weight - target).max():.2f}, bits {bits(weight.ravel())}")
+
+
+def report():
+    line, gradient = make_values("array", [0.0, 0.0]), make_values("array", [0.0, 0.0])
+    with nereus.Client([line_layer(line)]) as client:
+        do_step(client, client.begin_step(), line, gradient)
+        print(client.report()["layers"][0]["name"], repr(client))
+        try:
+            client.checkpoint()
+        except nereus.NereusError as error:
+            print(type(error).__name__, error)
+
+
+def press_soon(pressed):
+    """Presses Ctrl-C after a while, and notes when."""
+    def press():
+        time.sleep(0.4)
+        pressed.append(time.monotonic())
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=press, daemon=True).start()
+
+
+def interrupted(where):
+    """Ctrl-C while this worker waits for the other one, which does not come."""
+    line, gradient = make_values("array", [0.0, 0.0]), make_values("array", [0.0, 0.0])
+    if where == "connect" and RANK == 1:
+        time.sleep(60)
+    pressed = []
+    try:
+        if where == "connect":
+            press_soon(pressed)
+        client = nereus.Client([line_layer(line)])
+        step = client.begin_step()
+        if RANK == 1:
+            time.sleep(60)
+        client.push(0, step, gradient)
+        press_soon(pressed)
+        getattr(client, where)(*{"wait": (0, step), "wait_all": (step,),
+                                 "wait_forward": (0,), "leave": ()}[where])
+    except KeyboardInterrupt:
+        stop(f"stopped within a second: {time.monotonic() - pressed[0] < 1}")
+
+
+def stop(text):
+    """Prints a text and ends the process without its handlers, and so the job."""
+    print(text)
+    sys.stdout.flush()
+    os._exit(STOP)
+
+
+def timeouts():
+    """A wait with a timeout fails in time, names what is missing, and may go on."""
+    line, gradient = make_values("array", [0.0, 0.0]), make_values("array", [0.0, 0.0])
+    with nereus.Client([line_layer(line)]) as client:
+        step = client.begin_step(timeout=30)
+        if RANK == 1:
+            time.sleep(1)
+        client.push(0, step, gradient)
+        try:
+            begun = time.monotonic()
+            client.wait(0, step, timeout=0.3)
+        except nereus.Stalled as error:
+            print(f"stalled in time: {0.3 <= time.monotonic() - begun < 1}; {error}")
+        client.wait(0, step)
+
+
+def forked():
+    """A forked child gets an error from each call, and does not disturb its parent."""
+    line, gradient = make_values("array", [0.0, 0.0]), make_values("array", [0.0, 0.0])
+    with nereus.Client([line_layer(line)]) as client:
+        step = client.begin_step()
+        sys.stdout.flush()
+        child = os.fork()
+        if child == 0:
+            for call in (lambda: client.push(0, step, gradient), client.report,
+                         lambda: nereus.Client([line_layer(line)])):
+                try:
+                    call()
+                except nereus.Forked as error:
+                    print("child:", error)
+            client.close()
+            print("child: closed")
+            sys.exit(0)  # With the handlers of the exit.
+        print("child's code", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        do_step(client, step, line, gradient)
+    print("parent: done")
+
+
+def mismatch(what):
+    """Worker 1 has other layers, or another setting."""
+    size = 3 if what == "layer" and RANK == 1 else 2
+    layers = [nereus.Layer(name, "vector", make_values("array", [0.0] * count))
+              for name, count in (("first", 2), ("second", size), ("third", size))]
+    batch = 8 if what == "setting" and RANK == 1 else 4
+    try:
+        nereus.Client(layers, settings={"batch": batch}, connect_timeout=5)
+    except nereus.ModelMismatch as error:
+        stop(f"mismatch: {error}")
+
+
+def closed():
+    line, gradient = make_values("array", [0.0, 0.0]), make_values("array", [0.0, 0.0])
+    client = nereus.Client([line_layer(line)])
+    step = client.begin_step()
+    do_step(client, step, line, gradient)
+    client.leave()
+    client.close()
+    client.close()
+    for call in (client.begin_step, client.leave, client.report,
+                 lambda: client.push(0, step, gradient), lambda: client.wait_all(step)):
+        try:
+            call()
+        except nereus.InvalidArgument as error:
+            print("after close:", error)
+
+
+def closed_by_another_thread():
+    """close ends a wait of another thread, which gets an error."""
+    line, gradient = make_values("array", [0.0, 0.0]), make_values("array", [0.0, 0.0])
+    client = nereus.Client([line_layer(line)])
+    step = client.begin_step()
+    if RANK == 1:
+        time.sleep(60)
+    client.push(0, step, gradient)
+    errors = []
+
+    def wait():
+        try:
+            client.wait_all(step)
+        except nereus.InvalidArgument as error:
+            errors.append(str(error))
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    time.sleep(0.5)
+    begun = time.monotonic()
+    client.close()
+    thread.join()
+    stop(f"{errors} within a second: {time.monotonic() - begun < 1}")
+
+
+def wrong_calls():
+    line, gradient = make_values("array", [0.0, 0.0]), make_values("array", [0.0, 0.0])
+    with nereus.Client([line_layer(line)]) as client:
+        step = client.begin_step()
+        for call in (lambda: client.push("lime", step, gradient),
+                     lambda: client.push(1, step, gradient),
+                     lambda: client.push(0, step, array.array("f", [0])),
+                     lambda: client.push(0, step, array.array("d", [0, 0])),
+                     lambda: client.push(0, step.step + 7, gradient),
+                     lambda: client.mean(0)):
+            try:
+                call()
+            except nereus.NereusError as error:
+                print(f"{type(error).__name__}: {error}")
+        do_step(client, step, line, gradient)
+
+
+def without_leave(how):
+    """The process ends with an open client, or drops it."""
+    logging.basicConfig(stream=sys.stdout, format="%(name)s %(levelname)s %(message)s")
+    line, gradient = make_values("array", [0.0, 0.0]), make_values("array", [0.0, 0.0])
+    client = nereus.Client([line_layer(line)])
+    do_step(client, client.begin_step(), line, gradient)
+    if how == "dropped":
+        del client
+        time.sleep(0.1)
+        stop("dropped")
+    if how == "begun":
+        client.begin_step()  # A step without a push may be left.
+    globals()["client_of_the_module"] = client
+
+
+def exception():
+    """An exception out of a with statement closes the client, and comes out."""
+    line = make_values("array", [0.0, 0.0])
+    try:
+        with nereus.Client([line_layer(line)]) as client:
+            raise LookupError("of the caller")
+    except LookupError as error:
+        stop(f"{error} {client.closed}")
+
+
+def aborted():
+    line, gradient = make_values("array", [0.0, 0.0]), make_values("array", [0.0, 0.0])
+    with nereus.Client([line_layer(line)]) as client:
+        step = client.begin_step()
+        if RANK == 0:
+            client.abort("the data is wrong")
+            print("aborted")
+            return
+        try:
+            client.push(0, step, gradient)
+            client.wait_all(step)
+        except nereus.NereusError as error:
+            stop(f"{type(error).__name__} {error}")
+
+
+def logged():
+    """Lines of the library are records, at the level of the logger."""
+    logging.basicConfig(stream=sys.stdout, format="%(name)s %(levelname)s %(message)s",
+                        level=logging.INFO)
+    train("array", 3)
+
+
+def unreachable():
+    try:
+        nereus.Client([line_layer(make_values("array", [0.0, 0.0]))],
+                      coordinator="127.0.0.1:1", connect_timeout=0.3)
+    except nereus.Unreachable as error:
+        stop(f"{type(error).__name__}: {error}")
+
+
+class FakeCuda:
+    """Array that says that it is on a GPU."""
+
+    def __init__(self, values):
+        self.__cuda_array_interface__ = {**values.__array_interface__, "version": 3}
+
+
+def cuda():
+    """A layer on a GPU needs the other library, which is not there."""
+    values = make_values("numpy", [0.0, 0.0])
+    layer = line_layer(FakeCuda(values))
+    print(nereus.__version__)
+    try:
+        nereus.Client([layer])
+    except nereus.NereusError as error:
+        stop(f"{type(error).__name__}: {error}")
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]](*sys.argv[2:])

@@ -1,0 +1,205 @@
+"""nereus.Client in real jobs of `nereusctl run`. The workers run programs.py."""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+import nereus
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+class Job:
+    """Job that has ended: its exit code, and the lines of each worker."""
+
+    def __init__(self, nereusctl, root, command, workers, flags):
+        environment = {**os.environ, "PYTHONPATH": os.path.join(root, "worker", "python"),
+                       "PYTHONUNBUFFERED": "1"}
+        result = subprocess.run(
+            [nereusctl, "run", "-np", str(workers), *flags, "--", sys.executable, *command],
+            capture_output=True, text=True, timeout=50, check=False, env=environment)
+        self.code = result.returncode
+        self.text = result.stdout + result.stderr
+        self.lines = [re.findall(rf"^\[worker-{worker}\] (.*)$", result.stdout, re.M)
+                      for worker in range(workers)]
+
+
+@pytest.fixture
+def run(nereusctl, root):
+    def run_job(*program, workers=2, flags=(), code=0):
+        command = program
+        if not program[0].endswith(".py"):
+            command = (os.path.join(HERE, "programs.py"), *program)
+        job = Job(nereusctl, root, command, workers, flags)
+        assert code is None or job.code == code, job.text
+        return job
+
+    return run_job
+
+
+def equal_lines(job):
+    """Returns the last line of worker 0, after a check that all others have the same."""
+    last = [lines[-1] for lines in job.lines]
+    assert last == [last[0]] * len(last)
+    return last[0]
+
+
+@pytest.mark.parametrize("kind", ["array", "numpy", "torch"])
+def test_two_workers_learn_the_same_line(run, kind):
+    if kind != "array":
+        pytest.importorskip(kind)
+    assert equal_lines(run("train", kind)).startswith("y = 3.00 x + 1.00, bits ")
+
+
+def test_the_example_learns_its_line(run, root):
+    pytest.importorskip("numpy")
+    job = run(os.path.join(root, "worker/python/examples/own_loop.py"))
+    assert equal_lines(job) == "y = 3.00 x + 1.00"
+
+
+@pytest.mark.parametrize("means_apart", ["", "apart"])
+@pytest.mark.parametrize("scheme", ["server", "ring"])
+def test_the_worker_may_run_the_optimizer(run, scheme, means_apart):
+    job = run("own_optimizer", means_apart,
+              flags=("--optimizer=worker", f"--scheme={scheme}"))
+    assert equal_lines(job).startswith("y = 3.00 x + 1.00, bits ")
+
+
+@pytest.mark.parametrize("scheme, takes", [("factor", True), ("server", False)])
+def test_factors_are_pushed_whatever_the_plan(run, scheme, takes):
+    pytest.importorskip("numpy")
+    job = run("factors", flags=(f"--scheme={scheme}",))
+    assert equal_lines(job).startswith("error 0.00, bits ")
+    assert set(job.lines[0][:-1]) == {f"takes {takes}"}
+
+
+def test_report_and_checkpoint(run):
+    job = run("report", workers=1)
+    assert job.lines[0][0] == "line nereus.Client(job='default', name='0')"
+    assert re.match(r"NereusError .*--checkpoint-dir", job.lines[0][1])
+
+
+@pytest.mark.parametrize("where", ["connect", "wait", "wait_all", "wait_forward", "leave"])
+def test_ctrl_c_ends_a_wait_within_a_second(run, where):
+    job = run("interrupted", where, code=None, flags=("--restarts=0",))
+    assert job.lines[0] == ["stopped within a second: True"], job.text
+
+
+def test_a_timeout_names_what_is_missing(run):
+    job = run("timeouts")
+    assert re.match(r"stalled in time: True; wait for layer line is not done after 0.3 s: "
+                    r".*missing: ", job.lines[0][0])
+
+
+def test_a_forked_child_gets_errors_and_the_parent_goes_on(run):
+    job = run("forked", workers=1)
+    lines = job.lines[0]
+    assert len(lines) == 6 and all(
+        re.match("child: this process was forked from a process with a nereus.Client.*"
+                 "spawn", line) for line in lines[:3])
+    assert lines[3:] == ["child: closed", "child's code 0", "parent: done"]
+
+
+def test_layers_that_differ_name_the_first(run):
+    job = run("mismatch", "layer", code=None, flags=("--restarts=0",))
+    text = "\n".join(sum(job.lines, []))
+    assert re.search(r"mismatch: .*second", text), job.text
+    assert "third" not in text
+
+
+def test_settings_that_differ_are_named_with_both_values(run):
+    job = run("mismatch", "setting", code=None, flags=("--restarts=0",))
+    text = "\n".join(sum(job.lines, []))
+    assert re.search(r"mismatch: .*batch", text), job.text
+    assert "4" in text and "8" in text
+
+
+def test_closing_twice_is_allowed_and_later_calls_are_errors(run):
+    job = run("closed", workers=1)
+    assert job.lines[0] == ["after close: the client was closed"] * 5
+
+
+def test_close_ends_the_wait_of_another_thread(run):
+    job = run("closed_by_another_thread", code=None, flags=("--restarts=0",))
+    assert re.fullmatch(r"\['.*closed.*'\] within a second: True", job.lines[0][0]), job.text
+
+
+def test_wrong_calls_say_what_is_wrong_and_the_job_goes_on(run):
+    lines = run("wrong_calls", workers=1).lines[0]
+    assert lines[:4] == [
+        "InvalidArgument: there is no layer lime; the model has line",
+        "InvalidArgument: there is no layer 1: the model has 1 layers, numbered from 0",
+        "InvalidArgument: the gradient of layer line has 1 values (shape (1,)), must have 2",
+        "InvalidArgument: the gradient of layer line has values of type 'd', must be float32"]
+    assert re.match("InvalidArgument: .*7", lines[4])
+    assert re.match("NereusError: .*--optimizer=server", lines[5])
+
+
+@pytest.mark.parametrize("how", ["", "begun"])
+def test_a_process_that_ends_leaves_its_job(run, how):
+    job = run("without_leave", how, flags=("--log-level=info",))
+    assert job.lines == [[], []], job.text
+    assert "job default is finished" in job.text
+    assert "was removed" not in job.text  # As a worker that died.
+
+
+def test_a_dropped_client_is_closed_with_a_warning(run):
+    job = run("without_leave", "dropped", workers=1, code=None, flags=("--restarts=0",))
+    assert re.fullmatch(r"nereus WARNING nereus.Client\(.*\) was dropped without close\(\).*",
+                        job.lines[0][0])
+    assert job.lines[0][1] == "dropped"
+
+
+def test_an_exception_closes_the_client_and_comes_out(run):
+    job = run("exception", workers=1, code=None, flags=("--restarts=0",))
+    assert job.lines[0] == ["of the caller True"]
+
+
+def test_abort_ends_the_job_for_all_with_its_reason(run):
+    job = run("aborted", code=None, flags=("--restarts=0",))
+    assert job.lines[0] == ["aborted"]
+    assert re.match("NereusError .*the data is wrong", job.lines[1][0])
+
+
+def test_lines_of_the_library_are_records_of_logging(run):
+    lines = run("logged", workers=1).lines[0]
+    assert any(line.startswith("nereus INFO ") for line in lines)
+    assert all(line.startswith(("nereus ", "y = ")) for line in lines)
+
+
+def test_no_coordinator_is_an_error_of_its_own(run):
+    job = run("unreachable", workers=1, code=None, flags=("--restarts=0",))
+    assert re.match(r"Unreachable: .*127\.0\.0\.1:1", job.lines[0][0])
+
+
+def test_a_layer_on_a_gpu_needs_the_library_for_gpus(run):
+    pytest.importorskip("numpy")
+    job = run("cuda", workers=1, code=None, flags=("--restarts=0",))
+    assert re.match(r"NereusError: .*load libnereus_cuda.so", job.lines[0][1]), job.text
+
+
+@pytest.mark.parametrize("layers, text", [
+    ([], "layers has no layer, must have at least 1"),
+    (["line"], r"layers\[0\] is 'line', must be a nereus.Layer"),
+    ([nereus.Layer("x", "dense", bytearray(4))], "layer x has the kind 'dense', must be"),
+    ([nereus.Layer("x", "vector", bytearray(4))], "parameters of layer x has values of"),
+    ([nereus.Layer("x", "vector", memoryview(bytearray(8)).cast("f"), m=1)],
+     "layer x has m = 1 and n = None, must have both or none"),
+    ([nereus.Layer("x", "vector", memoryview(bytearray(8)).cast("f"),
+                   state=memoryview(bytearray(12)).cast("f"))],
+     "state of layer x has 3 values, must have a multiple of its 2 parameters")])
+def test_wrong_layers_are_named(layers, text):
+    with pytest.raises(nereus.InvalidArgument, match=text):
+        nereus.Client(layers, coordinator="127.0.0.1:1")
+
+
+def test_a_matrix_is_that_of_the_array():
+    numpy = pytest.importorskip("numpy")
+    from nereus.layer import BoundLayer
+    for shape, m, n in (((6,), 1, 6), ((2, 3), 2, 3), ((2, 3, 4), 2, 12), ((), 1, 1)):
+        struct = BoundLayer(0, nereus.Layer("x", "vector",
+                                            numpy.zeros(shape, numpy.float32))).struct
+        assert (struct.m, struct.n) == (m, n)
