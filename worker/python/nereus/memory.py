@@ -1,7 +1,7 @@
 """Address of an array's values: of any framework, without a copy and without its import.
 
-`view` looks for the first of these that the array has: __cuda_array_interface__ (CuPy,
-Numba), torch's data_ptr, the buffer protocol (NumPy, array.array, ctypes, JAX),
+`view` looks for the first of these that the array has: __cuda_array_interface__ (as CuPy,
+Numba), torch's data_ptr, the buffer protocol (NumPy, array.array, ctypes),
 __array_interface__, and DLPack (TensorFlow and others).
 """
 
