@@ -189,6 +189,7 @@ std::string Explain(const CLI::App& app, const CLI::ParseError& error, int argc,
 void WarnOfVariables(const CLI::App& app) {
   std::vector<std::string> known = TestVariables();
   for (const std::string& name : ProgramVariables()) known.push_back(name);
+  for (const std::string& name : PackageVariables()) known.push_back(name);
   for (const std::string& flag : FlagsOf(app)) {
     known.push_back(FlagVariable(flag.substr(2)));
   }

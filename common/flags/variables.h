@@ -32,6 +32,12 @@ inline std::vector<std::string> ProgramVariables() {
   return {"NEREUS_LOCAL_RANK", "NEREUS_LOCAL_SIZE"};
 }
 
+// Returns the names of variables that the Python package reads: the path of
+// libnereus.so. Programs of a job inherit them.
+inline std::vector<std::string> PackageVariables() {
+  return {"NEREUS_LIBRARY"};
+}
+
 // Returns the names of variables that tests read. Programs that tests start
 // inherit these variables.
 inline std::vector<std::string> TestVariables() {
