@@ -87,9 +87,9 @@ bool FactorsMoveNoMore(const LayerSpec& layer, const ClusterShape& cluster) {
          ServerSchemeBothTimesServers(MatrixElements(layer), cluster);
 }
 
-bool SharesProduct(const LayerSpec& layer, const ClusterShape& cluster) {
-  return cluster.shares_hosts() &&
-         WideInteger{layer.rows} * cluster.workers >= kSharedProductRowsMin;
+bool SharesProduct(const LayerSpec& layer, int64_t workers, int64_t local) {
+  return local > 1 && local <= layer.m &&
+         WideInteger{layer.rows} * workers >= kSharedProductRowsMin;
 }
 
 int64_t LocalElements(const LayerSpec& layer, Scheme scheme,
@@ -99,7 +99,9 @@ int64_t LocalElements(const LayerSpec& layer, Scheme scheme,
     return SaturateToInt64(2 * mates * MatrixElements(layer));
   }
   WideInteger elements = cluster.workers * FactorElements(layer);
-  if (SharesProduct(layer, cluster)) elements += MatrixElements(layer);
+  if (SharesProduct(layer, cluster.workers, cluster.host_workers_most())) {
+    elements += MatrixElements(layer);
+  }
   return SaturateToInt64(mates * elements);
 }
 

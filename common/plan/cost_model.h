@@ -113,9 +113,10 @@ bool FactorsMoveNoMore(const LayerSpec& layer, const ClusterShape& cluster);
 // worker multiplies all rows than if the workers copy each other's results.
 inline constexpr int64_t kSharedProductRowsMin = 32;
 
-// True if the workers of one host share the product of a layer's factors: each
-// multiplies a part, and copies the other parts from the other workers.
-bool SharesProduct(const LayerSpec& layer, const ClusterShape& cluster);
+// True if the `local` workers of a host, of `workers` in all, share the product
+// of a layer's factors: each multiplies at least one row of it, and copies the
+// other rows from the other workers.
+bool SharesProduct(const LayerSpec& layer, int64_t workers, int64_t local);
 
 // Returns the elements that the workers of one host hand each other through
 // memory for one layer in one step, each counted once. They are float32 values,

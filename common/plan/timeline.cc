@@ -46,7 +46,7 @@ struct Scene {
   double ProductSeconds(size_t layer) const {
     const auto all = static_cast<double>(cluster.workers);
     const int64_t local = cluster.host_workers_least();
-    const bool shares = local > 1 && SharesProduct(layers[layer], cluster);
+    const bool shares = SharesProduct(layers[layer], cluster.workers, local);
     return absl::ToDoubleSeconds(model.times[layer].backward) / 2 *
            (shares ? all / static_cast<double>(local) : all - 1);
   }

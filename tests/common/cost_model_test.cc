@@ -127,9 +127,13 @@ TEST(CostModelTest, LocalElementsMatchAHandCount) {
 }
 
 TEST(CostModelTest, FewRowsAreMultipliedByEachWorker) {
-  EXPECT_TRUE(SharesProduct(Fc(100, 100, 4), {8, 1, 2}));
-  EXPECT_FALSE(SharesProduct(Fc(100, 100, 3), {8, 1, 2}));
-  EXPECT_FALSE(SharesProduct(Fc(100, 100, 4), {8, 8}));
+  EXPECT_TRUE(SharesProduct(Fc(100, 100, 4), 8, 4));
+  EXPECT_FALSE(SharesProduct(Fc(100, 100, 3), 8, 4));
+  // Alone on its host, a worker shares nothing.
+  EXPECT_FALSE(SharesProduct(Fc(100, 100, 4), 8, 1));
+  // Each of the four multiplies a row at least.
+  EXPECT_TRUE(SharesProduct(Fc(4, 100, 4), 8, 4));
+  EXPECT_FALSE(SharesProduct(Fc(3, 100, 4), 8, 4));
   EXPECT_EQ(LocalElements(Fc(100, 100, 3), Scheme::kFactor, {8, 1, 2}),
             3 * 8 * 3 * 200);
 }

@@ -11,10 +11,9 @@ ProductParts::ProductParts(const WorkerLayer& layer, const Lineup& lineup)
   const int host = lineup.HostOf(layer.rank);
   if (host < 0 || !layer.memory.multiplies_on_host) return;
   const auto local = std::ssize(lineup.at(host));
-  const bool is_worth_it =
-      layer.spec().rows * lineup.workers() >= kSharedProductRowsMin;
-  // Each part has at least one row.
-  if (local > 1 && is_worth_it && m_ >= local) count_ = static_cast<int>(local);
+  if (SharesProduct(layer.spec(), lineup.workers(), local)) {
+    count_ = static_cast<int>(local);
+  }
 }
 
 ProductParts::Part ProductParts::at(int local) const {
