@@ -40,8 +40,8 @@ class RecoveryLog {
  private:
   // Time of the last message of each member that was lost in this epoch.
   std::map<std::string, absl::Time> lost_;
-  std::set<PeerPair>
-      split_;  // Pairs of workers that are two hosts from now on.
+  // Pairs of workers that are two hosts from now on.
+  std::set<PeerPair> split_;
   // Names of lost members that have not come back, of any epoch.
   std::set<std::string> gone_;
 };

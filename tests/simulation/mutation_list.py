@@ -423,6 +423,37 @@ add("the first host falls apart in line-ups", [SWARM],
      "    if (each.host >= 0) {\n",
      "    if (each.host > 0) {\n"))
 
+add("workers that could not connect stay one host", [SWARM],
+    ("server/coordinator/host_table.cc",
+     "  state_.split.insert(younger.incarnation);\n",
+     "  state_.split.insert(0);\n"))
+
+add("a connection that was lost counts as one that was never made", [SWARM],
+    ("server/coordinator/epochs.cc",
+     "  if (!lost.reached && SplitMates(member, *peer, lost.reason, out)) {\n",
+     "  if (SplitMates(member, *peer, lost.reason, out)) {\n"))
+
+# Products of factors that the workers of a host share.
+
+add("a worker multiplies its part before all factors are there", [SWARM],
+    ("worker/machine/factor_exchange.cc",
+     "  const bool has_factors = round.missing == round.missing_parts;\n",
+     "  const bool has_factors = true;\n"))
+
+add("a round whose step is skipped waits for parts of the product", [NAN],
+    ("worker/machine/factor_exchange.cc",
+     "    round.missing -= std::exchange(round.missing_parts, 0);\n", ""))
+
+add("a round that comes whole from a source takes its mean from parts", [SWARM],
+    ("worker/machine/factor_exchange.cc",
+     "                         !rounds_.Recovers(round.round);\n",
+     "                         true;\n"))
+
+add("a round that comes whole from a source expects parts of the product", [SWARM],
+    ("worker/machine/peer_rounds.cc",
+     "  round.missing_parts = 0;\n  round.arrived.assign(frames, false);\n",
+     "  round.arrived.assign(frames, false);\n"))
+
 
 def misfits(read):
     """Yields the file and a message for each mutation that does not fit the code.

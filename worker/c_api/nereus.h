@@ -68,7 +68,7 @@ typedef struct nereus_client nereus_client;
 // Memory that has the layers' values.
 enum {
   NEREUS_MEMORY_HOST = 0,
-  NEREUS_MEMORY_CUDA = 1  // Of a GPU. Only with libnereus_cuda.so.
+  NEREUS_MEMORY_CUDA = 1  // Memory of a GPU; needs libnereus_cuda.so.
 };
 
 // Place where the caller expects the job's optimizer to run.
