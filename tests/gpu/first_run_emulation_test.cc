@@ -97,7 +97,7 @@ TEST_F(FirstRunEmulationTest, EachStepButSanitizersGivesValues) {
         "ceilings: pinning", "kernels: sgd, of a copy",
         "kernels: to bf16, of a copy",
         "jobs: one worker: rate against the CPU's",
-        "jobs: copies beside computing"}) {
+        "jobs: copies out beside computing"}) {
     const nlohmann::json row = Row(name, "noted");
     if (row.is_null()) continue;
     EXPECT_TRUE(row.at("value").is_number()) << row;
@@ -128,7 +128,7 @@ TEST_F(FirstRunEmulationTest, FailuresAreCountedAndStopNothing) {
             {"--data=/nonexistent", "--only=jobs", "--only=experiments"});
   Row("jobs: optimizer=server", "fail");
   Row("jobs: 4 workers on one GPU", "fail");
-  Row("jobs: copies beside computing", "noted");
+  Row("jobs: copies out beside computing", "noted");
   Row("experiments: two runs of one factor job", "fail");
   EXPECT_GE(report_.at("failed"), 3);
 }
