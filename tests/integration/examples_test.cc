@@ -58,6 +58,28 @@ exit $code
   EXPECT_THAT(output(), HasSubstr("error 4: the job's values have not come"));
 }
 
+// The loop does hundreds of steps after its first line, and none of its calls
+// waits for 100 ms.
+TEST_F(ExamplesTest, CtrlCEndsTheLoopInCWhileItsCallsReturnQuickly) {
+  EXPECT_EQ(RunScript(R"(
+start_server --servers=1 --workers=1
+mkfifo $dir/lines
+$examples/c/own_loop $control > $dir/lines & loop=$!
+{
+  read line
+  kill -INT $loop
+  echo "$line"
+  cat
+} < $dir/lines
+wait $loop
+)"),
+            0)
+      << output();
+  EXPECT_THAT(output(), HasSubstr("step 0: loss "));
+  EXPECT_THAT(output(), HasSubstr("y = "));
+  EXPECT_THAT(output(), Not(HasSubstr("step 800: loss ")));
+}
+
 // A program that uses another gRPC or Protobuf must not meet that of the
 // library.
 TEST_F(ExamplesTest, TheLibraryExportsTheFunctionsOfItsHeaderOnly) {

@@ -1,5 +1,6 @@
 // A training loop in C: fits y = 3 x + 1. The servers run the optimizer. Ctrl-C
-// ends it within a tenth of a second, whatever it waits for.
+// ends it within a few tenths of a second: it leaves the job after the step
+// that it does, or gives up what it waits for.
 //
 //   nereus-server --servers=1 --workers=2 --control-port=7000 &
 //   own_loop 127.0.0.1:7000 & own_loop 127.0.0.1:7000
@@ -20,9 +21,9 @@ static void Interrupt(int number) {
 }
 
 // Makes a call that waits in parts, until it is done or Ctrl-C was pressed.
-#define AWAIT(code, call)                                      \
-  do {                                                         \
-    (code) = (call);                                           \
+#define AWAIT(code, call) \
+  do {                    \
+    (code) = (call);      \
   } while ((code) == NEREUS_DEADLINE_EXCEEDED && !interrupted)
 
 // Does one step on `line`, {slope, intercept}.
@@ -55,7 +56,8 @@ static nereus_code Train(nereus_client* client, const float* line,
   nereus_code code;
   step.size = sizeof(step);
   AWAIT(code, nereus_client_wait_connected(client, kWaitMs, NULL));
-  while (code == NEREUS_OK) {
+  // Calls may return without a wait, so the loop looks at Ctrl-C, too.
+  while (code == NEREUS_OK && !interrupted) {
     AWAIT(code, nereus_client_begin_step(client, kWaitMs, NULL, &step));
     if (code != NEREUS_OK || step.step >= kSteps) break;
     code = DoStep(client, &step, line, gradient);
@@ -84,6 +86,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   signal(SIGINT, Interrupt);
+  setvbuf(stdout, NULL, _IOLBF, BUFSIZ);  // Shows each line at once.
 
   options.size = sizeof(options);
   options.coordinator_address = argv[1];
