@@ -71,9 +71,12 @@ auto Repeat(Call call) {
 
 class TimeoutsTest : public testing::Test {
  protected:
-  TimeoutsTest() : cluster_(TwoWorkers()) {
+  explicit TimeoutsTest(absl::Duration round_timeout = LocalCluster::kPatience)
+      : cluster_(TwoWorkers()) {
+    ClientOptions options = cluster_.client_options();
+    options.round_timeout = round_timeout;
     for (Pair* worker : {&first_, &second_}) {
-      const absl::Status status = worker->Join(cluster_.client_options());
+      const absl::Status status = worker->Join(options);
       EXPECT_TRUE(status.ok()) << status;
       if (worker == &first_) {
         joined_alone_ = worker->client->AwaitJoined(kShort);
@@ -92,6 +95,16 @@ class TimeoutsTest : public testing::Test {
     ASSERT_TRUE(second_.client->BeginStep().ok());
     ASSERT_TRUE(second_.Push(0).ok());
     ASSERT_TRUE(second_.client->WaitAll(0).ok());
+  }
+
+  // Lets both workers do step 0, and the second one begin step 1: the first one
+  // cannot have left before the second one does something.
+  void HoldSecondInStep1() {
+    ASSERT_TRUE(first_.client->BeginStep().ok());
+    ASSERT_TRUE(first_.Push(0).ok());
+    DoStepOfSecond();
+    ASSERT_TRUE(second_.client->BeginStep().ok());
+    ASSERT_TRUE(first_.client->WaitAll(0).ok());
   }
 
   LocalCluster cluster_;
@@ -154,11 +167,7 @@ TEST_F(TimeoutsTest, AStepThatBeganAfterATimeoutIsNotLost) {
 }
 
 TEST_F(TimeoutsTest, AWorkerThatLeavesMayOnlyGoOnLeaving) {
-  ASSERT_TRUE(first_.client->BeginStep().ok());
-  ASSERT_TRUE(first_.Push(0).ok());
-  DoStepOfSecond();
-  ASSERT_TRUE(second_.client->BeginStep().ok());
-  ASSERT_TRUE(first_.client->WaitAll(0).ok());
+  HoldSecondInStep1();
   EXPECT_EQ(first_.client->Leave(absl::ZeroDuration()).code(),
             absl::StatusCode::kDeadlineExceeded);
   const absl::Status refused = first_.client->BeginStep().status();
@@ -167,6 +176,28 @@ TEST_F(TimeoutsTest, AWorkerThatLeavesMayOnlyGoOnLeaving) {
   std::thread other([this] { EXPECT_TRUE(second_.client->Leave().ok()); });
   EXPECT_TRUE(Repeat([&] { return first_.client->Leave(kShort); }).ok());
   other.join();
+}
+
+class ImpatientTest : public TimeoutsTest {
+ protected:
+  ImpatientTest() : TimeoutsTest(kRoundTimeout) {}
+
+  // Shorter than the time between two messages of a coordinator that waits.
+  static constexpr absl::Duration kRoundTimeout = absl::Seconds(1);
+};
+
+TEST_F(ImpatientTest, ALeaveInPartsGivesUpAfterTheRoundTimeout) {
+  HoldSecondInStep1();
+  const absl::Time from = SteadyNow();
+  absl::Status left = first_.client->Leave(kShort);
+  while (absl::IsDeadlineExceeded(left) &&
+         SteadyNow() < from + 20 * kRoundTimeout) {
+    left = first_.client->Leave(kShort);
+  }
+  EXPECT_EQ(left.code(), absl::StatusCode::kUnavailable) << left;
+  EXPECT_THAT(std::string(left.message()), HasSubstr("silent for 1s"));
+  EXPECT_EQ(first_.client->Leave(kShort).code(),
+            absl::StatusCode::kFailedPrecondition);
 }
 
 }  // namespace

@@ -115,11 +115,40 @@ TEST(RoundTableTest, EveryCallReportsThatTheJobWentBackUntilAcknowledged) {
 
 TEST(RoundTableTest, TheEndOfTheMembershipIsAwaited) {
   const auto table = StartedTable();
-  EXPECT_TRUE(absl::IsDeadlineExceeded(table->AwaitOver(absl::ZeroDuration())));
+  ASSERT_TRUE(table->BeginLeave(SteadyNow()).ok());
+  EXPECT_TRUE(absl::IsUnavailable(table->AwaitOver(absl::ZeroDuration())));
   End(*table, absl::OkStatus());
   EXPECT_TRUE(table->AwaitOver(kLong).ok());
   End(*table, AbortedError("gone"));
   EXPECT_EQ(table->AwaitOver(kLong), AbortedError("gone"));
+}
+
+// Each call is one part of the wait, and times out at once.
+TEST(RoundTableTest, ALeaveInPartsGivesUpWhenTheCoordinatorIsSilentForLong) {
+  const auto table = StartedTable();
+  const absl::Time now = SteadyNow();
+  const auto leave_at = [&](absl::Time at) {
+    ASSERT_TRUE(table->BeginLeave(at).ok());
+  };
+  leave_at(now - 2 * kLong);
+  EXPECT_TRUE(absl::IsUnavailable(table->AwaitOver(kLong, now)));
+  EXPECT_TRUE(absl::IsDeadlineExceeded(table->AwaitOver(3 * kLong, now)));
+  // The next part of the same leave does not begin the patience anew.
+  leave_at(now);
+  EXPECT_TRUE(absl::IsUnavailable(table->AwaitOver(kLong, now)));
+  table->NoteWaiting();
+  EXPECT_TRUE(absl::IsDeadlineExceeded(table->AwaitOver(kLong, now)));
+}
+
+TEST(RoundTableTest, AWorkerThatLeavesAfterTheJobWentBackHasNewPatience) {
+  const auto table = StartedTable();
+  Restart(*table);
+  const absl::Time now = SteadyNow();
+  ASSERT_TRUE(table->BeginLeave(now - 2 * kLong).ok());
+  Restart(*table);
+  ASSERT_TRUE(table->Acknowledge().ok());
+  ASSERT_TRUE(table->BeginLeave(now).ok());
+  EXPECT_TRUE(absl::IsDeadlineExceeded(table->AwaitOver(kLong, now)));
 }
 
 TEST(RoundTableTest, EachWaitWithALimitTimesOut) {

@@ -285,7 +285,9 @@ NEREUS_API nereus_code nereus_client_report_json(nereus_client* client,
 NEREUS_API nereus_code nereus_client_abort(nereus_client* client,
                                            const char* reason);
 // Leaves the job after the last pushed step. After a timeout only _leave,
-// _error and _close may follow.
+// _error and _close may follow. NEREUS_UNAVAILABLE: the other workers are not
+// done, and the coordinator was silent for round_timeout_ms, in one call or
+// several.
 NEREUS_API nereus_code nereus_client_leave(nereus_client* client,
                                            int64_t timeout_ms, void* stream);
 // Frees a client. A client that has not left looks to the job like a process

@@ -232,7 +232,8 @@ absl::Status HostClientImpl::FailJob(const std::string& reason) {
   // workers must have heard the reason by then.
   process_->DriveUntil([this] { return !failure().ok(); },
                        SteadyNow() + kFlushTimeout);
-  rounds_->AwaitOver(kFlushTimeout).IgnoreError();
+  rounds_->AwaitOver(absl::InfiniteDuration(), SteadyNow() + kFlushTimeout)
+      .IgnoreError();
   return FailedPreconditionError(reason);
 }
 
@@ -385,16 +386,17 @@ absl::Status HostClientImpl::Leave(absl::Duration timeout) {
   for (size_t layer = 0; layer < layers_.size(); ++layer) {
     NEREUS_TRY(WaitForward(static_cast<int>(layer), TimeLeft(until)));
   }
-  const std::optional<StepLedger::Call> last = NEREUS_TRY(
-      rounds_->Use([](StepLedger& ledger) { return ledger.BeginLeave(); }));
+  const std::optional<StepLedger::Call> last =
+      NEREUS_TRY(rounds_->BeginLeave(SteadyNow()));
   // Empty if a call that timed out has asked to leave already.
   if (last.has_value()) process_->Leave(*last);
   // Peers may still need frames of this worker's last round. So the connections
   // stay until the coordinator says that the membership is over.
   const absl::Duration patience = options_.client.round_timeout;
   const absl::Status over = rounds_->AwaitOver(patience, until);
-  if (!over.ok() && !absl::IsDeadlineExceeded(over)) return over;
-  if (!over.ok() && SteadyNow() >= until) {
+  // The job's own error counts first, whatever its code.
+  if (!over.ok()) NEREUS_TRY(Interruption());
+  if (absl::IsDeadlineExceeded(over)) {
     return DeadlineExceededError("this worker leaves the job, and other ",
                                  "workers are not done after ",
                                  absl::FormatDuration(timeout));
@@ -404,8 +406,9 @@ absl::Status HostClientImpl::Leave(absl::Duration timeout) {
   });
   process_->Wake();
   if (over.ok()) return absl::OkStatus();
-  return DeadlineExceededError(
-      "this worker left the job, but other workers did not within ",
+  return UnavailableError(
+      "this worker left the job, but other workers did not, and the "
+      "coordinator was silent for ",
       absl::FormatDuration(patience));
 }
 

@@ -47,9 +47,18 @@ absl::Span<const float> RoundTable::Mean(int layer) const {
   return {entry.mean.floats(), static_cast<size_t>(entry.mean.float_count())};
 }
 
-void RoundTable::NoteWaiting() {
+absl::StatusOr<std::optional<StepLedger::Call>> RoundTable::BeginLeave(
+    absl::Time now) {
   MutexLock lock(&mu_);
-  ++waiting_count_;
+  auto last = ledger_.BeginLeave();
+  if (last.ok() && last->has_value()) heard_at_ = now;
+  return last;
+}
+
+void RoundTable::NoteWaiting() {
+  const absl::Time now = SteadyNow();
+  MutexLock lock(&mu_);
+  heard_at_ = now;
 }
 
 // Parameters and states are not counted: those are borrowed for life.
@@ -124,20 +133,24 @@ absl::Status RoundTable::Await(int layer, int64_t round, absl::Duration timeout,
                                absl::FormatDuration(rounded));
 }
 
-absl::Status RoundTable::AwaitOver(absl::Duration timeout, absl::Time until) {
+absl::Status RoundTable::AwaitOver(absl::Duration patience,
+                                   absl::Time until) const {
   MutexLock lock(&mu_);
   // A coordinator that reports what it waits for extends the wait.
   while (true) {
-    const int64_t count = waiting_count_;
+    const absl::Time heard_at = heard_at_;
+    const absl::Time lost_at = heard_at + patience;
     const bool in_time = mu_.AwaitWithTimeout(
         [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
           return ledger_.is_interrupted() || ledger_.is_over() ||
-                 waiting_count_ != count;
+                 heard_at_ != heard_at;
         },
-        std::min(timeout, until - SteadyNow()));
+        std::min(lost_at, until) - SteadyNow());
     NEREUS_TRY(ledger_.Interruption());
     if (ledger_.is_over()) return absl::OkStatus();
-    if (!in_time) return DeadlineExceededError("not over");
+    if (in_time) continue;
+    if (lost_at <= until) return UnavailableError("the coordinator is silent");
+    return DeadlineExceededError("not over");
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -58,6 +59,12 @@ class RoundTable : public std::enable_shared_from_this<RoundTable> {
   // {parameters}. Valid until the next push of the layer.
   absl::Span<const float> Mean(int layer) const ABSL_LOCKS_EXCLUDED(mu_);
 
+  // Notes at `now` that the caller leaves the job as StepLedger::BeginLeave
+  // does. If the caller had not begun to leave before, the patience of
+  // AwaitOver begins.
+  absl::StatusOr<std::optional<StepLedger::Call>> BeginLeave(absl::Time now)
+      ABSL_LOCKS_EXCLUDED(mu_);
+
   // Notes that the coordinator has sent Waiting, so it is alive.
   void NoteWaiting() ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -82,11 +89,11 @@ class RoundTable : public std::enable_shared_from_this<RoundTable> {
   absl::Status Await(int layer, int64_t round, absl::Duration timeout,
                      absl::Time from = SteadyNow()) const
       ABSL_LOCKS_EXCLUDED(mu_);
-  // Waits until the membership is over, for `timeout` after the last
-  // NoteWaiting at most, and not longer than `until`. Errors:
-  // kDeadlineExceeded.
-  absl::Status AwaitOver(absl::Duration timeout,
-                         absl::Time until = absl::InfiniteFuture())
+  // Waits until the membership is over. Errors: kDeadlineExceeded at `until`;
+  // kUnavailable, `patience` has passed since the last NoteWaiting and since
+  // the caller has begun to leave, in however many calls.
+  absl::Status AwaitOver(absl::Duration patience,
+                         absl::Time until = absl::InfiniteFuture()) const
       ABSL_LOCKS_EXCLUDED(mu_);
   // Waits until none of the caller's memory is borrowed; false if some still is
   // after `timeout`.
@@ -133,7 +140,8 @@ class RoundTable : public std::enable_shared_from_this<RoundTable> {
   StepLedger ledger_ ABSL_GUARDED_BY(mu_);           // Steps and rounds.
   std::vector<Entry> entries_ ABSL_GUARDED_BY(mu_);  // Entries of the layers.
   int borrowed_for_life_ ABSL_GUARDED_BY(mu_) = 0;   // Parameters and states.
-  int64_t waiting_count_ ABSL_GUARDED_BY(mu_) = 0;   // Calls of NoteWaiting.
+  // Time of the last NoteWaiting, or of BeginLeave if that came later.
+  absl::Time heard_at_ ABSL_GUARDED_BY(mu_) = absl::InfiniteFuture();
 };
 
 }  // namespace nereus

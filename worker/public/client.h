@@ -175,11 +175,13 @@ struct JobTraits {
 //   kFailedPrecondition Correct the caller.
 //   other errors        The job has failed. Every later call returns the
 //                       same error. Report it and end the process.
-//                       (kDeadlineExceeded is another case: see Wait, Leave.)
+//                       (kDeadlineExceeded is another case: see Wait, Leave.
+//                       So is kUnavailable of Leave.)
 //
 // Calls that wait may have a timeout, so that a program can look at its signals
 // or its other work in between. A call that timed out changes nothing: the
-// program makes the same call again.
+// program makes the same call again. Each call of Wait may last for
+// round_timeout anew, so a program that waits in parts counts the time itself.
 //
 // After an error other than a mistake in the call, and after a Wait that timed
 // out, the client may still read and write pushed buffers until it is
@@ -363,10 +365,10 @@ class Client {
   // calls Leave, and changes neither parameters nor state until Leave returns.
   //
   // Errors: kFailedPrecondition, the last step is not complete (see BeginStep);
-  // kDeadlineExceeded, the other workers are not done. Either for round_timeout
-  // the coordinator has not reported that it still waits for them; or `timeout`
-  // has passed: then call Leave again, or destroy the client. No other call is
-  // possible in between.
+  // kDeadlineExceeded, `timeout` has passed, and the other workers are not
+  // done: call Leave again, or destroy the client. No other call is possible in
+  // between. kUnavailable, for round_timeout the coordinator has not reported
+  // that it still waits for them, in one call or several: destroy the client.
   virtual absl::Status Leave(absl::Duration timeout) = 0;
   absl::Status Leave() { return Leave(absl::InfiniteDuration()); }
 };
