@@ -31,6 +31,18 @@ constexpr int64_t kPatienceMs = 120'000;
 
 std::string LastError() { return nereus_last_error(); }
 
+// Returns the text of a function that fills a buffer, by two calls.
+template <typename Call>
+std::string Text(Call call) {
+  int64_t length = -1;
+  EXPECT_EQ(call(nullptr, 0, &length), NEREUS_OK) << LastError();
+  std::string text(length + 1, '#');
+  EXPECT_EQ(call(text.data(), length + 1, &length), NEREUS_OK) << LastError();
+  EXPECT_EQ(text.back(), '\0');
+  text.pop_back();
+  return text;
+}
+
 // Worker with a fully connected layer of 2 x 3 that has factors, and a vector
 // of 2 values.
 class CWorker {
@@ -95,6 +107,12 @@ class CWorker {
   nereus_code WaitAll(int64_t timeout_ms = kPatienceMs) {
     return nereus_client_wait_all(client, step.step, timeout_ms, nullptr);
   }
+  // Returns the text of the client's last failed call.
+  std::string Error() const {
+    return Text([&](char* text, int64_t capacity, int64_t* length) {
+      return nereus_client_error(client, text, capacity, length);
+    });
+  }
 
   nereus_client_options options = {};
   std::vector<nereus_layer> layers = std::vector<nereus_layer>(2);
@@ -117,18 +135,6 @@ ServerOptions Workers(int count) {
   options.spec.options.optimizer.learning_rate = 1.0f;
   options.spec.options.optimizer.momentum = 0.0f;
   return options;
-}
-
-// Returns the text of a function that fills a buffer, by two calls.
-template <typename Call>
-std::string Text(Call call) {
-  int64_t length = -1;
-  EXPECT_EQ(call(nullptr, 0, &length), NEREUS_OK) << LastError();
-  std::string text(length + 1, '#');
-  EXPECT_EQ(call(text.data(), length + 1, &length), NEREUS_OK) << LastError();
-  EXPECT_EQ(text.back(), '\0');
-  text.pop_back();
-  return text;
 }
 
 // A job of one worker that has joined.
@@ -267,6 +273,7 @@ TEST(CApiLibraryTest, AWorkerThatWaitsForTheOthersCanGiveUp) {
             NEREUS_DEADLINE_EXCEEDED);
   EXPECT_EQ(worker.BeginStep(), NEREUS_FAILED_PRECONDITION);
   EXPECT_THAT(LastError(), HasSubstr("nereus_client_wait_connected"));
+  EXPECT_EQ(worker.Error(), LastError());
   EXPECT_EQ(nereus_client_wait_connected(worker.client, 0, nullptr),
             NEREUS_DEADLINE_EXCEEDED);
 }
@@ -387,19 +394,14 @@ TEST_F(CApiTest, TraitsAndReportDescribeTheJob) {
 
 TEST_F(CApiTest, TheErrorOfAClientIsFoundOnAnyThread) {
   ASSERT_EQ(worker_.BeginStep(), NEREUS_OK);
-  const auto text = [&] {
-    return Text([&](char* out, int64_t capacity, int64_t* length) {
-      return nereus_client_error(worker_.client, out, capacity, length);
-    });
-  };
-  EXPECT_THAT(text(), IsEmpty());
+  EXPECT_THAT(worker_.Error(), IsEmpty());
   std::thread other([&] {
     EXPECT_EQ(nereus_client_push(worker_.client, 7, 0, nullptr, 0, nullptr),
               NEREUS_INVALID_ARGUMENT);
     EXPECT_THAT(LastError(), HasSubstr("there is no layer 7"));
   });
   other.join();
-  EXPECT_THAT(text(), HasSubstr("there is no layer 7"));
+  EXPECT_THAT(worker_.Error(), HasSubstr("there is no layer 7"));
   char cut[6];
   int64_t length = 0;
   ASSERT_EQ(nereus_client_error(worker_.client, cut, sizeof(cut), &length),

@@ -29,14 +29,21 @@ void WatchProcess() {
 
 absl::Status ClientEntry::Begin(bool needs_joined) {
   MutexLock lock(&mu_);
-  if (is_closed_) return InvalidArgumentError("the client was closed");
-  if (needs_joined && !has_joined_) {
-    return FailedPreconditionError(
-        "the client has not joined the job: call nereus_client_wait_connected "
-        "until it returns NEREUS_OK");
+  absl::Status status = CheckMayBegin(needs_joined);
+  if (status.ok()) {
+    ++call_count_;
+  } else {
+    error_ = std::string(status.message());
   }
-  ++call_count_;
-  return absl::OkStatus();
+  return status;
+}
+
+absl::Status ClientEntry::CheckMayBegin(bool needs_joined) const {
+  if (is_closed_) return InvalidArgumentError("the client was closed");
+  if (!needs_joined || has_joined_) return absl::OkStatus();
+  return FailedPreconditionError(
+      "the client has not joined the job: call nereus_client_wait_connected "
+      "until it returns NEREUS_OK");
 }
 
 void ClientEntry::End(const absl::Status& status) {

@@ -24,8 +24,9 @@ class ClientEntry {
       : client_(std::move(client)) {}
 
   // Begins a call. Each Begin that returned OK has one End. With
-  // `needs_joined`, AwaitJoined has succeeded before. Errors: kInvalidArgument,
-  // the client was closed; kFailedPrecondition, it has not joined.
+  // `needs_joined`, AwaitJoined has succeeded before. Stores the text of its
+  // errors: kInvalidArgument, the client was closed; kFailedPrecondition, it
+  // has not joined.
   absl::Status Begin(bool needs_joined) ABSL_LOCKS_EXCLUDED(mu_);
   // Ends a call; stores the text if it failed.
   void End(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mu_);
@@ -46,6 +47,10 @@ class ClientEntry {
   BoundClient& client() { return *client_; }
 
  private:
+  // Returns the error of Begin.
+  absl::Status CheckMayBegin(bool needs_joined) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
   std::unique_ptr<BoundClient> client_;  // Null once it is closed.
 
   mutable Mutex mu_;
