@@ -26,6 +26,7 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Pair;
 
 constexpr int64_t kPatienceMs = 120'000;
 
@@ -161,7 +162,7 @@ TEST(CApiLibraryTest, LogLinesAreTakenInOrderAndLossIsSaid) {
   ASSERT_EQ(nereus_set_log_level(NEREUS_LOG_INFO), NEREUS_OK);
   std::vector<std::pair<int32_t, std::string>> lines;
   int32_t level = 0;
-  char text[8];
+  char text[80];
   int64_t length = 0;
   while (nereus_next_log_line(&level, text, sizeof(text), &length) ==
          NEREUS_OK) {
@@ -169,11 +170,39 @@ TEST(CApiLibraryTest, LogLinesAreTakenInOrderAndLossIsSaid) {
   }
   EXPECT_EQ(nereus_next_log_line(&level, text, sizeof(text), &length),
             NEREUS_NOT_FOUND);
-  EXPECT_THAT(lines, ElementsAre(std::pair(NEREUS_LOG_WARNING, "1 log l"),
-                                 std::pair(NEREUS_LOG_ERROR, "two"),
-                                 std::pair(NEREUS_LOG_ERROR, "three")));
+  EXPECT_THAT(lines, ElementsAre(Pair(NEREUS_LOG_WARNING,
+                                      HasSubstr("1 log lines are lost")),
+                                 Pair(NEREUS_LOG_ERROR, "two"),
+                                 Pair(NEREUS_LOG_ERROR, "three")));
   EXPECT_EQ(nereus_next_log_line(nullptr, text, 8, &length),
             NEREUS_INVALID_ARGUMENT);
+  EXPECT_EQ(nereus_collect_log(0), NEREUS_OK);
+}
+
+TEST(CApiLibraryTest, ALogLineThatDoesNotFitIsNotLost) {
+  ASSERT_EQ(nereus_collect_log(3), NEREUS_OK);
+  for (const char* line : {"a long line", "fits", ""}) {
+    NEREUS_LOG(Error) << line;
+  }
+  int32_t level = 0;
+  char text[6] = "";
+  int64_t length = 0;
+  const auto expect = [&](int64_t capacity, const char* expected,
+                          int64_t expected_length) {
+    EXPECT_EQ(nereus_next_log_line(&level, text, capacity, &length), NEREUS_OK);
+    EXPECT_STREQ(text, expected);
+    EXPECT_EQ(length, expected_length);
+    EXPECT_EQ(level, NEREUS_LOG_ERROR);
+  };
+  expect(0, "", 11);
+  expect(6, "a lon", 11);
+  expect(6, "g lin", 6);
+  expect(1, "", 1);
+  expect(6, "e", 1);
+  expect(6, "fits", 4);
+  expect(0, "fits", 0);
+  expect(6, "", 0);
+  EXPECT_EQ(nereus_next_log_line(&level, text, 6, &length), NEREUS_NOT_FOUND);
   EXPECT_EQ(nereus_collect_log(0), NEREUS_OK);
 }
 

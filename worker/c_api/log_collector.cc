@@ -18,18 +18,29 @@ void LogCollector::Add(LogLevel level, const std::string& text) {
   Trim();
 }
 
-std::optional<LogCollector::Line> LogCollector::Take() {
+std::optional<LogCollector::Line> LogCollector::Take(
+    std::optional<size_t> bytes_max) {
   MutexLock lock(&mu_);
-  if (lost_count_ > 0) {
-    return Line{LogLevel::kWarning,
-                absl::StrCat(std::exchange(lost_count_, 0),
-                             " log lines are lost: they came faster than they "
-                             "were taken")};
+  if (!rest_.has_value()) Next();
+  if (!rest_.has_value() || !bytes_max.has_value()) return rest_;
+  if (rest_->text.size() <= *bytes_max) {
+    return std::exchange(rest_, std::nullopt);
   }
-  if (lines_.empty()) return std::nullopt;
-  Line line = std::move(lines_.front());
-  lines_.pop_front();
+  Line line = *rest_;
+  rest_->text.erase(0, *bytes_max);
   return line;
+}
+
+void LogCollector::Next() {
+  if (lost_count_ > 0) {
+    rest_ = Line{LogLevel::kWarning,
+                 absl::StrCat(std::exchange(lost_count_, 0),
+                              " log lines are lost: they came faster than they "
+                              "were taken")};
+  } else if (!lines_.empty()) {
+    rest_ = std::move(lines_.front());
+    lines_.pop_front();
+  }
 }
 
 void LogCollector::Trim() {

@@ -26,17 +26,24 @@ class LogCollector {
   void SetLinesMax(size_t lines_max) ABSL_LOCKS_EXCLUDED(mu_);
   // Adds a line.
   void Add(LogLevel level, const std::string& text) ABSL_LOCKS_EXCLUDED(mu_);
-  // Takes the oldest line, if there is one.
-  std::optional<Line> Take() ABSL_LOCKS_EXCLUDED(mu_);
+  // Takes the first `bytes_max` bytes of the oldest line, if there is one.
+  // Returns all that is left of the line; the next call returns what is beyond
+  // these bytes. Without `bytes_max`, takes nothing.
+  std::optional<Line> Take(std::optional<size_t> bytes_max)
+      ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   // Drops the oldest lines beyond the limit.
   void Trim() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Makes rest_ the oldest line, if there is one, or the line about lost lines.
+  void Next() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   Mutex mu_;
-  size_t lines_max_ ABSL_GUARDED_BY(mu_) = 0;    // Limit of `lines_`.
+  size_t lines_max_ ABSL_GUARDED_BY(mu_) = 0;  // Limit of `lines_`.
+  // Line that is being taken, without the bytes that are taken.
+  std::optional<Line> rest_ ABSL_GUARDED_BY(mu_);
   std::deque<Line> lines_ ABSL_GUARDED_BY(mu_);  // Oldest first.
-  int64_t lost_count_ ABSL_GUARDED_BY(mu_) = 0;  // Lines lost since Take.
+  int64_t lost_count_ ABSL_GUARDED_BY(mu_) = 0;  // Lines lost since Next.
 };
 
 }  // namespace nereus

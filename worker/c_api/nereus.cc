@@ -207,7 +207,10 @@ nereus_code nereus_next_log_line(int32_t* level, char* text, int64_t capacity,
   return nereus::Run([&]() -> absl::Status {
     NEREUS_TRY(nereus::CheckNotNull("level", level));
     NEREUS_TRY(nereus::CheckRoom(text, capacity, length));
-    const auto line = nereus::TheLog().Take();
+    // WriteText has room for this much, and for NUL.
+    std::optional<size_t> bytes_max;
+    if (capacity > 0) bytes_max = static_cast<size_t>(capacity - 1);
+    const auto line = nereus::TheLog().Take(bytes_max);
     if (!line.has_value()) return nereus::NotFoundError("no log line");
     *level = static_cast<int32_t>(line->level);
     nereus::WriteText(line->text, text, capacity, length);

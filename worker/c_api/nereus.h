@@ -205,7 +205,9 @@ NEREUS_API nereus_code nereus_set_log_level(int32_t level);
 // them to standard error. 0: writes them again.
 NEREUS_API nereus_code nereus_collect_log(int32_t lines_max);
 // Takes the oldest collected line. NEREUS_NOT_FOUND: there is none. If lines
-// were lost, because the caller took them too slowly, a line says how many.
+// were lost, because the caller took them too slowly, a line says how many. If
+// the text was cut, the next call returns the rest of the line; with a
+// `capacity` of 0, that is the whole line.
 NEREUS_API nereus_code nereus_next_log_line(int32_t* level, char* text,
                                             int64_t capacity, int64_t* length);
 
