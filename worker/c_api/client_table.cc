@@ -70,6 +70,8 @@ absl::Status ClientEntry::AwaitJoined(absl::Duration timeout,
 }
 
 bool ClientEntry::Close(bool waits) {
+  // Destroyed without the lock, by one of the threads that close the client.
+  std::unique_ptr<BoundClient> client;
   {
     MutexLock lock(&mu_);
     if (!waits && call_count_ > 0) return false;
@@ -77,8 +79,8 @@ bool ClientEntry::Close(bool waits) {
     mu_.Await([this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
       return call_count_ == 0;
     });
+    client = std::move(client_);
   }
-  client_.reset();
   return true;
 }
 

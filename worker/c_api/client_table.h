@@ -37,7 +37,8 @@ class ClientEntry {
       ABSL_LOCKS_EXCLUDED(mu_);
 
   // Refuses calls from now on, waits until the calls under way have ended, and
-  // destroys the client. Without `waits`, returns false if a call is under way.
+  // destroys the client, unless another thread does. Without `waits`, returns
+  // false if a call is under way.
   bool Close(bool waits) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Text of the last call that failed.
@@ -51,7 +52,8 @@ class ClientEntry {
   absl::Status CheckMayBegin(bool needs_joined) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  std::unique_ptr<BoundClient> client_;  // Null once it is closed.
+  // Null once it is closed. Changed under mu_, when no call is under way.
+  std::unique_ptr<BoundClient> client_;
 
   mutable Mutex mu_;
   int call_count_ ABSL_GUARDED_BY(mu_) = 0;       // Calls under way.
