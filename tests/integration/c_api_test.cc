@@ -49,7 +49,9 @@ std::string Text(Call call) {
 class CWorker {
  public:
   explicit CWorker(const LocalCluster& cluster)
-      : coordinator_(cluster.coordinator_address()) {
+      : CWorker(cluster.coordinator_address()) {}
+  explicit CWorker(std::string coordinator)
+      : coordinator_(std::move(coordinator)) {
     options.size = sizeof(options);
     options.coordinator_address = coordinator_.c_str();
     layers[0].name = "fc";
@@ -523,6 +525,31 @@ TEST_F(CApiTest, AForkedChildIsToldSoAndEndsWithoutHarm) {
   EXPECT_EQ(WEXITSTATUS(status), kAsDocumented);
   // The parent goes on.
   ASSERT_EQ(worker_.BeginStep(), NEREUS_OK) << LastError();
+}
+
+// Ends the process with kAsDocumented if a child is told that it was forked.
+[[noreturn]] void ForkAfterAConnectThatFails() {
+  CWorker worker("127.0.0.1:1");
+  worker.options.host = "192.0.2.1";  // No address of this computer.
+  if (worker.Connect() != NEREUS_UNAVAILABLE) std::_Exit(1);
+  const pid_t child = fork();
+  if (child == 0) {
+    std::_Exit(nereus_set_log_level(NEREUS_LOG_INFO) ==
+                       NEREUS_FAILED_PRECONDITION
+                   ? kAsDocumented
+                   : 2);
+  }
+  int status = 0;
+  if (waitpid(child, &status, 0) != child) std::_Exit(3);
+  std::_Exit(WEXITSTATUS(status));
+}
+
+// A client has threads before nereus_client_connect returns it: forks count
+// from the begin of the call. The call must be the first of its process.
+TEST(CApiForkTest, ForksCountFromTheFirstConnectEvenIfItFails) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(ForkAfterAConnectThatFails(),
+              testing::ExitedWithCode(kAsDocumented), "");
 }
 
 }  // namespace

@@ -9,17 +9,15 @@
 namespace nereus {
 namespace {
 
-// True in a process that was forked from one with a client.
+// True in a process that was forked after its parent's first WatchForks.
 std::atomic<bool> is_forked{false};
 
 thread_local std::string last_error;
 
-// Watches for forks and for the end of the process, from the first client on. A
-// process that was forked before may use the library.
-void WatchProcess() {
-  pthread_atfork(/*prepare=*/nullptr, /*parent=*/nullptr,
-                 /*child=*/[] { is_forked = true; });
-  // Before static variables are destroyed, which threads of clients may use.
+// Closes clients at the end of the process. Called after the first client is
+// made: the process destroys static variables, which threads of clients use, in
+// the reverse order, so those that the client has made come later.
+void WatchExit() {
   std::atexit([] {
     if (!is_forked) ClientTable::Get().CloseIdle();
   });
@@ -96,7 +94,7 @@ ClientTable& ClientTable::Get() {
 
 nereus_client* ClientTable::Add(std::unique_ptr<BoundClient> client) {
   [[maybe_unused]] static const bool is_watched = [] {
-    WatchProcess();
+    WatchExit();
     return true;
   }();
   MutexLock lock(&mu_);
@@ -125,12 +123,19 @@ void ClientTable::CloseIdle() {
   for (const auto& entry : idle) entry->Close(/*waits=*/false);
 }
 
+void WatchForks() {
+  [[maybe_unused]] static const int is_watching =
+      pthread_atfork(/*prepare=*/nullptr, /*parent=*/nullptr,
+                     /*child=*/[] { is_forked = true; });
+}
+
 absl::Status CheckNotForked() {
   if (!is_forked) return absl::OkStatus();
   return FailedPreconditionError(
-      "this process was forked from a process with an open client, whose "
-      "threads it does not have: start it by exec, or by the spawn method of "
-      "your language, and connect in it");
+      "this process was forked after its parent's first "
+      "nereus_client_connect, and does not have the threads of the parent's "
+      "clients: start it by exec, or by the spawn method of your language, and "
+      "connect in it");
 }
 
 nereus_code ReturnCode(const absl::Status& status) {

@@ -91,9 +91,13 @@ class ClientTable {
       ABSL_GUARDED_BY(mu_);
 };
 
-// Returns OK, or kFailedPrecondition in a process that was forked from a
-// process with a client: the threads of that client are not there, and its
-// locks may be held for ever. Takes no lock.
+// Makes processes that are forked from now on know it. Called before the first
+// client is made, which has threads at once. A process that was forked before
+// may use the library.
+void WatchForks();
+// Returns OK, or kFailedPrecondition in a process that was forked after
+// WatchForks: threads of a client are not there, and its locks may be held for
+// ever. Takes no lock.
 absl::Status CheckNotForked();
 
 // Stores the text of the calling thread's last failed call (nereus_last_error).

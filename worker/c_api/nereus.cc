@@ -229,6 +229,7 @@ nereus_code nereus_client_connect(const nereus_client_options* options,
     *client = nullptr;
     const nereus::Binding binding =
         NEREUS_TRY(nereus::ReadBinding(options, layers, layer_count));
+    nereus::WatchForks();
     const bool on_gpu = binding.on_gpu;
     auto joining =
         NEREUS_TRY(on_gpu ? nereus::JoinOnGpu(binding, nereus::Stream(stream))

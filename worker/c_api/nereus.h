@@ -21,9 +21,11 @@
 //   Threads    Any thread may make any call. nereus_client_close waits until
 //              the client's other calls have returned. No function calls back.
 //   Clients    A client that is NULL or was closed is NEREUS_INVALID_ARGUMENT.
-//   fork       In a forked child, calls return NEREUS_FAILED_PRECONDITION, and
-//              nereus_client_close does nothing.
-//   Exit       Clients that are open when the process exits are closed.
+//   fork       In a process that was forked after its parent's first
+//              nereus_client_connect, calls return NEREUS_FAILED_PRECONDITION,
+//              and nereus_client_close does nothing.
+//   Exit       Clients that are open when the process exits are closed, unless
+//              another thread is in a call on them.
 //   Memory     A process that runs out of memory is ended. No C++ exception
 //              leaves this library.
 #pragma once
