@@ -473,10 +473,13 @@ TEST(CApiOptimizerTest, TheMeanIsInThePushedGradient) {
   worker.options.settings_count = 1;
   worker.Join();
   ASSERT_EQ(worker.BeginStep(), NEREUS_OK) << LastError();
-  ASSERT_EQ(worker.PushAll(), NEREUS_OK) << LastError();
-  ASSERT_EQ(worker.WaitAll(), NEREUS_OK) << LastError();
   const float* mean = nullptr;
   int64_t length = 0;
+  EXPECT_EQ(nereus_client_mean(worker.client, 1, &mean, &length),
+            NEREUS_FAILED_PRECONDITION);
+  EXPECT_THAT(LastError(), HasSubstr("layer 1 has no mean gradient"));
+  ASSERT_EQ(worker.PushAll(), NEREUS_OK) << LastError();
+  ASSERT_EQ(worker.WaitAll(), NEREUS_OK) << LastError();
   ASSERT_EQ(nereus_client_mean(worker.client, 1, &mean, &length), NEREUS_OK);
   EXPECT_EQ(mean, worker.gradient.data());
   EXPECT_EQ(length, 2);

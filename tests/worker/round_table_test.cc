@@ -259,7 +259,9 @@ TEST(RoundTableTest, ABufferKeepsTheTableAlive) {
 TEST(RoundTableTest, AMeanIsInTheCallersGradientOrInTheReportedBuffer) {
   const auto table = StartedTable();
   std::vector<float> gradient = {1, 2};
+  EXPECT_TRUE(table->Mean(0).empty());
   ASSERT_TRUE(table->BeginPush(0, 0, At(0), gradient).ok());
+  EXPECT_TRUE(table->Mean(0).empty());
   table->Finish(0, 0, /*skipped=*/false, At(0));
   EXPECT_EQ(table->Mean(0).data(), gradient.data());
   EXPECT_EQ(table->Mean(0).size(), 2u);
@@ -276,6 +278,21 @@ TEST(RoundTableTest, AMeanIsInTheCallersGradientOrInTheReportedBuffer) {
   Begin(*table, Step(2));
   ASSERT_TRUE(table->BeginPush(0, 2, At(0), gradient).ok());
   EXPECT_TRUE(mean.unique());
+}
+
+TEST(RoundTableTest, AMeanEndsWhenTheCallerKnowsThatTheJobWentBack) {
+  const auto table = StartedTable();
+  std::vector<float> gradient = {1, 2};
+  ASSERT_TRUE(table->BeginPush(0, 0, At(0), gradient).ok());
+  table->Finish(0, 0, /*skipped=*/false, At(0));
+  Restart(*table);
+  // A caller that has waited may be about to read the mean.
+  EXPECT_EQ(table->Mean(0).data(), gradient.data());
+  ASSERT_TRUE(table->Acknowledge().ok());
+  EXPECT_TRUE(table->Mean(0).empty());
+  for (const int layer : {0, 1})
+    table->Finish(layer, kInitialRound, /*skipped=*/false, At(1));
+  EXPECT_TRUE(table->Mean(0).empty());
 }
 
 TEST(RoundTableTest, ValuesFetchedAgainForAnotherPlanChangeNothing) {

@@ -59,7 +59,11 @@ class HostBoundClient final : public BoundClient {
           "the job updates the parameters (--optimizer=server), so there is "
           "no mean gradient for the caller");
     }
-    return client_->Mean(layer);
+    const absl::Span<const float> mean = client_->Mean(layer);
+    if (!mean.empty()) return mean;
+    return FailedPreconditionError(
+        "layer ", layer,
+        " has no mean gradient: push it, and wait for it, in this step");
   }
   absl::StatusOr<bool> TakesFactors(int layer) const override {
     NEREUS_TRY(CheckLayer(layer));

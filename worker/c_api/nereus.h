@@ -273,6 +273,7 @@ NEREUS_API nereus_code nereus_client_wait_all(nereus_client* client,
                                               void* stream);
 // Sets *mean to the layer's mean gradient, after the wait, with
 // NEREUS_OPTIMIZER_WORKER and host memory. Valid until the layer's next push.
+// NEREUS_FAILED_PRECONDITION: there is no such mean.
 NEREUS_API nereus_code nereus_client_mean(nereus_client* client, int32_t layer,
                                           const float** mean, int64_t* length);
 // Sets *skipped to 1 if the job skipped `step` because of a NaN.

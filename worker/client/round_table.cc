@@ -21,6 +21,7 @@ absl::StatusOr<StepLedger::Pushed> RoundTable::BeginPush(
   entry.pushed_at = now;
   entry.gradient = gradient;
   entry.mean = Buffer();
+  entry.has_mean = false;
   return pushed;
 }
 
@@ -36,6 +37,7 @@ StepLedger::Done RoundTable::Finish(int layer, int64_t round, bool skipped,
     ++entry.cost.rounds;
   }
   entry.mean = std::move(mean);
+  entry.has_mean = done == StepLedger::Done::kRound;
   return done;
 }
 
@@ -43,6 +45,7 @@ absl::Span<const float> RoundTable::Mean(int layer) const {
   MutexLock lock(&mu_);
   if (!ledger_.CheckLayer(layer).ok()) return {};
   const Entry& entry = entries_[layer];
+  if (!entry.has_mean) return {};
   if (entry.mean.bytes() == 0) return entry.gradient;
   return {entry.mean.floats(), static_cast<size_t>(entry.mean.float_count())};
 }
@@ -80,6 +83,7 @@ absl::Status RoundTable::Acknowledge(absl::Time until) {
         "the job goes back, and gradients of this worker are still in use");
   }
   ledger_.Acknowledge();
+  for (Entry& entry : entries_) entry.has_mean = false;
   return ledger_.failure();
 }
 

@@ -55,8 +55,9 @@ class RoundTable : public std::enable_shared_from_this<RoundTable> {
                           absl::Time now, Buffer mean = Buffer())
       ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Returns the mean gradient of a layer's last round, float32, shape
-  // {parameters}. Valid until the next push of the layer.
+  // Returns the mean gradient of a layer's last push, float32, shape
+  // {parameters}. Valid until the next push of the layer. Empty: the round is
+  // not done, or the caller has acknowledged since that the job went back.
   absl::Span<const float> Mean(int layer) const ABSL_LOCKS_EXCLUDED(mu_);
 
   // Notes at `now` that the caller leaves the job as StepLedger::BeginLeave
@@ -125,6 +126,7 @@ class RoundTable : public std::enable_shared_from_this<RoundTable> {
     int borrowed = 0;  // Number of the layer's pushed buffers in use.
     absl::Span<const float> gradient;  // The caller's room for the mean.
     Buffer mean;                       // The mean, if it is elsewhere.
+    bool has_mean = false;             // The round of the last push is done.
     absl::Time pushed_at;              // Time of the last push.
     Cost cost;                         // Sums over the rounds done.
   };

@@ -329,7 +329,7 @@ class Client {
   // {spec.parameters}, host memory. The span is valid until the next Push of
   // the layer. It is the pushed buffer, or memory of the client (see
   // ClientOptions::means_in_place). Its values are undefined if the step was
-  // skipped.
+  // skipped. The span is empty before the Wait for the layer has returned OK.
   virtual absl::Span<const float> Mean(int layer) const = 0;
 
   // True if the job skipped `step` because some worker's gradient had a NaN or
