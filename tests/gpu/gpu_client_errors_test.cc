@@ -109,6 +109,36 @@ TEST(GpuClientErrorsTest, JobEndsWithTheReasonWhenAnyCudaCallFails) {
   }
 }
 
+// The parameters on the GPU are overwritten, so that the job's own must be
+// copied there. An error before the host client has joined ends the job.
+TEST(GpuClientErrorsTest, AJoinThatFailsOnTheGpuMayBeRepeated) {
+  int repeated = 0;
+  for (int call = 0; call < 40; ++call) {
+    LocalCluster cluster(PlainServerOptions());
+    const std::vector<float> initial = {5.0f, 6.0f};
+    const DeviceArray<float> parameters(initial);
+    GpuLayerBinding layer;
+    layer.spec = {"pair", LayerKind::kVector, 1, 2, 2, 1};
+    layer.parameters = parameters.data();
+    auto client = GpuClient::Join(cluster.client_options(), GpuOptions(),
+                                  {layer}, /*stream=*/nullptr);
+    ASSERT_TRUE(client.ok()) << client.status();
+    NEREUS_CUDA(
+        cudaMemsetAsync(parameters.data(), 0, 2 * sizeof(float), nullptr));
+    cuda_emulation::FailCallAfter(call);
+    const absl::Status joined =
+        (*client)->AwaitJoined(nullptr, LocalCluster::kPatience);
+    cuda_emulation::FailCallAfter(-1);
+    if (joined.ok()) break;
+    if (!(*client)->AwaitJoined(nullptr, LocalCluster::kPatience).ok()) {
+      continue;
+    }
+    ++repeated;
+    EXPECT_EQ(parameters.Read(), initial) << call;
+  }
+  EXPECT_GT(repeated, 0);
+}
+
 // Parameters that could not be copied in one round are copied in the next.
 TEST(GpuClientErrorsTest, FailedCopyOfParametersIsRepeatedInTheNextRound) {
   const auto stager = Stager::Create(0);

@@ -234,10 +234,9 @@ absl::Status GpuClientImpl::AwaitJoined(cudaStream_t stream,
         return TakePinned(what, bytes);
       });
   NEREUS_TRY(PinAhead(layers_, *pushes_, *pools_.gradients));
+  for (const auto& mirror : mirrors_) NEREUS_TRY(mirror->Return(stream));
+  // Last: after an error, the caller may call this again.
   thread_ = std::thread([this] { StagePushes(); });
-  for (const auto& mirror : mirrors_) {
-    NEREUS_TRY(mirror->Return(stream));
-  }
   return absl::OkStatus();
 }
 
@@ -468,9 +467,11 @@ absl::Status GpuClientImpl::Leave(cudaStream_t stream, absl::Duration timeout) {
   const absl::Time until = SteadyNow() + timeout;
   for (size_t layer = 0; layer < layers_.size(); ++layer) {
     NEREUS_TRY(WaitForward(static_cast<int>(layer), stream, TimeLeft(until)));
-    if (updates_parameters()) {
-      NEREUS_TRY(mirrors_[layer]->Outdate(stream));
-    }
+  }
+  // Once in all calls: after each Outdate, readers fetch the values again.
+  if (updates_parameters() && !flights_.is_leaving()) {
+    for (const auto& mirror : mirrors_) NEREUS_TRY(mirror->Outdate(stream));
+    flights_.SetLeaving();
   }
   return client_->Leave(TimeLeft(until));
 }

@@ -21,6 +21,17 @@ void GpuFlights::Reset() {
   MutexLock lock(&mu_);
   // A round that is still reported as done finds another step, and is ignored.
   for (Flight& flight : flights_) flight = Flight();
+  is_leaving_ = false;
+}
+
+void GpuFlights::SetLeaving() {
+  MutexLock lock(&mu_);
+  is_leaving_ = true;
+}
+
+bool GpuFlights::is_leaving() const {
+  MutexLock lock(&mu_);
+  return is_leaving_;
 }
 
 int64_t GpuFlights::LastStep(int layer) const {
@@ -36,6 +47,7 @@ bool GpuFlights::IsOpen(int layer) const {
 
 void GpuFlights::Add(GpuPush push) {
   MutexLock lock(&mu_);
+  is_leaving_ = false;
   Flight& flight = flights_[push.layer];
   flight = Flight();
   flight.step = push.step;

@@ -42,6 +42,12 @@ class GpuFlights {
   // Forgets all pushes: the job has gone back. REQUIRES: AwaitStaged returned.
   void Reset() ABSL_LOCKS_EXCLUDED(mu_);
 
+  // Notes that the caller leaves the job after the pushes so far, and is done
+  // with the GPU's values.
+  void SetLeaving() ABSL_LOCKS_EXCLUDED(mu_);
+  // True after SetLeaving, until Reset or Add.
+  bool is_leaving() const ABSL_LOCKS_EXCLUDED(mu_);
+
   // Returns the step of the layer's last push, or a negative number.
   int64_t LastStep(int layer) const ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -124,6 +130,8 @@ class GpuFlights {
   mutable Mutex mu_;
   // True after Stop.
   bool is_stopped_ ABSL_GUARDED_BY(mu_) = false;
+  // See is_leaving.
+  bool is_leaving_ ABSL_GUARDED_BY(mu_) = false;
   // True while a push that has left the queue is being staged.
   bool is_staging_ ABSL_GUARDED_BY(mu_) = false;
   // Pushes that are not staged yet, in the order of Add.

@@ -134,6 +134,15 @@ absl::Status GpuMirror::Return(cudaStream_t stream) {
     }
     state = state_;
   }
+  const absl::StatusOr<Stager::Point> there = CopyBack(state, stream);
+  MutexLock lock(&mu_);
+  if (!there.ok()) is_fetched_ = true;
+  read_ = NEREUS_TRY(there);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Stager::Point> GpuMirror::CopyBack(const State& state,
+                                                  cudaStream_t stream) {
   // Work that is queued on `stream` may still read the old values.
   const Stager::Point now = NEREUS_TRY(stager_->Mark(what_, stream));
   NEREUS_TRY(stager_->CopyIn(what_, state.on_host, state.on_device, now));
@@ -141,9 +150,7 @@ absl::Status GpuMirror::Return(cudaStream_t stream) {
   const Stager::Point there =
       NEREUS_TRY(stager_->CopyIn(what_, parameters_, layer_.parameters, now));
   NEREUS_TRY(stager_->Follow(what_, stream, there));
-  MutexLock lock(&mu_);
-  read_ = there;
-  return absl::OkStatus();
+  return there;
 }
 
 Buffer GpuMirror::MakeState(int64_t bytes) {

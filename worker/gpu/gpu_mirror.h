@@ -52,7 +52,8 @@ class GpuMirror final : public DeviceLayer,
   // then brings them to the GPU.
   void NoteFetched() ABSL_LOCKS_EXCLUDED(mu_);
   // Copies values that the host client has written to the GPU, if there are
-  // any. Work that is queued on `stream` after the call sees them.
+  // any. Work that is queued on `stream` after the call sees them. After an
+  // error the next call copies them.
   absl::Status Return(cudaStream_t stream) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Queues a step of the job's optimizer on Stager::in(). `gradient`: device
@@ -93,6 +94,10 @@ class GpuMirror final : public DeviceLayer,
   GpuMirror(GpuLayerBinding layer, Stager* stager,
             std::shared_ptr<PinnedPool> pool);
 
+  // Copies the state and the parameters to the GPU. Returns the point at which
+  // they are there, which `stream` waits for.
+  absl::StatusOr<Stager::Point> CopyBack(const State& state,
+                                         cudaStream_t stream);
   // Makes the state of the job's optimizer on the GPU, zeroed.
   absl::Status MakeDeviceState(int64_t bytes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
