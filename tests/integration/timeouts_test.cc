@@ -139,8 +139,7 @@ TEST_F(TimeoutsTest, AWaitGoesOnAfterATimeoutAndNamesWhatIsMissing) {
                                      first_.client->WaitAll(0, kShort)}) {
     EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
     EXPECT_THAT(std::string(status.message()),
-                AllOf(HasSubstr("layer pair"), HasSubstr("20ms"),
-                      HasSubstr("missing:")));
+                AllOf(HasSubstr("layer pair"), HasSubstr("missing:")));
   }
   std::thread other([this] { DoStepOfSecond(); });
   EXPECT_TRUE(Repeat([&] { return first_.client->Wait(0, 0, kShort); }).ok());
