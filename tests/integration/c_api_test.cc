@@ -390,15 +390,34 @@ TEST_F(CApiTest, ALayerWhoseFactorsThePlanDoesNotSendMayBePushedWhole) {
   ASSERT_EQ(worker_.BeginStep(), NEREUS_OK) << LastError();
   int32_t takes = -1;
   ASSERT_EQ(nereus_client_takes_factors(worker_.client, 0, &takes), NEREUS_OK);
+  // A single worker has no worker to send factors to.
+  EXPECT_EQ(takes, 0);
   std::vector<float> gradient(6, 1.0f);
-  const nereus_code pushed = nereus_client_push(
-      worker_.client, 0, 0, gradient.data(), 6, /*stream=*/nullptr);
-  EXPECT_EQ(pushed, takes == 1 ? NEREUS_FAILED_PRECONDITION : NEREUS_OK);
-  if (takes == 1) {
-    ASSERT_EQ(worker_.PushFactors(), NEREUS_OK);
-  }
+  ASSERT_EQ(nereus_client_push(worker_.client, 0, 0, gradient.data(), 6,
+                               /*stream=*/nullptr),
+            NEREUS_OK)
+      << LastError();
   ASSERT_EQ(worker_.PushScale(), NEREUS_OK);
   EXPECT_EQ(worker_.WaitAll(), NEREUS_OK) << LastError();
+}
+
+TEST(CApiFactorsTest, ALayerWhoseFactorsThePlanSendsIsNotPushedWhole) {
+  ServerOptions options = Workers(2);
+  options.spec.rules.forced = Scheme::kFactor;
+  const LocalCluster cluster(options);
+  CWorker first(cluster);
+  CWorker second(cluster);
+  ASSERT_EQ(second.Connect(), NEREUS_OK) << LastError();
+  first.Join();
+  ASSERT_EQ(first.BeginStep(), NEREUS_OK) << LastError();
+  int32_t takes = -1;
+  ASSERT_EQ(nereus_client_takes_factors(first.client, 0, &takes), NEREUS_OK);
+  EXPECT_EQ(takes, 1);
+  std::vector<float> gradient(6, 1.0f);
+  EXPECT_EQ(nereus_client_push(first.client, 0, 0, gradient.data(), 6,
+                               /*stream=*/nullptr),
+            NEREUS_FAILED_PRECONDITION);
+  EXPECT_EQ(first.PushFactors(), NEREUS_OK) << LastError();
 }
 
 TEST_F(CApiTest, TraitsAndReportDescribeTheJob) {
