@@ -6,10 +6,11 @@
 //   Results    Functions return a nereus_code. On failure, the text is in
 //              nereus_client_error for calls with a client, and in
 //              nereus_last_error of the thread for all calls.
-//   Structs    Begin with `size`, which the caller sets to sizeof. Zero in any
-//              other field of an input means the default. A newer library
-//              accepts the shorter structs of older callers; an older library
-//              accepts longer ones if all that it does not know is zero.
+//   Structs    All but nereus_setting begin with `size`, which the caller sets
+//              to sizeof. Zero in any other field of an input means the
+//              default. A newer library accepts the shorter structs of older
+//              callers; an older library accepts longer ones if all that it
+//              does not know is zero.
 //   Texts      UTF-8, end with NUL, and are not kept after the call. Functions
 //              that return a text write at most `capacity` bytes, with NUL, and
 //              set *length to the text's length without NUL. If *length >=
@@ -183,8 +184,9 @@ typedef struct nereus_factors {
 
 // ---- The library.
 
-// Returns NEREUS_ABI_VERSION of the library: at least that of the header that
-// the caller was compiled with.
+// Returns NEREUS_ABI_VERSION of the library. A program whose header has a
+// higher one runs with this library, too, but must not call functions that the
+// library lacks.
 NEREUS_API int32_t nereus_abi_version(void);
 // Returns the version of Nereus, such as "0.1.0".
 NEREUS_API const char* nereus_version(void);
@@ -204,7 +206,7 @@ enum {
 // Drops lines below `level`, a NEREUS_LOG_ constant.
 NEREUS_API nereus_code nereus_set_log_level(int32_t level);
 // Keeps the last `lines_max` lines for nereus_next_log_line, instead of writing
-// them to standard error. 0: writes them again.
+// them to standard error. With 0, later lines go to standard error again.
 NEREUS_API nereus_code nereus_collect_log(int32_t lines_max);
 // Takes the oldest collected line. NEREUS_NOT_FOUND: there is none. If lines
 // were lost, because the caller took them too slowly, a line says how many. If
@@ -224,7 +226,8 @@ NEREUS_API nereus_code nereus_client_connect(
     const nereus_client_options* options, const nereus_layer* layers,
     int32_t layer_count, void* stream, nereus_client** client);
 // Waits until the client has joined, and the job's parameters are written. All
-// calls below, but nereus_client_error and _close, need that first.
+// calls below, but nereus_client_error and _close, need that first. Here
+// NEREUS_OUT_OF_RANGE means that the job has finished: nothing is left to do.
 NEREUS_API nereus_code nereus_client_wait_connected(nereus_client* client,
                                                     int64_t timeout_ms,
                                                     void* stream);
@@ -252,8 +255,9 @@ NEREUS_API nereus_code nereus_client_push_factors(nereus_client* client,
                                                   const nereus_factors* factors,
                                                   float* gradient,
                                                   int64_t length, void* stream);
-// Sets *takes to 1 if the plan sends the layer's factors in this step. If 0, a
-// layer with factors in host memory may be pushed by nereus_client_push, too.
+// Sets *takes to 1 if only nereus_client_push_factors accepts the layer in this
+// step: the plan sends its factors, or the client is one of a GPU and the layer
+// has factors. If 0, nereus_client_push accepts it.
 NEREUS_API nereus_code nereus_client_takes_factors(nereus_client* client,
                                                    int32_t layer,
                                                    int32_t* takes);
