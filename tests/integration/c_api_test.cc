@@ -257,6 +257,8 @@ TEST(CApiLibraryTest, EachWrongFieldOfConnectIsNamed) {
   };
   EXPECT_THAT(refused([](CWorker& w) { w.options.size = 8; }),
               HasSubstr("options.size is 8"));
+  EXPECT_THAT(refused([](CWorker& w) { w.layers[0].size += 4; }),
+              HasSubstr("layers[0].size is 84, must be a multiple of 8"));
   EXPECT_THAT(refused([](CWorker& w) { w.options.optimizer = 3; }),
               HasSubstr("options.optimizer is 3"));
   EXPECT_THAT(refused([](CWorker& w) { w.options.memory = -1; }),
@@ -362,6 +364,13 @@ TEST_F(CApiTest, MistakesInAStepAreErrors) {
       nereus_client_push_factors(client, 0, 0, nullptr, nullptr, 0, nullptr),
       NEREUS_INVALID_ARGUMENT);
   EXPECT_THAT(LastError(), HasSubstr("factors is NULL"));
+  nereus_factors factors = {};
+  factors.size = sizeof(factors);
+  factors.reserved = 1;
+  EXPECT_EQ(
+      nereus_client_push_factors(client, 0, 0, &factors, nullptr, 0, nullptr),
+      NEREUS_INVALID_ARGUMENT);
+  EXPECT_THAT(LastError(), HasSubstr("factors.reserved is 1"));
   EXPECT_EQ(nereus_client_wait(client, 1, 0, 0, nullptr),
             NEREUS_INVALID_ARGUMENT);
   EXPECT_EQ(worker_.BeginStep(), NEREUS_FAILED_PRECONDITION);

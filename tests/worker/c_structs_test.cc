@@ -58,7 +58,7 @@ TEST(CStructsTest, ANewerCallersUnknownFieldsMustBeZero) {
 }
 
 TEST(CStructsTest, ASizeThatNoHeaderHadIsRefused) {
-  for (const uint32_t size : {0u, 7u, 5000u}) {
+  for (const uint32_t size : {0u, 7u, 12u, 5000u}) {
     const Second in = {size, 7, 8};
     const auto refused = ReadStruct("thing", &in, sizeof(First));
     EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument);
@@ -79,7 +79,7 @@ TEST(CStructsTest, WhatDoesNotFitAnOlderCallersStructIsNotWritten) {
 TEST(CStructsTest, WhatAnOlderLibraryDoesNotKnowBecomesZero) {
   Third out = {sizeof(Third), 0, 0, -1};
   ASSERT_TRUE(CopyStructOut("thing", AsSecond(&out), sizeof(Second),
-                            sizeof(First), &out)
+                            sizeof(First), alignof(Second), &out)
                   .ok());
   EXPECT_EQ(out.size, sizeof(Third));
   EXPECT_EQ(out.c, 0);

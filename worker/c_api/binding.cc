@@ -37,11 +37,6 @@ absl::StatusOr<bool> ReadFlag(absl::string_view name, int32_t value) {
   return ReadConstant(name, value, kValues);
 }
 
-absl::Status CheckReserved(absl::string_view name, int32_t value) {
-  if (value == 0) return absl::OkStatus();
-  return InvalidArgumentError(name, ".reserved is ", value, ", must be 0");
-}
-
 absl::Status ReadSettings(const nereus_client_options& in,
                           std::vector<Setting>& settings) {
   if (in.settings_count < 0 ||
@@ -136,6 +131,11 @@ absl::StatusOr<GpuLayerBinding> ReadLayer(const std::string& name,
 }
 
 }  // namespace
+
+absl::Status CheckReserved(absl::string_view name, int32_t value) {
+  if (value == 0) return absl::OkStatus();
+  return InvalidArgumentError(name, ".reserved is ", value, ", must be 0");
+}
 
 absl::StatusOr<Binding> ReadBinding(const nereus_client_options* options,
                                     const nereus_layer* layers,

@@ -32,6 +32,13 @@ static_assert(sizeof(nereus_step) == nereus::kStepBytesMin);
 static_assert(sizeof(nereus_traits) == nereus::kTraitsBytesMin);
 static_assert(sizeof(nereus_factors) == nereus::kFactorsBytesMin);
 
+// A field that changes an alignment would make older callers' sizes wrong.
+static_assert(alignof(nereus_client_options) == 8);
+static_assert(alignof(nereus_layer) == 8);
+static_assert(alignof(nereus_step) == 8);
+static_assert(alignof(nereus_traits) == 4);
+static_assert(alignof(nereus_factors) == 8);
+
 namespace nereus {
 namespace {
 
@@ -45,8 +52,8 @@ void CollectLine(LogLevel level, const std::string& text) {
   TheLog().Add(level, text);
 }
 
-// Runs the body of a function. An exception, which is only a failed
-// allocation, ends the process here, because of `noexcept`.
+// Runs the body of a function. `noexcept` ends the process at an exception,
+// which can only be std::bad_alloc: Nereus itself throws none.
 nereus_code Run(absl::FunctionRef<absl::Status()> body) noexcept {
   absl::Status status = CheckNotForked();
   if (status.ok()) status = body();
@@ -295,6 +302,7 @@ nereus_code nereus_client_push_factors(nereus_client* client, int32_t layer,
   return nereus::OnClient(client, [&](BoundClient& bound) -> absl::Status {
     const nereus_factors read = NEREUS_TRY(
         nereus::ReadStruct("factors", factors, nereus::kFactorsBytesMin));
+    NEREUS_TRY(nereus::CheckReserved("factors", read.reserved));
     NEREUS_TRY(nereus::CheckArray("factors.output_gradient",
                                   read.output_gradient,
                                   read.output_gradient_length));

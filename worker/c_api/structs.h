@@ -11,16 +11,19 @@ namespace nereus {
 // Copies the caller's struct at `in`, which begins with its size as uint32_t,
 // to `out`, which has `out_size` bytes. A caller with an older header has a
 // shorter struct: the missing fields become zero. A caller with a newer header
-// has a longer one: what this library does not know must be zero. Errors:
+// has a longer one: what this library does not know must be zero. `alignment`:
+// that of the struct, which divides its size in every header. Errors:
 // kInvalidArgument, with `name`.
 absl::Status CopyStructIn(absl::string_view name, const void* in,
-                          size_t size_min, void* out, size_t out_size);
+                          size_t size_min, size_t alignment, void* out,
+                          size_t out_size);
 
 // Copies `value`, of `value_size` bytes, to the caller's struct at `out`. Its
 // first field, the size, stays. Fields that this library does not know become
 // zero. Errors: kInvalidArgument, with `name`.
 absl::Status CopyStructOut(absl::string_view name, const void* value,
-                           size_t value_size, size_t size_min, void* out);
+                           size_t value_size, size_t size_min, size_t alignment,
+                           void* out);
 
 // Returns the struct of a caller. `size_min`: size of the struct in the first
 // header that had it.
@@ -28,7 +31,7 @@ template <typename T>
 absl::StatusOr<T> ReadStruct(absl::string_view name, const T* in,
                              size_t size_min) {
   T value = {};
-  NEREUS_TRY(CopyStructIn(name, in, size_min, &value, sizeof(T)));
+  NEREUS_TRY(CopyStructIn(name, in, size_min, alignof(T), &value, sizeof(T)));
   return value;
 }
 
@@ -36,7 +39,7 @@ absl::StatusOr<T> ReadStruct(absl::string_view name, const T* in,
 template <typename T>
 absl::Status WriteStruct(absl::string_view name, const T& value,
                          size_t size_min, T* out) {
-  return CopyStructOut(name, &value, sizeof(T), size_min, out);
+  return CopyStructOut(name, &value, sizeof(T), size_min, alignof(T), out);
 }
 
 }  // namespace nereus
