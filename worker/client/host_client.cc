@@ -11,7 +11,6 @@
 
 #include "worker/client/host_client.h"
 
-#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -22,7 +21,6 @@
 #include "worker/client/job_notes.h"
 #include "worker/client/layer_bindings.h"
 #include "worker/client/round_table.h"
-#include "worker/client/time_left.h"
 #include "worker/client/worker_process.h"
 
 namespace nereus {
@@ -71,7 +69,9 @@ class HostClientImpl final : public HostClient {
       int layer, int64_t step, const Factors& factors,
       absl::Span<float> gradient,
       const std::shared_ptr<Arrival>& arrival) override;
-  absl::Status Wait(int layer, int64_t step, absl::Duration timeout) override;
+  absl::Status Wait(int layer, int64_t step, absl::Duration timeout) override {
+    return WaitSince(SteadyNow(), layer, step, timeout);
+  }
   absl::Status WaitForward(int layer, absl::Duration timeout) override;
   absl::Status WaitAll(int64_t step, absl::Duration timeout) override;
   absl::Status Hurry(int layer) override;
@@ -106,6 +106,10 @@ class HostClientImpl final : public HostClient {
   }
   const JobOptions& job_options() const { return process_->job().options; }
 
+  // Waits as Wait does, in a call that began at `from` and has `timeout` in
+  // all.
+  absl::Status WaitSince(absl::Time from, int layer, int64_t step,
+                         absl::Duration timeout);
   // Waits until all layers have the job's values. Goes on waiting if the job
   // goes back meanwhile. Errors: kDeadlineExceeded at `until`.
   absl::Status AwaitValues(absl::Time until);
@@ -313,10 +317,14 @@ absl::Status HostClientImpl::Hurry(int layer) {
   return absl::OkStatus();
 }
 
-absl::Status HostClientImpl::Wait(int layer, int64_t step,
-                                  absl::Duration timeout) {
-  const absl::Time from = SteadyNow();
-  timeout = std::min(timeout, options_.client.round_timeout);
+absl::Status HostClientImpl::WaitSince(absl::Time from, int layer, int64_t step,
+                                       absl::Duration timeout) {
+  const absl::Time began_at = SteadyNow();
+  const absl::Duration round_timeout = options_.client.round_timeout;
+  if (began_at + round_timeout < from + timeout) {
+    from = began_at;
+    timeout = round_timeout;
+  }
   const bool may_be_held_back = Ledger([&](const StepLedger& ledger) {
     return (traits_.decoupled || !ledger.HasPushedAll()) &&
            !ledger.IsDone(layer, step);
@@ -332,16 +340,16 @@ absl::Status HostClientImpl::Wait(int layer, int64_t step,
   const absl::Status status = rounds_->Await(layer, step, timeout, from);
   const bool is_late = absl::IsDeadlineExceeded(status);
   // The time of a wait is no time of computing, whatever its outcome.
-  if (status.ok() || is_late) process_->meter().OnWait(layer, from);
+  if (status.ok() || is_late) process_->meter().OnWait(layer, began_at);
   if (!is_late) return status;
   return DeadlineExceededError(status.message(), "; missing: ",
                                process_->DescribeMissing(layer, timeout));
 }
 
 absl::Status HostClientImpl::WaitAll(int64_t step, absl::Duration timeout) {
-  const absl::Time until = SteadyNow() + timeout;
+  const absl::Time from = SteadyNow();
   for (size_t layer = 0; layer < layers_.size(); ++layer) {
-    NEREUS_TRY(Wait(static_cast<int>(layer), step, TimeLeft(until)));
+    NEREUS_TRY(WaitSince(from, static_cast<int>(layer), step, timeout));
   }
   return absl::OkStatus();
 }
@@ -378,13 +386,16 @@ absl::Status HostClientImpl::Checkpoint() {
 }
 
 absl::Status HostClientImpl::Leave(absl::Duration timeout) {
-  const absl::Time until = SteadyNow() + timeout;
+  const absl::Time from = SteadyNow();
   NEREUS_TRY(failure());
   NEREUS_TRY(Ledger([](const StepLedger& ledger) {
     return ledger.CheckComplete(/*or_untouched=*/true);
   }));
   for (size_t layer = 0; layer < layers_.size(); ++layer) {
-    NEREUS_TRY(WaitForward(static_cast<int>(layer), TimeLeft(until)));
+    const int index = static_cast<int>(layer);
+    const int64_t step =
+        Ledger([&](const StepLedger& ledger) { return ledger.pushed(index); });
+    NEREUS_TRY(WaitSince(from, index, step, timeout));
   }
   const std::optional<StepLedger::Call> last =
       NEREUS_TRY(rounds_->BeginLeave(SteadyNow()));
@@ -393,7 +404,7 @@ absl::Status HostClientImpl::Leave(absl::Duration timeout) {
   // Peers may still need frames of this worker's last round. So the connections
   // stay until the coordinator says that the membership is over.
   const absl::Duration patience = options_.client.round_timeout;
-  const absl::Status over = rounds_->AwaitOver(patience, until);
+  const absl::Status over = rounds_->AwaitOver(patience, from + timeout);
   // The job's own error counts first, whatever its code.
   if (!over.ok()) NEREUS_TRY(Interruption());
   if (absl::IsDeadlineExceeded(over)) {
