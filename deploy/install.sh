@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds Nereus and installs its programs, its C library, the library's header
-# and a pkg-config file below one folder. Safe to run again.
+# and pkg-config files below one folder. Safe to run again.
 set -euo pipefail
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 
@@ -13,7 +13,7 @@ Builds Nereus and installs into DIR:
   bin/      nereus-server, nereus-worker, nereusctl
   lib/      libnereus.so; with --cuda, libnereus_cuda.so too
   include/  nereus.h
-  lib/pkgconfig/nereus.pc
+  lib/pkgconfig/nereus.pc; with --cuda, nereus_cuda.pc too
   share/doc/nereus/own_loop.c, an example
 
 The programs and libraries use shared libraries of Debian 12, which
@@ -66,13 +66,17 @@ install -D -m 644 -t "$prefix/share/doc/nereus" worker/examples/c/own_loop.c
 
 version="$(sed -n 's/.*kVersion\[\] = "\(.*\)".*/\1/p' common/base/version.h)"
 mkdir -p "$prefix/lib/pkgconfig"
-cat >"$prefix/lib/pkgconfig/nereus.pc" <<TEXT
+for library in "${libraries[@]}"; do
+  name="${library#lib}"
+  name="${name%.so}"
+  cat >"$prefix/lib/pkgconfig/$name.pc" <<TEXT
 prefix=\${pcfiledir}/../..
 
-Name: nereus
+Name: $name
 Description: Parameter server for data-parallel training: the client of a worker
 Version: $version
 Cflags: -I\${prefix}/include
-Libs: -L\${prefix}/lib -lnereus
+Libs: -L\${prefix}/lib -l$name
 TEXT
+done
 echo "installed Nereus $version in $prefix"

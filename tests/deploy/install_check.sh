@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs Nereus into an empty folder, moves that folder, and builds the example in
 # C against it: by pkg-config, and by CMake if it is there. Each program trains with
-# the installed server.
+# the installed server. With --cuda, installs and checks the library for GPUs, too.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 scratch="$(mktemp -d)"
@@ -12,7 +12,7 @@ cleanup() {
 }
 trap cleanup EXIT
 
-deploy/install.sh --prefix="$scratch/first"
+deploy/install.sh --prefix="$scratch/first" "$@"
 mv "$scratch/first" "$scratch/nereus"
 prefix="$scratch/nereus"
 export PKG_CONFIG_PATH="$prefix/lib/pkgconfig"
@@ -34,11 +34,13 @@ train() {
 }
 
 example="$prefix/share/doc/nereus/own_loop.c"
-read -r -a flags <<<"$(pkg-config --cflags --libs nereus)"
-cc -std=c99 -Wall -Wextra -Werror -pedantic "$example" -o "$scratch/by_cc" \
-  "${flags[@]}" "-Wl,-rpath,$prefix/lib"
-train "$scratch/by_cc"
-echo "cc with pkg-config: passed"
+for library in nereus ${1:+nereus_cuda}; do
+  read -r -a flags <<<"$(pkg-config --cflags --libs "$library")"
+  cc -std=c99 -Wall -Wextra -Werror -pedantic "$example" -o "$scratch/by_cc" \
+    "${flags[@]}" "-Wl,-rpath,$prefix/lib"
+  train "$scratch/by_cc"
+  echo "cc with pkg-config, $library: passed"
+done
 
 if ! command -v cmake >/dev/null; then
   echo "CMake project: skipped, there is no cmake"
