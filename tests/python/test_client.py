@@ -138,17 +138,18 @@ def test_wrong_calls_say_what_is_wrong_and_the_job_goes_on(run):
     assert re.match("NereusError: .*--optimizer=server", lines[5])
 
 
-@pytest.mark.parametrize("how", ["", "begun"])
-def test_a_process_that_ends_leaves_its_job(run, how):
-    job = run("without_leave", how, flags=("--log-level=info",))
-    assert job.lines == [[], []], job.text
-    assert "job default is finished" in job.text
-    assert "was removed" not in job.text  # As a worker that died.
+@pytest.mark.parametrize("how", ["exception", "end"])
+def test_a_process_that_ends_with_an_open_client_has_not_left(run, how):
+    code = 1 if how == "exception" else None
+    job = run("without_leave", how, code=code, flags=("--log-level=info", "--restarts=0"))
+    assert "nereus.Client(job='default', name='1') was never closed" in job.text
+    assert " left after its last step" not in job.text
+    assert "job default is finished" not in job.text
 
 
 def test_a_dropped_client_is_closed_with_a_warning(run):
     job = run("without_leave", "dropped", workers=1, code=None, flags=("--restarts=0",))
-    assert re.fullmatch(r"nereus WARNING nereus.Client\(.*\) was dropped without close\(\).*",
+    assert re.fullmatch(r"nereus WARNING nereus.Client\(.*\) was never closed.*",
                         job.lines[0][0])
     assert job.lines[0][1] == "dropped"
 

@@ -20,8 +20,6 @@ from .layer import BoundLayer
 from .options import Options, native_options
 
 PART_MS = 100
-# Time that the end of the process gives its clients to leave their jobs.
-EXIT_SECONDS = 5.0
 
 
 class Step(NamedTuple):
@@ -72,6 +70,7 @@ class Handle:
     def __init__(self, library, pointer, layers):
         self.library = library
         self.pointer = pointer
+        self.has_left = False  # True after leave or abort.
         self.layers = layers  # BoundLayer of each layer.
         self.pushes = [[] for _ in layers]  # Pushes of each layer.
 
@@ -86,11 +85,12 @@ class Handle:
 
 
 def _close_forgotten(handle, name):
-    """Closes the client of a Client that the program has dropped."""
-    if handle.pointer is not None and not _native.is_forked():
+    """Closes the client of a Client that the program has dropped, or that is open when the
+    process ends."""
+    if handle.pointer is not None and not handle.has_left and not _native.is_forked():
         logging.getLogger("nereus").warning(
-            "%s was dropped without close(), which looks to the job like a worker that "
-            "died: call leave() and close(), or use it in a with statement", name)
+            "%s was never closed, which looks to the job like a worker that died: call "
+            "leave() and close(), or use it in a with statement", name)
     handle.close()
 
 
@@ -137,14 +137,13 @@ class Client:
         """
         _native.check_not_forked()
         self._options = Options.from_environment(**options)
-        self._left = False
         bound = [BoundLayer(index, layer) for index, layer in enumerate(layers)]
         if not bound:
             raise InvalidArgument("layers has no layer, must have at least 1")
         self._indices = {layer.name: index for index, layer in enumerate(bound)}
         self._handle = _connect(self._options, bound, stream)
         self._closer = weakref.finalize(self, _close_forgotten, self._handle, repr(self))
-        self._closer.atexit = False  # _leave_all does better.
+        self._closer.atexit = False  # _close_all calls it.
         try:
             self._await("connect", "nereus_client_wait_connected", (), (stream,),
                         timeout=None, joining=True)
@@ -162,7 +161,7 @@ class Client:
 
     def __exit__(self, kind, value, traceback):
         try:
-            if kind is None and not self._left and self._handle.pointer is not None:
+            if kind is None and not self._handle.has_left and not self.closed:
                 self.leave()
         finally:
             self.close()
@@ -287,7 +286,7 @@ class Client:
         leave. Raises the error that had ended the job before, if there is one of another
         kind."""
         code = self._raw("nereus_client_abort", str(reason).encode())
-        self._left = True
+        self._handle.has_left = True
         if code != FAILED_PRECONDITION:  # The library's answer to an abort.
             _native.check(code)
 
@@ -296,7 +295,7 @@ class Client:
         done, or need nothing more from this one. After a timeout, only leave and close may
         follow."""
         self._await("leave", "nereus_client_leave", (), (stream,), timeout)
-        self._left = True
+        self._handle.has_left = True
 
     def close(self):
         """Frees the client. Afterwards the arrays belong to the caller. Waits until other
@@ -407,21 +406,15 @@ def _connect(options, layers, stream):
 _open_clients = weakref.WeakSet()
 
 
-def _leave_all():
-    """Leaves all jobs at the end of the process, for EXIT_SECONDS in all. Otherwise the
-    jobs would see workers that died."""
+def _close_all():
+    """Closes the clients that are open when the process ends, before Python frees their
+    arrays. They do not leave their jobs: the process may end because of an error, and the
+    job would count its work as finished."""
     if _native.is_forked():
         return
-    until = time.monotonic() + EXIT_SECONDS
     for client in list(_open_clients):
-        try:
-            if not client._left:
-                client.leave(max(0.0, until - time.monotonic()))
-        except NereusError as error:
-            logging.getLogger("nereus").warning("%r did not leave its job: %s", client,
-                                                error)
-        client.close()
+        _close_forgotten(client._handle, repr(client))
     _log.stop()
 
 
-atexit.register(_leave_all)
+atexit.register(_close_all)
