@@ -14,12 +14,15 @@ import weakref
 from typing import NamedTuple
 
 from . import _log, _native, memory
-from .errors import DEADLINE_EXCEEDED, FAILED_PRECONDITION, INVALID_ARGUMENT
+from .errors import DEADLINE_EXCEEDED, FAILED_PRECONDITION, INVALID_ARGUMENT, OUT_OF_RANGE
 from .errors import InvalidArgument, NereusError, Stalled
 from .layer import BoundLayer
 from .options import Options, native_options
 
 PART_MS = 100
+
+# Outcomes of a push after which the library does not use its arrays.
+_REFUSALS = (INVALID_ARGUMENT, FAILED_PRECONDITION, OUT_OF_RANGE)
 
 
 class Step(NamedTuple):
@@ -72,7 +75,8 @@ class Handle:
         self.pointer = pointer
         self.has_left = False  # True after leave or abort.
         self.layers = layers  # BoundLayer of each layer.
-        self.pushes = [[] for _ in layers]  # Pushes of each layer.
+        # Pushes of each layer in their order, as keys: any thread may add and remove them.
+        self.pushes = [{} for _ in layers]
 
     def close(self):
         """Closes the library's client, and gives its memory back. Does nothing the second
@@ -81,7 +85,9 @@ class Handle:
         if pointer is None or _native.is_forked():
             return
         self.library.nereus_client_close(pointer)
-        self.layers, self.pushes = [], []
+        self.layers = []
+        for pushes in self.pushes:
+            pushes.clear()
 
 
 def _close_forgotten(handle, name):
@@ -141,6 +147,7 @@ class Client:
         if not bound:
             raise InvalidArgument("layers has no layer, must have at least 1")
         self._indices = {layer.name: index for index, layer in enumerate(bound)}
+        self._lengths = [layer.parameters.length for layer in bound]
         self._handle = _connect(self._options, bound, stream)
         self._closer = weakref.finalize(self, _close_forgotten, self._handle, repr(self))
         self._closer.atexit = False  # _close_all calls it.
@@ -363,24 +370,34 @@ class Client:
         return layer, names[layer]
 
     def _gradient(self, name, index, gradient):
-        layers = self._handle.layers
-        length = layers[index].parameters.length if layers else None  # None: closed.
-        return memory.view(f"the gradient of layer {name}", gradient, length=length)
+        return memory.view(f"the gradient of layer {name}", gradient,
+                           length=self._lengths[index])
 
     def _push(self, index, step, arrays, function, *arguments):
-        """Makes a call that pushes `arrays`, and keeps them."""
-        code = self._raw(function, index, _int(step), *arguments)
-        if code != INVALID_ARGUMENT:
-            kept = [push for push in self._handle.pushes[index] if not push.is_done]
-            self._handle.pushes[index] = [*kept, _Push(_int(step), arrays)]
+        """Makes a call that pushes `arrays`. Keeps them before the call: Ctrl-C may raise
+        an exception as soon as the library has them."""
+        pushes, push = self._handle.pushes[index], _Push(_int(step), arrays)
+        pushes[push] = None
+        try:
+            code = self._raw(function, index, push.step, *arguments)
+        except NereusError:  # The library was not called.
+            pushes.pop(push, None)
+            raise
+        if code in _REFUSALS:
+            superfluous = [push]
+        elif code == 0:
+            superfluous = [old for old in list(pushes) if old.is_done]
+        else:
+            superfluous = []
+        for old in superfluous:
+            pushes.pop(old, None)
         _native.check(code)
 
     def _note_done(self, index, step):
         """Notes that a layer's last push is done, if it was in `step`. None: any step."""
-        pushes = self._handle.pushes
-        last = pushes[index][-1] if pushes and pushes[index] else None
-        if last is not None and step in (None, last.step):
-            last.is_done = True
+        for last in list(self._handle.pushes[index])[-1:]:
+            if step in (None, last.step):
+                last.is_done = True
 
 
 def _connect(options, layers, stream):
