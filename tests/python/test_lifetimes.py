@@ -8,6 +8,7 @@ import pytest
 
 import nereus
 from nereus import _log, _native, errors
+from nereus import client as client_module
 
 INTERNAL = 13
 
@@ -140,3 +141,48 @@ def test_a_push_beside_close_says_that_the_client_was_closed(client, library):
         with pytest.raises(nereus.InvalidArgument):
             values.push(client, 0)
     assert values.alive() == [False, False]
+
+
+def layer_and_reference():
+    parameters = array.array("f", [0, 0])
+    return nereus.Layer("line", "vector", parameters), weakref.ref(parameters)
+
+
+@pytest.mark.parametrize("function", ["connect", "wait_connected"])
+def test_ctrl_c_while_a_client_connects_closes_it(library, function):
+    def interrupted(*arguments):
+        if function == "connect":
+            library.connect(*arguments)
+        raise KeyboardInterrupt
+
+    library.functions["nereus_client_" + function] = interrupted
+    layer, parameters = layer_and_reference()
+    with pytest.raises(KeyboardInterrupt):
+        nereus.Client([layer])
+    assert library.closed == [7]
+    del layer
+    gc.collect()
+    assert parameters() is None
+
+
+@pytest.mark.parametrize("end", [
+    lambda clients: clients[0].close(), lambda clients: clients.clear(),
+    lambda clients: client_module._close_all()], ids=["close", "drop", "end of the process"])
+def test_ctrl_c_within_close_keeps_the_memory_until_the_client_is_closed(library, end):
+    layer, parameters = layer_and_reference()
+    clients = [nereus.Client([layer])]
+    del layer
+
+    def interrupted(pointer):
+        raise KeyboardInterrupt
+
+    library.functions["nereus_client_close"] = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        clients[0].close()
+    assert clients[0].closed
+    library.functions["nereus_client_close"] = library.close
+    gc.collect()
+    assert parameters() is not None and library.closed == []
+    end(clients)
+    gc.collect()
+    assert parameters() is None and library.closed == [7]

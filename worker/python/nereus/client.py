@@ -9,6 +9,7 @@ import atexit
 import ctypes
 import json
 import logging
+import threading
 import time
 import weakref
 from typing import NamedTuple
@@ -67,36 +68,58 @@ class _Push:
         self.is_done = False
 
 
-class Handle:
-    """Client of the library, and all memory that it uses."""
+# Handles of clients that may be open. They keep the memory even if an exception takes all
+# other references to it.
+_open_handles = set()
 
-    def __init__(self, library, pointer, layers):
+
+class Handle:
+    """Client of the library, and all memory that it uses.
+
+    The library writes its pointer into the handle, and close may be called again: an
+    exception of Ctrl-C, which may come between any two lines, loses no client.
+    """
+
+    def __init__(self, library, layers, name):
         self.library = library
-        self.pointer = pointer
+        self.name = name  # Name of the client in messages.
+        self.pointer = ctypes.c_void_p()
+        self.is_closed = False  # True once close was called.
         self.has_left = False  # True after leave or abort.
         self.layers = layers  # BoundLayer of each layer.
         # Pushes of each layer in their order, as keys: any thread may add and remove them.
         self.pushes = [{} for _ in layers]
+        self._closing = threading.RLock()  # A signal's handler may call close within close.
+
+    def connect(self, settings, stream):
+        """Begins to join the job."""
+        structs = (_native.Layer * len(self.layers))(*(layer.struct for layer in self.layers))
+        _open_handles.add(self)
+        _native.check(self.library.nereus_client_connect(
+            ctypes.byref(settings), structs, len(structs), stream,
+            ctypes.byref(self.pointer)))
 
     def close(self):
-        """Closes the library's client, and gives its memory back. Does nothing the second
-        time, and in a forked child."""
-        pointer, self.pointer = self.pointer, None
-        if pointer is None or _native.is_forked():
+        """Closes the library's client, and then gives its memory back. Does nothing in a
+        forked child."""
+        self.is_closed = True
+        if _native.is_forked():
             return
-        self.library.nereus_client_close(pointer)
-        self.layers = []
-        for pushes in self.pushes:
-            pushes.clear()
+        with self._closing:
+            self.library.nereus_client_close(self.pointer)  # Ignores a closed client.
+            self.layers = []
+            for pushes in self.pushes:
+                pushes.clear()
+            _open_handles.discard(self)
 
 
-def _close_forgotten(handle, name):
+def _close_forgotten(handle):
     """Closes the client of a Client that the program has dropped, or that is open when the
     process ends."""
-    if handle.pointer is not None and not handle.has_left and not _native.is_forked():
+    if not (handle.is_closed or handle.has_left or _native.is_forked()):
         logging.getLogger("nereus").warning(
             "%s was never closed, which looks to the job like a worker that died: call "
-            "leave() and close(), or use it in a with statement", name)
+            "leave() and close(), or use it in a with statement", handle.name)
     handle.close()
 
 
@@ -148,17 +171,21 @@ class Client:
             raise InvalidArgument("layers has no layer, must have at least 1")
         self._indices = {layer.name: index for index, layer in enumerate(bound)}
         self._lengths = [layer.parameters.length for layer in bound]
-        self._handle = _connect(self._options, bound, stream)
-        self._closer = weakref.finalize(self, _close_forgotten, self._handle, repr(self))
-        self._closer.atexit = False  # _close_all calls it.
+        settings = _settings(self._options, bound)
+        self._handle = Handle(_native.library(cuda=settings.memory == _native.MEMORY_CUDA),
+                              bound, repr(self))
+        self._closer = weakref.finalize(self, _close_forgotten, self._handle)
+        self._closer.atexit = False  # _close_all does that.
         try:
+            _native.note_client()
+            _log.start()
+            self._handle.connect(settings, stream)
             self._await("connect", "nereus_client_wait_connected", (), (stream,),
                         timeout=None, joining=True)
             self._traits = self._read_traits()
         except BaseException:
             self.close()
             raise
-        _open_clients.add(self)
 
     def __repr__(self):
         return f"nereus.Client(job={self._options.job!r}, name={self._options.name!r})"
@@ -181,7 +208,7 @@ class Client:
     @property
     def closed(self):
         """True after close."""
-        return self._handle.pointer is None
+        return self._handle.is_closed
 
     def begin_step(self, timeout=None, *, stream=None):
         """Begins the next step and returns it. Waits while the job changes its members, by
@@ -307,19 +334,18 @@ class Client:
     def close(self):
         """Frees the client. Afterwards the arrays belong to the caller. Waits until other
         threads have left the client's calls. Does nothing the second time."""
-        _open_clients.discard(self)
-        self._closer.detach()
         self._handle.close()
+        self._closer.detach()
 
     # ---- Calls of the library.
 
     def _raw(self, function, *arguments):
         """Makes a call and returns its code."""
         _native.check_not_forked()
-        pointer = self._handle.pointer
-        if pointer is None:
+        if self.closed:
             raise InvalidArgument("the client was closed")
-        return getattr(self._handle.library, function)(pointer, *arguments)
+        handle = self._handle
+        return getattr(handle.library, function)(handle.pointer, *arguments)
 
     def _call(self, function, *arguments):
         _native.check(self._raw(function, *arguments))
@@ -400,8 +426,9 @@ class Client:
                 last.is_done = True
 
 
-def _connect(options, layers, stream):
-    """Begins to join the job and returns the Handle."""
+def _settings(options, layers):
+    """Returns the options as nereus_client_options, and says which layers are on the host
+    in a client of a GPU."""
     devices = sorted({layer.device for layer in layers if layer.device != memory.HOST})
     if len(devices) > 1:
         raise InvalidArgument(f"layers are on the GPUs {devices}, must be on one")
@@ -410,17 +437,7 @@ def _connect(options, layers, stream):
     settings = native_options(options)
     if devices:
         settings.memory, settings.device = _native.MEMORY_CUDA, devices[0]
-    library = _native.library(cuda=bool(devices))
-    _native.note_client()
-    _log.start()
-    structs = (_native.Layer * len(layers))(*(layer.struct for layer in layers))
-    pointer = ctypes.c_void_p()
-    _native.check(library.nereus_client_connect(
-        ctypes.byref(settings), structs, len(layers), stream, ctypes.byref(pointer)))
-    return Handle(library, pointer.value, layers)
-
-
-_open_clients = weakref.WeakSet()
+    return settings
 
 
 def _close_all():
@@ -429,8 +446,8 @@ def _close_all():
     job would count its work as finished."""
     if _native.is_forked():
         return
-    for client in list(_open_clients):
-        _close_forgotten(client._handle, repr(client))
+    for handle in list(_open_handles):
+        _close_forgotten(handle)
     _log.stop()
 
 
