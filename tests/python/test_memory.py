@@ -211,6 +211,23 @@ def test_memory_lives_as_long_as_its_view(kind):
     assert freed
 
 
+def test_memory_of_a_tensor_stays_if_the_tensor_gets_other_memory():
+    if torch is None:
+        pytest.skip("torch is not installed")
+    freed = []
+    values = numpy.zeros(3, numpy.float32)
+    weakref.finalize(values, freed.append, True)
+    tensor = torch.from_numpy(values)
+    found = memory.view("x", tensor)
+    del values
+    tensor.data = torch.ones(3)
+    gc.collect()
+    assert not freed
+    del found
+    gc.collect()
+    assert freed
+
+
 def test_a_view_of_floats_reads_the_memory():
     values = (ctypes.c_float * 2)(1.5, 2.5)
     seen = memory.float_view(ctypes.addressof(values), 2, values)

@@ -116,7 +116,7 @@ def _cuda_device(array):
 
 
 def _read_torch(name, array):
-    if not all(hasattr(array, part) for part in ("data_ptr", "is_contiguous", "stride")):
+    if not all(hasattr(array, part) for part in ("data_ptr", "detach", "stride")):
         return None
     dtype = str(array.dtype)
     _check_type(name, dtype, dtype == "torch.float32")
@@ -129,7 +129,9 @@ def _read_torch(name, array):
         raise InvalidArgument(f"{name} is on the device {array.device}, must be on cpu or "
                               "cuda")
     device = HOST if kind == "cpu" else array.device.index or 0
-    return Memory(array.data_ptr(), math.prod(shape), shape, False, device, array)
+    # The second tensor keeps the memory if the caller gives the first one other `data`.
+    owner = (array, array.detach())
+    return Memory(array.data_ptr(), math.prod(shape), shape, False, device, owner)
 
 
 class _Buffer(ctypes.Structure):
