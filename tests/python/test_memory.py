@@ -144,6 +144,14 @@ REFUSED = {
                           r"strides \(1, 3\), must be contiguous"),
     "dlpack read-only": (lambda: VersionedDlpack(numpy.zeros(2, numpy.float32), flags=1),
                          "is read-only, must be writable"),
+    "dlpack copy": (lambda: VersionedDlpack(numpy.zeros(2, numpy.float32), flags=2),
+                    "gives a copy of its values by DLPack, must give its own memory"),
+    "numpy not aligned": (
+        lambda: numpy.frombuffer(bytearray(9), numpy.float32, offset=1),
+        "is at address 0x[0-9a-f]+, must be aligned to 4 bytes"),
+    "interface not aligned": (
+        lambda: OnlyInterface(numpy.zeros(2, numpy.float32), "__array_interface__",
+                              data=(4098, False)), "is at address 0x1002, must be aligned"),
     "dlpack on ROCm": (
         lambda: VersionedDlpack(numpy.zeros(2, numpy.float32), device_type=10),
         "DLPack's kind 10, must be on the host"),

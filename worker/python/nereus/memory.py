@@ -26,6 +26,8 @@ class Memory(NamedTuple):
 
 HOST = -1
 
+_FLOAT_BYTES = 4
+
 # Names of float32 in the buffer protocol, and in the array interfaces.
 _FLOAT_FORMATS = ("f", "=f", "@f", "<f" if sys.byteorder == "little" else ">f")
 _FLOAT_TYPESTR = ("<f4" if sys.byteorder == "little" else ">f4", "=f4", "|f4")
@@ -36,7 +38,7 @@ def view(name, array, writable=True, length=None):
 
     name: name of the array in messages. writable: the library writes it. length: number of
     values that it must have. Errors: InvalidArgument; the values are not float32, not in
-    C order, read-only, none, or of another number.
+    C order, not aligned, a copy, read-only, none, or of another number.
     """
     memory = _find(name, array)
     if memory.length == 0:
@@ -45,6 +47,9 @@ def view(name, array, writable=True, length=None):
     if length is not None and memory.length != length:
         raise InvalidArgument(f"{name} has {memory.length} values (shape {memory.shape}), "
                               f"must have {length}")
+    if memory.address % _FLOAT_BYTES != 0:
+        raise InvalidArgument(f"{name} is at address {memory.address:#x}, must be aligned to "
+                              f"{_FLOAT_BYTES} bytes: pass an aligned copy, and keep it")
     if writable and memory.readonly:
         raise InvalidArgument(f"{name} is read-only, must be writable: Nereus writes its "
                               "results there; pass a writable copy")
@@ -196,7 +201,7 @@ class _DlVersioned(ctypes.Structure):
 
 
 _DL_TYPES = {0: "int", 1: "uint", 2: "float", 4: "bfloat"}
-_DL_READ_ONLY = 1
+_DL_READ_ONLY, _DL_COPIED = 1, 2  # Flags.
 # Memory of the host; of a GPU; of the host, pinned; shared by both.
 _DL_CPU, _DL_CUDA, _DL_CUDA_HOST, _DL_CUDA_MANAGED = 1, 2, 3, 13
 
@@ -220,6 +225,9 @@ def _read_dlpack(name, array):
         versioned = _DlVersioned.from_address(
             _capsule_pointer(capsule, b"dltensor_versioned"))
         readonly = bool(versioned.flags & _DL_READ_ONLY)
+        if versioned.flags & _DL_COPIED:
+            raise InvalidArgument(f"{name} gives a copy of its values by DLPack, must give "
+                                  "its own memory: pass an array that can")
         tensor = versioned.tensor
     else:
         tensor = _DlTensor.from_address(_capsule_pointer(capsule, b"dltensor"))
