@@ -1,5 +1,6 @@
-"""Paths that the tests need, and the package."""
+"""Paths that the tests need, the package, and a client without a job."""
 
+import array
 import os
 import sys
 
@@ -30,3 +31,23 @@ def library_path():
 @pytest.fixture
 def nereusctl(library_path):
     return path_of("NEREUSCTL")
+
+
+@pytest.fixture
+def library(monkeypatch):
+    from fake_library import FakeLibrary
+    from nereus import _log, _native
+    fake = FakeLibrary()
+    monkeypatch.setattr(_native, "_loaded", fake)
+    monkeypatch.setattr(_native, "library", lambda cuda=False: fake)
+    monkeypatch.setattr(_native, "note_client", lambda: None)
+    monkeypatch.setattr(_log, "start", lambda: None)
+    return fake
+
+
+@pytest.fixture
+def client(library):
+    import nereus
+    made = nereus.Client([nereus.Layer("line", "vector", array.array("f", [0, 0]))])
+    yield made
+    made.close()

@@ -7,47 +7,10 @@ import weakref
 import pytest
 
 import nereus
-from nereus import _log, _native, errors
+from nereus import errors
 from nereus import client as client_module
 
 INTERNAL = 13
-
-
-class FakeLibrary:
-    """Library that does nothing. A test sets what single functions do."""
-
-    def __init__(self):
-        self.closed = []  # Clients that were closed.
-        self.functions = {"nereus_client_connect": self.connect,
-                          "nereus_client_close": self.close,
-                          "nereus_last_error": lambda: b"why"}
-
-    def __getattr__(self, name):
-        return self.functions.get(name, lambda *arguments: 0)
-
-    def connect(self, options, layers, count, stream, client):
-        client._obj.value = 7
-        return 0
-
-    def close(self, client):
-        self.closed.append(getattr(client, "value", client))
-
-
-@pytest.fixture
-def library(monkeypatch):
-    fake = FakeLibrary()
-    monkeypatch.setattr(_native, "_loaded", fake)
-    monkeypatch.setattr(_native, "library", lambda cuda=False: fake)
-    monkeypatch.setattr(_native, "note_client", lambda: None)
-    monkeypatch.setattr(_log, "start", lambda: None)
-    return fake
-
-
-@pytest.fixture
-def client(library):
-    made = nereus.Client([nereus.Layer("line", "vector", array.array("f", [0, 0]))])
-    yield made
-    made.close()
 
 
 class Values:

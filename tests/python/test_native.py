@@ -180,15 +180,6 @@ def test_options_become_those_of_the_library():
     assert native_options(Options()).connect_timeout_ms == 0
 
 
-@pytest.mark.parametrize("values, text", [
-    ({"optimizer": "gpu"}, "optimizer is 'gpu', must be one of server, worker, any"),
-    ({"connect_timeout": 0}, "connect_timeout is 0 seconds, must be positive"),
-    ({"round_timeout": -1}, "round_timeout is -1 seconds, must be positive")])
-def test_wrong_options_are_named(values, text):
-    with pytest.raises(nereus.InvalidArgument, match=re.escape(text)):
-        native_options(Options(**values))
-
-
 def test_an_unknown_option_is_named():
     with pytest.raises(nereus.InvalidArgument, match="there is no option bacth"):
         Options.from_environment(bacth=4)

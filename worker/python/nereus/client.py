@@ -14,11 +14,11 @@ import time
 import weakref
 from typing import NamedTuple
 
-from . import _log, _native, memory
+from . import _log, _native, arguments, memory
 from .errors import DEADLINE_EXCEEDED, FAILED_PRECONDITION, INVALID_ARGUMENT, OUT_OF_RANGE
 from .errors import InvalidArgument, NereusError, Stalled
 from .layer import BoundLayer
-from .options import Options, native_options
+from .options import ROUND_TIMEOUT, Options, native_options
 
 PART_MS = 100
 
@@ -123,9 +123,10 @@ def _close_forgotten(handle):
     handle.close()
 
 
-def _int(value):
-    """Returns the number of a step, for a Step or a number."""
-    return value.step if isinstance(value, Step) else value
+def _number_of(step):
+    """Returns the number of a step, which is a Step or its number."""
+    return step.step if isinstance(step, Step) else arguments.integer(
+        "step", step, what="a nereus.Step or its number")
 
 
 class Client:
@@ -171,6 +172,7 @@ class Client:
             raise InvalidArgument("layers has no layer, must have at least 1")
         self._indices = {layer.name: index for index, layer in enumerate(bound)}
         self._lengths = [layer.parameters.length for layer in bound]
+        stream = arguments.stream(stream)
         settings = _settings(self._options, bound)
         self._handle = Handle(_native.library(cuda=settings.memory == _native.MEMORY_CUDA),
                               bound, repr(self))
@@ -216,7 +218,7 @@ class Client:
         but for a worker that leaves without any push."""
         step = _native.Step()
         self._await("begin_step", "nereus_client_begin_step", (),
-                    (stream, ctypes.byref(step)), timeout)
+                    (arguments.stream(stream), ctypes.byref(step)), timeout)
         return Step(*(getattr(step, name) for name in Step._fields[:-1]),
                     went_back=bool(step.went_back))
 
@@ -227,7 +229,7 @@ class Client:
         index, name = self._layer(layer)
         values = self._gradient(name, index, gradient)
         self._push(index, step, (values,), "nereus_client_push", values.address,
-                   values.length, stream)
+                   values.length, arguments.stream(stream))
 
     def push_factors(self, layer, step, output_gradient, input, gradient=None, *,
                      stream=None):
@@ -246,7 +248,7 @@ class Client:
             input=inputs.address, input_length=inputs.length)
         self._push(index, step, (given, inputs, means), "nereus_client_push_factors",
                    ctypes.byref(factors), means.address if means else None,
-                   means.length if means else 0, stream)
+                   means.length if means else 0, arguments.stream(stream))
 
     def takes_factors(self, layer):
         """Returns True if the plan sends the layer's factors in this step. Otherwise push
@@ -261,24 +263,24 @@ class Client:
         are there, and what was pushed belongs to the caller again. None: waits for
         round_timeout."""
         index, name = self._layer(layer)
-        self._await(f"wait for layer {name}", "nereus_client_wait", (index, _int(step)),
-                    (stream,), self._wait_limit(timeout))
-        self._note_done(index, _int(step))
+        self._await(f"wait for layer {name}", "nereus_client_wait", (index, _number_of(step)),
+                    (arguments.stream(stream),), self._wait_limit(timeout))
+        self._note_done(index, _number_of(step))
 
     def wait_forward(self, layer, timeout=None, *, stream=None):
         """Waits for the last round of a layer, before its next forward. None: waits for
         round_timeout."""
         index, name = self._layer(layer)
         self._await(f"wait_forward for layer {name}", "nereus_client_wait_forward",
-                    (index,), (stream,), self._wait_limit(timeout))
+                    (index,), (arguments.stream(stream),), self._wait_limit(timeout))
         self._note_done(index, None)
 
     def wait_all(self, step, timeout=None, *, stream=None):
         """Waits for round `step` of all layers. None: waits for round_timeout."""
-        self._await("wait_all", "nereus_client_wait_all", (_int(step),), (stream,),
-                    self._wait_limit(timeout))
+        self._await("wait_all", "nereus_client_wait_all", (_number_of(step),),
+                    (arguments.stream(stream),), self._wait_limit(timeout))
         for index in range(len(self._indices)):
-            self._note_done(index, _int(step))
+            self._note_done(index, _number_of(step))
 
     def mean(self, layer):
         """Returns the layer's mean gradient, as a read-only memoryview of floats, after the
@@ -298,7 +300,7 @@ class Client:
         """Returns True if the job skipped `step` because of a NaN. The caller then leaves
         parameters and state as they are, too."""
         skipped = ctypes.c_int32()
-        self._call("nereus_client_skipped", _int(step), ctypes.byref(skipped))
+        self._call("nereus_client_skipped", _number_of(step), ctypes.byref(skipped))
         return bool(skipped.value)
 
     def checkpoint(self):
@@ -328,7 +330,8 @@ class Client:
         """Leaves the job after the last pushed step. Returns when the other workers are
         done, or need nothing more from this one. After a timeout, only leave and close may
         follow."""
-        self._await("leave", "nereus_client_leave", (), (stream,), timeout)
+        self._await("leave", "nereus_client_leave", (), (arguments.stream(stream),),
+                    timeout)
         self._handle.has_left = True
 
     def close(self):
@@ -353,7 +356,9 @@ class Client:
     def _await(self, what, function, before, after, timeout, joining=False):
         """Makes a call that waits, in parts, until it is done or `timeout` has passed. Its
         arguments are `before`, the time of a part, and `after`."""
-        until = None if timeout is None else time.monotonic() + timeout
+        until = None
+        if timeout is not None:
+            until = time.monotonic() + arguments.seconds("timeout", timeout)
         while True:
             part = PART_MS
             if until is not None:
@@ -371,7 +376,9 @@ class Client:
     def _wait_limit(self, timeout):
         """Returns the time of one wait, as Nereus limits it."""
         limit = self._options.round_timeout
-        return limit if timeout is None else min(timeout, limit)
+        if limit is None:
+            limit = ROUND_TIMEOUT
+        return limit if timeout is None else min(arguments.seconds("timeout", timeout), limit)
 
     def _read_traits(self):
         traits = _native.Traits()
@@ -390,6 +397,7 @@ class Client:
                 raise InvalidArgument(f"there is no layer {layer}; the model has "
                                       + ", ".join(names))
             return self._indices[layer], layer
+        layer = arguments.integer("layer", layer, what="the index or the name of a layer")
         if not 0 <= layer < len(names):
             raise InvalidArgument(f"there is no layer {layer}: the model has {len(names)} "
                                   "layers, numbered from 0")
@@ -402,7 +410,7 @@ class Client:
     def _push(self, index, step, arrays, function, *arguments):
         """Makes a call that pushes `arrays`. Keeps them before the call: Ctrl-C may raise
         an exception as soon as the library has them."""
-        pushes, push = self._handle.pushes[index], _Push(_int(step), arrays)
+        pushes, push = self._handle.pushes[index], _Push(_number_of(step), arrays)
         pushes[push] = None
         try:
             code = self._raw(function, index, push.step, *arguments)

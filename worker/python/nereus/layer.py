@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, Optional
 
-from . import _native, memory
+from . import _native, arguments, memory
 from .errors import InvalidArgument
 
 
@@ -43,7 +43,8 @@ class BoundLayer:
     def __init__(self, index, layer):
         if not isinstance(layer, Layer):
             raise InvalidArgument(f"layers[{index}] is {layer!r}, must be a nereus.Layer")
-        if layer.kind not in _native.LAYER_KINDS:
+        name = arguments.text(f"the name of layers[{index}]", layer.name)
+        if layer.kind not in list(_native.LAYER_KINDS):
             raise InvalidArgument(f"layer {layer.name} has the kind {layer.kind!r}, must be "
                                   "one of " + ", ".join(_native.LAYER_KINDS))
         self.name = layer.name
@@ -51,8 +52,8 @@ class BoundLayer:
                                       layer.parameters)
         m, n = _matrix(layer, self.parameters)
         self.struct = _native.Layer(
-            kind=_native.LAYER_KINDS[layer.kind], name=layer.name.encode(), m=m, n=n,
-            parameters_count=self.parameters.length, rows=layer.rows,
+            kind=_native.LAYER_KINDS[layer.kind], name=name, m=m, n=n,
+            parameters_count=self.parameters.length, rows=_number(layer, "rows"),
             has_factors=bool(layer.has_factors), parameters=self.parameters.address)
         self.state = None
         if layer.state is not None:
@@ -82,7 +83,11 @@ def _matrix(layer, parameters):
         raise InvalidArgument(f"layer {layer.name} has m = {layer.m} and n = {layer.n}, must "
                               "have both or none")
     if layer.m is not None:
-        return layer.m, layer.n
+        return _number(layer, "m"), _number(layer, "n")
     if len(parameters.shape) < 2:
         return 1, parameters.length
     return parameters.shape[0], math.prod(parameters.shape[1:])
+
+
+def _number(layer, field):
+    return arguments.integer(f"{field} of layer {layer.name}", getattr(layer, field))

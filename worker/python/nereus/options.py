@@ -4,12 +4,15 @@ import os
 from dataclasses import dataclass, field, fields
 from typing import Dict, Optional
 
-from . import _native
+from . import _native, arguments
 from .errors import InvalidArgument
 
 _TEXTS = {"NEREUS_COORDINATOR": "coordinator", "NEREUS_JOB_NAME": "job",
           "NEREUS_NAME": "name", "NEREUS_HOST": "host", "NEREUS_NODE": "node"}
 _PORTS = {"NEREUS_CONTROL_PORT": "control_port", "NEREUS_DATA_PORT": "data_port"}
+
+# Nereus's own default of round_timeout.
+ROUND_TIMEOUT = 600.0
 
 
 @dataclass
@@ -35,7 +38,7 @@ class Options:
     settings: Dict[str, object] = field(default_factory=dict)
     means_apart: bool = False
     connect_timeout: Optional[float] = None
-    round_timeout: float = 600.0
+    round_timeout: Optional[float] = ROUND_TIMEOUT
     stall_threshold: Optional[float] = None
     staging_bytes: int = 0
 
@@ -76,31 +79,41 @@ def _milliseconds(name, seconds):
     """Returns a time for the library, for which 0 is the default."""
     if seconds is None:
         return 0
-    if not seconds > 0:
+    if not arguments.seconds(name, seconds) > 0:
         raise InvalidArgument(f"{name} is {seconds} seconds, must be positive")
-    return max(1, round(seconds * 1000))
+    return max(1, round(float(seconds) * 1000))
 
 
 def native_options(options):
     """Returns the options as nereus_client_options, but for the memory."""
-    if options.optimizer not in _native.OPTIMIZERS:
+    if options.optimizer not in list(_native.OPTIMIZERS):
         raise InvalidArgument(f"optimizer is {options.optimizer!r}, must be one of "
                               + ", ".join(_native.OPTIMIZERS))
 
-    def text(value):
-        return value.encode() if value else None
-
+    if not isinstance(options.settings, dict):
+        raise InvalidArgument(f"settings is {options.settings!r}, must be a dict")
     settings = (_native.Setting * max(1, len(options.settings)))()
     for entry, (name, value) in zip(settings, options.settings.items()):
         entry.name, entry.value = str(name).encode(), str(value).encode()
+
+    def text(name):
+        return arguments.text(name, getattr(options, name)) or None
+
+    def number(name, bits):
+        return arguments.integer(name, getattr(options, name), bits)
+
+    def milliseconds(name):
+        return _milliseconds(name, getattr(options, name))
+
     return _native.ClientOptions(
         optimizer=_native.OPTIMIZERS[options.optimizer],
-        coordinator_address=text(options.coordinator), job=text(options.job),
-        name=text(options.name), host=text(options.host), node=text(options.node),
-        control_port=options.control_port, data_port=options.data_port,
-        settings=settings, settings_count=len(options.settings),
-        without_shared_memory=not options.shared_memory, means_apart=options.means_apart,
-        connect_timeout_ms=_milliseconds("connect_timeout", options.connect_timeout),
-        round_timeout_ms=_milliseconds("round_timeout", options.round_timeout),
-        stall_threshold_ms=_milliseconds("stall_threshold", options.stall_threshold),
-        staging_bytes=options.staging_bytes)
+        coordinator_address=text("coordinator"), job=text("job"), name=text("name"),
+        host=text("host"), node=text("node"), control_port=number("control_port", 32),
+        data_port=number("data_port", 32), settings=settings,
+        settings_count=len(options.settings),
+        without_shared_memory=not options.shared_memory,
+        means_apart=bool(options.means_apart),
+        connect_timeout_ms=milliseconds("connect_timeout"),
+        round_timeout_ms=milliseconds("round_timeout"),
+        stall_threshold_ms=milliseconds("stall_threshold"),
+        staging_bytes=number("staging_bytes", 64))
