@@ -326,7 +326,6 @@ def cuda():
     """A layer on a GPU needs the other library, which is not there."""
     values = make_values("numpy", [0.0, 0.0])
     layer = line_layer(FakeCuda(values))
-    print(nereus.__version__)
     try:
         nereus.Client([layer])
     except nereus.NereusError as error:

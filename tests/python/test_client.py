@@ -179,7 +179,7 @@ def test_no_coordinator_is_an_error_of_its_own(run):
 def test_a_layer_on_a_gpu_needs_the_library_for_gpus(run):
     pytest.importorskip("numpy")
     job = run("cuda", workers=1, code=None, flags=("--restarts=0",))
-    assert re.match(r"NereusError: .*load libnereus_cuda.so", job.lines[0][1]), job.text
+    assert re.match(r"NereusError: .*load libnereus_cuda.so", job.lines[0][0]), job.text
 
 
 @pytest.mark.parametrize("layers, text", [

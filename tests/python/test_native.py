@@ -83,8 +83,12 @@ def test_functions_are_those_of_the_header(root):
     assert {**used, "nereus_client_error": 4} == declared
 
 
-def test_the_version_is_that_of_the_library(library_path):
-    assert re.fullmatch(r"\d+\.\d+\.\d+", nereus.__version__)
+def test_the_version_is_that_of_nereus_and_loads_no_library(root, monkeypatch):
+    with open(os.path.join(root, "common/base/version.h"), encoding="utf-8") as file:
+        version = re.search(r'kVersion\[\] = "(.*)"', file.read())[1]
+    monkeypatch.setattr(_native, "load", lambda file: pytest.fail("it loads " + file))
+    monkeypatch.setattr(_native, "_loaded", None)
+    assert nereus.__version__ == version
 
 
 def test_a_missing_library_names_all_places(monkeypatch):
@@ -186,7 +190,7 @@ def test_an_unknown_option_is_named():
 
 
 def test_a_fork_before_the_first_client_may_use_the_library(library_path):
-    code = ("import os, nereus; nereus.__version__\n"
+    code = ("import os, nereus; nereus._native.library()\n"
             "child = os.fork()\n"
             "if not child: nereus._native.check_not_forked(); os._exit(7)\n"
             "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))")

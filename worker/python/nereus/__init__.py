@@ -16,10 +16,5 @@ __all__ = [
     "LibraryError", "ModelMismatch", "NereusError", "Options", "Stalled", "Step", "Traits",
     "Unreachable", "WorkerLost"]
 
-
-def __getattr__(name):
-    # The version is the library's, which is loaded when it is needed first.
-    if name == "__version__":
-        from . import _native
-        return _native.library().nereus_version().decode()
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# Version of Nereus with which this package came (kVersion in common/base/version.h).
+__version__ = "0.1.0"

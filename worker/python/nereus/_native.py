@@ -5,7 +5,6 @@ layers on a GPU. Both at once would register the messages of Nereus twice.
 """
 
 import ctypes
-import ctypes.util
 import os
 import threading
 
@@ -127,10 +126,7 @@ def _candidates(file):
         yield chosen
         return  # Another library than the chosen one would surprise the user.
     yield os.path.join(os.path.dirname(os.path.abspath(__file__)), file)
-    found = ctypes.util.find_library(file[len("lib"):-len(".so")])
-    if found:
-        yield found
-    yield file  # The loader looks into LD_LIBRARY_PATH.
+    yield file  # The loader looks into LD_LIBRARY_PATH, and where the system has libraries.
 
 
 def load(file):
