@@ -14,7 +14,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 def path_of(variable):
     path = os.environ.get(variable, "")
     if not os.path.exists(path):
-        pytest.skip(f"{variable} is '{path}', where no file is: tests/python/run.sh sets it")
+        pytest.fail(f"{variable} is '{path}', where no file is: tests/python/run.sh sets it")
     return path
 
 

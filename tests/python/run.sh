@@ -9,10 +9,21 @@ export NEREUSCTL="${NEREUSCTL:-$PWD/bazel-bin/server/admin/nereusctl}"
 export NEREUS_SERVER_BINARY="${NEREUS_SERVER_BINARY:-$PWD/bazel-bin/server/nereus-server}"
 export PYTHONDONTWRITEBYTECODE=1
 
+missing=()
+for file in "$NEREUS_LIBRARY" "$NEREUSCTL" "$NEREUS_SERVER_BINARY"; do
+  [[ -f "$file" ]] || missing+=("$file")
+done
+if [[ ${#missing[@]} -ne 0 ]]; then
+  echo "tests of the Python package: there is no ${missing[*]};" \
+    "bazel build //worker/c_api:libnereus.so //server/admin:nereusctl //server:nereus-server" >&2
+  exit 1
+fi
+
 for python in python3 /usr/bin/python3; do
   if "$python" -c "import numpy, pytest" 2>/dev/null; then
     exec "$python" -m pytest -q -rs -p no:cacheprovider tests/python "$@"
   fi
 done
-echo "tests of the Python package: skipped, no python3 has pytest and numpy;" \
-  "deploy/install_packages.sh --test installs them"
+echo "tests of the Python package: no python3 has pytest and numpy;" \
+  "deploy/install_packages.sh --test installs them" >&2
+exit 1
