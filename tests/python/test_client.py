@@ -90,7 +90,7 @@ def test_ctrl_c_ends_a_wait_soon(run, where):
 
 def test_a_timeout_names_what_is_missing(run):
     job = run("timeouts")
-    assert re.match(r"stalled in time: True; wait for layer line is not done after 0.3 s: "
+    assert re.match(r"stalled in time: True; wait for layer line has not ended within 0.3 s; "
                     r".*missing: ", job.lines[0][0])
 
 

@@ -214,8 +214,8 @@ class Client:
 
     def begin_step(self, timeout=None, *, stream=None):
         """Begins the next step and returns it. Waits while the job changes its members, by
-        default without a limit. Every layer must be pushed in every step that was begun,
-        but for a worker that leaves without any push."""
+        default without a limit. The caller pushes every layer in each step that it begins.
+        Only its last step may have no push at all, if leave follows."""
         step = _native.Step()
         self._await("begin_step", "nereus_client_begin_step", (),
                     (arguments.stream(stream), ctypes.byref(step)), timeout)
@@ -318,9 +318,9 @@ class Client:
             capacity = length.value + 4096  # A later report may be longer.
 
     def abort(self, reason):
-        """Ends the job for all workers with `reason`. A caller that only stops itself calls
-        leave. Raises the error that had ended the job before, if there is one of another
-        kind."""
+        """Ends the job for all workers, whose calls then raise an error with `reason`. A
+        worker that only stops itself calls leave. If the job had ended before, because of an
+        error with another code than FAILED_PRECONDITION, raises that error."""
         code = self._raw("nereus_client_abort", str(reason).encode())
         self._handle.has_left = True
         if code != FAILED_PRECONDITION:  # The library's answer to an abort.
@@ -370,8 +370,9 @@ class Client:
                 try:
                     _native.check(code)
                 except Stalled as error:
-                    raise Stalled(f"{what} is not done after {timeout:.3g} s: {error}",
-                                  code) from None
+                    raise Stalled(f"{what} has not ended within {timeout:g} s; the library "
+                                  f"waits in parts of {PART_MS} ms and says of the last "
+                                  f"one: {error}", code) from None
 
     def _wait_limit(self, timeout):
         """Returns the time of one wait, as Nereus limits it."""

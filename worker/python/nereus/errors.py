@@ -23,7 +23,8 @@ class NereusError(RuntimeError):
 
 
 class LibraryError(NereusError, ImportError):
-    """libnereus.so was not found, or does not fit to this package."""
+    """The library cannot be used: libnereus.so was not found or is too old, or it has no
+    code for GPUs."""
 
 
 class InvalidArgument(NereusError, ValueError):
@@ -35,8 +36,9 @@ class Unreachable(NereusError, ConnectionError):
 
 
 class ModelMismatch(NereusError):
-    """The job has another model, setting or version than this worker. The text names the
-    first layer or setting that differs, and both values."""
+    """The job refuses this worker, whose model, settings, optimizer or version differ. The
+    text names the first difference, and both values. Make all workers equal there, and
+    connect again."""
 
 
 class JobFinished(NereusError):
@@ -49,8 +51,8 @@ class JobWentBack(NereusError):
 
 
 class WorkerLost(NereusError):
-    """This worker was silent for too long and counts as dead. Close the client and connect
-    again."""
+    """This worker was silent for too long and counts as dead. Close the client and make a
+    new one."""
 
 
 class Stalled(NereusError, TimeoutError):
