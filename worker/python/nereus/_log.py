@@ -17,6 +17,26 @@ PERIOD_SECONDS = 0.1
 _LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
 _logger = logging.getLogger("nereus")
 
+_lock = threading.Lock()
+_thread = None
+
+
+def start():
+    """Starts the thread, if this process has not."""
+    global _thread
+    with _lock:
+        if _thread is None:
+            _thread = LogThread(_native.library())
+
+
+def stop():
+    """Stops the thread, if this process has started it."""
+    global _thread
+    with _lock:
+        thread, _thread = _thread, None
+    if thread is not None:
+        thread.stop()
+
 
 class LogThread:
     """Thread that logs the library's lines. The library drops lines that the logger would
@@ -57,24 +77,3 @@ class LogThread:
                 ctypes.byref(level), self._text, LINE_BYTES_MAX, ctypes.byref(length)) == 0:
             _logger.log(_LEVELS[level.value], "%s",
                         self._text.value.decode("utf-8", "replace"))
-
-
-_lock = threading.Lock()
-_thread = None
-
-
-def start():
-    """Starts the thread, if this process has not."""
-    global _thread
-    with _lock:
-        if _thread is None:
-            _thread = LogThread(_native.library())
-
-
-def stop():
-    """Stops the thread, if this process has started it."""
-    global _thread
-    with _lock:
-        thread, _thread = _thread, None
-    if thread is not None:
-        thread.stop()
