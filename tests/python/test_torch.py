@@ -1,0 +1,96 @@
+"""nereus.torch in real jobs of `nereusctl run`. The workers run torch_programs.py."""
+
+import os
+import re
+
+import pytest
+
+from jobs import HERE, equal_lines, run  # pylint: disable=unused-import
+
+torch = pytest.importorskip("torch")
+import torch_programs  # pylint: disable=wrong-import-position
+from torch_scenarios import SCENARIOS  # pylint: disable=wrong-import-position
+
+PROGRAM = os.path.join(HERE, "torch_programs.py")
+# Largest relative difference between the parameters of a job and of one process with the
+# batches of all workers.
+TOLERANCE = 1e-5
+
+
+@pytest.fixture
+def train(run, tmp_path):
+    """Runs a program in a job, and returns the job and its parameters. All workers must have
+    the same bits."""
+    def train_job(*program, workers=2, flags=()):
+        job = run(PROGRAM, *program, workers=workers, flags=("--optimizer=worker", *flags))
+        assert equal_lines(job).startswith("checksum "), job.text
+        return job, torch.load(tmp_path / "parameters")
+
+    return train_job
+
+
+def difference(found, expected):
+    return max(float(torch.linalg.norm(one - other) / torch.linalg.norm(other))
+               for one, other in zip(found, expected))
+
+
+@pytest.mark.parametrize("scheme, workers", [("server", 2), ("ring", 2), ("factor", 2),
+                                             ("auto", 4)])
+@pytest.mark.parametrize("model", ["mlp", "cnn", "transformer"])
+def test_parameters_equal_those_of_one_process(train, model, scheme, workers):
+    job, found = train("train", model, workers=workers, flags=(f"--scheme={scheme}",))
+    assert difference(found, torch_programs.alone(model)) < TOLERANCE
+    if scheme != "auto":
+        factors = re.search(r"'scheme': 'factor'", job.text)
+        assert bool(factors) == (scheme == "factor" and model != "cnn"), job.text
+
+
+def test_adam_equals_one_process(train):
+    _, found = train("train", "mlp", "adam")
+    assert difference(found, torch_programs.alone("mlp", "adam")) < TOLERANCE
+
+
+# Layers without factors go by servers under both schemes.
+@pytest.mark.parametrize("name, scheme", [
+    (name, scheme) for name, scenario in SCENARIOS.items() for scheme in ("factor", "server")
+    if scheme == "factor" or scenario.factors])
+def test_a_training_loop_works_as_it_is(train, name, scheme):
+    job, found = train("scenario", name, flags=(f"--scheme={scheme}",))
+    tolerance = 5e-3 if name == "autocast" else TOLERANCE
+    assert difference(found, torch_programs.scenario_alone(name, 2)) < tolerance
+    assert f"factors {SCENARIOS[name].factors}" in job.text
+
+
+def test_statistics_of_batch_norm_are_equal_on_all_workers(train):
+    _, found = train("statistics")
+    means, variances = found
+    assert float(means.abs().min()) > 0 and float((variances - 1).abs().min()) > 0
+
+
+def test_a_process_without_a_coordinator_trains_alone(tmp_path, monkeypatch):
+    for variable in ("NEREUS_COORDINATOR", "WORLD_SIZE"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("NEREUS_LOCAL_RANK", "0")
+    monkeypatch.setenv("TEST_FOLDER", str(tmp_path))
+    torch_programs.train("mlp")
+    assert difference(torch.load(tmp_path / "parameters"),
+                      torch_programs.alone("mlp")) < TOLERANCE
+
+
+@pytest.mark.parametrize("case, message", [
+    ("rows", r"layer first.weight has 5 rows in this step, more than the 4 .*"
+             r"pass rows=\{'first.weight': 5\}"),
+    ("type", r"parameter .*first.weight has values of type torch.float64.*autocast"),
+    ("moved", r"parameter first.weight was moved to other memory"),
+    ("twice", r"this process has a DistributedOptimizer already"),
+    ("added", r"a parameter of shape \(3,\) has a gradient, but was frozen, or not in the"),
+    ("wrong product", r"the gradient of first.weight is not the product of its factors"),
+    ("checkpointed twice", r"the gradient of parameter \S+ came a second time in one backward "
+                           r"pass.*use_reentrant=False"),
+    ("model", r"layer 0 of worker \d is first.weight fc 72x144.*rows= on all workers"),
+])
+def test_errors_say_what_to_do(run, case, message):
+    job = run(PROGRAM, "mistake", case, code=None, flags=("--optimizer=worker",
+                                                          "--scheme=factor", "--restarts=0"))
+    assert job.code != 0
+    assert re.search(message, job.text), job.text

@@ -1,0 +1,254 @@
+"""Programs that test_torch.py runs as the workers of a job: torch_programs.py NAME [ARGUMENT].
+
+The last line of each is what the test looks at. `alone` trains with the batches of all workers
+in one process.
+"""
+
+import contextlib
+import hashlib
+import os
+import sys
+
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+
+import nereus.torch as nt
+from torch_scenarios import SCENARIOS
+
+STEPS = 20
+SCENARIO_STEPS = 6
+BATCH = 8  # Examples of all workers together.
+torch.set_num_threads(1)
+
+
+class Transformer(nn.Module):
+    """Small encoder. Its input is flattened: rows of Linears are examples times tokens."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(40, 64)
+        self.layer = nn.TransformerEncoderLayer(64, 4, 96, dropout=0.0, batch_first=True)
+        self.head = nn.Linear(64, 10)
+
+    def forward(self, x):
+        tokens = (x.flatten(1)[:, :12] * 10).long().abs() % 40
+        return self.head(self.layer(self.embedding(tokens)).mean(1))
+
+
+class Cnn(nn.Module):
+    """Convolutions with BatchNorm, which is in eval mode: its statistics are of one worker."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Conv2d(1, 16, 3), nn.BatchNorm2d(16), nn.ReLU(inplace=True),
+            nn.Conv2d(16, 32, 3), nn.BatchNorm2d(32), nn.ReLU(inplace=True))
+        self.head = nn.Linear(32, 10)
+
+    def forward(self, x):
+        return self.head(self.body(x).mean((2, 3)))
+
+    def train(self, mode=True):
+        super().train(mode)
+        for module in self.body:
+            if isinstance(module, nn.BatchNorm2d):
+                module.eval()
+        return self
+
+
+def make_model(kind):
+    if kind == "cnn":
+        return Cnn().train()
+    if kind == "transformer":
+        return Transformer()
+    return nn.Sequential(nn.Flatten(), nn.Linear(144, 128), nn.ReLU(inplace=True),
+                         nn.Linear(128, 64), nn.ReLU(inplace=True), nn.Linear(64, 10))
+
+
+def make_optimizer(kind, parameters):
+    if kind == "adam":
+        return torch.optim.AdamW(parameters, lr=1e-3, weight_decay=0.01)
+    return torch.optim.SGD(parameters, lr=0.05, momentum=0.9, weight_decay=1e-4)
+
+
+def examples(step):
+    """Returns the examples of all workers in a step."""
+    generator = torch.Generator().manual_seed(step)
+    x = torch.randn(BATCH, 1, 12, 12, generator=generator)
+    return x, (x.sum((1, 2, 3)) * 3).long().abs() % 10
+
+
+def own_examples(step, rank, size):
+    x, y = examples(step)
+    share = BATCH // size
+    return x[rank * share:(rank + 1) * share], y[rank * share:(rank + 1) * share]
+
+
+def checksum(model):
+    digest = hashlib.sha256()
+    for parameter in model.parameters():
+        digest.update(parameter.detach().numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+def save(tensors):
+    """Saves parameters for the test."""
+    torch.save([each.detach().clone() for each in tensors],
+               os.path.join(os.environ["TEST_FOLDER"], "parameters"))
+
+
+def train(kind="mlp", optimizer_kind="sgd"):
+    nt.init()
+    torch.manual_seed(1)
+    model = make_model(kind)
+    optimizer = nt.DistributedOptimizer(make_optimizer(optimizer_kind, model.parameters()),
+                                        model=model)
+    for step in range(STEPS):
+        x, y = own_examples(step, nt.rank(), nt.size())
+        optimizer.zero_grad()
+        functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+    if nt.rank() == 0:
+        save(model.parameters())
+        for layer in optimizer.plan():
+            print(layer)
+    nt.shutdown()
+    print("checksum", checksum(model))
+
+
+def alone(kind="mlp", optimizer_kind="sgd"):
+    torch.manual_seed(1)
+    model = make_model(kind)
+    optimizer = make_optimizer(optimizer_kind, model.parameters())
+    for step in range(STEPS):
+        x, y = examples(step)
+        optimizer.zero_grad()
+        functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+    return list(model.parameters())
+
+
+class _NoSync:
+    """What a scenario needs of an optimizer, for a process alone."""
+
+    @staticmethod
+    def no_sync():
+        return contextlib.nullcontext()
+
+
+def scenario(name):
+    """Trains as torch_scenarios.py says."""
+    nt.init()
+    torch.manual_seed(1)
+    chosen = SCENARIOS[name]
+    model = chosen.model()
+    optimizer = nt.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.05),
+                                        model=model, backward_passes_per_step=chosen.passes,
+                                        rows=chosen.rows)
+    own = int(os.environ["NEREUS_LOCAL_RANK"])
+    for step in range(SCENARIO_STEPS):
+        x, y = own_examples(step, own, nt.size())
+        optimizer.zero_grad(set_to_none=step % 2 == 0)
+        chosen.backward(model, x, y, step, own, optimizer)
+        chosen.finish(model)
+        optimizer.step()
+    if own == 0:
+        save(model.parameters())
+        print("factors", sum(layer["rows"] > 0 for layer in optimizer.plan()))
+    nt.shutdown()
+    print("checksum", checksum(model))
+
+
+def scenario_alone(name, workers):
+    """Trains as `scenario`, with all workers in turn in one process."""
+    torch.manual_seed(1)
+    chosen = SCENARIOS[name]
+    model = chosen.model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    for step in range(SCENARIO_STEPS):
+        means = {}
+        for rank in range(int(workers)):
+            optimizer.zero_grad(set_to_none=True)
+            chosen.backward(model, *own_examples(step, rank, int(workers)), step, rank,
+                            _NoSync)
+            for parameter in model.parameters():
+                if parameter.grad is not None:
+                    gradient = (parameter.grad.to_dense() if parameter.grad.is_sparse
+                                else parameter.grad)
+                    means[parameter] = means.get(parameter, 0) + gradient / int(workers)
+        for parameter in model.parameters():
+            parameter.grad = means.get(parameter)
+        chosen.finish(model)
+        optimizer.step()
+    return list(model.parameters())
+
+
+def statistics():
+    """Workers have other examples, and so other statistics of their own."""
+    nt.init()
+    model = nn.Sequential(nn.Conv2d(1, 16, 3), nn.BatchNorm2d(16))
+    optimizer = nt.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1),
+                                        model=model)
+    for step in range(3):
+        x, _ = own_examples(step, int(os.environ["NEREUS_LOCAL_RANK"]), nt.size())
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+    found = [model[1].running_mean, model[1].running_var]
+    if nt.rank() == 0:
+        save(found)
+    nt.shutdown()
+    print("checksum", [float(each.double().sum()) for each in found])
+
+
+def mistake(case):
+    """Does what a user should not do."""
+    nt.init()
+    torch.manual_seed(1)
+    model = SCENARIOS["plain"].model()
+    own = int(os.environ["NEREUS_LOCAL_RANK"])
+    if case == "type":
+        model.double()
+    if case == "checkpointed twice":
+        model = Twice()
+    optimizer = nt.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1),
+                                        model=model)
+    if case == "twice":
+        nt.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+    for step in range(3):
+        x, y = own_examples(step, own, nt.size())
+        if case == "rows" and step == 1 or case == "model" and own == 1:
+            x, y = torch.cat([x, x[:1]]), torch.cat([y, y[:1]])
+        if case == "moved" and step == 1:
+            model.first.weight.data = model.first.weight.data.clone()
+        if case == "added" and step == 1:
+            other = nn.Parameter(torch.ones(3))
+            optimizer.add_param_group({"params": [other]})
+            other.sum().backward()
+        loss = functional.cross_entropy(model(x), y)
+        if case == "wrong product":
+            loss = loss + model.first.weight.square().sum()
+        loss.backward()
+        optimizer.step()
+
+
+class Twice(nn.Module):
+    """Runs a module twice, in two parts of the graph that run backward by themselves."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(144, 144)
+        self.head = nn.Linear(144, 10)
+
+    def forward(self, x):
+        x = self.head.weight.sum() * 0 + x.flatten(1)
+        for _ in range(2):
+            x = checkpoint(self.first, x, use_reentrant=True)
+        return self.head(x)
+
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]](*sys.argv[2:])

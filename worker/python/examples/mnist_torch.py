@@ -1,0 +1,79 @@
+"""Trains a small network on MNIST with PyTorch, on all workers of a job.
+
+    nereusctl run -np 2 --optimizer=worker -- python3 mnist_torch.py --data=FOLDER
+
+FOLDER has t10k-images-idx3-ubyte.gz and t10k-labels-idx1-ubyte.gz. The first 8,000 images train,
+the other 2,000 test.
+"""
+
+import argparse
+import gzip
+import os
+
+import numpy
+import torch
+from torch import nn
+from torch.nn import functional
+
+import nereus.torch as nt
+
+TRAINED = 8000
+
+
+def read(folder, name, header):
+    with gzip.open(os.path.join(folder, name)) as file:
+        return numpy.frombuffer(file.read(), numpy.uint8, offset=header)
+
+
+def read_mnist(folder):
+    images = read(folder, "t10k-images-idx3-ubyte.gz", 16).reshape(-1, 1, 28, 28)
+    labels = read(folder, "t10k-labels-idx1-ubyte.gz", 8)
+    return (torch.from_numpy(images.astype(numpy.float32) / 255),
+            torch.from_numpy(labels.astype(numpy.int64)))
+
+
+def make_model():
+    return nn.Sequential(
+        nn.Conv2d(1, 16, 5), nn.BatchNorm2d(16), nn.ReLU(inplace=True), nn.MaxPool2d(2),
+        nn.Conv2d(16, 32, 5), nn.BatchNorm2d(32), nn.ReLU(inplace=True), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Linear(512, 256), nn.ReLU(inplace=True), nn.Linear(256, 10))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", required=True, metavar="FOLDER", help="folder of the images")
+    parser.add_argument("--epochs", type=int, default=4, help="passes over the images")
+    parser.add_argument("--batch", type=int, default=32, help="images of a worker in a step")
+    options = parser.parse_args()
+    nt.init(settings={"batch": options.batch})
+    torch.set_num_threads(1)
+    torch.manual_seed(1)
+    images, labels = read_mnist(options.data)
+    model = make_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
+    optimizer = nt.DistributedOptimizer(optimizer, model=model)
+    for epoch in range(options.epochs):
+        order = torch.randperm(TRAINED, generator=torch.Generator().manual_seed(epoch))
+        model.train()
+        for first in range(0, TRAINED - options.batch * nt.size() + 1,
+                           options.batch * nt.size()):
+            own = order[first + nt.rank() * options.batch:][:options.batch]
+            optimizer.zero_grad()
+            loss = functional.cross_entropy(model(images[own]), labels[own])
+            loss.backward()
+            optimizer.step()
+        model.eval()
+        with torch.no_grad():
+            right = model(images[TRAINED:]).argmax(1) == labels[TRAINED:]
+        if nt.rank() == 0:
+            print(f"epoch {epoch + 1}: loss {float(loss.detach()):.3f}, "
+                  f"accuracy {100 * float(right.float().mean()):.1f} %", flush=True)
+    if nt.rank() == 0:
+        for layer in optimizer.plan():
+            print(f"{layer['name']}: {layer['scheme']} {layer['reason']}".rstrip())
+    nt.shutdown()
+
+
+if __name__ == "__main__":
+    main()

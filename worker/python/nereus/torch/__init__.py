@@ -1,0 +1,22 @@
+"""Nereus for PyTorch: training loops stay as they are, but for a few lines.
+
+    import nereus.torch as nt
+    nt.init()
+    optimizer = nt.DistributedOptimizer(optimizer, model=model)
+
+    nereusctl run -np 4 --optimizer=worker -- python3 train.py
+
+docs/pytorch.md has the whole loop, and what works.
+"""
+
+from ..errors import (Forked, InvalidArgument, JobFinished, JobWentBack, LibraryError,
+                      ModelMismatch, NereusError, Stalled, Unreachable, WorkerLost)
+from .optimizer import DistributedOptimizer
+from .process import (init, is_initialized, local_rank, local_size, rank, shutdown, size,
+                      step_info)
+
+__all__ = [
+    "DistributedOptimizer", "Forked", "InvalidArgument", "JobFinished", "JobWentBack",
+    "LibraryError", "ModelMismatch", "NereusError", "Stalled", "Unreachable", "WorkerLost",
+    "init", "is_initialized", "local_rank", "local_size", "rank", "shutdown", "size",
+    "step_info"]

@@ -1,0 +1,123 @@
+"""DistributedOptimizer: a torch optimizer whose gradients are the means of all workers."""
+
+import contextlib
+
+import torch
+
+from ..errors import InvalidArgument
+from . import process
+from .engine import Engine
+
+
+class _Distributed:
+    """Methods that DistributedOptimizer adds to an optimizer. The object stays the same, so
+    schedulers and gradient scalers that have it work as before."""
+
+    def step(self, closure=None):
+        """Updates the parameters from the mean gradients, as the optimizer itself does."""
+        self._engine.check_parameters()
+        return super().step(closure) if closure is not None else super().step()
+
+    @contextlib.contextmanager
+    def no_sync(self):
+        """Within the context, backward adds up gradients and sends nothing."""
+        before, self._engine.accumulates = self._engine.accumulates, True
+        try:
+            yield
+        finally:
+            self._engine.accumulates = before
+
+    def synchronize(self):
+        """Does nothing: backward returns with the mean gradients. For programs that were
+        written for Horovod."""
+
+    def skip_synchronize(self):
+        """Does nothing, as `synchronize`."""
+        return contextlib.nullcontext()
+
+    def set_backward_passes_per_step(self, passes):
+        """Sets the number of backward passes of a step, between two steps."""
+        self._engine.passes = passes
+
+    def plan(self):
+        """Returns how each layer travels: a list of dicts with name, scheme, wire, rows (of
+        its factors; 0: none) and, for a Linear without factors, the reason."""
+        return self._engine.plan()
+
+    def report(self):
+        """Returns costs, traffic and measurements as a dict (docs/c_api.md, "Reports");
+        None if this process trains alone."""
+        return self._engine.report()
+
+
+def DistributedOptimizer(optimizer, named_parameters=None, compression=None,
+                         backward_passes_per_step=1, op=None, *, model=None, factors="auto",
+                         rows=None):
+    """Makes `optimizer` one of all workers, and returns it: after each backward, the
+    gradients of its parameters are the means over all workers.
+
+    Joins the job, which gives all workers the parameters of the first one: at once, or if
+    there is a `model` with torch.nn.Linear, at its first forward.
+
+    named_parameters: names for messages and plans; by default those of `model`.
+    compression: None; the job's --wire says how gradients travel.
+    backward_passes_per_step: number of backward passes whose gradients a step adds up.
+    op: None; gradients are averaged.
+    model: the module whose Linears may go by factors. The running statistics of its
+        BatchNorms are averaged in each step.
+    factors: "auto", a list of names of modules, or False.
+    rows: dict from names of weights to the rows of their inputs on one worker in one
+        backward pass, such as {"fc1.weight": 32}. By default, they are measured at the first
+        forward by one more forward and backward pass.
+
+    Errors: InvalidArgument; those of nereus.Client.
+    """
+    options = process.options()
+    if compression is not None:
+        raise InvalidArgument("compression is not supported here: run the job with "
+                              "--wire=bf16 or --wire=fp16")
+    if op is not None:
+        raise InvalidArgument("op must be None: gradients are averaged")
+    if not isinstance(backward_passes_per_step, int) or backward_passes_per_step < 1:
+        raise InvalidArgument(f"backward_passes_per_step is {backward_passes_per_step!r}, must "
+                              "be a positive number")
+    named = _named(optimizer, named_parameters, model)
+    engine = Engine(optimizer, named, model, options if options.coordinator else None,
+                    factors, rows, backward_passes_per_step)
+    process.register(engine)
+    plain = type(optimizer)
+    optimizer.__class__ = type(plain.__name__, (_Distributed, plain), {"plain_class": plain})
+    optimizer._engine = engine
+    return optimizer
+
+
+def _named(optimizer, named_parameters, model):
+    """Returns names and parameters of all trained parameters, in the order of the model."""
+    if named_parameters is None and model is not None:
+        named_parameters = model.named_parameters()
+    trained = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    if named_parameters is None:
+        named_parameters = ((f"parameter.{i}", each) for i, each in enumerate(trained))
+    names = {}
+    for name, parameter in named_parameters:
+        names.setdefault(id(parameter), name)
+    if len(set(names.values())) != len(names):
+        raise InvalidArgument("named_parameters has two parameters of one name")
+    found = []
+    order = {key: index for index, key in enumerate(names)}
+    for parameter in sorted(trained, key=lambda each: order.get(id(each), -1)):
+        if id(parameter) not in names:
+            raise InvalidArgument(f"a parameter of shape {tuple(parameter.shape)} in the "
+                                  "optimizer is missing in named_parameters, or in model")
+        if parameter.requires_grad:
+            found.append((names[id(parameter)], parameter))
+    if not found:
+        raise InvalidArgument("the optimizer has no parameter that requires a gradient")
+    devices = {parameter.device for _, parameter in found}
+    if len(devices) > 1:
+        raise InvalidArgument(f"parameters are on {sorted(map(str, devices))}, must be on one "
+                              "device")
+    if any(isinstance(each, torch.nn.parameter.UninitializedParameter) for _, each in found):
+        raise InvalidArgument("a parameter has no shape yet: call the model once, before you "
+                              "wrap the optimizer")
+    return found
