@@ -12,8 +12,8 @@ build_packages=(
   nlohmann-json3-dev libcli11-dev libisal-dev libsqlite3-dev
   python3
 )
-test_packages=(clang clang-format clang-tidy cmake pkg-config python3-numpy
-  python3-pytest)
+test_packages=(clang clang-format clang-tidy cmake patchelf pkg-config
+  python3-numpy python3-pytest python3-torch python3-venv python3-wheel)
 
 usage() {
   cat <<'TEXT'

@@ -195,6 +195,7 @@ else
   check "clang -Wthread-safety" check_thread_safety
   check "clang-tidy" check_tidy
   check "use from another workspace" check_outside_workspace
+  check "wheel" tests/deploy/wheel_check.sh
   if [[ -x "$cuda/bin/nvcc" ]]; then
     check "use without Bazel" tests/deploy/install_check.sh --cuda
     check "code for GPUs" check_gpu_code
