@@ -14,6 +14,30 @@ def run(*command):
         raise OSError(f"{' '.join(command)}: {done.stderr.strip()}")
 
 
+class OneMachine:
+    """`count` hosts that are this machine, without limits."""
+
+    rate = "loopback"
+
+    def __init__(self, count):
+        self.count = count
+
+    def address(self, _):
+        return "127.0.0.1"
+
+    def command(self, _, arguments):
+        return arguments
+
+    def link_bytes(self):
+        return [0] * self.count
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+
 class Hosts:
     """`count` hosts at address(0), address(1), ...
 

@@ -99,23 +99,28 @@ class Job:
     def start_worker(self, host, command, **environment):
         self.workers.append(self.start(host, "worker", command, **environment))
 
-    def start_nereus(self, model, trace, batch, steps, server_flags,
-                     worker_flags):
-        """Starts a server on each host, and the workers on theirs."""
+    def start_servers(self, flags):
+        """Starts a server on each host. Returns the address of the coordinator."""
         hosts = self.hosts
-        coordinator = f"--coordinator={hosts.address(0)}:{CONTROL_PORT}"
+        coordinator = f"{hosts.address(0)}:{CONTROL_PORT}"
         for host in range(hosts.count):
             self.start(host, "server", [
                 program("server/nereus-server"), f"--shard={host}",
                 f"--host={hosts.address(host)}",
                 *([f"--servers={hosts.count}", f"--workers={len(self.places)}",
-                   f"--control-port={CONTROL_PORT}", *server_flags]
+                   f"--control-port={CONTROL_PORT}", *flags]
                   if host == 0 else
-                  [coordinator])])
+                  [f"--coordinator={coordinator}"])])
+        return coordinator
+
+    def start_nereus(self, model, trace, batch, steps, server_flags,
+                     worker_flags):
+        """Starts a server on each host, and the workers on theirs."""
+        coordinator = f"--coordinator={self.start_servers(server_flags)}"
         for host in self.places:
             self.start_worker(host, [
                 program("worker/trainer/nereus-worker"), coordinator,
-                f"--host={hosts.address(host)}", f"--model={model}",
+                f"--host={self.hosts.address(host)}", f"--model={model}",
                 f"--batch={batch}", f"--replay={trace}", f"--steps={steps}",
                 "--json", *worker_flags])
 
