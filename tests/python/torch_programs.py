@@ -20,7 +20,10 @@ from torch_scenarios import SCENARIOS
 STEPS = 20
 SCENARIO_STEPS = 6
 BATCH = 8  # Examples of all workers together.
+# TEST_DEVICE=cuda:0 runs the tests on a GPU.
+DEVICE = os.environ.get("TEST_DEVICE", "cpu")
 torch.set_num_threads(1)
+torch.backends.cudnn.allow_tf32 = False
 
 
 class Transformer(nn.Module):
@@ -60,11 +63,13 @@ class Cnn(nn.Module):
 
 def make_model(kind):
     if kind == "cnn":
-        return Cnn().train()
-    if kind == "transformer":
-        return Transformer()
-    return nn.Sequential(nn.Flatten(), nn.Linear(144, 128), nn.ReLU(inplace=True),
-                         nn.Linear(128, 64), nn.ReLU(inplace=True), nn.Linear(64, 10))
+        model = Cnn().train()
+    elif kind == "transformer":
+        model = Transformer()
+    else:
+        model = nn.Sequential(nn.Flatten(), nn.Linear(144, 128), nn.ReLU(inplace=True),
+                              nn.Linear(128, 64), nn.ReLU(inplace=True), nn.Linear(64, 10))
+    return model.to(DEVICE)
 
 
 def make_optimizer(kind, parameters):
@@ -77,7 +82,7 @@ def examples(step):
     """Returns the examples of all workers in a step."""
     generator = torch.Generator().manual_seed(step)
     x = torch.randn(BATCH, 1, 12, 12, generator=generator)
-    return x, (x.sum((1, 2, 3)) * 3).long().abs() % 10
+    return x.to(DEVICE), ((x.sum((1, 2, 3)) * 3).long().abs() % 10).to(DEVICE)
 
 
 def own_examples(step, rank, size):
@@ -89,13 +94,13 @@ def own_examples(step, rank, size):
 def checksum(model):
     digest = hashlib.sha256()
     for parameter in model.parameters():
-        digest.update(parameter.detach().numpy().tobytes())
+        digest.update(parameter.detach().cpu().numpy().tobytes())
     return digest.hexdigest()[:16]
 
 
 def save(tensors):
     """Saves parameters for the test."""
-    torch.save([each.detach().clone() for each in tensors],
+    torch.save([each.detach().cpu() for each in tensors],
                os.path.join(os.environ["TEST_FOLDER"], "parameters"))
 
 
@@ -127,7 +132,7 @@ def alone(kind="mlp", optimizer_kind="sgd"):
         optimizer.zero_grad()
         functional.cross_entropy(model(x), y).backward()
         optimizer.step()
-    return list(model.parameters())
+    return [parameter.detach().cpu() for parameter in model.parameters()]
 
 
 class _NoSync:
@@ -143,7 +148,7 @@ def scenario(name):
     nt.init()
     torch.manual_seed(1)
     chosen = SCENARIOS[name]
-    model = chosen.model()
+    model = chosen.model().to(DEVICE)
     optimizer = nt.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.05),
                                         model=model, backward_passes_per_step=chosen.passes,
                                         rows=chosen.rows)
@@ -165,7 +170,7 @@ def scenario_alone(name, workers):
     """Trains as `scenario`, with all workers in turn in one process."""
     torch.manual_seed(1)
     chosen = SCENARIOS[name]
-    model = chosen.model()
+    model = chosen.model().to(DEVICE)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     for step in range(SCENARIO_STEPS):
         means = {}
@@ -182,13 +187,13 @@ def scenario_alone(name, workers):
             parameter.grad = means.get(parameter)
         chosen.finish(model)
         optimizer.step()
-    return list(model.parameters())
+    return [parameter.detach().cpu() for parameter in model.parameters()]
 
 
 def statistics():
     """Workers have other examples, and so other statistics of their own."""
     nt.init()
-    model = nn.Sequential(nn.Conv2d(1, 16, 3), nn.BatchNorm2d(16))
+    model = nn.Sequential(nn.Conv2d(1, 16, 3), nn.BatchNorm2d(16)).to(DEVICE)
     optimizer = nt.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1),
                                         model=model)
     for step in range(3):
@@ -207,12 +212,12 @@ def mistake(case):
     """Does what a user should not do."""
     nt.init()
     torch.manual_seed(1)
-    model = SCENARIOS["plain"].model()
+    model = SCENARIOS["plain"].model().to(DEVICE)
     own = int(os.environ["NEREUS_LOCAL_RANK"])
     if case == "type":
         model.double()
     if case == "checkpointed twice":
-        model = Twice()
+        model = Twice().to(DEVICE)
     optimizer = nt.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1),
                                         model=model)
     if case == "twice":
@@ -224,7 +229,7 @@ def mistake(case):
         if case == "moved" and step == 1:
             model.first.weight.data = model.first.weight.data.clone()
         if case == "added" and step == 1:
-            other = nn.Parameter(torch.ones(3))
+            other = nn.Parameter(torch.ones(3, device=DEVICE))
             optimizer.add_param_group({"params": [other]})
             other.sum().backward()
         loss = functional.cross_entropy(model(x), y)

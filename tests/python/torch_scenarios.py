@@ -85,7 +85,7 @@ def two_losses(model, x, y, step, rank, optimizer):
 
 
 def autocast(model, x, y, step, rank, optimizer):
-    with torch.autocast("cpu", dtype=torch.bfloat16):
+    with torch.autocast(x.device.type, dtype=torch.bfloat16):
         output = model(x)
     loss_of(output.float(), y).backward()
 
