@@ -61,6 +61,14 @@ def test_a_training_loop_works_as_it_is(train, name, scheme):
     assert f"factors {SCENARIOS[name].factors}" in job.text
 
 
+# A worker that joins gets momentum, moments and counters of the others. Otherwise the job fails at
+# its end, because replicas differ.
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_a_killed_worker_comes_back_and_replicas_stay_equal(run, optimizer):
+    job = run(PROGRAM, "killed", optimizer, flags=("--optimizer=worker", "--min-workers=2"))
+    assert equal_lines(job).startswith("killed True checksum "), job.text
+
+
 def test_statistics_of_batch_norm_are_equal_on_all_workers(train):
     _, found = train("statistics")
     means, variances = found
@@ -78,8 +86,8 @@ def test_a_process_without_a_coordinator_trains_alone(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("case, message", [
-    ("rows", r"layer first.weight has 5 rows in this step, more than the 4 .*"
-             r"pass rows=\{'first.weight': 5\}"),
+    ("rows", r"layer second.weight has 5 rows in this step, more than the 4 .*"
+             r"pass rows=\{'second.weight': 5\}"),
     ("type", r"parameter .*first.weight has values of type torch.float64.*autocast"),
     ("moved", r"parameter first.weight was moved to other memory"),
     ("twice", r"this process has a DistributedOptimizer already"),

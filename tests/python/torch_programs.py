@@ -7,6 +7,7 @@ in one process.
 import contextlib
 import hashlib
 import os
+import signal
 import sys
 
 import torch
@@ -188,6 +189,29 @@ def scenario_alone(name, workers):
         chosen.finish(model)
         optimizer.step()
     return [parameter.detach().cpu() for parameter in model.parameters()]
+
+
+def killed(optimizer_kind="adam"):
+    """Worker 1 is killed in the middle of a backward, and starts again as a new worker."""
+    nt.init()
+    torch.manual_seed(1)
+    model = make_model("mlp")
+    optimizer = nt.DistributedOptimizer(make_optimizer(optimizer_kind, model.parameters()),
+                                        model=model)
+    mark = os.path.join(os.environ["TEST_FOLDER"], "killed")
+    own, step = int(os.environ["NEREUS_LOCAL_RANK"]), 0
+    while step + 1 < STEPS:
+        x, y = own_examples(step, own, 2)
+        optimizer.zero_grad()
+        loss = functional.cross_entropy(model(x), y)
+        step = nt.step_info().step
+        if own == 1 and step == 7 and not os.path.exists(mark):
+            open(mark, "w", encoding="utf-8").close()
+            loss.register_hook(lambda _: os.kill(os.getpid(), signal.SIGKILL))
+        loss.backward()
+        optimizer.step()
+    nt.shutdown()
+    print("killed", os.path.exists(mark), "checksum", checksum(model))
 
 
 def statistics():

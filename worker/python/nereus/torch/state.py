@@ -10,23 +10,21 @@ import torch
 from ..layer import Layer
 
 
+# Arguments that say how an optimizer computes, not what. Some of them need a GPU.
+_WAYS_TO_COMPUTE = ("capturable", "differentiable", "foreach", "fused")
+
+
 def kinds_of_state(optimizer):
     """Returns the names of an optimizer's state, for each parameter: those of the
-    parameter's shape, and those that are numbers. Finds them by a step with a small
-    parameter."""
+    parameter's shape, and those that are numbers. None if they cannot be found out."""
     tensors, numbers = set(), set()
     for group in optimizer.param_groups:
-        options = {name: value for name, value in group.items()
-                   if name in optimizer.defaults and name != "params"}
-        probe = torch.zeros(2, 3, requires_grad=True)
-        probe.grad = torch.zeros(2, 3)
         try:
-            trial = _plain_class(optimizer)([probe], **options)
-            trial.step()
+            state = _trial_state(optimizer, group)
         except Exception:  # An optimizer with arguments of its own, or with a closure.
             return None
-        for name, value in trial.state[probe].items():
-            if isinstance(value, torch.Tensor) and value.shape == probe.shape:
+        for name, value in state.items():
+            if isinstance(value, torch.Tensor) and value.shape == _TRIAL_SHAPE:
                 tensors.add(name)
             elif isinstance(value, (int, float)) or \
                     isinstance(value, torch.Tensor) and value.numel() == 1:
@@ -34,8 +32,19 @@ def kinds_of_state(optimizer):
     return sorted(tensors), sorted(numbers)
 
 
-def _plain_class(optimizer):
-    return getattr(type(optimizer), "plain_class", type(optimizer))
+_TRIAL_SHAPE = (2, 3)
+
+
+def _trial_state(optimizer, group):
+    """Returns the state of a small parameter after a step with the options of a group."""
+    options = {name: value for name, value in group.items()
+               if name in optimizer.defaults and name not in _WAYS_TO_COMPUTE}
+    parameter = torch.zeros(_TRIAL_SHAPE, requires_grad=True)
+    parameter.grad = torch.zeros(_TRIAL_SHAPE)
+    plain = getattr(type(optimizer), "plain_class", type(optimizer))
+    trial = plain([parameter], **options)
+    trial.step()
+    return trial.state[parameter]
 
 
 class Extras:
@@ -112,6 +121,9 @@ class BoundState:
         a running job.
 
         numbers: of each parameter, by name."""
+        has_numbers = any(map(bool, numbers))
+        examples = (_trial_state(self._optimizer, self._optimizer.param_groups[0])
+                    if has_numbers else {})
         for slot, layer in self._places:
             found = numbers[slot.index]
             views = {name: layer.state_view(slot, array)
@@ -119,22 +131,11 @@ class BoundState:
             is_new = not any(found.values()) and not any(bool(view.any())
                                                          for view in views.values())
             if is_new:
+                self._optimizer.state.pop(slot.parameter, None)
                 continue
             state = self._optimizer.state[slot.parameter]
             state.update(views)
             for name, value in found.items():
-                state[name] = _as_number(self._optimizer, name, value)
-
-
-def _as_number(optimizer, name, value):
-    """Returns a number of the state in the type that the optimizer uses."""
-    probe = torch.zeros(1, requires_grad=True)
-    probe.grad = torch.zeros(1)
-    trial = _plain_class(optimizer)([probe], **{
-        key: each for key, each in optimizer.param_groups[0].items()
-        if key in optimizer.defaults})
-    trial.step()
-    example = trial.state[probe][name]
-    if isinstance(example, torch.Tensor):
-        return torch.full_like(example, value)
-    return type(example)(value)
+                example = examples[name]
+                state[name] = (torch.full_like(example, value)
+                               if isinstance(example, torch.Tensor) else type(example)(value))
