@@ -10,7 +10,7 @@ Usage: deploy/build_wheel.sh --out=DIR [--cuda]
 
 Builds nereus-VERSION-py3-none-manylinux_2_36_x86_64.whl in DIR: the package
 nereus, libnereus.so, nereusctl and nereus-server, and all libraries that they
-need but those of glibc. It runs on Linux with glibc 2.36 or newer, such as
+need but those of glibc and of the compiler. It runs on Linux with glibc 2.36 or newer, such as
 Debian 12 and Ubuntu 24.04, and with each CPython from 3.9.
 
 --cuda adds libnereus_cuda.so, and needs the CUDA Toolkit. Needs the packages
@@ -84,7 +84,7 @@ ldd "${ours[@]}" | awk '$3 ~ /^\// { print $3 }' | sort -u | while read -r libra
   install -m 755 -t "$package/libraries" "$library"
   source="$(dpkg-query -S "$(realpath "$library")" 2>/dev/null || dpkg-query -S "$library")"
   debian="${source%%:*}"
-  cp -n "/usr/share/doc/$debian/copyright" "$info/licenses/$debian"
+  cp "/usr/share/doc/$debian/copyright" "$info/licenses/$debian"
 done
 strip --strip-unneeded "${ours[@]}"
 # shellcheck disable=SC2016  # $ORIGIN is for the loader.

@@ -50,8 +50,9 @@ def train(control, shared_memory):
             [control, "run", *flags, "--", sys.executable, "-m", "nereus.check", "--worker"],
             timeout=LIMIT_S, capture_output=True, text=True, check=False,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)})
-    except subprocess.TimeoutExpired:
-        return f"the job did not end within {LIMIT_S} seconds"
+    except subprocess.TimeoutExpired as error:
+        output = b"".join(filter(None, [error.stdout, error.stderr])).decode(errors="replace")
+        return f"the job did not end within {LIMIT_S} seconds\n{output}"
     return "" if result.returncode == 0 else result.stdout + result.stderr
 
 

@@ -11,10 +11,42 @@ import weakref
 import torch
 
 from .. import Client
-from ..errors import FAILED_PRECONDITION, ModelMismatch, NereusError
+from ..errors import FAILED_PRECONDITION, JobWentBack, ModelMismatch, NereusError
 from . import factors, layout, state
+from .layout import StatisticsLayer
 
 _log = logging.getLogger("nereus")
+
+
+def _do_nothing(*_):
+    return None
+
+
+def _make_nothing():
+    return _do_nothing
+
+
+class _WeakCall:
+    """Calls a method of an object while that lives. Modules and torch's graph keep such
+    calls. A copy, and what is loaded from a file, does nothing.
+
+    module: the call is made only for this module, and not for copies of it.
+    """
+
+    def __init__(self, method, module=None):
+        self._method = weakref.WeakMethod(method)
+        self._module = weakref.ref(module) if module is not None else None
+
+    def __call__(self, *arguments):
+        if self._module is not None:
+            if arguments[0] is not self._module():
+                return None
+            arguments = arguments[1:]
+        method = self._method()
+        return method(*arguments) if method is not None else None
+
+    def __reduce__(self):
+        return _make_nothing, ()
 
 
 class Engine:
@@ -29,16 +61,18 @@ class Engine:
         self.passes = passes  # Backward passes in a step.
         self.accumulates = False  # True within no_sync.
         self.step_info = None
+        self.skipped = False  # True if the job has skipped the last step.
         self._optimizer = optimizer
         self._named = named
         self._model = model
         self._options = options
         self._client = None
+        self._device = named[0][1].device
         self._passes_done = 0
         self._is_open = False  # True from begin_step to the end of the last backward.
-        self._ends = False  # True if the end of this backward was queued.
+        self._ends = False  # True from the first gradient of a backward to its end.
         self._has_any = False  # True if a gradient came in this backward.
-        self._is_checked = False  # True after the first step.
+        self._measures = False  # True while rows are measured.
         self._nodes = []  # Nodes of torch's graph with hooks, which must live.
         self._layers = []
         self._of_parameter = {}  # Layer and slot, by the id of the parameter.
@@ -53,125 +87,123 @@ class Engine:
                                 if name in trained}
         if model is not None:
             self._hook_model()
+        self._hook_parameters()
         if rows is not None or not self._candidates:
             self._connect({name: count for name, count in (rows or {}).items()
                            if name in self._candidates})
 
     # ---- The model, and the connection.
 
+    @property
+    def is_connected(self):
+        """True if the worker has joined the job."""
+        return self._client is not None
+
     def _hook_model(self):
-        before, watch = self._weak("_before_forward"), self._weak("_watch")
-        hooked = weakref.ref(self._model)
-
-        # Copies of the model have copies of its hooks.
-        def before_forward(module, args, kwargs=None):
-            if module is hooked():
-                before((args, kwargs or {}))
-
-        def after_forward(module, _, output):
-            if module is hooked():
-                watch(output)
-
+        before = _WeakCall(self._before_forward, self._model)
         try:
-            self._model.register_forward_pre_hook(before_forward, with_kwargs=True)
+            self._model.register_forward_pre_hook(before, with_kwargs=True)
         except TypeError:  # torch before 2.0.
-            self._model.register_forward_pre_hook(before_forward)
-        self._model.register_forward_hook(after_forward)
+            self._model.register_forward_pre_hook(before)
+        self._model.register_forward_hook(_WeakCall(self._watch, self._model))
 
-    def _before_forward(self, arguments):
+    def _hook_parameters(self):
+        on_gradient = _WeakCall(self._on_gradient)
+        for _, parameter in self._named:
+            # The hook of a tensor would come before the gradient is accumulated.
+            with torch.enable_grad():
+                node = parameter.expand_as(parameter).grad_fn.next_functions[0][0]
+            node.register_hook(lambda *_, parameter=parameter: on_gradient(parameter))
+            self._nodes.append(node)
+
+    def _before_forward(self, args, kwargs=None):
+        if not torch.is_grad_enabled():
+            return
         if self._client is None:
-            if not torch.is_grad_enabled():
+            if self._measures:
                 return
-            rows, reasons = factors.measure(self._model, arguments, self._named,
-                                            self._candidates)
+            self._measures = True
+            try:
+                rows, reasons = factors.measure(self._model, (args, kwargs or {}),
+                                                self._candidates)
+            finally:
+                self._measures = False
             self._reasons.update(reasons)
             self._connect(rows)
-        if torch.is_grad_enabled() and self._model.training:
+        if self._ends:
+            self._recover()
+        if self._model.training:
             self._begin()
 
-    def _watch(self, output):
+    def _watch(self, _, output):
         """Queues the end of the backward pass as soon as that begins: in the gradient of a
         checkpointed module, the callback would come too early."""
-        queue_end = self._weak("_queue_end")
         if torch.is_grad_enabled() and self._client is not None:
+            queue_end = _WeakCall(self._queue_end)
             for tensor in factors.tensors(output):
                 tensor.register_hook(lambda _: queue_end())
 
     def _connect(self, rows):
         rows = {name: count * self.passes for name, count in rows.items()}
         self._layers = layout.layers_of(self._named, rows)
-        self._device = self._named[0][1].device
         slots = sorted((slot for layer in self._layers for slot in layer.slots),
                        key=lambda slot: slot.index)
-        statistics = (layout.statistics_layer(self._model, self._device)
-                      if self._model is not None else None)
         kinds = state.kinds_of_state(self._optimizer)
         if kinds is None:
-            _log.warning("%s is an optimizer whose state is not known: a worker that joins a "
-                         "running job begins without its state, and so differs from the "
-                         "others", type(self._optimizer).__mro__[1].__name__)
+            _log.warning("the state of %s is not known: a worker that joins a running job "
+                         "begins without it, and so differs from the others",
+                         state.plain_class(self._optimizer).__name__)
         tensor_names, number_names = kinds or ([], [])
-        self._extras = state.Extras(slots, number_names)
-        self._state = state.BoundState(self._optimizer, list(self._layers), tensor_names)
+        self._extras = state.Extras(self._optimizer, slots, number_names)
+        trained = list(self._layers)
+        statistics = (layout.statistics_layer(self._model, self._device)
+                      if self._model is not None else None)
         if statistics is not None:
             self._layers.append(statistics)
         bound = [layer.bind(len(tensor_names)) for layer in self._layers]
+        self._state = state.BoundState(self._optimizer, trained, tensor_names)
         self._state.adopt()
-        self._extras.write(self._optimizer)
+        self._extras.write()
         strides = [f"{slot.name} {slot.parameter.stride()}" for slot in slots
                    if not slot.parameter.is_contiguous()]
         self._options.settings = {
             **self._options.settings, "backward_passes_per_step": self.passes,
             "memory_format": "; ".join(strides)[:200] or "contiguous"}
         bound.append(self._extras.layer(len(tensor_names)))
+        for index, layer in enumerate(self._layers):
+            layer.index = index
+            for slot in layer.slots:
+                self._of_parameter[id(slot.parameter)] = layer, slot
         try:
-            self._client = Client(bound, stream=self._stream(), **vars(self._options))
+            client = Client(bound, stream=self._stream(), **vars(self._options))
         except ModelMismatch as error:
             raise ModelMismatch(
                 f"{error}. Rows of factors are those of each worker's first forward: if "
                 "these differ, pass the same rows= on all workers, or factors=False",
                 error.code) from None
         try:
-            self._hook_parameters()
-            self._state.restore(self._extras.numbers())
+            self._take_over()
+            for layer in self._layers:
+                if layer.rows:
+                    layer.capture = factors.Capture(self._candidates[layer.name],
+                                                    _WeakCall(self._begin_backward))
         except BaseException:
-            self._client.close()
+            client.close()
             raise
+        self._client = client
 
-    def _hook_parameters(self):
-        for index, layer in enumerate(self._layers):
-            layer.index = index
-            if isinstance(layer, layout.StatisticsLayer):
-                continue
-            for slot in layer.slots:
-                self._of_parameter[id(slot.parameter)] = layer, slot
-                # The hook of a tensor would come before the gradient is accumulated.
-                node = slot.parameter.expand_as(slot.parameter).grad_fn.next_functions[0][0]
-                node.register_hook(self._hook(layer, slot))
-                self._nodes.append(node)
-            if layer.rows:
-                module = self._candidates[layer.name]
-                layer.capture = factors.Capture(module, self._weak("_begin_backward"))
-
-    def _hook(self, layer, slot):
-        on_gradient = self._weak("_on_gradient")
-        return lambda *_: on_gradient(layer, slot)
-
-    def _weak(self, name):
-        """Returns a function that calls a method of this engine while that lives. Modules and
-        torch's graph keep such functions."""
-        engine = weakref.ref(self)
-
-        def call(*arguments):
-            alive = engine()
-            return getattr(alive, name)(*arguments) if alive is not None else None
-
-        return call
+    def _take_over(self):
+        """Takes what the job has written to the layers' memory."""
+        self._extras.read_groups()
+        self._state.restore(self._extras.numbers())
+        for layer in self._layers:
+            layer.take_over()
 
     def _stream(self):
         """Returns the number of torch's current stream; None without a GPU."""
-        device = self._named[0][1].device
-        return torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else None
+        if self._device.type != "cuda":
+            return None
+        return torch.cuda.current_stream(self._device).cuda_stream
 
     # ---- Steps.
 
@@ -179,32 +211,39 @@ class Engine:
         """Begins a step of the job, unless one is open."""
         if self._is_open:
             return
-        self._state.adopt()
-        if self.step_info is not None:
-            self._extras.write(self._optimizer)
-        for layer in self._layers:
-            for slot in layer.slots:
-                slot.check_address()
-        self.step_info = self._client.begin_step(stream=self._stream())
-        if self.step_info.went_back:
-            self._state.restore(self._extras.numbers())
-        self._is_open = True
+        with torch.no_grad():
+            self._state.adopt()
+            self._extras.write()
+            for layer in self._layers:
+                layer.check_addresses()
+            self.step_info = self._client.begin_step(stream=self._stream())
+            if self.step_info.went_back:
+                self._take_over()
+            self._is_open = True
+            self._begin_passes()
+            for layer in self._layers:
+                if layer.capture is not None:
+                    layer.sends_factors = (self._device.type == "cuda"
+                                           or self._client.takes_factors(layer.index))
+
+    def _begin_passes(self):
+        """Forgets the gradients of the open step, of which none was sent."""
         self._passes_done = 0
         for layer in self._layers:
             layer.begin()
-            if layer.capture is not None:
-                layer.capture.clear()
-                layer.sends_factors = (self._device.type == "cuda"
-                                       or self._client.takes_factors(layer.index))
-                layer.capture.keeps = layer.sends_factors or not self._is_checked
-                layer.capture.gives_product = not layer.sends_factors or not self._is_checked
 
     @property
     def _is_last_pass(self):
         return not self.accumulates and self._passes_done + 1 >= self.passes
 
     def _begin_backward(self):
-        self._begin()
+        if not self._is_open:
+            self._begin()
+            if self.step_info.went_back:
+                raise JobWentBack(
+                    "the job has gone back to a checkpoint, so that this backward is of "
+                    "other parameters: do the step again, beginning with its forward",
+                    FAILED_PRECONDITION)
         self._queue_end()
 
     def _queue_end(self):
@@ -213,87 +252,75 @@ class Engine:
             self._ends = True
             torch.autograd.Variable._execution_engine.queue_callback(self._end)
 
-    def _on_gradient(self, layer, slot):
+    def _recover(self):
+        """After a backward that failed, for example without memory."""
+        self._ends = self._has_any = False
+        if not self._is_open:
+            return
+        if any(layer.pushed is not None for layer in self._layers):
+            raise NereusError(
+                "the last backward failed after it had sent gradients, so that its step "
+                "cannot be done again: end this process, and start it anew",
+                FAILED_PRECONDITION)
+        self._begin_passes()
+
+    def drop_gradients(self):
+        """Forgets gradients that were accumulated in the open step, when the caller sets
+        them to zero."""
+        if self._is_open and not self._ends and \
+                all(layer.pushed is None for layer in self._layers):
+            self._begin_passes()
+
+    @torch.no_grad()
+    def _on_gradient(self, parameter):
         """Called when a parameter's gradient is accumulated."""
-        try:
-            self._begin_backward()
-            if layer.capture is not None:
-                layer.capture.commit()
-            if slot.parameter.grad is None and not layer.has_factors:
+        if self._client is None:
+            if self._measures:
                 return
-            if layer.pushed is not None:
-                raise NereusError(
-                    f"the gradient of parameter {slot.name} came a second time in one "
-                    "backward pass, after it was sent: use checkpoint(..., "
-                    "use_reentrant=False) for modules that are used twice",
-                    FAILED_PRECONDITION)
-            self._has_any = True
-            slot.used = True
-            if not slot.came:
-                slot.came = True
-                layer.missing -= 1
-            if self._is_last_pass and layer.missing == 0:
-                self._push(layer)
-        except BaseException:
-            self._give_up()
-            raise
+            raise NereusError(
+                "a gradient came before the worker has joined its job, which it does in "
+                "model(...): call the model that you gave to DistributedOptimizer, or pass "
+                "factors=False, and it joins at once", FAILED_PRECONDITION)
+        layer, slot = self._of_parameter[id(parameter)]
+        self._begin_backward()
+        if layer.capture is not None:
+            layer.capture.commit()
+        if parameter.grad is None and not layer.has_factors:
+            return
+        if layer.pushed is not None:
+            raise NereusError(
+                f"the gradient of parameter {slot.name} came a second time in one backward "
+                "pass, after it was sent: use checkpoint(..., use_reentrant=False) for "
+                "modules that are used twice", FAILED_PRECONDITION)
+        self._has_any = True
+        slot.used = True
+        if not slot.came:
+            slot.came = True
+            layer.missing -= 1
+        if self._is_last_pass and layer.missing == 0:
+            self._push(layer)
 
     def _push(self, layer):
-        stream, step = self._stream(), self.step_info
         capture = layer.capture
-        if capture is not None and capture.rows > layer.rows:
-            raise NereusError(
-                f"layer {layer.name} has {capture.rows} rows in this step, more than the "
-                f"{layer.rows} that its workers agreed on: pass rows={{'{layer.name}': "
-                f"{-(-capture.rows // self.passes)}}} to DistributedOptimizer, or "
-                "factors=False",
-                FAILED_PRECONDITION)
-        if capture is None or not layer.sends_factors:
-            if capture is not None and not self._is_checked:
-                self._check(layer)
-            layer.pushed = layer.collect()
-            self._scale(layer.pushed)
-            self._client.push(layer.index, step, layer.pushed, stream=stream)
-            return
-        self._push_factors(layer, stream)
-
-    def _push_factors(self, layer, stream):
-        slot, capture = layer.slots[0], layer.capture
-        if not self._is_checked and slot.used:
-            self._check(layer)
-            slot.parameter.grad = None
-        if capture.rows == 0:  # No gradient in this step.
-            given = slot.parameter.new_zeros(layer.rows, slot.parameter.shape[0])
-            inputs = slot.parameter.new_zeros(layer.rows, slot.parameter.shape[1])
-        else:
-            given, inputs = capture.stacked(layer.rows)
+        if capture is not None:
+            layer.check_factors(self.passes)
+            if layer.sends_factors:
+                self._push_factors(layer)
+                return
+        layer.pushed = layer.collect()
         if self.step_info.loss_scale != 1:
-            given = given * self.step_info.loss_scale
-        layer.kept = None
-        grad = slot.parameter.grad
-        if grad is not None and (grad.is_cuda or bool(grad.any())):
-            layer.kept = grad.clone()  # torch adds gradients to those that are there.
-        layer.pushed = layer.mean_place()
-        self._client.push_factors(layer.index, self.step_info, given, inputs, layer.pushed,
-                                  stream=stream)
-        capture.clear()
+            layer.pushed.mul_(self.step_info.loss_scale)
+        self._client.push(layer.index, self.step_info, layer.pushed, stream=self._stream())
 
-    def _check(self, layer):
-        """Compares the product of the first step's factors with torch's gradient."""
-        slot, capture = layer.slots[0], layer.capture
-        if slot.parameter.grad is None or capture.rows == 0:
-            return
-        difference = capture.difference(slot.parameter.grad)
-        if not difference <= capture.tolerance:
-            raise NereusError(
-                f"the gradient of {layer.name} is not the product of its factors (they "
-                f"differ by {100 * difference:.2g} %): the loss uses the weight itself. Pass "
-                "factors=False, or the names of other modules", FAILED_PRECONDITION)
-
-    def _scale(self, values):
+    def _push_factors(self, layer):
+        output_gradient, inputs = layer.take_factors()
         if self.step_info.loss_scale != 1:
-            values.mul_(self.step_info.loss_scale)
+            output_gradient = output_gradient * self.step_info.loss_scale
+        layer.pushed = layer.place_for_mean()
+        self._client.push_factors(layer.index, self.step_info, output_gradient, inputs,
+                                  layer.pushed, stream=self._stream())
 
+    @torch.no_grad()
     def _end(self):
         """Ends a backward pass: after the last one of a step, waits for all means."""
         has_any, self._ends, self._has_any = self._has_any, False, False
@@ -302,43 +329,32 @@ class Engine:
                 layer.capture.drop_pending()
         if not has_any:  # torch.autograd.grad, which leaves gradients alone.
             return
+        if not self._is_last_pass:
+            self._passes_done += 0 if self.accumulates else 1
+            for layer in self._layers:
+                layer.begin_pass()
+            return
         try:
-            if not self._is_last_pass:
-                self._passes_done += 0 if self.accumulates else 1
-                for layer in self._layers:
-                    layer.begin_pass()
-                return
             for layer in reversed(self._layers):
                 if layer.pushed is None:
                     self._push(layer)
             self._extras.write_flags()
             self._client.push(len(self._layers), self.step_info, self._extras.gradient)
             self._wait()
-        except BaseException:
-            self._give_up()
-            raise
+        finally:
+            self._is_open = False
 
     def _wait(self):
         self._client.wait_all(self.step_info, stream=self._stream())
         flags = self._extras.gradient.tolist()
-        skipped = (self._client.traits.may_skip and self._client.skipped(self.step_info))
+        self.skipped = (self._client.traits.may_skip
+                        and self._client.skipped(self.step_info))
         for layer in self._layers:
-            if skipped:
-                if isinstance(layer, layout.StatisticsLayer):
-                    continue
-                layer.pushed.fill_(float("inf"))  # As a GradScaler expects it.
-            layer.distribute(lambda slot: skipped or flags[slot.index] > 0)
-            if layer.capture is not None and layer.sends_factors and \
-                    layer.kept is not None:
-                layer.slots[0].parameter.grad.add_(layer.kept)
-                layer.kept = None
+            if self.skipped:
+                layer.skip()
+            else:
+                layer.distribute(lambda slot: flags[slot.index] > 0)
             layer.pushed = None
-        self._is_open = False
-        self._is_checked = True
-
-    def _give_up(self):
-        """After an error, the next forward begins a step anew."""
-        self._ends = self._has_any = self._is_open = False
 
     # ---- For the optimizer.
 
@@ -374,8 +390,9 @@ class Engine:
         """Leaves the job after the last step."""
         if self._client is None or self._client.closed:
             return
-        self._state.adopt()
-        self._extras.write(self._optimizer)
+        with torch.no_grad():
+            self._state.adopt()
+            self._extras.write()
         try:
             self._client.leave(stream=self._stream())
         finally:

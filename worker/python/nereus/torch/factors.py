@@ -9,7 +9,7 @@ A layer has factors only if the product is its gradient: not if its weight is us
 modules or functions, too. `measure` finds that out by one forward and backward pass.
 """
 
-import copyreg
+import collections.abc
 import logging
 import weakref
 
@@ -17,6 +17,7 @@ import torch
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
+from ..errors import InvalidArgument
 from .layout import LARGE_VALUES
 
 # Largest relative difference between a weight's gradient and the product of its factors. With
@@ -27,6 +28,11 @@ TOLERANCE_ROUNDED = 3e-2
 _captures = weakref.WeakKeyDictionary()  # Capture of each FactorLinear.
 
 
+def new_object(kind):
+    """Returns an object of a class before its __init__, for __reduce_ex__."""
+    return kind.__new__(kind)
+
+
 class FactorLinear(torch.nn.Linear):
     """Linear whose factors are captured. Copies of it, and what is loaded from a file, are
     plain torch.nn.Linear."""
@@ -35,12 +41,28 @@ class FactorLinear(torch.nn.Linear):
         capture = _captures.get(self)
         if capture is None or not (torch.is_grad_enabled() and self.weight.requires_grad):
             return functional.linear(input, self.weight, self.bias)
-        rows = input.reshape(-1, input.shape[-1])
-        output = _Multiply.apply(rows, self.weight, self.bias, capture)
+        rows, weight, bias = input.reshape(-1, input.shape[-1]), self.weight, self.bias
+        # Casts outside of the product: autocast would keep the cast weight, without its
+        # history, for other functions.
+        dtype = _autocast_type(input.device.type)
+        if dtype is not None:
+            rows, weight = rows.to(dtype), weight.to(dtype)
+            bias = bias.to(dtype) if bias is not None else None
+        with torch.autocast(input.device.type, enabled=False):
+            output = _Multiply.apply(rows, weight, bias, capture)
         return output.view(*input.shape[:-1], output.shape[-1])
 
     def __reduce_ex__(self, protocol):
-        return copyreg.__newobj__, (torch.nn.Linear,), self.__dict__
+        return new_object, (torch.nn.Linear,), self.__dict__
+
+
+def _autocast_type(device):
+    """Returns the type in which autocast multiplies; None without autocast."""
+    if hasattr(torch, "get_autocast_dtype"):
+        return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
+    if device == "cuda":
+        return torch.get_autocast_gpu_dtype() if torch.is_autocast_enabled() else None
+    return torch.get_autocast_cpu_dtype() if torch.is_autocast_cpu_enabled() else None
 
 
 class _Multiply(torch.autograd.Function):
@@ -151,8 +173,16 @@ def candidates(model, names):
     """Returns the Linears whose gradients may be products: a dict from the name of the
     weight to the module, and a dict from the names of other Linears to reasons.
 
-    names: "auto", or the names of modules that shall have factors.
+    names: "auto", or the names of modules that shall have factors. Errors: InvalidArgument,
+    there is no such Linear.
     """
+    if names != "auto":
+        known = {name for name, module in model.named_modules()
+                 if isinstance(module, torch.nn.Linear)}
+        for name in names:
+            if name not in known:
+                raise InvalidArgument(f"factors names {name!r}, which is no torch.nn.Linear of "
+                                      f"the model; there are {', '.join(sorted(known))}")
     uses = {}  # Modules that have a parameter, by its id.
     for module in model.modules():
         for parameter in module.parameters(recurse=False):
@@ -186,7 +216,7 @@ def _why_not(module, uses):
     return ""
 
 
-def measure(model, arguments, named, modules):
+def measure(model, arguments, modules):
     """Finds the rows of each Linear, by one forward and backward pass of the model. Leaves
     gradients, buffers and random numbers as they were.
 
@@ -196,16 +226,17 @@ def measure(model, arguments, named, modules):
     others have no factors.
     """
     captures = {name: Capture(module) for name, module in modules.items()}
-    parameters = dict(named)
+    parameters = dict(model.named_parameters())
     before = {name: parameter.grad for name, parameter in parameters.items()}
-    buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    buffers = [(module, name, buffer, buffer.clone()) for module in model.modules()
+               for name, buffer in module._buffers.items() if buffer is not None]
     devices = [torch.device("cuda", i) for i in range(torch.cuda.device_count())] \
         if next(model.parameters()).is_cuda else []
     try:
         for parameter in parameters.values():
             parameter.grad = None
         with torch.random.fork_rng(devices), torch.enable_grad():
-            _backward(model, _detached(arguments))
+            _backward(model, _copied(arguments))
         for capture in captures.values():
             capture.commit()
         return _judge(captures, parameters)
@@ -218,27 +249,26 @@ def measure(model, arguments, named, modules):
         for name, parameter in parameters.items():
             parameter.grad = before[name]
         with torch.no_grad():
-            for buffer, values in buffers:
-                buffer.copy_(values)
+            for module, name, buffer, values in buffers:
+                module._buffers[name] = buffer.copy_(values)
         for capture in captures.values():
             capture.remove()
 
 
-def _detached(arguments):
-    """Returns the arguments without their history, so that their gradients stay as they
-    are."""
+def _copied(arguments):
+    """Returns copies of the arguments, without their history."""
     if isinstance(arguments, torch.Tensor):
-        return arguments.detach().requires_grad_(arguments.requires_grad)
-    if isinstance(arguments, (list, tuple)) and type(arguments) in (list, tuple):
-        return type(arguments)(_detached(each) for each in arguments)
+        return arguments.detach().clone().requires_grad_(arguments.requires_grad)
+    if type(arguments) in (list, tuple):
+        return type(arguments)(_copied(each) for each in arguments)
     if type(arguments) is dict:
-        return {key: _detached(each) for key, each in arguments.items()}
+        return {key: _copied(each) for key, each in arguments.items()}
     return arguments
 
 
 def _backward(model, arguments):
     args, kwargs = arguments
-    outputs = list(tensors(model.forward(*args, **kwargs)))
+    outputs = tensors(model.forward(*args, **kwargs))
     if not outputs:
         raise ValueError("the model returns no tensor that depends on its parameters")
     # Random weights, since a gradient of ones is zero behind a softmax.
@@ -247,17 +277,28 @@ def _backward(model, arguments):
 
 
 def tensors(value):
-    """Yields the tensors with a history in the output of a model."""
-    if isinstance(value, torch.Tensor):
-        if value.requires_grad and value.is_floating_point():
-            yield value
-    elif isinstance(value, dict) or hasattr(value, "values"):
-        yield from tensors(list(value.values()))
-    elif isinstance(value, (list, tuple)):
-        for each in value:
-            yield from tensors(each)
-    elif hasattr(value, "__dict__"):
-        yield from tensors(list(vars(value).values()))
+    """Returns the tensors with a history in the output of a model."""
+    found, seen = [], set()
+
+    def look(each):
+        if id(each) in seen:
+            return
+        seen.add(id(each))
+        if isinstance(each, torch.Tensor):
+            if each.grad_fn is not None and each.is_floating_point():
+                found.append(each)
+        elif isinstance(each, (list, tuple)):
+            for item in each:
+                look(item)
+        elif isinstance(each, collections.abc.Mapping):
+            for item in each.values():
+                look(item)
+        elif hasattr(each, "__dict__") and not isinstance(each, (torch.nn.Module, type)):
+            for item in vars(each).values():
+                look(item)
+
+    look(value)
+    return found
 
 
 def _judge(captures, parameters):

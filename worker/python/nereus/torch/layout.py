@@ -6,7 +6,7 @@ Smaller ones that follow each other share a layer, whose memory they are moved t
 
 import torch
 
-from ..errors import InvalidArgument
+from ..errors import FAILED_PRECONDITION, InvalidArgument, NereusError
 from ..layer import Layer
 
 # Smallest parameter, in values, that is a layer of its own: 16 KiB.
@@ -51,14 +51,6 @@ class Slot:
         return torch.as_strided(values[self.begin:self.end], self.parameter.shape,
                                 self.parameter.stride())
 
-    def check_address(self):
-        """Checks that the parameter is where it was when the optimizer was wrapped."""
-        if self.parameter.data_ptr() != self.address:
-            raise InvalidArgument(
-                f"parameter {self.name} was moved to other memory after the first step, so "
-                "that Nereus cannot find it: move the model to its device before you wrap "
-                "the optimizer, and use copy_() in place of an assignment to .data")
-
 
 class TorchLayer:
     """Layer of the job: one large parameter, or several small ones.
@@ -71,14 +63,19 @@ class TorchLayer:
     def __init__(self, slots, rows=0):
         self.slots = slots
         self.rows = rows
+        self.index = None  # Number among the layers.
         self.capture = None  # Of the module whose weight this is, if rows > 0.
+        self.sends_factors = False  # True if this step's plan sends factors.
         self.values = None
         self.gradient = None
         self.state = None
         self.pushed = None
         self.missing = 0  # Gradients of this backward pass that have not come.
-        self.sends_factors = False  # True if this step's plan sends factors.
-        self.kept = None  # Gradient of before the step, to which the mean is added.
+        self._parts = []  # Views of `gradient`, of each slot.
+        self._is_checked = False  # True if factors were compared with a gradient.
+        # Gradient of a layer with factors at the begin of the step, its values if they are
+        # needed, and the number of changes of its memory.
+        self._before = self._before_values = self._version = None
 
     @property
     def name(self):
@@ -102,6 +99,7 @@ class TorchLayer:
             if self.is_shared:
                 self.values = torch.empty(self.size, device=first.device)
                 self.gradient = torch.zeros_like(self.values)
+                self._parts = [slot.view_of(self.gradient) for slot in self.slots]
                 for slot in self.slots:
                     place = slot.view_of(self.values)
                     place.copy_(slot.parameter)
@@ -123,12 +121,37 @@ class TorchLayer:
         """Returns a slot's part of an array of the optimizer's state."""
         return slot.view_of(self.state[array * self.size:(array + 1) * self.size])
 
+    def take_over(self):
+        """Called when the client has written `values`."""
+
+    def check_addresses(self):
+        """Checks that the parameters are where they were when the worker joined."""
+        for slot in self.slots:
+            if slot.parameter.data_ptr() != slot.address:
+                raise InvalidArgument(
+                    f"parameter {slot.name} was moved to other memory after the first step, "
+                    "so that Nereus cannot find it: move the model to its device before you "
+                    "wrap the optimizer, and use copy_() in place of an assignment to .data")
+
+    # ---- The gradients of a step.
+
     def begin(self):
-        """Begins a step."""
+        """Begins a step, or begins it again."""
         self.pushed = None
         for slot in self.slots:
             slot.used = False
         self.begin_pass()
+        if self.capture is None:
+            return
+        self.capture.clear()
+        # The first step with a gradient compares it with the product of the factors.
+        self.capture.keeps = self.sends_factors or not self._is_checked
+        self.capture.gives_product = not self.sends_factors or not self._is_checked
+        self._before = self.slots[0].parameter.grad
+        self._version = self._before._version if self._before is not None else None
+        self._before_values = None
+        if self._before is not None and not self._is_checked:
+            self._before_values = self._before.clone()
 
     def begin_pass(self):
         """Begins a backward pass of the step."""
@@ -142,58 +165,143 @@ class TorchLayer:
         return self.capture is not None and self.capture.rows > 0
 
     def collect(self):
-        """Returns the layer's gradient of this step, flat; zeros where none came."""
+        """Returns the layer's gradient of this step, flat; zeros where there is none."""
         if not self.is_shared:
             return self._own_gradient(self.slots[0])
-        for slot in self.slots:
-            part = self.gradient[slot.begin:slot.end]
-            if slot.used:
-                slot.view_of(self.gradient).copy_(_dense(slot.parameter.grad))
-            else:
+        for slot, part in zip(self.slots, self._parts):
+            gradient = slot.parameter.grad
+            if gradient is None:
                 part.zero_()
+            elif gradient.data_ptr() != part.data_ptr():
+                part.copy_(_dense(gradient))
         return self.gradient
 
     def _own_gradient(self, slot):
         gradient = slot.parameter.grad
-        if not slot.used:
+        if gradient is None:
             return torch.zeros_like(self.values)
+        gradient = gradient.detach()
         values = None if gradient.is_sparse else flat(gradient)
         if values is None or gradient.stride() != slot.parameter.stride():
             gradient = torch.empty_like(slot.parameter).copy_(_dense(gradient))
             values = flat(gradient)
         return values
 
-    def mean_place(self):
-        """Returns memory for the mean gradient of a layer with factors, flat."""
-        if self.gradient is None:
-            self.gradient = torch.empty_like(self.values)
+    def check_factors(self, passes):
+        """Checks the captured factors of this step. Errors: NereusError."""
+        capture, slot = self.capture, self.slots[0]
+        if capture.rows > self.rows and self.sends_factors:
+            raise NereusError(
+                f"layer {self.name} has {capture.rows} rows in this step, more than the "
+                f"{self.rows} that its workers agreed on: pass rows={{'{self.name}': "
+                f"{-(-capture.rows // passes)}}} to DistributedOptimizer, or factors=False",
+                FAILED_PRECONDITION)
+        gradient = slot.parameter.grad
+        if self._is_checked:
+            if self.sends_factors and gradient is not None and (
+                    gradient is not self._before or gradient._version != self._version):
+                raise NereusError(self._difference("its weight has a gradient beside it"),
+                                  FAILED_PRECONDITION)
+            return
+        if not slot.used or capture.rows == 0 or gradient is None:
+            return
+        own = gradient if self._before_values is None else gradient - self._before_values
+        if bool(torch.isfinite(own).all()):  # Not after an overflow, of a GradScaler.
+            difference = capture.difference(own)
+            if not difference <= capture.tolerance:
+                raise NereusError(self._difference(f"they differ by {100 * difference:.2g} %"),
+                                  FAILED_PRECONDITION)
+            self._is_checked = True
+        if self.sends_factors:
+            slot.parameter.grad = self._before
+            if self._before is not None:
+                self._before.copy_(self._before_values)
+
+    def _difference(self, how):
+        return (f"the gradient of {self.name} is not the product of its factors ({how}): the "
+                "loss, or another function, uses the weight itself. Pass factors=False, or the "
+                "names of other modules")
+
+    def take_factors(self):
+        """Returns output gradient and input for push_factors, zeros without a gradient."""
+        parameter = self.slots[0].parameter
+        if self.capture.rows == 0:
+            factors = tuple(parameter.new_zeros(self.rows, count)
+                            for count in parameter.shape)
+        else:
+            factors = self.capture.stacked(self.rows)
+        self.capture.clear()
+        self._before = parameter.grad
+        return factors
+
+    def place_for_mean(self):
+        """Returns memory for the mean gradient of a layer with factors, flat. It is that of
+        the last step only if the parameter still has it."""
+        gradient = self.slots[0].parameter.grad
+        if gradient is not None and self.gradient is not None and \
+                gradient.data_ptr() == self.gradient.data_ptr() and \
+                not (gradient.is_cuda or bool(gradient.any())):
+            self._before = None  # Zeros: the mean may take their place.
+            return self.gradient
+        self.gradient = torch.empty_like(self.values)
         return self.gradient
 
     def distribute(self, is_used):
         """Gives each parameter its mean gradient, which is in `pushed`.
 
         is_used: function of a slot; False if no worker had its gradient."""
-        for slot in self.slots:
-            if not slot.used and not is_used(slot):
-                continue  # torch's optimizer leaves the parameter alone.
-            mean = slot.view_of(self.pushed)
+        for index, slot in enumerate(self.slots):
             gradient = slot.parameter.grad
-            if gradient is None or gradient.is_sparse:
+            if gradient is None and not is_used(slot):
+                continue  # torch's optimizer leaves the parameter alone.
+            mean = self._parts[index] if self.is_shared else slot.view_of(self.pushed)
+            if self.sends_factors and self._before is not None:
+                gradient.add_(mean)  # torch adds gradients to those that are there.
+            elif gradient is None or gradient.is_sparse:
                 slot.parameter.grad = mean.clone() if self.is_shared else mean
             elif gradient.data_ptr() != mean.data_ptr():
                 gradient.copy_(mean)
+        self._before = None
+
+    def skip(self):
+        """Makes the gradients of a skipped step infinite, as a GradScaler expects them."""
+        for slot in self.slots:
+            if slot.parameter.grad is None:
+                slot.parameter.grad = torch.empty_like(slot.parameter)
+            gradient = slot.parameter.grad
+            if not gradient.is_sparse:
+                gradient.fill_(float("inf"))
+        self._before = None
 
 
 class StatisticsLayer(TorchLayer):
-    """Layer of BatchNorm's running statistics. Its gradient are the statistics of this
-    worker, and their mean becomes those of all workers, so that replicas stay equal."""
+    """Layer of BatchNorm's running statistics, whose mean all workers get, so that replicas
+    stay equal. What travels is their change in this step, because a change in 16 bits would
+    be lost in a sum with the statistics.
+    """
+
+    def bind(self, state_arrays):
+        layer = super().bind(state_arrays)
+        self._base = torch.empty_like(self.values)  # Statistics before this step.
+        return layer
+
+    def take_over(self):
+        self._base.copy_(self.values)
 
     def collect(self):
-        return self.mean_place().copy_(self.values)
+        if self.gradient is None:
+            self.gradient = torch.empty_like(self.values)
+        torch.sub(self.values, self._base, out=self.gradient)
+        # Workers that join read the values until the mean is there.
+        self.values.copy_(self._base)
+        return self.gradient
 
     def distribute(self, is_used):
-        with torch.no_grad():
-            self.values.copy_(self.pushed)
+        self._base.add_(self.pushed)
+        self.values.copy_(self._base)
+
+    def skip(self):
+        """The statistics stay as before the step."""
 
 
 def statistics_layer(model, device):

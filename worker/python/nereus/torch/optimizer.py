@@ -4,19 +4,34 @@ import contextlib
 
 import torch
 
-from ..errors import InvalidArgument
+from ..errors import FAILED_PRECONDITION, InvalidArgument, NereusError
 from . import process
 from .engine import Engine
+from .factors import new_object
 
 
 class _Distributed:
     """Methods that DistributedOptimizer adds to an optimizer. The object stays the same, so
     schedulers and gradient scalers that have it work as before."""
 
-    def step(self, closure=None):
-        """Updates the parameters from the mean gradients, as the optimizer itself does."""
+    def step(self, *arguments, **options):
+        """Updates the parameters from the mean gradients, as the optimizer itself does. Does
+        nothing if the job has skipped the step."""
         self._engine.check_parameters()
-        return super().step(closure) if closure is not None else super().step()
+        if self._engine.skipped and not arguments and not options:
+            return None
+        return super().step(*arguments, **options)
+
+    step.hooked = True  # torch calls the hooks of a step in the optimizer's own one.
+
+    def zero_grad(self, *arguments, **options):
+        """Sets all gradients to zero, or to None, as the optimizer itself does."""
+        super().zero_grad(*arguments, **options)
+        self._engine.drop_gradients()
+
+    def __reduce_ex__(self, protocol):
+        # Copies, and what is loaded from a file, are plain optimizers.
+        return new_object, (self.plain_class,), self.__getstate__()
 
     @contextlib.contextmanager
     def no_sync(self):
@@ -36,7 +51,11 @@ class _Distributed:
         return contextlib.nullcontext()
 
     def set_backward_passes_per_step(self, passes):
-        """Sets the number of backward passes of a step, between two steps."""
+        """Sets the number of backward passes of a step, before the first step."""
+        if self._engine.is_connected and passes != self._engine.passes:
+            raise NereusError("backward_passes_per_step cannot change after the worker has "
+                              "joined its job: its workers agreed on the rows of factors",
+                              FAILED_PRECONDITION)
         self._engine.passes = passes
 
     def plan(self):
@@ -73,6 +92,13 @@ def DistributedOptimizer(optimizer, named_parameters=None, compression=None,
     Errors: InvalidArgument; those of nereus.Client.
     """
     options = process.options()
+    process.check_free()
+    if isinstance(optimizer, (torch.optim.LBFGS, torch.optim.SparseAdam)):
+        raise InvalidArgument(
+            f"{type(optimizer).__name__} is not supported: "
+            + ("it decides by the loss of one worker" if isinstance(optimizer,
+                                                                   torch.optim.LBFGS)
+               else "gradients of all workers are dense; use Adam"))
     if compression is not None:
         raise InvalidArgument("compression is not supported here: run the job with "
                               "--wire=bf16 or --wire=fp16")
@@ -88,7 +114,22 @@ def DistributedOptimizer(optimizer, named_parameters=None, compression=None,
     plain = type(optimizer)
     optimizer.__class__ = type(plain.__name__, (_Distributed, plain), {"plain_class": plain})
     optimizer._engine = engine
+    if "step" in vars(optimizer):
+        optimizer.step = _around(engine, optimizer.step)
     return optimizer
+
+
+def _around(engine, step):
+    """Returns the step of an optimizer to which a scheduler was given before it was
+    wrapped: the scheduler has put its own function there."""
+    def around(*arguments, **options):
+        engine.check_parameters()
+        if engine.skipped and not arguments and not options:
+            return None
+        return step(*arguments, **options)
+
+    vars(around).update(vars(step))
+    return around
 
 
 def _named(optimizer, named_parameters, model):

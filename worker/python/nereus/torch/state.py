@@ -12,54 +12,89 @@ from ..layer import Layer
 
 # Arguments that say how an optimizer computes, not what. Some of them need a GPU.
 _WAYS_TO_COMPUTE = ("capturable", "differentiable", "foreach", "fused")
+# Shapes of parameters of trial steps: state of a matrix may have other shapes.
+_TRIAL_SHAPES = ((2, 3), (4,))
+
+
+def plain_class(optimizer):
+    """Returns the class of an optimizer before it was wrapped."""
+    return getattr(type(optimizer), "plain_class", type(optimizer))
 
 
 def kinds_of_state(optimizer):
     """Returns the names of an optimizer's state, for each parameter: those of the
-    parameter's shape, and those that are numbers. None if they cannot be found out."""
+    parameter's shape, and those that are numbers. None if they cannot be found out, or if
+    there is other state."""
     tensors, numbers = set(), set()
     for group in optimizer.param_groups:
-        try:
-            state = _trial_state(optimizer, group)
-        except Exception:  # An optimizer with arguments of its own, or with a closure.
-            return None
-        for name, value in state.items():
-            if isinstance(value, torch.Tensor) and value.shape == _TRIAL_SHAPE:
-                tensors.add(name)
-            elif isinstance(value, (int, float)) or \
-                    isinstance(value, torch.Tensor) and value.numel() == 1:
-                numbers.add(name)
+        for shape in _TRIAL_SHAPES:
+            try:
+                state = _trial_state(optimizer, group, shape)
+            except Exception:  # An optimizer with arguments of its own, or with a closure.
+                return None
+            for name, value in state.items():
+                if isinstance(value, torch.Tensor) and value.shape == shape:
+                    tensors.add(name)
+                elif _is_number(value):
+                    numbers.add(name)
+                elif value is not None:
+                    return None
     return sorted(tensors), sorted(numbers)
 
 
-_TRIAL_SHAPE = (2, 3)
+def _is_number(value):
+    return (isinstance(value, torch.Tensor) and value.numel() == 1
+            or isinstance(value, (int, float)) and not isinstance(value, bool))
 
 
-def _trial_state(optimizer, group):
+def _trial_state(optimizer, group, shape):
     """Returns the state of a small parameter after a step with the options of a group."""
     options = {name: value for name, value in group.items()
                if name in optimizer.defaults and name not in _WAYS_TO_COMPUTE}
-    parameter = torch.zeros(_TRIAL_SHAPE, requires_grad=True)
-    parameter.grad = torch.zeros(_TRIAL_SHAPE)
-    plain = getattr(type(optimizer), "plain_class", type(optimizer))
-    trial = plain([parameter], **options)
-    trial.step()
+    parameter = torch.zeros(shape, requires_grad=True)
+    parameter.grad = torch.zeros(shape)
+    trial = plain_class(optimizer)([parameter], **options)
+    with torch.enable_grad():
+        trial.step()
     return trial.state[parameter]
+
+
+# Number of float32 values whose sum is a float64.
+_PARTS = 3
+
+
+def _split(values):
+    """Returns numbers as rows of float32, whose sums are exact."""
+    rest, parts = torch.tensor(values, dtype=torch.float64), []
+    for _ in range(_PARTS):
+        parts.append(rest.float())
+        rest = rest - parts[-1].double()
+    return torch.cat(parts)
+
+
+def _joined(parts):
+    return parts.view(_PARTS, -1).double().sum(0).tolist()
 
 
 class Extras:
     """Layer of numbers beside the parameters, in memory of the host.
 
     Its gradient has one value for each parameter: 1 if this worker had its gradient. Its
-    parameters are the numbers of the optimizer's state, for workers that join.
+    parameters are for workers that join: the numbers of the optimizer's state, then those
+    of its groups, such as the learning rate.
     """
 
     NAME = "nereus.torch"
 
-    def __init__(self, slots, names):
+    def __init__(self, optimizer, slots, names):
+        self._optimizer = optimizer
         self._slots = slots
         self._names = names
-        self.values = torch.zeros(len(slots) * max(1, len(names)))
+        self._count = len(slots) * len(names)
+        self._of_groups = [(group, name) for group in optimizer.param_groups
+                           for name in sorted(group) if _is_number(group[name])]
+        size = _PARTS * (self._count + len(self._of_groups))
+        self.values = torch.zeros(max(len(slots), size))
         self.gradient = torch.zeros_like(self.values)
 
     def layer(self, state_arrays):
@@ -67,19 +102,22 @@ class Extras:
         state = torch.zeros(state_arrays * len(self.values)) if state_arrays else None
         return Layer(self.NAME, "vector", self.values, state=state)
 
-    def write(self, optimizer):
-        """Writes the numbers of the optimizer's state, before they are pushed."""
-        states = [optimizer.state.get(slot.parameter, {}) for slot in self._slots]
-        for place, name in enumerate(self._names):
-            values = [state.get(name, 0.0) for state in states]
-            if any(isinstance(value, torch.Tensor) and value.is_cuda for value in values):
-                device = next(value.device for value in values
-                              if isinstance(value, torch.Tensor))
-                values = torch.stack([torch.as_tensor(value, device=device).float().reshape(())
-                                      for value in values]).cpu()
-            else:
-                values = torch.tensor([float(value) for value in values])
-            self.values[place * len(states):(place + 1) * len(states)] = values
+    def write(self):
+        """Writes the numbers, before they are pushed."""
+        states = [self._optimizer.state.get(slot.parameter, {}) for slot in self._slots]
+        numbers = [state.get(name, 0.0) for name in self._names for state in states]
+        numbers += [group[name] for group, name in self._of_groups]
+        on_gpu = [i for i, value in enumerate(numbers)
+                  if isinstance(value, torch.Tensor) and value.is_cuda]
+        if on_gpu:  # One copy for all.
+            found = torch.stack([numbers[i].double().reshape(()) for i in on_gpu]).tolist()
+            for i, value in zip(on_gpu, found):
+                numbers[i] = value
+        if numbers:
+            self.values[:_PARTS * len(numbers)] = _split([float(each) for each in numbers])
+
+    def _numbers(self):
+        return _joined(self.values[:_PARTS * (self._count + len(self._of_groups))])
 
     def write_flags(self):
         """Writes the gradient of this step."""
@@ -89,10 +127,21 @@ class Extras:
 
     def numbers(self):
         """Returns the numbers of each slot: a list of dicts, in the order of slots."""
-        count = len(self._slots)
-        columns = {name: self.values[place * count:(place + 1) * count].tolist()
-                   for place, name in enumerate(self._names)}
-        return [{name: values[i] for name, values in columns.items()} for i in range(count)]
+        values, count = self._numbers(), len(self._slots)
+        return [{name: values[place * count + i] for place, name in enumerate(self._names)}
+                for i in range(count)]
+
+    def read_groups(self):
+        """Gives the optimizer's groups the numbers of the job."""
+        for (group, name), value in zip(self._of_groups, self._numbers()[self._count:]):
+            group[name] = _like(group[name], value)
+
+
+def _like(example, value):
+    """Returns a number in the type of another."""
+    if isinstance(example, torch.Tensor):
+        return torch.full_like(example, value)
+    return type(example)(value)
 
 
 class BoundState:
@@ -100,42 +149,52 @@ class BoundState:
 
     def __init__(self, optimizer, layers, tensor_names):
         self._optimizer = optimizer
-        self._places = [(slot, layer) for layer in layers for slot in layer.slots]
         self._names = tensor_names
+        self._slots = []  # Slot, and by name its place in the layer's memory.
+        for layer in layers:
+            for slot in layer.slots:
+                places = {name: layer.state_view(slot, array)
+                          for array, name in enumerate(tensor_names)}
+                self._slots.append((slot, {name: (place, place.data_ptr())
+                                           for name, place in places.items()}))
 
     def adopt(self):
         """Moves tensors that the optimizer has made, or loaded, to the layers' memory."""
-        for slot, layer in self._places:
+        if not self._names:
+            return
+        for slot, places in self._slots:
             state = self._optimizer.state.get(slot.parameter)
-            for array, name in enumerate(self._names if state else ()):
+            if not state:
+                continue
+            for name, (place, address) in places.items():
                 value = state.get(name)
-                if not isinstance(value, torch.Tensor):
-                    continue
-                place = layer.state_view(slot, array)
-                if value.data_ptr() != place.data_ptr():
+                if isinstance(value, torch.Tensor) and value.data_ptr() != address:
                     place.copy_(value)
                     state[name] = place
 
     def restore(self, numbers):
         """Makes the optimizer's state from the layers' memory, in a worker that has joined
-        a running job.
+        a running job, or whose job has gone back.
 
         numbers: of each parameter, by name."""
-        has_numbers = any(map(bool, numbers))
-        examples = (_trial_state(self._optimizer, self._optimizer.param_groups[0])
-                    if has_numbers else {})
-        for slot, layer in self._places:
+        if not self._names and not any(numbers):
+            return
+        groups = {id(parameter): group for group in self._optimizer.param_groups
+                  for parameter in group["params"]}
+        for slot, places in self._slots:
             found = numbers[slot.index]
-            views = {name: layer.state_view(slot, array)
-                     for array, name in enumerate(self._names)}
-            is_new = not any(found.values()) and not any(bool(view.any())
-                                                         for view in views.values())
-            if is_new:
-                self._optimizer.state.pop(slot.parameter, None)
+            if not any(found.values()) and not any(bool(place.any())
+                                                   for place, _ in places.values()):
+                self._optimizer.state.pop(slot.parameter, None)  # The job is new.
                 continue
+            group = groups[id(slot.parameter)]
+            examples = _trial_state(self._optimizer, group, _TRIAL_SHAPES[0])
             state = self._optimizer.state[slot.parameter]
-            state.update(views)
+            state.update({name: place for name, (place, _) in places.items()
+                          if name in examples})
+            on_gpu = group.get("capturable") or group.get("fused")
             for name, value in found.items():
-                example = examples[name]
-                state[name] = (torch.full_like(example, value)
-                               if isinstance(example, torch.Tensor) else type(example)(value))
+                if name in examples:
+                    number = _like(examples[name], value)
+                    state[name] = (number.to(slot.parameter.device)
+                                   if on_gpu and isinstance(number, torch.Tensor) else number)

@@ -1,0 +1,444 @@
+"""The engine of nereus.torch in one process: what it does with gradients when training loops do
+unusual things. A client of one worker stands in for the job, whose means are the worker's own
+gradients; test_torch.py has real jobs."""
+
+import copy
+import io
+
+import pytest
+
+from nereus.client import Step, Traits
+
+torch = pytest.importorskip("torch")
+import nereus.torch as nt  # pylint: disable=wrong-import-position
+from nereus.torch import engine, factors, process  # pylint: disable=wrong-import-position
+from torch_scenarios import Net, Tied, loss_of  # pylint: disable=wrong-import-position
+
+
+class OneWorker:
+    """Client of a job of one worker, which sends the factors of layers that have any.
+
+    factor: of the mean gradient, in place of 1. skips: steps that the job skips.
+    """
+
+    factor = 1.0
+    skips = ()
+    goes_back_at = None
+    may_skip = False
+
+    def __init__(self, layers, stream=None, **_):
+        self.layers = layers
+        self.step = -1
+        self.pushed = {}
+        self.closed = False
+        self.traits = Traits(0, True, False, self.may_skip, *[0] * 8)
+
+    def begin_step(self, stream=None):
+        self.step += 1
+        self.pushed = {}
+        return Step(self.step, 0, 1, 0, 1, self.step, 1.0, self.step == self.goes_back_at)
+
+    def takes_factors(self, _):
+        return True
+
+    def push(self, index, _, gradient, stream=None):
+        assert index not in self.pushed
+        assert gradient.numel() == self.layers[index].parameters.numel()
+        self.pushed[index] = lambda: gradient.mul_(
+            self.factor if index + 1 < len(self.layers) else 1)
+
+    def push_factors(self, index, _, output_gradient, inputs, gradient, stream=None):
+        assert index not in self.pushed and len(inputs) == self.layers[index].rows
+        self.pushed[index] = lambda: gradient.copy_(
+            (output_gradient.t() @ inputs).reshape(-1) * self.factor)
+
+    def wait_all(self, _, stream=None):
+        assert len(self.pushed) == len(self.layers)
+        for finish in self.pushed.values():
+            finish()
+
+    def skipped(self, step):
+        return step.step in self.skips
+
+    def leave(self, stream=None):
+        pass
+
+    def close(self):
+        self.closed = True
+
+
+@pytest.fixture(autouse=True)
+def job(monkeypatch):
+    """A job of one worker. Returns the class of its client, to change it."""
+    client = type("Client", (OneWorker,), {})
+    monkeypatch.setattr(engine, "Client", client)
+    monkeypatch.setenv("NEREUS_COORDINATOR", "127.0.0.1:1")
+    nt.init()
+    torch.manual_seed(1)
+    yield client
+    process._Process.engine = None
+
+
+def batch(count=4):
+    generator = torch.Generator().manual_seed(count)
+    return (torch.randn(count, 1, 12, 12, generator=generator),
+            torch.randint(0, 10, (count,), generator=generator))
+
+
+def wrapped(model, **options):
+    return nt.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model=model,
+                                   **options)
+
+
+def step(model, optimizer, count=4):
+    optimizer.zero_grad()
+    x, y = batch(count)
+    loss_of(model(x), y).backward()
+
+
+def gradients(model):
+    return [each.grad.clone() for each in model.parameters()]
+
+
+def equal(found, expected):
+    return all(torch.allclose(one, other, rtol=1e-5, atol=1e-8)
+               for one, other in zip(found, expected))
+
+
+def test_a_weight_that_is_used_twice_under_autocast_has_no_factors():
+    model = Tied()
+    plain = copy.deepcopy(model)
+    optimizer = wrapped(model)
+    x, y = batch()
+    for net in (model, plain):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            output = net(x)
+        loss_of(output.float(), y).backward()
+    assert optimizer._engine._reasons["second.weight"].startswith("its gradient is not")
+    found, expected = model.second.weight.grad, plain.second.weight.grad
+    assert float((found - expected).norm() / expected.norm()) < 2e-2
+
+
+def test_a_model_that_is_not_called_is_an_error():
+    class Container(Net):
+        def loss(self, x, y):
+            return loss_of(self.forward(x), y)
+
+    model = Container()
+    wrapped(model)
+    with pytest.raises(nt.NereusError, match="before the worker has joined its job.*model"):
+        model.loss(*batch()).backward()
+
+
+def test_a_weight_that_gets_another_use_later_is_an_error():
+    model = Net()
+    optimizer = wrapped(model)
+    step(model, optimizer)
+    optimizer.step()
+    x, y = batch()
+    loss = loss_of(model(x), y) + model.first.weight.square().sum()
+    with pytest.raises(nt.NereusError, match="first.weight is not the product.*beside it"):
+        loss.backward()
+
+
+def test_a_batch_may_be_done_again_after_a_backward_that_sent_nothing():
+    model = Net()
+    optimizer = wrapped(model)
+    step(model, optimizer)
+    expected = gradients(model)
+    x, y = batch()
+    optimizer.zero_grad()
+    loss = loss_of(model(x), y)
+
+    def fail(_):
+        raise MemoryError("no memory")
+
+    loss.register_hook(fail)
+    with pytest.raises(MemoryError):
+        loss.backward()
+    step(model, optimizer)
+    assert equal(gradients(model), expected)
+
+
+def test_a_backward_that_fails_half_way_is_an_error_at_the_next_forward():
+    model = Net()
+    optimizer = wrapped(model)
+    step(model, optimizer)
+    x, y = batch()
+    x.requires_grad_()
+
+    def fail(_):
+        raise MemoryError("no memory")
+
+    x.register_hook(fail)
+    with pytest.raises(MemoryError):
+        loss_of(model(x), y).backward()
+    with pytest.raises(nt.NereusError, match="failed after it had sent gradients"):
+        step(model, optimizer)
+
+
+def test_a_skipped_step_changes_nothing(job):
+    job.may_skip, job.skips = True, (1,)
+    model = Net()
+    optimizer = wrapped(model)
+    step(model, optimizer)
+    optimizer.step()
+    before = [each.detach().clone() for each in model.parameters()]
+    step(model, optimizer)
+    assert all(bool(torch.isinf(each.grad).all()) for each in model.parameters())
+    optimizer.step()
+    assert all(torch.equal(one, other) for one, other in zip(model.parameters(), before))
+    step(model, optimizer)
+    optimizer.step()
+    assert not torch.equal(model.first.weight, before[0])
+
+
+def test_an_overflow_in_the_first_step_is_no_wrong_product():
+    model = Net()
+    optimizer = wrapped(model)
+    x, y = batch()
+    optimizer.zero_grad()
+    (loss_of(model(x), y) * float("inf")).backward()
+    step(model, optimizer)
+    plain = copy.deepcopy(model)
+    plain.zero_grad()
+    loss_of(plain(x), y).backward()
+    assert equal(gradients(model), gradients(plain))
+
+
+def test_gradients_that_the_caller_keeps_stay():
+    model = Net()
+    optimizer = wrapped(model)
+    step(model, optimizer)
+    optimizer.zero_grad(set_to_none=True)
+    step(model, optimizer)
+    kept = [each.grad for each in model.parameters()]
+    copies = [each.clone() for each in kept]
+    optimizer.zero_grad(set_to_none=True)
+    x, y = batch(3)
+    loss_of(model(x), y).backward()
+    assert all(torch.equal(one, other) for one, other in zip(kept, copies))
+
+
+@pytest.mark.parametrize("to_none", [True, False])
+def test_gradients_add_up_without_zero_grad(to_none):
+    model = Net()
+    plain = copy.deepcopy(model)
+    optimizer = wrapped(model)
+    for _ in range(3):
+        for net in (model, plain):
+            x, y = batch()
+            for _ in range(2):
+                loss_of(net(x), y).backward()
+        assert equal(gradients(model), gradients(plain))
+        optimizer.zero_grad(set_to_none=to_none)
+        plain.zero_grad(set_to_none=to_none)
+
+
+def test_a_batch_that_is_dropped_does_not_count():
+    model = Net()
+    optimizer = wrapped(model)
+    step(model, optimizer)
+    expected = gradients(model)
+    x, y = batch(3)
+    with optimizer.no_sync():
+        loss_of(model(x), y).backward()
+    step(model, optimizer)  # Begins with zero_grad.
+    assert equal(gradients(model), expected)
+
+
+def test_a_scheduler_from_before_the_wrap_does_not_hide_an_unknown_parameter():
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    nt.DistributedOptimizer(optimizer, model=model)
+    step(model, optimizer)
+    optimizer.step()
+    scheduler.step()
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(0.01)
+    other = torch.nn.Parameter(torch.ones(3))
+    optimizer.add_param_group({"params": [other]})
+    other.sum().backward()
+    with pytest.raises(nt.NereusError, match="frozen, or not in the optimizer"):
+        optimizer.step()
+
+
+class Counting(torch.optim.SGD):
+    """Optimizer whose state cannot be found out."""
+
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                self.state[parameter]["rows"] = torch.zeros(parameter.shape[0], 7)
+        return super().step(closure)
+
+
+def test_state_of_other_shapes_is_said_and_kept(caplog):
+    model = Net()
+    optimizer = Counting(model.parameters(), lr=0.1)
+    optimizer.step()
+    nt.DistributedOptimizer(optimizer, model=model)
+    step(model, optimizer)
+    assert "the state of Counting is not known" in caplog.text
+    assert len(optimizer.state) == len(list(model.parameters()))
+
+
+def test_loaded_state_is_kept_and_lives_in_the_layers():
+    model = Net()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    x, y = batch()
+    loss_of(model(x), y).backward()
+    optimizer.step()
+    before = copy.deepcopy(optimizer.state_dict()["state"])
+    nt.DistributedOptimizer(optimizer, model=model)
+    model(x)
+    after = optimizer.state_dict()["state"]
+    for index, state in before.items():
+        for name, value in state.items():
+            assert torch.equal(torch.as_tensor(value), torch.as_tensor(after[index][name]))
+
+
+class Strange(Net):
+    """Returns what models return: results of topk, and an object that has itself."""
+
+    def forward(self, x):
+        output = super().forward(x)
+        holder = type("Output", (), {})()
+        holder.itself, holder.logits, holder.best = holder, output, output.topk(2)
+        return holder
+
+
+def test_outputs_of_any_kind_are_understood():
+    model = Strange()
+    optimizer = wrapped(model)
+    x, y = batch()
+    loss_of(model(x).logits, y).backward()
+    assert optimizer._engine._layers[0].rows == 4
+
+
+def test_a_return_to_a_checkpoint_in_the_middle_of_a_step_is_an_error(job):
+    job.goes_back_at = 1
+    model = Net()
+    optimizer = nt.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+    step(model, optimizer)
+    x, y = batch()
+    with pytest.raises(nt.JobWentBack, match="do the step again"):
+        loss_of(model(x), y).backward()
+    step(model, optimizer)
+
+
+def test_models_and_optimizers_can_be_saved_and_copied():
+    model = Net()
+    optimizer = wrapped(model)
+    step(model, optimizer)
+    file = io.BytesIO()
+    torch.save((model, optimizer), file)
+    file.seek(0)
+    loads = {"weights_only": False} if hasattr(torch, "get_autocast_dtype") else {}
+    found, other = torch.load(file, **loads)
+    assert type(found.first) is torch.nn.Linear and type(other) is torch.optim.SGD
+    found(batch()[0])
+    copy.deepcopy(optimizer).step()
+
+
+class Changing(Net):
+    """Changes its input, assigns a buffer anew, and has a trained part that the optimizer
+    does not have."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("average", torch.ones(1))
+        self.other = torch.nn.Linear(144, 72)
+
+    def forward(self, x):
+        x.mul_(0.5)
+        self.average = self.average * 1.5
+        return super().forward(x) + self.other(x.flatten(1)).sum() * 0.1
+
+
+def test_the_pass_that_measures_leaves_no_trace():
+    model = Changing()
+    trained = [each for name, each in model.named_parameters() if "other" not in name]
+    nt.DistributedOptimizer(torch.optim.SGD(trained, lr=0.1), model=model)
+    x, _ = batch()
+    before = x.clone()
+    with torch.no_grad():
+        model(x)
+    assert torch.equal(x, before * 0.5)
+    model(x)
+    assert torch.equal(x, before * 0.25)
+    assert float(model.average) == 1.5 ** 2
+    assert model.other.weight.grad is None
+
+
+def test_a_graph_of_gradients_works_without_factors():
+    model = Net()
+    optimizer = wrapped(model, factors=False)
+    for _ in range(3):
+        optimizer.zero_grad()
+        x, y = batch()
+        loss_of(model(x), y).backward(create_graph=True)
+
+
+def test_a_parameter_may_be_frozen_between_the_wrap_and_the_first_forward():
+    model = Net()
+    optimizer = wrapped(model)
+    model.head.weight.requires_grad_(False)
+    step(model, optimizer)
+    assert model.head.weight.grad is None and model.head.bias.grad is not None
+
+
+@pytest.mark.parametrize("options, message", [
+    ({"factors": ["frist"]}, "factors names 'frist', which is no torch.nn.Linear"),
+    ({"compression": "fp16"}, "--wire=bf16"),
+    ({"backward_passes_per_step": 0}, "must be a positive number")])
+def test_wrong_arguments_are_named(options, message):
+    with pytest.raises(nt.InvalidArgument, match=message):
+        wrapped(Net(), **options)
+
+
+def test_optimizers_that_cannot_work_are_refused():
+    with pytest.raises(nt.InvalidArgument, match="LBFGS is not supported"):
+        nt.DistributedOptimizer(torch.optim.LBFGS(Net().parameters()))
+
+
+def test_passes_cannot_change_after_the_first_step():
+    model = Net()
+    optimizer = wrapped(model)
+    optimizer.set_backward_passes_per_step(1)
+    step(model, optimizer)
+    with pytest.raises(nt.NereusError, match="cannot change"):
+        optimizer.set_backward_passes_per_step(2)
+
+
+def test_ranks_before_the_first_step_are_those_of_torchrun(monkeypatch):
+    for name, value in (("RANK", "5"), ("WORLD_SIZE", "8"), ("LOCAL_RANK", "1")):
+        monkeypatch.setenv(name, value)
+    assert (nt.rank(), nt.size(), nt.local_rank()) == (5, 8, 1)
+    monkeypatch.delenv("RANK")
+    monkeypatch.delenv("NEREUS_LOCAL_RANK", raising=False)
+    with pytest.raises(nt.NereusError, match="RANK"):
+        nt.rank()
+
+
+def test_numbers_of_groups_keep_all_their_bits():
+    model = Net()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1 / 3, eps=1e-8)
+    nt.DistributedOptimizer(optimizer, model=model)
+    step(model, optimizer)
+    assert optimizer.param_groups[0]["lr"] == 0.1 / 3
+    assert optimizer.param_groups[0]["eps"] == 1e-8
+
+
+def test_the_check_of_factors_ends():
+    model = Net()
+    optimizer = wrapped(model)
+    step(model, optimizer)
+    calls = []
+    original = factors.Capture.difference
+    factors.Capture.difference = lambda *arguments: calls.append(1) or original(*arguments)
+    try:
+        step(model, optimizer)
+    finally:
+        factors.Capture.difference = original
+    assert not calls
