@@ -58,13 +58,12 @@ exit $code
   EXPECT_THAT(output(), HasSubstr("error 4: the job's values have not come"));
 }
 
-// The loop does hundreds of steps after its first line, and none of its calls
-// waits for 100 ms.
+// None of the loop's calls waits for 100 ms, and its steps take hours.
 TEST_F(ExamplesTest, CtrlCEndsTheLoopInCWhileItsCallsReturnQuickly) {
   EXPECT_EQ(RunScript(R"(
 start_server --servers=1 --workers=1
 mkfifo $dir/lines
-$examples/c/own_loop $control > $dir/lines & loop=$!
+$examples/c/own_loop $control 1000000000 > $dir/lines & loop=$!
 {
   read line
   kill -INT $loop
@@ -77,7 +76,6 @@ wait $loop
       << output();
   EXPECT_THAT(output(), HasSubstr("step 0: loss "));
   EXPECT_THAT(output(), HasSubstr("y = "));
-  EXPECT_THAT(output(), Not(HasSubstr("step 800: loss ")));
 }
 
 // A program that uses another gRPC or Protobuf must not meet that of the

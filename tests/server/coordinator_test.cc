@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "common/base/version.h"
 #include "tests/server/coordinator_driver.h"
 #include "tests/testing/machine_harness.h"
 
@@ -133,7 +135,7 @@ struct Refused {
   const char* name;
   std::function<void(JoinRequest&)> spoil;
   absl::StatusCode code;
-  std::vector<const char*> parts;
+  std::vector<std::string> parts;
 };
 
 class CoordinatorRefusalTest : public testing::TestWithParam<Refused> {};
@@ -149,7 +151,7 @@ TEST_P(CoordinatorRefusalTest, IsRefusedAndTakesNoPlace) {
   EXPECT_THAT(refused.sent, SizeIs(1));
   const absl::Status status = RefusalIn(refused, 3);
   EXPECT_EQ(status.code(), GetParam().code) << status;
-  for (const char* part : GetParam().parts) {
+  for (const std::string& part : GetParam().parts) {
     EXPECT_THAT(std::string(status.message()), HasSubstr(part));
   }
   EXPECT_THAT(refused.announced,
@@ -170,9 +172,10 @@ INSTANTIATE_TEST_SUITE_P(
     All, CoordinatorRefusalTest,
     testing::Values(
         Refused{"Version",
-                [](auto& r) { r.protocol_version = 9; },
+                [](auto& r) { r.protocol_version = kProtocolVersion + 1; },
                 absl::StatusCode::kFailedPrecondition,
-                {"b (build test) speaks 9", "speaks 8"}},
+                {absl::StrCat("b (build test) speaks ", kProtocolVersion + 1),
+                 absl::StrCat("speaks ", kProtocolVersion)}},
         Refused{"Job",
                 [](auto& r) { r.job = "other"; },
                 absl::StatusCode::kNotFound,
@@ -417,7 +420,7 @@ TEST(CoordinatorTest, HostileTextIsEscaped) {
     SCOPED_TRACE(field);
     CoordinatorDriver driver(OptionsOf(1, 1));
     JoinRequest request = WorkerRequest("w");
-    request.protocol_version = 9;
+    request.protocol_version = kProtocolVersion + 1;
     if (field == 0) request.name = hostile;
     if (field == 1) request.build = hostile;
     if (field == 2) request.job = hostile;

@@ -8,10 +8,11 @@
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "nereus.h"
 
-enum { kSteps = 1000, kBatch = 4, kWaitMs = 100 };
+enum { kBatch = 4, kWaitMs = 100 };
 
 static volatile sig_atomic_t interrupted = 0;
 
@@ -50,8 +51,8 @@ static nereus_code DoStep(nereus_client* client, const nereus_step* step,
   return code;
 }
 
-static nereus_code Train(nereus_client* client, const float* line,
-                         float* gradient) {
+static nereus_code Train(nereus_client* client, long long steps,
+                         const float* line, float* gradient) {
   nereus_step step = {0};
   nereus_code code;
   step.size = sizeof(step);
@@ -59,7 +60,7 @@ static nereus_code Train(nereus_client* client, const float* line,
   // Calls may return without a wait, so the loop looks at Ctrl-C, too.
   while (code == NEREUS_OK && !interrupted) {
     AWAIT(code, nereus_client_begin_step(client, kWaitMs, NULL, &step));
-    if (code != NEREUS_OK || step.step >= kSteps) break;
+    if (code != NEREUS_OK || step.step >= steps) break;
     code = DoStep(client, &step, line, gradient);
     // The job lost a server and went back to its last checkpoint: the next step
     // begins with the parameters of that checkpoint.
@@ -81,8 +82,9 @@ int main(int argc, char** argv) {
   nereus_layer layer = {0};
   nereus_client* client = NULL;
   nereus_code code;
-  if (argc != 2) {
-    fprintf(stderr, "Usage: own_loop COORDINATOR_HOST:PORT\n");
+  const long long steps = argc == 3 ? atoll(argv[2]) : 1000;
+  if (argc < 2 || argc > 3 || steps < 1) {
+    fprintf(stderr, "Usage: own_loop COORDINATOR_HOST:PORT [STEPS=1000]\n");
     return 2;
   }
   signal(SIGINT, Interrupt);
@@ -102,7 +104,7 @@ int main(int argc, char** argv) {
   layer.parameters = line;
 
   code = nereus_client_connect(&options, &layer, 1, NULL, &client);
-  if (code == NEREUS_OK) code = Train(client, line, gradient);
+  if (code == NEREUS_OK) code = Train(client, steps, line, gradient);
   if (code != NEREUS_OK) {
     fprintf(stderr, "error %d: %s\n", (int)code, nereus_last_error());
   }
