@@ -25,7 +25,6 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
-#include "absl/strings/str_split.h"
 #include "common/base/clock.h"
 #include "common/base/status.h"
 #include "common/flags/job_file.h"
@@ -57,40 +56,8 @@ constexpr char kFirstShard[] = "shard 0";  // Coordinates without restarts.
 constexpr char kKeepsShards[] =
     "--backup=1 keeps a copy of each shard, --checkpoint-dir=DIR keeps "
     "checkpoints to go back to";
-constexpr size_t kShownLineBytesMax = 2000;
 
 }  // namespace
-
-absl::StatusOr<std::string> ParseListeningLine(absl::string_view line) {
-  const std::vector<std::string> words =
-      absl::StrSplit(line, absl::ByAnyChar(" ="));
-  if (words.size() == 5 && words[0] == "listening" && words[1] == "control" &&
-      words[3] == "data" && !words[2].empty() && !words[4].empty()) {
-    return words[2];
-  }
-  return InvalidArgumentError("not a line \"listening control=... data=...\": ",
-                              line.substr(0, kShownLineBytesMax));
-}
-
-bool IsLineShown(absl::string_view line, LogLevel level) {
-  const std::vector<absl::string_view> words =
-      absl::StrSplit(line, absl::MaxSplits(' ', 2));
-  if (words.size() < 3 || !absl::StartsWith(words[2], "[")) return true;
-  if (words[1] == "DEBUG") return level <= LogLevel::kDebug;
-  if (words[1] == "INFO") return level <= LogLevel::kInfo;
-  if (words[1] == "WARNING") return level <= LogLevel::kWarning;
-  return true;
-}
-
-std::string LocalProcess::DescribeFailure() const {
-  if (!mistake.empty()) {
-    return absl::StrCat(name,
-                        " wrote a line that is not understood: ", mistake);
-  }
-  const char* const early =
-      is_server ? " before it listened" : " without a result";
-  return absl::StrCat(name, " ", DescribeExit(*exit), exit->ok() ? early : "");
-}
 
 absl::StatusOr<LocalOutcome> LocalJob::Run() {
   group_ = NEREUS_TRY(ProcessGroup::Create(this));
@@ -264,7 +231,7 @@ void LocalJob::OnOutputLine(int process, const std::string& line) {
 void LocalJob::OnErrorLine(int process, const std::string& line) {
   LocalProcess& child = processes_[process];
   if (!child.is_server && workers_->ShowErrorLine(child.worker, line)) return;
-  child.error_lines.push_back(line.substr(0, kShownLineBytesMax));
+  child.error_lines.push_back(line.substr(0, LocalProcess::kErrorLineBytesMax));
   if (child.error_lines.size() > LocalProcess::kErrorLinesMax) {
     child.error_lines.pop_front();
   }
@@ -419,23 +386,6 @@ std::string LocalJob::Hint(const LocalProcess& child) const {
   return is_shard && !is_kept ? kKeepsShards : "";
 }
 
-// The coordinator logs the reason of a failed job. Without that line, the last
-// line of the first process tells most, if it is an error.
-std::string LocalJob::ReasonIn(const std::vector<const LocalProcess*>& failed) {
-  constexpr absl::string_view kOfTheJob = "the job failed: ";
-  for (const LocalProcess* child : failed) {
-    for (const std::string& line : child->error_lines) {
-      const size_t at = line.find(kOfTheJob.data());
-      if (at != std::string::npos) return line.substr(at + kOfTheJob.size());
-    }
-  }
-  const auto& lines = failed[0]->error_lines;
-  if (lines.empty() || !absl::StrContains(lines.back(), " ERROR ")) return "";
-  const size_t end_of_tag = lines.back().find("] ");
-  return end_of_tag == std::string::npos ? ""
-                                         : lines.back().substr(end_of_tag + 2);
-}
-
 // Returns the processes that failed, the likely cause first: the processes that
 // were killed, then those with a line that is not understood, then the others
 // in the order of their ends. No process of a job kills another, so a kill is a
@@ -476,7 +426,7 @@ absl::Status LocalJob::Failure() {
     if (details.empty()) absl::StrAppend(&details, cause, "\n");
     absl::StrAppend(&details, "and then ", failed[i]->DescribeFailure(), "\n");
   }
-  const std::string reason = ReasonIn(failed);
+  const std::string reason = ReasonOfFailure(failed);
   // The job may have failed by the end of a later process in the list, so the
   // hint may come from any of them.
   std::string hint;

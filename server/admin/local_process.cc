@@ -1,0 +1,58 @@
+#include "server/admin/local_process.h"
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "common/base/status.h"
+
+namespace nereus {
+
+absl::StatusOr<std::string> ParseListeningLine(absl::string_view line) {
+  const std::vector<std::string> words =
+      absl::StrSplit(line, absl::ByAnyChar(" ="));
+  if (words.size() == 5 && words[0] == "listening" && words[1] == "control" &&
+      words[3] == "data" && !words[2].empty() && !words[4].empty()) {
+    return words[2];
+  }
+  return InvalidArgumentError("not a line \"listening control=... data=...\": ",
+                              line.substr(0, LocalProcess::kErrorLineBytesMax));
+}
+
+bool IsLineShown(absl::string_view line, LogLevel level) {
+  const std::vector<absl::string_view> words =
+      absl::StrSplit(line, absl::MaxSplits(' ', 2));
+  if (words.size() < 3 || !absl::StartsWith(words[2], "[")) return true;
+  if (words[1] == "DEBUG") return level <= LogLevel::kDebug;
+  if (words[1] == "INFO") return level <= LogLevel::kInfo;
+  if (words[1] == "WARNING") return level <= LogLevel::kWarning;
+  return true;
+}
+
+std::string LocalProcess::DescribeFailure() const {
+  if (!mistake.empty()) {
+    return absl::StrCat(name,
+                        " wrote a line that is not understood: ", mistake);
+  }
+  const char* const early =
+      is_server ? " before it listened" : " without a result";
+  return absl::StrCat(name, " ", DescribeExit(*exit), exit->ok() ? early : "");
+}
+
+// The coordinator logs the reason of a failed job. Without that line, the last
+// line of the first process tells most, if it is an error.
+std::string ReasonOfFailure(const std::vector<const LocalProcess*>& failed) {
+  constexpr absl::string_view kOfTheJob = "the job failed: ";
+  for (const LocalProcess* child : failed) {
+    for (const std::string& line : child->error_lines) {
+      const size_t at = line.find(kOfTheJob.data());
+      if (at != std::string::npos) return line.substr(at + kOfTheJob.size());
+    }
+  }
+  const auto& lines = failed[0]->error_lines;
+  if (lines.empty() || !absl::StrContains(lines.back(), " ERROR ")) return "";
+  const size_t end_of_tag = lines.back().find("] ");
+  return end_of_tag == std::string::npos ? ""
+                                         : lines.back().substr(end_of_tag + 2);
+}
+
+}  // namespace nereus

@@ -1,0 +1,72 @@
+#pragma once
+
+#include <deque>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "common/base/logging.h"
+#include "common/base/status.h"
+#include "server/admin/process.h"
+
+namespace nereus {
+
+// Reads the line that nereus-server writes when it listens, and returns the
+// address of the control port:
+//   listening control=127.0.0.1:41234 data=127.0.0.1:41235
+// Errors: kInvalidArgument, with the line.
+absl::StatusOr<std::string> ParseListeningLine(absl::string_view line);
+
+// True if a line of a process's standard error is worth showing: a log line of
+// `level` or above (logging.h), or a line that is no log line, which often
+// tells the reason of a crash.
+bool IsLineShown(absl::string_view line, LogLevel level);
+
+// A process of a local job.
+struct LocalProcess {
+  // Number of lines that are kept of a process's standard error.
+  static constexpr size_t kErrorLinesMax = 12;
+  // Number of bytes that are kept of such a line.
+  static constexpr size_t kErrorLineBytesMax = 2000;
+
+  // Name in messages: "coordinator", "shard 0", "worker 2".
+  std::string name;
+  // True for a server. False: a worker.
+  bool is_server = false;
+  // Arguments of a server. Not used for a worker: see LocalWorkers::Program.
+  std::vector<std::string> arguments;
+  // Index of a worker. Not used for a server.
+  int worker = 0;
+
+  // True if another process was started in its place.
+  bool is_replaced = false;
+  // True for a worker if the job goes on without it, or was finished without
+  // it.
+  bool is_missed = false;
+  // True for a worker that is done (LocalWorkers::exit_decides).
+  bool is_done = false;
+  // Last lines of its standard error, unless LocalWorkers has shown them.
+  std::deque<std::string> error_lines;
+  // Reason why a line of its output is not understood. Empty: there is no such
+  // line.
+  std::string mistake;
+  // Exit of the process. Absent: it runs.
+  std::optional<ProcessExit> exit;
+  // Time of its end.
+  absl::Time exited_at;
+
+  // True if a signal ended the process.
+  bool was_killed() const { return exit.has_value() && exit->signal != 0; }
+
+  // Returns how the process failed: "worker 2 exited with code 1". REQUIRES:
+  // the process has ended, or `mistake` is not empty.
+  std::string DescribeFailure() const;
+};
+
+// Returns the reason that one of the failed processes gave. The first process
+// is the cause. Empty: there is no reason. REQUIRES: `failed` is not empty.
+std::string ReasonOfFailure(const std::vector<const LocalProcess*>& failed);
+
+}  // namespace nereus
