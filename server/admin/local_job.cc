@@ -194,7 +194,7 @@ absl::Status LocalJob::WaitUntil(const Predicate& is_done, absl::Time deadline,
   while (true) {
     NEREUS_TRY(ReplaceTheDead());
     MissTheDead();
-    if (JobHasFailed()) return Failure();
+    if (JobHasFailed()) NEREUS_TRY(Failure());
     if (is_done()) return absl::OkStatus();
     const absl::Time now = SteadyNow();
     if (now >= deadline) return DeadlineExceededError(message);
@@ -406,11 +406,19 @@ std::vector<const LocalProcess*> LocalJob::FailedProcesses() const {
   return failed;
 }
 
+// While it waits, the coordinator may report that the job has finished. Then a
+// server that has died is no failure, and the job goes on to its end.
 absl::Status LocalJob::Failure() {
   const absl::Time deadline = SteadyNow() + kSettleTime;
-  while (group_->running() > 0 && SteadyNow() < deadline) {
-    const auto signal = group_->WaitOnce(deadline - SteadyNow());
-    if (!signal.ok() || *signal != 0) break;
+  int signal = 0;
+  while (signal == 0 && group_->running() > 0 && SteadyNow() < deadline) {
+    const auto next = group_->WaitOnce(deadline - SteadyNow());
+    if (!next.ok()) break;
+    signal = *next;
+  }
+  if (!JobHasFailed()) {
+    outcome_.signal = signal;
+    return signal == 0 ? absl::OkStatus() : CancelledError("a signal came");
   }
   const std::vector<const LocalProcess*> failed = FailedProcesses();
   if (!failed[0]->is_server) failed_worker_ = failed[0]->exit;

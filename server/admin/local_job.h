@@ -110,7 +110,8 @@ class LocalJob : private ProcessEvents {
   // Returns advice: a flag that would have kept the job alive. Empty: none.
   std::string Hint(const LocalProcess& child) const;
   // Waits a moment for failures that follow from the first one, and returns the
-  // error of the job.
+  // error of the job. Returns OK if the job has finished meanwhile. Errors:
+  // kAborted, see Run; kCancelled, see WaitUntil.
   absl::Status Failure();
   std::vector<const LocalProcess*> FailedProcesses() const;
 

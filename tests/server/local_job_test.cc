@@ -322,6 +322,15 @@ TEST_F(LocalJobTest, WorkerThatDiesAsTheJobEndsIsMissed) {
   EXPECT_THAT(Shown(), HasSubstr("the job was finished without it"));
 }
 
+// The end of the coordinator is seen after that of the other server.
+TEST_F(LocalJobTest, ServerThatDiesAsTheJobEndsIsNoFailure) {
+  SetServer("if [ $rank = 1 ]; then exit 1; fi; wait_reaped server1");
+  const auto outcome = Run();
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_THAT(outcome->workers, SizeIs(2));
+  ExpectNoProcess();
+}
+
 // The report tells that the model was not saved.
 TEST_F(LocalJobTest, CoordinatorThatHasNotSavedTheModelHasNotFailed) {
   SetServer("wait_for worker0.done; wait_for worker1.done; exit 3");
