@@ -4,6 +4,11 @@
 // WaitOnce polls one signalfd and the pipes of all children; ReadSignals,
 // ReadStream and Reap handle what is ready. A child is reported in this order:
 // its lines, then its end.
+//
+// A child that ends takes its own children with it, at once. Only a child that
+// was asked to end may leave its children more time: a shell dies of SIGTERM
+// while the program that it runs still saves its state. Such a child counts as
+// running until its group is empty, or until the group is killed.
 
 #include "server/admin/process.h"
 
@@ -27,6 +32,7 @@
 #include "common/base/clock.h"
 #include "common/base/logging.h"
 #include "common/base/status.h"
+#include "server/admin/group_members.h"
 #include "server/admin/line_buffer.h"
 
 namespace nereus {
@@ -34,6 +40,9 @@ namespace {
 
 // Signals that ask this process to end.
 constexpr int kEndSignals[] = {SIGINT, SIGTERM, SIGHUP};
+
+// Time between two looks at groups whose leaders have ended.
+constexpr absl::Duration kGroupPeriod = absl::Milliseconds(20);
 
 // Returns the signals that the signalfd delivers.
 sigset_t WatchedSignals() {
@@ -165,7 +174,23 @@ struct ProcessGroup::Child {
   int index = 0;
   pid_t pid = 0;
   bool running = true;            // False once its end is reported.
+  bool is_asked_to_end = false;   // True once it got SIGINT, SIGTERM or SIGHUP.
+  bool is_killed = false;         // True once its group got SIGKILL.
   std::array<Stream, 2> streams;  // Standard output and standard error.
+
+  void Signal(int signal) {
+    kill(-pid, signal);
+    is_killed = is_killed || signal == SIGKILL;
+    is_asked_to_end =
+        is_asked_to_end || absl::c_linear_search(kEndSignals, signal);
+  }
+
+  // True if the process has ended after it was asked to, and its children have
+  // not.
+  bool IsOutlived() const {
+    return running && is_asked_to_end && !is_killed && HasEnded(pid) &&
+           HasOtherMembers(pid);
+  }
 };
 
 std::string DescribeExit(const ProcessExit& exit) {
@@ -291,6 +316,8 @@ absl::StatusOr<int> ProcessGroup::WaitOnce(absl::Duration timeout) {
       sources.emplace_back(child.get(), &stream);
     }
   }
+  // No signal tells the end of a child's child.
+  if (is_outlived_) timeout = std::min(timeout, kGroupPeriod);
   // Rounded up, so that a wait for the last microseconds is not a busy one.
   const int64_t timeout_ms = std::clamp<int64_t>(
       absl::ToInt64Milliseconds(absl::Ceil(timeout, absl::Milliseconds(1))), 0,
@@ -298,19 +325,24 @@ absl::StatusOr<int> ProcessGroup::WaitOnce(absl::Duration timeout) {
   const int ready =
       poll(polled.data(), polled.size(), static_cast<int>(timeout_ms));
   if (ready < 0 && errno != EINTR) return SystemError("poll", errno);
-  if (ready <= 0) return 0;
+  if (ready <= 0) {
+    if (is_outlived_) Reap();
+    return 0;
+  }
   for (size_t i = 0; i < sources.size(); ++i) {
     if (polled[i + 1].revents == 0) continue;
     ReadStream(*sources[i].first, *sources[i].second);
   }
-  return polled[0].revents != 0 ? ReadSignals() : 0;
+  if (polled[0].revents != 0) return ReadSignals();
+  if (is_outlived_) Reap();
+  return 0;
 }
 
 // A process that was never started has no index.
 bool ProcessGroup::Signal(int process, int signal) {
   if (process >= static_cast<int>(children_.size())) return false;
-  const Child& child = *children_[process];
-  if (child.running) kill(-child.pid, signal);
+  Child& child = *children_[process];
+  if (child.running) child.Signal(signal);
   return child.running;
 }
 
@@ -392,8 +424,13 @@ void ProcessGroup::CloseStream(const Child& child, Stream& stream) {
 }
 
 void ProcessGroup::Reap() {
+  is_outlived_ = false;
   for (const auto& child : children_) {
     if (!child->running || !HasEnded(child->pid)) continue;
+    if (child->IsOutlived()) {
+      is_outlived_ = true;
+      continue;
+    }
     // Kills the children of the child. Until WaitFor, no other process can have
     // the id of the group.
     kill(-child->pid, SIGKILL);
@@ -413,7 +450,7 @@ void ProcessGroup::Reap() {
 
 void ProcessGroup::SignalAll(int signal) {
   for (const auto& child : children_) {
-    if (child->running) kill(-child->pid, signal);
+    if (child->running) child->Signal(signal);
   }
 }
 

@@ -65,8 +65,10 @@ class ProcessEvents {
 // - If this process is killed, the kernel kills each child (PR_SET_PDEATHSIG),
 //   and GroupGuard the children's own children.
 // - Each child leads a process group of its own. So Ctrl-C of a terminal
-//   reaches only this process, which decides about the children. When a child
-//   ends, its own children in the group are killed.
+//   reaches only this process, which decides about the children.
+// - When a child ends, its own children in the group are killed. After a signal
+//   that asks them to end, they get the same time as the child: the child runs,
+//   as this object tells, until they have ended or Stop or Signal kills them.
 //
 // From Create on, SIGINT, SIGTERM, SIGHUP and SIGCHLD are blocked in the
 // calling thread, and WaitOnce reads them; the destructor restores the mask.
@@ -128,7 +130,8 @@ class ProcessGroup {
   void CloseStream(const Child& child, Stream& stream);
   void Report(const Child& child, const Stream& stream,
               const std::string& line);
-  // Reports the children that have ended. Does not wait for others.
+  // Reports the children that have ended, unless their own children may take
+  // more time. Does not wait for others.
   void Reap();
   void SignalAll(int signal);
 
@@ -138,6 +141,9 @@ class ProcessGroup {
   // Mask of the thread before Create.
   const sigset_t original_mask_;
   const std::unique_ptr<GroupGuard> guard_;
+  // True if a child has ended after it was asked to, and its own children have
+  // not. Then WaitOnce looks at its group again and again.
+  bool is_outlived_ = false;
   // All children, by index.
   std::vector<std::unique_ptr<Child>> children_;
 };

@@ -216,6 +216,38 @@ TEST_F(ProcessTest, StopKillsAProcessThatIgnoresSigtermAfterTheGrace) {
   EXPECT_EQ(events_.exits.at(process).signal, SIGKILL);
 }
 
+// A shell dies of SIGTERM at once, and its program does not get another signal.
+TEST_F(ProcessTest, StopGivesAProgramBelowAShellItsGrace) {
+  const int process = StartShell(
+      "sh -c 'trap \"sleep 0.3; echo saved; exit\" TERM; echo $$\n"
+      "while :; do sleep 0.01; done'; exit");
+  const pid_t program = PrintedPid(process);
+  group_->Stop(kLimit);
+  EXPECT_EQ(events_.output[process].back(), "saved");
+  EXPECT_EQ(events_.exits.at(process).signal, SIGTERM);
+  EXPECT_TRUE(IsGoneSoon(program));
+}
+
+TEST_F(ProcessTest, SignalGivesAProgramBelowAShellItsTime) {
+  const int process = StartShell(
+      "sh -c 'trap \"sleep 0.3; echo saved; exit\" HUP; echo $$\n"
+      "while :; do sleep 0.01; done'; exit");
+  PrintedPid(process);
+  EXPECT_TRUE(group_->Signal(process, SIGHUP));
+  EXPECT_EQ(WaitForAll(), 0);
+  EXPECT_EQ(events_.output[process].back(), "saved");
+}
+
+TEST_F(ProcessTest, StopKillsAProgramBelowAShellAfterTheGrace) {
+  const int process = StartShell(
+      "sh -c 'trap \"\" TERM; echo $$; while :; do sleep 1; done'; "
+      "exit");
+  const pid_t program = PrintedPid(process);
+  group_->Stop(absl::Milliseconds(200));
+  EXPECT_EQ(events_.exits.at(process).signal, SIGTERM);
+  EXPECT_TRUE(IsGoneSoon(program));
+}
+
 TEST_F(ProcessTest, SignalToThisProcessEndsTheGrace) {
   const int process =
       StartShell("trap '' TERM; echo $$; sleep 3600; sleep 3600");
