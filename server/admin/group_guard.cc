@@ -10,6 +10,7 @@
 #include <linux/close_range.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -42,6 +43,8 @@ void WriteNumber(int pipe, pid_t number) {
 // pipe of its owner's open.
 [[noreturn]] void RunGuard(int pipe) {
   setsid();  // Ctrl-C of a terminal does not reach the guard.
+  // Nor does `killall nereusctl`.
+  prctl(PR_SET_NAME, GroupGuard::kProcessName);
   if (dup2(pipe, STDIN_FILENO) < 0) _exit(1);
   close_range(STDIN_FILENO + 1, ~0U, 0);
   std::array<pid_t, GroupGuard::kGroupsMax> groups;

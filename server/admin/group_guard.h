@@ -22,6 +22,9 @@ class GroupGuard {
  public:
   // Largest number of groups at a time. Further groups are not guarded.
   static constexpr int kGroupsMax = 1024;
+  // Name of the guard's process, at most 15 bytes. A kill of all processes
+  // named nereusctl must not reach the guard.
+  static constexpr char kProcessName[] = "nereus-guard";
 
   // Starts the guard. Errors: kInternal, with the reason of the system.
   static absl::StatusOr<std::unique_ptr<GroupGuard>> Start();

@@ -10,10 +10,14 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <string>
+#include <system_error>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/numbers.h"
 #include "absl/time/clock.h"
 
@@ -306,6 +310,35 @@ TEST_F(ProcessTest, SignalReachesAProcessThatRunsAndItsChildren) {
 TEST(ShellCodeTest, SignalCountsFrom128) {
   EXPECT_EQ(ShellCode({3, 0}), 3);
   EXPECT_EQ(ShellCode({0, SIGKILL}), 137);
+}
+
+// Returns the names of the processes that lead a session and run this program.
+std::vector<std::string> NamesOfSessionLeaders() {
+  const std::filesystem::path program =
+      std::filesystem::read_symlink("/proc/self/exe");
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    pid_t pid = 0;
+    std::error_code error;
+    if (!absl::SimpleAtoi(entry.path().filename().string(), &pid)) continue;
+    const auto exe = std::filesystem::read_symlink(entry.path() / "exe", error);
+    if (error || exe != program || getsid(pid) != pid) continue;
+    std::ifstream file(entry.path() / "comm");
+    std::getline(file, names.emplace_back());
+  }
+  return names;
+}
+
+// `killall -9 nereusctl` would kill the guard, too, if it had that name.
+TEST_F(ProcessTest, GuardHasANameOfItsOwn) {
+  const absl::Time deadline = absl::Now() + absl::Seconds(20);
+  const auto has_guard = [] {
+    return absl::c_linear_search(NamesOfSessionLeaders(), "nereus-guard");
+  };
+  while (!has_guard() && absl::Now() < deadline) {
+    absl::SleepFor(absl::Milliseconds(5));
+  }
+  EXPECT_TRUE(has_guard());
 }
 
 // Runs in a forked process: starts a child that has a child, has it write both
