@@ -44,12 +44,24 @@ constexpr int kEndSignals[] = {SIGINT, SIGTERM, SIGHUP};
 // Time between two looks at groups whose leaders have ended.
 constexpr absl::Duration kGroupPeriod = absl::Milliseconds(20);
 
-// Returns the signals that the signalfd delivers.
+// True if this process ignores the signal. nohup ignores SIGHUP for the program
+// that it starts, and a shell SIGINT for a command in the background.
+// Async-signal-safe.
+bool IsIgnored(int signal) {
+  struct sigaction action = {};
+  return sigaction(signal, nullptr, &action) == 0 &&
+         action.sa_handler == SIG_IGN;
+}
+
+// Returns the signals that the signalfd delivers. A blocked signal would be
+// delivered although it is ignored.
 sigset_t WatchedSignals() {
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGCHLD);
-  for (const int signal : kEndSignals) sigaddset(&signals, signal);
+  for (const int signal : kEndSignals) {
+    if (!IsIgnored(signal)) sigaddset(&signals, signal);
+  }
   return signals;
 }
 
@@ -113,9 +125,10 @@ struct ExecPlan {
   // The parent may have died before the line above took effect.
   if (getppid() != plan.parent) _exit(127);
 
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGCHLD, SIGPIPE}) {
-    ::signal(signal, SIG_DFL);
+  for (const int signal : kEndSignals) {
+    if (!IsIgnored(signal)) ::signal(signal, SIG_DFL);
   }
+  for (const int signal : {SIGCHLD, SIGPIPE}) ::signal(signal, SIG_DFL);
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);

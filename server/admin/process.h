@@ -71,7 +71,9 @@ class ProcessEvents {
 //   as this object tells, until they have ended or Stop or Signal kills them.
 //
 // From Create on, SIGINT, SIGTERM, SIGHUP and SIGCHLD are blocked in the
-// calling thread, and WaitOnce reads them; the destructor restores the mask.
+// calling thread, and WaitOnce reads them; the destructor restores the mask. A
+// signal that this process ignores at Create stays ignored, here and in the
+// children.
 // Only the thread that called Create may use the object. The process must have
 // no other thread when Start forks: a lock that another thread holds would stay
 // locked in the child. A process may have one object at a time.

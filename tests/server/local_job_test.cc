@@ -74,6 +74,7 @@ TEST(ShownLineTest, OnlyLogLinesBelowTheLevelAreHidden) {
 class LocalJobTest : public testing::Test {
  protected:
   void SetUp() override {
+    signal(SIGINT, SIG_DFL);  // A test in the background may ignore it.
     std::string name = absl::StrCat(testing::TempDir(), "/local_job_XXXXXX");
     ASSERT_NE(mkdtemp(name.data()), nullptr);
     folder_ = name;

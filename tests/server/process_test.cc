@@ -54,6 +54,10 @@ constexpr absl::Duration kLimit = absl::Minutes(2);
 class ProcessTest : public testing::Test {
  protected:
   void SetUp() override {
+    // The test may have been started in the background.
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+      ::signal(signal, SIG_DFL);
+    }
     auto group = ProcessGroup::Create(&events_);
     ASSERT_TRUE(group.ok()) << group.status();
     group_ = *std::move(group);
@@ -268,6 +272,21 @@ TEST_F(ProcessTest, WaitReturnsTheSignalsThatAskThisProcessToEnd) {
     ASSERT_EQ(raise(signal), 0);
     EXPECT_EQ(WaitUntil([] { return false; }), signal);
   }
+}
+
+// nohup ignores SIGHUP for the program that it starts.
+TEST_F(ProcessTest, SignalThatThisProcessIgnoresStaysIgnored) {
+  group_.reset();
+  signal(SIGHUP, SIG_IGN);
+  auto group = ProcessGroup::Create(&events_);
+  ASSERT_TRUE(group.ok()) << group.status();
+  group_ = *std::move(group);
+  ASSERT_EQ(raise(SIGHUP), 0);
+  const int process = StartShell("kill -HUP $$; echo alive");
+  EXPECT_EQ(WaitForAll(), 0);
+  EXPECT_THAT(events_.output[process], ElementsAre("alive"));
+  EXPECT_TRUE(events_.exits.at(process).ok());
+  signal(SIGHUP, SIG_DFL);
 }
 
 TEST_F(ProcessTest, ChildrenOfAChildAreKilledWhenTheChildEnds) {

@@ -1,6 +1,7 @@
 #include "tests/testing/program_run.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -8,7 +9,10 @@
 
 namespace nereus {
 
+// The test may have been started in the background, where a shell has SIGINT
+// ignored. The program would ignore it, too.
 ProgramRun::ProgramRun(const std::vector<std::string>& command) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) ::signal(signal, SIG_DFL);
   auto group = ProcessGroup::Create(this);
   NEREUS_CHECK(group.ok()) << group.status();
   group_ = *std::move(group);
