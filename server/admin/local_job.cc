@@ -21,6 +21,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "absl/algorithm/container.h"
@@ -138,8 +139,16 @@ void LocalJob::StopWorkers() {
 
 // The job file and the state of the coordinator live in a temporary folder.
 absl::Status LocalJob::StartCoordinator() {
-  std::string folder =
-      (std::filesystem::temp_directory_path() / "nereus-XXXXXX").string();
+  std::error_code error;
+  const std::filesystem::path temporary =
+      std::filesystem::temp_directory_path(error);
+  if (error) {
+    const char* const given = std::getenv("TMPDIR");
+    return UnavailableError("no folder for temporary files: TMPDIR is ",
+                            given == nullptr ? "not set" : given, ": ",
+                            error.message());
+  }
+  std::string folder = (temporary / "nereus-XXXXXX").string();
   if (mkdtemp(folder.data()) == nullptr) {
     return UnavailableError("cannot make ", folder, ": ", strerror(errno));
   }

@@ -388,6 +388,16 @@ TEST_F(LocalJobTest, MissingProgramIsNamed) {
   ExpectNoProcess();
 }
 
+TEST_F(LocalJobTest, MissingFolderForTemporaryFilesIsNamed) {
+  const char* const before = getenv("TMPDIR");
+  const std::string kept = before == nullptr ? "" : before;
+  const std::string missing = absl::StrCat(folder_, "/missing");
+  setenv("TMPDIR", missing.c_str(), /*overwrite=*/1);
+  EXPECT_THAT(FailureMessage(absl::StatusCode::kUnavailable),
+              HasSubstr(absl::StrCat("TMPDIR is ", missing)));
+  kept.empty() ? unsetenv("TMPDIR") : setenv("TMPDIR", kept.c_str(), 1);
+}
+
 TEST_F(LocalJobTest, SignalStopsAllProcesses) {
   // Worker 1 acts as the user at the terminal.
   SetWorker(absl::StrCat(
