@@ -40,7 +40,12 @@ std::vector<std::string> TakeProgram(const CLI::App& app,
   while (end < arguments.size() && arguments[end] != kEndOfFlags &&
          absl::StartsWith(arguments[end], "-")) {
     arguments[end] = WithLongName(arguments[end]);
-    end += TakesNext(app, arguments[end]) ? 2 : 1;
+    const bool takes_next = TakesNext(app, arguments[end]);
+    ++end;
+    // "--" is no value. The parser refuses a flag without its value.
+    if (takes_next && end < arguments.size() && arguments[end] != kEndOfFlags) {
+      ++end;
+    }
   }
   if (end >= arguments.size()) return {};
   const size_t begin = arguments[end] == kEndOfFlags ? end + 1 : end;

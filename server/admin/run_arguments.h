@@ -16,7 +16,8 @@ namespace nereus {
 //
 // `arguments` begins with the name of nereusctl and the name of the subcommand.
 // Afterwards it has the flags alone, and "--workers" in the place of "-np" and
-// "-n", which CLI11 would take for "-n" with the value "p".
+// "-n", which CLI11 would take for "-n" with the value "p". "--" is never the
+// value of a flag.
 std::vector<std::string> TakeProgram(const CLI::App& app,
                                      std::vector<std::string>& arguments);
 

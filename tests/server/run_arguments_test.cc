@@ -65,6 +65,7 @@ const Case kCases[] = {
     {"OtherShortFlagStays", {"-q", "--", "a"}, {"-q"}, {"a"}},
     {"NoProgram", {"--workers=2"}, {"--workers=2"}, {}},
     {"DashesAlone", {"--workers=2", "--"}, {"--workers=2"}, {}},
+    {"DashesAreNoValue", {"--restore", "--", "a"}, {"--restore"}, {"a"}},
     {"MissingValue", {"--workers"}, {"--workers"}, {}},
     {"Nothing", {}, {}, {}},
 };
