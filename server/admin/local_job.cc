@@ -292,10 +292,13 @@ bool LocalJob::HasFailed(const LocalProcess& child) const {
   return !child.exit->ok() || is_early;
 }
 
+bool LocalJob::IsVerdict(const LocalProcess& child) const {
+  return !child.is_server && workers_->exit_decides() &&
+         !child.was_killed_from_outside();
+}
+
 bool LocalJob::MayBeReplaced(const LocalProcess& child) const {
-  const bool is_verdict =
-      !child.is_server && workers_->exit_decides() && !child.was_killed();
-  return child.mistake.empty() && !is_verdict &&
+  return child.mistake.empty() && !IsVerdict(child) &&
          outcome_.restarts < options_.restarts && !coordinator_.empty() &&
          !CoordinatorHasFailed() && !IsFinished();
 }
@@ -379,6 +382,7 @@ void LocalJob::MissTheDead() {
 std::string LocalJob::Hint(const LocalProcess& child) const {
   const bool has_backup = options_.spec.options.backup;
   if (!child.mistake.empty() || !child.exit.has_value()) return "";
+  if (IsVerdict(child)) return "";
   if (options_.restarts > 0 && outcome_.restarts >= options_.restarts) {
     return absl::StrCat("all ", options_.restarts,
                         " restarts are used: --restarts=N allows more");

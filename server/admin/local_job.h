@@ -28,7 +28,7 @@ namespace nereus {
 // If there are no restarts at all, the job goes on without a worker that was
 // killed, as long as other workers train. In all other cases the job fails. If
 // the exits of workers decide (LocalWorkers::exit_decides), a worker is started
-// again only if it was killed, and the job does without none.
+// again only after SIGKILL, and the job does without none.
 //
 // At the end, workers that still run are asked to end before the servers are.
 // So a program has some seconds to save its state, and to leave the job.
@@ -92,6 +92,9 @@ class LocalJob : private ProcessEvents {
   bool CoordinatorHasFailed() const;
   // True if a process has failed, and was not replaced and is not missed.
   bool HasFailed(const LocalProcess& child) const;
+  // True for a worker that decides about the job by its end: its program would
+  // end in the same way again.
+  bool IsVerdict(const LocalProcess& child) const;
   // True if restarts are left, and the process is one that they are for.
   bool MayBeReplaced(const LocalProcess& child) const;
   // True if a process has failed and no restart can help.

@@ -1,5 +1,7 @@
 #include "server/admin/local_process.h"
 
+#include <signal.h>
+
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -26,6 +28,10 @@ bool IsLineShown(absl::string_view line, LogLevel level) {
   if (words[1] == "INFO") return level <= LogLevel::kInfo;
   if (words[1] == "WARNING") return level <= LogLevel::kWarning;
   return true;
+}
+
+bool LocalProcess::was_killed_from_outside() const {
+  return exit.has_value() && ShellCode(*exit) == ShellCode({0, SIGKILL});
 }
 
 std::string LocalProcess::DescribeFailure() const {

@@ -60,6 +60,11 @@ struct LocalProcess {
   // True if a signal ended the process.
   bool was_killed() const { return exit.has_value() && exit->signal != 0; }
 
+  // True if SIGKILL ended the process, or the program that a shell ran in it.
+  // Such a kill comes from outside. Most other signals that end a process are
+  // errors of its program: SIGSEGV, SIGABRT, SIGFPE.
+  bool was_killed_from_outside() const;
+
   // Returns how the process failed: "worker 2 exited with code 1". REQUIRES:
   // the process has ended, or `mistake` is not empty.
   std::string DescribeFailure() const;

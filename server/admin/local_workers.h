@@ -17,9 +17,9 @@ class LocalWorkers {
   virtual ~LocalWorkers() = default;
 
   // True if the exit of a worker decides. Then exit code 0 means that the
-  // worker is done, and any other code ends the job. Only a worker that was
-  // killed is started again, because a program that exits with an error would
-  // do it again.
+  // worker is done, and any other end ends the job. Only a worker that was
+  // killed by SIGKILL is started again (LocalProcess::was_killed_from_outside),
+  // because a program that exits with an error, or crashes, would do it again.
   //
   // False: a worker is done when it has reported its result. A worker that
   // exits before is started again, and the job may do without a worker.

@@ -29,8 +29,8 @@ namespace nereus {
 namespace {
 
 // Number of restarts by default. A worker that is killed, perhaps for lack of
-// memory, costs the job a second if it is started again. A program that crashes
-// by itself ends the job after a few starts.
+// memory, costs the job a second if it is started again. A program that needs
+// too much memory each time ends the job after a few starts.
 constexpr int kRestarts = 3;
 
 constexpr char kExamples[] =
@@ -72,9 +72,9 @@ class RunCommand final : public Command {
         ->description("number of programs to start; short: -np N");
     app.get_option("--restarts")
         ->description(
-            "number of times that a process that was killed is started again, "
-            "before the job fails. A program that exits with an error is not: "
-            "it would fail again");
+            "number of times that a process that was killed (SIGKILL) is "
+            "started again, before the job fails. A program that exits with "
+            "an error or crashes is not: it would fail again");
     AddFlag(app, "json", json_file_,
             "file to write a summary to, as JSON: exit_code, seconds, restarts "
             "and the end of each worker");

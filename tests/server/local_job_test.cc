@@ -489,6 +489,31 @@ TEST_F(ProgramJobTest, KilledProgramIsStartedAgainUnderItsName) {
                                  "started again (1 of 1)"));
 }
 
+// A program that crashes would crash again.
+TEST_F(ProgramJobTest, ProgramThatCrashesIsNotStartedAgain) {
+  options_.restarts = 5;
+  SetServer("sleep 3600");
+  SetProgram("[ $rank = 1 ] && kill -SEGV $$; sleep 3600");
+  const auto outcome = RunProgram();
+  EXPECT_EQ(outcome.status().code(), absl::StatusCode::kAborted);
+  ASSERT_TRUE(failed_.has_value());
+  EXPECT_EQ(failed_->signal, SIGSEGV);
+  EXPECT_EQ(ends_[1].starts, 1);
+  EXPECT_THAT(LastLine(std::string(outcome.status().message())),
+              Not(HasSubstr("--restarts")));
+}
+
+// A shell tells by its exit code that its program was killed.
+TEST_F(ProgramJobTest, ProgramThatIsKilledBelowAShellIsStartedAgain) {
+  options_.restarts = 1;
+  SetProgram(
+      "mkdir $dir/killed 2>/dev/null && exit 137\n"
+      "touch $dir/worker$rank.done");
+  const auto outcome = RunProgram();
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ(outcome->restarts, 1);
+}
+
 TEST_F(ProgramJobTest, KilledProgramIsTheCauseWhenNoRestartIsLeft) {
   options_.restarts = 1;
   SetServer("sleep 3600");
