@@ -11,8 +11,8 @@
 //
 // A process that dies makes other processes fail, so the first process that
 // HasFailed finds need not be the cause. Failure waits a second for the others.
-// Then it names as the cause a process that was killed, or else the process
-// that failed first.
+// Then it names as the cause a process that was killed by SIGKILL, or else the
+// process that failed first.
 
 #include "server/admin/local_job.h"
 
@@ -400,9 +400,10 @@ std::string LocalJob::Hint(const LocalProcess& child) const {
 }
 
 // Returns the processes that failed, the likely cause first: the processes that
-// were killed, then those with a line that is not understood, then the others
-// in the order of their ends. No process of a job kills another, so a kill is a
-// cause even if it was seen late.
+// were killed by SIGKILL, then those with a line that is not understood, then
+// the others in the order of their ends. No process of a job kills another, so
+// a kill is a cause even if it was seen late. But a process may abort because
+// another one has failed.
 std::vector<const LocalProcess*> LocalJob::FailedProcesses() const {
   std::vector<const LocalProcess*> failed;
   for (const LocalProcess& child : processes_) {
@@ -414,7 +415,7 @@ std::vector<const LocalProcess*> LocalJob::FailedProcesses() const {
     if (child.mistake.empty() && counts) failed.push_back(&child);
   }
   absl::c_stable_sort(failed, [](auto* a, auto* b) {
-    return a->was_killed() && !b->was_killed();
+    return a->was_killed_from_outside() && !b->was_killed_from_outside();
   });
   return failed;
 }

@@ -489,6 +489,19 @@ TEST_F(ProgramJobTest, KilledProgramIsStartedAgainUnderItsName) {
                                  "started again (1 of 1)"));
 }
 
+// A library may abort a program because its peer has gone.
+TEST_F(ProgramJobTest, ProgramThatAbortsAfterAnotherFailureIsNotTheCause) {
+  SetServer("sleep 3600");
+  SetProgram(
+      "if [ $rank = 0 ]; then wait_for worker1.pid; exit 3; fi\n"
+      "wait_dead worker0; kill -ABRT $$");
+  const auto outcome = RunProgram();
+  EXPECT_EQ(LastLine(std::string(outcome.status().message())),
+            "the job failed: worker 0 exited with code 3");
+  ASSERT_TRUE(failed_.has_value());
+  EXPECT_EQ(failed_->code, 3);
+}
+
 // A program that crashes would crash again.
 TEST_F(ProgramJobTest, ProgramThatCrashesIsNotStartedAgain) {
   options_.restarts = 5;
