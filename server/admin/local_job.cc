@@ -50,6 +50,8 @@ constexpr absl::Duration kServerGrace = absl::Seconds(5);
 // Time within which several ends of processes count as one failure. Within this
 // time, the order of the reports does not tell which end was the cause.
 constexpr absl::Duration kSettleTime = absl::Seconds(1);
+// Time after which a worker that is done before the others is news.
+constexpr absl::Duration kTellTime = absl::Seconds(3);
 constexpr absl::Duration kDisplayPeriod = absl::Milliseconds(200);
 
 constexpr char kCoordinator[] = "coordinator";
@@ -203,6 +205,7 @@ absl::Status LocalJob::WaitUntil(const Predicate& is_done, absl::Time deadline,
   while (true) {
     NEREUS_TRY(ReplaceTheDead());
     MissTheDead();
+    TellOfEarlyEnds();
     if (JobHasFailed()) NEREUS_TRY(Failure());
     if (is_done()) return absl::OkStatus();
     const absl::Time now = SteadyNow();
@@ -355,10 +358,27 @@ bool LocalJob::IsToBeMissed(const LocalProcess& child) const {
   }
   // Before any worker has trained, the job waits for all workers.
   return options_.restarts == 0 && child.was_killed() &&
-         workers_->has_progress() &&
-         absl::c_any_of(processes_, [](const auto& each) {
-           return !each.is_server && !each.exit.has_value();
-         });
+         workers_->has_progress() && AnyWorkerRuns();
+}
+
+bool LocalJob::AnyWorkerRuns() const {
+  return absl::c_any_of(processes_, [](const auto& each) {
+    return !each.is_server && !each.exit.has_value();
+  });
+}
+
+// A program that ends before it joins looks like one that has done its part.
+void LocalJob::TellOfEarlyEnds() {
+  if (!workers_->exit_decides() || IsFinished() || !AnyWorkerRuns()) return;
+  for (LocalProcess& child : processes_) {
+    if (child.is_told || !child.is_done) continue;
+    if (SteadyNow() - child.exited_at < kTellTime) continue;
+    child.is_told = true;
+    display_->PrintLine(
+        absl::StrCat(child.name,
+                     " has ended with code 0 while others run; if "
+                     "it did not join the job, they wait for it"));
+  }
 }
 
 void LocalJob::MissTheDead() {

@@ -110,6 +110,11 @@ class LocalJob : private ProcessEvents {
   // worker that fails or does not end after the job was finished.
   bool IsToBeMissed(const LocalProcess& child) const;
 
+  // True if a worker has not ended.
+  bool AnyWorkerRuns() const;
+  // Tells of workers whose exit decided that they are done, long before others.
+  void TellOfEarlyEnds();
+
   // Returns advice: a flag that would have kept the job alive. Empty: none.
   std::string Hint(const LocalProcess& child) const;
   // Waits a moment for failures that follow from the first one, and returns the

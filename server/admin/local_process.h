@@ -47,6 +47,8 @@ struct LocalProcess {
   bool is_missed = false;
   // True for a worker that is done (LocalWorkers::exit_decides).
   bool is_done = false;
+  // True once a user was told that the process has ended before others.
+  bool is_told = false;
   // Last lines of its standard error, unless LocalWorkers has shown them.
   std::deque<std::string> error_lines;
   // Reason why a line of its output is not understood. Empty: there is no such

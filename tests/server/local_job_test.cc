@@ -489,6 +489,16 @@ TEST_F(ProgramJobTest, KilledProgramIsStartedAgainUnderItsName) {
                                  "started again (1 of 1)"));
 }
 
+// Without a word, a user would see a job that stands still.
+TEST_F(ProgramJobTest, ProgramThatEndsLongBeforeTheOthersIsTold) {
+  SetProgram(
+      "[ $rank = 0 ] && wait_shown 'worker 1 has ended with code 0 while'\n"
+      "touch $dir/worker$rank.done");
+  const auto outcome = RunProgram();
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_THAT(Shown(), Not(HasSubstr("worker 0 has ended")));
+}
+
 // A library may abort a program because its peer has gone.
 TEST_F(ProgramJobTest, ProgramThatAbortsAfterAnotherFailureIsNotTheCause) {
   SetServer("sleep 3600");
