@@ -455,6 +455,7 @@ absl::Status LocalJob::Failure() {
     return signal == 0 ? absl::OkStatus() : CancelledError("a signal came");
   }
   const std::vector<const LocalProcess*> failed = FailedProcesses();
+  failed_process_ = failed[0]->name;
   if (!failed[0]->is_server) failed_worker_ = failed[0]->exit;
   const std::string cause = failed[0]->DescribeFailure();
   std::string details;

@@ -53,6 +53,13 @@ class LocalJob : private ProcessEvents {
   // lines, and the processes that failed right after it.
   absl::StatusOr<LocalOutcome> Run();
 
+  // Returns the name of the process that made the job fail. Empty: the job has
+  // not failed, or no process made it fail.
+  const std::string& failed_process() const { return failed_process_; }
+
+  // Returns the number of processes that were started again.
+  int restarts() const { return outcome_.restarts; }
+
   // Returns the end of the worker that made the job fail. Absent: the job has
   // not failed, or a server made it fail.
   const std::optional<ProcessExit>& failed_worker() const {
@@ -137,7 +144,8 @@ class LocalJob : private ProcessEvents {
   std::string coordinator_;
   // Files of the job, in a folder that Run makes and removes.
   LocalFiles files_;
-  // See failed_worker().
+  // See failed_process() and failed_worker().
+  std::string failed_process_;
   std::optional<ProcessExit> failed_worker_;
   // Result of Run.
   LocalOutcome outcome_;

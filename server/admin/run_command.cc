@@ -1,7 +1,6 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -65,6 +64,15 @@ class RunCommand final : public Command {
   }
 
  private:
+  // End of the job.
+  struct Ending {
+    int code = kExitDone;     // Exit code of the command.
+    std::string failed;       // Process that failed. Empty: none.
+    std::string reason;       // Reason of the code. Empty: all went well.
+    int restarts = 0;         // Number of restarts of workers and servers.
+    absl::Duration duration;  // Time from the start of the first process.
+  };
+
   void AddFlags(CLI::App& app) override {
     app.footer(kExamples);
     AddLocalJobFlags(app, options_, job_);
@@ -76,13 +84,19 @@ class RunCommand final : public Command {
             "started again, before the job fails. A program that exits with "
             "an error or crashes is not: it would fail again");
     AddFlag(app, "json", json_file_,
-            "file to write a summary to, as JSON: exit_code, seconds, restarts "
-            "and the end of each worker");
+            "file to write a summary to, as JSON: exit_code, the process that "
+            "failed, the reason, seconds, restarts and the end of each worker");
     AddFlag(app, "server-binary", server_binary_,
             "path of nereus-server; without it, the one beside this program");
   }
 
   absl::StatusOr<int> Execute(std::ostream& out, std::ostream& err) override {
+    // A path that cannot be written is an error now, not after the training.
+    // The summary of an earlier job does not stay.
+    if (!json_file_.empty() && !std::ofstream(json_file_)) {
+      return UnavailableError("cannot write ", json_file_, ": ",
+                              strerror(errno));
+    }
     options_.spec = job_.spec;
     NEREUS_TRY(options_.Validate());
     if (command_.empty()) {
@@ -92,27 +106,25 @@ class RunCommand final : public Command {
     command_[0] = NEREUS_TRY(FindCommand(command_[0]));
     const std::string server = NEREUS_TRY(
         FindProgram(server_binary_, "nereus-server", "../nereus-server"));
-    // A path that cannot be written is an error now, not after the training.
-    if (!json_file_.empty() && !std::ofstream(json_file_)) {
-      return UnavailableError("cannot write ", json_file_, ": ",
-                              strerror(errno));
-    }
     PrefixedLines out_lines(&out, isatty(STDOUT_FILENO) != 0);
     PrefixedLines err_lines(&err, isatty(STDERR_FILENO) != 0);
     ProgramWorkers workers(options_, command_, ChooseThreads(err), &out_lines,
                            &err_lines);
     const absl::Time started_at = SteadyNow();
-    int code = RunJob(server, workers, err);
-    if (code == kExitDone && !out_lines.ok()) {
-      code = Fail(
-          UnavailableError("standard output cannot be written: lines are lost"),
-          err);
+    Ending ending = RunJob(server, workers, err);
+    if (ending.code == kExitDone && !out_lines.ok()) {
+      Fail(UnavailableError("standard output cannot be written: lines are "
+                            "lost"),
+           ending, err);
     }
-    if (!json_file_.empty()) {
-      NEREUS_TRY(WriteTextFile(
-          json_file_, Summary(workers, code, SteadyNow() - started_at)));
-    }
-    return code;
+    ending.duration = SteadyNow() - started_at;
+    if (json_file_.empty()) return ending.code;
+    const absl::Status written =
+        WriteTextFile(json_file_, Summary(workers, ending));
+    if (written.ok()) return ending.code;
+    // The code of the program tells more than this error.
+    const int code = Command::Fail(written, err);
+    return ending.code == kExitDone ? code : ending.code;
   }
 
   // Returns the number of threads for each program. Absent: the user has chosen
@@ -127,39 +139,48 @@ class RunCommand final : public Command {
     return threads;
   }
 
-  // Runs the job, tells how it failed, and returns the exit code.
-  int RunJob(const std::string& server, ProgramWorkers& workers,
-             std::ostream& err) const {
+  // Writes an error to `err`, and sets the code and the reason of the ending.
+  // The reason is the last line of the error: the lines before are details.
+  void Fail(const absl::Status& status, Ending& ending,
+            std::ostream& err) const {
+    ending.code = Command::Fail(status, err);
+    const absl::string_view message = status.message();
+    ending.reason = std::string(message.substr(message.rfind('\n') + 1));
+  }
+
+  // Runs the job, and tells how it failed.
+  Ending RunJob(const std::string& server, ProgramWorkers& workers,
+                std::ostream& err) const {
     // Programs write among the lines of the job, so no line is drawn in place.
     ProgressDisplay display(&err, /*is_terminal=*/false);
     LocalJob job(options_, server, &workers, &display);
     const absl::StatusOr<LocalOutcome> outcome = job.Run();
+    Ending ending;
+    ending.restarts = job.restarts();
+    ending.failed = job.failed_process();
     if (!outcome.ok()) {
-      const int code = Fail(outcome.status(), err);
-      return job.failed_worker().has_value() ? ShellCode(*job.failed_worker())
-                                             : code;
+      Fail(outcome.status(), ending, err);
+      if (job.failed_worker().has_value()) {
+        ending.code = ShellCode(*job.failed_worker());
+      }
+    } else if (outcome->signal != 0) {
+      ending.code = ShellCode({0, outcome->signal});
+      ending.reason =
+          outcome->signal == SIGINT ? "interrupted" : "asked to end";
+      err << "nereusctl run: " << ending.reason << ", all processes are stopped"
+          << std::endl;
+    } else if (outcome->is_not_saved) {
+      Fail(DataLossError("the model of the last step was not saved in ",
+                         options_.checkpoint_dir, "; the lines above say why"),
+           ending, err);
     }
-    if (outcome->signal != 0) {
-      err << "nereusctl run: "
-          << (outcome->signal == SIGINT ? "interrupted" : "asked to end")
-          << ", all processes are stopped" << std::endl;
-      return ShellCode({0, outcome->signal});
-    }
-    if (outcome->is_not_saved) {
-      return Fail(
-          DataLossError("the model of the last step was not saved in ",
-                        options_.checkpoint_dir, "; the lines above say why"),
-          err);
-    }
-    return kExitDone;
+    return ending;
   }
 
-  static std::string Summary(const ProgramWorkers& workers, int code,
-                             absl::Duration duration) {
+  static std::string Summary(const ProgramWorkers& workers,
+                             const Ending& ending) {
     nlohmann::ordered_json ends = nlohmann::ordered_json::array();
-    int restarts = 0;
     for (const ProgramWorkers::End& end : workers.ends()) {
-      restarts += std::max(0, end.starts - 1);
       const bool has_code = end.exit.has_value() && end.exit->signal == 0;
       const bool has_signal = end.exit.has_value() && end.exit->signal != 0;
       nlohmann::ordered_json json = {
@@ -168,11 +189,16 @@ class RunCommand final : public Command {
       if (has_signal) json["signal"] = end.exit->signal;
       ends.push_back(std::move(json));
     }
-    return FormatJson({{"exit_code", code},
-                       {"seconds", absl::ToDoubleSeconds(duration)},
-                       {"restarts", restarts},
-                       {"workers", std::move(ends)}}) +
-           "\n";
+    nlohmann::ordered_json json = {
+        {"exit_code", ending.code},
+        {"failed", nullptr},
+        {"reason", nullptr},
+        {"seconds", absl::ToDoubleSeconds(ending.duration)},
+        {"restarts", ending.restarts},
+        {"workers", std::move(ends)}};
+    if (!ending.failed.empty()) json["failed"] = ending.failed;
+    if (!ending.reason.empty()) json["reason"] = ending.reason;
+    return FormatJson(json) + "\n";
   }
 
   LocalJobOptions options_;           // Options from the flags of run.

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -96,6 +97,8 @@ TEST_F(RunTest, TwoWorkersOfAnOwnProgramTrainWithoutAFlag) {
   const nlohmann::json summary = Summary();
   ASSERT_TRUE(summary.is_object());
   EXPECT_EQ(summary.at("exit_code"), 0);
+  EXPECT_TRUE(summary.at("failed").is_null());
+  EXPECT_TRUE(summary.at("reason").is_null());
   EXPECT_EQ(summary.at("restarts"), 0);
   EXPECT_EQ(summary.at("workers").size(), 2u);
   EXPECT_EQ(summary.at("workers").at(1).at("exit_code"), 0);
@@ -115,7 +118,43 @@ TEST_F(RunTest, CodeOfTheProgramThatFailsIsThatOfTheCommand) {
   EXPECT_EQ(run_->Finish(), 3) << run_->error();
   EXPECT_THAT(run_->error(),
               HasSubstr("the job failed: worker 1 exited with code 3\n"));
-  EXPECT_EQ(Summary().at("exit_code"), 3);
+  const nlohmann::json summary = Summary();
+  ASSERT_TRUE(summary.is_object());
+  EXPECT_EQ(summary.at("exit_code"), 3);
+  EXPECT_EQ(summary.at("failed"), "worker 1");
+  EXPECT_EQ(summary.at("reason"),
+            "the job failed: worker 1 exited with code 3");
+}
+
+TEST_F(RunTest, CodeOfTheProgramIsKeptThoughTheSummaryCannotBeWritten) {
+  const std::string folder = absl::StrCat(testing::TempDir(), "/gone");
+  std::filesystem::create_directories(folder);
+  json_ = absl::StrCat(folder, "/summary.json");
+  Start({"--", "/bin/sh", "-c", absl::StrCat("rm -r ", folder, "; exit 3")});
+  EXPECT_EQ(run_->Finish(), 3) << run_->error();
+  EXPECT_THAT(run_->error(), HasSubstr(folder));
+}
+
+TEST_F(RunTest, SummaryOfAnEarlierJobDoesNotStay) {
+  std::ofstream(json_) << "{}";
+  Start({"--", "no-such-program"});
+  EXPECT_EQ(run_->Finish(), 1);
+  EXPECT_FALSE(Summary().is_object());
+}
+
+TEST_F(RunTest, RestartsOfServersAreCounted) {
+  Start({"--backup=1", "--servers=2", "--", "worker/trainer/nereus-worker",
+         "--model=mlp", "--limit=400", "--epochs=16", "--delay=0.1"});
+  ASSERT_NO_FATAL_FAILURE(AwaitError("epoch "));
+  const std::vector<ProcessInfo> children = ChildrenOf(run_->pid());
+  std::vector<pid_t> servers;
+  for (const ProcessInfo& child : children) {
+    if (child.name == "nereus-server") servers.push_back(child.pid);
+  }
+  ASSERT_EQ(servers.size(), 3u);
+  ASSERT_EQ(kill(*absl::c_max_element(servers), SIGKILL), 0);
+  EXPECT_EQ(run_->Finish(), 0) << run_->error();
+  EXPECT_EQ(Summary().at("restarts"), 1);
 }
 
 TEST_F(RunTest, SignalThatKilledAProgramIsInTheCode) {
