@@ -19,6 +19,7 @@
 #include "server/admin/find_program.h"
 #include "server/admin/local_job.h"
 #include "server/admin/local_options.h"
+#include "server/admin/patient_output.h"
 #include "server/admin/prefixed_lines.h"
 #include "server/admin/program_workers.h"
 #include "server/admin/progress_display.h"
@@ -90,7 +91,10 @@ class RunCommand final : public Command {
             "path of nereus-server; without it, the one beside this program");
   }
 
-  absl::StatusOr<int> Execute(std::ostream& out, std::ostream& err) override {
+  // The programs' lines may come faster than a reader takes them, so they do
+  // not go to `out`.
+  absl::StatusOr<int> Execute(std::ostream& /*out*/,
+                              std::ostream& plain_err) override {
     // A path that cannot be written is an error now, not after the training.
     // The summary of an earlier job does not stay.
     if (!json_file_.empty() && !std::ofstream(json_file_)) {
@@ -106,6 +110,10 @@ class RunCommand final : public Command {
     command_[0] = NEREUS_TRY(FindCommand(command_[0]));
     const std::string server = NEREUS_TRY(
         FindProgram(server_binary_, "nereus-server", "../nereus-server"));
+    PatientOutput out_buffer(STDOUT_FILENO);
+    PatientOutput err_buffer(STDERR_FILENO);
+    std::ostream out(&out_buffer);
+    std::ostream err(&err_buffer);
     PrefixedLines out_lines(&out, isatty(STDOUT_FILENO) != 0);
     PrefixedLines err_lines(&err, isatty(STDERR_FILENO) != 0);
     ProgramWorkers workers(options_, command_, ChooseThreads(err), &out_lines,
@@ -123,7 +131,7 @@ class RunCommand final : public Command {
         WriteTextFile(json_file_, Summary(workers, ending));
     if (written.ok()) return ending.code;
     // The code of the program tells more than this error.
-    const int code = Command::Fail(written, err);
+    const int code = Command::Fail(written, plain_err);
     return ending.code == kExitDone ? code : ending.code;
   }
 

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -205,6 +206,30 @@ TEST_F(RunTest, InterruptEndsTheJobAndNoProcessStays) {
   for (const ProcessInfo& process : all) {
     EXPECT_TRUE(IsGone(process.pid)) << process.name;
   }
+}
+
+// The reader of the pipe reads nothing.
+TEST_F(RunTest, InterruptEndsTheJobThoughItsOutputIsNotRead) {
+  int pipe_ends[2];
+  ASSERT_EQ(pipe(pipe_ends), 0);
+  const std::string writer =
+      absl::StrCat("/proc/", getpid(), "/fd/", pipe_ends[1]);
+  run_.reset();
+  run_ = std::make_unique<ProgramRun>(std::vector<std::string>{
+      "/bin/sh", "-c",
+      absl::StrCat("exec server/admin/nereusctl run -- /bin/sh -c "
+                   "'yes | head -c 1000000; sleep 3600' >",
+                   writer)});
+  ASSERT_NO_FATAL_FAILURE(AwaitError("OMP_NUM_THREADS"));
+  // The pipe is full when the descriptor is not ready to be written.
+  ASSERT_TRUE(run_->WaitUntil([&] {
+    pollfd polled = {pipe_ends[1], POLLOUT, 0};
+    return poll(&polled, 1, 0) == 0;
+  }));
+  ASSERT_EQ(kill(run_->pid(), SIGINT), 0);
+  EXPECT_EQ(run_->Finish(), 130);
+  close(pipe_ends[0]);
+  close(pipe_ends[1]);
 }
 
 TEST_F(RunTest, NoProcessOutlivesAKilledNereusctl) {
