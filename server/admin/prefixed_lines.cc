@@ -1,6 +1,8 @@
 #include "server/admin/prefixed_lines.h"
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 
 namespace nereus {
@@ -11,12 +13,22 @@ constexpr int kFirstColour = 31;
 constexpr int kColours = 6;
 constexpr char kDefaultColour[] = "\x1b[0m";
 
+// A progress bar may end by erasing itself with spaces.
+absl::string_view LastDrawn(absl::string_view line) {
+  while (absl::ConsumeSuffix(&line, "\r")) {
+  }
+  absl::string_view last;
+  for (const absl::string_view drawn : absl::StrSplit(line, '\r')) {
+    const bool is_blank = absl::StripAsciiWhitespace(drawn).empty();
+    if (last.empty() || !is_blank) last = drawn;
+  }
+  return last;
+}
+
 }  // namespace
 
 void PrefixedLines::Write(int worker, absl::string_view line) {
-  line = absl::StripSuffix(line, "\r");
-  const size_t redrawn = line.rfind('\r');
-  if (redrawn != absl::string_view::npos) line.remove_prefix(redrawn + 1);
+  line = LastDrawn(line);
   std::string prefix = absl::StrCat("[worker-", worker, "]");
   if (is_terminal_) {
     prefix = absl::StrCat("\x1b[", kFirstColour + worker % kColours, "m",

@@ -17,7 +17,7 @@ class PrefixedLines {
       : out_(out), is_terminal_(is_terminal) {}
 
   // Writes a line. Of a line that was drawn again in place, as progress bars
-  // do by carriage returns, it writes what a terminal would show at the end.
+  // do by carriage returns, it writes what was drawn last and is not blank.
   void Write(int worker, absl::string_view line);
 
   // True if all lines could be written.

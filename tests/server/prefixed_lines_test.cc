@@ -34,6 +34,15 @@ TEST(PrefixedLinesTest, LineThatWasDrawnAgainAppearsAsItWasLast) {
   EXPECT_EQ(out.str(), "[worker-0] 100 %\n[worker-0] windows\n[worker-0] \n");
 }
 
+TEST(PrefixedLinesTest, ProgressBarThatErasesItselfStays) {
+  std::ostringstream out;
+  PrefixedLines lines(&out, /*is_terminal=*/false);
+  lines.Write(0, "100 %\r     \r");
+  lines.Write(0, "windows\r\r");
+  lines.Write(0, "  ");
+  EXPECT_EQ(out.str(), "[worker-0] 100 %\n[worker-0] windows\n[worker-0]   \n");
+}
+
 TEST(PrefixedLinesTest, LostLineIsNoticed) {
   std::ostringstream out;
   PrefixedLines lines(&out, /*is_terminal=*/false);
