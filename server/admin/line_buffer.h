@@ -10,8 +10,9 @@
 namespace nereus {
 
 // Cuts a stream of bytes into lines, as the bytes arrive. It holds at most
-// `line_bytes_max` bytes of a line, and drops the rest of a longer line. So a
-// process that never ends its line does not fill the memory. Thread-compatible.
+// `line_bytes_max` bytes of a line, and drops the rest of a longer line, which
+// then ends with the number of these bytes. So a process that never ends its
+// line does not fill the memory. Thread-compatible.
 class LineBuffer {
  public:
   explicit LineBuffer(size_t line_bytes_max)
@@ -24,11 +25,14 @@ class LineBuffer {
   std::optional<std::string> Finish();
 
  private:
+  // Ends the unfinished line, and returns it.
+  std::string TakeLine();
   // Adds bytes to the unfinished line, up to the limit.
   void Extend(absl::string_view part);
 
   const size_t line_bytes_max_;
-  std::string line_;  // The unfinished line.
+  std::string line_;          // The unfinished line.
+  size_t dropped_bytes_ = 0;  // Bytes of this line beyond the limit.
 };
 
 }  // namespace nereus

@@ -51,7 +51,7 @@ class ProcessEvents {
   virtual ~ProcessEvents() = default;
 
   // Receive a line of standard output or standard error, without its line feed,
-  // cut at ProcessGroup::kLineBytesMax.
+  // cut at ProcessGroup::kLineBytesMax (LineBuffer).
   virtual void OnOutputLine(int process, const std::string& line) = 0;
   virtual void OnErrorLine(int process, const std::string& line) = 0;
 

@@ -29,7 +29,8 @@ TEST(LineBufferTest, CutsALongLineAtTheLimitAndGoesOnWithTheNext) {
   EXPECT_THAT(buffer.Append("abcdef"), IsEmpty());
   EXPECT_THAT(buffer.Append("ghi"), IsEmpty());
   EXPECT_THAT(buffer.Append("j\nabcd\nabcde\nxy\n"),
-              ElementsAre("abcd", "abcd", "abcd", "xy"));
+              ElementsAre("abcd (6 more bytes are cut)", "abcd",
+                          "abcd (1 more bytes are cut)", "xy"));
 }
 
 }  // namespace
