@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/base/status.h"
@@ -15,11 +16,31 @@
 namespace nereus {
 namespace {
 
+// Folders of a shell without the variable PATH.
+constexpr char kDefaultPath[] = "/usr/bin:/bin";
+
+bool IsFile(const std::string& path) {
+  std::error_code error;
+  return std::filesystem::is_regular_file(path, error);
+}
+
 // True if the path is a file that this user may run. A folder is no program.
 bool IsProgram(const std::string& path) {
+  return IsFile(path) && access(path.c_str(), X_OK) == 0;
+}
+
+// Returns the error for a path that is no program.
+absl::Status NoProgramError(const std::string& path) {
   std::error_code error;
-  return std::filesystem::is_regular_file(path, error) &&
-         access(path.c_str(), X_OK) == 0;
+  if (IsFile(path)) {
+    return NotFoundError(
+        path, " is not executable: chmod +x ", path,
+        absl::EndsWith(path, ".py") ? absl::StrCat(", or python3 ", path) : "");
+  }
+  if (std::filesystem::is_directory(path, error)) {
+    return NotFoundError(path, " is a folder, and no program");
+  }
+  return NotFoundError("the program ", path, " does not exist");
 }
 
 }  // namespace
@@ -47,15 +68,18 @@ absl::StatusOr<std::string> FindProgram(const std::string& given,
 absl::StatusOr<std::string> FindCommand(const std::string& name) {
   if (absl::StrContains(name, "/")) {
     if (IsProgram(name)) return name;
-    return NotFoundError("no program at ", name);
+    return NoProgramError(name);
   }
   const char* const path = std::getenv("PATH");
-  const std::string folders = path == nullptr ? "" : path;
+  const std::string folders = path == nullptr ? kDefaultPath : path;
+  std::string file;  // First file of this name that is no program.
   for (const absl::string_view folder : absl::StrSplit(folders, ':')) {
     // An empty entry stands for the current folder.
     std::string place = absl::StrCat(folder.empty() ? "." : folder, "/", name);
     if (IsProgram(place)) return place;
+    if (file.empty() && IsFile(place)) file = place;
   }
+  if (!file.empty()) return NoProgramError(file);
   return NotFoundError("no program ", name,
                        " in the folders of $PATH: ", folders);
 }

@@ -14,8 +14,9 @@ absl::StatusOr<std::string> FindProgram(const std::string& given,
                                         const std::string& build_path);
 
 // Returns the path of a program as a shell finds it: `name` itself if it has a
-// slash, and otherwise the first such program in the folders of $PATH. Errors:
-// kNotFound, with the name and the folders.
+// slash, and otherwise the first such program in the folders of $PATH. Without
+// PATH, these are /usr/bin and /bin. Errors: kNotFound, with the path and the
+// reason, or with the name and the folders.
 absl::StatusOr<std::string> FindCommand(const std::string& name);
 
 }  // namespace nereus

@@ -50,6 +50,36 @@ TEST_F(FindCommandTest, NameWithASlashIsAPath) {
             absl::StatusCode::kNotFound);
 }
 
+TEST_F(FindCommandTest, ErrorTellsWhyAPathIsNoProgram) {
+  std::ofstream(folder_ + "/b/train.py") << "print()\n";
+  const struct {
+    const char* name;
+    const char* reason;
+  } kCases[] = {
+      {"/b/text", "is not executable: chmod +x "},
+      {"/b/train.py", "/b/train.py, or python3 "},
+      {"/a/tool", "is a folder"},
+      {"/b/nothing", "does not exist"},
+  };
+  for (const auto& c : kCases) {
+    const absl::Status status = FindCommand(folder_ + c.name).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+    EXPECT_THAT(std::string(status.message()), HasSubstr(c.reason));
+    EXPECT_THAT(std::string(status.message()), HasSubstr(folder_ + c.name));
+  }
+  EXPECT_THAT(std::string(FindCommand("text").status().message()),
+              HasSubstr(folder_ + "/b/text is not executable"));
+}
+
+TEST_F(FindCommandTest, WithoutAPathTheCurrentFolderHasNoPrograms) {
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(folder_ + "/b");
+  unsetenv("PATH");
+  EXPECT_EQ(FindCommand("tool").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_TRUE(FindCommand("sh").ok());
+  std::filesystem::current_path(before);
+}
+
 TEST_F(FindCommandTest, MissingProgramIsNamedWithTheFolders) {
   EXPECT_THAT(std::string(FindCommand("nothing").status().message()),
               HasSubstr("no program nothing in the folders of $PATH: " +
