@@ -57,6 +57,9 @@ ProcessOptions ProgramWorkers::Program(int worker,
       {"NEREUS_HOST", std::nullopt},
       {"NEREUS_CONTROL_PORT", std::nullopt},
       {"NEREUS_DATA_PORT", std::nullopt}};
+  for (const std::string& variable : own_variables_) {
+    variables.try_emplace(variable, std::nullopt);
+  }
   if (threads_.has_value()) {
     variables["OMP_NUM_THREADS"] = absl::StrCat(*threads_);
   }

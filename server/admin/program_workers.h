@@ -45,13 +45,16 @@ class ProgramWorkers final : public LocalWorkers {
 
   // `options` must be valid. `command` is the path of the program, then its
   // arguments. `threads` is OMP_NUM_THREADS for each program; absent: that of
-  // this process. `out` and `err` aren't owned and must outlive this.
+  // this process. `own_variables` are variables of this process that the
+  // programs do not get. `out` and `err` aren't owned and must outlive this.
   ProgramWorkers(const LocalJobOptions& options,
                  std::vector<std::string> command, std::optional<int> threads,
-                 PrefixedLines* out, PrefixedLines* err)
+                 std::vector<std::string> own_variables, PrefixedLines* out,
+                 PrefixedLines* err)
       : options_(options),
         command_(std::move(command)),
         threads_(threads),
+        own_variables_(std::move(own_variables)),
         out_(out),
         err_(err),
         ends_(options.spec.workers) {}
@@ -75,6 +78,7 @@ class ProgramWorkers final : public LocalWorkers {
   const LocalJobOptions options_;
   const std::vector<std::string> command_;
   const std::optional<int> threads_;
+  const std::vector<std::string> own_variables_;
   PrefixedLines* const out_;
   PrefixedLines* const err_;
   std::vector<End> ends_;

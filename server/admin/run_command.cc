@@ -46,6 +46,19 @@ constexpr char kExamples[] =
     "  nereusctl run -np 2 --learning-rate=0.1 --update=adam -- ./train\n"
     "  nereusctl run -np 4 --checkpoint-dir=ck --restore=latest -- ./train";
 
+// Returns the variables that set flags of run. A program that gets one of them
+// may have such a flag with another meaning, like --json of nereus-worker. Only
+// the level of the log concerns both.
+std::vector<std::string> OwnVariables(const CLI::App& app) {
+  std::vector<std::string> variables;
+  for (const CLI::Option* option : app.get_options()) {
+    const std::string variable = option->get_envname();
+    if (variable.empty() || variable == FlagVariable("log-level")) continue;
+    variables.push_back(variable);
+  }
+  return variables;
+}
+
 class RunCommand final : public Command {
  public:
   RunCommand()
@@ -116,8 +129,8 @@ class RunCommand final : public Command {
     std::ostream err(&err_buffer);
     PrefixedLines out_lines(&out, isatty(STDOUT_FILENO) != 0);
     PrefixedLines err_lines(&err, isatty(STDERR_FILENO) != 0);
-    ProgramWorkers workers(options_, command_, ChooseThreads(err), &out_lines,
-                           &err_lines);
+    ProgramWorkers workers(options_, command_, ChooseThreads(err),
+                           OwnVariables(app()), &out_lines, &err_lines);
     const absl::Time started_at = SteadyNow();
     Ending ending = RunJob(server, workers, err);
     if (ending.code == kExitDone && !out_lines.ok()) {

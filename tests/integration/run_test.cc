@@ -242,6 +242,18 @@ TEST_F(RunTest, NoProcessOutlivesAKilledNereusctl) {
   }));
 }
 
+// The level of the log is for all programs.
+TEST_F(RunTest, VariablesOfFlagsOfRunDoNotReachTheProgram) {
+  run_.reset();
+  run_ = std::make_unique<ProgramRun>(std::vector<std::string>{
+      "/bin/sh", "-c",
+      "NEREUS_LOG_LEVEL=info NEREUS_WORKERS=2 NEREUS_RESTARTS=2"
+      " exec server/admin/nereusctl run -- /bin/sh -c "
+      "'echo $NEREUS_LOG_LEVEL,$NEREUS_WORKERS,$NEREUS_RESTARTS'"});
+  EXPECT_EQ(run_->Finish(), 0) << run_->error();
+  EXPECT_THAT(run_->output(), HasSubstr("[worker-1] info,,\n"));
+}
+
 TEST_F(RunTest, ProgramThatDoesNotJoinIsToldSo) {
   Start({"-np", "2", "--", "echo", "hello"});
   EXPECT_EQ(run_->Finish(), 0) << run_->error();

@@ -425,7 +425,8 @@ class ProgramJobTest : public LocalJobTest {
     PrefixedLines out(&out_, /*is_terminal=*/false);
     PrefixedLines err(&err_, /*is_terminal=*/false);
     ProgramWorkers workers(options_, {worker_program_, "an argument"},
-                           /*threads=*/std::nullopt, &out, &err);
+                           /*threads=*/std::nullopt, /*own_variables=*/{}, &out,
+                           &err);
     LocalJob job(options_, server_program_, &workers, &display);
     absl::StatusOr<LocalOutcome> outcome = job.Run();
     failed_ = job.failed_worker();

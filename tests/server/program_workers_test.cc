@@ -36,7 +36,7 @@ class ProgramWorkersTest : public testing::Test {
   std::vector<std::string> Environment(std::optional<int> threads = 1) {
     PrefixedLines lines(&out_, /*is_terminal=*/false);
     const ProgramWorkers workers(options_, {"/bin/train", "--fast"}, threads,
-                                 &lines, &lines);
+                                 own_variables_, &lines, &lines);
     const ProcessOptions process = workers.Program(2, "h:1");
     EXPECT_THAT(process.command, ElementsAre("/bin/train", "--fast"));
     return process.environment;
@@ -56,6 +56,7 @@ class ProgramWorkersTest : public testing::Test {
 
   std::ostringstream out_;
   LocalJobOptions options_;
+  std::vector<std::string> own_variables_;
 };
 
 TEST_F(ProgramWorkersTest, ProgramFindsItsJobInItsEnvironment) {
@@ -89,6 +90,15 @@ TEST_F(ProgramWorkersTest, VariablesOfTheUserReachTheProgramIfTheyCan) {
                            "NEREUS_DATA_PORT", "NEREUS_HOST", "NEREUS_BATCH"}) {
     unsetenv(name);
   }
+}
+
+TEST_F(ProgramWorkersTest, VariablesOfFlagsOfRunDoNotReachTheProgram) {
+  setenv("NEREUS_JSON", "summary.json", 1);
+  own_variables_ = {"NEREUS_JSON", "NEREUS_SHARED_MEMORY", "NEREUS_RESTORE"};
+  EXPECT_THAT(Values("NEREUS_JSON"), IsEmpty());
+  EXPECT_THAT(Values("NEREUS_RESTORE"), IsEmpty());
+  EXPECT_THAT(Values("NEREUS_SHARED_MEMORY"), ElementsAre("auto"));
+  unsetenv("NEREUS_JSON");
 }
 
 TEST_F(ProgramWorkersTest, ThreadsAreSetOnlyIfTheUserHasNotChosenThem) {
