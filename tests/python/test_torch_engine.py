@@ -193,6 +193,24 @@ def test_a_skipped_step_changes_nothing(job):
     assert not torch.equal(model.first.weight, before[0])
 
 
+def test_a_closure_whose_step_is_skipped_changes_nothing(job):
+    job.may_skip, job.skips = True, (1,)
+    model = Net()
+    optimizer = wrapped(model)
+
+    def closure():
+        optimizer.zero_grad()
+        x, y = batch()
+        loss = loss_of(model(x), y)
+        loss.backward()
+        return loss
+
+    for skipped in (False, True, False):
+        before = model.first.weight.detach().clone()
+        assert float(optimizer.step(closure).detach()) > 0
+        assert torch.equal(model.first.weight, before) == skipped
+
+
 def test_an_overflow_in_the_first_step_is_no_wrong_product():
     model = Net()
     optimizer = wrapped(model)

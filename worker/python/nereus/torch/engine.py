@@ -95,6 +95,11 @@ class Engine:
     # ---- The model, and the connection.
 
     @property
+    def may_skip(self):
+        """True if the job skips steps with a NaN."""
+        return self._client is not None and self._client.traits.may_skip
+
+    @property
     def is_connected(self):
         """True if the worker has joined the job."""
         return self._client is not None
@@ -347,8 +352,7 @@ class Engine:
     def _wait(self):
         self._client.wait_all(self.step_info, stream=self._stream())
         flags = self._extras.gradient.tolist()
-        self.skipped = (self._client.traits.may_skip
-                        and self._client.skipped(self.step_info))
+        self.skipped = self.may_skip and self._client.skipped(self.step_info)
         for layer in self._layers:
             if self.skipped:
                 layer.skip()

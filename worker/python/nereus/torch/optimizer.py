@@ -10,6 +10,23 @@ from .engine import Engine
 from .factors import new_object
 
 
+def _update(engine, step, arguments, options):
+    """Calls the step of an optimizer, unless the job has skipped the step. A closure is
+    called here, because its backward is the step that may be skipped."""
+    engine.check_parameters()
+    if not engine.may_skip:
+        return step(*arguments, **options)
+    closure = options.pop("closure", None) or (arguments[0] if arguments else None)
+    loss = None
+    if closure is not None:
+        arguments = arguments[1:]
+        with torch.enable_grad():
+            loss = closure()
+    if not engine.skipped:
+        step(*arguments, **options)
+    return loss
+
+
 class _Distributed:
     """Methods that DistributedOptimizer adds to an optimizer. The object stays the same, so
     schedulers and gradient scalers that have it work as before."""
@@ -17,10 +34,7 @@ class _Distributed:
     def step(self, *arguments, **options):
         """Updates the parameters from the mean gradients, as the optimizer itself does. Does
         nothing if the job has skipped the step."""
-        self._engine.check_parameters()
-        if self._engine.skipped and not arguments and not options:
-            return None
-        return super().step(*arguments, **options)
+        return _update(self._engine, super().step, arguments, options)
 
     step.hooked = True  # torch calls the hooks of a step in the optimizer's own one.
 
@@ -123,10 +137,7 @@ def _around(engine, step):
     """Returns the step of an optimizer to which a scheduler was given before it was
     wrapped: the scheduler has put its own function there."""
     def around(*arguments, **options):
-        engine.check_parameters()
-        if engine.skipped and not arguments and not options:
-            return None
-        return step(*arguments, **options)
+        return _update(engine, step, arguments, options)
 
     vars(around).update(vars(step))
     return around
