@@ -113,6 +113,7 @@ def test_a_weight_that_is_used_twice_under_autocast_has_no_factors():
     for net in (model, plain):
         with torch.autocast("cpu", dtype=torch.bfloat16):
             output = net(x)
+        assert output.dtype == torch.bfloat16
         loss_of(output.float(), y).backward()
     assert optimizer._engine._reasons["second.weight"].startswith("its gradient is not")
     found, expected = model.second.weight.grad, plain.second.weight.grad
@@ -396,6 +397,47 @@ def test_a_graph_of_gradients_works_without_factors():
         optimizer.zero_grad()
         x, y = batch()
         loss_of(model(x), y).backward(create_graph=True)
+    shared = optimizer._engine._layers[-1].gradient
+    assert shared is not None and not shared.requires_grad
+
+
+def test_a_gradient_of_the_input_alone_ends_no_step():
+    model = Net()
+    optimizer = wrapped(model)
+    step(model, optimizer)
+    expected = gradients(model)
+    optimizer.zero_grad()
+    x, y = batch()
+    x.requires_grad_()
+    output = model(x)
+    torch.autograd.grad(output.sum(), x, retain_graph=True)
+    loss_of(output, y).backward()
+    assert equal(gradients(model), expected)
+
+
+def test_statistics_of_batch_norm_follow_their_mean(job):
+    model = torch.nn.Sequential(torch.nn.Conv2d(1, 4, 3), torch.nn.BatchNorm2d(4))
+    plain = copy.deepcopy(model)
+    seen = []  # What a worker that joins would get, at each push.
+    original = job.push
+
+    def push(self, index, *arguments, **options):
+        if self.layers[index].name.startswith("1.running_mean"):
+            seen.append(self.layers[index].parameters.clone())
+        original(self, index, *arguments, **options)
+
+    job.push = push
+    optimizer = wrapped(model)
+    after = [torch.cat([torch.zeros(4), torch.ones(4)])]
+    for count in (3, 4, 5):
+        for net in (model, plain):
+            net.zero_grad()
+            net(batch(count)[0]).square().mean().backward()
+        after.append(torch.cat([plain[1].running_mean, plain[1].running_var]).clone())
+        found = torch.cat([model[1].running_mean, model[1].running_var])
+        assert torch.allclose(found, after[-1])
+    assert optimizer._engine.step_info.step == 2
+    assert all(torch.allclose(one, other) for one, other in zip(seen, after))
 
 
 def test_a_parameter_may_be_frozen_between_the_wrap_and_the_first_forward():

@@ -48,8 +48,7 @@ class FactorLinear(torch.nn.Linear):
         if dtype is not None:
             rows, weight = rows.to(dtype), weight.to(dtype)
             bias = bias.to(dtype) if bias is not None else None
-        with torch.autocast(input.device.type, enabled=False):
-            output = _Multiply.apply(rows, weight, bias, capture)
+        output = _Multiply.apply(rows, weight, bias, capture)
         return output.view(*input.shape[:-1], output.shape[-1])
 
     def __reduce_ex__(self, protocol):
