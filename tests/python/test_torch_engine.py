@@ -413,6 +413,7 @@ def test_a_gradient_of_the_input_alone_ends_no_step():
     torch.autograd.grad(output.sum(), x, retain_graph=True)
     loss_of(output, y).backward()
     assert equal(gradients(model), expected)
+    assert optimizer._engine.step_info.step == 1
 
 
 def test_statistics_of_batch_norm_follow_their_mean(job):
