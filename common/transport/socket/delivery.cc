@@ -8,7 +8,7 @@
 namespace nereus {
 
 void Delivery::Begin(FrameHandler& handler) {
-  // The owner may have changed the handler's state between two polls.
+  // Code outside Poll may have changed the handler's state since the last Poll.
   handler_ = &handler;
   delivered_ = false;
   ++version_;
@@ -32,23 +32,23 @@ absl::StatusOr<Landing> Delivery::Announce(PeerId from,
 }
 
 void Delivery::Deliver(PeerId from, const Frame& frame) {
-  Count();
+  NoteCall();
   handler_->OnFrame(from, frame);
 }
 
 void Delivery::Connected(PeerId peer) {
   if (handler_ == nullptr) return;
-  Count();
+  NoteCall();
   handler_->OnConnected(peer);
 }
 
 void Delivery::Disconnected(PeerId peer, const absl::Status& reason) {
   if (handler_ == nullptr) return;
-  Count();
+  NoteCall();
   handler_->OnDisconnected(peer, reason);
 }
 
-void Delivery::Count() {
+void Delivery::NoteCall() {
   ++version_;
   delivered_ = true;
 }

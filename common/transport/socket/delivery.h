@@ -57,8 +57,8 @@ class Delivery {
   void GiveBack(Buffer scratch);
 
  private:
-  // Notes that the handler is about to be called.
-  void Count();
+  // Changes version() and sets delivered(): the handler is about to be called.
+  void NoteCall();
 
   FrameHandler* handler_ = nullptr;  // Null outside of Poll.
   int64_t version_ = 0;              // See version().

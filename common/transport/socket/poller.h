@@ -26,23 +26,25 @@ class Poller {
 
   // Watches `fd` for `events` (EPOLLIN, EPOLLOUT). Wait then returns them with
   // `owner`. 0 events: stops watching, so that not even the end of a connection
-  // is reported. Costs no system call if the events do not change. REQUIRES:
-  // `fd` is not watched for another owner, which would stay the owner.
+  // is reported. Costs no system call if the events do not change. REQUIRES: no
+  // other owner watches `fd`. The new owner might not replace the old one.
   void Watch(int fd, uint32_t events, void* owner);
 
-  // Forgets `fd`, which its owner closes now: epoll forgets closed descriptors
-  // by itself.
+  // Drops the record of `fd`. The caller closes `fd` right after this call, and
+  // then epoll drops it by itself.
   void Forget(int fd);
 
   // Ends the Wait under way, or the next one.
   void Wake();
 
-  // Waits at most `timeout` and returns events. Their data.ptr is the owner;
-  // null for a Wake. The events are valid until the next call.
+  // Waits until there are events, at most for `timeout`, rounded up to whole
+  // milliseconds; above 24 h, without limit. Returns the events. Their data.ptr
+  // is the owner; null for a Wake. They are valid until the next call.
   absl::Span<const epoll_event> Wait(absl::Duration timeout);
 
-  // True if the last Wait with a timeout was brief. The next one may be as
-  // brief, and then falling asleep and waking up would take about as long.
+  // True if the last Wait that could sleep (timeout > 0) was brief. The next
+  // one may be as brief, and then falling asleep and waking up would take about
+  // as long.
   bool slept_briefly() const;
 
   // True if Wait would return events now.
@@ -57,7 +59,7 @@ class Poller {
   std::atomic<bool> woken_{false};
   std::vector<uint32_t> watched_;       // Events by descriptor; 0: not watched.
   std::array<epoll_event, 64> events_;  // Result of Wait.
-  // Time in the last Wait with a timeout.
+  // Time in the last Wait that could sleep.
   absl::Duration last_sleep_ = absl::InfiniteDuration();
 };
 
