@@ -9,8 +9,8 @@
 namespace nereus {
 namespace {
 
-// True for the characters that every file system and every shell takes as they
-// are.
+// True for letters, digits and "._-": all file systems and shells take them as
+// they are.
 bool IsAllowed(char c) {
   return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '.' ||
          c == '_' || c == '-';
@@ -38,12 +38,12 @@ absl::Status ValidateStoragePart(absl::string_view part) {
 
 absl::Status ValidateStorageName(absl::string_view name) {
   if (name.size() > kStorageNameBytesMax) {
-    return InvalidArgumentError("file name ", ShownName(name), " has ",
-                                name.size(), " bytes, at most ",
-                                kStorageNameBytesMax);
+    return InvalidArgumentError("path ", ShownName(name), " has ", name.size(),
+                                " bytes; the limit is ", kStorageNameBytesMax);
   }
   for (const absl::string_view part : absl::StrSplit(name, '/')) {
-    NEREUS_TRY(ValidateStoragePart(part));
+    const absl::Status status = ValidateStoragePart(part);
+    if (!status.ok()) return Prefixed(status, "path ", ShownName(name), ": ");
   }
   return absl::OkStatus();
 }
