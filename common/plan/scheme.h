@@ -17,8 +17,8 @@ enum class Scheme {
   // (SFB).
   kFactor,
 
-  // "ring": each worker adds its dense gradient to a sum that goes from worker
-  // to worker around a ring. This is all-reduce, as in Open MPI, NCCL and
+  // "ring": a sum goes from host to host around a ring; each host adds its
+  // workers' dense gradients. This is all-reduce, as in Open MPI, NCCL and
   // Horovod.
   kRing,
 };
@@ -39,7 +39,7 @@ absl::StatusOr<Scheme> ParseScheme(absl::string_view name);
 bool SupportsScheme(const LayerSpec& layer, Scheme scheme);
 
 // True if the servers aggregate the gradients of a layer with this scheme. With
-// another scheme, workers send the layer's rounds to each other, and the
+// another scheme, workers send gradients or factors to each other, and the
 // servers get the layer only as of some rounds (Job::IsSaved).
 constexpr bool UsesServers(Scheme scheme) { return scheme == Scheme::kServer; }
 
