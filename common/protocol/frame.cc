@@ -213,8 +213,8 @@ absl::StatusOr<int64_t> FrameIndex(const FrameHeader& header,
   const int64_t index = grid.IndexOf(header.offset);
   if (header.offset >= grid.elements() || grid.Offset(index) != header.offset) {
     return InvalidArgumentError(
-        DescribeFrame(header), ": the offset must be a multiple of ",
-        grid.length(),
+        DescribeFrame(header), ": the offset must be ",
+        grid.skipped() == 0 ? "" : "0 or ", "a multiple of ", grid.length(),
         grid.skipped() == 0 ? "" : absl::StrCat(" less ", grid.skipped()),
         " below ", grid.elements());
   }
