@@ -24,6 +24,9 @@
 namespace nereus {
 namespace {
 
+// Longest message of fused frames: one frame of the largest size fits.
+constexpr int64_t kMessageBytesMax = kFrameHeaderBytes + kFramePayloadBytesMax;
+
 // Returns the length of a frame on the network.
 int64_t WireBytes(const Frame& frame) {
   return kFrameHeaderBytes + frame.header.payload_bytes;

@@ -20,13 +20,10 @@ namespace nereus {
 // Length of a header on the wire.
 inline constexpr int64_t kFrameHeaderBytes = 64;
 
-// Longest payload. It fits a scratch that stays in the L2 cache: a payload is
+// Longest payload. A scratch of this size stays in the L2 cache: a payload is
 // received whole, its checksum is verified, and arithmetic then reads it once,
 // all without another trip to main memory.
 inline constexpr int64_t kFramePayloadBytesMax = 256 * 1024;
-// Length of the longest frame, header and payload. No message is longer.
-inline constexpr int64_t kMessageBytesMax =
-    kFrameHeaderBytes + kFramePayloadBytesMax;
 // Number of float32 values in the longest payload.
 inline constexpr int64_t kFrameElementsMax =
     kFramePayloadBytesMax / static_cast<int64_t>(sizeof(float));
@@ -39,15 +36,17 @@ enum class FrameKind : uint8_t {
   kHello = 1,
   // Last frame on a connection: the reason why it ends, as text.
   kRefusal = 2,
-  // Worker to server: part of a dense gradient; in round kInitialRound, part of
-  // worker 0's initial parameters.
+  // Worker to server: part of the sum of its host's gradients; in round
+  // kInitialRound, part of worker 0's initial parameters.
   kContribution = 3,
   // Server to worker: part of a round's result. Worker to worker: part of a
   // worker-owned layer, for a worker that joins.
   kResult = 4,
-  // Worker to server, or worker to donor for a worker-owned layer: request for
-  // the values as of this round. In an epoch after the first it also asks for a
-  // result that the worker may have missed.
+  // Worker to server: request for the chunk as of this round. It asks for the
+  // first values; in an epoch after the first for a result that the worker may
+  // have missed; with Overlap::kDecoupled for each round's result. Worker to
+  // worker: request for the layer as of this round, to the donor or, with
+  // Overlap::kDecoupled, to a carrier on the same host.
   kPull = 5,
   // Worker to worker: part of a sufficient factor.
   kFactors = 6,
@@ -70,10 +69,10 @@ enum class FrameKind : uint8_t {
   // Server to worker: tells whether the step is skipped. Primary to backup:
   // this round of this chunk is skipped.
   kVerdict = 13,
-  // Worker to the next worker on the ring: part of the sum of the gradients so
-  // far, the sender's included.
+  // Carrier to the carrier on the next host: part of the sum of the gradients
+  // so far, those of the sender's host included.
   kSum = 14,
-  // Worker to the next worker on the ring: part of the mean of all gradients.
+  // Carrier to the carrier on the next host: part of the mean of all gradients.
   kMean = 15,
   // Worker to server: a frame of a train that measures the link. Server to
   // worker: the whole train has arrived. `round` is the train's number.
@@ -93,7 +92,8 @@ enum class FrameKind : uint8_t {
 absl::string_view FrameKindName(FrameKind kind);
 
 // Round that stands for the state before round 0: worker 0's initial
-// parameters, which the shards take as they are. Elsewhere it means "no round".
+// parameters, which the shards take as they are. In a field that may have no
+// round it means none.
 inline constexpr int64_t kInitialRound = -1;
 
 // FrameHeader::part of kFactors, and of kOutcome of a layer that goes by
@@ -103,16 +103,17 @@ inline constexpr uint8_t kOutputGradientMatrix = 0;
 inline constexpr uint8_t kInputMatrix = 1;
 inline constexpr uint8_t kProductPart = 2;
 
-// FrameHeader::part of other frames with values. kValuesPart: the frame has
-// parameters or a gradient. Parts 1, 2, ...: it has values of the first,
-// second, ... array of optimizer state; each array is as long as the
-// parameters. In kCopy one more part follows if workers run the optimizer: the
-// mean gradient of the round.
+// FrameHeader::part of other frames with values, except kResumedPart below.
+// kValuesPart: the frame has parameters or a gradient. Parts 1, 2, ...: it has
+// values of the first, second, ... array of optimizer state; each array is as
+// long as the parameters. In kCopy one more part follows if workers run the
+// optimizer: the mean gradient of the round.
 inline constexpr uint8_t kValuesPart = 0;
 
-// FrameHeader::part of kContribution and kAggregate in a sparse job
-// (SparsityOptions): the block was held back in earlier rounds, so its values
-// already contain their momentum (AddBlockUpdate).
+// FrameHeader::part of kContribution, kAggregate, and kLocal to the carrier of
+// a chunk, in a sparse job (SparsityOptions): the block was held back in
+// earlier rounds, so its values already contain their momentum
+// (AddBlockUpdate).
 inline constexpr uint8_t kResumedPart = 1;
 
 // FrameHeader::part of kProbe: more frames of the train follow, or this frame
@@ -134,8 +135,9 @@ struct FrameHeader {
   uint64_t job = 0;    // Id of the job, drawn by its coordinator.
   uint64_t epoch = 0;  // Epoch of the sender.
   uint32_t layer = 0;  // Index of the layer, in forward order.
-  // Index of the chunk within the layer. kFactors: position of the worker that
-  // made the factor. kSum, kMean: the segment.
+  // Index of the chunk within the layer. kSum, kMean, and kLocal and kOutcome
+  // of a ring: the segment. kFactors, and kOutcome of factors: seat of the
+  // worker that made the values. kFinished: index of the buffer.
   uint32_t chunk = 0;
   // Meaning depends on the kind: see the constants above. 0 for kinds without
   // such a constant.
@@ -144,18 +146,19 @@ struct FrameHeader {
   // number times 2^exponent. 0 for other wire types. Set when the payload is
   // encoded.
   int8_t exponent = 0;
-  // kContribution and kAggregate in a sparse round: number of frames of the
-  // chunk that the sender sends in the round. 0 with a payload: all frames. 0
-  // without a payload: no frame.
+  // kContribution, kAggregate, and kLocal to the carrier of a chunk, in a
+  // sparse round: number of the chunk's frames with values; 0 only in the frame
+  // that says that none travels. Otherwise 0.
   uint16_t frames = 0;
   int64_t round = 0;  // Round of the layer; kVote and kVerdict: the step.
   PeerId sender;      // Member that sends the frame.
-  // First element of the payload, counted from the start of the chunk, segment
-  // or (kFactors) matrix. A frame of the chunk's FrameGrid begins there.
+  // First element of the payload, counted from the start of the values that
+  // FrameGrid cuts: a chunk, matrix, part of a product, segment (in a sparse
+  // job: layer) or buffer. A frame of the grid begins there.
   uint32_t offset = 0;
   uint32_t payload_bytes = 0;  // Length of the payload as it travels.
-  // CRC-32C of the payload. The transport sets it at the sender and checks it
-  // at the receiver.
+  // CRC-32C of the payload; 0: not computed yet, so the transport computes it.
+  // TCP receivers check it; shared memory does not.
   uint32_t payload_crc = 0;
 
   bool operator==(const FrameHeader&) const = default;
@@ -173,8 +176,8 @@ struct Frame {
   // the wire.
   uint32_t priority = 0;
   // True if the frame may share a message with other frames that wait for the
-  // same peer, as long as the message has at most kMessageBytesMax. Not on the
-  // wire.
+  // same peer. Only SimulatedNetwork, which models the cost of messages, reads
+  // it: sockets always send together what waits. Not on the wire.
   bool fused = false;
 };
 
