@@ -12,7 +12,9 @@ namespace {
 class StatusCommand final : public Command {
  public:
   StatusCommand()
-      : Command("status", "Shows a running job, its workers and its servers") {}
+      : Command("status",
+                "Shows the job of a coordinator, its workers and its servers") {
+  }
 
  private:
   void AddFlags(CLI::App& app) override {
