@@ -14,15 +14,16 @@ std::string StatusTable(const JobStatus& status);
 //   {"job", "epoch", "state", "reason", "step", "steps_per_second", "plan",
 //    "waiting", "workers_expected", "shards_expected",
 //    "workers": [{"rank", "name", "address", "host": or null,
-//                 "seconds_since_heartbeat", "left", "round",
+//                 "split", "seconds_since_heartbeat", "left", "round",
 //                 "stall": or null}],
 //    "shards": [{"index", "name", "address", "host": or null,
-//                "seconds_since_heartbeat", "left", "bytes", "chunks",
-//                "stall": or null}],
+//                "split", "seconds_since_heartbeat", "left", "bytes",
+//                "chunks", "stall": or null}],
 //    "shard_servers": [{"primary", "backup": or null, "backup_is_current"}],
 //    "checkpoint": {"round", "contributions", "bytes"} or null,
 //    "checkpoint_failure"}
-// A stall is {"layer", "round", "missing", "seconds"}.
+// "split" is true for a process that was made a host of its own. A stall is
+// {"layer", "round", "missing", "seconds"}.
 std::string StatusJson(const JobStatus& status);
 
 }  // namespace nereus
