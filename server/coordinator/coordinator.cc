@@ -492,7 +492,7 @@ void Coordinator::Drop(PeerId id, const std::string& why,
   }
   roster_.Remove(id);
   epochs_.ForgetLinks(id);
-  if (takes_part && id.role == Role::kShard && !epochs_.OnShardLost(id, out)) {
+  if (takes_part && id.role == Role::kShard && !epochs_.OnServerLost(id, out)) {
     Fail(absl::StrCat(text, ", and there is no checkpoint to go on from"), out);
   }
 }

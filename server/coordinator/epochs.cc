@@ -200,7 +200,7 @@ bool Epochs::SplitMates(const MemberRecord& member, const MemberRecord& peer,
 
 // A current backup takes over with the next epoch. Without one, the job waits
 // for another server and goes back to its last checkpoint.
-bool Epochs::OnShardLost(PeerId shard, CoordinatorOutbox& out) {
+bool Epochs::OnServerLost(PeerId server, CoordinatorOutbox& out) {
   if (roster_.AllLeft()) {
     reasons_.insert(ChangeReason::kShardLost);
     return true;
@@ -208,11 +208,11 @@ bool Epochs::OnShardLost(PeerId shard, CoordinatorOutbox& out) {
   if (HasEveryShard()) {
     const auto& all = job()->shard_servers;
     if (absl::c_any_of(all, [&](const auto& servers) {
-          return servers.primary == shard.rank;
+          return servers.primary == server.rank;
         })) {
       out.push_back(
           Announce{false, absl::StrCat("backups take over all chunks that ",
-                                       PeerName(shard), " served")});
+                                       PeerName(server), " served")});
     }
     return true;
   }
@@ -221,7 +221,7 @@ bool Epochs::OnShardLost(PeerId shard, CoordinatorOutbox& out) {
   }
   reasons_.insert(ChangeReason::kShardLost);
   out.push_back(Announce{
-      true, absl::StrCat("the job waits for another ", PeerName(shard),
+      true, absl::StrCat("the job waits for another ", PeerName(server),
                          ", and then goes back to its last checkpoint")});
   return true;
 }
@@ -241,7 +241,7 @@ absl::StatusOr<bool> Epochs::Advance(absl::Time now, CoordinatorOutbox& out) {
 bool Epochs::NeedsChange() const {
   if (Has(ChangeReason::kMemberLost) ||
       Has(ChangeReason::kCoordinatorRestarted) || HasNewBackup() ||
-      checkpoints_.needs_round() || WorkersWantChange()) {
+      checkpoints_.needs_round() || MembersWantChange()) {
     return true;
   }
   // An epoch puts a wanted checkpoint off to a later round, so a better plan
@@ -262,7 +262,7 @@ bool Epochs::NeedsChange() const {
   });
 }
 
-bool Epochs::WorkersWantChange() const {
+bool Epochs::MembersWantChange() const {
   for (const MemberRecord& member : roster_.members()) {
     if (!member.admitted && member.session.has_value()) return true;
     if (!member.has_left()) continue;

@@ -19,18 +19,21 @@
 
 namespace nereus {
 
-// Reasons for another epoch that Epochs keeps until it begins. NeedsChange sees
-// the other reasons for itself: a process joins, a worker has left, a
-// connection has ended, a backup has become current, a checkpoint is wanted.
+// Reasons for another epoch that Epochs keeps. NeedsChange sees the other
+// reasons for itself: a process joins, the other workers go on without a
+// leaver, two live members have lost their connection, a backup has become
+// current, a requested checkpoint needs a round, or all members have drained
+// the switch round.
 enum class ChangeReason {
   kMemberLost,  // A member counts as dead.
   // No live server has the values of a shard, or a server was lost after all
   // workers had left.
   kShardLost,
-  // Members may have missed messages of the coordinator before it was started
-  // again.
+  // The coordinator was restarted. Members may have missed messages that it
+  // sent before.
   kCoordinatorRestarted,
-  kBetterPlan,  // Another plan is worth a change (Replanner).
+  // Another plan is worth a change (Replanner). Withdrawn when no plan is.
+  kBetterPlan,
 };
 
 // Epochs of the job: the members that take part, and the change from one epoch
@@ -44,12 +47,13 @@ enum class ChangeReason {
 // A member that dies during a change need not report. A process that joins
 // during a change is part of the next epoch.
 //
-// If values are lost, the next epoch goes back to the newest checkpoint. A
-// checkpoint of which the manifest is being written is awaited first.
+// If values are lost, the next epoch goes back to the newest checkpoint. If a
+// manifest is being written, the change waits for it.
 class Epochs {
  public:
   // Pointers are borrowed and must outlive this. Goes on with the epoch `saved`
-  // if it has a job; then roster, checkpoints and hosts have their saved state.
+  // if it has a job. REQUIRES: then roster, checkpoints and hosts have their
+  // saved state.
   Epochs(const CoordinatorOptions* options, MemberList* roster,
          CheckpointLedger* checkpoints, EpochInForce saved,
          HostTable::State hosts);
@@ -63,7 +67,7 @@ class Epochs {
   const HostTable& hosts() const { return hosts_; }
   // Number of the next epoch during a change; empty in a steady epoch.
   std::optional<uint64_t> target() const { return target_; }
-  // True if this event has happened since the epoch began.
+  // True while this reason holds.
   bool Has(ChangeReason reason) const { return reasons_.contains(reason); }
   // Connections that have ended since the epoch began.
   const BrokenLinks& links() const { return links_; }
@@ -83,16 +87,17 @@ class Epochs {
   absl::StatusOr<bool> Advance(absl::Time now, CoordinatorOutbox& out);
   // Admits every process in the roster to the epoch in force.
   void AdmitAll(absl::Time now);
-  // Sends EpochStart to all members that have a session.
+  // Sends EpochStart to all members that have a session, and SetFusion to the
+  // workers if FusionTuning has one for the epoch.
   void TellAll(CoordinatorOutbox& out);
 
-  // Sends the messages that a member may have missed to its new session.
-  // `epoch`: the last epoch that the member knows.
+  // Sends to the member's new session what it may have missed. `epoch`: the
+  // last epoch that the member knows.
   void Greet(MemberRecord& member, uint64_t epoch, absl::Time now,
              CoordinatorOutbox& out) const;
 
-  // Note messages of a member. OnMeasured and OnLostPeer are only for admitted
-  // members of a running job.
+  // Each takes one message of a member. OnMeasured and OnLostPeer are only for
+  // admitted members of a running job.
   void OnHeartbeat(const MemberRecord& member, const Heartbeat& heartbeat);
   void OnReport(MemberRecord& member, const EpochReport& report) const;
   void OnMeasured(const MemberRecord& member, const Measured& measured,
@@ -110,9 +115,10 @@ class Epochs {
     recovery_.NoteLost(member);
   }
   void ForgetLinks(PeerId member) { links_.Forget(member); }
-  // Notes that a server is gone from the roster. Returns false if the job has
-  // neither a backup nor a checkpoint to go on with.
-  bool OnShardLost(PeerId shard, CoordinatorOutbox& out);
+  // Notes that a server is gone from the roster. Returns true if the job can go
+  // on: all workers have left, live servers have every shard (HasEveryShard),
+  // or there is a checkpoint, perhaps one that lacks only its manifest.
+  bool OnServerLost(PeerId server, CoordinatorOutbox& out);
 
  private:
   // Makes two hosts of the host of two live workers, from the next epoch on,
@@ -124,7 +130,7 @@ class Epochs {
   bool NeedsChange() const;
   // True if a process waits for the next epoch to be admitted, or if the other
   // workers need an epoch without a worker that has left.
-  bool WorkersWantChange() const;
+  bool MembersWantChange() const;
   // Asks all members for their reports.
   void StartChange(absl::Time now, CoordinatorOutbox& out);
   // Makes the next epoch from the reports. Returns false if the change must
@@ -141,8 +147,9 @@ class Epochs {
   bool IsComplete() const;
 
   // True if a change of plan cannot end the job. False for a job with backups
-  // and without checkpoints, if workers exchange a layer. Its backup would not
-  // be current after the change, and a server that dies then would end the job.
+  // and without checkpoints that has a layer which the servers do not sum up.
+  // No backup has that layer; a server lost before the copy ends would end the
+  // job.
   bool IsSafeToChangePlan() const;
   // True if there is a better plan, and the job may change to it.
   bool WantsAnotherPlan();
@@ -163,7 +170,7 @@ class Epochs {
   CheckpointLedger& checkpoints_;
   HostTable hosts_;                 // Numbers of the members' hosts.
   EpochInForce in_force_;           // Current epoch.
-  std::set<ChangeReason> reasons_;  // Events since the epoch began.
+  std::set<ChangeReason> reasons_;  // Reasons that hold now.
   std::optional<uint64_t> target_;  // Number of the next epoch, in a change.
   uint64_t last_target_ = 0;        // Largest target so far.
   BrokenLinks links_;
