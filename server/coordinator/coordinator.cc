@@ -371,7 +371,7 @@ void Coordinator::FinishIfSaved(absl::Time now, CoordinatorOutbox& out) {
   out.push_back(
       Announce{saved < last_step, DescribeEnd(options_, last_step, saved)});
   Save(out);
-  roster_.TellAllOver(JobOver{state_, "", saved}, out);
+  roster_.EndForAll(JobOver{state_, "", saved}, out);
 }
 
 absl::Status Coordinator::RequestCheckpoint(absl::Time now,
@@ -407,8 +407,7 @@ void Coordinator::Fail(const std::string& reason, CoordinatorOutbox& out) {
   state_ = JobState::kFailed;
   reason_ = reason;  // The first reason; later failures follow from it.
   if (job() != nullptr) Save(out);
-  roster_.TellAllOver(JobOver{state_, reason_, checkpoints_.saved_round()},
-                      out);
+  roster_.EndForAll(JobOver{state_, reason_, checkpoints_.saved_round()}, out);
 }
 
 // Time, and death.

@@ -1,8 +1,8 @@
-// Read in this order: a member's name and heartbeats (MemberRecord), members of
-// a saved state, looking a member up (Find...), joining and leaving the list
-// (Add, Remove), numbers of hosts and workers, pauses of the coordinator
-// (NoticePause), and questions about all members. The life of a member is drawn
-// in the header.
+// Read in this order: a member's name, heartbeats and death (MemberRecord),
+// members of a saved state, looking a member up (Find...), joining and leaving
+// the list (Add, Remove), numbers of hosts and workers, pauses of the
+// coordinator (NoticePause), questions about all members, and messages to many
+// (TellWorkers, EndForAll). The life of a member is drawn in the header.
 
 #include "server/coordinator/member_list.h"
 
@@ -56,14 +56,14 @@ std::string MemberRecord::WhyDead(absl::Duration lease, bool report_due,
                            absl::ToDoubleSeconds(now - times.heard_at));
   }
   if (owes_report && now - times.asked_at > lease) {
-    return absl::StrCat("it has not reported for the next epoch within ",
+    return absl::StrCat("it was asked for a report and sent none within ",
                         absl::FormatDuration(lease));
   }
   const bool is_dead = !session.has_value() && now > times.dead_after;
   return is_dead ? "its session to the coordinator has ended" : "";
 }
 
-// Saved members have no session yet, and a lease to resume theirs.
+// A saved member has no session. It has one lease to resume it.
 MemberList::MemberList(const CoordinatorState& saved, absl::Time now,
                        absl::Duration lease)
     : next_rank_(saved.next_rank), awake_at_(now) {
@@ -152,8 +152,8 @@ void MemberList::NumberHosts(HostTable& hosts, CoordinatorOutbox& out) {
   }
 }
 
-// A group is a host's workers, or one member. Its key is the index of its first
-// member.
+// A group is the workers of one host. A server, or a worker without a known
+// host, is a group of its own. The key is the index of the first member.
 void MemberList::NumberWorkers() {
   std::map<size_t, std::vector<MemberRecord>> groups;
   std::map<int32_t, size_t> group_of_host;
@@ -229,7 +229,7 @@ void MemberList::TellWorkers(const CoordinatorMessage& message,
   }
 }
 
-void MemberList::TellAllOver(const JobOver& over, CoordinatorOutbox& out) {
+void MemberList::EndForAll(const JobOver& over, CoordinatorOutbox& out) {
   for (MemberRecord& member : members_) {
     if (!member.session.has_value()) continue;
     member.told_over = true;

@@ -195,7 +195,7 @@ class MemberList {
                    CoordinatorOutbox& out) const;
   // Tells all members with a session that the job is over, and ends their
   // sessions.
-  void TellAllOver(const JobOver& over, CoordinatorOutbox& out);
+  void EndForAll(const JobOver& over, CoordinatorOutbox& out);
 
  private:
   template <typename Predicate>
