@@ -11,11 +11,12 @@
 namespace nereus {
 
 // Connections that have ended between live members. Both ends make a new
-// connection in the next epoch. If two members lose each other too often, one
-// of them has to leave the job; otherwise the job would do nothing but change
+// connection in the next epoch. If two members lose each other too often, the
+// coordinator drops one of them; otherwise the job would do nothing but change
 // epochs.
 //
-// Plain bookkeeping. Memory: at most two times for each pair of members.
+// Plain bookkeeping. Memory for each pair of members: at most two timestamps,
+// and one entry of of_epoch().
 class BrokenLinks {
  public:
   // `own_shard`: the shard in the coordinator's own process, which never has to
@@ -31,7 +32,8 @@ class BrokenLinks {
   // then.
   void NoteSplit(PeerId one, PeerId other);
 
-  // Forgets a member that is gone.
+  // Forgets the losses of a member that is gone. Its connections stay in
+  // of_epoch() until the epoch ends.
   void Forget(PeerId member);
 
   // Connections that have ended in this epoch.

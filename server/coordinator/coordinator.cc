@@ -337,8 +337,9 @@ void Coordinator::Advance(absl::Time now, CoordinatorOutbox& out) {
   }
   if (state_ != JobState::kRunning) return;
   if (roster_.AllLeft()) return FinishIfSaved(now, out);
-  outsiders_.ReleaseLeavers(*job(), checkpoints_.saved_round(),
-                            now + options_.lease(), roster_, out);
+  epochs_.ForgetLinks(
+      outsiders_.ReleaseLeavers(*job(), checkpoints_.saved_round(),
+                                now + options_.lease(), roster_, out));
   const absl::StatusOr<bool> begins = epochs_.Advance(now, out);
   if (!begins.ok()) return Fail(std::string(begins.status().message()), out);
   if (*begins) BeginEpoch(now, out);
@@ -490,7 +491,7 @@ void Coordinator::Drop(PeerId id, const std::string& why,
     return;
   }
   roster_.Remove(id);
-  epochs_.ForgetLinks(id);
+  epochs_.ForgetLinks({id});
   if (takes_part && id.role == Role::kShard && !epochs_.OnServerLost(id, out)) {
     Fail(absl::StrCat(text, ", and there is no checkpoint to go on from"), out);
   }

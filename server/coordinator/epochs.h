@@ -4,6 +4,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "common/base/status.h"
@@ -114,7 +115,10 @@ class Epochs {
     reasons_.insert(ChangeReason::kMemberLost);
     recovery_.NoteLost(member);
   }
-  void ForgetLinks(PeerId member) { links_.Forget(member); }
+  // Forgets the losses of members that are gone from the roster.
+  void ForgetLinks(const std::vector<PeerId>& members) {
+    for (const PeerId member : members) links_.Forget(member);
+  }
   // Notes that a server is gone from the roster. Returns true if the job can go
   // on: all workers have left, live servers have every shard (HasEveryShard),
   // or there is a checkpoint, perhaps one that lacks only its manifest.

@@ -34,9 +34,11 @@ bool Outsiders::EndClaim(SessionId session) {
 
 // A worker that is behind may still fetch a round from the leaver. A job with
 // partial rounds does not need this, because its servers have all values.
-void Outsiders::ReleaseLeavers(const Job& job, int64_t saved_round,
-                               absl::Time until, MemberList& roster,
-                               CoordinatorOutbox& out) {
+std::vector<PeerId> Outsiders::ReleaseLeavers(const Job& job,
+                                              int64_t saved_round,
+                                              absl::Time until,
+                                              MemberList& roster,
+                                              CoordinatorOutbox& out) {
   const auto& members = roster.members();
   std::vector<PeerId> leavers;
   for (const MemberRecord& leaver : members) {
@@ -58,6 +60,7 @@ void Outsiders::ReleaseLeavers(const Job& job, int64_t saved_round,
     }
     roster.Remove(id);
   }
+  return leavers;
 }
 
 void Outsiders::NoteReturn(const JoinRequest& request) {

@@ -52,10 +52,11 @@ class Outsiders {
   std::vector<Claim> TakeClaims() { return std::exchange(claims_, {}); }
 
   // Releases workers that have left, and that no other worker needs any more.
-  // Until `until` they may ask again. `saved_round`: round of the newest
-  // checkpoint.
-  void ReleaseLeavers(const Job& job, int64_t saved_round, absl::Time until,
-                      MemberList& roster, CoordinatorOutbox& out);
+  // Returns them. Until `until` they may ask again. `saved_round`: round of the
+  // newest checkpoint.
+  std::vector<PeerId> ReleaseLeavers(const Job& job, int64_t saved_round,
+                                     absl::Time until, MemberList& roster,
+                                     CoordinatorOutbox& out);
   // True if the process was a worker that was released.
   bool IsReleased(uint64_t incarnation) const {
     return released_.contains(incarnation);

@@ -233,6 +233,27 @@ TEST(CoordinatorLinkTest, LossesOfLongAgoDoNotCount) {
   EXPECT_EQ(driver.job().worker_count(), 2);
 }
 
+// Worker w1 has lost its connection to w0, which then left the job.
+TEST(CoordinatorLinkTest, LossesToAReleasedWorkerDoNotCount) {
+  CoordinatorDriver driver(OptionsOf(3, 1));
+  driver.Gather();
+  Lose(driver, kWorker1, PeerId::Worker(0));
+  driver.ReportAll(4);
+  driver.Say(kWorker0, Leave{4});
+  for (const SessionId session : {kWorker1, kWorker2}) {
+    driver.Beat(session, 5, 4);
+  }
+  driver.ReportAll(5);
+  EXPECT_THAT(driver.Tick().ended, ElementsAre(kWorker0));
+  for (int repeat = 0; repeat < 3; ++repeat) {
+    ASSERT_EQ(driver.job().worker_count(), 2);
+    Lose(driver, kWorker2, PeerId::Worker(1));
+    driver.ReportAll(5);
+  }
+  EXPECT_EQ(driver.job().PositionOf(2), -1);
+  EXPECT_EQ(driver.job().worker_count(), 1);
+}
+
 // Two servers, each the backup of the other's shard. One of them runs in the
 // coordinator's process, which would end with it.
 class CoordinatorOwnShardTest : public testing::TestWithParam<int> {
