@@ -6,7 +6,7 @@
 // means:
 //
 //   died -> ReplaceTheDead: started again, while restarts are left
-//        -> MissTheDead:    a worker: the job goes on without it
+//        -> GiveUpTheDead:  a worker: the job goes on without it
 //        -> Failure:        the job fails, with the first cause
 //
 // A process that dies makes other processes fail, so the first process that
@@ -91,7 +91,7 @@ absl::Status LocalJob::RunProcesses() {
   NEREUS_TRY(StartOthers());
   const auto workers_have_ended = [this] {
     return absl::c_all_of(processes_, [](const auto& each) {
-      return each.is_server || each.is_missed || each.exit.has_value();
+      return each.is_server || each.is_given_up || each.exit.has_value();
     });
   };
   NEREUS_TRY(WaitUntil(workers_have_ended, absl::InfiniteFuture(), ""));
@@ -204,7 +204,7 @@ absl::Status LocalJob::WaitUntil(const Predicate& is_done, absl::Time deadline,
                                  const std::string& message) {
   while (true) {
     NEREUS_TRY(ReplaceTheDead());
-    MissTheDead();
+    GiveUpTheDead();
     TellOfEarlyEnds();
     if (JobHasFailed()) NEREUS_TRY(Failure());
     if (is_done()) return absl::OkStatus();
@@ -287,7 +287,7 @@ std::optional<absl::Time> LocalJob::FinishedAt() const {
 }
 
 bool LocalJob::HasFailed(const LocalProcess& child) const {
-  if (child.is_replaced || child.is_missed) return false;
+  if (child.is_replaced || child.is_given_up) return false;
   if (!child.mistake.empty()) return true;
   if (!child.exit.has_value()) return false;
   if ((child.is_server || child.is_done) && IsFinished()) return false;
@@ -344,8 +344,8 @@ absl::Status LocalJob::ReplaceTheDead() {
   return absl::OkStatus();
 }
 
-bool LocalJob::IsToBeMissed(const LocalProcess& child) const {
-  if (child.is_missed || child.is_server || child.is_done ||
+bool LocalJob::IsToBeGivenUp(const LocalProcess& child) const {
+  if (child.is_given_up || child.is_server || child.is_done ||
       !child.mistake.empty() || workers_->exit_decides()) {
     return false;
   }
@@ -381,12 +381,12 @@ void LocalJob::TellOfEarlyEnds() {
   }
 }
 
-void LocalJob::MissTheDead() {
+void LocalJob::GiveUpTheDead() {
   for (LocalProcess& child : processes_) {
-    if (!IsToBeMissed(child)) continue;
-    child.is_missed = true;
+    if (!IsToBeGivenUp(child)) continue;
+    child.is_given_up = true;
     ++outcome_.lost;
-    workers_->OnMissed(child.worker);
+    workers_->OnGivenUp(child.worker);
     const std::string failure = child.exit.has_value()
                                     ? child.DescribeFailure()
                                     : child.name + " does not end";
@@ -431,7 +431,7 @@ std::vector<const LocalProcess*> LocalJob::FailedProcesses() const {
   }
   for (const int process : exits_) {
     const LocalProcess& child = processes_[process];
-    const bool counts = HasFailed(child) || child.is_missed;
+    const bool counts = HasFailed(child) || child.is_given_up;
     if (child.mistake.empty() && counts) failed.push_back(&child);
   }
   absl::c_stable_sort(failed, [](auto* a, auto* b) {

@@ -97,7 +97,7 @@ class LocalJob : private ProcessEvents {
   // True if a coordinator that is no shard (LocalJobOptions::restarts) has
   // exited with an error, rather than by a signal.
   bool CoordinatorHasFailed() const;
-  // True if a process has failed, and was not replaced and is not missed.
+  // True if a process has failed, and was not replaced and is not given up.
   bool HasFailed(const LocalProcess& child) const;
   // True for a worker that decides about the job by its end: its program would
   // end in the same way again.
@@ -111,11 +111,11 @@ class LocalJob : private ProcessEvents {
   absl::Status ReplaceTheDead();
   // True if this process is to be started again now.
   bool IsToBeReplaced(const LocalProcess& child, absl::Time now) const;
-  // Marks each worker that the job does without as missed.
-  void MissTheDead();
+  // Marks each worker that the job does without as given up.
+  void GiveUpTheDead();
   // True for a worker that was killed while other workers train on, and for a
   // worker that fails or does not end after the job was finished.
-  bool IsToBeMissed(const LocalProcess& child) const;
+  bool IsToBeGivenUp(const LocalProcess& child) const;
 
   // True if a worker has not ended.
   bool AnyWorkerRuns() const;

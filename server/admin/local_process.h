@@ -44,7 +44,7 @@ struct LocalProcess {
   bool is_replaced = false;
   // True for a worker if the job goes on without it, or was finished without
   // it.
-  bool is_missed = false;
+  bool is_given_up = false;
   // True for a worker that is done (LocalWorkers::exit_decides).
   bool is_done = false;
   // True once a user was told that the process has ended before others.

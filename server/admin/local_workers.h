@@ -16,13 +16,15 @@ class LocalWorkers {
  public:
   virtual ~LocalWorkers() = default;
 
-  // True if the exit of a worker decides. Then exit code 0 means that the
-  // worker is done, and any other end ends the job. Only a worker that was
-  // killed by SIGKILL is started again (LocalProcess::was_killed_from_outside),
-  // because a program that exits with an error, or crashes, would do it again.
+  // True if exits decide about the job. Code 0: the worker is done. SIGKILL
+  // (LocalProcess::was_killed_from_outside): the worker is started again while
+  // restarts are left. Any other end fails the job, because the program would
+  // end in the same way again.
   //
-  // False: a worker is done when it has reported its result. A worker that
-  // exits before is started again, and the job may do without a worker.
+  // False: a worker is done when it has reported its result. A worker that ends
+  // before is started again while restarts are left. A job without restarts
+  // gives up a worker that is killed while others train on. A job that is
+  // finished gives up each worker that fails afterwards.
   virtual bool exit_decides() const = 0;
 
   // Returns the program of a worker. `coordinator` is HOST:PORT of the
@@ -35,20 +37,20 @@ class LocalWorkers {
   virtual absl::StatusOr<bool> OnOutputLine(int worker,
                                             const std::string& line) = 0;
 
-  // Shows a line of standard error. Returns false if LocalJob is to handle it
-  // like a line of a server: LocalJob keeps the last lines to explain a
-  // failure, and shows those that matter.
+  // Shows a line of standard error and returns true, or returns false: then
+  // LocalJob handles it like a line of a server. It keeps the last lines to
+  // explain a failure, and shows those that matter.
   virtual bool ShowErrorLine(int worker, const std::string& line) = 0;
 
   // Receives the end of a worker's process.
   virtual void OnExit(int worker, const ProcessExit& exit) = 0;
 
-  // Forgets the progress of a worker that the job does without.
-  virtual void OnMissed(int worker) = 0;
+  // Forgets the progress of a worker that is given up: the job does without it.
+  virtual void OnGivenUp(int worker) = 0;
 
   // Returns one line about the progress of the job. Empty: there is none.
   virtual std::string Progress() const = 0;
-  // True if a worker that is not missed has made progress.
+  // True if a worker that is not given up has made progress.
   virtual bool has_progress() const = 0;
 
   // Returns the results of the workers, and forgets them. Empty: the program

@@ -66,7 +66,7 @@ class ProgramWorkers final : public LocalWorkers {
                                     const std::string& line) override;
   bool ShowErrorLine(int worker, const std::string& line) override;
   void OnExit(int worker, const ProcessExit& exit) override;
-  void OnMissed(int) override {}
+  void OnGivenUp(int) override {}
   std::string Progress() const override { return ""; }
   bool has_progress() const override { return false; }
   std::vector<WorkerResult> TakeResults() override { return {}; }

@@ -27,7 +27,7 @@ class ReferenceWorkers final : public LocalWorkers {
                                     const std::string& line) override;
   bool ShowErrorLine(int, const std::string&) override { return false; }
   void OnExit(int, const ProcessExit&) override {}
-  void OnMissed(int worker) override { progress_[worker].reset(); }
+  void OnGivenUp(int worker) override { progress_[worker].reset(); }
   std::string Progress() const override;
   bool has_progress() const override;
   std::vector<WorkerResult> TakeResults() override {
@@ -40,7 +40,7 @@ class ReferenceWorkers final : public LocalWorkers {
  private:
   const LocalOptions options_;
   const std::string program_;
-  // Last progress of each worker. Absent: none, or the worker is missed.
+  // Last progress of each worker. Absent: none, or it is given up.
   std::vector<std::optional<WorkerProgress>> progress_;
   // True if any worker has ever reported progress.
   bool has_run_ = false;
