@@ -21,13 +21,14 @@ namespace nereus {
 class CheckpointFinisher {
  public:
   // Keeps the newest `kept` checkpoints. `storage` is not owned and must
-  // outlive this. It may be null if Finish is never called. `written` is called
-  // once for each Finish, on the thread of this object, without mu_.
+  // outlive this; null if Finish is never called. `written` is called once for
+  // each Finish, on the thread of this object, with mu_ not held.
   CheckpointFinisher(
       Storage* storage, int kept, std::string job_name,
       std::function<void(int64_t round, const absl::Status&)> written);
 
-  // Waits until all queued checkpoints are finished.
+  // Waits until all queued checkpoints are finished. Until then `written` may
+  // still run.
   ~CheckpointFinisher();
 
   // Queues a checkpoint, and does not wait. The queue has no limit.
