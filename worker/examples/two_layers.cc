@@ -33,7 +33,7 @@ struct Layer {
     spec.parameters = outputs * inputs + outputs;  // The weight, then the bias.
     spec.rows = kRows;
     spec.has_factors = true;  // PushFactors in every step.
-    // The job starts from the values of the first worker that joins.
+    // Any seed will do: the first worker's values become the job's.
     std::minstd_rand random(7);
     std::uniform_real_distribution<float> values(-1.0f, 1.0f);
     for (int64_t i = 0; i < outputs * inputs; ++i) {
@@ -60,8 +60,8 @@ struct Layer {
   std::vector<float> input;            // K x N
 };
 
-// Sets the inputs of the rows from `first` on. Returns the values that the
-// network must learn: the products a * b.
+// Fills the batch with the examples from number `first` on. Returns the values
+// that the network must learn: the products a * b.
 std::vector<float> MakeRows(int64_t first, Layer& hidden) {
   std::vector<float> expected(kRows);
   for (int64_t row = 0; row < kRows; ++row) {
@@ -75,7 +75,8 @@ std::vector<float> MakeRows(int64_t first, Layer& hidden) {
 }
 
 // Computes the gradients of the mean loss with respect to the outputs of both
-// layers, the last layer first. Returns the loss.
+// layers, the last layer first; the output of `hidden` is that before tanh.
+// Returns the loss.
 float Backward(const std::vector<float>& predicted,
                const std::vector<float>& expected, Layer& hidden,
                Layer& output) {

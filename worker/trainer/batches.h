@@ -13,9 +13,10 @@ namespace nereus {
 // depends on the seed and the number of the pass only.
 //
 // Each step takes the next part of the sequence, which is as long as the
-// batches of all workers together. Each worker takes one batch of that part, so
-// the batches of two workers do not overlap. So P workers with batch K / P see,
-// step by step, the examples that one worker with batch K sees.
+// batches of all workers together. Each worker takes one batch of that part.
+// The parts are disjoint in the sequence; at the end of a pass an example may
+// occur twice in one step. So P workers with batch K see, step by step, the
+// examples that one worker with batch P x K sees.
 class Batches {
  public:
   struct Options {

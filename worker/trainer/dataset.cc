@@ -29,7 +29,7 @@ Normalisation NormalisationOf(const Dataset& dataset) {
   const double mean = static_cast<double>(sum) / count;
   const double variance = static_cast<double>(squares) / count - mean * mean;
   result.mean = static_cast<float>(mean / 255.0);
-  // Pixels are integers: a variance below 1e-6 is a rounding error, and all
+  // With a variance below 1e-6 the deviation stays 1: all, or nearly all,
   // pixels are equal.
   if (variance > 1e-6) {
     result.deviation = static_cast<float>(std::sqrt(variance) / 255.0);
@@ -63,7 +63,7 @@ absl::StatusOr<DataSplit> Split(Dataset dataset, double holdout) {
                                 ", must be between 0 and 1, both excluded");
   }
   const int64_t count = dataset.count();
-  // The images keep their order: all workers split alike.
+  // Splits without shuffling, so all workers get the same two parts.
   const int64_t test_count = std::llround(static_cast<double>(count) * holdout);
   const int64_t train_count = count - test_count;
   if (test_count == 0 || train_count == 0) {
