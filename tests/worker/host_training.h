@@ -1,7 +1,7 @@
 #pragma once
 
 #include "common/base/status.h"
-#include "worker/trainer/replica.h"
+#include "worker/trainer/network_client.h"
 #include "worker/trainer/trainer.h"
 
 namespace nereus {
@@ -12,7 +12,8 @@ inline absl::StatusOr<TrainResult> Train(const TrainerOptions& options,
                                          Network* network,
                                          OptimizerState* state,
                                          Client* client) {
-  return Train(options, data, MakeHostReplica(network, state, client).get());
+  return Train(options, data,
+               MakeHostNetworkClient(network, state, client).get());
 }
 
 }  // namespace nereus

@@ -14,11 +14,10 @@
 namespace nereus {
 namespace {
 
-// Replica of a network on a GPU: a thin layer over GpuClient, with the GPU's
-// optimizer.
-class GpuReplica final : public Replica {
+// Network on a GPU: a thin layer over GpuClient, with the GPU's optimizer.
+class GpuNetworkClient final : public NetworkClient {
  public:
-  GpuReplica(CudaDevice* device, Network* network)
+  GpuNetworkClient(CudaDevice* device, Network* network)
       : device_(*device), network_(*network) {}
 
   // Connects the client. Called once, first.
@@ -50,8 +49,8 @@ class GpuReplica final : public Replica {
   std::unique_ptr<GpuClient> client_;
 };
 
-absl::Status GpuReplica::Join(const ClientOptions& options,
-                              bool keep_timeline) {
+absl::Status GpuNetworkClient::Join(const ClientOptions& options,
+                                    bool keep_timeline) {
   std::vector<GpuLayerBinding> layers;
   for (const LayerSpec& spec : network_.specs()) {
     const int layer = static_cast<int>(layers.size());
@@ -70,7 +69,7 @@ absl::Status GpuReplica::Join(const ClientOptions& options,
   return absl::OkStatus();
 }
 
-absl::Status GpuReplica::Push(int layer, int64_t step) {
+absl::Status GpuNetworkClient::Push(int layer, int64_t step) {
   float* const gradient = network_.gradient(layer).data();
   if (!network_.has_factors(layer)) {
     return client_->Push(layer, step, gradient, device_.stream());
@@ -81,7 +80,7 @@ absl::Status GpuReplica::Push(int layer, int64_t step) {
       gradient, device_.stream());
 }
 
-absl::Status GpuReplica::Update(int layer, int64_t step) {
+absl::Status GpuNetworkClient::Update(int layer, int64_t step) {
   const OptimizerOptions& options = client().traits().optimizer;
   const LayerSpec& spec = network_.specs()[layer];
   const float* const gradient = network_.gradient(layer).data();
@@ -105,7 +104,7 @@ absl::StatusOr<std::shared_ptr<Device>> MakeGpuDevice(int number) {
   return CudaDevice::Create(number);
 }
 
-absl::StatusOr<std::unique_ptr<Replica>> JoinWithGpu(
+absl::StatusOr<std::unique_ptr<NetworkClient>> JoinWithGpu(
     const ClientOptions& options, Network* network, bool keep_timeline) {
   // A network on the CPU is a mistake of the program, not of its user.
   auto* const device = dynamic_cast<CudaDevice*>(&network->device());
@@ -113,9 +112,9 @@ absl::StatusOr<std::unique_ptr<Replica>> JoinWithGpu(
     return InvalidArgumentError("the network is on ", network->device().name(),
                                 ", which is not a GPU");
   }
-  auto replica = std::make_unique<GpuReplica>(device, network);
-  NEREUS_TRY(replica->Join(options, keep_timeline));
-  return replica;
+  auto network_client = std::make_unique<GpuNetworkClient>(device, network);
+  NEREUS_TRY(network_client->Join(options, keep_timeline));
+  return network_client;
 }
 
 }  // namespace nereus

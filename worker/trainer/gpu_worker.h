@@ -6,7 +6,7 @@
 #include "worker/public/client_options.h"
 #include "worker/trainer/device.h"
 #include "worker/trainer/network.h"
-#include "worker/trainer/replica.h"
+#include "worker/trainer/network_client.h"
 
 namespace nereus {
 
@@ -18,10 +18,10 @@ namespace nereus {
 absl::StatusOr<std::shared_ptr<Device>> MakeGpuDevice(int number);
 
 // Joins the job with `network`, which must be on a device of MakeGpuDevice and
-// must outlive the result. `keep_timeline`: true if Replica::Timeline will be
-// called. Errors: those of GpuClient::Connect; kInvalidArgument, the network is
-// not on a GPU.
-absl::StatusOr<std::unique_ptr<Replica>> JoinWithGpu(
+// must outlive the result. `keep_timeline`: true if NetworkClient::Timeline
+// will be called. Errors: those of GpuClient::Connect; kInvalidArgument, the
+// network is not on a GPU.
+absl::StatusOr<std::unique_ptr<NetworkClient>> JoinWithGpu(
     const ClientOptions& options, Network* network, bool keep_timeline);
 
 }  // namespace nereus

@@ -17,7 +17,7 @@ absl::StatusOr<std::shared_ptr<Device>> MakeGpuDevice(int /*number*/) {
   return BuiltWithoutCuda();
 }
 
-absl::StatusOr<std::unique_ptr<Replica>> JoinWithGpu(
+absl::StatusOr<std::unique_ptr<NetworkClient>> JoinWithGpu(
     const ClientOptions& /*options*/, Network* /*network*/,
     bool /*keep_timeline*/) {
   return BuiltWithoutCuda();

@@ -113,7 +113,7 @@ void LossMeter::Report(absl::Duration now, int64_t batch,
 class Run {
  public:
   Run(const TrainerOptions& options, const DataSplit& data, Batches batches,
-      Replica* replica);
+      NetworkClient* network_client);
 
   // Trains to the end.
   absl::StatusOr<TrainResult> Finish();
@@ -143,9 +143,9 @@ class Run {
   const TrainerOptions& options_;
   const DataSplit& data_;
   Batches batches_;
-  Replica* const replica_;
-  Network* const network_;       // Network of the replica.
-  const Client* const client_;   // Client of the replica.
+  NetworkClient* const network_client_;
+  Network* const network_;       // network_client_->network().
+  const Client* const client_;   // network_client_->client().
   const int64_t images_wanted_;  // Number of images for all workers together.
   LossMeter losses_;
   StepInfo step_;                   // Step that was begun last.
@@ -157,13 +157,13 @@ class Run {
 };
 
 Run::Run(const TrainerOptions& options, const DataSplit& data, Batches batches,
-         Replica* replica)
+         NetworkClient* network_client)
     : options_(options),
       data_(data),
       batches_(std::move(batches)),
-      replica_(replica),
-      network_(&replica->network()),
-      client_(&replica->client()),
+      network_client_(network_client),
+      network_(&network_client->network()),
+      client_(&network_client->client()),
       images_wanted_(options.epochs * data.train.count()),
       images_(network_->batch() * network_->image().length()),
       labels_(network_->batch()) {}
@@ -172,7 +172,7 @@ absl::StatusOr<TrainResult> Run::Finish() {
   const absl::Duration begin = options_.now();
   losses_.Start(begin);
   for (bool ends = false; !ends;) {
-    step_ = NEREUS_TRY(replica_->BeginStep());
+    step_ = NEREUS_TRY(network_client_->BeginStep());
     if (step_.went_back) pending_.reset();
     // A worker may join after the last step.
     const bool late =
@@ -214,7 +214,7 @@ absl::Status Run::Step() {
       images_, labels_, [&](int layer) { return Await(layer); }));
   if (!std::isfinite(loss) && !client_->traits().may_skip) {
     // A worker in this worker's place would get the same loss.
-    return replica_->Abort(absl::StrCat(
+    return network_client_->Abort(absl::StrCat(
         "the loss is ", loss, " in step ", step_.step, " (epoch ", Pass() + 1,
         " of ", options_.epochs, "): is the learning rate too high?"));
   }
@@ -223,7 +223,7 @@ absl::Status Run::Step() {
   pending_ = step_.step;
   awaited_ = 0;
   NEREUS_TRY(network_->Backward(
-      [&](int layer) { return replica_->Push(layer, step_.step); },
+      [&](int layer) { return network_client_->Push(layer, step_.step); },
       step_.loss_scale));
   const absl::Duration backward_end = options_.now();
   result_.forward += forward_end - begin - awaiting;
@@ -244,7 +244,7 @@ absl::Status Run::Step() {
 absl::Status Run::Await(int layer) {
   if (!pending_.has_value()) return absl::OkStatus();
   const absl::Duration begin = options_.now();
-  NEREUS_TRY(replica_->WaitForward(layer));
+  NEREUS_TRY(network_client_->WaitForward(layer));
   const absl::Duration wait_end = options_.now();
   NEREUS_TRY(Update(layer));
   result_.wait += wait_end - begin;
@@ -257,7 +257,7 @@ absl::Status Run::Await(int layer) {
 absl::StatusOr<absl::Duration> Run::AwaitAll(absl::Duration begin) {
   const int layers = static_cast<int>(network_->specs().size());
   for (int layer = awaited_; layer < layers; ++layer) {
-    NEREUS_TRY(replica_->WaitForward(layer));
+    NEREUS_TRY(network_client_->WaitForward(layer));
   }
   const absl::Duration wait_end = options_.now();
   absl::Duration end = wait_end;
@@ -282,7 +282,7 @@ absl::Status Run::Update(int layer) {
   if (!client_->traits().updates_parameters || client_->Skipped(*pending_)) {
     return absl::OkStatus();
   }
-  return replica_->Update(layer, *pending_);
+  return network_client_->Update(layer, *pending_);
 }
 
 void Run::ReportProgress(absl::Duration now) {
@@ -322,17 +322,18 @@ absl::Status TrainerOptions::Validate() const {
 }
 
 absl::StatusOr<TrainResult> Train(const TrainerOptions& options,
-                                  const DataSplit& data, Replica* replica) {
+                                  const DataSplit& data,
+                                  NetworkClient* network_client) {
   NEREUS_TRY(options.Validate());
-  NEREUS_TRY(CheckData(data, replica->network()));
+  NEREUS_TRY(CheckData(data, network_client->network()));
   Batches::Options batch_options;
   batch_options.examples = data.train.count();
-  batch_options.batch = replica->network().batch();
+  batch_options.batch = network_client->network().batch();
   batch_options.seed = options.seed;
   Batches batches = NEREUS_TRY(Batches::Create(batch_options));
   TrainerOptions complete = options;
   if (!complete.now) complete.now = SteadyNow;
-  return Run(complete, data, std::move(batches), replica).Finish();
+  return Run(complete, data, std::move(batches), network_client).Finish();
 }
 
 double Accuracy(const Dataset& dataset, const Normalisation& normalisation,

@@ -8,7 +8,7 @@
 #include "common/base/status.h"
 #include "worker/trainer/dataset.h"
 #include "worker/trainer/network.h"
-#include "worker/trainer/replica.h"
+#include "worker/trainer/network_client.h"
 
 namespace nereus {
 
@@ -74,7 +74,7 @@ struct TrainResult {
   absl::Duration wait;
 };
 
-// Trains the network of `replica` on this worker's share of `data`, by
+// Trains the network of `network_client` on this worker's share of `data`, by
 // algorithm 2 of Poseidon (Zhang et al., USENIX ATC 2017): each layer is pushed
 // as soon as backward has its gradient, fully connected layers by their
 // factors. A step ends when all layers are synchronised. (In a decoupled job,
@@ -86,7 +86,8 @@ struct TrainResult {
 // kFailedPrecondition, the loss is not a finite number, with step and epoch:
 // the job is ended for all workers; errors of the client, unchanged.
 absl::StatusOr<TrainResult> Train(const TrainerOptions& options,
-                                  const DataSplit& data, Replica* replica);
+                                  const DataSplit& data,
+                                  NetworkClient* network_client);
 
 // Returns the share of `dataset` that `network` classifies correctly, in [0,
 // 1].

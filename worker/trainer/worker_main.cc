@@ -35,8 +35,8 @@
 #include "worker/trainer/gpu_worker.h"
 #include "worker/trainer/idx_file.h"
 #include "worker/trainer/network.h"
+#include "worker/trainer/network_client.h"
 #include "worker/trainer/replay_report.h"
-#include "worker/trainer/replica.h"
 #include "worker/trainer/report.h"
 #include "worker/trainer/standalone_client.h"
 #include "worker/trainer/synthetic.h"
@@ -88,9 +88,9 @@ absl::Status WriteTrace(const std::string& path,
 // Trains until the end of the job, leaves, and measures the accuracy.
 absl::StatusOr<WorkerResult> TrainAndLeave(const WorkerFlags& flags,
                                            const DataSplit& data,
-                                           Replica* replica) {
-  const Client* const client = &replica->client();
-  Network* const network = &replica->network();
+                                           NetworkClient* network_client) {
+  const Client* const client = &network_client->client();
+  Network* const network = &network_client->network();
   const int rank = client->traits().rank;
   const int64_t initial_bytes = TotalBytes(client->Report().peers);
 
@@ -113,15 +113,15 @@ absl::StatusOr<WorkerResult> TrainAndLeave(const WorkerFlags& flags,
   TrainResult trained;
   absl::Status left;
   do {
-    trained = NEREUS_TRY(Train(options, data, replica));
+    trained = NEREUS_TRY(Train(options, data, network_client));
     // Leaves before the evaluation, so that no other worker waits for it.
-    left = replica->Leave();
+    left = network_client->Leave();
     // If the job goes back while this worker leaves, its last steps must be
     // done again.
   } while (absl::IsOutOfRange(left));
   NEREUS_TRY(left);
   if (!flags.trace.empty()) {
-    const std::vector<GpuSpan> spans = NEREUS_TRY(replica->Timeline());
+    const std::vector<GpuSpan> spans = NEREUS_TRY(network_client->Timeline());
     NEREUS_TRY(WriteTrace(flags.trace, spans, network->specs()));
   }
   // After Leave, the last frames to slower peers are counted, too.
@@ -153,10 +153,10 @@ absl::StatusOr<WorkerResult> JoinAndTrain(const WorkerFlags& flags,
                                           const DataSplit& data,
                                           Network* network) {
   if (flags.on_gpu()) {
-    const std::unique_ptr<Replica> replica =
+    const std::unique_ptr<NetworkClient> network_client =
         NEREUS_TRY(JoinWithGpu(flags.client, network, !flags.trace.empty()));
-    LogTraining(flags, data, replica->client());
-    return TrainAndLeave(flags, data, replica.get());
+    LogTraining(flags, data, network_client->client());
+    return TrainAndLeave(flags, data, network_client.get());
   }
   OptimizerState state;
   std::vector<LayerBinding> layers = BindLayers(network, &state);
@@ -165,8 +165,8 @@ absl::StatusOr<WorkerResult> JoinAndTrain(const WorkerFlags& flags,
                                                   std::move(layers))
                        : Client::Connect(flags.client, std::move(layers)));
   LogTraining(flags, data, *client);
-  return TrainAndLeave(flags, data,
-                       MakeHostReplica(network, &state, client.get()).get());
+  return TrainAndLeave(
+      flags, data, MakeHostNetworkClient(network, &state, client.get()).get());
 }
 
 // Returns the settings that must be equal on all workers, so that together they

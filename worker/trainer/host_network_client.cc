@@ -3,16 +3,15 @@
 
 #include "absl/types/span.h"
 #include "common/compute/optimizer.h"
-#include "worker/trainer/replica.h"
+#include "worker/trainer/network_client.h"
 
 namespace nereus {
 namespace {
 
-// Replica of a network on the CPU: a thin layer over Client, with the CPU's
-// optimizer.
-class HostReplica final : public Replica {
+// Network on the CPU: a thin layer over Client, with the CPU's optimizer.
+class HostNetworkClient final : public NetworkClient {
  public:
-  HostReplica(Network* network, OptimizerState* state, Client* client)
+  HostNetworkClient(Network* network, OptimizerState* state, Client* client)
       : network_(network), state_(state), client_(client) {}
 
   Network& network() override { return *network_; }
@@ -66,10 +65,10 @@ std::vector<LayerBinding> BindLayers(Network* network, OptimizerState* state) {
   return layers;
 }
 
-std::unique_ptr<Replica> MakeHostReplica(Network* network,
-                                         OptimizerState* state,
-                                         Client* client) {
-  return std::make_unique<HostReplica>(network, state, client);
+std::unique_ptr<NetworkClient> MakeHostNetworkClient(Network* network,
+                                                     OptimizerState* state,
+                                                     Client* client) {
+  return std::make_unique<HostNetworkClient>(network, state, client);
 }
 
 }  // namespace nereus

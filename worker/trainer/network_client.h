@@ -13,12 +13,11 @@
 
 namespace nereus {
 
-// Network of a worker and its part in a job, on a CPU or a GPU: the interface
-// that Train uses. A call with the name of a call of Client has the same
-// errors.
-class Replica {
+// Network of a worker, on a CPU or a GPU, with its client: the interface that
+// Train uses. Errors: those of the Client call of the same name.
+class NetworkClient {
  public:
-  virtual ~Replica() = default;
+  virtual ~NetworkClient() = default;
 
   // Network of the worker; the job updates its parameters.
   virtual Network& network() = 0;
@@ -31,7 +30,7 @@ class Replica {
   // its factors.
   virtual absl::Status Push(int layer, int64_t step) = 0;
 
-  // Waits for the last push of the layer.
+  // Waits for the last pushed round of the layer.
   virtual absl::Status WaitForward(int layer) = 0;
 
   // Runs the optimizer for `step` on the layer, after the Wait, with
@@ -54,13 +53,15 @@ class Replica {
 // Optimizer state, by layer. Used only if the worker updates the parameters.
 using OptimizerState = std::vector<std::vector<float>>;
 
-// Returns the layers of `network`, on a CPU, for a client, with zeroed state
-// for any optimizer. The bindings point into both arguments.
+// Returns the layers of `network`, on a CPU, for a client. Fills `state` anew,
+// with zeros and with room for the optimizer that has most. The bindings point
+// into both arguments.
 std::vector<LayerBinding> BindLayers(Network* network, OptimizerState* state);
 
-// Returns the replica of a network on a CPU. `client` was connected with
+// Returns a network on a CPU with its client. `client` was connected with
 // BindLayers(network, state). All three must outlive the result.
-std::unique_ptr<Replica> MakeHostReplica(Network* network,
-                                         OptimizerState* state, Client* client);
+std::unique_ptr<NetworkClient> MakeHostNetworkClient(Network* network,
+                                                     OptimizerState* state,
+                                                     Client* client);
 
 }  // namespace nereus
