@@ -141,7 +141,7 @@ typedef struct nereus_layer {
 // Step of the job (StepInfo in worker/public/client.h).
 typedef struct nereus_step {
   uint32_t size;     // sizeof(nereus_step), set by the caller.
-  int32_t position;  // Position of this worker among `workers`.
+  int32_t position;  // Seat of this worker: its index among `workers`.
   int64_t step;      // Number of the step.
   int32_t workers;
   int32_t local_position;  // Position among the workers of this host.

@@ -270,10 +270,11 @@ void WorkerProcess::OnLayerDone(const LayerDone& done) {
 
 void WorkerProcess::OnEntered(const std::shared_ptr<const EpochStart>& start) {
   const Job& job = *start->job;
+  const int64_t first_step = job.history.first_step;
   NEREUS_LOG(Info) << "epoch " << job.epoch
-                   << ": workers=" << job.worker_count()
-                   << " position=" << job.PositionOf(start->self.rank)
-                   << " first_step=" << job.history.first_step;
+                   << ": workers=" << job.worker_count() << " seat="
+                   << job.LineupOf(first_step).SeatOf(start->self.rank)
+                   << " first_step=" << first_step;
   caller_.OnEntered(start->job);
   probed_servers_ = ShardsToProbe(*start, process_->data_address());
   {
