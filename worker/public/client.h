@@ -25,10 +25,11 @@ struct LayerBinding {
   // weight comes first (row-major, M x N), then the bias (M).
   //
   // Not owned; must outlive the client. The client writes this memory in
-  // Connect, in BeginStep, and between a Push of the layer and the return of
-  // the Wait for that round. The caller may read it at any other time, and with
-  // `optimizer=worker` it updates it then. After an error, the client may write
-  // it until the client is destroyed.
+  // Connect (from Join until AwaitJoined returns OK), in BeginStep, and between
+  // a Push of the layer and the return of the Wait for that round. The caller
+  // may read it at any other time, and with `optimizer=worker` it updates it
+  // then. After an error, the client may write it as long as pushed buffers
+  // (see Client).
   absl::Span<float> parameters;
 
   // State of the caller's optimizer, with `optimizer=worker`: float32 arrays of
@@ -36,15 +37,15 @@ struct LayerBinding {
   // arrays is the same for every layer, at most kStateArraysMax. May be empty.
   // Not owned; must outlive the client.
   //
-  // The caller sets the state to zero before Connect: a new job begins with it.
-  // A worker that joins a running job, and every worker of a job that goes back
-  // to a checkpoint, receives the job's state here. An optimizer with state
-  // that is not bound here makes replicas differ as soon as one worker is
-  // replaced.
+  // The caller sets the state to zero before Connect: in a new job each worker
+  // begins with its own state. A worker that joins a running job, and every
+  // worker of a job that goes back to a checkpoint, receives the job's state
+  // here. An optimizer with state that is not bound here makes replicas differ
+  // as soon as one worker is replaced.
   //
-  // The client writes this memory in Connect and BeginStep only. It reads the
-  // memory between a Push of the layer and the return of the Wait for that
-  // round, and in Leave.
+  // The client writes this memory in Connect (or AwaitJoined) and BeginStep
+  // only. It reads the memory between a Push of the layer and the return of the
+  // Wait for that round, and in Leave.
   absl::Span<float> state = {};
 };
 
@@ -72,9 +73,9 @@ struct StepInfo {
   // same number for the same step.
   int64_t step = 0;
 
-  // Position of this worker among the `workers` of the step, in [0, workers).
-  // Both values may change from step to step, as workers join and leave. The
-  // workers of one host have consecutive positions.
+  // Seat of this worker: its index among the `workers` of the step, host by
+  // host, in [0, workers). Both values may change from step to step, as workers
+  // join and leave. The workers of one host have consecutive seats.
   int position = 0;
   int workers = 1;
 
@@ -97,9 +98,10 @@ struct StepInfo {
   // becoming zero in fp16; otherwise 1. The client divides it out again.
   float loss_scale = 1.0f;
 
-  // True if the job has gone back to a checkpoint since this worker's previous
-  // step. Parameters, state and `step` are those of the checkpoint. The caller
-  // discards all results of rounds that it has not waited for.
+  // True if this worker had to discard its values since its previous step
+  // (kOutOfRange, see Client). Parameters, state and `step` are those from
+  // which it continues, often a checkpoint's. The caller discards all results
+  // of rounds that it has not waited for.
   bool went_back = false;
 };
 
@@ -165,38 +167,45 @@ struct JobTraits {
 //
 // Errors that every call but Connect may return, and what the caller does:
 //
-//   kOutOfRange         The job lost a shard and has gone back to its last
-//                       checkpoint. Call BeginStep: it writes that
-//                       checkpoint's parameters and returns the step that is
-//                       next. (BeginStep never returns this error itself.)
-//   kCancelled          This process was silent for too long and counts as
-//                       dead. Destroy the client and connect again.
-//   kInvalidArgument,   A mistake in the call, where a call documents it.
-//   kFailedPrecondition Correct the caller.
-//   other errors        The job has failed. Every later call returns the
-//                       same error. Report it and end the process.
-//                       (kDeadlineExceeded is another case: see Wait, Leave.
-//                       So is kUnavailable of Leave.)
+//   kOutOfRange   This worker must discard its values and continue from the
+//                 job's: in most cases the job has lost a shard and gone back
+//                 to its last checkpoint. Call BeginStep: it writes the job's
+//                 parameters and returns the step that is next. (BeginStep
+//                 never returns this error itself.)
+//   kCancelled    The coordinator has removed this worker, for example because
+//                 it was silent for too long, could not keep a connection, or
+//                 lost its place to another process. Destroy the client and
+//                 connect again.
+//   kInvalidArgument or kFailedPrecondition, where the call documents it
+//                 A mistake in the call. Correct the caller.
+//   kDeadlineExceeded, and kUnavailable of Leave
+//                 Time has passed: see the call.
+//   other errors  The job has failed. Every later call that returns a status
+//                 returns the same error. Report it and end the process.
 //
 // Calls that wait may have a timeout, so that a program can look at its signals
-// or its other work in between. A call that timed out changes nothing: the
-// program makes the same call again. Each call of Wait may last for
-// round_timeout anew, so a program that waits in parts counts the time itself.
+// or its other work in between. After a timeout, the program makes the same
+// call again; a Leave that timed out may have begun (see there). Each call of
+// Wait may last for round_timeout anew, so a program that waits in parts counts
+// the time itself.
 //
-// After an error other than a mistake in the call, and after a Wait that timed
-// out, the client may still read and write pushed buffers until it is
-// destroyed. Destroy the client first, then the buffers.
+// After an error other than a mistake in the call, the client may still read
+// and write pushed buffers: after kOutOfRange until BeginStep returns OK, after
+// a timeout until a later Wait returns OK, otherwise until it is destroyed.
+// Destroy the client first, then the buffers.
 //
 // Thread-safe: any thread may call any method. One thread usually makes all
 // calls; a second one may, for example, ask for a Report.
 //
-// Memory, besides the frames in flight: for each layer that goes by factors,
-// the factors of all workers for two rounds, and one gradient, or two where
-// workers of one host share the product; for each layer on a ring, two
-// gradients; for both, the memory of a third round once an epoch
-// has ended, and the state of the job's optimizer if the caller does not run
-// it. With `--sparsity`, also twice the model for the values that are held
-// back.
+// Memory, besides the frames in flight:
+//
+//   each layer by factors  the factors of all workers for two rounds, and one
+//                          gradient, or two where workers of one host share
+//                          the product
+//   each layer on a ring   two gradients
+//   each of both kinds     the memory of a third round once an epoch has ended;
+//                          the state of the job's optimizer, if the job runs it
+//   with `--sparsity`      twice the model, for the values that are held back
 class Client {
  public:
   // Joins the job and writes the job's parameters to every layer of `layers`.
@@ -212,13 +221,15 @@ class Client {
   //
   // Errors:
   //   kInvalidArgument     Bad options or layers. Correct them.
-  //   kUnavailable         No coordinator answered within connect_timeout.
-  //                        Check the address, or call again.
+  //   kUnavailable         A port is in use, or no coordinator answered within
+  //                        connect_timeout. Check the address, or call again.
   //   kFailedPrecondition  Another protocol version, model or setting than
   //                        the job's. The message names the layer or setting
   //                        and both values.
   //   kNotFound            The coordinator serves a job of another name.
+  //   kAlreadyExists       A live worker of the job has this name.
   //   kResourceExhausted   The job has all its workers.
+  //   kAborted             The job has failed.
   //   kOutOfRange          The job has finished. Nothing is left to do.
   static absl::StatusOr<std::unique_ptr<Client>> Connect(
       const ClientOptions& options, std::vector<LayerBinding> layers);
@@ -229,7 +240,7 @@ class Client {
   static absl::StatusOr<std::unique_ptr<Client>> Join(
       const ClientOptions& options, std::vector<LayerBinding> layers);
 
-  // Leaves the job as if this process had died, unless Leave was called before.
+  // Leaves the job as if this process had died, unless Leave has returned OK.
   virtual ~Client() = default;
 
   // Waits until the client that Join returned has joined the job and written
@@ -245,7 +256,8 @@ class Client {
   // Begins the next step and returns it. The next step is the one after the
   // last step that this worker began, or the step at which this worker joined,
   // or the step after the checkpoint to which the job has gone back. Waits
-  // while the job changes to another epoch.
+  // while the job changes to another epoch, and for workers that are too many
+  // steps behind.
   //
   // The caller must push every layer in every step that it begins. There is one
   // exception: the caller may call Leave without any push in its last step.
@@ -289,7 +301,7 @@ class Client {
   //
   // `gradient`: memory for the mean gradient with `optimizer=worker`, shape
   // {spec.parameters}; otherwise may be empty. Other arguments and errors: as
-  // for Push.
+  // for Push, but kInvalidArgument for a layer without factors.
   virtual absl::Status PushFactors(int layer, int64_t step,
                                    const Factors& factors,
                                    absl::Span<float> gradient) = 0;
@@ -329,7 +341,8 @@ class Client {
   // {spec.parameters}, host memory. The span is valid until the next Push of
   // the layer. It is the pushed buffer, or memory of the client (see
   // ClientOptions::means_in_place). Its values are undefined if the step was
-  // skipped. The span is empty before the Wait for the layer has returned OK.
+  // skipped. The span is empty until the round is done. Do not use it before
+  // the Wait for the layer has returned OK.
   virtual absl::Span<const float> Mean(int layer) const = 0;
 
   // True if the job skipped `step` because some worker's gradient had a NaN or
@@ -359,16 +372,17 @@ class Client {
   // Leaves the job once all pushed rounds are done. Returns when the other
   // workers have left and the job's last checkpoint is written, or when the
   // other workers go on and need nothing more from this worker. Every later
-  // call fails.
+  // call that returns a status fails.
   //
   // A caller that updates the parameters applies the last update before it
   // calls Leave, and changes neither parameters nor state until Leave returns.
   //
   // Errors: kFailedPrecondition, the last step is not complete (see BeginStep);
-  // kDeadlineExceeded, `timeout` has passed, and the other workers are not
-  // done: call Leave again, or destroy the client. No other call is possible in
-  // between. kUnavailable, for round_timeout the coordinator has not reported
-  // that it still waits for them, in one call or several: destroy the client.
+  // kDeadlineExceeded, a pushed round is not done after round_timeout (see
+  // Wait), or `timeout` has passed and the other workers are not done: call
+  // Leave again, or destroy the client. Make no other call in between.
+  // kUnavailable, for round_timeout the coordinator has not reported that it
+  // still waits for them, in one call or several: destroy the client.
   virtual absl::Status Leave(absl::Duration timeout) = 0;
   absl::Status Leave() { return Leave(absl::InfiniteDuration()); }
 };
