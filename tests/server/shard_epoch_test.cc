@@ -19,7 +19,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-// Updates are parameters - mean gradient, exactly.
+// An update subtracts the mean gradient.
 JobOptions PlainSgd(OptimizerPlace place = OptimizerPlace::kServer) {
   JobOptions options;
   options.optimizer.learning_rate = 1.0f;
