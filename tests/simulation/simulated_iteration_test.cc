@@ -297,7 +297,7 @@ TEST(SimulatedIterationTest, AllWorkersWaitForADelayedWorker) {
   WhatIf what_if = Question(4, 4);
   what_if.delays = {{4, absl::Milliseconds(1)}};
   EXPECT_THAT(std::string(SimulateIterations(what_if).status().message()),
-              HasSubstr("worker 4 is delayed, of 4 workers"));
+              HasSubstr("delay of worker 4: workers are 0 to 3"));
 }
 
 TEST(SimulatedIterationTest, EqualQuestionsHaveEqualAnswers) {
