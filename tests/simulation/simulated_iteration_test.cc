@@ -226,18 +226,6 @@ TEST(SimulatedIterationTest, DecoupledRoundsOverlapWithForwardToo) {
   }
 }
 
-// Without decoupled rounds, frames go in the order of backward. A step waits
-// for all layers, so a small first layer must not delay a large last layer,
-// whose gradient is ready much earlier.
-TEST(SimulatedIterationTest, WaitFreeSendsAsBackwardMakesLayers) {
-  Job job;
-  FrameHeader header;
-  header.layer = 7;
-  EXPECT_EQ(job.SendPriority(header), 0u);
-  job.options.overlap = Overlap::kDecoupled;
-  EXPECT_EQ(job.SendPriority(header), 7u);
-}
-
 TEST(SimulatedIterationTest,
      DecoupledRoundsCostNothingIfAllTransfersAreHidden) {
   for (const Scheme scheme : kSchemes) {
