@@ -176,21 +176,21 @@ TEST(CoordinatorEpochTest, MemberThatIsFoundDeadLateIsInOneMoreEpoch) {
 }
 
 TEST(CoordinatorEpochTest, WorkerThatHasLeftDoesNotCountForAWaitingJob) {
-  CoordinatorOptions options = OptionsOf(3, 1);
-  options.spec.min_workers = 2;
+  CoordinatorOptions options = OptionsOf(4, 1);
+  options.spec.min_workers = 3;
   CoordinatorDriver driver(options);
   driver.Gather();
   driver.Say(kWorker0, Leave{4});
   driver.Break(kWorker1);
   driver.Pass(absl::Seconds(1.5));
   EXPECT_THAT(driver.Status().waiting,
-              HasSubstr("1 of 2 workers; members now: shard 0 (s0 at s0:1), "
-                        "worker w2 (at w2:1)"));
+              HasSubstr("1 more worker (3 needed); members now: shard 0 (s0 at "
+                        "s0:1), worker w2 (at w2:1), worker w3 (at w3:1)"));
 }
 
 TEST(CoordinatorEpochTest, JobWaitsBelowMinWorkers) {
-  CoordinatorOptions options = OptionsOf(2, 1);
-  options.spec.min_workers = 2;
+  CoordinatorOptions options = OptionsOf(3, 1);
+  options.spec.min_workers = 3;
   CoordinatorDriver driver(options);
   driver.Gather();
   driver.Break(kWorker1);
@@ -199,20 +199,22 @@ TEST(CoordinatorEpochTest, JobWaitsBelowMinWorkers) {
   EXPECT_EQ(driver.job().epoch, 1u);
   EXPECT_THAT(
       driver.Status().waiting,
-      HasSubstr("job training waits for 1 of 2 workers; members now: "));
+      HasSubstr(
+          "job training waits for 1 more worker (3 needed); members now: "));
   const Reaction told = driver.Pass(absl::Seconds(3));
   EXPECT_THAT(HearersOf<Waiting>(told),
-              UnorderedElementsAre(kShard0, kWorker0));
-  EXPECT_THAT(told.sent, SizeIs(2));
+              UnorderedElementsAre(kShard0, kWorker0, kWorker2));
+  EXPECT_THAT(told.sent, SizeIs(3));
   EXPECT_THAT(Heard<Waiting>(told, kWorker0).text,
-              HasSubstr("waits for 1 of 2 workers"));
+              HasSubstr("waits for 1 more worker (3 needed)"));
   EXPECT_EQ(driver.state(), JobState::kRunning);
 
   const Reaction on = driver.Say(kNew, WorkerRequest("new"));
   EXPECT_THAT(HearersOf<EpochStart>(on),
-              UnorderedElementsAre(kShard0, kWorker0, kNew));
-  EXPECT_THAT(driver.job().workers,
-              ElementsAre(EpochWorker{0, 0}, EpochWorker{2, 5}));
+              UnorderedElementsAre(kShard0, kWorker0, kWorker2, kNew));
+  EXPECT_THAT(
+      driver.job().workers,
+      ElementsAre(EpochWorker{0, 0}, EpochWorker{2, 0}, EpochWorker{3, 5}));
   EXPECT_EQ(driver.Status().waiting, "");
 }
 
