@@ -28,8 +28,9 @@ constexpr SessionId kNew = 50;
 TEST(CoordinatorEpochTest, SilentWorkerIsGoneAfterTheLease) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   driver.Gather();
-  EXPECT_THAT(driver.Pass(absl::Seconds(10), {kWorker1}).sent, IsEmpty());
-  const Reaction gone = driver.Pass(absl::Seconds(0.5), {kWorker1});
+  EXPECT_THAT(driver.Pass(absl::Seconds(10), /*silent=*/{kWorker1}).sent,
+              IsEmpty());
+  const Reaction gone = driver.Pass(absl::Seconds(0.5), /*silent=*/{kWorker1});
   EXPECT_THAT(
       gone.announced,
       Contains(HasSubstr("worker w1 (at w1:1) was removed: it sent nothing "
@@ -57,16 +58,26 @@ TEST(CoordinatorEpochTest, SilentWorkerIsGoneAfterTheLease) {
   EXPECT_EQ(driver.Status().epoch, 2u);
 }
 
+// JoinRequest and Resume begin a session, and Failure ends the job. These are
+// all other messages.
 TEST(CoordinatorEpochTest, AnyMessageOfAMemberRenewsItsLease) {
+  Measured measured;
+  measured.times.assign(2, {absl::Milliseconds(1), absl::Milliseconds(2)});
+  measured.step_time = absl::Milliseconds(10);
+  measured.link.rate = 1e9;
+  FusionTimed timed;
+  timed.step_seconds = 0.01;
   for (const MemberMessage& message : std::vector<MemberMessage>{
-           Heartbeat(), LostPeer(), EpochReport(), Leave()}) {
+           Heartbeat(), LostPeer(), EpochReport(), Leave(), CheckpointPart(),
+           timed, Drained(), measured, WantCheckpoint(), ReplicaChecksums()}) {
+    SCOPED_TRACE(message.index());
     CoordinatorDriver driver(OptionsOf(2, 1));
     driver.Gather();
-    driver.Pass(absl::Seconds(9), {kWorker1});
+    driver.Pass(absl::Seconds(9), /*silent=*/{kWorker1});
     driver.Say(kWorker1, message);
-    driver.Pass(absl::Seconds(10), {kWorker1});
+    driver.Pass(absl::Seconds(10), /*silent=*/{kWorker1});
     EXPECT_THAT(driver.Status().members, SizeIs(3));
-    driver.Pass(absl::Seconds(0.5), {kWorker1});
+    driver.Pass(absl::Seconds(0.5), /*silent=*/{kWorker1});
     EXPECT_THAT(driver.Status().members, SizeIs(2));
   }
 }
@@ -76,11 +87,12 @@ TEST(CoordinatorEpochTest, LeaseBeginsWhenTheJobStarts) {
   driver.Say(1, ShardRequest(0));
   driver.Pass(absl::Seconds(1000));
   driver.Say(2, WorkerRequest("a"));
-  EXPECT_THAT(driver.Pass(absl::Seconds(5), {1, 2}).sent, IsEmpty());
+  EXPECT_THAT(driver.Pass(absl::Seconds(5), /*silent=*/{1, 2}).sent, IsEmpty());
   EXPECT_EQ(driver.state(), JobState::kRunning);
 }
 
-TEST(CoordinatorEpochTest, WorkerWithoutASessionIsDeadAfterTheGrace) {
+TEST(CoordinatorEpochTest,
+     WorkerWithoutASessionCountsAsDeadAfterReconnectGrace) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   driver.Gather();
   EXPECT_THAT(driver.Break(kWorker1).sent, IsEmpty());
@@ -96,12 +108,13 @@ TEST(CoordinatorEpochTest, WorkerWithoutASessionIsDeadAfterTheGrace) {
   EXPECT_THAT(driver.job().workers, ElementsAre(EpochWorker{0, 0}));
 }
 
-TEST(CoordinatorEpochTest, DeathOfAShardFailsAJobWithoutCheckpoints) {
+TEST(CoordinatorEpochTest, DeathOfAServerFailsAJobWithoutCheckpoints) {
   for (const bool session_ends : {false, true}) {
     CoordinatorDriver driver(OptionsOf(2, 2));
     driver.Gather();
     if (session_ends) driver.Break(kShard1);
-    const Reaction failed = driver.Pass(absl::Seconds(10.5), {kShard1});
+    const Reaction failed =
+        driver.Pass(absl::Seconds(10.5), /*silent=*/{kShard1});
     EXPECT_EQ(driver.state(), JobState::kFailed);
     EXPECT_THAT(driver.coordinator().reason(),
                 HasSubstr("shard 1 (s1 at s1:1) was removed: "));
@@ -115,7 +128,7 @@ TEST(CoordinatorEpochTest, DeathOfAShardFailsAJobWithoutCheckpoints) {
   }
 }
 
-TEST(CoordinatorEpochTest, DeathOfAShardDuringAChangeFailsTheJob) {
+TEST(CoordinatorEpochTest, DeathOfAServerDuringAnEpochChangeFailsTheJob) {
   CoordinatorDriver driver(OptionsOf(2, 2));
   driver.Gather();
   driver.Break(kWorker1);
@@ -128,7 +141,7 @@ TEST(CoordinatorEpochTest, DeathOfAShardDuringAChangeFailsTheJob) {
 }
 
 // The coordinator does not ask the other members again.
-TEST(CoordinatorEpochTest, MemberThatDiesInAChangeNeedNotReport) {
+TEST(CoordinatorEpochTest, MemberThatDiesInAnEpochChangeNeedNotReport) {
   CoordinatorDriver driver(OptionsOf(3, 1));
   driver.Gather();
   driver.Break(kWorker1);
@@ -218,7 +231,7 @@ TEST(CoordinatorEpochTest, JobWaitsBelowMinWorkers) {
   EXPECT_EQ(driver.Status().waiting, "");
 }
 
-TEST(CoordinatorEpochTest, ValuesThatOnlyDeadWorkersHadFailTheJob) {
+TEST(CoordinatorEpochTest, JobFailsIfOnlyDeadWorkersHadALayer) {
   CoordinatorOptions options = OptionsOf(2, 1);
   options.spec.rules.forced = Scheme::kFactor;
   CoordinatorDriver driver(options);
@@ -236,7 +249,7 @@ TEST(CoordinatorEpochTest, ValuesThatOnlyDeadWorkersHadFailTheJob) {
   EXPECT_THAT(failed.ended, UnorderedElementsAre(kShard0, kNew));
 }
 
-TEST(CoordinatorEpochTest, JoinerBringsAChange) {
+TEST(CoordinatorEpochTest, JoinerBringsAnEpochChange) {
   CoordinatorDriver driver(OptionsOf(2, 1, /*max_workers=*/3));
   driver.Gather();
   const Reaction asked = driver.Say(kNew, WorkerRequest("new"));
@@ -262,7 +275,8 @@ TEST(CoordinatorEpochTest, JoinerBringsAChange) {
   EXPECT_THAT(driver.Pass(absl::Seconds(5)).sent, IsEmpty());
 }
 
-TEST(CoordinatorEpochTest, WorkerThatJoinsInAChangeIsInItsEpoch) {
+TEST(CoordinatorEpochTest,
+     WorkerThatJoinsInAnEpochChangeIsInTheEpochThatFollows) {
   CoordinatorDriver driver(OptionsOf(2, 1, /*max_workers=*/4));
   driver.Gather();
   driver.Say(kNew, WorkerRequest("new"));
@@ -275,7 +289,7 @@ TEST(CoordinatorEpochTest, WorkerThatJoinsInAChangeIsInItsEpoch) {
                           EpochWorker{2, 5}, EpochWorker{3, 5}));
 }
 
-TEST(CoordinatorEpochTest, JoinerThatGoesInTheChangeIsNotInTheEpoch) {
+TEST(CoordinatorEpochTest, JoinerLostDuringAnEpochChangeIsNotInTheNextEpoch) {
   CoordinatorDriver driver(OptionsOf(2, 1, /*max_workers=*/3));
   driver.Gather();
   driver.Say(kNew, WorkerRequest("new"));
@@ -333,6 +347,8 @@ TEST(CoordinatorEpochTest, PlaceOfADeadWorkerIsFreeAndItsRankIsNot) {
               ElementsAre(EpochWorker{0, 0}, EpochWorker{2, 5}));
 }
 
+// A member of epoch 1 answers PrepareEpoch 2 by a report with target 2 and
+// epoch 1.
 TEST(CoordinatorEpochTest, ReportsOfAnotherTargetOrEpochAreIgnored) {
   CoordinatorDriver driver(OptionsOf(2, 1, /*max_workers=*/3));
   driver.Gather();
@@ -382,7 +398,7 @@ struct Nonsense {
 
 using FactorLayers = std::vector<MachineReport::PeerLayer>;
 
-// Report for target 2 of a member in epoch 1.
+// Returns the answer of a member of epoch 1 to PrepareEpoch 2.
 EpochReport ReportOf(int64_t begun_step, FactorLayers peer_layers = {},
                      std::optional<int64_t> closed_round = std::nullopt) {
   EpochReport report;
@@ -403,7 +419,7 @@ EpochReport WithTarget(uint64_t target, EpochReport report) {
 
 class CoordinatorNonsenseTest : public testing::TestWithParam<Nonsense> {};
 
-TEST_P(CoordinatorNonsenseTest, CostsItsSenderItsMembership) {
+TEST_P(CoordinatorNonsenseTest, NonsenseCostsItsSenderItsMembership) {
   CoordinatorDriver driver(OptionsOf(2, 1, /*max_workers=*/3));
   driver.Gather();
   driver.Say(kNew, WorkerRequest("new"));
@@ -430,7 +446,7 @@ INSTANTIATE_TEST_SUITE_P(
                  "the round 9223"},
         Nonsense{"ClosedRound", ReportOf(4, {}, -2), "the round -2"},
         Nonsense{"LateClosedRound", ReportOf(4, {}, kMax), "the round 9223"},
-        // A report for another target is checked too.
+        // A report with another target is checked too.
         Nonsense{"OtherTarget", WithTarget(1, ReportOf(-2)), "the step -2"},
         Nonsense{"HeartbeatStep", HeartbeatOf(-2, -1), "the step -2"},
         Nonsense{"HeartbeatRound", HeartbeatOf(4, kMax), "the round 9223"},
@@ -499,7 +515,7 @@ TEST(CoordinatorLeaveTest, LeaverStaysUntilAllWorkersHaveDoneItsLastRound) {
   EXPECT_EQ(driver.job().epoch, 2u);
 }
 
-TEST(CoordinatorLeaveTest, LeaverStaysUntilAJoinerHasItsValues) {
+TEST(CoordinatorLeaveTest, LeaverStaysUntilAJoinerHasFetched) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   driver.Gather();
   driver.Beat(kWorker0, 7, 7);
@@ -542,7 +558,8 @@ TEST(CoordinatorLeaveTest, LeaverMakesWayForAJoiner) {
   EXPECT_EQ(driver.state(), JobState::kFinished);
 }
 
-// Worker 2 joined for step 8; worker 0 leaves after step 7.
+// The joiner's first step is after the leaver's last. It may wait for the
+// leaver, so the epoch changes at once.
 TEST(CoordinatorLeaveTest, JoinerDoesNotWaitForALeaver) {
   CoordinatorDriver driver(OptionsOf(2, 1, /*max_workers=*/3));
   driver.Gather();
@@ -589,7 +606,7 @@ TEST(CoordinatorLeaveTest, JobIsFinishedIfTheLastWorkerDiesAndTheOthersLeft) {
   EXPECT_EQ(driver.state(), JobState::kFinished);
 }
 
-TEST(CoordinatorLeaveTest, ShardDoesNotLeave) {
+TEST(CoordinatorLeaveTest, ServerDoesNotLeave) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   driver.Gather();
   driver.Say(kShard0, Leave{7});
