@@ -41,7 +41,7 @@ TEST(CoordinatorEpochTest, SilentWorkerIsGoneAfterTheLease) {
               HasSubstr("worker w1 was counted as dead: it sent nothing for"));
   EXPECT_THAT(HearersOf<PrepareEpoch>(gone),
               UnorderedElementsAre(kShard0, kWorker0));
-  const Reaction on = driver.ReportAll(4);
+  const Reaction on = driver.ReportRest(4);
   EXPECT_THAT(HearersOf<EpochStart>(on),
               UnorderedElementsAre(kShard0, kWorker0));
   EXPECT_THAT(on.sent, SizeIs(2));
@@ -104,7 +104,7 @@ TEST(CoordinatorEpochTest,
   EXPECT_THAT(HearersOf<PrepareEpoch>(gone),
               UnorderedElementsAre(kShard0, kWorker0));
   EXPECT_THAT(gone.sent, SizeIs(2));
-  driver.ReportAll(4);
+  driver.ReportRest(4);
   EXPECT_THAT(driver.job().workers, ElementsAre(EpochWorker{0, 0}));
 }
 
@@ -147,7 +147,7 @@ TEST(CoordinatorEpochTest, MemberThatDiesInAnEpochChangeNeedNotReport) {
   driver.Break(kWorker1);
   driver.Pass(absl::Seconds(1.5));
   driver.Break(kWorker2);
-  EXPECT_THAT(driver.ReportAll(4).sent, IsEmpty());
+  EXPECT_THAT(driver.ReportRest(4).sent, IsEmpty());
   const Reaction gone = driver.Pass(absl::Seconds(1.5));
   EXPECT_THAT(HearersOf<EpochStart>(gone),
               UnorderedElementsAre(kShard0, kWorker0));
@@ -177,13 +177,13 @@ TEST(CoordinatorEpochTest, MemberThatIsFoundDeadLateIsInOneMoreEpoch) {
   driver.Pass(absl::Seconds(1.5));
   driver.Report(kWorker2, 4);
   driver.Break(kWorker2);
-  driver.ReportAll(4);
+  driver.ReportRest(4);
   EXPECT_EQ(driver.job().epoch, 2u);
   EXPECT_THAT(driver.job().workers,
               ElementsAre(EpochWorker{0, 0}, EpochWorker{2, 0}));
   EXPECT_THAT(HearersOf<PrepareEpoch>(driver.Pass(absl::Seconds(1.5))),
               UnorderedElementsAre(kShard0, kWorker0));
-  driver.ReportAll(5);
+  driver.ReportRest(5);
   EXPECT_EQ(driver.job().epoch, 3u);
   EXPECT_THAT(driver.job().workers, ElementsAre(EpochWorker{0, 0}));
 }
@@ -208,7 +208,7 @@ TEST(CoordinatorEpochTest, JobWaitsBelowMinWorkers) {
   driver.Gather();
   driver.Break(kWorker1);
   driver.Pass(absl::Seconds(1.5));
-  EXPECT_THAT(driver.ReportAll(4).sent, IsEmpty());
+  EXPECT_THAT(driver.ReportRest(4).sent, IsEmpty());
   EXPECT_EQ(driver.job().epoch, 1u);
   EXPECT_THAT(
       driver.Status().waiting,
@@ -239,7 +239,7 @@ TEST(CoordinatorEpochTest, JobFailsIfOnlyDeadWorkersHadALayer) {
   driver.Break(kWorker0);
   driver.Break(kWorker1);
   driver.Pass(absl::Seconds(1.5));
-  driver.ReportAll(4);
+  driver.ReportRest(4);
   EXPECT_EQ(driver.state(), JobState::kRunning);
   const Reaction failed = driver.Say(kNew, WorkerRequest("new"));
   EXPECT_EQ(driver.state(), JobState::kFailed);
@@ -282,7 +282,7 @@ TEST(CoordinatorEpochTest,
   driver.Say(kNew, WorkerRequest("new"));
   driver.Report(kWorker0, 4);
   EXPECT_THAT(driver.Say(kNew + 1, WorkerRequest("newer")).sent, IsEmpty());
-  const Reaction on = driver.ReportAll(4);
+  const Reaction on = driver.ReportRest(4);
   EXPECT_THAT(HearersOf<EpochStart>(on), SizeIs(5));
   EXPECT_THAT(driver.job().workers,
               ElementsAre(EpochWorker{0, 0}, EpochWorker{1, 0},
@@ -294,12 +294,12 @@ TEST(CoordinatorEpochTest, JoinerLostDuringAnEpochChangeIsNotInTheNextEpoch) {
   driver.Gather();
   driver.Say(kNew, WorkerRequest("new"));
   driver.Break(kNew);
-  driver.ReportAll(4);
+  driver.ReportRest(4);
   EXPECT_EQ(driver.job().epoch, 2u);
   EXPECT_EQ(driver.job().workers, FirstWorkers(2));
   // Its place is free, its rank is not given again.
   driver.Say(kNew + 1, WorkerRequest("newer"));
-  driver.ReportAll(4);
+  driver.ReportRest(4);
   EXPECT_EQ(driver.job().workers.back(), (EpochWorker{3, 5}));
 }
 
@@ -341,7 +341,7 @@ TEST(CoordinatorEpochTest, PlaceOfADeadWorkerIsFreeAndItsRankIsNot) {
             absl::StatusCode::kResourceExhausted);
   driver.Pass(absl::Seconds(1.5));
   driver.Say(kNew + 1, WorkerRequest("new"));
-  const Reaction on = driver.ReportAll(4);
+  const Reaction on = driver.ReportRest(4);
   EXPECT_EQ(Heard<EpochStart>(on, kNew + 1).self, PeerId::Worker(2));
   EXPECT_THAT(driver.job().workers,
               ElementsAre(EpochWorker{0, 0}, EpochWorker{2, 5}));
@@ -359,7 +359,7 @@ TEST(CoordinatorEpochTest, ReportsOfAnotherTargetOrEpochAreIgnored) {
   driver.Say(kWorker0, EpochReport{2, 1, report});
   driver.Break(kWorker1);
   driver.Pass(absl::Seconds(1.5));
-  driver.ReportAll(4);
+  driver.ReportRest(4);
   ASSERT_EQ(driver.job().epoch, 2u);
   driver.Say(kNew, WorkerRequest("new"));
   driver.Report(kShard0, 4);
@@ -386,7 +386,7 @@ TEST(CoordinatorEpochTest, LastReportCounts) {
   MachineReport report;
   report.begun_step = 7;
   driver.Say(kWorker1, EpochReport{2, 1, report});
-  driver.ReportAll(4);
+  driver.ReportRest(4);
   EXPECT_EQ(driver.job().history.first_step, 8);
 }
 
@@ -427,7 +427,7 @@ TEST_P(CoordinatorNonsenseTest, NonsenseCostsItsSenderItsMembership) {
       RefusalIn(driver.Say(kWorker1, GetParam().message), kWorker1);
   EXPECT_EQ(why.code(), absl::StatusCode::kCancelled);
   EXPECT_THAT(std::string(why.message()), HasSubstr(GetParam().part));
-  driver.ReportAll(4);
+  driver.ReportRest(4);
   EXPECT_EQ(driver.state(), JobState::kRunning);
   EXPECT_THAT(driver.job().workers,
               ElementsAre(EpochWorker{0, 0}, EpochWorker{2, 5}));
@@ -522,7 +522,7 @@ TEST(CoordinatorLeaveTest, LeaverStaysUntilAJoinerHasFetched) {
   driver.Beat(kWorker1, 7, 7);
   driver.Say(kWorker0, Leave{7});
   driver.Say(kNew, WorkerRequest("new"));
-  driver.ReportAll(7);
+  driver.ReportRest(7);
   EXPECT_THAT(driver.job().crew.left_workers, ElementsAre(0));
   EXPECT_THAT(driver.Beat(kNew, 7, -1).sent, IsEmpty());
   EXPECT_THAT(HearersOf<JobOver>(driver.Beat(kNew, 8, 7)),
@@ -543,7 +543,7 @@ TEST(CoordinatorLeaveTest, LeaverMakesWayForAJoiner) {
   MachineReport shard;
   shard.closed_rounds[0] = 7;
   driver.Report(kShard0, shard);
-  const Reaction on = driver.ReportAll(7);
+  const Reaction on = driver.ReportRest(7);
   EXPECT_THAT(HearersOf<EpochStart>(on),
               UnorderedElementsAre(kShard0, kWorker0, kWorker1, kNew));
   EXPECT_THAT(driver.job().workers, ElementsAre(EpochWorker{2, 8}));
@@ -564,11 +564,11 @@ TEST(CoordinatorLeaveTest, JoinerDoesNotWaitForALeaver) {
   CoordinatorDriver driver(OptionsOf(2, 1, /*max_workers=*/3));
   driver.Gather();
   driver.Say(kNew, WorkerRequest("new"));
-  driver.ReportAll(7);
+  driver.ReportRest(7);
   ASSERT_EQ(driver.job().workers.back(), (EpochWorker{2, 8}));
   EXPECT_THAT(HearersOf<PrepareEpoch>(driver.Say(kWorker0, Leave{7})),
               UnorderedElementsAre(kShard0, kWorker0, kWorker1, kNew));
-  driver.ReportAll(7);
+  driver.ReportRest(7);
   EXPECT_THAT(driver.job().workers,
               ElementsAre(EpochWorker{1, 0}, EpochWorker{2, 8}));
 }
@@ -580,7 +580,7 @@ TEST(CoordinatorLeaveTest, LeaverCanDie) {
   driver.Break(kWorker0);
   EXPECT_THAT(HearersOf<PrepareEpoch>(driver.Pass(absl::Seconds(1.5))),
               UnorderedElementsAre(kShard0, kWorker1, kWorker2));
-  driver.ReportAll(7);
+  driver.ReportRest(7);
   EXPECT_THAT(driver.job().crew.left_workers, IsEmpty());
 }
 
