@@ -32,9 +32,11 @@ std::vector<std::string> MissingMembers(const JobView& view) {
     missing.push_back(absl::StrCat("the report of ", member.Describe()));
   }
   const int wanted = runs ? options.spec.min_workers : options.spec.workers;
-  if (roster.WorkersHere() < wanted) {
-    missing.push_back(absl::StrCat(wanted - roster.WorkersHere(), " of ",
-                                   wanted, " workers"));
+  const int more = wanted - roster.WorkersHere();
+  if (more > 0) {
+    missing.push_back(
+        absl::StrCat(more, more == 1 ? " more worker (" : " more workers (",
+                     wanted, " needed)"));
   }
   // A shard that is not here may have a backup that serves for it.
   const bool needs_all = !runs || view.epochs.Has(ChangeReason::kShardLost);

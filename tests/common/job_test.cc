@@ -99,6 +99,15 @@ TEST(JobTest, ContributorsAreWorkersThatBeganByThatStep) {
   }
 }
 
+TEST(JobTest, OnlyDecoupledRoundsSendTheFirstLayersFirst) {
+  Job job;
+  FrameHeader header;
+  header.layer = 7;
+  EXPECT_EQ(job.SendPriority(header), 0u);  // All layers are equally urgent.
+  job.options.overlap = Overlap::kDecoupled;
+  EXPECT_EQ(job.SendPriority(header), 7u);
+}
+
 TEST(JobTest, WorkersOwnTheLayersThatTheyUpdate) {
   Parts parts;
   JobPtr job = *Make(parts);

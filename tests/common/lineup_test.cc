@@ -32,6 +32,7 @@ TEST(LineupTest, UnevenHostsAreOrderedByTheirLowestRank) {
   EXPECT_THAT(lineup.at(1), ElementsAre(1));
   EXPECT_THAT(lineup.at(2), ElementsAre(2, 5));
 
+  // Worker 9 is the third worker of its host, and worker 5 the second of its.
   EXPECT_EQ(lineup.HostOf(9), 0);
   EXPECT_EQ(lineup.LocalOf(9), 2);
   EXPECT_EQ(lineup.HostOf(5), 2);
@@ -39,7 +40,7 @@ TEST(LineupTest, UnevenHostsAreOrderedByTheirLowestRank) {
   EXPECT_THAT(Seats(lineup, 10), ElementsAre(0, 3, 4, -1, 1, 5, -1, -1, -1, 2));
 }
 
-TEST(LineupTest, AbsentWorkersHaveNoPlace) {
+TEST(LineupTest, RanksOutsideTheLineupHaveNoHostAndNoSeat) {
   const Lineup lineup = Lineup::Singles(2);
   for (const int rank : {-1, 2, 7}) {
     EXPECT_EQ(lineup.HostOf(rank), -1);
@@ -56,7 +57,7 @@ TEST(LineupTest, EmptyLineupHasNoHosts) {
   EXPECT_EQ(Lineup::Singles(0).hosts(), 0);
 }
 
-TEST(LineupTest, WorkersWithoutAHostHaveOneOfTheirOwn) {
+TEST(LineupTest, EachWorkerWithoutAHostNumberCountsAsAHost) {
   const Lineup lineup(
       std::vector<EpochWorker>{{0, 0}, {2, 0, 1}, {3, 0}, {5, 0, 1}});
   ASSERT_EQ(lineup.hosts(), 3);
@@ -65,7 +66,7 @@ TEST(LineupTest, WorkersWithoutAHostHaveOneOfTheirOwn) {
   EXPECT_THAT(lineup.at(2), ElementsAre(3));
 }
 
-TEST(LineupTest, SeatsOfSinglesArePositions) {
+TEST(LineupTest, WithOneWorkerOnEachHostSeatsArePositions) {
   const Lineup lineup = Lineup::Singles(4);
   ASSERT_EQ(lineup.hosts(), 4);
   for (int rank = 0; rank < 4; ++rank) {
@@ -85,7 +86,7 @@ TEST(LineupTest, EachLocalWorkerCarriesInItsSlots) {
   EXPECT_EQ(lineup.Carrier(1, 5), 1);
 }
 
-// Layers of several chunks and of a part of a chunk, with and without factors.
+// Layers larger and smaller than a full chunk; only the last has factors.
 std::vector<LayerSpec> Layers() {
   const auto layer = [](const std::string& name, int64_t elements,
                         bool has_factors) {
@@ -147,19 +148,19 @@ TEST_F(SeatingTest, JoinersThatStartTogetherEnterTogether) {
   EXPECT_EQ(seating.LineupOf(5).workers(), 3);
 }
 
-TEST_F(SeatingTest, NoWorkersHaveEmptyLineups) {
+TEST_F(SeatingTest, WithoutWorkersLineupsAreEmpty) {
   EXPECT_EQ(Seating().LineupOf(3).workers(), 0);
   EXPECT_EQ(Seat({}).LineupOf(3).hosts(), 0);
 }
 
-TEST_F(SeatingTest, LoneWorkersNeedNoSlots) {
+TEST_F(SeatingTest, WithoutMatesEverySlotIsZero) {
   const Seating seating = Seat({{0, 0}, {1, 0}});
   for (const Chunk& chunk : placement_.chunks()) {
     EXPECT_EQ(seating.SlotOf(chunk.layer, chunk.index), 0);
   }
 }
 
-TEST_F(SeatingTest, SlotsSpreadTheBytesOfEachKindOfLayer) {
+TEST_F(SeatingTest, SlotsSpreadElementsWithAndWithoutFactors) {
   const Seating seating = Seat({{0, 0, 0}, {1, 0, 0}});
   for (const int local_count : {2, 3, 4, 7}) {
     for (const bool has_factors : {false, true}) {
@@ -200,7 +201,7 @@ TEST(JobLineupTest, JobHasALineupForEachRound) {
   EXPECT_EQ(job->LineupOf(9).hosts(), 2);
 }
 
-TEST(JobLineupTest, WorkersOfAHostTakeTheChunksOfTheServersInTurns) {
+TEST(JobLineupTest, WorkersOfAHostShareTheElementsThatGoToServers) {
   const JobPtr job = JobOf(Scheme::kServer, {{0, 0, 0}, {1, 0, 0}});
   std::vector<int64_t> loads(2);
   for (const Chunk& chunk : job->placement.chunks()) {
@@ -211,7 +212,7 @@ TEST(JobLineupTest, WorkersOfAHostTakeTheChunksOfTheServersInTurns) {
   EXPECT_LE(std::abs(loads[0] - loads[1]), kChunkElementsMax);
 }
 
-TEST(JobLineupTest, UnitsBetweenWorkersGoAround) {
+TEST(JobLineupTest, ConsecutiveUnitsOfRingsAndFactorsHaveConsecutiveSlots) {
   const JobPtr job = JobOf(Scheme::kRing, {{0, 0, 0}, {1, 0, 0}, {2, 0, 0}});
   for (const int layer : {0, 5}) {
     const int first = job->SlotOf(layer, 0, 3);

@@ -296,7 +296,7 @@ TEST(SessionClientTest, WaitingMemberLearnsTheReason) {
   shard.Start();
   const auto waiting = shard.AwaitMessage<Waiting>();
   ASSERT_TRUE(waiting.has_value());
-  EXPECT_THAT(waiting->text, HasSubstr("2 of 2 workers"));
+  EXPECT_THAT(waiting->text, HasSubstr("waits for 2 more workers (2 needed)"));
 }
 
 // A driver thread that was late hears of two sessions when the second one is

@@ -339,7 +339,7 @@ TEST(MessagesFuzzTest, HostileMeasuredIsRefusedOrSound) {
 TEST(MessagesFuzzTest, HostileLeaveIsRefusedOrSound) { FuzzMember(Leave{12}); }
 
 TEST(MessagesFuzzTest, HostileWaitingIsRefusedOrSound) {
-  FuzzCoordinator(Waiting{"1 of 2 workers"});
+  FuzzCoordinator(Waiting{"1 more worker (2 needed)"});
 }
 TEST(MessagesFuzzTest, HostileRefusalIsRefusedOrSound) {
   FuzzCoordinator(Refusal{NotFoundError("another job")});

@@ -93,9 +93,9 @@ TEST_F(FirstRunEmulationTest, EachStepButSanitizersGivesValues) {
   // Speeds have a value and a threshold. They are not judged here, because the
   // GPU is emulated.
   for (const char* name :
-       {"ceilings: copy out, whole", "ceilings: copies both ways at once",
-        "ceilings: pinning", "kernels: sgd, of a copy",
-        "kernels: to bf16, of a copy",
+       {"ceilings: copy to the host, whole",
+        "ceilings: copies both ways at once", "ceilings: pinning",
+        "kernels: sgd, of a copy", "kernels: to bf16, of a copy",
         "jobs: one worker: rate against the CPU's",
         "jobs: copies out beside computing"}) {
     const nlohmann::json row = Row(name, "noted");

@@ -7,7 +7,7 @@ import re
 from first_run_machine import find_sanitizer, timed_out
 from first_run_table import at_least, at_most
 
-CEILING_PARTS = ["rates of copies and of pinning", "wake-up times", "calls beside a busy stream"]
+CEILING_PARTS = ["rates of copies and of pinning", "small tasks", "calls while a stream is busy"]
 KERNEL_PARTS = ["kernel_test", "factor_test", "kernel_benchmark"]
 CLIENT_PARTS = ["staging_test", "device_network_test", "gpu_client_test",
                 "gpu_job_kinds_test", "gpu_job_test"]
@@ -19,12 +19,12 @@ WAITS_SHARE = 0.5
 # Thresholds of gpu_ceilings, by the name of its line.
 CEILINGS = {
     # With lower rates the link is not PCIe 5 x16, and copies take longer than all estimates.
-    "copy out, whole": at_least(40),
-    "copy in, whole": at_least(40),
+    "copy to the host, whole": at_least(40),
+    "copy to the GPU, whole": at_least(40),
     "copies both ways at once": at_least(80),
     "pinning": at_least(2),
-    # The staging thread wakes up once for each layer.
-    "wake-up, blocking event": at_most(100),
+    # The staging thread waits for an event once for each layer.
+    "small task and wait, blocking event": at_most(100),
 }
 # Smallest percent of the rate of a whole copy that copies in pieces of 1 MiB must have. Stager
 # copies in such pieces.
@@ -63,17 +63,17 @@ def run_ceilings(machine, table, options):
     size = ["--bytes=8388608"] if machine.emulated else []
     outcome = machine.run([program, *size], limit_s)
     values = {line["name"]: line for line in json_lines(outcome.output)}
-    busy = values.get("time that the stream is busy", {}).get("value", 0)
+    busy = values.get("expected busy time", {}).get("value", 0)
     for name, line in values.items():
         value, note = line["value"], ""
-        if name.startswith("beside a busy stream"):
+        if name.startswith("while a stream is busy"):
             note = "waits" if value >= WAITS_SHARE * busy else "does not wait"
         table.add("ceilings", name, value, line["unit"], CEILINGS.get(name), note, speed=True)
-    for way in ("out", "in"):
-        names = [f"copy {way}, pieces of 1 MiB", f"copy {way}, whole"]
+    for place in ("host", "GPU"):
+        names = [f"copy to the {place}, pieces of 1 MiB", f"copy to the {place}, whole"]
         if all(name in values for name in names):
             piece, whole = (values[name]["value"] for name in names)
-            table.add("ceilings", f"copy {way}, pieces of 1 MiB against whole",
+            table.add("ceilings", f"copy to the {place}, pieces of 1 MiB against whole",
                       100 * piece / whole, "%", at_least(PIECE_PERCENT), speed=True)
     if outcome.code != 0:
         table.fail("ceilings", "gpu_ceilings", why_failed(outcome))

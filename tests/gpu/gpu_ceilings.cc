@@ -3,14 +3,17 @@
 //   tests/gpu/gpu_ceilings [--bytes=N]
 //
 // Prints a line about the GPU, then one JSON object per line, {"name", "value",
-// "unit"}: the rates of copies by the size of their pieces, the rate of
-// pinning, the time to wake a thread, and the times of calls beside a busy GPU,
-// which should return at once. tests/gpu/first_run.sh compares them with
-// thresholds. Copies have N bytes at most, 256 MiB by default, which is more
-// than the caches of any GPU hold. Without a GPU it says so and exits with 0.
+// "unit"}: the rate of pinning; the rates of copies by the size of their
+// pieces, both ways at once, from and to pageable memory, and on the GPU; the
+// time to queue a small task and wait for it; the times of calls while a stream
+// is busy; the error of cudaPointerGetAttributes for a null pointer. Each of
+// the calls should return at once although the GPU is busy.
 //
-// In this order: helpers that queue and time work, a function for each group
-// of lines, main.
+// tests/gpu/first_run.sh compares the values with thresholds, by their names.
+// Copies have N bytes at most, 256 MiB by default, which is more than the
+// caches of any GPU hold. Without a GPU it says so and exits with 0.
+//
+// Below: helpers; one function for each group of output lines; main.
 
 #include <cuda_runtime_api.h>
 
@@ -32,7 +35,7 @@ namespace {
 
 constexpr size_t kMiB = size_t{1} << 20;
 constexpr int kRepeats = 5;
-constexpr int kWakeUps = 51;
+constexpr int kSmallTasks = 51;  // Number of small tasks that are timed.
 // Time that the GPU is kept busy while a call is timed.
 constexpr double kBusySeconds = 0.05;
 // Largest number of copies that are queued on a stopped stream. A stream holds
@@ -172,9 +175,9 @@ void PrintPieces(const Memory& memory) {
       return static_cast<double>(bytes) / 1e9 /
              CopySeconds(stream, to, from, bytes, piece.bytes);
     };
-    Print(std::string("copy out, ") + piece.name,
+    Print(std::string("copy to the host, ") + piece.name,
           rate(memory.pinned[0], memory.device[0]), "GB/s");
-    Print(std::string("copy in, ") + piece.name,
+    Print(std::string("copy to the GPU, ") + piece.name,
           rate(memory.device[0], memory.pinned[0]), "GB/s");
   }
 }
@@ -206,10 +209,10 @@ void PrintPageable(const Memory& memory) {
     }
     return static_cast<double>(memory.bytes) / 1e9 / Median(seconds);
   };
-  Print("copy out, pageable",
+  Print("copy to the host, pageable",
         rate(pageable.data(), memory.device[0], cudaMemcpyDeviceToHost),
         "GB/s");
-  Print("copy in, pageable",
+  Print("copy to the GPU, pageable",
         rate(memory.device[0], pageable.data(), cudaMemcpyHostToDevice),
         "GB/s");
 }
@@ -225,19 +228,20 @@ double PrintDeviceCopy(const Memory& memory) {
   return seconds;
 }
 
-void PrintWakeUps(const Memory& memory) {
+// Prints the time to queue a small task and wait for it.
+void PrintSmallTasks(const Memory& memory) {
   const Stream stream;
   const struct {
     const char* name;
     unsigned flags;
   } kinds[] = {
-      {"wake-up, blocking event", cudaEventBlockingSync},
-      {"wake-up, spinning event", cudaEventDefault},
+      {"small task and wait, blocking event", cudaEventBlockingSync},
+      {"small task and wait, spinning event", cudaEventDefault},
   };
   for (const auto& [name, flags] : kinds) {
     const Event event(flags | cudaEventDisableTiming);
     std::vector<double> seconds;
-    for (int i = 0; i < kWakeUps; ++i) {
+    for (int i = 0; i < kSmallTasks; ++i) {
       seconds.push_back(SecondsOf([&] {
         NEREUS_CUDA(cudaMemsetAsync(memory.device[0], 4, 4096, stream.get()));
         event.Record(stream);
@@ -250,6 +254,7 @@ void PrintWakeUps(const Memory& memory) {
 
 // Prints the time that each of these calls takes while a stream is busy for
 // about kBusySeconds. A call that takes about as long has waited for the
+// stream. The pageable copies are queued on this stream; the other calls use no
 // stream.
 void PrintWaits(const Memory& memory, double copy_seconds) {
   const Stream stream;
@@ -258,8 +263,8 @@ void PrintWaits(const Memory& memory, double copy_seconds) {
   void* device = nullptr;
   const auto copies = std::clamp<size_t>(
       static_cast<size_t>(kBusySeconds / copy_seconds), 1, 2 * kQueuedMax);
-  Print("time that the stream is busy",
-        1e3 * static_cast<double>(copies) * copy_seconds, "ms");
+  Print("expected busy time", 1e3 * static_cast<double>(copies) * copy_seconds,
+        "ms");
   const struct {
     const char* name;
     std::function<void()> call;
@@ -281,7 +286,7 @@ void PrintWaits(const Memory& memory, double copy_seconds) {
     for (size_t i = 0; i < copies; ++i) {
       stream.Copy(memory.device[1], memory.device[0], memory.bytes);
     }
-    Print(std::string("beside a busy stream, ") + name, 1e3 * SecondsOf(call),
+    Print(std::string("while a stream is busy, ") + name, 1e3 * SecondsOf(call),
           "ms");
   }
   stream.Await();
@@ -301,7 +306,7 @@ void Run(size_t bytes) {
   PrintBothWays(memory);
   PrintPageable(memory);
   const double copy_seconds = PrintDeviceCopy(memory);
-  PrintWakeUps(memory);
+  PrintSmallTasks(memory);
   PrintWaits(memory, copy_seconds);
   cudaPointerAttributes attributes = {};
   Print("error of cudaPointerGetAttributes(NULL)",

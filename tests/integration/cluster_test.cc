@@ -59,7 +59,8 @@ TEST(ClusterTest, WorkerWithOtherModelIsRefusedWithLayerAndShapes) {
     // The worker that joins first sets the model of the job. So the others wait
     // until worker 0 has joined, and worker 2 until worker 1 is refused.
     EXPECT_TRUE(cluster.AwaitStatus([&](const JobStatus& status) {
-      const bool here = absl::StrContains(status.waiting, "1 of 2 workers");
+      const bool here =
+          absl::StrContains(status.waiting, "1 more worker (2 needed)");
       return refused || (here && i == 1);
     }));
     if (i == 2) return second.Train(cluster.client_options(), 2);

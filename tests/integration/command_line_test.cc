@@ -42,7 +42,7 @@ std::string HelpOf(std::vector<std::string> command) {
 
 // A program reports a NEREUS_ variable as misspelt if no list has it. So the
 // lists must have the variables of all flags of all programs.
-TEST(CommandLineTest, VariablesOfAllFlagsAreKnown) {
+TEST(CommandLineTest, ListsHaveExactlyTheVariablesThatHelpShows) {
   std::set<std::string> offered;
   for (const auto& command : kCommands) {
     const std::string help = HelpOf(command);
@@ -63,8 +63,10 @@ TEST(CommandLineTest, VariablesOfAllFlagsAreKnown) {
   EXPECT_EQ(offered, known);
 }
 
-// Counts the flags of the process itself, without those of its job.
-TEST(CommandLineTest, ServerHasFewFlagsBesidesTheJobs) {
+// Counts the flags of the process itself, without those of its job. There are
+// 16. Above 24, some of them are probably options of the job, which belong in
+// JobOptionTable.
+TEST(CommandLineTest, ServerHasFewFlagsOfItsOwn) {
   const std::string help = HelpOf({"server/nereus-server"});
   const std::string own =
       help.substr(0, help.find("Options of the job, which --job=FILE"));
@@ -85,7 +87,7 @@ std::string RowOf(const JobOption& option) {
                       absl::StrReplaceAll(option.help, {{"|", "\\|"}}), " |\n");
 }
 
-TEST(CommandLineTest, ManualHasEachOptionOfAJob) {
+TEST(CommandLineTest, ManualHasTheTableOfJobOptions) {
   std::ifstream file("docs/operating.md");
   std::stringstream text;
   text << file.rdbuf();

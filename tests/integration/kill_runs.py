@@ -16,8 +16,10 @@ workers and 2 servers.
 
 A run is good if it ends by itself with a complete report, equal replicas, and
 an accuracy that is at most half a percentage point below that of run 0. Without
---backup the servers have checkpoints to go back to; with --backup they have
-none.
+--backup the servers have checkpoints to go back to, and the last step must be
+saved too; with --backup they have none. A run that ends before all three were
+struck is done again with twice as many epochs, and is not good if that happens
+three times.
 
 Prints a line for each run, and at the end the number of good runs. Exits with 0
 if all runs were good.
@@ -36,14 +38,16 @@ import time
 
 TOP = os.path.abspath(os.path.join(os.path.dirname(__file__), "../.."))
 ACCURACY_MARGIN = 0.005
-LIMIT = 900  # Seconds after which a run counts as hanging.
+LIMIT = 900  # Seconds after which a job counts as hanging.
+TRIES_MAX = 3  # Number of jobs of a run, until one lasts for all strikes.
 # Fields that each report must have.
 REPORTED = ["test_accuracy", "replicas_equal", "images_per_second", "seconds",
             "last_step", "phases", "plan", "settings", "workers"]
 
 
 def find_nereusctl():
-    """Returns the built program, below the top (in a test) or in bazel-bin."""
+    """Returns the built program, below the repository's root (in a test) or in
+    its bazel-bin."""
     for folder in (TOP, os.path.join(TOP, "bazel-bin")):
         program = os.path.join(folder, "server/admin/nereusctl")
         if os.access(program, os.X_OK):
@@ -52,8 +56,12 @@ def find_nereusctl():
 
 
 def kind_of(command):
+    """Returns what a process of a job is; "" if it has not become its program
+    yet."""
     if command[0].endswith("nereus-worker"):
         return "worker"
+    if not command[0].endswith("nereus-server"):
+        return ""
     return "coordinator" if "--coordinate-only" in command else "server"
 
 
@@ -80,34 +88,52 @@ def strike(local, kind, chance, options):
 
     Returns "killed" or "stopped", or "" if no such process runs.
     """
-    victims = [pid for pid, its in children(local.pid) if its == kind]
-    if not victims:
+    processes = [process for process, process_kind in children(local.pid)
+                 if process_kind == kind]
+    if not processes:
         return ""
-    victim = chance.choice(victims)
+    process = chance.choice(processes)
     stop_seconds = options.stop_seconds
     if options.mixed and chance.random() < 0.5:
         stop_seconds = 1.5 * options.lease
     try:
-        if stop_seconds == 0:
-            os.kill(victim, signal.SIGKILL)
-            return "killed"
-        os.kill(victim, signal.SIGSTOP)
-        time.sleep(stop_seconds)
-        os.kill(victim, signal.SIGCONT)
+        os.kill(process, signal.SIGSTOP if stop_seconds else signal.SIGKILL)
     except ProcessLookupError:
         return ""
+    if not stop_seconds:
+        return "killed"
+    time.sleep(stop_seconds)
+    try:
+        os.kill(process, signal.SIGCONT)
+    except ProcessLookupError:
+        pass  # The process was killed while it was stopped.
     return "stopped"
 
 
-def train(folder, kinds, chance, options):
-    """Does a run, and strikes a process of each of `kinds` in turn.
+def strike_when_it_runs(local, kind, chance, options, deadline):
+    """Strikes a process of `kind` as soon as one runs: after a strike, nereusctl
+    may still be restarting it.
+
+    Returns "killed" or "stopped", or "" if the job ended or the deadline passed
+    before.
+    """
+    while local.poll() is None and time.monotonic() < deadline:
+        how = strike(local, kind, chance, options)
+        if how:
+            return how
+        time.sleep(0.05)
+    return ""
+
+
+def train(folder, kinds, epochs, chance, options):
+    """Does a job, and strikes a process of each of `kinds` in turn.
 
     Returns two values: the report, or the reason why there is none; and a list
-    of the struck processes.
+    of the struck processes, which is short if the job ended early.
     """
     report = os.path.join(folder, "report.json")
     command = [find_nereusctl(), "local", f"--data={options.data}",
-               "--workers=4", "--servers=2", f"--epochs={options.epochs}",
+               "--workers=4", "--servers=2", f"--epochs={epochs}",
                f"--lease={options.lease}", f"--json={report}",
                "--restarts=30", "--log-level=info"]
     if options.backup:
@@ -116,15 +142,17 @@ def train(folder, kinds, chance, options):
         command += [f"--checkpoint-dir={folder}/checkpoints",
                     "--checkpoint-every=20"]
     struck = []
+    deadline = time.monotonic() + LIMIT
     with open(os.path.join(folder, "log"), "wb") as log:
         local = subprocess.Popen(command, stdout=log, stderr=log)
         try:
             for kind in kinds:
                 time.sleep(chance.uniform(1.5, 4))
-                how = strike(local, kind, chance, options)
-                if how:
-                    struck.append(f"{kind} {how}")
-            code = local.wait(timeout=LIMIT)
+                how = strike_when_it_runs(local, kind, chance, options, deadline)
+                if not how:
+                    break
+                struck.append(f"{kind} {how}")
+            code = local.wait(timeout=max(0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
             return f"not over after {LIMIT} s", struck
         finally:
@@ -137,14 +165,17 @@ def train(folder, kinds, chance, options):
         return json.load(file), struck
 
 
-def describe_fault(result, expected, options):
-    """Returns the fault of a run, or "" if the run is good."""
+def describe_defect(result, expected, options):
+    """Returns why a job is not good, or "" if it is good."""
     if isinstance(result, str):
         return result
     missing = [name for name in REPORTED if result.get(name) is None]
+    if missing:
+        return f"the report lacks {', '.join(missing)}"
     # "lost" counts workers that did not finish: they are not in "workers".
-    if missing or len(result["workers"]) + result["lost"] != 4:
-        return f"the report lacks {missing} or workers"
+    reported = len(result["workers"]) + result["lost"]
+    if reported != 4:
+        return f"the report has {reported} workers, not 4"
     if not options.backup and result["saved_round"] != result["last_step"]:
         return f"round {result['saved_round']} is saved, not the last step"
     if not result["replicas_equal"]:
@@ -152,6 +183,27 @@ def describe_fault(result, expected, options):
     if result["test_accuracy"] < expected - ACCURACY_MARGIN:
         return f"accuracy {result['test_accuracy']}, not {expected}"
     return ""
+
+
+def train_until_struck(folder, kinds, expected, chance, options):
+    """Does jobs, each with twice as many epochs as the one before, until one
+    lasts for all strikes or is not good.
+
+    Returns the values of `train`, and why the run is not good, or "".
+    """
+    epochs = options.epochs
+    for number in range(TRIES_MAX):
+        part = os.path.join(folder, f"job-{number}")
+        os.mkdir(part)
+        result, struck = train(part, kinds, epochs, chance, options)
+        defect = describe_defect(result, expected, options)
+        if defect or len(struck) == len(kinds):
+            return result, struck, defect
+        early = (f"the job of {epochs} epochs ended before the "
+                 f"{kinds[len(struck)]} was struck")
+        print(early, flush=True)
+        epochs *= 2
+    return result, struck, early
 
 
 def run_once(number, kinds, expected, options):
@@ -164,12 +216,12 @@ def run_once(number, kinds, expected, options):
     begun = time.monotonic()
     if options.mixed:
         kinds = chance.sample(kinds, len(kinds))
-    result, struck = train(folder, kinds, chance, options)
-    fault = describe_fault(result, expected, options)
+    result, struck, defect = train_until_struck(folder, kinds, expected, chance,
+                                                options)
     seconds = time.monotonic() - begun
     print(f"run {number}: {seconds:.1f} s, struck {', '.join(struck) or 'none'}"
-          f", {fault + ', see ' + folder if fault else 'good'}", flush=True)
-    if fault:
+          f", {defect + ', see ' + folder if defect else 'good'}", flush=True)
+    if defect:
         return None
     shutil.rmtree(folder, ignore_errors=True)
     return result["test_accuracy"]

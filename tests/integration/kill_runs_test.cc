@@ -1,6 +1,6 @@
 // Runs kill_runs.py without backups, with backups, and with mixed faults. The
-// script kills or stops real processes while they train on MNIST. Without
-// NEREUS_MNIST_DIR the test is skipped and says so.
+// script kills or stops a worker, a server and the coordinator of a job that
+// trains on MNIST. Without NEREUS_MNIST_DIR the test is skipped and says so.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -24,6 +24,11 @@ TEST_P(KillRunsTest, JobEndsAsWithoutFaults) {
                   std::string("--data=") + directory, GetParam()});
   EXPECT_EQ(run.Finish(absl::Minutes(30)), 0) << run.output() << run.error();
   EXPECT_THAT(run.output(), testing::HasSubstr("1 of 1 runs were good"));
+  for (const char* kind : {"worker", "server", "coordinator"}) {
+    EXPECT_THAT(run.output(),
+                testing::ContainsRegex(std::string("struck .*") + kind +
+                                       " (killed|stopped)"));
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, KillRunsTest,

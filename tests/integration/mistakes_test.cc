@@ -217,7 +217,7 @@ INSTANTIATE_TEST_SUITE_P(
 constexpr char kTwoWorkers[] = R"(
 start_server --shard=0 --servers=1 --workers=2
 $worker --coordinator=$control --name=first --limit=200 2> $dir/first.log &
-until grep -q 'waits for 1 of 2' $dir/first.log; do sleep 0.05; done
+until grep -q 'waits for 1 more worker' $dir/first.log; do sleep 0.05; done
 )";
 
 class SecondWorkerTest : public ScriptRun,
@@ -461,7 +461,7 @@ TEST_F(WrongAddressTest, ControlPortAnswersAfterALackOfDescriptors) {
       0)
       << output();
   EXPECT_THAT(output(), HasSubstr("control connections are turned away"));
-  EXPECT_THAT(output(), HasSubstr("waits for 1 of 1 workers"));
+  EXPECT_THAT(output(), HasSubstr("waits for 1 more worker (1 needed)"));
 }
 
 // A coordinator that restarts without its state must refuse the members of the

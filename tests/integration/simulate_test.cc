@@ -327,7 +327,7 @@ TEST(SimulateTest, WrongOptionsAreRefusedWithTheReason) {
        "\"one:1s\" is not WORKER:SECONDS"},
       {{"--model=vgg19", "--workers=2", "--compute=1", "--delay=2:1s"},
        2,
-       "worker 2 is delayed, of 2 workers"},
+       "delay of worker 2: workers are 0 to 1"},
       {{"--model=vgg19", "--workers=2", "--compute=fast"},
        2,
        "--compute: \"fast\" is not a time"},

@@ -47,14 +47,14 @@ Heartbeat WholeBeat(uint64_t epoch, std::vector<int32_t> whole) {
 
 // Each of `servers` reports closed rounds of all shards; then all other members
 // report.
-void ReportAll(CoordinatorDriver& driver, int64_t begun_step,
-               std::vector<SessionId> servers) {
+void ReportRest(CoordinatorDriver& driver, int64_t begun_step,
+                std::vector<SessionId> servers) {
   MachineReport report;
   for (int shard = 0; shard < driver.job().shards(); ++shard) {
     report.closed_rounds[shard] = begun_step - 1;
   }
   for (const SessionId session : servers) driver.Report(session, report);
-  driver.ReportAll(begun_step);
+  driver.ReportRest(begun_step);
 }
 
 // Loses server 0. In epoch 2 the backup of shard 0, server 1, is its primary.
@@ -62,7 +62,7 @@ void LoseServer0(CoordinatorDriver& driver) {
   driver.Gather();
   driver.Break(kShard0);
   driver.Pass(absl::Seconds(1.5));
-  ReportAll(driver, 5, {kShard1});
+  ReportRest(driver, 5, {kShard1});
   ASSERT_EQ(driver.job().epoch, 2u);
 }
 
@@ -70,7 +70,7 @@ void LoseServer0(CoordinatorDriver& driver) {
 void ReplaceServer0(CoordinatorDriver& driver) {
   LoseServer0(driver);
   driver.Say(kNewShard, Another(0));
-  ReportAll(driver, 6, {kShard1});
+  ReportRest(driver, 6, {kShard1});
   ASSERT_EQ(driver.job().epoch, 3u);
 }
 
@@ -98,7 +98,7 @@ TEST(CoordinatorBackupTest, BackupOfALostPrimaryTakesOverAtOnce) {
               Contains("backups take over all chunks that shard 0 served"));
   EXPECT_THAT(HearersOf<PrepareEpoch>(gone),
               UnorderedElementsAre(kShard1, kWorker0, kWorker1));
-  ReportAll(driver, 5, {kShard1});
+  ReportRest(driver, 5, {kShard1});
   EXPECT_EQ(driver.state(), JobState::kRunning);
   EXPECT_EQ(driver.job().epoch, 2u);
   EXPECT_EQ(driver.job().history.base_round, kInitialRound);
@@ -119,11 +119,11 @@ TEST(CoordinatorBackupTest, NewServerBecomesTheBackupAndThenThePrimary) {
   // First one backup becomes current, then both.
   EXPECT_THAT(HearersOf<PrepareEpoch>(driver.Say(kShard1, WholeBeat(3, {1}))),
               SizeIs(4));
-  ReportAll(driver, 7, {kShard1, kNewShard});
+  ReportRest(driver, 7, {kShard1, kNewShard});
   EXPECT_THAT(driver.job().shard_servers,
               ElementsAre(ShardServers{1, 0, false}, ShardServers{1, 0, true}));
   driver.Say(kShard1, WholeBeat(4, {0, 1}));
-  ReportAll(driver, 7, {kShard1, kNewShard});
+  ReportRest(driver, 7, {kShard1, kNewShard});
   EXPECT_EQ(driver.job().shard_servers, FirstShardServers(2, true));
   EXPECT_EQ(driver.job().epoch, 5u);
   driver.Say(kNewShard, WholeBeat(5, {0}));
@@ -172,7 +172,7 @@ TEST(CoordinatorBackupTest, BackupThatHasJustBecomeCurrentTakesOver) {
     driver.Break(kShard1);
     driver.Pass(absl::Seconds(1.5));
     ASSERT_EQ(driver.state(), JobState::kRunning);
-    ReportAll(driver, 7, {kNewShard});
+    ReportRest(driver, 7, {kNewShard});
     EXPECT_EQ(driver.job().epoch, 4u);
     EXPECT_THAT(
         driver.job().shard_servers,
@@ -213,11 +213,11 @@ TEST(CoordinatorBackupTest, JobThatLosesBothServersWaitsForOthersAndGoesBack) {
   driver.Break(kShard1);
   driver.Pass(absl::Seconds(1.5));
   EXPECT_EQ(driver.state(), JobState::kRunning);
-  driver.ReportAll(5);
+  driver.ReportRest(5);
   driver.Say(kNewShard, Another(0, true));
   EXPECT_EQ(driver.job().epoch, 1u);
   driver.Say(kNewShard + 1, Another(1, true));
-  driver.ReportAll(5);
+  driver.ReportRest(5);
   EXPECT_EQ(driver.job().history.base_round, 3);
   EXPECT_EQ(driver.job().shard_servers, FirstShardServers(2, true));
 }
@@ -227,7 +227,7 @@ TEST(CoordinatorBackupTest, WithThreeServersTheNextServerIsTheBackup) {
   driver.Gather();
   driver.Break(kShard0 + 2);
   driver.Pass(absl::Seconds(1.5));
-  ReportAll(driver, 5, {kShard0, kShard1});
+  ReportRest(driver, 5, {kShard0, kShard1});
   EXPECT_THAT(driver.job().shard_servers,
               ElementsAre(ShardServers{0, 1, true}, ShardServers{1, -1, false},
                           ShardServers{0, -1, false}));
@@ -246,7 +246,7 @@ TEST(CoordinatorBackupTest, ServerThatIsOnlyABackupMayDie) {
   EXPECT_THAT(gone.announced, Contains(HasSubstr("shard 0")));
   // No backup has to take over.
   EXPECT_THAT(gone.announced, Not(Contains(HasSubstr("take over"))));
-  ReportAll(driver, 7, {kShard1});
+  ReportRest(driver, 7, {kShard1});
   EXPECT_THAT(
       driver.job().shard_servers,
       ElementsAre(ShardServers{1, -1, false}, ShardServers{1, -1, false}));
@@ -280,7 +280,7 @@ TEST_F(BackupRestartTest, RestartedCoordinatorGoesOnWithoutTheLostServer) {
   const CoordinatorState saved = Lose();
   driver_.Restart(saved);
   ResumeAll({kShard1, kWorker0, kWorker1});
-  ReportAll(driver_, 6, {kBack + kShard1});
+  ReportRest(driver_, 6, {kBack + kShard1});
   EXPECT_EQ(driver_.state(), JobState::kRunning);
   EXPECT_EQ(driver_.job().epoch, 3u);
   EXPECT_EQ(driver_.job().history.base_round, kInitialRound);
@@ -302,7 +302,7 @@ TEST_F(BackupRestartTest, NewServerBecomesABackupAfterARestart) {
   driver_.Restart(saved);
   ResumeAll({kShard1, kWorker0, kWorker1});
   driver_.Say(kNewShard, Another(0));
-  ReportAll(driver_, 6, {kBack + kShard1});
+  ReportRest(driver_, 6, {kBack + kShard1});
   EXPECT_THAT(
       driver_.job().shard_servers,
       ElementsAre(ShardServers{1, 0, false}, ShardServers{1, 0, false}));

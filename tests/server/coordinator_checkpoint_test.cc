@@ -121,7 +121,7 @@ TEST(CoordinatorRequestTest, RequestBringsAnEpochThatSavesItsFirstStep) {
   EXPECT_THAT(HearersOf<PrepareEpoch>(asked),
               UnorderedElementsAre(kShard0, kWorker0, kWorker1));
   EXPECT_TRUE(driver.Status().checkpoint.wanted);
-  driver.ReportAll(6);
+  driver.ReportRest(6);
   EXPECT_EQ(driver.job().epoch, 2u);
   EXPECT_EQ(driver.job().checkpoint_round, 7);
   EXPECT_TRUE(driver.job().IsCheckpoint(7));
@@ -142,7 +142,7 @@ TEST(CoordinatorRequestTest, FailedPartEndsTheRequestWithTheReason) {
   CoordinatorDriver driver(DurableOptions(2, 2));
   driver.Gather();
   driver.RequestCheckpoint();
-  driver.ReportAll(6);
+  driver.ReportRest(6);
   driver.Say(kShard0, PartOf(0, 7, 2));
   const Reaction failed = driver.Say(kShard1, FailedPart(7, 2, "no\nspace"));
   EXPECT_THAT(failed.announced,
@@ -159,7 +159,7 @@ TEST(CoordinatorRequestTest, FailureOfAnEarlierRoundDoesNotEndTheRequest) {
   driver.Gather();
   driver.RequestCheckpoint();
   driver.Say(kShard0, FailedPart(5, 1, "slow"));
-  driver.ReportAll(6);
+  driver.ReportRest(6);
   ASSERT_EQ(driver.job().checkpoint_round, 7);
   driver.Say(kShard0, FailedPart(6, 1, "slow"));
   EXPECT_TRUE(driver.Status().checkpoint.wanted);
@@ -174,22 +174,22 @@ TEST(CoordinatorRequestTest,
   CoordinatorDriver driver(DurableOptions(2, 1));
   driver.Gather();
   driver.RequestCheckpoint();
-  driver.ReportAll(6);
+  driver.ReportRest(6);
   driver.Break(kWorker0);
   driver.Pass(absl::Seconds(1.5));
-  driver.ReportAll(9);
+  driver.ReportRest(9);
   EXPECT_EQ(driver.job().epoch, 3u);
   EXPECT_EQ(driver.job().checkpoint_round, 10);
   driver.MakeCheckpoint(10);
   EXPECT_FALSE(driver.Status().checkpoint.wanted);
   // The next epoch plans no other checkpoint.
   driver.Say(kNew, WorkerRequest("new"));
-  driver.ReportAll(12);
+  driver.ReportRest(12);
   EXPECT_EQ(driver.job().epoch, 4u);
   EXPECT_EQ(driver.job().checkpoint_round, 10);
   // After another request the next epoch does.
   driver.RequestCheckpoint();
-  driver.ReportAll(13);
+  driver.ReportRest(13);
   EXPECT_EQ(driver.job().checkpoint_round, 14);
 }
 
@@ -271,7 +271,7 @@ TEST_F(LostShardWithoutCheckpointTest, ManifestUnderWayIsEnough) {
   driver_.Say(kShard1, PartOf(1, 3, 1));
   LoseShard();
   driver_.Say(kNewShard, AnotherShard());
-  driver_.ReportAll(6);
+  driver_.ReportRest(6);
   EXPECT_EQ(driver_.job().epoch, 1u);
   ExpectRestarted(driver_.Checkpoint(3, absl::OkStatus()),
                   {kShard0, kWorker0, kWorker1, kNewShard});
@@ -282,7 +282,7 @@ TEST_F(LostShardWithoutCheckpointTest, ManifestThatFailsEndsTheJob) {
   driver_.Say(kShard1, PartOf(1, 3, 1));
   LoseShard();
   driver_.Say(kNewShard, AnotherShard());
-  driver_.ReportAll(6);
+  driver_.ReportRest(6);
   driver_.Checkpoint(3, UnavailableError("disk is full"));
   EXPECT_EQ(driver_.state(), JobState::kFailed);
   EXPECT_THAT(driver_.coordinator().reason(),
@@ -293,7 +293,7 @@ TEST_F(LostShardTest, JobWaitsForAnotherShard) {
   const Reaction lost = LoseShard();
   EXPECT_THAT(lost.announced, Contains(HasSubstr("waits for another shard 1")));
   EXPECT_EQ(driver_.state(), JobState::kRunning);
-  driver_.ReportAll(6);
+  driver_.ReportRest(6);
   EXPECT_EQ(driver_.job().epoch, 1u);
   const Reaction told = driver_.Pass(absl::Seconds(3));
   EXPECT_THAT(Heard<Waiting>(told, kWorker0).text,
@@ -303,7 +303,7 @@ TEST_F(LostShardTest, JobWaitsForAnotherShard) {
 
 TEST_F(LostShardTest, AllMembersGoBackOnceAnotherShardIsThere) {
   LoseShard();
-  driver_.ReportAll(6);
+  driver_.ReportRest(6);
   const Reaction on = driver_.Say(kNewShard, AnotherShard());
   ExpectRestarted(on, {kShard0, kWorker0, kWorker1, kNewShard});
   EXPECT_EQ(driver_.job().epoch, 2u);
@@ -316,7 +316,7 @@ TEST_F(LostShardTest, AllMembersGoBackOnceAnotherShardIsThere) {
                          "next, 3 steps are done again")));
   // The next epoch does not go back again.
   driver_.Say(kNew, WorkerRequest("new"));
-  const Reaction next = driver_.ReportAll(5);
+  const Reaction next = driver_.ReportRest(5);
   EXPECT_FALSE(Heard<EpochStart>(next, kWorker0).from_base);
   EXPECT_EQ(driver_.job().history.base_round, 3);
   EXPECT_EQ(driver_.job().history.contributions_before, 8 + 2 * 2);
@@ -324,7 +324,7 @@ TEST_F(LostShardTest, AllMembersGoBackOnceAnotherShardIsThere) {
 
 TEST_F(LostShardTest, WorkerThatJoinsMeanwhileStartsWithTheOthers) {
   LoseShard();
-  driver_.ReportAll(6);
+  driver_.ReportRest(6);
   EXPECT_THAT(driver_.Say(kNew, WorkerRequest("new")).completed, IsEmpty());
   ExpectRestarted(driver_.Say(kNewShard, AnotherShard()),
                   {kShard0, kWorker0, kWorker1, kNew, kNewShard});
@@ -335,7 +335,7 @@ TEST_F(LostShardTest, AnotherShardTakesAPlaceWithoutSessionAtOnce) {
   driver_.Break(kShard1);
   const Reaction joined = driver_.Say(kNewShard, AnotherShard());
   EXPECT_THAT(joined.announced, Contains(HasSubstr("takes its place")));
-  ExpectRestarted(driver_.ReportAll(6),
+  ExpectRestarted(driver_.ReportRest(6),
                   {kShard0, kWorker0, kWorker1, kNewShard});
   // The old process is told that it is no member any more.
   const Reaction back = driver_.ResumeIn(kNew, kShard1);
@@ -351,7 +351,7 @@ TEST_F(LostShardTest, AnotherShardWaitsUntilTheSessionInThePlaceBreaks) {
   driver_.Beat(kShard1, 5, 4);
   const Reaction broken = driver_.Break(kShard1);
   EXPECT_THAT(broken.announced, Contains(HasSubstr("takes its place")));
-  ExpectRestarted(driver_.ReportAll(6),
+  ExpectRestarted(driver_.ReportRest(6),
                   {kShard0, kWorker0, kWorker1, kNewShard});
 }
 
@@ -364,7 +364,7 @@ TEST_F(LostShardTest, AnotherShardWaitsUntilTheMemberInThePlaceIsDead) {
     EXPECT_THAT(HearersOf<Refusal>(lost), Not(Contains(kNewShard)));
   }
   EXPECT_THAT(lost.announced, Contains(HasSubstr("shard 1")));
-  ExpectRestarted(driver_.ReportAll(6),
+  ExpectRestarted(driver_.ReportRest(6),
                   {kShard0, kWorker0, kWorker1, kNewShard});
 }
 
@@ -392,7 +392,7 @@ TEST_F(LostShardTest, SecondWaitingShardJoinsAfterTheFirstHasDied) {
   }
   EXPECT_THAT(HearersOf<Refusal>(lost), Not(Contains(kNew)));
   EXPECT_THAT(HearersOf<Refusal>(driver_.Break(kNewShard)), IsEmpty());
-  ExpectRestarted(driver_.ReportAll(6), {kShard0, kWorker0, kWorker1, kNew});
+  ExpectRestarted(driver_.ReportRest(6), {kShard0, kWorker0, kWorker1, kNew});
 }
 
 TEST_F(LostShardTest, WaitingShardMayComeInANewSession) {
@@ -400,7 +400,7 @@ TEST_F(LostShardTest, WaitingShardMayComeInANewSession) {
   EXPECT_THAT(driver_.Say(kNew, AnotherShard()).ended, ElementsAre(kNewShard));
   EXPECT_THAT(driver_.Break(kShard1).announced,
               Contains(HasSubstr("takes its place")));
-  ExpectRestarted(driver_.ReportAll(6), {kShard0, kWorker0, kWorker1, kNew});
+  ExpectRestarted(driver_.ReportRest(6), {kShard0, kWorker0, kWorker1, kNew});
 }
 
 TEST_F(LostShardTest, WaitingShardThatHasGoneIsForgotten) {
@@ -411,7 +411,7 @@ TEST_F(LostShardTest, WaitingShardThatHasGoneIsForgotten) {
   ExpectRestarted(
       [&] {
         driver_.Say(kNew, AnotherShard());
-        return driver_.ReportAll(6);
+        return driver_.ReportRest(6);
       }(),
       {kShard0, kWorker0, kWorker1, kNew});
 }
@@ -426,7 +426,7 @@ TEST_F(LostShardTest, JobGoesBackToTheNewestCheckpoint) {
   driver_.MakeCheckpoint(5);
   LoseShard();
   driver_.Say(kNewShard, AnotherShard());
-  driver_.ReportAll(6);
+  driver_.ReportRest(6);
   EXPECT_EQ(driver_.job().history.base_round, 5);
   EXPECT_EQ(driver_.job().history.contributions_before, 12);
 }
@@ -437,7 +437,7 @@ TEST_F(LostShardTest, ManifestUnderWayIsAwaited) {
   driver_.Say(kShard1, PartOf(1, 5, 1));
   LoseShard();
   driver_.Say(kNewShard, AnotherShard());
-  EXPECT_THAT(HearersOf<EpochStart>(driver_.ReportAll(6)), IsEmpty());
+  EXPECT_THAT(HearersOf<EpochStart>(driver_.ReportRest(6)), IsEmpty());
   driver_.Checkpoint(5, absl::OkStatus());
   EXPECT_EQ(driver_.job().history.base_round, 5);
 }
@@ -446,7 +446,7 @@ TEST_F(LostShardTest, PartsFromBeforeAndAfterGoingBackAreNotMixed) {
   driver_.Say(kShard0, PartOf(0, 5, 1));
   LoseShard();
   driver_.Say(kNewShard, AnotherShard());
-  driver_.ReportAll(6);
+  driver_.ReportRest(6);
   EXPECT_THAT(driver_.Say(kNewShard, PartOf(1, 5, 2)).completed, IsEmpty());
   EXPECT_THAT(driver_.Say(kShard0, PartOf(0, 5, 1)).completed, IsEmpty());
   EXPECT_THAT(driver_.Say(kShard0, PartOf(0, 5, 2)).completed, SizeIs(1));
@@ -455,10 +455,10 @@ TEST_F(LostShardTest, PartsFromBeforeAndAfterGoingBackAreNotMixed) {
 // The new epoch plans the requested checkpoint again.
 TEST_F(LostShardTest, RequestIsKeptWhenTheJobGoesBack) {
   driver_.RequestCheckpoint();
-  driver_.ReportAll(6);
+  driver_.ReportRest(6);
   LoseShard();
   driver_.Say(kNewShard, AnotherShard());
-  driver_.ReportAll(8);
+  driver_.ReportRest(8);
   EXPECT_EQ(driver_.job().history.base_round, 3);
   EXPECT_EQ(driver_.job().checkpoint_round, 4);
   EXPECT_TRUE(driver_.Status().checkpoint.wanted);
@@ -467,7 +467,7 @@ TEST_F(LostShardTest, RequestIsKeptWhenTheJobGoesBack) {
 TEST_F(LostShardTest, MemberThatMissedGoingBackHearsOfItWhenItResumes) {
   LoseShard();
   driver_.Say(kNewShard, AnotherShard());
-  driver_.ReportAll(6);
+  driver_.ReportRest(6);
   driver_.Break(kWorker1);
   // The worker had reported for this epoch, and missed its start.
   Resume resume = driver_.ResumeOf(kWorker1);
@@ -489,7 +489,7 @@ TEST(CoordinatorCheckpointRestartTest, ValuesOfDeadWorkersAreInTheCheckpoint) {
   driver.Break(kWorker0);
   driver.Break(kWorker1);
   driver.Pass(absl::Seconds(1.5));
-  driver.ReportAll(6);
+  driver.ReportRest(6);
   EXPECT_THAT(HearersOf<EpochStart>(driver.Say(kNew, WorkerRequest("new"))),
               IsEmpty());
   const Reaction on = driver.Checkpoint(4, absl::OkStatus());

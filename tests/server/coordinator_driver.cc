@@ -268,7 +268,7 @@ Reaction CoordinatorDriver::Report(SessionId session, int64_t begun_step) {
   return Report(session, report);
 }
 
-Reaction CoordinatorDriver::ReportAll(int64_t begun_step) {
+Reaction CoordinatorDriver::ReportRest(int64_t begun_step) {
   std::vector<SessionId> asked;
   for (const auto& [id, session] : sessions_) {
     if (session.open && session.target.has_value()) asked.push_back(id);

@@ -127,8 +127,9 @@ class CoordinatorDriver {
   // Report of a member that is in step `begun_step` and has done all steps
   // before.
   Reaction Report(SessionId session, int64_t begun_step);
-  // All members with an open session report that have not yet.
-  Reaction ReportAll(int64_t begun_step);
+  // Says reports for all members with an open session that have not reported
+  // yet.
+  Reaction ReportRest(int64_t begun_step);
 
   const Coordinator& coordinator() const { return *coordinator_; }
   JobState state() const { return coordinator_->state(); }

@@ -105,7 +105,7 @@ TEST(CoordinatorEndingTest, MemberThatStoodStillHearsThatTheJobIsFinished) {
   CoordinatorDriver driver(OptionsOf(/*workers=*/2, /*shards=*/1));
   driver.Gather();
   driver.Pass(absl::Seconds(12), /*silent=*/{kWorker1});
-  driver.ReportAll(0);
+  driver.ReportRest(0);
   driver.Say(kWorker0, Leave{3});
   ASSERT_EQ(driver.state(), JobState::kFinished);
   driver.Break(kWorker0);

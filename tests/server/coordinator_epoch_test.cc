@@ -28,8 +28,9 @@ constexpr SessionId kNew = 50;
 TEST(CoordinatorEpochTest, SilentWorkerIsGoneAfterTheLease) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   driver.Gather();
-  EXPECT_THAT(driver.Pass(absl::Seconds(10), {kWorker1}).sent, IsEmpty());
-  const Reaction gone = driver.Pass(absl::Seconds(0.5), {kWorker1});
+  EXPECT_THAT(driver.Pass(absl::Seconds(10), /*silent=*/{kWorker1}).sent,
+              IsEmpty());
+  const Reaction gone = driver.Pass(absl::Seconds(0.5), /*silent=*/{kWorker1});
   EXPECT_THAT(
       gone.announced,
       Contains(HasSubstr("worker w1 (at w1:1) was removed: it sent nothing "
@@ -40,7 +41,7 @@ TEST(CoordinatorEpochTest, SilentWorkerIsGoneAfterTheLease) {
               HasSubstr("worker w1 was counted as dead: it sent nothing for"));
   EXPECT_THAT(HearersOf<PrepareEpoch>(gone),
               UnorderedElementsAre(kShard0, kWorker0));
-  const Reaction on = driver.ReportAll(4);
+  const Reaction on = driver.ReportRest(4);
   EXPECT_THAT(HearersOf<EpochStart>(on),
               UnorderedElementsAre(kShard0, kWorker0));
   EXPECT_THAT(on.sent, SizeIs(2));
@@ -57,16 +58,26 @@ TEST(CoordinatorEpochTest, SilentWorkerIsGoneAfterTheLease) {
   EXPECT_EQ(driver.Status().epoch, 2u);
 }
 
+// JoinRequest and Resume begin a session, and Failure ends the job. These are
+// all other messages.
 TEST(CoordinatorEpochTest, AnyMessageOfAMemberRenewsItsLease) {
+  Measured measured;
+  measured.times.assign(2, {absl::Milliseconds(1), absl::Milliseconds(2)});
+  measured.step_time = absl::Milliseconds(10);
+  measured.link.rate = 1e9;
+  FusionTimed timed;
+  timed.step_seconds = 0.01;
   for (const MemberMessage& message : std::vector<MemberMessage>{
-           Heartbeat(), LostPeer(), EpochReport(), Leave()}) {
+           Heartbeat(), LostPeer(), EpochReport(), Leave(), CheckpointPart(),
+           timed, Drained(), measured, WantCheckpoint(), ReplicaChecksums()}) {
+    SCOPED_TRACE(message.index());
     CoordinatorDriver driver(OptionsOf(2, 1));
     driver.Gather();
-    driver.Pass(absl::Seconds(9), {kWorker1});
+    driver.Pass(absl::Seconds(9), /*silent=*/{kWorker1});
     driver.Say(kWorker1, message);
-    driver.Pass(absl::Seconds(10), {kWorker1});
+    driver.Pass(absl::Seconds(10), /*silent=*/{kWorker1});
     EXPECT_THAT(driver.Status().members, SizeIs(3));
-    driver.Pass(absl::Seconds(0.5), {kWorker1});
+    driver.Pass(absl::Seconds(0.5), /*silent=*/{kWorker1});
     EXPECT_THAT(driver.Status().members, SizeIs(2));
   }
 }
@@ -76,11 +87,12 @@ TEST(CoordinatorEpochTest, LeaseBeginsWhenTheJobStarts) {
   driver.Say(1, ShardRequest(0));
   driver.Pass(absl::Seconds(1000));
   driver.Say(2, WorkerRequest("a"));
-  EXPECT_THAT(driver.Pass(absl::Seconds(5), {1, 2}).sent, IsEmpty());
+  EXPECT_THAT(driver.Pass(absl::Seconds(5), /*silent=*/{1, 2}).sent, IsEmpty());
   EXPECT_EQ(driver.state(), JobState::kRunning);
 }
 
-TEST(CoordinatorEpochTest, WorkerWithoutASessionIsDeadAfterTheGrace) {
+TEST(CoordinatorEpochTest,
+     WorkerWithoutASessionCountsAsDeadAfterReconnectGrace) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   driver.Gather();
   EXPECT_THAT(driver.Break(kWorker1).sent, IsEmpty());
@@ -92,16 +104,17 @@ TEST(CoordinatorEpochTest, WorkerWithoutASessionIsDeadAfterTheGrace) {
   EXPECT_THAT(HearersOf<PrepareEpoch>(gone),
               UnorderedElementsAre(kShard0, kWorker0));
   EXPECT_THAT(gone.sent, SizeIs(2));
-  driver.ReportAll(4);
+  driver.ReportRest(4);
   EXPECT_THAT(driver.job().workers, ElementsAre(EpochWorker{0, 0}));
 }
 
-TEST(CoordinatorEpochTest, DeathOfAShardFailsAJobWithoutCheckpoints) {
+TEST(CoordinatorEpochTest, DeathOfAServerFailsAJobWithoutCheckpoints) {
   for (const bool session_ends : {false, true}) {
     CoordinatorDriver driver(OptionsOf(2, 2));
     driver.Gather();
     if (session_ends) driver.Break(kShard1);
-    const Reaction failed = driver.Pass(absl::Seconds(10.5), {kShard1});
+    const Reaction failed =
+        driver.Pass(absl::Seconds(10.5), /*silent=*/{kShard1});
     EXPECT_EQ(driver.state(), JobState::kFailed);
     EXPECT_THAT(driver.coordinator().reason(),
                 HasSubstr("shard 1 (s1 at s1:1) was removed: "));
@@ -115,7 +128,7 @@ TEST(CoordinatorEpochTest, DeathOfAShardFailsAJobWithoutCheckpoints) {
   }
 }
 
-TEST(CoordinatorEpochTest, DeathOfAShardDuringAChangeFailsTheJob) {
+TEST(CoordinatorEpochTest, DeathOfAServerDuringAnEpochChangeFailsTheJob) {
   CoordinatorDriver driver(OptionsOf(2, 2));
   driver.Gather();
   driver.Break(kWorker1);
@@ -128,13 +141,13 @@ TEST(CoordinatorEpochTest, DeathOfAShardDuringAChangeFailsTheJob) {
 }
 
 // The coordinator does not ask the other members again.
-TEST(CoordinatorEpochTest, MemberThatDiesInAChangeNeedNotReport) {
+TEST(CoordinatorEpochTest, MemberThatDiesInAnEpochChangeNeedNotReport) {
   CoordinatorDriver driver(OptionsOf(3, 1));
   driver.Gather();
   driver.Break(kWorker1);
   driver.Pass(absl::Seconds(1.5));
   driver.Break(kWorker2);
-  EXPECT_THAT(driver.ReportAll(4).sent, IsEmpty());
+  EXPECT_THAT(driver.ReportRest(4).sent, IsEmpty());
   const Reaction gone = driver.Pass(absl::Seconds(1.5));
   EXPECT_THAT(HearersOf<EpochStart>(gone),
               UnorderedElementsAre(kShard0, kWorker0));
@@ -164,59 +177,61 @@ TEST(CoordinatorEpochTest, MemberThatIsFoundDeadLateIsInOneMoreEpoch) {
   driver.Pass(absl::Seconds(1.5));
   driver.Report(kWorker2, 4);
   driver.Break(kWorker2);
-  driver.ReportAll(4);
+  driver.ReportRest(4);
   EXPECT_EQ(driver.job().epoch, 2u);
   EXPECT_THAT(driver.job().workers,
               ElementsAre(EpochWorker{0, 0}, EpochWorker{2, 0}));
   EXPECT_THAT(HearersOf<PrepareEpoch>(driver.Pass(absl::Seconds(1.5))),
               UnorderedElementsAre(kShard0, kWorker0));
-  driver.ReportAll(5);
+  driver.ReportRest(5);
   EXPECT_EQ(driver.job().epoch, 3u);
   EXPECT_THAT(driver.job().workers, ElementsAre(EpochWorker{0, 0}));
 }
 
 TEST(CoordinatorEpochTest, WorkerThatHasLeftDoesNotCountForAWaitingJob) {
-  CoordinatorOptions options = OptionsOf(3, 1);
-  options.spec.min_workers = 2;
+  CoordinatorOptions options = OptionsOf(4, 1);
+  options.spec.min_workers = 3;
   CoordinatorDriver driver(options);
   driver.Gather();
   driver.Say(kWorker0, Leave{4});
   driver.Break(kWorker1);
   driver.Pass(absl::Seconds(1.5));
   EXPECT_THAT(driver.Status().waiting,
-              HasSubstr("1 of 2 workers; members now: shard 0 (s0 at s0:1), "
-                        "worker w2 (at w2:1)"));
+              HasSubstr("1 more worker (3 needed); members now: shard 0 (s0 at "
+                        "s0:1), worker w2 (at w2:1), worker w3 (at w3:1)"));
 }
 
 TEST(CoordinatorEpochTest, JobWaitsBelowMinWorkers) {
-  CoordinatorOptions options = OptionsOf(2, 1);
-  options.spec.min_workers = 2;
+  CoordinatorOptions options = OptionsOf(3, 1);
+  options.spec.min_workers = 3;
   CoordinatorDriver driver(options);
   driver.Gather();
   driver.Break(kWorker1);
   driver.Pass(absl::Seconds(1.5));
-  EXPECT_THAT(driver.ReportAll(4).sent, IsEmpty());
+  EXPECT_THAT(driver.ReportRest(4).sent, IsEmpty());
   EXPECT_EQ(driver.job().epoch, 1u);
   EXPECT_THAT(
       driver.Status().waiting,
-      HasSubstr("job training waits for 1 of 2 workers; members now: "));
+      HasSubstr(
+          "job training waits for 1 more worker (3 needed); members now: "));
   const Reaction told = driver.Pass(absl::Seconds(3));
   EXPECT_THAT(HearersOf<Waiting>(told),
-              UnorderedElementsAre(kShard0, kWorker0));
-  EXPECT_THAT(told.sent, SizeIs(2));
+              UnorderedElementsAre(kShard0, kWorker0, kWorker2));
+  EXPECT_THAT(told.sent, SizeIs(3));
   EXPECT_THAT(Heard<Waiting>(told, kWorker0).text,
-              HasSubstr("waits for 1 of 2 workers"));
+              HasSubstr("waits for 1 more worker (3 needed)"));
   EXPECT_EQ(driver.state(), JobState::kRunning);
 
   const Reaction on = driver.Say(kNew, WorkerRequest("new"));
   EXPECT_THAT(HearersOf<EpochStart>(on),
-              UnorderedElementsAre(kShard0, kWorker0, kNew));
-  EXPECT_THAT(driver.job().workers,
-              ElementsAre(EpochWorker{0, 0}, EpochWorker{2, 5}));
+              UnorderedElementsAre(kShard0, kWorker0, kWorker2, kNew));
+  EXPECT_THAT(
+      driver.job().workers,
+      ElementsAre(EpochWorker{0, 0}, EpochWorker{2, 0}, EpochWorker{3, 5}));
   EXPECT_EQ(driver.Status().waiting, "");
 }
 
-TEST(CoordinatorEpochTest, ValuesThatOnlyDeadWorkersHadFailTheJob) {
+TEST(CoordinatorEpochTest, JobFailsIfOnlyDeadWorkersHadALayer) {
   CoordinatorOptions options = OptionsOf(2, 1);
   options.spec.rules.forced = Scheme::kFactor;
   CoordinatorDriver driver(options);
@@ -224,7 +239,7 @@ TEST(CoordinatorEpochTest, ValuesThatOnlyDeadWorkersHadFailTheJob) {
   driver.Break(kWorker0);
   driver.Break(kWorker1);
   driver.Pass(absl::Seconds(1.5));
-  driver.ReportAll(4);
+  driver.ReportRest(4);
   EXPECT_EQ(driver.state(), JobState::kRunning);
   const Reaction failed = driver.Say(kNew, WorkerRequest("new"));
   EXPECT_EQ(driver.state(), JobState::kFailed);
@@ -234,7 +249,7 @@ TEST(CoordinatorEpochTest, ValuesThatOnlyDeadWorkersHadFailTheJob) {
   EXPECT_THAT(failed.ended, UnorderedElementsAre(kShard0, kNew));
 }
 
-TEST(CoordinatorEpochTest, JoinerBringsAChange) {
+TEST(CoordinatorEpochTest, JoinerBringsAnEpochChange) {
   CoordinatorDriver driver(OptionsOf(2, 1, /*max_workers=*/3));
   driver.Gather();
   const Reaction asked = driver.Say(kNew, WorkerRequest("new"));
@@ -260,30 +275,31 @@ TEST(CoordinatorEpochTest, JoinerBringsAChange) {
   EXPECT_THAT(driver.Pass(absl::Seconds(5)).sent, IsEmpty());
 }
 
-TEST(CoordinatorEpochTest, WorkerThatJoinsInAChangeIsInItsEpoch) {
+TEST(CoordinatorEpochTest,
+     WorkerThatJoinsInAnEpochChangeIsInTheEpochThatFollows) {
   CoordinatorDriver driver(OptionsOf(2, 1, /*max_workers=*/4));
   driver.Gather();
   driver.Say(kNew, WorkerRequest("new"));
   driver.Report(kWorker0, 4);
   EXPECT_THAT(driver.Say(kNew + 1, WorkerRequest("newer")).sent, IsEmpty());
-  const Reaction on = driver.ReportAll(4);
+  const Reaction on = driver.ReportRest(4);
   EXPECT_THAT(HearersOf<EpochStart>(on), SizeIs(5));
   EXPECT_THAT(driver.job().workers,
               ElementsAre(EpochWorker{0, 0}, EpochWorker{1, 0},
                           EpochWorker{2, 5}, EpochWorker{3, 5}));
 }
 
-TEST(CoordinatorEpochTest, JoinerThatGoesInTheChangeIsNotInTheEpoch) {
+TEST(CoordinatorEpochTest, JoinerLostDuringAnEpochChangeIsNotInTheNextEpoch) {
   CoordinatorDriver driver(OptionsOf(2, 1, /*max_workers=*/3));
   driver.Gather();
   driver.Say(kNew, WorkerRequest("new"));
   driver.Break(kNew);
-  driver.ReportAll(4);
+  driver.ReportRest(4);
   EXPECT_EQ(driver.job().epoch, 2u);
   EXPECT_EQ(driver.job().workers, FirstWorkers(2));
   // Its place is free, its rank is not given again.
   driver.Say(kNew + 1, WorkerRequest("newer"));
-  driver.ReportAll(4);
+  driver.ReportRest(4);
   EXPECT_EQ(driver.job().workers.back(), (EpochWorker{3, 5}));
 }
 
@@ -325,12 +341,14 @@ TEST(CoordinatorEpochTest, PlaceOfADeadWorkerIsFreeAndItsRankIsNot) {
             absl::StatusCode::kResourceExhausted);
   driver.Pass(absl::Seconds(1.5));
   driver.Say(kNew + 1, WorkerRequest("new"));
-  const Reaction on = driver.ReportAll(4);
+  const Reaction on = driver.ReportRest(4);
   EXPECT_EQ(Heard<EpochStart>(on, kNew + 1).self, PeerId::Worker(2));
   EXPECT_THAT(driver.job().workers,
               ElementsAre(EpochWorker{0, 0}, EpochWorker{2, 5}));
 }
 
+// A member of epoch 1 answers PrepareEpoch 2 by a report with target 2 and
+// epoch 1.
 TEST(CoordinatorEpochTest, ReportsOfAnotherTargetOrEpochAreIgnored) {
   CoordinatorDriver driver(OptionsOf(2, 1, /*max_workers=*/3));
   driver.Gather();
@@ -341,7 +359,7 @@ TEST(CoordinatorEpochTest, ReportsOfAnotherTargetOrEpochAreIgnored) {
   driver.Say(kWorker0, EpochReport{2, 1, report});
   driver.Break(kWorker1);
   driver.Pass(absl::Seconds(1.5));
-  driver.ReportAll(4);
+  driver.ReportRest(4);
   ASSERT_EQ(driver.job().epoch, 2u);
   driver.Say(kNew, WorkerRequest("new"));
   driver.Report(kShard0, 4);
@@ -368,7 +386,7 @@ TEST(CoordinatorEpochTest, LastReportCounts) {
   MachineReport report;
   report.begun_step = 7;
   driver.Say(kWorker1, EpochReport{2, 1, report});
-  driver.ReportAll(4);
+  driver.ReportRest(4);
   EXPECT_EQ(driver.job().history.first_step, 8);
 }
 
@@ -380,7 +398,7 @@ struct Nonsense {
 
 using FactorLayers = std::vector<MachineReport::PeerLayer>;
 
-// Report for target 2 of a member in epoch 1.
+// Returns the answer of a member of epoch 1 to PrepareEpoch 2.
 EpochReport ReportOf(int64_t begun_step, FactorLayers peer_layers = {},
                      std::optional<int64_t> closed_round = std::nullopt) {
   EpochReport report;
@@ -401,7 +419,7 @@ EpochReport WithTarget(uint64_t target, EpochReport report) {
 
 class CoordinatorNonsenseTest : public testing::TestWithParam<Nonsense> {};
 
-TEST_P(CoordinatorNonsenseTest, CostsItsSenderItsMembership) {
+TEST_P(CoordinatorNonsenseTest, NonsenseCostsItsSenderItsMembership) {
   CoordinatorDriver driver(OptionsOf(2, 1, /*max_workers=*/3));
   driver.Gather();
   driver.Say(kNew, WorkerRequest("new"));
@@ -409,7 +427,7 @@ TEST_P(CoordinatorNonsenseTest, CostsItsSenderItsMembership) {
       RefusalIn(driver.Say(kWorker1, GetParam().message), kWorker1);
   EXPECT_EQ(why.code(), absl::StatusCode::kCancelled);
   EXPECT_THAT(std::string(why.message()), HasSubstr(GetParam().part));
-  driver.ReportAll(4);
+  driver.ReportRest(4);
   EXPECT_EQ(driver.state(), JobState::kRunning);
   EXPECT_THAT(driver.job().workers,
               ElementsAre(EpochWorker{0, 0}, EpochWorker{2, 5}));
@@ -428,7 +446,7 @@ INSTANTIATE_TEST_SUITE_P(
                  "the round 9223"},
         Nonsense{"ClosedRound", ReportOf(4, {}, -2), "the round -2"},
         Nonsense{"LateClosedRound", ReportOf(4, {}, kMax), "the round 9223"},
-        // A report for another target is checked too.
+        // A report with another target is checked too.
         Nonsense{"OtherTarget", WithTarget(1, ReportOf(-2)), "the step -2"},
         Nonsense{"HeartbeatStep", HeartbeatOf(-2, -1), "the step -2"},
         Nonsense{"HeartbeatRound", HeartbeatOf(4, kMax), "the round 9223"},
@@ -497,14 +515,14 @@ TEST(CoordinatorLeaveTest, LeaverStaysUntilAllWorkersHaveDoneItsLastRound) {
   EXPECT_EQ(driver.job().epoch, 2u);
 }
 
-TEST(CoordinatorLeaveTest, LeaverStaysUntilAJoinerHasItsValues) {
+TEST(CoordinatorLeaveTest, LeaverStaysUntilAJoinerHasFetched) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   driver.Gather();
   driver.Beat(kWorker0, 7, 7);
   driver.Beat(kWorker1, 7, 7);
   driver.Say(kWorker0, Leave{7});
   driver.Say(kNew, WorkerRequest("new"));
-  driver.ReportAll(7);
+  driver.ReportRest(7);
   EXPECT_THAT(driver.job().crew.left_workers, ElementsAre(0));
   EXPECT_THAT(driver.Beat(kNew, 7, -1).sent, IsEmpty());
   EXPECT_THAT(HearersOf<JobOver>(driver.Beat(kNew, 8, 7)),
@@ -525,7 +543,7 @@ TEST(CoordinatorLeaveTest, LeaverMakesWayForAJoiner) {
   MachineReport shard;
   shard.closed_rounds[0] = 7;
   driver.Report(kShard0, shard);
-  const Reaction on = driver.ReportAll(7);
+  const Reaction on = driver.ReportRest(7);
   EXPECT_THAT(HearersOf<EpochStart>(on),
               UnorderedElementsAre(kShard0, kWorker0, kWorker1, kNew));
   EXPECT_THAT(driver.job().workers, ElementsAre(EpochWorker{2, 8}));
@@ -540,16 +558,17 @@ TEST(CoordinatorLeaveTest, LeaverMakesWayForAJoiner) {
   EXPECT_EQ(driver.state(), JobState::kFinished);
 }
 
-// Worker 2 joined for step 8; worker 0 leaves after step 7.
+// The joiner's first step is after the leaver's last. It may wait for the
+// leaver, so the epoch changes at once.
 TEST(CoordinatorLeaveTest, JoinerDoesNotWaitForALeaver) {
   CoordinatorDriver driver(OptionsOf(2, 1, /*max_workers=*/3));
   driver.Gather();
   driver.Say(kNew, WorkerRequest("new"));
-  driver.ReportAll(7);
+  driver.ReportRest(7);
   ASSERT_EQ(driver.job().workers.back(), (EpochWorker{2, 8}));
   EXPECT_THAT(HearersOf<PrepareEpoch>(driver.Say(kWorker0, Leave{7})),
               UnorderedElementsAre(kShard0, kWorker0, kWorker1, kNew));
-  driver.ReportAll(7);
+  driver.ReportRest(7);
   EXPECT_THAT(driver.job().workers,
               ElementsAre(EpochWorker{1, 0}, EpochWorker{2, 8}));
 }
@@ -561,7 +580,7 @@ TEST(CoordinatorLeaveTest, LeaverCanDie) {
   driver.Break(kWorker0);
   EXPECT_THAT(HearersOf<PrepareEpoch>(driver.Pass(absl::Seconds(1.5))),
               UnorderedElementsAre(kShard0, kWorker1, kWorker2));
-  driver.ReportAll(7);
+  driver.ReportRest(7);
   EXPECT_THAT(driver.job().crew.left_workers, IsEmpty());
 }
 
@@ -587,7 +606,7 @@ TEST(CoordinatorLeaveTest, JobIsFinishedIfTheLastWorkerDiesAndTheOthersLeft) {
   EXPECT_EQ(driver.state(), JobState::kFinished);
 }
 
-TEST(CoordinatorLeaveTest, ShardDoesNotLeave) {
+TEST(CoordinatorLeaveTest, ServerDoesNotLeave) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   driver.Gather();
   driver.Say(kShard0, Leave{7});

@@ -36,7 +36,7 @@ TEST(CoordinatorLinkTest, LostLinkReportedByBothEndsIsASingleChange) {
               ElementsAre("worker w0 lost its connection to shard 0 (s0 at "
                           "s0:1): reset"));
   EXPECT_THAT(Lose(driver, kShard0, PeerId::Worker(0)).sent, IsEmpty());
-  const Reaction on = driver.ReportAll(4);
+  const Reaction on = driver.ReportRest(4);
   EXPECT_THAT(on.announced,
               Contains(HasSubstr("the job goes on; worker w0 and shard 0 lost "
                                  "their connection, and make another; ")));
@@ -48,7 +48,7 @@ TEST(CoordinatorLinkTest, LostLinkReportedByBothEndsIsASingleChange) {
   EXPECT_THAT(driver.Pass(absl::Seconds(5)).sent, IsEmpty());
   // The next epoch makes only the newly broken link again.
   Lose(driver, kWorker1, PeerId::Worker(0));
-  EXPECT_THAT(Heard<EpochStart>(driver.ReportAll(4), kWorker0).broken_links,
+  EXPECT_THAT(Heard<EpochStart>(driver.ReportRest(4), kWorker0).broken_links,
               ElementsAre(Pair(PeerId::Worker(0), PeerId::Worker(1))));
 }
 
@@ -57,7 +57,7 @@ TEST(CoordinatorLinkTest, LinkLostInAChangeIsMadeAgainInItsEpoch) {
   driver.Gather();
   driver.Say(kNew, WorkerRequest("new"));
   Lose(driver, kWorker1, PeerId::Shard(0));
-  const Reaction on = driver.ReportAll(4);
+  const Reaction on = driver.ReportRest(4);
   EXPECT_THAT(Heard<EpochStart>(on, kNew).broken_links,
               ElementsAre(Pair(PeerId::Worker(1), PeerId::Shard(0))));
   EXPECT_THAT(HearersOf<PrepareEpoch>(on), IsEmpty());
@@ -72,7 +72,7 @@ TEST(CoordinatorLinkTest, LinkToAMemberWithoutSessionWaits) {
   EXPECT_THAT(driver.Pass(absl::Seconds(1)).sent, IsEmpty());
   EXPECT_THAT(HearersOf<PrepareEpoch>(driver.ResumeIn(kNew, kWorker1)),
               UnorderedElementsAre(kShard0, kWorker0, kNew));
-  EXPECT_THAT(Heard<EpochStart>(driver.ReportAll(4), kNew).broken_links,
+  EXPECT_THAT(Heard<EpochStart>(driver.ReportRest(4), kNew).broken_links,
               ElementsAre(Pair(PeerId::Worker(0), PeerId::Worker(1))));
 }
 
@@ -83,7 +83,7 @@ TEST(CoordinatorLinkTest, LossOfALinkToADeadMemberNeedsNoEpochOfItsOwn) {
   Lose(driver, kWorker0, PeerId::Worker(1));
   EXPECT_THAT(HearersOf<PrepareEpoch>(driver.Pass(absl::Seconds(1.5))),
               UnorderedElementsAre(kShard0, kWorker0));
-  driver.ReportAll(4);
+  driver.ReportRest(4);
   EXPECT_THAT(driver.job().workers, ElementsAre(EpochWorker{0, 0}));
   // Later reports about this member are ignored.
   EXPECT_THAT(Lose(driver, kShard0, PeerId::Worker(1)).sent, IsEmpty());
@@ -101,7 +101,7 @@ TEST(CoordinatorLinkTest, ReportsAboutUnknownPeersOrTheSenderAreIgnored) {
   driver.Say(kNew, WorkerRequest("new"));
   Lose(driver, kWorker0, PeerId::Worker(2));
   Lose(driver, kNew, PeerId::Worker(0));
-  EXPECT_THAT(Heard<EpochStart>(driver.ReportAll(4), kNew).broken_links,
+  EXPECT_THAT(Heard<EpochStart>(driver.ReportRest(4), kNew).broken_links,
               IsEmpty());
 }
 
@@ -131,7 +131,7 @@ class CoordinatorLinkLossTest : public testing::TestWithParam<Pairing> {
     const PeerId self =
         pairing.goes == pairing.peer ? pairing.stays : pairing.goes;
     if (asked.ended.empty()) Lose(driver, other, self);
-    driver.ReportAll(4);
+    driver.ReportRest(4);
     return asked;
   }
 };
@@ -193,7 +193,7 @@ TEST(CoordinatorLinkTest, LossesCountByLink) {
     for (const PeerId peer :
          {PeerId::Shard(0), PeerId::Worker(0), PeerId::Worker(2)}) {
       Lose(driver, kWorker1, peer);
-      driver.ReportAll(4);
+      driver.ReportRest(4);
     }
   }
   EXPECT_EQ(driver.job().epoch, 7u);
@@ -205,12 +205,12 @@ TEST(CoordinatorLinkTest, MemberWithMoreLossesGoes) {
   CoordinatorDriver driver(OptionsOf(3, 1));
   driver.Gather();
   Lose(driver, kWorker1, PeerId::Worker(0));
-  driver.ReportAll(4);
+  driver.ReportRest(4);
   Reaction last;
   for (int repeat = 0; repeat < 3; ++repeat) {
     ASSERT_EQ(driver.job().worker_count(), 3);
     last = Lose(driver, kWorker2, PeerId::Worker(1));
-    driver.ReportAll(4);
+    driver.ReportRest(4);
   }
   EXPECT_THAT(std::string(RefusalIn(last, kWorker1).message()),
               HasSubstr("it and worker w2 cannot keep a connection"));
@@ -223,11 +223,11 @@ TEST(CoordinatorLinkTest, LossesOfLongAgoDoNotCount) {
   CoordinatorDriver driver(OptionsOf(3, 1));
   driver.Gather();
   Lose(driver, kWorker1, PeerId::Worker(0));
-  driver.ReportAll(4);
+  driver.ReportRest(4);
   driver.Pass(absl::Hours(1));
   for (int repeat = 0; repeat < 3; ++repeat) {
     Lose(driver, kWorker2, PeerId::Worker(1));
-    driver.ReportAll(4);
+    driver.ReportRest(4);
   }
   EXPECT_EQ(driver.job().PositionOf(2), -1);
   EXPECT_EQ(driver.job().worker_count(), 2);
@@ -266,12 +266,12 @@ class CoordinatorOwnShardTest : public testing::TestWithParam<int> {
   }
   // Each of `servers` reports closed rounds of both shards; then all other
   // members report.
-  static void ReportAll(CoordinatorDriver& driver,
-                        const std::vector<SessionId>& servers) {
+  static void ReportRest(CoordinatorDriver& driver,
+                         const std::vector<SessionId>& servers) {
     MachineReport report;
     report.closed_rounds = {{0, 3}, {1, 3}};
     for (const SessionId server : servers) driver.Report(server, report);
-    driver.ReportAll(4);
+    driver.ReportRest(4);
   }
   // Server `reporter` reports the loss of the other server again and again,
   // until one of them is removed. Returns the reaction to the last report.
@@ -284,7 +284,7 @@ class CoordinatorOwnShardTest : public testing::TestWithParam<int> {
         return reaction;
       }
       if (repeat > 3) return reaction;
-      ReportAll(driver, {kShard0, kShard1});
+      ReportRest(driver, {kShard0, kShard1});
     }
   }
 };
@@ -300,7 +300,7 @@ TEST_P(CoordinatorOwnShardTest, OwnShardNeverHasToGo) {
     EXPECT_THAT(std::string(RefusalIn(gone, kShard0 + 1 - own).message()),
                 HasSubstr("it and shard " + std::to_string(own) +
                           " cannot keep a connection"));
-    ReportAll(driver, {kShard0 + own});
+    ReportRest(driver, {kShard0 + own});
     EXPECT_EQ(driver.state(), JobState::kRunning);
     EXPECT_EQ(driver.job().shard_servers[1 - own].primary, own);
   }
@@ -312,7 +312,7 @@ TEST_P(CoordinatorOwnShardTest, OwnShardStaysThoughItHasMoreLosses) {
   CoordinatorDriver driver(Options(own));
   driver.Gather();
   Lose(driver, kWorker0, PeerId::Shard(own));
-  ReportAll(driver, {kShard0, kShard1});
+  ReportRest(driver, {kShard0, kShard1});
   EXPECT_THAT(LoseUntilOneGoes(driver, /*reporter=*/0).ended,
               ElementsAre(kShard0 + 1 - own));
 }
@@ -334,7 +334,7 @@ TEST(CoordinatorLinkTest, ServerWithMoreLossesGoes) {
     for (int repeat = 0; repeat < 3; ++repeat) {
       driver.Report(kShard0, report);
       driver.Report(kShard1, report);
-      driver.ReportAll(4);
+      driver.ReportRest(4);
       last = Lose(driver, kShard1, PeerId::Shard(0));
     }
     EXPECT_THAT(last.ended, ElementsAre(kShard0 + worse));

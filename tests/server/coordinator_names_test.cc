@@ -63,7 +63,7 @@ TEST(CoordinatorNamesTest, WorkerWithoutASessionIsReplacedAtOnce) {
                        "its place"));
   EXPECT_THAT(HearersOf<PrepareEpoch>(joined),
               UnorderedElementsAre(kShard0, kWorker0));
-  const Reaction on = driver.ReportAll(4);
+  const Reaction on = driver.ReportRest(4);
   // The new process gets a rank that no worker has had.
   EXPECT_EQ(Heard<EpochStart>(on, kNew).self, PeerId::Worker(2));
   EXPECT_THAT(driver.job().workers,
@@ -80,7 +80,7 @@ TEST(CoordinatorNamesTest, ReplacedWorkerMayNotResume) {
   driver.Say(kNew, Another("w1"));
   const Reaction late = driver.ResumeIn(kNew + 1, kWorker1);
   EXPECT_EQ(RefusalIn(late, kNew + 1).code(), absl::StatusCode::kCancelled);
-  driver.ReportAll(4);
+  driver.ReportRest(4);
   EXPECT_EQ(driver.job().PositionOf(2), 1);
 }
 
@@ -89,10 +89,10 @@ TEST(CoordinatorNamesTest, WorkerThatCountsAsDeadIsReplacedLater) {
   driver.Gather();
   driver.Break(kWorker1);
   driver.Pass(absl::Seconds(2));
-  driver.ReportAll(4);
+  driver.ReportRest(4);
   ASSERT_EQ(driver.job().worker_count(), 1);
   EXPECT_THAT(HearersOf<Waiting>(driver.Say(kNew, Another("w1"))), IsEmpty());
-  const Reaction on = driver.ReportAll(6);
+  const Reaction on = driver.ReportRest(6);
   EXPECT_EQ(Heard<EpochStart>(on, kNew).self, PeerId::Worker(2));
   EXPECT_EQ(driver.job().NameOf(PeerId::Worker(2)), "worker w1");
 }
@@ -111,7 +111,7 @@ TEST(CoordinatorNamesTest,
   EXPECT_THAT(gone.announced,
               Contains(HasSubstr("worker w1 (at w1:1) was removed: "
                                  "it sent nothing for")));
-  EXPECT_EQ(Heard<EpochStart>(driver.ReportAll(4), kNew).self,
+  EXPECT_EQ(Heard<EpochStart>(driver.ReportRest(4), kNew).self,
             PeerId::Worker(2));
 }
 
@@ -154,7 +154,7 @@ TEST(CoordinatorNamesTest, ClaimEndsWithItsSession) {
   driver.Break(kNew);
   driver.Break(kWorker1);
   driver.Pass(absl::Seconds(2));
-  driver.ReportAll(4);
+  driver.ReportRest(4);
   EXPECT_EQ(driver.job().worker_count(), 1);
 }
 
@@ -167,7 +167,7 @@ TEST(CoordinatorNamesTest, ProcessThatAsksAgainInANewSessionWaitsThere) {
   EXPECT_THAT(HearersOf<Waiting>(again), ElementsAre(kNew + 1));
   driver.Break(kWorker1);
   driver.Pass(absl::Seconds(2));
-  EXPECT_EQ(HearersOf<EpochStart>(driver.ReportAll(4)),
+  EXPECT_EQ(HearersOf<EpochStart>(driver.ReportRest(4)),
             (std::vector<SessionId>{kShard0, kWorker0, kNew + 1}));
 }
 
@@ -178,7 +178,7 @@ TEST(CoordinatorNamesTest, FirstOfTwoClaimsGetsADeadWorkersPlace) {
   driver.Pass(absl::Milliseconds(500));
   driver.Say(kNew + 1, Another("w1", 99));
   driver.Break(kWorker1);
-  const Reaction on = driver.ReportAll(4);
+  const Reaction on = driver.ReportRest(4);
   EXPECT_EQ(RefusalIn(on, kNew).code(), absl::StatusCode::kOk);
   EXPECT_EQ(Heard<EpochStart>(on, kNew).self, PeerId::Worker(2));
   ExpectNameTaken(driver.Pass(absl::Seconds(3)), kNew + 1);
@@ -196,7 +196,7 @@ TEST(CoordinatorNamesTest, GettingAPlaceDoesNotCountAsAMessage) {
   EXPECT_TRUE(RefusalIn(gone, kNew + 1).ok()) << RefusalIn(gone, kNew + 1);
   // The process that got the place is dead too.
   driver.Break(kNew);
-  EXPECT_EQ(Heard<EpochStart>(driver.ReportAll(4), kNew + 1).self,
+  EXPECT_EQ(Heard<EpochStart>(driver.ReportRest(4), kNew + 1).self,
             PeerId::Worker(3));
 }
 
@@ -209,7 +209,7 @@ TEST(CoordinatorNamesTest, WorkerThatHasLeftLeavesItsName) {
   const Reaction joined = driver.Say(kNew, Another("w1"));
   EXPECT_THAT(HearersOf<Waiting>(joined), IsEmpty());
   EXPECT_TRUE(RefusalIn(joined, kNew).ok()) << RefusalIn(joined, kNew);
-  const Reaction on = driver.ReportAll(4);
+  const Reaction on = driver.ReportRest(4);
   EXPECT_EQ(Heard<EpochStart>(on, kNew).self, PeerId::Worker(2));
   EXPECT_EQ(driver.job().NameOf(PeerId::Worker(2)), "worker w1");
 }

@@ -92,7 +92,7 @@ TEST_F(CoordinatorPlanTest, GoesFromMeasuringToAnotherPlan) {
               Contains(HasSubstr("links of 1e+06 bytes/s")));
   EXPECT_THAT(HearersOf<PrepareEpoch>(measured), SizeIs(4));
 
-  const Reaction ends = driver_.ReportAll(/*begun_step=*/3);
+  const Reaction ends = driver_.ReportRest(/*begun_step=*/3);
   EXPECT_EQ(Heard<EpochStart>(ends, kWorker1).job->switch_round, 4);
   EXPECT_EQ(scheme(), Scheme::kFactor);
 
@@ -126,7 +126,7 @@ class CoordinatorTunedPlanTest : public CoordinatorPlanTest {
 
 TEST_F(CoordinatorTunedPlanTest, FusionIsTunedAnewForAnotherPlan) {
   Measure();
-  const Reaction ends = driver_.ReportAll(3);
+  const Reaction ends = driver_.ReportRest(3);
   const SetFusion before = Heard<SetFusion>(ends, kWorker0);
   EXPECT_GT(before.steps, 0);
   Settle();
@@ -146,7 +146,7 @@ TEST_F(CoordinatorTunedPlanTest, FusionIsTunedAnewForAnotherPlan) {
 
 TEST_F(CoordinatorPlanTest, PlanChangesOnceTheLastMemberIsDrained) {
   Measure();
-  driver_.ReportAll(3);
+  driver_.ReportRest(3);
   EXPECT_THAT(HearersOf<PrepareEpoch>(Settle(/*silent=*/kShard1)), IsEmpty());
   // A Drained of another epoch does not count.
   EXPECT_THAT(driver_.Say(kShard1, Drained{1}).sent, IsEmpty());
@@ -156,11 +156,11 @@ TEST_F(CoordinatorPlanTest, PlanChangesOnceTheLastMemberIsDrained) {
 
 TEST_F(CoordinatorPlanTest, DeathOfAWorkerStopsTheChangeOfPlans) {
   Measure();
-  driver_.ReportAll(3);
+  driver_.ReportRest(3);
   Settle(kWorker1);
   driver_.Break(kWorker1);
   driver_.Pass(absl::Seconds(3), {kWorker1});
-  driver_.ReportAll(4);
+  driver_.ReportRest(4);
   // A plan for a single worker leaves no choice.
   EXPECT_EQ(driver_.job().worker_count(), 1);
   EXPECT_FALSE(driver_.job().switches());
@@ -187,7 +187,7 @@ class CoordinatorSavedPlanTest : public CoordinatorPlanTest {
 
 TEST_F(CoordinatorSavedPlanTest, WantedCheckpointComesBeforeABetterPlan) {
   driver_.RequestCheckpoint();
-  driver_.ReportAll(3);
+  driver_.ReportRest(3);
   ASSERT_EQ(driver_.job().checkpoint_round, 4);
   EXPECT_THAT(HearersOf<PrepareEpoch>(Measure()), IsEmpty());
   EXPECT_THAT(HearersOf<PrepareEpoch>(driver_.MakeCheckpoint(4)), SizeIs(4));

@@ -99,7 +99,7 @@ TEST(CoordinatorRegressionTest, StepBeyondTheLimitDoesNotFailTheJob) {
   driver.Gather();
   driver.Say(kNew, WorkerRequest("new"));
   driver.Report(kWorker1, int64_t{1} << 62);
-  driver.ReportAll(4);
+  driver.ReportRest(4);
   EXPECT_EQ(driver.state(), JobState::kRunning)
       << driver.coordinator().reason();
 }
@@ -116,7 +116,7 @@ TEST(CoordinatorRegressionTest, TooManyContributorsDoNotFailTheJob) {
   driver.Report(kWorker1, report);
   report.peer_layers = {{1, 3, 2}};
   driver.Report(kWorker0, report);
-  driver.ReportAll(4);
+  driver.ReportRest(4);
   EXPECT_EQ(driver.state(), JobState::kRunning)
       << driver.coordinator().reason();
 }
@@ -156,7 +156,7 @@ TEST(CoordinatorRegressionTest,
   CoordinatorDriver driver(OptionsOf(2, 1, /*max_workers=*/4));
   driver.Gather();
   driver.Say(kNew, WorkerRequest("new"));
-  const Reaction begun = driver.ReportAll(5);
+  const Reaction begun = driver.ReportRest(5);
   Resume resume = driver.ResumeOf(kWorker0);
   resume.epoch = 1;
   driver.Break(kWorker0);
@@ -220,13 +220,13 @@ TEST(CoordinatorRegressionTest,
   CoordinatorDriver driver(options);
   driver.Gather();
   driver.RequestCheckpoint();
-  driver.ReportAll(6);
+  driver.ReportRest(6);
   ASSERT_EQ(driver.job().checkpoint_round, 7);
   driver.Say(kWorker0, HeartbeatOf(/*begun_step=*/8, /*round=*/7));
   EXPECT_THAT(driver.RequestCheckpoint().sent, IsEmpty());
   driver.MakeCheckpoint(7);
   EXPECT_TRUE(driver.Status().checkpoint.wanted);
-  driver.ReportAll(8);
+  driver.ReportRest(8);
   EXPECT_EQ(driver.job().checkpoint_round, 9);
   driver.MakeCheckpoint(9);
   EXPECT_FALSE(driver.Status().checkpoint.wanted);

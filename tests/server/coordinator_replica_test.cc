@@ -67,7 +67,7 @@ TEST(CoordinatorReplicaTest, ReportThatDoesNotFitTheModelRemovesOnlyItsSender) {
               HasSubstr("worker w1 reports 3 checksums as of round 3, the "
                         "model has 2 layers"));
   EXPECT_EQ(driver.state(), JobState::kRunning);
-  driver.ReportAll(4);
+  driver.ReportRest(4);
   EXPECT_EQ(driver.job().worker_count(), 1);
 }
 
@@ -91,7 +91,7 @@ TEST(CoordinatorReplicaTest, OnlyWorkersOfTheEpochHaveReplicas) {
   driver.Say(kNew, WorkerRequest("new"));
   Report(driver, kNew, 3, {7, 8});
   EXPECT_EQ(driver.state(), JobState::kRunning);
-  driver.ReportAll(5);
+  driver.ReportRest(5);
   EXPECT_EQ(driver.job().epoch, 2u);
 }
 
@@ -101,7 +101,7 @@ TEST(CoordinatorReplicaTest, ReportsOfAnEarlierEpochAreNotCompared) {
   driver.Gather();
   Report(driver, kWorker0, 3, {1, 2});
   driver.Say(kNew, WorkerRequest("new"));
-  driver.ReportAll(5);
+  driver.ReportRest(5);
   ASSERT_EQ(driver.job().epoch, 2u);
   Report(driver, kWorker1, 3, {1, 9});
   EXPECT_EQ(driver.state(), JobState::kRunning)
@@ -124,7 +124,7 @@ TEST(CoordinatorReplicaTest, RoundsBeforeTheJobWentBackAreNotCompared) {
   another.incarnation = 99;
   another.has_checkpoints = true;
   driver.Say(kNew, another);
-  driver.ReportAll(7);
+  driver.ReportRest(7);
   ASSERT_EQ(driver.job().history.base_round, 3);
   Report(driver, kWorker1, 5, {7, 8});
   EXPECT_EQ(driver.state(), JobState::kRunning)

@@ -78,7 +78,7 @@ TEST_F(CoordinatorRestartTest, MembersOfTheSavedEpochHearOfTheNextEpoch) {
   const Reaction back = ResumeAll({kShard0, kWorker0, kWorker1});
   ASSERT_THAT(back.sent, SizeIs(1));
   EXPECT_EQ(Heard<PrepareEpoch>(back, kBack + kWorker1).target, 2u);
-  const Reaction on = Note(driver_.ReportAll(5));
+  const Reaction on = Note(driver_.ReportRest(5));
   EXPECT_THAT(HearersOf<EpochStart>(on),
               UnorderedElementsAre(kBack + kShard0, kBack + kWorker0,
                                    kBack + kWorker1));
@@ -93,7 +93,7 @@ TEST_F(CoordinatorRestartTest, MembersOfTheSavedEpochHearOfTheNextEpoch) {
 TEST_F(CoordinatorRestartTest, MemberThatMissedAnEpochHearsOfItFirst) {
   // The coordinator dies when it has saved epoch 2 and told no member.
   driver_.Say(50, WorkerRequest("new"));
-  Note(driver_.ReportAll(5));
+  Note(driver_.ReportRest(5));
   ASSERT_EQ(saved_.epoch.job->epoch, 2u);
   driver_.Restart(saved_);
   Resume resume = driver_.ResumeOf(kWorker0);
@@ -110,7 +110,7 @@ TEST_F(CoordinatorRestartTest, MemberThatMissedAnEpochHearsOfItFirst) {
 
 TEST_F(CoordinatorRestartTest, MemberThatMissedAnEpochHearsOfItsDeadMembers) {
   driver_.Say(50, WorkerRequest("new"));
-  Note(driver_.ReportAll(5));
+  Note(driver_.ReportRest(5));
   driver_.Say(kWorker1, HeartbeatOf(INT64_MAX, 0));  // Drops the worker.
   Note(driver_.RequestCheckpoint());
   ASSERT_EQ(saved_.epoch.job->epoch, 2u);
@@ -127,7 +127,7 @@ TEST_F(CoordinatorRestartTest, MemberThatMissedAnEpochHearsOfItsDeadMembers) {
 TEST_F(CoordinatorRestartTest, MemberThatDoesNotResumeWithinTheLeaseIsDead) {
   driver_.Restart(saved_);
   ResumeAll({kShard0, kWorker0});
-  driver_.ReportAll(5);
+  driver_.ReportRest(5);
   EXPECT_THAT(driver_.Pass(absl::Seconds(9)).announced, IsEmpty());
   const Reaction gone = driver_.Pass(absl::Seconds(1.5));
   EXPECT_THAT(gone.announced,
@@ -143,7 +143,7 @@ TEST_F(CoordinatorRestartTest, MemberThatDoesNotResumeWithinTheLeaseIsDead) {
 TEST_F(CoordinatorRestartTest, ShardThatDoesNotComeBackIsLost) {
   driver_.Restart(saved_);
   ResumeAll({kWorker0, kWorker1});
-  driver_.ReportAll(7);
+  driver_.ReportRest(7);
   driver_.Pass(absl::Seconds(10.5));
   EXPECT_EQ(driver_.state(), JobState::kRunning);
   JoinRequest another = ShardRequest(0);
@@ -167,7 +167,7 @@ TEST_F(CoordinatorRestartTest, ShardThatWasLostBeforeIsLostStill) {
   another.incarnation = 99;
   another.has_checkpoints = true;
   driver_.Say(50, another);
-  driver_.ReportAll(7);
+  driver_.ReportRest(7);
   EXPECT_EQ(driver_.job().history.base_round, 3);
 }
 
@@ -178,7 +178,7 @@ TEST_F(CoordinatorRestartTest, AnotherShardTakesThePlaceOfAMissingShardAtOnce) {
   another.incarnation = 99;
   another.has_checkpoints = true;
   driver_.Say(50, another);
-  driver_.ReportAll(7);
+  driver_.ReportRest(7);
   EXPECT_EQ(driver_.job().history.base_round, 3);
 }
 
@@ -190,7 +190,7 @@ TEST_F(CoordinatorRestartTest, RanksAndEpochsGoOnAscending) {
     driver_.Pass(absl::Seconds(9));
     const SessionId joins = 2000 + static_cast<SessionId>(life);
     driver_.Say(joins, WorkerRequest("new" + std::to_string(life)));
-    Note(driver_.ReportAll(static_cast<int64_t>(5 + life)));
+    Note(driver_.ReportRest(static_cast<int64_t>(5 + life)));
     Note(driver_.Pass(absl::Seconds(1.5)));
     EXPECT_EQ(driver_.job().epoch, 2 + life);
     EXPECT_EQ(driver_.job().workers.back().rank, static_cast<int>(2 + life));
@@ -205,7 +205,7 @@ TEST_F(CoordinatorRestartTest, LeaverHasLeftAfterARestartToo) {
   EXPECT_EQ(saved_.members[2].last_step, 5);
   driver_.Restart(saved_);
   ResumeAll({kShard0, kWorker0, kWorker1});
-  driver_.ReportAll(5);
+  driver_.ReportRest(5);
   EXPECT_THAT(driver_.job().workers, ElementsAre(EpochWorker{0, 0}));
   EXPECT_THAT(driver_.job().crew.left_workers, ElementsAre(1));
 }
@@ -247,7 +247,7 @@ TEST_F(CoordinatorRestartTest, CheckpointThatWasAskedForStillComes) {
     driver_.ResumeIn(back, step == 5 ? kShard0 : kBack);
     driver_.ResumeIn(back + 10, step == 5 ? kWorker0 : kBack + 10);
     driver_.ResumeIn(back + 11, step == 5 ? kWorker1 : kBack + 11);
-    Note(driver_.ReportAll(step));
+    Note(driver_.ReportRest(step));
     EXPECT_EQ(driver_.job().checkpoint_round, step + 1);
     EXPECT_TRUE(saved_.checkpoint_wanted);
   }
@@ -258,7 +258,7 @@ TEST_F(CoordinatorRestartTest, CheckpointThatWasAskedForStillComes) {
 
 TEST_F(CoordinatorRestartTest, CheckpointThatFailedIsNotWantedAnyMore) {
   Note(driver_.RequestCheckpoint());
-  Note(driver_.ReportAll(5));
+  Note(driver_.ReportRest(5));
   CheckpointPart failed = PartOf(0, 6, driver_.job().epoch);
   failed.error = "no space";
   Note(driver_.Say(kShard0, failed));
@@ -274,7 +274,7 @@ TEST_F(CoordinatorRestartTest, EpochFromTheBaseRoundIsSoForLateMembersToo) {
   another.incarnation = 99;
   another.has_checkpoints = true;
   driver_.Say(50, another);
-  Note(driver_.ReportAll(7));
+  Note(driver_.ReportRest(7));
   ASSERT_EQ(saved_.epoch.job->history.base_round, 3);
   EXPECT_TRUE(saved_.epoch.all_from_base);
   driver_.Restart(saved_);
@@ -291,7 +291,7 @@ TEST_F(CoordinatorRestartTest, EpochFromTheBaseRoundIsSoForLateMembersToo) {
 TEST_F(CoordinatorRestartTest, MemberOfANewerEpochHearsThatTheJobHasFailed) {
   const CoordinatorState old = saved_;
   driver_.Say(50, WorkerRequest("new"));
-  Note(driver_.ReportAll(5));
+  Note(driver_.ReportRest(5));
   driver_.Restart(old);
   const Reaction back = driver_.ResumeIn(kBack + kWorker0, kWorker0);
   EXPECT_EQ(HearersOf<JobOver>(back),
@@ -304,7 +304,7 @@ TEST_F(CoordinatorRestartTest, MemberOfANewerEpochHearsThatTheJobHasFailed) {
 TEST_F(CoordinatorRestartTest, MemberOfANewerEpochFailsTheJob) {
   const CoordinatorState old = saved_;
   driver_.Say(50, WorkerRequest("new"));
-  Note(driver_.ReportAll(5));
+  Note(driver_.ReportRest(5));
   ASSERT_EQ(saved_.epoch.job->epoch, 2u);
   driver_.Restart(old);
   // A member that has missed epoch 2 does not know of it.

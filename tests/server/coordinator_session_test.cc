@@ -53,7 +53,7 @@ TEST(CoordinatorSessionTest, MemberThatResumesHearsTheStartThatItMissed) {
   driver.Pass(absl::Seconds(1.5));
   driver.Report(kWorker1, 4);
   driver.Break(kWorker1);
-  EXPECT_THAT(HearersOf<EpochStart>(driver.ReportAll(4)),
+  EXPECT_THAT(HearersOf<EpochStart>(driver.ReportRest(4)),
               UnorderedElementsAre(kShard0, kWorker0));
   const Reaction resumed = driver.ResumeIn(kNew, kWorker1);
   EXPECT_THAT(resumed.sent, SizeIs(1));
@@ -91,7 +91,7 @@ TEST(CoordinatorSessionTest, MemberThatResumesInAChangeIsAskedForItsReport) {
   driver.Break(kWorker1);
   EXPECT_THAT(HearersOf<PrepareEpoch>(driver.Say(kNew, WorkerRequest("new"))),
               UnorderedElementsAre(kShard0, kWorker0));
-  EXPECT_THAT(driver.ReportAll(4).sent, IsEmpty());
+  EXPECT_THAT(driver.ReportRest(4).sent, IsEmpty());
   const Reaction resumed = driver.ResumeIn(kNew + 1, kWorker1);
   EXPECT_EQ(Heard<PrepareEpoch>(resumed, kNew + 1).target, 2u);
   EXPECT_THAT(resumed.sent, SizeIs(1));
@@ -105,14 +105,14 @@ TEST(CoordinatorSessionTest, MissedStartComesBeforeTheNextPrepareEpoch) {
   driver.Say(kNew, WorkerRequest("new"));
   driver.Report(kWorker1, 4);
   driver.Break(kWorker1);
-  driver.ReportAll(4);
+  driver.ReportRest(4);
   ASSERT_EQ(driver.job().epoch, 2u);
   driver.Say(kNew + 1, WorkerRequest("newer"));
   const Reaction resumed = driver.ResumeIn(kNew + 2, kWorker1);
   ASSERT_THAT(resumed.sent, SizeIs(2));
   EXPECT_EQ(std::get<EpochStart>(resumed.sent[0].message).job->epoch, 2u);
   EXPECT_EQ(std::get<PrepareEpoch>(resumed.sent[1].message).target, 3u);
-  driver.ReportAll(4);
+  driver.ReportRest(4);
   EXPECT_EQ(driver.job().epoch, 3u);
 }
 
@@ -231,7 +231,7 @@ TEST(CoordinatorSessionTest, RefusedShardDoesNotTakeAPlace) {
   EXPECT_THAT(driver.ResumeIn(kNew + 5, kShard0).sent, IsEmpty());
   driver.Break(kNew + 5);
   EXPECT_TRUE(RefusalIn(driver.Say(kNew + 6, good), kNew + 6).ok());
-  driver.ReportAll(5);
+  driver.ReportRest(5);
   EXPECT_EQ(driver.job().history.base_round, 3);
 }
 

@@ -102,7 +102,7 @@ TEST(CoordinatorTest, WaitingMembersHearWhichMembersAreMissingAndHere) {
   EXPECT_THAT(told.sent, SizeIs(2));
   EXPECT_THAT(
       Heard<Waiting>(told, 2).text,
-      AllOf(HasSubstr("job training waits for 3 of 4 workers"),
+      AllOf(HasSubstr("job training waits for 3 more workers (4 needed)"),
             HasSubstr("shard 0 of 2"), Not(HasSubstr("shard 1 of 2")),
             HasSubstr("worker a (at a:1)"), HasSubstr("shard 1 (s1 at s1:1)")));
 }
@@ -483,8 +483,8 @@ TEST(CoordinatorTest, StatusWhileGatheringNamesTheMissingMembers) {
   EXPECT_EQ(status.id, kTestJobId);
   EXPECT_EQ(status.epoch, 0u);
   EXPECT_EQ(status.state, JobState::kGathering);
-  EXPECT_THAT(status.waiting,
-              AllOf(HasSubstr("1 of 2 workers"), HasSubstr("shard 0 of 1")));
+  EXPECT_THAT(status.waiting, AllOf(HasSubstr("1 more worker (2 needed)"),
+                                    HasSubstr("shard 0 of 1")));
   EXPECT_EQ(status.workers, 2);
   EXPECT_EQ(status.shards, 1);
   ASSERT_THAT(status.members, SizeIs(1));

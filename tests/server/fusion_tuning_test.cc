@@ -162,7 +162,7 @@ TEST(CoordinatorFusionTest, WorkersAreToldUntilTheBestIsFound) {
   EXPECT_LE(StepSeconds(set.bytes), 1.05 * StepSeconds(1 << 14));
   // Workers that join later begin with this threshold.
   reaction = driver.Say(kWorker2, WorkerRequest("c"));
-  const Reaction changed = driver.ReportAll(1);
+  const Reaction changed = driver.ReportRest(1);
   EXPECT_EQ(Heard<EpochStart>(changed, kWorker2).job->options.fusion_bytes,
             set.bytes);
 }

@@ -89,7 +89,7 @@ TEST_F(HostNumbersTest, MembersAndTheStatusHaveTheNumbers) {
 TEST_F(HostNumbersTest, JoinersGetTheNextRanksAndTheNumbersOfTheirHosts) {
   driver_.Say(kNew, On("y", WorkerRequest("w4")));
   driver_.Say(kNew + 1, On("z", WorkerRequest("w5")));
-  driver_.ReportAll(4);
+  driver_.ReportRest(4);
   EXPECT_THAT(driver_.job().workers,
               ElementsAre(EpochWorker{0, 0, 0}, EpochWorker{1, 0, 0},
                           EpochWorker{2, 0, 1}, EpochWorker{3, 0, -1},
@@ -106,7 +106,7 @@ TEST_F(HostNumbersTest, RestartedCoordinatorKeepsTheNumbers) {
   for (SessionId worker = kWorker0; worker <= kWorker2 + 1; ++worker) {
     driver_.ResumeIn(kNew + worker, worker);
   }
-  driver_.ReportAll(4);
+  driver_.ReportRest(4);
   EXPECT_THAT(driver_.job().workers,
               ElementsAre(EpochWorker{0, 0, 0}, EpochWorker{1, 0, 0},
                           EpochWorker{2, 0, 1}, EpochWorker{3, 0, -1},
@@ -134,7 +134,7 @@ TEST_F(HostSplitTest, MatesThatCannotConnectAreTwoHosts) {
   // The report may be repeated in another session, and by the other end.
   EXPECT_THAT(Lose(kWorker2, PeerId::Worker(0), false).announced, IsEmpty());
   EXPECT_THAT(Lose(kWorker0, PeerId::Worker(1), false).announced, IsEmpty());
-  const Reaction on = driver_.ReportAll(4);
+  const Reaction on = driver_.ReportRest(4);
   EXPECT_THAT(driver_.job().workers,
               ElementsAre(EpochWorker{0, 0, 0}, EpochWorker{1, 0, -1},
                           EpochWorker{2, 0, 1}, EpochWorker{3, 0, -1}));
@@ -151,27 +151,27 @@ TEST_F(HostSplitTest, MatesThatCannotConnectAreTwoHosts) {
 
 TEST_F(HostSplitTest, SplitIsForLifeAndSaved) {
   Lose(kWorker2, PeerId::Worker(0), /*reached=*/false);
-  const Reaction on = driver_.ReportAll(4);
+  const Reaction on = driver_.ReportRest(4);
   EXPECT_THAT(on.saved.back().hosts.split, SizeIs(1));
   driver_.Restart(on.saved.back());
   driver_.ResumeIn(kNew + kShard0 + 1, kShard0);
   for (SessionId worker = kWorker0; worker <= kWorker2 + 1; ++worker) {
     driver_.ResumeIn(kNew + worker, worker);
   }
-  driver_.ReportAll(4);
+  driver_.ReportRest(4);
   EXPECT_EQ(HostOfWorker(0), 0);
   EXPECT_EQ(HostOfWorker(1), -1);
   // A process that is gone does not come back.
   driver_.Break(kNew + kWorker2);
   driver_.Pass(absl::Seconds(2));
-  EXPECT_THAT(driver_.ReportAll(4).saved.back().hosts.split, IsEmpty());
+  EXPECT_THAT(driver_.ReportRest(4).saved.back().hosts.split, IsEmpty());
 }
 
 // No link is lost often enough for a member to go: there was none.
 TEST_F(HostSplitTest, SplitWorkersStayMembers) {
   for (int repeat = 0; repeat < 2; ++repeat) {
     Lose(kWorker2, PeerId::Worker(0), /*reached=*/false);
-    driver_.ReportAll(4);
+    driver_.ReportRest(4);
   }
   EXPECT_EQ(driver_.job().worker_count(), 4);
 }
@@ -179,13 +179,13 @@ TEST_F(HostSplitTest, SplitWorkersStayMembers) {
 TEST_F(HostSplitTest, MatesThatWereConnectedStayOneHost) {
   EXPECT_THAT(Lose(kWorker2, PeerId::Worker(0), /*reached=*/true).announced,
               ElementsAre(HasSubstr("lost its connection")));
-  driver_.ReportAll(4);
+  driver_.ReportRest(4);
   EXPECT_EQ(HostOfWorker(1), 0);
 }
 
 TEST_F(HostSplitTest, WorkersOfDifferentHostsStayAsTheyAre) {
   Lose(kWorker1, PeerId::Worker(0), /*reached=*/false);
-  driver_.ReportAll(4);
+  driver_.ReportRest(4);
   EXPECT_EQ(HostOfWorker(0), 0);
   EXPECT_EQ(HostOfWorker(2), 1);
 }
@@ -195,7 +195,7 @@ TEST_F(HostSplitTest, MateWithoutASessionIsNotSplit) {
   driver_.Break(kWorker0);
   Lose(kWorker2, PeerId::Worker(0), /*reached=*/false);
   driver_.ResumeIn(kNew, kWorker0);
-  driver_.ReportAll(4);
+  driver_.ReportRest(4);
   EXPECT_EQ(HostOfWorker(1), 0);
 }
 
@@ -206,7 +206,7 @@ TEST(HostNewsTest, TwoMachinesWithOneNodeAreAnnounced) {
   EXPECT_THAT(driver.Say(kWorker1, On("y", WorkerRequest("b"), "n")).announced,
               Contains(HasSubstr("a and b both say --node=n")));
   driver.Say(kNew, On("z", WorkerRequest("c"), "n"));
-  EXPECT_THAT(driver.ReportAll(4).announced,
+  EXPECT_THAT(driver.ReportRest(4).announced,
               Not(Contains(HasSubstr("--node"))));
 }
 

@@ -19,7 +19,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-// Updates are parameters - mean gradient, exactly.
+// An update subtracts the mean gradient.
 JobOptions PlainSgd(OptimizerPlace place = OptimizerPlace::kServer) {
   JobOptions options;
   options.optimizer.learning_rate = 1.0f;
@@ -48,7 +48,7 @@ class EpochShard {
     shard_.OnEpoch(job_, out);
     EXPECT_TRUE(out.empty());
   }
-  // The next epoch, with these workers.
+  // Enters the next epoch with these workers.
   void EnterWith(const std::vector<EpochWorker>& workers) {
     Enter([&](Job& job) { job.workers = workers; });
   }
@@ -109,17 +109,20 @@ TEST(ShardEpochTest, DeadWorkersPartOfAnOpenRoundDoesNotCount) {
   EXPECT_THAT(running.Result(closed, 0), ElementsAre(10 - (1 + 3) / 2));
 }
 
-// The report must stay true.
-TEST(ShardEpochTest, NoRoundGetsFurtherAfterTheReport) {
+// The coordinator relies on the report of a frozen shard.
+TEST(ShardEpochTest, FrozenShardTakesNoContributions) {
   EpochShard running({10}, /*workers=*/2);
   running.Contribute(0, 0, {1});
+  const Frame last = running.Contribution(1, 0, {3}).front();
+  const auto landing = running.shard().OnHeader(PeerId::Worker(1), last.header);
+  ASSERT_TRUE(landing.ok()) << landing.status();
+  EXPECT_NE(landing->kind, Landing::Kind::kDiscard);
   running.shard().Freeze();
-  running.ExpectDiscarded(1, running.Contribution(1, 0, {3}).front());
+  running.ExpectDiscarded(1, last);
   EXPECT_EQ(running.shard().closed_round(), kInitialRound);
-  // Announced before, and all there only now.
+  // The header came before Freeze, the payload after.
   Outbox out;
-  running.shard().OnFrame(PeerId::Worker(1),
-                          running.Contribution(1, 0, {3}).front(), out);
+  running.shard().OnFrame(PeerId::Worker(1), last, out);
   EXPECT_TRUE(out.empty());
   EXPECT_EQ(running.shard().chunk(0, 0).round(), 0);
   EXPECT_THAT(running.Result(running.Pull(1, kInitialRound), kInitialRound),
@@ -167,7 +170,7 @@ TEST(ShardEpochTest, IncompleteContributionIsForgotten) {
 
 class ShardRepeatTest : public testing::TestWithParam<OptimizerPlace> {
  protected:
-  // Result of a round: parameters 9, or the mean 1, 1.
+  // Returns the result of a round: all parameters are 9, or all means are 1.
   std::vector<float> Expected() const {
     const float value = GetParam() == OptimizerPlace::kServer ? 9.0f : 1.0f;
     return std::vector<float>(kElements, value);
@@ -178,12 +181,12 @@ class ShardRepeatTest : public testing::TestWithParam<OptimizerPlace> {
   static constexpr int64_t kElements = kFrameElementsMax + 1;  // Two frames.
 };
 
-TEST_P(ShardRepeatTest, ClosedRoundIsAnsweredOnceWithItsResult) {
+TEST_P(ShardRepeatTest, PullOfAClosedRoundIsAnsweredOnceInEachEpoch) {
   EpochShard running(Values(10), 3, PlainSgd(GetParam()));
   running.Contribute(0, 0, Values(0));
   running.Contribute(1, 0, Values(1));
   EXPECT_EQ(running.Result(running.Contribute(2, 0, Values(2)), 0), Expected());
-  // In the epoch in which it was closed all are sent it anyway.
+  // In the epoch that closed the round, every worker gets its result unasked.
   for (const Frame& frame : running.Contribution(1, 0, Values(1))) {
     running.ExpectDiscarded(1, frame);
   }
@@ -232,14 +235,14 @@ TEST_P(ShardRepeatTest, RoundsBeforeTheLastAreNotSentAgain) {
   EXPECT_EQ(running.Pull(0, 1).sent.size(), 2u);
 }
 
-// The answer would have the values before the round.
-TEST_P(ShardRepeatTest, QuestionForARoundThatIsNotCompleteIsDiscarded) {
+// The parameters are still those before the round.
+TEST_P(ShardRepeatTest, PullOfAnOpenRoundIsDiscarded) {
   EpochShard running(Values(10), 2, PlainSgd(GetParam()));
   running.Contribute(0, 0, Values(2));
   running.Enter();
   running.ExpectDiscarded(0, running.PullOf(0, 0));
   running.Contribute(0, 0, Values(2));
-  // Both are sent the result of a round of this epoch unasked.
+  // Both workers get the result of a round of this epoch unasked.
   const Effects closed = running.Contribute(1, 0, Values(0));
   EXPECT_EQ(running.Result(closed, 0), Expected());
   running.ExpectDiscarded(1, running.PullOf(1, 0));
@@ -298,7 +301,7 @@ TEST(ShardEpochTest, JoinerIsSentTheRoundBeforeItsFirstStep) {
   running.ExpectDiscarded(3, running.PullOf(3, 0));
 }
 
-// The results before are of no use to it.
+// The joiner needs only the result of the round before its first.
 TEST(ShardEpochTest, JoinerThatAsksEarlyIsSentOneResult) {
   EpochShard running({0}, 2);
   running.EnterWith({{0, 0}, {1, 0}, {5, 2}});
@@ -316,7 +319,7 @@ TEST(ShardEpochTest, JoinerThatAsksEarlyIsSentOneResult) {
   EXPECT_THAT(running.parameters(), ElementsAre(-8));
 }
 
-TEST(ShardEpochTest, PullIsOfTheRoundBeforeTheWorkersFirst) {
+TEST(ShardEpochTest, PullOfAnotherRoundThanTheOneBeforeTheFirstIsRefused) {
   EpochShard running({0}, 2);
   running.EnterWith({{0, 0}, {2, 4}});
   for (const int64_t round : {-1, 2, 4, 5}) {
@@ -332,7 +335,7 @@ TEST(ShardEpochTest, PullIsOfTheRoundBeforeTheWorkersFirst) {
 }
 
 // Workers own the layer: a joiner gets it from one of them.
-TEST(ShardEpochTest, AveragesAreNotGivenToJoiners) {
+TEST(ShardEpochTest, MeansAreNotGivenToJoiners) {
   EpochShard running({5}, 1, PlainSgd(OptimizerPlace::kWorker));
   running.Contribute(0, 0, {1});
   running.Enter([](Job& job) {
@@ -394,7 +397,7 @@ TEST(ShardEpochTest, NextWorkerGivesTheInitialValuesIfTheFirstDies) {
             IntegerValues(65537, 11));
 }
 
-TEST(ShardEpochTest, FramesOfOtherWorkersAreRefused) {
+TEST(ShardEpochTest, FramesOfWorkersOutsideTheEpochAreRefused) {
   EpochShard running({0}, 3);
   running.Enter([](Job& job) {
     job.workers = {{0, 0}};
@@ -435,7 +438,7 @@ TEST(ShardEpochTest, LayerByFactorsOutlivesAllWorkersOfItsFirstRound) {
   EXPECT_EQ(FloatsOf(shard.chunk(0, 0).held().parameters), IntegerValues(4, 0));
 }
 
-TEST(ShardReportTest, OldestClosedRoundCounts) {
+TEST(ShardReportTest, ClosedRoundIsTheLastThatAllChunksHaveClosed) {
   const JobPtr job = TestJob(1, 1,
                              {VectorLayer("first", 4), VectorLayer("second", 4),
                               FactorLayer("fc", 2, 2, false, 1)},

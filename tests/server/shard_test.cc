@@ -21,7 +21,7 @@ using testing::IsEmpty;
 constexpr PeerId kWorker0 = {Role::kWorker, 0};
 constexpr PeerId kWorker1 = {Role::kWorker, 1};
 
-// Updates are parameters - mean gradient, exactly.
+// An update subtracts the mean gradient.
 JobOptions PlainSgd() {
   JobOptions options;
   options.optimizer.learning_rate = 1.0f;
@@ -41,7 +41,7 @@ Frame PullOf(const Job& job, int worker, int layer, int64_t chunk) {
                    kInitialRound);
 }
 
-// Delivers contributions to chunk 0 of layer 0, as most tests have no other.
+// Delivers one worker's contribution to the only chunk of most tests.
 Effects Contribute(Shard& shard, const Job& job, int worker, int64_t round,
                    const std::vector<float>& values) {
   return DeliverAll(shard, PeerId::Worker(worker),
@@ -101,7 +101,7 @@ TEST(ShardTest, LifeOfAChunk) {
               ElementsAre(-1, -1, -2));
 }
 
-TEST(ShardTest, ResultFramesPassTheChecksOfAllMembers) {
+TEST(ShardTest, ResultHeaderFitsTheJobAndItsChunk) {
   RunningShard running({1, 2});
   Contribute(running.shard, *running.job, 0, 0, {1, 1});
   const Effects effects = Contribute(running.shard, *running.job, 1, 0, {1, 1});
@@ -111,7 +111,7 @@ TEST(ShardTest, ResultFramesPassTheChecksOfAllMembers) {
   EXPECT_TRUE(FrameIndex(header, 2).ok());
 }
 
-TEST(ShardTest, ChunkOfSeveralFramesClosesWithItsLastFrame) {
+TEST(ShardTest, RoundClosesWhenTheLastMissingFrameArrives) {
   constexpr int64_t kElements = 65537;
   const std::vector<float> initial = IntegerValues(kElements, 0);
   RunningShard running(initial);
@@ -174,7 +174,7 @@ TEST(ShardTest, WorkerIsSentTheParametersOnceHoweverOftenItAsks) {
               IsEmpty());
 }
 
-TEST(ShardTest, SlowReaderKeepsItsResult) {
+TEST(ShardTest, SentFramesKeepTheirValuesInLaterRounds) {
   RunningShard running({10, 20});
   const Effects pulled =
       DeliverAll(running.shard, kWorker1, {PullOf(*running.job, 1, 0, 0)});
@@ -193,7 +193,7 @@ TEST(ShardTest, SlowReaderKeepsItsResult) {
               ElementsAre(2, 12));
 }
 
-TEST(ShardTest, WithoutReadersTheParametersStayInTheirMemory) {
+TEST(ShardTest, ParametersAreUpdatedInPlaceIfNoFrameHoldsThem) {
   RunningShard running({10, 20});
   const uint8_t* const memory =
       running.shard.chunk(0, 0).held().parameters.data();
@@ -263,8 +263,8 @@ TEST(ShardTest, DeterministicSumsAreByRank) {
   options.optimizer_place = OptimizerPlace::kWorker;
   options.deterministic = true;
   RunningShard running({0}, options, /*workers=*/4);
-  // In the order of ranks (2^24 + 1) + 1 - 2^24 is 0; in the order of arrival
-  // it would be 2.
+  // In float32, the sum in the order of ranks, 2^24 + 1 + 1 - 2^24, is 0. In
+  // the order of arrival the sum would be 2, and the mean 0.5.
   Effects effects;
   Contribute(running.shard, *running.job, 0, 0, {0x1.0p24f});
   Contribute(running.shard, *running.job, 3, 0, {-0x1.0p24f});
@@ -292,7 +292,7 @@ TEST(ShardTest, StoredBytesAreParametersAndState) {
   EXPECT_EQ(shard.stored_bytes(), 40);
 }
 
-TEST(ShardTest, LayersByFactorsAreHeldAndPulledOnly) {
+TEST(ShardTest, ShardOnlyStoresAndSendsLayersByFactors) {
   const JobPtr job = TestJob(2, 1, {FactorLayer("fc", 2, 2, true, 4)},
                              PlainSgd(), Scheme::kFactor);
   Shard shard(job, 0);
@@ -369,20 +369,24 @@ TEST(ShardTest, ChunksOfAllShardsTogetherAreTheModel) {
   EXPECT_EQ(bytes, (2 * kChunkElementsMax + 14) * 8);
 }
 
-// Frames that are repeated, as after a broken connection.
+// Frames may be repeated, for example after a broken connection.
 TEST(ShardTest, RepetitionsAreDiscardedAndChangeNothing) {
   RunningShard running(IntegerValues(65537, 0));
-  const auto frames =
-      Contribution(*running.job, 0, 0, 0, 0, IntegerValues(65537, 1));
-  const auto others =
-      Contribution(*running.job, 1, 0, 0, 0, IntegerValues(65537, 2));
+  const auto first = IntegerValues(65537, 1);
+  const auto second = IntegerValues(65537, 2);
+  const auto frames = Contribution(*running.job, 0, 0, 0, 0, first);
+  const auto others = Contribution(*running.job, 1, 0, 0, 0, second);
   const auto initial = Contribution(*running.job, 0, 0, 0, kInitialRound,
                                     IntegerValues(65537, 0));
   const auto expect_discarded = [&](PeerId from, const Frame& frame) {
-    const auto landing = running.shard.OnHeader(from, frame.header);
-    ASSERT_TRUE(landing.ok()) << landing.status();
-    EXPECT_EQ(landing->kind, Landing::Kind::kDiscard);
+    const auto delivery = Deliver(running.shard, from, frame);
+    ASSERT_TRUE(delivery.ok()) << delivery.status();
+    EXPECT_EQ(delivery->landing, Landing::Kind::kDiscard);
   };
+  std::vector<float> expected = IntegerValues(65537, 0);
+  for (int64_t i = 0; i < 65537; ++i) {
+    expected[i] -= 0.5f * (first[i] + second[i]);
+  }
   expect_discarded(kWorker0, initial[0]);
   DeliverAll(running.shard, kWorker0, {frames[1]});
   expect_discarded(kWorker0, frames[1]);
@@ -393,6 +397,7 @@ TEST(ShardTest, RepetitionsAreDiscardedAndChangeNothing) {
   expect_discarded(kWorker0, frames[0]);
   expect_discarded(kWorker1, others[1]);
   expect_discarded(kWorker0, initial[1]);
+  EXPECT_EQ(FloatsOf(running.shard.chunk(0, 0).held().parameters), expected);
 }
 
 // OnHeader changes nothing: announced frames that never arrive don't count.
@@ -417,8 +422,8 @@ struct RefusalCase {
 
 class ShardRefusalTest : public testing::TestWithParam<RefusalCase> {};
 
-// A shard in round 1 of: layer 0 `large`, two chunks of which chunk 0 is shard
-// 1's and chunk 1 another's; layer 1 `fc`, by factors.
+// The shard has chunk 1 of layer `large` and is in round 1. Another shard has
+// chunk 0. Layer `fc` goes by factors.
 TEST_P(ShardRefusalTest, IsRefusedWithTheReason) {
   const JobPtr job = TestJob(3, 2,
                              {VectorLayer("large", kChunkElementsMax + 5),
@@ -527,7 +532,7 @@ INSTANTIATE_TEST_SUITE_P(
                       h.round = 2;
                     },
                     "this worker takes part from round 0 on"},
-        RefusalCase{"PullOfFactors", kWorker1,
+        RefusalCase{"PullRound", kWorker1,
                     [](FrameHeader& h) {
                       h.kind = FrameKind::kPullRound;
                       h.wire = WireType::kNone;
@@ -556,7 +561,7 @@ INSTANTIATE_TEST_SUITE_P(
                     "shards take contributions, pulls and owned layers"}),
     [](const auto& info) { return std::string(info.param.name); });
 
-TEST(ShardTest, BeforeTheInitialParametersNoRoundIsOpen) {
+TEST(ShardTest, BeforeTheInitialParametersRound0IsRefused) {
   const JobPtr job = TestJob(2, 1, {VectorLayer("scale", 2)}, PlainSgd());
   const Shard shard(job, 0);
   const auto frames = Contribution(*job, 1, 0, 0, 0, {1, 2});
@@ -566,7 +571,7 @@ TEST(ShardTest, BeforeTheInitialParametersNoRoundIsOpen) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("round -1 is open"));
 }
 
-TEST(ShardTest, SizesWithoutBytesGoTheSameWay) {
+TEST(ShardTest, FramesWithoutMemoryCloseRoundsToo) {
   const JobPtr job = TestJob(2, 1, {VectorLayer("scale", 65537)});
   Shard shard(job, 0);
   const auto contribute = [&](int worker, int64_t round) {
@@ -615,18 +620,18 @@ TEST(ShardTest, PullGivesTheInitialRoundIfWorkersUpdate) {
   const JobPtr job = TestJob(1, 1, {VectorLayer("scale", 1)}, options);
   Shard shard(job, 0);
   const PeerId worker = PeerId::Worker(0);
-  for (const int64_t round : {-1, 0}) {
-    DeliverAll(
-        shard, worker,
-        FramesOf(*job, worker, FrameKind::kContribution, 0, 0, round, {7}));
-  }
+  DeliverAll(shard, worker, Contribution(*job, 0, 0, 0, kInitialRound, {7}));
+  DeliverAll(shard, worker, Contribution(*job, 0, 0, 0, 0, {9}));
   const Effects effects = DeliverAll(shard, worker, {PullOf(*job, 0, 0, 0)});
   ASSERT_EQ(effects.sent.size(), 1u);
-  // The values are the initial parameters, not what round 0 came to.
+  // The values are the initial parameters, not the mean of round 0.
   EXPECT_EQ(effects.sent[0].frame.header.round, kInitialRound);
+  EXPECT_THAT(
+      ValuesIn(effects.sent, FrameKind::kResult, 0, 0, kInitialRound, 1),
+      ElementsAre(7));
 }
 
-TEST(ShardDeathTest, FrameOfAnotherShardIsNotTaken) {
+TEST(ShardDeathTest, FrameForAnotherShardsChunkEndsTheProcess) {
   const JobPtr job =
       TestJob(1, 2, {VectorLayer("scale", 1), VectorLayer("bias", 1)});
   const auto chunks = job->placement.chunks();

@@ -18,7 +18,7 @@ TEST(StepRateTest, RateIsOfTheLastTenSeconds) {
   EXPECT_EQ(rate.PerSecond(), 1);
 }
 
-TEST(StepRateTest, JobThatGoesBackIsMeasuredFromScratch) {
+TEST(StepRateTest, JobThatGoesBackToACheckpointIsMeasuredFromScratch) {
   StepRate rate;
   rate.Note(kStart, 0);
   rate.Note(kStart + absl::Seconds(1), 100);
@@ -28,7 +28,8 @@ TEST(StepRateTest, JobThatGoesBackIsMeasuredFromScratch) {
   EXPECT_EQ(rate.PerSecond(), 2);
 }
 
-// No time has passed, so no rate is known. A quotient would be no number.
+// No time has passed, so no rate is known. Division by zero seconds would give
+// infinity.
 TEST(StepRateTest, TwoNotesAtOnceHaveNoRate) {
   StepRate rate;
   rate.Note(kStart, 0);

@@ -1,9 +1,11 @@
 #include "tests/simulation/job_progress.h"
 
+#include <utility>
 #include <vector>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 namespace nereus {
 
@@ -26,14 +28,13 @@ bool JobProgress::IsPresent(ProcessId id) const {
   return process.alive && !process.is_halted() && !partition_->is_far(id);
 }
 
-bool JobProgress::HasValues(int server) const {
+bool JobProgress::IsAdmitted(int server) const {
   const ProcessId id = world_->processes.shard_process(server);
   return IsPresent(id) && world_->processes[id].server != nullptr;
 }
 
 // A job with a lost shard stands still until a server has the values again.
-// They come from the backup, or from a checkpoint. To go back to a checkpoint,
-// the job needs all servers.
+// They come from the backup, or from a checkpoint.
 bool JobProgress::LacksShard() const {
   const Job& job = coordinator_->job();
   bool can_go_back = true;
@@ -43,12 +44,12 @@ bool JobProgress::LacksShard() const {
   }
   return !can_go_back &&
          absl::c_any_of(job.shard_servers, [&](const ShardServers& servers) {
-           return !HasValues(servers.primary) &&
-                  !(servers.backup_is_current && HasValues(servers.backup));
+           return !IsAdmitted(servers.primary) &&
+                  !(servers.backup_is_current && IsAdmitted(servers.backup));
          });
 }
 
-bool JobProgress::MustWait() const {
+bool JobProgress::MayStandStill() const {
   if (coordinator_->get() == nullptr || !coordinator_->has_begun()) return true;
   if (LacksShard()) return true;
   // Paused workers and workers behind a partition cannot do steps.
@@ -64,25 +65,29 @@ bool JobProgress::MustWait() const {
 }
 
 std::string JobProgress::DescribeWaits() const {
-  std::string text = "nothing moves any more";
+  std::vector<std::string> texts;
   for (const ProcessId id : world_->processes.live_workers()) {
     const SimulatedProcess& process = world_->processes[id];
     if (!process.is_admitted_worker()) {
-      absl::StrAppend(&text, "; process ", id, " has not been admitted");
+      texts.push_back(absl::StrCat("process ", id, " has not been admitted"));
       continue;
     }
     if (process.is_halted()) {
-      absl::StrAppend(&text, "; worker ", process.worker->rank(),
-                      " stands still");
+      texts.push_back(
+          absl::StrCat("worker ", process.worker->rank(), " stands still"));
     }
-    absl::StrAppend(&text, process.worker->DescribeWaits());
+    for (std::string& wait : process.worker->DescribeWaits()) {
+      texts.push_back(std::move(wait));
+    }
   }
   const Coordinator* const coordinator = coordinator_->get();
   if (coordinator == nullptr) {
-    return absl::StrCat(text, "; there is no coordinator");
+    texts.push_back("there is no coordinator");
+    return absl::StrJoin(texts, "; ");
   }
   const JobStatus status = coordinator->Status(world_->events.now());
-  return absl::StrCat(text, "; epoch ", status.epoch, " ", status.waiting);
+  texts.push_back(absl::StrCat("epoch ", status.epoch, " ", status.waiting));
+  return absl::StrJoin(texts, "; ");
 }
 
 }  // namespace nereus

@@ -61,7 +61,7 @@ SimulatedCluster::SimulatedCluster(const SimulatedClusterOptions& options,
                       sessions_.CarryOut(action);
                     },
                     [this] { sessions_.OnCoordinatorDeath(); },
-                    [this] { return progress_.MustWait(); }}),
+                    [this] { return progress_.MayStandStill(); }}),
       sessions_(&world_, &partition_, &coordinator_, &connections_),
       supervisor_(&world_, &connections_, &sessions_, &coordinator_),
       progress_(&world_, &partition_, &coordinator_),
@@ -91,7 +91,8 @@ absl::Status SimulatedCluster::RunSteps(int64_t steps) {
   }
   while (world_.laws.status().ok() && !progress_.HasDoneAll()) {
     if (!world_.RunNext()) {
-      return DeadlineExceededError(progress_.DescribeWaits());
+      return DeadlineExceededError("nothing moves any more; ",
+                                   progress_.DescribeWaits());
     }
     const absl::Status in_time = world_.laws.CheckTime();
     if (!in_time.ok()) {

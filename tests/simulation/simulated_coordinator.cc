@@ -71,7 +71,7 @@ void SimulatedCoordinator::Tick() {
     Crash();
     world_->events.After(kRestartDelay, [this] { Restart(); });
   }
-  if (hooks_.must_wait()) world_->Disturb();
+  if (hooks_.may_stand_still()) world_->Disturb();
   world_->events.After(kTickInterval, [this] { Tick(); });
 }
 

@@ -33,8 +33,8 @@ class SimulatedCoordinator {
     std::function<void(const CoordinatorAction& action)> send;
     // Ends all sessions, because the coordinator has died.
     Task end_sessions;
-    // Returns true if no step can end now because members are missing.
-    std::function<bool()> must_wait;
+    // Returns true if the job is allowed to finish no step now.
+    std::function<bool()> may_stand_still;
   };
 
   // Neither pointer is owned; both must outlive this.

@@ -330,16 +330,16 @@ bool SimulatedWorker::HasDone(int64_t steps) const {
   return step_ >= steps || (is_fetching && step_ == steps - 1 && steps > 0);
 }
 
-std::string SimulatedWorker::DescribeWaits() const {
-  std::string text;
+std::vector<std::string> SimulatedWorker::DescribeWaits() const {
+  std::vector<std::string> texts;
   for (int layer = 0; layer < layer_count(); ++layer) {
     const Syncer& syncer = machine_->syncer(layer);
     if (process_->idle || syncer.done_round() >= step_) continue;
-    absl::StrAppend(&text, "; worker ", rank_, " in step ", step_,
-                    " waits in layer ", ledger_.name(layer), " for ",
-                    syncer.Missing());
+    texts.push_back(absl::StrCat("worker ", rank_, " in step ", step_,
+                                 " waits in layer ", ledger_.name(layer),
+                                 " for ", syncer.Missing()));
   }
-  return text;
+  return texts;
 }
 
 absl::Span<const float> SimulatedWorker::parameters(int layer) const {

@@ -61,9 +61,9 @@ class SimulatedWorker {
   // True if the worker has done `steps` steps. Also true if the worker joins,
   // has not got its first values, and begins with the step after these.
   bool HasDone(int64_t steps) const;
-  // Returns a text that says what each layer of the open step waits for; empty
-  // if no layer waits.
-  std::string DescribeWaits() const;
+  // Returns a text for each layer of the open step that waits: what it waits
+  // for.
+  std::vector<std::string> DescribeWaits() const;
 
   // Returns the machine of this life; null if the worker is not admitted or
   // dead.

@@ -95,7 +95,7 @@ void ExpectChecksum(const std::vector<ChecksumValues>& checksums, int64_t round,
   EXPECT_EQ(FloatsOf(checksums[0].values), All(value));
 }
 
-TEST(ReplicaChecksumsTest, EveryWorkerSumsUpEachRoundOfACheckpoint) {
+TEST(ReplicaChecksumsTest, EveryWorkerChecksumsEachRoundThatIsACheckpoint) {
   for (const int rank : {0, 1}) {
     ChecksumWorker worker(SaveEvery(1), rank);
     for (int64_t round = 0; round < 3; ++round) {
@@ -104,7 +104,7 @@ TEST(ReplicaChecksumsTest, EveryWorkerSumsUpEachRoundOfACheckpoint) {
   }
 }
 
-TEST(ReplicaChecksumsTest, OtherRoundsAreNotSummedUp) {
+TEST(ReplicaChecksumsTest, OtherRoundsHaveNoChecksum) {
   ChecksumWorker worker(SaveEvery(3));
   std::vector<int64_t> rounds;
   for (int64_t round = 0; round < 7; ++round) {
@@ -115,21 +115,22 @@ TEST(ReplicaChecksumsTest, OtherRoundsAreNotSummedUp) {
   EXPECT_THAT(rounds, ElementsAre(2, 5));
 }
 
-TEST(ReplicaChecksumsTest, TheLastRoundIsSummedUpAsTheWorkerLeaves) {
+TEST(ReplicaChecksumsTest, LastRoundHasAChecksumWhenTheWorkerLeaves) {
   ChecksumWorker worker(SaveEvery(0));
   EXPECT_THAT(worker.Round(0), IsEmpty());
   EXPECT_THAT(worker.Round(1), IsEmpty());
   ExpectChecksum(worker.Leave(), 1, 2);
 }
 
-TEST(ReplicaChecksumsTest, ALastRoundThatIsSavedIsSummedUpOnce) {
+TEST(ReplicaChecksumsTest, SavedLastRoundHasOneChecksum) {
   ChecksumWorker worker(SaveEvery(1));
   ExpectChecksum(worker.Round(0), 0, 1);
   EXPECT_THAT(worker.Leave(), IsEmpty());
 }
 
-// The caller updates the parameters between a round and its next push.
-TEST(ReplicaChecksumsTest, LayersThatTheCallerUpdatesAreSummedUpAtTheNextPush) {
+// The caller updates the parameters between a round and the layer's next push.
+TEST(ReplicaChecksumsTest,
+     LayersThatTheCallerUpdatesHaveAChecksumAtTheNextPush) {
   ChecksumWorker worker(SaveEvery(1, OptimizerPlace::kWorker));
   EXPECT_THAT(worker.Round(0), IsEmpty());
   worker.Update(42);
@@ -139,15 +140,15 @@ TEST(ReplicaChecksumsTest, LayersThatTheCallerUpdatesAreSummedUpAtTheNextPush) {
   ExpectChecksum(worker.Leave(), 1, 43);
 }
 
-// The worker that these values came from has reported them.
-TEST(ReplicaChecksumsTest, FetchedValuesAreNotSummedUp) {
+// Initial values came from no round, so they are not checked.
+TEST(ReplicaChecksumsTest, InitialValuesHaveNoChecksum) {
   ChecksumWorker worker(SaveEvery(1));
   EXPECT_THAT(worker.Leave(), IsEmpty());
 }
 
 // With --quorum=solo workers may be several steps apart, so replicas may
 // differ.
-TEST(ReplicaChecksumsTest, ReplicasThatMayDifferAreNotSummedUp) {
+TEST(ReplicaChecksumsTest, ReplicasThatMayDifferHaveNoChecksum) {
   JobOptions options = SaveEvery(1);
   options.rounds.quorum = Quorum::kSolo;
   ChecksumWorker worker(options);
@@ -156,7 +157,7 @@ TEST(ReplicaChecksumsTest, ReplicasThatMayDifferAreNotSummedUp) {
 }
 
 // A report may have been lost at the end of the last epoch.
-TEST(ReplicaChecksumsTest, ANewEpochSumsUpTheRoundAgain) {
+TEST(ReplicaChecksumsTest, NewEpochChecksumsTheRoundAgain) {
   ChecksumWorker worker(SaveEvery(1));
   worker.Round(0);
   ExpectChecksum(
@@ -164,8 +165,7 @@ TEST(ReplicaChecksumsTest, ANewEpochSumsUpTheRoundAgain) {
       1);
 }
 
-// Machine of three layers, which has got their first values.
-
+// Machine of three layers, not started.
 struct ThreeLayerMachine {
   static JobPtr MakeTestJob() {
     return TestJob(
@@ -182,7 +182,7 @@ struct ThreeLayerMachine {
   std::optional<WorkerMachine> machine;
 };
 
-TEST(ReplicaChecksumsTest, ARoundIsReportedOnceTheLastLayerIsKnown) {
+TEST(ReplicaChecksumsTest, RoundIsReportedWhenTheLastChecksumComes) {
   ThreeLayerMachine three;
   EXPECT_EQ(three.machine->OnChecksum(2, 7, 12), std::nullopt);
   EXPECT_EQ(three.machine->OnChecksum(0, 7, 10), std::nullopt);
@@ -206,8 +206,8 @@ TEST(ReplicaChecksumsTest, RoundsAreKeptApart) {
               ElementsAre(20, 21, 22));
 }
 
-// The other checksums of that round do not come any more.
-TEST(ReplicaChecksumsTest, AnIncompleteOlderRoundIsForgotten) {
+// A worker that reports round 8 forgets the checksums of round 7.
+TEST(ReplicaChecksumsTest, LateChecksumOfAnOlderRoundDoesNotCompleteIt) {
   ThreeLayerMachine three;
   three.machine->OnChecksum(0, 7, 10);
   three.machine->OnChecksum(1, 7, 11);
@@ -215,7 +215,7 @@ TEST(ReplicaChecksumsTest, AnIncompleteOlderRoundIsForgotten) {
   EXPECT_EQ(three.machine->OnChecksum(2, 7, 12), std::nullopt);
 }
 
-TEST(ReplicaChecksumsTest, ANewEpochForgetsChecksums) {
+TEST(ReplicaChecksumsTest, NewEpochForgetsChecksums) {
   ThreeLayerMachine three;
   three.machine->OnChecksum(0, 7, 10);
   three.machine->OnChecksum(1, 7, 11);

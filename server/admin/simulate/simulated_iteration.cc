@@ -407,8 +407,8 @@ absl::Status WhatIf::Validate() const {
       {"message_time", message_time}};
   for (const auto& [worker, delay] : delays) {
     if (worker < 0 || worker >= plan.cluster.workers) {
-      return refuse("worker ", worker, " is delayed, of ", plan.cluster.workers,
-                    " workers");
+      return refuse("delay of worker ", worker, ": workers are 0 to ",
+                    plan.cluster.workers - 1);
     }
     durations.emplace_back(absl::StrCat("the delay of worker ", worker), delay);
   }

@@ -23,9 +23,9 @@ struct WhatIf {
   std::vector<LayerTime> times;
 
   // Cluster and rules of the plan. A host's workers and servers share a node
-  // and its network interface. The simulated workers of a host each send their
-  // own gradients, as in a running job; `nereusctl plan` assumes that they send
-  // one sum. PlanOptionsOf sets the time model.
+  // and its network interface. The workers of a host send one sum of their
+  // gradients, as in a running job; in partial rounds each worker sends its own
+  // gradient. PlanOptionsOf sets the time model.
   PlanOptions plan;
 
   // Bytes/s of each node, each way.
