@@ -119,6 +119,12 @@ std::string FolderOf(absl::string_view name) {
       name.substr(0, slash == absl::string_view::npos ? 0 : slash));
 }
 
+// Returns the folder that has the folder `path`, which may be relative.
+std::string FolderAbove(const std::string& path) {
+  const std::string above = std::filesystem::path(path).parent_path();
+  return above.empty() ? "." : above;
+}
+
 // Makes one folder, if it does not exist.
 absl::Status MakeFolder(const std::string& path) {
   if (mkdir(path.c_str(), 0755) == 0) return absl::OkStatus();
@@ -138,7 +144,10 @@ absl::StatusOr<std::unique_ptr<FileStorage>> FileStorage::Open(
     return InvalidArgumentError("a storage's folder has an empty name");
   }
   while (root.size() > 1 && root.back() == '/') root.pop_back();
+  std::error_code ignored;
+  const bool is_new = !std::filesystem::exists(root, ignored);
   NEREUS_TRY(MakeFolder(root));
+  if (is_new) NEREUS_TRY(FlushFolder(FolderAbove(root)));
   return std::unique_ptr<FileStorage>(new FileStorage(std::move(root)));
 }
 

@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <fstream>
 #include <utility>
 
 #include "absl/algorithm/container.h"
@@ -24,14 +23,30 @@ constexpr size_t kDigits = 16;
 // Writes a new file; removes it again if it cannot be completed.
 absl::Status Write(const std::string& path, const std::string& id) {
   const Descriptor file(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL, 0644));
-  const bool written = file.valid() &&
-                       write(file.get(), id.data(), id.size()) ==
+  if (!file.valid()) {
+    return UnavailableError("cannot make ", path, ": ", strerror(errno));
+  }
+  errno = ENOSPC;  // For a write that takes less than all, without an error.
+  const bool written = write(file.get(), id.data(), id.size()) ==
                            static_cast<ssize_t>(id.size()) &&
                        fsync(file.get()) == 0;
   if (written) return absl::OkStatus();
   const int error = errno;
-  if (file.valid()) unlink(path.c_str());
+  unlink(path.c_str());
   return UnavailableError("cannot write ", path, ": ", strerror(error));
+}
+
+// Returns the first bytes of a file, without spaces around them.
+absl::StatusOr<std::string> Read(const std::string& path) {
+  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  std::string text(2 * kDigits, '\0');
+  const ssize_t bytes =
+      file.valid() ? read(file.get(), text.data(), text.size()) : -1;
+  if (bytes < 0) {
+    return UnavailableError("cannot read ", path, ": ", strerror(errno));
+  }
+  text.resize(bytes);
+  return std::string(absl::StripAsciiWhitespace(text));
 }
 
 // Makes the file, unless it exists. Writes the file under another name and then
@@ -59,9 +74,7 @@ absl::Status MakeUnlessThere(const std::string& path) {
 absl::StatusOr<std::string> FolderId(const std::string& folder) {
   const std::string path = absl::StrCat(folder, kFile);
   NEREUS_TRY(MakeUnlessThere(path));
-  std::ifstream file(path);
-  std::string id;
-  file >> id;
+  std::string id = NEREUS_TRY(Read(path));
   const bool is_id =
       id.size() == kDigits && absl::c_all_of(id, absl::ascii_isxdigit);
   if (is_id) return id;

@@ -15,8 +15,8 @@ namespace nereus {
 // notices that its servers write to different folders. A copy of a folder has
 // the identity of the original.
 //
-// Errors: kUnavailable, the file cannot be made; kDataLoss, the file cannot be
-// read or has other content.
+// Errors: kUnavailable, the file cannot be made or read; kDataLoss, the file
+// has other content.
 absl::StatusOr<std::string> FolderId(const std::string& folder);
 
 // Exclusive hold of a folder by one process, until this is destroyed or the

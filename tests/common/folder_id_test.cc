@@ -82,6 +82,15 @@ TEST(FolderIdTest, ForeignIdFileIsRefused) {
               testing::HasSubstr("nereus-folder-id is not a folder's id"));
 }
 
+TEST(FolderIdTest, UnreadableIdFileIsRefusedWithTheSystemsReason) {
+  const std::string folder = NewFolder("unreadable");
+  std::filesystem::create_directory(folder + "/nereus-folder-id");
+  const absl::Status status = FolderId(folder).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()),
+              testing::HasSubstr("Is a directory"));
+}
+
 TEST(FolderIdTest, MissingFolderIsAnError) {
   EXPECT_FALSE(FolderId(NewFolder("x") + "/missing").ok());
 }
