@@ -49,6 +49,7 @@ std::string LocalCluster::coordinator_address() const {
 ClientOptions LocalCluster::client_options() const {
   ClientOptions options;
   options.optimizer = std::nullopt;  // Workers accept either place.
+  options.scales_loss = true;
   options.coordinator_address = coordinator_address();
   options.connect_timeout = kPatience;
   options.round_timeout = kPatience;
@@ -80,23 +81,6 @@ std::vector<absl::Status> LocalCluster::RunWorkers(
     threads.emplace_back([&, index] { results[index] = body(index); });
   }
   for (std::thread& thread : threads) thread.join();
-  return results;
-}
-
-std::vector<absl::Status> LocalCluster::RunWholeJob(
-    int workers, const std::function<absl::Status(int index)>& body) {
-  std::vector<absl::Status> ends(servers_.size());
-  std::vector<std::thread> threads;
-  for (size_t shard = 0; shard < servers_.size(); ++shard) {
-    threads.emplace_back([this, shard, &ends] {
-      ends[shard] = servers_[shard]->AwaitEnd();
-      servers_[shard].reset();
-    });
-  }
-  // Servers may end before RunWorkers returns, so nothing below uses them.
-  std::vector<absl::Status> results = RunWorkers(workers, body);
-  for (std::thread& thread : threads) thread.join();
-  results.insert(results.end(), ends.begin(), ends.end());
   return results;
 }
 

@@ -54,12 +54,6 @@ class LocalCluster {
   std::vector<absl::Status> RunWorkers(
       int workers, const std::function<absl::Status(int index)>& body);
 
-  // Runs `body` once per worker, like RunWorkers. Destroys each server as soon
-  // as the job is over, as the program nereus-server does. Returns the workers'
-  // results, then the servers'. Afterwards the cluster has no servers.
-  std::vector<absl::Status> RunWholeJob(
-      int workers, const std::function<absl::Status(int index)>& body);
-
  private:
   void Start(int shard);
 
