@@ -34,7 +34,7 @@ v1::JoinRequest JoinToProto(const JoinRequest& request) {
   message.set_incarnation(request.incarnation);
   message.set_name(TextField(request.name));
   message.set_data_address(TextField(request.data_address));
-  message.set_state_arrays(request.state_arrays);
+  message.set_state_arrays(request.caller.state_arrays);
   message.set_has_checkpoints(request.has_checkpoints);
   message.set_products(TextField(request.products));
   *message.mutable_host() = ToProto(request.host);
@@ -43,9 +43,10 @@ v1::JoinRequest JoinToProto(const JoinRequest& request) {
     added->set_name(TextField(setting.name));
     added->set_value(TextField(setting.value));
   }
-  if (request.optimizer.has_value()) {
-    message.set_optimizer(EnumToProto(*request.optimizer));
+  if (request.caller.optimizer.has_value()) {
+    message.set_optimizer(EnumToProto(*request.caller.optimizer));
   }
+  message.set_scales_loss(request.caller.scales_loss);
   for (const LayerSpec& layer : request.layers) {
     *message.add_layers() = ToProto(layer);
   }
@@ -64,7 +65,7 @@ absl::StatusOr<JoinRequest> JoinFromProto(const v1::JoinRequest& message) {
   request.incarnation = message.incarnation();
   request.name = message.name();
   request.data_address = message.data_address();
-  request.state_arrays = message.state_arrays();
+  request.caller.state_arrays = message.state_arrays();
   request.has_checkpoints = message.has_checkpoints();
   request.products = message.products();
   request.host = FromProto(message.host());
@@ -72,9 +73,10 @@ absl::StatusOr<JoinRequest> JoinFromProto(const v1::JoinRequest& message) {
     request.settings.push_back({setting.name(), setting.value()});
   }
   if (message.optimizer() != v1::OPTIMIZER_PLACE_UNSPECIFIED) {
-    request.optimizer = NEREUS_TRY(EnumFromProto<OptimizerPlace>(
+    request.caller.optimizer = NEREUS_TRY(EnumFromProto<OptimizerPlace>(
         "the optimizer's place", message.optimizer()));
   }
+  request.caller.scales_loss = message.scales_loss();
   request.layers = NEREUS_TRY(LayersFromProto(message.layers()));
   return request;
 }

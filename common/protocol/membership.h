@@ -57,6 +57,18 @@ struct HostClaim {
   auto operator<=>(const HostClaim&) const = default;
 };
 
+// Claims of a worker about its caller. The coordinator compares them with the
+// job.
+struct CallerClaim {
+  // Place where the caller expects the optimizer to run; nothing: any.
+  std::optional<OptimizerPlace> optimizer;
+  // True if the caller multiplies its loss by StepInfo::loss_scale.
+  bool scales_loss = false;
+  // Number of arrays of optimizer state that the caller keeps if its own
+  // optimizer runs. Each has as many values as the layer has parameters.
+  int32_t state_arrays = 0;
+};
+
 // First message of a process that is not a member yet. The coordinator answers
 // with Waiting, EpochStart or Refusal.
 struct JoinRequest {
@@ -78,11 +90,7 @@ struct JoinRequest {
   // Values that must be equal on all members of the role; at most kSettingsMax.
   std::vector<Setting> settings;
   std::vector<LayerSpec> layers;  // Workers: the model.
-  // Workers: place where the caller expects the optimizer to run; nothing: any.
-  std::optional<OptimizerPlace> optimizer;
-  // Workers: number of arrays of optimizer state that the caller keeps if its
-  // own optimizer runs. Each has as many values as the layer has parameters.
-  int32_t state_arrays = 0;
+  CallerClaim caller;             // Workers: what their caller does.
   // Servers: true if the process has a folder for checkpoints.
   bool has_checkpoints = false;
   // Workers: name of the hardware and library that multiply factors. Products

@@ -88,7 +88,7 @@ absl::Status Epochs::StartJob(CoordinatorOutbox& out) {
   job.options = options_.spec.options;
   job.options.measure = replanner_.measures(options_.spec.options);
   job.options.has_checkpoints = options_.has_checkpoints;
-  job.state_arrays = worker->request.state_arrays;
+  job.state_arrays = worker->request.caller.state_arrays;
   // A shard may die early: there should be something to go back to.
   if (options_.has_checkpoints) job.checkpoint_round = 0;
   if (options_.start_checkpoint.has_value()) {

@@ -66,20 +66,15 @@ absl::Status CheckPhase(const JoinRequest& request, const JobToJoin& to) {
   return absl::OkStatus();
 }
 
-// Checks where the optimizer runs, and the settings that all members of a role
-// share.
-absl::Status CheckSettings(const JoinRequest& request, const JobToJoin& to) {
-  if (request.role == Role::kShard) {
-    return CompareSettings(request.name, request.settings, "the coordinator",
-                           to.options.server_settings);
-  }
+// Checks what the worker's caller does in each step.
+absl::Status CheckCaller(const JoinRequest& request, const JobToJoin& to) {
   const OptimizerPlace place = to.options.spec.options.optimizer_place;
-  if (request.optimizer.value_or(place) != place) {
+  if (request.caller.optimizer.value_or(place) != place) {
     const bool servers_update = place == OptimizerPlace::kServer;
     return FailedPreconditionError(
         "worker ", request.name,
-        " has optimizer=", OptimizerPlaceName(*request.optimizer), ", the job ",
-        OptimizerPlaceName(place),
+        " has optimizer=", OptimizerPlaceName(*request.caller.optimizer),
+        ", the job ", OptimizerPlaceName(place),
         servers_update
             ? ": both would update the parameters. Start the coordinator with "
               "--optimizer=worker, or leave the update to the servers"
@@ -87,6 +82,23 @@ absl::Status CheckSettings(const JoinRequest& request, const JobToJoin& to) {
               "its "
               "optimizer (ClientOptions::optimizer), or start the coordinator "
               "with --optimizer=server");
+  }
+  if (to.options.spec.options.scale_loss && !request.caller.scales_loss) {
+    return FailedPreconditionError(
+        "the job has --loss-scale=dynamic, and worker ", request.name,
+        " does not multiply its loss by the loss scale: its gradients would be "
+        "too small by that factor. Let the caller multiply by "
+        "StepInfo::loss_scale and set ClientOptions::scales_loss, or start the "
+        "coordinator with --loss-scale=off");
+  }
+  return absl::OkStatus();
+}
+
+// Checks the settings that all members of a role share.
+absl::Status CheckSettings(const JoinRequest& request, const JobToJoin& to) {
+  if (request.role == Role::kShard) {
+    return CompareSettings(request.name, request.settings, "the coordinator",
+                           to.options.server_settings);
   }
   for (const MemberRecord& member : to.roster.members()) {
     if (!member.is_worker()) continue;
@@ -106,9 +118,8 @@ absl::Status CheckWorkersPlace(const JoinRequest& request,
                                   " has given out all ", kRanksMax, " ranks");
   }
   if (to.job != nullptr && to.roster.AllLeft()) {
-    return FailedPreconditionError(
-        "job ", options.spec.name,
-        " is finished except for its last checkpoint");
+    return OutOfRangeError("job ", options.spec.name,
+                           " is finished except for its last checkpoint");
   }
   const MemberRecord* const holder = to.roster.FindHolder(request);
   if (holder != nullptr && !holder->is_away()) {
@@ -142,7 +153,7 @@ absl::Status CheckShardsPlace(const JoinRequest& request, const JobToJoin& to) {
 // If the caller's optimizer runs, the caller decides how many arrays of state
 // it keeps. All workers must keep as many.
 absl::Status CheckStateArrays(const JoinRequest& request, const JobToJoin& to) {
-  const int32_t arrays = request.state_arrays;
+  const int32_t arrays = request.caller.state_arrays;
   if (arrays < 0 || arrays > kStateArraysMax) {
     return InvalidArgumentError(request.name, " keeps ", arrays,
                                 " arrays of optimizer state, must be in [0, ",
@@ -161,7 +172,7 @@ absl::Status CheckStateArrays(const JoinRequest& request, const JobToJoin& to) {
   }
   for (const MemberRecord& member : to.roster.members()) {
     if (!member.is_worker()) continue;
-    others.emplace_back(member.Name(), member.request.state_arrays);
+    others.emplace_back(member.Name(), member.request.caller.state_arrays);
   }
   for (const auto& [whose, theirs] : others) {
     if (theirs == arrays) continue;
@@ -228,8 +239,10 @@ absl::Status CheckJoin(const JoinRequest& request, const JobToJoin& job) {
   NEREUS_TRY(CheckTexts(request));
   NEREUS_TRY(CheckBuild(request));
   NEREUS_TRY(CheckPhase(request, job));
+  const bool is_worker = request.role == Role::kWorker;
+  if (is_worker) NEREUS_TRY(CheckCaller(request, job));
   NEREUS_TRY(CheckSettings(request, job));
-  if (request.role == Role::kShard) {
+  if (!is_worker) {
     NEREUS_TRY(CheckShardsPlace(request, job));
     return CheckFolder(request, job);
   }

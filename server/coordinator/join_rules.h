@@ -23,10 +23,10 @@ struct JobToJoin {
 // values.
 //
 // Errors: kInvalidArgument, a value out of range; kFailedPrecondition, a value
-// that differs from the job's, or a worker that asks when all workers have
-// left; kNotFound, another job; kAborted, the job has failed; kOutOfRange, the
-// job is finished; kResourceExhausted, no place or rank is left;
-// kAlreadyExists, another member has the place, and may be dead.
+// that differs from the job's; kNotFound, another job; kAborted, the job has
+// failed; kOutOfRange, the job is finished, or a worker asks when all workers
+// have left; kResourceExhausted, no place or rank is left; kAlreadyExists,
+// another member has the place, and may be dead.
 absl::Status CheckJoin(const JoinRequest& request, const JobToJoin& job);
 
 }  // namespace nereus

@@ -119,8 +119,16 @@ TEST(MessagesTest, OptimizerPlaceArrivesAndMayFollowTheJob) {
         std::optional(OptimizerPlace::kWorker),
         std::optional<OptimizerPlace>()}) {
     JoinRequest request;
-    request.optimizer = place;
-    EXPECT_EQ(Received(request).optimizer, place);
+    request.caller.optimizer = place;
+    EXPECT_EQ(Received(request).caller.optimizer, place);
+  }
+}
+
+TEST(MessagesTest, JoinRequestSaysWhetherTheCallerScalesItsLoss) {
+  for (const bool scales_loss : {false, true}) {
+    JoinRequest request;
+    request.caller.scales_loss = scales_loss;
+    EXPECT_EQ(Received(request).caller.scales_loss, scales_loss);
   }
 }
 

@@ -43,7 +43,7 @@ JoinRequest SomeJoin() {
   request.name = "host:1";
   request.data_address = "host:2";
   request.layers = SomeLayers();
-  request.state_arrays = 3;
+  request.caller.state_arrays = 3;
   request.has_checkpoints = true;
   request.host = {"rack-3", "5b1f2a6c/4026531840"};
   return request;
@@ -516,7 +516,7 @@ TEST(MessagesTest, PlanInputsSurviveTheWire) {
 TEST(MessagesTest, NewFieldsSurviveTheWire) {
   const auto join = FromProto(ToProto(MemberMessage(SomeJoin())));
   ASSERT_TRUE(join.ok()) << join.status();
-  EXPECT_EQ(std::get<JoinRequest>(*join).state_arrays, 3);
+  EXPECT_EQ(std::get<JoinRequest>(*join).caller.state_arrays, 3);
   EXPECT_TRUE(std::get<JoinRequest>(*join).has_checkpoints);
 
   const auto beat = FromProto(ToProto(MemberMessage(SomeHeartbeat())));

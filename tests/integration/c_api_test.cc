@@ -263,8 +263,8 @@ TEST(CApiLibraryTest, EachWrongFieldOfConnectIsNamed) {
               HasSubstr("options.optimizer is 3"));
   EXPECT_THAT(refused([](CWorker& w) { w.options.memory = -1; }),
               HasSubstr("options.memory is -1"));
-  EXPECT_THAT(refused([](CWorker& w) { w.options.reserved = 1; }),
-              HasSubstr("options.reserved is 1"));
+  EXPECT_THAT(refused([](CWorker& w) { w.options.scales_loss = 2; }),
+              HasSubstr("options.scales_loss is 2"));
   EXPECT_THAT(refused([](CWorker& w) { w.options.device = 1; }),
               HasSubstr("NEREUS_MEMORY_CUDA"));
   EXPECT_THAT(refused([](CWorker& w) { w.options.settings_count = 1; }),

@@ -543,13 +543,13 @@ TEST(CoordinatorCheckpointRestartTest,
   options.restored_state_arrays = 2;
   CoordinatorDriver driver(options);
   JoinRequest request = WorkerRequest("other");
-  request.state_arrays = 1;
+  request.caller.state_arrays = 1;
   const absl::Status why = RefusalIn(driver.Say(1, request), 1);
   EXPECT_EQ(why.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(why.message(),
             "other keeps 1 arrays of optimizer state, the checkpoint of round "
             "8 has 2");
-  request.state_arrays = 2;
+  request.caller.state_arrays = 2;
   EXPECT_TRUE(RefusalIn(driver.Say(2, request), 2).ok());
 }
 
@@ -574,7 +574,7 @@ TEST(CoordinatorCheckpointJoinTest, ShardHasAFolderIfTheCoordinatorHas) {
 
 JoinRequest Keeping(const std::string& name, int arrays) {
   JoinRequest request = WorkerRequest(name);
-  request.state_arrays = arrays;
+  request.caller.state_arrays = arrays;
   return request;
 }
 

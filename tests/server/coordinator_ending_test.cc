@@ -258,7 +258,10 @@ TEST_F(CoordinatorLastStepTest, EndSaysThatNothingIsSavedWithoutAFolder) {
 }
 
 TEST_F(CoordinatorLastCheckpointTest, NoWorkerJoinsDuringTheLastCheckpoint) {
-  EXPECT_THAT(RefusalIn(driver->Say(50, WorkerRequest("new")), 50).message(),
+  const absl::Status refusal =
+      RefusalIn(driver->Say(50, WorkerRequest("new")), 50);
+  EXPECT_EQ(refusal.code(), absl::StatusCode::kOutOfRange);
+  EXPECT_THAT(refusal.message(),
               HasSubstr("is finished except for its last checkpoint"));
 }
 

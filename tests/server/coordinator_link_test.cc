@@ -238,17 +238,17 @@ TEST(CoordinatorLinkTest, LossesToAReleasedWorkerDoNotCount) {
   CoordinatorDriver driver(OptionsOf(3, 1));
   driver.Gather();
   Lose(driver, kWorker1, PeerId::Worker(0));
-  driver.ReportAll(4);
+  driver.ReportRest(4);
   driver.Say(kWorker0, Leave{4});
   for (const SessionId session : {kWorker1, kWorker2}) {
     driver.Beat(session, 5, 4);
   }
-  driver.ReportAll(5);
+  driver.ReportRest(5);
   EXPECT_THAT(driver.Tick().ended, ElementsAre(kWorker0));
   for (int repeat = 0; repeat < 3; ++repeat) {
     ASSERT_EQ(driver.job().worker_count(), 2);
     Lose(driver, kWorker2, PeerId::Worker(1));
-    driver.ReportAll(5);
+    driver.ReportRest(5);
   }
   EXPECT_EQ(driver.job().PositionOf(2), -1);
   EXPECT_EQ(driver.job().worker_count(), 1);

@@ -233,7 +233,7 @@ TEST(CoordinatorNamesTest, RefusedWorkerDoesNotTakeAPlace) {
   wrong[0].protocol_version += 1;
   wrong[1].layers.pop_back();
   wrong[2].products = "gpu/fp32";
-  wrong[3].optimizer = OptimizerPlace::kWorker;
+  wrong[3].caller.optimizer = OptimizerPlace::kWorker;
   for (size_t i = 0; i < wrong.size(); ++i) {
     const auto session = kNew + static_cast<SessionId>(i);
     const Reaction refused = driver.Say(session, wrong[i]);

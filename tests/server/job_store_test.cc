@@ -240,7 +240,7 @@ TEST(JobStateTest, EveryMemberIsRestored) {
     EXPECT_EQ(found.request.incarnation, member.request.incarnation);
     EXPECT_EQ(found.request.name, member.request.name);
     EXPECT_EQ(found.request.data_address, member.request.data_address);
-    EXPECT_EQ(found.request.state_arrays, 3);
+    EXPECT_EQ(found.request.caller.state_arrays, 3);
     EXPECT_EQ(found.request.host, member.request.host);
     EXPECT_EQ(found.request.has_checkpoints, member.request.has_checkpoints);
     EXPECT_THAT(found.request.layers, IsEmpty());

@@ -262,7 +262,7 @@ TEST(JoinRulesTest, ServersSettingThatDiffersFromTheCoordinatorsIsRefused) {
 TEST(JoinRulesTest, SecondOptimizerIsRefused) {
   Newcomers all;
   all.options.spec.options.optimizer_place = OptimizerPlace::kServer;
-  all.second.optimizer = OptimizerPlace::kWorker;
+  all.second.caller.optimizer = OptimizerPlace::kWorker;
   const absl::Status status = all.Check(all.second);
   ExpectUnlike(status,
                "worker second has optimizer=worker, the job server: both would "
@@ -273,7 +273,7 @@ TEST(JoinRulesTest, SecondOptimizerIsRefused) {
 TEST(JoinRulesTest, MissingOptimizerIsRefused) {
   Newcomers all;
   all.options.spec.options.optimizer_place = OptimizerPlace::kWorker;
-  all.second.optimizer = OptimizerPlace::kServer;
+  all.second.caller.optimizer = OptimizerPlace::kServer;
   const absl::Status status = all.Check(all.second);
   ExpectUnlike(status,
                "worker second has optimizer=server, the job worker: no process "
@@ -284,14 +284,29 @@ TEST(JoinRulesTest, MissingOptimizerIsRefused) {
             HasSubstr("--optimizer=server"), Not(HasSubstr("both would"))));
 }
 
+TEST(JoinRulesTest, WorkerThatDoesNotScaleItsLossIsRefusedByAJobThatDoes) {
+  Newcomers all;
+  all.options.spec.options.scale_loss = true;
+  const absl::Status status = all.Check(all.second);
+  ExpectUnlike(status,
+               "the job has --loss-scale=dynamic, and worker second does not "
+               "multiply its loss by the loss scale");
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("ClientOptions::scales_loss"),
+                    HasSubstr("--loss-scale=off")));
+  all.second.caller.scales_loss = true;
+  EXPECT_TRUE(all.Check(all.second).ok());
+  EXPECT_TRUE(all.Check(all.shard).ok());
+}
+
 TEST(JoinRulesTest, WorkerThatFollowsTheJobTakesItsOptimizerAnywhere) {
   for (const OptimizerPlace place :
        {OptimizerPlace::kServer, OptimizerPlace::kWorker}) {
     Newcomers all;
     all.options.spec.options.optimizer_place = place;
-    all.second.optimizer = place;
+    all.second.caller.optimizer = place;
     EXPECT_TRUE(all.Check(all.second).ok());
-    all.second.optimizer = std::nullopt;
+    all.second.caller.optimizer = std::nullopt;
     EXPECT_TRUE(all.Check(all.second).ok());
     // A shard runs what the coordinator says.
     EXPECT_TRUE(all.Check(all.shard).ok());
@@ -377,7 +392,7 @@ TEST(JoinRulesTest, ProductsMayDifferWhereNoLayerGoesByFactors) {
 TEST(JoinRulesTest, OptimizerStateOutOfRangeIsRefusedWithTheRange) {
   for (const int32_t arrays : {-1, kStateArraysMax + 1}) {
     Newcomers all;
-    all.second.state_arrays = arrays;
+    all.second.caller.state_arrays = arrays;
     ExpectRefused(all.Check(all.second), absl::StatusCode::kInvalidArgument,
                   absl::StrCat("second keeps ", arrays,
                                " arrays of optimizer state, must be in [0, "));
@@ -387,8 +402,8 @@ TEST(JoinRulesTest, OptimizerStateOutOfRangeIsRefusedWithTheRange) {
 TEST(JoinRulesTest, OptimizerStateThatDiffersIsRefusedWhereWorkersUpdate) {
   Newcomers all;
   all.options.spec.options.optimizer_place = OptimizerPlace::kWorker;
-  all.first.state_arrays = 2;
-  all.second.state_arrays = 1;
+  all.first.caller.state_arrays = 2;
+  all.second.caller.state_arrays = 1;
   ExpectUnlike(all.Check(all.second),
                "second keeps 1 arrays of optimizer state, worker first has 2");
   JobOptions options;
@@ -430,7 +445,7 @@ TEST(JoinRulesTest, CheckpointWithOtherOptimizerStateIsRefusedWithBoth) {
   RestoredJob all;
   all.options.spec.options.optimizer_place = OptimizerPlace::kWorker;
   all.options.restored_state_arrays = 2;
-  all.second.state_arrays = 1;
+  all.second.caller.state_arrays = 1;
   ExpectUnlike(all.CheckFirst(all.second),
                "second keeps 1 arrays of optimizer state, the checkpoint of "
                "round 12 has 2");

@@ -41,7 +41,8 @@ JoinRequest Supervisor::MakeRequest(Role role, int shard) const {
   request.has_checkpoints = role == Role::kShard && world_->options.has_disk;
   if (role == Role::kWorker) {
     request.layers = world_->workload.layers;
-    request.state_arrays =
+    request.caller.scales_loss = true;
+    request.caller.state_arrays =
         OptimizerStateCount(world_->options.job.optimizer.rule);
   }
   return request;

@@ -22,7 +22,7 @@ CoordinatorState::Member MemberOf(PeerId id) {
   member.request.incarnation = 1000 + static_cast<uint64_t>(id.rank);
   member.request.name = absl::StrCat("host:", id.rank);
   member.request.data_address = absl::StrCat("host:", id.rank + 7000);
-  member.request.state_arrays = 3;
+  member.request.caller.state_arrays = 3;
   member.request.host = {"rack-3", absl::StrCat("machine-", id.rank)};
   return member;
 }

@@ -61,7 +61,8 @@ absl::Status ReadOptions(const nereus_client_options& in, Binding& binding) {
   constexpr std::optional<OptimizerPlace> kPlaces[] = {
       OptimizerPlace::kServer, OptimizerPlace::kWorker, std::nullopt};
   ClientOptions& options = binding.options;
-  NEREUS_TRY(CheckReserved("options", in.reserved));
+  options.scales_loss =
+      NEREUS_TRY(ReadFlag("options.scales_loss", in.scales_loss));
   options.optimizer =
       NEREUS_TRY(ReadConstant("options.optimizer", in.optimizer, kPlaces));
   ReadText(in.coordinator_address, options.coordinator_address);

@@ -107,7 +107,7 @@ typedef struct nereus_client_options {
   int64_t round_timeout_ms;       // 10 minutes.
   int64_t stall_threshold_ms;     // 5 seconds.
   int32_t device;                 // Number of the GPU.
-  int32_t reserved;               // 0.
+  int32_t scales_loss;            // 1: ClientOptions::scales_loss is true.
   int64_t staging_bytes;          // GpuOptions::staging_bytes.
 } nereus_client_options;
 
@@ -146,7 +146,8 @@ typedef struct nereus_step {
   int32_t workers;
   int32_t local_position;  // Position among the workers of this host.
   int32_t local_workers;
-  float loss_scale;  // Factor of the loss, and so of all gradients.
+  // Factor of the loss, and so of all gradients: see scales_loss.
+  float loss_scale;
   // This worker's examples begin at (contributions_before + position) * batch.
   int64_t contributions_before;
   int32_t went_back;  // 1: the job has gone back to a checkpoint.

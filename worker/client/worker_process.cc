@@ -70,9 +70,10 @@ JoinRequest WorkerProcess::MakeRequest(std::vector<LayerSpec> specs) const {
   request.role = Role::kWorker;
   request.name = client.name.empty() ? UniqueName() : client.name;
   request.settings = client.settings;
-  request.optimizer = client.optimizer;
+  request.caller.optimizer = client.optimizer;
+  request.caller.scales_loss = client.scales_loss;
   request.layers = std::move(specs);
-  request.state_arrays =
+  request.caller.state_arrays =
       static_cast<int32_t>(first.state.size() / first.parameters.size());
   if (options_.accelerator != nullptr) {
     request.products = options_.accelerator->name();

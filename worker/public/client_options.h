@@ -42,6 +42,11 @@ struct ClientOptions {
   // JobTraits::updates_parameters.
   std::optional<OptimizerPlace> optimizer = OptimizerPlace::kServer;
 
+  // True if the caller multiplies its loss by StepInfo::loss_scale. If false, a
+  // job with --loss-scale=dynamic refuses this worker: the client would divide
+  // its gradients by a factor that they do not have.
+  bool scales_loss = false;
+
   // Values that must be equal on all workers of the job, each with a name that
   // users know, such as {"--batch", "32"}. Connect fails if another worker's
   // value differs; the message has the name and both values. At most

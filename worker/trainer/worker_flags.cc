@@ -22,6 +22,7 @@ void AddMemberFlags(CLI::App& app, WorkerFlags& flags) {
   ClientOptions& client = flags.client;
   client.means_in_place = false;    // The replica reads Client::Mean.
   client.optimizer = std::nullopt;  // The trainer handles both places.
+  client.scales_loss = true;
   AddFlag(app, "coordinator", client.coordinator_address,
           "HOST:PORT of the coordinator's control port: that of shard 0, or of "
           "the server with --coordinate-only");

@@ -22,6 +22,8 @@ class Options:
     optimizer: place where the caller expects the job's optimizer to run: "server": the job
         updates the parameters; "worker": the caller does, from the mean gradients; "any":
         the caller asks Client.traits.
+    scales_loss: True if the caller multiplies its gradients by Step.loss_scale; a job with
+        --loss-scale=dynamic refuses other workers.
     settings: values that must be equal on all workers, such as {"batch": 32}.
     Times are in seconds; None is Nereus's own default.
     """
@@ -35,6 +37,7 @@ class Options:
     data_port: int = 0
     shared_memory: bool = True
     optimizer: str = "server"
+    scales_loss: bool = False
     settings: Dict[str, object] = field(default_factory=dict)
     means_apart: bool = False
     connect_timeout: Optional[float] = None
@@ -112,7 +115,7 @@ def native_options(options):
         data_port=number("data_port", 32), settings=settings,
         settings_count=len(options.settings),
         without_shared_memory=not options.shared_memory,
-        means_apart=bool(options.means_apart),
+        means_apart=bool(options.means_apart), scales_loss=bool(options.scales_loss),
         connect_timeout_ms=milliseconds("connect_timeout"),
         round_timeout_ms=milliseconds("round_timeout"),
         stall_threshold_ms=milliseconds("stall_threshold"),

@@ -174,6 +174,7 @@ class Engine:
         self._options.settings = {
             **self._options.settings, "backward_passes_per_step": self.passes,
             "memory_format": "; ".join(strides)[:200] or "contiguous"}
+        self._options.scales_loss = True
         bound.append(self._extras.layer(len(tensor_names)))
         for index, layer in enumerate(self._layers):
             layer.index = index
