@@ -3,10 +3,9 @@
 
 Usage: tests/clang_tidy.py FLAG... (flags of the compiler)
 
-clang-tidy takes ten seconds for a file, nearly all of them for the headers. So the
-files of a folder are included in one source, which takes little longer than one file.
-Where two files of a folder define the same name, that source does not compile: then
-its halves are checked, and so on.
+clang-tidy takes ten seconds for a file, nearly all of them for the headers. So many
+files are included in one source, which takes little longer than one file. A file that
+defines a name which another file of that source has comes into a later source.
 """
 
 import concurrent.futures
@@ -19,6 +18,9 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 CUDA = pathlib.Path(os.environ.get("CUDA_HOME", "/usr/local/cuda"))
+
+# Number of files in a source. Larger ones are not checked faster.
+FILES = 16
 
 # Benchmarks of other systems, which may not be installed.
 PEERS = re.compile(r"^tests/benchmarks/peers/")
@@ -45,21 +47,51 @@ def run(command):
     return done.returncode == 0, done.stdout
 
 
-def check_folder(files, flags):
-    """Runs clang-tidy over files of one folder. Returns what it found, or ""."""
-    with tempfile.NamedTemporaryFile("w", suffix=".cc") as source:
-        source.write("".join(f'#include "{name}"\n' for name in files))
-        source.flush()
+def write_source(files):
+    """Returns a temporary source that includes all files."""
+    source = tempfile.NamedTemporaryFile("w", suffix=".cc")
+    source.write("".join(f'#include "{name}"\n' for name in files))
+    source.flush()
+    return source
+
+
+def misfits(files, output):
+    """Files that do not compile behind the files before them, by the compiler's errors."""
+    named = re.findall(r"^(?:\./)?(\S+\.cc):\d+:\d+: (error|note)", output, re.MULTILINE)
+    for kind in ("error", "note"):
+        found = [name for name, line in named if line == kind and name in files[1:]]
+        if found:
+            return set(found)
+    return set(files[1:])
+
+
+def check_group(files, flags):
+    """Runs clang-tidy over the files that compile as one source. Returns the others, and
+    what it found, or ""."""
+    group, later = files, []
+    while len(group) > 1:
+        with write_source(group) as source:
+            passed, output = run(["clang++", *flags, "-fsyntax-only", source.name])
+        if passed:
+            break
+        apart = misfits(group, output)
+        later += [name for name in group if name in apart]
+        group = [name for name in group if name not in apart]
+    with write_source(group) as source:
         passed, output = run(
             ["clang-tidy", "--quiet", "--checks=-bugprone-suspicious-include",
              f"--config-file={ROOT}/.clang-tidy", source.name, "--", *flags,
              "-Wthread-safety"])
-    if passed:
-        return ""
-    if "clang-diagnostic-error" in output and len(files) > 1:
-        half = len(files) // 2
-        return check_folder(files[:half], flags) + check_folder(files[half:], flags)
-    return output
+    return later, "" if passed else output
+
+
+def check_files(files, flags):
+    """Runs clang-tidy over files. Returns what it found, or ""."""
+    found = ""
+    while files:
+        files, output = check_group(files, flags)
+        found += output
+    return found
 
 
 def check_locks(name, flags):
@@ -70,20 +102,18 @@ def check_locks(name, flags):
 
 
 def main(flags):
-    folders = {}
-    for name in files_of("common/*.cc", "server/*.cc", "worker/*.cc"):
-        folders.setdefault(os.path.dirname(name), []).append(name)
+    files = files_of("common/*.cc", "server/*.cc", "worker/*.cc")
+    parts = [files[first:first + FILES] for first in range(0, len(files), FILES)]
     tests = [name for name in files_of("tests/*.cc")
              if "mutex" in (ROOT / name).read_text().lower()]
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        jobs = [pool.submit(check_folder, files, flags) for files in folders.values()]
+        jobs = [pool.submit(check_files, part, flags) for part in parts]
         jobs += [pool.submit(check_locks, name, flags) for name in tests]
         found = [job.result() for job in jobs]
     for output in filter(None, found):
         print(output)
-    files = sum(len(files) for files in folders.values())
-    print(f"clang-tidy: {files} files in {len(folders)} folders, and the locks of"
-          f" {len(tests)} tests: {'problems' if any(found) else 'clean'}")
+    print(f"clang-tidy: {len(files)} files, and the locks of {len(tests)} tests: "
+          f"{'problems' if any(found) else 'clean'}")
     return 1 if any(found) else 0
 
 

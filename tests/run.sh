@@ -9,8 +9,8 @@ usage() {
 Usage: tests/run.sh [--asan | --tsan | --ubsan]
 
 Without an argument: installs the packages, builds everything, and runs the
-style test, clang-format, all tests, those of the Python package, clang's
-thread-safety analysis and clang-tidy. With one: builds and runs the unit,
+style test, clang-format, all tests, those of the Python package, and clang-tidy
+with its analysis of locks. With one: builds and runs the unit,
 simulation and integration tests with that sanitizer, and no static check.
 
 Some tests train on MNIST, without a sanitizer, and are skipped where they do
@@ -67,51 +67,10 @@ check_format() {
 
 cuda="${CUDA_HOME:-/usr/local/cuda}"
 
-# Flags of clang. set_clang_flags sets them after the build has made the generated
-# headers.
-clang_flags=()
-set_clang_flags() {
-  clang_flags=(-std=c++20 -I. -isystem "$(bazel info bazel-bin 2>/dev/null)"
-    -isystem "$cuda/include")
-}
-
-# Lists the files of standard input without those that clang cannot read. These are
-# the benchmarks of other systems, which may not be installed. Without the CUDA
-# Toolkit, files that need its headers are left out too.
-readable() {
-  local left_out='^tests/benchmarks/peers/'
-  if [[ ! -d "$cuda/include" ]]; then
-    left_out+='|^(common/device|tests/gpu)/|/(cublas_|cuda_|gpu_|device_|push_stager)'
-  fi
-  grep -v -E "$left_out"
-}
-
-# analyse COMMAND...: runs the command for each file of standard input, two at a
-# time. The word @ in the command stands for the file. Prints the output of a command
-# that failed.
-analyse() {
-  # shellcheck disable=SC2016  # The inner shell is to expand these.
-  xargs -n 1 -P 2 bash -c '
-    file="${*: -1}"
-    command=()
-    for word in "${@:1:$#-1}"; do
-      if [[ "$word" == @ ]]; then word="$file"; fi
-      command+=("$word")
-    done
-    output="$("${command[@]}" 2>&1)" && exit 0
-    printf "%s\n" "$file:" "$output"
-    exit 1' analyse "$@"
-}
-
-# Checks only tests, because check_tidy has this analysis for all other files.
-check_thread_safety() {
-  list_files 'tests/*.cc' | readable | analyse clang++ "${clang_flags[@]}" \
-    -fsyntax-only -Wthread-safety -Werror @
-}
-
-check_tidy() {
-  list_files 'common/*.cc' 'server/*.cc' 'worker/*.cc' | readable |
-    analyse clang-tidy --quiet @ -- "${clang_flags[@]}" -Wthread-safety
+# The build has made the generated headers.
+check_clang() {
+  python3 tests/clang_tidy.py -std=c++20 -I. \
+    -isystem "$(bazel info bazel-bin 2>/dev/null)" -isystem "$cuda/include"
 }
 
 # Builds the code for all GPUs that common/bazel/cuda.bzl names. Warnings fail the
@@ -133,8 +92,9 @@ check_outside_workspace() {
   cp worker/examples/own_loop.cc "$outside/train.cc"
   bazel build //server:nereus-server //server/admin:nereusctl || return 1
   local bazel=(bazel "--output_user_root=$scratch/outside_bazel")
+  # Without optimization, which halves the time.
   (cd "$outside" && "${bazel[@]}" build --jobs=2 --spawn_strategy=local \
-    --noshow_progress //:train)
+    --noshow_progress --copt=-O0 //:train)
   local status=$?
   if [[ $status -eq 0 ]]; then
     bazel-bin/server/admin/nereusctl run -- "$outside/bazel-bin/train" |
@@ -191,9 +151,7 @@ else
   check "clang-format" check_format
   run_tests //...
   check "python" tests/python/run.sh
-  set_clang_flags
-  check "clang -Wthread-safety" check_thread_safety
-  check "clang-tidy" check_tidy
+  check "clang-tidy" check_clang
   check "use from another workspace" check_outside_workspace
   check "wheel" tests/deploy/wheel_check.sh
   if [[ -x "$cuda/bin/nvcc" ]]; then
