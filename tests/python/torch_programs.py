@@ -232,6 +232,18 @@ def statistics():
     print("checksum", [float(each.double().sum()) for each in found])
 
 
+def ranks():
+    """Prints the numbers before the first step, and a mean over all ranks."""
+    nt.init()
+    rank, size = nt.rank(), nt.size()
+    local = f"local rank {nt.local_rank()} of {nt.local_size()}"
+    parameter = nn.Parameter(torch.zeros(1))
+    nt.DistributedOptimizer(torch.optim.SGD([parameter], lr=1.0))
+    (parameter * (rank + 1)).sum().backward()
+    print(f"rank {rank} of {size}, {local}: mean {float(parameter.grad)}")
+    nt.shutdown()
+
+
 def mistake(case):
     """Does what a user should not do."""
     nt.init()

@@ -1,4 +1,4 @@
-"""Trains a small network on MNIST with PyTorch, on all workers of a job.
+"""Trains a network on MNIST with PyTorch, on all workers of a job.
 
     nereusctl run -np 2 --optimizer=worker -- python3 mnist_torch.py --data=FOLDER
 
@@ -32,11 +32,22 @@ def read_mnist(folder):
             torch.from_numpy(labels.astype(numpy.int64)))
 
 
-def make_model():
+def make_cnn():
     return nn.Sequential(
         nn.Conv2d(1, 16, 5), nn.BatchNorm2d(16), nn.ReLU(inplace=True), nn.MaxPool2d(2),
         nn.Conv2d(16, 32, 5), nn.BatchNorm2d(32), nn.ReLU(inplace=True), nn.MaxPool2d(2),
         nn.Flatten(), nn.Linear(512, 256), nn.ReLU(inplace=True), nn.Linear(256, 10))
+
+
+def make_vgg():
+    """Like VGG, most parameters are in Linears, which may go by factors."""
+    layers, channels = [], 1
+    for width in (16, 32, 64):
+        layers += [nn.Conv2d(channels, width, 3, padding=1), nn.ReLU(inplace=True),
+                   nn.MaxPool2d(2)]
+        channels = width
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(576, 2048), nn.ReLU(inplace=True),
+                         nn.Linear(2048, 2048), nn.ReLU(inplace=True), nn.Linear(2048, 10))
 
 
 def main():
@@ -45,12 +56,15 @@ def main():
     parser.add_argument("--data", required=True, metavar="FOLDER", help="folder of the images")
     parser.add_argument("--epochs", type=int, default=4, help="passes over the images")
     parser.add_argument("--batch", type=int, default=32, help="images of a worker in a step")
+    parser.add_argument("--model", choices=["cnn", "vgg"], default="cnn")
+    parser.add_argument("--plot", metavar="PNG", help="file for the losses; needs matplotlib")
     options = parser.parse_args()
-    nt.init(settings={"batch": options.batch})
+    nt.init(settings={"batch": options.batch, "model": options.model})
     torch.set_num_threads(1)
     torch.manual_seed(1)
     images, labels = read_mnist(options.data)
-    model = make_model()
+    model = make_cnn() if options.model == "cnn" else make_vgg()
+    losses = []
     optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
     optimizer = nt.DistributedOptimizer(optimizer, model=model)
     for epoch in range(options.epochs):
@@ -63,15 +77,20 @@ def main():
             loss = functional.cross_entropy(model(images[own]), labels[own])
             loss.backward()
             optimizer.step()
+            losses.append(float(loss.detach()))
         model.eval()
         with torch.no_grad():
             right = model(images[TRAINED:]).argmax(1) == labels[TRAINED:]
         if nt.rank() == 0:
-            print(f"epoch {epoch + 1}: loss {float(loss.detach()):.3f}, "
+            print(f"epoch {epoch + 1}: loss {losses[-1]:.3f}, "
                   f"accuracy {100 * float(right.float().mean()):.1f} %", flush=True)
     if nt.rank() == 0:
         for layer in optimizer.plan():
             print(f"{layer['name']}: {layer['scheme']} {layer['reason']}".rstrip())
+        if options.plot:
+            from matplotlib import pyplot  # pylint: disable=import-outside-toplevel
+            pyplot.plot(losses)
+            pyplot.savefig(options.plot)
     nt.shutdown()
 
 

@@ -6,6 +6,7 @@ process trains alone.
 
 import os
 
+from .. import _launcher
 from ..errors import FAILED_PRECONDITION, InvalidArgument, NereusError
 from ..options import Options
 
@@ -21,18 +22,18 @@ def init(**options):
     """Reads where the job is. Call it before all other functions of this module.
 
     options: fields of nereus.Options, in place of the variables that `nereusctl run` sets.
-    Without a coordinator in both, this process trains alone. Errors: InvalidArgument.
+    Without a coordinator in both, rank 0 of torchrun, mpirun or srun starts the job's server;
+    a process that was started alone trains alone. Errors: InvalidArgument; LibraryError, rank
+    0 finds no nereus-server.
     """
     for name in ("optimizer", "means_apart"):
         if name in options:
             raise InvalidArgument(f"{name} cannot be chosen: with nereus.torch, torch's "
                                   "optimizer runs on the workers, with means in place")
     found = Options.from_environment(optimizer="worker", **options)
-    world = os.environ.get("WORLD_SIZE", "1")
-    if not found.coordinator and world != "1":
-        raise InvalidArgument(
-            f"WORLD_SIZE is {world}, but there is no coordinator: start the program by "
-            "`nereusctl run`, or set NEREUS_COORDINATOR=HOST:PORT on all ranks")
+    if not found.coordinator:
+        job = _launcher.find_job(found.host)
+        found = Options(**{**vars(found), **job, "name": found.name or job.get("name", "")})
     _Process.options = found
 
 
@@ -47,6 +48,7 @@ def shutdown():
     engine, _Process.engine, _Process.options = _Process.engine, None, None
     if engine is not None:
         engine.leave()
+        _launcher.end_job()
 
 
 def options():
@@ -77,58 +79,52 @@ def step_info():
     return _Process.engine.step_info if _Process.engine is not None else None
 
 
-def _environment(*names):
-    """Returns the first of these variables that is set, as a number; None without any."""
-    for name in names:
-        if os.environ.get(name):
-            return int(os.environ[name])
-    return None
-
-
-def _number(name, alone, *variables):
-    """Returns a number of the last step, or of the environment before the first one."""
+def _number(name, alone, launched, variable):
+    """Returns a number of the last step; before the first one, that of the launcher."""
     job, step = options(), step_info()
     if step is not None:
         return getattr(step, name)
     if not job.coordinator:
         return alone
-    found = _environment(*variables)
-    if found is None:
+    found = launched if launched is not None else os.environ.get(variable)
+    if not found and found != 0:
         raise NereusError(
-            f"{' and '.join(variables)} are not set: before the first step the number is not "
-            "known; start the program by `nereusctl run` or torchrun, or set them",
+            f"{variable} is not set: before the first step the number is not known; start the "
+            "program by `nereusctl run`, torchrun, mpirun or srun, or set it",
             FAILED_PRECONDITION)
-    return found
+    return int(found)
 
 
 def rank():
     """Returns this worker's position among the workers in the last step, from 0 to size() - 1;
-    before the first step NEREUS_LOCAL_RANK or RANK. It may change from step to step, as
-    workers join and leave. Errors: NereusError, neither is set."""
-    return _number("position", 0, *_of_job("NEREUS_LOCAL_RANK", "RANK"))
+    before the first step its rank among those that were started together. It may change from
+    step to step, as workers join and leave. Errors: NereusError, no launcher has set it."""
+    return _number("position", 0, _launcher.number(0), "NEREUS_LOCAL_RANK")
 
 
 def size():
-    """Returns the number of workers in the last step; before the first one NEREUS_LOCAL_SIZE
-    or WORLD_SIZE. It may change from step to step. Errors: NereusError, neither is set."""
-    return _number("workers", 1, *_of_job("NEREUS_LOCAL_SIZE", "WORLD_SIZE"))
-
-
-def _of_job(local, of_world):
-    """Returns variables in their order. On several machines, only those of torchrun count the
-    workers of all machines."""
-    return (of_world, local) if os.environ.get("WORLD_SIZE") else (local, of_world)
+    """Returns the number of workers in the last step; before the first one the number that
+    were started together. It may change from step to step. Errors: as for rank."""
+    return _number("workers", 1, _launcher.number(1), "NEREUS_LOCAL_SIZE")
 
 
 def local_rank():
     """Returns this worker's number among those of its host, from 0 to local_size() - 1: the
-    number of its GPU. It is NEREUS_LOCAL_RANK, LOCAL_RANK or SLURM_LOCALID, else 0."""
+    number of its GPU. 0 if no launcher has set it."""
     options()
-    return _environment("NEREUS_LOCAL_RANK", "LOCAL_RANK", "SLURM_LOCALID") or 0
+    return _local(2, "NEREUS_LOCAL_RANK", 0)
 
 
 def local_size():
-    """Returns the number of workers that were started on this host: NEREUS_LOCAL_SIZE or
-    LOCAL_WORLD_SIZE, else 1."""
+    """Returns the number of workers that were started on this host. 1 if no launcher has set
+    it."""
     options()
-    return _environment("NEREUS_LOCAL_SIZE", "LOCAL_WORLD_SIZE") or 1
+    return _local(3, "NEREUS_LOCAL_SIZE", 1)
+
+
+def _local(position, variable, alone):
+    own = os.environ.get(variable)
+    if own:
+        return int(own)
+    launched = _launcher.number(position)
+    return alone if launched is None else launched
