@@ -46,8 +46,8 @@ def make_vgg():
         layers += [nn.Conv2d(channels, width, 3, padding=1), nn.ReLU(inplace=True),
                    nn.MaxPool2d(2)]
         channels = width
-    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(576, 2048), nn.ReLU(inplace=True),
-                         nn.Linear(2048, 2048), nn.ReLU(inplace=True), nn.Linear(2048, 10))
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(576, 1024), nn.ReLU(inplace=True),
+                         nn.Linear(1024, 1024), nn.ReLU(inplace=True), nn.Linear(1024, 10))
 
 
 def main():
