@@ -26,7 +26,7 @@ absl::Status Write(const std::string& path, const std::string& id) {
   if (!file.valid()) {
     return UnavailableError("cannot make ", path, ": ", strerror(errno));
   }
-  errno = ENOSPC;  // For a write that takes less than all, without an error.
+  errno = ENOSPC;  // A write that takes fewer bytes than all sets no error.
   const bool written = write(file.get(), id.data(), id.size()) ==
                            static_cast<ssize_t>(id.size()) &&
                        fsync(file.get()) == 0;

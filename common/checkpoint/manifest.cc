@@ -105,16 +105,13 @@ void ListManifest(JsonFields& fields, Manifest& manifest) {
   fields.Objects("files", manifest.files, ListFile);
 }
 
-absl::Status CheckLength(absl::string_view text) {
-  if (std::ssize(text) <= kManifestBytesMax) return absl::OkStatus();
-  return InvalidArgumentError("manifest: ", text.size(), " bytes, at most ",
-                              kManifestBytesMax);
-}
-
 // Checks length and checksum, before the JSON is parsed. Errors:
 // kInvalidArgument.
 absl::Status CheckText(absl::string_view text) {
-  NEREUS_TRY(CheckLength(text));
+  if (std::ssize(text) > kManifestBytesMax) {
+    return InvalidArgumentError("manifest: ", text.size(), " bytes, at most ",
+                                kManifestBytesMax);
+  }
   const size_t end_bytes = EndOf("").size();
   if (text.size() < end_bytes) {
     return InvalidArgumentError("manifest: ", text.size(),
@@ -154,7 +151,6 @@ absl::StatusOr<std::string> EncodeManifest(const Manifest& manifest) {
   // Cuts off the end of the object, "\n}": the checksum comes before it.
   text.resize(text.size() - 2);
   text += EndOf(text);
-  NEREUS_TRY(CheckLength(text));
   return text;
 }
 

@@ -57,8 +57,7 @@ inline constexpr int64_t kManifestBytesMax = int64_t{64} << 20;
 inline constexpr int64_t kManifestJobBytesMax = 256;
 
 // Returns the manifest as JSON text. The last field is the CRC-32C of all text
-// before that field. Equal manifests give equal text. Errors: as Validate;
-// kInvalidArgument, the text is longer than kManifestBytesMax.
+// before that field. Equal manifests give equal text. Errors: as Validate.
 absl::StatusOr<std::string> EncodeManifest(const Manifest& manifest);
 
 // Reads a text that EncodeManifest wrote; `text` may be torn or hostile. The
