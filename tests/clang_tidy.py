@@ -3,9 +3,9 @@
 
 Usage: tests/clang_tidy.py FLAG... (flags of the compiler)
 
-clang-tidy takes ten seconds for a file, nearly all of them for the headers. So many
-files are included in one source, which takes little longer than one file. A file that
-defines a name which another file of that source has comes into a later source.
+clang-tidy takes ten seconds for a file, most of them for the headers. So one source
+includes many files, which takes less than half of the time. A file that defines a name
+which another file of that source has comes into a later source.
 """
 
 import concurrent.futures
@@ -56,7 +56,7 @@ def write_source(files):
 
 
 def misfits(files, output):
-    """Files that do not compile behind the files before them, by the compiler's errors."""
+    """Files that do not compile after the files before them. `output`: of the compiler."""
     named = re.findall(r"^(?:\./)?(\S+\.cc):\d+:\d+: (error|note)", output, re.MULTILINE)
     for kind in ("error", "note"):
         found = [name for name, line in named if line == kind and name in files[1:]]

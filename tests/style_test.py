@@ -193,6 +193,15 @@ def check_try(lines):
                                "operand of return")
 
 
+def check_using(lines):
+    """Checks that the rest of the file has each name of a using-declaration."""
+    for number, line in enumerate(lines, 1):
+        used = re.match(r"using (?:\w+::)+(\w+);", line)
+        if used and not any(re.search(rf"\b{used[1]}\b", other)
+                            for other in lines[:number - 1] + lines[number:]):
+            yield number, f"nothing uses {used[1]}"
+
+
 def is_product(path):
     return path.startswith(("common/", "server/", "worker/"))
 
@@ -270,6 +279,7 @@ def check_cpp(path, lines):
         if CODE_COMMENT.match(line):
             yield number, "code in a comment: " + line.strip()
     yield from check_includes(os.path.dirname(path), lines)
+    yield from check_using(lines)
     if path.endswith(".h"):
         if "#pragma once" not in lines:
             yield 1, "there is no #pragma once"

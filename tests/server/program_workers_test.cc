@@ -13,10 +13,8 @@
 namespace nereus {
 namespace {
 
-using testing::Contains;
 using testing::ElementsAre;
 using testing::IsEmpty;
-using testing::Not;
 using testing::StartsWith;
 
 TEST(ThreadsOfEachTest, CoresAreSharedAndEachProgramHasOne) {
