@@ -1,6 +1,7 @@
 """Functions that test_function.py calls on workers."""
 
 import os
+import sys
 
 import nereus
 import numpy
@@ -30,3 +31,8 @@ def fail_on_one():
     if local_rank() == 1:
         raise ValueError("worker 1 does not like it")
     return train(10 ** 9)
+
+
+def leave_early():
+    train(1)
+    sys.exit(0)

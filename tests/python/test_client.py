@@ -22,6 +22,13 @@ def test_the_example_learns_its_line(run, root):
     assert equal_lines(job) == "y = 3.00 x + 1.00"
 
 
+def test_a_job_with_a_loss_scale_refuses_a_loop_without_it(run):
+    job = run("train", code=None,
+              flags=("--loss-scale=dynamic", "--nan=skip", "--restarts=0"))
+    assert job.code != 0
+    assert "does not multiply its loss by the loss scale" in job.text, job.text
+
+
 @pytest.mark.parametrize("means_apart", ["", "apart"])
 @pytest.mark.parametrize("scheme", ["server", "ring"])
 def test_the_worker_may_run_the_optimizer(run, scheme, means_apart):

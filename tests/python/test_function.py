@@ -40,8 +40,13 @@ def test_the_error_has_the_traceback_of_the_worker_that_failed():
 
 
 def test_a_function_that_cannot_be_pickled_is_refused():
-    with pytest.raises(nereus.InvalidArgument, match="cannot be sent|install cloudpickle"):
+    with pytest.raises(nereus.InvalidArgument, match="cannot be sent to the workers"):
         nereus.run(open(os.devnull).read)  # pylint: disable=consider-using-with
+
+
+def test_a_function_that_ends_its_process_returns_nothing():
+    with pytest.raises(nereus.NereusError, match="ended worker 0's process, by sys.exit"):
+        nereus.run(functions.leave_early, np=1)
 
 
 @pytest.mark.parametrize("arguments", [{"np": 0}, {"np": "2"}, {"flags": "--learning-rate=1"}])

@@ -45,6 +45,13 @@ def test_parameters_equal_those_of_one_process(train, model, scheme, workers):
         assert bool(factors) == (scheme == "factor" and model != "cnn"), job.text
 
 
+@pytest.mark.parametrize("scheme", ["server", "factor"])
+def test_a_loss_scale_changes_no_parameter(train, scheme):
+    _, found = train("train", "mlp", flags=(f"--scheme={scheme}", "--loss-scale=dynamic",
+                                            "--nan=skip"))
+    assert difference(found, torch_programs.alone("mlp")) < TOLERANCE
+
+
 def test_adam_equals_one_process(train):
     _, found = train("train", "mlp", "adam")
     assert difference(found, torch_programs.alone("mlp", "adam")) < TOLERANCE

@@ -1,7 +1,7 @@
 """Functions as the workers of a job: nereus.run.
 
-The workers are processes of their own. The function reaches them through a file, and what
-it returns comes back through another one.
+The workers are processes of their own. The function reaches them through a file, and each
+result comes back through another one.
 """
 
 import os
@@ -20,7 +20,7 @@ _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 def run(function, args=(), kwargs=None, np=2, flags=()):
     """Calls a function on `np` workers of a new job on this computer, and returns the list of
-    what they return, in the order of local ranks.
+    their results, in the order of local ranks.
 
     function: with its arguments, anything that pickle takes; with the package cloudpickle,
         functions of a notebook as well. All workers call it with the same arguments.
@@ -80,7 +80,7 @@ def _run_job(command):
 
 
 def _results(folder, count, code):
-    """Returns what the workers have returned."""
+    """Returns the results of all workers."""
     failures = sorted((os.path.getmtime(path), path) for path in
                       (os.path.join(folder, f"error-{worker}") for worker in range(count))
                       if os.path.exists(path))
@@ -92,7 +92,11 @@ def _results(folder, count, code):
                           "above say why")
     results = []
     for worker in range(count):
-        with open(os.path.join(folder, f"result-{worker}"), "rb") as file:
+        path = os.path.join(folder, f"result-{worker}")
+        if not os.path.exists(path):
+            raise NereusError(f"the function ended worker {worker}'s process, by sys.exit or "
+                              "os._exit, and returned nothing")
+        with open(path, "rb") as file:
             results.append(pickle.load(file))
     return results
 
@@ -115,4 +119,3 @@ def work(folder):
     except Exception:
         write("error", traceback.format_exc().encode())
         raise
-

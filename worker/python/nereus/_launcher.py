@@ -14,8 +14,8 @@ import threading
 from . import _programs
 from .errors import FAILED_PRECONDITION, InvalidArgument, LibraryError, NereusError
 
-# Variables with the rank, the number of ranks, and both on the own host. Slurm sets those of
-# a step only for what srun starts.
+# Variables with the rank, the number of ranks, the rank among those of this host, and their
+# number. Slurm sets SLURM_STEP_NUM_TASKS only in processes that srun has started.
 _FAMILIES = (
     ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
@@ -26,20 +26,18 @@ _FAMILIES = (
 # Port of torch's own server where MASTER_PORT is not set.
 _MASTER_PORT = 29500
 
-# Seconds that the server has for its end, after the last worker has left.
-_END_S = 30.0
-
-# Ends the server if this process dies. The check finds a process that died before.
+# Program that becomes the server. The system ends it when rank 0 dies (PR_SET_PDEATHSIG); if
+# rank 0 has died before, it starts no server.
 _BOUND = ("import ctypes, os, signal, sys\n"
           "ctypes.CDLL(None).prctl(1, signal.SIGTERM, 0, 0, 0)\n"
           "if os.getppid() == int(sys.argv[1]): os.execv(sys.argv[2], sys.argv[2:])\n")
 
 
 def number(position):
-    """Returns a number of this process among those that were started together: 0 the rank,
-    1 the number of ranks, 2 the rank on the own host, 3 the number of ranks there. None if
-    it was started alone, or the variable is not set. Errors: InvalidArgument, it is not a
-    number."""
+    """Returns the number in a variable of the launcher, by its position in _FAMILIES: 0 the
+    rank, 1 the number of ranks, 2 the rank on this host, 3 the number of ranks on this host.
+    None if this process was started alone, or the launcher has not set the variable. Errors:
+    InvalidArgument, the variable is not a number."""
     for family in _FAMILIES:
         if os.environ.get(family[0]) and (_value(family[1]) or 1) > 1:
             return _value(family[position])
@@ -47,6 +45,7 @@ def number(position):
 
 
 def _value(name):
+    """Returns the number in a variable, or None."""
     text = os.environ.get(name) if name else None
     if not text:
         return None
@@ -80,7 +79,7 @@ def _master(ranks):
 
 
 def _own_address(host, port):
-    """Returns the address of this process that the host of rank 0 reaches it at."""
+    """Returns the address of this host at which rank 0 reaches it."""
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
             probe.connect((host, port))  # Sends nothing.
@@ -108,16 +107,13 @@ class _Server:
         self._process = subprocess.Popen(
             [sys.executable, "-S", "-c", _BOUND, str(os.getpid()), program, *flags],
             stdin=subprocess.DEVNULL)
-        # A process that ends without shutdown has failed, and so has its job.
+        # If rank 0 ends without a shutdown, it has failed, and its job ends too.
         atexit.register(self._process.terminate)
 
     def await_end(self):
-        """Waits until the server has ended, because all workers have left."""
-        try:
-            self._process.wait(_END_S)
-        except subprocess.TimeoutExpired:
-            self._process.terminate()
-            self._process.wait()
+        """Waits until the server has ended. It ends when all workers have left or died:
+        other ranks may train on after rank 0 has left."""
+        self._process.wait()
         atexit.unregister(self._process.terminate)
 
 
@@ -125,8 +121,8 @@ _server = None
 
 
 def find_job(host):
-    """Returns where the job of these ranks is, as options of a client; {} if this process was
-    not started with others. Rank 0 starts the server.
+    """Returns the coordinator, the own address and the name as options of a client; {} if this
+    process was started alone. Rank 0 starts the server.
 
     host: address of this process, if the user has given one.
     Errors: InvalidArgument; LibraryError, there is no program for the server.

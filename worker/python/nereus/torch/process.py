@@ -86,8 +86,8 @@ def _number(name, alone, launched, variable):
         return getattr(step, name)
     if not job.coordinator:
         return alone
-    found = launched if launched is not None else os.environ.get(variable)
-    if not found and found != 0:
+    found = os.environ.get(variable) if launched is None else str(launched)
+    if not found:
         raise NereusError(
             f"{variable} is not set: before the first step the number is not known; start the "
             "program by `nereusctl run`, torchrun, mpirun or srun, or set it",
