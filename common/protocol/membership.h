@@ -90,7 +90,7 @@ struct JoinRequest {
   // Values that must be equal on all members of the role; at most kSettingsMax.
   std::vector<Setting> settings;
   std::vector<LayerSpec> layers;  // Workers: the model.
-  CallerClaim caller;             // Workers: what their caller does.
+  CallerClaim caller;             // Workers: claims about their caller.
   // Servers: true if the process has a folder for checkpoints.
   bool has_checkpoints = false;
   // Workers: name of the hardware and library that multiply factors. Products

@@ -66,7 +66,7 @@ absl::Status CheckPhase(const JoinRequest& request, const JobToJoin& to) {
   return absl::OkStatus();
 }
 
-// Checks what the worker's caller does in each step.
+// Checks the claims of a worker about its caller (CallerClaim).
 absl::Status CheckCaller(const JoinRequest& request, const JobToJoin& to) {
   const OptimizerPlace place = to.options.spec.options.optimizer_place;
   if (request.caller.optimizer.value_or(place) != place) {
