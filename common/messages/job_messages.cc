@@ -93,8 +93,7 @@ absl::StatusOr<Route> RouteFromProto(const v1::Route& message) {
 // Writes the options of JobOptionTable that the coordinator sends to members,
 // then fields of JobOptions that change with the epoch or have no flag.
 void OptionsToProto(const JobOptions& options, v1::JobOptions& message) {
-  JobSpec spec;
-  spec.options = options;
+  const JobSpec spec = SpecOf(options);
   for (const JobOption& option : JobOptionTable()) {
     if (!option.is_sent_to_members) continue;
     v1::Setting* const added = message.add_settings();
@@ -132,6 +131,11 @@ absl::StatusOr<JobOptions> OptionsFromProto(const v1::JobOptions& message) {
   for (const JobOption& option : JobOptionTable()) {
     if (!option.is_sent_to_members || seen.contains(option.name)) continue;
     return InvalidArgumentError("the job's ", option.name, " is missing");
+  }
+  if (spec.optimizer_by_worker) {
+    return InvalidArgumentError(
+        "the job's optimizer is auto, must be server or worker in a job that "
+        "runs");
   }
   // While a job tunes fusion, its threshold may differ from the flag's.
   spec.options.fusion_bytes = message.fusion_bytes();

@@ -203,6 +203,30 @@ JobOption BlockOption() {
   return option;
 }
 
+JobOption PlaceOption() {
+  JobOption option;
+  option.name = "optimizer";
+  option.values = "auto|server|worker";
+  option.help =
+      "place of the optimizer: server, or worker (the servers only average); "
+      "auto: the place that the first worker expects";
+  option.get = [](const JobSpec& spec) {
+    return spec.optimizer_by_worker
+               ? "auto"
+               : std::string(OptimizerPlaceName(spec.options.optimizer_place));
+  };
+  option.set = [](absl::string_view text, JobSpec& spec) {
+    const auto place = ParseOptimizerPlace(text);
+    if (!place.ok() && text != "auto") {
+      return NoValue(text, "one of auto, server, worker");
+    }
+    spec.optimizer_by_worker = !place.ok();
+    spec.options.optimizer_place = place.value_or(OptimizerPlace::kServer);
+    return absl::OkStatus();
+  };
+  return option;
+}
+
 // Conditions under which options have no effect (JobOption::idle). Each
 // function returns the text of the condition if it holds, else "".
 std::string UnlessSgd(const JobSpec& spec) {
@@ -281,13 +305,7 @@ std::vector<JobOption> OwnersOptions() {
 std::vector<JobOption> OptimizerTable() {
   constexpr float kLarge = 1e30F;
   return {
-      Choice<OptimizerPlace>(
-          "optimizer",
-          [](JobSpec & s) -> auto& { return s.options.optimizer_place; },
-          {{"server", OptimizerPlace::kServer},
-           {"worker", OptimizerPlace::kWorker}},
-          "place of the optimizer: server, or worker (the servers only "
-          "average)"),
+      PlaceOption(),
       Choice<UpdateRule>(
           "update",
           [](JobSpec & s) -> auto& { return s.options.optimizer.rule; },

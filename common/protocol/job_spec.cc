@@ -109,6 +109,13 @@ std::string DescribeJobSpec(const JobSpec& spec, bool told) {
   return absl::StrJoin(texts, ", ");
 }
 
+JobSpec SpecOf(const JobOptions& options) {
+  JobSpec spec;
+  spec.options = options;
+  spec.optimizer_by_worker = false;
+  return spec;
+}
+
 // The coordinator checks more than members do, because members do not get the
 // other fields of JobSpec.
 absl::Status JobSpec::Validate() const {
@@ -129,9 +136,7 @@ absl::Status JobSpec::Validate() const {
 }
 
 absl::Status JobOptions::Validate() const {
-  JobSpec spec;
-  spec.options = *this;
-  NEREUS_TRY(CheckOptions(spec, /*told=*/true));
+  NEREUS_TRY(CheckOptions(SpecOf(*this), /*told=*/true));
   // A member gets fusion_bytes and tune_fusion apart, and not as the text of
   // one option. So the check of that option does not cover every combination.
   const bool fits =

@@ -34,6 +34,10 @@ struct JobSpec {
   PlanRules rules = DefaultRules();  // Rules by which the plan is made.
   // Options that the coordinator sends to all members.
   JobOptions options = {.optimizer = kReferenceOptimizer};
+  // True if the first worker says where the optimizer runs
+  // (CallerClaim::optimizer). Then options.optimizer_place is the place if no
+  // worker says so.
+  bool optimizer_by_worker = true;
   int checkpoints_kept = 3;  // Number of checkpoints to keep.
   // Lease: seconds of silence after which a member counts as dead.
   double lease_seconds = 10;
@@ -45,6 +49,10 @@ struct JobSpec {
   // of range, or two options that exclude each other, and the reason.
   absl::Status Validate() const;
 };
+
+// Returns a spec with the options of a job that runs, whose optimizer has its
+// place, for rows of JobOptionTable.
+JobSpec SpecOf(const JobOptions& options);
 
 // Option of a job: a row of JobOptionTable. Command lines, job files, messages
 // to members, documents and checks are all made from the table, so a new option

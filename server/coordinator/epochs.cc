@@ -13,6 +13,7 @@
 #include "common/base/printable.h"
 #include "common/base/status.h"
 #include "common/protocol/connections.h"
+#include "server/coordinator/join_rules.h"
 
 namespace nereus {
 namespace {
@@ -86,6 +87,7 @@ absl::Status Epochs::StartJob(CoordinatorOutbox& out) {
   job.layers = layers;
   job.routes = std::move(plan->routes);
   job.options = options_.spec.options;
+  job.options.optimizer_place = DecidePlace(options_.spec, roster_).place;
   job.options.measure = replanner_.measures(options_.spec.options);
   job.options.has_checkpoints = options_.has_checkpoints;
   job.state_arrays = worker->request.caller.state_arrays;

@@ -66,23 +66,47 @@ absl::Status CheckPhase(const JoinRequest& request, const JobToJoin& to) {
   return absl::OkStatus();
 }
 
+// Returns the place of the optimizer, to which the claim of the worker that
+// joins counts if no other does.
+DecidedPlace PlaceWith(const JoinRequest& request, const JobToJoin& to) {
+  if (to.job != nullptr) return {to.job->options.optimizer_place, "the job"};
+  DecidedPlace decided = DecidePlace(to.options.spec, to.roster);
+  if (decided.by.empty()) {
+    decided.place = request.caller.optimizer.value_or(decided.place);
+  }
+  return decided;
+}
+
+// Checks the caller's place of the optimizer. The first worker that names a
+// place decides, unless the job's flags do; the place must go with the flags.
+absl::Status CheckOptimizer(const JoinRequest& request, const JobToJoin& to) {
+  const std::optional<OptimizerPlace> claim = request.caller.optimizer;
+  if (!claim.has_value()) return absl::OkStatus();
+  const auto [place, by] = PlaceWith(request, to);
+  if (*claim == place) {
+    JobSpec spec = to.options.spec;
+    spec.options.optimizer_place = place;
+    spec.optimizer_by_worker = false;
+    return Prefixed(spec.Validate(), "worker ", request.name,
+                    " has optimizer=", OptimizerPlaceName(place), ": ");
+  }
+  return FailedPreconditionError(
+      "worker ", request.name, " has optimizer=", OptimizerPlaceName(*claim),
+      ", ", by, " ", OptimizerPlaceName(place),
+      to.options.spec.optimizer_by_worker
+          ? ": the callers of all workers must run the optimizer, or none must "
+            "(ClientOptions::optimizer)"
+      : place == OptimizerPlace::kServer
+          ? ": both would update the parameters. Start the coordinator with "
+            "--optimizer=worker, or leave the update to the servers"
+          : ": no process would update the parameters. Let the caller run its "
+            "optimizer (ClientOptions::optimizer), or start the coordinator "
+            "with --optimizer=server");
+}
+
 // Checks the claims of a worker about its caller (CallerClaim).
 absl::Status CheckCaller(const JoinRequest& request, const JobToJoin& to) {
-  const OptimizerPlace place = to.options.spec.options.optimizer_place;
-  if (request.caller.optimizer.value_or(place) != place) {
-    const bool servers_update = place == OptimizerPlace::kServer;
-    return FailedPreconditionError(
-        "worker ", request.name,
-        " has optimizer=", OptimizerPlaceName(*request.caller.optimizer),
-        ", the job ", OptimizerPlaceName(place),
-        servers_update
-            ? ": both would update the parameters. Start the coordinator with "
-              "--optimizer=worker, or leave the update to the servers"
-            : ": no process would update the parameters. Let the caller run "
-              "its "
-              "optimizer (ClientOptions::optimizer), or start the coordinator "
-              "with --optimizer=server");
-  }
+  NEREUS_TRY(CheckOptimizer(request, to));
   if (to.options.spec.options.scale_loss && !request.caller.scales_loss) {
     return FailedPreconditionError(
         "the job has --loss-scale=dynamic, and worker ", request.name,
@@ -160,7 +184,7 @@ absl::Status CheckStateArrays(const JoinRequest& request, const JobToJoin& to) {
                                 kStateArraysMax, "]");
   }
   const CoordinatorOptions& options = to.options;
-  if (options.spec.options.optimizer_place == OptimizerPlace::kServer) {
+  if (PlaceWith(request, to).place == OptimizerPlace::kServer) {
     return absl::OkStatus();
   }
   std::vector<std::pair<std::string, int32_t>> others;
@@ -234,6 +258,20 @@ absl::Status CheckFolder(const JoinRequest& request, const JobToJoin& to) {
 }
 
 }  // namespace
+
+DecidedPlace DecidePlace(const JobSpec& spec, const MemberList& roster) {
+  if (!spec.optimizer_by_worker) {
+    return {spec.options.optimizer_place, "the job"};
+  }
+  for (const MemberRecord& member : roster.members()) {
+    const std::optional<OptimizerPlace>& claim =
+        member.request.caller.optimizer;
+    if (member.is_worker() && claim.has_value()) {
+      return {*claim, member.Name()};
+    }
+  }
+  return {spec.options.optimizer_place, ""};
+}
 
 absl::Status CheckJoin(const JoinRequest& request, const JobToJoin& job) {
   NEREUS_TRY(CheckTexts(request));

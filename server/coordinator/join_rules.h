@@ -19,6 +19,18 @@ struct JobToJoin {
   const MemberList& roster;   // Members that have places already.
 };
 
+// Place where a job's optimizer runs.
+struct DecidedPlace {
+  OptimizerPlace place = OptimizerPlace::kServer;
+  // "the job", or the name of the worker that has decided the place. "": no
+  // worker has, and `place` counts unless one does before the job runs.
+  std::string by;
+};
+
+// Returns the place that the job's flags or a worker in `roster` have decided,
+// before the job runs.
+DecidedPlace DecidePlace(const JobSpec& spec, const MemberList& roster);
+
 // Checks whether a process may join. Each error names the difference with both
 // values.
 //

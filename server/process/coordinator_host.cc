@@ -87,24 +87,26 @@ absl::Status CheckNothingIsOverwritten(const ServerOptions& options,
 }
 
 // Checks that the job's flags name the place and rule of the optimizer with
-// which `what` was made: other optimizers have other state.
+// which `what` was made: other optimizers have other state. --optimizer=auto
+// names any place.
 absl::Status CheckOptimizer(absl::string_view what, OptimizerPlace place,
-                            UpdateRule rule, const JobOptions& flags) {
-  if (rule == flags.optimizer.rule && place == flags.optimizer_place) {
+                            UpdateRule rule, const JobSpec& flags) {
+  const OptimizerPlace named =
+      flags.optimizer_by_worker ? place : flags.options.optimizer_place;
+  if (rule == flags.options.optimizer.rule && place == named) {
     return absl::OkStatus();
   }
   return FailedPreconditionError(
       what, " is of --optimizer=", OptimizerPlaceName(place),
       " --update=", UpdateRuleName(rule), ", the job's flags say ",
-      OptimizerPlaceName(flags.optimizer_place), " and ",
-      UpdateRuleName(flags.optimizer.rule));
+      OptimizerPlaceName(named), " and ",
+      UpdateRuleName(flags.options.optimizer.rule));
 }
 
 // Returns the options that a restarted coordinator may not change
 // (JobOption::is_kept), by the names of their flags.
 std::vector<Setting> SettingsOf(const JobOptions& options) {
-  JobSpec spec;
-  spec.options = options;
+  const JobSpec spec = SpecOf(options);
   std::vector<Setting> settings;
   for (const JobOption& option : JobOptionTable()) {
     if (option.is_kept) settings.push_back({option.flag(), option.get(spec)});
@@ -126,7 +128,7 @@ absl::Status CheckSaved(const ServerOptions& options,
                                    options.spec.shards);
   }
   NEREUS_TRY(CheckOptimizer(what, job.options.optimizer_place,
-                            job.options.optimizer.rule, options.spec.options));
+                            job.options.optimizer.rule, options.spec));
   NEREUS_TRY(CompareSettings("the coordinator that is started",
                              SettingsOf(options.spec.options), what,
                              SettingsOf(job.options)));
@@ -172,7 +174,7 @@ absl::Status Restore(const ServerOptions& options, Storage& storage,
   const Manifest& manifest = found->manifest;
   NEREUS_TRY(CheckOptimizer(
       absl::StrCat("the checkpoint of round ", manifest.round),
-      manifest.optimizer_place, manifest.optimizer.rule, options.spec.options));
+      manifest.optimizer_place, manifest.optimizer.rule, options.spec));
   if (manifest.job != options.spec.name) {
     NEREUS_LOG(Warning) << "job " << options.spec.name
                         << " goes on from a checkpoint"
@@ -195,6 +197,8 @@ absl::Status Restore(const ServerOptions& options, Storage& storage,
         absl::StrCat(whole.message(), OthersThan(manifest.round, storage)));
   }
   made.start_checkpoint = std::move(found->record);
+  made.spec.options.optimizer_place = manifest.optimizer_place;
+  made.spec.optimizer_by_worker = false;
   made.restored_state_arrays = manifest.state_arrays;
   made.restored_layers = std::move(found->manifest.layers);
   return absl::OkStatus();

@@ -100,7 +100,7 @@ wc -l < $dir/functions
 TEST_F(ExamplesTest, OwnOptimizerGoesOnAfterARestart) {
   EXPECT_EQ(RunScript(R"(
 run() {
-  start_server --servers=1 --workers=2 --optimizer=worker --deterministic $1
+  start_server --servers=1 --workers=2 --deterministic $1
   NEREUS_COORDINATOR=$control $examples/own_optimizer $2 > $dir/first &
   first=$!
   NEREUS_COORDINATOR=$control $examples/own_optimizer $2 > $dir/second || exit
@@ -123,7 +123,8 @@ run "--checkpoint-dir=$dir/ck --restore=latest" 23
 }
 
 TEST_F(ExamplesTest, OwnOptimizerIsRefusedIfServersUpdate) {
-  EXPECT_EQ(RunScript("start_server --servers=1 --workers=1\n"
+  EXPECT_EQ(RunScript("start_server --servers=1 --workers=1 "
+                      "--optimizer=server\n"
                       "NEREUS_COORDINATOR=$control $examples/own_optimizer 3"),
             1)
       << output();

@@ -55,7 +55,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"ChoiceOfAnotherFlag",
                 "$server --optimizer=adam",
                 2,
-                {"--optimizer: \"adam\" is not one of server, worker",
+                {"--optimizer: \"adam\" is not one of auto, server, worker",
                  "did you mean --update=adam?"}},
         Mistake{"Backup",
                 "$server --backup=2",

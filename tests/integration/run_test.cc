@@ -119,8 +119,13 @@ TEST_F(RunTest, TwoWorkersOfAnOwnProgramTrainWithoutAFlag) {
 }
 
 TEST_F(RunTest, OptionsOfTheJobReachTheServers) {
-  Start({"-n", "2", "--optimizer=worker", "worker/examples/own_optimizer",
-         "200"});
+  Start({"-n", "1", "--optimizer=server", "worker/examples/own_optimizer"});
+  EXPECT_EQ(run_->Finish(), 1) << run_->error();
+  EXPECT_THAT(run_->error(), HasSubstr("--optimizer=worker"));
+}
+
+TEST_F(RunTest, ProgramThatRunsTheOptimizerNeedsNoFlag) {
+  Start({"-n", "2", "worker/examples/own_optimizer", "200"});
   ASSERT_EQ(run_->Finish(), 0) << run_->error();
   EXPECT_THAT(run_->output(), HasSubstr("[worker-1] after 200 steps: y = "));
 }

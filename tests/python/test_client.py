@@ -32,8 +32,7 @@ def test_a_job_with_a_loss_scale_refuses_a_loop_without_it(run):
 @pytest.mark.parametrize("means_apart", ["", "apart"])
 @pytest.mark.parametrize("scheme", ["server", "ring"])
 def test_the_worker_may_run_the_optimizer(run, scheme, means_apart):
-    job = run("own_optimizer", means_apart,
-              flags=("--optimizer=worker", f"--scheme={scheme}"))
+    job = run("own_optimizer", means_apart, flags=(f"--scheme={scheme}",))
     assert equal_lines(job).startswith("y = 3.00 x + 1.00, bits ")
 
 

@@ -28,7 +28,7 @@ def test_mnist_is_learnt(run, root, example, model, epochs):
     if not os.path.isdir(folder):
         pytest.skip("NEREUS_MNIST_DIR names no folder")
     job = run(example("mnist_torch.py"), f"--data={folder}", f"--model={model}",
-              f"--epochs={epochs}", flags=("--optimizer=worker",))
+              f"--epochs={epochs}")
     accuracy = re.findall(r"epoch \d: loss [\d.]+, accuracy ([\d.]+) %", job.text)
     assert len(accuracy) == epochs and float(accuracy[-1]) > 80, job.text
 
@@ -37,7 +37,6 @@ def test_gpt_learns_a_text(run, example, tmp_path):
     pytest.importorskip("torch")
     text = tmp_path / "text"
     text.write_text("to be, or not to be, that is the question: " * 100, encoding="utf-8")
-    job = run(example("gpt_torch.py"), f"--data={text}", "--steps=100", "--batch=4",
-              flags=("--optimizer=worker",))
+    job = run(example("gpt_torch.py"), f"--data={text}", "--steps=100", "--batch=4")
     losses = [float(loss) for loss in re.findall(r"step \d+ of 100: loss ([\d.]+)", job.text)]
     assert len(losses) == 2 and losses[-1] < 1.0, job.text

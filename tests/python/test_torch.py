@@ -22,7 +22,7 @@ def train(run, tmp_path):
     """Runs a program in a job, and returns the job and its parameters. All workers must have
     the same bits."""
     def train_job(*program, workers=2, flags=()):
-        job = run(PROGRAM, *program, workers=workers, flags=("--optimizer=worker", *flags))
+        job = run(PROGRAM, *program, workers=workers, flags=flags)
         assert equal_lines(job).startswith("checksum "), job.text
         return job, torch.load(tmp_path / "parameters")
 
@@ -72,7 +72,7 @@ def test_a_training_loop_works_as_it_is(train, name, scheme):
 # its end, because replicas differ.
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 def test_a_killed_worker_comes_back_and_replicas_stay_equal(run, optimizer):
-    job = run(PROGRAM, "killed", optimizer, flags=("--optimizer=worker", "--min-workers=2"))
+    job = run(PROGRAM, "killed", optimizer, flags=("--min-workers=2",))
     assert equal_lines(job).startswith("killed True checksum "), job.text
 
 
@@ -105,7 +105,7 @@ def test_a_process_without_a_coordinator_trains_alone(tmp_path, monkeypatch):
     ("model", r"layer 0 of worker \d is first.weight fc 72x144.*rows= on all workers"),
 ])
 def test_errors_say_what_to_do(run, case, message):
-    job = run(PROGRAM, "mistake", case, code=None, flags=("--optimizer=worker",
-                                                          "--scheme=factor", "--restarts=0"))
+    job = run(PROGRAM, "mistake", case, code=None, flags=("--scheme=factor",
+                                                          "--restarts=0"))
     assert job.code != 0
     assert re.search(message, job.text), job.text

@@ -74,7 +74,15 @@ TEST_F(CoordinatorHostTest, RefusesAnotherNumberOfServers) {
   ExpectRefusal("has 2 servers, --servers says 3");
 }
 
+TEST_F(CoordinatorHostTest, GoesOnWithTheSavedPlaceOfTheOptimizer) {
+  options_.spec.optimizer_by_worker = true;
+  options_.spec.options.optimizer_place = OptimizerPlace::kServer;
+  const absl::Status status = Start();
+  EXPECT_TRUE(status.ok()) << status;
+}
+
 TEST_F(CoordinatorHostTest, RefusesAnotherOptimizer) {
+  options_.spec.optimizer_by_worker = false;
   options_.spec.options.optimizer_place = OptimizerPlace::kServer;
   ExpectRefusal("is of --optimizer=worker");
   options_.spec.options = state_.epoch.job->options;

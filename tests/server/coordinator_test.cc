@@ -82,6 +82,19 @@ TEST(CoordinatorTest, PlanFollowsTheOptions) {
   }
 }
 
+TEST(CoordinatorTest, OptimizerRunsWhereTheFirstWorkerSays) {
+  for (const OptimizerPlace place :
+       {OptimizerPlace::kServer, OptimizerPlace::kWorker}) {
+    CoordinatorDriver driver(OptionsOf(2, 1));
+    JoinRequest first = WorkerRequest("first");
+    first.caller.optimizer = place;
+    driver.Say(1, first);
+    driver.Say(2, WorkerRequest("second"));
+    driver.Say(0, ShardRequest(0));
+    EXPECT_EQ(driver.job().options.optimizer_place, place);
+  }
+}
+
 TEST(CoordinatorTest, RanksFollowTheOrderOfJoining) {
   CoordinatorDriver driver(OptionsOf(3, 1));
   driver.Say(3, WorkerRequest("late"));

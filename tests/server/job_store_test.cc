@@ -300,5 +300,17 @@ TEST(JobStateTest, MissingOrRepeatedOptionIsNamed) {
             "the job's " + last.name() + " is given twice");
 }
 
+TEST(JobStateTest, OptimizerOfAJobThatRunsHasItsPlace) {
+  v1::CoordinatorState message;
+  ASSERT_TRUE(message.ParseFromString(EncodeState(SomeState())));
+  for (v1::Setting& setting :
+       *message.mutable_job()->mutable_options()->mutable_settings()) {
+    if (setting.name() == "optimizer") setting.set_value("auto");
+  }
+  const absl::Status status = DecodeState(message.SerializeAsString()).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("optimizer is auto"));
+}
+
 }  // namespace
 }  // namespace nereus

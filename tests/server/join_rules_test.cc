@@ -261,7 +261,7 @@ TEST(JoinRulesTest, ServersSettingThatDiffersFromTheCoordinatorsIsRefused) {
 
 TEST(JoinRulesTest, SecondOptimizerIsRefused) {
   Newcomers all;
-  all.options.spec.options.optimizer_place = OptimizerPlace::kServer;
+  all.options.spec.optimizer_by_worker = false;
   all.second.caller.optimizer = OptimizerPlace::kWorker;
   const absl::Status status = all.Check(all.second);
   ExpectUnlike(status,
@@ -272,6 +272,7 @@ TEST(JoinRulesTest, SecondOptimizerIsRefused) {
 
 TEST(JoinRulesTest, MissingOptimizerIsRefused) {
   Newcomers all;
+  all.options.spec.optimizer_by_worker = false;
   all.options.spec.options.optimizer_place = OptimizerPlace::kWorker;
   all.second.caller.optimizer = OptimizerPlace::kServer;
   const absl::Status status = all.Check(all.second);
@@ -282,6 +283,50 @@ TEST(JoinRulesTest, MissingOptimizerIsRefused) {
       std::string(status.message()),
       AllOf(HasSubstr("ClientOptions::optimizer"),
             HasSubstr("--optimizer=server"), Not(HasSubstr("both would"))));
+}
+
+TEST(JoinRulesTest, FirstWorkerThatNamesAPlaceOfTheOptimizerDecides) {
+  Newcomers all;
+  all.second.caller.optimizer = OptimizerPlace::kWorker;
+  EXPECT_TRUE(all.Check(all.second).ok());
+  all.first.caller.optimizer = OptimizerPlace::kServer;
+  ExpectUnlike(all.Check(all.second),
+               "worker second has optimizer=worker, worker first server: the "
+               "callers of all workers must run the optimizer, or none");
+  all.first.caller.optimizer = OptimizerPlace::kWorker;
+  EXPECT_TRUE(all.Check(all.second).ok());
+  all.second.caller.optimizer = OptimizerPlace::kServer;
+  ExpectUnlike(all.Check(all.second),
+               "worker second has optimizer=server, worker first worker");
+  all.second.caller.optimizer = std::nullopt;
+  EXPECT_TRUE(all.Check(all.second).ok());
+  // The claim of a shard does not count.
+  all.first.caller.optimizer = std::nullopt;
+  all.shard.caller.optimizer = OptimizerPlace::kServer;
+  all.second.caller.optimizer = OptimizerPlace::kWorker;
+  EXPECT_TRUE(all.Check(all.second).ok());
+}
+
+TEST(JoinRulesTest, RunningJobHasThePlaceThatItsFirstWorkersNamed) {
+  Newcomers all;
+  JobOptions options;
+  options.optimizer_place = OptimizerPlace::kWorker;
+  const JobPtr job = TestJob(1, 2, all.first.layers, options);
+  all.second.caller.optimizer = OptimizerPlace::kServer;
+  ExpectUnlike(all.Check(all.second, job.get()),
+               "worker second has optimizer=server, the job worker");
+  all.second.caller.optimizer = OptimizerPlace::kWorker;
+  EXPECT_TRUE(all.Check(all.second, job.get()).ok());
+}
+
+TEST(JoinRulesTest, CallersOptimizerMustGoWithTheJobsOptions) {
+  Newcomers all;
+  all.options.spec.options.rounds.quorum = Quorum::kSolo;
+  EXPECT_TRUE(all.Check(all.second).ok());
+  all.second.caller.optimizer = OptimizerPlace::kWorker;
+  ExpectRefused(all.Check(all.second), absl::StatusCode::kInvalidArgument,
+                "worker second has optimizer=worker: --optimizer=worker does "
+                "not go with --quorum=solo");
 }
 
 TEST(JoinRulesTest, WorkerThatDoesNotScaleItsLossIsRefusedByAJobThatDoes) {
@@ -303,6 +348,7 @@ TEST(JoinRulesTest, WorkerThatFollowsTheJobTakesItsOptimizerAnywhere) {
   for (const OptimizerPlace place :
        {OptimizerPlace::kServer, OptimizerPlace::kWorker}) {
     Newcomers all;
+    all.options.spec.optimizer_by_worker = false;
     all.options.spec.options.optimizer_place = place;
     all.second.caller.optimizer = place;
     EXPECT_TRUE(all.Check(all.second).ok());

@@ -42,6 +42,8 @@ CoordinatorOptions SimulatedCoordinator::MakeOptions() const {
   made.spec.max_workers = options.max_workers;
   made.spec.rules = options.rules;
   made.spec.options = options.job;
+  // The workers say where the optimizer runs.
+  made.spec.options.optimizer_place = OptimizerPlace::kServer;
   made.spec.lease_seconds = absl::ToDoubleSeconds(options.lease);
   made.replan_interval = absl::ZeroDuration();
   made.has_checkpoints = options.has_disk;

@@ -41,6 +41,7 @@ JoinRequest Supervisor::MakeRequest(Role role, int shard) const {
   request.has_checkpoints = role == Role::kShard && world_->options.has_disk;
   if (role == Role::kWorker) {
     request.layers = world_->workload.layers;
+    request.caller.optimizer = world_->options.job.optimizer_place;
     request.caller.scales_loss = true;
     request.caller.state_arrays =
         OptimizerStateCount(world_->options.job.optimizer.rule);

@@ -7,10 +7,8 @@ namespace nereus {
 
 void LogJoined(const std::string& job, const JobOptions& options,
                bool keeps_state) {
-  JobSpec spec;
-  spec.options = options;
   NEREUS_LOG(Info) << "joined job " << job << ": "
-                   << DescribeJobSpec(spec, /*told=*/true);
+                   << DescribeJobSpec(SpecOf(options), /*told=*/true);
   // Workers that join need a copy of such state.
   const bool has_state = options.optimizer.rule == UpdateRule::kAdam ||
                          options.optimizer.momentum > 0;

@@ -1,7 +1,7 @@
 // An optimizer of your own: SGD with momentum. The velocity is part of the
 // job's state, so the optimizer goes on after a restart.
 //
-//   nereusctl run -np 2 --optimizer=worker --checkpoint-dir=line
+//   nereusctl run -np 2 --checkpoint-dir=line
 //       --restore=latest -- own_optimizer 200
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 """Trains a small GPT on a text, letter by letter, on all workers of a job.
 
-    nereusctl run -np 2 --optimizer=worker -- python3 gpt_torch.py --data=FILE
+    nereusctl run -np 2 -- python3 gpt_torch.py --data=FILE
 
 Workers may die and join: each draws its examples at random, and the steps are the job's.
 """

@@ -1,6 +1,6 @@
 """Trains a network on MNIST with PyTorch, on all workers of a job.
 
-    nereusctl run -np 2 --optimizer=worker -- python3 mnist_torch.py --data=FOLDER
+    nereusctl run -np 2 -- python3 mnist_torch.py --data=FOLDER
 
 FOLDER has t10k-images-idx3-ubyte.gz and t10k-labels-idx1-ubyte.gz. The first 8,000 images train,
 the other 2,000 test.

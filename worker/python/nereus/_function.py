@@ -24,7 +24,7 @@ def run(function, args=(), kwargs=None, np=2, flags=()):
 
     function: with its arguments, anything that pickle takes; with the package cloudpickle,
         functions of a notebook as well. All workers call it with the same arguments.
-    flags: of `nereusctl run`, such as "--optimizer=worker" for nereus.torch.
+    flags: of `nereusctl run`, such as "--wire=bf16".
     The workers' lines are printed as they come. Errors: NereusError, with the traceback of
     the worker that failed first; InvalidArgument, pickle does not take the function;
     LibraryError, there is no nereusctl.

@@ -103,7 +103,7 @@ class _Server:
                 "rank 0 must call init in its main thread: the server that it starts ends "
                 "with the thread", FAILED_PRECONDITION)
         flags = [f"--host={host}", f"--control-port={port}", f"--workers={ranks}",
-                 "--servers=1", "--optimizer=worker", "--log-level=warning"]
+                 "--servers=1", "--log-level=warning"]
         self._process = subprocess.Popen(
             [sys.executable, "-S", "-c", _BOUND, str(os.getpid()), program, *flags],
             stdin=subprocess.DEVNULL)

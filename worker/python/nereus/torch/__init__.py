@@ -4,7 +4,7 @@
     nt.init()
     optimizer = nt.DistributedOptimizer(optimizer, model=model)
 
-    nereusctl run -np 4 --optimizer=worker -- python3 train.py
+    nereusctl run -np 4 -- python3 train.py
 
 docs/pytorch.md has the whole loop, and what works.
 """
