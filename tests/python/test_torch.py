@@ -52,6 +52,16 @@ def test_a_loss_scale_changes_no_parameter(train, scheme):
     assert difference(found, torch_programs.alone("mlp")) < TOLERANCE
 
 
+@pytest.mark.parametrize("model, optimizer, scheme, workers", [
+    ("mlp", "adam", "factor", 2), ("mlp", "sgd", "ring", 2), ("transformer", "sgd", "server", 4),
+    ("cnn", "adam", "auto", 2)])
+def test_updates_in_the_next_forward_equal_one_process(train, model, optimizer, scheme,
+                                                       workers):
+    _, found = train("train", model, optimizer, "dear", workers=workers,
+                     flags=("--overlap=dear", f"--scheme={scheme}"))
+    assert difference(found, torch_programs.alone(model, optimizer)) < TOLERANCE
+
+
 def test_adam_equals_one_process(train):
     _, found = train("train", "mlp", "adam")
     assert difference(found, torch_programs.alone("mlp", "adam")) < TOLERANCE
@@ -70,9 +80,10 @@ def test_a_training_loop_works_as_it_is(train, name, scheme):
 
 # A worker that joins gets momentum, moments and counters of the others. Otherwise the job fails at
 # its end, because replicas differ.
-@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-def test_a_killed_worker_comes_back_and_replicas_stay_equal(run, optimizer):
-    job = run(PROGRAM, "killed", optimizer, flags=("--min-workers=2",))
+@pytest.mark.parametrize("arguments, flags", [
+    (("sgd",), ()), (("adam",), ()), (("adam", "dear"), ("--overlap=dear",))])
+def test_a_killed_worker_comes_back_and_replicas_stay_equal(run, arguments, flags):
+    job = run(PROGRAM, "killed", *arguments, flags=("--min-workers=2", *flags))
     assert equal_lines(job).startswith("killed True checksum "), job.text
 
 

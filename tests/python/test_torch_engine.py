@@ -1,108 +1,17 @@
 """The engine of nereus.torch in one process: what it does with gradients when training loops do
-unusual things. A client of one worker stands in for the job, whose means are the worker's own
-gradients; test_torch.py has real jobs."""
+unusual things. test_torch.py has real jobs."""
 
 import copy
 import io
 
 import pytest
 
-from nereus.client import Step, Traits
-
 torch = pytest.importorskip("torch")
 import nereus.torch as nt  # pylint: disable=wrong-import-position
-from nereus.torch import engine, factors, process  # pylint: disable=wrong-import-position
-from torch_scenarios import Net, Tied, loss_of  # pylint: disable=wrong-import-position
-
-
-class OneWorker:
-    """Client of a job of one worker, which sends the factors of layers that have any.
-
-    factor: of the mean gradient, in place of 1. skips: steps that the job skips.
-    """
-
-    factor = 1.0
-    skips = ()
-    goes_back_at = None
-    may_skip = False
-
-    def __init__(self, layers, stream=None, **_):
-        self.layers = layers
-        self.step = -1
-        self.pushed = {}
-        self.closed = False
-        self.traits = Traits(0, True, False, self.may_skip, *[0] * 8)
-
-    def begin_step(self, stream=None):
-        self.step += 1
-        self.pushed = {}
-        return Step(self.step, 0, 1, 0, 1, self.step, 1.0, self.step == self.goes_back_at)
-
-    def takes_factors(self, _):
-        return True
-
-    def push(self, index, _, gradient, stream=None):
-        assert index not in self.pushed
-        assert gradient.numel() == self.layers[index].parameters.numel()
-        self.pushed[index] = lambda: gradient.mul_(
-            self.factor if index + 1 < len(self.layers) else 1)
-
-    def push_factors(self, index, _, output_gradient, inputs, gradient, stream=None):
-        assert index not in self.pushed and len(inputs) == self.layers[index].rows
-        self.pushed[index] = lambda: gradient.copy_(
-            (output_gradient.t() @ inputs).reshape(-1) * self.factor)
-
-    def wait_all(self, _, stream=None):
-        assert len(self.pushed) == len(self.layers)
-        for finish in self.pushed.values():
-            finish()
-
-    def skipped(self, step):
-        return step.step in self.skips
-
-    def leave(self, stream=None):
-        pass
-
-    def close(self):
-        self.closed = True
-
-
-@pytest.fixture(autouse=True)
-def job(monkeypatch):
-    """A job of one worker. Returns the class of its client, to change it."""
-    client = type("Client", (OneWorker,), {})
-    monkeypatch.setattr(engine, "Client", client)
-    monkeypatch.setenv("NEREUS_COORDINATOR", "127.0.0.1:1")
-    nt.init()
-    torch.manual_seed(1)
-    yield client
-    process._Process.engine = None
-
-
-def batch(count=4):
-    generator = torch.Generator().manual_seed(count)
-    return (torch.randn(count, 1, 12, 12, generator=generator),
-            torch.randint(0, 10, (count,), generator=generator))
-
-
-def wrapped(model, **options):
-    return nt.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model=model,
-                                   **options)
-
-
-def step(model, optimizer, count=4):
-    optimizer.zero_grad()
-    x, y = batch(count)
-    loss_of(model(x), y).backward()
-
-
-def gradients(model):
-    return [each.grad.clone() for each in model.parameters()]
-
-
-def equal(found, expected):
-    return all(torch.allclose(one, other, rtol=1e-5, atol=1e-8)
-               for one, other in zip(found, expected))
+from nereus.torch import factors  # pylint: disable=wrong-import-position
+# pylint: disable=wrong-import-position,unused-import
+from one_worker import batch, equal, gradients, job, step, wrapped
+from torch_scenarios import Net, Tied, loss_of
 
 
 def test_a_weight_that_is_used_twice_under_autocast_has_no_factors():
@@ -503,3 +412,15 @@ def test_the_check_of_factors_ends():
     finally:
         factors.Capture.difference = original
     assert not calls
+
+
+def test_a_plan_may_change_to_factors_and_back(job):
+    model = Net()
+    optimizer = wrapped(model)
+    for sends in (False, True, True, False, True):
+        job.sends_factors = sends
+        plain = copy.deepcopy(model)
+        step(model, optimizer)
+        loss_of(plain(batch()[0]), batch()[1]).backward()
+        assert equal(gradients(model), gradients(plain))
+        optimizer.step()

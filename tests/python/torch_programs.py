@@ -105,17 +105,18 @@ def save(tensors):
                os.path.join(os.environ["TEST_FOLDER"], "parameters"))
 
 
-def train(kind="mlp", optimizer_kind="sgd"):
+def train(kind="mlp", optimizer_kind="sgd", overlap=None):
     nt.init()
     torch.manual_seed(1)
     model = make_model(kind)
     optimizer = nt.DistributedOptimizer(make_optimizer(optimizer_kind, model.parameters()),
-                                        model=model)
+                                        model=model, overlap=overlap)
     for step in range(STEPS):
         x, y = own_examples(step, nt.rank(), nt.size())
         optimizer.zero_grad()
         functional.cross_entropy(model(x), y).backward()
         optimizer.step()
+    optimizer.synchronize()
     if nt.rank() == 0:
         save(model.parameters())
         for layer in optimizer.plan():
@@ -191,13 +192,13 @@ def scenario_alone(name, workers):
     return [parameter.detach().cpu() for parameter in model.parameters()]
 
 
-def killed(optimizer_kind="adam"):
+def killed(optimizer_kind="adam", overlap=None):
     """Worker 1 is killed in the middle of a backward, and starts again as a new worker."""
     nt.init()
     torch.manual_seed(1)
     model = make_model("mlp")
     optimizer = nt.DistributedOptimizer(make_optimizer(optimizer_kind, model.parameters()),
-                                        model=model)
+                                        model=model, overlap=overlap)
     mark = os.path.join(os.environ["TEST_FOLDER"], "killed")
     own, step = int(os.environ["NEREUS_LOCAL_RANK"]), 0
     while step + 1 < STEPS:

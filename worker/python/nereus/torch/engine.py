@@ -6,47 +6,16 @@ ends with the last backward of the step, in a callback of torch's engine.
 """
 
 import logging
-import weakref
 
 import torch
 
 from .. import Client
 from ..errors import FAILED_PRECONDITION, JobWentBack, ModelMismatch, NereusError
 from . import factors, layout, state
-from .layout import StatisticsLayer
+from .deferred import DeferredUpdates
+from .hooks import WeakCall
 
 _log = logging.getLogger("nereus")
-
-
-def _do_nothing(*_):
-    return None
-
-
-def _make_nothing():
-    return _do_nothing
-
-
-class _WeakCall:
-    """Calls a method of an object while that lives. Modules and torch's graph keep such
-    calls. A copy, and what is loaded from a file, does nothing.
-
-    module: the call is made only for this module, and not for copies of it.
-    """
-
-    def __init__(self, method, module=None):
-        self._method = weakref.WeakMethod(method)
-        self._module = weakref.ref(module) if module is not None else None
-
-    def __call__(self, *arguments):
-        if self._module is not None:
-            if arguments[0] is not self._module():
-                return None
-            arguments = arguments[1:]
-        method = self._method()
-        return method(*arguments) if method is not None else None
-
-    def __reduce__(self):
-        return _make_nothing, ()
 
 
 class Engine:
@@ -55,13 +24,17 @@ class Engine:
     options: nereus.Options, or None if this process trains alone.
     rows: dict from names of weights to rows of their factors; None: measured at the first
     forward.
+    defers: True if parameters are updated in the next forward (DeferredUpdates).
     """
 
-    def __init__(self, optimizer, named, model, options, names_of_factors, rows, passes):
+    def __init__(self, optimizer, named, model, options, names_of_factors, rows, passes,
+                 defers=False):
         self.passes = passes  # Backward passes in a step.
         self.accumulates = False  # True within no_sync.
         self.step_info = None
         self.skipped = False  # True if the job has skipped the last step.
+        self._step_sent = None  # Last step whose gradients were all sent.
+        self._used = None  # For each parameter, True if a worker had its gradient.
         self._optimizer = optimizer
         self._named = named
         self._model = model
@@ -76,10 +49,13 @@ class Engine:
         self._nodes = []  # Nodes of torch's graph with hooks, which must live.
         self._layers = []
         self._of_parameter = {}  # Layer and slot, by the id of the parameter.
+        self._deferred = None  # DeferredUpdates, if parameters are updated in forward.
         self._reasons = {}  # Why Linears have no factors.
         self._candidates = {}
         if options is None:
             return
+        if defers:
+            self._deferred = DeferredUpdates(optimizer, self._settle)
         if model is not None and names_of_factors:
             self._candidates, self._reasons = factors.candidates(model, names_of_factors)
             trained = {name for name, _ in named}
@@ -105,15 +81,15 @@ class Engine:
         return self._client is not None
 
     def _hook_model(self):
-        before = _WeakCall(self._before_forward, self._model)
+        before = WeakCall(self._before_forward, self._model)
         try:
             self._model.register_forward_pre_hook(before, with_kwargs=True)
         except TypeError:  # torch before 2.0.
             self._model.register_forward_pre_hook(before)
-        self._model.register_forward_hook(_WeakCall(self._watch, self._model))
+        self._model.register_forward_hook(WeakCall(self._watch, self._model))
 
     def _hook_parameters(self):
-        on_gradient = _WeakCall(self._on_gradient)
+        on_gradient = WeakCall(self._on_gradient)
         for _, parameter in self._named:
             # The hook of a tensor would come before the gradient is accumulated.
             with torch.enable_grad():
@@ -144,7 +120,7 @@ class Engine:
         """Queues the end of the backward pass as soon as that begins: in the gradient of a
         checkpointed module, the callback would come too early."""
         if torch.is_grad_enabled() and self._client is not None:
-            queue_end = _WeakCall(self._queue_end)
+            queue_end = WeakCall(self._queue_end)
             for tensor in factors.tensors(output):
                 tensor.register_hook(lambda _: queue_end())
 
@@ -163,11 +139,13 @@ class Engine:
         trained = list(self._layers)
         statistics = (layout.statistics_layer(self._model, self._device)
                       if self._model is not None else None)
+        # Layers are in the order of forward. What is pushed last and needed first begins.
         if statistics is not None:
-            self._layers.append(statistics)
-        bound = [layer.bind(len(tensor_names)) for layer in self._layers]
+            self._layers.insert(0, statistics)
+        bound = [self._extras.layer(len(tensor_names)),
+                 *(layer.bind(len(tensor_names)) for layer in self._layers)]
         self._state = state.BoundState(self._optimizer, trained, tensor_names)
-        self._state.adopt()
+        self._state.adopt_all()
         self._extras.write()
         strides = [f"{slot.name} {slot.parameter.stride()}" for slot in slots
                    if not slot.parameter.is_contiguous()]
@@ -175,9 +153,8 @@ class Engine:
             **self._options.settings, "backward_passes_per_step": self.passes,
             "memory_format": "; ".join(strides)[:200] or "contiguous"}
         self._options.scales_loss = True
-        bound.append(self._extras.layer(len(tensor_names)))
         for index, layer in enumerate(self._layers):
-            layer.index = index
+            layer.index = index + 1
             for slot in layer.slots:
                 self._of_parameter[id(slot.parameter)] = layer, slot
         try:
@@ -188,15 +165,27 @@ class Engine:
                 "these differ, pass the same rows= on all workers, or factors=False",
                 error.code) from None
         try:
+            self._check_overlap(client.traits.decoupled)
             self._take_over()
             for layer in self._layers:
                 if layer.rows:
                     layer.capture = factors.Capture(self._candidates[layer.name],
-                                                    _WeakCall(self._begin_backward))
+                                                    WeakCall(self._begin_backward))
         except BaseException:
             client.close()
             raise
         self._client = client
+
+    def _check_overlap(self, decoupled):
+        if self._deferred is None:
+            if decoupled:
+                _log.warning("the job has --overlap=dear, but backward waits for all layers: "
+                             'pass overlap="dear" to DistributedOptimizer')
+            return
+        if not decoupled:
+            raise NereusError('overlap="dear" needs a job with --overlap=dear, in which means '
+                              "come in the order of forward", FAILED_PRECONDITION)
+        self._deferred.hook(self._model, self._layers)
 
     def _take_over(self):
         """Takes what the job has written to the layers' memory."""
@@ -218,25 +207,32 @@ class Engine:
         if self._is_open:
             return
         with torch.no_grad():
-            self._state.adopt()
-            self._extras.write()
             for layer in self._layers:
                 layer.check_addresses()
             self.step_info = self._client.begin_step(stream=self._stream())
             if self.step_info.went_back:
+                if self._deferred is not None:
+                    self._deferred.forget()
                 self._take_over()
             self._is_open = True
             self._begin_passes()
-            for layer in self._layers:
-                if layer.capture is not None:
-                    layer.sends_factors = (self._device.type == "cuda"
-                                           or self._client.takes_factors(layer.index))
 
     def _begin_passes(self):
         """Forgets the gradients of the open step, of which none was sent."""
         self._passes_done = 0
         for layer in self._layers:
-            layer.begin()
+            if not self._is_pending(layer):
+                self._begin_layer(layer)
+
+    def _begin_layer(self, layer):
+        if layer.capture is not None:
+            layer.sends_factors = (self._device.type == "cuda"
+                                   or self._client.takes_factors(layer.index))
+        layer.begin()
+
+    def _is_pending(self, layer):
+        """Returns True if the layer's mean of the last step was not waited for."""
+        return self._deferred is not None and layer in self._deferred
 
     @property
     def _is_last_pass(self):
@@ -273,6 +269,8 @@ class Engine:
     def drop_gradients(self):
         """Forgets gradients that were accumulated in the open step, when the caller sets
         them to zero."""
+        if self._deferred is not None:
+            self._deferred.drop_gradients()
         if self._is_open and not self._ends and \
                 all(layer.pushed is None for layer in self._layers):
             self._begin_passes()
@@ -288,6 +286,11 @@ class Engine:
                 "model(...): call the model that you gave to DistributedOptimizer, or pass "
                 "factors=False, and it joins at once", FAILED_PRECONDITION)
         layer, slot = self._of_parameter[id(parameter)]
+        if self._is_pending(layer):
+            raise NereusError(
+                f'parameter {slot.name} was used before its update: with overlap="dear", the '
+                "module that has a parameter must be called before others use it, or "
+                "optimizer.synchronize() must be", FAILED_PRECONDITION)
         self._begin_backward()
         if layer.capture is not None:
             layer.capture.commit()
@@ -307,6 +310,7 @@ class Engine:
             self._push(layer)
 
     def _push(self, layer):
+        self._state.adopt(layer)
         capture = layer.capture
         if capture is not None:
             layer.check_factors(self.passes)
@@ -328,7 +332,8 @@ class Engine:
 
     @torch.no_grad()
     def _end(self):
-        """Ends a backward pass: after the last one of a step, waits for all means."""
+        """Ends a backward pass: after the last one of a step, waits for all means, unless
+        updates are deferred."""
         has_any, self._ends, self._has_any = self._has_any, False, False
         for layer in self._layers:
             if layer.capture is not None:
@@ -341,27 +346,64 @@ class Engine:
                 layer.begin_pass()
             return
         try:
+            self.finish()
             for layer in reversed(self._layers):
                 if layer.pushed is None:
                     self._push(layer)
+            self._extras.write()
             self._extras.write_flags()
-            self._client.push(len(self._layers), self.step_info, self._extras.gradient)
-            self._wait()
+            self._client.push(0, self.step_info, self._extras.gradient)
+            self._step_sent, self._used = self.step_info, None
+            if self._deferred is not None:
+                self._deferred.begin(self._layers)
+            else:
+                self._client.wait_all(self.step_info, stream=self._stream())
+                for layer in self._layers:
+                    self._give_mean(layer)
         finally:
             self._is_open = False
 
-    def _wait(self):
-        self._client.wait_all(self.step_info, stream=self._stream())
-        flags = self._extras.gradient.tolist()
-        self.skipped = self.may_skip and self._client.skipped(self.step_info)
-        for layer in self._layers:
-            if self.skipped:
-                layer.skip()
-            else:
-                layer.distribute(lambda slot: flags[slot.index] > 0)
-            layer.pushed = None
+    def _settle(self, layer):
+        """Waits for the mean of a layer in the last step, and gives it to the parameters.
+        Returns True if the job has skipped the step."""
+        try:
+            if self._used is None:
+                self._client.wait(0, self._step_sent)
+            self._client.wait(layer.index, self._step_sent, stream=self._stream())
+        except JobWentBack:
+            self._is_open = False  # The next forward begins the step after the checkpoint.
+            raise
+        self._give_mean(layer)
+        if self._is_open:
+            self._begin_layer(layer)
+        return self.skipped
+
+    def _give_mean(self, layer):
+        if self._used is None:
+            self._used = [value > 0 for value in self._extras.gradient.tolist()]
+            self.skipped = self.may_skip and self._client.skipped(self._step_sent)
+        if self.skipped:
+            layer.skip()
+        else:
+            layer.distribute(lambda slot: self._used[slot.index])
+        layer.pushed = None
 
     # ---- For the optimizer.
+
+    @property
+    def defers(self):
+        """True if updates wait for the next forward."""
+        return self._deferred is not None
+
+    def defer_step(self, step):
+        """Does a step of the optimizer when the means are there. step: function without
+        arguments, which updates the parameters of all groups."""
+        self._deferred.step(step)
+
+    def finish(self):
+        """Waits for all means of the last step, and updates the parameters."""
+        if self._deferred is not None:
+            self._deferred.finish_all()
 
     def check_parameters(self):
         """Checks that Nereus knows all parameters that the optimizer updates."""
@@ -381,7 +423,7 @@ class Engine:
         if self._client is None:
             return []
         found = []
-        for layer, reported in zip(self._layers, self._client.report()["layers"]):
+        for layer, reported in zip(self._layers, self._client.report()["layers"][1:]):
             found.append({"name": layer.name, "scheme": reported["scheme"],
                           "wire": reported["wire"], "rows": layer.rows,
                           "reason": self._reasons.get(layer.name, "")})
@@ -395,8 +437,9 @@ class Engine:
         """Leaves the job after the last step."""
         if self._client is None or self._client.closed:
             return
+        self.finish()
         with torch.no_grad():
-            self._state.adopt()
+            self._state.adopt_all()
             self._extras.write()
         try:
             self._client.leave(stream=self._stream())

@@ -246,6 +246,11 @@ class TorchLayer:
         self.gradient = torch.empty_like(self.values)
         return self.gradient
 
+    def mean_view(self, index):
+        """Returns the place of a slot's mean gradient, in the parameter's shape, after the
+        push."""
+        return self._parts[index] if self.is_shared else self.slots[index].view_of(self.pushed)
+
     def distribute(self, is_used):
         """Gives each parameter its mean gradient, which is in `pushed`.
 
@@ -254,7 +259,7 @@ class TorchLayer:
             gradient = slot.parameter.grad
             if gradient is None and not is_used(slot):
                 continue  # torch's optimizer leaves the parameter alone.
-            mean = self._parts[index] if self.is_shared else slot.view_of(self.pushed)
+            mean = self.mean_view(index)
             if self.sends_factors and self._before is not None:
                 gradient.add_(mean)  # torch adds gradients to those that are there.
             elif gradient is None or gradient.is_sparse:

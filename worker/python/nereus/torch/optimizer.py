@@ -14,6 +14,11 @@ def _update(engine, step, arguments, options):
     """Calls the step of an optimizer, unless the job has skipped the step. A closure is
     called here, because its backward is the step that may be skipped."""
     engine.check_parameters()
+    if engine.defers:
+        if arguments or options:
+            raise InvalidArgument('step takes no closure with overlap="dear": the update comes '
+                                  "in the next forward")
+        return engine.defer_step(step)
     if not engine.may_skip:
         return step(*arguments, **options)
     closure = options.pop("closure", None) or (arguments[0] if arguments else None)
@@ -40,8 +45,19 @@ class _Distributed:
 
     def zero_grad(self, *arguments, **options):
         """Sets all gradients to zero, or to None, as the optimizer itself does."""
-        super().zero_grad(*arguments, **options)
+        if not self._engine.defers:
+            super().zero_grad(*arguments, **options)
         self._engine.drop_gradients()
+
+    def state_dict(self):
+        """Returns the optimizer's state after the last step."""
+        self._engine.finish()
+        return super().state_dict()
+
+    def load_state_dict(self, state_dict):
+        """Loads the optimizer's state."""
+        self._engine.finish()
+        super().load_state_dict(state_dict)
 
     def __reduce_ex__(self, protocol):
         # Copies, and what is loaded from a file, are plain optimizers.
@@ -57,11 +73,12 @@ class _Distributed:
             self._engine.accumulates = before
 
     def synchronize(self):
-        """Does nothing: backward returns with the mean gradients. For programs that were
-        written for Horovod."""
+        """Waits for the mean gradients, and updates the parameters if `step` was called. Does
+        nothing without overlap="dear": backward returns with the mean gradients."""
+        self._engine.finish()
 
     def skip_synchronize(self):
-        """Does nothing, as `synchronize`."""
+        """Does nothing. For programs that were written for Horovod."""
         return contextlib.nullcontext()
 
     def set_backward_passes_per_step(self, passes):
@@ -85,7 +102,7 @@ class _Distributed:
 
 def DistributedOptimizer(optimizer, named_parameters=None, compression=None,
                          backward_passes_per_step=1, op=None, *, model=None, factors="auto",
-                         rows=None):
+                         rows=None, overlap=None):
     """Makes `optimizer` one of all workers, and returns it: after each backward, the
     gradients of its parameters are the means over all workers.
 
@@ -102,6 +119,9 @@ def DistributedOptimizer(optimizer, named_parameters=None, compression=None,
     rows: dict from names of weights to the rows of their inputs on one worker in one
         backward pass, such as {"fc1.weight": 32}. By default, they are measured at the first
         forward by one more forward and backward pass.
+    overlap: None: backward returns with the mean gradients. "dear": it does not wait; each
+        parameter is updated in the next forward, by the module that has it (DeAR). Needs
+        `model`, a job with --overlap=dear, and `synchronize` before gradients are clipped.
 
     Errors: InvalidArgument; those of nereus.Client.
     """
@@ -121,9 +141,14 @@ def DistributedOptimizer(optimizer, named_parameters=None, compression=None,
     if not isinstance(backward_passes_per_step, int) or backward_passes_per_step < 1:
         raise InvalidArgument(f"backward_passes_per_step is {backward_passes_per_step!r}, must "
                               "be a positive number")
+    if overlap not in (None, "dear"):
+        raise InvalidArgument(f'overlap is {overlap!r}, must be None or "dear"')
+    if overlap is not None and model is None:
+        raise InvalidArgument('overlap="dear" needs model=: its modules wait for their '
+                              "parameters")
     named = _named(optimizer, named_parameters, model)
     engine = Engine(optimizer, named, model, options if options.coordinator else None,
-                    factors, rows, backward_passes_per_step)
+                    factors, rows, backward_passes_per_step, overlap == "dear")
     process.register(engine)
     plain = type(optimizer)
     optimizer.__class__ = type(plain.__name__, (_Distributed, plain), {"plain_class": plain})

@@ -5,6 +5,8 @@ them. State of a parameter's shape lives in the state of its layer; numbers such
 in a layer of their own, `Extras`.
 """
 
+import itertools
+
 import torch
 
 from ..layer import Layer
@@ -150,19 +152,26 @@ class BoundState:
     def __init__(self, optimizer, layers, tensor_names):
         self._optimizer = optimizer
         self._names = tensor_names
-        self._slots = []  # Slot, and by name its place in the layer's memory.
+        self._places = {}  # By layer, slots and by name their places in the layer's memory.
         for layer in layers:
+            found = self._places[layer] = []
             for slot in layer.slots:
                 places = {name: layer.state_view(slot, array)
                           for array, name in enumerate(tensor_names)}
-                self._slots.append((slot, {name: (place, place.data_ptr())
-                                           for name, place in places.items()}))
+                found.append((slot, {name: (place, place.data_ptr())
+                                     for name, place in places.items()}))
 
-    def adopt(self):
-        """Moves tensors that the optimizer has made, or loaded, to the layers' memory."""
+    def adopt_all(self):
+        """Does `adopt` for all layers."""
+        for layer in self._places:
+            self.adopt(layer)
+
+    def adopt(self, layer):
+        """Moves tensors that the optimizer has made, or loaded, to the layer's memory. Call
+        it before the layer is pushed: from then on, the client may read them."""
         if not self._names:
             return
-        for slot, places in self._slots:
+        for slot, places in self._places.get(layer, ()):
             state = self._optimizer.state.get(slot.parameter)
             if not state:
                 continue
@@ -181,7 +190,7 @@ class BoundState:
             return
         groups = {id(parameter): group for group in self._optimizer.param_groups
                   for parameter in group["params"]}
-        for slot, places in self._slots:
+        for slot, places in itertools.chain.from_iterable(self._places.values()):
             found = numbers[slot.index]
             if not any(found.values()) and not any(bool(place.any())
                                                    for place, _ in places.values()):
