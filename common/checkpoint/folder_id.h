@@ -11,9 +11,9 @@ namespace nereus {
 // Returns the identity of a folder: 16 hexadecimal digits in its file
 // `nereus-folder-id`, which the first caller makes. Processes that name one
 // folder by different paths, or from different hosts, get the same identity;
-// processes that name two folders by one path do not. By the identities a job
-// notices that its servers write to different folders. A copy of a folder has
-// the identity of the original.
+// processes that name two folders by one path do not. Servers send the identity
+// when they join, so that the coordinator refuses a server with another folder.
+// A copy of a folder has the identity of the original.
 //
 // Errors: kUnavailable, the file cannot be made or read; kDataLoss, the file
 // has other content.

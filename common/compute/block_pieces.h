@@ -43,9 +43,9 @@ constexpr bool Travels(PieceUse use) {
 }
 
 // Copies some pieces of a layer's `values`, one after the other, to `packed`,
-// which has room for them. `chosen`: indices of the pieces, {count}, ascending.
-// The arrays do not overlap, except that `packed` may begin where `values`
-// begins.
+// which has room for them. `chosen`: the indices of these `count` pieces,
+// ascending. The arrays do not overlap, except that `packed` may begin where
+// `values` begins.
 void GatherPieces(const BlockPieces& pieces, const int32_t* chosen,
                   int64_t count, const float* values, float* packed);
 

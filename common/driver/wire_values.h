@@ -13,9 +13,9 @@ namespace nereus {
 // frame; their drivers encode payloads to send and decode received ones.
 //
 // kFloat16 is scaled frame by frame (common/compute/frame_halves.h), so that
-// gradients need no loss scaling on the way. Rounding is idempotent: decoded
-// values are encoded to the same bits again, if they are cut into frames at the
-// same places.
+// small gradients do not become zero as in plain fp16. Rounding is idempotent:
+// decoded values are encoded to the same bits again, if they are cut into
+// frames at the same places.
 
 // Replaces a payload of float32 values by its encoding in header.wire, in new
 // memory, and sets header.exponent. Does nothing if the wire type needs no
@@ -42,8 +42,8 @@ void DecodePayload(const FrameHeader& header, const Buffer& payload,
 // check. REQUIRES: the sum has memory.
 NotFinite AccumulatePayload(const Accumulate& accumulate);
 
-// Rounds each value to the value that a receiver gets if `values` are cut into
-// frames from the first one on.
+// Replaces each value by the value that a receiver decodes. `values` begin
+// where a frame begins, and are cut into frames of kFrameElementsMax values.
 void RoundToWire(WireType wire, const Buffer& values);
 
 }  // namespace nereus

@@ -14,19 +14,20 @@
 namespace nereus {
 
 // Conversion of jobs and their parts to Protobuf messages and back. Messages
-// may be hostile. A FromProto that returns a StatusOr checks its message: enums
-// are known, counts are in range, layers and routes fit together. The others
-// return their struct (StepVerdict, ShardServers) unchecked, and MakeJob checks
-// it as part of a job.
+// may be hostile. FromProto of a job checks everything (MakeJob): a job that it
+// returns is safe to use. FromProto of a part checks only what its comment
+// says; the rest is checked with the job.
 //
 // Errors of all: kInvalidArgument, naming the field and its value.
 
-// Converts the id of a member. FromProto checks role and rank.
+// Converts the id of a member. FromProto checks that the role is known and that
+// the rank is in range.
 v1::Member ToProto(PeerId peer);
 absl::StatusOr<PeerId> FromProto(const v1::Member& message);
 
-// Converts layers. LayersFromProto also limits their number. It does not check
-// that they form a model: call ValidateLayers.
+// Converts layers. FromProto checks only that the kind is known, and
+// LayersFromProto also limits the number of layers. To check that they form a
+// model, call ValidateLayers.
 v1::LayerSpec ToProto(const LayerSpec& layer);
 absl::StatusOr<LayerSpec> FromProto(const v1::LayerSpec& message);
 absl::StatusOr<std::vector<LayerSpec>> LayersFromProto(
@@ -43,8 +44,8 @@ ShardServers FromProto(const v1::ShardServers& message);
 // Converts a job together with the explanation of each layer's route.
 v1::Job ToProto(const Job& job,
                 absl::Span<const RouteExplanation> explanations);
-// Returns the job, checked by MakeJob, and sets `explanations` to those of its
-// layers' routes.
+// Returns the job, checked by MakeJob. Appends to `explanations` that of each
+// route, also if the job is refused.
 absl::StatusOr<JobPtr> FromProto(const v1::Job& message,
                                  std::vector<RouteExplanation>& explanations);
 

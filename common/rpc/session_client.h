@@ -18,7 +18,7 @@ struct SessionClientOptions {
 
   // Longest search for a coordinator, if none has ever answered.
   absl::Duration connect_timeout = absl::Seconds(60);
-  // Longest time without an answer, once a coordinator has answered.
+  // Longest search for a coordinator after a session has ended.
   absl::Duration patience = absl::Seconds(10);
 };
 
@@ -30,9 +30,8 @@ struct SessionClientOptions {
 // `opened` must send them again (Member::OnSession). Otherwise the coordinator
 // might wait for them for ever.
 //
-// The queue of messages has no limit but what its owner sends. It takes
-// messages only while a session is open, and is emptied before the next
-// session.
+// The queue of messages has no limit: the caller of Send bounds it. Messages
+// that a session has not sent when it ends are dropped.
 class SessionClient {
  public:
   // Callbacks, on threads of this object. None may wait, or destroy it.
@@ -42,13 +41,15 @@ class SessionClient {
     std::function<void()> opened;
     // Called for each message of the coordinator, in order.
     std::function<void(const CoordinatorMessage& message)> message;
-    // Called about once a second in a session that has its JoinRequest or
-    // Resume. Returns the heartbeat to send. Returns nothing if the member does
-    // not work: then none is sent.
+    // Called about once a second, once the session's JoinRequest or Resume is
+    // queued. Returns the heartbeat to send. Returns nothing, and none is sent,
+    // if the driver of the member stands still (Pulse).
     std::function<std::optional<Heartbeat>()> heartbeat;
-    // Called when there will be no further session, unless Stop was called.
-    // kUnavailable: no coordinator answers at the address, or no longer. Any
-    // other code: the error of the process there.
+    // Called when this object gives up, and opens no further session. Not
+    // called after Stop. `why`: kUnavailable, no coordinator has answered for
+    // connect_timeout or patience; kUnimplemented, another kind of process
+    // answers at the address; any other code, the error with which the
+    // coordinator has ended the session.
     std::function<void(const absl::Status& why)> failed;
   };
 
@@ -61,10 +62,11 @@ class SessionClient {
   // Ends the session. No callback runs afterwards.
   ~SessionClient();
 
-  // Queues a message for the open session. Drops the message if no session is
-  // open. A session begins with one JoinRequest or Resume. Earlier messages are
-  // dropped. So is a second JoinRequest or Resume, which answers an earlier
-  // call of `opened` too late.
+  // Queues a message for the session of the last call of `opened`. Drops the
+  // message if that session has ended. The first message of a session must be a
+  // JoinRequest or Resume: Send drops any other message before it. Send also
+  // drops a second JoinRequest or Resume, which was meant for an earlier
+  // session.
   void Send(const MemberMessage& message);
 
   // Opens no further session. The open one goes on, and its callbacks may still

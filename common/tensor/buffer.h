@@ -30,7 +30,8 @@ class Buffer {
   static Buffer Allocate(int64_t bytes);
   static Buffer AllocateZeroed(int64_t bytes);
 
-  // Allocates zeroed memory if `model` has memory; else makes a size only.
+  // Allocates zeroed memory if `model` has memory; else returns
+  // SizeOnly(bytes).
   static Buffer AllocateLike(const Buffer& model, int64_t bytes);
 
   // Refers to memory of another owner. `released` is called once, when the last
@@ -45,8 +46,8 @@ class Buffer {
   // transport's scratch outlives the call that reads it.
   static Buffer View(void* data, int64_t bytes);
 
-  // Makes a size without bytes, for simulations that model time only: data() is
-  // null.
+  // Makes a buffer with a length and no memory: data() is null. For simulations
+  // that model time only.
   static Buffer SizeOnly(int64_t bytes);
 
   // Copies add a reference, moves do not.
@@ -55,7 +56,7 @@ class Buffer {
   Buffer& operator=(Buffer other) noexcept;
   ~Buffer();
 
-  // First byte; null in a default-constructed buffer and in a size only.
+  // First byte; null if the buffer is default-constructed or made by SizeOnly.
   uint8_t* data() const { return data_; }
   int64_t bytes() const { return bytes_; }  // Length in bytes.
 
@@ -70,9 +71,11 @@ class Buffer {
   // memory. REQUIRES: the range is inside this buffer.
   Buffer Slice(int64_t offset, int64_t bytes) const;
 
-  // True if all these bytes are written; always so without an arrival (Borrow).
+  // True if all bytes of this buffer are written. Without an arrival (Borrow)
+  // they always are.
   bool IsThere() const;
-  // Waits until these bytes are written. Errors: those of Arrival::Await.
+  // Waits until all bytes of this buffer are written. Errors: those of
+  // Arrival::Await.
   absl::Status Await() const;
 
   // Waits until no device reads this memory (Arrival::AwaitUnread). Says
@@ -85,7 +88,7 @@ class Buffer {
   Buffer AsBfloat16() const;
 
   // Returns the number of references to the memory, slices included; 0 for a
-  // view, a size only or a default-constructed buffer.
+  // buffer that is default-constructed or made by View or SizeOnly.
   int64_t references() const;
   // True if this is the only reference. Then all that former holders did with
   // the bytes happened before this call.

@@ -11,14 +11,15 @@ namespace nereus {
 struct ConnectLimits {
   // Time of SteadyNow at which the peer is given up.
   absl::Time deadline;
-  // Time after which the peer is given up if no attempt has reached a process
-  // that listens at the address. A process that listens and does not answer
-  // lives, and is not given up for this. Infinite: the deadline alone holds.
+  // Time for which attempts may fail without reaching a process that listens at
+  // the address; then the peer is given up. A process that listens but does not
+  // answer counts as reached: only the deadline applies to it. Infinite: only
+  // the deadline applies.
   absl::Duration unreachable_max = absl::InfiniteDuration();
 };
 
-// Connection to one peer, as PeerLinks sees it. This process or the peer has
-// dialled. An interface, so that tests of PeerLinks need no sockets.
+// Connection to one peer, as PeerLinks sees it. Either of the two processes may
+// have dialled. An interface, so that tests of PeerLinks need no sockets.
 //
 // Not thread-safe.
 class Connection {
@@ -29,12 +30,13 @@ class Connection {
   // open.
   virtual void Send(Frame frame) = 0;
 
-  // Ends the connection at once and drops the queued frames. Does nothing if
-  // the connection is closed already.
+  // Ends the connection at once and drops the queued frames. The kernel may
+  // still send the bytes that it has. Does nothing if the connection is closed
+  // already.
   virtual void Close() = 0;
 
-  // Closes the connection so that the peer sees an error. Bytes that the kernel
-  // has not sent yet are dropped.
+  // Closes the connection, and drops the bytes that the kernel has not sent
+  // yet, too. The peer sees an error instead of an orderly end.
   virtual void Abort() = 0;
 
   // True if the peer has closed its side or the connection is lost. Earlier

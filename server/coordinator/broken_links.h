@@ -10,49 +10,50 @@
 
 namespace nereus {
 
-// Connections that have ended between live members. Both ends make a new
-// connection in the next epoch. If two members lose each other too often, the
-// coordinator drops one of them; otherwise the job would do nothing but change
-// epochs.
+// Pairs of live members that have lost their connection to each other. They
+// connect again in the next epoch. If a pair loses its connection too often
+// (kLossesMax times within kLossWindow), the coordinator drops one of the two
+// members; otherwise the job would do nothing but change epochs.
 //
 // Plain bookkeeping. Memory for each pair of members: at most two timestamps,
 // and one entry of of_epoch().
 class BrokenLinks {
  public:
-  // `own_shard`: the shard in the coordinator's own process, which never has to
-  // go; -1: none.
+  // `own_shard`: the shard in the coordinator's own process, which is never
+  // dropped; -1: none.
   explicit BrokenLinks(int own_shard) : own_(PeerId::Shard(own_shard)) {}
 
-  // Notes that two members have lost each other. Returns the member that has to
-  // go, if they have lost each other too often.
+  // Notes that two members have lost their connection. Counts a loss once in an
+  // epoch, although both ends report it. Returns the member to drop, if the two
+  // have lost their connection too often.
   std::optional<PeerId> Note(PeerId one, PeerId other, absl::Time now);
 
-  // Notes that two members never had a connection, and that the next epoch
-  // makes two hosts of their host. This is no loss: they may need no connection
-  // then.
+  // Notes that two workers of one host could not connect, and that the next
+  // epoch counts them as two hosts. Adds the pair to of_epoch(), but counts no
+  // loss: workers of two hosts may need no connection.
   void NoteSplit(PeerId one, PeerId other);
 
-  // Forgets the losses of a member that is gone. Its connections stay in
-  // of_epoch() until the epoch ends.
+  // Forgets the losses of a member that is gone. Its pairs stay in of_epoch()
+  // until the epoch ends.
   void Forget(PeerId member);
 
-  // Connections that have ended in this epoch.
+  // Pairs of Note and NoteSplit in this epoch.
   const std::vector<PeerPair>& of_epoch() const { return of_epoch_; }
-  // Returns them, and starts the next epoch.
+  // Returns of_epoch() and empties it. Called when the next epoch begins.
   std::vector<PeerPair> Take() { return std::exchange(of_epoch_, {}); }
 
  private:
-  // Adds a link to those of this epoch. Returns false if it is there already.
+  // Adds a pair to of_epoch(). Returns false if it is there already.
   bool Add(const PeerPair& link);
-  // Returns the end of `link` that has to go: the worker, if the other end is a
-  // server. Of two servers, the coordinator's own shard stays. Otherwise it is
-  // the end with more losses in the last minute; if both have as many,
-  // link.second.
+  // Returns the end of `link` to drop: of a worker and a server, the worker; of
+  // the coordinator's own shard and another server, the other server; else the
+  // end with more losses within kLossWindow, or link.second if both have as
+  // many.
   PeerId WorseOf(const PeerPair& link, absl::Time now) const;
 
   const PeerId own_;  // Shard in the coordinator's own process.
   std::map<PeerPair, std::vector<absl::Time>> losses_;  // Recent losses.
-  std::vector<PeerPair> of_epoch_;  // Connections that ended in this epoch.
+  std::vector<PeerPair> of_epoch_;                      // See of_epoch().
 };
 
 }  // namespace nereus

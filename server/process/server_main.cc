@@ -27,13 +27,14 @@
 namespace nereus {
 namespace {
 
-// Ends the process at once. That is safe at any point: a file that counts is
-// written whole or not at all, and peers notice that the connections close.
+// Ends the process at once. That is safe at any point: checkpoints and the
+// state file are written whole or not at all, and peers notice that the
+// connections close.
 void ExitOnSignal(int signal_number) { _exit(128 + signal_number); }
 
 // Lets all threads share two arenas of malloc. Payloads are allocated by one
-// thread and freed by another. With an arena for each thread, the process would
-// grow for thousands of rounds, until every arena has kept freed memory
+// thread and freed by another, and each arena keeps freed memory. With an arena
+// for each thread, the process would grow for thousands of rounds
 // (docs/benchmarks.md, memory).
 void ShareArenas() { mallopt(M_ARENA_MAX, 2); }
 
@@ -43,8 +44,8 @@ void AddServerFlags(CLI::App& app, ServerOptions& options) {
             "be the job's coordinator and no shard; shards then need "
             "--coordinator, shard 0 too");
   AddFlag(app, "coordinator", options.coordinator_address,
-          "HOST:PORT of the coordinator's control port; shard 0 without it "
-          "coordinates");
+          "HOST:PORT of the coordinator's control port; without it, shard 0 "
+          "is the coordinator");
   AddFlag(app, "host", options.host,
           "address to listen at, which the other processes connect to");
   AddFlag(app, "control-port", options.control_port,
@@ -58,11 +59,11 @@ void AddServerFlags(CLI::App& app, ServerOptions& options) {
 // Adds flags that only a process that coordinates may have.
 void AddCoordinatorFlags(CLI::App& app, ServerOptions& options) {
   AddFlag(app, "restore", options.restore,
-          "go on from a checkpoint: latest (or begin anew where there is "
-          "none), or its round");
+          "checkpoint to go on from: its round, or latest (which begins a new "
+          "job if there is no checkpoint)");
   AddFlag(app, "state", options.state_file,
-          "a SQLite file in which a coordinator that is started again finds "
-          "its job; without it, such a job is lost");
+          "SQLite file from which a coordinator that is started again goes "
+          "on; without it, the job ends with its coordinator");
 }
 
 // Flags by the name of their field in ServerOptions. Lists only flags that have
@@ -115,7 +116,8 @@ int Main(int argc, char** argv) {
   std::erase(coordinators_flags, "--job-name");  // Shards have it too.
   double stall_seconds = absl::ToDoubleSeconds(options.stall_threshold);
   AddFlag(app, "stall-after", stall_seconds,
-          "seconds after which a round that waits is reported, and for whom");
+          "seconds that a round may wait before the log names the round and "
+          "the members that it waits for");
   AddFlag(app, "checkpoint-dir", options.checkpoint_dir,
           "a folder for checkpoints, shared by all servers");
   if (const int code = ParseFlags(app, argc, argv); code >= 0) return code;

@@ -4,10 +4,11 @@
 // one (OnEpoch), the last round is saved (SaveLast), and the shard is
 // described. The rounds themselves are in chunk_rounds.cc.
 //
-// The backup of the shard in one epoch, for each chunk that it lacks:
+// A kHave frame says which rounds of a chunk the backup has. If the backup
+// lacks a round, the primary sends the whole chunk:
 //
-//   kHave says so (behind_) --no other chunk on its way--> sent (sending_)
-//   sent --kHave: it has the chunk--> current; the next one is sent
+//   kHave: lacks a round --> behind_ --no other chunk on its way--> sending_
+//   sending_ --kHave: has the chunk--> current; the next one of behind_ is sent
 
 #include "server/shard/shard.h"
 
@@ -31,7 +32,8 @@ Shard::Shard(JobPtr job, int index, PeerId self)
 }
 
 void Shard::Start(Outbox& out) {
-  // A backup that is not current yet is sent every chunk.
+  // A backup that is not current loads nothing: the primary sends it every
+  // chunk.
   const bool has_base = serves() || epoch_.servers().backup_is_current;
   if (has_base && epoch_.job->history.base_round != kInitialRound) Load(out);
   for (ChunkRounds& chunk : chunks_) chunk.Enter(out);
@@ -52,7 +54,8 @@ void Shard::Load(Outbox& out) {
 
 // Frames.
 
-// Chunks are numbered over all layers in the placement, and again in the shard.
+// The placement numbers the chunks of all shards, layer by layer.
+// index_of_chunk_ maps this number to the index in chunks_.
 int Shard::IndexOf(const Chunk& chunk) const {
   const Placement& placement = epoch_.job->placement;
   const auto first = placement.layer_chunks(chunk.layer).data();
@@ -153,8 +156,8 @@ bool Shard::has_current_backup() const {
 
 // Epochs.
 
-// Chunks take their new routes while the old round is open, then reopen it, and
-// then go on.
+// Each chunk takes its new route before it begins its open round again
+// (Reopen). Frames are sent only when all chunks have reopened (Enter).
 void Shard::OnEpoch(JobPtr job, Outbox& out) {
   const bool served = serves();
   const JobPtr before = std::exchange(epoch_.job, std::move(job));
@@ -188,7 +191,8 @@ void Shard::SaveLast(int64_t round, int32_t sender, Outbox& out) {
 std::optional<int64_t> Shard::closed_round() const {
   std::optional<int64_t> closed;
   for (const ChunkRounds& chunk : chunks_) {
-    // Rounds of the block layer close after the workers are done with the step.
+    // The round of the block layer may still be open when the workers have
+    // finished the step: it would hold this number back.
     if (chunk.is_block_layer() || !chunk.uses_servers()) continue;
     const int64_t last = std::max(chunk.round() - 1, kInitialRound);
     closed = std::min(closed.value_or(last), last);
@@ -196,7 +200,8 @@ std::optional<int64_t> Shard::closed_round() const {
   return closed;
 }
 
-// Layers that workers own have arrived in full when the saver has them.
+// The saver returns handed_over() once it has all values of the layers that
+// workers hand over.
 bool Shard::drained() const {
   const Job& job = *epoch_.job;
   if (!job.switches()) return false;

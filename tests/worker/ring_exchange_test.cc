@@ -400,7 +400,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         RefusalCase{"AnotherSender",
                     [](FrameHeader& h) { h.sender = PeerId::Worker(2); },
-                    "worker 0 sends this frame on the ring"},
+                    "the frame must come from worker 0"},
         RefusalCase{"Shard",
                     [](FrameHeader& h) { h.sender = PeerId::Shard(0); },
                     "frames of workers"},

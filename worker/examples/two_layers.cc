@@ -1,6 +1,6 @@
 // A network of two fully connected layers. The program pushes each layer's
-// factors: the output gradient and the input. It computes no weight gradient;
-// the client does, if the plan needs one.
+// factors: the output gradient and the input. It computes no weight gradient:
+// the client multiplies the factors.
 //
 //   nereusctl run -np 2 --learning-rate=0.1 -- two_layers
 
@@ -32,7 +32,7 @@ struct Layer {
     spec.n = inputs;
     spec.parameters = outputs * inputs + outputs;  // The weight, then the bias.
     spec.rows = kRows;
-    spec.has_factors = true;  // PushFactors in every step.
+    spec.has_factors = true;  // Train calls PushFactors, never Push.
     // Any seed will do: the first worker's values become the job's.
     std::minstd_rand random(7);
     std::uniform_real_distribution<float> values(-1.0f, 1.0f);
@@ -60,8 +60,8 @@ struct Layer {
   std::vector<float> input;            // K x N
 };
 
-// Fills the batch with the examples from number `first` on. Returns the values
-// that the network must learn: the products a * b.
+// Writes kRows examples to `hidden.input`, from example number `first` on.
+// Returns the values that the network must learn: the products a * b.
 std::vector<float> MakeRows(int64_t first, Layer& hidden) {
   std::vector<float> expected(kRows);
   for (int64_t row = 0; row < kRows; ++row) {
@@ -102,7 +102,8 @@ absl::Status Train() {
   Layer output("output", 1, kHidden);
   std::vector<float> predicted(kRows);
 
-  // `nereusctl run` sets the variables: NEREUS_COORDINATOR is HOST:PORT.
+  // Reads variables that `nereusctl run` sets, such as NEREUS_COORDINATOR, the
+  // HOST:PORT of the coordinator.
   nereus::ClientOptions options =
       NEREUS_TRY(nereus::ClientOptions::FromEnvironment());
   const auto client = NEREUS_TRY(nereus::Client::Connect(
@@ -134,7 +135,8 @@ absl::Status Train() {
                                    {hidden.output_gradient, hidden.input}, {});
     }
     if (status.ok()) status = client->WaitAll(step.step);
-    if (absl::IsOutOfRange(status)) continue;  // The job has gone back.
+    // The job has gone back: BeginStep says which step is next.
+    if (absl::IsOutOfRange(status)) continue;
     NEREUS_TRY(status);
   }
   return client->Leave();

@@ -31,7 +31,8 @@ void LayerTransfer::Fetch(Outbox& out) {
   if (round == kInitialRound && layer_.position() == 0) {
     layer_.SendToShards(round, parameters, results_, out);
   }
-  // From a checkpoint, the state of the workers' optimizer comes as well.
+  // The shards have a worker-owned layer as of a checkpoint or a switch round,
+  // and then its optimizer state, too.
   const bool is_restored = is_owned && round != kInitialRound;
   results_.Expect(round, parameters, is_restored ? layer_.state : Buffer(),
                   std::nullopt);
@@ -48,8 +49,8 @@ absl::StatusOr<Landing> LayerTransfer::OnPullHeader(
       header.round != job.workers[asking].first_step - 1 ||
       header.round == job.history.base_round) {
     return RefuseFrame(header,
-                       "a worker that joins asks the donor, once, for "
-                       "a layer that workers own");
+                       "a joining worker asks only the donor, for a layer that "
+                       "workers own, as of the round before its first step");
   }
   return asked_[asking] ? Landing::Discard() : Landing::Scratch();
 }
@@ -112,7 +113,7 @@ void LayerTransfer::SendArrays(const std::vector<Buffer>& arrays,
 }
 
 void LayerTransfer::OnValuesOf(int64_t round, bool is_last, Outbox& out) const {
-  // Values that were fetched are those of other workers, which report them.
+  // If this worker has fetched the values, other workers made and report them.
   if (ledger_.contributors() == 0 || layer_.position() < 0) return;
   const Job& job = *layer_.job;
   const bool is_saved = job.IsSaved(round);
@@ -126,9 +127,9 @@ void LayerTransfer::OnValuesOf(int64_t round, bool is_last, Outbox& out) const {
 void LayerTransfer::SaveLast(int64_t round, Outbox& out) const {
   // The shards have every layer as of the base round.
   if (round == layer_.job->history.base_round) return;
-  // The first worker has sent the layer if the round is a checkpoint's, unless
-  // it fetched the values after the other workers had done the round
-  // (simulation seed 225).
+  // At position 0, this worker has sent the layer already if the round is
+  // saved. The exception: it joined later and has fetched the values of the
+  // round (simulation seed 225).
   const bool is_sent = layer_.job->IsSaved(round) && layer_.position() == 0 &&
                        ledger_.contributors() > 0;
   if (has_left_ && ledger_.done_round() == round && !is_sent) {
@@ -151,7 +152,8 @@ void LayerTransfer::SendToCheckpoint(int64_t round, Outbox& out) const {
 void LayerTransfer::Leave(Outbox& out) {
   has_left_ = true;
   const int64_t round = ledger_.done_round();
-  // If the job's optimizer runs, a checkpoint of this round has been sent.
+  // If the job's optimizer updates the layer, Syncer::OnDone has called
+  // OnValuesOf already. That was enough if the round is saved.
   if (layer_.caller_updates() || !layer_.job->IsSaved(round)) {
     OnValuesOf(round, /*is_last=*/true, out);
   }
@@ -161,9 +163,11 @@ void LayerTransfer::Leave(Outbox& out) {
 void LayerTransfer::OnEpoch(Outbox& out) {
   asked_.assign(layer_.job->workers.size(), false);
   joiners_.clear();
-  // If the caller updates the parameters, it writes them between the end of a
-  // round and the sending of the next one. If the servers do, results of the
-  // round after that land in them from then on (simulation seed 1300).
+  // The parameters are those of the last done round in these cases. If the
+  // caller updates them: once the next round is sent. If the servers update
+  // them: until the next round is sent, because its results land in them
+  // (simulation seed 1300). If the caller has left, or the workers run the
+  // job's optimizer: always.
   const bool lands = UsesServers(layer_.route().scheme) && ledger_.is_sent();
   const bool is_updated =
       has_left_ || (layer_.caller_updates() ? ledger_.is_sent() : !lands);

@@ -14,19 +14,21 @@
 //   2. All-gather (frames kMean). Host s - 1 sends the mean to host s, and each
 //      host sends it on, until host s - 2 has it.
 //
-// Each host sends 2 * (H - 1) / H of the layer, whatever H is. Each frame has a
-// carrier on every host (LocalHalf): it adds up the host's part, talks to the
-// carriers of the frame on the hosts before and after, and hands the mean on to
-// its mates. So the workers of a host carry the segments in parallel. With one
-// host the carriers make the means at once, and nothing travels around.
+// In a round each host sends 2 * (H - 1) / H times the layer: less than twice
+// the layer, however many hosts there are. Each frame has one carrier on every
+// host (LocalHalf). The carrier adds up the host's part, receives the frame
+// from the carrier on the host before, sends it to the carrier on the next
+// host, and hands the mean on to its mates. The workers of a host carry its
+// frames in turn, so they share the work. With one host the carrier makes the
+// mean from the host's part, and no frame goes around the ring.
 //
 // Unlike in the textbook, hosts do not go in lockstep: every frame (256 KiB)
 // travels on its own as soon as it arrives, so a large segment keeps all links
 // busy. A sum that arrives before the host's part waits in the round's memory.
 //
-// With Overlap::kDecoupled the second pass starts when a worker gathers the
-// layer. A mean that arrives tells a worker to gather as well. In a sparse
-// layer each frame is a block, and block b belongs to segment b % H.
+// With Overlap::kDecoupled a worker sends no mean before it asks for the
+// layer's result (Gather). A worker that receives a mean has to ask as well. In
+// a sparse layer each frame is a block, and block b belongs to segment b % H.
 //
 // Read Contribute, OnHostPart, PassSum, PassMean and Gather first: they are the
 // algorithm.
@@ -156,7 +158,8 @@ void RingExchange::PassSum(Round& round, int64_t index, Outbox& out) {
              out);
 }
 
-// This worker keeps the mean as the wire rounds it for the others.
+// Rounds the mean to the wire type, so that this worker has the same bits as
+// the workers that receive the mean.
 void RingExchange::OnMean(Round& round, int64_t index, Outbox& out) {
   out.Add(RoundValues{MemoryOf(round, index), layer_.route().wire});
   round.Mark(index);
@@ -186,7 +189,7 @@ void RingExchange::Gather(Outbox& out) {
   }
 }
 
-// The parts of several workers have been checked when they were added up.
+// If a host has several workers, AddPart has checked their values for NaNs.
 Addend RingExchange::HostPart(const Round& round, int64_t index) {
   if (!IsAlone(round)) {
     return Addend(
@@ -232,9 +235,9 @@ absl::Status RingExchange::CheckOnRing(const FrameHeader& header,
   const int from = is_handed_on ? round.host : Before(round);
   const int32_t sender = CarrierOn(round, from, index);
   if (header.sender.rank != sender || Carries(round, index) == is_handed_on) {
-    return RefuseFrame(
-        header, "worker ", sender, " sends this frame on the ring, and worker ",
-        CarrierOn(round, round.host, index), " carries it on this host");
+    return RefuseFrame(header, "the frame must come from worker ", sender,
+                       ", and worker ", CarrierOn(round, round.host, index),
+                       " is its carrier on this host");
   }
   const int segment = FramesOf(round).SegmentOf(index);
   if (header.kind == FrameKind::kSum) {
@@ -314,11 +317,14 @@ Buffer RingExchange::OwnValues(const Round& round, int64_t index) const {
   return length == 0 ? Buffer() : layer_.sparse->Contribution(offset, length);
 }
 
-// Names the first cause: the part of a mate; or the carrier that has not sent
-// this worker a frame. A host that lacks a part stops every sum that reaches
-// it. So the sums that start behind that host arrive here, and the sum that it
-// starts does not: going backwards, the first host with a missing sum is the
-// one to name.
+// Names the workers that hold up the first missing frame: a carrier names the
+// mates whose parts it lacks, or else the carrier of the host whose sum it
+// lacks; a mate names the carrier on this host.
+//
+// A host that lacks a part starts no sum, and sends on no sum that reaches it.
+// Sums that start on hosts between that host and this one still arrive. So the
+// loop goes against the direction of the ring, from this host on: the first
+// host whose sum is missing is the one that lacks a part.
 std::string RingExchange::Missing() const {
   return rounds_.Missing([this](const Round& round) {
     std::vector<int32_t> ranks;

@@ -16,20 +16,22 @@ namespace nereus {
 // Times of one step. For StepTimes only.
 struct TimedStep {
   absl::Time began;  // Time of OnBegin.
-  // Time since which the caller computes.
+  // Time at which the last event ended (begin, wait or push). The caller
+  // computes since then.
   absl::Time mark;
-  // Computing since the last push and before the last wait: it belongs to the
-  // next push. 0 before the first push.
+  // Time of computing between the last push and the last wait after it. Counts
+  // for the layer of the next push. 0 before the first push.
   absl::Duration before;
-  // Layer with a running forward; nothing: not known.
+  // Layer of the last wait before the first push: its forward is running.
+  // Nothing if the caller has not waited for a layer in this step.
   std::optional<int> layer;
   std::optional<int> first_pushed;  // Layer that was pushed first.
-  // Time from the last wait, or the begin, to the first push: a forward and a
-  // backward together.
+  // Time from the last wait (or the begin, without a wait) to the first push: a
+  // forward and a backward together.
   absl::Duration first_interval;
   size_t pushed = 0;             // Number of pushes.
-  absl::Duration took;           // Time from this begin to the next.
-  std::vector<LayerTime> times;  // Result, by layer.
+  absl::Duration took;           // Time from the step's begin to the next one.
+  std::vector<LayerTime> times;  // Measured forward and backward, by layer.
 };
 
 // Measures how long each layer computes, from the times at which the caller
@@ -37,13 +39,13 @@ struct TimedStep {
 // of the second layer. The time after the wait for a layer is the forward of
 // that layer. Time spent waiting does not count.
 //
-// A caller that does not wait layer by layer shows only the sum of the forward
-// pass and of the backward of the layer that it pushes first. That backward is
-// then estimated: its share of the whole backward pass is taken to be the
-// layer's share of the operations. Work of the caller before forward, such as
-// reading its examples, counts as forward.
+// If a caller waits for all layers at once, only one time is known from the
+// begin of the step to the first push. It contains the whole forward pass and
+// the backward of the layer that is pushed first. That backward is then
+// estimated from the layer's share in the operations of the model. Work of the
+// caller before forward, such as reading its examples, counts as forward.
 //
-// Pure. Results are medians over the last steps; bounded by kStepsMax.
+// Pure. Results are medians over the last kStepsMax steps.
 class StepTimes {
  public:
   // `layers`: all layers of the model.
@@ -56,12 +58,13 @@ class StepTimes {
   // Handles a push of `layer`.
   void OnPush(int layer, absl::Time now);
 
-  // True if enough steps are measured.
+  // True if kStepsMin steps are measured.
   bool enough() const { return steps_.size() >= kStepsMin; }
 
   // Returns the compute times, by layer. REQUIRES: enough().
   std::vector<LayerTime> times() const;
-  // Returns the time from one begin to the next. REQUIRES: enough().
+  // Returns the time from the begin of a step to the begin of the next step.
+  // REQUIRES: enough().
   absl::Duration step_time() const;
 
  private:

@@ -25,11 +25,11 @@ struct LayerBinding {
   // weight comes first (row-major, M x N), then the bias (M).
   //
   // Not owned; must outlive the client. The client writes this memory in
-  // Connect (from Join until AwaitJoined returns OK), in BeginStep, and between
-  // a Push of the layer and the return of the Wait for that round. The caller
-  // may read it at any other time, and with `optimizer=worker` it updates it
-  // then. After an error, the client may write it as long as pushed buffers
-  // (see Client).
+  // Connect (without Connect: from Join until AwaitJoined returns OK), in
+  // BeginStep, and between a Push of the layer and the return of the Wait for
+  // that round. At all other times the caller may read it, and with
+  // `optimizer=worker` write it. After an error, the client may write it for as
+  // long as it may write pushed buffers (see Client).
   absl::Span<float> parameters;
 
   // State of the caller's optimizer, with `optimizer=worker`: float32 arrays of
@@ -37,8 +37,8 @@ struct LayerBinding {
   // arrays is the same for every layer, at most kStateArraysMax. May be empty.
   // Not owned; must outlive the client.
   //
-  // The caller sets the state to zero before Connect: in a new job each worker
-  // begins with its own state. A worker that joins a running job, and every
+  // The caller sets the state to zero before Connect, because in a new job the
+  // client does not write it. A worker that joins a running job, and every
   // worker of a job that goes back to a checkpoint, receives the job's state
   // here. An optimizer with state that is not bound here makes replicas differ
   // as soon as one worker is replaced.
@@ -79,10 +79,10 @@ struct StepInfo {
   int position = 0;
   int workers = 1;
 
-  // Position of this worker among the `local_workers` of the step that run on
-  // its host, in [0, local_workers). A caller may choose a GPU or a part of the
-  // host's cores by it, or let only local position 0 do what a host needs once.
-  // Both values may change from step to step, too.
+  // Index of this worker among the `local_workers` of the step that run on its
+  // host, in [0, local_workers). A caller may choose its GPU or its cores by
+  // this index. Work that a host needs only once can be left to index 0. Both
+  // values may change from step to step, too.
   int local_position = 0;
   int local_workers = 1;
 
@@ -98,10 +98,11 @@ struct StepInfo {
   // becoming zero in fp16; otherwise 1. The client divides it out again.
   float loss_scale = 1.0f;
 
-  // True if this worker had to discard its values since its previous step
-  // (kOutOfRange, see Client). Parameters, state and `step` are those from
-  // which it continues, often a checkpoint's. The caller discards all results
-  // of rounds that it has not waited for.
+  // True if, since its previous step, this worker had to discard its values
+  // (kOutOfRange, see Client). Parameters and state are now the job's, often
+  // those of a checkpoint, and `step` may be a step that this worker has done
+  // before. The caller also drops what it has kept of steps that it has not
+  // waited for, such as their losses.
   bool went_back = false;
 };
 
@@ -179,15 +180,15 @@ struct JobTraits {
 //   kInvalidArgument or kFailedPrecondition, where the call documents it
 //                 A mistake in the call. Correct the caller.
 //   kDeadlineExceeded, and kUnavailable of Leave
-//                 Time has passed: see the call.
+//                 A time limit has passed. The call's comment says what to do.
 //   other errors  The job has failed. Every later call that returns a status
 //                 returns the same error. Report it and end the process.
 //
-// Calls that wait may have a timeout, so that a program can look at its signals
-// or its other work in between. After a timeout, the program makes the same
-// call again; a Leave that timed out may have begun (see there). Each call of
-// Wait may last for round_timeout anew, so a program that waits in parts counts
-// the time itself.
+// Calls that wait may have a timeout, so that a program can handle signals or
+// other work in between. After a timeout, the program makes the same call
+// again. ClientOptions::round_timeout limits each call of Wait by itself. So a
+// program that repeats a Wait with short timeouts must limit the total time
+// itself.
 //
 // After an error other than a mistake in the call, the client may still read
 // and write pushed buffers: after kOutOfRange until BeginStep returns OK, after
@@ -199,12 +200,13 @@ struct JobTraits {
 //
 // Memory, besides the frames in flight:
 //
-//   each layer by factors  the factors of all workers for two rounds, and one
-//                          gradient, or two where workers of one host share
-//                          the product
+//   each layer by factors  two times the factors of all workers, and one
+//                          gradient (two gradients if the workers of one host
+//                          share the product)
 //   each layer on a ring   two gradients
-//   each of both kinds     the memory of a third round once an epoch has ended;
-//                          the state of the job's optimizer, if the job runs it
+//   both of these kinds    memory for a third round, after the first change of
+//                          the epoch; the state of the job's optimizer, if the
+//                          job runs it
 //   with `--sparsity`      twice the model, for the values that are held back
 class Client {
  public:
@@ -283,8 +285,8 @@ class Client {
   // client uses this memory, without a copy, until the Wait for the round
   // returns; the caller must not touch it before. The client divides it by the
   // loss scale in place. With `optimizer=worker`, the mean gradient over all
-  // workers replaces it (see Mean). In a sparse job its values are undefined
-  // afterwards.
+  // workers replaces it (for the exception see ClientOptions::means_in_place).
+  // In a sparse job its values are undefined afterwards.
   //
   // Errors: kInvalidArgument, no such layer, wrong length, or another step;
   // kFailedPrecondition, the layer has factors (LayerSpec::has_factors): call
@@ -329,8 +331,8 @@ class Client {
     return WaitForward(layer, absl::InfiniteDuration());
   }
 
-  // Waits for round `step` of every layer, for `timeout` in all. Errors: as for
-  // Wait.
+  // Waits for round `step` of every layer, for at most `timeout` in total.
+  // Errors: as for Wait.
   virtual absl::Status WaitAll(int64_t step, absl::Duration timeout) = 0;
   absl::Status WaitAll(int64_t step) {
     return WaitAll(step, absl::InfiniteDuration());
@@ -381,8 +383,9 @@ class Client {
   // kDeadlineExceeded, a pushed round is not done after round_timeout (see
   // Wait), or `timeout` has passed and the other workers are not done: call
   // Leave again, or destroy the client. Make no other call in between.
-  // kUnavailable, for round_timeout the coordinator has not reported that it
-  // still waits for them, in one call or several: destroy the client.
+  // kUnavailable, the coordinator has been silent for round_timeout, while this
+  // worker waited for the other workers: destroy the client. Repeated calls do
+  // not begin this time again.
   virtual absl::Status Leave(absl::Duration timeout) = 0;
   absl::Status Leave() { return Leave(absl::InfiniteDuration()); }
 };

@@ -12,16 +12,18 @@
 #include "worker/trainer/trainer.h"
 
 // Flags of nereus-worker. They are added in groups, one function each, in the
-// order in which --help lists them. CheckFlags then refuses each flag that has
-// no effect beside the other flags: the user expects an effect.
+// order in which --help lists them. After parsing, CheckFlags refuses a flag of
+// a group that has no effect in this mode, such as --data with --replay: the
+// user expects an effect.
 
 namespace nereus {
 namespace {
 
 void AddMemberFlags(CLI::App& app, WorkerFlags& flags) {
   ClientOptions& client = flags.client;
-  client.means_in_place = false;    // The replica reads Client::Mean.
-  client.optimizer = std::nullopt;  // The trainer handles both places.
+  client.means_in_place = false;  // The trainer reads Client::Mean.
+  // The trainer runs the optimizer if the job asks for that.
+  client.optimizer = std::nullopt;
   client.scales_loss = true;
   AddFlag(app, "coordinator", client.coordinator_address,
           "HOST:PORT of the coordinator's control port: that of shard 0, or of "
@@ -51,7 +53,7 @@ void AddTrainingFlags(CLI::App& app, WorkerFlags& flags) {
   AddFlag(app, "threads", flags.threads, "threads that compute, on a CPU")
       ->check(CLI::Range(1, 1024));
   AddSwitch(app, "json", flags.json,
-            "report as JSON objects, a line each, on standard output");
+            "report as JSON objects, one per line, on standard output");
 }
 
 void AddDeviceFlags(CLI::App& app, WorkerFlags& flags) {
@@ -74,8 +76,8 @@ void AddDataFlags(CLI::App& app, WorkerFlags& flags) {
           "folder with the files of MNIST (IDX, plain or .gz); empty: "
           "generated images");
   AddFlag(app, "holdout", flags.data.holdout,
-          "share of the images to test with, where the folder has no images "
-          "for a test");
+          "share of the images to test with; not used if the folder of --data "
+          "has images for tests");
   AddFlag(app, "limit", flags.data.limit,
           "use only the first images of each set; 0: all")
       ->check(CLI::Range(int64_t{0}, kIdxBytesMax));
@@ -132,15 +134,16 @@ absl::Status CheckValues(const WorkerFlags& flags) {
   return absl::OkStatus();
 }
 
-// Returns an error if a flag was typed that has no effect together with the
-// others, or if a value is wrong.
+// Returns an error if the command line has a flag of a group that has no effect
+// in this mode, or if CheckValues does.
 absl::Status CheckFlags(const CLI::App& app, int argc, char** argv,
                         const WorkerFlags& flags, const FlagGroups& groups) {
   const auto refuse = [&](const std::vector<std::string>& names,
                           const std::string& why) {
     return RefuseFlags(app, argc, argv, names, why);
   };
-  // All groups are checked, since each also warns of variables.
+  // Goes on after an error: each `refuse` also logs the variables that have no
+  // effect.
   absl::Status status =
       flags.standalone
           ? refuse(groups.member, "with --standalone: there is no job")

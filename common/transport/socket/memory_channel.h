@@ -28,7 +28,7 @@ class MemoryChannel final : public Channel {
   static constexpr size_t kBytes = 2 * FrameRing::kBytes;
 
   // Creates memory to offer. `socket` and `delivery` must outlive the channel.
-  // Errors: kUnavailable.
+  // Errors: kUnavailable, the system gives no shared memory.
   static absl::StatusOr<std::unique_ptr<MemoryChannel>> Create(
       const Descriptor& socket, Delivery& delivery);
 
@@ -38,7 +38,7 @@ class MemoryChannel final : public Channel {
       const SharedMemoryOffer& offer, const Descriptor& socket,
       Delivery& delivery);
 
-  // The offer that names this channel's memory.
+  // Offer for the peer, by which Accept finds this channel's memory.
   const SharedMemoryOffer& offer() const { return memory_.offer(); }
 
   void Open(PeerId peer, TrafficCounters& counters) override;
@@ -59,7 +59,8 @@ class MemoryChannel final : public Channel {
   void ReadBell();
   // Rings the peer's bell.
   void Ring();
-  // Handles the frame in front. Returns nothing if Receive shall go on.
+  // Handles the first frame of the ring. Returns what Receive must return, or
+  // nothing if Receive continues with the next frame.
   std::optional<Received> Take(Frame frame);
 
   const Descriptor& socket_;             // The bell; owned by the connection.
