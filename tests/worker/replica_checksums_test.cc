@@ -128,6 +128,15 @@ TEST(ReplicaChecksumsTest, SavedLastRoundHasOneChecksum) {
   EXPECT_THAT(worker.Leave(), IsEmpty());
 }
 
+TEST(ReplicaChecksumsTest, LastRoundBeforeAnotherPlanHasAChecksum) {
+  ChecksumWorker worker(SaveEvery(0));
+  worker.worker().Enter(EpochAfter(*worker.worker().job(),
+                                   [](Job& next) { next.switch_round = 1; }));
+  EXPECT_THAT(worker.Round(0), IsEmpty());
+  EXPECT_THAT(worker.Round(1), IsEmpty());
+  ExpectChecksum(worker.Leave(), 1, 2);
+}
+
 // The caller updates the parameters between a round and the layer's next push.
 TEST(ReplicaChecksumsTest,
      LayersThatTheCallerUpdatesHaveAChecksumAtTheNextPush) {

@@ -113,15 +113,18 @@ void LayerTransfer::SendArrays(const std::vector<Buffer>& arrays,
 }
 
 void LayerTransfer::OnValuesOf(int64_t round, bool is_last, Outbox& out) const {
-  // If this worker has fetched the values, other workers made and report them.
-  if (ledger_.contributors() == 0 || layer_.position() < 0) return;
   const Job& job = *layer_.job;
-  const bool is_saved = job.IsSaved(round);
-  const bool is_replica = !job.partial() && layer_.index != job.pool.layer;
-  if (is_replica && (is_last || job.IsCheckpoint(round))) {
-    out.Add(ChecksumValues{layer_.index, round, layer_.memory.parameters});
+  if (is_last || job.IsCheckpoint(round)) ReportChecksum(round, out);
+  if (made_values() && job.IsSaved(round) && layer_.position() == 0) {
+    SendToCheckpoint(round, out);
   }
-  if (is_saved && layer_.position() == 0) SendToCheckpoint(round, out);
+}
+
+void LayerTransfer::ReportChecksum(int64_t round, Outbox& out) const {
+  const bool is_replica =
+      !layer_.job->partial() && layer_.index != layer_.job->pool.layer;
+  if (!made_values() || !is_replica) return;
+  out.Add(ChecksumValues{layer_.index, round, layer_.memory.parameters});
 }
 
 void LayerTransfer::SaveLast(int64_t round, Outbox& out) const {
@@ -152,10 +155,11 @@ void LayerTransfer::SendToCheckpoint(int64_t round, Outbox& out) const {
 void LayerTransfer::Leave(Outbox& out) {
   has_left_ = true;
   const int64_t round = ledger_.done_round();
-  // If the job's optimizer updates the layer, Syncer::OnDone has called
-  // OnValuesOf already. That was enough if the round is saved.
-  if (layer_.caller_updates() || !layer_.job->IsSaved(round)) {
+  if (layer_.caller_updates()) {
     OnValuesOf(round, /*is_last=*/true, out);
+  } else if (!layer_.job->IsCheckpoint(round)) {
+    // Syncer::OnDone has called OnValuesOf, which reports only checkpoints.
+    ReportChecksum(round, out);
   }
   ServeJoiners(out);
 }

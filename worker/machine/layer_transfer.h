@@ -72,6 +72,14 @@ class LayerTransfer {
   // nullopt, to the shards that own the chunks.
   void SendArrays(const std::vector<Buffer>& arrays, FrameKind kind,
                   int64_t round, std::optional<PeerId> to, Outbox& out) const;
+  // True if this worker has made the values of the last done round, with
+  // others. If it has fetched them, other workers made and report them.
+  bool made_values() const {
+    return ledger_.contributors() > 0 && layer_.position() >= 0;
+  }
+  // Asks for the checksum of the layer as of `round`, if all workers must have
+  // the same values.
+  void ReportChecksum(int64_t round, Outbox& out) const;
   // Sends the layer as of `round` to the shards, if workers own it.
   void SendToCheckpoint(int64_t round, Outbox& out) const;
   // Parameters and arrays of optimizer state, each as long as the layer.

@@ -153,6 +153,9 @@ absl::Status CheckFlags(const CLI::App& app, int argc, char** argv,
   status.Update(flags.is_replay()
                     ? refuse(groups.data, "with --replay: nothing is trained")
                     : refuse({"--steps"}, "without --replay: see --epochs"));
+  if (flags.standalone) {
+    status.Update(RefuseIdleJobFlags(app, argc, argv, flags.spec, {}));
+  }
   status.Update(CheckValues(flags));
   return status;
 }
