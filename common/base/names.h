@@ -26,8 +26,9 @@ struct Named {
   absl::string_view name;  // Name of the value.
 };
 
-// True if `value` is the value of an enumerator. The compiler writes any other
-// value as a cast: "(nereus::Quorum)4".
+// True if `value` is the value of an enumerator. In __PRETTY_FUNCTION__ the
+// compiler writes such a value by its name, "value = nereus::Quorum::kAll", and
+// any other value as a cast, "value = (nereus::Quorum)4".
 template <auto value>
 constexpr bool IsEnumerator() {
   return std::string_view(__PRETTY_FUNCTION__).find("value = (") ==

@@ -15,9 +15,9 @@
 namespace nereus {
 
 // Pool of pinned host memory, from and to which a GPU copies by itself. Memory
-// that is given back stays pinned for later calls of Take, as long as
-// `bytes_max` allows it: to pin and unpin memory takes as long as many copies
-// of it. Thread-safe.
+// that is given back stays pinned, and later calls of Take reuse it: pinning
+// memory takes much longer than copying it. It is unpinned when a new
+// allocation would exceed `bytes_max`, or with the pool. Thread-safe.
 class PinnedPool : public std::enable_shared_from_this<PinnedPool> {
  public:
   // Makes an empty pool for copies to and from `device`. `bytes_max`: limit of
@@ -29,9 +29,10 @@ class PinnedPool : public std::enable_shared_from_this<PinnedPool> {
   PinnedPool& operator=(const PinnedPool&) = delete;
 
   // Returns `bytes` of pinned memory. The memory goes back to the pool when its
-  // last reference is gone; the pool lives until then. While too much memory is
-  // in use, waits, for `timeout` at most. With 0 bytes, returns an empty
-  // buffer. `what`: subject of messages.
+  // last reference is gone; the pool lives until then. Waits, for `timeout` at
+  // most, until bytes_used() leaves room for it below `bytes_max`. With 0
+  // bytes, returns an empty buffer. `what`: subject of messages, for example
+  // "layer conv1, gradient".
   //
   // Errors: kInvalidArgument, `bytes` is negative, or its RoundedUp is more
   // than `bytes_max`; kDeadlineExceeded, still no room: give memory back, then
@@ -39,14 +40,15 @@ class PinnedPool : public std::enable_shared_from_this<PinnedPool> {
   absl::StatusOr<Buffer> Take(absl::string_view what, int64_t bytes,
                               absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Returns the bytes of a new allocation for `bytes`. Rounding lets layers of
-  // nearly equal sizes reuse each other's allocations.
+  // Returns the length, in bytes, of a new allocation for `bytes`. Rounding
+  // lets layers of nearly equal lengths reuse each other's allocations.
   static int64_t RoundedUp(int64_t bytes);
 
   // Number of bytes that are pinned, in use or free, or that a Take is about to
   // pin.
   int64_t bytes_pinned() const ABSL_LOCKS_EXCLUDED(mu_);
-  // Number of bytes in use, rounded up.
+  // Number of bytes of the allocations in use. A reused allocation may be twice
+  // as long as RoundedUp of the bytes taken.
   int64_t bytes_used() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
@@ -58,24 +60,25 @@ class PinnedPool : public std::enable_shared_from_this<PinnedPool> {
   struct Claim {
     int64_t bytes = 0;       // Bytes of the allocation.
     void* memory = nullptr;  // Free allocation; null: pin a new one.
-    // Free allocations, with their bytes, to unpin first, so that the limit
-    // holds.
+    // Free allocations (length in bytes, address) that are unpinned before the
+    // new one is pinned, so that the limit holds.
     std::vector<std::pair<int64_t, void*>> given_up;
   };
-  // Reserves `bytes`. REQUIRES: there is room.
+  // Reserves an allocation for `bytes`, which are rounded up. REQUIRES: used_ +
+  // bytes <= bytes_max_.
   Claim MakeClaim(int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Pins memory for `claim`, if it has none. After an error, `given_up` has the
   // allocations that are still pinned.
   absl::Status Fulfil(absl::string_view what, Claim& claim) const;
-  // Takes an allocation back into the pool.
+  // Takes an allocation of `bytes` bytes back into the pool. It stays pinned.
   void GiveBack(void* memory, int64_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
 
-  const int device_;
-  const int64_t bytes_max_;
+  const int device_;         // Number of the GPU.
+  const int64_t bytes_max_;  // Limit of pinned_.
   mutable Mutex mu_;
   int64_t pinned_ ABSL_GUARDED_BY(mu_) = 0;  // See bytes_pinned.
   int64_t used_ ABSL_GUARDED_BY(mu_) = 0;    // See bytes_used.
-  // Free allocations, by their bytes.
+  // Addresses of free allocations, by their lengths in bytes.
   std::multimap<int64_t, void*> free_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -235,8 +235,8 @@ absl::Duration SimulatedNetwork::Leave(LaneIndex index, absl::Duration after) {
   // Within a node a frame has arrived once all of it is copied.
   const absl::Time arrival =
       local ? start + service : ArrivalOf(lane, bytes, start);
-  // A later frame never overtakes: it arrives at the earliest with the one
-  // before.
+  // Frames of a lane keep their order: this frame does not arrive before the
+  // frame that left before it.
   lane.last_arrival = std::max(lane.last_arrival, arrival);
   events_->At(lane.last_arrival,
               [this, ref = LaneRef{index, lane.connection}] { Arrive(ref); });
@@ -252,7 +252,8 @@ absl::Time SimulatedNetwork::ArrivalOf(const Lane& lane, int64_t bytes,
   absl::Duration delay =
       options_.delay_min +
       random_.Uniform() * (options_.delay_max - options_.delay_min);
-  // Time when the last byte is on the way: the slowest part decides.
+  // Time when the last byte has left the sender's interface and, below, has
+  // passed the link.
   absl::Time sent = start + TimeAt(from.egress.rate * from.factor, bytes);
   const auto found = links_.empty()
                          ? links_.end()
@@ -327,8 +328,9 @@ void SimulatedNetwork::Receive(LaneIndex index) {
 }
 
 bool SimulatedNetwork::OfferOldest(LaneIndex index) {
-  // The frame leaves the lane before it is offered: the receiver may break the
-  // connection, and send on a new lane, which moves all lanes.
+  // Takes the frame out of the lane before the receiver is called. The receiver
+  // may break the connection, which frees all frames in the lane. It may also
+  // send on a new lane, which moves all lanes in memory.
   const LaneRef ref = {index, lanes_[index].connection};
   const ProcessId from = lanes_[index].from;
   const ProcessId to = lanes_[index].to;

@@ -39,10 +39,11 @@ struct Scene {
   int64_t fusion_bytes = kNoFusion;    // Fusion threshold.
 
   // Returns the seconds in which a worker multiplies a layer's factors.
-  // Backward is two products of one worker's rows, so a product takes half of
-  // it. Without sharing, a worker multiplies the factors of its peers, not its
-  // own. If a host's workers share the product, each multiplies a part of the
-  // factors of all workers; the host with the fewest workers takes longest.
+  // Backward makes two products from one worker's rows, so one such product
+  // takes half the time of backward. Without sharing, a worker multiplies the
+  // factors of all its peers; its own product counts as backward. If a host's
+  // workers share the product, each multiplies a part of the factors of all
+  // workers; the host with the fewest workers takes longest.
   double ProductSeconds(size_t layer) const {
     const auto all = static_cast<double>(cluster.workers);
     const int64_t local = cluster.host_workers_least();
@@ -152,9 +153,11 @@ class Player {
   // when the factors have arrived; their product is part of the next forward.
   std::vector<double> done_;
   std::vector<double> ready_;  // Time when each layer's gradient exists.
-  // With decoupled rounds: chunks and the times when they are reduced.
+  // With decoupled rounds: chunks, and the times when all contributions to them
+  // are at their shards.
   std::vector<std::pair<double, const Chunk*>> reduced_;
-  // With decoupled rounds: time when each layer on a ring is reduced; 0: none.
+  // With decoupled rounds: time when the reduce-scatter of each layer on a ring
+  // is over; 0: the layer is not on a ring.
   std::vector<double> ring_reduced_;
 };
 
@@ -191,8 +194,9 @@ void Player::Backward(double now, size_t layer) {
   }
 }
 
-// Held bytes are those that the worker would send to one receiver, as the
-// worker counts them. Layer 0 ends the backward pass, so it lets all layers go.
+// Counts bytes as SendPlan does on a worker: each value of the gradient or of
+// the factors once, however many receivers it has. Layer 0 ends the backward
+// pass, so it lets all layers go.
 void Player::Ready(double now, size_t layer) {
   ready_[layer] = now;
   const Route& route = scene_.routes[layer];
@@ -212,8 +216,8 @@ void Player::Ready(double now, size_t layer) {
 
 void Player::Send(double now, size_t layer) {
   const Scheme scheme = scene_.routes[layer].scheme;
-  // A single worker has no peer, so its layer is done at once. Workers of a
-  // single host have peers: they multiply each other's factors.
+  // A single worker has no peer, so its layer is done at once. Several workers
+  // on a single host go on: they multiply each other's factors.
   if (scene_.cluster.workers == 1 && scheme != Scheme::kServer) {
     done_[layer] = now;
     return;
@@ -266,9 +270,9 @@ double Player::Ring(double now, size_t layer, int halves) {
 void Player::Factors(double now, size_t layer) {
   const LayerSpec& spec = scene_.layers[layer];
   const WireType wire = scene_.routes[layer].wire;
-  // Each worker's matrices go to each other host. The host with the most
-  // workers sends at least as many matrices as it receives, so its sends
-  // decide.
+  // A host sends the matrices of each of its workers to each other host. The
+  // host with the most workers sends no fewer matrices than any host receives,
+  // so the time of its sends is the time of all.
   const ClusterShape& cluster = scene_.cluster;
   const int64_t others = cluster.worker_hosts() - 1;
   double there = now;

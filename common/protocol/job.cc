@@ -10,10 +10,9 @@
 
 // Rules that a member derives from its job. Order to read: MakeJob, which
 // checks and completes a job (the checks are in job_checks.cc); then the
-// members of Job, each a rule that all members of the job must follow alike;
-// last the functions that make, cut and check frames. If two members followed
-// different rules, a peer would refuse a frame or, worse, replicas would drift
-// apart.
+// functions of Job, each a rule that all members must follow alike; last the
+// functions that make, cut and check frames. If two members followed different
+// rules, a peer would refuse a frame or, worse, replicas would drift apart.
 
 namespace nereus {
 namespace {
@@ -26,9 +25,10 @@ absl::Status Wrong(const FrameHeader& header, absl::string_view field,
                               ", expected ", expected);
 }
 
-// Returns the length of a block in elements: the option's, or the power of two
-// that makes about 1,000 blocks. So few norms cost little time, and a choice
-// among so many blocks is fine enough.
+// Returns the length of a block in elements: the option's length, or the
+// smallest power of two that makes at most 1,000 blocks, from kBlockElementsMin
+// to 2^15. The norms of 1,000 blocks take little time, and 1,000 blocks are
+// enough to choose a small share of a gradient.
 int64_t BlockLength(const SparsityOptions& options, int64_t elements) {
   if (options.block_elements != kBlockAuto) return options.block_elements;
   constexpr int64_t kBlocks = 1000;
@@ -38,7 +38,8 @@ int64_t BlockLength(const SparsityOptions& options, int64_t elements) {
   return length;
 }
 
-// Adds the pool of blocks and the block layer to a sparse job.
+// Adds the pool of blocks and the block layer to a sparse job. Errors:
+// kInvalidArgument, a layer goes by factors, or there are too many blocks.
 absl::Status AddBlocks(Job& job) {
   for (size_t i = 0; i < job.layers.size(); ++i) {
     if (job.routes[i].scheme != Scheme::kFactor) continue;
@@ -58,9 +59,10 @@ absl::Status AddBlocks(Job& job) {
   const int64_t length = job.pool.block_length;
   const int64_t blocks = (elements + length - 1) / length;
   if (blocks > kChunkElementsMax) {
-    return InvalidArgumentError("the model's ", elements, " parameters are ",
-                                blocks, " blocks of ", length, ", at most ",
-                                kChunkElementsMax, ": longer ones are needed");
+    return InvalidArgumentError("the model's ", elements, " parameters make ",
+                                blocks, " blocks of ", length,
+                                " values, more than ", kChunkElementsMax,
+                                ": choose longer blocks (--block)");
   }
   LayerSpec layer;
   layer.name = "nereus.blocks";
@@ -132,8 +134,8 @@ int Job::PositionOf(int rank) const {
   return static_cast<int>(found - workers.begin());
 }
 
-// First steps ascend with positions, so the contributors of a round are the
-// workers in front.
+// First steps ascend with positions, so the contributors of a round have the
+// first positions.
 int Job::ContributorsOf(int64_t round) const {
   const auto first_later = absl::c_upper_bound(
       workers, round, [](int64_t wanted, const EpochWorker& each) {
@@ -142,8 +144,9 @@ int Job::ContributorsOf(int64_t round) const {
   return static_cast<int>(first_later - workers.begin());
 }
 
-// Units of a layer between workers have the same length, so they go around from
-// the slot of the layer's first chunk on.
+// Seating chooses a slot for each chunk by its length. In a layer that workers
+// exchange (ring or factors), all units are about equally long. So unit 0 has
+// the slot of the layer's first chunk, and each later unit has the next slot.
 int Job::SlotOf(int layer, int64_t unit, int local_count) const {
   const int64_t slot = UsesServers(routes[layer].scheme)
                            ? seating.SlotOf(layer, unit)
@@ -156,8 +159,9 @@ int32_t Job::CarrierOf(int layer, int64_t unit, int64_t round, int host) const {
   return local[SlotOf(layer, unit, static_cast<int>(local.size()))];
 }
 
-// Steele et al., "Fast splittable pseudorandom number generators": the output
-// function of SplitMix64, so that every member draws the same worker.
+// All members draw the same worker, because they compute it from the job's id
+// and the round: by the output function of SplitMix64 (Steele et al., "Fast
+// splittable pseudorandom number generators").
 int Job::InitiatorOf(int64_t round) const {
   uint64_t drawn = id + static_cast<uint64_t>(round) * 0x9e3779b97f4a7c15;
   drawn = (drawn ^ (drawn >> 30)) * 0xbf58476d1ce4e5b9;
@@ -167,8 +171,8 @@ int Job::InitiatorOf(int64_t round) const {
   return static_cast<int>(drawn % contributors);
 }
 
-// No checkpoint is made of the base round or of a round before it: that state
-// is old.
+// A checkpoint of the base round, or of a round before it, was the task of an
+// earlier epoch: this epoch makes none.
 bool Job::IsCheckpoint(int64_t round) const {
   if (round <= history.base_round) return false;
   const int64_t every = options.checkpoint_every;
@@ -215,7 +219,9 @@ WireType Job::WireOf(const FrameHeader& header) const {
     case FrameKind::kOwned:
     case FrameKind::kAggregate:
     case FrameKind::kCopy:
-    case FrameKind::kFinished:  // Its frames are not those that were rounded.
+    // Values of a kFinished frame were rounded in other frames before. Rounded
+    // again, they could change, and replicas would differ.
+    case FrameKind::kFinished:
     case FrameKind::kLocal:
     case FrameKind::kOutcome:
       return WireType::kFloat32;

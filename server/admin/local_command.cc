@@ -79,6 +79,7 @@ class LocalCommand final : public Command {
                               strerror(errno));
     }
     absl::StatusOr<int> code = RunJob(out, err);
+    // Without a report, the check above has left an empty file: removes it.
     std::error_code error;
     if (std::filesystem::file_size(json_file_, error) == 0 && !error) {
       std::filesystem::remove(json_file_, error);
@@ -86,10 +87,9 @@ class LocalCommand final : public Command {
     return code;
   }
 
-  // Runs the job, and reports on it. Does not write json_file_ if there is no
-  // report.
+  // Runs the job, and reports on it. Writes json_file_ only if the job is done.
   absl::StatusOr<int> RunJob(std::ostream& out, std::ostream& err) {
-    // Paths relative to server/admin/ of Bazel's tree.
+    // The last arguments are paths in Bazel's tree, relative to server/admin/.
     const std::string server = NEREUS_TRY(
         FindProgram(server_binary_, "nereus-server", "../nereus-server"));
     const std::string program = NEREUS_TRY(FindProgram(
@@ -116,8 +116,8 @@ class LocalCommand final : public Command {
     return kExitDone;
   }
 
-  // Returns "; --restore=latest ..." for the message of a job that ended early.
-  // Empty: there is no checkpoint.
+  // Returns "; --restore=latest goes on from ..." for the message of a job that
+  // ended early, or "" if there is no checkpoint.
   std::string HowToGoOn() const {
     const auto storage = OpenCheckpointFolder(options_.checkpoint_dir);
     if (!storage.ok()) return "";
@@ -128,15 +128,15 @@ class LocalCommand final : public Command {
         (*newest)->record.round, " in ", options_.checkpoint_dir);
   }
 
-  // Writes the report to json_file_. Errors: kUnavailable, it cannot be
-  // written; kInternal, the workers' parameters differ; kDataLoss, the model
-  // was not saved.
+  // Writes the report to json_file_, and checks the outcome of the job. Errors:
+  // kUnavailable, the file cannot be written; kInternal, the workers'
+  // parameters differ; kDataLoss, the model of the last step was not saved.
   absl::Status Conclude(const LocalReport& report) const {
     if (!json_file_.empty()) {
       NEREUS_TRY(WriteTextFile(json_file_, FormatLocalJson(report)));
     }
-    // With another quorum, some workers end before all late gradients are added
-    // to their parameters.
+    // In partial rounds (all other quorums), a worker may end before the late
+    // gradients of other workers are added to its parameters.
     const bool may_differ = options_.spec.options.rounds.quorum != Quorum::kAll;
     if (!report.replicas_equal && !may_differ) {
       return InternalError("the workers ended with different parameters");

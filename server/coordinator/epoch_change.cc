@@ -5,11 +5,12 @@
 // plan may change (AllAreDrained, ChangePlan). MakeRestartedEpoch goes back to
 // a checkpoint.
 //
-// FindStart takes the first of three starts that is possible. A worker that
-// stays has all values: it is the donor, and all go on. A worker that leaves
-// has all values: all other workers start with them. Otherwise all workers
-// start with the values of the shards; this is an error if workers own a layer
-// that has changed since the base round.
+// FindStart takes the first of three starts that is possible:
+//   1. If a worker that stays has all values, it is the donor, and all workers
+//      that have values go on.
+//   2. If a worker that leaves has all values, all others start with them.
+//   3. Otherwise all workers start with the values of the shards. This is an
+//      error if workers own a layer that may have changed since the base round.
 
 #include "server/coordinator/epoch_change.h"
 
@@ -26,14 +27,16 @@
 namespace nereus {
 namespace {
 
-// Progress of one worker in one layer that workers exchange.
+// Progress of one worker in one layer that workers exchange (by factors or on a
+// ring).
 struct Progress {
-  int32_t rank = 0;
+  int32_t rank = 0;   // Rank of the worker.
   bool done = false;  // True if it leaves and has done all of its rounds.
-  MachineReport::PeerLayer layer;
+  MachineReport::PeerLayer layer;  // Report of the worker about the layer.
 };
 
-// Only layers that workers exchange are in the reports.
+// Returns the progress of all workers with values of the layer; none if the
+// layer uses the servers.
 std::vector<Progress> ProgressOf(int layer, const EpochChange& change) {
   std::vector<Progress> progress;
   for (const EpochChange::Worker& worker : change.workers) {
@@ -47,8 +50,8 @@ std::vector<Progress> ProgressOf(int layer, const EpochChange& change) {
   return progress;
 }
 
-// Returns the workers that have finished the last round of a layer, if other
-// workers still need that round; otherwise none.
+// Returns the workers that have finished the newest round of a layer that any
+// worker has finished, if other workers still need that round; otherwise none.
 std::vector<Progress> FindAhead(int layer, const EpochChange& change) {
   const std::vector<Progress> all = ProgressOf(layer, change);
   int64_t last = std::numeric_limits<int64_t>::min();
@@ -68,7 +71,7 @@ std::vector<Progress> FindAhead(int layer, const EpochChange& change) {
 std::optional<FinishedRound> FindFinished(int layer,
                                           const EpochChange& change) {
   for (const Progress& each : FindAhead(layer, change)) {
-    if (each.layer.contributors == 0) continue;  // No factors.
+    if (each.layer.contributors == 0) continue;  // Has only the layer's values.
     return FinishedRound{layer, each.layer.done_round, each.rank,
                          each.layer.contributors};
   }
@@ -93,6 +96,7 @@ std::set<int32_t> ForgetMisled(const Job& job, EpochChange& change) {
   return all;
 }
 
+// Returns the server of a rank, or null.
 const EpochChange::Server* FindServer(const EpochChange& change, int rank) {
   for (const EpochChange::Server& server : change.servers) {
     if (server.rank == rank) return &server;
@@ -106,8 +110,9 @@ bool Lives(const EpochChange& change, int rank) {
   return server != nullptr && !server->joins;
 }
 
-// Returns the last round that is closed for all chunks that take rounds, on the
-// servers that are primaries in the next epoch.
+// Returns the last round that is closed for all chunks of layers that use the
+// servers, on the primaries of the next epoch. Returns nothing if no layer uses
+// the servers, or if a shard has no primary (NextHolders).
 std::optional<int64_t> ClosedRound(const Job& job, const EpochChange& change) {
   std::optional<int64_t> closed;
   const auto shard_servers = NextHolders(job, change);
@@ -130,8 +135,9 @@ const EpochChange::Worker* FindDonor(const EpochChange& change) {
 }
 
 // Returns a worker that leaves and has all layers as of its last step, or null.
-// If shards take rounds, that step must be their last closed round: no worker
-// has finished a later one. If none does, the worker must be in `job`.
+// That step must be the job's last: other workers may have gone on after the
+// worker left, and died. If layers use the servers, it must be ClosedRound.
+// Otherwise the worker must still be in the workers of `job`.
 const EpochChange::Worker* FindLeaver(const Job& job,
                                       const EpochChange& change) {
   const std::optional<int64_t> closed = ClosedRound(job, change);
@@ -176,7 +182,9 @@ bool AtBase(const Job& job, const EpochChange& change) {
   });
 }
 
-// Returns an error if workers own a layer: no copy of its values is left.
+// Returns an error if workers own a layer. Called if no live worker has all
+// values as of the job's last step, and such a layer may have changed since the
+// base round.
 absl::Status CheckOwned(const Job& job) {
   for (size_t layer = 0; layer < job.layers.size(); ++layer) {
     if (!job.WorkersOwn(static_cast<int>(layer))) continue;
@@ -191,9 +199,10 @@ absl::Status CheckOwned(const Job& job) {
 struct Start {
   int32_t donor = -1;          // Worker with all values; -1: the shards.
   int64_t first_step = 0;      // First step of joining workers.
-  bool all_from_base = false;  // All workers discard what they have.
+  bool all_from_base = false;  // True: all workers drop their values.
 };
 
+// Returns the first start that is possible; see the top of this file.
 absl::StatusOr<Start> FindStart(const Job& job, const EpochChange& change) {
   if (const auto* donor = FindDonor(change)) {
     return Start{donor->rank, FirstFreeStep(job, change), false};
@@ -202,7 +211,8 @@ absl::StatusOr<Start> FindStart(const Job& job, const EpochChange& change) {
     return Start{leaver->rank, leaver->report.begun_step + 1, true};
   }
   const int64_t step = FirstOpenStep(job, change);
-  // If no shard takes rounds, only the dead workers knew their last step.
+  // True if the job's last finished round is known. If no layer uses the
+  // servers, only workers with values could tell it, and they are gone.
   const bool known =
       ClosedRound(job, change).has_value() || AtBase(job, change);
   if (!known || step > job.history.base_round + 1) {
@@ -211,7 +221,7 @@ absl::StatusOr<Start> FindStart(const Job& job, const EpochChange& change) {
   return Start{-1, step, true};
 }
 
-// A verdict that one member knows is the verdict of all.
+// Returns the verdicts that any member knows: they hold for all members.
 std::vector<StepVerdict> AllVerdicts(const EpochChange& change) {
   Verdicts all;
   for (const auto& worker : change.workers) all.Add(worker.report.verdicts);
@@ -264,8 +274,9 @@ bool AllAreDrained(const Job& job, const EpochChange& change,
   return true;
 }
 
-// Returns `job` as of the next epoch, without all that MakeNextEpoch and
-// MakeRestartedEpoch decide.
+// Returns a copy of `job` with the number, fusion threshold and worker names of
+// the next epoch. The lists of workers and of finished rounds are empty: the
+// caller fills them.
 Job NextJob(const Job& job, uint64_t epoch, const EpochChange& change) {
   Job made = job;
   made.epoch = epoch;
@@ -292,7 +303,8 @@ void PlaceWorkers(const EpochChange& change, Job& made) {
 void ChangePlan(const Job& job, const std::vector<Route>& routes, Job& made) {
   absl::c_copy(routes, made.routes.begin());
   made.history.finished_rounds.clear();
-  // Backups have neither the values that workers have handed over nor, if the
+  // The backup of a shard with a chunk of a layer that workers exchanged does
+  // not have what the primary has: the values that workers handed over, or, if
   // workers run the optimizer, the round at which the primary begins.
   for (const Chunk& chunk : job.placement.chunks()) {
     if (UsesServers(job.routes[chunk.layer].scheme)) continue;

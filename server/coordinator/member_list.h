@@ -17,13 +17,13 @@ namespace nereus {
 
 // Times of a member's last events.
 struct MemberTimes {
-  absl::Time last_message_at;  // Last message of the member.
-  // Start of its silence: its last message, or the start of its first epoch,
-  // plus the time that the coordinator stood still since.
+  absl::Time last_message_at;  // Time of its last message.
+  // Time from which its silence counts: its last message, or the start of its
+  // first epoch if that was later. Each pause of the coordinator moves it.
   absl::Time heard_at;
-  absl::Time dead_after;   // Time at which it is dead if it has no session.
-  absl::Time notified_at;  // Last notice to it about the missing members.
-  absl::Time asked_at;     // Request for its report.
+  absl::Time dead_after;   // A member without a session is dead after this.
+  absl::Time notified_at;  // Time when the last Waiting was sent to it.
+  absl::Time asked_at;     // Time when its report was requested.
 };
 
 // Process that has joined the job. Its life:
@@ -40,17 +40,18 @@ struct MemberTimes {
 // member; if it went on as the old one, its contributions could count twice.
 struct MemberRecord {
   PeerId id;
-  JoinRequest request;
-  std::optional<SessionId> session;  // Empty while its session is broken.
+  JoinRequest request;               // Request with which it has joined.
+  std::optional<SessionId> session;  // Its open session; empty: it has none.
 
   // Number of its host; -1: a host of its own, or not in an epoch yet.
   int32_t host = -1;
 
   MemberTimes times;
   Heartbeat heartbeat;          // Last heartbeat.
-  absl::Duration stall_logged;  // Length of its stall when that was logged.
-  bool admitted = false;        // True once an epoch has it.
-  // True if it has heard that the job is over for it.
+  absl::Duration stall_logged;  // Length of its stall in the last log line.
+  bool admitted = false;        // True once it is a member of an epoch.
+  // True if it need not be told any more that the job is over: the coordinator
+  // has told it, or it has lost its session for good.
   bool told_over = false;
   std::optional<int64_t> last_step;  // Last step; set once it has left.
 
@@ -88,16 +89,18 @@ struct MemberRecord {
 
   // Keeps its last heartbeat. Returns a line for the log if a round of the
   // member stalls: at first, and again when the stall has lasted twice as long.
-  // Returns "" otherwise.
+  // Returns "" otherwise. `job`: null only if `last` reports no stall.
   std::string NoteHeartbeat(const Heartbeat& last, const Job* job);
 };
 
 // Processes that have joined the job, in the order of joining. At the start of
-// the job, workers of one host move to its first worker. Plain bookkeeping.
+// the job NumberWorkers changes this order: the workers of a host then follow
+// each other. Plain bookkeeping.
 //
 // NumberWorkers gives ranks without gaps at the start of the job. Afterwards no
 // rank is given twice, so that a late frame of a dead worker is never taken for
-// a frame of a new one. Bounded by the places of the job.
+// a frame of a new one. Bounded: CheckJoin refuses more workers and servers
+// than the job may have.
 class MemberList {
  public:
   MemberList() = default;
@@ -110,7 +113,7 @@ class MemberList {
   const std::vector<MemberRecord>& members() const { return members_; }
   // Returns the members that have been admitted, for the disk.
   std::vector<CoordinatorState::Member> Saved() const;
-  // Rank of the next worker that joins a running job.
+  // Rank of the next worker that joins the job while it runs.
   int next_rank() const { return next_rank_; }
 
   // Each returns null if there is no such member.
@@ -118,15 +121,18 @@ class MemberList {
   MemberRecord* Find(PeerId id);
   const MemberRecord* Find(PeerId id) const;
   MemberRecord* FindIncarnation(uint64_t incarnation);
-  // Member that has the place which `request` asks for: that shard, or the
-  // worker of that name, unless it has left.
+  // Returns the member that has the place which `request` asks for: the server
+  // of the same shard, or the worker of the same name that has not left. Null:
+  // the place is free.
   const MemberRecord* FindHolder(const JoinRequest& request) const;
 
-  // Adds a process. `running`: the job has ranks that must not be given twice.
+  // Adds a process. `running`: the job runs, so a worker gets next_rank().
+  // Before that a worker gets the lowest free rank.
   void Add(const JoinRequest& request, SessionId session, bool running,
            absl::Time now);
   void Remove(PeerId id);
-  // Gives each member the number of its host, and appends the news to `out`.
+  // Sets MemberRecord::host of all members from `hosts`. Appends the table's
+  // log lines (HostTable::Numbered::news) to `out`.
   void NumberHosts(HostTable& hosts, CoordinatorOutbox& out);
   // Gives all workers ranks without gaps, host by host: hosts in the order in
   // which their first workers joined, workers of a host in the order of
@@ -134,15 +140,16 @@ class MemberList {
   // invalid.
   void NumberWorkers();
 
-  // Notes a message in a session, or its end. Returns true for the session's
-  // first message.
+  // Notes a message in a session, or the end of a session. NoteMessage returns
+  // true for the session's first message.
   bool NoteMessage(SessionId session) { return open_.insert(session).second; }
   void NoteEnd(SessionId session) { open_.erase(session); }
 
-  // Notes that the coordinator runs. If it has stood still since the last call,
-  // moves the deadlines of all members by the length of that pause, and returns
-  // the length; otherwise returns zero. Messages of the pause have not been
-  // read yet, so the pause is no member's silence.
+  // Called at each message, end of a session and tick. If the last call is a
+  // second or more ago, the coordinator stood still meanwhile. Then moves the
+  // deadlines of all members by the length of that pause, and returns the
+  // length; otherwise returns zero. Messages of the pause have not been read
+  // yet, so the pause is no member's silence.
   absl::Duration NoticePause(absl::Time now);
 
   // Number of processes with this role.
@@ -182,8 +189,8 @@ class MemberList {
              return m.admitted && !m.has_left() && !m.drained;
            }) == 0;
   }
-  // True if no member has a session, and every admitted member has heard that
-  // the job is over or is gone.
+  // True if no member has a session, and no admitted member must still be told
+  // that the job is over.
   bool AllToldOver() const {
     return CountIf([](const auto& m) {
              return m.session.has_value() || (m.admitted && !m.told_over);
@@ -209,9 +216,10 @@ class MemberList {
   }
 
   std::vector<MemberRecord> members_;  // In the order that the class says.
-  int next_rank_ = 0;
-  std::set<SessionId> open_;                    // Open sessions with a message.
-  absl::Time awake_at_ = absl::InfinitePast();  // Time of the last event.
+  int next_rank_ = 0;                  // See next_rank().
+  std::set<SessionId> open_;  // Open sessions that have sent a message.
+  // Time of the last NoticePause.
+  absl::Time awake_at_ = absl::InfinitePast();
 };
 
 }  // namespace nereus

@@ -22,18 +22,20 @@ namespace nereus {
 CheckpointPart WritePart(Storage& storage, const Job& job,
                          const SaveCheckpoint& save);
 
-// Reads the chunks that `load` names into its buffers.
+// Reads the chunks of a checkpoint that `load` asks for, into the buffers in
+// `load.values`.
 absl::Status ReadPart(Storage& storage, const LoadCheckpoint& load);
 
-// Writes the manifest that makes a checkpoint complete. The caller removes old
-// checkpoints (KeepLast) only after this has returned OK.
+// Writes the manifest of a checkpoint whose parts all shards have written. The
+// manifest makes the checkpoint complete. The caller removes old checkpoints
+// (KeepLast) only after this has returned OK.
 absl::Status WriteWhole(Storage& storage, const std::string& job_name,
                         const CompleteCheckpoint& complete);
 
 // Manifest of a checkpoint, and the facts from it that the coordinator keeps.
 struct FoundCheckpoint {
-  Manifest manifest;
-  CheckpointRecord record;
+  Manifest manifest;        // Manifest on the disk.
+  CheckpointRecord record;  // Facts from it.
 };
 
 // Returns the newest complete checkpoint; nothing if there is none.

@@ -1,7 +1,7 @@
-// The functions of nereus.h. Each reads and checks its arguments, and makes one
-// call on a BoundClient. Read Run and OnClient first: every function goes
-// through one of them, so none lets an exception out, and each stores its
-// error.
+// The functions of nereus.h. Each checks its arguments; those with a client
+// then make one call on its BoundClient. Read Run, OnEntry and OnClient first:
+// all functions that can fail go through one of them. So no exception leaves
+// them, and their errors are stored for nereus_last_error.
 
 #include "worker/c_api/nereus.h"
 
@@ -32,7 +32,9 @@ static_assert(sizeof(nereus_step) == nereus::kStepBytesMin);
 static_assert(sizeof(nereus_traits) == nereus::kTraitsBytesMin);
 static_assert(sizeof(nereus_factors) == nereus::kFactorsBytesMin);
 
-// A field that changes an alignment would make older callers' sizes wrong.
+// The size of a struct must be a multiple of its alignment (CheckedSize in
+// structs.cc). A new field that raised the alignment would make the sizes that
+// older callers set invalid.
 static_assert(alignof(nereus_client_options) == 8);
 static_assert(alignof(nereus_layer) == 8);
 static_assert(alignof(nereus_step) == 8);
@@ -52,14 +54,16 @@ void CollectLine(LogLevel level, const std::string& text) {
   TheLog().Add(level, text);
 }
 
-// Runs the body of a function. `noexcept` ends the process at an exception,
-// which can only be std::bad_alloc: Nereus itself throws none.
+// Runs the body of a function, and stores its error for nereus_last_error.
+// `noexcept` ends the process at an exception, which can only be
+// std::bad_alloc: Nereus itself throws none.
 nereus_code Run(absl::FunctionRef<absl::Status()> body) noexcept {
   absl::Status status = CheckNotForked();
   if (status.ok()) status = body();
   return ReturnCode(status);
 }
 
+// Returns the error for a handle that is not in the ClientTable.
 absl::Status NoClientError(nereus_client* handle) {
   return InvalidArgumentError(handle == nullptr
                                   ? "client is NULL"
@@ -68,7 +72,9 @@ absl::Status NoClientError(nereus_client* handle) {
                                     "returned it");
 }
 
-// Runs the body of a function of a client.
+// Runs the body of a function that takes a client, and also stores its error
+// for nereus_client_error. With `needs_joined`, a client that has not joined is
+// an error.
 nereus_code OnEntry(
     nereus_client* handle, bool needs_joined,
     absl::FunctionRef<absl::Status(ClientEntry&)> body) noexcept {
@@ -82,7 +88,7 @@ nereus_code OnEntry(
   });
 }
 
-// Runs the body of a function of a client that has joined.
+// Runs the body of a function that takes a client which has joined.
 nereus_code OnClient(
     nereus_client* handle,
     absl::FunctionRef<absl::Status(BoundClient&)> body) noexcept {
@@ -92,6 +98,7 @@ nereus_code OnClient(
 
 // ---- Arguments.
 
+// Returns the duration of a timeout argument; a negative one is infinite.
 absl::Duration Timeout(int64_t milliseconds) {
   return milliseconds < 0 ? absl::InfiniteDuration()
                           : absl::Milliseconds(milliseconds);
@@ -114,6 +121,8 @@ absl::Status CheckArray(absl::string_view name, const float* values,
   return length == 0 ? absl::OkStatus() : CheckNotNull(name, values);
 }
 
+// Checks the arguments through which a function returns a text (see "Texts" in
+// nereus.h). With a `capacity` of 0, `text` may be NULL.
 absl::Status CheckRoom(const char* text, int64_t capacity,
                        const int64_t* length) {
   NEREUS_TRY(CheckNotNull("length", length));
@@ -124,7 +133,9 @@ absl::Status CheckRoom(const char* text, int64_t capacity,
   return capacity == 0 ? absl::OkStatus() : CheckNotNull("text", text);
 }
 
-// Copies as much of `in` as there is room for, as nereus.h says about texts.
+// Copies the first `capacity` - 1 bytes of `in` to `text`, adds a NUL, and sets
+// `*length` to the length of all of `in`. With a `capacity` of 0, only sets
+// `*length`.
 void WriteText(absl::string_view in, char* text, int64_t capacity,
                int64_t* length) {
   *length = static_cast<int64_t>(in.size());
@@ -166,8 +177,8 @@ nereus_traits TraitsOf(const JobTraits& job) {
   return traits;
 }
 
-// Room of a caller's struct is checked before the call, so that a step that
-// begins is not lost.
+// Returns the error that writing to the caller's struct would give. Called
+// before BeginStep: an error after it would lose the step that has begun.
 absl::Status CheckStepRoom(nereus_step* step) {
   return WriteStruct("step", nereus_step{}, kStepBytesMin, step);
 }
@@ -214,7 +225,7 @@ nereus_code nereus_next_log_line(int32_t* level, char* text, int64_t capacity,
   return nereus::Run([&]() -> absl::Status {
     NEREUS_TRY(nereus::CheckNotNull("level", level));
     NEREUS_TRY(nereus::CheckRoom(text, capacity, length));
-    // WriteText has room for this much, and for NUL.
+    // WriteText copies this many bytes of the line, and adds a NUL.
     std::optional<size_t> bytes_max;
     if (capacity > 0) bytes_max = static_cast<size_t>(capacity - 1);
     const auto line = nereus::TheLog().Take(bytes_max);

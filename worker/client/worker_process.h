@@ -23,9 +23,10 @@
 namespace nereus {
 
 // The side of a client that the driving thread runs: the worker's machine, and
-// the reports to the coordinator. A job that goes back gets a new machine. A
-// call of the caller's threads is posted as an event, which the driving thread
-// handles. Its outcome comes back through the RoundTable.
+// the reports to the coordinator. A worker that goes back to the base round
+// gets a new machine. A call of the caller's threads is posted as an event,
+// which the driving thread handles. Its outcome comes back through the
+// RoundTable.
 //
 //   caller's threads --Push, Wait ...--> driving thread: Caller, WorkerMachine
 //          ^                                  |              |
@@ -49,8 +50,8 @@ class WorkerProcess {
 
   // ---- The caller's calls.
 
-  // Tells the machine that it may write the caller's values from now on
-  // (Caller::OnValuesFree).
+  // Lets the machine write the caller's parameters and state from now on
+  // (Caller::OnValuesFree). Called after the job went back.
   void FreeValues();
   // Begins a step as soon as the machine can.
   void BeginStep(const StepLedger::Call& call);
@@ -68,7 +69,7 @@ class WorkerProcess {
   void Fail(const std::string& reason);
   // Leaves the job after the last step that was pushed.
   void Leave(const StepLedger::Call& last);
-  // Wakes a thread in DriveUntil.
+  // Makes a thread in DriveUntil evaluate `done` again.
   void Wake();
   // Drives on the calling thread (MachineDriver::DriveUntil).
   void DriveUntil(absl::FunctionRef<bool()> done, absl::Time deadline) {
@@ -77,17 +78,20 @@ class WorkerProcess {
 
   // ---- State.
 
-  // The job as of the first epoch, and this worker's rank. Options and model
-  // never change. REQUIRES: the first values have come.
+  // The job as of the first epoch, and this worker's rank. The model, and all
+  // options but fusion_bytes, are the same in later epochs. REQUIRES: the first
+  // values have come.
   const Job& job() const { return *job_; }
   int rank() const { return rank_; }
-  // Returns the current epoch. The routes of its plan change only between two
-  // steps of the caller, or when the job goes back.
+  // Returns the current epoch; null before the first. The routes of its plan
+  // change only between two steps of the caller, or when the job goes back.
   std::shared_ptr<const EpochStart> epoch() const ABSL_LOCKS_EXCLUDED(mu_);
-  // Describes what a layer waits for, for messages. Takes `timeout` at most, or
-  // some seconds.
+  // Returns what a layer waits for, for messages. Waits for the driving thread,
+  // for `timeout` or 5 seconds at most, whichever is shorter. REQUIRES: the
+  // first values have come.
   std::string DescribeMissing(int layer, absl::Duration timeout);
-  // Returns costs, traffic and measurements of the job so far.
+  // Returns costs, traffic and measurements of the job so far. REQUIRES: the
+  // first values have come.
   ClientReport Report() const ABSL_LOCKS_EXCLUDED(mu_);
   // Measures the caller's steps; synchronises itself.
   Meter& meter() { return meter_; }
@@ -100,11 +104,11 @@ class WorkerProcess {
   void OnEntered(const std::shared_ptr<const EpochStart>& start)
       ABSL_LOCKS_EXCLUDED(mu_);
   void OnHeard(const CoordinatorMessage& message) ABSL_LOCKS_EXCLUDED(mu_);
-  // Returns the heartbeat, with the stall to report, if any.
+  // Returns a heartbeat with the round that has waited longest, if one waits.
   Heartbeat TakeStock();
-  // Fills in the newest step and round.
+  // Sets the newest step and round in a heartbeat that is about to be sent.
   void UpdateHeartbeat(Heartbeat& heartbeat) const;
-  // Tells the caller that a step has begun, if it has.
+  // Tells the caller that the step has begun. Absent: it has not; does nothing.
   void TellBegun(std::optional<StepInfo> begun);
   // Tries again to begin the step that the caller waits for, if it waits.
   void RetryBegin();
@@ -124,11 +128,12 @@ class WorkerProcess {
   JobPtr job_;    // The job as of the first epoch.
 
   // Used by the driving thread only.
-  Caller caller_;                        // The caller's calls, and the machine.
+  Caller caller_;                        // Brings the calls to the machine.
   std::vector<int32_t> probed_servers_;  // Ranks of the shards to probe.
 
   mutable Mutex mu_;
-  // Round of the last checkpoint, once the job is over.
+  // Round of the newest checkpoint, if the coordinator has said at the end of
+  // the job that there is one.
   std::optional<int64_t> saved_round_ ABSL_GUARDED_BY(mu_);
   // Current epoch; null before the first.
   std::shared_ptr<const EpochStart> epoch_ ABSL_GUARDED_BY(mu_);

@@ -104,11 +104,12 @@ class GpuClientImpl final : public GpuClient {
   }
   bool updates_parameters() const { return traits_.updates_parameters; }
 
-  // Makes the mirrors and splitters, and the bindings for the host client. The
-  // parameters start from their values at this point of `stream`.
+  // Makes the mirrors and splitters, and the bindings for the host client. Each
+  // mirror copies the parameters as they are at this point of `stream`.
   absl::StatusOr<std::vector<HostLayerBinding>> Bind(cudaStream_t stream);
 
-  // Checks of arguments. Errors: kInvalidArgument.
+  // Check arguments. CheckGradient also checks that the layer's last push is
+  // done. Errors: kInvalidArgument; others of Stager::CheckPointer.
   absl::Status CheckLayer(int layer) const;
   absl::Status CheckMemory(int layer, absl::string_view name,
                            const float* memory) const;
@@ -118,13 +119,12 @@ class GpuClientImpl final : public GpuClient {
   // kFailedPrecondition, and those of the job.
   absl::Status CheckPush(int layer, int64_t step, const float* gradient,
                          cudaStream_t stream) const;
-
   // Hands a checked push to the staging thread.
   absl::Status Queue(GpuPush pushed, cudaStream_t stream);
-
   // Body of the staging thread: stages pushes until the client is closed.
   void StagePushes();
-  // Returns pinned memory for the staging thread; waits for it.
+  // Returns pinned memory for the staging thread, within round_timeout. Errors:
+  // those of PinnedPool::Take and HurryAll; kCancelled, the client is closed.
   absl::StatusOr<Buffer> TakePinned(const std::string& what, int64_t bytes);
   // Makes the host client send all that it holds back, so that pinned memory
   // becomes free. Errors: those of Interruption; the memory will then never
@@ -134,7 +134,8 @@ class GpuClientImpl final : public GpuClient {
   // Handles a part of a result, on a thread of the host client: copies it to
   // the GPU. If that fails, Land copies the part again.
   void OnPart(const PartDone& part);
-  // Handles the end of a round, on a thread of the host client.
+  // Handles the end of a round, or with `fetched` the arrival of the layer's
+  // values from another member. Called on a thread of the host client.
   void OnDone(const LayerDone& done, bool fetched);
   // Copies the result of a round to the GPU. Returns the point at which it is
   // there.
@@ -148,7 +149,7 @@ class GpuClientImpl final : public GpuClient {
   const std::vector<GpuLayerBinding> layers_;
   // Pinned memory. Declared before the stager: its copies use this memory.
   GpuPools pools_;
-  // Copies pushes to pinned memory. The staging thread's.
+  // Copies pushes to pinned memory. Used by thread_ alone once it runs.
   std::unique_ptr<PushStager> pushes_;
   std::unique_ptr<Stager> stager_;
   std::unique_ptr<GpuTimeline> timeline_;
@@ -163,14 +164,14 @@ class GpuClientImpl final : public GpuClient {
   // Null while the client starts, and while it is being destroyed. OnDone and
   // OnPart may be called then.
   std::unique_ptr<HostClient> client_;
-  JobTraits traits_;    // The job's, once connected.
+  JobTraits traits_;    // Traits of the job; set when it is joined.
   std::thread thread_;  // Staging thread.
 };
 
 GpuClientImpl::~GpuClientImpl() {
   flights_.Stop();
   if (thread_.joinable()) thread_.join();
-  // Before the members that OnDone uses.
+  // Destroyed first: its threads call OnDone and OnPart, which use the rest.
   client_.reset();
 }
 
@@ -294,7 +295,7 @@ absl::Status GpuClientImpl::Queue(GpuPush pushed, cudaStream_t stream) {
   timeline_->End(GpuSpan::Kind::kCompute, layer, pushed.step, stream);
   pushed.made = NEREUS_TRY(stager_->Mark(NameOf(layer, "gradient"), stream));
   timeline_->Begin(GpuSpan::Kind::kCompute, layer, pushed.step, stream);
-  // The caller's update of the parameters is queued on `stream` by now.
+  // The caller's update after the layer's last round is on `stream` by now.
   if (updates_parameters()) {
     NEREUS_TRY(mirrors_[layer]->Outdate(stream));
   }
@@ -320,8 +321,7 @@ absl::Status GpuClientImpl::PushFactors(int layer, int64_t step,
   }
   NEREUS_TRY(CheckMemory(layer, "output gradient", factors.output_gradient));
   NEREUS_TRY(CheckMemory(layer, "input", factors.input));
-  // Multiplies here unless the plan sends the factors: they are on the GPU
-  // already.
+  // Unless the plan sends the factors, the GPU multiplies them: it has them.
   if (client_->takes_factors(layer)) {
     return Queue({layer, step, gradient, factors, {}}, stream);
   }
@@ -334,13 +334,13 @@ void GpuClientImpl::StagePushes() {
     absl::StatusOr<PushStager::Staged> staged = pushes_->Stage(*push);
     absl::Status status = staged.status();
     if (staged.ok()) {
-      // Before the client has it: the round may be done at once.
+      // Set before hand_on, since the round may be done before it returns.
       flights_.SetValues(push->layer, std::move(staged->values));
       status = staged->hand_on();
     }
     const bool goes_on = staged.ok() || absl::IsCancelled(status) ||
                          !client_->Interruption().ok();
-    // The round can never be done without this gradient: the job ends.
+    // Without this gradient the round can never be done, so the job ends.
     if (!goes_on) client_->Abort(status.message()).IgnoreError();
     flights_.SetHandedOn(push->layer, std::move(status));
   }
@@ -468,7 +468,7 @@ absl::Status GpuClientImpl::Leave(cudaStream_t stream, absl::Duration timeout) {
   for (size_t layer = 0; layer < layers_.size(); ++layer) {
     NEREUS_TRY(WaitForward(static_cast<int>(layer), stream, TimeLeft(until)));
   }
-  // Once in all calls: after each Outdate, readers fetch the values again.
+  // Only in the first of several calls: each Outdate costs readers a new copy.
   if (updates_parameters() && !flights_.is_leaving()) {
     for (const auto& mirror : mirrors_) NEREUS_TRY(mirror->Outdate(stream));
     flights_.SetLeaving();

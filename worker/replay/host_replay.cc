@@ -14,11 +14,11 @@
 namespace nereus {
 namespace {
 
-// Longest time by which a call may come after device_free_at_ and count as the
-// error of a sleep. If it comes later, the device was idle.
+// Limit for the error of a sleep. A call of Compute that comes later than this
+// after device_free_at_ was late for another reason: the device was idle.
 constexpr absl::Duration kSleepErrorMax = absl::Microseconds(500);
 
-// Replay on the CPU: a thin layer over Client, and sleeps.
+// Replay on the CPU: calls a Client, and sleeps in place of computing.
 class HostReplay final : public ReplayDevice {
  public:
   explicit HostReplay(const std::vector<LayerSpec>& specs) : specs_(specs) {
@@ -38,8 +38,8 @@ class HostReplay final : public ReplayDevice {
   }
   absl::Status WaitAll(int64_t step) override { return client_->WaitAll(step); }
   absl::Status Leave() override { return client_->Leave(); }
-  // Sleeps until a device would have done this work, if it began after its
-  // previous work.
+  // Sleeps until the time at which a device would have done this work. The
+  // device begins it when its previous work is done.
   absl::Status Compute(absl::Duration time) override;
   absl::Status MarkBackward() override;
   absl::StatusOr<absl::Duration> BetweenMarks() override {
@@ -76,7 +76,8 @@ absl::Status HostReplay::Push(int layer, int64_t step) {
   if (!specs_[layer].has_factors) return client_->Push(layer, step, gradient);
   return client_->PushFactors(
       layer, step, {values.output_gradient, values.input},
-      // The mean gradient needs memory only if the caller uses it.
+      // Only a caller that runs the optimizer needs memory for the mean
+      // gradient.
       client_->traits().updates_parameters ? gradient : absl::Span<float>());
 }
 

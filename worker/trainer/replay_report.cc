@@ -18,10 +18,12 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Quantiles that are reported beside the median, as a step's spread.
+// Quantiles of the step times that are reported beside the median.
 constexpr double kLow = 0.05;
 constexpr double kHigh = 0.95;
 
+// Returns the mean time from push to done of the layer's rounds; 0 if there are
+// none.
 double MeanLatencySeconds(const LayerReport& layer) {
   const auto rounds = static_cast<double>(std::max<int64_t>(layer.rounds, 1));
   return absl::ToDoubleSeconds(layer.latency_total) / rounds;
@@ -43,13 +45,14 @@ Json NumberOrNull(const std::optional<double>& number) {
   return number.has_value() ? Json(*number) : Json();
 }
 
-// Copies between a GPU and the host.
+// Cost of the copies between a GPU and the host.
 struct CopyCost {
   // Bytes per step to the host (out) and to the GPU (in).
   double bytes_out_per_step = 0.0;
   double bytes_in_per_step = 0.0;
-  // Shares of the copies' time in which the GPU also computed: of all copies,
-  // and of each direction. Absent: there are no copies.
+  // Shares of the copies' time in which the GPU also computed: for all copies,
+  // for copies to the host and for copies to the GPU. Absent: there are no such
+  // copies after the worker's first step, which does not count.
   std::optional<double> hidden;
   std::optional<double> hidden_out;
   std::optional<double> hidden_in;
@@ -65,8 +68,8 @@ Json CopiesJson(const CopyCost& copies) {
   };
 }
 
-// Returns the HiddenShare of the copies for which `counts` returns true.
-// Absent: there are none.
+// Returns the HiddenShare of the copies for which `counts` returns true;
+// nothing if there are no such copies.
 template <typename Counts>
 std::optional<double> HiddenShareOf(absl::Span<const GpuSpan> timeline,
                                     Counts counts) {
@@ -82,14 +85,15 @@ std::optional<double> HiddenShareOf(absl::Span<const GpuSpan> timeline,
   return HiddenShare(spans);
 }
 
-// Returns the cost of the copies in `use`, over `steps` steps.
+// Returns the cost of the copies of a replay of `steps` steps. In the first
+// step copies wait until memory is pinned, so the shares are without it.
 CopyCost CopyCostOf(const GpuUse& use, int64_t steps) {
   CopyCost cost;
   const auto divisor = static_cast<double>(std::max<int64_t>(steps, 1));
   cost.bytes_out_per_step = static_cast<double>(use.staged.bytes_out) / divisor;
   cost.bytes_in_per_step = static_cast<double>(use.staged.bytes_in) / divisor;
   if (use.timeline.empty()) return cost;
-  // The first step of a worker that has joined later is not 0.
+  // The first step of a worker that joined a running job is not step 0.
   int64_t first = use.timeline.front().step;
   for (const GpuSpan& span : use.timeline) first = std::min(first, span.step);
   using Kind = GpuSpan::Kind;

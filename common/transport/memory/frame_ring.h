@@ -17,10 +17,11 @@ namespace nereus {
 //
 // The memory is a circle of whole frames with the headers of the wire format. A
 // frame that does not fit before the end of the circle is put at the start.
-// Frames have no checksum here: they stay in main memory, which is trusted for
-// all other values too.
+// Payloads have no checksum here: they stay in main memory, which is trusted
+// for all other values too.
 //
-//   head: bytes ever written.   tail: bytes ever read, never above head.
+//   head: bytes ever written.   tail: bytes ever read, never above head. Both
+//   count the bytes that are skipped at the end of the circle.
 //
 //        tail           head
 //          v              v
@@ -72,9 +73,9 @@ class FrameRingWriter : private FrameRing {
   // Called after Push.
   bool TakeSleeper();
 
-  // Announces that this end sleeps, and returns true. If there is room already,
-  // takes the announcement back and returns false. Called after a Push that
-  // found no room.
+  // Announces that this end sleeps, and returns true. If there is room for a
+  // frame of any size already, takes the announcement back and returns false.
+  // Called after a Push that found no room.
   bool MaySleep();
   // Takes the announcement back.
   void Awake() { control_.writer_sleeps.store(0, std::memory_order_relaxed); }
@@ -97,12 +98,13 @@ class FrameRingReader : private FrameRing {
   // last Pop.
   void Pop();
 
+  // True if the ring has no frame that was not popped.
   bool empty() const {
     return control_.head.load(std::memory_order_acquire) == tail_;
   }
 
-  // Returns true if the writer sleeps and must be woken because there is room
-  // enough, once for each sleep. Called after Pop.
+  // Returns true if the writer sleeps and must be woken, once for each sleep:
+  // when there is room for a frame of any size. Called after Pop.
   bool TakeSleeper();
 
   // Announces that this end sleeps, and returns true. If there is a frame,

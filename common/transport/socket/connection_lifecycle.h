@@ -46,8 +46,9 @@ class ConnectionLifecycle {
   // Handles a frame of the handshake, or a refusal.
   void OnHandshakeFrame(SocketConnection& connection, const Frame& frame);
 
-  // Ends a connection that is lost, or that has brought bytes that are not
-  // frames.
+  // Ends a connection that is lost, or whose bytes this side refuses: an
+  // invalid frame, or a preamble that is invalid or meant for another process.
+  // kInvalidArgument in `reason`: the bytes are invalid.
   void OnBroken(SocketConnection& connection, const absl::Status& reason);
 
   // Tells the peer why the connection ends, and ends it.
@@ -79,10 +80,12 @@ class ConnectionLifecycle {
   // frames go through the socket.
   void Open(SocketConnection& connection, PeerId peer,
             std::unique_ptr<MemoryChannel> memory);
-  // Closes the connection after a refusal or goodbye of the peer.
+  // Closes the connection after a refusal or goodbye of the peer. `reason`: the
+  // refusal; OK for a goodbye.
   void OnRefused(SocketConnection& connection, const absl::Status& reason);
-  // Closes a connection that was dialled, unless it is ending. Gives up its
-  // link, or leaves it to the next attempt.
+  // Closes a dialled connection that never opened, unless its last frame is
+  // being sent. PeerLinks then tries again (kUnavailable in `reason`), or gives
+  // the link up, and the handler is told.
   void FailAttempt(SocketConnection& connection, const absl::Status& reason);
   // Ends the link of a connection that was open, and tells the handler.
   void Lose(SocketConnection& connection, const absl::Status& reason);

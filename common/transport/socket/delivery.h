@@ -12,11 +12,11 @@
 namespace nereus {
 
 // Calls the handler of a transport, and keeps the scratches in which payloads
-// wait for it.
+// wait for the handler.
 //
-// A handler that has been called may judge frames differently than before. So
-// each call but OnHeader changes version(). A frame that was announced under
-// another version must be announced again before it is delivered.
+// Each call of the handler, except OnHeader, may change what it wants to do
+// with a frame. So each such call changes version(). If version() has changed
+// since Announce, the frame must be announced again before it is delivered.
 //
 // Not thread-safe. Outside of Poll there is no handler: frames are discarded,
 // and other events are dropped.
@@ -25,6 +25,7 @@ class Delivery {
   // Sends all events to `handler` until End. Changes version(), because the
   // handler's state may have changed since the last call.
   void Begin(FrameHandler& handler);
+  // Ends the calls of the handler.
   void End() {
     handler_ = nullptr;
     delivered_ = false;
@@ -46,7 +47,7 @@ class Delivery {
 
   // Hands a complete frame to the handler. REQUIRES: has_handler().
   void Deliver(PeerId from, const Frame& frame);
-  // Tell the handler, if there is one, that a link has opened or ended.
+  // Tells the handler, if there is one, that a link has opened, or has ended.
   void Connected(PeerId peer);
   void Disconnected(PeerId peer, const absl::Status& reason);
 

@@ -25,7 +25,8 @@ struct WhatIf {
   // Cluster and rules of the plan. A host's workers and servers share a node
   // and its network interface. The workers of a host send one sum of their
   // gradients, as in a running job; in partial rounds each worker sends its own
-  // gradient. PlanOptionsOf sets the time model.
+  // gradient. plan.time is ignored: PlanOptionsOf makes the time model from the
+  // other fields.
   PlanOptions plan;
 
   // Bytes/s of each node, each way.
@@ -53,10 +54,11 @@ struct WhatIf {
   // Delay of one worker in each step: worker s modulo `workers` in step s.
   absl::Duration delay_in_turn;
 
-  // Number of iterations to measure, after an iteration that warms up. 0: a
-  // single iteration. If iterations may differ, the simulation then runs again,
-  // with 8 iterations, 16, 32 and so on, after as many that warm up. It stops
-  // when the mean changes by half a per cent at most, or after 128 iterations.
+  // Number of iterations to measure, after one iteration that warms up. 0: as
+  // many as a steady mean needs. That is one if all iterations are equal
+  // (!varies()). Otherwise the simulation runs again with 8, 16, 32, ...
+  // measured iterations, each time after as many that warm up. It stops when
+  // the mean changes by half a per cent at most, or after a run with 128.
   int iterations = 0;
   // Seed of the jitter.
   uint64_t seed = 0;
@@ -72,8 +74,8 @@ struct WhatIf {
   absl::Status Validate() const;
 };
 
-// Largest number of workers, and of servers, in a simulation. Each pair of
-// processes that exchange frames takes memory.
+// Largest number of workers, and also of servers, in a simulation. The limit
+// bounds memory: each pair of processes that exchange frames takes some.
 inline constexpr int64_t kSimulatedNodesMax = 4096;
 
 // Returns the options for MakePlan and Timeline.
@@ -116,8 +118,8 @@ struct IterationResult {
   int64_t events = 0;
 };
 
-// Receives the part of the current simulation that is done, from 0 to 1. One
-// question may take several simulations.
+// Receives the share of the current simulation that is done, from 0 to 1. One
+// question may take several simulations: then the share starts at 0 again.
 using WhatIfProgress = std::function<void(double done)>;
 
 // Runs the production machines of workers and shards over a modelled network.
