@@ -221,6 +221,17 @@ absl::StatusOr<Start> FindStart(const Job& job, const EpochChange& change) {
   return Start{-1, step, true};
 }
 
+// Returns the number of contributions to the rounds from `from` to `to - 1`; 0
+// if there is none.
+int64_t ContributionsIn(const Job& job, int64_t from, int64_t to) {
+  int64_t contributions = 0;
+  for (const EpochWorker& worker : job.workers) {
+    const int64_t first = std::max(from, worker.first_step);
+    contributions += std::max<int64_t>(0, to - first);
+  }
+  return contributions;
+}
+
 // Returns the verdicts that any member knows: they hold for all members.
 std::vector<StepVerdict> AllVerdicts(const EpochChange& change) {
   Verdicts all;
@@ -358,10 +369,10 @@ absl::StatusOr<NextEpoch> MakeNextEpoch(const Job& job, uint64_t epoch,
   Job made = NextJob(job, epoch, change);
   made.history.donor = start.donor;
   made.history.first_step = start.first_step;
-  // The workers of the old epoch have contributed to all of its steps.
-  const int64_t steps = start.first_step - job.history.first_step;
   made.history.contributions_before = std::max<int64_t>(
-      0, job.history.contributions_before + steps * job.worker_count());
+      0, job.history.contributions_before +
+             ContributionsIn(job, job.history.first_step, start.first_step) -
+             ContributionsIn(job, start.first_step, job.history.first_step));
 
   made.shard_servers = shard_servers;
   made.history.verdicts = AllVerdicts(change);

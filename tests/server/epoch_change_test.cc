@@ -348,6 +348,20 @@ TEST(EpochChangeTest, NewWorkersGoOnIfTheShardsHaveAllLayers) {
   EXPECT_EQ(next.job->history.contributions_before, 12 + 3 * 3);
 }
 
+// Worker 3 joined at step 11, before rounds 9 and 10 were closed.
+TEST(EpochChangeTest, OpenRoundsOfFewerWorkersAreNoContributionsAnyMore) {
+  const JobPtr job = EpochAfter(*ServerJob(3), [](Job& late) {
+    late.workers = {{0, 0}, {1, 0}, {2, 0}, {3, 11}};
+    late.history.first_step = 11;
+    late.history.contributions_before = 33;
+  });
+  EpochChange change = ChangeOf({}, {4});
+  change.servers = Closed({8, 8});
+  const NextEpoch next = Next(*job, change);
+  EXPECT_EQ(next.job->history.first_step, 9);
+  EXPECT_EQ(next.job->history.contributions_before, 27);
+}
+
 TEST(EpochChangeTest, ShardWithoutRoundsDoesNotCountForTheClosedRound) {
   EpochChange change = ChangeOf({}, {3});
   change.servers = Closed({std::nullopt, 4});

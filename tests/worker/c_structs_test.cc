@@ -85,6 +85,17 @@ TEST(CStructsTest, WhatAnOlderLibraryDoesNotKnowBecomesZero) {
   EXPECT_EQ(out.c, 0);
 }
 
+TEST(CStructsTest, ACheckOfTheRoomWritesNothing) {
+  Second out = {sizeof(Second), 5, 6};
+  EXPECT_TRUE(
+      CheckStructOut("thing", &out, sizeof(First), alignof(Second)).ok());
+  EXPECT_EQ(out.a, 5);
+  EXPECT_EQ(out.b, 6);
+  out.size = 7;
+  EXPECT_FALSE(
+      CheckStructOut("thing", &out, sizeof(First), alignof(Second)).ok());
+}
+
 // Sizes and places are part of the interface: they never change.
 TEST(CStructsTest, TheFirstHeadersStructsKeepTheirLayout) {
   EXPECT_EQ(sizeof(nereus_setting), 16u);

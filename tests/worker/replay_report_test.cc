@@ -91,6 +91,10 @@ TEST(ReplayReportTest, NumbersThatDoNotExistAreNull) {
   EXPECT_EQ(parsed["step_seconds_median"], nullptr);
   EXPECT_THAT(parsed["step_seconds"], SizeIs(0));
   EXPECT_EQ(parsed["copies"]["hidden_share_in"], nullptr);
+  const std::vector<std::string> text = ReplayText(report);
+  EXPECT_THAT(text[0], HasSubstr("replayed 4 steps on cuda:0: no step has a "
+                                 "time"));
+  EXPECT_THAT(text[1], HasSubstr("(to the host 50 %, to the GPU not known)"));
 }
 
 TEST(ReplayReportTest, TextHasALineForEachSubject) {

@@ -179,8 +179,8 @@ nereus_traits TraitsOf(const JobTraits& job) {
 
 // Returns the error that writing to the caller's struct would give. Called
 // before BeginStep: an error after it would lose the step that has begun.
-absl::Status CheckStepRoom(nereus_step* step) {
-  return WriteStruct("step", nereus_step{}, kStepBytesMin, step);
+absl::Status CheckStepRoom(const nereus_step* step) {
+  return CheckStructOut("step", step, kStepBytesMin, alignof(nereus_step));
 }
 
 }  // namespace

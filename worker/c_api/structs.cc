@@ -44,6 +44,11 @@ absl::Status CopyStructIn(absl::string_view name, const void* in,
   return absl::OkStatus();
 }
 
+absl::Status CheckStructOut(absl::string_view name, const void* out,
+                            size_t size_min, size_t alignment) {
+  return CheckedSize(name, out, size_min, alignment).status();
+}
+
 absl::Status CopyStructOut(absl::string_view name, const void* value,
                            size_t value_size, size_t size_min, size_t alignment,
                            void* out) {

@@ -25,6 +25,10 @@ absl::Status CopyStructOut(absl::string_view name, const void* value,
                            size_t value_size, size_t size_min, size_t alignment,
                            void* out);
 
+// Returns the error of CopyStructOut, and writes nothing.
+absl::Status CheckStructOut(absl::string_view name, const void* out,
+                            size_t size_min, size_t alignment);
+
 // Returns the struct of a caller. `size_min`: size of the struct in the first
 // header that had it.
 template <typename T>

@@ -12,11 +12,9 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "common/base/clock.h"
-#include "common/base/logging.h"
 #include "common/base/status.h"
 #include "common/device/stager.h"
 #include "common/plan/layer_spec.h"
-#include "common/protocol/job.h"
 #include "common/tensor/value_range.h"
 #include "worker/client/layer_bindings.h"
 #include "worker/client/time_left.h"
@@ -225,6 +223,7 @@ absl::Status GpuClientImpl::Start(cudaStream_t stream) {
 
 absl::Status GpuClientImpl::AwaitJoined(cudaStream_t stream,
                                         absl::Duration timeout) {
+  if (thread_.joinable()) return absl::OkStatus();
   NEREUS_TRY(stager_->CheckNotCaptured("Connect", stream));
   NEREUS_TRY(client_->AwaitJoined(timeout));
   traits_ = client_->traits();

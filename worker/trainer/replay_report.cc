@@ -109,7 +109,7 @@ CopyCost CopyCostOf(const GpuUse& use, int64_t steps) {
 }
 
 std::string Percent(const std::optional<double>& share) {
-  if (!share.has_value()) return "no copies";
+  if (!share.has_value()) return "not known";
   return absl::StrFormat("%.3g %%", 100.0 * *share);
 }
 
@@ -204,12 +204,19 @@ std::vector<std::string> ReplayText(const ReplayReport& report) {
     return absl::ToDoubleMilliseconds(Quantile(steps, share));
   };
   std::vector<std::string> lines;
-  lines.push_back(absl::StrFormat(
-      "replayed %d steps on %s: median %.3f ms (5 %% to 95 %%: %.3f to %.3f "
-      "ms), of which %.3f ms computing",
-      report.result.steps_begun, report.device, milliseconds(0.5),
-      milliseconds(kLow), milliseconds(kHigh),
-      absl::ToDoubleMilliseconds(report.computing)));
+  if (steps.empty()) {
+    lines.push_back(absl::StrFormat(
+        "replayed %d steps on %s: no step has a time, since the first steps do "
+        "not count",
+        report.result.steps_begun, report.device));
+  } else {
+    lines.push_back(absl::StrFormat(
+        "replayed %d steps on %s: median %.3f ms (5 %% to 95 %%: %.3f to %.3f "
+        "ms), of which %.3f ms computing",
+        report.result.steps_begun, report.device, milliseconds(0.5),
+        milliseconds(kLow), milliseconds(kHigh),
+        absl::ToDoubleMilliseconds(report.computing)));
+  }
   if (report.gpu.has_value()) {
     lines.push_back(
         CopiesText(CopyCostOf(*report.gpu, report.result.steps_begun)));
