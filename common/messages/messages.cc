@@ -11,6 +11,7 @@
 #include "common/base/version.h"
 #include "common/messages/enums.h"
 #include "common/messages/fields.h"
+#include "common/messages/gathering_messages.h"
 #include "common/messages/job_messages.h"
 
 // Conversion of all control messages. The first half has one pair of functions
@@ -324,6 +325,8 @@ v1::MemberMessage ToProto(const MemberMessage& message) {
     proto.mutable_replica_checksums()->set_round(sums->round);
     proto.mutable_replica_checksums()->mutable_layers()->Add(
         sums->layers.begin(), sums->layers.end());
+  } else if (const auto* gather = std::get_if<Gather>(&message)) {
+    *proto.mutable_gather() = ToProto(*gather);
   }
   return proto;
 }
@@ -373,6 +376,8 @@ absl::StatusOr<MemberMessage> FromProto(const v1::MemberMessage& message) {
                               sums.round(),
                               {sums.layers().begin(), sums.layers().end()}};
     }
+    case v1::MemberMessage::kGather:
+      return FromProto(message.gather());
     // A message of a newer build looks like this too.
     case v1::MemberMessage::MESSAGE_NOT_SET:
       break;
@@ -404,6 +409,8 @@ v1::CoordinatorMessage ToProto(const CoordinatorMessage& message) {
     proto.mutable_save_last()->set_epoch(last->epoch);
     proto.mutable_save_last()->set_round(last->round);
     proto.mutable_save_last()->set_sender(last->sender);
+  } else if (const auto* gathered = std::get_if<Gathered>(&message)) {
+    *proto.mutable_gathered() = ToProto(*gathered);
   }
   return proto;
 }
@@ -458,6 +465,8 @@ absl::StatusOr<CoordinatorMessage> FromProto(
       NEREUS_TRY(CheckAtLeast("the sender", last.sender(), 0));
       return SaveLast{last.epoch(), last.round(), last.sender()};
     }
+    case v1::CoordinatorMessage::kGathered:
+      return FromProto(message.gathered());
     case v1::CoordinatorMessage::MESSAGE_NOT_SET:
       break;
   }

@@ -245,11 +245,31 @@ struct ReplicaChecksums {
   std::vector<uint32_t> layers;  // CRC-32C of each layer of the model.
 };
 
+// Number of a gathering. Workers that gather with the same number gather
+// together.
+struct GatheringId {
+  // Last step that the worker has begun; kInitialRound before its first.
+  int64_t step = kInitialRound;
+  int32_t index = 0;  // Number of gatherings that it has had since.
+
+  auto operator<=>(const GatheringId&) const = default;
+};
+
+// Longest value of a Gather, in bytes.
+inline constexpr int64_t kGatheredBytesMax = int64_t{64} << 10;
+
+// Value of a worker's caller for a gathering. The worker sends it until it has
+// the answer, Gathered.
+struct Gather {
+  GatheringId id;
+  std::string value;  // At most kGatheredBytesMax bytes.
+};
+
 // Any message of a member.
 using MemberMessage =
     std::variant<JoinRequest, Resume, Heartbeat, LostPeer, EpochReport, Leave,
                  CheckpointPart, Failure, FusionTimed, Drained, Measured,
-                 WantCheckpoint, ReplicaChecksums>;
+                 WantCheckpoint, ReplicaChecksums, Gather>;
 
 // Tells a member that the job has not started yet.
 struct Waiting {
@@ -289,6 +309,16 @@ struct SaveLast {
   int32_t sender = 0;  // Rank of the worker that sends its layers.
 
   bool operator==(const SaveLast&) const = default;
+};
+
+// Answer to Gather.
+struct Gathered {
+  GatheringId id;  // Copy of Gather::id.
+  // Values of the workers that have gathered, in the order of ranks.
+  std::vector<std::string> values;
+  std::string error;  // Reason why there are no values; empty: there are.
+
+  bool operator==(const Gathered&) const = default;
 };
 
 // A member of an epoch, as its peers see it.
@@ -345,7 +375,7 @@ struct JobOver {
 // Any message of the coordinator.
 using CoordinatorMessage =
     std::variant<Waiting, Refusal, PrepareEpoch, EpochStart, JobOver, SetFusion,
-                 SaveLast>;
+                 SaveLast, Gathered>;
 
 // Time over which JobStatus::steps_per_second is averaged.
 inline constexpr absl::Duration kRateWindow = absl::Seconds(10);

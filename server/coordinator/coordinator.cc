@@ -33,12 +33,14 @@ Coordinator::Coordinator(CoordinatorOptions options, CoordinatorState state,
       checkpoints_(std::move(state.checkpoints), state.checkpoint_wanted),
       epochs_(&options_, &roster_, &checkpoints_, std::move(state.epoch),
               std::move(state.hosts)),
-      last_(&options_, &roster_, &epochs_, &checkpoints_) {}
+      last_(&options_, &roster_, &epochs_, &checkpoints_),
+      gatherings_(std::move(state.gatherings)) {}
 
 void Coordinator::Save(CoordinatorOutbox& out) const {
   out.push_back(SaveState{{state_, reason_, epochs_.in_force(), roster_.Saved(),
                            roster_.next_rank(), checkpoints_.state(),
-                           checkpoints_.wanted(), epochs_.hosts().state()}});
+                           checkpoints_.wanted(), epochs_.hosts().state(),
+                           gatherings_.state()}});
 }
 
 void Coordinator::Note(CheckpointNews news, CoordinatorOutbox& out) const {
@@ -254,6 +256,9 @@ absl::Status Coordinator::OnMemberMessage(MemberRecord& member,
          out);
   } else if (const auto* sums = std::get_if<ReplicaChecksums>(&message)) {
     return OnChecksums(member, *sums, out);
+  } else if (const auto* gather = std::get_if<Gather>(&message)) {
+    NEREUS_TRY(Gatherings::Check(*gather));
+    if (member.is_worker()) gatherings_.OnGather(member, *gather, out);
   }
   return absl::OkStatus();
 }
@@ -343,6 +348,8 @@ void Coordinator::Advance(absl::Time now, CoordinatorOutbox& out) {
   const absl::StatusOr<bool> begins = epochs_.Advance(now, out);
   if (!begins.ok()) return Fail(std::string(begins.status().message()), out);
   if (*begins) BeginEpoch(now, out);
+  if (gatherings_.Complete(*job(), roster_)) Save(out);
+  gatherings_.Send(roster_, out);
 }
 
 // The state is saved before any member hears of the epoch.
@@ -351,6 +358,7 @@ void Coordinator::BeginEpoch(absl::Time now, CoordinatorOutbox& out) {
   // contributors (simulation seeds 6040 and 12335). Workers repeat the report
   // of their last done round as they enter the epoch.
   replicas_.Clear();
+  if (epochs_.in_force().all_from_base) gatherings_.Clear();
   epochs_.AdmitAll(now);
   Save(out);
   epochs_.TellAll(out);
@@ -416,12 +424,7 @@ void Coordinator::Fail(const std::string& reason, CoordinatorOutbox& out) {
 void Coordinator::OnTick(absl::Time now, CoordinatorOutbox& out) {
   NoticePause(now);
   if (state_ == JobState::kRunning) DropOverdueMembers(now, out);
-  for (MemberRecord& member : roster_.members()) {
-    if (!over()) break;
-    const bool is_gone =
-        !member.session.has_value() && now > member.times.dead_after;
-    member.told_over = member.told_over || is_gone;
-  }
+  if (over()) roster_.NoteGone(now);
   Advance(now, out);
   if (job() != nullptr) rate_.Note(now, epochs_.BegunStep());
   const std::string missing = DescribeMissing(
@@ -442,12 +445,6 @@ void Coordinator::NoticePause(absl::Time now) {
   const absl::Duration pause = roster_.NoticePause(now);
   outsiders_.Delay(pause);
   last_.Delay(pause);
-}
-
-void Coordinator::OnSavedAgain(absl::Time now) {
-  for (MemberRecord& member : roster_.members()) {
-    member.times.asked_at = std::max(member.times.asked_at, now);
-  }
 }
 
 // Goes through the ids, because Drop removes members, and may end the job.

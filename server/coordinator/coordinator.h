@@ -10,6 +10,7 @@
 #include "server/coordinator/coordinator_options.h"
 #include "server/coordinator/coordinator_outbox.h"
 #include "server/coordinator/epochs.h"
+#include "server/coordinator/gatherings.h"
 #include "server/coordinator/job_description.h"
 #include "server/coordinator/last_checkpoint.h"
 #include "server/coordinator/member_list.h"
@@ -74,7 +75,7 @@ class Coordinator {
   // Notes that states can be saved again, and that all actions which were held
   // back are carried out. One of them may be a request for reports, so the
   // members' time to report starts now.
-  void OnSavedAgain(absl::Time now);
+  void OnSavedAgain(absl::Time now) { roster_.AskAgain(now); }
 
   // Ends the job as failed, unless it is over already. Members with a session
   // hear the reason now, other members when they resume.
@@ -165,6 +166,7 @@ class Coordinator {
   Epochs epochs_;                 // Current epoch, and the next one.
   LastCheckpoint last_;           // Checkpoint at the end of the job.
   ReplicaCheck replicas_;         // Comparison of the workers' replicas.
+  Gatherings gatherings_;         // Values that the workers' callers gather.
   StepRate rate_;                 // Steps per second, for the status.
   bool lacks_last_checkpoint_ = false;
 };

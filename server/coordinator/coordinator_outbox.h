@@ -39,6 +39,15 @@ struct EpochInForce {
   EpochStart StartFor(PeerId member) const;
 };
 
+// Answers of gatherings that a coordinator must find again. Otherwise it could
+// not answer a worker whose mates have gone on.
+struct GatheringAnswers {
+  std::vector<Gathered> first;  // Before the first step, by index.
+  std::optional<Gathered> newest;
+
+  bool operator==(const GatheringAnswers&) const = default;
+};
+
 // State that a coordinator must find again when it is started anew. Events
 // since the last save are lost. The members make up for that: in their new
 // sessions they repeat what still matters (Member::OnSession), and they report
@@ -60,6 +69,7 @@ struct CoordinatorState {
   CheckpointLedger::State checkpoints;
   bool checkpoint_wanted = false;  // True if one is requested.
   HostTable::State hosts;          // Numbers of the members' hosts.
+  GatheringAnswers gatherings;     // Answers that workers may ask for again.
 };
 
 // Actions of a coordinator, which its driver carries out in order.

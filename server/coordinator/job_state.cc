@@ -7,6 +7,7 @@
 #include "common/base/status.h"
 #include "common/messages/enums.h"
 #include "common/messages/fields.h"
+#include "common/messages/gathering_messages.h"
 #include "common/messages/job_messages.h"
 #include "common/messages/messages.h"
 #include "proto/state.pb.h"
@@ -133,6 +134,12 @@ std::string EncodeState(const CoordinatorState& state) {
   CheckpointsToProto(state.checkpoints, message);
   message.set_checkpoint_wanted(state.checkpoint_wanted);
   HostsToProto(state.hosts, message);
+  for (const Gathered& first : state.gatherings.first) {
+    *message.add_first_gathered() = ToProto(first);
+  }
+  if (state.gatherings.newest.has_value()) {
+    *message.mutable_newest_gathered() = ToProto(*state.gatherings.newest);
+  }
   return message.SerializeAsString();
 }
 
@@ -174,6 +181,13 @@ absl::StatusOr<CoordinatorState> DecodeState(const std::string& bytes) {
   state.checkpoints = CheckpointsFromProto(message);
   state.checkpoint_wanted = message.checkpoint_wanted();
   state.hosts = NEREUS_TRY(HostsFromProto(message));
+  for (const v1::Gathered& first : message.first_gathered()) {
+    const Gathered gathered = NEREUS_TRY(FromProto(first));
+    state.gatherings.first.push_back(gathered);
+  }
+  if (message.has_newest_gathered()) {
+    state.gatherings.newest = NEREUS_TRY(FromProto(message.newest_gathered()));
+  }
   return state;
 }
 

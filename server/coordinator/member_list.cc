@@ -173,6 +173,20 @@ void MemberList::NumberWorkers() {
   }
 }
 
+void MemberList::AskAgain(absl::Time now) {
+  for (MemberRecord& member : members_) {
+    member.times.asked_at = std::max(member.times.asked_at, now);
+  }
+}
+
+void MemberList::NoteGone(absl::Time now) {
+  for (MemberRecord& member : members_) {
+    const bool is_gone =
+        !member.session.has_value() && now > member.times.dead_after;
+    member.told_over = member.told_over || is_gone;
+  }
+}
+
 absl::Duration MemberList::NoticePause(absl::Time now) {
   const absl::Duration pause = now - std::exchange(awake_at_, now);
   if (pause < kPauseMin) return absl::ZeroDuration();

@@ -140,6 +140,13 @@ class MemberList {
   // invalid.
   void NumberWorkers();
 
+  // Gives all members that were asked for a report the full time for it, from
+  // now on.
+  void AskAgain(absl::Time now);
+  // Notes that members which are gone for good need not hear that the job is
+  // over.
+  void NoteGone(absl::Time now);
+
   // Notes a message in a session, or the end of a session. NoteMessage returns
   // true for the session's first message.
   bool NoteMessage(SessionId session) { return open_.insert(session).second; }

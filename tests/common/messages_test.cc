@@ -178,6 +178,29 @@ TEST(MessagesTest, JobThatIsNotOverIsRefusedInJobOver) {
   }
 }
 
+TEST(MessagesTest, GatheringsArriveWithAllBytes) {
+  const std::string bytes("\0\xff\n", 3);
+  const Gather sent = {{int64_t{1} << 40, 3}, bytes};
+  const Gather received = Received(sent);
+  EXPECT_EQ(received.id, sent.id);
+  EXPECT_EQ(received.value, bytes);
+  const Gathered answer = {{kInitialRound, 0}, {bytes, "", "b"}, "why"};
+  const auto read = FromProto(ToProto(CoordinatorMessage(answer)));
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(std::get<Gathered>(*read), answer);
+}
+
+TEST(MessagesTest, GatheringWithoutAStepOrAnIndexIsRefused) {
+  v1::MemberMessage message;
+  message.mutable_gather()->set_step(-2);
+  EXPECT_EQ(FromProto(message).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  message.mutable_gather()->set_step(0);
+  message.mutable_gather()->set_index(-1);
+  EXPECT_EQ(FromProto(message).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
 TEST(MessagesTest, ReplicaChecksumsArriveWithRoundAndEpoch) {
   const ReplicaChecksums sent = {7, int64_t{1} << 40, {0, 1, 0xffffffff}};
   const ReplicaChecksums received = Received(sent);

@@ -159,6 +159,13 @@ void CheckConverted(const Failure&) {}
 void CheckConverted(const WantCheckpoint&) {}
 void CheckConverted(const ReplicaChecksums&) {
 }  // ReplicaCheck::OnChecksums checks it.
+void CheckConverted(const GatheringId& id) {
+  ASSERT_GE(id.step, kInitialRound);
+  ASSERT_LE(id.step, kStepMax);
+  ASSERT_GE(id.index, 0);
+}
+void CheckConverted(const Gather& gather) { CheckConverted(gather.id); }
+void CheckConverted(const Gathered& gathered) { CheckConverted(gathered.id); }
 void CheckConverted(const SaveLast& last) {
   ASSERT_GE(last.round, 0);
   ASSERT_GE(last.sender, 0);

@@ -233,6 +233,8 @@ TEST(CApiLibraryTest, EachFunctionRefusesAClientThatIsNone) {
           nereus_client_mean(client, 0, &mean, &length),
           nereus_client_skipped(client, 0, &flag),
           nereus_client_checkpoint(client),
+          nereus_client_gather(client, "a", 1, 0, &flag),
+          nereus_client_gathered(client, 0, nullptr, 0, &length),
           nereus_client_report_json(client, nullptr, 0, &length),
           nereus_client_abort(client, "reason"),
           nereus_client_leave(client, 0, nullptr)}) {

@@ -115,6 +115,36 @@ def report():
             print(type(error).__name__, error)
 
 
+def gather():
+    """Gathers before the first step, twice in a row, and after each step."""
+    line, gradient = make_values("array", [0.0, 0.0]), make_values("array", [0.0, 0.0])
+    own = bytes([0, 255, RANK])
+    with nereus.Client([line_layer(line)]) as client:
+        print("first", [each.hex() for each in client.gather(own)],
+              [each.hex() for each in client.gather(b"")])
+        for _ in range(3):
+            step = client.begin_step()
+            do_step(client, step, line, gradient)
+            if RANK == 0:
+                time.sleep(0.2)
+            values = client.gather(b"%d in %d" % (RANK, step.step))
+            print(b", ".join(values).decode())
+        for value in (b"x" * 65537, "text"):
+            try:
+                client.gather(value)
+            except nereus.NereusError as error:
+                print(type(error).__name__, error)
+        if RANK == 0:
+            try:
+                client.gather(b"last", timeout=0.01)
+            except nereus.Stalled as error:
+                print(error)
+        else:
+            time.sleep(0.5)
+        print(client.gather(b"last"))
+        client.leave()
+
+
 def wait_until(what, is_true):
     """Waits for another thread or process."""
     until = time.monotonic() + 30

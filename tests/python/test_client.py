@@ -50,6 +50,17 @@ def test_report_and_checkpoint(run):
     assert re.match(r"NereusError .*--checkpoint-dir", job.lines[0][1])
 
 
+def test_workers_gather_values(run):
+    job = run("gather")
+    for lines in job.lines:
+        assert lines[:4] == ["first ['00ff00', '00ff01'] ['', '']", "0 in 0, 1 in 0",
+                             "0 in 1, 1 in 1", "0 in 2, 1 in 2"]
+        assert lines[4].startswith("InvalidArgument the value has 65537 bytes, must be at most")
+        assert lines[5] == "InvalidArgument value is str, must be bytes"
+        assert lines[-1] == "[b'last', b'last']"
+    assert job.lines[0][6].startswith("gather has not ended within 0.01 s")
+
+
 @pytest.mark.parametrize("where", ["connect", "wait", "wait_all", "wait_forward", "leave"])
 def test_ctrl_c_ends_a_wait_soon(run, where):
     job = run("interrupted", where, code=None, flags=("--restarts=0",))

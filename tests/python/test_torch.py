@@ -93,12 +93,31 @@ def test_statistics_of_batch_norm_are_equal_on_all_workers(train):
     assert float(means.abs().min()) > 0 and float((variances - 1).abs().min()) > 0
 
 
+def test_functions_over_all_workers(run):
+    job = run(PROGRAM, "functions")
+    assert job.lines[0] == job.lines[1] == [
+        "[{'own': 0, 'list': [1, None, 'ä']}, {'own': 1, 'list': [1, None, 'ä']}]",
+        "['of', 0]", "0.6 {'loss': 1.0, 'right': 0.5}",
+        "'much' is no number: average takes a number, or a dict of numbers",
+        "Object of type Tensor is not JSON serializable: values are None, numbers, texts, lists "
+        "and dicts; a tensor is sent as tensor.tolist()"]
+
+
+def test_functions_before_the_worker_has_joined_are_errors(run):
+    job = run(PROGRAM, "too_early", code=None, flags=("--restarts=0",))
+    assert job.code != 0 and "has not joined its job yet: call the function after" in job.text
+
+
 def test_a_process_without_a_coordinator_trains_alone(tmp_path, monkeypatch):
     for variable in ("NEREUS_COORDINATOR", "WORLD_SIZE"):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("NEREUS_LOCAL_RANK", "0")
     monkeypatch.setenv("TEST_FOLDER", str(tmp_path))
     torch_programs.train("mlp")
+    torch_programs.nt.init()
+    assert torch_programs.nt.average({"loss": 2}) == {"loss": 2.0}
+    assert torch_programs.nt.broadcast_object(("a",)) == ["a"]
+    torch_programs.nt.shutdown()
     assert difference(torch.load(tmp_path / "parameters"),
                       torch_programs.alone("mlp")) < TOLERANCE
 

@@ -245,6 +245,34 @@ def ranks():
     nt.shutdown()
 
 
+def functions():
+    """Prints what the functions over all workers return, before and after a step."""
+    nt.init()
+    parameter = nn.Parameter(torch.zeros(1))
+    optimizer = nt.DistributedOptimizer(torch.optim.SGD([parameter], lr=1.0))
+    own = int(os.environ["NEREUS_LOCAL_RANK"])
+    print(nt.gather_object({"own": own, "list": [1, None, "ä"]}))
+    print(nt.broadcast_object(["of", own]))
+    (parameter * (own + 1)).sum().backward()
+    optimizer.step()
+    nt.barrier()
+    print(nt.average(own + 0.1), nt.average({"loss": torch.tensor(2.0 * own), "right": own}))
+    for call in (lambda: nt.average("much"), lambda: nt.gather_object(torch.ones(2))):
+        try:
+            call()
+        except nt.InvalidArgument as error:
+            print(error)
+    nt.shutdown()
+
+
+def too_early():
+    """Calls a function over all workers before the worker has joined its job."""
+    nt.init()
+    model = SCENARIOS["plain"].model()
+    nt.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model=model)
+    nt.barrier()
+
+
 def mistake(case):
     """Does what a user should not do."""
     nt.init()

@@ -200,6 +200,7 @@ TEST(JobStateTest, EveryFieldIsRestored) {
   EXPECT_EQ(after->epoch.broken_links, before.epoch.broken_links);
   EXPECT_TRUE(after->checkpoint_wanted);
   EXPECT_EQ(after->hosts, before.hosts);
+  EXPECT_EQ(after->gatherings, before.gatherings);
 }
 
 TEST(JobStateTest, HostsWithEqualClaimsOrWithoutAMachineAreRefused) {

@@ -23,6 +23,7 @@
 #include "tests/simulation/laws/counted_once_law.h"
 #include "tests/simulation/laws/equal_replicas_law.h"
 #include "tests/simulation/laws/finite_parameters_law.h"
+#include "tests/simulation/laws/gathering_law.h"
 #include "tests/simulation/laws/law_checker.h"
 #include "tests/simulation/laws/lineup_law.h"
 #include "tests/simulation/laws/one_machine_law.h"
@@ -229,6 +230,29 @@ TEST_F(LawsTest, NanInParametersBreaksTheLaw) {
   ExpectKept();
   TellValues(1, 3, {1.0f, std::numeric_limits<float>::quiet_NaN()});
   ExpectBroken({"element 1", "nan", "worker 1", "round 3"});
+}
+
+TEST_F(LawsTest, WorkersThatGatherOtherValuesBreakTheLaw) {
+  laws_.Add(std::make_unique<GatheringLaw>());
+  const Gathered answer = {{3, 0}, {"a", "b"}, ""};
+  laws_.Tell(WorkerGathered{0, "a", answer});
+  laws_.Tell(WorkerGathered{1, "b", answer});
+  ExpectKept();
+  laws_.Tell(WorkerGathered{2, "c", {{3, 0}, {"a", "c"}, ""}});
+  ExpectBroken({"the values are a, c, another worker got a, b", "worker 2"});
+}
+
+TEST_F(LawsTest, GatheringWithoutTheWorkersOwnValueBreaksTheLaw) {
+  laws_.Add(std::make_unique<GatheringLaw>());
+  laws_.Tell(WorkerGathered{2, "c", {{3, 0}, {"a", "b"}, ""}});
+  ExpectBroken({"value c is not once among a, b"});
+}
+
+TEST_F(LawsTest, GatheringThatFailsBreaksTheLaw) {
+  laws_.Add(std::make_unique<GatheringLaw>());
+  laws_.Tell(
+      WorkerGathered{2, "c", {{3, 0}, {}, "worker w1 has begun step 4"}});
+  ExpectBroken({"worker w1 has begun step 4"});
 }
 
 TEST_F(LawsTest, StepThatOnlyOneWorkerSkipsBreaksTheLaw) {

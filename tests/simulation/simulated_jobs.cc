@@ -45,6 +45,7 @@ SimulatedClusterOptions RandomJob(uint64_t seed) {
   Random random(seed ^ 0x5bd1e995);
   SimulatedClusterOptions options;
   options.seed = seed;
+  options.gathers = seed % 3 == 0;
   options.workers = 1 + static_cast<int>(random.Below(5));
   options.shards = 1 + static_cast<int>(random.Below(4));
   const uint64_t scheme = random.Below(4);

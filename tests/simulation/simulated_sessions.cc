@@ -65,6 +65,9 @@ void SimulatedSessions::Beat(ProcessId id) {
     heartbeat.current_backups = process.server->current_backups();
   }
   ToCoordinator(id, heartbeat);
+  if (!process.is_admitted_worker()) return;
+  const std::optional<Gather> gather = process.worker->UnansweredGather();
+  if (gather.has_value()) ToCoordinator(id, *gather);
 }
 
 // ---- Messages.
@@ -152,6 +155,10 @@ void SimulatedSessions::Hear(ProcessId id, SessionId session,
     Outbox out;
     process.member->OnMessage(message, out);
     world_->execute(process, out);
+    if (const auto* answer = std::get_if<Gathered>(&message);
+        answer != nullptr && process.is_admitted_worker()) {
+      process.worker->OnGathered(*answer);
+    }
     // The machine may now be ready for frames that arrived too early.
     if (process.alive) connections_->network().OfferAgain(process.id);
   });

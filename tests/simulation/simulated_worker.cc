@@ -77,6 +77,7 @@ std::unique_ptr<Machine> SimulatedWorker::MakeMachine(const EpochStart& start,
   step_ = start.job->workers[start.job->PositionOf(rank_)].first_step - 1;
   process_->idle = false;
   has_left_ = false;
+  gathered_step_ = kInitialRound;
   process_->life = static_cast<int>(ledger_.Restart());
   caller_.OnMachine(machine_, process_->life, out);
   // The job may have gone back to a checkpoint. This caller notices at once.
@@ -134,6 +135,31 @@ void SimulatedWorker::TryStep() {
         static_cast<int64_t>(world_->random.Below(int64_t{1} << 18)));
   }
   process_->idle = false;
+  if (MustGather()) return StartGathering();
+  Compute([this, last = layer_count() - 1] { Backward(last); });
+}
+
+bool SimulatedWorker::MustGather() const {
+  return world_->options.gathers &&
+         world_->options.job.rounds.quorum == Quorum::kAll && step_ % 3 == 0 &&
+         gathered_step_ != step_;
+}
+
+void SimulatedWorker::StartGathering() {
+  gathered_step_ = step_;
+  const auto gather =
+      ledger_.gathering().Begin(step_, absl::StrCat(rank_, " in ", step_));
+  Outbox out;
+  out.Add(SendMessage{*gather});
+  world_->execute(*process_, out);
+}
+
+void SimulatedWorker::OnGathered(const Gathered& answer) {
+  const std::optional<Gather> own = UnansweredGather();
+  ledger_.gathering().OnGathered(answer);
+  if (!own.has_value() || UnansweredGather().has_value()) return;
+  world_->laws.Tell(WorkerGathered{rank_, own->value, answer});
+  ledger_.gathering().Take().IgnoreError();
   Compute([this, last = layer_count() - 1] { Backward(last); });
 }
 

@@ -50,11 +50,17 @@ class SimulatedWorker {
   void TryStep();
   // Takes the result of a round from the machine.
   void OnLayerDone(const LayerDone& done);
+  // Takes the coordinator's answer of a gathering.
+  void OnGathered(const Gathered& answer);
   // Lets the worker leave once the step under way is done.
   void LeaveSoon();
   // Makes each computation take `factor` times as long.
   void set_slowness(double factor) { slowness_ = factor; }
 
+  // Returns the message of a gathering without an answer, to send it again.
+  std::optional<Gather> UnansweredGather() {
+    return ledger_.gathering().Unanswered();
+  }
   // Returns the worker's next heartbeat to the coordinator.
   Heartbeat MakeHeartbeat() const;
 
@@ -97,6 +103,10 @@ class SimulatedWorker {
   int layer_count() const { return static_cast<int>(layers_.size()); }
 
   void Leave();
+  // True if the open step has a gathering that has not begun. Every third step
+  // has one, between its begin and its first push.
+  bool MustGather() const;
+  void StartGathering();
   // Asks the machine to begin `step`. Returns true if the step has begun.
   bool Begin(int64_t step);
   // Computes and pushes the gradient of `layer`, then those of earlier layers.
@@ -118,9 +128,10 @@ class SimulatedWorker {
   WorkerMachine* machine_ = nullptr;  // The member owns it.
   std::vector<Layer> layers_;
   int rank_ = -1;
-  int64_t step_ = kInitialRound;  // See step().
-  double slowness_ = 1;           // Factor of all computing times.
-  bool is_leaving_ = false;       // See LeaveSoon.
+  int64_t step_ = kInitialRound;           // See step().
+  int64_t gathered_step_ = kInitialRound;  // Last step with a gathering.
+  double slowness_ = 1;                    // Factor of all computing times.
+  bool is_leaving_ = false;                // See LeaveSoon.
   bool has_left_ = false;
 };
 

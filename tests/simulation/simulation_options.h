@@ -84,6 +84,9 @@ struct SimulatedClusterOptions {
   // takes a time drawn evenly from [0, layer_time_max].
   absl::Duration layer_time_max = absl::Milliseconds(2);
 
+  // True if the workers gather values in every third step. Needs Quorum::kAll.
+  bool gathers = false;
+
   // True if the servers share a disk, for checkpoints.
   bool has_disk = false;
   SimulatedStorageOptions disk;  // Faults of that disk.

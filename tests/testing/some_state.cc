@@ -87,6 +87,8 @@ CoordinatorState SomeState() {
   state.hosts.hosts = {{{"rack-3", "machine-0"}, "host:0"},
                        {{"rack-3", "machine-1"}, "host:1"}};
   state.hosts.split = {1004};
+  state.gatherings.first = {{{kInitialRound, 0}, {"a", "b"}, ""}};
+  state.gatherings.newest = Gathered{{20, 1}, {"c", std::string(1, '\0')}, ""};
   return state;
 }
 

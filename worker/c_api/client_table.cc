@@ -67,6 +67,23 @@ absl::Status ClientEntry::AwaitJoined(absl::Duration timeout,
   return status;
 }
 
+absl::StatusOr<int32_t> ClientEntry::Gather(absl::string_view value,
+                                            absl::Duration timeout) {
+  std::vector<std::string> values =
+      NEREUS_TRY(client_->client().Gather(value, timeout));
+  MutexLock lock(&mu_);
+  gathered_ = std::move(values);
+  return static_cast<int32_t>(gathered_.size());
+}
+
+absl::StatusOr<std::string> ClientEntry::Gathered(int32_t index) const {
+  MutexLock lock(&mu_);
+  const auto count = static_cast<int32_t>(gathered_.size());
+  if (index >= 0 && index < count) return gathered_[index];
+  return InvalidArgumentError("there is no value ", index,
+                              ": the last gathering has ", count, " values");
+}
+
 bool ClientEntry::Close(bool waits) {
   // Destroyed without the lock, by one of the threads that close the client.
   std::unique_ptr<BoundClient> client;

@@ -36,6 +36,16 @@ class ClientEntry {
   absl::Status AwaitJoined(absl::Duration timeout, CUstream_st* stream)
       ABSL_LOCKS_EXCLUDED(mu_);
 
+  // Collects a value of each worker (Client::Gather) and keeps them. Returns
+  // their number. REQUIRES: within a call.
+  absl::StatusOr<int32_t> Gather(absl::string_view value,
+                                 absl::Duration timeout)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  // Returns a value of the last Gather that has returned OK. Errors:
+  // kInvalidArgument, there is no such value.
+  absl::StatusOr<std::string> Gathered(int32_t index) const
+      ABSL_LOCKS_EXCLUDED(mu_);
+
   // Refuses calls from now on, waits until the calls under way have ended, and
   // destroys the client, unless another thread does. Without `waits`, returns
   // false if a call is under way.
@@ -61,6 +71,8 @@ class ClientEntry {
   bool is_joining_ ABSL_GUARDED_BY(mu_) = false;  // A thread is in AwaitJoined.
   bool has_joined_ ABSL_GUARDED_BY(mu_) = false;  // AwaitJoined has succeeded.
   std::string error_ ABSL_GUARDED_BY(mu_);        // See error().
+  // Values of the last Gather.
+  std::vector<std::string> gathered_ ABSL_GUARDED_BY(mu_);
 };
 
 // All open clients of the C interface, by handle. A handle is a number that is

@@ -121,6 +121,16 @@ absl::Status CheckArray(absl::string_view name, const float* values,
   return length == 0 ? absl::OkStatus() : CheckNotNull(name, values);
 }
 
+// Checks memory of `length` bytes. Empty memory may be NULL.
+absl::Status CheckBytes(absl::string_view name, const void* bytes,
+                        int64_t length) {
+  if (length < 0) {
+    return InvalidArgumentError("the length of ", name, " is ", length,
+                                ", must not be negative");
+  }
+  return length == 0 ? absl::OkStatus() : CheckNotNull(name, bytes);
+}
+
 // Checks the arguments through which a function returns a text (see "Texts" in
 // nereus.h). With a `capacity` of 0, `text` may be NULL.
 absl::Status CheckRoom(const char* text, int64_t capacity,
@@ -383,6 +393,35 @@ nereus_code nereus_client_skipped(nereus_client* client, int64_t step,
 nereus_code nereus_client_checkpoint(nereus_client* client) {
   return nereus::OnClient(
       client, [](BoundClient& bound) { return bound.Checkpoint(); });
+}
+
+nereus_code nereus_client_gather(nereus_client* client, const void* value,
+                                 int64_t length, int64_t timeout_ms,
+                                 int32_t* count) {
+  return nereus::OnEntry(
+      client, /*needs_joined=*/true, [&](ClientEntry& entry) -> absl::Status {
+        NEREUS_TRY(nereus::CheckNotNull("count", count));
+        NEREUS_TRY(nereus::CheckBytes("value", value, length));
+        *count = NEREUS_TRY(entry.Gather(
+            {static_cast<const char*>(value), static_cast<size_t>(length)},
+            nereus::Timeout(timeout_ms)));
+        return absl::OkStatus();
+      });
+}
+
+nereus_code nereus_client_gathered(nereus_client* client, int32_t index,
+                                   void* value, int64_t capacity,
+                                   int64_t* length) {
+  return nereus::OnEntry(
+      client, /*needs_joined=*/true, [&](ClientEntry& entry) -> absl::Status {
+        NEREUS_TRY(nereus::CheckNotNull("length", length));
+        NEREUS_TRY(nereus::CheckBytes("value", value, capacity));
+        const std::string found = NEREUS_TRY(entry.Gathered(index));
+        *length = static_cast<int64_t>(found.size());
+        std::copy_n(found.data(), std::min(*length, capacity),
+                    static_cast<char*>(value));
+        return absl::OkStatus();
+      });
 }
 
 nereus_code nereus_client_report_json(nereus_client* client, char* text,

@@ -40,7 +40,7 @@ extern "C" {
 #define NEREUS_API __attribute__((visibility("default")))
 
 // Version of this header. It grows when functions or fields are added.
-#define NEREUS_ABI_VERSION 1
+#define NEREUS_ABI_VERSION 2
 
 // Outcome of a call. What the caller does about each: see Client in
 // worker/public/client.h. The values never change.
@@ -286,6 +286,19 @@ NEREUS_API nereus_code nereus_client_skipped(nereus_client* client,
                                              int64_t step, int32_t* skipped);
 // Requests a checkpoint of the next step that no worker has begun.
 NEREUS_API nereus_code nereus_client_checkpoint(nereus_client* client);
+// Collects one value of each worker, `length` bytes, at most 64 KiB: a barrier,
+// and a way to average a few numbers. Sets *count to the number of values. All
+// workers call it equally often between two steps. After
+// NEREUS_DEADLINE_EXCEEDED, make the same call again.
+NEREUS_API nereus_code nereus_client_gather(nereus_client* client,
+                                            const void* value, int64_t length,
+                                            int64_t timeout_ms, int32_t* count);
+// Writes value `index` of the last nereus_client_gather, in the order of ranks,
+// at most `capacity` bytes of it, and sets *length to its length.
+NEREUS_API nereus_code nereus_client_gathered(nereus_client* client,
+                                              int32_t index, void* value,
+                                              int64_t capacity,
+                                              int64_t* length);
 // Writes costs, traffic and measurements as JSON (docs/c_api.md).
 NEREUS_API nereus_code nereus_client_report_json(nereus_client* client,
                                                  char* text, int64_t capacity,

@@ -85,6 +85,8 @@ class HostClientImpl final : public HostClient {
   bool takes_factors(int layer) const override;
   bool takes_bfloat16(int layer) const override;
   absl::Status Checkpoint() override;
+  absl::StatusOr<std::vector<std::string>> Gather(
+      absl::string_view value, absl::Duration timeout) const override;
   ClientReport Report() const override { return process_->Report(); }
   absl::Status Interruption() const override {
     return Ledger(
@@ -383,6 +385,27 @@ absl::Status HostClientImpl::Checkpoint() {
   }
   process_->WantCheckpoint();
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<std::string>> HostClientImpl::Gather(
+    absl::string_view value, absl::Duration timeout) const {
+  const absl::Time until = SteadyNow() + timeout;
+  const auto bytes = static_cast<int64_t>(value.size());
+  if (bytes > kGatheredBytesMax) {
+    return InvalidArgumentError("the value has ", bytes,
+                                " bytes, must be at most ", kGatheredBytesMax);
+  }
+  if (job_options().rounds.quorum != Quorum::kAll) {
+    return FailedPreconditionError(
+        "workers cannot gather in a job with --quorum=",
+        QuorumName(job_options().rounds.quorum),
+        ": they may be in different steps");
+  }
+  const std::optional<nereus::Gather> begun =
+      NEREUS_TRY(rounds_->BeginGathering(std::string(value)));
+  // Empty if a call that timed out has begun it.
+  if (begun.has_value()) process_->Gather(*begun);
+  return rounds_->AwaitGathered(until);
 }
 
 absl::Status HostClientImpl::Leave(absl::Duration timeout) {

@@ -117,6 +117,29 @@ absl::StatusOr<StepInfo> RoundTable::AwaitBegin(int64_t step,
       "for slower workers");
 }
 
+absl::StatusOr<std::optional<Gather>> RoundTable::BeginGathering(
+    std::string value) {
+  MutexLock lock(&mu_);
+  NEREUS_TRY(ledger_.StepToBegin());
+  const auto& begun = ledger_.begun();
+  return ledger_.gathering().Begin(
+      begun.has_value() ? begun->step : kInitialRound, std::move(value));
+}
+
+absl::StatusOr<std::vector<std::string>> RoundTable::AwaitGathered(
+    absl::Time until) {
+  MutexLock lock(&mu_);
+  const bool in_time = mu_.AwaitWithTimeout(
+      [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+        return ledger_.gathering().is_answered() || ledger_.is_interrupted();
+      },
+      until - SteadyNow());
+  NEREUS_TRY(ledger_.Interruption());
+  if (in_time) return ledger_.gathering().Take();
+  return DeadlineExceededError(
+      "the values of other workers have not come: they have not gathered yet");
+}
+
 absl::Status RoundTable::Await(int layer, int64_t round, absl::Duration timeout,
                                absl::Time from) const {
   MutexLock lock(&mu_);

@@ -66,6 +66,11 @@ class RoundTable : public std::enable_shared_from_this<RoundTable> {
   absl::StatusOr<std::optional<StepLedger::Call>> BeginLeave(absl::Time now)
       ABSL_LOCKS_EXCLUDED(mu_);
 
+  // Begins a gathering of the caller (GatheringLedger::Begin). Errors:
+  // Interruption's; kFailedPrecondition, the caller leaves the job.
+  absl::StatusOr<std::optional<Gather>> BeginGathering(std::string value)
+      ABSL_LOCKS_EXCLUDED(mu_);
+
   // Notes that the coordinator has sent Waiting, so it is alive.
   void NoteWaiting() ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -84,6 +89,9 @@ class RoundTable : public std::enable_shared_from_this<RoundTable> {
   absl::StatusOr<StepInfo> AwaitBegin(int64_t step,
                                       absl::Time until = absl::InfiniteFuture())
       ABSL_LOCKS_EXCLUDED(mu_);
+  // Waits for the answer of the gathering that has begun, and takes it.
+  absl::StatusOr<std::vector<std::string>> AwaitGathered(
+      absl::Time until = absl::InfiniteFuture()) ABSL_LOCKS_EXCLUDED(mu_);
   // Waits until `round` of a layer is done and its buffers are free, until
   // `from + timeout` at most. Errors: kInvalidArgument, the round was not
   // pushed; kDeadlineExceeded.

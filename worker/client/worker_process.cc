@@ -187,6 +187,10 @@ void WorkerProcess::WantCheckpoint() {
       [this](Outbox& out) { process_->member().WantCheckpoint(out); });
 }
 
+void WorkerProcess::Gather(const nereus::Gather& gather) {
+  process_->Post([this, gather](Outbox&) { process_->Send(gather); });
+}
+
 void WorkerProcess::Fail(const std::string& reason) {
   process_->Post([this, reason](Outbox& out) {
     process_->member().OnFailure(reason, out);
@@ -291,12 +295,20 @@ void WorkerProcess::OnHeard(const CoordinatorMessage& message) {
     MutexLock lock(&mu_);
     if (over->saved_round > kInitialRound) saved_round_ = over->saved_round;
   }
+  if (const auto* gathered = std::get_if<Gathered>(&message)) {
+    rounds_->Use(
+        [&](StepLedger& ledger) { ledger.gathering().OnGathered(*gathered); });
+  }
   if (const auto* set = std::get_if<SetFusion>(&message)) {
     process_->Post([this, set = *set](Outbox&) { caller_.OnSetFusion(set); });
   }
 }
 
 Heartbeat WorkerProcess::TakeStock() {
+  // The message or its answer may have been lost with a session.
+  const auto gather = rounds_->Use(
+      [](StepLedger& ledger) { return ledger.gathering().Unanswered(); });
+  if (gather.has_value()) process_->Send(*gather);
   Heartbeat heartbeat;
   if (caller_.machine() != nullptr) {
     heartbeat.stall = caller_.machine()->OldestWait();

@@ -65,6 +65,9 @@ class WorkerProcess {
   void Wait(int layer);
   // Asks the coordinator for a checkpoint.
   void WantCheckpoint();
+  // Sends the coordinator a value of the caller. Sends it again until the
+  // ledger has the answer.
+  void Gather(const nereus::Gather& gather);
   // Ends the job for all workers.
   void Fail(const std::string& reason);
   // Leaves the job after the last step that was pushed.

@@ -28,6 +28,7 @@ int64_t StepLedger::Restart() {
   begun_.reset();
   asked_.reset();
   unfit_step_ = kInitialRound;
+  gathering_.Restart();
   loss_scale_.OnRestart();
   for (Layer& layer : layers_) {
     layer.pushed = kFetching;
@@ -82,7 +83,11 @@ StepInfo StepLedger::TakeBegun() {
 }
 
 absl::StatusOr<std::optional<StepLedger::Call>> StepLedger::BeginLeave() {
-  const Call last = NEREUS_TRY(LastPushed());
+  NEREUS_TRY(Interruption());
+  Call last{kInitialRound, life_};
+  for (const Layer& layer : layers_) {
+    last.step = std::max(last.step, layer.pushed);
+  }
   if (std::exchange(leaving_, true)) return std::nullopt;
   return last;
 }
@@ -162,15 +167,6 @@ absl::Status StepLedger::Interruption() const {
   return OutOfRangeError(
       "the job went back to an earlier step: call BeginStep, and do the step "
       "that it says");
-}
-
-absl::StatusOr<StepLedger::Call> StepLedger::LastPushed() const {
-  NEREUS_TRY(Interruption());
-  Call last{kInitialRound, life_};
-  for (const Layer& layer : layers_) {
-    last.step = std::max(last.step, layer.pushed);
-  }
-  return last;
 }
 
 bool StepLedger::IsDone(int layer, int64_t round) const {

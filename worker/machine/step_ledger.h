@@ -8,6 +8,7 @@
 
 #include "common/base/status.h"
 #include "common/protocol/frame.h"
+#include "worker/machine/gathering_ledger.h"
 #include "worker/machine/loss_scale.h"
 #include "worker/public/client.h"
 
@@ -91,6 +92,9 @@ class StepLedger {
   };
   absl::StatusOr<Pushed> BeginPush(int layer, int64_t step);
 
+  // Returns the account of the caller's gatherings.
+  GatheringLedger& gathering() { return gathering_; }
+
   // Notes that a gradient of the caller's in `step` has a NaN or an infinity.
   void NoteUnfit(int64_t step) { unfit_step_ = step; }
 
@@ -109,9 +113,6 @@ class StepLedger {
   // kOutOfRange, the job has gone back.
   absl::Status Interruption() const;
 
-  // Returns the last step in which the caller pushed a layer. Errors:
-  // Interruption's.
-  absl::StatusOr<Call> LastPushed() const;
   int64_t pushed(int layer) const { return layers_[layer].pushed; }
   const std::string& name(int layer) const { return layers_[layer].name; }
   // True if `round` of the layer is done; true also if there is no such layer.
@@ -163,6 +164,7 @@ class StepLedger {
   size_t pushed_count_ = 0;               // Layers pushed in that step.
   int64_t skipped_step_ = kInitialRound;  // The last step that was skipped.
   int64_t unfit_step_ = kInitialRound;    // The last step of NoteUnfit.
+  GatheringLedger gathering_;             // The caller's gatherings.
   LossScale loss_scale_;                  // Follows the steps' outcomes.
 };
 

@@ -360,6 +360,22 @@ class Client {
   // Errors: kFailedPrecondition, the servers run without --checkpoint-dir.
   virtual absl::Status Checkpoint() = 0;
 
+  // Collects one value of each worker, and returns the values in the order of
+  // ranks, this worker's among them: a barrier, and a way to average a few
+  // numbers. Workers that have begun the same last step gather together, and
+  // before the first step those that begin with the same step. They must gather
+  // equally often between two steps. A worker that joins later gets the values
+  // that the first workers gathered before their first step.
+  //
+  // `value`: at most 64 KiB; the values of all workers, at most 2 MiB.
+  //
+  // Errors: kInvalidArgument, the value is too long; kFailedPrecondition,
+  // another worker has begun a later step without gathering, the values of all
+  // are too long, or the job has a partial quorum; kDeadlineExceeded after
+  // `timeout`: call again, and the value of the first call counts.
+  virtual absl::StatusOr<std::vector<std::string>> Gather(
+      absl::string_view value, absl::Duration timeout) const = 0;
+
   // Returns the cost of each layer, the bytes exchanged with each peer, and the
   // measurements of this worker.
   virtual ClientReport Report() const = 0;

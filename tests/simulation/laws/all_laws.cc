@@ -10,6 +10,7 @@
 #include "tests/simulation/laws/counted_once_law.h"
 #include "tests/simulation/laws/equal_replicas_law.h"
 #include "tests/simulation/laws/finite_parameters_law.h"
+#include "tests/simulation/laws/gathering_law.h"
 #include "tests/simulation/laws/lineup_law.h"
 #include "tests/simulation/laws/refusals_law.h"
 #include "tests/simulation/laws/skipped_steps_law.h"
@@ -33,6 +34,7 @@ void AddAllLaws(const SimulatedClusterOptions& options,
   laws->Add(std::make_unique<BoundedMemoryLaw>());
   laws->Add(std::make_unique<BackupLaw>());
   laws->Add(std::make_unique<LineupLaw>());
+  laws->Add(std::make_unique<GatheringLaw>());
   laws->Add(std::make_unique<BoundedWaitLaw>(options.lease));
   if (workload.is_signed) {
     laws->Add(std::make_unique<CountedOnceLaw>(workload.layers, options.job));

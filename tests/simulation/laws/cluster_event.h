@@ -64,6 +64,13 @@ struct StepDone {
   ProcessId process = 0;
 };
 
+// A worker has the answer of a gathering.
+struct WorkerGathered {
+  int rank = 0;
+  std::string value;  // Its own value.
+  Gathered answer;
+};
+
 // A test asks the cluster for more steps.
 struct RunBegins {};
 
@@ -192,8 +199,8 @@ struct JobEnded {
 
 using ClusterEvent =
     std::variant<RoundDone, ParametersUpdated, FetchedAgain, StepDone,
-                 RunBegins, Disturbed, EpochBegun, EpochEntered, Admitted,
-                 MemberEnded, FrameRefused, FrameSpoiled, Unreadable,
+                 WorkerGathered, RunBegins, Disturbed, EpochBegun, EpochEntered,
+                 Admitted, MemberEnded, FrameRefused, FrameSpoiled, Unreadable,
                  ServerHolds, BackupHas, ResultShown, CheckpointWhole,
                  DiskChanged, RestoreFailed, JobEnded>;
 

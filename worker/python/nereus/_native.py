@@ -11,7 +11,7 @@ import threading
 from .errors import FAILED_PRECONDITION, Forked, LibraryError, error_of
 
 # Version of nereus.h that this file describes.
-ABI_VERSION = 1
+ABI_VERSION = 2
 
 MEMORY_HOST = 0
 MEMORY_CUDA = 1
@@ -101,6 +101,8 @@ FUNCTIONS = {
                            ctypes.POINTER(_int64)),
     "nereus_client_skipped": (_pointer, _int64, ctypes.POINTER(_int32)),
     "nereus_client_checkpoint": (_pointer,),
+    "nereus_client_gather": (_pointer, _pointer, _int64, _int64, ctypes.POINTER(_int32)),
+    "nereus_client_gathered": (_pointer, _int32, _pointer, _int64, ctypes.POINTER(_int64)),
     "nereus_client_report_json": (_pointer, _text, _int64, ctypes.POINTER(_int64)),
     "nereus_client_abort": (_pointer, _text),
     "nereus_client_leave": (_pointer, _int64, _pointer),

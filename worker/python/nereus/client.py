@@ -307,6 +307,32 @@ class Client:
         """Requests a checkpoint of the next step that no worker has begun."""
         self._call("nereus_client_checkpoint")
 
+    def gather(self, value, timeout=None):
+        """Collects one value of each worker, and returns all of them, a list of bytes in the
+        order of ranks: a barrier, and a way to average a few numbers.
+
+        Workers that have begun the same last step gather together; before the first step,
+        those that begin with the same step. They must gather equally often between two steps.
+        A worker that joins later gets what the first workers gathered before their first step.
+
+        value: bytes, at most 65536. timeout: in seconds; None: no limit. After Stalled, call
+        it again: the value of the first call counts.
+        """
+        if not isinstance(value, (bytes, bytearray)):
+            raise InvalidArgument(f"value is {type(value).__name__}, must be bytes")
+        count = ctypes.c_int32()
+        self._await("gather", "nereus_client_gather", (bytes(value), len(value)),
+                    (ctypes.byref(count),), timeout)
+        return [self._gathered(index) for index in range(count.value)]
+
+    def _gathered(self, index):
+        length = ctypes.c_int64()
+        self._call("nereus_client_gathered", index, None, 0, ctypes.byref(length))
+        value = ctypes.create_string_buffer(length.value)
+        self._call("nereus_client_gathered", index, value, length.value,
+                   ctypes.byref(length))
+        return value.raw
+
     def report(self):
         """Returns costs, traffic and measurements as a dict (docs/c_api.md, "Reports")."""
         capacity = 64 * 1024

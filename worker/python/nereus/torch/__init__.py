@@ -11,6 +11,7 @@ docs/pytorch.md has the whole loop, and what works.
 
 from ..errors import (Forked, InvalidArgument, JobFinished, JobWentBack, LibraryError,
                       ModelMismatch, NereusError, Stalled, Unreachable, WorkerLost)
+from .functions import average, barrier, broadcast_object, gather_object
 from .optimizer import DistributedOptimizer
 from .process import (init, is_initialized, local_rank, local_size, rank, shutdown, size,
                       step_info)
@@ -18,5 +19,5 @@ from .process import (init, is_initialized, local_rank, local_size, rank, shutdo
 __all__ = [
     "DistributedOptimizer", "Forked", "InvalidArgument", "JobFinished", "JobWentBack",
     "LibraryError", "ModelMismatch", "NereusError", "Stalled", "Unreachable", "WorkerLost",
-    "init", "is_initialized", "local_rank", "local_size", "rank", "shutdown", "size",
-    "step_info"]
+    "average", "barrier", "broadcast_object", "gather_object", "init", "is_initialized",
+    "local_rank", "local_size", "rank", "shutdown", "size", "step_info"]

@@ -433,6 +433,10 @@ class Engine:
         """Returns the client's report (docs/c_api.md, "Reports"); None without a job."""
         return self._client.report() if self._client is not None else None
 
+    def gather(self, value):
+        """Returns the values of all workers (nereus.Client.gather)."""
+        return self._client.gather(value)
+
     def leave(self):
         """Leaves the job after the last step."""
         if self._client is None or self._client.closed:

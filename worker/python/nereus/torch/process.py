@@ -73,6 +73,11 @@ def register(engine):
     _Process.engine = engine
 
 
+def engine():
+    """Returns the engine of this process; None without a DistributedOptimizer."""
+    return _Process.engine
+
+
 def step_info():
     """Returns the nereus.Step of the open or the last step; None before the first one and
     in a process that trains alone."""

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "common/base/status.h"
+#include "common/protocol/job.h"
+#include "common/protocol/membership.h"
+#include "server/coordinator/coordinator_outbox.h"
+#include "server/coordinator/member_list.h"
+
+namespace nereus {
+
+// Collects one value of each worker, and gives all values to all of them
+// (Gather).
+//
+//   first Gather of an id --all needed workers have sent theirs--> answered
+//             '--one of them has begun a later step--> answered with an error
+//
+// A gathering needs the workers that take part in its step. Before the first
+// step, it needs the workers that have the same first step as those that
+// gather. Workers that leave or die are needed no more. A worker that joins
+// later gets what the first workers gathered before their first step, so that
+// it begins as they did.
+//
+// A worker sends its value until it has the answer. Only the newest answer is
+// kept: a later gathering is complete only when all workers that needed the one
+// before have its answer. Pure.
+class Gatherings {
+ public:
+  Gatherings() = default;
+  explicit Gatherings(GatheringAnswers state) : state_(std::move(state)) {}
+
+  // Returns kInvalidArgument if a value is too long.
+  static absl::Status Check(const Gather& gather);
+
+  // Notes the value of a worker, or sends the answer if there is one already.
+  void OnGather(const MemberRecord& worker, const Gather& gather,
+                CoordinatorOutbox& out);
+
+  // Completes gatherings. Returns true if the state must be saved before Send
+  // is called.
+  bool Complete(const Job& job, const MemberList& roster);
+  // Sends the answers of the gatherings that Complete has completed.
+  void Send(const MemberList& roster, CoordinatorOutbox& out);
+
+  // Forgets all values, because the job goes back: the workers gather again.
+  void Clear();
+
+  const GatheringAnswers& state() const { return state_; }
+
+ private:
+  // Returns the answer of a gathering; nothing if a value is missing.
+  std::optional<Gathered> Answer(const GatheringId& id, const Job& job,
+                                 const MemberList& roster) const;
+  // Keeps an answer for workers that ask again.
+  void Keep(const Gathered& answer);
+  // True if the worker waits for the answer of `id`.
+  bool IsOpen(int rank, const GatheringId& id) const {
+    const auto found = open_.find(rank);
+    return found != open_.end() && found->second.id == id;
+  }
+
+  GatheringAnswers state_;      // Answers that workers may ask for again.
+  std::map<int, Gather> open_;  // Values without an answer, by rank.
+  // Answers to send, each with the ranks of the workers that wait for it.
+  std::vector<std::pair<Gathered, std::vector<int>>> ready_;
+};
+
+}  // namespace nereus

@@ -1,0 +1,140 @@
+// Gatherings of a coordinator: which workers gather together, and what a worker
+// hears that joins, asks again or stands alone.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "server/coordinator/gatherings.h"
+#include "tests/server/coordinator_driver.h"
+
+namespace nereus {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+Gather Value(int64_t step, std::string value, int32_t index = 0) {
+  return {{step, index}, std::move(value)};
+}
+
+// A job of three workers with the sessions kWorker0 to kWorker2, in step 4.
+class GatheringTest : public testing::Test {
+ protected:
+  GatheringTest() : driver_(OptionsOf(3, 1, 4)) {
+    driver_.Gather();
+    for (const SessionId session : {kWorker0, kWorker1, kWorker2}) {
+      driver_.Beat(session, 4, 3);
+    }
+  }
+  CoordinatorDriver driver_;
+};
+
+TEST_F(GatheringTest, AllWorkersGetTheValuesInTheOrderOfRanks) {
+  EXPECT_THAT(driver_.Say(kWorker2, Value(4, "c")).sent, IsEmpty());
+  EXPECT_THAT(driver_.Say(kWorker0, Value(4, "a")).sent, IsEmpty());
+  const Reaction done = driver_.Say(kWorker1, Value(4, "b"));
+  EXPECT_THAT(HearersOf<Gathered>(done),
+              ElementsAre(kWorker0, kWorker1, kWorker2));
+  const Gathered heard = Heard<Gathered>(done, kWorker0);
+  EXPECT_EQ(heard.id, (GatheringId{4, 0}));
+  EXPECT_THAT(heard.values, ElementsAre("a", "b", "c"));
+  EXPECT_EQ(heard.error, "");
+  // Values are on disk before a worker hears them.
+  EXPECT_THAT(done.order, ElementsAre("save", "send", "send", "send"));
+}
+
+TEST_F(GatheringTest, WorkerThatMissedTheAnswerIsToldAgain) {
+  driver_.Say(kWorker0, Value(4, "a"));
+  driver_.Say(kWorker1, Value(4, "b"));
+  const Reaction done = driver_.Say(kWorker2, Value(4, "c"));
+  // Workers 0 and 1 gather again; worker 2 has not heard yet.
+  driver_.Say(kWorker0, Value(4, "d", 1));
+  driver_.Restart(done.saved.back());
+  driver_.ResumeIn(20, kWorker0);
+  driver_.ResumeIn(21, kWorker1);
+  driver_.ResumeIn(22, kWorker2);
+  driver_.Say(20, Value(4, "d", 1));
+  EXPECT_EQ(Heard<Gathered>(driver_.Say(22, Value(4, "c")), 22),
+            Heard<Gathered>(done, kWorker2));
+  // A message that was sent again before the answer came changes nothing.
+  driver_.Say(22, Value(4, "f", 1));
+  EXPECT_THAT(driver_.Say(22, Value(4, "c")).sent.size(), 1u);
+  const Reaction next = driver_.Say(21, Value(4, "e", 1));
+  EXPECT_THAT(Heard<Gathered>(next, 21).values, ElementsAre("d", "e", "f"));
+}
+
+TEST_F(GatheringTest, WorkersThatDieOrLeaveAreNotAwaited) {
+  driver_.Say(kWorker0, Value(4, "a"));
+  driver_.Say(kWorker1, Leave{4, 1});
+  EXPECT_THAT(HearersOf<Gathered>(driver_.Tick()), IsEmpty());
+  driver_.Break(kWorker2);
+  const Reaction alone = driver_.Pass(absl::Seconds(30), {});
+  EXPECT_THAT(Heard<Gathered>(alone, kWorker0).values, ElementsAre("a"));
+}
+
+TEST_F(GatheringTest, WorkerThatGoesOnWithoutGatheringIsNamed) {
+  driver_.Say(kWorker0, Value(4, "a"));
+  driver_.Say(kWorker1, Value(4, "b"));
+  const Reaction failed = driver_.Beat(kWorker2, 5, 4);
+  EXPECT_THAT(HearersOf<Gathered>(failed), ElementsAre(kWorker0, kWorker1));
+  EXPECT_THAT(Heard<Gathered>(failed, kWorker0).error,
+              HasSubstr("worker w2 has begun step 5 and did not gather after "
+                        "step 4"));
+  EXPECT_THAT(failed.saved, IsEmpty());
+}
+
+TEST_F(GatheringTest, ValuesThatAreTooLongAreRefused) {
+  const std::string most(kGatheredBytesMax, 'x');
+  EXPECT_THAT(driver_.Say(kWorker0, Value(4, most)).ended, IsEmpty());
+  const Reaction refused = driver_.Say(kWorker1, Value(4, most + "x"));
+  EXPECT_THAT(refused.ended, ElementsAre(kWorker1));
+  EXPECT_THAT(std::string(RefusalIn(refused, kWorker1).message()),
+              HasSubstr("65537 bytes, must be at most 65536"));
+}
+
+TEST(FirstGatheringTest, WorkerThatJoinsLaterGetsWhatTheFirstWorkersGot) {
+  CoordinatorDriver driver(OptionsOf(2, 1, 3));
+  driver.Gather();
+  driver.Say(kWorker0, Value(kInitialRound, "a"));
+  driver.Say(kWorker1, Value(kInitialRound, "b"));
+  driver.Beat(kWorker0, 3, 2);
+  driver.Beat(kWorker1, 3, 2);
+  driver.Say(kWorker2, WorkerRequest("late"));
+  driver.ReportRest(3);
+  EXPECT_THAT(
+      Heard<Gathered>(driver.Say(kWorker2, Value(kInitialRound, "c")), kWorker2)
+          .values,
+      ElementsAre("a", "b"));
+  // The later worker gathers alone what they did not.
+  EXPECT_THAT(Heard<Gathered>(
+                  driver.Say(kWorker2, Value(kInitialRound, "d", 1)), kWorker2)
+                  .values,
+              ElementsAre("d"));
+  // A gathering is without a worker whose first step comes later.
+  driver.Say(kWorker0, Value(3, "e"));
+  EXPECT_THAT(
+      Heard<Gathered>(driver.Say(kWorker1, Value(3, "f")), kWorker1).values,
+      ElementsAre("e", "f"));
+}
+
+TEST(FirstGatheringTest, FirstWorkersOfARestoredJobGatherBeforeTheirFirstStep) {
+  CoordinatorOptions options = OptionsOf(2, 1);
+  options.has_checkpoints = true;
+  options.start_checkpoint = CheckpointRecord{7, 16, {{"shard-0", 1, 2}}};
+  options.restored_layers = WorkerRequest("w0").layers;
+  CoordinatorDriver driver(options);
+  driver.Gather();
+  driver.Say(kWorker0, Value(kInitialRound, "a"));
+  EXPECT_THAT(
+      Heard<Gathered>(driver.Say(kWorker1, Value(kInitialRound, "b")), kWorker1)
+          .values,
+      ElementsAre("a", "b"));
+}
+
+}  // namespace
+}  // namespace nereus

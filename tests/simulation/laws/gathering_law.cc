@@ -1,0 +1,34 @@
+#include "tests/simulation/laws/gathering_law.h"
+
+#include <variant>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace nereus {
+
+void GatheringLaw::Observe(const ClusterEvent& event) {
+  if (const auto* begun = std::get_if<EpochBegun>(&event)) {
+    if (begun->all_from_base) values_.clear();
+    return;
+  }
+  const auto* gathered = std::get_if<WorkerGathered>(&event);
+  if (gathered == nullptr) return;
+  const Gathered& answer = gathered->answer;
+  const Place place = {-1, answer.id.step, gathered->rank};
+  if (!answer.error.empty()) return Breach(place, answer.error);
+  if (absl::c_count(answer.values, gathered->value) != 1) {
+    return Breach(place,
+                  absl::StrCat("value ", gathered->value, " is not once among ",
+                               absl::StrJoin(answer.values, ", ")));
+  }
+  const auto [first, is_first] = values_.emplace(answer.id, answer.values);
+  if (first->second == answer.values) return;
+  Breach(place,
+         absl::StrCat("the values are ", absl::StrJoin(answer.values, ", "),
+                      ", another worker got ",
+                      absl::StrJoin(first->second, ", ")));
+}
+
+}  // namespace nereus
