@@ -16,7 +16,8 @@ all systems have the same parameters and examples. A step is forward, backward a
 Variants:
   ddp       DistributedDataParallel with its defaults, over Gloo
   ddp-best  with gradient_as_bucket_view and static_graph
-  nereus    the defaults (--optimizer=worker): factors of Linears where they are faster
+  nereus    the defaults: factors of Linears where they are faster
+  dear      with --overlap=dear: parameters are updated in the next forward
   dense     without factors
 
 Seconds are of all counted steps, of all workers and of all runs; variants run in turn. "MB" are
@@ -36,7 +37,7 @@ from hosts import Hosts, OneMachine
 from replay_job import Job, TOP, percentile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-VARIANTS = ("ddp", "ddp-best", "nereus", "dense")
+VARIANTS = ("ddp", "ddp-best", "nereus", "dear", "dense")
 MODELS = ("vgg", "resnet18", "gpt")
 
 
@@ -52,7 +53,8 @@ def measure(hosts, variant, model, arguments):
             cuda = arguments.device != "cpu"
             environment = {
                 "NEREUS_COORDINATOR": job.start_servers(
-                    ["--optimizer=worker", "--log-level=warning",
+                    ["--log-level=warning",
+                     *(["--overlap=dear"] if variant == "dear" else []),
                      *(["--shared-memory=off"] if arguments.rate == "none" else [])]),
                 "NEREUS_SHARED_MEMORY": "off" if arguments.rate == "none" else "auto",
                 "NEREUS_LIBRARY": os.environ.get("NEREUS_LIBRARY") or os.path.join(

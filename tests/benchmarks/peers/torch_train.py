@@ -118,9 +118,11 @@ def wrap(variant, net, optimizer, rank, processes, device, folder):
     import nereus.torch as nt
     nt.init()
     optimizer = nt.DistributedOptimizer(optimizer, model=net,
-                                        factors="auto" if variant == "nereus" else False)
+                                        factors=False if variant == "dense" else "auto",
+                                        overlap="dear" if variant == "dear" else None)
 
     def end():
+        optimizer.synchronize()
         ways = collections.Counter(layer["scheme"] for layer in optimizer.plan())
         nt.shutdown()
         return dict(ways)
