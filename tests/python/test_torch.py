@@ -93,6 +93,17 @@ def test_statistics_of_batch_norm_are_equal_on_all_workers(train):
     assert float(means.abs().min()) > 0 and float((variances - 1).abs().min()) > 0
 
 
+# DDP carries its buckets by Nereus. With factorize, Linears are not DDP's.
+@pytest.mark.parametrize("model, scheme, workers, ways", [
+    ("mlp", "auto", 2, ()), ("cnn", "ring", 2, ("view",)), ("transformer", "server", 4, ()),
+    ("mlp", "factor", 2, ("factorize",)), ("transformer", "factor", 2, ("factorize", "view")),
+    ("mlp", "auto", 2, ("accumulate",))])
+def test_a_hook_of_ddp_equals_one_process(train, model, scheme, workers, ways):
+    job, found = train("ddp", model, *ways, workers=workers, flags=(f"--scheme={scheme}",))
+    assert difference(found, torch_programs.alone(model)) < TOLERANCE
+    assert ("factor" in re.search(r"ways (.*)", job.text)[1]) == ("factorize" in ways)
+
+
 def test_functions_over_all_workers(run):
     job = run(PROGRAM, "functions")
     assert job.lines[0] == job.lines[1] == [

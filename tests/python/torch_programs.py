@@ -245,6 +245,43 @@ def ranks():
     nt.shutdown()
 
 
+def ddp(kind="mlp", *ways):
+    """DDP with the communication hook. ways: "factorize", "view", "accumulate"."""
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+    own, size = int(os.environ["NEREUS_LOCAL_RANK"]), int(os.environ["NEREUS_LOCAL_SIZE"])
+    dist.init_process_group("gloo", rank=own, world_size=size,
+                            init_method=f"file://{os.environ['TEST_FOLDER']}/meet")
+    nt.init()
+    torch.manual_seed(1 + own)  # Joining gives all the first worker's parameters.
+    model = make_model(kind)
+    if own == 0 or "factorize" not in ways:
+        torch.manual_seed(1)
+        model = make_model(kind)
+    if "factorize" in ways:
+        model = nt.factorize(model)
+    net = DistributedDataParallel(model, gradient_as_bucket_view="view" in ways)
+    state = nt.CommHookState(net)
+    net.register_comm_hook(state, nt.comm_hook)
+    optimizer = make_optimizer("sgd", net.parameters())
+    for step in range(STEPS):
+        x, y = own_examples(step, own, size)
+        optimizer.zero_grad()
+        if "accumulate" in ways:
+            half = len(x) // 2
+            with net.no_sync():
+                (functional.cross_entropy(net(x[:half]), y[:half]) / 2).backward()
+            (functional.cross_entropy(net(x[half:]), y[half:]) / 2).backward()
+        else:
+            functional.cross_entropy(net(x), y).backward()
+        optimizer.step()
+    if own == 0:
+        save(model.parameters())
+        print("ways", sorted({layer["scheme"] for layer in state.plan()}))
+    nt.shutdown()
+    print("checksum", checksum(model))
+
+
 def functions():
     """Prints what the functions over all workers return, before and after a step."""
     nt.init()

@@ -63,7 +63,7 @@ class Engine:
                                 if name in trained}
         if model is not None:
             self._hook_model()
-        self._hook_parameters()
+        self._hook_parameters(named)
         if rows is not None or not self._candidates:
             self._connect({name: count for name, count in (rows or {}).items()
                            if name in self._candidates})
@@ -88,9 +88,9 @@ class Engine:
             self._model.register_forward_pre_hook(before)
         self._model.register_forward_hook(WeakCall(self._watch, self._model))
 
-    def _hook_parameters(self):
+    def _hook_parameters(self, named):
         on_gradient = WeakCall(self._on_gradient)
-        for _, parameter in self._named:
+        for _, parameter in named:
             # The hook of a tensor would come before the gradient is accumulated.
             with torch.enable_grad():
                 node = parameter.expand_as(parameter).grad_fn.next_functions[0][0]
@@ -126,7 +126,7 @@ class Engine:
 
     def _connect(self, rows):
         rows = {name: count * self.passes for name, count in rows.items()}
-        self._layers = layout.layers_of(self._named, rows)
+        self._layers = self._layers_of(rows)
         slots = sorted((slot for layer in self._layers for slot in layer.slots),
                        key=lambda slot: slot.index)
         kinds = state.kinds_of_state(self._optimizer)
@@ -175,6 +175,9 @@ class Engine:
             client.close()
             raise
         self._client = client
+
+    def _layers_of(self, rows):
+        return layout.layers_of(self._named, rows)
 
     def _check_overlap(self, decoupled):
         if self._deferred is None:

@@ -45,6 +45,7 @@ class Slot:
         self.end = begin + parameter.numel()
         self.used = self.came = False
         self.address = None  # Of the values, while the client uses them.
+        self.bucket = None  # Its gradient in a bucket of DDP.
 
     def view_of(self, values):
         """Returns this slot's part of an array of the layer, in the parameter's shape."""
@@ -194,7 +195,7 @@ class TorchLayer:
             raise NereusError(
                 f"layer {self.name} has {capture.rows} rows in this step, more than the "
                 f"{self.rows} that its workers agreed on: pass rows={{'{self.name}': "
-                f"{-(-capture.rows // passes)}}} to DistributedOptimizer, or factors=False",
+                f"{-(-capture.rows // passes)}}}, or leave the layer without factors",
                 FAILED_PRECONDITION)
         gradient = slot.parameter.grad
         if self._is_checked:
@@ -323,23 +324,25 @@ def _dense(gradient):
     return gradient.to_dense() if gradient.is_sparse else gradient
 
 
-def layers_of(named, rows):
+def layers_of(named, rows, kind_of=lambda name: TorchLayer):
     """Returns the layers of parameters in the order of the model.
 
     named: list of names and parameters. rows: dict from names of weights to the rows of
-    their factors. Errors: InvalidArgument.
+    their factors. kind_of: function from the name of a parameter to the class of its layer.
+    Errors: InvalidArgument.
     """
     layers, shared = [], []
 
     def close():
         if shared:
-            layers.append(TorchLayer(list(shared)))
+            layers.append(kind_of(shared[0].name)(list(shared)))
             shared.clear()
 
     for index, (name, parameter) in enumerate(named):
         _check(name, parameter)
         if parameter.numel() >= LARGE_VALUES:
-            layers.append(TorchLayer([Slot(index, name, parameter, 0)], rows.get(name, 0)))
+            layers.append(kind_of(name)([Slot(index, name, parameter, 0)],
+                                        rows.get(name, 0)))
             continue
         begin = shared[-1].end if shared else 0
         if begin + parameter.numel() > SHARED_VALUES_MAX:
