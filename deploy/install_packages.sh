@@ -12,7 +12,7 @@ build_packages=(
   nlohmann-json3-dev libcli11-dev libisal-dev libsqlite3-dev
   python3
 )
-test_packages=(clang clang-format clang-tidy cmake patchelf pkg-config
+test_packages=(clang clang-format clang-tidy cmake iproute2 patchelf pkg-config
   python3-numpy python3-pytest python3-torch python3-venv python3-wheel)
 
 usage() {
