@@ -11,6 +11,8 @@ namespace {
 // Number of losses of one connection, within kLossWindow, that is too many.
 constexpr size_t kLossesMax = 3;
 const absl::Duration kLossWindow = absl::Minutes(1);
+// Window in place of kLossWindow for two members that were never connected.
+const absl::Duration kNeverReachedWindow = absl::Minutes(10);
 
 bool Ends(const PeerPair& link, PeerId member) {
   return link.first == member || link.second == member;
@@ -19,13 +21,14 @@ bool Ends(const PeerPair& link, PeerId member) {
 }  // namespace
 
 // Both ends report a loss; it counts once in an epoch.
-std::optional<PeerId> BrokenLinks::Note(PeerId one, PeerId other,
+std::optional<PeerId> BrokenLinks::Note(PeerId one, PeerId other, bool reached,
                                         absl::Time now) {
   const PeerPair link = std::minmax(one, other);
   // The other end may have reported it already.
   if (!Add(link)) return std::nullopt;
   std::vector<absl::Time>& losses = losses_[link];
-  std::erase_if(losses, [&](absl::Time at) { return now - at > kLossWindow; });
+  const absl::Duration window = reached ? kLossWindow : kNeverReachedWindow;
+  std::erase_if(losses, [&](absl::Time at) { return now - at > window; });
   losses.push_back(now);
   if (losses.size() < kLossesMax) return std::nullopt;
   const PeerId worse = WorseOf(link, now);

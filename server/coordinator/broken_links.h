@@ -23,10 +23,13 @@ class BrokenLinks {
   // dropped; -1: none.
   explicit BrokenLinks(int own_shard) : own_(PeerId::Shard(own_shard)) {}
 
-  // Notes that two members have lost their connection. Counts a loss once in an
-  // epoch, although both ends report it. Returns the member to drop, if the two
-  // have lost their connection too often.
-  std::optional<PeerId> Note(PeerId one, PeerId other, absl::Time now);
+  // Notes that two members have lost their connection, or with `reached` false,
+  // that they have never had one: then a report comes only when an attempt has
+  // taken its time, so earlier losses count for longer. Counts a loss once in
+  // an epoch, although both ends report it. Returns the member to drop, if the
+  // two have lost their connection too often.
+  std::optional<PeerId> Note(PeerId one, PeerId other, bool reached,
+                             absl::Time now);
 
   // Notes that two workers of one host could not connect, and that the next
   // epoch counts them as two hosts. Adds the pair to of_epoch(), but counts no

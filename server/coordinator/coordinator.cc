@@ -242,7 +242,8 @@ absl::Status Coordinator::OnMemberMessage(MemberRecord& member,
     const PeerId stays = *goes == member.id ? lost->peer : member.id;
     Drop(*goes,
          absl::StrCat("it and ", roster_.Find(stays)->Name(),
-                      " cannot keep a connection"),
+                      lost->reached ? " cannot keep a connection"
+                                    : " have never been connected"),
          out);
   } else if (const auto* part = std::get_if<CheckpointPart>(&message)) {
     OnPart(member, *part, out);

@@ -180,7 +180,7 @@ std::optional<PeerId> Epochs::OnLostPeer(const MemberRecord& member,
   out.push_back(Announce{
       false, absl::StrCat(member.Name(), " lost its connection to ",
                           peer->Describe(), ": ", Printable(lost.reason))});
-  return links_.Note(member.id, lost.peer, now);
+  return links_.Note(member.id, lost.peer, lost.reached, now);
 }
 
 // A peer without a session may be dead. Then the loss says nothing of hosts.

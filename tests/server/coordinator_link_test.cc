@@ -186,6 +186,24 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return std::string(info.param.name); });
 
 // Three links of worker w1 are lost twice each.
+// Each attempt takes a minute until it is reported.
+TEST(CoordinatorLinkTest, WorkersThatNeverConnectAreParted) {
+  CoordinatorDriver driver(OptionsOf(2, 1));
+  driver.Gather();
+  Reaction last;
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    EXPECT_EQ(driver.job().worker_count(), 2);
+    driver.Pass(absl::Minutes(1));
+    last = driver.Say(kWorker0, LostPeer{driver.job().epoch, PeerId::Worker(1),
+                                         "no route", /*reached=*/false});
+    driver.ReportRest(4);
+  }
+  EXPECT_THAT(last.announced,
+              Contains(HasSubstr("was removed: it and worker w0 have never "
+                                 "been connected")));
+  EXPECT_EQ(driver.job().worker_count(), 1);
+}
+
 TEST(CoordinatorLinkTest, LossesCountByLink) {
   CoordinatorDriver driver(OptionsOf(3, 1));
   driver.Gather();

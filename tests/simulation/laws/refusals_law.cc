@@ -36,7 +36,9 @@ void RefusalsLaw::OnEnd(const MemberEnded& ended) {
   // The coordinator drops one end of a link that breaks again and again. Its
   // own process may be the worse end, but the coordinator would end with it.
   if (ended.is_coordinators &&
-      absl::StrContains(ended.outcome.message(), "cannot keep a connection")) {
+      (absl::StrContains(ended.outcome.message(), "cannot keep a connection") ||
+       absl::StrContains(ended.outcome.message(),
+                         "have never been connected"))) {
     Breach({}, absl::StrCat("the coordinator ended its own process, ",
                             ended.process, ": ", ended.outcome.message()));
   }
