@@ -18,6 +18,18 @@ constexpr int32_t kFirstAnswersMax = 64;
 
 }  // namespace
 
+Gatherings::Workers Gatherings::WorkersOf(const Job& job,
+                                          const MemberList& roster) {
+  Workers workers;
+  for (const MemberRecord& member : roster.members()) {
+    if (!member.is_worker()) continue;
+    const int position = job.PositionOf(member.id.rank);
+    if (position < 0) continue;
+    workers[member.id.rank] = {&member, job.workers[position].first_step};
+  }
+  return workers;
+}
+
 absl::Status Gatherings::Check(const Gather& gather) {
   const auto bytes = static_cast<int64_t>(gather.value.size());
   if (bytes <= kGatheredBytesMax) return absl::OkStatus();
@@ -41,14 +53,15 @@ void Gatherings::OnGather(const MemberRecord& worker, const Gather& gather,
 }
 
 bool Gatherings::Complete(const Job& job, const MemberList& roster) {
-  std::erase_if(open_, [&](const auto& entry) {
-    return roster.Find(PeerId::Worker(entry.first)) == nullptr;
-  });
+  if (open_.empty()) return false;
+  const Workers workers = WorkersOf(job, roster);
+  std::erase_if(
+      open_, [&](const auto& entry) { return !workers.contains(entry.first); });
   std::set<GatheringId> ids;
   for (const auto& [rank, gather] : open_) ids.insert(gather.id);
   bool keeps = false;
   for (const GatheringId& id : ids) {
-    std::optional<Gathered> answer = Answer(id, job, roster);
+    std::optional<Gathered> answer = Answer(id, workers);
     if (!answer.has_value()) continue;
     std::vector<int> ranks;
     for (const auto& [rank, gather] : open_) {
@@ -79,42 +92,42 @@ void Gatherings::Clear() {
 }
 
 std::optional<Gathered> Gatherings::Answer(const GatheringId& id,
-                                           const Job& job,
-                                           const MemberList& roster) const {
+                                           const Workers& workers) const {
   const bool is_first = id.step == kInitialRound;
   std::set<int64_t> starts;  // First steps of the workers that gather.
-  for (const EpochWorker& worker : job.workers) {
-    if (IsOpen(worker.rank, id)) starts.insert(worker.first_step);
+  for (const auto& [rank, worker] : workers) {
+    if (IsOpen(rank, id)) starts.insert(worker.first_step);
   }
   Gathered answer;
   answer.id = id;
-  size_t bytes = 0;
-  for (const EpochWorker& worker : job.workers) {
-    const MemberRecord* const member = roster.Find(PeerId::Worker(worker.rank));
+  std::vector<int> needed;
+  for (const auto& [rank, worker] : workers) {
     const bool takes_part = is_first ? starts.contains(worker.first_step)
                                      : worker.first_step <= id.step;
-    if (member == nullptr || member->has_left() || !takes_part) continue;
-    if (IsOpen(worker.rank, id)) {
-      answer.values.push_back(open_.at(worker.rank).value);
-      bytes += answer.values.back().size();
-      continue;
-    }
-    const int64_t begun = member->heartbeat.begun_step;
+    if (!takes_part || worker.member->has_left()) continue;
+    needed.push_back(rank);
+    if (IsOpen(rank, id)) continue;
+    const int64_t begun = worker.member->heartbeat.begun_step;
     if (begun < (is_first ? worker.first_step : id.step + 1)) {
       return std::nullopt;
     }
     answer.error = absl::StrCat(
-        member->Name(), " has begun step ", begun, " and did not gather ",
+        worker.member->Name(), " has begun step ", begun,
+        " and did not gather ",
         is_first ? "before its first step"
                  : absl::StrCat("after step ", id.step),
         ": all workers must gather equally often between two steps");
+    return answer;
   }
+  size_t bytes = 0;
+  for (const int rank : needed) bytes += open_.at(rank).value.size();
   if (bytes > kAnswerBytesMax) {
     answer.error =
-        absl::StrCat("the values of ", answer.values.size(), " workers have ",
-                     bytes, " bytes, must be at most ", kAnswerBytesMax);
+        absl::StrCat("the values of ", needed.size(), " workers have ", bytes,
+                     " bytes, must be at most ", kAnswerBytesMax);
+    return answer;
   }
-  if (!answer.error.empty()) answer.values.clear();
+  for (const int rank : needed) answer.values.push_back(open_.at(rank).value);
   return answer;
 }
 

@@ -53,9 +53,19 @@ class Gatherings {
   const GatheringAnswers& state() const { return state_; }
 
  private:
+  // Worker of the job's epoch.
+  struct Worker {
+    const MemberRecord* member;
+    int64_t first_step;
+  };
+  // Workers by rank.
+  using Workers = std::map<int, Worker>;
+
+  // Returns the workers of `job` that are members.
+  static Workers WorkersOf(const Job& job, const MemberList& roster);
   // Returns the answer of a gathering; nothing if a value is missing.
-  std::optional<Gathered> Answer(const GatheringId& id, const Job& job,
-                                 const MemberList& roster) const;
+  std::optional<Gathered> Answer(const GatheringId& id,
+                                 const Workers& workers) const;
   // Keeps an answer for workers that ask again.
   void Keep(const Gathered& answer);
   // True if the worker waits for the answer of `id`.
