@@ -26,8 +26,8 @@ class ABSL_LOCKABLE Mutex {
 
   // Unlocks, and wakes the threads that wait for a condition.
   void Unlock() ABSL_UNLOCK_FUNCTION() {
-    // Wakes the waiters before it unlocks: after that a waiter may destroy this
-    // mutex.
+    // Wakes the waiters before it unlocks: once unlocked, this mutex may be
+    // destroyed by a waiter.
     WakeWaiters();
     mu_.unlock();
   }

@@ -13,9 +13,9 @@
 
 namespace nereus {
 
-// Reads values of one checkpoint by layer and range, from the files that have
-// them. So a job may go on with another number of shards than wrote the
-// checkpoint.
+// Reads values of one checkpoint by layer and range, from whichever files have
+// them. So a job that goes on from the checkpoint may have another number of
+// shards than the job that wrote it.
 //
 // Opening reads the headers of all files. The first use of a file reads it once
 // in blocks of kReadBlockBytes, to compare its checksum; values are then read
@@ -36,7 +36,8 @@ class CheckpointReader {
 
   // Opens a checkpoint. `storage` is not owned and must outlive this. Errors:
   // also kDataLoss, tensors that overlap, fit no layer of the manifest or have
-  // an invalid name; kInvalidArgument, as Manifest::Validate.
+  // an invalid name; kInvalidArgument, the manifest is not valid
+  // (Manifest::Validate).
   static absl::StatusOr<CheckpointReader> Open(Storage* storage,
                                                Manifest manifest);
 

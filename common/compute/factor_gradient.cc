@@ -11,10 +11,11 @@
 namespace nereus {
 namespace {
 
-// Sizes of the blocking. A tile of the result stays in registers while its
-// products with a block of rows are added; the packed panels of that tile stay
-// in the L1 or the L2 cache. All three may change freely: they do not change
-// the order in which an element is summed.
+// Sizes of the blocking. A tile of the result stays in registers while the
+// products of one block of rows are added to it; the packed panels of that tile
+// stay in the L1 or the L2 cache. Other sizes give the same bits, because each
+// element is summed in row order. But Avx2Tile is written for these tiles, and
+// the header names the memory that follows from the sizes.
 //
 // Rows of a tile, along m.
 constexpr int64_t kTileRows = 6;
@@ -127,8 +128,9 @@ void AddBlock(TileFunction tile, int64_t count, int64_t m, int64_t n,
         tile(count, a, packed_b.data(), gradient + i * n + j, n);
         continue;
       }
-      // Copies a tile at the edge of the result to a tile of full size and
-      // back. So the loop is the same, and so are the bits.
+      // A tile at the edge of the result is smaller. It is copied to a tile of
+      // full size, and back after the sum, so that the same function sums it
+      // to the same bits.
       float edge[kTileRows * kTileColumns] = {};
       for (int64_t row = 0; row < rows; ++row) {
         std::copy_n(gradient + (i + row) * n + j, columns,

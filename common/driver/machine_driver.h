@@ -50,7 +50,8 @@ class MachineDriver final : private FrameHandler {
     std::function<void(const absl::Status&)> ended;
     // Workers only, may be null: a part of a layer's result is complete.
     std::function<void(const PartDone&)> part_done = nullptr;
-    // Workers only, may be null: a train of probes was answered.
+    // Workers only, may be null: a server has received a train of probes, the
+    // frames of one measurement of a link.
     std::function<void(const ProbeAnswered&)> probed = nullptr;
     // Workers only: device that computes instead of the CPU. Null: the CPU
     // computes. Not owned; must outlive the driver.
@@ -64,7 +65,7 @@ class MachineDriver final : private FrameHandler {
   // Starts to drive at once. `transport` and `member` are not owned and must
   // outlive this. Only the driver and its events may call the member. Only the
   // driver may call the transport's Poll. `layers` is the number of layers that
-  // traffic() counts.
+  // traffic() counts. `connect_timeout`: longest time to connect to a member.
   MachineDriver(Transport* transport, Member* member, int layers,
                 absl::Duration connect_timeout, Events events);
 
@@ -91,8 +92,8 @@ class MachineDriver final : private FrameHandler {
       ABSL_LOCKS_EXCLUDED(mu_);
 
   // Decides whether a heartbeat that is due may be sent (Pulse). If the driving
-  // thread has given its last sign of life, asks it for the next one: posts an
-  // event that runs `answer`.
+  // thread has answered the question of an earlier heartbeat, asks it again for
+  // a sign of life: posts an event that runs `answer`.
   Pulse::Beat OnHeartbeatDue(Event answer) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Bytes of each layer's frames so far.
@@ -131,8 +132,8 @@ class MachineDriver final : private FrameHandler {
   // Carries out `last`, which has messages only. From then on, the driver
   // carries out messages only.
   void End(const Outbox& last);
-  // Runs work that may take long, but surely ends. Meanwhile heartbeats are
-  // sent without signs of life (Pulse::SetBusy).
+  // Runs work that may take long, but surely ends. Meanwhile heartbeats may be
+  // sent although the driving thread gives no sign of life (Pulse::SetBusy).
   void CarryOutBusy(absl::FunctionRef<void()> work) ABSL_LOCKS_EXCLUDED(mu_);
   // Makes the transport's roster and connections those of an epoch.
   void Follow(std::shared_ptr<const EpochStart> start);
@@ -153,7 +154,7 @@ class MachineDriver final : private FrameHandler {
   std::vector<Event> running_;  // Posted events that run now.
   std::shared_ptr<const EpochStart> start_;  // Epoch; null before the first.
 
-  // Synchronises itself, as stopping_, turn_ and thread_ below do.
+  // Needs no lock; nor do stopping_, turn_ and thread_ below.
   LayerTraffic traffic_;
   Mutex mu_;
   std::vector<Event> posted_ ABSL_GUARDED_BY(mu_);  // Events yet to run.

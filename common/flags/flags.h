@@ -39,7 +39,7 @@ inline CLI::Option* AddSwitch(CLI::App& app, const std::string& name,
   return app.add_flag("--" + name, value, help)->envname(FlagVariable(name));
 }
 
-// Adds a flag, and its variable, with a value that parsing passes to `set`.
+// Adds a flag and its variable. Parsing passes the given text to `set`.
 // ParseFlags reports an error of `set` as a mistake of the command line:
 // "--name: error". --help shows `value` as default.
 CLI::Option* AddTextFlag(CLI::App& app, const std::string& name,
@@ -126,9 +126,10 @@ absl::Status RefuseIdleJobFlags(const CLI::App& app, int argc, char** argv,
 
 // Parses the command line and the environment. Returns -1 if the program goes
 // on, and otherwise its exit code: 0 after --help or --version, 2 after a
-// mistake. ParseFlags prints the mistake, the flag or variable with the wrong
-// value, and a flag that may have been meant. It warns of variables NEREUS_*
-// that no Nereus program or test reads, and of known variables that are empty.
+// mistake. ParseFlags prints the mistake with its flag or variable. Where it
+// can, it also prints what the user may have meant. It warns of variables
+// NEREUS_* that no Nereus program or test reads, and of known variables that
+// are empty.
 int ParseFlags(CLI::App& app, int argc, char** argv);
 
 // Returns "; did you mean X?" if X of `names` resembles `given`, and otherwise
@@ -140,18 +141,18 @@ std::string Suggest(absl::string_view given,
 std::vector<std::string> FlagsAddedBy(CLI::App& app,
                                       const std::function<void()>& add);
 
-// Refuses `flags` if they are on the command line. REQUIRES: `app` has parsed
-// it. `why` completes the message "--flag does not count ...", as in "with
+// Refuses `flags`: returns kInvalidArgument if one of them is on the command
+// line. `why` completes the message "--flag does not count ...", as in "with
 // --standalone". If a variable sets one of the flags, RefuseFlags only logs a
-// line, because a shell often sets variables for several programs. Errors:
-// kInvalidArgument.
+// line, because a shell often sets variables for several programs. REQUIRES:
+// `app` has parsed the command line.
 absl::Status RefuseFlags(const CLI::App& app, int argc, char** argv,
                          const std::vector<std::string>& flags,
                          const std::string& why);
 
 // Returns `message` with names of fields replaced by flags of `app`:
-// "control_port is 0" becomes "--control-port is 0". `others` maps a field to
-// its flag if the flag has another name.
+// "control_port is 0" becomes "--control-port is 0". `others` has the flag of
+// each field whose flag has another name than the field.
 std::string WithFlagNames(const CLI::App& app, absl::string_view message,
                           const std::map<std::string, std::string>& others);
 

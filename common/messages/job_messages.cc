@@ -12,9 +12,9 @@
 
 // Conversion of jobs. Each ToProto has a FromProto beside it; the two name the
 // same fields in the same order. Options travel as text, by the names of their
-// flags (OptionsToProto): a new option needs no change here, and a member that
-// does not know an option names it. The block layer of a sparse job does not
-// travel: MakeJob makes it again on each member.
+// flags (OptionsToProto). So a new option needs no change here, and the error
+// of a member that does not know an option has the option's name. The block
+// layer of a sparse job does not travel: MakeJob makes it again on each member.
 
 namespace nereus {
 v1::LayerSpec ToProto(const LayerSpec& layer) {
@@ -186,8 +186,8 @@ ShardServers FromProto(const v1::ShardServers& message) {
   return {message.primary(), message.backup(), message.backup_is_current()};
 }
 
-// Writes the model's layers only: the block layer of a sparse job is the last
-// one, and has no explanation.
+// Writes the layers of the model, and not the block layer of a sparse job,
+// which is the last layer and has no explanation.
 v1::Job ToProto(const Job& job,
                 absl::Span<const RouteExplanation> explanations) {
   v1::Job message;
@@ -233,7 +233,8 @@ v1::Job ToProto(const Job& job,
   return message;
 }
 
-// The conversion of each field checks its form; MakeJob checks the rest.
+// Checks enums, options and the number of layers. MakeJob checks the job as a
+// whole.
 absl::StatusOr<JobPtr> FromProto(const v1::Job& message,
                                  std::vector<RouteExplanation>& explanations) {
   Job job;

@@ -49,9 +49,10 @@ class FramePool {
   // Memory of one frame.
   struct Slot {
     Frame frame;         // The frame.
-    Index next = kNone;  // Next frame of its list, or of the free ones.
+    Index next = kNone;  // Next frame of its list, or next free slot.
   };
-  // Slots that lie together. Slots never move, so references stay valid.
+  // Slots that are allocated together. They never move, so references stay
+  // valid.
   using Block = std::vector<Slot, HugePageAllocator<Slot>>;
   // Number of slots of a block.
   static constexpr Index kSlotsPerBlock = 1 << 16;

@@ -24,7 +24,7 @@ namespace nereus {
 // Outcome of the votes on one step, with NanPolicy::kSkip.
 struct StepVerdict {
   int64_t step = 0;      // Step that the workers voted on.
-  bool skipped = false;  // True if no parameter changes by the step.
+  bool skipped = false;  // True if the step changes no parameters.
 
   bool operator==(const StepVerdict&) const = default;
 };
@@ -33,7 +33,7 @@ struct StepVerdict {
 // so no member asks for an older verdict.
 inline constexpr int kVerdictsMax = 4;
 
-// Servers that have a shard's chunks, by rank.
+// Ranks of the servers that have a shard's chunks.
 struct ShardServers {
   int32_t primary = 0;  // Server that runs the rounds of the chunks.
   int32_t backup = -1;  // Server that follows each round; -1: no backup.
@@ -43,10 +43,10 @@ struct ShardServers {
   bool operator==(const ShardServers&) const = default;
 };
 
-// Round of a layer between workers (factors or ring) that some workers had done
-// and others had not when the last epoch ended. The others take its whole
-// outcome from `source`. If they computed it again with other contributors,
-// replicas would differ.
+// Round of a layer that goes by factors or around a ring. When the last epoch
+// ended, some workers had done the round and others had not. The others take
+// its whole outcome from `source`. If they computed it again with other
+// contributors, replicas would differ.
 struct FinishedRound {
   int32_t layer = 0;         // Index of the layer.
   int64_t round = 0;         // Round that some workers lack.
@@ -69,13 +69,13 @@ struct BlockPool {
   bool operator==(const BlockPool&) const = default;
 };
 
-// Workers around an epoch: those that have left it, and the names of all.
+// Workers that have left the job, and the names of all workers.
 struct Crew {
   // Ranks of workers that have left, ascending. They stay members until no
   // other member needs the values that they hold.
   std::vector<int32_t> left_workers;
-  // Names of Job::workers and of left_workers by rank, for messages. May lack
-  // some.
+  // Names of the workers in Job::workers and left_workers, by rank, for
+  // messages. Some names may be missing.
   std::map<int32_t, std::string> worker_names;
 
   bool operator==(const Crew&) const = default;
@@ -84,11 +84,12 @@ struct Crew {
 // State that an epoch takes over from the job's earlier epochs.
 struct JobHistory {
   // Base round: the shards have every layer as of this round, worker-owned
-  // layers included. kInitialRound, the round of the checkpoint from which the
-  // job was restored, or the last round of the plan before.
+  // layers included. It is kInitialRound, the round of the checkpoint from
+  // which the job goes on, or the last round of the plan before.
   int64_t base_round = kInitialRound;
 
-  // First step that no worker had begun when this epoch was made.
+  // First step of workers that join in this epoch. Either no worker that stays
+  // had begun it when this epoch was made, or all workers start from it.
   int64_t first_step = 0;
   // Number of contributions in all steps before first_step. It tells which
   // examples the job has used.
@@ -136,14 +137,14 @@ struct Job {
   BlockPool pool;  // Sparse job: its blocks.
 
   // Number of arrays of optimizer state of each layer. An array has as many
-  // values as the layer has parameters. If servers run the optimizer:
-  // OptimizerStateCount; else the number of arrays that the callers keep.
+  // values as the layer has parameters. With OptimizerPlace::kServer it is
+  // OptimizerStateCount, otherwise the number of arrays that the callers keep.
   int32_t state_arrays = 0;
 
   JobHistory history;  // Rounds and steps before this epoch.
 
-  // Servers of each shard. While all servers live, server i is the primary of
-  // shard i and the backup of the shard before it.
+  // Servers of each shard. At the start, server i is the primary of shard i
+  // and, in a job with backups, the backup of the shard before it.
   std::vector<ShardServers> shard_servers;
 
   // Round of a checkpoint that was requested; kInitialRound: none was.
@@ -189,11 +190,11 @@ struct Job {
     return seating.LineupOf(round);
   }
 
-  // Returns which of a host's `local_count` workers carries a unit of a layer,
-  // in [0, local_count): Lineup::Carrier takes it as `slot`. Units are chunks
-  // of a layer that uses the servers, the frames of a ring's memory, or the
-  // makers of factors by seat. REQUIRES: local_count >= 1; the layer has the
-  // unit.
+  // Returns the index of the worker that carries a unit of a layer, among the
+  // `local_count` workers of a host: a slot for Lineup::Carrier. `unit` is the
+  // index of a chunk if the layer uses the servers. On a ring, it is the index
+  // of a frame of the layer. With factors, it is the seat of the worker that
+  // made the factors. REQUIRES: local_count >= 1; the layer has the unit.
   int SlotOf(int layer, int64_t unit, int local_count) const;
 
   // Returns the rank of the worker that carries a unit of a layer for `host`, a
@@ -209,14 +210,15 @@ struct Job {
   // True if a checkpoint is made of `round`: the shards save their chunks as of
   // it, and the worker at position 0 sends them the worker-owned layers.
   bool IsCheckpoint(int64_t round) const;
-  // Returns the last round up to and with `round` of which a checkpoint is
-  // made, in this epoch or in one before; nothing if there is none.
+  // Returns the last round, `round` itself at the latest, of which a checkpoint
+  // is made, in this epoch or an earlier one; nothing if there is none.
   std::optional<int64_t> LastCheckpoint(int64_t round) const;
 
   // True if this epoch is planned to end with switch_round.
   bool switches() const { return switch_round != kInitialRound; }
-  // True if the shards get all layers as of switch_round. With the callers'
-  // optimizers they need not: workers own all layers under any plan.
+  // True if the shards get all layers as of switch_round. If the callers run
+  // the optimizer, the shards do not need them: workers own all layers in any
+  // plan.
   bool hands_over() const {
     return switches() && options.optimizer_place == OptimizerPlace::kServer;
   }
@@ -225,8 +227,9 @@ struct Job {
   bool IsSaved(int64_t round) const;
 
   // True if routes may change between `round` and the next round. In a sparse
-  // job they may change only if all blocks travel in the next round: later, a
-  // worker's residual belongs to the layer's route.
+  // job they may change only if all blocks travel in the next round. Once some
+  // blocks do not travel, workers have residuals, which belong to the old
+  // route.
   bool MaySwitchAfter(int64_t round) const;
 
   // True if workers vote on each step, and updates wait for the verdict.
@@ -280,10 +283,11 @@ struct Job {
     return decoupled() ? header.layer : 0;
   }
 
-  // Returns the wire type of a frame's values: the layer's, if the frame
-  // carries a gradient or values to compute with. Frames that carry the state
-  // of a layer are always float32, as rounding would change the job. kNone: the
-  // frame has no values.
+  // Returns the wire type of a frame's values. It is the layer's wire type for
+  // gradients, factors, sums and means that one host sends to another, and for
+  // results of the servers' rounds. It is float32 for all other values, for
+  // example the state of a layer, or frames between mates. kNone: the frame has
+  // no values.
   WireType WireOf(const FrameHeader& header) const;
 
   // True if the layer is worker-owned: the workers have its newest parameters
@@ -301,19 +305,20 @@ using JobPtr = std::shared_ptr<const Job>;
 // Returns workers of ranks 0 to `count` - 1, all from step 0.
 std::vector<EpochWorker> FirstWorkers(int count);
 
-// Returns the servers of each shard while all servers live: shard i is served
-// by server i, and with `backup` followed by the next server.
+// Returns the servers of each shard at the start of a job: server i is the
+// primary of shard i. With `backup`, the server after it is the backup.
 std::vector<ShardServers> FirstShardServers(int shards, bool backup);
 
-// Number of arrays of state that an optimizer may have.
+// Largest number of arrays of state that an optimizer may have.
 inline constexpr int kStateArraysMax = 8;
 
 // Checks a job that may have come over the network, and completes it: places
-// its chunks on `shards` shards, adds the block layer of a sparse job, counts
-// the optimizer's state, and sets FirstShardServers if `job` has no servers. A
-// job that was made before may be passed again.
+// its chunks on `shards` shards, seats its workers, adds the block layer of a
+// sparse job, and sets state_arrays unless the callers run the optimizer. If
+// `job` has no servers, sets FirstShardServers. `job` may be the result of an
+// earlier MakeJob.
 //
-// Errors: kInvalidArgument, naming the field and its value.
+// Errors: kInvalidArgument, with the field and its value.
 absl::StatusOr<JobPtr> MakeJob(Job job, int shards);
 
 // Returns a header of this job and epoch. Its wire type, offset and payload
@@ -350,7 +355,7 @@ void CutIntoFrames(const Job& job, const FrameHeader& header,
 
 // Checks what every frame of this epoch must satisfy on any member: job, epoch,
 // sender, layer, round and wire type. Errors: kInvalidArgument, with both
-// values: end the connection.
+// values: the caller must end the connection.
 absl::Status CheckFrame(const Job& job, PeerId from, const FrameHeader& header);
 
 // Returns the chunk that a frame belongs to. REQUIRES: CheckFrame. Errors:

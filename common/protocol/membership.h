@@ -40,6 +40,8 @@ namespace nereus {
 //     Drained                 -->   Job::switch_round is done
 //     WantCheckpoint          -->   a caller requests one
 //     ReplicaChecksums        -->   of a saved round, or of the last one
+//     Gather                  -->   a caller's value for all workers
+//                             <--   Gathered: the values of all workers
 //     Leave                   -->
 //                             <--   SaveLast, when all workers have left
 //                             <--   JobOver
@@ -82,9 +84,9 @@ struct JoinRequest {
   int shard = 0;
   // Random number, not 0, that tells this process from all other processes.
   uint64_t incarnation = 0;
-  // Workers: name that the user and all messages call the worker by. Two live
-  // workers of a job never share a name; a process that joins with the name of
-  // a dead worker takes its place. Servers: "host:pid", for messages.
+  // Workers: name of the worker in all messages to users. Two live workers of a
+  // job never share a name. A process that joins with the name of a dead worker
+  // takes that worker's place. Servers: "host:pid", for messages.
   std::string name;
   std::string data_address;  // "host:port" where peers reach the process.
   // Values that must be equal on all members of the role; at most kSettingsMax.
@@ -115,7 +117,8 @@ inline constexpr absl::Duration kHeartbeatInterval = absl::Seconds(1);
 struct Stall {
   int32_t layer = 0;  // Index of the layer.
   int64_t round = 0;  // Round that waits.
-  // Members that have not contributed, as text for messages.
+  // Text that names what the round waits for, for messages: "worker 3" or
+  // "shard 1 (chunk 3)".
   std::string missing;
   // Time for which the round has been the oldest open round.
   absl::Duration waited;
@@ -124,24 +127,26 @@ struct Stall {
 // Sign of life and progress of a member, sent every kHeartbeatInterval.
 struct Heartbeat {
   int64_t begun_step = kInitialRound;  // Workers: last step begun.
-  // Last round that is done for every layer.
+  // Workers: last round that is done for every layer.
   int64_t round = kInitialRound;
   // Servers: bytes of parameters and optimizer state.
   int64_t stored_bytes = 0;
   int64_t chunks = 0;  // Servers: number of chunks.
   // Oldest open round, if it waits for too long (StallWatch).
   std::optional<Stall> stall;
-  // Servers: epoch in which current_backups is true.
+  // Servers: epoch to which current_backups belongs.
   uint64_t epoch = 0;
-  // Servers: shards with this server as primary and with a current backup.
+  // Servers: shards of which this server is the primary and whose backup is
+  // current.
   std::vector<int32_t> current_backups;
-  // True if the member does long work, and answers no message until it is done.
+  // True if the member does long work. It answers no message until the work is
+  // done.
   bool busy = false;
 };
 
 // Report of a connection that has ended or could not be made.
 struct LostPeer {
-  uint64_t epoch = 0;  // Epoch in which it ended.
+  uint64_t epoch = 0;  // Epoch in which the connection ended or failed.
   PeerId peer;         // Other end of the connection.
   std::string reason;  // Cause, for messages.
   // True if this process has ever been connected to that process.
@@ -152,27 +157,27 @@ struct LostPeer {
 // epoch. A worker leaves the servers' fields empty, and a server the workers'
 // fields.
 struct MachineReport {
-  // Workers: last step that the worker has begun. The next epoch may have other
-  // workers only in steps that no worker has begun.
+  // Workers: last step that the worker has begun. The coordinator derives from
+  // it the first step of workers that join (JobHistory::first_step).
   int64_t begun_step = kInitialRound;
 
   // Workers: true if the initial values have not all arrived.
   bool fetching = false;
 
-  // Workers: progress of one layer between workers (factors or ring).
+  // Workers: progress of one layer that goes by factors or around a ring.
   struct PeerLayer {
     int32_t layer = 0;       // Index of the layer.
     int64_t done_round = 0;  // Last round done.
-    // Number of workers in that round's mean; 0: this worker got the layer's
-    // values from another worker, and has no outcome of the round to pass on.
+    // Number of workers in that round's mean. 0: this worker fetched the
+    // layer's values as of the round, so it cannot pass on the round's outcome.
     int32_t contributors = 0;
   };
-  // Workers: all layers between workers.
+  // Workers: all layers that go by factors or around a ring.
   std::vector<PeerLayer> peer_layers;
 
-  // Servers: for each shard that the server holds, the last round that is
-  // closed for all chunks with rounds on the servers. Shards without such
-  // chunks are left out.
+  // Servers: by shard, the last round that is closed for all of the shard's
+  // chunks of layers that use the servers. A shard without such chunks is left
+  // out.
   std::map<int32_t, int64_t> closed_rounds;
 
   // NanPolicy::kSkip: newest verdicts that the member knows.
@@ -245,12 +250,13 @@ struct ReplicaChecksums {
   std::vector<uint32_t> layers;  // CRC-32C of each layer of the model.
 };
 
-// Number of a gathering. Workers that gather with the same number gather
-// together.
+// Number of a gathering. Workers with the same number take part in the same
+// gathering.
 struct GatheringId {
   // Last step that the worker has begun; kInitialRound before its first.
   int64_t step = kInitialRound;
-  int32_t index = 0;  // Number of gatherings that it has had since.
+  // Number of earlier gatherings of the worker since it began that step.
+  int32_t index = 0;
 
   auto operator<=>(const GatheringId&) const = default;
 };
@@ -258,8 +264,8 @@ struct GatheringId {
 // Longest value of a Gather, in bytes.
 inline constexpr int64_t kGatheredBytesMax = int64_t{64} << 10;
 
-// Value of a worker's caller for a gathering. The worker sends it until it has
-// the answer, Gathered.
+// Value of a worker's caller for a gathering. The worker sends it again and
+// again until it has the answer, Gathered.
 struct Gather {
   GatheringId id;
   std::string value;  // At most kGatheredBytesMax bytes.
@@ -288,9 +294,9 @@ struct PrepareEpoch {
   uint64_t target = 0;
 };
 
-// Trial of a fusion threshold. From step `from_step` on, workers hold back
-// layers until they have `bytes` bytes. They report the median time of `steps`
-// steps (FusionTimed).
+// Trial of a fusion threshold. From step `from_step` on, a worker holds back
+// pushed layers until they have `bytes` bytes together. It reports the median
+// time of `steps` steps (FusionTimed).
 struct SetFusion {
   int32_t trial = 0;      // Number of the trial.
   int64_t bytes = 0;      // Threshold of this trial.
@@ -343,8 +349,8 @@ struct EpochStart {
   // Reason for the route of each layer.
   std::vector<RouteExplanation> explanations;
   std::vector<EpochMember> epoch_members;  // All members.
-  // Links with a connection that a member has reported as lost. Both members
-  // close what is left of it, and connect again.
+  // Links whose connection a member has reported as lost. The two members of
+  // such a link close the connection if it is still open, and connect again.
   std::vector<std::pair<PeerId, PeerId>> broken_links;
 };
 
@@ -417,8 +423,8 @@ struct JobStatus {
     std::string stalled_layer;
     // Number of its host; -1: a host of its own, or not in an epoch yet.
     int32_t host = -1;
-    // True if it is a host of its own because it and another worker of its host
-    // could not connect.
+    // True if the worker counts as a host of its own because it and another
+    // worker of its host could not connect.
     bool split = false;
   };
   // Name of the job.

@@ -46,9 +46,10 @@ constexpr char kExamples[] =
     "  nereusctl run -np 2 --learning-rate=0.1 --update=adam -- ./train\n"
     "  nereusctl run -np 4 --checkpoint-dir=ck --restore=latest -- ./train";
 
-// Returns the variables that set flags of run. A program that gets one of them
-// may have such a flag with another meaning, like --json of nereus-worker. Only
-// the level of the log concerns both.
+// Returns the variables of the flags of `nereusctl run` that the programs do
+// not inherit. A program may have a flag of the same name with another meaning:
+// NEREUS_JSON, for example, would also set --json of nereus-worker. The
+// programs inherit NEREUS_LOG_LEVEL, which means the same to both.
 std::vector<std::string> OwnVariables(const CLI::App& app) {
   std::vector<std::string> variables;
   for (const CLI::Option* option : app.get_options()) {
@@ -94,9 +95,10 @@ class RunCommand final : public Command {
         ->description("number of programs to start; short: -np N");
     app.get_option("--restarts")
         ->description(
-            "number of times that a process that was killed (SIGKILL) is "
-            "started again, before the job fails. A program that exits with "
-            "an error or crashes is not: it would fail again");
+            "number of restarts of processes of the job, in all, before the "
+            "job fails. A program is started again only if it was killed "
+            "(SIGKILL): one that exits with an error or crashes would fail "
+            "again");
     AddFlag(app, "json", json_file_,
             "file to write a summary to, as JSON: exit_code, the process that "
             "failed, the reason, seconds, restarts and the end of each worker");
@@ -104,8 +106,9 @@ class RunCommand final : public Command {
             "path of nereus-server; without it, the one beside this program");
   }
 
-  // The programs' lines may come faster than a reader takes them, so they do
-  // not go to `out`.
+  // Writes the programs' lines through PatientOutput and not to `out`: with a
+  // reader that stands still, a write to `out` would block, and no signal would
+  // end the command.
   absl::StatusOr<int> Execute(std::ostream& /*out*/,
                               std::ostream& plain_err) override {
     // A path that cannot be written is an error now, not after the training.
@@ -143,7 +146,7 @@ class RunCommand final : public Command {
     const absl::Status written =
         WriteTextFile(json_file_, Summary(workers, ending));
     if (written.ok()) return ending.code;
-    // The code of the program tells more than this error.
+    // If a program failed, its exit code says more than the error of the file.
     const int code = Command::Fail(written, plain_err);
     return ending.code == kExitDone ? code : ending.code;
   }
@@ -169,10 +172,11 @@ class RunCommand final : public Command {
     ending.reason = std::string(message.substr(message.rfind('\n') + 1));
   }
 
-  // Runs the job, and tells how it failed.
+  // Runs the job, and returns its ending. Writes an error of the job to `err`.
   Ending RunJob(const std::string& server, ProgramWorkers& workers,
                 std::ostream& err) const {
-    // Programs write among the lines of the job, so no line is drawn in place.
+    // The display must not redraw its last line in place: a program may have
+    // written a line since.
     ProgressDisplay display(&err, /*is_terminal=*/false);
     LocalJob job(options_, server, &workers, &display);
     const absl::StatusOr<LocalOutcome> outcome = job.Run();

@@ -15,8 +15,8 @@
 namespace nereus {
 
 // The coordinator of a process, with its state file and its lock on the folder
-// of checkpoints. Decides at the start how the job begins: as it was saved in
-// the state file, as of a checkpoint, or as a new job.
+// of checkpoints. Start decides how the job begins: from the state in the state
+// file, from a checkpoint, or as a new job.
 class CoordinatorHost {
  public:
   // `storage`: the folder of checkpoints, or null; not owned, must outlive

@@ -25,8 +25,9 @@ struct CoordinatorDisk {
 
 // Drives a Coordinator: hands it the messages of the members' sessions, the
 // calls of the Admin service and the time, and carries out its actions. A state
-// is saved before any member hears of it (SaveFirst). Thread-safe. Only the
-// Await functions and the destructor wait for more than the lock and a save.
+// is saved before any member hears of it (SaveFirst). Thread-safe. A call may
+// wait for the lock and for a save. Only the Await functions and the destructor
+// wait for anything else.
 class CoordinatorService {
  public:
   // Goes on with the `saved` state, or begins a new job if it is absent.
@@ -55,8 +56,9 @@ class CoordinatorService {
   // must not call this object. Call this before services() are served.
   void set_on_failure(std::function<void(const absl::Status&)> on_failure);
 
-  // Waits until every member is gone or has heard that the job is over, for
-  // `timeout` at most. If the job is not over, waits until no member is left.
+  // Waits until every member is gone or has heard that the job is over, and no
+  // session is open; for `timeout` at most. If the job is not over, no member
+  // can have heard so: then waits until no member is left.
   void AwaitMembersKnow(absl::Duration timeout);
 
   // True if the job is finished and has a folder for checkpoints, but no

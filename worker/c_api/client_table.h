@@ -23,16 +23,17 @@ class ClientEntry {
   explicit ClientEntry(std::unique_ptr<BoundClient> client)
       : client_(std::move(client)) {}
 
-  // Begins a call. Each Begin that returned OK has one End. With
-  // `needs_joined`, AwaitJoined has succeeded before. Stores the text of its
-  // errors: kInvalidArgument, the client was closed; kFailedPrecondition, it
-  // has not joined.
+  // Begins a call. The caller calls End once for each Begin that returned OK.
+  // Errors, of which Begin stores the text: kInvalidArgument, the client was
+  // closed; kFailedPrecondition, with `needs_joined`: AwaitJoined has not
+  // succeeded yet.
   absl::Status Begin(bool needs_joined) ABSL_LOCKS_EXCLUDED(mu_);
-  // Ends a call; stores the text if it failed.
+  // Ends a call. Stores the text of `status` if it is an error.
   void End(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Waits until the client has joined the job. REQUIRES: within a call. Errors:
-  // kFailedPrecondition, another thread waits for that.
+  // kFailedPrecondition, another thread is in AwaitJoined; those of
+  // BoundClient::AwaitJoined.
   absl::Status AwaitJoined(absl::Duration timeout, CUstream_st* stream)
       ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -47,8 +48,8 @@ class ClientEntry {
       ABSL_LOCKS_EXCLUDED(mu_);
 
   // Refuses calls from now on, waits until the calls under way have ended, and
-  // destroys the client, unless another thread does. Without `waits`, returns
-  // false if a call is under way.
+  // destroys the client, unless another thread destroys it. Returns true then.
+  // Without `waits`, returns false and does nothing if a call is under way.
   bool Close(bool waits) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Text of the last call that failed.
@@ -76,9 +77,9 @@ class ClientEntry {
 };
 
 // All open clients of the C interface, by handle. A handle is a number that is
-// never used again, so a wrong or closed one is found out and does no harm. The
-// clients are closed when the process exits. Thread-safe; there is one table,
-// which is never destroyed.
+// never used again. So the table notices a handle that is wrong or closed, and
+// does not touch freed memory. When the process exits, it closes the clients
+// that no call uses. Thread-safe; there is one table, which is never destroyed.
 class ClientTable {
  public:
   static ClientTable& Get();
@@ -92,7 +93,7 @@ class ClientTable {
   // Removes a handle and returns its entry; null if there is none.
   std::shared_ptr<ClientEntry> Remove(nereus_client* handle)
       ABSL_LOCKS_EXCLUDED(mu_);
-  // Removes all handles and closes their clients, without those in use.
+  // Closes all clients that no call uses. Their handles stay in the table.
   void CloseIdle() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
@@ -103,13 +104,14 @@ class ClientTable {
       ABSL_GUARDED_BY(mu_);
 };
 
-// Makes processes that are forked from now on know it. Called before the first
-// client is made, which has threads at once. A process that was forked before
-// may use the library.
+// Makes CheckNotForked fail in processes that are forked from now on. Called
+// before the first client is made, because a client starts threads at once and
+// a fork does not copy them. A process that was forked earlier may use the
+// library.
 void WatchForks();
 // Returns OK, or kFailedPrecondition in a process that was forked after
-// WatchForks: threads of a client are not there, and its locks may be held for
-// ever. Takes no lock.
+// WatchForks. Such a process does not have the threads of its parent's clients,
+// and their locks may stay locked for ever. Takes no lock.
 absl::Status CheckNotForked();
 
 // Stores the text of the calling thread's last failed call (nereus_last_error).

@@ -34,9 +34,9 @@ struct HostClientOptions {
   // neither wait nor call the client. May be empty.
   std::function<void(const LayerDone& done, bool fetched)> done = nullptr;
 
-  // Called when a part of the result of a layer with a `device` is there,
-  // before `done` is called for the layer. Called on any thread, like `done`.
-  // May be empty.
+  // Called when a part of the result of a layer with a `device` is complete in
+  // host memory, before `done` is called for the layer. Called on any thread,
+  // like `done`. May be empty.
   std::function<void(const PartDone& part)> part_done = nullptr;
 
   // Multiplies the factors of all workers, splits gradients in a sparse job,
@@ -51,7 +51,7 @@ struct HostClientOptions {
 // C++ use Client, which is this class without the hooks. Thread-safe.
 class HostClient : public Client {
  public:
-  // Each as Client's, with the same errors.
+  // Join the job like Client::Join and Client::Connect, with the same errors.
   static absl::StatusOr<std::unique_ptr<HostClient>> Join(
       HostClientOptions options, std::vector<HostLayerBinding> layers);
   static absl::StatusOr<std::unique_ptr<HostClient>> Connect(
@@ -59,9 +59,10 @@ class HostClient : public Client {
 
   // Pushes a gradient that a copy from a device is still writing, from its
   // first value on. Sends arrived values without delay, and awaits `arrival`
-  // for the others. With `--nan=skip`, and in a sparse job, the call waits
-  // until all values have come, or are known to be finite
-  // (Arrival::FindNotFinite). An arrival that fails ends the job for all
+  // for the others. With `--nan=skip`, and in a sparse job unless it ignores
+  // NaNs, this call searches the values for NaNs and infinities. It then waits
+  // until `arrival` has searched the values (Arrival::FindNotFinite), or until
+  // all values have arrived. An arrival that fails ends the job for all
   // workers, with its error.
   //
   // Also accepts a layer with factors if the plan does not send factors
@@ -81,16 +82,18 @@ class HostClient : public Client {
   // or for the order of the forward pass, leave now.
   virtual absl::Status Hurry(int layer) = 0;
 
-  // Returns the error that every call would return now: that of the job, or
-  // kOutOfRange after a return to a checkpoint.
+  // Returns the error of the job if the job has failed. Returns kOutOfRange if
+  // the job has gone back to a checkpoint and the caller has not called
+  // BeginStep since. Otherwise returns OK.
   virtual absl::Status Interruption() const = 0;
 
-  // True if the plan sends the layer's factors, so that only PushFactors will
-  // do. Plans change, but not between a BeginStep and the next.
+  // True if the plan sends the layer's factors: the caller must then push
+  // factors and not a gradient. A plan changes only between two steps, or when
+  // the job goes back to a checkpoint.
   virtual bool takes_factors(int layer) const = 0;
 
   // True if the plan sends the layer's gradients as bfloat16, and the client
-  // needs them in no other form: then they may be pushed as bfloat16
+  // needs them in no other form. The caller may then push them as bfloat16
   // (Arrival::bfloat16). A new plan may change this.
   virtual bool takes_bfloat16(int layer) const = 0;
 };

@@ -20,20 +20,23 @@
 namespace nereus {
 
 // Host copy of one layer's parameters and optimizer state, which the host
-// client reads and writes, in pinned memory. Where the GPU updates the
-// parameters, by the caller's optimizer or by Update, the copy becomes outdated
-// in each step; it is fetched only when the host client reads it, which is
-// seldom (for a worker that joins, for a checkpoint, and for a new plan). For a
-// layer on the host, the copy is the caller's memory itself.
+// client reads and writes. The copy is in pinned memory; the state is in other
+// memory if no pinned memory is left. If the GPU updates the parameters, by the
+// caller's optimizer or by Update, each step makes the copy outdated. The
+// mirror copies the new values to the host only when the host client reads
+// them. That is seldom: for a worker that joins, for a checkpoint, and for a
+// new plan. For a layer on the host, the copy is the caller's memory itself.
 //
 // Thread-safe. Memory: the parameters, and the state, once on the host; with
 // Update, the state once on the GPU.
 class GpuMirror final : public DeviceLayer,
                         public std::enable_shared_from_this<GpuMirror> {
  public:
-  // Makes the mirror, with the values that the layer has at this point of
-  // `stream`. `stager`: not owned; must outlive this. Errors: those of
-  // Stager::CheckPointer, Stager::CopyOut and PinnedPool::Take.
+  // Makes the mirror. The host copy gets the parameters that a layer on the GPU
+  // has at this point of `stream`, and zeros as its state. `stager`: not owned;
+  // must outlive this. Errors: kInvalidArgument, the layer's parameters or
+  // state are null; those of Stager::CheckPointer, Stager::CopyOut and
+  // PinnedPool::Take.
   static absl::StatusOr<std::shared_ptr<GpuMirror>> Create(
       GpuLayerBinding layer, Stager* stager, std::shared_ptr<PinnedPool> pool,
       cudaStream_t stream);
@@ -44,21 +47,22 @@ class GpuMirror final : public DeviceLayer,
   const Buffer& parameters() const { return parameters_; }
   const Buffer& state() const { return callers_state_; }
 
-  // Notes that the GPU has other values once it reaches this point of `stream`.
-  // So the next reader fetches them.
+  // Notes that the GPU has newer values once it reaches this point of `stream`.
+  // The next Await copies them to the host.
   absl::Status Outdate(cudaStream_t stream) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Notes that the host client has written other values to the copy. Return
-  // then brings them to the GPU.
+  // Notes that the host client has written new values to the host copy. The
+  // next Return copies them to the GPU.
   void NoteFetched() ABSL_LOCKS_EXCLUDED(mu_);
-  // Copies values that the host client has written to the GPU, if there are
-  // any. Work that is queued on `stream` after the call sees them. After an
-  // error the next call copies them.
+  // If NoteFetched was called since the last Return, queues a copy of all
+  // values from the host to the GPU. Work that is queued on `stream` after this
+  // call sees the new values. After an error the next call copies them.
   absl::Status Return(cudaStream_t stream) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Queues a step of the job's optimizer on Stager::in(). `gradient`: device
-  // memory, read in the order of that stream, as long as the slice of the
-  // parameters that is updated. Errors: those of CUDA.
+  // Queues a step of the job's optimizer on the stream Stager::in().
+  // `gradient`: device memory, one value for each parameter that is updated; it
+  // is read when that stream reaches the step. Errors: those of CUDA, and the
+  // error of MakeState.
   absl::Status Update(const UpdateParameters& update, const float* gradient)
       ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -73,11 +77,14 @@ class GpuMirror final : public DeviceLayer,
   absl::StatusOr<Stager::Point> Land(absl::Span<const ValueRange> changed)
       ABSL_LOCKS_EXCLUDED(mu_);
 
-  // IsThere and Await concern all values, for any number of bytes. Await
-  // fetches the values if the copy is outdated.
+  // Both ignore `bytes` and concern all values. IsThere returns true if the
+  // copy is not outdated. Await copies the values to the host if it is
+  // outdated.
   bool IsThere(int64_t bytes) override ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status Await(int64_t bytes) override ABSL_LOCKS_EXCLUDED(mu_);
-  // Waits until no copy to the GPU reads the parameters.
+  // Waits until the copies of the last Land or Return, and all copies before
+  // them, have read the host copy. Does not wait for a later LandPart: the host
+  // may still write other parts of the same round.
   void AwaitUnread() override ABSL_LOCKS_EXCLUDED(mu_);
 
   Buffer Allocate(int64_t bytes) override;
@@ -86,7 +93,7 @@ class GpuMirror final : public DeviceLayer,
  private:
   // Optimizer state: the caller's, or that of the job's optimizer.
   struct State {
-    Buffer on_host;              // Pinned memory.
+    Buffer on_host;              // Host copy, pinned if possible.
     float* on_device = nullptr;  // Null: there is no state.
     absl::Status error;          // Error of MakeState.
   };
@@ -111,7 +118,7 @@ class GpuMirror final : public DeviceLayer,
   Stager* const stager_;                    // Not owned.
   const std::shared_ptr<PinnedPool> pool_;  // Gives the host copies' memory.
   Buffer parameters_;                       // Pinned memory, or the caller's.
-  // State of the caller's optimizer: pinned memory, or the caller's.
+  // State of the caller's optimizer: memory of Allocate, or the caller's.
   Buffer callers_state_;
 
   Mutex mu_;
@@ -126,7 +133,7 @@ class GpuMirror final : public DeviceLayer,
   Stager::Point updated_ ABSL_GUARDED_BY(mu_);
   // Number of calls of Outdate and Update.
   int64_t updates_ ABSL_GUARDED_BY(mu_) = 0;
-  // Point at which no copy to the GPU reads the parameters.
+  // Point at which the copies of the last Land or Return have ended.
   Stager::Point read_ ABSL_GUARDED_BY(mu_);
   // True if a copy of Land has failed, or is being queued: the GPU may lack
   // changes.

@@ -26,8 +26,8 @@ namespace nereus {
 // The Syncer leads its parts through the rounds: RoundLedger knows how far the
 // layer is, Exchange carries out the layer's scheme, and LayerTransfer moves
 // the layer between rounds. The parts read the ledger; the Syncer alone changes
-// it. A new epoch asks again for first values that are missing, and contributes
-// again to the open round.
+// it. In a new epoch, the Syncer asks again for first values that are missing.
+// If it had sent the contribution to the open round, it sends it again.
 //
 // Pure. The WorkerMachine owns it and is its only caller. Its frames must have
 // passed CheckFrame.
@@ -47,22 +47,23 @@ class Syncer {
   // Takes over from `before`, the layer's syncer of the last plan, which had
   // another route. Called instead of Start.
   void Adopt(const Syncer& before, Outbox& out);
-  // The caller begins a step. In the first step after Adopt, fetches the layer
-  // from the shards, unless the caller runs the optimizer.
+  // Notes that the caller begins a step. In the first step after Adopt, fetches
+  // the layer from the shards, unless the caller runs the optimizer.
   void BeginStep(Outbox& out);
 
-  // Takes the caller's contribution to `round`, and sends nothing until Send.
-  // Errors: kInvalidArgument, the round does not follow the last round that is
-  // done; kFailedPrecondition, the scheme needs factors.
+  // Take the caller's contribution to `round`; only Send sends it. Errors:
+  // kInvalidArgument, the round does not follow the last round that is done;
+  // kFailedPrecondition, from Push only: the scheme needs factors.
   absl::Status Push(int64_t round, Buffer gradient, Outbox& out);
   absl::Status PushFactors(int64_t round, FactorBuffers factors, Outbox& out);
-  // Sends the contribution, if it is unsent. In a sparse job `choice` says
-  // which blocks of it travel, and the weights of the layer's blocks are added
-  // to `norms` (SparseGradient::Begin).
+  // Sends the contribution, if it is unsent. In a sparse job, `choice` says
+  // which blocks travel, and Send adds a weight for each of the layer's blocks
+  // to `norms`, from which the next choice is made (SparseGradient::Begin).
   void Send(Outbox& out, const BlockChoice& choice = nullptr,
             const Buffer& norms = Buffer());
   // With Overlap::kDecoupled: asks for the result of the open round, unless
-  // this worker has asked. REQUIRES: ledger().is_open().
+  // this worker has asked. If the contribution is unsent, the request follows
+  // it. REQUIRES: ledger().is_open().
   void Gather(Outbox& out);
   // Notes that the caller has done its last step, and its last update.
   void Leave(Outbox& out) { transfer_.Leave(out); }
@@ -103,7 +104,8 @@ class Syncer {
   void Contribute(Outbox& out);
   // Ends the open round, if the exchange has all of it.
   void FinishIfComplete(Outbox& out);
-  // Carries out the steps after the end of a round or of the fetching.
+  // Does what follows a done round or a completed fetch: for example, releases
+  // the contribution, reports the round and serves workers that join.
   void OnDone(Outbox& out);
 
   WorkerLayer layer_;                   // The layer and its memory.

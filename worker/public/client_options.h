@@ -34,12 +34,12 @@ struct ClientOptions {
   // Empty: "host:pid", and "host:pid.2" for the second client of a process.
   std::string name;
 
-  // Place where the caller expects the job's optimizer to run. Connect fails if
-  // the optimizer runs elsewhere. Otherwise a loop that does not update
-  // parameters could join a job that needs such updates. kServer: the job
+  // Place where the caller expects the job's optimizer to run. kServer: the job
   // updates the parameters. kWorker: the caller updates them from the mean
-  // gradients (Client::Mean). Absent: the caller handles both cases by
-  // JobTraits::updates_parameters.
+  // gradients (Client::Mean). Absent: the caller can do both, and looks at
+  // JobTraits::updates_parameters. Connect fails if the optimizer runs
+  // elsewhere. Without this check, a caller that relies on the job could join a
+  // job in which no process updates the parameters.
   std::optional<OptimizerPlace> optimizer = OptimizerPlace::kServer;
 
   // True if the caller multiplies its loss by StepInfo::loss_scale. If false, a
@@ -72,10 +72,10 @@ struct ClientOptions {
   // computer and one network namespace count as one host.
   std::string node;
 
-  // True if mean gradients replace the pushed gradients, with
-  // `optimizer=worker`. If false, the mean gradient of a layer on a ring stays
-  // in the client's memory, which saves a copy. Client::Mean returns the right
-  // memory in both cases.
+  // True if, with `optimizer=worker`, the client writes each mean gradient over
+  // the pushed gradient. If false, a mean gradient may stay in the client's own
+  // memory, for example that of a layer on a ring, which saves a copy.
+  // Client::Mean returns the right memory in both cases.
   bool means_in_place = true;
 
   // Longest time to look for the coordinator and for peers, with retries. Also
@@ -88,16 +88,16 @@ struct ClientOptions {
   // but makes no progress. Also limits Leave (see there).
   absl::Duration round_timeout = absl::Minutes(10);
 
-  // Time that a round may wait for a member. After it, the client reports the
-  // wait to the coordinator.
+  // Time for which a round may wait for another member. If it waits longer, the
+  // client reports the wait to the coordinator.
   absl::Duration stall_threshold = absl::Seconds(5);
 
   // Returns the defaults, except for the fields that these variables set:
   // NEREUS_COORDINATOR (coordinator_address), NEREUS_JOB_NAME (job),
   // NEREUS_NAME, NEREUS_HOST, NEREUS_CONTROL_PORT, NEREUS_DATA_PORT,
-  // NEREUS_SHARED_MEMORY ("auto" or "off") and NEREUS_NODE. They are the
-  // variables of nereus-worker's flags. An empty variable does not count. No
-  // other thread may change the environment meanwhile.
+  // NEREUS_SHARED_MEMORY ("auto" or "off") and NEREUS_NODE. nereus-worker reads
+  // the same variables as values of its flags. An empty variable does not
+  // count. No other thread may change the environment meanwhile.
   //
   // Errors: kInvalidArgument, with the variable and its value. The result may
   // still not be valid: without NEREUS_COORDINATOR, the caller must set

@@ -11,7 +11,8 @@ namespace nereus {
 // Reader for the files of MNIST and its relatives: IDX, plain or gzip. An IDX
 // file is big-endian: a magic number (two zero bytes, the type of the elements,
 // the number of dimensions), the dimensions, then the elements. This reader
-// takes bytes as elements only: images with three dimensions, labels with one.
+// accepts only elements of one byte: images with three dimensions, and labels
+// with one.
 //
 // The files may be hostile. Whatever they hold, the result is a Dataset with
 // one label per image, or an error that names the file and the values that do
@@ -20,7 +21,7 @@ namespace nereus {
 // Largest number of bytes of one file's elements.
 inline constexpr int64_t kIdxBytesMax = int64_t{1} << 32;
 
-// Loads one image per label.
+// Loads a file of images and the file of their labels.
 //
 // Errors: kNotFound, no such file; kInvalidArgument, not an IDX file of its
 // kind, an empty or too large dimension, missing or trailing bytes, a broken

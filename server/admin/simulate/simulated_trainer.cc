@@ -65,8 +65,8 @@ void SimulatedTrainer::BeginStep() {
   events_->At(Compute(step_, forward), [this] { Backward(layers() - 1); });
 }
 
-// Waits for a layer that does not have the result of the last step yet. Only
-// Overlap::kDecoupled needs this.
+// If the layer does not have the result of the last step yet, waits for it:
+// OnLayerDone calls this again. Happens only with Overlap::kDecoupled.
 void SimulatedTrainer::Forward(int layer) {
   if (layer == layers()) return Backward(layer - 1);
   if (done_step_[layer] < step_ - 1) {
@@ -78,7 +78,8 @@ void SimulatedTrainer::Forward(int layer) {
               [this, layer] { Forward(layer + 1); });
 }
 
-// Work on the device queues up: it begins when the work before it is over.
+// The device does one work at a time: each begins when the work before it is
+// over.
 absl::Time SimulatedTrainer::Compute(int64_t step, absl::Duration time) {
   progress_[step % 2].compute_time += time;
   device_free_at_ = std::max(device_free_at_, events_->now()) + time;
@@ -125,8 +126,8 @@ void SimulatedTrainer::Push(int layer) {
   Execute();
 }
 
-// A frame is in host memory when it arrives. With overlap it is copied to the
-// device at once.
+// A frame arrives in host memory. With overlap its values are copied to the
+// device at once; the exception is below.
 void SimulatedTrainer::Deliver(const Frame& frame) {
   const auto landing = machine_.OnHeader(frame.header.sender, frame.header);
   NEREUS_CHECK(landing.ok()) << landing.status();
@@ -180,7 +181,8 @@ absl::Duration SimulatedTrainer::CopyOutTime() const {
   return time;
 }
 
-// Each peer sends its own factors. The other schemes have one result.
+// Counts the factors of every other worker, or the one result of another
+// scheme.
 absl::Duration SimulatedTrainer::CopyInTime(int layer) const {
   const LayerSpec& spec = program_->job->layers[layer];
   const int peers = program_->job->worker_count() - 1;
