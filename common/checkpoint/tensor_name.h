@@ -35,10 +35,10 @@ std::vector<std::string> StateNames(OptimizerPlace place, UpdateRule rule,
 // Returns the name in a file: "fc6", "fc6.velocity", "fc6[524288:1048576]" and
 // "fc6[524288:1048576].velocity".
 //
-// Different tensors have different names, whatever the layers' names are. In a
-// layer's name the characters "%", "[" and "]", the "." before a state's name
-// at its end, and the first "_" of "__metadata__" are escaped as "%25" and so
-// on.
+// Different tensors have different names, whatever the layers' names are. So
+// parts of a layer's name are escaped, as "%25" and so on: the characters "%",
+// "[" and "]"; the "." of an ending that is a state's name (".velocity"); and
+// the first "_" of the layer name "__metadata__".
 std::string EncodeTensorName(const TensorName& name);
 
 // Returns the meaning of a name. Errors: kInvalidArgument, EncodeTensorName

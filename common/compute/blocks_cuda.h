@@ -8,18 +8,18 @@ namespace nereus {
 
 // Kernels of common/compute/blocks.h and block_pieces.h for a GPU. One launch
 // treats all pieces of one layer, with one thread block for each piece. That
-// suits pieces of some ten thousand values; --block is 32768 values at most by
-// default.
+// suits pieces of some ten thousand values. Without --block, a job chooses
+// blocks of at most 32768 values.
 //
 // Pointers are of device memory, aligned to their types. Work is queued on
 // `stream`; the calls do not wait. Errors: those of the launch.
 
 // Does what SplitPieces does, except that norms[k] is set and not added to. The
-// values have the bits of the CPU. The norms are added up in another order,
-// which is fixed too: equal inputs give equal bits. Their relative error is at
-// most (block / 256 + 9) * 2^-24, for blocks of up to a million values: no term
-// is negative, and a value passes block / 256 additions in its thread and 8 in
-// the tree.
+// values are equal to those of SplitPieces, bit by bit. The norms are not: the
+// order of their additions is another one. It is fixed too, so equal inputs
+// give equal bits. The relative error of a norm is at most (block / 256 + 9) *
+// 2^-24, for blocks of up to a million values: no term is negative, and a value
+// passes block / 256 additions in its thread and 8 in the sum over the threads.
 cudaError_t SplitPiecesCuda(const BlockPieces& pieces, float momentum,
                             float weight_decay, const PieceUse* uses,
                             const float* parameters, float* gradient,

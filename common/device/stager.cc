@@ -64,7 +64,7 @@ Stager::~Stager() {
     MutexLock lock(&mu_);
     dropped.swap(incoming_);
   }
-  // Without the lock: a Point gives its event back under the lock.
+  // Destroys the Points without the lock: GiveEventBack takes it.
   dropped.clear();
   MutexLock lock(&mu_);
   for (const cudaEvent_t event : events_) (void)cudaEventDestroy(event);
@@ -225,7 +225,8 @@ Stager::Outgoing::~Outgoing() {
 cudaEvent_t Stager::Outgoing::EventOf(int64_t bytes) const {
   NEREUS_CHECK(bytes <= values_.bytes()) << bytes;
   const auto piece = static_cast<size_t>((bytes - 1) / kPieceBytes);
-  // Parts that could not be queued are missing.
+  // After an error pieces_ lacks the parts that could not be queued. Then the
+  // event of the last queued part is the right one.
   return pieces_[std::min(piece, pieces_.size() - 1)].event_.get();
 }
 

@@ -44,8 +44,9 @@ absl::StatusOr<std::vector<LayerSpec>> LoadModel(absl::string_view name,
 // hostile.
 //
 // Errors: kInvalidArgument. The message names the line, and the column if one
-// field is wrong ("line 3, column 4 (n): ..."). If no line is wrong by itself,
-// the error is that of ValidateLayers.
+// field is wrong ("line 3, column 4 (n): ..."). If `batch` is wrong, the error
+// is that of CheckBatch. If each line by itself is right, the error is that of
+// ValidateLayers.
 absl::StatusOr<std::vector<LayerSpec>> ParseModelTable(absl::string_view text,
                                                        int64_t batch);
 

@@ -18,8 +18,8 @@ constexpr size_t kAlignment = 64;
 
 // Memory of kHugeBytes or more is aligned to huge pages, and Linux is asked to
 // use huge pages for it. Linux does so if its setting transparent_hugepage is
-// "madvise" or "always". A tensor that no cache holds then costs one address
-// translation for each 2 MiB, and not for each 4 KiB.
+// "madvise" or "always". A pass over a tensor that is larger than the caches
+// then needs one address translation for each 2 MiB, instead of each 4 KiB.
 constexpr size_t kHugePage = 2 << 20;
 constexpr size_t kHugeBytes = 4 * kHugePage;
 
@@ -110,8 +110,9 @@ Buffer& Buffer::operator=(Buffer other) noexcept {
 
 Buffer::~Buffer() {
   if (storage_ == nullptr) return;
-  // Release: what this holder did with the bytes happens before the decrement.
-  // Acquire, here and in references(): the last holder comes after all of that.
+  // Release: all that this holder did with the bytes happens before the
+  // decrement. Acquire, here and in references(): the last holder then sees all
+  // that the other holders did.
   if (storage_->references.fetch_sub(1, std::memory_order_acq_rel) > 1) return;
   if (storage_->owned != nullptr) {
     std::free(storage_->owned);

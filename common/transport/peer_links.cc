@@ -2,9 +2,10 @@
 // of a link without failures; then Retry and NextLoss, which are the failures;
 // then Admit, which is the other side's view. peer_links.h draws the states.
 //
-// Frames are dropped last, or after they were taken out of the link: the owner
-// of a payload may call Send then, which may add a link to the map. Iterators
-// and references of a std::map survive that.
+// When a frame is dropped, the owner of its payload may call Send. So a
+// function drops frames at its end, or takes them out of the link first. Send
+// may add a link to the map; iterators and references of a std::map stay valid
+// then.
 
 #include "common/transport/peer_links.h"
 
@@ -22,8 +23,8 @@ namespace {
 constexpr absl::Duration kBackoffMin = absl::Milliseconds(20);
 constexpr absl::Duration kBackoffMax = absl::Seconds(1);
 
-// Time that an attempt gets even if the link's deadline is nearer. The owner
-// may have been busy for longer than the link's time.
+// Least time of an attempt, even if the link's deadline is nearer. The owner
+// may have been busy until shortly before the deadline, or until after it.
 constexpr absl::Duration kAttemptMin = absl::Milliseconds(200);
 
 // Returns `status`. Marks an error that may pass, so that the dialling side
@@ -34,7 +35,7 @@ absl::Status ComeAgain(const absl::Status& status) {
              : status;
 }
 
-// Returns the error for a dialled process that is not `dialled`.
+// Returns the error for a dial of `dialled` that reaches `answers` instead.
 absl::Status WrongPeer(PeerId dialled, PeerId answers) {
   return FailedPreconditionError("handshake: ", PeerName(dialled),
                                  " was dialled, but ", PeerName(answers),
@@ -73,8 +74,8 @@ void PeerLinks::Connect(PeerId peer, const std::string& address,
                         const ConnectLimits& limits) {
   Link& link = links_[peer];
   if (stopped_ || link.state == State::kOpen) return;
-  // A name server's answer for the old address is useless, so a lookup of
-  // another address does not go on.
+  // An attempt goes on. A lookup goes on only if the address is the same: the
+  // name server's answer for the old address is useless.
   const bool goes_on =
       link.is_attempting() ||
       (link.state == State::kLookingUp && link.address == address);
@@ -133,8 +134,8 @@ std::optional<PeerLinks::Loss> PeerLinks::NextLoss(absl::Time now) {
                            ": ", link.last_error));
     }
     if (now < link.limits.deadline) continue;
-    // The owner may have been away for longer than the link was given: then
-    // one attempt is still made.
+    // If the owner was busy until after the deadline, no attempt may have begun
+    // yet. Then one attempt is still made.
     const bool may_try =
         self_.has_value() && !link.attempted && link.state != State::kLookingUp;
     if (may_try) continue;
@@ -168,9 +169,10 @@ std::vector<PeerLinks::Attempt> PeerLinks::TakeAttempts(absl::Time now) {
 void PeerLinks::OnLookingUp(PeerId peer) {
   Link& link = links_.at(peer);
   link.state = State::kLookingUp;
-  // A name is looked up when no address is left. The flag may still be true,
-  // because another link may have dialled the last address. If the name servers
-  // fail, this link must pause.
+  // A name is looked up when none of its addresses is left. The flag may still
+  // be true: links share the addresses of a name, and another link may have
+  // dialled the last one. With the flag, this link would not pause after the
+  // name servers fail.
   link.has_more_addresses = false;
 }
 
@@ -208,7 +210,8 @@ void PeerLinks::OnDialling(PeerId peer, Connection* connection,
   Due(link.attempt_deadline);
 }
 
-// The answer may take as long as that to any attempt.
+// From the dial to the answer, an attempt may take the whole handshake timeout,
+// even if the time to reach a process was shorter.
 absl::StatusOr<PeerLinks::Greeting> PeerLinks::Greet(PeerId peer) {
   Link& link = links_.at(peer);
   link.NoteReached();
@@ -244,8 +247,9 @@ absl::Duration PeerLinks::ReachTimeout(const Link& link) const {
   return std::min(handshake_timeout_, link.limits.unreachable_max);
 }
 
-// A greeted peer was reached, and the answer of a name server says nothing
-// about the peer.
+// An attempt counts as unreachable if TCP did not connect (kDialling), or if no
+// socket could be made (kPausing). In kGreeting a process was reached. In
+// kLookingUp the name server has failed, which says nothing about the peer.
 void PeerLinks::Retry(Link& link, const absl::Status& reason, absl::Time now) {
   if (link.state == State::kDialling || link.state == State::kPausing) {
     link.unreachable_since = std::min(link.unreachable_since, now);

@@ -98,7 +98,7 @@ std::string SpeedText(const Diagnosis& diagnosis) {
   const double speed = static_cast<double>(diagnosis.workers) *
                        diagnosis.single_node_seconds /
                        diagnosis.iteration_seconds;
-  // Two digits would show 0.995 as 1.00.
+  // With two decimals, 0.995 is shown as 1.00, which is not slower.
   if (speed >= 0.995) {
     return absl::StrCat(
         "; ", CompareText(diagnosis,
@@ -169,8 +169,8 @@ std::string FormatDiagnosis(const Diagnosis& diagnosis) {
   } else {
     absl::StrAppend(
         &text,
-        " for the network alone; with --compute=TIME, the time of a "
-        "step on one machine, it includes computing.\n");
+        " for the network alone; with --compute=TIME (the time of a "
+        "step on one machine) this text includes computing.\n");
   }
   if (diagnosis.advice.empty() || LimitOf(diagnosis) == Limit::kComputing) {
     return text;

@@ -1,9 +1,10 @@
-// Read in this order: measurements arrive (Check, OnMeasured), the slowest of
-// them is what counts (Slowest), a better plan is searched (Better,
-// FindBetter), or a better threshold of fusion (FindBetterFusion).
+// Read in this order: measurements arrive (Check, OnMeasured); for each figure
+// the slowest worker counts (Slowest); then follows the search for a better
+// plan (Better, FindBetter) or a better threshold of fusion (FindBetterFusion).
 //
-// Searches are rare on purpose: only after a change of the measurements
-// (Differs), and less often after each change of plans.
+// A search takes a while. So OnMeasured asks for one only if the measurements
+// have changed (Differs), and less often after each change of plans. Better
+// keeps its answer for equal routes and equal numbers of workers and hosts.
 
 #include "server/coordinator/replanner.h"
 
@@ -31,10 +32,10 @@ constexpr double kChangeMin = 0.2;
 constexpr double kRateMin = 1;
 constexpr double kRateMax = 1e13;
 
-// Number of times that the interval between searches doubles.
+// Largest number of times that the interval between searches doubles.
 constexpr int kChangesMax = 8;
 
-// Least change of a duration that counts: less is no bottleneck.
+// Least change of a duration that counts, however large its relative change is.
 constexpr absl::Duration kTimeChangeMin = absl::Microseconds(100);
 
 // True if two figures differ by more than `least` and by more than kChangeMin.
@@ -54,7 +55,8 @@ bool Differs(const Measured& a, const Measured& b) {
          Differs(TotalTime(a.times), TotalTime(b.times));
 }
 
-// True if nothing changes, or only layers that get float32 in place of 16 bits.
+// True if the routes are equal, except that some layers get float32 in place of
+// 16 bits.
 bool Widens(absl::Span<const Route> before, absl::Span<const Route> after) {
   return std::equal(
       before.begin(), before.end(), after.begin(),
@@ -68,9 +70,10 @@ std::vector<Route> RoutesOf(const Job& job) {
   return {job.routes.begin(), job.routes.begin() + job.model().size()};
 }
 
-// Returns the number of hosts of the job's workers; 0 if each has its own.
+// Returns the number of hosts of the job's workers. Returns 0 if each worker
+// has its own host, or sends by itself, as in partial rounds.
 int HostsOf(const Job& job) {
-  if (job.partial()) return 0;  // Each worker sends by itself.
+  if (job.partial()) return 0;
   const int hosts = job.LineupOf(kStepMax).hosts();
   return hosts == job.worker_count() ? 0 : hosts;
 }
@@ -101,14 +104,16 @@ absl::Status Replanner::Check(const Measured& measured, const Job& job) {
   if (!(measured.link.rate >= kRateMin && measured.link.rate <= kRateMax)) {
     return InvalidArgumentError(
         "a worker has measured that its link's rate is ", measured.link.rate,
-        ", not from ", kRateMin, " to ", kRateMax);
+        ", not from ", kRateMin, " to ", kRateMax, " bytes/s");
   }
   if (measured.step_time > absl::ZeroDuration() &&
       measured.step_time <= kComputeTimeMax) {
     return absl::OkStatus();
   }
   return InvalidArgumentError("a worker has measured that an iteration takes ",
-                              absl::FormatDuration(measured.step_time));
+                              absl::FormatDuration(measured.step_time),
+                              ", must be above 0 and at most ",
+                              absl::FormatDuration(kComputeTimeMax));
 }
 
 Measured Replanner::Slowest() const {
@@ -133,7 +138,8 @@ Measured Replanner::Slowest() const {
   return slowest;
 }
 
-// Only changes are news. The step time alone is no reason for a search.
+// Searches only if a worker has measured for the first time, has measured other
+// figures (Differs), or has left. Another step time alone makes no search.
 bool Replanner::OnMeasured(int32_t worker, const Measured& measured,
                            const Job& job, absl::Time now) {
   if (rules_.cost != CostKind::kTime || job.PositionOf(worker) < 0) {
@@ -176,8 +182,8 @@ PlanOptions Replanner::OptionsFor(const Job& job, int workers,
   return options;
 }
 
-// Callers ask after each event; the search takes a while, so its answer is
-// kept.
+// Keeps the answer of the search: the search takes a while, and callers ask
+// after each event.
 const std::optional<Replanner::BetterPlan>& Replanner::Better(const Job& job,
                                                               int workers,
                                                               int hosts) {
@@ -209,7 +215,7 @@ std::optional<Replanner::BetterPlan> Replanner::FindBetter(const Job& job,
   const bool time = rules_.cost == CostKind::kTime;
   return BetterPlan{
       *std::move(plan),
-      absl::StrFormat("%.4g %s with %d workers instead of %.4g", after,
+      absl::StrFormat("%.4g %s with %d workers, %.4g with the old plan", after,
                       time ? "s an iteration" : "bytes a node and step",
                       workers, before)};
 }
@@ -226,8 +232,8 @@ std::optional<Replanner::BetterFusion> Replanner::FindBetterFusion(
   const double before = PlanCost(job.model(), options, routes);
   if (!(after < before * (1 - kGainMin))) return std::nullopt;
   return BetterFusion{best, absl::StrFormat("%.4g s an iteration predicted, "
-                                            "with %d bytes %.4g",
-                                            after, bytes, before)};
+                                            "%.4g s with %d bytes",
+                                            after, before, bytes)};
 }
 
 std::optional<Replanner::Known> Replanner::known(
@@ -244,8 +250,8 @@ std::string Replanner::DescribeKnown(
     const Job& job, std::optional<int64_t> fusion_bytes) const {
   const auto [measured, predicted] = *known(job, fusion_bytes);
   return absl::StrFormat(
-      "workers have measured: links of %.4g bytes/s, %s a frame, %s more for "
-      "each in a row; %s computing a step; %s an iteration, %s predicted",
+      "workers have measured: links of %.4g bytes/s, latency %s, %s for each "
+      "further frame; %s computing a step; %s an iteration, %s predicted",
       measured.link.rate, absl::FormatDuration(measured.link.latency),
       absl::FormatDuration(measured.link.message_time),
       absl::FormatDuration(TotalTime(measured.times)),

@@ -18,8 +18,8 @@ namespace nereus {
 //   passing --a save fails--> holding back --a later try succeeds--> passing
 //
 // While it holds back, members go on in the epoch that they know. Plain
-// bookkeeping; the owner carries out the actions. Bounded if the owner gives up
-// when failing_for is longer than a lease.
+// bookkeeping; the owner carries out the actions. The queue is bounded only if
+// the owner gives up when failing_for is longer than a lease.
 class SaveFirst {
  public:
   // Carries out the actions that were held back, and then `out`, in order,
@@ -35,16 +35,18 @@ class SaveFirst {
   // True if no action is held back.
   bool empty() const { return held_.empty(); }
 
-  // Time since the first failed save in a row; zero if the last save succeeded.
+  // Time since the first save that failed after the last successful one; zero
+  // if the last save succeeded.
   absl::Duration failing_for(absl::Time now) const;
   // Error of the last failed save.
   const absl::Status& failure() const { return failure_; }
 
  private:
-  std::deque<CoordinatorAction> held_;       // Actions that are held back.
-  std::optional<absl::Time> failing_since_;  // First failed save in a row.
-  absl::Time tried_at_;                      // Last failed save.
-  absl::Status failure_;                     // Error of the last failed save.
+  std::deque<CoordinatorAction> held_;  // Actions that are held back.
+  // Time of the first save that failed after the last successful one.
+  std::optional<absl::Time> failing_since_;
+  absl::Time tried_at_;   // Time of the last failed save.
+  absl::Status failure_;  // Error of the last failed save.
 };
 
 }  // namespace nereus

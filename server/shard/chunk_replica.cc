@@ -14,16 +14,16 @@ void ChunkReplica::Reset() {
 
 // The primary's side.
 
-// A chunk on its way counts as well: the backup would lack the rounds that
-// close meanwhile.
+// A round is delayed also while the whole chunk is on its way to the backup. If
+// the round closed then, the backup would lack it.
 bool ChunkReplica::DelaysClosing() const {
   return epoch_.has_backup() &&
          (epoch_.servers().backup_is_current || state_ == State::kSent ||
           state_ == State::kCurrent);
 }
 
-// A backup that was not current when the epoch began gets the values with the
-// whole chunk, before it becomes current.
+// A backup that was not current when the epoch began delays no answer: these
+// values reach it with the whole chunk, before it becomes current.
 bool ChunkReplica::AllowsShowing() const {
   return !epoch_.has_backup() || !epoch_.servers().backup_is_current ||
          state_ == State::kCurrent;
@@ -48,8 +48,9 @@ absl::StatusOr<Landing> ChunkReplica::OnHaveHeader(const FrameHeader& header,
   return expected ? Landing::Scratch() : Landing::Discard();
 }
 
-// A mean goes out as one contribution of this server, in the frames that the
-// round has; a round without frames is one frame without payload.
+// The backup gets a mean as one contribution of this server, in the frames that
+// the round has. For a sparse round without frames, it gets one frame without
+// payload.
 void ChunkReplica::SendMean(int64_t round, const FullRound& full, bool skipped,
                             Outbox& out) const {
   const Job& job = *epoch_.job;

@@ -108,8 +108,9 @@ absl::StatusOr<Landing> ChunkRounds::OnPullHeader(const FrameHeader& header,
                         : header.round == round_ - 1 || header.round == round_;
       if (may_ask) return Landing::Scratch();
     } else if (!job.partial() && header.round <= round_) {
-      // A question for a result that may be lost. It may be late, because the
-      // contributions of its sender come through the carrier of the host.
+      // The worker asks for a result that it may have lost. The round may have
+      // closed long ago: the sender's contribution comes through the carrier of
+      // its host, which may be faster than this request.
       return WasComplete(header.round) ? Landing::Scratch()
                                        : Landing::Discard();
     }
@@ -125,9 +126,10 @@ absl::StatusOr<Landing> ChunkRounds::OnPullHeader(const FrameHeader& header,
                      job.history.base_round);
 }
 
-// Results of rounds that were complete when the epoch began are for the workers
-// that ask: each worker asks in its first contribution of an epoch. All other
-// results go to all contributors unasked.
+// If a round was complete when the epoch began, its result goes only to workers
+// that ask. A worker asks together with its first contribution of an epoch. The
+// results of all other rounds go to all carriers unasked, except with
+// Overlap::kDecoupled.
 bool ChunkRounds::WasComplete(int64_t round) const {
   const uint64_t epoch = epoch_.job->epoch;
   const bool closed = round == round_ - 1 && held_.closed_in < epoch;
@@ -205,7 +207,7 @@ void ChunkRounds::CloseUnlessAwaited(Outbox& out) {
   replica_.SendMean(round_, full_, skipped_, out);
 }
 
-// The initial round has no result: workers pull it.
+// No result of the initial round is sent: workers pull the initial parameters.
 void ChunkRounds::Close(Outbox& out) {
   const Job& job = *epoch_.job;
   if (round_ == kInitialRound) {
@@ -255,14 +257,16 @@ void ChunkRounds::Answer(PullRequest request, Outbox& out) {
       options.quorum == Quorum::kEach ? options.staleness : 0;
   const bool is_closed =
       round_ > kInitialRound && request.round - steps_ahead < round_;
-  // In partial rounds the worker's own contribution must count first: the
-  // worker sends no more of a step that is done.
+  // In partial rounds a worker is answered only after its own contribution has
+  // counted. With the answer the step is done for the worker, and it would not
+  // send the rest of the contribution.
   const int position = job.PositionOf(request.rank);
   const bool counts = !job.partial() ||
                       request.round < job.workers[position].first_step ||
                       partial_.counted(request.rank) >= request.round;
-  // A round that was complete in an earlier epoch closes soon. Then no worker
-  // needs the values before it, and all that begin get the same.
+  // An open round that was complete in an earlier epoch closes soon. Requests
+  // wait for that: no worker needs the values before that round, and all
+  // workers that join get equal values.
   const bool closes_soon =
       phase_ != Phase::kCollecting && completed_in_ < job.epoch;
   if (is_closed && counts && !closes_soon && replica_.AllowsShowing()) {
@@ -317,8 +321,8 @@ void ChunkRounds::OnHave(int64_t round, Outbox& out) {
   replica_.OnHave(round, round_);
   if (replica_.state() != ChunkReplica::State::kCurrent) return;
   const bool closed = round > round_;
-  // Waiting workers asked for the round before this one, or, if the open round
-  // was complete in an earlier epoch, for the values that Close makes.
+  // Requests may have waited for the backup to become current: these are
+  // answered now. Requests that need the open round wait on, for Close.
   AnswerWaiting(out);
   if (closed) {
     Close(out);
@@ -401,10 +405,12 @@ void ChunkRounds::Reroute(const Job& before) {
     held_.parameters = handed_over->values[index_].parameters;
     held_.state = handed_over->values[index_].state;
   }
-  // The round number tells the backup that it lacks these values.
+  // A later open round makes the primary send these values to the backup: the
+  // backup's kHave then names an earlier round.
   if (!used && (moves || uses)) round_ = before.switch_round + 1;
   if (used == uses) return;
-  // If nothing moves, the workers run the optimizer, and have the last mean.
+  // If nothing moves, the workers run the optimizer and have the last mean.
+  // Here zeros stand for it.
   held_.mean = !uses || moves ? Buffer()
                               : Buffer::AllocateLike(held_.parameters,
                                                      held_.parameters.bytes());
@@ -439,9 +445,9 @@ void ChunkRounds::Enter(Outbox& out) {
 void ChunkRounds::ReopenRound() {
   const Job& job = *epoch_.job;
   // The initial parameters come from one worker, and a backup's means from one
-  // server. Partial rounds and layers between workers use full_ for the initial
-  // round only. Later their round may be before that of all workers, so that it
-  // has no contributors.
+  // server. In partial rounds, and for layers that workers exchange without the
+  // servers, full_ is used for the initial round only. Later `round_` may be
+  // before the first step of every worker: its line-up would be empty.
   const bool one = round_ == kInitialRound || job.partial() ||
                    !uses_servers() || !epoch_.serves();
   full_.Reopen(one ? 1 : job.LineupOf(round_).hosts(),
@@ -451,8 +457,8 @@ void ChunkRounds::ReopenRound() {
 void ChunkRounds::SaveLast(int64_t round, Outbox& out) {
   const Job& job = *epoch_.job;
   // The shards have all layers as of the base round. With a partial quorum the
-  // last round may stay open for a worker that has left; then the values of now
-  // are the last ones.
+  // last round may stay open because it waits for a worker that has left. Then
+  // the current values are the last ones.
   const bool is_here =
       round == job.history.base_round ||
       (epoch_.Updates(layer()) && (job.partial() || round_ == round + 1));

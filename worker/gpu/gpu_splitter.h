@@ -35,7 +35,7 @@ class GpuSplitter final {
   // The memory and objects behind the pointers must outlive this.
   GpuSplitter(int layer, const LayerSpec& spec, const float* parameters,
               Stager* stager, PinnedPool* pool, GpuTimeline* timeline);
-  // Waits for the last copy, which reads memory of this.
+  // Waits for the last split and the last copy, which use memory of this.
   ~GpuSplitter();
 
   // Returns the largest number of bytes that this takes from the pool.
@@ -48,8 +48,8 @@ class GpuSplitter final {
   // Queues `split` (Accelerator::Split), and the copy of the blocks that
   // travel.
   absl::Status Split(const SplitGradient& split) ABSL_LOCKS_EXCLUDED(mu_);
-  // Waits for the last Split, and adds its norms to those of the action. Does
-  // nothing if that is done.
+  // Waits until the GPU has done the last Split, and adds its norms to
+  // SplitGradient::norms. Does nothing if they are added already.
   absl::Status Finish();
 
   // Returns the ranges of values that travelled at the last Split, in order.
@@ -68,31 +68,32 @@ class GpuSplitter final {
   // Norms of the last split.
   struct Norms {
     Stager::Point there;  // Point at which they are in host_lists_.
-    Buffer sum;           // The action's norms. Empty: added already.
+    Buffer sum;           // SplitGradient::norms. Empty: added already.
   };
   // Lists with an entry per piece, which a split reads and writes. They exist
   // on the device and in pinned memory.
   struct Lists {
-    float* norms = nullptr;     // Squared norm of each piece.
+    float* norms = nullptr;     // L1 norm of each piece.
     int32_t* chosen = nullptr;  // Indices of the pieces that travel.
     PieceUse* uses = nullptr;   // Use of each piece.
   };
 
   // Returns the lists that lie in `memory`.
   static Lists ListsAt(void* memory, int64_t pieces);
-  // Allocates the memory that uses_ needs.
+  // Allocates the lists and, if uses_ holds a piece back, held_. Keeps what is
+  // allocated already.
   absl::Status Reserve();
   // Parts of held_, each as large as the layer: values that are held back,
   // velocity of the optimizer, and the pieces that travel, packed.
   enum class Held { kValues, kVelocity, kPacked };
-  // Returns a part of held_; null while nothing is held back.
+  // Returns a part of held_; null until a step has held a piece back.
   float* MemoryOf(Held part) const {
     if (held_.data() == nullptr) return nullptr;
     return static_cast<float*>(held_.data()) +
            static_cast<int64_t>(part) * pieces_.values;
   }
-  // Queues the split of `gradient`, and the packing of the first `chosen`
-  // pieces of the list of chosen pieces.
+  // Queues the split of `gradient`. Then queues the packing of the pieces that
+  // travel: the first `chosen` entries of Lists::chosen name them.
   absl::Status QueueSplit(const SplitGradient& split, int64_t chosen,
                           float* gradient);
   // Queues the copy of `count` values at `source` to the host.
@@ -110,7 +111,7 @@ class GpuSplitter final {
   PinnedPool* const pool_;
   GpuTimeline* const timeline_;
 
-  // Memory of the parts (see Held). Empty as long as nothing was held back.
+  // Memory of the parts (see Held). Empty until a step has held a piece back.
   DeviceMemory held_;
   DeviceMemory lists_;          // Lists on the device.
   Buffer host_lists_;           // Lists in pinned memory.

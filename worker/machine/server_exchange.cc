@@ -101,9 +101,10 @@ Buffer ServerExchange::ValuesOf(const Chunk& chunk, int64_t index) const {
                                FloatBytes(grid.Length(index)));
 }
 
-// If the answer to a question ends the round, the mean may replace the gradient
-// in the caller's memory while parts of it still wait to be sent. Mates would
-// take them for broken frames, so such parts are copies.
+// If this contribution has asked for results (`asks`), a result may replace the
+// gradient in the caller's memory while parts of the gradient still wait to be
+// sent. The checksum of such a part could be wrong, and the carrier would take
+// its frame for a corrupt one. So these parts are copies.
 void ServerExchange::ContributeChunk(const Chunk& chunk, bool asks,
                                      Outbox& out) {
   const int64_t round = ledger_.next_round();
@@ -142,14 +143,16 @@ void ServerExchange::AddToSum(int rank, int64_t round, const Chunk& chunk,
       local_.Add(rank, round, frame, chunk.offset + grid.Offset(index), place,
                  std::move(addend), /*factor=*/1.0f, out);
   if (!is_complete) return;
-  // The own part is in the sum, so the round is the open one.
+  // A complete sum has the own part. So `round` is the open round, which
+  // HeaderOf puts into the header.
   out.Add(SendFrame{layer_.job->ServerOf(chunk),
                     {HeaderOf(FrameKind::kContribution, chunk, index), place}});
 }
 
 // Results.
 
-// A round keeps its place through all epochs: parts of the result may be there.
+// A round that a new epoch begins again keeps the place of its result: parts of
+// the result may be there already.
 void ServerExchange::ExpectResult() {
   const int64_t round = ledger_.next_round();
   if (std::exchange(result_round_, round) != round) {
@@ -170,10 +173,11 @@ void ServerExchange::ExpectResult() {
                   layer_.sparse.has_value() ? &*layer_.sparse : nullptr);
 }
 
-// Chunks may have closed in an earlier epoch with a result that this worker
-// never got, whether or not it was a worker then: their shards answer. Shards
-// discard the question for all other chunks, which wait for this contribution.
-// Later rounds of the epoch cannot close without this worker. With
+// Asks for chunks of the open round that may have closed in an earlier epoch:
+// this worker may never have got their result, even if it was a worker then.
+// The shards of these chunks answer. Shards discard the question for all other
+// chunks, which wait for this contribution. Later rounds of the epoch cannot
+// close without this worker, so it asks once in an epoch. With
 // Overlap::kDecoupled, PullCarried asks for the chunks that this worker
 // carries.
 bool ServerExchange::AskForClosed(Outbox& out) {
@@ -188,10 +192,10 @@ bool ServerExchange::AskForClosed(Outbox& out) {
   return true;
 }
 
-// A mate may wait for a chunk in its forward pass while this worker's caller
-// still does something else: the request of the mate is enough.
+// Also asks the carriers of the other chunks. A carrier whose own caller does
+// not wait for the layer yet pulls the result for the mate that asks.
 void ServerExchange::Gather(Outbox& out) {
-  if (!ledger_.is_sent()) return;  // Contribute asks.
+  if (!ledger_.is_sent()) return;  // Contribute calls Gather later.
   PullCarried(out);
   std::set<int32_t> carriers;
   for (const Chunk& chunk : chunks()) {
@@ -217,8 +221,9 @@ void ServerExchange::Ask(PeerId to, int64_t chunk, Outbox& out) const {
       to, {layer_.Header(FrameKind::kPull, chunk, ledger_.next_round()), {}}});
 }
 
-// Mates that ask the shards themselves, in a new epoch, may lack a result that
-// this worker got: it hands on only what follows from their contributions.
+// Hands a result on to the mates only if all of them have sent their parts in
+// this epoch. Without these parts the result is the answer to a question
+// (AskForClosed), and mates that lack it ask the shards themselves.
 void ServerExchange::OnResult(const FrameHeader& header, Outbox& out) {
   const int64_t round = ledger_.next_round();
   if (header.round != round || !ledger_.is_sent()) return;
@@ -231,7 +236,8 @@ void ServerExchange::OnResult(const FrameHeader& header, Outbox& out) {
                                 FloatBytes(header)),
                   out);
   }
-  // Not in a sparse layer: a device gets the blocks that travel all at once.
+  // Not in a sparse layer: the device gets its blocks together, when the round
+  // is done.
   const bool is_told = layer_.memory.device != nullptr &&
                        !layer_.sparse.has_value() && !is_apart_;
   if (is_told && results_.Complete(chunk)) {
@@ -305,8 +311,8 @@ absl::StatusOr<Landing> ServerExchange::OnPullHeader(
                           header.chunk == 0 && header.part == kValuesPart;
   if (!layer_.job->decoupled() || !is_request || header.round > next + 1) {
     return RefuseFrame(header,
-                       "with --overlap=dear, workers of this host ask for "
-                       "rounds up to ",
+                       "workers of one host ask each other only with "
+                       "--overlap=dear, here for rounds up to ",
                        next + 1);
   }
   if (header.round < next || header.round <= wanted_round_) {

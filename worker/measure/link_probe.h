@@ -18,9 +18,9 @@ namespace nereus {
 //
 // Trains leave at quiet moments, when no round is under way. Some meet other
 // traffic nevertheless; so the fastest of the last trains counts. The first
-// trains leave at each quiet moment. Later trains leave once a second at most,
-// so that the result follows the network. If a train of large frames is
-// answered too soon to measure, the next one is longer.
+// trains leave at each quiet moment. After that, trains go on leaving, once a
+// second at most, so that the result follows the network. If a train of large
+// frames is answered too soon to measure, the next one is longer.
 //
 // Pure. Bounded: it keeps the last nine samples of each kind of train.
 class LinkProbe {

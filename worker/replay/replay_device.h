@@ -21,8 +21,9 @@ struct ReplayLayer {
   std::vector<float> input;
 };
 
-// Returns the values of `spec`, the layer with index `layer`. Some stretches of
-// the gradient have larger values than others, drawn at random.
+// Returns the values of `spec`, the layer with index `layer`. The size of the
+// gradient's values changes every 1024 values, at random. So in a sparse job
+// some blocks are larger than others.
 ReplayLayer MakeReplayLayer(const LayerSpec& spec, int layer);
 
 // Work of a GPU for one replay.
@@ -31,9 +32,10 @@ struct GpuUse {
   std::vector<GpuSpan> timeline;  // See GpuClient::Timeline.
 };
 
-// Device of a replay, a CPU or a GPU: memory of the model, a clock in place of
-// the arithmetic, and the client of that memory. A call with the name of a call
-// of Client has the same order and errors. Used by one thread.
+// Device of a replay, a CPU or a GPU. It has the model's memory and the client
+// of that memory. Instead of computing it is busy for a given time. Methods
+// with the name of a method of Client are called in the same order, and return
+// the same errors. Used by one thread.
 class ReplayDevice {
  public:
   virtual ~ReplayDevice() = default;
@@ -54,8 +56,8 @@ class ReplayDevice {
   // Notes the time at which the device has done all its work so far: the end of
   // a backward pass.
   virtual absl::Status MarkBackward() = 0;
-  // Returns the time between the last two calls of MarkBackward, as the device
-  // did them. REQUIRES: two calls.
+  // Returns the time between the last two times that MarkBackward has noted.
+  // REQUIRES: two calls of MarkBackward.
   virtual absl::StatusOr<absl::Duration> BetweenMarks() = 0;
 
   // Returns the work of the GPU; nothing on a CPU. Waits for the GPU. REQUIRES:

@@ -79,7 +79,7 @@ absl::Status WriteTrace(const std::string& path,
   file << TraceJson(spans, specs) << "\n";
   file.close();
   if (!file) return UnavailableError("cannot write ", path);
-  NEREUS_LOG(Info) << "timeline: " << path << "; the GPU computed in "
+  NEREUS_LOG(Info) << "timeline: " << path << "; the GPU computed during "
                    << std::lround(100.0 * HiddenShare(spans))
                    << " % of the time that copies took";
   return absl::OkStatus();
@@ -239,8 +239,8 @@ absl::Status Run(WorkerFlags flags) {
   network->Initialize(flags.seed);
   absl::StatusOr<WorkerResult> report =
       JoinAndTrain(flags, data, network.get());
-  // This worker was silent for too long and counts as dead. It joins again, as
-  // a new worker.
+  // A worker that was silent for too long counts as dead (kCancelled), and
+  // joins again as a new worker.
   int joins = 1;
   while (absl::IsCancelled(report.status())) {
     NEREUS_LOG(Warning) << report.status().message() << "; joining again";

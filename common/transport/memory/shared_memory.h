@@ -24,8 +24,9 @@ class SharedMemory {
 
   // Opens memory that another process has created. Both must see the same
   // process ids (not be in different containers) and run as the same user.
-  // Errors: kUnavailable, this process may not or cannot open it;
-  // kInvalidArgument, it is not the memory that was offered.
+  // Errors: kUnavailable, this process cannot open the memory, or the file has
+  // not the name of such memory; kInvalidArgument, the file is not the memory
+  // that was offered.
   static absl::StatusOr<SharedMemory> Open(const SharedMemoryOffer& offer,
                                            size_t bytes);
 

@@ -1,6 +1,7 @@
-// In the order of a connection's life. Dial and OnDialled run on the side that
-// connects, OnAccepted and ReadPreamble on the other side. OnHandshakeFrame
-// calls Admit or Complete, which end in Open. Then come all ways to end.
+// The functions stand in the order of a connection's life. Dial and OnDialled
+// run on the side that connects, OnAccepted and ReadPreamble on the other side.
+// OnHandshakeFrame calls Admit or Complete, which end in Open. Then come all
+// ways to end.
 
 #include "common/transport/socket/connection_lifecycle.h"
 
@@ -49,7 +50,7 @@ void ConnectionLifecycle::OnDialled(SocketConnection& connection) {
   if (!result.ok()) return FailAttempt(connection, result);
   auto greeting = links_.Greet(connection.peer());
   if (!greeting.ok()) return FailAttempt(connection, greeting.status());
-  // Without memory to offer the connection works all the same.
+  // If no memory can be made, the frames go through the socket.
   std::unique_ptr<MemoryChannel> offered;
   if (options_.shared_memory && IsOnSameHost(connection.socket())) {
     auto memory = MemoryChannel::Create(connection.socket(), delivery_);
@@ -82,7 +83,8 @@ absl::Status ConnectionLifecycle::ReadPreamble(SocketConnection& connection) {
 
 void ConnectionLifecycle::OnHandshakeFrame(SocketConnection& connection,
                                            const Frame& frame) {
-  // A stranger has nothing to refuse: its refusal is read as a bad hello.
+  // A process that has not introduced itself has nothing to refuse. Admit
+  // reports its refusal as a bad hello.
   const bool is_introducing = connection.state() == State::kIntroducing;
   if (frame.header.kind == FrameKind::kRefusal && !is_introducing) {
     return OnRefused(connection, RefusalStatus(ReadRefusal(frame)));
@@ -102,8 +104,8 @@ absl::Status ConnectionLifecycle::Admit(SocketConnection& connection,
   if (memory != nullptr) ours.shared_memory = theirs.shared_memory;
   connection.Send(HelloFrame(ours));
   if (memory != nullptr) {
-    // The answer is the last frame that goes through the socket. Nothing was
-    // sent before it, so it always fits.
+    // The answer is the last frame of this side that goes through the socket.
+    // It must leave now. It fits, since nothing was sent before it.
     const absl::StatusOr<bool> all = connection.Write();
     if (!all.ok() || !*all) {
       return UnavailableError(
@@ -122,8 +124,8 @@ std::unique_ptr<MemoryChannel> ConnectionLifecycle::TakeOffer(
   auto memory = MemoryChannel::Accept(*theirs.shared_memory,
                                       connection.socket(), delivery_);
   if (memory.ok()) return *std::move(memory);
-  // Logged, because an operator can mend it: containers on one host often see
-  // different processes.
+  // Logged, because an operator can mend it. For example, two containers on one
+  // host often do not see each other's processes.
   NEREUS_LOG(Info) << PeerName(theirs.self) << " (" << connection.address()
                    << ") is reached by TCP alone, not by shared memory: "
                    << memory.status().message();
@@ -142,14 +144,14 @@ absl::Status ConnectionLifecycle::Complete(SocketConnection& connection,
 
 absl::StatusOr<std::unique_ptr<MemoryChannel>> ConnectionLifecycle::TakeAnswer(
     SocketConnection& connection, const Hello& theirs) {
-  // The rest of this side's hello must not go into the memory. A peer that
-  // answers before the hello has left cannot have read the offer.
   std::unique_ptr<MemoryChannel> offered = connection.TakeOffered();
   if (!theirs.shared_memory.has_value()) return nullptr;
   if (offered == nullptr || offered->offer() != *theirs.shared_memory) {
     return FailedPreconditionError(
         "handshake: the peer has taken shared memory that was not offered");
   }
+  // The writer still has a part of this side's hello, which must not go into
+  // the memory. So the peer cannot have read the offer that it has accepted.
   if (!connection.writer().empty()) {
     return FailedPreconditionError(
         "handshake: the peer answered before it was greeted");
@@ -174,7 +176,7 @@ void ConnectionLifecycle::OnBroken(SocketConnection& connection,
   const bool is_nonsense = absl::IsInvalidArgument(reason);
   switch (connection.state()) {
     case State::kStranger:
-      // A stranger that goes away is no loss.
+      // The handler does not know of a stranger, so nothing is reported.
       if (!is_nonsense) return connection.Close();
       return Refuse(connection, reason);
     case State::kIntroducing:
@@ -215,7 +217,8 @@ void ConnectionLifecycle::Refuse(SocketConnection& connection,
                         << PeerName(connection.peer()) << " ("
                         << connection.address() << "): " << reason.message();
   }
-  // The socket stays until the peer has read the reason, or for a while.
+  // The socket stays open until the peer closes its side, which it does after
+  // it has read the reason, or until the deadline.
   const absl::Time now = SteadyNow();
   connection.SetDeadline(now + options_.closing_timeout);
   connection.End(LastFrame(reason));
@@ -236,7 +239,8 @@ Frame ConnectionLifecycle::LastFrame(const absl::Status& reason) const {
 void ConnectionLifecycle::OnRefused(SocketConnection& connection,
                                     const absl::Status& reason) {
   if (connection.state() == State::kGreeting) {
-    // A goodbye to a greeting: the peer shuts down, and may come back.
+    // The peer has answered the greeting with a goodbye (OK): it shuts down. It
+    // may be started again, so the link tries again.
     return FailAttempt(connection, reason.ok()
                                        ? UnavailableError("the peer has ended")
                                        : reason);
@@ -247,7 +251,8 @@ void ConnectionLifecycle::OnRefused(SocketConnection& connection,
 
 void ConnectionLifecycle::FailAttempt(SocketConnection& connection,
                                       const absl::Status& reason) {
-  // A connection that this side refuses ends after its last frame.
+  // A connection that this side refuses (kEnding) is closed later, after its
+  // last frame.
   if (connection.state() != State::kEnding) connection.Close();
   const auto loss = links_.OnAttemptFailed(connection.peer(), &connection,
                                            reason, SteadyNow());

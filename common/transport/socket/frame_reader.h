@@ -67,9 +67,9 @@ class FrameReader {
   size_t ahead() const { return end_ - begin_; }
   // Moves payload that was read ahead to its destination.
   void TakeAhead();
-  // Calls recvmsg once, for `bytes` at `place` and then for bytes ahead.
-  // `placed`: number of bytes written at `place`. Returns kFrame if any bytes
-  // came, else kNothing or kEnd.
+  // Calls recvmsg once. The first `bytes` bytes go to `place`; all further
+  // bytes are read ahead. Sets `placed` to the number of bytes at `place`.
+  // Returns kFrame if any bytes came, else kNothing or kEnd.
   absl::StatusOr<Next> Receive(int fd, uint8_t* place, size_t bytes,
                                size_t& placed);
 
