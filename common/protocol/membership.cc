@@ -5,7 +5,7 @@
 namespace nereus {
 namespace {
 
-constexpr Named<JobState> kNames[] = {{JobState::kGathering, "gathering"},
+constexpr Named<JobState> kNames[] = {{JobState::kWaiting, "waiting"},
                                       {JobState::kRunning, "running"},
                                       {JobState::kFinished, "finished"},
                                       {JobState::kFailed, "failed"}};

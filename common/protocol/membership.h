@@ -356,10 +356,10 @@ struct EpochStart {
 
 // Phase of a job.
 enum class JobState {
-  kGathering,  // Members are missing.
-  kRunning,    // Workers train.
-  kFinished,   // Every worker has left by Leave.
-  kFailed,     // The job has ended with an error.
+  kWaiting,   // Members are missing.
+  kRunning,   // Workers train.
+  kFinished,  // Every worker has left by Leave.
+  kFailed,    // The job has ended with an error.
 };
 
 // Returns the name in reports: "running".
@@ -429,9 +429,9 @@ struct JobStatus {
   };
   // Name of the job.
   std::string job;
-  uint64_t id = 0;                        // Id of the job.
-  uint64_t epoch = 0;                     // Current epoch; 0 before the first.
-  JobState state = JobState::kGathering;  // Phase of the job.
+  uint64_t id = 0;                      // Id of the job.
+  uint64_t epoch = 0;                   // Current epoch; 0 before the first.
+  JobState state = JobState::kWaiting;  // Phase of the job.
   // Last step that any worker has begun; kInitialRound: none.
   int64_t step = kInitialRound;
   // Steps per second over the last kRateWindow; 0: not known.
@@ -441,7 +441,7 @@ struct JobStatus {
   // True if workers may be several steps apart (--quorum).
   bool partial = false;
   std::string reason;           // Cause of failure.
-  std::string waiting;          // Members that are missing, while gathering.
+  std::string waiting;          // Members that are missing (kWaiting).
   int workers = 0;              // Number of workers that the job needs.
   int shards = 0;               // Number of shards.
   std::vector<Member> members;  // Workers by rank, then servers by rank.

@@ -111,12 +111,6 @@ class RunCommand final : public Command {
   // end the command.
   absl::StatusOr<int> Execute(std::ostream& /*out*/,
                               std::ostream& plain_err) override {
-    // A path that cannot be written is an error now, not after the training.
-    // The summary of an earlier job does not stay.
-    if (!json_file_.empty() && !std::ofstream(json_file_)) {
-      return UnavailableError("cannot write ", json_file_, ": ",
-                              strerror(errno));
-    }
     options_.spec = job_.spec;
     NEREUS_TRY(options_.Validate());
     if (command_.empty()) {
@@ -126,6 +120,12 @@ class RunCommand final : public Command {
     command_[0] = NEREUS_TRY(FindCommand(command_[0]));
     const std::string server = NEREUS_TRY(
         FindProgram(server_binary_, "nereus-server", "../nereus-server"));
+    // A path that cannot be written is an error now, not after the training.
+    // The summary of an earlier job does not stay.
+    if (!json_file_.empty() && !std::ofstream(json_file_)) {
+      return UnavailableError("cannot write ", json_file_, ": ",
+                              strerror(errno));
+    }
     PatientOutput out_buffer(STDOUT_FILENO);
     PatientOutput err_buffer(STDERR_FILENO);
     std::ostream out(&out_buffer);

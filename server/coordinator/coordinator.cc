@@ -333,7 +333,7 @@ void Coordinator::OnSessionEnd(SessionId session, absl::Time now,
 // Runs after every event: each step may make the next one possible.
 void Coordinator::Advance(absl::Time now, CoordinatorOutbox& out) {
   SettleClaims(now, out);
-  if (state_ == JobState::kGathering &&
+  if (state_ == JobState::kWaiting &&
       roster_.Count(Role::kWorker) == options_.spec.workers &&
       roster_.Count(Role::kShard) == options_.spec.shards) {
     const absl::Status started = epochs_.StartJob(out);

@@ -24,10 +24,10 @@ namespace nereus {
 // there, leads it from epoch to epoch as members come, leave and die (Epochs),
 // and decides when the job is over.
 //
-//   kGathering --all have joined--> kRunning --all workers left--> kFinished
-//                                      '------cannot go on-------> kFailed
+//   kWaiting --all have joined--> kRunning --all workers left--> kFinished
+//                                    '------cannot go on-------> kFailed
 //
-// A job for which there is no plan fails while it gathers. When all workers
+// A job for which there is no plan fails when all have joined. When all workers
 // have left, a job with a folder for checkpoints first waits for its last
 // checkpoint (LastCheckpoint), and then is finished. The life of a member is
 // drawn at MemberRecord, the change of epochs at Epochs.
@@ -158,7 +158,7 @@ class Coordinator {
   void Note(CheckpointNews news, CoordinatorOutbox& out) const;
 
   const CoordinatorOptions options_;
-  JobState state_ = JobState::kGathering;
+  JobState state_ = JobState::kWaiting;
   std::string reason_;            // Reason why the job failed.
   MemberList roster_;             // Processes that have joined.
   Outsiders outsiders_;           // Processes that are no members.

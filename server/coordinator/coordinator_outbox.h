@@ -61,7 +61,7 @@ struct CoordinatorState {
     bool left = false;                  // True if it has left.
     int64_t last_step = kInitialRound;  // Last step, if it has left.
   };
-  JobState state = JobState::kGathering;
+  JobState state = JobState::kWaiting;
   std::string reason;  // Reason why the job failed.
   EpochInForce epoch;
   std::vector<Member> members;  // Members that the epoch has.

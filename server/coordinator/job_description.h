@@ -16,7 +16,7 @@ namespace nereus {
 // Parts of a coordinator that descriptions read. Nothing is owned.
 struct JobView {
   const CoordinatorOptions& options;
-  JobState state = JobState::kGathering;
+  JobState state = JobState::kWaiting;
   const std::string& reason;
   const MemberList& roster;
   const Epochs& epochs;

@@ -13,7 +13,7 @@ namespace nereus {
 // Job that a process asks to join.
 struct JobToJoin {
   const CoordinatorOptions& options;
-  JobState state = JobState::kGathering;
+  JobState state = JobState::kWaiting;
   const std::string& reason;  // Reason why the job failed, or "".
   const Job* job = nullptr;   // Null before the job runs.
   const MemberList& roster;   // Members that have places already.

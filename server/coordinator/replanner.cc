@@ -37,21 +37,25 @@ constexpr int kChangesMax = 8;
 
 // Least change of a duration that counts, however large its relative change is.
 constexpr absl::Duration kTimeChangeMin = absl::Microseconds(100);
+// Least change that counts of a duration that each frame costs.
+constexpr absl::Duration kMessageTimeChangeMin = absl::Microseconds(10);
 
 // True if two figures differ by more than `least` and by more than kChangeMin.
 bool Differs(double a, double b, double least = 0) {
   return std::abs(a - b) > std::max(least, kChangeMin * std::max(a, b));
 }
 
-bool Differs(absl::Duration a, absl::Duration b) {
+bool Differs(absl::Duration a, absl::Duration b,
+             absl::Duration least = kTimeChangeMin) {
   return Differs(absl::ToDoubleSeconds(a), absl::ToDoubleSeconds(b),
-                 absl::ToDoubleSeconds(kTimeChangeMin));
+                 absl::ToDoubleSeconds(least));
 }
 
 bool Differs(const Measured& a, const Measured& b) {
   return Differs(a.link.rate, b.link.rate) ||
          Differs(a.link.latency, b.link.latency) ||
-         Differs(a.link.message_time, b.link.message_time) ||
+         Differs(a.link.message_time, b.link.message_time,
+                 kMessageTimeChangeMin) ||
          Differs(TotalTime(a.times), TotalTime(b.times));
 }
 

@@ -133,7 +133,7 @@ struct CoordinatorService::Impl final {
 
   Mutex mu;
   Coordinator coordinator ABSL_GUARDED_BY(mu);
-  JobState logged_state ABSL_GUARDED_BY(mu) = JobState::kGathering;
+  JobState logged_state ABSL_GUARDED_BY(mu) = JobState::kWaiting;
   SessionCalls sessions ABSL_GUARDED_BY(mu);
   bool stopping ABSL_GUARDED_BY(mu) = false;  // Ends the ticker.
   // Actions that wait until the state is saved.

@@ -170,7 +170,7 @@ TEST(MessagesTest, JobThatIsNotOverIsRefusedInJobOver) {
   };
   EXPECT_TRUE(received(JobState::kFinished).ok());
   EXPECT_TRUE(received(JobState::kFailed).ok());
-  for (const JobState wrong : {JobState::kGathering, JobState::kRunning}) {
+  for (const JobState wrong : {JobState::kWaiting, JobState::kRunning}) {
     const absl::Status status = received(wrong);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_NE(status.message().find(JobStateName(wrong)), std::string::npos)

@@ -202,7 +202,7 @@ TEST(CoordinatorRequestTest, RequestNeedsARunningJobWithAFolder) {
   };
   CoordinatorDriver driver(DurableOptions(1, 1));
   EXPECT_THAT(request(driver),
-              HasSubstr("job training is gathering, not running"));
+              HasSubstr("job training is waiting, not running"));
   driver.Gather();
   driver.Fail("no reason");
   EXPECT_THAT(request(driver), HasSubstr("failed, not running"));
@@ -690,10 +690,10 @@ TEST(CoordinatorStallTest, InvalidStallCostsItsSenderItsMembership) {
               absl::StatusCode::kCancelled);
   }
   // Before the job begins there are no layers.
-  CoordinatorDriver gathering(OptionsOf(2, 1));
-  gathering.Say(1, WorkerRequest("a"));
+  CoordinatorDriver waiting(OptionsOf(2, 1));
+  waiting.Say(1, WorkerRequest("a"));
   EXPECT_FALSE(
-      RefusalIn(gathering.Say(1, Stalled(0, 4, absl::Seconds(1))), 1).ok());
+      RefusalIn(waiting.Say(1, Stalled(0, 4, absl::Seconds(1))), 1).ok());
 }
 
 }  // namespace

@@ -164,7 +164,7 @@ TEST(CoordinatorSessionTest, MemberOfAnotherJobHearsHowToStartAgain) {
                     HasSubstr("would begin job training anew"),
                     HasSubstr("--state=FILE"), HasSubstr("--restore=latest")));
   // A member of the other job in a newer epoch does not fail this job either.
-  EXPECT_EQ(driver.state(), JobState::kGathering);
+  EXPECT_EQ(driver.state(), JobState::kWaiting);
   driver.Gather();
   resume.epoch = 2;
   EXPECT_EQ(RefusalIn(driver.Say(kNew + 1, resume), kNew + 1).code(),

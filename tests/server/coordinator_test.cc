@@ -26,7 +26,7 @@ using testing::UnorderedElementsAre;
 
 TEST(CoordinatorTest, LastMemberStartsTheJobForAll) {
   CoordinatorDriver driver(OptionsOf(2, 2));
-  EXPECT_EQ(driver.state(), JobState::kGathering);
+  EXPECT_EQ(driver.state(), JobState::kWaiting);
   EXPECT_EQ(driver.coordinator().job(), nullptr);
   EXPECT_THAT(driver.Say(1, WorkerRequest("a")).sent, IsEmpty());
   EXPECT_THAT(driver.Say(2, ShardRequest(1)).sent, IsEmpty());
@@ -339,7 +339,7 @@ TEST(CoordinatorTest, SessionThatEndsFreesItsPlaceAndItsRank) {
   driver.Break(1);   // A second end does nothing.
   driver.Break(77);  // An unknown session does nothing.
   driver.Say(3, ShardRequest(0));
-  EXPECT_EQ(driver.state(), JobState::kGathering);
+  EXPECT_EQ(driver.state(), JobState::kWaiting);
   const Reaction started = driver.Say(4, WorkerRequest("c"));
   EXPECT_THAT(started.sent, SizeIs(3));
   EXPECT_EQ(Heard<EpochStart>(started, 2).self, PeerId::Worker(0));
@@ -495,7 +495,7 @@ TEST(CoordinatorTest, StatusWhileGatheringNamesTheMissingMembers) {
   EXPECT_EQ(status.job, "training");
   EXPECT_EQ(status.id, kTestJobId);
   EXPECT_EQ(status.epoch, 0u);
-  EXPECT_EQ(status.state, JobState::kGathering);
+  EXPECT_EQ(status.state, JobState::kWaiting);
   EXPECT_THAT(status.waiting, AllOf(HasSubstr("1 more worker (2 needed)"),
                                     HasSubstr("shard 0 of 1")));
   EXPECT_EQ(status.workers, 2);

@@ -32,8 +32,8 @@ struct Newcomers {
 
   // Result of CheckJoin for `request` as the first worker.
   absl::Status CheckFirst(const JoinRequest& request) const {
-    return CheckJoin(
-        request, {options, JobState::kGathering, "", nullptr, MemberList()});
+    return CheckJoin(request,
+                     {options, JobState::kWaiting, "", nullptr, MemberList()});
   }
   // Result after the first worker has joined. `job`: null before it runs.
   absl::Status Check(const JoinRequest& request,
@@ -41,7 +41,7 @@ struct Newcomers {
     MemberList roster;
     roster.Add(first, /*session=*/0, /*running=*/false, absl::UnixEpoch());
     const JobState state =
-        job == nullptr ? JobState::kGathering : JobState::kRunning;
+        job == nullptr ? JobState::kWaiting : JobState::kRunning;
     return CheckJoin(request, {options, state, "", job, roster});
   }
 };

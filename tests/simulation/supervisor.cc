@@ -163,8 +163,7 @@ void Supervisor::NoteOutcome(const SimulatedProcess& process,
   if (coordinator == nullptr) return;
   if (coordinator->state() == JobState::kFailed) {
     world_->laws.EndRun(AbortedError(coordinator->reason()));
-  } else if (coordinator->state() == JobState::kGathering &&
-             !process.stranger) {
+  } else if (coordinator->state() == JobState::kWaiting && !process.stranger) {
     world_->laws.EndRun(outcome);
   }
 }

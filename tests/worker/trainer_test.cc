@@ -54,6 +54,10 @@ class RecordingClient : public Client {
   absl::Status Checkpoint() override {
     return UnimplementedError("the trainer asks for no checkpoint");
   }
+  absl::StatusOr<std::vector<std::string>> Gather(
+      absl::string_view /*value*/, absl::Duration /*timeout*/) const override {
+    return UnimplementedError("the trainer gathers nothing");
+  }
   ClientReport Report() const override { return {}; }
   absl::Status Abort(absl::string_view reason) override {
     calls.push_back("abort");

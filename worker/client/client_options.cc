@@ -73,6 +73,7 @@ absl::Status ClientOptions::Validate() const {
   status.Update(CheckPort("data_port", data_port));
   status.Update(CheckPositive("connect_timeout", connect_timeout));
   status.Update(CheckPositive("round_timeout", round_timeout));
+  status.Update(CheckPositive("stall_threshold", stall_threshold));
   return status;
 }
 

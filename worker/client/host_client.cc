@@ -288,6 +288,7 @@ absl::Status HostClientImpl::PushArrivingFactors(
   NEREUS_TRY(CheckLayer(layer));
   NEREUS_TRY(CheckFactors(specs_[layer], factors, gradient,
                           traits_.updates_parameters));
+  NEREUS_TRY(Interruption());
   const bool output_is_fit = NEREUS_TRY(
       IsFit(layer, step, "the output gradient", factors.output_gradient,
             /*arrival=*/nullptr));

@@ -45,6 +45,11 @@ class StandaloneClient final : public Client {
   bool Skipped(int64_t) const override { return false; }
   // Returns kFailedPrecondition: there are no servers.
   absl::Status Checkpoint() override;
+  // Returns the value: there is no other worker.
+  absl::StatusOr<std::vector<std::string>> Gather(
+      absl::string_view value, absl::Duration /*timeout*/) const override {
+    return std::vector<std::string>{std::string(value)};
+  }
   // Reports the rounds of each layer. Bytes and latencies are 0.
   ClientReport Report() const override;
   absl::Status Abort(absl::string_view reason) override;

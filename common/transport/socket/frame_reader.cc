@@ -86,7 +86,8 @@ absl::StatusOr<FrameReader::Next> FrameReader::Read(int fd) {
     }
     // A payload that is dropped is read ahead, part by part, and skipped.
     const bool dropped = wanted > 0 && destination_ == nullptr;
-    uint8_t* const place = dropped ? nullptr : destination_ + received_;
+    uint8_t* const place =
+        destination_ == nullptr ? nullptr : destination_ + received_;
     size_t placed = 0;
     const Next next =
         NEREUS_TRY(Receive(fd, place, dropped ? 0 : wanted, placed));
