@@ -211,7 +211,7 @@ TEST(ClusterTest, WorkerJoinsWhileTheJobGoesBackToACheckpoint) {
 
 // A job that has gone back to a checkpoint may have another plan, which takes
 // no factors. The error of a push must still tell the caller that the job has
-// gone back.
+// gone back, and a NaN of the undone step must not end the job.
 TEST(ClusterTest, PushAfterTheJobWentBackIsOutOfRange) {
   ServerOptions options = Job(2, 2);
   options.spec.rules.forced = Scheme::kFactor;
@@ -237,7 +237,8 @@ TEST(ClusterTest, PushAfterTheJobWentBackIsOutOfRange) {
   }
   const LayerSpec fc = SmallModel()[1];
   const std::vector<float> output_gradient(fc.rows * fc.m);
-  const std::vector<float> input(fc.rows * fc.n);
+  std::vector<float> input(fc.rows * fc.n);
+  input[0] = std::numeric_limits<float>::quiet_NaN();
   const absl::Status pushed =
       client.PushFactors(1, 1, {output_gradient, input}, /*gradient=*/{});
   EXPECT_TRUE(absl::IsOutOfRange(pushed)) << pushed;

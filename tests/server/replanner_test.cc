@@ -99,6 +99,11 @@ TEST(ReplannerTest, SearchesAgainWhenMeasurementsHaveChanged) {
   Measured busy = SomeMeasured(90e6);
   busy.times[0].forward = absl::Milliseconds(5);
   EXPECT_TRUE(replanner.OnMeasured(1, busy, *job, kStart));
+  // Each frame costs that much.
+  busy.link.message_time = absl::Microseconds(15);
+  EXPECT_FALSE(replanner.OnMeasured(1, busy, *job, kStart));
+  busy.link.message_time = absl::Microseconds(60);
+  EXPECT_TRUE(replanner.OnMeasured(1, busy, *job, kStart));
 }
 
 TEST(ReplannerTest, FlickeringMeasurementsLeadToFewSearches) {

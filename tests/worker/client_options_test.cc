@@ -71,6 +71,18 @@ TEST_F(ClientOptionsTest, OptionsWithoutACoordinatorTellWhereToGetIt) {
             HasSubstr("NEREUS_COORDINATOR"), HasSubstr("nereusctl run")));
 }
 
+TEST_F(ClientOptionsTest, TimesMustBePositive) {
+  for (absl::Duration ClientOptions::*const time :
+       {&ClientOptions::connect_timeout, &ClientOptions::round_timeout,
+        &ClientOptions::stall_threshold}) {
+    ClientOptions options;
+    options.coordinator_address = "127.0.0.1:7000";
+    EXPECT_TRUE(options.Validate().ok()) << options.Validate();
+    options.*time = absl::ZeroDuration();
+    EXPECT_EQ(options.Validate().code(), absl::StatusCode::kInvalidArgument);
+  }
+}
+
 // Kubernetes sets a variable like the second one for a Service.
 TEST_F(ClientOptionsTest, WrongValueIsRefusedWithItsVariable) {
   const struct {
