@@ -5,7 +5,6 @@
 
 #include "server/coordinator/coordinator.h"
 
-#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -259,7 +258,7 @@ absl::Status Coordinator::OnMemberMessage(MemberRecord& member,
     return OnChecksums(member, *sums, out);
   } else if (const auto* gather = std::get_if<Gather>(&message)) {
     NEREUS_TRY(Gatherings::Check(*gather));
-    if (member.is_worker()) gatherings_.OnGather(member, *gather, out);
+    if (member.is_worker()) gatherings_.OnGather(member, *gather, now, out);
   }
   return absl::OkStatus();
 }
@@ -427,7 +426,10 @@ void Coordinator::OnTick(absl::Time now, CoordinatorOutbox& out) {
   if (state_ == JobState::kRunning) DropOverdueMembers(now, out);
   if (over()) roster_.NoteGone(now);
   Advance(now, out);
-  if (job() != nullptr) rate_.Note(now, epochs_.BegunStep());
+  if (job() != nullptr) {
+    rate_.Note(now, epochs_.BegunStep());
+    gatherings_.SendNotices(*job(), roster_, now, out);
+  }
   const std::string missing = DescribeMissing(
       {options_, state_, reason_, roster_, epochs_, checkpoints_, last_});
   if (missing.empty()) return;
@@ -435,8 +437,8 @@ void Coordinator::OnTick(absl::Time now, CoordinatorOutbox& out) {
     const bool waits =
         !member.admitted || member.has_left() || epochs_.target().has_value();
     if (!waits || !member.session.has_value()) continue;
-    if (now - member.times.notified_at < options_.waiting_notice_interval)
-      continue;
+    const absl::Duration past = now - member.times.notified_at;
+    if (past < options_.waiting_notice_interval) continue;
     member.times.notified_at = now;
     member.Send(Waiting{missing}, out);
   }

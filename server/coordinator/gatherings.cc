@@ -1,11 +1,12 @@
 #include "server/coordinator/gatherings.h"
 
-#include <algorithm>
 #include <set>
 #include <string>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 namespace nereus {
 namespace {
@@ -15,6 +16,32 @@ namespace {
 constexpr size_t kAnswerBytesMax = size_t{2} << 20;
 // Number of answers before the first step that are kept for later workers.
 constexpr int32_t kFirstAnswersMax = 64;
+
+// Time after which a worker that waits is told which workers are missing, and
+// is told again.
+const absl::Duration kNoticeInterval = absl::Seconds(5);
+// Largest number of workers that a notice names.
+constexpr size_t kNamesMax = 8;
+
+// Says in which step a gathering is.
+std::string When(const GatheringId& id) {
+  return id.step == kInitialRound ? "before the first step"
+                                  : absl::StrCat("after step ", id.step);
+}
+
+std::string DescribeWait(const GatheringId& id,
+                         const std::vector<const MemberRecord*>& missing) {
+  std::vector<std::string> names;
+  for (const MemberRecord* const member : missing) {
+    if (names.size() == kNamesMax) {
+      names.push_back("others");
+      break;
+    }
+    names.push_back(member->Describe());
+  }
+  return absl::StrCat("the gathering ", When(id), " waits for ",
+                      absl::StrJoin(names, ", "));
+}
 
 }  // namespace
 
@@ -38,7 +65,7 @@ absl::Status Gatherings::Check(const Gather& gather) {
 }
 
 void Gatherings::OnGather(const MemberRecord& worker, const Gather& gather,
-                          CoordinatorOutbox& out) {
+                          absl::Time now, CoordinatorOutbox& out) {
   const GatheringId& id = gather.id;
   const std::vector<Gathered>& first = state_.first;
   if (id.step == kInitialRound &&
@@ -49,7 +76,8 @@ void Gatherings::OnGather(const MemberRecord& worker, const Gather& gather,
   if (newest.has_value() && newest->id == id) return worker.Send(*newest, out);
   // The worker has the answer: it sent this again before that arrived.
   if (newest.has_value() && id.step != kInitialRound && id < newest->id) return;
-  open_[worker.id.rank] = gather;
+  if (IsOpen(worker.id.rank, id)) return;
+  open_[worker.id.rank] = {gather, now};
 }
 
 bool Gatherings::Complete(const Job& job, const MemberList& roster) {
@@ -58,14 +86,14 @@ bool Gatherings::Complete(const Job& job, const MemberList& roster) {
   std::erase_if(
       open_, [&](const auto& entry) { return !workers.contains(entry.first); });
   std::set<GatheringId> ids;
-  for (const auto& [rank, gather] : open_) ids.insert(gather.id);
+  for (const auto& [rank, open] : open_) ids.insert(open.gather.id);
   bool keeps = false;
   for (const GatheringId& id : ids) {
     std::optional<Gathered> answer = Answer(id, workers);
     if (!answer.has_value()) continue;
     std::vector<int> ranks;
-    for (const auto& [rank, gather] : open_) {
-      if (gather.id == id) ranks.push_back(rank);
+    for (const auto& [rank, open] : open_) {
+      if (open.gather.id == id) ranks.push_back(rank);
     }
     for (const int rank : ranks) open_.erase(rank);
     if (answer->error.empty()) {
@@ -91,44 +119,77 @@ void Gatherings::Clear() {
   state_.newest.reset();
 }
 
-std::optional<Gathered> Gatherings::Answer(const GatheringId& id,
-                                           const Workers& workers) const {
+Gatherings::Needs Gatherings::NeedsOf(const GatheringId& id,
+                                      const Workers& workers) const {
   const bool is_first = id.step == kInitialRound;
   std::set<int64_t> starts;  // First steps of the workers that gather.
   for (const auto& [rank, worker] : workers) {
     if (IsOpen(rank, id)) starts.insert(worker.first_step);
   }
-  Gathered answer;
-  answer.id = id;
-  std::vector<int> needed;
+  Needs needs;
   for (const auto& [rank, worker] : workers) {
     const bool takes_part = is_first ? starts.contains(worker.first_step)
                                      : worker.first_step <= id.step;
     if (!takes_part || worker.member->has_left()) continue;
-    needed.push_back(rank);
-    if (IsOpen(rank, id)) continue;
-    const int64_t begun = worker.member->heartbeat.begun_step;
-    if (begun < (is_first ? worker.first_step : id.step + 1)) {
-      return std::nullopt;
+    if (IsOpen(rank, id)) {
+      needs.here.push_back(rank);
+      continue;
     }
+    needs.missing.push_back(worker.member);
+    const int64_t begun = worker.member->heartbeat.begun_step;
+    if (begun >= (is_first ? worker.first_step : id.step + 1)) {
+      needs.gone_on = worker.member;
+    }
+  }
+  return needs;
+}
+
+std::optional<Gathered> Gatherings::Answer(const GatheringId& id,
+                                           const Workers& workers) const {
+  const Needs needs = NeedsOf(id, workers);
+  Gathered answer;
+  answer.id = id;
+  if (needs.gone_on != nullptr) {
     answer.error = absl::StrCat(
-        worker.member->Name(), " has begun step ", begun,
-        " and did not gather ",
-        is_first ? "before its first step"
-                 : absl::StrCat("after step ", id.step),
+        needs.gone_on->Name(), " has begun step ",
+        needs.gone_on->heartbeat.begun_step, " and did not gather ", When(id),
         ": all workers must gather equally often between two steps");
     return answer;
   }
+  if (!needs.missing.empty()) return std::nullopt;
   size_t bytes = 0;
-  for (const int rank : needed) bytes += open_.at(rank).value.size();
+  for (const int rank : needs.here) bytes += open_.at(rank).gather.value.size();
   if (bytes > kAnswerBytesMax) {
     answer.error =
-        absl::StrCat("the values of ", needed.size(), " workers have ", bytes,
-                     " bytes, must be at most ", kAnswerBytesMax);
+        absl::StrCat("the values of ", needs.here.size(), " workers have ",
+                     bytes, " bytes, must be at most ", kAnswerBytesMax);
     return answer;
   }
-  for (const int rank : needed) answer.values.push_back(open_.at(rank).value);
+  for (const int rank : needs.here) {
+    answer.values.push_back(open_.at(rank).gather.value);
+  }
   return answer;
+}
+
+void Gatherings::SendNotices(const Job& job, const MemberList& roster,
+                             absl::Time now, CoordinatorOutbox& out) {
+  const auto is_due = [&](const auto& entry) {
+    return now - entry.second.noticed_at > kNoticeInterval;
+  };
+  if (absl::c_none_of(open_, is_due)) return;
+  const Workers workers = WorkersOf(job, roster);
+  std::map<GatheringId, std::string> texts;
+  for (auto& [rank, open] : open_) {
+    const auto found = workers.find(rank);
+    if (now - open.noticed_at <= kNoticeInterval || found == workers.end()) {
+      continue;
+    }
+    open.noticed_at = now;
+    const GatheringId& id = open.gather.id;
+    const auto [text, is_new] = texts.emplace(id, "");
+    if (is_new) text->second = DescribeWait(id, NeedsOf(id, workers).missing);
+    found->second.member->Send(Waiting{text->second}, out);
+  }
 }
 
 void Gatherings::Keep(const Gathered& answer) {

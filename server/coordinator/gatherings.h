@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "common/base/status.h"
 #include "common/protocol/job.h"
 #include "common/protocol/membership.h"
@@ -39,13 +40,17 @@ class Gatherings {
 
   // Notes the value of a worker, or sends the answer if there is one already.
   void OnGather(const MemberRecord& worker, const Gather& gather,
-                CoordinatorOutbox& out);
+                absl::Time now, CoordinatorOutbox& out);
 
   // Completes gatherings. Returns true if the state must be saved before Send
   // is called.
   bool Complete(const Job& job, const MemberList& roster);
   // Sends the answers of the gatherings that Complete has completed.
   void Send(const MemberList& roster, CoordinatorOutbox& out);
+
+  // Tells workers that have waited for some seconds which workers are missing.
+  void SendNotices(const Job& job, const MemberList& roster, absl::Time now,
+                   CoordinatorOutbox& out);
 
   // Forgets all values, because the job goes back: the workers gather again.
   void Clear();
@@ -61,8 +66,23 @@ class Gatherings {
   // Workers by rank.
   using Workers = std::map<int, Worker>;
 
+  // Value without an answer.
+  struct Open {
+    Gather gather;
+    // Time when the value came, or when the worker was told that it waits.
+    absl::Time noticed_at;
+  };
+  // Workers that a gathering needs.
+  struct Needs {
+    std::vector<int> here;  // Ranks of those that have sent their values.
+    std::vector<const MemberRecord*> missing;  // The others.
+    // One of the others that has begun a later step; null: none has.
+    const MemberRecord* gone_on = nullptr;
+  };
+
   // Returns the workers of `job` that are members.
   static Workers WorkersOf(const Job& job, const MemberList& roster);
+  Needs NeedsOf(const GatheringId& id, const Workers& workers) const;
   // Returns the answer of a gathering; nothing if a value is missing.
   std::optional<Gathered> Answer(const GatheringId& id,
                                  const Workers& workers) const;
@@ -71,11 +91,11 @@ class Gatherings {
   // True if the worker waits for the answer of `id`.
   bool IsOpen(int rank, const GatheringId& id) const {
     const auto found = open_.find(rank);
-    return found != open_.end() && found->second.id == id;
+    return found != open_.end() && found->second.gather.id == id;
   }
 
-  GatheringAnswers state_;      // Answers that workers may ask for again.
-  std::map<int, Gather> open_;  // Values without an answer, by rank.
+  GatheringAnswers state_;    // Answers that workers may ask for again.
+  std::map<int, Open> open_;  // Values without an answer, by rank.
   // Answers to send, each with the ranks of the workers that wait for it.
   std::vector<std::pair<Gathered, std::vector<int>>> ready_;
 };

@@ -88,6 +88,19 @@ TEST_F(GatheringTest, WorkerThatGoesOnWithoutGatheringIsNamed) {
   EXPECT_THAT(failed.saved, IsEmpty());
 }
 
+TEST_F(GatheringTest, WorkersThatWaitHearForWhom) {
+  driver_.Say(kWorker0, Value(4, "a"));
+  EXPECT_THAT(HearersOf<Waiting>(driver_.Pass(absl::Seconds(4))), IsEmpty());
+  driver_.Say(kWorker0, Value(4, "a"));  // Sent again.
+  const Reaction told = driver_.Pass(absl::Seconds(2));
+  EXPECT_EQ(Heard<Waiting>(told, kWorker0).text,
+            "the gathering after step 4 waits for worker w1 (at w1:1), worker "
+            "w2 (at w2:1)");
+  EXPECT_THAT(HearersOf<Waiting>(driver_.Pass(absl::Seconds(4))), IsEmpty());
+  EXPECT_THAT(HearersOf<Waiting>(driver_.Pass(absl::Seconds(2))),
+              ElementsAre(kWorker0));
+}
+
 TEST_F(GatheringTest, ValuesThatAreTooLongAreRefused) {
   const std::string most(kGatheredBytesMax, 'x');
   EXPECT_THAT(driver_.Say(kWorker0, Value(4, most)).ended, IsEmpty());
