@@ -7,6 +7,7 @@ import io
 import pytest
 
 torch = pytest.importorskip("torch")
+import nereus
 import nereus.torch as nt  # pylint: disable=wrong-import-position
 from nereus.torch import factors  # pylint: disable=wrong-import-position
 # pylint: disable=wrong-import-position,unused-import
@@ -423,4 +424,38 @@ def test_a_plan_may_change_to_factors_and_back(job):
         step(model, optimizer)
         loss_of(plain(batch()[0]), batch()[1]).backward()
         assert equal(gradients(model), gradients(plain))
+        optimizer.step()
+
+
+def test_with_an_example_the_worker_joins_at_once_and_steps_begin_on_request():
+    model = Net()
+    before = copy.deepcopy(model)
+    optimizer = wrapped(model, example=batch()[0])
+    assert optimizer._engine.is_connected
+    assert equal(model.parameters(), before.parameters())
+    for number in range(3):
+        begun = nt.begin_step()
+        assert (begun.step, begun.position, begun.workers) == (number, 0, 1)
+        assert nt.begin_step() is begun
+        step(model, optimizer)
+        assert nt.step_info() is begun
+        optimizer.step()
+    assert [layer["rows"] for layer in optimizer.plan() if layer["rows"]] == [4, 4]
+
+
+def test_steps_begin_only_in_a_job_that_the_worker_has_joined():
+    with pytest.raises(nt.NereusError, match="needs a DistributedOptimizer"):
+        nt.begin_step()
+    wrapped(Net())
+    with pytest.raises(nt.NereusError, match="pass example= to DistributedOptimizer"):
+        nt.begin_step()
+
+
+def test_a_process_alone_counts_its_steps(monkeypatch):
+    monkeypatch.setattr(nt.process._Process, "options", nereus.Options(optimizer="worker"))
+    model = Net()
+    optimizer = wrapped(model)
+    for number in range(2):
+        assert nt.begin_step().contributions_before == nt.begin_step().step == number
+        step(model, optimizer)
         optimizer.step()

@@ -64,25 +64,26 @@ def main():
     torch.manual_seed(1)
     images, labels = read_mnist(options.data)
     model = make_cnn() if options.model == "cnn" else make_vgg()
-    losses = []
     optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
-    optimizer = nt.DistributedOptimizer(optimizer, model=model)
-    for epoch in range(options.epochs):
+    optimizer = nt.DistributedOptimizer(optimizer, model=model, example=images[:options.batch])
+    batches, losses, done = TRAINED // options.batch, [], 0
+    while (step := nt.begin_step()).contributions_before < options.epochs * batches:
+        # Each batch is trained once, though workers may die and join.
+        epoch, batch = divmod(step.contributions_before + step.position, batches)
         order = torch.randperm(TRAINED, generator=torch.Generator().manual_seed(epoch))
+        own = order[batch * options.batch:][:options.batch]
         model.train()
-        for first in range(0, TRAINED - options.batch * nt.size() + 1,
-                           options.batch * nt.size()):
-            own = order[first + nt.rank() * options.batch:][:options.batch]
-            optimizer.zero_grad()
-            loss = functional.cross_entropy(model(images[own]), labels[own])
-            loss.backward()
-            optimizer.step()
-            losses.append(float(loss.detach()))
-        model.eval()
-        with torch.no_grad():
-            right = model(images[TRAINED:]).argmax(1) == labels[TRAINED:]
-        if nt.rank() == 0:
-            print(f"epoch {epoch + 1}: loss {losses[-1]:.3f}, "
+        optimizer.zero_grad()
+        loss = functional.cross_entropy(model(images[own]), labels[own])
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss.detach()))
+        before, done = done, (step.contributions_before + step.workers) // batches
+        if done > before and step.position == 0:
+            model.eval()
+            with torch.no_grad():
+                right = model(images[TRAINED:]).argmax(1) == labels[TRAINED:]
+            print(f"epoch {done}: loss {losses[-1]:.3f}, "
                   f"accuracy {100 * float(right.float().mean()):.1f} %", flush=True)
     if nt.rank() == 0:
         for layer in optimizer.plan():

@@ -14,12 +14,12 @@ from ..errors import (Forked, InvalidArgument, JobFinished, JobWentBack, Library
 from .functions import average, barrier, broadcast_object, gather_object
 from .hook import CommHookState, comm_hook, factorize
 from .optimizer import DistributedOptimizer
-from .process import (init, is_initialized, local_rank, local_size, rank, shutdown, size,
-                      step_info)
+from .process import (begin_step, init, is_initialized, local_rank, local_size, rank,
+                      shutdown, size, step_info)
 
 __all__ = [
     "CommHookState", "DistributedOptimizer", "Forked", "InvalidArgument", "JobFinished",
     "JobWentBack", "LibraryError", "ModelMismatch", "NereusError", "Stalled", "Unreachable",
-    "WorkerLost", "average", "barrier", "broadcast_object", "comm_hook", "factorize",
-    "gather_object", "init", "is_initialized", "local_rank", "local_size", "rank", "shutdown",
-    "size", "step_info"]
+    "WorkerLost", "average", "barrier", "begin_step", "broadcast_object", "comm_hook",
+    "factorize", "gather_object", "init", "is_initialized", "local_rank", "local_size", "rank",
+    "shutdown", "size", "step_info"]

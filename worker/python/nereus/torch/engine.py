@@ -9,7 +9,7 @@ import logging
 
 import torch
 
-from .. import Client
+from ..client import Client, Step
 from ..errors import FAILED_PRECONDITION, JobWentBack, ModelMismatch, NereusError
 from . import factors, layout, state
 from .deferred import DeferredUpdates
@@ -25,14 +25,16 @@ class Engine:
     rows: dict from names of weights to rows of their factors; None: measured at the first
     forward.
     defers: True if parameters are updated in the next forward (DeferredUpdates).
+    example: arguments of a forward by which rows are measured at once.
     """
 
     def __init__(self, optimizer, named, model, options, names_of_factors, rows, passes,
-                 defers=False):
+                 defers=False, example=None):
         self.passes = passes  # Backward passes in a step.
         self.accumulates = False  # True within no_sync.
         self.step_info = None
         self.skipped = False  # True if the job has skipped the last step.
+        self.alone_steps = 0  # Steps of the optimizer in a process that trains alone.
         self._step_sent = None  # Last step whose gradients were all sent.
         self._used = None  # For each parameter, True if a worker had its gradient.
         self._optimizer = optimizer
@@ -67,6 +69,8 @@ class Engine:
         if rows is not None or not self._candidates:
             self._connect({name: count for name, count in (rows or {}).items()
                            if name in self._candidates})
+        elif example is not None:
+            self._measure_and_connect(example if isinstance(example, tuple) else (example,), {})
 
     # ---- The model, and the connection.
 
@@ -103,18 +107,20 @@ class Engine:
         if self._client is None:
             if self._measures:
                 return
-            self._measures = True
-            try:
-                rows, reasons = factors.measure(self._model, (args, kwargs or {}),
-                                                self._candidates)
-            finally:
-                self._measures = False
-            self._reasons.update(reasons)
-            self._connect(rows)
+            self._measure_and_connect(args, kwargs or {})
         if self._ends:
             self._recover()
         if self._model.training:
             self._begin()
+
+    def _measure_and_connect(self, args, kwargs):
+        self._measures = True
+        try:
+            rows, reasons = factors.measure(self._model, (args, kwargs), self._candidates)
+        finally:
+            self._measures = False
+        self._reasons.update(reasons)
+        self._connect(rows)
 
     def _watch(self, _, output):
         """Queues the end of the backward pass as soon as that begins: in the gradient of a
@@ -204,6 +210,19 @@ class Engine:
         return torch.cuda.current_stream(self._device).cuda_stream
 
     # ---- Steps.
+
+    def begin_step(self):
+        """Begins a step of the job, unless one is open, and returns it."""
+        if self._options is None:
+            self.step_info = Step(self.alone_steps, 0, 1, 0, 1, self.alone_steps, 1.0, False)
+        elif self._client is None:
+            raise NereusError(
+                "this worker has not joined its job yet: pass example= to "
+                "DistributedOptimizer, the arguments of a forward, and it joins at once",
+                FAILED_PRECONDITION)
+        else:
+            self._begin()
+        return self.step_info
 
     def _begin(self):
         """Begins a step of the job, unless one is open."""

@@ -21,8 +21,8 @@ def gather_object(value):
         return [json.loads(_text_of(value))]
     if engine is None or not engine.is_connected:
         raise NereusError(
-            "this worker has not joined its job yet: call the function after the first forward "
-            "of the model, or pass factors=False to DistributedOptimizer, which then joins at "
+            "this worker has not joined its job yet: call the function after the first "
+            "forward of the model, or pass example= to DistributedOptimizer, and it joins at "
             "once", FAILED_PRECONDITION)
     return [json.loads(each) for each in engine.gather(_text_of(value).encode())]
 

@@ -14,6 +14,7 @@ def _update(engine, step, arguments, options):
     """Calls the step of an optimizer, unless the job has skipped the step. A closure is
     called here, because its backward is the step that may be skipped."""
     engine.check_parameters()
+    engine.alone_steps += 1
     if engine.defers:
         if arguments or options:
             raise InvalidArgument('step takes no closure with overlap="dear": the update comes '
@@ -102,12 +103,12 @@ class _Distributed:
 
 def DistributedOptimizer(optimizer, named_parameters=None, compression=None,
                          backward_passes_per_step=1, op=None, *, model=None, factors="auto",
-                         rows=None, overlap=None):
+                         rows=None, overlap=None, example=None):
     """Makes `optimizer` one of all workers, and returns it: after each backward, the
     gradients of its parameters are the means over all workers.
 
     Joins the job, which gives all workers the parameters of the first one: at once, or if
-    there is a `model` with torch.nn.Linear, at its first forward.
+    there is a `model` with torch.nn.Linear and no `example`, at its first forward.
 
     named_parameters: names for messages and plans; by default those of `model`.
     compression: None; the job's --wire says how gradients travel.
@@ -119,6 +120,8 @@ def DistributedOptimizer(optimizer, named_parameters=None, compression=None,
     rows: dict from names of weights to the rows of their inputs on one worker in one
         backward pass, such as {"fc1.weight": 32}. By default, they are measured at the first
         forward by one more forward and backward pass.
+    example: argument of model(...) in a step, or a tuple of all its arguments. Rows are then
+        measured, and the job is joined, at once.
     overlap: None: backward returns with the mean gradients. "dear": it does not wait; each
         parameter is updated in the next forward, by the module that has it (DeAR). Needs
         `model`, a job with --overlap=dear, and `synchronize` before gradients are clipped.
@@ -148,7 +151,7 @@ def DistributedOptimizer(optimizer, named_parameters=None, compression=None,
                               "parameters")
     named = _named(optimizer, named_parameters, model)
     engine = Engine(optimizer, named, model, options if options.coordinator else None,
-                    factors, rows, backward_passes_per_step, overlap == "dear")
+                    factors, rows, backward_passes_per_step, overlap == "dear", example)
     process.register(engine)
     plain = type(optimizer)
     optimizer.__class__ = type(plain.__name__, (_Distributed, plain), {"plain_class": plain})

@@ -78,6 +78,22 @@ def engine():
     return _Process.engine
 
 
+def begin_step():
+    """Begins a step of the job, unless one is open, and returns it as a nereus.Step: its
+    number, and this worker's position among its workers. A loop that chooses its examples by
+    them has each example once, whoever joins or dies:
+
+        while (step := nt.begin_step()).contributions_before < batches:
+            x, y = batch_number(step.contributions_before + step.position)
+
+    Without a call the first forward begins the step. Errors: NereusError, there is no
+    DistributedOptimizer, or the worker has not joined its job yet (see `example` there).
+    """
+    if _Process.engine is None:
+        raise NereusError("begin_step needs a DistributedOptimizer", FAILED_PRECONDITION)
+    return _Process.engine.begin_step()
+
+
 def step_info():
     """Returns the nereus.Step of the open or the last step; None before the first one and
     in a process that trains alone."""
