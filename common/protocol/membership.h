@@ -320,7 +320,7 @@ struct SaveLast {
 // Answer to Gather.
 struct Gathered {
   GatheringId id;  // Copy of Gather::id.
-  // Values of the workers that have gathered, in the order of ranks.
+  // Values of the workers that have gathered, by their seats in the step.
   std::vector<std::string> values;
   std::string error;  // Reason why there are no values; empty: there are.
 

@@ -84,8 +84,8 @@ class Gatherings {
   static Workers WorkersOf(const Job& job, const MemberList& roster);
   Needs NeedsOf(const GatheringId& id, const Workers& workers) const;
   // Returns the answer of a gathering; nothing if a value is missing.
-  std::optional<Gathered> Answer(const GatheringId& id,
-                                 const Workers& workers) const;
+  std::optional<Gathered> Answer(const GatheringId& id, const Workers& workers,
+                                 const Job& job) const;
   // Keeps an answer for workers that ask again.
   void Keep(const Gathered& answer);
   // True if the worker waits for the answer of `id`.

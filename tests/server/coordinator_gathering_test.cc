@@ -34,7 +34,7 @@ class GatheringTest : public testing::Test {
   CoordinatorDriver driver_;
 };
 
-TEST_F(GatheringTest, AllWorkersGetTheValuesInTheOrderOfRanks) {
+TEST_F(GatheringTest, AllWorkersGetAllValues) {
   EXPECT_THAT(driver_.Say(kWorker2, Value(4, "c")).sent, IsEmpty());
   EXPECT_THAT(driver_.Say(kWorker0, Value(4, "a")).sent, IsEmpty());
   const Reaction done = driver_.Say(kWorker1, Value(4, "b"));
@@ -46,6 +46,26 @@ TEST_F(GatheringTest, AllWorkersGetTheValuesInTheOrderOfRanks) {
   EXPECT_EQ(heard.error, "");
   // Values are on disk before a worker hears them.
   EXPECT_THAT(done.order, ElementsAre("save", "send", "send", "send"));
+}
+
+// Worker 0 and worker 2 run on one host.
+TEST(GatheringOrderTest, ValuesAreHostByHost) {
+  CoordinatorDriver driver(OptionsOf(2, 1, 3));
+  JoinRequest first = WorkerRequest("a");
+  JoinRequest second = WorkerRequest("b");
+  JoinRequest third = WorkerRequest("c");
+  first.host = third.host = {"rack", "one"};
+  second.host = {"rack", "two"};
+  driver.Say(kShard0, ShardRequest(0));
+  driver.Say(kWorker0, first);
+  driver.Say(kWorker1, second);
+  driver.Say(kWorker2, third);
+  driver.ReportRest(3);
+  driver.Say(kWorker0, Value(4, "a"));
+  driver.Say(kWorker1, Value(4, "b"));
+  EXPECT_THAT(
+      Heard<Gathered>(driver.Say(kWorker2, Value(4, "c")), kWorker2).values,
+      ElementsAre("a", "c", "b"));
 }
 
 TEST_F(GatheringTest, WorkerThatMissedTheAnswerIsToldAgain) {

@@ -293,8 +293,9 @@ NEREUS_API nereus_code nereus_client_checkpoint(nereus_client* client);
 NEREUS_API nereus_code nereus_client_gather(nereus_client* client,
                                             const void* value, int64_t length,
                                             int64_t timeout_ms, int32_t* count);
-// Writes value `index` of the last nereus_client_gather, in the order of ranks,
-// at most `capacity` bytes of it, and sets *length to its length.
+// Writes value `index` of the last nereus_client_gather, by
+// nereus_step.position, at most `capacity` bytes of it, and sets *length to its
+// length.
 NEREUS_API nereus_code nereus_client_gathered(nereus_client* client,
                                               int32_t index, void* value,
                                               int64_t capacity,

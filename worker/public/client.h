@@ -360,12 +360,12 @@ class Client {
   // Errors: kFailedPrecondition, the servers run without --checkpoint-dir.
   virtual absl::Status Checkpoint() = 0;
 
-  // Collects one value of each worker, and returns the values in the order of
-  // ranks, this worker's among them: a barrier, and a way to average a few
-  // numbers. Workers that have begun the same last step gather together, and
-  // before the first step those that begin with the same step. They must gather
-  // equally often between two steps. A worker that joins later gets the values
-  // that the first workers gathered before their first step.
+  // Collects one value of each worker, and returns the values by
+  // StepInfo::position, this worker's among them: a barrier, and a way to
+  // average a few numbers. Workers that have begun the same last step gather
+  // together, and before the first step those that begin with the same step.
+  // They must gather equally often between two steps. A worker that joins later
+  // gets the values that the first workers gathered before their first step.
   //
   // `value`: at most 64 KiB; the values of all workers, at most 2 MiB.
   //

@@ -308,8 +308,8 @@ class Client:
         self._call("nereus_client_checkpoint")
 
     def gather(self, value, timeout=None):
-        """Collects one value of each worker, and returns all of them, a list of bytes in the
-        order of ranks: a barrier, and a way to average a few numbers.
+        """Collects one value of each worker, and returns all of them, a list of bytes by
+        Step.position: a barrier, and a way to average a few numbers.
 
         Workers that have begun the same last step gather together; before the first step,
         those that begin with the same step. They must gather equally often between two steps.

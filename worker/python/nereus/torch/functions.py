@@ -11,7 +11,8 @@ from . import process
 
 
 def gather_object(value):
-    """Returns the values of all workers, in the order of ranks.
+    """Returns the values of all workers, a list. From the first step on, that of this worker is
+    at rank().
 
     value: None, numbers, texts, and lists and dicts of them, 64 KiB as JSON at most: what comes
     over the network must not be able to run code, as a pickle is. Tuples become lists.
@@ -28,8 +29,8 @@ def gather_object(value):
 
 
 def broadcast_object(value):
-    """Returns the value of the worker with the lowest rank. A worker that joins later gets, for
-    calls before its first step, what the first workers got."""
+    """Returns the first of gather_object's values: the same on all workers. A worker that joins
+    later gets, for calls before its first step, what the first workers got."""
     return gather_object(value)[0]
 
 
