@@ -77,17 +77,7 @@ absl::Status CheckOptions(const JobSpec& spec, bool told) {
     if (status.ok()) continue;
     return InvalidArgumentError(option.flag(), ": ", status.message());
   }
-  // "--name=value".
-  const auto shown = [&](const char* name) {
-    const JobOption& option = *FindJobOption(name);
-    return absl::StrCat(option.flag(), "=", option.get(spec));
-  };
-  for (const Exclusion& each : kExclusions) {
-    if (!each.holds(spec.options) || !each.other_holds(spec.options)) continue;
-    return InvalidArgumentError(shown(each.one), " does not go with ",
-                                shown(each.other), ": ", each.why);
-  }
-  return absl::OkStatus();
+  return spec.CheckExclusions();
 }
 
 }  // namespace
@@ -114,6 +104,20 @@ JobSpec SpecOf(const JobOptions& options) {
   spec.options = options;
   spec.optimizer_by_worker = false;
   return spec;
+}
+
+absl::Status JobSpec::CheckExclusions() const {
+  // "--name=value".
+  const auto shown = [&](const char* name) {
+    const JobOption& option = *FindJobOption(name);
+    return absl::StrCat(option.flag(), "=", option.get(*this));
+  };
+  for (const Exclusion& each : kExclusions) {
+    if (!each.holds(options) || !each.other_holds(options)) continue;
+    return InvalidArgumentError(shown(each.one), " does not go with ",
+                                shown(each.other), ": ", each.why);
+  }
+  return absl::OkStatus();
 }
 
 // The coordinator checks more than members do, because members do not get the

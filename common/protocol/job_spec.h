@@ -48,6 +48,10 @@ struct JobSpec {
   // Returns OK, or kInvalidArgument: the message names the option that is out
   // of range, or two options that exclude each other, and the reason.
   absl::Status Validate() const;
+
+  // Returns OK, or kInvalidArgument: the message names two options that exclude
+  // each other, and the reason.
+  absl::Status CheckExclusions() const;
 };
 
 // Returns a spec with the options of a job that runs, whose optimizer has its

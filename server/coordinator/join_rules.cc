@@ -87,7 +87,7 @@ absl::Status CheckOptimizer(const JoinRequest& request, const JobToJoin& to) {
     JobSpec spec = to.options.spec;
     spec.options.optimizer_place = place;
     spec.optimizer_by_worker = false;
-    return Prefixed(spec.Validate(), "worker ", request.name,
+    return Prefixed(spec.CheckExclusions(), "worker ", request.name,
                     " has optimizer=", OptimizerPlaceName(place), ": ");
   }
   return FailedPreconditionError(
