@@ -137,7 +137,9 @@ Gatherings::Needs Gatherings::NeedsOf(const GatheringId& id,
     }
     needs.missing.push_back(worker.member);
     const int64_t begun = worker.member->heartbeat.begun_step;
-    if (begun >= (is_first ? worker.first_step : id.step + 1)) {
+    // In the next step a worker may still gather, before it has pushed all
+    // layers.
+    if (begun > (is_first ? worker.first_step : id.step + 1)) {
       needs.gone_on = worker.member;
     }
   }

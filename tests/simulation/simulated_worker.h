@@ -104,7 +104,8 @@ class SimulatedWorker {
 
   void Leave();
   // True if the open step has a gathering that has not begun. Every third step
-  // has one, between its begin and its first push.
+  // has one, between its begin and its first push: workers that join wait for
+  // values that others send with that push.
   bool MustGather() const;
   void StartGathering();
   // Asks the machine to begin `step`. Returns true if the step has begun.
@@ -130,6 +131,7 @@ class SimulatedWorker {
   int rank_ = -1;
   int64_t step_ = kInitialRound;           // See step().
   int64_t gathered_step_ = kInitialRound;  // Last step with a gathering.
+  int64_t pushed_step_ = kInitialRound;    // Last step with all pushes.
   double slowness_ = 1;                    // Factor of all computing times.
   bool is_leaving_ = false;                // See LeaveSoon.
   bool has_left_ = false;

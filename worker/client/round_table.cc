@@ -22,6 +22,7 @@ absl::StatusOr<StepLedger::Pushed> RoundTable::BeginPush(
   entry.gradient = gradient;
   entry.mean = Buffer();
   entry.has_mean = false;
+  if (ledger_.HasPushedAll()) pushed_all_ = {step, pushed->life};
   return pushed;
 }
 
@@ -120,10 +121,10 @@ absl::StatusOr<StepInfo> RoundTable::AwaitBegin(int64_t step,
 absl::StatusOr<std::optional<Gather>> RoundTable::BeginGathering(
     std::string value) {
   MutexLock lock(&mu_);
-  NEREUS_TRY(ledger_.StepToBegin());
-  const auto& begun = ledger_.begun();
+  const StepLedger::Call next = NEREUS_TRY(ledger_.StepToBegin());
   return ledger_.gathering().Begin(
-      begun.has_value() ? begun->step : kInitialRound, std::move(value));
+      next.life == pushed_all_.life ? pushed_all_.step : kInitialRound,
+      std::move(value));
 }
 
 absl::StatusOr<std::vector<std::string>> RoundTable::AwaitGathered(

@@ -150,6 +150,9 @@ class RoundTable : public std::enable_shared_from_this<RoundTable> {
   StepLedger ledger_ ABSL_GUARDED_BY(mu_);           // Steps and rounds.
   std::vector<Entry> entries_ ABSL_GUARDED_BY(mu_);  // Entries of the layers.
   int borrowed_for_life_ ABSL_GUARDED_BY(mu_) = 0;   // Parameters and states.
+  // Last step of which the caller has pushed all layers, and the machine's life
+  // in which it did so.
+  StepLedger::Call pushed_all_ ABSL_GUARDED_BY(mu_);
   // Time of the last NoteWaiting, or of BeginLeave if that came later.
   absl::Time heard_at_ ABSL_GUARDED_BY(mu_) = absl::InfiniteFuture();
 };

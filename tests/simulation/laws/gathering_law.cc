@@ -18,7 +18,9 @@ void GatheringLaw::Observe(const ClusterEvent& event) {
   const Gathered& answer = gathered->answer;
   const Place place = {-1, answer.id.step, gathered->rank};
   if (!answer.error.empty()) return Breach(place, answer.error);
-  if (absl::c_count(answer.values, gathered->value) != 1) {
+  // A worker that joined later gets what the first workers gathered.
+  const bool has_own = answer.id.step != kInitialRound;
+  if (has_own && absl::c_count(answer.values, gathered->value) != 1) {
     return Breach(place,
                   absl::StrCat("value ", gathered->value, " is not once among ",
                                absl::StrJoin(answer.values, ", ")));

@@ -10,8 +10,9 @@
 
 namespace nereus {
 
-// All workers that gather together get the same values, their own among them,
-// unless the whole job goes back between two of them.
+// All workers that gather together get the same values, unless the whole job
+// goes back between two of them. After a worker's first step its own value is
+// among them.
 class GatheringLaw final : public Law {
  public:
   absl::string_view name() const override {
