@@ -253,9 +253,11 @@ struct ReplicaChecksums {
 // Number of a gathering. Workers with the same number take part in the same
 // gathering.
 struct GatheringId {
-  // Last step that the worker has begun; kInitialRound before its first.
+  // Last step of which the worker has pushed all layers; kInitialRound: none.
+  // The begin of a step does not count: workers that join in that step wait for
+  // values that others send with their pushes.
   int64_t step = kInitialRound;
-  // Number of earlier gatherings of the worker since it began that step.
+  // Number of earlier gatherings of the worker since those pushes.
   int32_t index = 0;
 
   auto operator<=>(const GatheringId&) const = default;

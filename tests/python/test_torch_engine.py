@@ -459,3 +459,23 @@ def test_a_process_alone_counts_its_steps(monkeypatch):
         assert nt.begin_step().contributions_before == nt.begin_step().step == number
         step(model, optimizer)
         optimizer.step()
+
+
+def test_a_process_alone_names_the_variables_that_do_not_count(monkeypatch, caplog):
+    monkeypatch.delenv("NEREUS_COORDINATOR")
+    monkeypatch.setenv("NEREUS_COORDINATR", "127.0.0.1:1")
+    nt.init()
+    assert "this process trains alone" in caplog.text and "NEREUS_COORDINATR" in caplog.text
+
+
+def test_another_learning_rate_than_the_jobs_is_said(job, caplog):
+    original = job.__init__
+
+    def joined(self, layers, **options):
+        original(self, layers, **options)
+        values = layers[0].parameters  # The job's numbers; here, all are twice as large.
+        values.mul_(2)
+
+    job.__init__ = joined
+    wrapped(Net(), factors=False)
+    assert "the optimizer has lr=0.1 on this worker and 0.2 in the job, which counts" in caplog.text

@@ -362,10 +362,11 @@ class Client {
 
   // Collects one value of each worker, and returns the values by
   // StepInfo::position, this worker's among them: a barrier, and a way to
-  // average a few numbers. Workers that have begun the same last step gather
-  // together, and before the first step those that begin with the same step.
-  // They must gather equally often between two steps. A worker that joins later
-  // gets the values that the first workers gathered before their first step.
+  // average a few numbers. Workers that have pushed all layers of the same last
+  // step gather together, and before their first pushes those that begin with
+  // the same step. They must gather equally often between the pushes of two
+  // steps. A worker that joins later gets the values that the first workers
+  // gathered before their first pushes.
   //
   // `value`: at most 64 KiB; the values of all workers, at most 2 MiB.
   //

@@ -311,9 +311,10 @@ class Client:
         """Collects one value of each worker, and returns all of them, a list of bytes by
         Step.position: a barrier, and a way to average a few numbers.
 
-        Workers that have begun the same last step gather together; before the first step,
-        those that begin with the same step. They must gather equally often between two steps.
-        A worker that joins later gets what the first workers gathered before their first step.
+        Workers that have pushed all layers of the same last step gather together; before their
+        first pushes, those that begin with the same step. They must gather equally often
+        between the pushes of two steps. A worker that joins later gets what the first workers
+        gathered before their first pushes.
 
         value: bytes, at most 65536. timeout: in seconds; None: no limit. After Stalled, call
         it again: the value of the first call counts.

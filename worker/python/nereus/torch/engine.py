@@ -198,7 +198,9 @@ class Engine:
 
     def _take_over(self):
         """Takes what the job has written to the layers' memory."""
-        self._extras.read_groups()
+        for name, own, jobs in self._extras.read_groups():
+            _log.warning("the optimizer has %s=%g on this worker and %g in the job, which counts",
+                         name, own, jobs)
         self._state.restore(self._extras.numbers())
         for layer in self._layers:
             layer.take_over()

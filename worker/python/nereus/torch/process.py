@@ -4,11 +4,14 @@ A process has one engine, that of its DistributedOptimizer. Without a coordinato
 process trains alone.
 """
 
+import logging
 import os
 
 from .. import _launcher
 from ..errors import FAILED_PRECONDITION, InvalidArgument, NereusError
 from ..options import Options
+
+_log = logging.getLogger("nereus")
 
 
 class _Process:
@@ -34,6 +37,11 @@ def init(**options):
     if not found.coordinator:
         job = _launcher.find_job(found.host)
         found = Options(**{**vars(found), **job, "name": found.name or job.get("name", "")})
+        others = sorted(name for name in os.environ
+                        if name.startswith("NEREUS_") and name != "NEREUS_LIBRARY")
+        if not found.coordinator and others:
+            _log.warning("this process trains alone, because NEREUS_COORDINATOR is not set; set "
+                         "are %s", ", ".join(others))
     _Process.options = found
 
 

@@ -134,9 +134,14 @@ class Extras:
                 for i in range(count)]
 
     def read_groups(self):
-        """Gives the optimizer's groups the numbers of the job."""
+        """Gives the optimizer's groups the numbers of the job. Returns those that differed, each
+        as its name, this worker's and the job's."""
+        differences = []
         for (group, name), value in zip(self._of_groups, self._numbers()[self._count:]):
+            if float(group[name]) != value:
+                differences.append((name, float(group[name]), value))
             group[name] = _like(group[name], value)
+        return differences
 
 
 def _like(example, value):
