@@ -110,6 +110,20 @@ TEST_F(GatheringTest, WorkerThatGoesOnWithoutGatheringIsNamed) {
   EXPECT_THAT(failed.saved, IsEmpty());
 }
 
+// The worker has sent the value before it heard that it begins anew.
+TEST_F(GatheringTest, ValueOfAnUndoneStepIsNotAnswered) {
+  Gatherings gatherings;
+  Job job = driver_.job();
+  for (EpochWorker& worker : job.workers) worker.first_step = 6;
+  MemberList roster;
+  roster.Add(WorkerRequest("w0"), kWorker0, /*running=*/false, absl::Now());
+  CoordinatorOutbox out;
+  gatherings.OnGather(roster.members()[0], Value(4, "a"), absl::Now(), out);
+  EXPECT_FALSE(gatherings.Complete(job, roster));
+  gatherings.Send(roster, out);
+  EXPECT_THAT(out, IsEmpty());
+}
+
 TEST_F(GatheringTest, WorkersThatWaitHearForWhom) {
   driver_.Say(kWorker0, Value(4, "a"));
   EXPECT_THAT(HearersOf<Waiting>(driver_.Pass(absl::Seconds(4))), IsEmpty());
