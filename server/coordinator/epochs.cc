@@ -415,6 +415,7 @@ void Epochs::AdmitAll(absl::Time now) {
     const bool from_base = in_force_.IsFromBase(member.id);
     if (from_base) member.last_step.reset();
     if (!member.admitted || from_base) {
+      member.first_step = job()->history.first_step;
       member.heartbeat.begun_step = job()->history.first_step - 1;
       member.heartbeat.round = job()->history.base_round;
     }

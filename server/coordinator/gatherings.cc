@@ -52,7 +52,9 @@ Gatherings::Workers Gatherings::WorkersOf(const Job& job,
     if (!member.is_worker()) continue;
     const int position = job.PositionOf(member.id.rank);
     if (position < 0) continue;
-    workers[member.id.rank] = {&member, job.workers[position].first_step};
+    // A change of plans gives all workers of the job the same first step.
+    workers[member.id.rank] = {
+        &member, member.first_step.value_or(job.workers[position].first_step)};
   }
   return workers;
 }

@@ -53,6 +53,9 @@ struct MemberRecord {
   // True if it need not be told any more that the job is over: the coordinator
   // has told it, or it has lost its session for good.
   bool told_over = false;
+  // First step of the worker since it was admitted or began anew. Not known in
+  // a coordinator that was started again.
+  std::optional<int64_t> first_step;
   std::optional<int64_t> last_step;  // Last step; set once it has left.
 
   // Report for the change of epoch under way.
