@@ -161,8 +161,8 @@ std::optional<Gathered> Gatherings::Answer(const GatheringId& id,
         ": all workers must gather equally often between two steps");
     return answer;
   }
-  // Nobody is here if the value is of a step that the job has undone, and that
-  // the worker does not know of yet.
+  // No worker is here if the value is of a step that the job has undone, and
+  // that the worker does not know of yet.
   if (!needs.missing.empty() || needs.here.empty()) return std::nullopt;
   size_t bytes = 0;
   for (const int rank : needs.here) bytes += open_.at(rank).gather.value.size();
