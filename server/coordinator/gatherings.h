@@ -21,11 +21,11 @@ namespace nereus {
 //   first Gather of an id --all needed workers have sent theirs--> answered
 //             '--one of them has begun a later step--> answered with an error
 //
-// A gathering needs the workers that take part in its step. Before the first
-// step, it needs the workers that have the same first step as those that
-// gather. Workers that leave or die are needed no more. A worker that joins
-// later gets what the first workers gathered before their first step, so that
-// it begins as they did.
+// A gathering needs the workers that take part in the step of its id. Before
+// the first pushes, it needs the workers that have the same first step as those
+// that gather. Workers that leave or die are needed no more. A worker that
+// joins later gets what the first workers gathered before their first step, so
+// that it begins as they did.
 //
 // A worker sends its value until it has the answer. Only the newest answer is
 // kept: a later gathering is complete only when all workers that needed the one
@@ -76,7 +76,8 @@ class Gatherings {
   struct Needs {
     std::vector<int> here;  // Ranks of those that have sent their values.
     std::vector<const MemberRecord*> missing;  // The others.
-    // One of the others that has begun a later step; null: none has.
+    // Worker in `missing` that has begun a later step than the next one, and so
+    // has missed the gathering; null: none has.
     const MemberRecord* gone_on = nullptr;
   };
 

@@ -15,7 +15,7 @@ namespace nereus {
 // value that has no answer yet. Pure.
 class GatheringLedger {
  public:
-  // Begins the next gathering. `step`: last step that the worker has begun.
+  // Begins the next gathering. `step`: GatheringId::step of the worker now.
   // Returns the message for the coordinator; nothing if a gathering waits for
   // its answer: then this call goes on with that gathering.
   std::optional<Gather> Begin(int64_t step, std::string value) {

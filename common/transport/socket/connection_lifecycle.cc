@@ -105,7 +105,7 @@ absl::Status ConnectionLifecycle::Admit(SocketConnection& connection,
   connection.Send(HelloFrame(ours));
   if (memory != nullptr) {
     // The answer is the last frame of this side that goes through the socket.
-    // It must leave now. It fits, since nothing was sent before it.
+    // The hello must leave now. Its bytes fit: nothing was sent before.
     const absl::StatusOr<bool> all = connection.Write();
     if (!all.ok() || !*all) {
       return UnavailableError(
