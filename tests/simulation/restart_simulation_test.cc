@@ -69,6 +69,7 @@ TEST(RestartSimulationTest, TrainingGoesOnWhileTheCoordinatorIsAway) {
     SCOPED_TRACE(ReplayHint(seed));
     SimulatedClusterOptions options = DurableJob(seed);
     options.rules.cost = CostKind::kBytes;  // Plans do not change.
+    options.gathers = false;  // Values are gathered by the coordinator.
     SimulatedCluster cluster(options, RandomWorkload(MixedLayers(), seed));
     ASSERT_TRUE(cluster.RunSteps(2).ok());
     cluster.faults().CrashCoordinator();

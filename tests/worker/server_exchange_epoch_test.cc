@@ -369,7 +369,7 @@ TEST(LayerDonorTest, AWorkerThatMayNotAskIsRefused) {
   const auto refused = [&](int rank, int64_t round) {
     const absl::Status status = worker.Pull(rank, round).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_THAT(std::string(status.message()), HasSubstr("joins"));
+    EXPECT_THAT(std::string(status.message()), HasSubstr("joining"));
   };
   for (const int64_t round : {-1, 6, 8}) refused(5, round);
   refused(1, kInitialRound);  // The shards have it.
