@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "common/base/logging.h"
@@ -45,20 +46,25 @@ absl::Status IgnoreNotFound(const absl::Status& status) {
   return absl::IsNotFound(status) ? absl::OkStatus() : status;
 }
 
-// True if `status` says that the checkpoint is unusable, and not that the
+// True if `status` says that the checkpoint is damaged, and not that the
 // storage has failed. A disk that does not answer must not make a good
-// checkpoint look incomplete.
-bool IsOfCheckpoint(const absl::Status& status) {
-  return absl::IsNotFound(status) || absl::IsDataLoss(status) ||
-         absl::IsFailedPrecondition(status) || absl::IsUnimplemented(status);
+// checkpoint look damaged. kFailedPrecondition: a folder is where a file should
+// be.
+bool IsDamage(const absl::Status& status) {
+  return absl::IsDataLoss(status) || absl::IsFailedPrecondition(status) ||
+         absl::IsUnimplemented(status);
 }
 
-// Returns the manifest of a complete checkpoint. Errors: why it is not
-// complete, or those of Storage.
+// Returns the manifest of a complete checkpoint. Errors: those of ReadManifest;
+// kDataLoss, a file is missing or has another length.
 absl::StatusOr<Manifest> ReadComplete(Storage& storage, int64_t round) {
   Manifest manifest = NEREUS_TRY(ReadManifest(storage, round));
-  NEREUS_TRY(CheckFiles(storage, manifest));
-  return manifest;
+  const absl::Status files = CheckFiles(storage, manifest);
+  if (files.ok()) return manifest;
+  if (!absl::IsFailedPrecondition(files)) return files;
+  // Another process may remove the checkpoint now, the manifest first.
+  NEREUS_TRY(storage.FileBytes(ManifestName(round)));
+  return DataLossError(files.message());
 }
 
 }  // namespace
@@ -116,8 +122,11 @@ absl::StatusOr<CheckpointList> ListCheckpoints(Storage& storage) {
     auto manifest = ReadComplete(storage, round);
     if (manifest.ok()) {
       list.complete.push_back(*std::move(manifest));
-    } else if (IsOfCheckpoint(manifest.status())) {
-      list.incomplete.push_back(
+    } else if (absl::IsNotFound(manifest.status())) {
+      list.unfinished.push_back(
+          {round, CheckpointFolder(round), manifest.status()});
+    } else if (IsDamage(manifest.status())) {
+      list.damaged.push_back(
           {round, CheckpointFolder(round), manifest.status()});
     } else {
       return manifest.status();
@@ -126,7 +135,14 @@ absl::StatusOr<CheckpointList> ListCheckpoints(Storage& storage) {
   return list;
 }
 
-// The manifest goes first: a crash in between leaves an incomplete checkpoint,
+const UnusableCheckpoint* CheckpointList::NewestIfDamaged() const {
+  if (damaged.empty()) return nullptr;
+  const UnusableCheckpoint& newest = damaged.front();
+  return complete.empty() || newest.round > complete.front().round ? &newest
+                                                                   : nullptr;
+}
+
+// The manifest goes first: a crash in between leaves an unfinished checkpoint,
 // not a damaged one.
 absl::Status RemoveCheckpoint(Storage& storage, int64_t round) {
   if (round < 0 || round > kCheckpointRoundMax) return absl::OkStatus();
@@ -134,15 +150,29 @@ absl::Status RemoveCheckpoint(Storage& storage, int64_t round) {
   return IgnoreNotFound(storage.RemoveTree(CheckpointFolder(round)));
 }
 
+absl::StatusOr<std::string> SetAside(Storage& storage, int64_t round) {
+  const std::string folder = CheckpointFolder(round);
+  std::set<std::string> taken;
+  std::vector<StorageEntry> entries = NEREUS_TRY(storage.List(""));
+  for (StorageEntry& entry : entries) taken.insert(std::move(entry.name));
+  const std::string name = absl::StrCat("set-aside-", folder);
+  std::string to = name;
+  for (int i = 2; taken.contains(to); ++i) to = absl::StrCat(name, "-", i);
+  NEREUS_TRY(storage.RenameFolder(folder, to));
+  return to;
+}
+
 absl::Status KeepLast(Storage& storage, int count) {
   NEREUS_CHECK(count >= 1) << count;
   const CheckpointList list = NEREUS_TRY(ListCheckpoints(storage));
   if (list.complete.empty()) return absl::OkStatus();
   const int64_t newest = list.complete.front().round;
-  for (const IncompleteCheckpoint& checkpoint : list.incomplete) {
-    if (checkpoint.round >= newest) continue;
-    if (absl::IsUnimplemented(checkpoint.why)) continue;
-    NEREUS_TRY(RemoveCheckpoint(storage, checkpoint.round));
+  for (const auto* unusable : {&list.unfinished, &list.damaged}) {
+    for (const UnusableCheckpoint& checkpoint : *unusable) {
+      if (checkpoint.round >= newest) continue;
+      if (absl::IsUnimplemented(checkpoint.why)) continue;
+      NEREUS_TRY(RemoveCheckpoint(storage, checkpoint.round));
+    }
   }
   // The oldest first: a crash in between leaves the newest.
   for (size_t i = list.complete.size(); i > static_cast<size_t>(count); --i) {

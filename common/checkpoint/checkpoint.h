@@ -33,31 +33,48 @@ absl::Status WriteManifest(Storage& storage, const Manifest& manifest);
 absl::StatusOr<Manifest> ReadManifest(Storage& storage, int64_t round);
 
 // Folder of a checkpoint that cannot be used.
-struct IncompleteCheckpoint {
+struct UnusableCheckpoint {
   int64_t round = 0;   // Round that the folder is named after.
   std::string folder;  // Name of the folder.
-  absl::Status why;    // Reason; never OK.
+  // Reason: kNotFound, the checkpoint is unfinished; else it is damaged.
+  absl::Status why;
 };
 
-// All checkpoints in a storage.
+// All checkpoints in a storage, each vector with the newest first.
 struct CheckpointList {
-  std::vector<Manifest> complete;                // Newest first.
-  std::vector<IncompleteCheckpoint> incomplete;  // Newest first.
+  std::vector<Manifest> complete;
+  // Checkpoints without a manifest. Servers may still write them, or a crash
+  // has interrupted the write or a removal.
+  std::vector<UnusableCheckpoint> unfinished;
+  // Checkpoints with a manifest that cannot be read, or without one of their
+  // files. Each was complete once, so values have been lost.
+  std::vector<UnusableCheckpoint> damaged;
+
+  // Returns the newest damaged checkpoint, if it is newer than all complete
+  // ones; else null.
+  const UnusableCheckpoint* NewestIfDamaged() const;
 };
 
 // Lists the checkpoints in a storage; none if its root does not exist. A
 // checkpoint counts as complete if its manifest is sound and each file exists
 // with the length that the manifest states. The contents of the files are not
-// read: VerifyCheckpoint reads them.
+// read: VerifyCheckpoint reads them. kDataLoss and kUnimplemented are in the
+// list, and are not returned.
 absl::StatusOr<CheckpointList> ListCheckpoints(Storage& storage);
 
 // Removes a round's checkpoint, complete or not, manifest first. Returns OK if
 // there is none.
 absl::Status RemoveCheckpoint(Storage& storage, int64_t round);
 
-// Removes all complete checkpoints but the newest `count`, and the incomplete
-// checkpoints that are older than the newest complete one. Newer incomplete
-// ones may still be written, so they are kept. Keeps everything if no
+// Renames the folder of a checkpoint, so that the job can write another
+// checkpoint of the round. Returns the new name, "set-aside-round-000000000120"
+// or, if that is taken, with "-2" or more behind it. Errors: also kNotFound,
+// the folder does not exist.
+absl::StatusOr<std::string> SetAside(Storage& storage, int64_t round);
+
+// Removes all complete checkpoints but the newest `count`, and all others that
+// are older than the newest complete one. Newer unfinished checkpoints may
+// still be written, so they are kept. Keeps everything if no
 // checkpoint is complete. Keeps checkpoints with a manifest of another format.
 // A caller that distrusts the disk verifies the newest checkpoint first.
 // REQUIRES: count >= 1.

@@ -261,6 +261,22 @@ absl::Status FileStorage::RemoveFile(const std::string& name) {
   return FlushFolder(PathOf(FolderOf(name)));
 }
 
+absl::Status FileStorage::RenameFolder(const std::string& from,
+                                       const std::string& to) {
+  NEREUS_TRY(ValidateStoragePart(from));
+  NEREUS_TRY(ValidateStoragePart(to));
+  const std::string path = PathOf(from);
+  struct stat information;
+  if (lstat(path.c_str(), &information) != 0) {
+    return ErrorOf(errno, "look at", path);
+  }
+  if (!S_ISDIR(information.st_mode)) return ErrorOf(ENOTDIR, "rename", path);
+  if (rename(path.c_str(), PathOf(to).c_str()) != 0) {
+    return ErrorOf(errno, "rename", absl::StrCat(path, " to ", to));
+  }
+  return FlushFolder(root_);
+}
+
 absl::Status FileStorage::RemoveTree(const std::string& folder) {
   NEREUS_TRY(ValidateStorageName(folder));
   const std::string path = PathOf(folder);

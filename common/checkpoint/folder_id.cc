@@ -17,7 +17,6 @@
 namespace nereus {
 namespace {
 
-constexpr char kFile[] = "/nereus-folder-id";
 constexpr size_t kDigits = 16;
 
 // Writes a new file; removes it again if it cannot be completed.
@@ -72,7 +71,7 @@ absl::Status MakeUnlessThere(const std::string& path) {
 }  // namespace
 
 absl::StatusOr<std::string> FolderId(const std::string& folder) {
-  const std::string path = absl::StrCat(folder, kFile);
+  const std::string path = absl::StrCat(folder, "/", kFolderIdFile);
   NEREUS_TRY(MakeUnlessThere(path));
   std::string id = NEREUS_TRY(Read(path));
   const bool is_id =
@@ -82,7 +81,7 @@ absl::StatusOr<std::string> FolderId(const std::string& folder) {
 }
 
 absl::StatusOr<FolderLock> FolderLock::Take(const std::string& folder) {
-  const std::string path = absl::StrCat(folder, kFile);
+  const std::string path = absl::StrCat(folder, "/", kFolderIdFile);
   NEREUS_TRY(MakeUnlessThere(path));
   Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file.valid()) {

@@ -8,8 +8,11 @@
 
 namespace nereus {
 
+// Name of the file with the identity of a folder.
+inline constexpr char kFolderIdFile[] = "nereus-folder-id";
+
 // Returns the identity of a folder: 16 hexadecimal digits in its file
-// `nereus-folder-id`, which the first caller makes. Processes that name one
+// kFolderIdFile, which the first caller makes. Processes that name one
 // folder by different paths, or from different hosts, get the same identity;
 // processes that name two folders by one path do not. Servers send the identity
 // when they join, so that the coordinator refuses a server with another folder.

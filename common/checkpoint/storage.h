@@ -85,6 +85,12 @@ class Storage {
   // crash.
   virtual absl::Status RemoveFile(const std::string& name) = 0;
 
+  // Renames a folder in the root. After a crash the folder has one of both
+  // names. Errors: also kFailedPrecondition, `to` is a file or a folder that is
+  // not empty.
+  virtual absl::Status RenameFolder(const std::string& from,
+                                    const std::string& to) = 0;
+
   // Removes a folder and everything in it, in any order; links are removed, not
   // followed. After a failure or a crash any part of it may be left.
   virtual absl::Status RemoveTree(const std::string& folder) = 0;

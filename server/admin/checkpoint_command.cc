@@ -85,8 +85,10 @@ absl::StatusOr<std::vector<Entry>> ListEntries(const std::string& folder,
     if (verify) entry.state = VerifyCheckpoint(*storage, entry.manifest);
     entries.push_back(std::move(entry));
   }
-  for (const IncompleteCheckpoint& incomplete : list.incomplete) {
-    entries.push_back({incomplete.round, incomplete.why, Manifest()});
+  for (const auto* unusable : {&list.unfinished, &list.damaged}) {
+    for (const UnusableCheckpoint& checkpoint : *unusable) {
+      entries.push_back({checkpoint.round, checkpoint.why, Manifest()});
+    }
   }
   absl::c_sort(entries, [](const Entry& a, const Entry& b) {
     return a.round > b.round;
@@ -188,9 +190,11 @@ class CheckpointsCommand final : public Command {
                               std::ostream& /*err*/) override {
     const std::vector<Entry> entries =
         NEREUS_TRY(ListEntries(folder_, verify_));
+    if (entries.empty()) NEREUS_TRY(CheckIsCheckpointFolder(folder_));
     out << (json_ ? EntriesJson(entries) : EntriesTable(entries));
+    // A checkpoint without a manifest is unfinished, not damaged.
     const bool is_damaged = absl::c_any_of(entries, [](const Entry& entry) {
-      return !entry.state.ok() && entry.is_whole();
+      return !entry.state.ok() && !absl::IsNotFound(entry.state);
     });
     return is_damaged ? kExitFailed : kExitDone;
   }

@@ -4,6 +4,7 @@
 #include <system_error>
 
 #include "common/base/status.h"
+#include "common/checkpoint/folder_id.h"
 
 namespace nereus {
 
@@ -16,6 +17,18 @@ absl::StatusOr<std::unique_ptr<FileStorage>> OpenCheckpointFolder(
   }
   return NotFoundError(folder, " is not a folder with checkpoints",
                        error ? ": " : "", error ? error.message() : "");
+}
+
+absl::Status CheckIsCheckpointFolder(const std::string& folder) {
+  std::error_code error;
+  if (std::filesystem::exists(absl::StrCat(folder, "/", kFolderIdFile),
+                              error)) {
+    return absl::OkStatus();
+  }
+  return NotFoundError("there are no checkpoints in ", folder,
+                       ", and no server has had it as its --checkpoint-dir: it "
+                       "has no file ",
+                       kFolderIdFile);
 }
 
 }  // namespace nereus

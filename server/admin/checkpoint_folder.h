@@ -14,4 +14,8 @@ namespace nereus {
 absl::StatusOr<std::unique_ptr<FileStorage>> OpenCheckpointFolder(
     const std::string& folder);
 
+// Returns kNotFound if no server has had the folder as its --checkpoint-dir:
+// the name may be misspelt.
+absl::Status CheckIsCheckpointFolder(const std::string& folder);
+
 }  // namespace nereus

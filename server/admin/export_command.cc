@@ -43,6 +43,10 @@ std::vector<SafetensorsTensor> TensorsOf(const LayerSpec& layer) {
   return tensors;
 }
 
+absl::Status WriteError(int error) {
+  return UnavailableError("the file cannot be written: ", strerror(error));
+}
+
 // Writes the header of all tensors, and then their values, kPieceElements at a
 // time.
 absl::Status WriteModel(CheckpointReader& reader, std::ostream& file) {
@@ -69,8 +73,7 @@ absl::Status WriteModel(CheckpointReader& reader, std::ostream& file) {
     }
   }
   file.flush();
-  if (file) return absl::OkStatus();
-  return UnavailableError(strerror(errno));
+  return file ? absl::OkStatus() : WriteError(errno);
 }
 
 // Finds the checkpoint of `round`: a number, or "latest".
@@ -78,8 +81,11 @@ absl::StatusOr<FoundCheckpoint> Find(Storage& storage,
                                      const std::string& folder,
                                      const std::string& round) {
   if (round == "latest") {
-    std::optional<FoundCheckpoint> newest = NEREUS_TRY(FindNewest(storage));
-    if (newest.has_value()) return *std::move(newest);
+    absl::StatusOr<std::optional<FoundCheckpoint>> newest = FindNewest(storage);
+    if (!newest.ok()) {
+      return WithOthers(newest.status(), kInitialRound, "--round", storage);
+    }
+    if (newest->has_value()) return **std::move(newest);
     return NotFoundError("there is no complete checkpoint in ", folder);
   }
   int64_t number = 0;
@@ -88,7 +94,10 @@ absl::StatusOr<FoundCheckpoint> Find(Storage& storage,
                                 "\", must be latest or a number");
   }
   absl::StatusOr<FoundCheckpoint> found = FindRound(storage, number);
-  if (!absl::IsNotFound(found.status())) return found;
+  if (found.ok()) return found;
+  if (!absl::IsNotFound(found.status())) {
+    return WithOthers(found.status(), number, "--round", storage);
+  }
   return NotFoundError("there is no complete checkpoint of round ", number,
                        " in ", folder, "; `nereusctl checkpoints ", folder,
                        "` lists all");
@@ -111,16 +120,15 @@ absl::Status ExportModel(Storage* storage, const Manifest& manifest,
   absl::Status written;
   {
     std::ofstream stream(temporary, std::ios::binary | std::ios::trunc);
-    written =
-        stream ? WriteModel(reader, stream) : UnavailableError(strerror(errno));
+    written = stream ? WriteModel(reader, stream) : WriteError(errno);
   }
   if (written.ok()) {
     std::filesystem::rename(temporary, file, error);
     if (!error) return absl::OkStatus();
-    written = UnavailableError(error.message());
+    written = WriteError(error.value());
   }
   std::filesystem::remove(temporary, error);
-  return Prefixed(written, "cannot write ", file, ": ");
+  return Prefixed(written, file, " is not written: ");
 }
 
 // Finds the checkpoint, exports its model, and says what the file has.
@@ -147,7 +155,13 @@ class ExportCommand final : public Command {
     const FoundCheckpoint checkpoint =
         NEREUS_TRY(Find(*storage, folder_, round_));
     const Manifest& manifest = checkpoint.manifest;
-    NEREUS_TRY(ExportModel(storage.get(), manifest, file_));
+    if (const absl::Status exported =
+            ExportModel(storage.get(), manifest, file_);
+        !exported.ok()) {
+      // Another checkpoint does not help where the file cannot be written.
+      if (absl::IsUnavailable(exported)) return exported;
+      return WithOthers(exported, manifest.round, "--round", *storage);
+    }
     out << file_ << ": " << manifest.layers.size() << " layers as of round "
         << manifest.round << " of job " << manifest.job << "\n";
     return kExitDone;

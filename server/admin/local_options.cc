@@ -3,6 +3,7 @@
 #include "CLI/CLI.hpp"
 #include "absl/strings/numbers.h"
 #include "common/base/status.h"
+#include "server/process/checkpoint_files.h"
 
 namespace nereus {
 namespace {
@@ -115,6 +116,7 @@ absl::Status LocalJobOptions::Validate() const {
     return InvalidArgumentError(flag, " is ", value,
                                 ", and --checkpoint-dir is not given");
   }
+  if (!restore.empty()) NEREUS_TRY(CheckRestore(restore));
   return spec.Validate();
 }
 

@@ -4,6 +4,10 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/logging.h"
 #include "common/base/status.h"
 #include "common/checkpoint/checkpoint.h"
 #include "common/checkpoint/checkpoint_layout.h"
@@ -90,6 +94,10 @@ absl::Status WriteWhole(Storage& storage, const std::string& job_name,
 
 absl::StatusOr<std::optional<FoundCheckpoint>> FindNewest(Storage& storage) {
   CheckpointList list = NEREUS_TRY(ListCheckpoints(storage));
+  if (const UnusableCheckpoint* const damaged = list.NewestIfDamaged()) {
+    return Prefixed(damaged->why, "the newest checkpoint, of round ",
+                    damaged->round, ", cannot be used: ");
+  }
   if (list.complete.empty()) return std::nullopt;
   return Found(std::move(list.complete.front()));
 }
@@ -97,6 +105,68 @@ absl::StatusOr<std::optional<FoundCheckpoint>> FindNewest(Storage& storage) {
 absl::StatusOr<FoundCheckpoint> FindRound(Storage& storage, int64_t round) {
   Manifest manifest = NEREUS_TRY(ReadManifest(storage, round));
   return Found(std::move(manifest));
+}
+
+absl::Status SetAsideAfter(Storage& storage, int64_t round) {
+  const CheckpointList list = NEREUS_TRY(ListCheckpoints(storage));
+  const auto set_aside = [&](int64_t later, absl::string_view why) {
+    if (later <= round) return absl::OkStatus();
+    const std::string folder = NEREUS_TRY(SetAside(storage, later));
+    NEREUS_LOG(Warning) << "the checkpoint of round " << later << " " << why
+                        << ": its folder is now " << folder
+                        << ", which you may remove";
+    return absl::OkStatus();
+  };
+  for (const Manifest& manifest : list.complete) {
+    NEREUS_TRY(set_aside(manifest.round,
+                         absl::StrCat("is later than round ", round,
+                                      ", from which the job goes on")));
+  }
+  for (const UnusableCheckpoint& damaged : list.damaged) {
+    NEREUS_TRY(set_aside(
+        damaged.round,
+        absl::StrCat("cannot be used (", damaged.why.message(), ")")));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status UpdateNewest(Storage& storage, const std::string& job,
+                          std::optional<CheckpointRecord>& newest) {
+  const CheckpointList list = NEREUS_TRY(ListCheckpoints(storage));
+  if (list.NewestIfDamaged() != nullptr) {
+    const int64_t whole =
+        list.complete.empty() ? kInitialRound : list.complete.front().round;
+    NEREUS_TRY(SetAsideAfter(storage, whole));
+    if (newest.has_value() && newest->round > whole) newest.reset();
+  }
+  std::optional<FoundCheckpoint> found = NEREUS_TRY(FindNewest(storage));
+  if (found.has_value() && found->manifest.job == job) {
+    newest = std::move(found->record);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckRestore(absl::string_view restore) {
+  int64_t round = 0;
+  if (restore == "latest") return absl::OkStatus();
+  if (absl::SimpleAtoi(restore, &round) && round >= 0) return absl::OkStatus();
+  return InvalidArgumentError("--restore is \"", restore,
+                              "\", must be latest or a round");
+}
+
+absl::Status WithOthers(const absl::Status& error, int64_t round,
+                        absl::string_view flag, Storage& storage) {
+  const absl::StatusOr<CheckpointList> list = ListCheckpoints(storage);
+  std::vector<int64_t> others;
+  if (list.ok()) {
+    for (const Manifest& manifest : list->complete) {
+      if (manifest.round != round) others.push_back(manifest.round);
+    }
+  }
+  if (others.empty()) return error;
+  return absl::Status(error.code(), absl::StrCat(error.message(), "; ", flag,
+                                                 "=ROUND takes another one: ",
+                                                 absl::StrJoin(others, ", ")));
 }
 
 }  // namespace nereus

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "absl/strings/string_view.h"
 #include "common/base/status.h"
 #include "common/checkpoint/manifest.h"
 #include "common/checkpoint/storage.h"
@@ -38,11 +39,35 @@ struct FoundCheckpoint {
   CheckpointRecord record;  // Facts from it.
 };
 
-// Returns the newest complete checkpoint; nothing if there is none.
+// Returns the newest checkpoint; nothing if none was ever complete. Errors:
+// also kDataLoss or kUnimplemented, the newest checkpoint is damaged, or
+// another version of Nereus has written it: an older one must not replace it
+// silently.
 absl::StatusOr<std::optional<FoundCheckpoint>> FindNewest(Storage& storage);
 
 // Returns the checkpoint of `round`. Reads only the manifest; VerifyCheckpoint
 // checks the other files. Errors: those of ReadManifest.
 absl::StatusOr<FoundCheckpoint> FindRound(Storage& storage, int64_t round);
+
+// Sets aside all checkpoints after `round`, from which a job goes on: the job
+// will write others of their rounds. Logs the new names of their folders.
+absl::Status SetAsideAfter(Storage& storage, int64_t round);
+
+// Sets `newest`, what a restarted coordinator knows of the newest checkpoint of
+// its running job, to that in the storage: the coordinator may have died after
+// it wrote a manifest and before it saved its state. Sets damaged checkpoints
+// that are newer aside: the job writes others.
+absl::Status UpdateNewest(Storage& storage, const std::string& job,
+                          std::optional<CheckpointRecord>& newest);
+
+// Returns kInvalidArgument if the value of --restore is neither "latest" nor a
+// round.
+absl::Status CheckRestore(absl::string_view restore);
+
+// Adds "; FLAG=ROUND takes another one: 40, 30" to an error of the checkpoint
+// of `round`, with the rounds of all other complete checkpoints, if there are
+// any.
+absl::Status WithOthers(const absl::Status& error, int64_t round,
+                        absl::string_view flag, Storage& storage);
 
 }  // namespace nereus

@@ -37,15 +37,19 @@ namespace {
 // rounds that it has.
 absl::StatusOr<std::optional<FoundCheckpoint>> FindRestored(
     const ServerOptions& options, Storage& storage) {
-  if (options.restore == "latest") return FindNewest(storage);
-  int64_t round = 0;
-  if (!absl::SimpleAtoi(options.restore, &round)) {
-    return InvalidArgumentError("restore is \"", options.restore,
-                                "\", must be latest or a round");
+  if (options.restore == "latest") {
+    absl::StatusOr<std::optional<FoundCheckpoint>> newest = FindNewest(storage);
+    if (newest.ok()) return newest;
+    return WithOthers(newest.status(), kInitialRound, "--restore", storage);
   }
+  NEREUS_TRY(CheckRestore(options.restore));
+  int64_t round = 0;
+  NEREUS_CHECK(absl::SimpleAtoi(options.restore, &round));
   absl::StatusOr<FoundCheckpoint> found = FindRound(storage, round);
   if (found.ok()) return std::optional(*std::move(found));
-  if (!absl::IsNotFound(found.status())) return found.status();
+  if (!absl::IsNotFound(found.status())) {
+    return WithOthers(found.status(), round, "--restore", storage);
+  }
   const CheckpointList list = NEREUS_TRY(ListCheckpoints(storage));
   std::vector<int64_t> rounds;
   for (const Manifest& manifest : list.complete) {
@@ -58,30 +62,22 @@ absl::StatusOr<std::optional<FoundCheckpoint>> FindRestored(
                                           absl::StrJoin(rounds, ", ")));
 }
 
-// Returns advice that lists the checkpoints of rounds other than `round`; "" if
-// there are none or the folder cannot be read.
-std::string OthersThan(int64_t round, Storage& storage) {
-  const absl::StatusOr<CheckpointList> list = ListCheckpoints(storage);
-  std::vector<int64_t> others;
-  if (list.ok()) {
-    for (const Manifest& manifest : list->complete) {
-      if (manifest.round != round) others.push_back(manifest.round);
-    }
-  }
-  return others.empty() ? ""
-                        : absl::StrCat("; --restore=ROUND takes another one: ",
-                                       absl::StrJoin(others, ", "));
-}
-
 // Refuses a folder with checkpoints, because a new job would sooner or later
 // remove the checkpoints of the earlier job.
 absl::Status CheckNothingIsOverwritten(const ServerOptions& options,
                                        Storage& storage) {
-  const std::optional<FoundCheckpoint> found = NEREUS_TRY(FindNewest(storage));
-  if (!found.has_value()) return absl::OkStatus();
+  const CheckpointList list = NEREUS_TRY(ListCheckpoints(storage));
+  std::string what;
+  if (const UnusableCheckpoint* const damaged = list.NewestIfDamaged()) {
+    what = absl::StrCat("a damaged checkpoint of round ", damaged->round);
+  } else if (!list.complete.empty()) {
+    what = absl::StrCat("a checkpoint of round ", list.complete.front().round,
+                        " of job ", list.complete.front().job);
+  } else {
+    return absl::OkStatus();
+  }
   return FailedPreconditionError(
-      options.checkpoint_dir, " has a checkpoint of round ",
-      found->record.round, " of job ", found->manifest.job,
+      options.checkpoint_dir, " has ", what,
       ": go on from it with --restore=latest, or give another --checkpoint-dir "
       "to begin anew");
 }
@@ -167,8 +163,8 @@ absl::Status Restore(const ServerOptions& options, Storage& storage,
   std::optional<FoundCheckpoint> found =
       NEREUS_TRY(FindRestored(options, storage));
   if (!found.has_value()) {
-    NEREUS_LOG(Info) << options.checkpoint_dir
-                     << " has no checkpoint: the job begins anew";
+    NEREUS_LOG(Warning) << options.checkpoint_dir
+                        << " has no checkpoint: the job begins anew";
     return absl::OkStatus();
   }
   const Manifest& manifest = found->manifest;
@@ -192,10 +188,9 @@ absl::Status Restore(const ServerOptions& options, Storage& storage,
                    << ", " << found->record.bytes() << " bytes";
   if (const absl::Status whole = VerifyCheckpoint(storage, manifest);
       !whole.ok()) {
-    return absl::Status(
-        whole.code(),
-        absl::StrCat(whole.message(), OthersThan(manifest.round, storage)));
+    return WithOthers(whole, manifest.round, "--restore", storage);
   }
+  NEREUS_TRY(SetAsideAfter(storage, manifest.round));
   made.start_checkpoint = std::move(found->record);
   made.spec.options.optimizer_place = manifest.optimizer_place;
   made.spec.optimizer_by_worker = false;
@@ -273,13 +268,8 @@ absl::StatusOr<std::unique_ptr<CoordinatorHost>> CoordinatorHost::Start(
                      << options.state_file;
     made.job_id = saved->epoch.job->id;
     if (storage != nullptr) {
-      // The previous coordinator may have died after it wrote a manifest and
-      // before it saved its state.
-      const std::optional<FoundCheckpoint> newest =
-          NEREUS_TRY(FindNewest(*storage));
-      if (newest.has_value() && newest->manifest.job == options.spec.name) {
-        saved->checkpoints.newest = newest->record;
-      }
+      NEREUS_TRY(
+          UpdateNewest(*storage, options.spec.name, saved->checkpoints.newest));
     }
   } else {
     if (saved.has_value() && saved->epoch.job != nullptr) {

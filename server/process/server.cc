@@ -14,6 +14,7 @@
 #include "common/base/status.h"
 #include "common/checkpoint/file_storage.h"
 #include "common/rpc/control_server.h"
+#include "server/process/checkpoint_files.h"
 #include "server/process/coordinator_host.h"
 #include "server/process/redirect_service.h"
 #include "server/process/shard_process.h"
@@ -248,6 +249,7 @@ absl::Status ServerOptions::Validate() const {
         "checkpoint_dir is not given: checkpoints can neither be made "
         "(checkpoint_every) nor restored");
   }
+  if (!restore.empty()) NEREUS_TRY(CheckRestore(restore));
   NEREUS_TRY(CheckHost(host));
   NEREUS_TRY(CheckPort("control_port", control_port));
   NEREUS_TRY(CheckPort("data_port", data_port));

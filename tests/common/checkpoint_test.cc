@@ -1,6 +1,6 @@
-// The folders of a storage with checkpoints: the list of complete and
-// incomplete checkpoints, and the removal of old ones. The last test crashes
-// the removal after each of its steps.
+// The folders of a storage with checkpoints: the list of complete,
+// unfinished and damaged checkpoints, and the removal of old ones. The last
+// test crashes the removal after each of its steps.
 
 #include "common/checkpoint/checkpoint.h"
 
@@ -56,15 +56,26 @@ std::vector<int64_t> CompleteRounds(Storage& storage) {
   return rounds;
 }
 
-std::vector<int64_t> IncompleteRounds(Storage& storage) {
-  const auto list = ListCheckpoints(storage);
-  EXPECT_TRUE(list.ok()) << list.status();
+std::vector<int64_t> RoundsOf(
+    const std::vector<UnusableCheckpoint>& checkpoints) {
   std::vector<int64_t> rounds;
-  for (const IncompleteCheckpoint& checkpoint : list->incomplete) {
+  for (const UnusableCheckpoint& checkpoint : checkpoints) {
     EXPECT_FALSE(checkpoint.why.ok());
     rounds.push_back(checkpoint.round);
   }
   return rounds;
+}
+
+std::vector<int64_t> UnfinishedRounds(Storage& storage) {
+  const auto list = ListCheckpoints(storage);
+  EXPECT_TRUE(list.ok()) << list.status();
+  return RoundsOf(list->unfinished);
+}
+
+std::vector<int64_t> DamagedRounds(Storage& storage) {
+  const auto list = ListCheckpoints(storage);
+  EXPECT_TRUE(list.ok()) << list.status();
+  return RoundsOf(list->damaged);
 }
 
 TEST(CheckpointLayoutTest, FolderNamesHoldTheRound) {
@@ -92,14 +103,14 @@ TEST(CheckpointTest, CompleteCheckpointsAreListedNewestFirst) {
   SimulatedStorage storage(/*seed=*/0);
   Write(storage, {20, 3, 100});
   EXPECT_THAT(CompleteRounds(storage), ElementsAre(100, 20, 3));
-  EXPECT_THAT(IncompleteRounds(storage), IsEmpty());
+  EXPECT_THAT(UnfinishedRounds(storage), IsEmpty());
   const auto manifest = ReadManifest(storage, 20);
   ASSERT_TRUE(manifest.ok()) << manifest.status();
   EXPECT_EQ(manifest->round, 20);
   EXPECT_EQ(VerifyCheckpoint(storage, *manifest), absl::OkStatus());
 }
 
-TEST(CheckpointTest, IncompleteCheckpointsAreListedWithTheReason) {
+TEST(CheckpointTest, UnusableCheckpointsAreListedWithTheReason) {
   SimulatedStorage storage(/*seed=*/0);
   Write(storage, {1, 2, 3, 4, 5});
   WritePart(storage, 6);
@@ -110,20 +121,56 @@ TEST(CheckpointTest, IncompleteCheckpointsAreListedWithTheReason) {
       .pop_back();
   storage.Contents(ManifestName(4)).pop_back();
   storage.Contents(ManifestName(5)) = storage.Contents(ManifestName(1));
-  EXPECT_THAT(CompleteRounds(storage), ElementsAre(1));
   const auto list = ListCheckpoints(storage);
-  const char* kReasons[] = {"there is no round-000000000006/manifest.json",
-                            "manifest.json is of round 1, not 5",
+  ASSERT_TRUE(list.ok()) << list.status();
+  EXPECT_THAT(CompleteRounds(storage), ElementsAre(1));
+  EXPECT_THAT(RoundsOf(list->unfinished), ElementsAre(6));
+  EXPECT_EQ(list->unfinished[0].why.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(list->unfinished[0].why.message()),
+              HasSubstr("there is no round-000000000006/manifest.json"));
+  ASSERT_THAT(RoundsOf(list->damaged), ElementsAre(5, 4, 3, 2));
+  const char* kReasons[] = {"manifest.json is of round 1, not 5",
                             "torn or changed", "bytes, the manifest says",
                             "shard-1-of-2-epoch-0.safetensors is missing"};
-  ASSERT_EQ(list->incomplete.size(), std::size(kReasons));
   for (size_t i = 0; i < std::size(kReasons); ++i) {
-    EXPECT_EQ(list->incomplete[i].round, static_cast<int64_t>(6 - i));
-    EXPECT_EQ(list->incomplete[i].folder,
-              CheckpointFolder(static_cast<int64_t>(6 - i)));
-    EXPECT_THAT(std::string(list->incomplete[i].why.message()),
-                HasSubstr(kReasons[i]));
+    const UnusableCheckpoint& damaged = list->damaged[i];
+    EXPECT_EQ(damaged.folder, CheckpointFolder(damaged.round));
+    EXPECT_EQ(damaged.why.code(), absl::StatusCode::kDataLoss);
+    EXPECT_THAT(std::string(damaged.why.message()), HasSubstr(kReasons[i]));
   }
+}
+
+TEST(CheckpointTest, DamagedCheckpointIsNewestOnlyIfNoCompleteOneIsNewer) {
+  SimulatedStorage storage(/*seed=*/0);
+  Write(storage, {1, 2, 3});
+  storage.Contents(ManifestName(2)).pop_back();
+  EXPECT_EQ(ListCheckpoints(storage)->NewestIfDamaged(), nullptr);
+  storage.Contents(ManifestName(3)).pop_back();
+  auto list = *ListCheckpoints(storage);
+  ASSERT_NE(list.NewestIfDamaged(), nullptr);
+  EXPECT_EQ(list.NewestIfDamaged()->round, 3);
+  storage.Contents(ManifestName(1)).pop_back();
+  list = *ListCheckpoints(storage);
+  ASSERT_NE(list.NewestIfDamaged(), nullptr);
+  EXPECT_EQ(list.NewestIfDamaged()->round, 3);
+}
+
+TEST(CheckpointTest, RoundOfAFolderSetAsideIsWrittenAgain) {
+  SimulatedStorage storage(/*seed=*/0);
+  for (const char* folder :
+       {"set-aside-round-000000000007", "set-aside-round-000000000007-2"}) {
+    Write(storage, {7});
+    const auto name = SetAside(storage, 7);
+    ASSERT_TRUE(name.ok()) << name.status();
+    EXPECT_EQ(*name, folder);
+    EXPECT_TRUE(storage.FileBytes(*name + "/manifest.json").ok());
+    EXPECT_THAT(CompleteRounds(storage), IsEmpty());
+  }
+  EXPECT_EQ(SetAside(storage, 7).status().code(), absl::StatusCode::kNotFound);
+  Write(storage, {7});
+  EXPECT_THAT(CompleteRounds(storage), ElementsAre(7));
+  EXPECT_EQ(KeepLast(storage, 1), absl::OkStatus());
+  EXPECT_TRUE(storage.List("set-aside-round-000000000007-2").ok());
 }
 
 TEST(CheckpointTest, OtherFoldersAreNotListed) {
@@ -131,7 +178,8 @@ TEST(CheckpointTest, OtherFoldersAreNotListed) {
   ASSERT_TRUE(storage.WriteFile("round-000000000007", {}).ok());
   ASSERT_TRUE(storage.WriteFile("other/manifest.json", {}).ok());
   EXPECT_THAT(CompleteRounds(storage), IsEmpty());
-  EXPECT_THAT(IncompleteRounds(storage), IsEmpty());
+  EXPECT_THAT(UnfinishedRounds(storage), IsEmpty());
+  EXPECT_THAT(DamagedRounds(storage), IsEmpty());
 }
 
 TEST(CheckpointTest, ManifestOfMissingFilesIsNotWritten) {
@@ -153,7 +201,7 @@ TEST(CheckpointTest, RemovalKeepsNewestAndUnfinishedCheckpoints) {
   for (const int64_t round : {5, 25, 45}) WritePart(storage, round);
   ASSERT_EQ(KeepLast(storage, 2), absl::OkStatus());
   EXPECT_THAT(CompleteRounds(storage), ElementsAre(40, 30));
-  EXPECT_THAT(IncompleteRounds(storage), ElementsAre(45));
+  EXPECT_THAT(UnfinishedRounds(storage), ElementsAre(45));
   ASSERT_EQ(KeepLast(storage, 1), absl::OkStatus());
   ASSERT_EQ(KeepLast(storage, 1), absl::OkStatus());
   EXPECT_THAT(CompleteRounds(storage), ElementsAre(40));
@@ -167,7 +215,7 @@ TEST(CheckpointTest, NothingIsRemovedWithoutACompleteCheckpoint) {
   WritePart(storage, 1);
   WritePart(storage, 2);
   ASSERT_EQ(KeepLast(storage, 1), absl::OkStatus());
-  EXPECT_THAT(IncompleteRounds(storage), ElementsAre(2, 1));
+  EXPECT_THAT(UnfinishedRounds(storage), ElementsAre(2, 1));
 }
 
 TEST(CheckpointTest, CheckpointsOfNewerBuildsAreKept) {
@@ -182,7 +230,7 @@ TEST(CheckpointTest, CheckpointsOfNewerBuildsAreKept) {
   EXPECT_EQ(ReadManifest(storage, 1).status().code(),
             absl::StatusCode::kUnimplemented);
   ASSERT_EQ(KeepLast(storage, 1), absl::OkStatus());
-  EXPECT_THAT(IncompleteRounds(storage), ElementsAre(1));
+  EXPECT_THAT(DamagedRounds(storage), ElementsAre(1));
 }
 
 // A checkpoint that a crash left half removed must not look complete.
@@ -197,10 +245,7 @@ TEST(CheckpointTest, CrashDuringRemovalLeavesOnlySoundCheckpointsComplete) {
     storage.Restart();
     const auto list = ListCheckpoints(storage);
     ASSERT_TRUE(list.ok()) << list.status();
-    for (const IncompleteCheckpoint& checkpoint : list->incomplete) {
-      EXPECT_EQ(checkpoint.why.code(), absl::StatusCode::kNotFound)
-          << "it still has a manifest: " << checkpoint.why;
-    }
+    EXPECT_THAT(RoundsOf(list->damaged), IsEmpty());
     const std::vector<int64_t> left = CompleteRounds(storage);
     ASSERT_GE(left.size(), 2u);
     EXPECT_EQ(left[0], 40);
@@ -212,7 +257,7 @@ TEST(CheckpointTest, CrashDuringRemovalLeavesOnlySoundCheckpointsComplete) {
     }
     ASSERT_EQ(KeepLast(storage, 2), absl::OkStatus());
     EXPECT_THAT(CompleteRounds(storage), ElementsAre(40, 30));
-    EXPECT_THAT(IncompleteRounds(storage), IsEmpty());
+    EXPECT_THAT(UnfinishedRounds(storage), IsEmpty());
     if (!crashed) break;
     ASSERT_LT(steps, 100);
   }

@@ -117,6 +117,29 @@ TEST_P(StorageTest, RemovedFilesAreGone) {
   EXPECT_EQ(List(""), (std::vector<StorageEntry>{{"ab", true, 0}}));
 }
 
+TEST_P(StorageTest, RenamedFolderKeepsItsFiles) {
+  ASSERT_TRUE(Write("a/file", "1").ok());
+  ASSERT_TRUE(Write("a/b/file", "2").ok());
+  ASSERT_TRUE(Write("ab/file", "3").ok());
+  ASSERT_EQ(storage_->RenameFolder("a", "c"), absl::OkStatus());
+  EXPECT_EQ(List(""),
+            (std::vector<StorageEntry>{{"ab", true, 0}, {"c", true, 0}}));
+  EXPECT_EQ(*Read("c/file", 0, 1), "1");
+  EXPECT_EQ(*Read("c/b/file", 0, 1), "2");
+}
+
+TEST_P(StorageTest, FolderIsNotRenamedToOneThatHasFiles) {
+  const auto kRefused = absl::StatusCode::kFailedPrecondition;
+  ASSERT_TRUE(Write("a/file", "1").ok());
+  ASSERT_TRUE(Write("b/file", "2").ok());
+  ASSERT_TRUE(Write("c", "3").ok());
+  EXPECT_EQ(storage_->RenameFolder("a", "b").code(), kRefused);
+  EXPECT_EQ(storage_->RenameFolder("a", "c").code(), kRefused);
+  EXPECT_EQ(storage_->RenameFolder("c", "d").code(), kRefused);
+  EXPECT_EQ(*Read("a/file", 0, 1), "1");
+  EXPECT_EQ(*Read("b/file", 0, 1), "2");
+}
+
 TEST_P(StorageTest, MissingFilesAreNotFound) {
   const auto kNotFound = absl::StatusCode::kNotFound;
   EXPECT_EQ(Read("a/file", 0, 1).status().code(), kNotFound);
@@ -124,6 +147,7 @@ TEST_P(StorageTest, MissingFilesAreNotFound) {
   EXPECT_EQ(storage_->List("a").status().code(), kNotFound);
   EXPECT_EQ(storage_->RemoveFile("a/file").code(), kNotFound);
   EXPECT_EQ(storage_->RemoveTree("a").code(), kNotFound);
+  EXPECT_EQ(storage_->RenameFolder("a", "b").code(), kNotFound);
 }
 
 TEST_P(StorageTest, NamesOutsideTheRootAreRefused) {
@@ -140,6 +164,8 @@ TEST_P(StorageTest, NamesOutsideTheRootAreRefused) {
     EXPECT_EQ(storage_->List(name).status().code(), kInvalid);
     EXPECT_EQ(storage_->RemoveFile(name).code(), kInvalid);
     EXPECT_EQ(storage_->RemoveTree(name).code(), kInvalid);
+    EXPECT_EQ(storage_->RenameFolder(name, "to").code(), kInvalid);
+    EXPECT_EQ(storage_->RenameFolder("from", name).code(), kInvalid);
   }
   EXPECT_EQ(Write("", "1").code(), kInvalid);
   EXPECT_EQ(storage_->RemoveTree("").code(), kInvalid);

@@ -6,14 +6,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/checkpoint/checkpoint_layout.h"
 #include "common/checkpoint/file_storage.h"
 #include "tests/testing/some_state.h"
+#include "tests/testing/test_checkpoint.h"
 
 namespace nereus {
 namespace {
@@ -36,18 +39,19 @@ class CoordinatorHostTest : public testing::Test {
     options_.state_file = absl::StrCat(folder_, "/state.db");
   }
   absl::Status Start() {
-    {
+    if (!options_.state_file.empty()) {
       auto store = JobStore::Open(options_.state_file);
       EXPECT_TRUE(store.ok()) << store.status();
       EXPECT_TRUE((*store)->Save(options_.spec.name, state_).ok());
     }
     std::unique_ptr<Storage> storage;
-    if (!options_.checkpoint_dir.empty()) {
-      auto opened = FileStorage::Open(options_.checkpoint_dir);
-      EXPECT_TRUE(opened.ok()) << opened.status();
-      storage = *std::move(opened);
-    }
+    if (!options_.checkpoint_dir.empty()) storage = OpenStorage();
     return CoordinatorHost::Start(options_, storage.get(), settings_).status();
+  }
+  std::unique_ptr<Storage> OpenStorage() {
+    auto opened = FileStorage::Open(options_.checkpoint_dir);
+    EXPECT_TRUE(opened.ok()) << opened.status();
+    return *std::move(opened);
   }
   void ExpectRefusal(const std::string& why) {
     const absl::Status status = Start();
@@ -135,6 +139,105 @@ TEST_F(CoordinatorHostTest, FinishedJobAllowsOtherFlagsForTheNextJob) {
   options_.spec.shards = 1;
   const absl::Status status = Start();
   EXPECT_TRUE(status.ok()) << status;
+}
+
+// Starts coordinators of new jobs in a folder with the checkpoints of rounds
+// 10, 20 and 30, by an optimizer of the workers.
+class RestoreTest : public CoordinatorHostTest {
+ protected:
+  RestoreTest() {
+    options_.state_file.clear();
+    options_.spec.optimizer_by_worker = true;
+    options_.spec.options.optimizer.rule = UpdateRule::kSgd;
+    storage_ = OpenStorage();
+    for (const int64_t round : {10, 20, 30}) {
+      const auto written =
+          WriteTestCheckpoint(*storage_, {.round = round,
+                                          .shards = 2,
+                                          .layers = AwkwardLayers(),
+                                          .callers_arrays = 1});
+      EXPECT_TRUE(written.ok()) << written.status();
+    }
+  }
+  std::string PathOf(int64_t round, const std::string& file) const {
+    return absl::StrCat(options_.checkpoint_dir, "/", CheckpointFolder(round),
+                        "/", file);
+  }
+  void Truncate(int64_t round) {
+    std::filesystem::resize_file(PathOf(round, "manifest.json"), 300);
+  }
+  std::vector<std::string> Folders() {
+    std::vector<std::string> names;
+    const auto entries = storage_->List("");
+    EXPECT_TRUE(entries.ok()) << entries.status();
+    for (const StorageEntry& entry : *entries) {
+      if (entry.is_folder) names.push_back(entry.name);
+    }
+    return names;
+  }
+
+  std::unique_ptr<Storage> storage_;
+};
+
+TEST_F(RestoreTest, LatestIsTheNewestCheckpoint) {
+  options_.restore = "latest";
+  EXPECT_EQ(Start(), absl::OkStatus());
+  EXPECT_EQ(Folders().size(), 3u);
+}
+
+TEST_F(RestoreTest, LatestThatIsDamagedIsRefusedAndTheOthersAreNamed) {
+  options_.restore = "latest";
+  Truncate(30);
+  absl::Status status = Start();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(
+      std::string(status.message()),
+      AllOf(HasSubstr("the newest checkpoint, of round 30, cannot be used"),
+            HasSubstr("torn or changed"),
+            HasSubstr("; --restore=ROUND takes another one: 20, 10")));
+  std::filesystem::remove_all(PathOf(30, ""));
+  std::filesystem::remove(PathOf(20, "shard-1-of-2-epoch-0.safetensors"));
+  status = Start();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("shard-1-of-2-epoch-0.safetensors is missing"),
+                    HasSubstr("; --restore=ROUND takes another one: 10")));
+}
+
+TEST_F(RestoreTest, DamagedCheckpointThatIsNamedIsRefused) {
+  options_.restore = "20";
+  Truncate(20);
+  const absl::Status status = Start();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("; --restore=ROUND takes another one: 30, 10"));
+  EXPECT_EQ(Folders().size(), 3u);
+}
+
+TEST_F(RestoreTest, CheckpointsAfterTheNamedOneAreSetAside) {
+  options_.restore = "10";
+  Truncate(30);
+  EXPECT_EQ(Start(), absl::OkStatus());
+  EXPECT_THAT(Folders(), testing::ElementsAre("round-000000000010",
+                                              "set-aside-round-000000000020",
+                                              "set-aside-round-000000000030"));
+}
+
+TEST_F(RestoreTest, NewJobIsRefusedThoughAllCheckpointsAreDamaged) {
+  for (const int64_t round : {10, 20, 30}) Truncate(round);
+  const absl::Status status = Start();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("has a damaged checkpoint of round 30"));
+}
+
+TEST_F(RestoreTest, RunningJobSetsItsDamagedCheckpointAside) {
+  options_.state_file = absl::StrCat(folder_, "/state.db");
+  Truncate(30);
+  EXPECT_EQ(Start(), absl::OkStatus());
+  EXPECT_THAT(Folders(),
+              testing::ElementsAre("round-000000000010", "round-000000000020",
+                                   "set-aside-round-000000000030"));
 }
 
 }  // namespace

@@ -127,7 +127,7 @@ TEST(CheckpointSimulationTest, FilesThatALyingDiskHasTornAreFound) {
       simulation.Step();
       const auto list = ListCheckpoints(simulation.storage());
       ASSERT_TRUE(list.ok()) << list.status();
-      torn += static_cast<int>(list->incomplete.size());
+      torn += static_cast<int>(list->unfinished.size() + list->damaged.size());
       for (const Manifest& manifest : list->complete) {
         const absl::Status verified =
             VerifyCheckpoint(simulation.storage(), manifest);

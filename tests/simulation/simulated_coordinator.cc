@@ -184,13 +184,9 @@ void SimulatedCoordinator::Restart() {
   }
   CoordinatorState state = *saved_;
   if (world_->options.has_disk) {
-    // The state does not have a manifest that was written just before the
-    // coordinator died.
-    const auto newest = FindNewest(disk_->storage());
-    if (!newest.ok()) {
-      world_->laws.Tell(Unreadable{"the newest checkpoint", newest.status()});
-    } else if (newest->has_value()) {
-      state.checkpoints.newest = (*newest)->record;
+    const absl::Status read = disk_->UpdateNewest(state.checkpoints.newest);
+    if (!read.ok()) {
+      world_->laws.Tell(Unreadable{"the newest checkpoint", read});
     }
   }
   coordinator_ = std::make_unique<Coordinator>(MakeOptions(), std::move(state),

@@ -65,9 +65,19 @@ SimulatedDisk::Written SimulatedDisk::WriteManifest(
 }
 
 int64_t SimulatedDisk::newest_round() {
-  const auto newest = FindNewest(storage_);
-  return newest.ok() && newest->has_value() ? (*newest)->record.round
-                                            : kInitialRound;
+  const auto list = ListCheckpoints(storage_);
+  return list.ok() && !list->complete.empty() ? list->complete.front().round
+                                              : kInitialRound;
+}
+
+absl::Status SimulatedDisk::UpdateNewest(
+    std::optional<CheckpointRecord>& newest) {
+  while (true) {
+    const absl::Status status =
+        nereus::UpdateNewest(storage_, kSimulatedJob, newest);
+    const bool crashed = Settle();
+    if (!crashed && !absl::IsResourceExhausted(status)) return status;
+  }
 }
 
 absl::Duration SimulatedDisk::DrawWriteTime() {

@@ -45,6 +45,11 @@ class SimulatedDisk {
   };
   Written WriteManifest(const CompleteCheckpoint& complete);
 
+  // Does what a restarted coordinator does with its checkpoints before it goes
+  // on with its job. After a fault of the disk the coordinator would end, and
+  // be started again: this tries again until there is no fault.
+  absl::Status UpdateNewest(std::optional<CheckpointRecord>& newest);
+
   // Kills the next server that writes its share, in the middle of the file.
   void CrashInNextShare() { crash_in_next_share_ = true; }
   // Kills the coordinator in the middle of a manifest, after `manifests` whole

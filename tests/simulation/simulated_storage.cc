@@ -226,6 +226,43 @@ absl::Status SimulatedStorage::RemoveFile(const std::string& name) {
   return Step();
 }
 
+// Crashes before or after the rename, never within.
+absl::Status SimulatedStorage::RenameFolder(const std::string& from,
+                                            const std::string& to) {
+  NEREUS_TRY(ValidateStoragePart(from));
+  NEREUS_TRY(ValidateStoragePart(to));
+  NEREUS_TRY(BeginChange(from));
+  if (!folders_.contains(from)) {
+    if (files_.contains(from)) {
+      return FailedPreconditionError(from, " is not a folder");
+    }
+    return NoSuchFile(from);
+  }
+  const auto is_within = [](const std::string& name, const std::string& in) {
+    return name == in || absl::StartsWith(name, absl::StrCat(in, "/"));
+  };
+  const auto is_taken = [&](const auto& named) {
+    return is_within(named.first, to);
+  };
+  if (absl::c_any_of(files_, is_taken)) {
+    return FailedPreconditionError(to, " exists");
+  }
+  NEREUS_TRY(Step());
+  std::map<std::string, std::string> files;
+  for (auto& [name, contents] : files_) {
+    files[is_within(name, from) ? to + name.substr(from.size()) : name] =
+        std::move(contents);
+  }
+  files_ = std::move(files);
+  std::set<std::string> folders;
+  for (const std::string& name : folders_) {
+    folders.insert(is_within(name, from) ? to + name.substr(from.size())
+                                         : name);
+  }
+  folders_ = std::move(folders);
+  return Step();
+}
+
 // Removes files in a drawn order, so that a crash may leave any part of the
 // tree.
 absl::Status SimulatedStorage::RemoveTree(const std::string& folder) {

@@ -80,6 +80,8 @@ class SimulatedStorage : public Storage {
   absl::StatusOr<std::vector<StorageEntry>> List(
       const std::string& folder) override;
   absl::Status RemoveFile(const std::string& name) override;
+  absl::Status RenameFolder(const std::string& from,
+                            const std::string& to) override;
   absl::Status RemoveTree(const std::string& folder) override;
 
  private:
