@@ -112,10 +112,10 @@ absl::Status LocalJob::AwaitServers() {
   if (!exit_decides || !absl::IsDeadlineExceeded(servers_end)) {
     return servers_end;
   }
-  display_->PrintLine(
-      "all workers have ended, but the job is not finished: they did not join "
-      "it, or they did not leave it (Client::Leave); the servers are stopped");
-  return absl::OkStatus();
+  return AbortedError(
+      "the job failed: all workers have ended with code 0, but the job is not "
+      "finished: they did not join it, or did not leave it (Client::Leave, in "
+      "Python nereus.torch.shutdown)");
 }
 
 void LocalJob::StopWorkers() {
