@@ -109,6 +109,16 @@ std::string ExplainUnexpected(const CLI::App& app, const std::string& message,
                       message.substr(message.find(": ") + 2));
 }
 
+// Explains that the command line begins with none of the program's commands.
+std::string ExplainCommand(const CLI::App& app, int argc, char** argv) {
+  if (argc < 2) return "no command is given";
+  std::vector<std::string> commands;
+  for (const CLI::App* command : app.get_subcommands(/*filter=*/{})) {
+    commands.push_back(command->get_name());
+  }
+  return absl::StrCat("unknown command ", argv[1], Suggest(argv[1], commands));
+}
+
 // Returns the part of `text` behind `mark`, or `otherwise` if `text` has no
 // `mark`.
 std::string After(const std::string& text, absl::string_view mark,
@@ -139,6 +149,7 @@ std::string Explain(const CLI::App& app, const CLI::ParseError& error, int argc,
   const auto says = [&](absl::string_view part) {
     return absl::StrContains(message, part);
   };
+  if (says("subcommand is required")) return ExplainCommand(app, argc, argv);
   if (says("was not expected") || says("were not expected")) {
     return ExplainUnexpected(app, message, argc, argv);
   }
@@ -173,6 +184,7 @@ std::string Explain(const CLI::App& app, const CLI::ParseError& error, int argc,
                         "\", must be a number from ", WithoutZeros(ends.first),
                         " to ", WithoutZeros(ends.second));
   }
+  if (says(" is required")) return message;
   // All other messages are "--flag: text".
   std::string text =
       absl::StrCat(source, ": ", After(message, ": ", /*otherwise=*/message));
@@ -233,7 +245,13 @@ int ParseFlags(CLI::App& app, int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);
+    if (error.get_exit_code() == 0) {
+      const int code = app.exit(error);
+      if (std::cout.flush()) return code;
+      std::cerr << app.get_name() << ": standard output cannot be written"
+                << std::endl;
+      return 1;
+    }
     std::cerr << app.get_name() << ": " << Explain(app, error, argc, argv)
               << "\nRun with --help for the flags." << std::endl;
     return 2;

@@ -125,11 +125,11 @@ absl::Status RefuseIdleJobFlags(const CLI::App& app, int argc, char** argv,
                                 const std::vector<std::string>& file_options);
 
 // Parses the command line and the environment. Returns -1 if the program goes
-// on, and otherwise its exit code: 0 after --help or --version, 2 after a
-// mistake. ParseFlags prints the mistake with its flag or variable. Where it
-// can, it also prints what the user may have meant. It warns of variables
-// NEREUS_* that no Nereus program or test reads, and of known variables that
-// are empty.
+// on, and otherwise its exit code: 0 after --help or --version, 1 if their text
+// could not be written, 2 after a mistake. ParseFlags prints the mistake with
+// its flag or variable. Where it can, it also prints what the user may have
+// meant. It warns of variables NEREUS_* that no Nereus program or test reads,
+// and of known variables that are empty.
 int ParseFlags(CLI::App& app, int argc, char** argv);
 
 // Returns "; did you mean X?" if X of `names` resembles `given`, and otherwise

@@ -27,7 +27,11 @@ absl::Status Command::RefuseIdleFlags(int /*argc*/, char** /*argv*/) const {
 
 int Command::Run(std::ostream& out, std::ostream& err) {
   const absl::StatusOr<int> code = Execute(out, err);
-  return code.ok() ? *code : Fail(code.status(), err);
+  if (!code.ok()) return Fail(code.status(), err);
+  if (out.flush() || *code != kExitDone) return *code;
+  return Fail(UnavailableError("standard output cannot be written: the answer "
+                               "is not complete"),
+              err);
 }
 
 // InvalidArgument means that the same command line fails again.

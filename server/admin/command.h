@@ -39,7 +39,7 @@ class Command {
 
   // Does the work after parsing. Writes results to `out`, and progress and
   // errors to `err`. Returns the exit code: that of Execute, or of Fail after
-  // an error.
+  // an error, or if `out` cannot be written.
   int Run(std::ostream& out, std::ostream& err);
 
   // Writes the name of the command and an error to `err`. Returns the exit

@@ -98,6 +98,19 @@ absl::Status CheckFlags(const CLI::App& app, int argc, char** argv,
   return status;
 }
 
+// Prints the line that launchers wait for.
+void PrintAddresses(const ServerOptions& options, const Server& server) {
+  const std::string data = options.coordinate_only
+                               ? "none"
+                               : JoinHostPort(options.host, server.data_port());
+  const int written = std::printf(
+      "listening control=%s data=%s\n",
+      JoinHostPort(options.host, server.control_port()).c_str(), data.c_str());
+  if (written >= 0 && std::fflush(stdout) == 0) return;
+  NEREUS_LOG(Warning) << "standard output cannot be written: a program that "
+                         "waits there for the line `listening` waits for ever";
+}
+
 int Main(int argc, char** argv) {
   ShareArenas();
   CLI::App app(
@@ -143,14 +156,7 @@ int Main(int argc, char** argv) {
     NEREUS_LOG(Error) << server.status().message();
     return kExitFailed;
   }
-  const std::string data =
-      options.coordinate_only
-          ? "none"
-          : JoinHostPort(options.host, (*server)->data_port());
-  std::printf("listening control=%s data=%s\n",
-              JoinHostPort(options.host, (*server)->control_port()).c_str(),
-              data.c_str());
-  std::fflush(stdout);
+  PrintAddresses(options, **server);
   const absl::Status outcome = (*server)->AwaitEnd();
   if (outcome.ok()) {
     return (*server)->lacks_last_checkpoint() ? kExitNotSaved : kExitDone;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "common/flags/flags.h"
 #include "common/flags/variables.h"
@@ -61,6 +62,42 @@ TEST(CommandLineTest, ListsHaveExactlyTheVariablesThatHelpShows) {
   }
   for (const std::string& name : ProgramVariables()) known.insert(name);
   EXPECT_EQ(offered, known);
+}
+
+// Runs a command line of the shell, and returns its exit code.
+int CodeOf(const std::string& line, std::string& error) {
+  ProgramRun run({"/bin/sh", "-c", line});
+  const int code = run.Finish();
+  error = run.error();
+  return code;
+}
+
+// A script that keeps half an answer must not take it for a whole one.
+TEST(CommandLineTest, FullStandardOutputIsAnError) {
+  std::vector<std::string> lines;
+  for (const auto& command : kCommands) {
+    lines.push_back(absl::StrCat(absl::StrJoin(command, " "), " --help"));
+  }
+  for (const char* line :
+       {"server/nereus-server --version", "server/admin/nereusctl --version",
+        "worker/trainer/nereus-worker --version",
+        "server/admin/nereusctl plan --model=alexnet --workers=2",
+        "server/admin/nereusctl plan --model=alexnet --workers=2 --json",
+        "server/admin/nereusctl simulate --model=alexnet --workers=2 "
+        "--compute=0.1",
+        "touch $TEST_TMPDIR/nereus-folder-id && "
+        "server/admin/nereusctl checkpoints --json $TEST_TMPDIR",
+        "server/admin/nereusctl local --model=mlp --workers=1 --servers=1 "
+        "--limit=64 --epochs=1"}) {
+    lines.emplace_back(line);
+  }
+  for (const std::string& line : lines) {
+    std::string error;
+    EXPECT_EQ(CodeOf(line + " > /dev/full", error), 1) << line << error;
+    EXPECT_THAT(error, testing::HasSubstr("standard output cannot be written"))
+        << line;
+    EXPECT_EQ(CodeOf(line + " > /dev/null", error), 0) << line << error;
+  }
 }
 
 // Counts the flags of the process itself, without those of its job. There are
