@@ -134,8 +134,7 @@ struct Heartbeat {
   int64_t chunks = 0;  // Servers: number of chunks.
   // Oldest open round, if it waits for too long (StallWatch).
   std::optional<Stall> stall;
-  // Servers: epoch to which current_backups belongs.
-  uint64_t epoch = 0;
+  uint64_t epoch = 0;  // Epoch that the member is in; 0 before its first one.
   // Servers: shards of which this server is the primary and whose backup is
   // current.
   std::vector<int32_t> current_backups;

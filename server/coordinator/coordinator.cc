@@ -33,7 +33,7 @@ Coordinator::Coordinator(CoordinatorOptions options, CoordinatorState state,
       epochs_(&options_, &roster_, &checkpoints_, std::move(state.epoch),
               std::move(state.hosts)),
       last_(&options_, &roster_, &epochs_, &checkpoints_),
-      gatherings_(std::move(state.gatherings)) {}
+      gatherings_(std::move(state.gatherings), job()) {}
 
 void Coordinator::Save(CoordinatorOutbox& out) const {
   out.push_back(SaveState{{state_, reason_, epochs_.in_force(), roster_.Saved(),
@@ -358,7 +358,7 @@ void Coordinator::BeginEpoch(absl::Time now, CoordinatorOutbox& out) {
   // contributors (simulation seeds 6040 and 12335). Workers repeat the report
   // of their last done round as they enter the epoch.
   replicas_.Clear();
-  if (epochs_.in_force().all_from_base) gatherings_.Clear();
+  if (epochs_.in_force().all_from_base) gatherings_.Clear(job()->epoch);
   epochs_.AdmitAll(now);
   Save(out);
   epochs_.TellAll(out);

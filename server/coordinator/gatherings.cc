@@ -68,6 +68,7 @@ absl::Status Gatherings::Check(const Gather& gather) {
 
 void Gatherings::OnGather(const MemberRecord& worker, const Gather& gather,
                           absl::Time now, CoordinatorOutbox& out) {
+  if (worker.heartbeat.epoch < cleared_in_) return;
   const GatheringId& id = gather.id;
   const std::vector<Gathered>& first = state_.first;
   if (id.step == kInitialRound &&
@@ -116,7 +117,8 @@ void Gatherings::Send(const MemberList& roster, CoordinatorOutbox& out) {
   ready_.clear();
 }
 
-void Gatherings::Clear() {
+void Gatherings::Clear(uint64_t epoch) {
+  cleared_in_ = epoch;
   open_.clear();
   state_.newest.reset();
 }

@@ -32,13 +32,17 @@ namespace nereus {
 // before have its answer. Pure.
 class Gatherings {
  public:
-  Gatherings() = default;
-  explicit Gatherings(GatheringAnswers state) : state_(std::move(state)) {}
+  // `job`: null before the first epoch.
+  explicit Gatherings(GatheringAnswers state = {}, const JobPtr& job = nullptr)
+      : state_(std::move(state)),
+        cleared_in_(job == nullptr ? 0 : job->epoch) {}
 
   // Returns kInvalidArgument if a value is too long.
   static absl::Status Check(const Gather& gather);
 
   // Notes the value of a worker, or sends the answer if there is one already.
+  // Drops a value that the worker may have sent before it went back with the
+  // job: the worker sends another one, or this one again.
   void OnGather(const MemberRecord& worker, const Gather& gather,
                 absl::Time now, CoordinatorOutbox& out);
 
@@ -52,8 +56,9 @@ class Gatherings {
   void SendNotices(const Job& job, const MemberList& roster, absl::Time now,
                    CoordinatorOutbox& out);
 
-  // Forgets all values, because the job goes back: the workers gather again.
-  void Clear();
+  // Forgets all values, because the job goes back in `epoch`: the workers
+  // gather again.
+  void Clear(uint64_t epoch);
 
   const GatheringAnswers& state() const { return state_; }
 
@@ -95,7 +100,9 @@ class Gatherings {
     return found != open_.end() && found->second.gather.id == id;
   }
 
-  GatheringAnswers state_;    // Answers that workers may ask for again.
+  GatheringAnswers state_;  // Answers that workers may ask for again.
+  // Values of workers that have entered no epoch since this one are dropped.
+  uint64_t cleared_in_;
   std::map<int, Open> open_;  // Values without an answer, by rank.
   // Answers to send, each with the ranks of the workers that wait for it.
   std::vector<std::pair<Gathered, std::vector<int>>> ready_;

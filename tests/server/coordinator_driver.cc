@@ -228,6 +228,9 @@ Reaction CoordinatorDriver::ResumeIn(SessionId session, SessionId old) {
 Reaction CoordinatorDriver::Beat(SessionId session, int64_t begun_step,
                                  int64_t round) {
   sessions_[session].heartbeat = HeartbeatOf(begun_step, round);
+  if (sessions_[session].start.has_value()) {
+    sessions_[session].heartbeat.epoch = sessions_[session].start->job->epoch;
+  }
   return Say(session, sessions_[session].heartbeat);
 }
 

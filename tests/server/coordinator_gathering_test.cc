@@ -78,6 +78,7 @@ TEST_F(GatheringTest, WorkerThatMissedTheAnswerIsToldAgain) {
   driver_.ResumeIn(20, kWorker0);
   driver_.ResumeIn(21, kWorker1);
   driver_.ResumeIn(22, kWorker2);
+  for (const SessionId session : {20, 21, 22}) driver_.Beat(session, 4, 3);
   driver_.Say(20, Value(4, "d", 1));
   EXPECT_EQ(Heard<Gathered>(driver_.Say(22, Value(4, "c")), 22),
             Heard<Gathered>(done, kWorker2));
@@ -122,6 +123,26 @@ TEST_F(GatheringTest, ValueOfAnUndoneStepIsNotAnswered) {
   EXPECT_FALSE(gatherings.Complete(job, roster));
   gatherings.Send(roster, out);
   EXPECT_THAT(out, IsEmpty());
+}
+
+// Its value is of the steps before, until a heartbeat shows that it has gone
+// back, too.
+TEST_F(GatheringTest, ValueOfAWorkerThatHasNotGoneBackIsDropped) {
+  Gatherings gatherings;
+  const Job job = driver_.job();
+  MemberList roster;
+  roster.Add(WorkerRequest("w0"), kWorker0, /*running=*/false, absl::Now());
+  MemberRecord& worker = *roster.Find(roster.members()[0].id);
+  CoordinatorOutbox out;
+  gatherings.Clear(job.epoch);
+  worker.heartbeat.epoch = job.epoch - 1;
+  gatherings.OnGather(worker, Value(4, "before"), absl::Now(), out);
+  EXPECT_FALSE(gatherings.Complete(job, roster));
+  worker.heartbeat.epoch = job.epoch;
+  gatherings.OnGather(worker, Value(4, "after"), absl::Now(), out);
+  EXPECT_TRUE(gatherings.Complete(job, roster));
+  ASSERT_TRUE(gatherings.state().newest.has_value());
+  EXPECT_THAT(gatherings.state().newest->values, ElementsAre("after"));
 }
 
 TEST_F(GatheringTest, WorkersThatWaitHearForWhom) {

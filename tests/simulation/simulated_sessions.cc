@@ -60,8 +60,8 @@ void SimulatedSessions::Beat(ProcessId id) {
   if (!beat.is_alive || process.start() == nullptr) return;
   Heartbeat heartbeat;
   if (process.is_admitted_worker()) heartbeat = process.worker->MakeHeartbeat();
+  heartbeat.epoch = process.start()->job->epoch;
   if (process.server != nullptr) {
-    heartbeat.epoch = process.start()->job->epoch;
     heartbeat.current_backups = process.server->current_backups();
   }
   ToCoordinator(id, heartbeat);

@@ -149,7 +149,8 @@ bool SimulatedWorker::MustGather() const {
 void SimulatedWorker::StartGathering() {
   gathered_step_ = step_;
   const auto gather = ledger_.gathering().Begin(
-      pushed_step_, absl::StrCat(rank_, " in ", step_));
+      pushed_step_, absl::StrCat(rank_, " in step ", step_, " of epoch ",
+                                 process_->start()->job->epoch));
   Outbox out;
   out.Add(SendMessage{*gather});
   world_->execute(*process_, out);

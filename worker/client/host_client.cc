@@ -405,7 +405,7 @@ absl::StatusOr<std::vector<std::string>> HostClientImpl::Gather(
   const std::optional<nereus::Gather> begun =
       NEREUS_TRY(rounds_->BeginGathering(std::string(value)));
   // Empty if a call that timed out has begun it.
-  if (begun.has_value()) process_->Gather(*begun);
+  if (begun.has_value()) process_->Gather();
   return rounds_->AwaitGathered(until);
 }
 

@@ -187,8 +187,16 @@ void WorkerProcess::WantCheckpoint() {
       [this](Outbox& out) { process_->member().WantCheckpoint(out); });
 }
 
-void WorkerProcess::Gather(const nereus::Gather& gather) {
-  process_->Post([this, gather](Outbox&) { process_->Send(gather); });
+void WorkerProcess::Gather() {
+  process_->Post([this](Outbox&) { SendGather(); });
+}
+
+// The driver's thread looks for the value itself: the job may have gone back
+// since the caller began to gather.
+void WorkerProcess::SendGather() {
+  const auto gather = rounds_->Use(
+      [](StepLedger& ledger) { return ledger.gathering().Unanswered(); });
+  if (gather.has_value()) process_->Send(*gather);
 }
 
 void WorkerProcess::Fail(const std::string& reason) {
@@ -306,10 +314,9 @@ void WorkerProcess::OnHeard(const CoordinatorMessage& message) {
 
 Heartbeat WorkerProcess::TakeStock() {
   // The message or its answer may have been lost with a session.
-  const auto gather = rounds_->Use(
-      [](StepLedger& ledger) { return ledger.gathering().Unanswered(); });
-  if (gather.has_value()) process_->Send(*gather);
+  SendGather();
   Heartbeat heartbeat;
+  if (const auto epoch = this->epoch()) heartbeat.epoch = epoch->job->epoch;
   if (caller_.machine() != nullptr) {
     heartbeat.stall = caller_.machine()->OldestWait();
   }

@@ -65,9 +65,9 @@ class WorkerProcess {
   void Wait(int layer);
   // Asks the coordinator for a checkpoint.
   void WantCheckpoint();
-  // Sends the coordinator a value of the caller. Sends it again until the
-  // ledger has the answer.
-  void Gather(const nereus::Gather& gather);
+  // Sends the coordinator the value of the gathering that waits for its answer
+  // in the ledger, if one does. Sends it again until the ledger has the answer.
+  void Gather();
   // Ends the job for all workers.
   void Fail(const std::string& reason);
   // Leaves the job after the last step that was pushed.
@@ -107,7 +107,10 @@ class WorkerProcess {
   void OnEntered(const std::shared_ptr<const EpochStart>& start)
       ABSL_LOCKS_EXCLUDED(mu_);
   void OnHeard(const CoordinatorMessage& message) ABSL_LOCKS_EXCLUDED(mu_);
-  // Returns a heartbeat with the round that has waited longest, if one waits.
+  // Sends the value of the gathering that has no answer yet, if there is one.
+  void SendGather();
+  // Returns a heartbeat with the epoch, and with the round that has waited
+  // longest, if one waits.
   Heartbeat TakeStock();
   // Sets the newest step and round in a heartbeat that is about to be sent.
   void UpdateHeartbeat(Heartbeat& heartbeat) const;
