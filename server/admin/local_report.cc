@@ -322,7 +322,7 @@ std::string FormatLocalText(const LocalReport& report) {
   };
   return absl::StrFormat(
       "%s\n%s\n"
-      "test accuracy  %s\n"
+      "test accuracy  %s%s\n"
       "images/s       %.1f by %d workers, %.2f s, %s\n"
       "time           forward %s, backward %s, wait %s\n"
       "busiest node   %s\n"
@@ -331,8 +331,11 @@ std::string FormatLocalText(const LocalReport& report) {
       report.test_accuracy.has_value()
           ? absl::StrFormat("%.4f", *report.test_accuracy)
           : "not measured",
-      report.images_per_second, report.options.spec.workers,
-      report.seconds.total, FormatSteps(report), phase(report.seconds.forward),
+      report.options.training.at("data").empty()
+          ? " on generated images; --data=DIR takes those of a folder"
+          : "",
+      report.images_per_second, report.workers().size(), report.seconds.total,
+      FormatSteps(report), phase(report.seconds.forward),
       phase(report.seconds.backward), phase(report.seconds.wait),
       FormatTraffic(report), FormatReplicas(report));
 }

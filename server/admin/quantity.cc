@@ -65,6 +65,15 @@ absl::StatusOr<absl::Duration> ParseTime(absl::string_view text) {
       absl::FormatDuration(kComputeTimeMax));
 }
 
+absl::StatusOr<absl::Duration> ParseTimeWithUnit(absl::string_view text) {
+  double number = 0.0;
+  if (absl::SimpleAtod(text, &number) && number != 0) {
+    return InvalidArgumentError("\"", text, "\" has no unit, such as in ", text,
+                                "us or ", text, "ms");
+  }
+  return ParseTime(text);
+}
+
 std::string Megabytes(int64_t bytes) {
   return absl::StrFormat("%.3f MB", static_cast<double>(bytes) / 1e6);
 }

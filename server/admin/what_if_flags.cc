@@ -61,9 +61,10 @@ void WhatIfFlags::AddNetworkFlags(CLI::App& app) {
       app, "bandwidth", bits_per_second_, ParseBitRate, "10Gbit",
       "bandwidth of each machine, each way, such as 10Gbit, 400Mbit or "
       "unlimited");
-  AddParsedFlag(app, "latency", asked_.latency, ParseTime, "20us",
+  AddParsedFlag(app, "latency", asked_.latency, ParseTimeWithUnit, "20us",
                 "latency of each frame, such as 20us or 1ms");
-  AddParsedFlag(app, "message-time", asked_.message_time, ParseTime, "0s",
+  AddParsedFlag(app, "message-time", asked_.message_time, ParseTimeWithUnit,
+                "0s",
                 "time of a machine's processor for each message, sent or "
                 "received, such as 30us");
 }

@@ -183,6 +183,34 @@ INSTANTIATE_TEST_SUITE_P(
                 "$server --shard=1 --coordinator=h:1 --scheme=ring",
                 2,
                 {"--scheme does not count with --coordinator"}},
+        Mistake{"MisspeltCommand",
+                "$ctl locl",
+                2,
+                {"unknown command locl; did you mean local?"}},
+        Mistake{"StatusWithoutAServer",
+                "$ctl status",
+                2,
+                {"nereusctl: --server is required"}},
+        Mistake{"RestoreOfNoRound",
+                "$server --checkpoint-dir=$dir/ck --restore=foo",
+                2,
+                {"--restore is \"foo\", must be latest or a round"}},
+        Mistake{"LocalRestoreOfNoRound",
+                "$ctl local --checkpoint-dir=$dir/ck --restore=foo",
+                2,
+                {"--restore is \"foo\", must be latest or a round"}},
+        Mistake{"HoldoutOfAllImages",
+                "$worker --coordinator=h:1 --holdout=1",
+                2,
+                {"--holdout is 1, must be > 0 and < 1"}},
+        Mistake{"LatencyWithoutAUnit",
+                "$ctl simulate --model=mlp --workers=2 --latency=20",
+                2,
+                {"--latency: \"20\" has no unit, such as in 20us"}},
+        Mistake{"CheckpointsOfAFolderWithoutAny",
+                "$ctl checkpoints $dir",
+                1,
+                {"no checkpoints in", "nereus-folder-id"}},
         Mistake{"CheckpointsOfAFile",
                 "$ctl checkpoints /etc/passwd",
                 1,
@@ -309,6 +337,34 @@ TEST_F(FolderTest, ExportReplacesNoPipe) {
             1)
       << output();
   EXPECT_THAT(output(), HasSubstr("pipe exists and is not a regular file"));
+}
+
+// A checkpoint whose manifest was cut off is passed over by no command. A job
+// that goes on from an earlier one writes the round anew.
+TEST_F(FolderTest, DamagedNewestCheckpointIsNotPassedOver) {
+  EXPECT_EQ(RunScript(R"(
+train() {
+  $ctl local --workers=1 --servers=1 --model=mlp --limit=320 \
+    --checkpoint-every=10 --checkpoint-dir=$dir/ck "$@"
+}
+train --epochs=2 > $dir/log 2>&1
+truncate --size=300 $dir/ck/round-000000000015/manifest.json
+$ctl export $dir/ck --out=$dir/model; echo "export: $?"
+$ctl checkpoints $dir/ck > $dir/list; echo "checkpoints: $?"
+train --epochs=3 --restore=latest; echo "latest: $?"
+train --epochs=3 --restore=9 > $dir/out; echo "restored: $?"
+$ctl export $dir/ck --out=$dir/model
+ls $dir/ck)"),
+            0)
+      << output();
+  EXPECT_THAT(
+      output(),
+      AllOf(HasSubstr("--round=ROUND takes another one: 9, 0"),
+            HasSubstr("export: 1\n"), HasSubstr("checkpoints: 1\n"),
+            HasSubstr("--restore=ROUND takes another one: 9, 0"),
+            HasSubstr("latest: 1\n"), HasSubstr("restored: 0\n"),
+            HasSubstr("as of round 23"), HasSubstr("round-000000000023"),
+            HasSubstr("set-aside-round-000000000015")));
 }
 
 // With two folders, no checkpoint would be complete in either of them.

@@ -45,5 +45,14 @@ TEST(QuantityTest, TimesHaveAUnitOrAreSeconds) {
   }
 }
 
+// 20 would be twenty seconds; a latency is mostly meant in microseconds.
+TEST(QuantityTest, ShortTimeNeedsAUnit) {
+  EXPECT_EQ(*ParseTimeWithUnit("20us"), absl::Microseconds(20));
+  EXPECT_EQ(*ParseTimeWithUnit("0"), absl::ZeroDuration());
+  const absl::Status status = ParseTimeWithUnit("20").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.message(), "\"20\" has no unit, such as in 20us or 20ms");
+}
+
 }  // namespace
 }  // namespace nereus

@@ -28,6 +28,15 @@ Dataset Numbered(int64_t count) {
   return dataset;
 }
 
+TEST(DatasetTest, ClassesWithoutImagesAreCounted) {
+  Dataset dataset = Numbered(5);
+  EXPECT_EQ(dataset.ClassesWithoutImages(), 0);
+  dataset.labels[4] = 77;
+  EXPECT_EQ(dataset.classes(), 78);
+  EXPECT_EQ(dataset.ClassesWithoutImages(), 74);
+  EXPECT_EQ(Dataset().ClassesWithoutImages(), 0);
+}
+
 TEST(DatasetTest, ClassesAreOneMoreThanTheLargestLabel) {
   EXPECT_EQ(Numbered(0).classes(), 0);
   EXPECT_EQ(Numbered(1).classes(), 1);

@@ -1,6 +1,7 @@
 #include "worker/trainer/dataset.h"
 
 #include <cmath>
+#include <set>
 #include <utility>
 
 #include "absl/algorithm/container.h"
@@ -13,6 +14,11 @@ namespace nereus {
 int64_t Dataset::classes() const {
   if (labels.empty()) return 0;
   return int64_t{*absl::c_max_element(labels)} + 1;
+}
+
+int64_t Dataset::ClassesWithoutImages() const {
+  const std::set<int32_t> found(labels.begin(), labels.end());
+  return classes() - static_cast<int64_t>(found.size());
 }
 
 Normalisation NormalisationOf(const Dataset& dataset) {

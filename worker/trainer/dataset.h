@@ -21,6 +21,8 @@ struct Dataset {
 
   // Returns one more than the largest label; at most 256.
   int64_t classes() const;
+  // Number of these classes that no image has.
+  int64_t ClassesWithoutImages() const;
 };
 
 // Maps pixels to inputs of a network: (pixel / 255 - mean) / deviation.

@@ -186,6 +186,16 @@ std::vector<Setting> TrainingSettings(const WorkerFlags& flags,
   };
 }
 
+// Warns if most classes have no image: then one label is probably wrong.
+void WarnOfLabels(const Dataset& train) {
+  const int64_t absent = train.ClassesWithoutImages();
+  if (2 * absent <= train.classes()) return;
+  NEREUS_LOG(Warning) << "labels go up to " << train.classes() - 1 << ", but "
+                      << absent << " of these " << train.classes()
+                      << " classes have no image to train with: is a label "
+                         "wrong?";
+}
+
 // Joins the job of a replay, on a CPU or a GPU.
 absl::StatusOr<std::unique_ptr<ReplayDevice>> JoinReplayOn(
     const WorkerFlags& flags, const std::vector<LayerSpec>& layers) {
@@ -233,6 +243,7 @@ absl::Status Run(WorkerFlags flags) {
                                 ", must be at most ", data.train.count(),
                                 ", the number of images to train with");
   }
+  WarnOfLabels(data.train);
   flags.client.settings = TrainingSettings(flags, data);
   const std::unique_ptr<Network> network = NEREUS_TRY(Network::Create(
       flags.model, data.train.image, data.classes(), flags.batch, device));
