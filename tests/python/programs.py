@@ -134,20 +134,22 @@ def gather():
                 client.gather(value)
             except nereus.NereusError as error:
                 print(type(error).__name__, error)
+        stalled = os.path.join(os.environ["TEST_FOLDER"], "stalled")
         if RANK == 0:
             try:
                 client.gather(b"last", timeout=0.01)
             except nereus.Stalled as error:
                 print(error)
+            open(stalled, "wb").close()
         else:
-            time.sleep(0.5)
+            wait_until("worker 0 has stalled", lambda: os.path.exists(stalled))
         print(client.gather(b"last"))
         client.leave()
 
 
 def wait_until(what, is_true):
     """Waits for another thread or process."""
-    until = time.monotonic() + 30
+    until = time.monotonic() + 120
     while not is_true():
         if time.monotonic() > until:
             raise TimeoutError(what)
@@ -176,7 +178,7 @@ def interrupted(where):
     """Ctrl-C while this worker waits for the other one, which does not come."""
     line, gradient = make_values("array", [0.0, 0.0]), make_values("array", [0.0, 0.0])
     if where == "connect" and RANK == 1:
-        time.sleep(60)
+        time.sleep(240)
     pressed = []
     try:
         if where == "connect":
@@ -184,7 +186,7 @@ def interrupted(where):
         client = nereus.Client([line_layer(line)])
         step = client.begin_step()
         if RANK == 1:
-            time.sleep(60)
+            time.sleep(240)
         client.push(0, step, gradient)
         press_in_wait(pressed)
         getattr(client, where)(*{"wait": (0, step), "wait_all": (step,),
@@ -210,7 +212,7 @@ def timeouts():
     line, gradient = make_values("array", [0.0, 0.0]), make_values("array", [0.0, 0.0])
     stalled = os.path.join(os.environ["TEST_FOLDER"], "stalled")
     with nereus.Client([line_layer(line)]) as client:
-        step = client.begin_step(timeout=30)
+        step = client.begin_step(timeout=120)
         if RANK == 1:
             wait_until("worker 0 has stalled", lambda: os.path.exists(stalled))
         client.push(0, step, gradient)

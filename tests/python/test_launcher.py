@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from jobs import HERE
+from jobs import HERE, LIMIT_SECONDS
 from nereus import InvalidArgument, _launcher
 
 VARIABLES = [name for family in _launcher._FAMILIES for name in family if name] + [
@@ -136,7 +136,7 @@ def test_rank_0_serves_and_leaves_no_process_behind(start, tmp_path):
     torch = pytest.importorskip("torch")
     import torch_programs
     processes, port = start("train", "mlp", ranks=2)
-    texts = [process.communicate(timeout=50)[0] for process in processes]
+    texts = [process.communicate(timeout=LIMIT_SECONDS)[0] for process in processes]
     assert [process.returncode for process in processes] == [0, 0], texts
     checksums = {re.findall("checksum .*", text)[-1] for text in texts}
     assert len(checksums) == 1, texts
@@ -153,7 +153,7 @@ def answers(port):
 
 def test_the_server_ends_with_a_killed_rank_0(start):
     processes, port = start("train", "mlp", ranks=2)
-    limit = time.monotonic() + 40
+    limit = time.monotonic() + LIMIT_SECONDS
     while not answers(port):
         assert time.monotonic() < limit
         time.sleep(0.05)
@@ -172,7 +172,7 @@ def test_torchrun_needs_no_coordinator(root, tmp_path, library_path):
         [sys.executable, "-m", "torch.distributed.run", "-r", "1", "-t", "1",
          "--nproc_per_node=2", f"--master_port={free_port()}",
          os.path.join(HERE, "torch_programs.py"), "ranks"],
-        capture_output=True, text=True, timeout=50, check=False, cwd=tmp_path,
+        capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False, cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": os.path.join(root, "worker", "python"),
              "PATH": os.pathsep.join([os.path.dirname(server), os.environ["PATH"]]),
              "TEST_FOLDER": str(tmp_path)})

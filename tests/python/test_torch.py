@@ -142,7 +142,8 @@ def test_a_process_without_a_coordinator_trains_alone(tmp_path, monkeypatch):
     ("wrong product", r"the gradient of first.weight is not the product of its factors"),
     ("checkpointed twice", r"the gradient of parameter \S+ came a second time in one backward "
                            r"pass.*use_reentrant=False"),
-    ("model", r"layer 0 of worker \d is first.weight fc 72x144.*rows= on all workers"),
+    # Layer 0 is that of the optimizer's numbers.
+    ("model", r"layer 1 of worker \d is first.weight fc 72x144.*rows= on all workers"),
 ])
 def test_errors_say_what_to_do(run, case, message):
     job = run(PROGRAM, "mistake", case, code=None, flags=("--scheme=factor",
