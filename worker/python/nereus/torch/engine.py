@@ -232,7 +232,8 @@ class Engine:
             return
         with torch.no_grad():
             for layer in self._layers:
-                layer.check_addresses()
+                if not self._is_pending(layer):
+                    layer.check_addresses()
             self.step_info = self._client.begin_step(stream=self._stream())
             if self.step_info.went_back:
                 if self._deferred is not None:
@@ -312,9 +313,10 @@ class Engine:
         layer, slot = self._of_parameter[id(parameter)]
         if self._is_pending(layer):
             raise NereusError(
-                f'parameter {slot.name} was used before its update: with overlap="dear", the '
-                "module that has a parameter must be called before others use it, or "
-                "optimizer.synchronize() must be", FAILED_PRECONDITION)
+                f'parameter {slot.name} has a gradient of a graph that is older than its '
+                'update: with overlap="dear", do all backward passes of a step before its last '
+                "one, or call optimizer.synchronize() before the forward that makes the graph",
+                FAILED_PRECONDITION)
         self._begin_backward()
         if layer.capture is not None:
             layer.capture.commit()
@@ -435,7 +437,7 @@ class Engine:
             return
         for group in self._optimizer.param_groups:
             for parameter in group["params"]:
-                if parameter.grad is not None and id(parameter) not in self._of_parameter:
+                if id(parameter) not in self._of_parameter and parameter.grad is not None:
                     raise NereusError(
                         f"a parameter of shape {tuple(parameter.shape)} has a gradient, but "
                         "was frozen, or not in the optimizer, when that was wrapped: wrap "

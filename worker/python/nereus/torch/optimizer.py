@@ -123,7 +123,7 @@ def DistributedOptimizer(optimizer, named_parameters=None, compression=None,
     example: argument of model(...) in a step, or a tuple of all its arguments. Rows are then
         measured, and the job is joined, at once.
     overlap: None: backward returns with the mean gradients. "dear": it does not wait; each
-        parameter is updated in the next forward, by the module that has it (DeAR). Needs
+        parameter is updated when it is used, which is in the next forward (DeAR). Needs
         `model`, a job with --overlap=dear, and `synchronize` before gradients are clipped.
 
     Errors: InvalidArgument; those of nereus.Client.
