@@ -400,6 +400,34 @@ def test_a_graph_that_is_older_than_the_update_is_an_error():
         losses[1].backward()
 
 
+class Multiplied(torch.optim.SGD):
+    """Optimizer that multiplies matrices, which autocast would round."""
+
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for each in group["params"]:
+                if each.grad is not None and each.dim() == 2:
+                    each.grad = each.grad @ torch.eye(each.shape[1])
+        return super().step(closure)
+
+
+@pytest.mark.parametrize("context", [
+    torch.inference_mode, lambda: torch.autocast("cpu", dtype=torch.bfloat16)])
+def test_an_update_is_not_done_in_the_mode_of_the_forward(context):
+    model = Net()
+    plain = copy.deepcopy(model)
+    for net in (model, plain):
+        optimizer = Multiplied(net.parameters(), lr=0.1, momentum=0.9)
+        if net is model:
+            optimizer = nt.DistributedOptimizer(optimizer, model=net, overlap="dear")
+        for _ in range(3):
+            step(net, optimizer)
+            optimizer.step()
+            with context():
+                net(batch()[0])
+    assert equal(parameters(model), parameters(plain))
+
+
 def test_a_model_outlives_its_optimizer():
     model = Net()
     optimizer = wrapped(model)

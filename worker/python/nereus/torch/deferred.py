@@ -11,6 +11,7 @@ import weakref
 
 import torch
 
+from .factors import without_autocast
 from .hooks import WeakCall
 from .pending import PendingGradient, pending_class, release
 
@@ -126,17 +127,19 @@ class DeferredUpdates:
         """Waits for the layer of a pending parameter or buffer, and updates it."""
         self.finish([self._of_tensor[id(tensor)]])
 
-    @torch.no_grad()
     def finish(self, layers, *_):
         """Waits for the means of layers, and updates their parameters."""
         for layer in layers:
             with self._lock:
-                self._finish(layer)
+                update = self._updates.get(layer)
+                if update is None:
+                    continue
+                # The caller may be a forward, with modes of its own.
+                with torch.inference_mode(False), torch.no_grad(), \
+                        without_autocast(update.tensors[0].device.type):
+                    self._finish(layer, update)
 
-    def _finish(self, layer):
-        update = self._updates.get(layer)
-        if update is None:
-            return
+    def _finish(self, layer, update):
         with torch._C.DisableTorchFunction():  # The tensors are still pending.
             for tensor, gradient in zip(update.tensors, update.gradients):
                 tensor.grad = gradient

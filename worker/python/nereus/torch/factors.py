@@ -10,6 +10,7 @@ modules or functions, too. `measure` finds that out by one forward and backward 
 """
 
 import collections.abc
+import contextlib
 import logging
 import weakref
 
@@ -62,6 +63,14 @@ def _autocast_type(device):
     if device == "cuda":
         return torch.get_autocast_gpu_dtype() if torch.is_autocast_enabled() else None
     return torch.get_autocast_cpu_dtype() if torch.is_autocast_cpu_enabled() else None
+
+
+def without_autocast(device):
+    """Returns a context without autocast. That of torch takes time even where it changes
+    nothing."""
+    if _autocast_type(device) is None:
+        return contextlib.nullcontext()
+    return torch.autocast(device, enabled=False)
 
 
 class _Multiply(torch.autograd.Function):
