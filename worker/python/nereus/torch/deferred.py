@@ -23,8 +23,8 @@ class _Update:
         self.tensors = []  # Parameters, or buffers, of the layer.
         self.gradients = []  # This worker's gradient of each parameter, or None.
         self.dropped = set()  # Ids of parameters whose gradient the caller has dropped.
-        self.due = set()  # Ids of parameters that the optimizer's step updates.
-        self.step = None  # Step of the optimizer, and its groups at that time.
+        self.step = None  # Step of the optimizer, once the caller has called it.
+        self.groups = []  # Parts of the optimizer's groups at that time, with these parameters.
 
 
 class DeferredUpdates:
@@ -89,14 +89,21 @@ class DeferredUpdates:
         the others.
 
         step: function without arguments, which updates the parameters of all groups."""
-        groups = self._optimizer.param_groups
         pending = self._pending()
-        self._run(step, groups, lambda parameter: id(parameter) not in pending)
-        # A scheduler may change the groups before the step is done.
-        noted = [dict(group) for group in groups]
         for update in self._updates.values():
-            update.step = step, noted
-            update.due = {id(each) for each in update.tensors} - update.dropped
+            update.step, update.groups = step, []
+        ready = []
+        for group in self._optimizer.param_groups:
+            parts = {}  # Parameters by their update; None: those whose mean is there.
+            for parameter in group["params"]:
+                update = pending.get(id(parameter))
+                if update is None or id(parameter) not in update.dropped:
+                    parts.setdefault(update, []).append(parameter)
+            for update, parameters in parts.items():
+                # Copies: a scheduler may change the group before the update.
+                part = {**group, "params": parameters}
+                (ready if update is None else update.groups).append(part)
+        self._run(step, ready)
 
     def drop_gradients(self):
         """Drops the gradients of pending parameters after their update, and all others now:
@@ -116,8 +123,9 @@ class DeferredUpdates:
             update.dropped.add(id(parameter))
 
     def _pending(self):
-        """Returns the ids of the parameters whose means are on their way."""
-        return {id(tensor) for update in self._updates.values() for tensor in update.tensors}
+        """Returns the updates of parameters whose means are on their way, by their ids."""
+        return {id(tensor): update for update in self._updates.values()
+                for tensor in update.tensors}
 
     def finish_all(self):
         """Waits for all layers, and updates their parameters."""
@@ -148,8 +156,7 @@ class DeferredUpdates:
         for tensor in update.tensors:
             release(tensor)
         if update.step is not None and not skipped:
-            step, groups = update.step
-            self._run(step, groups, lambda parameter: id(parameter) in update.due)
+            self._run(update.step, update.groups)
         for tensor in update.tensors:
             if id(tensor) in update.dropped:
                 tensor.grad = None
@@ -162,14 +169,11 @@ class DeferredUpdates:
                 tensor.grad = None
         self._updates.clear()
 
-    def _run(self, step, groups, is_due):
-        """Does a step of the optimizer for some of its parameters."""
-        due = [{**group, "params": [each for each in group["params"] if is_due(each)]}
-               for group in groups]
-        due = [group for group in due if group["params"]]
-        if not due:
+    def _run(self, step, groups):
+        """Does a step of the optimizer for parts of its groups."""
+        if not groups:
             return
-        before, self._optimizer.param_groups = self._optimizer.param_groups, due
+        before, self._optimizer.param_groups = self._optimizer.param_groups, groups
         try:
             step()
         finally:
