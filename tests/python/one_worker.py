@@ -14,22 +14,24 @@ class OneWorker:
 
     A gradient has no values from its push until the wait, as memory of a client may have any.
     factor: of the mean gradient, in place of 1. skips: steps that the job skips. waits: index
-    of each layer, in the order of waits.
+    of each layer, in the order of waits. aborted: reasons of aborts.
     """
 
     factor = 1.0
     skips = ()
     goes_back_at = None
+    begins_at = 0  # Step at which the worker joins.
     may_skip = False
     decoupled = False
     sends_factors = True
 
     def __init__(self, layers, stream=None, **_):
         self.layers = layers
-        self.step = -1
+        self.step = self.begins_at - 1
         self.pushed = {}
         self.on_the_way = {}  # Functions that write a layer's mean.
         self.waits = []
+        self.aborted = []
         self.closed = False
         self.traits = Traits(0, True, self.decoupled, self.may_skip, *[0] * 8)
 
@@ -72,6 +74,9 @@ class OneWorker:
 
     def report(self):
         return {"layers": [{"scheme": "server", "wire": "fp32"} for _ in self.layers]}
+
+    def abort(self, reason):
+        self.aborted.append(reason)
 
     def leave(self, stream=None):
         pass

@@ -85,6 +85,7 @@ def test_a_training_loop_works_as_it_is(train, name, scheme):
 def test_a_killed_worker_comes_back_and_replicas_stay_equal(run, arguments, flags):
     job = run(PROGRAM, "killed", *arguments, flags=("--min-workers=2", *flags))
     assert equal_lines(job).startswith("killed True checksum "), job.text
+    assert "lr=" in job.text and "in the job, which counts" in job.text  # Of the scheduler.
 
 
 def test_statistics_of_batch_norm_are_equal_on_all_workers(train):
@@ -136,6 +137,8 @@ def test_a_process_without_a_coordinator_trains_alone(tmp_path, monkeypatch):
     ("rows", r"layer second.weight has 5 rows in this step, more than the 4 .*"
              r"pass rows=\{'second.weight': 5\}"),
     ("type", r"parameter .*first.weight has values of type torch.float64.*autocast"),
+    ("numbers", r"lr=0\.[12] in parameter group 0 on this worker and 0\.[12] in the job.*"
+                r"give the optimizers of all workers the same"),
     ("moved", r"parameter first.weight was moved to other memory"),
     ("twice", r"this process has a DistributedOptimizer already"),
     ("added", r"a parameter of shape \(3,\) has a gradient, but was frozen, or not in the"),

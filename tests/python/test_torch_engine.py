@@ -468,14 +468,85 @@ def test_a_process_alone_names_the_variables_that_do_not_count(monkeypatch, capl
     assert "this process trains alone" in caplog.text and "NEREUS_COORDINATR" in caplog.text
 
 
-def test_another_learning_rate_than_the_jobs_is_said(job, caplog):
+def test_numbers_that_are_loaded_after_the_worker_has_joined_count():
+    model = Net()
+    optimizer = wrapped(model, example=batch()[0])
+    loaded = optimizer.state_dict()
+    loaded["param_groups"][0]["lr"] = 0.75
+    optimizer.load_state_dict(loaded)
+    step(model, optimizer)
+    assert 0.75 in optimizer._engine._client.layers[0].parameters
+
+
+@pytest.fixture
+def other_numbers(job):
+    """Makes the worker join a job whose numbers of the optimizer are twice this worker's."""
     original = job.__init__
 
     def joined(self, layers, **options):
         original(self, layers, **options)
-        values = layers[0].parameters  # The job's numbers; here, all are twice as large.
-        values.mul_(2)
+        layers[0].parameters.mul_(2)
 
     job.__init__ = joined
-    wrapped(Net(), factors=False)
-    assert "the optimizer has lr=0.1 on this worker and 0.2 in the job, which counts" in caplog.text
+    return job
+
+
+def test_a_worker_that_joins_later_takes_the_jobs_numbers_with_a_warning(other_numbers, caplog):
+    other_numbers.begins_at = 3
+    optimizer = wrapped(Net(), factors=False)
+    assert optimizer.param_groups[0]["lr"] == 0.2
+    nt.begin_step()
+    assert "the optimizer has lr=0.1 in parameter group 0 on this worker and 0.2 in the job, " \
+        "which counts" in caplog.text
+    assert not optimizer._engine._client.aborted
+
+
+def adam_of_groups(model, betas=(0.9, 0.25), amsgrad=False):
+    return torch.optim.Adam([{"params": list(model.first.parameters())},
+                             {"params": list(model.second.parameters()), "betas": betas,
+                              "weight_decay": 0.5}], lr=0.25, amsgrad=amsgrad)
+
+
+def test_other_numbers_are_an_error_for_workers_that_begin_a_job_together(other_numbers, caplog):
+    model = Net()
+    optimizer = nt.DistributedOptimizer(adam_of_groups(model), model=model, factors=False)
+    with pytest.raises(nt.ModelMismatch, match=(
+            r"lr=0.25 in parameter group 0 on this worker and 0.5 in the job; .*"
+            r"betas\[1\]=0.25 in parameter group 1 on this worker and 0.5 in the job; .*"
+            r"weight_decay=0.5 in parameter group 1 on this worker and 1 in the job.* "
+            r"give the optimizers of all workers the same")) as error:
+        model(batch()[0])
+    assert optimizer._engine._client.aborted == [str(error.value)]
+    assert "which counts" not in caplog.text
+
+
+@pytest.mark.parametrize("own, jobs, text", [
+    (torch.optim.SGD, {"nesterov": True}, "nesterov=False .* and True in the job"),
+    (torch.optim.Adam, {"amsgrad": True}, "amsgrad=False .* and True in the job"),
+    (torch.optim.Adam, {"betas": (0.5, 0.999)}, r"betas\[0\]=0.9 .* and 0.5 in the job"),
+    (torch.optim.Adam, {"foreach": True}, None)])
+def test_what_is_compared_with_the_job(job, own, jobs, text):
+    defaults = {"lr": 0.1, "momentum": 0.9} if own is torch.optim.SGD else {"lr": 0.1}
+    first, found = Net(), {}
+    original = job.__init__
+
+    def joined(self, layers, **options):
+        original(self, layers, **options)
+        values = found.setdefault("values", layers[0].parameters.clone())
+        layers[0].parameters.copy_(values)
+
+    job.__init__ = joined
+    nt.DistributedOptimizer(own(first.parameters(), **{**defaults, **jobs}), model=first,
+                            factors=False)
+    nt.process._Process.engine = None
+    model = Net()
+    optimizer = nt.DistributedOptimizer(own(model.parameters(), **defaults), model=model,
+                                        factors=False)
+    if text is None:
+        model(batch()[0])
+        assert not optimizer.param_groups[0]["foreach"]
+        return
+    with pytest.raises(nt.ModelMismatch, match=text):
+        model(batch()[0])
+    name, value = next(iter(jobs.items()))
+    assert optimizer.param_groups[0][name] == value

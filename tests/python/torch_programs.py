@@ -199,6 +199,7 @@ def killed(optimizer_kind="adam", overlap=None):
     model = make_model("mlp")
     optimizer = nt.DistributedOptimizer(make_optimizer(optimizer_kind, model.parameters()),
                                         model=model, overlap=overlap)
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
     mark = os.path.join(os.environ["TEST_FOLDER"], "killed")
     own, step = int(os.environ["NEREUS_LOCAL_RANK"]), 0
     while step + 1 < STEPS:
@@ -211,6 +212,7 @@ def killed(optimizer_kind="adam", overlap=None):
             loss.register_hook(lambda _: os.kill(os.getpid(), signal.SIGKILL))
         loss.backward()
         optimizer.step()
+        scheduler.step()
     nt.shutdown()
     print("killed", os.path.exists(mark), "checksum", checksum(model))
 
@@ -318,8 +320,8 @@ def mistake(case):
         model.double()
     if case == "checkpointed twice":
         model = Twice().to(DEVICE)
-    optimizer = nt.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1),
-                                        model=model)
+    lr = 0.1 * (own + 1) if case == "numbers" else 0.1
+    optimizer = nt.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=lr), model=model)
     if case == "twice":
         nt.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
     for step in range(3):

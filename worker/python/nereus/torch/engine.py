@@ -52,6 +52,7 @@ class Engine:
         self._layers = []
         self._of_parameter = {}  # Layer and slot, by the id of the parameter.
         self._deferred = None  # DeferredUpdates, if parameters are updated in forward.
+        self._differences = []  # Texts: numbers of the groups that were not those of the job.
         self._reasons = {}  # Why Linears have no factors.
         self._candidates = {}
         if options is None:
@@ -198,9 +199,7 @@ class Engine:
 
     def _take_over(self):
         """Takes what the job has written to the layers' memory."""
-        for name, own, jobs in self._extras.read_groups():
-            _log.warning("the optimizer has %s=%g on this worker and %g in the job, which counts",
-                         name, own, jobs)
+        self._differences = self._extras.read_groups()
         self._state.restore(self._extras.numbers())
         for layer in self._layers:
             layer.take_over()
@@ -239,8 +238,24 @@ class Engine:
                 if self._deferred is not None:
                     self._deferred.forget()
                 self._take_over()
+            if self._differences:
+                self._judge_differences()
             self._is_open = True
             self._begin_passes()
+
+    def _judge_differences(self):
+        """Says that the job's numbers are not those of this worker's optimizer. Ends the job if
+        it has only begun: a worker that joins later, or a job that goes on from a checkpoint,
+        may have begun with other numbers."""
+        differences, self._differences = self._differences, []
+        if self.step_info.step > 0:
+            for each in differences:
+                _log.warning("the optimizer has %s, which counts", each)
+            return
+        reason = (f"the optimizer has {'; '.join(differences)}. The job has the numbers of the "
+                  "worker that joined first: give the optimizers of all workers the same")
+        self._client.abort(reason)
+        raise ModelMismatch(reason, FAILED_PRECONDITION)
 
     def _begin_passes(self):
         """Forgets the gradients of the open step, of which none was sent."""

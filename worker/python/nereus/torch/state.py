@@ -78,6 +78,65 @@ def _joined(parts):
     return parts.view(_PARTS, -1).double().sum(0).tolist()
 
 
+class _GroupNumber:
+    """Number, or a pair's element or a switch, of one of an optimizer's groups. It counts for all
+    workers, as the learning rate does.
+
+    place: index of the element; None: the value is no pair.
+    """
+
+    def __init__(self, optimizer, index, name, place=None):
+        self._optimizer = optimizer
+        self._index = index
+        self._name = name
+        self._place = place
+
+    @property
+    def _group(self):
+        return self._optimizer.param_groups[self._index]  # load_state_dict makes new groups.
+
+    @property
+    def value(self):
+        found = self._group.get(self._name, 0.0)
+        return found[self._place] if isinstance(found, (tuple, list)) else found
+
+    def take(self, number):
+        """Takes the job's number. Returns text that compares it with this worker's, or None if
+        they are equal."""
+        own, jobs = self.value, _like(self.value, number)
+        if self._place is None:
+            self._group[self._name] = jobs
+        else:
+            elements = list(self._group[self._name])
+            elements[self._place] = jobs
+            self._group[self._name] = type(self._group[self._name])(elements)
+        if float(own) == number:
+            return None
+        place = "" if self._place is None else f"[{self._place}]"
+        return (f"{self._name}{place}={_text(own)} in parameter group {self._index} on this "
+                f"worker and {_text(jobs)} in the job")
+
+
+def _text(value):
+    return str(value) if isinstance(value, bool) else f"{float(value):g}"
+
+
+def _numbers_of_groups(optimizer):
+    """Returns all numbers of an optimizer's groups that say what it computes."""
+    found = []
+    for index, group in enumerate(optimizer.param_groups):
+        for name in sorted(group):
+            value = group[name]
+            if name in _WAYS_TO_COMPUTE or name == "params":
+                continue
+            if _is_number(value) or isinstance(value, bool):
+                found.append(_GroupNumber(optimizer, index, name))
+            elif isinstance(value, (tuple, list)):
+                found += [_GroupNumber(optimizer, index, name, place)
+                          for place, each in enumerate(value) if _is_number(each)]
+    return found
+
+
 class Extras:
     """Layer of numbers beside the parameters, in memory of the host.
 
@@ -93,8 +152,7 @@ class Extras:
         self._slots = slots
         self._names = names
         self._count = len(slots) * len(names)
-        self._of_groups = [(group, name) for group in optimizer.param_groups
-                           for name in sorted(group) if _is_number(group[name])]
+        self._of_groups = _numbers_of_groups(optimizer)
         size = _PARTS * (self._count + len(self._of_groups))
         self.values = torch.zeros(max(len(slots), size))
         self.gradient = torch.zeros_like(self.values)
@@ -108,7 +166,7 @@ class Extras:
         """Writes the numbers, before they are pushed."""
         states = [self._optimizer.state.get(slot.parameter, {}) for slot in self._slots]
         numbers = [state.get(name, 0.0) for name in self._names for state in states]
-        numbers += [group[name] for group, name in self._of_groups]
+        numbers += [each.value for each in self._of_groups]
         on_gpu = [i for i, value in enumerate(numbers)
                   if isinstance(value, torch.Tensor) and value.is_cuda]
         if on_gpu:  # One copy for all.
@@ -134,14 +192,11 @@ class Extras:
                 for i in range(count)]
 
     def read_groups(self):
-        """Gives the optimizer's groups the numbers of the job. Returns those that differed, each
-        as its name, this worker's and the job's."""
-        differences = []
-        for (group, name), value in zip(self._of_groups, self._numbers()[self._count:]):
-            if float(group[name]) != value:
-                differences.append((name, float(group[name]), value))
-            group[name] = _like(group[name], value)
-        return differences
+        """Gives the optimizer's groups the numbers of the job. Returns a text for each that
+        differed, with this worker's number and the job's."""
+        found = [each.take(number)
+                 for each, number in zip(self._of_groups, self._numbers()[self._count:])]
+        return [text for text in found if text is not None]
 
 
 def _like(example, value):
