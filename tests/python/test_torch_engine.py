@@ -3,11 +3,14 @@ unusual things. test_torch.py has real jobs."""
 
 import copy
 import io
+import os
+import re
 
 import pytest
 
 torch = pytest.importorskip("torch")
 import nereus
+from nereus import options  # pylint: disable=wrong-import-position
 import nereus.torch as nt  # pylint: disable=wrong-import-position
 from nereus.torch import factors  # pylint: disable=wrong-import-position
 # pylint: disable=wrong-import-position,unused-import
@@ -461,11 +464,41 @@ def test_a_process_alone_counts_its_steps(monkeypatch):
         optimizer.step()
 
 
-def test_a_process_alone_names_the_variables_that_do_not_count(monkeypatch, caplog):
+@pytest.mark.parametrize("variable, meant", [
+    ("NEREUS_COORDINATR", "NEREUS_COORDINATOR"), ("NEREUS_COORDINATORS", "NEREUS_COORDINATOR"),
+    ("NEREUS_COORDINATOR_ADDR", "NEREUS_COORDINATOR"), ("NEREUS_LOCALRANK", "NEREUS_LOCAL_RANK")])
+def test_a_process_does_not_train_alone_because_of_a_misspelt_variable(monkeypatch, variable,
+                                                                       meant):
     monkeypatch.delenv("NEREUS_COORDINATOR")
-    monkeypatch.setenv("NEREUS_COORDINATR", "127.0.0.1:1")
+    monkeypatch.setenv(variable, "127.0.0.1:1")
+    with pytest.raises(nt.InvalidArgument, match=(
+            f"the variable {variable} has no meaning; did you mean {meant}\\?.*"
+            f"unset {variable}")):
+        nt.init()
+    monkeypatch.setenv("NEREUS_COORDINATOR", "127.0.0.1:1")
     nt.init()
-    assert "this process trains alone" in caplog.text and "NEREUS_COORDINATR" in caplog.text
+
+
+@pytest.mark.parametrize("variable", ["NEREUS_FAVOURITE", "NEREUS_WIRE", "NEREUS_HOST"])
+def test_a_process_alone_names_the_variables_that_do_not_count(monkeypatch, caplog, variable):
+    monkeypatch.delenv("NEREUS_COORDINATOR")
+    monkeypatch.setenv(variable, "127.0.0.1:1")
+    nt.init()
+    assert "this process trains alone" in caplog.text and variable in caplog.text
+
+
+def test_variables_of_nereus_programs_are_not_misspelt(monkeypatch, root):
+    monkeypatch.delenv("NEREUS_COORDINATOR")
+    with open(os.path.join(root, "common", "flags", "variables.h"), encoding="utf-8") as file:
+        found = re.findall(r"[\w-]+", " ".join(re.findall(r'"([^"]*)"', file.read())))
+    with open(os.path.join(root, "docs", "operating.md"), encoding="utf-8") as file:
+        found += re.findall(r"^\| `([a-z0-9-]+)` \|", file.read(), re.M)
+    assert {"hosts", "wire", "NEREUS_LIBRARY"} <= set(found)
+    for name in found:
+        name = name.strip("-").upper().replace("-", "_")
+        monkeypatch.setenv(name if name.startswith("NEREUS_") else f"NEREUS_{name}", "1")
+    monkeypatch.delenv("NEREUS_COORDINATOR")
+    assert options.misspelt_variable() is None
 
 
 def test_numbers_that_are_loaded_after_the_worker_has_joined_count():

@@ -1,5 +1,6 @@
 """Options of nereus.Client."""
 
+import difflib
 import os
 from dataclasses import dataclass, field, fields
 from typing import Dict, Optional
@@ -10,6 +11,13 @@ from .errors import InvalidArgument
 _TEXTS = {"NEREUS_COORDINATOR": "coordinator", "NEREUS_JOB_NAME": "job",
           "NEREUS_NAME": "name", "NEREUS_HOST": "host", "NEREUS_NODE": "node"}
 _PORTS = {"NEREUS_CONTROL_PORT": "control_port", "NEREUS_DATA_PORT": "data_port"}
+
+_VARIABLES = (*_TEXTS, *_PORTS, "NEREUS_SHARED_MEMORY", "NEREUS_LIBRARY", "NEREUS_LOCAL_RANK",
+              "NEREUS_LOCAL_SIZE")
+# Variables of Nereus's programs whose names are much like those.
+_ALIKE = ("NEREUS_HOSTS",)
+# Smallest part of two names' letters that are the same, of names that are alike.
+_LIKENESS = 0.8
 
 # Nereus's own default of round_timeout.
 ROUND_TIMEOUT = 600.0
@@ -68,6 +76,20 @@ class Options:
                                   "auto or off")
         found["shared_memory"] = memory == "auto"
         return cls(**{**found, **values})
+
+
+def misspelt_variable():
+    """Returns a variable that is set and that Nereus does not know, and the one that was perhaps
+    meant; None if there is none."""
+    prefix = "NEREUS_"
+    for name in sorted(os.environ):
+        if not name.startswith(prefix) or name in _VARIABLES + _ALIKE or not os.environ[name]:
+            continue
+        meant = difflib.get_close_matches(
+            name[len(prefix):], [known[len(prefix):] for known in _VARIABLES], 1, _LIKENESS)
+        if meant:
+            return name, prefix + meant[0]
+    return None
 
 
 def _port(variable, text):

@@ -9,7 +9,7 @@ import os
 
 from .. import _launcher
 from ..errors import FAILED_PRECONDITION, InvalidArgument, NereusError
-from ..options import Options
+from ..options import Options, misspelt_variable
 
 _log = logging.getLogger("nereus")
 
@@ -26,8 +26,9 @@ def init(**options):
 
     options: fields of nereus.Options, in place of the variables that `nereusctl run` sets.
     Without a coordinator in both, rank 0 of torchrun, mpirun or srun starts the job's server;
-    a process that was started alone trains alone. Errors: InvalidArgument; LibraryError, rank
-    0 finds no nereus-server.
+    a process that was started alone trains alone. Errors: InvalidArgument, also if a variable
+    that Nereus does not know has nearly the name of one that it knows, and the process would
+    train alone; LibraryError, rank 0 finds no nereus-server.
     """
     for name in ("optimizer", "means_apart"):
         if name in options:
@@ -39,6 +40,12 @@ def init(**options):
         found = Options(**{**vars(found), **job, "name": found.name or job.get("name", "")})
         others = sorted(name for name in os.environ
                         if name.startswith("NEREUS_") and name != "NEREUS_LIBRARY")
+        misspelt = misspelt_variable()
+        if not found.coordinator and misspelt is not None:
+            name, meant = misspelt
+            raise InvalidArgument(
+                f"the variable {name} has no meaning; did you mean {meant}? Without "
+                f"NEREUS_COORDINATOR this process would train alone; if it is to, unset {name}")
         if not found.coordinator and others:
             _log.warning("this process trains alone, because NEREUS_COORDINATOR is not set; set "
                          "are %s", ", ".join(others))
