@@ -2,6 +2,7 @@
 
 import os
 import re
+import subprocess
 
 import pytest
 
@@ -86,6 +87,22 @@ def test_a_killed_worker_comes_back_and_replicas_stay_equal(run, arguments, flag
     job = run(PROGRAM, "killed", *arguments, flags=("--min-workers=2", *flags))
     assert equal_lines(job).startswith("killed True checksum "), job.text
     assert "lr=" in job.text and "in the job, which counts" in job.text  # Of the scheduler.
+
+
+@pytest.mark.parametrize("program", [("train", "mlp"), ("train", "cnn"), ("statistics",)])
+def test_an_exported_checkpoint_is_loaded_into_a_new_model(train, nereusctl, tmp_path, program):
+    folder, file = tmp_path / "checkpoints", tmp_path / "model.safetensors"
+    _, found = train(*program, flags=(f"--checkpoint-dir={folder}",))
+    subprocess.run([nereusctl, "export", str(folder), f"--out={file}"], check=True,
+                   capture_output=True)
+    if program == ("statistics",):
+        model = torch_programs.make_statistics_model()
+    else:
+        model = torch_programs.make_model(program[1])
+    torch_programs.nt.load_exported(model, file)
+    loaded = ([model[1].running_mean, model[1].running_var] if program == ("statistics",)
+              else list(model.parameters()))
+    assert len(loaded) == len(found) and all(map(torch.equal, loaded, found))
 
 
 def test_statistics_of_batch_norm_are_equal_on_all_workers(train):

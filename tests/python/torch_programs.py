@@ -217,10 +217,14 @@ def killed(optimizer_kind="adam", overlap=None):
     print("killed", os.path.exists(mark), "checksum", checksum(model))
 
 
+def make_statistics_model():
+    return nn.Sequential(nn.Conv2d(1, 16, 3), nn.BatchNorm2d(16)).to(DEVICE)
+
+
 def statistics():
     """Workers have other examples, and so other statistics of their own."""
     nt.init()
-    model = nn.Sequential(nn.Conv2d(1, 16, 3), nn.BatchNorm2d(16)).to(DEVICE)
+    model = make_statistics_model()
     optimizer = nt.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1),
                                         model=model)
     for step in range(3):

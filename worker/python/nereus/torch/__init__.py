@@ -11,6 +11,7 @@ docs/pytorch.md has the whole loop, and what works.
 
 from ..errors import (Forked, InvalidArgument, JobFinished, JobWentBack, LibraryError,
                       ModelMismatch, NereusError, Stalled, Unreachable, WorkerLost)
+from .exported import load_exported
 from .functions import average, barrier, broadcast_object, gather_object
 from .hook import CommHookState, comm_hook, factorize
 from .optimizer import DistributedOptimizer
@@ -21,5 +22,5 @@ __all__ = [
     "CommHookState", "DistributedOptimizer", "Forked", "InvalidArgument", "JobFinished",
     "JobWentBack", "LibraryError", "ModelMismatch", "NereusError", "Stalled", "Unreachable",
     "WorkerLost", "average", "barrier", "begin_step", "broadcast_object", "comm_hook",
-    "factorize", "gather_object", "init", "is_initialized", "local_rank", "local_size", "rank",
-    "shutdown", "size", "step_info"]
+    "factorize", "gather_object", "init", "is_initialized", "load_exported", "local_rank",
+    "local_size", "rank", "shutdown", "size", "step_info"]

@@ -85,6 +85,16 @@ class TorchLayer:
         return first.name if first is last else f"{first.name} to {last.name}"
 
     @property
+    def exported_name(self):
+        """Name of the layer's values in a file of `nereusctl export`."""
+        return f"{self.name}.weight" if self._kind != "vector" else self.name
+
+    @property
+    def _kind(self):
+        shape = self.slots[0].parameter.shape
+        return "vector" if self.is_shared else _KINDS.get(len(shape), "vector")
+
+    @property
     def size(self):
         return self.slots[-1].end
 
@@ -111,11 +121,9 @@ class TorchLayer:
                 self.state = torch.zeros(state_arrays * self.size, device=first.device)
         for slot in self.slots:
             slot.address = slot.parameter.data_ptr()
-        shape = first.shape
-        is_matrix = not self.is_shared and len(shape) in _KINDS
-        return Layer(self.name, _KINDS[len(shape)] if is_matrix else "vector", self.values,
-                     rows=max(1, self.rows), m=shape[0] if is_matrix else None,
-                     n=self.size // shape[0] if is_matrix else None,
+        m = first.shape[0] if self._kind != "vector" else None
+        return Layer(self.name, self._kind, self.values, rows=max(1, self.rows), m=m,
+                     n=self.size // m if m is not None else None,
                      has_factors=self.rows > 0, state=self.state)
 
     def state_view(self, slot, array):
