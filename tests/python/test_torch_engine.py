@@ -189,10 +189,35 @@ def test_a_scheduler_from_before_the_wrap_does_not_hide_an_unknown_parameter():
     scheduler.step()
     assert optimizer.param_groups[0]["lr"] == pytest.approx(0.01)
     other = torch.nn.Parameter(torch.ones(3))
-    optimizer.add_param_group({"params": [other]})
+    optimizer.param_groups[0]["params"].append(other)
     other.sum().backward()
     with pytest.raises(nt.NereusError, match="frozen, or not in the optimizer"):
         optimizer.step()
+
+
+@pytest.mark.parametrize("options", [{}, {"example": batch()[0]}])
+def test_a_group_of_parameters_cannot_be_added_later(options):
+    model = Net()
+    optimizer = wrapped(model, **options)
+    other = torch.nn.Parameter(torch.ones(3))
+    with pytest.raises(nt.NereusError, match=(
+            "add_param_group came after the optimizer was wrapped.* give the optimizer all its "
+            "groups before you wrap it")):
+        optimizer.add_param_group({"params": [other]})
+    assert len(optimizer.param_groups) == 1
+    step(model, optimizer)
+    optimizer.step()
+
+
+def test_a_process_alone_may_add_a_group_of_parameters(monkeypatch):
+    monkeypatch.setattr(nt.process._Process, "options", nereus.Options(optimizer="worker"))
+    model = Net()
+    optimizer = wrapped(model)
+    other = torch.nn.Parameter(torch.ones(3))
+    optimizer.add_param_group({"params": [other]})
+    other.sum().backward()
+    optimizer.step()
+    assert torch.allclose(other, torch.full((3,), 0.9))
 
 
 class Counting(torch.optim.SGD):

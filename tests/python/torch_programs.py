@@ -337,7 +337,6 @@ def mistake(case):
         if case == "added" and step == 1:
             other = nn.Parameter(torch.ones(3, device=DEVICE))
             optimizer.add_param_group({"params": [other]})
-            other.sum().backward()
         loss = functional.cross_entropy(model(x), y)
         if case == "wrong product":
             loss = loss + model.first.weight.square().sum()

@@ -81,6 +81,11 @@ class Engine:
         return self._client is not None and self._client.traits.may_skip
 
     @property
+    def has_job(self):
+        """True if this process does not train alone."""
+        return self._options is not None
+
+    @property
     def is_connected(self):
         """True if the worker has joined the job."""
         return self._client is not None

@@ -60,6 +60,15 @@ class _Distributed:
         self._engine.finish()
         super().load_state_dict(state_dict)
 
+    def add_param_group(self, param_group):
+        """Adds a group of parameters, in a process that trains alone."""
+        if self._engine.has_job:
+            raise NereusError(
+                "add_param_group came after the optimizer was wrapped, so that the job does not "
+                "know its parameters: give the optimizer all its groups before you wrap it, with "
+                "lr=0 for those that are to train later", FAILED_PRECONDITION)
+        super().add_param_group(param_group)
+
     def __reduce_ex__(self, protocol):
         # Copies, and what is loaded from a file, are plain optimizers.
         return new_object, (self.plain_class,), self.__getstate__()
