@@ -12,8 +12,8 @@ namespace nereus {
 
 // Pairs of live members that have lost their connection to each other. They
 // connect again in the next epoch. If a pair loses its connection too often
-// (kLossesMax times within kLossWindow), the coordinator drops one of the two
-// members; otherwise the job would do nothing but change epochs.
+// (three times within a minute), the coordinator drops one of the two members;
+// otherwise the job would do nothing but change epochs.
 //
 // Plain bookkeeping. Memory for each pair of members: at most two timestamps,
 // and one entry of of_epoch().
@@ -23,11 +23,11 @@ class BrokenLinks {
   // dropped; -1: none.
   explicit BrokenLinks(int own_shard) : own_(PeerId::Shard(own_shard)) {}
 
-  // Notes that two members have lost their connection, or with `reached` false,
-  // that they have never had one: then a report comes only when an attempt has
-  // taken its time, so earlier losses count for longer. Counts a loss once in
-  // an epoch, although both ends report it. Returns the member to drop, if the
-  // two have lost their connection too often.
+  // Notes that two members have lost their connection. With `reached` false
+  // they have never had a connection: a member reports this only after it has
+  // tried for some seconds, so earlier losses count for ten minutes instead of
+  // one. A loss counts once in an epoch, although both ends report it. Returns
+  // the member to drop, if the two have lost their connection too often.
   std::optional<PeerId> Note(PeerId one, PeerId other, bool reached,
                              absl::Time now);
 
@@ -40,7 +40,7 @@ class BrokenLinks {
   // until the epoch ends.
   void Forget(PeerId member);
 
-  // Pairs of Note and NoteSplit in this epoch.
+  // Pairs that Note and NoteSplit have added in this epoch.
   const std::vector<PeerPair>& of_epoch() const { return of_epoch_; }
   // Returns of_epoch() and empties it. Called when the next epoch begins.
   std::vector<PeerPair> Take() { return std::exchange(of_epoch_, {}); }
@@ -50,8 +50,8 @@ class BrokenLinks {
   bool Add(const PeerPair& link);
   // Returns the end of `link` to drop: of a worker and a server, the worker; of
   // the coordinator's own shard and another server, the other server; else the
-  // end with more losses within kLossWindow, or link.second if both have as
-  // many.
+  // end with more losses in the last minute, or link.second if both have the
+  // same number.
   PeerId WorseOf(const PeerPair& link, absl::Time now) const;
 
   const PeerId own_;  // Shard in the coordinator's own process.

@@ -21,10 +21,10 @@ struct CheckpointFile {
   uint32_t crc = 0;  // CRC-32C of the file.
 };
 
-// Facts about a checkpoint that a job needs to go on from it.
+// Facts about a checkpoint. A job that goes on from the checkpoint needs them.
 struct CheckpointRecord {
   int64_t round = kInitialRound;  // Round of all layers in the checkpoint.
-  // Number of contributions in all steps up to and with the round's.
+  // Number of contributions to all steps up to and including `round`.
   int64_t contributions = 0;
   std::vector<CheckpointFile> files = {};  // In the order of the shards.
   // Bytes of all files.
@@ -46,9 +46,12 @@ struct CheckpointNews {
 //   wanted  --an epoch begins, which has a round for it--> planned
 //   planned --the checkpoint is made, or it fails--------> none
 //
-// A request after the planned round has begun is for another checkpoint. That
-// one is wanted once the planned one is made or has failed. Otherwise the
-// caller would get parameters from before its call. The checkpoint of a round:
+// If a worker has begun the planned round when a request comes, the request is
+// for another checkpoint, because the planned checkpoint may have parameters
+// from before the request. The other checkpoint is wanted once the planned one
+// is made or has failed.
+//
+// The checkpoint of a round is in one of these states:
 //
 //   parts --last part (OnPart)--> completing --manifest (OnWritten)--> complete
 //   parts, completing --an error--> failed
@@ -63,8 +66,8 @@ class CheckpointLedger {
     // Stretch of steps that one set of workers did.
     struct Stretch {
       int64_t first_step = 0;
-      int64_t contributions_before = 0;  // Contributions of earlier steps.
-      int workers = 0;
+      int64_t contributions_before = 0;  // Contributions to earlier steps.
+      int workers = 0;                   // Number of workers in the set.
     };
     std::vector<Stretch> stretches;          // First steps ascend.
     std::optional<CheckpointRecord> newest;  // Newest complete checkpoint.
@@ -76,10 +79,12 @@ class CheckpointLedger {
       : state_(std::move(state)), wanted_(wanted) {}
 
   const State& state() const { return state_; }
-  // Newest complete checkpoint, of this job or of the job that it goes on from.
+  // Newest complete checkpoint: of this run of the job, or the one that this
+  // run has started from.
   const std::optional<CheckpointRecord>& newest() const {
     return state_.newest;
   }
+  // Round of the newest complete checkpoint; kInitialRound if there is none.
   int64_t saved_round() const {
     return newest().has_value() ? newest()->round : kInitialRound;
   }
@@ -92,8 +97,8 @@ class CheckpointLedger {
   bool is_completing() const { return !completing_.empty(); }
   bool IsCompleting(int64_t round) const { return completing_.contains(round); }
 
-  // Reason of the last failure of a checkpoint; "" if none has failed, or if
-  // the checkpoint of the same or a later round is complete.
+  // Reason of the last failure of a checkpoint; "" if none has failed, or if a
+  // checkpoint of the failed round or of a later one is complete.
   const std::string& failure() const { return failure_; }
   // True if the checkpoint of `round` has failed.
   bool HasFailed(int64_t round) const { return failed_rounds_.contains(round); }
@@ -111,8 +116,8 @@ class CheckpointLedger {
   std::optional<CheckpointRecord> OnPart(const Job& job,
                                          const CheckpointPart& part);
 
-  // Notes that a manifest was written, or why not. REQUIRES:
-  // IsCompleting(round).
+  // Notes that the manifest of the checkpoint of `round` was written, or the
+  // error if it was not. REQUIRES: IsCompleting(round).
   CheckpointNews OnWritten(int64_t round, const absl::Status& written,
                            const Job& job);
 
@@ -120,13 +125,13 @@ class CheckpointLedger {
   CheckpointNews OnFailure(int64_t round, const std::string& why,
                            const Job& job);
 
-  // Notes a complete checkpoint.
+  // Makes `record` the newest complete checkpoint, unless a newer one exists.
   void OnComplete(const CheckpointRecord& record);
 
  private:
   // Returns the number of contributions in all steps up to `round`.
   int64_t ContributionsUpTo(int64_t round) const;
-  // Ends the planned request if `round` is not before its round. Returns true
+  // Ends the planned request if its round is `round` or earlier. Returns true
   // if it has ended the request.
   bool EndPlanned(int64_t round, const Job& job);
 
@@ -135,10 +140,11 @@ class CheckpointLedger {
   std::map<int64_t, std::map<int, CheckpointFile>> parts_;
   // Checkpoints that wait for their manifest, by round.
   std::map<int64_t, CheckpointRecord> completing_;
-  bool wanted_ = false;        // True if a checkpoint is wanted or planned.
-  bool wanted_again_ = false;  // True if another one must follow it.
-  bool planned_ = false;       // True if the epoch has a round for it.
-  std::string failure_;        // Reason of the last failure; see failure().
+  bool wanted_ = false;  // True if a checkpoint is wanted or planned.
+  bool wanted_again_ =
+      false;              // True if another one must follow the planned one.
+  bool planned_ = false;  // True if the epoch has a round for the request.
+  std::string failure_;   // Reason of the last failure; see failure().
   std::set<int64_t> failed_rounds_;  // Newest rounds that failed.
 };
 

@@ -20,61 +20,64 @@
 
 namespace nereus {
 
-// Leads a job: collects its workers and servers, starts the job when all are
-// there, leads it from epoch to epoch as members come, leave and die (Epochs),
-// and decides when the job is over.
+// Leads a job: collects its workers and servers, starts the job when all have
+// joined, changes its epoch when members join, leave or die (Epochs), and
+// decides when the job is over.
 //
 //   kWaiting --all have joined--> kRunning --all workers left--> kFinished
 //                                    '------cannot go on-------> kFailed
 //
 // A job for which there is no plan fails when all have joined. When all workers
 // have left, a job with a folder for checkpoints first waits for its last
-// checkpoint (LastCheckpoint), and then is finished. The life of a member is
-// drawn at MemberRecord, the change of epochs at Epochs.
+// checkpoint (LastCheckpoint), and then is finished. MemberRecord has the state
+// diagram of a member, and Epochs that of an epoch.
 //
-// The model of the first worker is the job's. A worker with another model is
-// refused, with the difference.
+// The job has the model of the first worker that joins. The coordinator refuses
+// a worker with another model, and names the difference.
 //
-// Pure: no threads, clocks or RPC. The driver calls it from one thread at a
-// time, passes the time, and carries out the actions in order. The driver must
-// save a state before it sends the messages that follow (SaveFirst). Otherwise
-// a coordinator that is started again could find the state of an older epoch
-// than its members are in. It would then have to end the job.
+// Pure: no threads, clocks or RPC. The driver calls the coordinator from one
+// thread at a time, tells it the time (`now`), and carries out the actions in
+// `out` in order. The driver must have saved the state of a SaveState before it
+// sends the messages after that action (SaveFirst). Otherwise a restarted
+// coordinator could find the state of an epoch older than the one that its
+// members are in, and would have to end the job.
 class Coordinator {
  public:
   // REQUIRES: options.Validate() is OK.
   explicit Coordinator(CoordinatorOptions options);
 
-  // Goes on with a state that was saved, if it has a job. A member that does
-  // not come back within a lease counts as dead.
+  // Goes on with the job in `state`, which was saved. Begins a new job if
+  // `state` has none. A member of the saved job that does not resume within a
+  // lease counts as dead.
   Coordinator(CoordinatorOptions options, CoordinatorState state,
               absl::Time now);
   Coordinator(const Coordinator&) = delete;
   Coordinator& operator=(const Coordinator&) = delete;
 
-  // Notes a message of a member, or of a process that asks to be one.
+  // Handles a message of a member, or of a process that asks to become one.
   void OnMessage(SessionId session, const MemberMessage& message,
                  absl::Time now, CoordinatorOutbox& out);
 
-  // Notes that the session is over, whichever side ended it.
+  // Handles the end of a session, whichever side ended it.
   void OnSessionEnd(SessionId session, absl::Time now, CoordinatorOutbox& out);
 
-  // Sends notices to members that wait, and ends leases. Call it a few times a
-  // second.
+  // Drops members that count as dead by now, and tells members that wait what
+  // they wait for. The driver calls this a few times a second.
   void OnTick(absl::Time now, CoordinatorOutbox& out);
 
   // Requests a checkpoint of the next round that no worker has begun. Errors:
-  // kFailedPrecondition, the job does not run, all its workers have left, or it
-  // has no folder for checkpoints.
+  // kFailedPrecondition, the job does not run, all its workers have left, or
+  // the job has no folder for checkpoints.
   absl::Status RequestCheckpoint(absl::Time now, CoordinatorOutbox& out);
 
-  // Notes the outcome of CompleteCheckpoint.
+  // Notes that the driver has carried out CompleteCheckpoint for `round`, and
+  // whether it could.
   void OnCheckpoint(int64_t round, const absl::Status& written, absl::Time now,
                     CoordinatorOutbox& out);
 
-  // Notes that states can be saved again, and that all actions which were held
-  // back are carried out. One of them may be a request for reports, so the
-  // members' time to report starts now.
+  // Notes that the driver can save states again, and has carried out all
+  // actions that it held back (SaveFirst). One of these may have asked members
+  // for reports. Therefore the time in which members must report starts now.
   void OnSavedAgain(absl::Time now) { roster_.AskAgain(now); }
 
   // Ends the job as failed, unless it is over already. Members with a session
@@ -93,9 +96,10 @@ class Coordinator {
   // True if the job is finished and has a folder for checkpoints, but no
   // checkpoint of its last step.
   bool lacks_last_checkpoint() const { return lacks_last_checkpoint_; }
-  // True if every member has heard that the job is over or is gone, no member
-  // has a session, and no silent process may still ask (Outsiders). Then the
-  // coordinator may end. REQUIRES: over().
+  // True if no process needs this coordinator any more, so that its process may
+  // end: no member has a session, each member has heard that the job is over or
+  // has died, and no silent process may still ask (Outsiders). REQUIRES:
+  // over().
   bool everyone_knows() const {
     return !outsiders_.has_silent() && roster_.AllToldOver();
   }
@@ -108,10 +112,10 @@ class Coordinator {
               CoordinatorOutbox& out);
   // Returns an error if the process may not join now.
   absl::Status CheckJoin(const JoinRequest& request) const;
-  // Decides the claims to places that other members have. A process joins if
-  // the place is free by now. The process is refused if the member in the place
-  // has sent a message later than a heartbeat interval after the claim. All
-  // other claims wait on.
+  // Decides each claim (Outsiders::Claim). If the place is free by now, the
+  // process joins. If the member in the place has sent a message more than a
+  // heartbeat interval after the claim, the coordinator refuses the process.
+  // Otherwise the claim keeps waiting.
   void SettleClaims(absl::Time now, CoordinatorOutbox& out);
   void OnResume(SessionId session, const Resume& resume, absl::Time now,
                 CoordinatorOutbox& out);
@@ -121,8 +125,8 @@ class Coordinator {
   void Attach(MemberRecord& member, SessionId session, uint64_t epoch,
               absl::Time now, CoordinatorOutbox& out);
 
-  // Handle messages of members. An error is the reason why the coordinator
-  // counts the sender as dead.
+  // Handle messages of members. If one of them returns an error, the caller
+  // drops the sender for this reason (Drop).
   absl::Status OnMemberMessage(MemberRecord& member,
                                const MemberMessage& message, absl::Time now,
                                CoordinatorOutbox& out);
@@ -134,34 +138,35 @@ class Coordinator {
   absl::Status OnLeave(MemberRecord& member, const Leave& leave,
                        CoordinatorOutbox& out);
 
-  // Does all that has become possible by an event: decides claims, starts the
-  // job, releases leavers, changes the epoch, finishes the job.
+  // Does all that an event has made possible: decides claims, starts the job,
+  // releases leavers, changes the epoch, answers gatherings, finishes the job.
   void Advance(absl::Time now, CoordinatorOutbox& out);
-  // Admits every process in the roster to the new epoch, saves the epoch, and
-  // tells the members.
+  // Admits every process in the roster to the new epoch, saves the state, and
+  // tells the members of the epoch.
   void BeginEpoch(absl::Time now, CoordinatorOutbox& out);
   // Finishes the job, unless it still has to wait for its last checkpoint.
   // REQUIRES: all workers have left.
   void FinishIfSaved(absl::Time now, CoordinatorOutbox& out);
 
-  // If this process has stood still, moves all deadlines of members, of
-  // outsiders and of the last checkpoint by that time.
+  // If the coordinator's process stood still, moves all deadlines of members,
+  // of outsiders and of the last checkpoint later by the length of that pause.
   void NoticePause(absl::Time now);
   // Drops the members that count as dead (MemberRecord::WhyDead).
   void DropOverdueMembers(absl::Time now, CoordinatorOutbox& out);
-  // Counts a member as dead, tells its process, and removes it from the roster.
-  // A leaver stays in the roster if all workers have left.
+  // Counts a member as dead for the reason `why`, tells its process, and
+  // removes the member from the roster. A leaver stays in the roster if all
+  // workers have left.
   void Drop(PeerId id, const std::string& why, CoordinatorOutbox& out);
   // Asks the driver to save the state.
   void Save(CoordinatorOutbox& out) const;
-  // Logs news of a checkpoint, and saves the state if the news say so.
+  // Logs news of a checkpoint, and saves the state if news.saves.
   void Note(CheckpointNews news, CoordinatorOutbox& out) const;
 
   const CoordinatorOptions options_;
   JobState state_ = JobState::kWaiting;
   std::string reason_;            // Reason why the job failed.
   MemberList roster_;             // Processes that have joined.
-  Outsiders outsiders_;           // Processes that are no members.
+  Outsiders outsiders_;           // Processes that are not members.
   CheckpointLedger checkpoints_;  // Checkpoints made and requested.
   Epochs epochs_;                 // Current epoch, and the next one.
   LastCheckpoint last_;           // Checkpoint at the end of the job.

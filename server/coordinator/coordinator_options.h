@@ -20,27 +20,27 @@ namespace nereus {
 struct PastJob {
   uint64_t id = 0;
   JobState state = JobState::kFinished;
-  std::string reason;
-  int64_t saved_round = kInitialRound;
+  std::string reason;                   // Reason why the job failed, or "".
+  int64_t saved_round = kInitialRound;  // Round of its newest checkpoint.
 };
 
-// Options of a coordinator. `spec` and `job_id` must be set. The other defaults
-// fit a job without checkpoints, with a coordinator that is a process of its
-// own.
+// Options of a coordinator. `spec` and `job_id` must be set. The defaults of
+// the other fields fit a job without checkpoints whose coordinator is a process
+// of its own.
 struct CoordinatorOptions {
   JobSpec spec;         // Job as its flags describe it.
   uint64_t job_id = 0;  // Number that no other run has; the driver draws it.
-  // Job that this coordinator led before. Its members may not know yet that it
-  // is over.
+  // Job that the coordinator led before it was restarted, and that is over.
+  // Members of that job may not know this yet: if they resume, they are told.
   std::optional<PastJob> past_job;
 
   // Number of the shard in the coordinator's own process; -1: the coordinator
   // is a process of its own. If this server and another member cannot keep a
-  // connection, the other member has to go.
+  // connection, the coordinator drops the other member.
   int own_shard = -1;
 
-  // Settings that each server's JoinRequest must have, with these values and no
-  // others.
+  // Settings of every server. The coordinator refuses a server whose
+  // JoinRequest has other settings or other values.
   std::vector<Setting> server_settings;
 
   // True if there is a folder for checkpoints; servers must have one too.
@@ -52,16 +52,17 @@ struct CoordinatorOptions {
   // Number of arrays of optimizer state in that checkpoint.
   int32_t restored_state_arrays = 0;
 
-  // Least time between two searches for a better plan after measurements.
+  // Least time between two searches for a better plan that follow measurements
+  // of workers (Replanner).
   absl::Duration replan_interval = absl::Seconds(10);
 
-  // Time after the end of its session in which a member must resume, or it
-  // counts as dead. The time is short: the session of a dead process ends at
-  // once, and a process that has lost only its connection resumes within this
-  // time.
+  // Time that a member has to resume after the end of its session. A member
+  // that does not resume in this time counts as dead. The time is short: the
+  // session of a dead process ends at once, and a process that has lost only
+  // its connection resumes within this time.
   absl::Duration reconnect_grace = absl::Seconds(1);
 
-  // Time between two notices to a waiting member about the missing members.
+  // Time between two notices that tell a waiting member what the job waits for.
   absl::Duration waiting_notice_interval = absl::Seconds(3);
 
   // Time that a member may be silent before it counts as dead.
@@ -71,20 +72,23 @@ struct CoordinatorOptions {
   absl::Status Validate() const;
 };
 
-// Checks of the values in messages of members, which come over the network.
-// Errors: kInvalidArgument, with the field and its value.
+// The following functions check values in messages of members. These come over
+// the network, so they may have any value. Errors: kInvalidArgument, with the
+// field and its value.
 
 // Checks a text of 1 to 256 printable characters without spaces.
 absl::Status CheckName(absl::string_view what, const std::string& text);
 // Checks a text of at most 256 printable characters; it may have spaces.
 absl::Status CheckText(absl::string_view what, const std::string& text);
+// Checks a step or round: from kInitialRound to kStepMax.
 absl::Status CheckStep(absl::string_view what, int64_t step);
 absl::Status CheckReport(const MachineReport& report);
 // `job`: null before it runs.
 absl::Status CheckHeartbeat(const Heartbeat& heartbeat, const Job* job);
 
-// Checks that two members have the same settings with the same values. Errors:
-// kFailedPrecondition, with the setting and both values.
+// Checks that two processes have the same settings with the same values. The
+// error names them `our_name` and `their_name`. Errors: kFailedPrecondition,
+// with the setting and both values.
 absl::Status CompareSettings(absl::string_view our_name,
                              const std::vector<Setting>& ours,
                              absl::string_view their_name,

@@ -24,12 +24,14 @@ using PeerPair = std::pair<PeerId, PeerId>;
 struct EpochInForce {
   JobPtr job;                                  // Null before the first epoch.
   std::vector<RouteExplanation> explanations;  // Indexed by layer.
-  // Members at the start of the epoch. Other processes may join and leave
-  // before the next epoch.
+  // Members of the epoch. A process that joins after its beginning is not in
+  // this list; a member that is dropped stays in it.
   std::vector<EpochMember> members;
-  std::vector<PeerPair> broken_links;  // Connections to make again.
+  // Links that the members close and connect again as they enter the epoch.
+  std::vector<PeerPair> broken_links;
   // Members that drop their values and begin with new machines
-  // (EpochStart::from_base): the workers of these ranks, or all members.
+  // (EpochStart::from_base): the workers of these ranks, or, if all_from_base,
+  // all members.
   std::vector<int32_t> workers_from_base;
   bool all_from_base = false;
 
@@ -39,24 +41,26 @@ struct EpochInForce {
   EpochStart StartFor(PeerId member) const;
 };
 
-// Answers of gatherings that a coordinator must find again. Otherwise it could
-// not answer a worker whose mates have gone on.
+// Answers of gatherings that a coordinator must find again when it is
+// restarted. Otherwise it could not answer a worker that asks again after all
+// other workers have got the answer and gone on.
 struct GatheringAnswers {
-  std::vector<Gathered> first;  // Before the first step, by index.
-  std::optional<Gathered> newest;
+  // Answers of gatherings before the first step, by GatheringId::index.
+  std::vector<Gathered> first;
+  std::optional<Gathered> newest;  // Newest answer of all other gatherings.
 
   bool operator==(const GatheringAnswers&) const = default;
 };
 
-// State that a coordinator must find again when it is started anew. Events
-// since the last save are lost. The members make up for that: in their new
+// State that a coordinator must find again when it is restarted. Events since
+// the last save are lost. The members make up for this loss: in their new
 // sessions they repeat what still matters (Member::OnSession), and they report
-// for the epoch that the new coordinator begins.
+// for the epoch that the restarted coordinator begins.
 struct CoordinatorState {
-  // Member that the epoch has.
+  // Member of the epoch.
   struct Member {
     PeerId id;
-    // Its request; the layers are left out, since the job has them.
+    // Request with which it joined, without the layers: the job has them.
     JoinRequest request;
     bool left = false;                  // True if it has left.
     int64_t last_step = kInitialRound;  // Last step, if it has left.
@@ -64,10 +68,10 @@ struct CoordinatorState {
   JobState state = JobState::kWaiting;
   std::string reason;  // Reason why the job failed.
   EpochInForce epoch;
-  std::vector<Member> members;  // Members that the epoch has.
+  std::vector<Member> members;  // Members of the epoch.
   int next_rank = 0;            // Rank of the next worker that joins.
   CheckpointLedger::State checkpoints;
-  bool checkpoint_wanted = false;  // True if one is requested.
+  bool checkpoint_wanted = false;  // True if a checkpoint is requested.
   HostTable::State hosts;          // Numbers of the members' hosts.
   GatheringAnswers gatherings;     // Answers that workers may ask for again.
 };
@@ -79,7 +83,7 @@ struct SendToMember {
   SessionId session;
   CoordinatorMessage message;
 };
-// Ends a session after all that was sent in it.
+// Ends a session after all messages that were sent in it.
 struct EndSession {
   SessionId session;
 };
@@ -88,8 +92,8 @@ struct Announce {
   bool bad = false;  // True for a warning.
   std::string text;
 };
-// Writes the state to disk, before any later action but an Announce is carried
-// out.
+// Writes the state to disk. Until it is written, the driver carries out no
+// later action except Announce.
 struct SaveState {
   CoordinatorState state;
 };

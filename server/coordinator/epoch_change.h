@@ -25,18 +25,21 @@ struct EpochChange {
   // Live server.
   struct Server {
     int32_t rank = 0;
-    bool joins = false;    // True if it has no values yet.
+    bool joins = false;    // True if it joins: it has no values yet.
     MachineReport report;  // Empty if it joins.
   };
-  std::vector<Worker> workers;           // Ranks ascend.
-  std::vector<Server> servers;           // Any order.
-  std::vector<int32_t> current_backups;  // Shards with a current backup.
-  std::vector<int32_t> joiners;          // Ranks of joining workers, ascending.
-  bool checkpoint = false;  // True if the epoch must make a checkpoint.
-  std::optional<int64_t> fusion_bytes = {};  // Threshold of fusion, if tuned.
-  // Routes of a better plan, by layer of the model. The next epoch has them if
-  // all members are drained. Otherwise it gets a switch round, where the job
-  // allows one.
+  std::vector<Worker> workers;  // Ranks ascend.
+  std::vector<Server> servers;  // Any order.
+  // Indexes of the shards with a backup that has become current in the old
+  // epoch or was current before.
+  std::vector<int32_t> current_backups;
+  std::vector<int32_t> joiners;  // Ranks of joining workers, ascending.
+  bool checkpoint = false;       // True if the epoch must make a checkpoint.
+  // Threshold of fusion; empty if fusion is not tuned.
+  std::optional<int64_t> fusion_bytes = {};
+  // Routes of a better plan, by layer of the model. If all members are drained,
+  // the next epoch has these routes. Otherwise it gets a switch round, if
+  // Job::MaySwitchAfter allows one.
   std::optional<std::vector<Route>> routes = {};
   // Names of all workers, by rank.
   std::map<int32_t, std::string> worker_names = {};
@@ -46,8 +49,8 @@ struct EpochChange {
 };
 
 // Returns the primary and the backup of each shard in the next epoch. A current
-// backup takes over from a primary that is gone. The server of the shard's own
-// rank becomes the primary again once it is the current backup.
+// backup takes over from a primary that is gone. The server whose rank is the
+// shard's index becomes the primary again once it is the current backup.
 //
 // Errors: kAborted, a shard has neither its primary nor a current backup.
 absl::StatusOr<std::vector<ShardServers>> NextHolders(
@@ -56,34 +59,36 @@ absl::StatusOr<std::vector<ShardServers>> NextHolders(
 // Epoch that follows another one.
 struct NextEpoch {
   JobPtr job;
-  // Ranks of workers of both epochs that drop their values, and start with the
-  // values of the donor or of the shards.
+  // Ranks of the workers of the old epoch that stay, but drop their values and
+  // start with the values of the donor or of the shards.
   std::vector<int32_t> workers_from_base;
 };
 
 // Makes the epoch after `job`. Workers that keep their values keep their steps.
-// Joining workers take part from the first step of the epoch: if a worker that
-// stays has all values, that is the first step that no worker has begun.
+// Joining workers take part from JobHistory::first_step on. If a worker that
+// stays has all values, this is the first step that no worker has begun. The
+// .cc file describes the other cases.
 //
 // If no worker that stays has the values of all layers, all workers drop
 // theirs, and start with the values of a worker that leaves, or of the shards.
-// A single worker drops its values if it has a round's values from another
-// worker, other workers lack that round, and no live worker can pass it on. The
-// other workers could not finish the round, so it is done again.
+// Otherwise single workers may have to drop their values: those that are ahead
+// of other workers by a round which no live worker can pass on
+// (MachineReport::PeerLayer::contributors is 0). The other workers could not
+// finish this round, so all workers do it again.
 //
 // If the plan changes and the servers run the optimizer, the switch round
-// becomes the base round. The shards have all layers as of it, with the
-// optimizer state for the members that update a layer from now on.
+// becomes the base round. The shards have all layers and their optimizer state
+// as of this round, for the members that update a layer from now on.
 //
 // Errors: kAborted, values are lost: those of a shard (NextHolders), or values
 // that only workers had; kInvalidArgument, MakeJob refuses the job.
 absl::StatusOr<NextEpoch> MakeNextEpoch(const Job& job, uint64_t epoch,
                                         const EpochChange& change);
 
-// Makes the epoch after `job` from a checkpoint: all members, live and joining,
-// drop their values. Errors: kInvalidArgument, there is no worker; kAborted, a
-// shard has neither the server of its rank nor, with backups, the server after
-// it.
+// Makes the epoch after `job` from the checkpoint `point`: all members drop
+// their values, and joining processes have none. Errors: kInvalidArgument,
+// there is no worker; kAborted, a shard has neither the server of its rank nor,
+// with backups, the server after it.
 absl::StatusOr<NextEpoch> MakeRestartedEpoch(const Job& job, uint64_t epoch,
                                              const CheckpointRecord& point,
                                              const EpochChange& change);

@@ -20,11 +20,11 @@
 
 namespace nereus {
 
-// Reasons for another epoch that Epochs keeps. NeedsChange sees the other
-// reasons for itself: a process joins, the other workers go on without a
-// leaver, two live members have lost their connection, a backup has become
-// current, a requested checkpoint needs a round, or all members have drained
-// the switch round.
+// Reasons for another epoch that Epochs keeps until the next epoch begins.
+// Epochs::NeedsChange finds all other reasons in the state of the job: a
+// process joins, the other workers go on without a leaver, two live members
+// have lost their connection, a backup has become current, a requested
+// checkpoint needs a round, or all members are drained.
 enum class ChangeReason {
   kMemberLost,  // A member counts as dead.
   // No live server has the values of a shard, or a server was lost after all
@@ -33,7 +33,8 @@ enum class ChangeReason {
   // The coordinator was restarted. Members may have missed messages that it
   // sent before.
   kCoordinatorRestarted,
-  // Another plan is worth a change (Replanner). Withdrawn when no plan is.
+  // Another plan is worth a change (Replanner). Epochs removes this reason if
+  // later measurements show no such plan.
   kBetterPlan,
 };
 
@@ -48,13 +49,14 @@ enum class ChangeReason {
 // A member that dies during a change need not report. A process that joins
 // during a change is part of the next epoch.
 //
-// If values are lost, the next epoch goes back to the newest checkpoint. If a
-// manifest is being written, the change waits for it.
+// If values are lost, the next epoch goes back to the newest checkpoint. If the
+// manifest of a checkpoint is being written at that time, the change first
+// waits until it is written.
 class Epochs {
  public:
   // Pointers are borrowed and must outlive this. Goes on with the epoch `saved`
-  // if it has a job. REQUIRES: then roster, checkpoints and hosts have their
-  // saved state.
+  // if it has a job. REQUIRES: in this case `roster`, `checkpoints` and `hosts`
+  // have the state that was saved with it.
   Epochs(const CoordinatorOptions* options, MemberList* roster,
          CheckpointLedger* checkpoints, EpochInForce saved,
          HostTable::State hosts);
@@ -70,9 +72,10 @@ class Epochs {
   std::optional<uint64_t> target() const { return target_; }
   // True while this reason holds.
   bool Has(ChangeReason reason) const { return reasons_.contains(reason); }
-  // Connections that have ended since the epoch began.
+  // Links whose connection has ended since the epoch began.
   const BrokenLinks& links() const { return links_; }
-  // Last step that a member says it has begun; at least the epoch's first step.
+  // Largest step that a member says it has begun, or the epoch's first step if
+  // that is larger.
   int64_t BegunStep() const {
     return roster_.BegunStep(job()->history.first_step);
   }
@@ -82,9 +85,9 @@ class Epochs {
   absl::Status StartJob(CoordinatorOutbox& out);
 
   // Starts a change if there is a reason for another epoch. Ends the change
-  // once all members have reported and enough are here. Returns true if an
-  // epoch begins; then the caller calls AdmitAll, saves the state, and calls
-  // TellAll. Errors: kAborted, the job cannot go on.
+  // once all members have reported and enough members are present (IsComplete).
+  // Returns true if an epoch begins. The caller must then call AdmitAll, save
+  // the state, and call TellAll. Errors: kAborted, the job cannot go on.
   absl::StatusOr<bool> Advance(absl::Time now, CoordinatorOutbox& out);
   // Admits every process in the roster to the epoch in force.
   void AdmitAll(absl::Time now);
@@ -97,15 +100,16 @@ class Epochs {
   void Greet(MemberRecord& member, uint64_t epoch, absl::Time now,
              CoordinatorOutbox& out) const;
 
-  // Each takes one message of a member. OnMeasured and OnLostPeer are only for
-  // admitted members of a running job.
+  // Each of these handles one message of a member. REQUIRES, for OnMeasured and
+  // OnLostPeer: the job runs, and the member is admitted.
   void OnHeartbeat(const MemberRecord& member, const Heartbeat& heartbeat);
   void OnReport(MemberRecord& member, const EpochReport& report) const;
   void OnMeasured(const MemberRecord& member, const Measured& measured,
                   absl::Time now, CoordinatorOutbox& out);
   void OnFusionTimed(const MemberRecord& member, const FusionTimed& timed,
                      CoordinatorOutbox& out);
-  // Returns the member that has to go, if two members cannot keep a connection.
+  // Returns the member that the caller must drop, if `member` and lost.peer
+  // cannot keep a connection; otherwise nothing.
   std::optional<PeerId> OnLostPeer(const MemberRecord& member,
                                    const LostPeer& lost, absl::Time now,
                                    CoordinatorOutbox& out);
@@ -115,24 +119,26 @@ class Epochs {
     reasons_.insert(ChangeReason::kMemberLost);
     recovery_.NoteLost(member);
   }
-  // Forgets the losses of members that are gone from the roster.
+  // Forgets which connections these members have lost: they are gone from the
+  // roster.
   void ForgetLinks(const std::vector<PeerId>& members) {
     for (const PeerId member : members) links_.Forget(member);
   }
   // Notes that a server is gone from the roster. Returns true if the job can go
   // on: all workers have left, live servers have every shard (HasEveryShard),
-  // or there is a checkpoint, perhaps one that lacks only its manifest.
+  // or there is a checkpoint (one that lacks only its manifest counts).
   bool OnServerLost(PeerId server, CoordinatorOutbox& out);
 
  private:
-  // Makes two hosts of the host of two live workers, from the next epoch on,
-  // because `member` has never reached `peer`. Returns false, and does nothing,
-  // if they are no such workers or no more processes can be split.
+  // Makes two hosts of one, from the next epoch on, because two workers of the
+  // host were never connected: `member`, which reports it, and `peer`. Returns
+  // false, and does nothing, if they are not workers of one host, if `peer` may
+  // be dead, or if the table of hosts can split no more processes.
   bool SplitMates(const MemberRecord& member, const MemberRecord& peer,
                   absl::string_view reason, CoordinatorOutbox& out);
   // True if there is a reason for another epoch.
   bool NeedsChange() const;
-  // True if a process waits for the next epoch to be admitted, or if the other
+  // True if a process waits to be admitted to the next epoch, or if the other
   // workers need an epoch without a worker that has left.
   bool MembersWantChange() const;
   // Asks all members for their reports.
@@ -140,8 +146,8 @@ class Epochs {
   // Makes the next epoch from the reports. Returns false if the change must
   // wait for a manifest.
   absl::StatusOr<bool> FinishChange(absl::Time now, CoordinatorOutbox& out);
-  // Makes `next` the epoch in force. `restarts`: it goes back to a checkpoint.
-  // `better`: the plan of `next`, if its routes are new.
+  // Makes `next` the epoch in force. `restarts`: `next` goes back to a
+  // checkpoint. `better`: the plan of `next`, if its routes are new.
   void Enter(NextEpoch next, bool restarts,
              const std::optional<Replanner::BetterPlan>& better, absl::Time now,
              CoordinatorOutbox& out);
@@ -150,10 +156,11 @@ class Epochs {
   // True if enough members are present for the job to go on.
   bool IsComplete() const;
 
-  // True if a change of plan cannot end the job. False for a job with backups
-  // and without checkpoints that has a layer which the servers do not sum up.
-  // No backup has that layer; a server lost before the copy ends would end the
-  // job.
+  // True if the job may change its plan without the risk that it ends. False
+  // for a job with backups and without checkpoints, if workers exchange a layer
+  // without the servers. Then no backup has the values that the workers hand
+  // over for this layer, until the primary has copied them. If the primary were
+  // lost before that, the job would end.
   bool IsSafeToChangePlan() const;
   // True if there is a better plan, and the job may change to it.
   bool WantsAnotherPlan();
@@ -161,7 +168,7 @@ class Epochs {
   // threshold is better.
   void TuneFusionAnew(CoordinatorOutbox& out);
 
-  // True if the backup of `shard` can take over, as far as is known.
+  // True if the coordinator knows that the backup of `shard` can take over.
   bool IsBackupCurrent(int shard) const;
   // True if a backup has become current in this epoch.
   bool HasNewBackup() const;
@@ -175,8 +182,8 @@ class Epochs {
   HostTable hosts_;                 // Numbers of the members' hosts.
   EpochInForce in_force_;           // Current epoch.
   std::set<ChangeReason> reasons_;  // Reasons that hold now.
-  std::optional<uint64_t> target_;  // Number of the next epoch, in a change.
-  uint64_t last_target_ = 0;        // Largest target so far.
+  std::optional<uint64_t> target_;  // Number of the next epoch; see target().
+  uint64_t last_target_ = 0;        // Largest value of target_ so far.
   BrokenLinks links_;
   RecoveryLog recovery_;
   Replanner replanner_;  // Search for better plans.

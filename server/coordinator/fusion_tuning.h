@@ -12,18 +12,22 @@
 
 namespace nereus {
 
-// Leads the workers of a job through the trials of a FusionTuner.
+// Leads the workers of a job through the trials of a FusionTuner, which looks
+// for the threshold of fusion with the shortest iterations. The threshold is
+// the number of bytes of pushed layers for which SendPlan waits.
 //
 //   trial --all workers have answered--> next trial, or done
 //   trial --an epoch begins--> the same trial again
 //   trial, done --Restart, for another plan--> first trial
 //
-// In a trial, all workers are told a threshold and the step from which it
-// counts. They measure some steps with it and answer with their step time. The
-// longest step time counts, because all workers wait for the slowest one.
+// In a trial, the coordinator tells all workers a threshold and the step from
+// which they use it. Each worker measures some steps with this threshold, and
+// answers with the time that a step took. The longest time of all workers
+// counts, because they all wait for the slowest one.
 //
-// All workers switch in the same step, which lies ahead of their steps when
-// they answered. A worker that hears of the step too late switches later, which
+// All workers switch to a threshold in the same step. The coordinator chooses a
+// step that is later than all steps which the workers had begun when they
+// answered. A worker that hears of this step too late switches later, which
 // costs time and nothing else.
 //
 // Pure; the coordinator owns it.
@@ -36,23 +40,26 @@ class FusionTuning {
   // Checks the answer of a worker. Errors: kInvalidArgument, with its values.
   static absl::Status Check(const FusionTimed& timed);
 
-  // Starts an epoch with these workers. Returns the message to tell them, if
-  // any. `begun_step`: last step that a worker is known to have begun.
+  // Starts an epoch with these workers. Returns the message for all workers;
+  // nothing if fusion is not tuned. `begun_step`: last step that a worker is
+  // known to have begun.
   std::optional<SetFusion> OnEpoch(std::vector<int32_t> workers,
                                    int64_t begun_step);
 
-  // Starts the trials again with `first`, and forgets all answers. Returns the
-  // message to tell all workers, if any.
+  // Starts the trials again with the threshold `first`, and forgets all
+  // answers. Returns the message for all workers; nothing if fusion is not
+  // tuned.
   std::optional<SetFusion> Restart(int64_t first, int64_t begun_step);
 
   // Threshold of the first trial.
   int64_t first() const { return first_; }
-  // Threshold to which a prediction is compared: the best one, or the first one
-  // while the trials go on.
+  // Threshold that another one must beat in a prediction to be tried: the best
+  // one, or the first one while the trials go on.
   int64_t reference() const { return done() ? tuner_.best() : first_; }
 
-  // Notes the answer of a worker. Returns the message to tell all workers if it
-  // was the last answer. REQUIRES: Check(timed) is OK.
+  // Notes the answer of a worker. If it was the last answer to the trial,
+  // returns the message for all workers; otherwise nothing. REQUIRES:
+  // Check(timed) is OK.
   std::optional<SetFusion> OnTimed(int32_t worker, const FusionTimed& timed);
 
   // Last message to the workers, for a worker that may not have got it.
@@ -74,9 +81,9 @@ class FusionTuning {
   const bool on_;
   int64_t first_;
   FusionTuner tuner_;
-  int32_t trial_ = 0;              // Number of the trial, which answers repeat.
+  int32_t trial_ = 0;              // Number of the trial; an answer names it.
   std::optional<SetFusion> told_;  // Last message to the workers.
-  double step_seconds_ = 0;        // Step time in the last trial.
+  double step_seconds_ = 0;        // Longest time of a step in the last trial.
   std::vector<int32_t> workers_;   // Ranks of the epoch's workers.
   std::map<int32_t, FusionTimed> answers_;  // Answers to the trial, by worker.
 };

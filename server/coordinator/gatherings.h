@@ -21,15 +21,16 @@ namespace nereus {
 //   first Gather of an id --all needed workers have sent theirs--> answered
 //             '--one of them has begun a later step--> answered with an error
 //
-// A gathering needs the workers that take part in the step of its id. Before
-// the first pushes, it needs the workers that have the same first step as those
-// that gather. Workers that leave or die are needed no more. A worker that
-// joins later gets what the first workers gathered before their first step, so
-// that it begins as they did.
+// A gathering needs the values of all workers that take part in the step of its
+// id. A gathering before the first step (the step of its id is kInitialRound)
+// needs the values of all workers with the same first step as one that has sent
+// its value. A gathering no longer needs workers that leave or die. A worker
+// that joins later gets what the first workers gathered before their first
+// step, so that it begins as they did.
 //
-// A worker sends its value until it has the answer. Only the newest answer is
-// kept: a later gathering is complete only when all workers that needed the one
-// before have its answer. Pure.
+// A worker may send its value again until it has the answer. Only the newest
+// answer is kept for this: when a later gathering is complete, each of its
+// workers has the answer of the gathering before. Pure.
 class Gatherings {
  public:
   // `job`: null before the first epoch.
@@ -41,8 +42,9 @@ class Gatherings {
   static absl::Status Check(const Gather& gather);
 
   // Notes the value of a worker, or sends the answer if there is one already.
-  // Drops a value that the worker may have sent before it went back with the
-  // job: the worker sends another one, or this one again.
+  // Drops a value that the worker may have sent before it went back to a
+  // checkpoint with the job: the worker then sends a new value, or this one
+  // again.
   void OnGather(const MemberRecord& worker, const Gather& gather,
                 absl::Time now, CoordinatorOutbox& out);
 
@@ -79,10 +81,10 @@ class Gatherings {
   };
   // Workers that a gathering needs.
   struct Needs {
-    std::vector<int> here;  // Ranks of those that have sent their values.
-    std::vector<const MemberRecord*> missing;  // The others.
-    // Worker in `missing` that has begun a later step than the next one, and so
-    // has missed the gathering; null: none has.
+    std::vector<int> here;  // Ranks of the workers that have sent values.
+    std::vector<const MemberRecord*> missing;  // Other needed workers.
+    // Worker in `missing` that can no longer gather, because it has begun a
+    // step after the one that follows the gathering; null: there is none.
     const MemberRecord* gone_on = nullptr;
   };
 
@@ -101,7 +103,8 @@ class Gatherings {
   }
 
   GatheringAnswers state_;  // Answers that workers may ask for again.
-  // Values of workers that have entered no epoch since this one are dropped.
+  // Epoch of the last Clear. OnGather drops values of workers that have not
+  // entered this epoch yet.
   uint64_t cleared_in_;
   std::map<int, Open> open_;  // Values without an answer, by rank.
   // Answers to send, each with the ranks of the workers that wait for it.

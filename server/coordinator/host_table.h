@@ -29,7 +29,7 @@ class HostTable {
   // Host that has a number.
   struct Host {
     HostClaim claim;     // Claim of all its processes.
-    std::string member;  // Name of the first of them, for messages.
+    std::string member;  // Name of its first process, for messages.
 
     bool operator==(const Host&) const = default;
   };
@@ -52,14 +52,14 @@ class HostTable {
 
   // Returns the number of a process's host; a host without a number gets one.
   // The host is -1 for a process that is split or does not know its machine,
-  // and for a new host when the table is full. News: processes of another
-  // machine say the same --node. This is told once for each node.
+  // and for a new host when the table is full. There are news if processes of
+  // another machine say the same --node, once for each node.
   Numbered NumberOf(const JoinRequest& request);
 
   // Makes two hosts of the host of two workers that cannot connect: `younger`
   // becomes a host of its own for its life. Returns a line for the log with the
   // reason, or "" if one of the two is split already. Returns nothing, and
-  // changes nothing, if kHostsMax processes are split.
+  // changes nothing, if kHostsMax processes are split already.
   std::optional<std::string> Split(const JoinRequest& elder,
                                    const JoinRequest& younger,
                                    absl::string_view reason);
@@ -78,7 +78,7 @@ class HostTable {
   std::string DescribeTwin(const JoinRequest& request) const;
 
   State state_;
-  std::map<HostClaim, int32_t> numbers_;  // Number of each of `state_.hosts`.
+  std::map<HostClaim, int32_t> numbers_;  // Number of each host, by its claim.
 };
 
 }  // namespace nereus

@@ -13,7 +13,8 @@
 
 namespace nereus {
 
-// Parts of a coordinator that descriptions read. Nothing is owned.
+// Parts of a coordinator that the functions below describe. The references must
+// be valid during the call.
 struct JobView {
   const CoordinatorOptions& options;
   JobState state = JobState::kWaiting;

@@ -7,8 +7,8 @@
 
 namespace nereus {
 
-// Encodes the state that a coordinator must find again when it is started anew.
-// JobStore keeps these bytes. REQUIRES: the state has a job.
+// Encodes the state that a coordinator must find again when it is restarted.
+// JobStore writes these bytes to disk. REQUIRES: the state has a job.
 std::string EncodeState(const CoordinatorState& state);
 
 // Decodes a state and checks it. Errors: kInvalidArgument, with the field and

@@ -10,7 +10,7 @@
 
 namespace nereus {
 
-// Job that a process asks to join.
+// Facts about the job that a process asks to join.
 struct JobToJoin {
   const CoordinatorOptions& options;
   JobState state = JobState::kWaiting;
@@ -22,8 +22,9 @@ struct JobToJoin {
 // Place where a job's optimizer runs.
 struct DecidedPlace {
   OptimizerPlace place = OptimizerPlace::kServer;
-  // "the job", or the name of the worker that has decided the place. "": no
-  // worker has, and `place` counts unless one does before the job runs.
+  // Decider of the place, for messages: "the job", if its flags decide, or the
+  // name of a worker. "" if the place is not decided yet: then `place` is the
+  // default, which a worker that joins before the job runs may still change.
   std::string by;
 };
 
@@ -38,7 +39,8 @@ DecidedPlace DecidePlace(const JobSpec& spec, const MemberList& roster);
 // that differs from the job's; kNotFound, another job; kAborted, the job has
 // failed; kOutOfRange, the job is finished, or a worker asks when all workers
 // have left; kResourceExhausted, no place or rank is left; kAlreadyExists,
-// another member has the place, and may be dead.
+// another member has the place, but may be dead (the caller makes this a claim,
+// see Outsiders).
 absl::Status CheckJoin(const JoinRequest& request, const JobToJoin& job);
 
 }  // namespace nereus

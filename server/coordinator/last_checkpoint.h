@@ -33,15 +33,17 @@ class LastCheckpoint {
   // last step that one of them has done. REQUIRES: all workers have left.
   int64_t LastStep() const;
 
-  // Round of the checkpoint. Empty if the checkpoint is made, can no longer be
-  // made, or has no folder.
+  // Round of the last checkpoint while the job has to wait for it. Empty if the
+  // checkpoint is made or can no longer be made, or if the job has no folder
+  // for checkpoints.
   std::optional<int64_t> AwaitedRound() const;
 
   // Asks all members to save `round`, unless they have been asked. Returns
-  // false once that has taken too long.
+  // false once the wait for the checkpoint has taken too long.
   bool Ask(int64_t round, absl::Time now, CoordinatorOutbox& out);
 
-  // Adds a time in which this process stood still.
+  // Moves the end of the wait later by a pause in which the coordinator stood
+  // still.
   void Delay(absl::Duration pause) { gives_up_at_ += pause; }
 
  private:

@@ -19,14 +19,15 @@ namespace nereus {
 struct MemberTimes {
   absl::Time last_message_at;  // Time of its last message.
   // Time from which its silence counts: its last message, or the start of its
-  // first epoch if that was later. Each pause of the coordinator moves it.
+  // first epoch if that was later. A pause of the coordinator moves this time
+  // later by the length of the pause.
   absl::Time heard_at;
   absl::Time dead_after;   // A member without a session is dead after this.
   absl::Time notified_at;  // Time when the last Waiting was sent to it.
   absl::Time asked_at;     // Time when its report was requested.
 };
 
-// Process that has joined the job. Its life:
+// Process that has joined the job. Its states:
 //
 //   joined --an epoch begins--> member (admitted)
 //   joined --its session ends--> removed
@@ -37,7 +38,7 @@ struct MemberTimes {
 //     reconnect_grace, or its report is late--> dead: removed
 //
 // A process that was counted as dead may live. It must join again, as another
-// member; if it went on as the old one, its contributions could count twice.
+// member. If it went on as the old member, its contributions could count twice.
 struct MemberRecord {
   PeerId id;
   JoinRequest request;               // Request with which it has joined.
@@ -50,13 +51,13 @@ struct MemberRecord {
   Heartbeat heartbeat;          // Last heartbeat.
   absl::Duration stall_logged;  // Length of its stall in the last log line.
   bool admitted = false;        // True once it is a member of an epoch.
-  // True if it need not be told any more that the job is over: the coordinator
-  // has told it, or it has lost its session for good.
+  // True if the coordinator need not tell it (any more) that the job is over:
+  // it has been told, or it has not resumed its session in time.
   bool told_over = false;
-  // First step of the worker since it was admitted or began anew. Not known in
-  // a coordinator that was started again.
+  // First step of the worker since it was admitted or dropped its values
+  // (EpochStart::from_base). Empty if the coordinator was restarted since then.
   std::optional<int64_t> first_step;
-  std::optional<int64_t> last_step;  // Last step; set once it has left.
+  std::optional<int64_t> last_step;  // Last step; empty until it leaves.
 
   // Report for the change of epoch under way.
   std::optional<EpochReport> report;
@@ -66,8 +67,8 @@ struct MemberRecord {
 
   bool is_worker() const { return id.role == Role::kWorker; }
   bool has_left() const { return last_step.has_value(); }
-  // True if it has lost its session. Then a process that asks for its place
-  // gets the place.
+  // True if it is a member without a session. Then a process that asks to join
+  // in its place gets the place.
   bool is_away() const { return admitted && !session.has_value(); }
   // Returns "worker NAME" or "shard 2".
   std::string Name() const;
@@ -80,8 +81,8 @@ struct MemberRecord {
   }
   // Returns the reason why it counts as dead by `now`, for the log and for the
   // process itself. Returns "" if it does not count as dead, is not admitted,
-  // or knows that the job is over. `report_due`: a change of epochs is under
-  // way.
+  // or knows that the job is over. `report_due`: a change of epoch is under
+  // way, for which it must report.
   std::string WhyDead(absl::Duration lease, bool report_due,
                       absl::Time now) const;
 
@@ -91,8 +92,9 @@ struct MemberRecord {
   }
 
   // Keeps its last heartbeat. Returns a line for the log if a round of the
-  // member stalls: at first, and again when the stall has lasted twice as long.
-  // Returns "" otherwise. `job`: null only if `last` reports no stall.
+  // member stalls: when the stall is first reported, and each time it has
+  // lasted twice as long as in the line before. Returns "" otherwise. `job`:
+  // null only if `last` reports no stall.
   std::string NoteHeartbeat(const Heartbeat& last, const Job* job);
 };
 
@@ -107,14 +109,15 @@ struct MemberRecord {
 class MemberList {
  public:
   MemberList() = default;
-  // Members as they were saved. A member that does not resume its session
+  // Makes the list of the members in `saved`. A member that does not resume
   // within `lease` counts as dead.
   MemberList(const CoordinatorState& saved, absl::Time now,
              absl::Duration lease);
 
   std::vector<MemberRecord>& members() { return members_; }
   const std::vector<MemberRecord>& members() const { return members_; }
-  // Returns the members that have been admitted, for the disk.
+  // Returns the members that have been admitted, in the form of
+  // CoordinatorState.
   std::vector<CoordinatorState::Member> Saved() const;
   // Rank of the next worker that joins the job while it runs.
   int next_rank() const { return next_rank_; }
@@ -130,24 +133,24 @@ class MemberList {
   const MemberRecord* FindHolder(const JoinRequest& request) const;
 
   // Adds a process. `running`: the job runs, so a worker gets next_rank().
-  // Before that a worker gets the lowest free rank.
+  // Before the job runs, a worker gets the lowest free rank.
   void Add(const JoinRequest& request, SessionId session, bool running,
            absl::Time now);
   void Remove(PeerId id);
-  // Sets MemberRecord::host of all members from `hosts`. Appends the table's
-  // log lines (HostTable::Numbered::news) to `out`.
+  // Sets MemberRecord::host of all members from `hosts`, which forgets the
+  // split processes that are gone. Appends the table's log lines
+  // (HostTable::Numbered::news) to `out`.
   void NumberHosts(HostTable& hosts, CoordinatorOutbox& out);
   // Gives all workers ranks without gaps, host by host: hosts in the order in
   // which their first workers joined, workers of a host in the order of
-  // joining. Makes this the order of the list. Pointers to members become
-  // invalid.
+  // joining. Puts the list into this order. Pointers to members become invalid.
   void NumberWorkers();
 
   // Gives all members that were asked for a report the full time for it, from
   // now on.
   void AskAgain(absl::Time now);
-  // Notes that members which are gone for good need not hear that the job is
-  // over.
+  // Sets told_over of members that have not resumed in time (dead_after): they
+  // need not hear that the job is over.
   void NoteGone(absl::Time now);
 
   // Notes a message in a session, or the end of a session. NoteMessage returns
@@ -155,11 +158,12 @@ class MemberList {
   bool NoteMessage(SessionId session) { return open_.insert(session).second; }
   void NoteEnd(SessionId session) { open_.erase(session); }
 
-  // Called at each message, end of a session and tick. If the last call is a
-  // second or more ago, the coordinator stood still meanwhile. Then moves the
-  // deadlines of all members by the length of that pause, and returns the
-  // length; otherwise returns zero. Messages of the pause have not been read
-  // yet, so the pause is no member's silence.
+  // The coordinator calls this at each message, end of a session and tick. If
+  // the last call was a second or more ago, the process of the coordinator
+  // stood still meanwhile. In this case NoticePause moves the deadlines of all
+  // members later by the length of the pause, and returns the length. Otherwise
+  // it returns zero. The coordinator has not read yet what members sent in the
+  // pause, so the pause does not count as their silence.
   absl::Duration NoticePause(absl::Time now);
 
   // Number of processes with this role.
@@ -171,7 +175,8 @@ class MemberList {
     return CountIf(
         [](const auto& m) { return m.is_worker() && !m.has_left(); });
   }
-  // Number of hosts of these workers; 0 if each has a host of its own.
+  // Number of hosts of the workers that have not left; 0 if each of them has a
+  // host of its own.
   int WorkerHostsHere() const;
   // True if there are workers, and all of them have left.
   bool AllLeft() const {
@@ -181,7 +186,7 @@ class MemberList {
   bool SomeLeave() const {
     return CountIf([](const auto& m) { return m.has_left(); }) > 0;
   }
-  // Last step that a member says it has begun; at least `from`.
+  // Largest step that a member says it has begun, or `from` if that is larger.
   int64_t BegunStep(int64_t from) const;
   // Names of all workers, by rank.
   std::map<int32_t, std::string> WorkerNames() const;
@@ -199,8 +204,7 @@ class MemberList {
              return m.admitted && !m.has_left() && !m.drained;
            }) == 0;
   }
-  // True if no member has a session, and no admitted member must still be told
-  // that the job is over.
+  // True if no member has a session, and every admitted member is told_over.
   bool AllToldOver() const {
     return CountIf([](const auto& m) {
              return m.session.has_value() || (m.admitted && !m.told_over);

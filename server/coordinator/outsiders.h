@@ -13,23 +13,23 @@
 
 namespace nereus {
 
-// Processes that are no members, and wait for an answer or may still ask for
+// Processes that are not members, and wait for an answer or may still ask for
 // one. There are three kinds:
 //
 // A claim asks for a place which a member has: the same shard, or the same name
 // of a worker. That member's session is open, but the member may be dead: its
-// host is gone, or it was killed a moment ago. If the process were refused at
-// once, a killed worker could not be started again before the lease of the dead
-// process has ended.
+// host is gone, or it was killed a moment ago. If the coordinator refused the
+// new process at once, a killed worker could not be started again before the
+// lease of the dead process has ended.
 //
 //   claims --the member sends a later message--> refused
 //   claims --the member counts as dead---------> joins in its place
 //
-// A released worker has left, and no other worker needs it. If it were
-// forgotten at once, a released worker that asks again would be told that it
-// counts as dead. A silent process counts as dead because nothing was heard
-// from it, and may live. If it were forgotten at once, the coordinator could
-// end before the process hears that the job is over.
+// A released worker has left, and no other worker needs it. If the coordinator
+// forgot it at once, and the worker asked again, the answer would be that it
+// counts as dead. A silent process counts as dead because the coordinator has
+// heard nothing from it, but it may live. If the coordinator forgot it at once,
+// the coordinator could end before the process hears that the job is over.
 //
 //   released --a lease later--> forgotten
 //   silent --it joins again, or a minute later--> forgotten
@@ -44,20 +44,20 @@ class Outsiders {
   // Adds a claim, and tells the process that it waits. `taken`: the error that
   // says which member has the place.
   void AddClaim(Claim claim, const absl::Status& taken, CoordinatorOutbox& out);
-  // Keeps a claim that TakeClaims has returned.
+  // Puts a claim back that TakeClaims has returned, so that it keeps waiting.
   void KeepClaim(Claim claim) { claims_.push_back(std::move(claim)); }
   // Removes the claim of a session. Returns true if there was one.
   bool EndClaim(SessionId session);
   // Removes all claims and returns them, in the order of their requests.
   std::vector<Claim> TakeClaims() { return std::exchange(claims_, {}); }
 
-  // Releases workers that have left, and that no other worker needs any more.
-  // Returns them. Until `until` they may ask again. `saved_round`: round of the
-  // newest checkpoint.
+  // Releases the leavers that no other worker needs any more, and removes them
+  // from `roster`. Returns their ids. They may ask again until `until`.
+  // `saved_round`: round of the newest checkpoint.
   std::vector<PeerId> ReleaseLeavers(const Job& job, int64_t saved_round,
                                      absl::Time until, MemberList& roster,
                                      CoordinatorOutbox& out);
-  // True if the process was a worker that was released.
+  // True if the process is a released worker that is not forgotten yet.
   bool IsReleased(uint64_t incarnation) const {
     return released_.contains(incarnation);
   }
@@ -72,10 +72,11 @@ class Outsiders {
   // True while a silent member may still ask.
   bool has_silent() const { return !silent_.empty(); }
 
-  // Forgets processes that were kept long enough by `now`.
+  // Forgets released workers and silent processes that may no longer ask at
+  // `now`.
   void Forget(absl::Time now);
-  // Moves all times by a pause in which the coordinator stood still: messages
-  // that arrive now may have been sent before the claims.
+  // Moves all times later by a pause in which the coordinator stood still:
+  // messages that it reads now may be older than the claims.
   void Delay(absl::Duration pause);
 
  private:

@@ -23,31 +23,33 @@ namespace nereus {
 //   unknown --every worker has measured--> known, search for a plan
 //   known   --measurements change by 20 %--> known, search for a plan
 //
-// A job begins with the plan that moves the fewest bytes. With CostKind::kTime
-// it is planned by time once all workers have measured; for every figure the
-// slowest worker counts. A plan must save 5 % (but see Better). Without that
-// margin, noise in the measurements would change plans again and again, and
-// each change costs about two iterations.
+// A job begins with the plan that moves the fewest bytes. With CostKind::kTime,
+// Replanner looks for the plan with the shortest iteration once all workers
+// have measured; for every figure the slowest worker counts. A new plan must
+// save 5 % (but see Better). Without that margin, noise in the measurements
+// would change plans again and again, and each change costs about two
+// iterations.
 //
 // Pure; the coordinator owns it. Memory: the last measurements of each worker.
 class Replanner {
  public:
   // `rules`: rules of the job (RulesFor). `interval`: least time between two
-  // searches after measurements. It doubles with each change of plans.
+  // searches after measurements, in the first plan. Each of the first eight
+  // changes of the plan doubles it.
   explicit Replanner(PlanRules rules,
                      absl::Duration interval = absl::Seconds(10))
       : rules_(std::move(rules)), interval_(interval) {}
 
   // True if a job with these options may change its plan.
   bool chooses(const JobOptions& options) const;
-  // True if workers have to measure: for a better plan, or for the threshold
-  // with which the tuning of fusion begins.
+  // True if workers have to measure their links and layers: for a better plan,
+  // or for the threshold with which the tuning of fusion begins.
   bool measures(const JobOptions& options) const {
     return (chooses(options) || options.tune_fusion) &&
            rules_.cost == CostKind::kTime;
   }
 
-  // Returns the plan of a job that begins, without any measurement.
+  // Returns the first plan of a job. It needs no measurements.
   absl::StatusOr<Plan> FirstPlan(absl::Span<const LayerSpec> layers,
                                  const ClusterShape& cluster) const;
 
@@ -55,8 +57,8 @@ class Replanner {
   // value.
   static absl::Status Check(const Measured& measured, const Job& job);
 
-  // Notes the measurements of a worker. Returns true if it is time to ask for a
-  // better plan. REQUIRES: Check(measured, job) is OK.
+  // Notes the measurements of a worker. Returns true if the caller should now
+  // ask for a better plan (Better). REQUIRES: Check(measured, job) is OK.
   bool OnMeasured(int32_t worker, const Measured& measured, const Job& job,
                   absl::Time now);
 
@@ -69,11 +71,12 @@ class Replanner {
     Plan plan;
     std::string why;  // Costs of both plans, for the log.
   };
-  // Returns a plan for `workers` workers that costs at least 5 % less than the
-  // job's, if there is one and a plan may be chosen. With
-  // PlanRules::choose_wire, also returns a plan that costs less than 1 % more
-  // and uses float32 where the job's plan uses 16 bits.
-  // `hosts`: number of their hosts; 0: each worker has its own.
+  // Returns a plan for `workers` workers on `hosts` hosts (0: each worker has
+  // its own host) that costs at least 5 % less than the job's plan. Returns
+  // nothing if there is no such plan, or if the job may not change its plan
+  // (chooses). With PlanRules::choose_wire, also returns a plan that costs up
+  // to 1 % more, if it differs from the job's plan only in layers with float32
+  // instead of 16 bits.
   const std::optional<BetterPlan>& Better(const Job& job, int workers,
                                           int hosts = 0);
 
@@ -83,21 +86,21 @@ class Replanner {
     std::string why;  // Predictions for both thresholds, for the log.
   };
   // Returns the best threshold for the job's plan, if the predicted iteration
-  // is at least 5 % shorter with it than with `bytes`.
+  // is at least 5 % shorter with this threshold than with `bytes`.
   std::optional<BetterFusion> FindBetterFusion(const Job& job,
                                                int64_t bytes) const;
 
-  // Measurements of the slowest worker, and the iteration that they predict for
-  // the job's plan.
+  // Slowest measurement of all workers for each figure, and the time of an
+  // iteration that these predict for the job's plan.
   struct Known {
     Measured measured;
     absl::Duration predicted;
   };
-  // Returns these; empty before all workers have measured. `fusion_bytes`: the
-  // threshold of fusion, if it is tuned.
+  // Returns what is known; nothing before all workers have measured.
+  // `fusion_bytes`: the threshold of fusion, if it is tuned.
   std::optional<Known> known(const Job& job,
                              std::optional<int64_t> fusion_bytes) const;
-  // Returns the line for the log about them. REQUIRES: known() has a value.
+  // Returns the line for the log about known(), which must have a value.
   std::string DescribeKnown(const Job& job,
                             std::optional<int64_t> fusion_bytes) const;
 
@@ -110,14 +113,15 @@ class Replanner {
 
   const PlanRules rules_;
   const absl::Duration interval_;
-  // Measurements of each worker when they last changed.
+  // Measurements of each worker, by rank, as of their last change that counted.
   std::map<int32_t, Measured> measured_;
   // Measurements used by the last search for a plan; empty until every worker
   // has measured.
   std::optional<Measured> known_;
-  bool news_ = false;  // True if measurements have changed since then.
-  absl::Time not_before_ = absl::InfinitePast();  // Time of the next search.
-  int changes_ = 0;                               // Number of changes of plans.
+  bool news_ = false;  // True if measurements have changed since that search.
+  // Time before which no search follows measurements.
+  absl::Time not_before_ = absl::InfinitePast();
+  int changes_ = 0;  // Number of changes of the plan, at most 8.
 
   // Arguments of the last call of Better, and its answer.
   std::optional<std::tuple<std::vector<Route>, int, int>> asked_;

@@ -11,23 +11,23 @@
 
 namespace nereus {
 
-// Compares the replicas of the workers by their checksums, which the workers
-// report of saved rounds and of their last rounds. Replicas that differ are an
-// error of a caller: its optimizer differs from that of the others, or it has
-// changed parameters of the job.
+// Compares the replicas of the workers by their checksums. Workers report these
+// as of each saved round and as of their last round. Replicas that differ are
+// an error of a caller: its optimizer differs from the optimizer of other
+// callers, or it has itself changed parameters that the job updates.
 //
 // Plain bookkeeping. Bounded: keeps one report for each of the last 8 rounds.
 class ReplicaCheck {
  public:
   // Compares a report with the first one of its round. `name`: name of the
   // worker, for messages. Errors: kInvalidArgument, the report does not fit the
-  // model; kFailedPrecondition, the replicas differ, with the first such layer
-  // and both workers.
+  // model; kFailedPrecondition, the replicas differ; the message names the
+  // first layer that differs and both workers.
   absl::Status OnChecksums(const std::string& name,
                            const ReplicaChecksums& checksums, const Job& job);
 
-  // Forgets all reports. Called at the begin of an epoch, in which workers may
-  // do rounds again.
+  // Forgets all reports. Called when an epoch begins, because workers may do
+  // rounds again in it.
   void Clear() { first_reports_.clear(); }
 
  private:

@@ -10,10 +10,11 @@
 
 namespace nereus {
 
-// Queue of the actions of a coordinator until they are carried out. A state is
-// saved before the actions that follow it. Otherwise members could be told of
-// an epoch that is not on disk. A coordinator that is started again would not
-// know this epoch, and would have to end the job.
+// Queue of the actions of a coordinator until the driver carries them out.
+// SaveFirst saves a state (SaveState) before it lets pass the actions that
+// follow. Otherwise members could hear of an epoch that is not on disk. A
+// restarted coordinator would not know this epoch, and would have to end the
+// job.
 //
 //   passing --a save fails--> holding back --a later try succeeds--> passing
 //
@@ -22,9 +23,10 @@ namespace nereus {
 // the owner gives up when failing_for is longer than a lease.
 class SaveFirst {
  public:
-  // Carries out the actions that were held back, and then `out`, in order,
-  // until a save fails. Log lines are never held back. Tries a failed save
-  // again after 200 ms at the earliest.
+  // Carries out the actions that were held back, and then those in `out`, in
+  // order, until a save fails. Log lines in `out` are never held back: they
+  // come first. `save` saves a state, `carry_out` carries out any other action.
+  // A failed save is tried again after 200 ms at the earliest.
   void CarryOut(CoordinatorOutbox out, absl::Time now,
                 absl::FunctionRef<absl::Status(const CoordinatorState&)> save,
                 absl::FunctionRef<void(const CoordinatorAction&)> carry_out);
@@ -35,8 +37,8 @@ class SaveFirst {
   // True if no action is held back.
   bool empty() const { return held_.empty(); }
 
-  // Time since the first save that failed after the last successful one; zero
-  // if the last save succeeded.
+  // Time for which saves have been failing: since the first failure after the
+  // last success. Zero if the last save succeeded.
   absl::Duration failing_for(absl::Time now) const;
   // Error of the last failed save.
   const absl::Status& failure() const { return failure_; }

@@ -13,15 +13,16 @@ namespace nereus {
 // entry for each call in that time.
 class StepRate {
  public:
-  // Notes the last step that a worker has begun. A job that goes back to a
-  // checkpoint is measured from scratch.
+  // Notes the last step that any worker has begun. If that step is earlier than
+  // before, because the job has gone back to a checkpoint, forgets all earlier
+  // notes.
   void Note(absl::Time now, int64_t begun_step) {
     if (!begun_.empty() && begun_.back().second > begun_step) begun_.clear();
     begun_.emplace_back(now, begun_step);
     while (now - begun_.front().first > kRateWindow) begun_.pop_front();
   }
 
-  // Returns the steps per second; 0 if they are not known.
+  // Returns the steps per second; 0 before there are two notes.
   double PerSecond() const {
     if (begun_.size() < 2) return 0;
     const auto& [from, first] = begun_.front();
