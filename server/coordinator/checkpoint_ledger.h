@@ -141,8 +141,8 @@ class CheckpointLedger {
   // Checkpoints that wait for their manifest, by round.
   std::map<int64_t, CheckpointRecord> completing_;
   bool wanted_ = false;  // True if a checkpoint is wanted or planned.
-  bool wanted_again_ =
-      false;              // True if another one must follow the planned one.
+  // True if another checkpoint is wanted after the planned one.
+  bool wanted_again_ = false;
   bool planned_ = false;  // True if the epoch has a round for the request.
   std::string failure_;   // Reason of the last failure; see failure().
   std::set<int64_t> failed_rounds_;  // Newest rounds that failed.

@@ -14,7 +14,8 @@ namespace nereus {
 
 // Leads the workers of a job through the trials of a FusionTuner, which looks
 // for the threshold of fusion with the shortest iterations. The threshold is
-// the number of bytes of pushed layers for which SendPlan waits.
+// the number of bytes of pushed layers for which a worker waits before it sends
+// them.
 //
 //   trial --all workers have answered--> next trial, or done
 //   trial --an epoch begins--> the same trial again

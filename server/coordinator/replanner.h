@@ -118,7 +118,9 @@ class Replanner {
   // Measurements used by the last search for a plan; empty until every worker
   // has measured.
   std::optional<Measured> known_;
-  bool news_ = false;  // True if measurements have changed since that search.
+  // True if measurements have changed, or a worker with measurements has left,
+  // since OnMeasured last decided on a search.
+  bool news_ = false;
   // Time before which no search follows measurements.
   absl::Time not_before_ = absl::InfinitePast();
   int changes_ = 0;  // Number of changes of the plan, at most 8.

@@ -10,8 +10,8 @@ namespace nereus {
 
 // All values of one chunk as they arrive in frames: parameters, arrays of
 // optimizer state, and the mean of the last round if workers run the optimizer.
-// The primary sends them to the backup, or a worker sends them to be saved
-// (RoundSaver).
+// The primary sends them to the backup (ChunkReplica), or a worker sends them
+// to the primary, which saves them (RoundSaver).
 //
 //   not begun --made as of a round--> begun --last frame, or Take--> complete
 //
@@ -22,8 +22,10 @@ class ChunkCopy {
   // Makes a copy that has not begun: no frame is expected.
   ChunkCopy() = default;
 
-  // Makes a copy that has begun: of `round`, with `elements` values in each
-  // part. If the first payload is a Buffer::SizeOnly, so is the copy's memory.
+  // Makes a copy that has begun: as of `round`, with `elements` values in each
+  // part. `has_average`: the last part is the mean. In a simulation without
+  // values, where the first payload is a Buffer::SizeOnly, the copy has no
+  // memory either.
   ChunkCopy(int64_t round, int64_t elements, int state_arrays,
             bool has_average);
 
@@ -36,7 +38,7 @@ class ChunkCopy {
   // `frame` in range.
   bool Has(int part, int64_t frame) const;
 
-  // Takes complete values in place of all frames.
+  // Takes these complete values by reference, in place of all frames.
   void Take(Buffer parameters, Buffer state);
   // Adds a frame. `payload` must live until the actions have been carried out.
   // REQUIRES: !Has(part, frame).
@@ -47,11 +49,11 @@ class ChunkCopy {
     return parameters_.bytes() + state_.bytes() + average_.bytes();
   }
 
-  // True if all frames of all parts have arrived.
+  // True if all frames of all parts have arrived, or Take was called.
   bool complete() const { return begun() && missing_ == 0; }
 
-  // Values, of which all have arrived once complete(). `state` and `average`
-  // may be empty.
+  // Values that have arrived: all of them once complete(). `state` and
+  // `average` may be empty.
   const Buffer& parameters() const { return parameters_; }
   const Buffer& state() const { return state_; }
   const Buffer& average() const { return average_; }
@@ -60,7 +62,7 @@ class ChunkCopy {
   // Returns the memory of a part.
   Buffer Place(int part) const;
 
-  int64_t round_ = 0;  // Last closed round of the values.
+  int64_t round_ = 0;  // Round as of which the values are.
   int64_t elements_ = 0;
   int state_arrays_ = 0;
   int parts_ = 0;

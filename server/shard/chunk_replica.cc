@@ -14,16 +14,17 @@ void ChunkReplica::Reset() {
 
 // The primary's side.
 
-// A round is delayed also while the whole chunk is on its way to the backup. If
-// the round closed then, the backup would lack it.
+// The backup also delays a round while the whole chunk is on its way to it. If
+// the round closed in this time, the backup would lack it.
 bool ChunkReplica::DelaysClosing() const {
   return epoch_.has_backup() &&
          (epoch_.servers().backup_is_current || state_ == State::kSent ||
           state_ == State::kCurrent);
 }
 
-// A backup that was not current when the epoch began delays no answer: these
-// values reach it with the whole chunk, before it becomes current.
+// A backup that was not current when the epoch began delays no answer: the
+// primary sends it the same values with the whole chunk, before it becomes
+// current.
 bool ChunkReplica::AllowsShowing() const {
   return !epoch_.has_backup() || !epoch_.servers().backup_is_current ||
          state_ == State::kCurrent;
@@ -48,9 +49,9 @@ absl::StatusOr<Landing> ChunkReplica::OnHaveHeader(const FrameHeader& header,
   return expected ? Landing::Scratch() : Landing::Discard();
 }
 
-// The backup gets a mean as one contribution of this server, in the frames that
-// the round has. For a sparse round without frames, it gets one frame without
-// payload.
+// The mean is one contribution of this server to the round on the backup, in
+// the frames that the round has. For a sparse round without frames, the backup
+// gets one frame without payload.
 void ChunkReplica::SendMean(int64_t round, const FullRound& full, bool skipped,
                             Outbox& out) const {
   const Job& job = *epoch_.job;
@@ -126,8 +127,8 @@ absl::StatusOr<Landing> ChunkReplica::OnVerdictHeader(const FrameHeader& header,
   return Landing::Scratch();
 }
 
-// While a copy is on its way, the open round is about to change, and takes no
-// mean.
+// While a copy is on its way here, the backup takes no mean: the copy will
+// change the open round.
 absl::StatusOr<Landing> ChunkReplica::OnMeanHeader(
     const FrameHeader& header, int64_t open, const FullRound& full) const {
   const int64_t frame = NEREUS_TRY(full.Find(header));
@@ -175,8 +176,8 @@ std::optional<ChunkCopy> ChunkReplica::OnCopyFrame(const Frame& frame,
   return std::exchange(incoming_, ChunkCopy());
 }
 
-// Workers hold the state of layers that they own. The servers have it only as
-// of a base round that is not the initial round.
+// Workers hold the optimizer state of layers that they own. A server has this
+// state only as of a base round that is not the initial round.
 ChunkCopy ChunkReplica::BeginCopy(int64_t round) const {
   const Job& job = *epoch_.job;
   const bool restored = job.history.base_round != kInitialRound;

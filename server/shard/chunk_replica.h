@@ -12,8 +12,8 @@
 
 namespace nereus {
 
-// Replication of one chunk: on the primary its view of the backup, on the
-// backup the frames that it takes.
+// Replication of one chunk. On the primary, this class follows the state of the
+// backup, and sends the backup frames. On the backup, it takes these frames.
 //
 // The primary sends either the mean of each round, which the backup applies by
 // the same arithmetic, or the whole chunk, if the backup lacks a round. The
@@ -24,41 +24,41 @@ namespace nereus {
 //   kBehind ---SendChunk--> kSent --kHave----> kCurrent
 //   any state --new epoch--> kUnknown
 //
-// Workers see a result only after a current backup has it too. Otherwise a
-// worker could have seen a round that a backup, taking over, has never heard
-// of.
+// If the backup is current, workers see a result only after the backup has it
+// too. Otherwise the primary could die after a worker has got a result, and the
+// backup that takes over would never have heard of that round.
 class ChunkReplica {
  public:
   enum class State {
     kUnknown,  // The backup has not said yet which rounds it has.
     kBehind,   // The backup needs the whole chunk.
-    kSent,     // The chunk is on its way.
-    kCurrent,  // The backup follows the rounds.
+    kSent,     // The whole chunk is on its way.
+    kCurrent,  // The backup lacks no round, and gets the mean of each new one.
   };
 
   // Both are borrowed and must outlive this.
   ChunkReplica(const ShardEpoch* epoch, const HeldChunk* held)
       : epoch_(*epoch), held_(*held) {}
 
-  // Starts an epoch: forgets a copy on its way; the backup says again which
-  // rounds it has.
+  // Starts an epoch: forgets a copy that is on its way, and the state of the
+  // backup, which says again which rounds it has.
   void Reset();
 
   // On the primary.
 
   State state() const { return state_; }
   // True if a complete round must go to the backup before it closes. A backup
-  // that was not current when the epoch began delays no round until the whole
-  // chunk has been sent to it, or it turns out to lack no round.
+  // that was not current when the epoch began delays no round, until the
+  // primary has sent it the whole chunk or has heard that it lacks no round.
   bool DelaysClosing() const;
-  // True if workers may see the values that the primary holds.
+  // True if the primary may send workers the values that it holds.
   bool AllowsShowing() const;
 
   // Checks a kHave frame, by which the backup says that it has all rounds
   // before header.round. `open`: the chunk's open round. `may_close`: the
-  // backup may have that round, because its mean was sent in this epoch or may
-  // have been sent in an earlier one. `offered`: the mean was sent in this
-  // epoch.
+  // backup may have the open round, because the primary has sent its mean in
+  // this epoch, or may have sent it in an earlier one. `offered`: the primary
+  // has sent this mean in this epoch.
   absl::StatusOr<Landing> OnHaveHeader(const FrameHeader& header, int64_t open,
                                        bool may_close, bool offered) const;
   // Notes that the backup has all rounds before `round`, while `open` is open.
@@ -66,7 +66,8 @@ class ChunkReplica {
     state_ = round >= open ? State::kCurrent : State::kBehind;
   }
 
-  // Sends the mean of `round`, or the verdict that skips `round`.
+  // Sends the mean of `round`, which is the sum of `full`. If `skipped`, sends
+  // the verdict that skips `round` instead.
   void SendMean(int64_t round, const FullRound& full, bool skipped,
                 Outbox& out) const;
   // Sends the whole chunk as of the round before `open`.
@@ -74,28 +75,29 @@ class ChunkReplica {
 
   // On the backup.
 
-  // Checks a frame of the primary, while `open` is the open round, summed up in
-  // `full`.
+  // Checks a frame of the primary. `open`: the open round. `full`: frames of
+  // the open round that have arrived.
   absl::StatusOr<Landing> OnPrimaryHeader(const FrameHeader& header,
                                           int64_t open,
                                           const FullRound& full) const;
-  // Adds a kCopy frame. Returns the copy if this frame was the last one.
+  // Adds a kCopy frame. Returns the copy if this frame has completed it.
   std::optional<ChunkCopy> OnCopyFrame(const Frame& frame, Outbox& out);
-  // Tells the primary that all rounds before `open` are here.
+  // Tells the primary that this backup has all rounds before `open`.
   void SayHave(int64_t open, Outbox& out) const;
-  // Bytes of the copy on its way.
+  // Bytes of the memory of the copy that is on its way here.
   int64_t held_bytes() const { return incoming_.held_bytes(); }
 
  private:
-  // Check a frame that skips the open round, a frame of its mean, and a frame
-  // of the whole chunk.
+  // Check a frame that skips the open round, a frame of the round's mean, and a
+  // frame of the whole chunk.
   absl::StatusOr<Landing> OnVerdictHeader(const FrameHeader& header,
                                           int64_t open) const;
   absl::StatusOr<Landing> OnMeanHeader(const FrameHeader& header, int64_t open,
                                        const FullRound& full) const;
   absl::StatusOr<Landing> OnCopyHeader(const FrameHeader& header,
                                        int64_t open) const;
-  // Returns an empty copy with the parts that the chunk has after `round`.
+  // Returns a copy without frames yet, with the parts that a chunk has as of
+  // `round`.
   ChunkCopy BeginCopy(int64_t round) const;
 
   const ShardEpoch& epoch_;

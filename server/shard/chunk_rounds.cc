@@ -1,6 +1,6 @@
-// Read in this order: headers of workers are checked (OnWorkerHeader), their
-// frames count (OnWorkerFrame), a complete round closes (CompleteIfDecided,
-// CloseUnlessAwaited, Close, OpenNext), workers are answered (Answer). The
+// Read in this order: a header of a worker is checked (OnWorkerHeader), its
+// frame counts (OnWorkerFrame), a complete round closes (CompleteIfDecided,
+// CloseUnlessAwaited, Close, OpenNext), and workers get answers (Answer). The
 // parts for the backup, for partial rounds and for new epochs follow.
 //
 // The state diagram is in the header. Every transition of `phase_` is in
@@ -58,8 +58,8 @@ absl::StatusOr<Landing> ChunkRounds::OnWorkerHeader(const FrameHeader& header,
                                        : Landing::Scratch();
 }
 
-// A contribution to a closed round is no error: after an epoch has begun, a
-// worker contributes again, because it does not know which rounds have closed.
+// A contribution to a closed round is no error: in a new epoch a worker
+// contributes again, because it does not know which rounds have closed.
 absl::StatusOr<int> ChunkRounds::FindContributor(const FrameHeader& header,
                                                  int position) const {
   const Job& job = *epoch_.job;
@@ -102,15 +102,16 @@ absl::StatusOr<Landing> ChunkRounds::OnPullHeader(const FrameHeader& header,
   if (uses_servers() && header.round >= asker.first_step) {
     if (epoch_.IsAskedBy(held_.chunk, header.round, asker.rank)) {
       // A worker may ask for the last closed round and for the open one. In
-      // partial rounds it may ask before all of its contribution is here.
+      // partial rounds it may ask before its whole contribution has arrived.
       const bool may_ask =
           job.partial() ? header.round <= partial_.counted(asker.rank) + 1
                         : header.round == round_ - 1 || header.round == round_;
       if (may_ask) return Landing::Scratch();
     } else if (!job.partial() && header.round <= round_) {
-      // The worker asks for a result that it may have lost. The round may have
-      // closed long ago: the sender's contribution comes through the carrier of
-      // its host, which may be faster than this request.
+      // In a new epoch a worker asks for a result that it may have lost. If no
+      // answer is due (WasComplete), the request is discarded. A round before
+      // the last closed one is no error: the sender contributes through the
+      // carrier of its host, whose frames may overtake this request.
       return WasComplete(header.round) ? Landing::Scratch()
                                        : Landing::Discard();
     }
@@ -126,10 +127,10 @@ absl::StatusOr<Landing> ChunkRounds::OnPullHeader(const FrameHeader& header,
                      job.history.base_round);
 }
 
-// If a round was complete when the epoch began, its result goes only to workers
-// that ask. A worker asks together with its first contribution of an epoch. The
-// results of all other rounds go to all carriers unasked, except with
-// Overlap::kDecoupled.
+// If a round was complete when the epoch began, the server sends its result
+// only to workers that ask. A worker asks together with its first contribution
+// of an epoch. The server sends the results of all other rounds to all carriers
+// unasked, except with Overlap::kDecoupled.
 bool ChunkRounds::WasComplete(int64_t round) const {
   const uint64_t epoch = epoch_.job->epoch;
   const bool closed = round == round_ - 1 && held_.closed_in < epoch;
@@ -158,7 +159,8 @@ void ChunkRounds::OnWorkerFrame(const Frame& frame, int position, Outbox& out) {
   CompleteIfDecided(out);
 }
 
-// The parts of a host's sum have been checked on the host.
+// A carrier with mates has checked the parts of its sum for NaNs itself. So the
+// server checks only contributions of workers that are alone on their host.
 Addend ChunkRounds::AddendOf(const Frame& frame, int rank) const {
   const FrameHeader& header = frame.header;
   const Job& job = *epoch_.job;
@@ -188,7 +190,8 @@ void ChunkRounds::CompleteIfDecided(Outbox& out) {
   completed_in_ = job.epoch;
   scale_ = update ? job.MeanScale(round_) : 1.0f;
   if (epoch_.has_backup() && scale_ != 1.0f) {
-    // The backup need not know how many workers contributed.
+    // Scales the sum before it is sent. So the backup need not know how many
+    // workers have contributed.
     full_.Scale(scale_, out);
     scale_ = 1.0f;
   }
@@ -207,7 +210,7 @@ void ChunkRounds::CloseUnlessAwaited(Outbox& out) {
   replica_.SendMean(round_, full_, skipped_, out);
 }
 
-// No result of the initial round is sent: workers pull the initial parameters.
+// The initial round has no result to send: workers pull the parameters.
 void ChunkRounds::Close(Outbox& out) {
   const Job& job = *epoch_.job;
   if (round_ == kInitialRound) {
@@ -227,8 +230,8 @@ void ChunkRounds::Close(Outbox& out) {
     held_.mean = result;
     if (scale_ != 1.0f) out.Add(ScaleValues{result, scale_});
   }
-  // Contributors of this epoch wait for the result. If the round was complete
-  // in an earlier epoch, workers ask for the result instead.
+  // The contributors wait for the result, so it is sent unasked. If the round
+  // was complete in an earlier epoch, workers ask for the result instead.
   if (epoch_.serves() && completed_in_ == job.epoch && !job.decoupled()) {
     held_.Broadcast(epoch_, round_, epoch_.CarriersOf(held_.chunk, round_),
                     result, out);
@@ -257,16 +260,16 @@ void ChunkRounds::Answer(PullRequest request, Outbox& out) {
       options.quorum == Quorum::kEach ? options.staleness : 0;
   const bool is_closed =
       round_ > kInitialRound && request.round - steps_ahead < round_;
-  // In partial rounds a worker is answered only after its own contribution has
-  // counted. With the answer the step is done for the worker, and it would not
-  // send the rest of the contribution.
+  // In partial rounds a worker gets no answer before its own contribution has
+  // counted: the answer ends the step for the worker, which would then not send
+  // the rest of its contribution.
   const int position = job.PositionOf(request.rank);
   const bool counts = !job.partial() ||
                       request.round < job.workers[position].first_step ||
                       partial_.counted(request.rank) >= request.round;
-  // An open round that was complete in an earlier epoch closes soon. Requests
-  // wait for that: no worker needs the values before that round, and all
-  // workers that join get equal values.
+  // If the open round was complete in an earlier epoch, it closes soon. All
+  // requests wait until it has closed: no worker needs the values from before
+  // it, and so all workers that join get equal values.
   const bool closes_soon =
       phase_ != Phase::kCollecting && completed_in_ < job.epoch;
   if (is_closed && counts && !closes_soon && replica_.AllowsShowing()) {
@@ -321,8 +324,8 @@ void ChunkRounds::OnHave(int64_t round, Outbox& out) {
   replica_.OnHave(round, round_);
   if (replica_.state() != ChunkReplica::State::kCurrent) return;
   const bool closed = round > round_;
-  // Requests may have waited for the backup to become current: these are
-  // answered now. Requests that need the open round wait on, for Close.
+  // Answers requests that have waited for the backup to become current.
+  // Requests for the open round keep waiting; Close answers them.
   AnswerWaiting(out);
   if (closed) {
     Close(out);
@@ -346,7 +349,7 @@ void ChunkRounds::OnPartialFrame(const Frame& frame, int position,
     if (!whole) return;
     AdvancePartial(out);
   }
-  if (epoch_.job->decoupled()) return;  // Workers ask.
+  if (epoch_.job->decoupled()) return;  // Workers pull the answer.
   requests_.repeated[position] = step;
   Answer({rank, step}, out);
 }
@@ -370,7 +373,8 @@ void ChunkRounds::AdvancePartial(Outbox& out) {
     ++round_;
   };
   if (each && partial_.whole()) update();
-  // All workers that have taken part in these rounds are gone.
+  // Passes over rounds in which no worker takes part any more: the workers that
+  // took part in them are gone.
   while (round_ < job.workers.front().first_step) advance();
   while (partial_.Awaited(job, round_).empty()) {
     if (!each) update();
@@ -381,7 +385,7 @@ void ChunkRounds::AdvancePartial(Outbox& out) {
 
 // Epochs.
 
-// The block layer is not saved: all of its blocks are chosen.
+// Checkpoints lack the block layer: it begins with all blocks chosen.
 bool ChunkRounds::Restore() {
   const Job& job = *epoch_.job;
   held_.Allocate(job.state_arrays);
@@ -394,8 +398,8 @@ bool ChunkRounds::Restore() {
   return false;
 }
 
-// Layers that workers owned get the values that the workers have handed over.
-// Layers that leave the servers keep their values as of the switch round.
+// A layer that workers owned gets the values that they have handed over. A
+// layer that they own from now on keeps its values as of the switch round.
 void ChunkRounds::Reroute(const Job& before) {
   const bool moves = epoch_.job->history.base_round == before.switch_round;
   const bool used = UsesServers(before.routes[layer()].scheme);
@@ -405,12 +409,13 @@ void ChunkRounds::Reroute(const Job& before) {
     held_.parameters = handed_over->values[index_].parameters;
     held_.state = handed_over->values[index_].state;
   }
-  // A later open round makes the primary send these values to the backup: the
-  // backup's kHave then names an earlier round.
+  // Opens the round after the switch round. The backup's kHave names an earlier
+  // round, so the primary sends the backup these values.
   if (!used && (moves || uses)) round_ = before.switch_round + 1;
   if (used == uses) return;
-  // If nothing moves, the workers run the optimizer and have the last mean.
-  // Here zeros stand for it.
+  // If nothing moves, the workers run the optimizer. A layer that comes to the
+  // servers then needs a mean of the last round, which only the workers have:
+  // zeros stand for it here.
   held_.mean = !uses || moves ? Buffer()
                               : Buffer::AllocateLike(held_.parameters,
                                                      held_.parameters.bytes());
@@ -418,12 +423,13 @@ void ChunkRounds::Reroute(const Job& before) {
 
 void ChunkRounds::Reopen() {
   const Job& job = *epoch_.job;
-  // A server that has become the backup may be sent another mean.
+  // On a server that has become the backup, the open round begins again: the
+  // primary may send it another mean.
   const bool stays = phase_ != Phase::kCollecting && epoch_.serves();
   phase_ = stays ? Phase::kClosing : Phase::kCollecting;
   if (!stays) {
-    // If all workers that were to choose the next blocks are gone, the choice
-    // stays the last one.
+    // If all workers that took part in the open round of the block layer are
+    // gone, the round is passed over, and the last choice of blocks stays.
     if (epoch_.serves() && is_block_layer() && round_ != kInitialRound &&
         !job.workers.empty()) {
       round_ = std::max(round_, job.workers.front().first_step);
@@ -444,10 +450,11 @@ void ChunkRounds::Enter(Outbox& out) {
 
 void ChunkRounds::ReopenRound() {
   const Job& job = *epoch_.job;
-  // The initial parameters come from one worker, and a backup's means from one
-  // server. In partial rounds, and for layers that workers exchange without the
-  // servers, full_ is used for the initial round only. Later `round_` may be
-  // before the first step of every worker: its line-up would be empty.
+  // A round has one contributor in three cases: the initial parameters come
+  // from one worker, a backup gets the means from one server, and full_ is not
+  // used: after the initial round it has no use in partial rounds and for
+  // layers that workers exchange without the servers. There no worker may take
+  // part in `round_` any more, so that its line-up would be empty.
   const bool one = round_ == kInitialRound || job.partial() ||
                    !uses_servers() || !epoch_.serves();
   full_.Reopen(one ? 1 : job.LineupOf(round_).hosts(),
@@ -456,9 +463,10 @@ void ChunkRounds::ReopenRound() {
 
 void ChunkRounds::SaveLast(int64_t round, Outbox& out) {
   const Job& job = *epoch_.job;
-  // The shards have all layers as of the base round. With a partial quorum the
-  // last round may stay open because it waits for a worker that has left. Then
-  // the current values are the last ones.
+  // True if this chunk has the values: the shards have all layers as of the
+  // base round, and layers that they update as of the last closed round. With a
+  // partial quorum, the job's last round may stay open because it waits for a
+  // worker that has left: then the current values are the last ones.
   const bool is_here =
       round == job.history.base_round ||
       (epoch_.Updates(layer()) && (job.partial() || round_ == round + 1));

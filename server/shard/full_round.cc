@@ -13,7 +13,8 @@ int64_t BytesOf(int64_t elements) {
   return elements * static_cast<int64_t>(sizeof(float));
 }
 
-// In simulations that model sizes only, there are no values to add.
+// Returns memory for a sum. If the payload has no values, as in simulations
+// that model sizes only, the memory has none either.
 Buffer AllocateLike(const Buffer& payload, int64_t bytes) {
   return payload.data() == nullptr ? Buffer::SizeOnly(bytes)
                                    : Buffer::Allocate(bytes);
@@ -60,7 +61,7 @@ absl::StatusOr<int64_t> FullRound::Find(const FrameHeader& header) const {
 
 // The first frame of a sparse round tells how many frames each contributor
 // sends; later frames must tell the same number. The contributors have chosen
-// the same blocks, so a frame of another block, or with another flag, is an
+// the same blocks, so a frame of another block, or with another part, is an
 // error of its sender.
 absl::Status FullRound::Check(int contributor, int64_t frame,
                               const FrameHeader& header) const {
@@ -103,7 +104,7 @@ bool FullRound::Has(int contributor, int64_t frame) const {
   return sums_.Has(contributor, frame);
 }
 
-// Counts the frame first, then adds it.
+// Counts the frame first, then appends the action that adds it to the sum.
 void FullRound::Add(int contributor, const FrameHeader& header, Addend addend,
                     Outbox& out) {
   int64_t& left = left_[contributor];

@@ -15,17 +15,17 @@ namespace nereus {
 // contributors: collecting --last frame--> complete.
 //
 // A contribution arrives in frames. Each frame counts once, however often it is
-// sent, so that a worker may send its contribution again after a failure. In a
-// sparse round all contributors send the same few frames, or none, and each
-// header says how many. Values that counted twice would be a wrong mean that no
-// later check finds.
+// sent, so that a worker may send its contribution again after a failure. If
+// values counted twice, the mean would be wrong, and no later check would find
+// it. In a sparse round all contributors send the same few frames of the chunk,
+// or none, and each header says how many these are.
 //
 // Plain bookkeeping: the driver carries out the additions. Memory: the sum;
 // with SumOrder::kRank also the frames that are held until their turn.
 class FullRound {
  public:
-  // `contributors` >= 1: contributions are numbered [0, contributors). `grid`:
-  // frames of the chunk, which has at least one value.
+  // `contributors`: number of contributors, at least 1. Methods number them
+  // from 0. `grid`: frames of the chunk, which has at least one value.
   FullRound(int contributors, FrameGrid grid, SumOrder order);
 
   // Index that stands for "this contributor has no frame in this round".
@@ -40,8 +40,8 @@ class FullRound {
   absl::Status Check(int contributor, int64_t frame,
                      const FrameHeader& header) const;
 
-  // True if `frame` of this contributor has arrived. kNoFrame: true if all of
-  // its frames have.
+  // True if `frame` of this contributor has arrived. With kNoFrame: true if all
+  // frames of this contributor have arrived.
   bool Has(int contributor, int64_t frame) const;
 
   // Adds the frame that a header announces. `addend` must live until the
@@ -63,9 +63,11 @@ class FullRound {
   // Number of frames of each contributor; below 0: not known yet.
   int64_t frames() const { return frames_; }
   bool sparse() const { return sparse_; }
-  // True if `frame` is in the round, as far as frames have arrived.
+  // True if `frame` is in the round: in a sparse round, if a contributor has
+  // sent it; in a dense round, always.
   bool has(int64_t frame) const { return !sparse_ || chosen_[frame]; }
-  // True if the values of `frame` have their momentum in them (kResumedPart).
+  // True if the values of `frame` already contain their momentum
+  // (kResumedPart).
   bool resumed(int64_t frame) const { return sparse_ && resumed_[frame]; }
 
   // True for each frame that a sparse round has; empty for a dense round.
@@ -77,8 +79,8 @@ class FullRound {
   // Bytes of the sum and of the frames that are held.
   int64_t held_bytes() const;
 
-  // Returns the sum, which the caller may keep. The next round is summed up in
-  // `memory`, which is of the same size or empty.
+  // Returns the sum, which the caller may keep. `memory` becomes the memory for
+  // the sum of the next round; it has the same size or is empty.
   Buffer ExchangeSum(Buffer memory);
 
   // Starts the next round, or the same round with other contributors. Reuses
@@ -87,7 +89,7 @@ class FullRound {
   void Reopen(int contributors, bool sparse);
 
  private:
-  // Number of frames of a contributor to a sparse round before its first frame.
+  // Number of frames of a sparse round before its first frame has told it.
   static constexpr int64_t kUnknown = -1;
 
   int contributors_ = 0;

@@ -18,7 +18,7 @@ void HeldChunk::Begin(Buffer initial, int state_arrays) {
 }
 
 Buffer HeldChunk::RoomForUpdate(Outbox& out) {
-  // A checkpoint may still read the state.
+  // A checkpoint may still read the old state, so the update gets a copy.
   if (!state.unique() && state.data() != nullptr) {
     const Buffer saved = std::exchange(state, Buffer::Allocate(state.bytes()));
     out.Add(CopyValues{state, saved});
@@ -51,8 +51,8 @@ void HeldChunk::UpdateFrom(const Job& job, int64_t round, const FullRound& full,
   parameters = std::move(chosen);
 }
 
-// Values outside of the round's blocks do not change, so new memory first gets
-// a copy of the old values.
+// Values outside of the round's blocks do not change. So if the update needs
+// new memory, it first copies the old values there.
 void HeldChunk::UpdateBlocks(const Job& job, int64_t round,
                              const FullRound& full, float scale, Outbox& out) {
   if (full.frames() == 0) return;
@@ -72,9 +72,8 @@ void HeldChunk::UpdateBlocks(const Job& job, int64_t round,
   }
 }
 
-// A sparse result has the frames of its round; with `whole`, all frames of the
-// chunk. A frame without payload follows with `whole`, or if the round has no
-// frame.
+// The last frame of a sparse result has no payload if `whole` is set or if the
+// round had no frame.
 template <typename Send>
 void HeldChunk::CutResult(const Job& job, bool whole, FrameHeader header,
                           const Buffer& values, Send send) const {
@@ -103,7 +102,8 @@ void HeldChunk::Broadcast(const ShardEpoch& epoch, int64_t round,
             });
 }
 
-// A worker that joins gets all values; a worker of the round gets its result.
+// A worker that takes part in the round gets the result of the round. A worker
+// that joins after it gets all values of the chunk.
 void HeldChunk::SendValues(const ShardEpoch& epoch, const PullRequest& request,
                            Outbox& out) const {
   const Job& job = *epoch.job;
@@ -121,7 +121,8 @@ void HeldChunk::SendValues(const ShardEpoch& epoch, const PullRequest& request,
   } else {
     CutIntoFrames(job, header, grid, values, send);
   }
-  // Layers that workers own have a state here once it was restored.
+  // Sends the optimizer state of a layer that workers own, if this server has
+  // it.
   if (is_mean || epoch.Updates(chunk.layer)) return;
   const int64_t bytes = parameters.bytes();
   for (int64_t start = 0; start < state.bytes(); start += bytes) {

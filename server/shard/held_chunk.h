@@ -17,8 +17,8 @@ struct PullRequest {
   int64_t round = 0;  // Round of the result that it wants.
 };
 
-// Values of one chunk that a server holds as of the last closed round: their
-// updates, and the frames in which workers get them.
+// Values of one chunk that a server holds, as of the last closed round. Methods
+// update the values, and send them to workers in frames.
 //
 // Buffers are shared by reference with frames on their way and with checkpoints
 // being written. An update therefore writes to new memory while the old memory
@@ -30,7 +30,8 @@ struct HeldChunk {
   Buffer state;       // Arrays of the optimizer's state, one after the other.
   Buffer mean;  // OptimizerPlace::kWorker: mean gradient of the last round.
   uint64_t closed_in = 0;  // Epoch in which the last closed round was complete.
-  std::vector<bool> closed_frames;  // Frames of that round, if it was sparse.
+  // True for each frame that the last closed round had; empty if it was dense.
+  std::vector<bool> closed_frames;
 
   // Allocates parameters and state, for a checkpoint to be read into.
   void Allocate(int state_arrays);
@@ -43,9 +44,10 @@ struct HeldChunk {
   void Update(const OptimizerOptions& optimizer, int64_t step,
               const Buffer& gradient, float scale, Outbox& out);
 
-  // Applies the outcome of `round`; its sum times `scale` is the mean. It
-  // changes all values, or the blocks that a sparse round has, or, in the block
-  // layer, the choice of the blocks that travel next.
+  // Applies the outcome of `round`: the sum of `full` times `scale` is the
+  // mean. A sparse round changes the values of the blocks that were sent, any
+  // other round all values. The values of the block layer then say which blocks
+  // are sent in the next round.
   void UpdateFrom(const Job& job, int64_t round, const FullRound& full,
                   float scale, Outbox& out);
 
@@ -53,7 +55,8 @@ struct HeldChunk {
   void Broadcast(const ShardEpoch& epoch, int64_t round, const RankList& to,
                  const Buffer& result, Outbox& out) const;
   // Sends a worker the values that it has asked for. If workers own the layer
-  // and the server has restored optimizer state of it, sends the state too.
+  // and the server has optimizer state of it from a checkpoint or a change of
+  // plan, sends this state, too.
   void SendValues(const ShardEpoch& epoch, const PullRequest& request,
                   Outbox& out) const;
 
@@ -75,10 +78,11 @@ struct HeldChunk {
   // own where a checkpoint still reads it.
   Buffer RoomForUpdate(Outbox& out);
 
-  // Calls `send` with the frames of a result. Of a sparse round these are the
-  // frames that it had, or one frame without payload if it had none. With
-  // `whole`, they are all frames of the chunk and that one frame. This is for a
-  // worker that may have begun the round with another choice of blocks.
+  // Calls `send` with the frames of a result. For a sparse round these are the
+  // frames that the round had, or one frame without payload if it had none.
+  // With `whole`, these are all frames of the chunk, and then one frame without
+  // payload. The caller sets `whole` if a worker may have begun the round with
+  // another choice of blocks.
   template <typename Send>
   void CutResult(const Job& job, bool whole, FrameHeader header,
                  const Buffer& values, Send send) const;

@@ -17,8 +17,8 @@ void PartialRound::SetWorkers(const std::vector<EpochWorker>& workers) {
   for (const EpochWorker& each : workers) {
     Progress& progress = progress_[each.rank];
     progress = std::move(before[each.rank]);
-    // A worker with another first step starts there, even if that is before
-    // the first step that it had.
+    // A worker whose first step has changed starts there, even if the new first
+    // step is an earlier one.
     if (progress.first_step == each.first_step) continue;
     progress.first_step = each.first_step;
     progress.counted = each.first_step - 1;
@@ -39,7 +39,8 @@ absl::StatusOr<Landing> PartialRound::OnHeader(const Job& job,
                        "and the part must be 0");
   }
   const int64_t frame = NEREUS_TRY(FrameIndex(header, elements_));
-  // The answer may have been lost with the last epoch.
+  // Lets a repeated contribution through: its answer may have been lost with
+  // the epoch before.
   const bool asks_again = header.round < next && header.offset == 0 &&
                           header.round > repeated && !job.decoupled();
   if (asks_again) return Landing::Scratch();
@@ -47,10 +48,11 @@ absl::StatusOr<Landing> PartialRound::OnHeader(const Job& job,
                                         : Landing::Scratch();
 }
 
-// The round waits for a contributor until some step of it is counted. That is
-// the round's own step if the round waits for all contributors, or if this
-// contributor is the initiator. Otherwise it is `staleness` steps earlier. A
-// round without any contribution of its own step waits for all contributors.
+// The round waits for each contributor until the contribution of this worker to
+// a certain step is counted. This is the round's own step, if the round waits
+// for all contributors or if the worker is the initiator. Otherwise it is the
+// step `staleness` steps earlier. A round that could close without any
+// contribution to its own step waits for all contributors instead.
 std::vector<int> PartialRound::Awaited(const Job& job, int64_t round) const {
   const RoundOptions& options = job.options.rounds;
   const int contributors = job.ContributorsOf(round);
@@ -76,7 +78,7 @@ bool PartialRound::Has(int rank, int64_t step, int64_t frame) const {
   return step <= progress.counted || progress.arrived[frame];
 }
 
-// The sum may still be read by the last update; then it gets new memory.
+// If the last update still reads the old sum, the new sum gets new memory.
 bool PartialRound::Add(int rank, int64_t step, int64_t frame, Addend addend,
                        Outbox& out) {
   Progress& progress = progress_.at(rank);

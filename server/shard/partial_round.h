@@ -12,16 +12,17 @@
 
 namespace nereus {
 
-// Contributions to one chunk in a job with partial rounds: its rounds close
-// without all contributions (RoundOptions::quorum). There is one open sum: it
-// has all frames that have arrived since the last update, whichever steps they
-// belong to.
+// Contributions to one chunk in a job with partial rounds, which close without
+// all contributions (RoundOptions::quorum). There is one open sum: of all
+// frames that have arrived since the last update, whichever steps they belong
+// to. The contribution of a worker to its next step, counted + 1:
 //
-//   worker's step counted + 1: no frame --> some frames --last frame--> counted
+//   no frame --first frame--> some frames --last frame--> counted
 //
 // Each frame counts once, in the round that is open when it arrives. Counted
-// frames stay counted when an epoch ends: workers send unanswered contributions
-// again, and their repeated frames are recognised.
+// frames stay counted when an epoch ends: in the next epoch workers send
+// contributions without an answer again, and frames that are counted already
+// are not added again.
 //
 // Plain bookkeeping: the driver carries out the additions. Memory: the sum.
 class PartialRound {
@@ -32,13 +33,14 @@ class PartialRound {
   // Starts an epoch with these workers, and forgets all others.
   void SetWorkers(const std::vector<EpochWorker>& workers);
 
-  // Last step of worker `rank` with a contribution that is counted in full.
-  // REQUIRES, here and below: `rank` is a worker of the epoch.
+  // Last step for which all frames of worker `rank` are counted. REQUIRES, here
+  // and below: `rank` is a worker of the epoch.
   int64_t counted(int rank) const { return progress_.at(rank).counted; }
 
   // Checks the header of a contribution from the worker at `position`.
-  // `repeated`: last round for which that worker has been sent, or is owed, an
-  // answer in this epoch.
+  // `repeated`: last step for whose contribution this worker has got an answer
+  // in this epoch, or waits for one. A repeated contribution to a later step is
+  // answered again.
   absl::StatusOr<Landing> OnHeader(const Job& job, const FrameHeader& header,
                                    int position, int64_t repeated) const;
 
@@ -54,19 +56,20 @@ class PartialRound {
   // REQUIRES: step == counted(rank) + 1, !Has(rank, step, frame).
   bool Add(int rank, int64_t step, int64_t frame, Addend addend, Outbox& out);
 
-  // Sum of all frames since the last Clear. Frames of which nothing has arrived
-  // have arbitrary values until Settle sets them to 0.
+  // Sum of all frames since the last Clear. Frames that no worker has sent have
+  // arbitrary values until Settle sets them to 0.
   const Buffer& sum() const { return sum_; }
-  // True if a contribution has become complete since the last Clear.
+  // True if a worker's contribution has become complete since the last Clear.
   bool whole() const { return whole_; }
-  // Sets all values of which nothing has arrived to 0.
+  // Sets the values of all frames that no worker has sent to 0.
   void Settle(Outbox& out);
   // True if a value of `frame` has arrived; for tests.
   bool begun(int64_t frame) const {
     return frame < std::ssize(begun_) && begun_[frame];
   }
 
-  // Starts the next sum. Another reader of the old sum keeps its memory.
+  // Starts the next sum. If the old sum still has another reader, the next sum
+  // gets new memory.
   void Clear() {
     begun_.assign(begun_.size(), false);
     whole_ = false;

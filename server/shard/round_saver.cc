@@ -9,13 +9,13 @@
 namespace nereus {
 namespace {
 
-// Largest number of incomplete rounds: a chunk may be one round ahead of
-// another one.
+// Largest number of incomplete rounds. Two may be needed, because a chunk may
+// be one round ahead of another one.
 constexpr size_t kOpenMax = 2;
 
 }  // namespace
 
-// The choice of blocks is not saved: a restored job begins with all blocks.
+// The block layer is not saved: a restored job begins with all blocks chosen.
 RoundSaver::RoundSaver(const ShardEpoch* epoch) : epoch_(*epoch) {
   for (const Chunk& chunk : epoch->job->placement.chunks()) {
     const bool is_saved = chunk.layer != epoch->job->pool.layer;
@@ -23,7 +23,8 @@ RoundSaver::RoundSaver(const ShardEpoch* epoch) : epoch_(*epoch) {
   }
 }
 
-// A server that was the backup, or has become it, collects from scratch.
+// A server that has become the primary or the backup drops what it has
+// collected.
 void RoundSaver::OnEpoch(bool was_serving) {
   last_sender_ = -1;
   handed_over_.reset();
@@ -33,7 +34,7 @@ void RoundSaver::OnEpoch(bool was_serving) {
 bool RoundSaver::BeginLast(int64_t round, int32_t sender) {
   last_sender_ = sender;
   if (saved_round_ == round) return false;  // Saved as a checkpoint.
-  // The round may have been collected before, for the next plan.
+  // Lets the round be collected again, if it was collected for the next plan.
   last_round_ = std::min(last_round_, round - 1);
   return true;
 }
@@ -44,9 +45,9 @@ const RoundSaver::Collection* RoundSaver::Find(int64_t round) const {
   return found == open_.end() ? nullptr : &*found;
 }
 
-// Rounds are kept in ascending order, so that the front is the oldest one. It
-// is given up when one round too many is open: the worker that owed its frames
-// is gone.
+// Rounds are kept in ascending order, so that the front is the oldest one. If
+// more than kOpenMax rounds are open, Open gives up the oldest: the worker that
+// should have sent its frames is gone.
 RoundSaver::Collection* RoundSaver::Open(int64_t round) {
   if (round <= last_round_) return nullptr;
   if (Find(round) == nullptr) {
@@ -66,16 +67,16 @@ RoundSaver::Collection* RoundSaver::Open(int64_t round) {
   return const_cast<Collection*>(Find(round));
 }
 
-// Frames that come before the coordinator has named their sender wait until it
-// has. Without a named sender, only the first worker may send.
+// Frames that arrive before the coordinator has named their sender wait until
+// it has done so. Without a named sender, only the first worker may send.
 absl::StatusOr<Landing> RoundSaver::OnOwnedHeader(int index,
                                                   const HeldChunk& held,
                                                   const FrameHeader& header,
                                                   int position) const {
   const Job& job = *epoch_.job;
   const bool updates_here = epoch_.Updates(held.chunk.layer);
-  // The coordinator may tell the sender of the last round before it tells this
-  // shard. The sender may be another worker than the first.
+  // The coordinator's SaveLast may reach the sender of the last round before it
+  // reaches this shard, and the sender need not be the first worker.
   const bool is_early = last_sender_ == -1 && job.options.has_checkpoints &&
                         header.round > job.history.base_round &&
                         (position != 0 || !job.IsSaved(header.round));
@@ -126,8 +127,8 @@ void RoundSaver::Add(int index, int64_t round, const Buffer& parameters,
   FinishChunk(*collection, out);
 }
 
-// The values of a switch round go to the next plan, and to disk if it is a
-// checkpoint as well.
+// The values of a switch round are kept for the next plan. The values of a
+// checkpoint and of the job's last round go to disk; a round may be both.
 void RoundSaver::FinishChunk(Collection& collection, Outbox& out) {
   if (--collection.missing > 0) return;
   last_round_ = collection.round;
@@ -146,7 +147,8 @@ void RoundSaver::FinishChunk(Collection& collection, Outbox& out) {
     out.Add(SaveCheckpoint{epoch_.shard, saved.round, saved.values});
   }
   if (!job.hands_over() || saved.round != job.switch_round) return;
-  // The shard holds the values of the other chunks itself.
+  // Keeps only worker-owned layers: the shard itself has the values of the
+  // others.
   for (ChunkValues& values : saved.values) {
     if (epoch_.Updates(values.layer)) values = {};
   }

@@ -15,8 +15,9 @@
 
 namespace nereus {
 
-// Rounds of a shard that are saved: collects the values of all chunks as of
-// such a round, and hands them to a checkpoint or to the next plan.
+// Saves rounds of a shard: collects the values of all chunks as of a round, and
+// hands them to a checkpoint or keeps them for the next plan. States of a
+// round:
 //
 //   begun --values of a chunk, or its last frame--> begun
 //   begun --the last chunk is complete--> saved, or kept for the next plan
@@ -24,9 +25,10 @@ namespace nereus {
 //
 // Chunks that the servers update are added whole and by reference, as soon as
 // they reach the round. Layers that workers own come as kOwned frames from the
-// first worker, or, after the last round of all, from the worker that the
-// coordinator names. If that worker dies before it has sent all of them, the
-// round stays incomplete, and is forgotten when the second one after it begins.
+// first worker; for the last round of the job, from the worker that the
+// coordinator names. If this worker dies before it has sent all frames, the
+// round stays incomplete. RoundSaver forgets it when it has begun to collect
+// two later rounds.
 //
 // Memory: that of worker-owned layers; chunks that the servers update cost
 // memory only once an update writes to new memory. In all, at most twice the
@@ -59,13 +61,15 @@ class RoundSaver {
   void OnOwnedFrame(int index, const Frame& frame, Outbox& out);
 
   // Takes the values of chunk `index` as of `round`, if that round is to be
-  // saved. Nothing may write to these buffers any more.
+  // saved. From then on the caller must not write to these buffers.
   void Collect(int index, int64_t round, const HeldChunk& held, Outbox& out);
-  // Takes values that were collected for the next plan into the last save.
+  // Takes the values of chunk `index` that workers have handed over as of
+  // `round`, for the save of the job's last round.
   void CollectHandedOver(int index, int64_t round, Outbox& out);
 
-  // Values of worker-owned layers as of Job::switch_round, by chunk. The
-  // entries of other chunks are empty. Nothing before all values have arrived.
+  // Values of worker-owned layers as of Job::switch_round, by chunk of the
+  // shard. The entries of chunks that the servers update are empty. No value
+  // before all of them have arrived.
   const std::optional<Saved>& handed_over() const { return handed_over_; }
 
   // Bytes of the values that are collected or handed over, including buffers
@@ -80,14 +84,16 @@ class RoundSaver {
     int64_t missing = 0;  // Number of incomplete chunks.
   };
 
+  // Returns the collection of `round`, or null.
   const Collection* Find(int64_t round) const;
   // Returns the collection of `round`, and begins one if there is none. Returns
-  // null if the round is over.
+  // null if the round is over: it is saved, kept or forgotten, or a later round
+  // is.
   Collection* Open(int64_t round);
   void Add(int index, int64_t round, const Buffer& parameters,
            const Buffer& state, Outbox& out);
-  // Notes that a chunk is complete. With the last chunk it saves the round,
-  // keeps it for the next plan, or both.
+  // Notes that a chunk is complete. If it is the last chunk of the round, saves
+  // the round, keeps it for the next plan, or does both.
   void FinishChunk(Collection& collection, Outbox& out);
 
   const ShardEpoch& epoch_;

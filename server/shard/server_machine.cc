@@ -98,7 +98,8 @@ void ServerMachine::OnVote(PeerId from, const FrameHeader& header,
   const std::optional<StepVerdict> verdict = votes_.OnFrame(from, header);
   if (!verdict.has_value()) return;
   for (auto& [index, shard] : shards_) shard.OnVerdict(*verdict, out);
-  // All servers know the verdict; the workers hear it from one of them.
+  // All servers reach the same verdict. One of them tells the workers: the
+  // primary of shard 0.
   if (job_->shard_servers.front().primary != server_) return;
   FrameHeader word =
       MakeHeader(*job_, PeerId::Shard(server_), FrameKind::kVerdict,
@@ -135,8 +136,8 @@ MachineReport ServerMachine::Report() const {
   return report;
 }
 
-// Shards that another server has taken over are forgotten; shards that are new
-// here begin as the job says.
+// Drops shards of which this server is no longer the primary or the backup.
+// Shards that are new here start from the base round of the job.
 void ServerMachine::OnEpoch(JobPtr job, Outbox& out) {
   job_ = std::move(job);
   is_drained_sent_ = false;
@@ -176,7 +177,7 @@ std::optional<Shard::OpenRound> ServerMachine::oldest_open_round() const {
     if (!open.has_value()) continue;
     if (!oldest.has_value() || open->round < oldest->round) oldest = open;
   }
-  // A round with all contributions waits for votes.
+  // A round that has all contributions, and needs no backup, waits for votes.
   if (oldest.has_value() && oldest->missing_workers.empty() &&
       oldest->missing_backup == -1) {
     oldest->missing_workers = votes_.Missing(oldest->round);

@@ -14,8 +14,8 @@
 namespace nereus {
 
 // Machine of one server. It holds the shards of which this server is the
-// primary or the backup in the current epoch, counts the workers' votes, and
-// answers their probes.
+// primary or the backup in the current epoch, counts the votes of workers, and
+// answers the probes by which workers measure their links.
 //
 // Frames go to the shard that has their chunk (Shard). Memory: that of the
 // shards, and a counter for each worker.
@@ -25,7 +25,7 @@ class ServerMachine final : public Machine {
   ServerMachine(JobPtr job, int server);
 
   // Loads the values of the base round if the job goes on from a checkpoint,
-  // and begins the epoch. Call it once, first.
+  // and begins the epoch. The caller calls this once, before all other methods.
   void Start(Outbox& out);
 
   absl::StatusOr<Landing> OnHeader(PeerId from,
@@ -46,8 +46,8 @@ class ServerMachine final : public Machine {
   // Oldest open round of the shards of which this server is the primary.
   std::optional<Shard::OpenRound> oldest_open_round() const;
 
-  // Shards of which this server is the primary, and which have a current
-  // backup.
+  // Indexes of the shards of which this server is the primary, and which have a
+  // current backup.
   std::vector<int32_t> current_backups() const;
 
   // Returns a shard, or null if this server does not hold it. Valid until the
@@ -56,7 +56,7 @@ class ServerMachine final : public Machine {
 
  private:
   int64_t SumOf(int64_t (Shard::*count)() const) const;
-  // True if this server is the primary or the backup of `shard`.
+  // True if this server is the primary or the backup of `shard` in this epoch.
   bool Holds(int shard) const;
   // True if all shards of which this server is the primary are drained.
   bool drained() const;

@@ -39,7 +39,7 @@ void Shard::Start(Outbox& out) {
   for (ChunkRounds& chunk : chunks_) chunk.Enter(out);
 }
 
-// The driver reads the values into the buffers that the chunks have allocated.
+// Restore allocates the buffers; the driver reads the values into them.
 void Shard::Load(Outbox& out) {
   LoadCheckpoint load;
   load.round = epoch_.job->history.base_round;
@@ -81,8 +81,8 @@ absl::StatusOr<Landing> Shard::OnHeader(PeerId from, const FrameHeader& header,
   return landing;
 }
 
-// Workers talk to the primary only, and servers only to the other server of the
-// shard.
+// A worker may send frames to the primary only, and a server only to the other
+// server of the shard.
 absl::StatusOr<Landing> Shard::FindLanding(PeerId from, int index,
                                            const FrameHeader& header) const {
   const ShardServers& servers = epoch_.servers();
@@ -174,8 +174,8 @@ void Shard::OnEpoch(JobPtr job, Outbox& out) {
   for (ChunkRounds& chunk : chunks_) chunk.Enter(out);
 }
 
-// Makes `round` a round of a checkpoint in this epoch, if it was none, and
-// saves all chunks as of it.
+// Makes `round` a round of a checkpoint in this epoch, if it is not one yet,
+// and saves all chunks as of this round.
 void Shard::SaveLast(int64_t round, int32_t sender, Outbox& out) {
   if (!serves() || !saver_.BeginLast(round, sender)) return;
   if (!epoch_.job->IsCheckpoint(round)) {
@@ -191,8 +191,8 @@ void Shard::SaveLast(int64_t round, int32_t sender, Outbox& out) {
 std::optional<int64_t> Shard::closed_round() const {
   std::optional<int64_t> closed;
   for (const ChunkRounds& chunk : chunks_) {
-    // The round of the block layer may still be open when the workers have
-    // finished the step: it would hold this number back.
+    // Skips the block layer: its round may still be open when the workers have
+    // finished the step, and would make the result too small.
     if (chunk.is_block_layer() || !chunk.uses_servers()) continue;
     const int64_t last = std::max(chunk.round() - 1, kInitialRound);
     closed = std::min(closed.value_or(last), last);
@@ -200,7 +200,7 @@ std::optional<int64_t> Shard::closed_round() const {
   return closed;
 }
 
-// The saver returns handed_over() once it has all values of the layers that
+// RoundSaver::handed_over() has a value once all values have arrived that
 // workers hand over.
 bool Shard::drained() const {
   const Job& job = *epoch_.job;

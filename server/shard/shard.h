@@ -21,18 +21,19 @@ namespace nereus {
 // checkpoints, and bringing the backup up to date. A server holds a shard
 // either as its primary or as its backup.
 //
-// The first worker contributes the initial parameters, or they are loaded from
-// a checkpoint; every worker pulls them; then rounds follow. Chunks of layers
-// that do not use the servers stay as of the base round. With
+// The first worker contributes the initial parameters, or the shard loads them
+// from a checkpoint. Every worker pulls them. Then rounds follow. Chunks of
+// layers that do not use the servers stay as of the base round. With
 // OptimizerPlace::kWorker a result is the mean gradient, and the parameters of
 // all chunks stay as of the base round.
 //
-// Each epoch begins with the backup saying, per chunk, which rounds it has. The
-// primary sends the chunks that the backup lacks one at a time, so that rounds
-// of the other chunks go on meanwhile.
+// At the beginning of each epoch the backup says for each chunk which rounds it
+// has. If it lacks a round, the primary sends it the whole chunk. The primary
+// sends only one chunk at a time, so that rounds of the other chunks go on
+// meanwhile.
 //
 // Memory: linear in the shard's chunks, whatever the number or the speed of the
-// workers (but see JobOptions::deterministic).
+// workers. JobOptions::deterministic needs more memory.
 class Shard final : public Machine {
  public:
   // `index`: number of this shard among job->shards(). `self`: this server,
@@ -46,25 +47,25 @@ class Shard final : public Machine {
   Shard& operator=(const Shard&) = delete;
 
   // Loads the values of the base round if the job goes on from a checkpoint,
-  // and begins the epoch. Call it once, first.
+  // and begins the epoch. The caller calls this once, before all other methods.
   void Start(Outbox& out);
 
   absl::StatusOr<Landing> OnHeader(PeerId from,
                                    const FrameHeader& header) const override;
   void OnFrame(PeerId from, const Frame& frame, Outbox& out) override;
-  // Do the same for a caller that has called CheckFrame, and FindChunk for
-  // `chunk`.
+  // Do the same without CheckFrame and FindChunk: the caller has called these,
+  // and FindChunk has returned `chunk`.
   absl::StatusOr<Landing> OnHeader(PeerId from, const FrameHeader& header,
                                    const Chunk& chunk) const;
   void OnFrame(PeerId from, const Frame& frame, const Chunk& chunk,
                Outbox& out);
-  // Stops all rounds until OnEpoch, on the primary or on the backup, so that
-  // their reports stay true.
+  // Stops all rounds until OnEpoch, on the primary and on the backup, so that
+  // the report of this server stays true.
   void Freeze() override { epoch_.frozen = true; }
   MachineReport Report() const override;
   void OnEpoch(JobPtr job, Outbox& out) override;
   void SaveLast(int64_t round, int32_t sender, Outbox& out) override;
-  // Notes the verdict on a step, for which rounds may have waited.
+  // Notes the verdict on a step, and closes the rounds that have waited for it.
   void OnVerdict(const StepVerdict& verdict, Outbox& out);
 
   // Number of this shard among job->shards().
@@ -97,17 +98,20 @@ class Shard final : public Machine {
     int32_t layer = 0;
     int64_t round = 0;
     std::vector<int> missing_workers;  // Ranks of workers.
-    int missing_backup = -1;  // Rank of the backup that must have it first.
+    // Rank of the backup that must have the round's mean first; -1: none.
+    int missing_backup = -1;
   };
-  // Returns the oldest one. Empty if the shard has no chunk that takes rounds.
+  // Returns the oldest open round. Empty if the shard has no chunk that takes
+  // rounds.
   std::optional<OpenRound> oldest_open_round() const;
 
   // Rounds of one chunk of this shard, for tests and tools.
   const ChunkRounds& chunk(int layer, int chunk) const;
 
  private:
-  // True for a frame that moves a round while no round may move. The sender
-  // sends it again in the next epoch.
+  // True if the shard ignores frames of this kind, because they would advance a
+  // round while the shard is frozen. The sender sends them again in the next
+  // epoch.
   bool Ignores(FrameKind kind) const {
     return epoch_.frozen && kind != FrameKind::kPull &&
            kind != FrameKind::kOwned;
@@ -117,21 +121,23 @@ class Shard final : public Machine {
   // Asks the chunk where a frame lands, if its sender may send to this server.
   absl::StatusOr<Landing> FindLanding(PeerId from, int index,
                                       const FrameHeader& header) const;
-  // Notes whether the backup lacks the chunk, after a frame of the backup.
-  // Sends the next chunk if none is on its way.
+  // Notes, after a frame of the backup, whether the backup lacks a round of the
+  // chunk. Sends the backup the next chunk if none is on its way.
   void NoteBackup(int index, Outbox& out);
-  // Sends the backup the next chunk that it lacks, unless one is on its way.
+  // Sends the backup the next of the chunks in behind_, unless a chunk is on
+  // its way.
   void SendNextToBackup(Outbox& out);
   // Asks the driver for the values of the base round.
   void Load(Outbox& out);
 
   ShardEpoch epoch_;                // Borrowed by saver_ and chunks_.
-  RoundSaver saver_;                // Rounds that are saved.
-  std::deque<ChunkRounds> chunks_;  // A deque: chunks do not move.
+  RoundSaver saver_;                // Values of rounds that are to be saved.
+  std::deque<ChunkRounds> chunks_;  // A deque, as ChunkRounds cannot be moved.
   // Index in chunks_ of each chunk of the placement; -1: of another shard.
   std::vector<int> index_of_chunk_;
-  std::set<int> behind_;  // Indexes of the chunks that the backup lacks.
-  int sending_ = -1;      // Index of the chunk on its way to it; -1: none.
+  // Indexes of the chunks of which the backup lacks a round.
+  std::set<int> behind_;
+  int sending_ = -1;  // Index of the chunk on its way to the backup; -1: none.
 };
 
 }  // namespace nereus

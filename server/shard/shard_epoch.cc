@@ -13,8 +13,9 @@ RankList ShardEpoch::CarriersOf(const Chunk& chunk, int64_t round) const {
   return ranks;
 }
 
-// Contributions to partial rounds are answered one by one. A worker that is no
-// carrier gets results from the carrier of its host.
+// In partial rounds each worker contributes and asks for itself. In other
+// rounds a worker that is not the carrier gets results from the carrier of its
+// host.
 bool ShardEpoch::IsAskedBy(const Chunk& chunk, int64_t round,
                            int32_t rank) const {
   if (!job->decoupled() || job->partial()) return job->decoupled();

@@ -39,8 +39,9 @@ struct ShardEpoch {
   }
   // Returns the ranks of the chunk's carriers, one for each host of `round`.
   RankList CarriersOf(const Chunk& chunk, int64_t round) const;
-  // True if the worker `rank` gets results of `round` by asking for them: with
-  // Overlap::kDecoupled, if it carries the chunk for its host.
+  // True if the worker `rank` must ask for the result of `round` to get it from
+  // the servers. With Overlap::kDecoupled this is so for the chunk's carriers,
+  // in partial rounds for all workers. Without it this is so for no worker.
   bool IsAskedBy(const Chunk& chunk, int64_t round, int32_t rank) const;
 
   // True if the servers aggregate the gradients of `layer`.
@@ -51,7 +52,8 @@ struct ShardEpoch {
   bool IsPartial(int64_t round) const {
     return job->partial() && round != kInitialRound;
   }
-  // True if the shard's own rounds change the parameters of `layer`.
+  // True if the servers update the parameters of `layer`, in the rounds of its
+  // chunks; false if workers own the layer.
   bool Updates(int layer) const { return !job->WorkersOwn(layer); }
 };
 

@@ -26,7 +26,8 @@ absl::StatusOr<Landing> Votes::OnHeader(PeerId from,
                                         const FrameHeader& header) const {
   const int position =
       from.role == Role::kWorker ? job_->PositionOf(from.rank) : -1;
-  // A worker that has heard a verdict may be a step ahead of this server.
+  // A worker may have heard the next verdict before this server reaches it, so
+  // a vote may be for one of the two steps after decided_step().
   if (!job_->votes() || position < 0 || header.layer != 0 ||
       header.chunk != 0 || header.offset != 0 || header.payload_bytes != 0 ||
       header.part > kSkipped || header.round < 0 ||

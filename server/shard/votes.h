@@ -17,10 +17,11 @@ namespace nereus {
 //
 //   no vote --first vote--> open --last contributor's vote--> verdict
 //
-// All servers reach the same verdict, because all of them get the same votes.
-// If a worker dies after some servers have its vote, the verdicts of these
-// servers reach the others with the next epoch. Therefore no vote counts
-// between Freeze and OnEpoch: a verdict made then would be in no report.
+// All servers reach the same verdict, because every worker sends its vote to
+// all of them. A worker may die after only some servers have got its vote. Then
+// the next epoch tells all servers the verdicts that these servers have
+// reported. Therefore no vote counts between Freeze and OnEpoch: a verdict made
+// in this time would be in no report.
 class Votes {
  public:
   explicit Votes(JobPtr job);
@@ -48,7 +49,8 @@ class Votes {
     bool skipped = false;     // True once a vote is against the step.
   };
 
-  // Last step that has a verdict, or the base round if there is none.
+  // Last step that has a verdict; the base round if that is later or no step
+  // has one.
   int64_t decided_step() const;
 
   JobPtr job_;
