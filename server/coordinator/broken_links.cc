@@ -8,7 +8,8 @@
 namespace nereus {
 namespace {
 
-// Number of losses of one connection, within kLossWindow, that is too many.
+// Number of losses of one connection within kLossWindow at which one of its
+// ends is dropped.
 constexpr size_t kLossesMax = 3;
 const absl::Duration kLossWindow = absl::Minutes(1);
 // Window in place of kLossWindow for two members that were never connected.
@@ -20,11 +21,10 @@ bool Ends(const PeerPair& link, PeerId member) {
 
 }  // namespace
 
-// Both ends report a loss; it counts once in an epoch.
+// Both ends report a loss. The first report in an epoch counts.
 std::optional<PeerId> BrokenLinks::Note(PeerId one, PeerId other, bool reached,
                                         absl::Time now) {
   const PeerPair link = std::minmax(one, other);
-  // The other end may have reported it already.
   if (!Add(link)) return std::nullopt;
   std::vector<absl::Time>& losses = losses_[link];
   const absl::Duration window = reached ? kLossWindow : kNeverReachedWindow;

@@ -14,7 +14,8 @@ constexpr size_t kOpenMax = 8;
 // Number of failed rounds to remember, the newest ones.
 constexpr size_t kFailedKept = 16;
 
-// Returns the shards that write a part. The choice of blocks is not saved.
+// Returns the shards that write a part of a checkpoint: all that have a chunk
+// outside the block layer, which is not saved.
 std::set<int> ShardsWithChunks(const Job& job) {
   std::set<int> shards;
   for (const Chunk& chunk : job.placement.chunks()) {
@@ -36,7 +37,8 @@ bool CheckpointLedger::Request(bool has_begun) {
   return !std::exchange(wanted_, true);
 }
 
-// The new stretch replaces old stretches of steps that are done again.
+// The new stretch replaces older stretches that begin with the same step or
+// later: workers do these steps again.
 void CheckpointLedger::OnEpoch(const Job& job, bool from_base) {
   planned_ = wanted_;
   auto& stretches = state_.stretches;
@@ -51,15 +53,15 @@ void CheckpointLedger::OnEpoch(const Job& job, bool from_base) {
   });
   stretches.push_back({job.history.first_step, job.history.contributions_before,
                        job.worker_count()});
-  // Nothing needs the contributions of rounds before the newest checkpoint.
+  // Drops stretches that end before the newest checkpoint: no later checkpoint
+  // needs them.
   const int64_t oldest = state_.newest.has_value() ? state_.newest->round : 0;
   while (stretches.size() > 1 && stretches[1].first_step <= oldest) {
     stretches.erase(stretches.begin());
   }
 }
 
-// A stretch is a run of steps with the same workers; each worker contributes to
-// each step.
+// Each worker of a stretch contributes once to each of its steps.
 int64_t CheckpointLedger::ContributionsUpTo(int64_t round) const {
   const auto after = std::find_if(
       state_.stretches.rbegin(), state_.stretches.rend(),
@@ -71,8 +73,8 @@ int64_t CheckpointLedger::ContributionsUpTo(int64_t round) const {
 
 std::optional<CheckpointRecord> CheckpointLedger::OnPart(
     const Job& job, const CheckpointPart& part) {
-  // Ignores a part from before a return to a checkpoint, and a part of a round
-  // that no checkpoint needs.
+  // Ignores a part from before the job went back to a checkpoint, and a part of
+  // a round before the first stretch or not after the newest checkpoint.
   if (part.epoch < state_.restarted_in || part.epoch > job.epoch ||
       state_.stretches.empty() ||
       part.round < state_.stretches.front().first_step ||
@@ -94,7 +96,7 @@ std::optional<CheckpointRecord> CheckpointLedger::OnPart(
   return record;
 }
 
-// A newer checkpoint exists, so parts of older rounds are dropped.
+// Drops the parts of `record` and of older rounds, which are no longer needed.
 void CheckpointLedger::OnComplete(const CheckpointRecord& record) {
   if (state_.newest.has_value() && record.round <= state_.newest->round) return;
   state_.newest = record;
@@ -108,7 +110,7 @@ CheckpointNews CheckpointLedger::OnWritten(int64_t round,
   if (!written.ok())
     return OnFailure(round, std::string(written.message()), job);
   OnComplete(record);
-  // A request whose later round has failed keeps its reason.
+  // Keeps the reason of a failure if the failed round is later than `round`.
   if (failed_rounds_.empty() || *failed_rounds_.rbegin() <= round) {
     failure_.clear();
   }
@@ -131,7 +133,7 @@ CheckpointNews CheckpointLedger::OnFailure(int64_t round,
           EndPlanned(round, job)};
 }
 
-// A checkpoint of an earlier round may be made or fail before the planned one.
+// A checkpoint of a round before the planned one does not end the request.
 bool CheckpointLedger::EndPlanned(int64_t round, const Job& job) {
   if (!planned_ || round < job.checkpoint_round) return false;
   wanted_ = std::exchange(wanted_again_, false);

@@ -1,7 +1,7 @@
-// Read in this order: a process joins or comes back (OnMessage, OnJoin,
-// OnResume, Attach), members say something (OnMemberMessage), the coordinator
-// does what follows (Advance, BeginEpoch, FinishIfSaved), and members die
-// (Drop, DropOverdueMembers).
+// Read in this order: a process joins or resumes (OnMessage, OnJoin, OnResume,
+// Attach), a member sends a message (OnMemberMessage), the coordinator does
+// what follows (Advance, BeginEpoch, FinishIfSaved), and members die (Drop,
+// DropOverdueMembers).
 
 #include "server/coordinator/coordinator.h"
 
@@ -15,7 +15,7 @@
 namespace nereus {
 namespace {
 
-// Longest text of a failure that is logged and told to members.
+// Limit in bytes of a failure's text, which the log and all members get.
 constexpr size_t kTextBytesMax = 4096;
 
 }  // namespace
@@ -86,7 +86,7 @@ absl::Status Coordinator::CheckJoin(const JoinRequest& request) const {
                            {options_, state_, reason_, job().get(), roster_});
 }
 
-// A process waits if another member has its place.
+// Makes a claim of the request if a member with a session has the place.
 void Coordinator::OnJoin(SessionId session, const JoinRequest& request,
                          absl::Time now, CoordinatorOutbox& out) {
   const MemberRecord* const twice = roster_.Find(session);
@@ -98,18 +98,18 @@ void Coordinator::OnJoin(SessionId session, const JoinRequest& request,
   if (has_joined || outsiders_.EndClaim(session)) {
     return Refuse(session, InvalidArgumentError("a session joins once"), out);
   }
-  // This process has joined before: its session broke before it heard so.
+  // This process has joined, but its session broke before it heard of that.
   MemberRecord* const known = roster_.FindIncarnation(request.incarnation);
   if (known != nullptr) return Attach(*known, session, /*epoch=*/0, now, out);
   absl::Status status = CheckJoin(request);
   if (absl::IsAlreadyExists(status)) {
     return outsiders_.AddClaim({session, request, now}, status, out);
   }
-  // A member without a session has the place; the new process replaces it.
+  // The new process replaces a member that has the place but no session.
   const MemberRecord* const before = roster_.FindHolder(request);
   if (status.ok() && before != nullptr) {
     Drop(before->id, "another process takes its place", out);
-    status = CheckJoin(request);  // The job may have failed with that.
+    status = CheckJoin(request);  // Drop may have ended the job.
   }
   if (status.ok() || absl::IsOutOfRange(status)) {
     outsiders_.NoteReturn(request);
@@ -118,13 +118,13 @@ void Coordinator::OnJoin(SessionId session, const JoinRequest& request,
   roster_.Add(request, session, /*running=*/job() != nullptr, now);
 }
 
-// Messages that arrive earlier may have been sent before the claim.
+// A message that comes soon after a claim may have been sent before it.
 void Coordinator::SettleClaims(absl::Time now, CoordinatorOutbox& out) {
   for (Outsiders::Claim& claim : outsiders_.TakeClaims()) {
     absl::Status status = CheckJoin(claim.request);
     if (!absl::IsAlreadyExists(status)) {
       OnJoin(claim.session, claim.request, now, out);
-      // Joining now is no message: the process may have died since its claim.
+      // This is no sign of life: the process may have died since its claim.
       MemberRecord* const joined = roster_.Find(claim.session);
       if (joined != nullptr) joined->times.last_message_at = claim.since;
     } else if (roster_.FindHolder(claim.request)->times.last_message_at >
@@ -136,7 +136,7 @@ void Coordinator::SettleClaims(absl::Time now, CoordinatorOutbox& out) {
   }
 }
 
-// The process is a member of this job, the job before, or an unknown job.
+// The process says it is a member of this job, the past job, or another.
 void Coordinator::OnResume(SessionId session, const Resume& resume,
                            absl::Time now, CoordinatorOutbox& out) {
   outsiders_.EndClaim(session);
@@ -151,7 +151,7 @@ void Coordinator::OnResume(SessionId session, const Resume& resume,
             : JobOver{past->state, past->reason, past->saved_round},
         out);
   }
-  // With kCancelled the process would join, and the job would begin again.
+  // After kCancelled the process would join, and the job would begin anew.
   if (resume.job != options_.job_id) {
     return Refuse(
         session,
@@ -191,7 +191,7 @@ void Coordinator::OnResume(SessionId session, const Resume& resume,
 void Coordinator::Attach(MemberRecord& member, SessionId session,
                          uint64_t epoch, absl::Time now,
                          CoordinatorOutbox& out) {
-  // A member that was told of the job's end was sent EndSession with it.
+  // TellOver has already ended the session of a member that is told_over.
   if (member.session.has_value() && !member.told_over) {
     out.push_back(EndSession{*member.session});
   }
@@ -209,8 +209,8 @@ void Coordinator::Attach(MemberRecord& member, SessionId session,
 
 // Messages of members.
 
-// Heartbeats, reports, departures and answers to trials are checked even before
-// the job runs. Other messages count only while it runs, from admitted members.
+// Heartbeats, reports, Leaves and answers to trials are checked even before the
+// job runs. Other messages count only from admitted members of a running job.
 absl::Status Coordinator::OnMemberMessage(MemberRecord& member,
                                           const MemberMessage& message,
                                           absl::Time now,
@@ -263,7 +263,7 @@ absl::Status Coordinator::OnMemberMessage(MemberRecord& member,
   return absl::OkStatus();
 }
 
-// The manifest makes a checkpoint valid, so it is written last.
+// The manifest makes a checkpoint valid, so it follows the last part.
 void Coordinator::OnPart(const MemberRecord& member, const CheckpointPart& part,
                          CoordinatorOutbox& out) {
   if (member.is_worker() || part.shard < 0 ||
@@ -284,7 +284,7 @@ void Coordinator::OnPart(const MemberRecord& member, const CheckpointPart& part,
 absl::Status Coordinator::OnChecksums(const MemberRecord& member,
                                       const ReplicaChecksums& checksums,
                                       CoordinatorOutbox& out) {
-  // Rounds of another epoch may have been done again since.
+  // Workers may have done a round of an earlier epoch again since.
   if (!member.is_worker() || checksums.epoch != job()->epoch) {
     return absl::OkStatus();
   }
@@ -302,7 +302,7 @@ absl::Status Coordinator::OnLeave(MemberRecord& member, const Leave& leave,
     return InvalidArgumentError(
         "it sent a Leave, which only workers of the job may send");
   }
-  // The worker sent this before it heard that it goes back to the base round.
+  // The worker sent its Leave before it heard that it must drop its values.
   const bool is_undone =
       leave.epoch < job()->epoch && epochs_.in_force().IsFromBase(member.id);
   if (is_undone || member.has_left()) return absl::OkStatus();
@@ -354,9 +354,9 @@ void Coordinator::Advance(absl::Time now, CoordinatorOutbox& out) {
 
 // The state is saved before any member hears of the epoch.
 void Coordinator::BeginEpoch(absl::Time now, CoordinatorOutbox& out) {
-  // A round that was reported may be done again in this epoch, with other
-  // contributors (simulation seeds 6040 and 12335). Workers repeat the report
-  // of their last done round as they enter the epoch.
+  // Checksums of a round may be out of date: workers may do it again, with
+  // other contributors (simulation seeds 6040 and 12335). As workers enter the
+  // epoch, they report the checksums of their last done round again.
   replicas_.Clear();
   if (epochs_.in_force().all_from_base) gatherings_.Clear(job()->epoch);
   epochs_.AdmitAll(now);
@@ -364,7 +364,7 @@ void Coordinator::BeginEpoch(absl::Time now, CoordinatorOutbox& out) {
   epochs_.TellAll(out);
 }
 
-// The job is finished even without its last checkpoint; the log says so.
+// Once the wait is over, the job finishes even without its last checkpoint.
 void Coordinator::FinishIfSaved(absl::Time now, CoordinatorOutbox& out) {
   const auto awaited = last_.AwaitedRound();
   if (awaited.has_value()) {
@@ -396,7 +396,7 @@ absl::Status Coordinator::RequestCheckpoint(absl::Time now,
   if (!why.empty()) {
     return FailedPreconditionError("job ", options_.spec.name, " ", why);
   }
-  // A round that has begun may have parameters from before the request.
+  // A checkpoint of a begun round may have parameters from before the request.
   const bool has_begun =
       roster_.BegunStep(kInitialRound) >= job()->checkpoint_round;
   if (checkpoints_.Request(has_begun)) Save(out);
@@ -414,7 +414,7 @@ void Coordinator::OnCheckpoint(int64_t round, const absl::Status& written,
 void Coordinator::Fail(const std::string& reason, CoordinatorOutbox& out) {
   if (over()) return;
   state_ = JobState::kFailed;
-  reason_ = reason;  // The first reason; later failures follow from it.
+  reason_ = reason;  // The first failure, as it may have caused later ones.
   if (job() != nullptr) Save(out);
   roster_.EndForAll(JobOver{state_, reason_, checkpoints_.saved_round()}, out);
 }
@@ -450,7 +450,7 @@ void Coordinator::NoticePause(absl::Time now) {
   last_.Delay(pause);
 }
 
-// Goes through the ids, because Drop removes members, and may end the job.
+// Works on a copy of the ids, because Drop removes members from the list.
 void Coordinator::DropOverdueMembers(absl::Time now, CoordinatorOutbox& out) {
   outsiders_.Forget(now);
   std::vector<PeerId> ids;
@@ -469,7 +469,7 @@ void Coordinator::DropOverdueMembers(absl::Time now, CoordinatorOutbox& out) {
   }
 }
 
-// The next epoch is without the member. If it was the last server with the
+// The member is not in the next epoch. If it was the last server with the
 // values of a shard, the job goes back to a checkpoint or fails.
 void Coordinator::Drop(PeerId id, const std::string& why,
                        CoordinatorOutbox& out) {
@@ -485,7 +485,7 @@ void Coordinator::Drop(PeerId id, const std::string& why,
   const bool takes_part = state_ == JobState::kRunning && member->admitted;
   if (takes_part) epochs_.NoteLost(*member);
   if (takes_part && roster_.AllLeft() && member->has_left()) {
-    // All workers have left: its work is done, so it stays in the list.
+    // All workers have left: LastStep needs this leaver in the list.
     member->session.reset();
     member->told_over = true;
     return;

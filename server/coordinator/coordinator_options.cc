@@ -7,10 +7,10 @@
 namespace nereus {
 namespace {
 
-// Longest name or address of a member: logs repeat it.
+// Limit in bytes of a name, address or setting of a member: logs repeat it.
 constexpr size_t kNameBytesMax = 256;
 
-// Longest text about a stall.
+// Limit in bytes of the text that says what a stalled round waits for.
 constexpr size_t kStallBytesMax = 4096;
 
 absl::Status CheckRange(absl::string_view name, int value, int low, int high) {
@@ -25,7 +25,8 @@ bool IsText(absl::string_view text, char first) {
          absl::c_all_of(text, [&](char c) { return c >= first && c <= '~'; });
 }
 
-// Returns a refused text for a message, or its length if it is long.
+// Returns a refused text in quotes, for an error; a long text's length in
+// bytes.
 std::string Shown(absl::string_view text) {
   constexpr size_t kShownBytesMax = 64;
   if (text.size() > kShownBytesMax) return absl::StrCat(text.size());
@@ -48,7 +49,7 @@ absl::Status CheckText(absl::string_view what, const std::string& text) {
                               Shown(text));
 }
 
-// Descriptions use the stalled layer as an index.
+// Log lines and the status use the stalled layer as an index.
 absl::Status CheckHeartbeat(const Heartbeat& heartbeat, const Job* job) {
   NEREUS_TRY(CheckStep("the step", heartbeat.begun_step));
   NEREUS_TRY(CheckStep("the round", heartbeat.round));
@@ -104,7 +105,7 @@ absl::Status CheckStep(absl::string_view what, int64_t step) {
                               "]");
 }
 
-// The next epoch is computed from these numbers.
+// MakeNextEpoch computes the next epoch from these numbers.
 absl::Status CheckReport(const MachineReport& report) {
   NEREUS_TRY(CheckStep("the step", report.begun_step));
   for (const auto& [shard, round] : report.closed_rounds) {

@@ -22,8 +22,8 @@ EpochStart EpochInForce::StartFor(PeerId member) const {
 }
 
 void Refuse(SessionId session, absl::Status why, CoordinatorOutbox& out) {
-  // No warning: a member that counts as dead was announced when it was dropped,
-  // and a finished job is no error.
+  // Two refusals are no warning: of a member that counts as dead (kCancelled),
+  // as Drop has logged a warning, and by a finished job (kOutOfRange).
   const bool is_bad = !absl::IsCancelled(why) && !absl::IsOutOfRange(why);
   out.push_back(
       Announce{is_bad, absl::StrCat("refused a process: ", why.message())});

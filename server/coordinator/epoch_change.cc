@@ -1,5 +1,5 @@
-// Read in this order: MakeNextEpoch at the end, then its parts: which server
-// has each shard (NextHolders), which workers must discard values
+// Read in this order: MakeNextEpoch at the end, then its parts: which servers
+// have each shard (NextHolders), which workers must drop their values
 // (ForgetMisled), where the workers start (FindStart), which rounds some
 // workers have finished and others have not (FindFinished), and whether the
 // plan may change (AllAreDrained, ChangePlan). MakeRestartedEpoch goes back to
@@ -31,12 +31,12 @@ namespace {
 // ring).
 struct Progress {
   int32_t rank = 0;   // Rank of the worker.
-  bool done = false;  // True if it leaves and has done all of its rounds.
+  bool done = false;  // True if it has left and has done all of its rounds.
   MachineReport::PeerLayer layer;  // Report of the worker about the layer.
 };
 
-// Returns the progress of all workers with values of the layer; none if the
-// layer uses the servers.
+// Returns the progress of all workers that have values of the layer; empty if
+// the layer uses the servers.
 std::vector<Progress> ProgressOf(int layer, const EpochChange& change) {
   std::vector<Progress> progress;
   for (const EpochChange::Worker& worker : change.workers) {
@@ -50,8 +50,9 @@ std::vector<Progress> ProgressOf(int layer, const EpochChange& change) {
   return progress;
 }
 
-// Returns the workers that have finished the newest round of a layer that any
-// worker has finished, if other workers still need that round; otherwise none.
+// Returns the workers that are ahead in a layer: they have finished the newest
+// round that any worker has finished, and other workers still need this round.
+// Returns none if no worker needs it.
 std::vector<Progress> FindAhead(int layer, const EpochChange& change) {
   const std::vector<Progress> all = ProgressOf(layer, change);
   int64_t last = std::numeric_limits<int64_t>::min();
@@ -66,12 +67,12 @@ std::vector<Progress> FindAhead(int layer, const EpochChange& change) {
 }
 
 // Returns the round of a layer that some workers have finished and others need,
-// with a worker that can pass it on: it has the factors or the mean of the
-// round. Returns nothing if there is no such round or worker.
+// with a worker that can pass it on, because it has the factors or the mean of
+// the round. Returns nothing if there is no such round or worker.
 std::optional<FinishedRound> FindFinished(int layer,
                                           const EpochChange& change) {
   for (const Progress& each : FindAhead(layer, change)) {
-    if (each.layer.contributors == 0) continue;  // Has only the layer's values.
+    if (each.layer.contributors == 0) continue;  // Has only values.
     return FinishedRound{layer, each.layer.done_round, each.rank,
                          each.layer.contributors};
   }
@@ -79,8 +80,8 @@ std::optional<FinishedRound> FindFinished(int layer,
 }
 
 // Returns the ranks of the workers that must drop their values: they have
-// finished a round that others need, and no worker can pass it on. Changes
-// their reports as if they had no values yet.
+// finished a round that other workers need, and no worker can pass this round
+// on. Changes the reports of these workers as if they had no values yet.
 std::set<int32_t> ForgetMisled(const Job& job, EpochChange& change) {
   std::set<int32_t> all;
   for (size_t index = 0; index < job.layers.size(); ++index) {
@@ -134,10 +135,11 @@ const EpochChange::Worker* FindDonor(const EpochChange& change) {
   return nullptr;
 }
 
-// Returns a worker that leaves and has all layers as of its last step, or null.
-// That step must be the job's last: other workers may have gone on after the
-// worker left, and died. If layers use the servers, it must be ClosedRound.
-// Otherwise the worker must still be in the workers of `job`.
+// Returns a worker that has left and has all layers as of its last step, or
+// null. Returns null also if other workers may have gone on after this worker
+// left, and died. They have not done so if layers use the servers and its last
+// step is ClosedRound, or, without such layers, if it is still among the
+// workers of `job`.
 const EpochChange::Worker* FindLeaver(const Job& job,
                                       const EpochChange& change) {
   const std::optional<int64_t> closed = ClosedRound(job, change);
@@ -164,15 +166,15 @@ int64_t FirstFreeStep(const Job& job, const EpochChange& change) {
 }
 
 // Returns the first step of workers that start with the values of the shards:
-// the first step with a round that is open on some chunk. Other chunks may have
-// closed that round; they answer contributions to it with its result.
+// the first step whose round is open on some chunk. Other chunks may have
+// closed this round already; they answer contributions to it with its result.
 int64_t FirstOpenStep(const Job& job, const EpochChange& change) {
   const int64_t base = job.history.base_round;
   return std::max(ClosedRound(job, change).value_or(base), base) + 1;
 }
 
-// True if a live worker takes part in the round after the base round and has
-// not begun it. Then no worker can have finished that round.
+// True if a live worker takes part in the round after the base round, but has
+// not begun this round. Then no worker can have finished it.
 bool AtBase(const Job& job, const EpochChange& change) {
   const int64_t base = job.history.base_round;
   return absl::c_any_of(change.workers, [&](const auto& worker) {
@@ -182,9 +184,9 @@ bool AtBase(const Job& job, const EpochChange& change) {
   });
 }
 
-// Returns an error if workers own a layer. Called if no live worker has all
-// values as of the job's last step, and such a layer may have changed since the
-// base round.
+// Returns an error if workers own a layer. FindStart calls this if no live
+// worker has all values as of the job's last step, and if worker-owned layers
+// may have changed since the base round.
 absl::Status CheckOwned(const Job& job) {
   for (size_t layer = 0; layer < job.layers.size(); ++layer) {
     if (!job.WorkersOwn(static_cast<int>(layer))) continue;
@@ -211,8 +213,9 @@ absl::StatusOr<Start> FindStart(const Job& job, const EpochChange& change) {
     return Start{leaver->rank, leaver->report.begun_step + 1, true};
   }
   const int64_t step = FirstOpenStep(job, change);
-  // True if the job's last finished round is known. If no layer uses the
-  // servers, only workers with values could tell it, and they are gone.
+  // True if the job's last finished round is known: the servers know it, or it
+  // is the base round. If no layer uses the servers, later rounds are known
+  // only to workers with values, which are gone.
   const bool known =
       ClosedRound(job, change).has_value() || AtBase(job, change);
   if (!known || step > job.history.base_round + 1) {
@@ -221,8 +224,8 @@ absl::StatusOr<Start> FindStart(const Job& job, const EpochChange& change) {
   return Start{-1, step, true};
 }
 
-// Returns the number of contributions to the rounds from `from` to `to - 1`; 0
-// if there is none.
+// Returns the number of contributions to the rounds from `from` to `to` - 1 by
+// the workers of `job`; 0 if there are no such rounds.
 int64_t ContributionsIn(const Job& job, int64_t from, int64_t to) {
   int64_t contributions = 0;
   for (const EpochWorker& worker : job.workers) {
@@ -232,7 +235,7 @@ int64_t ContributionsIn(const Job& job, int64_t from, int64_t to) {
   return contributions;
 }
 
-// Returns the verdicts that any member knows: they hold for all members.
+// Returns all verdicts that any member has reported: they hold for all members.
 std::vector<StepVerdict> AllVerdicts(const EpochChange& change) {
   Verdicts all;
   for (const auto& worker : change.workers) all.Add(worker.report.verdicts);
@@ -241,8 +244,9 @@ std::vector<StepVerdict> AllVerdicts(const EpochChange& change) {
 }
 
 // Returns the primary and the backup of each shard after a return to a
-// checkpoint. Both load its values. If the primary is gone, the backup takes
-// its place, and there is no backup.
+// checkpoint; both load the checkpoint. If the server whose rank is the shard's
+// index is gone, the server after it becomes the primary, and the shard has no
+// backup.
 absl::StatusOr<std::vector<ShardServers>> FreshHolders(
     const Job& job, const EpochChange& change) {
   std::vector<ShardServers> all =
@@ -286,8 +290,8 @@ bool AllAreDrained(const Job& job, const EpochChange& change,
 }
 
 // Returns a copy of `job` with the number, fusion threshold and worker names of
-// the next epoch. The lists of workers and of finished rounds are empty: the
-// caller fills them.
+// the next epoch. Its lists of workers, of workers that have left and of
+// finished rounds are empty; the caller fills them. It has no switch round.
 Job NextJob(const Job& job, uint64_t epoch, const EpochChange& change) {
   Job made = job;
   made.epoch = epoch;
@@ -309,14 +313,16 @@ void PlaceWorkers(const EpochChange& change, Job& made) {
   }
 }
 
-// Gives other routes to `made`, the epoch that follows `job`. If the servers
-// run the optimizer, `made` has the switch round as its base round.
+// Gives the routes of another plan to `made`, the epoch that follows `job`. If
+// the servers run the optimizer, the switch round becomes the base round of
+// `made`.
 void ChangePlan(const Job& job, const std::vector<Route>& routes, Job& made) {
   absl::c_copy(routes, made.routes.begin());
   made.history.finished_rounds.clear();
-  // The backup of a shard with a chunk of a layer that workers exchanged does
-  // not have what the primary has: the values that workers handed over, or, if
-  // workers run the optimizer, the round at which the primary begins.
+  // A backup is not current if its shard has a chunk of a layer that workers
+  // have exchanged in the old plan. It lacks the values that workers have
+  // handed over to the primary, or, if workers run the optimizer, it is not at
+  // the round with which the primary begins.
   for (const Chunk& chunk : job.placement.chunks()) {
     if (UsesServers(job.routes[chunk.layer].scheme)) continue;
     made.shard_servers[chunk.shard].backup_is_current = false;
@@ -341,7 +347,7 @@ absl::StatusOr<std::vector<ShardServers>> NextHolders(
     const bool whole =
         servers.backup_is_current || absl::c_count(became, shard) > 0;
     const bool copied = Lives(change, servers.backup);
-    // A shard goes back to the server of its own rank.
+    // A shard goes back to the server whose rank is the shard's index.
     const bool moves = !Lives(change, servers.primary) ||
                        servers.backup == first[shard].primary;
     if (copied && whole && moves) std::swap(servers.primary, servers.backup);
@@ -426,7 +432,8 @@ absl::StatusOr<NextEpoch> MakeRestartedEpoch(const Job& job, uint64_t epoch,
   made.history.contributions_before = point.contributions;
   made.checkpoint_round = change.checkpoint ? first_step : kInitialRound;
   for (const EpochChange::Worker& worker : change.workers) {
-    // Workers that have left are workers again: their last steps are undone.
+    // Workers that have left take part again, because their last steps are
+    // undone.
     made.workers.push_back({worker.rank, first_step});
     next.workers_from_base.push_back(worker.rank);
   }

@@ -1,7 +1,7 @@
-// Read in this order: a job starts (StartJob), something happens that needs
-// another epoch (the On... methods, NeedsChange), all members are asked for a
-// report (StartChange), all have answered (FinishChange), and the next epoch is
-// in force (Enter, AdmitAll, TellAll).
+// Read in this order: a job starts (StartJob), an event needs another epoch
+// (the On... methods, NeedsChange), Epochs asks all members for a report
+// (StartChange), all members have reported (FinishChange), and the next epoch
+// is in force (Enter, AdmitAll, TellAll).
 
 #include "server/coordinator/epochs.h"
 
@@ -28,8 +28,8 @@ bool AllBackupsAreCurrent(const Job& job) {
 bool GoesBeyond(const Job& job, const MemberList& roster, int64_t step) {
   return absl::c_any_of(roster.members(), [&](const MemberRecord& member) {
     if (!member.is_worker()) return false;
-    // A worker that joined for a later step counts before it begins that step:
-    // it may be waiting for the worker that has left.
+    // A worker that joined for a later step counts even before it begins this
+    // step: it may be waiting for the worker that has left.
     const int position = job.PositionOf(member.id.rank);
     const bool joins = position >= 0 && job.workers[position].first_step > step;
     return joins || member.heartbeat.begun_step > step;
@@ -52,15 +52,15 @@ Epochs::Epochs(const CoordinatorOptions* options, MemberList* roster,
       fusion_(options->spec.options.tune_fusion,
               options->spec.options.fusion_bytes) {
   if (job() == nullptr) return;
-  CoordinatorOutbox old_news;  // No news: the hosts are known.
+  CoordinatorOutbox old_news;  // Stays empty: the hosts are known.
   roster_.NumberHosts(hosts_, old_news);
   last_target_ = job()->epoch;
   reasons_.insert(ChangeReason::kCoordinatorRestarted);
   if (!HasEveryShard()) reasons_.insert(ChangeReason::kShardLost);
 }
 
-// The layers of the first worker are the job's; CheckJoin has compared the
-// others with them.
+// The job gets the layers of the first worker; CheckJoin has compared the
+// layers of the other workers with these.
 absl::Status Epochs::StartJob(CoordinatorOutbox& out) {
   roster_.NumberHosts(hosts_, out);
   roster_.NumberWorkers();
@@ -91,7 +91,7 @@ absl::Status Epochs::StartJob(CoordinatorOutbox& out) {
   job.options.measure = replanner_.measures(options_.spec.options);
   job.options.has_checkpoints = options_.has_checkpoints;
   job.state_arrays = worker->request.caller.state_arrays;
-  // A shard may die early: there should be something to go back to.
+  // Makes a checkpoint of round 0, in case a shard dies early.
   if (options_.has_checkpoints) job.checkpoint_round = 0;
   if (options_.start_checkpoint.has_value()) {
     job.history.base_round = options_.start_checkpoint->round;
@@ -170,20 +170,20 @@ std::optional<PeerId> Epochs::OnLostPeer(const MemberRecord& member,
   if (peer == nullptr || lost.peer == member.id || !peer->admitted) {
     return std::nullopt;
   }
-  // The loss is of an earlier epoch. In this epoch the two have a new
-  // connection, or report its loss.
+  // Ignores the loss of an earlier epoch. In this epoch the two members have a
+  // new connection, or report its loss.
   if (lost.epoch != job()->epoch) return std::nullopt;
   if (!lost.reached && SplitMates(member, *peer, lost.reason, out)) {
     return std::nullopt;
   }
-  // No warning: the line about the next epoch says if the peer was lost.
+  // No warning: the line about the next epoch warns if a member was lost.
   out.push_back(Announce{
       false, absl::StrCat(member.Name(), " lost its connection to ",
                           peer->Describe(), ": ", Printable(lost.reason))});
   return links_.Note(member.id, lost.peer, lost.reached, now);
 }
 
-// A peer without a session may be dead. Then the loss says nothing of hosts.
+// A peer without a session may be dead: then the host need not be split.
 bool Epochs::SplitMates(const MemberRecord& member, const MemberRecord& peer,
                         absl::string_view reason, CoordinatorOutbox& out) {
   if (!AreMates(*job(), member.id, peer.id) || !peer.session.has_value()) {
@@ -200,8 +200,8 @@ bool Epochs::SplitMates(const MemberRecord& member, const MemberRecord& peer,
   return true;
 }
 
-// A current backup takes over with the next epoch. Without one, the job waits
-// for another server and goes back to its last checkpoint.
+// If there is a current backup, it takes over with the next epoch. Otherwise
+// the job waits for another server and goes back to its last checkpoint.
 bool Epochs::OnServerLost(PeerId server, CoordinatorOutbox& out) {
   if (roster_.AllLeft()) {
     reasons_.insert(ChangeReason::kShardLost);
@@ -230,8 +230,8 @@ bool Epochs::OnServerLost(PeerId server, CoordinatorOutbox& out) {
 
 // The change.
 
-// Events during a change are part of it: the reports are read only once all are
-// here.
+// Events during a change become part of it: Epochs reads the reports only once
+// all are here.
 absl::StatusOr<bool> Epochs::Advance(absl::Time now, CoordinatorOutbox& out) {
   if (!target_.has_value() && NeedsChange()) StartChange(now, out);
   if (!target_.has_value() || !IsComplete() || !roster_.AllReported()) {
@@ -246,14 +246,15 @@ bool Epochs::NeedsChange() const {
       checkpoints_.needs_round() || MembersWantChange()) {
     return true;
   }
-  // An epoch puts a wanted checkpoint off to a later round, so a better plan
-  // waits for the checkpoint: plans may change faster than a file is written.
+  // A better plan waits for a wanted checkpoint. Each epoch puts this
+  // checkpoint off to a later round, and plans may change faster than a file is
+  // written.
   const bool may_plan = !roster_.SomeLeave() && !checkpoints_.wanted();
   if (job()->switches() ? roster_.AllDrained()
                         : Has(ChangeReason::kBetterPlan) && may_plan) {
     return true;
   }
-  // A member without a session may be dead; wait until that is known.
+  // A broken link counts if both ends have a session: else one may be dead.
   const auto is_here = [&](PeerId id) {
     const MemberRecord* const member = roster_.Find(id);
     return member != nullptr && member->session.has_value();
@@ -270,8 +271,8 @@ bool Epochs::MembersWantChange() const {
     if (!member.has_left()) continue;
     // An epoch without this leaver is needed once another worker goes beyond
     // the leaver's last step. Before that all workers may be about to leave.
-    // With partial rounds other workers may be many steps behind. There the
-    // epoch begins at once.
+    // With partial rounds other workers may be many steps behind, so the change
+    // starts at once.
     if (job()->PositionOf(member.id.rank) >= 0 &&
         (job()->partial() || GoesBeyond(*job(), roster_, *member.last_step))) {
       return true;
@@ -285,20 +286,20 @@ void Epochs::StartChange(absl::Time now, CoordinatorOutbox& out) {
   for (MemberRecord& member : roster_.members()) {
     member.report.reset();
     member.times.asked_at = now;
-    // Most changes are over before a notice is due.
+    // Delays the next notice: most changes are over before.
     member.times.notified_at = now;
     if (member.admitted) member.Send(PrepareEpoch{*target_}, out);
   }
 }
 
-// After the loss of a shard all servers must be here, to load the checkpoint.
+// After the loss of a shard, all servers must be here to load a checkpoint.
 bool Epochs::IsComplete() const {
   const bool has_shards = !Has(ChangeReason::kShardLost) ||
                           roster_.Count(Role::kShard) == options_.spec.shards;
   return has_shards && roster_.WorkersHere() >= options_.spec.min_workers;
 }
 
-// All admitted members have reported by now.
+// REQUIRES: all admitted members have reported.
 EpochChange Epochs::GatherReports() const {
   EpochChange change;
   for (const MemberRecord& member : roster_.members()) {
@@ -323,7 +324,7 @@ EpochChange Epochs::GatherReports() const {
   return change;
 }
 
-// The next epoch goes on from the reports, or else from the newest checkpoint.
+// The next epoch follows from the reports, if possible, or the checkpoint.
 absl::StatusOr<bool> Epochs::FinishChange(absl::Time now,
                                           CoordinatorOutbox& out) {
   roster_.NumberHosts(hosts_, out);
@@ -334,7 +335,7 @@ absl::StatusOr<bool> Epochs::FinishChange(absl::Time now,
     better = replanner_.Better(*job(), roster_.WorkersHere(),
                                roster_.WorkerHostsHere());
   }
-  // While a leaver is a member, the plan stays: it would need the new plan too.
+  // While a leaver is a member, the plan stays: a leaver takes no new plan.
   if (better.has_value() && !roster_.SomeLeave() && IsSafeToChangePlan()) {
     change.routes = better->plan.routes;
   }
@@ -342,8 +343,7 @@ absl::StatusOr<bool> Epochs::FinishChange(absl::Time now,
       lost ? AbortedError("a shard was lost: no server has all of its values")
            : MakeNextEpoch(*job(), *target_, change);
   const bool restarts = !next.ok();
-  // A checkpoint that is nearly complete is better than the newest complete
-  // one.
+  // Waits for a nearly complete checkpoint, as it is newer than newest().
   if (restarts && checkpoints_.is_completing()) return false;
   const auto& newest = checkpoints_.newest();
   if (restarts && newest.has_value()) {
@@ -376,14 +376,14 @@ void Epochs::Enter(NextEpoch next, bool restarts,
   current_backups_.clear();
   const bool was_restarted = Has(ChangeReason::kCoordinatorRestarted);
   reasons_.clear();
-  // A better plan that this change could not bring is a reason for another one.
+  // If this change could not bring the better plan, another change must.
   if ((roster_.SomeLeave() || restarts) && WantsAnotherPlan()) {
     reasons_.insert(ChangeReason::kBetterPlan);
   }
   checkpoints_.OnEpoch(*job(), restarts);
   replanner_.OnEpoch(*job(), changes_plan);
   if (changes_plan && fusion_.bytes().has_value()) {
-    // Trials of the plan before do not count for this one.
+    // Trials with the old plan do not count for the new one.
     fusion_.Restart(replanner_.measures(job()->options)
                         ? better->plan.fusion_bytes
                         : *fusion_.bytes(),
@@ -405,8 +405,8 @@ void Epochs::Enter(NextEpoch next, bool restarts,
   }
 }
 
-// A member that goes back to the base round counts as if it had begun no later
-// step and had not left.
+// A member that drops its values counts as if it had begun no step of this
+// epoch and had not left.
 void Epochs::AdmitAll(absl::Time now) {
   in_force_.members.clear();
   for (MemberRecord& member : roster_.members()) {
@@ -419,8 +419,8 @@ void Epochs::AdmitAll(absl::Time now) {
       member.heartbeat.begun_step = job()->history.first_step - 1;
       member.heartbeat.round = job()->history.base_round;
     }
-    // A process sends no heartbeat before it is admitted. A silent member gets
-    // no second lease: its driver may have stood still since it reported.
+    // The lease of a new member begins here: it has sent no heartbeat before. A
+    // member that was silent gets no new lease: its driver may stand still.
     if (!member.admitted) member.times.heard_at = now;
     member.admitted = true;
     member.report.reset();
@@ -430,7 +430,7 @@ void Epochs::AdmitAll(absl::Time now) {
 
 void Epochs::TellAll(CoordinatorOutbox& out) {
   for (const MemberRecord& member : roster_.members()) {
-    // A member without a session is told when it resumes.
+    // Greet tells members without a session when they resume.
     member.Send(in_force_.StartFor(member.id), out);
   }
   std::vector<int32_t> workers;
@@ -453,9 +453,8 @@ void Epochs::Greet(MemberRecord& member, uint64_t epoch, absl::Time now,
 
 // Plans and backups.
 
-// After a change of plan, ChangePlan lets no backup be current that has a layer
-// which workers exchanged in this plan. The routes of the next plan make no
-// difference.
+// ChangePlan makes the backup of a shard not current if workers exchange one of
+// the shard's layers in the present plan, whatever the next plan is.
 bool Epochs::IsSafeToChangePlan() const {
   const bool exchanges = absl::c_any_of(job()->routes, [](const Route& route) {
     return !UsesServers(route.scheme);
@@ -483,7 +482,7 @@ bool Epochs::HasNewBackup() const {
   return false;
 }
 
-// A primary has all values; a backup has them if it is current.
+// A primary has all values of its shard; a backup does if it is current.
 bool Epochs::HasEveryShard() const {
   const auto lives = [&](int server) {
     const MemberRecord* const member = roster_.Find(PeerId::Shard(server));

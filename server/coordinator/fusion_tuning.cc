@@ -11,15 +11,17 @@
 namespace nereus {
 namespace {
 
-// Number of steps that a trial measures, after those that do not count.
+// Number of steps that a worker measures in a trial, after some first steps
+// that do not count.
 constexpr int32_t kStepsMeasured = 16;
 
-// Time in which a message usually reaches every worker, and the limits of that
-// time in steps.
+// Time in seconds in which a message usually reaches every worker. The next two
+// are the least and the largest number of steps that this time counts as.
 constexpr double kAheadSeconds = 0.1;
 constexpr double kAheadStepsMin = 2;
 constexpr double kAheadStepsMax = 100;
 
+// Largest time of a step, in seconds, that a worker may report.
 constexpr double kStepSecondsMax = 24 * 3600;
 
 }  // namespace

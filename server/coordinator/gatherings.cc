@@ -11,19 +11,19 @@
 namespace nereus {
 namespace {
 
-// Bytes of all values of an answer, of which the coordinator sends a copy to
-// each worker.
+// Limit in bytes of all values of an answer together. The coordinator sends a
+// copy of the answer to each worker.
 constexpr size_t kAnswerBytesMax = size_t{2} << 20;
 // Number of answers before the first step that are kept for later workers.
 constexpr int32_t kFirstAnswersMax = 64;
 
-// Time after which a worker that waits is told which workers are missing, and
-// is told again.
+// Time between two notices that tell a waiting worker which workers are
+// missing, and before the first notice.
 const absl::Duration kNoticeInterval = absl::Seconds(5);
 // Largest number of workers that a notice names.
 constexpr size_t kNamesMax = 8;
 
-// Says in which step a gathering is.
+// Returns the time of a gathering in words.
 std::string When(const GatheringId& id) {
   return id.step == kInitialRound ? "before the first step"
                                   : absl::StrCat("after step ", id.step);
@@ -52,7 +52,8 @@ Gatherings::Workers Gatherings::WorkersOf(const Job& job,
     if (!member.is_worker()) continue;
     const int position = job.PositionOf(member.id.rank);
     if (position < 0) continue;
-    // A change of plans gives all workers of the job the same first step.
+    // Prefers the member's own first step: a change of plan gives all workers
+    // in `job` the same first step.
     workers[member.id.rank] = {
         &member, member.first_step.value_or(job.workers[position].first_step)};
   }
@@ -77,7 +78,8 @@ void Gatherings::OnGather(const MemberRecord& worker, const Gather& gather,
   }
   const std::optional<Gathered>& newest = state_.newest;
   if (newest.has_value() && newest->id == id) return worker.Send(*newest, out);
-  // The worker has the answer: it sent this again before that arrived.
+  // Drops a repeated value: the worker sent it before the answer arrived, and
+  // has the answer by now.
   if (newest.has_value() && id.step != kInitialRound && id < newest->id) return;
   if (IsOpen(worker.id.rank, id)) return;
   open_[worker.id.rank] = {gather, now};
@@ -141,8 +143,8 @@ Gatherings::Needs Gatherings::NeedsOf(const GatheringId& id,
     }
     needs.missing.push_back(worker.member);
     const int64_t begun = worker.member->heartbeat.begun_step;
-    // In the next step a worker may still gather, before it has pushed all
-    // layers.
+    // A worker may begin one more step and still gather, until it has pushed
+    // all layers of that step.
     if (begun > (is_first ? worker.first_step : id.step + 1)) {
       needs.gone_on = worker.member;
     }
@@ -163,8 +165,8 @@ std::optional<Gathered> Gatherings::Answer(const GatheringId& id,
         ": all workers must gather equally often between two steps");
     return answer;
   }
-  // No worker is here if the value is of a step that the job has undone, and
-  // that the worker does not know of yet.
+  // `here` is empty if the value is of a step that the job has undone, and its
+  // worker does not know this yet. The value then waits.
   if (!needs.missing.empty() || needs.here.empty()) return std::nullopt;
   size_t bytes = 0;
   for (const int rank : needs.here) bytes += open_.at(rank).gather.value.size();

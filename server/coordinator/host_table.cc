@@ -51,8 +51,8 @@ void HostTable::KeepSplits(const std::set<uint64_t>& alive) {
   });
 }
 
-// Claims of one node are next to each other in the map. With a third machine
-// the news is old.
+// Claims of one node are next to each other in the map. If two machines have
+// claimed the node before, this is no news.
 std::string HostTable::DescribeTwin(const JoinRequest& request) const {
   const std::string& node = request.host.node;
   if (node.empty()) return "";

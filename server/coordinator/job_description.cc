@@ -21,7 +21,8 @@ std::string DescribePlan(const Job& job) {
   });
 }
 
-// Reports are missing only in a change of epochs.
+// Returns what the job waits for. While the job runs, this is called only in a
+// change of epoch, for which members must report.
 std::vector<std::string> MissingMembers(const JobView& view) {
   const CoordinatorOptions& options = view.options;
   const MemberList& roster = view.roster;
@@ -38,7 +39,8 @@ std::vector<std::string> MissingMembers(const JobView& view) {
         absl::StrCat(more, more == 1 ? " more worker (" : " more workers (",
                      wanted, " needed)"));
   }
-  // A shard that is not here may have a backup that serves for it.
+  // While the job runs, it need not wait for a lost server if backups have
+  // taken over.
   const bool needs_all = !runs || view.epochs.Has(ChangeReason::kShardLost);
   for (int shard = 0; needs_all && shard < options.spec.shards; ++shard) {
     if (roster.Find(PeerId::Shard(shard)) != nullptr) continue;

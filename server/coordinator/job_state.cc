@@ -86,7 +86,7 @@ absl::StatusOr<HostTable::State> HostsFromProto(
   return hosts;
 }
 
-// Checks that all members are of the epoch, each once.
+// Checks that each member is in the job of the epoch, and occurs once.
 absl::Status CheckMembers(const CoordinatorState& state) {
   const Job& job = *state.epoch.job;
   std::set<PeerId> seen;

@@ -1,7 +1,7 @@
-// Read in this order: CheckJoin at the end has the checks in their order, each
-// of which is a function above. A process is told only of the first error, so
-// cheap and general checks come first: texts and versions, then the job, then
-// settings, then the place, then the model.
+// Read in this order: CheckJoin at the end calls the checks in their order;
+// each check is a function above. A process is told only of the first error. So
+// cheap and general checks come first: of texts and versions, then of the job,
+// the caller, the settings, the place, and last of the model.
 
 #include "server/coordinator/join_rules.h"
 
@@ -66,8 +66,8 @@ absl::Status CheckPhase(const JoinRequest& request, const JobToJoin& to) {
   return absl::OkStatus();
 }
 
-// Returns the place of the optimizer, to which the claim of the worker that
-// joins counts if no other does.
+// Returns the place of the optimizer if the worker joins. If neither the job
+// nor an earlier worker has decided it, the claim of this worker does.
 DecidedPlace PlaceWith(const JoinRequest& request, const JobToJoin& to) {
   if (to.job != nullptr) return {to.job->options.optimizer_place, "the job"};
   DecidedPlace decided = DecidePlace(to.options.spec, to.roster);
@@ -77,8 +77,9 @@ DecidedPlace PlaceWith(const JoinRequest& request, const JobToJoin& to) {
   return decided;
 }
 
-// Checks the caller's place of the optimizer. The first worker that names a
-// place decides, unless the job's flags do; the place must go with the flags.
+// Checks the place of the optimizer that the worker's caller names. The first
+// worker that names a place decides it, unless the job's flags do. The place
+// must not contradict the other flags (CheckExclusions).
 absl::Status CheckOptimizer(const JoinRequest& request, const JobToJoin& to) {
   const std::optional<OptimizerPlace> claim = request.caller.optimizer;
   if (!claim.has_value()) return absl::OkStatus();
@@ -118,7 +119,8 @@ absl::Status CheckCaller(const JoinRequest& request, const JobToJoin& to) {
   return absl::OkStatus();
 }
 
-// Checks the settings that all members of a role share.
+// Checks the settings, which must be equal for all workers, and for all
+// servers.
 absl::Status CheckSettings(const JoinRequest& request, const JobToJoin& to) {
   if (request.role == Role::kShard) {
     return CompareSettings(request.name, request.settings, "the coordinator",
@@ -133,7 +135,8 @@ absl::Status CheckSettings(const JoinRequest& request, const JobToJoin& to) {
   return absl::OkStatus();
 }
 
-// A worker that is away leaves its place to a process of the same name.
+// A worker that is away does not keep its place from a process of the same
+// name.
 absl::Status CheckWorkersPlace(const JoinRequest& request,
                                const JobToJoin& to) {
   const CoordinatorOptions& options = to.options;
@@ -174,8 +177,8 @@ absl::Status CheckShardsPlace(const JoinRequest& request, const JobToJoin& to) {
                             "; --shard gives each server its own");
 }
 
-// If the caller's optimizer runs, the caller decides how many arrays of state
-// it keeps. All workers must keep as many.
+// If the callers run the optimizer, they decide how many arrays of optimizer
+// state they keep. All workers must keep the same number.
 absl::Status CheckStateArrays(const JoinRequest& request, const JobToJoin& to) {
   const int32_t arrays = request.caller.state_arrays;
   if (arrays < 0 || arrays > kStateArraysMax) {
@@ -207,7 +210,8 @@ absl::Status CheckStateArrays(const JoinRequest& request, const JobToJoin& to) {
   return absl::OkStatus();
 }
 
-// Checks that all workers multiply alike if replicas are made of products.
+// Checks that all workers multiply factors in the same way, if layers may go by
+// factors. Otherwise their replicas would differ.
 absl::Status CheckProducts(const JoinRequest& request, const JobToJoin& to) {
   if (!MayUseFactors(to.options.spec.rules, request.layers))
     return absl::OkStatus();
@@ -224,13 +228,15 @@ absl::Status CheckProducts(const JoinRequest& request, const JobToJoin& to) {
   return absl::OkStatus();
 }
 
-// The model is that of the job, of its checkpoint, or of the first worker.
+// Compares the model of the worker with the job's. Before the job runs,
+// compares it with the checkpoint's and with the first worker's.
 absl::Status CheckLayers(const JoinRequest& request, const JobToJoin& to) {
   if (to.job != nullptr) {
     return CompareModels(request.layers, to.job->model(), "the job");
   }
   if (to.options.start_checkpoint.has_value()) {
-    // The size of batches and the schemes may differ from the checkpoint's.
+    // The size of batches, and whether layers may go by factors, may differ
+    // from the checkpoint's.
     std::vector<LayerSpec> restored = to.options.restored_layers;
     for (size_t i = 0; i < restored.size() && i < request.layers.size(); ++i) {
       restored[i].has_factors = request.layers[i].has_factors;

@@ -17,7 +17,7 @@ int64_t LastCheckpoint::LastStep() const {
   const Job& job = *epochs_.job();
   std::optional<int64_t> last;
   for (const MemberRecord& member : roster_.members()) {
-    // Workers that left earlier are not in the epoch.
+    // Skips workers that left before the epoch began.
     if (!member.has_left() || job.PositionOf(member.id.rank) < 0) continue;
     const int64_t step = *member.last_step;
     last = job.partial() ? std::max(last.value_or(step), step)
@@ -26,7 +26,7 @@ int64_t LastCheckpoint::LastStep() const {
   return last.value_or(kInitialRound);
 }
 
-// A manifest that is being written is awaited even if a shard is lost.
+// If a shard is lost, the job still waits for a manifest that is being written.
 std::optional<int64_t> LastCheckpoint::AwaitedRound() const {
   if (!options_.has_checkpoints) return std::nullopt;
   const int64_t round = LastStep();
@@ -50,7 +50,8 @@ std::optional<int32_t> LastCheckpoint::Sender(int64_t round) const {
   return std::nullopt;
 }
 
-// Frames are lost with their connection or their sender.
+// Frames with worker-owned layers are lost if their connection breaks or their
+// sender dies.
 bool LastCheckpoint::MayBeLost(int64_t round) const {
   const Job& job = *epochs_.job();
   if (epochs_.Has(ChangeReason::kCoordinatorRestarted) ||
@@ -74,7 +75,8 @@ bool LastCheckpoint::Ask(int64_t round, absl::Time now,
       gives_up_at_, now + (MayBeLost(round) ? options_.lease() : kTimeMax));
   if (now >= gives_up_at_) return false;
   const Job& job = *epochs_.job();
-  // Without a worker, the layers that workers own are lost.
+  // If all workers are gone, names the first one, which cannot send: the
+  // worker-owned layers are lost.
   const SaveLast last{job.epoch, round,
                       Sender(round).value_or(job.workers.front().rank)};
   for (MemberRecord& member : roster_.members()) {

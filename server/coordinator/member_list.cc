@@ -16,8 +16,8 @@
 namespace nereus {
 namespace {
 
-// Shortest pause. Ticks come more often, so that nothing happens for this long
-// only if the process stands still.
+// Shortest pause. Ticks come more often. So if the coordinator is not called
+// for this long, its process has stood still.
 const absl::Duration kPauseMin = absl::Seconds(1);
 
 }  // namespace
@@ -46,7 +46,7 @@ std::string MemberRecord::NoteHeartbeat(const Heartbeat& last, const Job* job) {
                       " for ", Printable(stall.missing));
 }
 
-// A busy member may report late, as it reads or writes a checkpoint.
+// A busy member may report late: it reads or writes a checkpoint.
 std::string MemberRecord::WhyDead(absl::Duration lease, bool report_due,
                                   absl::Time now) const {
   if (!admitted || told_over) return "";
@@ -63,7 +63,7 @@ std::string MemberRecord::WhyDead(absl::Duration lease, bool report_due,
   return is_dead ? "its session to the coordinator has ended" : "";
 }
 
-// A saved member has no session. It has one lease to resume it.
+// A saved member has no session. It has one lease to resume in a new one.
 MemberList::MemberList(const CoordinatorState& saved, absl::Time now,
                        absl::Duration lease)
     : next_rank_(saved.next_rank), awake_at_(now) {
@@ -113,7 +113,7 @@ const MemberRecord* MemberList::FindHolder(const JoinRequest& request) const {
   });
 }
 
-// Before the job runs, ranks of workers that are gone are given again.
+// Before the job runs, a worker may get the rank of a worker that is gone.
 void MemberList::Add(const JoinRequest& request, SessionId session,
                      bool running, absl::Time now) {
   MemberRecord member;
@@ -152,8 +152,9 @@ void MemberList::NumberHosts(HostTable& hosts, CoordinatorOutbox& out) {
   }
 }
 
-// A group is the workers of one host. A server, or a worker without a known
-// host, is a group of its own. The key is the index of the first member.
+// A group has the workers of one host. A server, or a worker without a known
+// host, is a group of its own. The key of a group in `groups` is the index of
+// its first member in the list.
 void MemberList::NumberWorkers() {
   std::map<size_t, std::vector<MemberRecord>> groups;
   std::map<int32_t, size_t> group_of_host;
@@ -223,7 +224,7 @@ std::map<int32_t, int32_t> MemberList::WorkerHosts() const {
 
 int MemberList::WorkerHostsHere() const {
   std::set<int32_t> hosts;
-  int own = 0;  // Workers with a host of their own, as far as is known.
+  int own = 0;  // Workers whose host has no number: a host of their own.
   for (const MemberRecord& member : members_) {
     if (!member.is_worker() || member.has_left()) continue;
     if (member.host < 0) {

@@ -6,7 +6,7 @@
 namespace nereus {
 namespace {
 
-// Longest time that a coordinator at the end waits for silent members.
+// Time for which a coordinator whose job is over waits for a silent process.
 const absl::Duration kSilentKept = absl::Minutes(1);
 
 }  // namespace
@@ -17,7 +17,7 @@ void Outsiders::AddClaim(Claim claim, const absl::Status& taken,
       claim.session,
       Waiting{absl::StrCat(taken.message(),
                            ": waiting to see if that process is dead")}});
-  // This process may have claimed the place in a session that broke.
+  // Drops an older claim of this process, from a session that broke.
   std::erase_if(claims_, [&](const Claim& each) {
     if (each.request.incarnation != claim.request.incarnation) return false;
     out.push_back(EndSession{each.session});
@@ -32,8 +32,8 @@ bool Outsiders::EndClaim(SessionId session) {
          }) > 0;
 }
 
-// A worker that is behind may still fetch a round from the leaver. A job with
-// partial rounds does not need this, because its servers have all values.
+// A worker that is behind may still need a round from the leaver. With partial
+// rounds no worker does, because the servers have all values.
 std::vector<PeerId> Outsiders::ReleaseLeavers(const Job& job,
                                               int64_t saved_round,
                                               absl::Time until,

@@ -12,7 +12,8 @@
 namespace nereus {
 namespace {
 
-// Returns "; A, B what", or "" without names.
+// Returns a clause for the line, "; A, B" followed by `what`; "" if there are
+// no names.
 std::string Clause(const std::vector<std::string>& names,
                    absl::string_view what) {
   if (names.empty()) return "";
@@ -26,8 +27,8 @@ void RecoveryLog::NoteLost(const MemberRecord& member) {
   gone_.insert(member.Name());
 }
 
-// A connection counts only if both ends stayed: otherwise the loss of a member
-// explains it.
+// Names a lost connection only if both of its ends stayed members. Otherwise
+// the line explains the loss by naming the lost member.
 std::string RecoveryLog::OnEpoch(const EpochInForce& epoch,
                                  const MemberList& roster, bool was_restarted,
                                  int64_t begun_step, int workers, int shards,

@@ -1,6 +1,7 @@
-// Read in this order: measurements arrive (Check, OnMeasured); for each figure
-// the slowest worker counts (Slowest); then follows the search for a better
-// plan (Better, FindBetter) or a better threshold of fusion (FindBetterFusion).
+// Read in this order: measurements of a worker arrive (Check, OnMeasured); for
+// each figure the slowest worker counts (Slowest); the caller then asks for a
+// better plan (Better, FindBetter) or a better threshold of fusion
+// (FindBetterFusion).
 //
 // A search takes a while. So OnMeasured asks for one only if the measurements
 // have changed (Differs), and less often after each change of plans. Better
@@ -18,15 +19,15 @@
 namespace nereus {
 namespace {
 
-// Least saving that is worth a change of plans. Predictions are about as exact
-// as that.
+// Least relative saving that is worth a change of the plan. Predictions may be
+// wrong by about as much.
 constexpr double kGainMin = 0.05;
 
-// Bound of the relative extra cost of a plan that returns layers from 16 bits
-// to float32. Such a plan is for jobs where 16 bits no longer save time.
+// A plan that returns layers from 16 bits to float32 may cost up to this share
+// more. The job changes to this plan when 16 bits no longer save time.
 constexpr double kWideningCostMax = 0.01;
 
-// Least relative change of a measurement that counts.
+// Relative change of a measurement above which the change counts.
 constexpr double kChangeMin = 0.2;
 // Range of a link's rate, in bytes per second.
 constexpr double kRateMin = 1;
@@ -37,7 +38,8 @@ constexpr int kChangesMax = 8;
 
 // Least change of a duration that counts, however large its relative change is.
 constexpr absl::Duration kTimeChangeMin = absl::Microseconds(100);
-// Least change that counts of a duration that each frame costs.
+// Least change of LinkSpeed::message_time, the time for each frame, that
+// counts.
 constexpr absl::Duration kMessageTimeChangeMin = absl::Microseconds(10);
 
 // True if two figures differ by more than `least` and by more than kChangeMin.
@@ -75,7 +77,8 @@ std::vector<Route> RoutesOf(const Job& job) {
 }
 
 // Returns the number of hosts of the job's workers. Returns 0 if each worker
-// has its own host, or sends by itself, as in partial rounds.
+// has its own host, or if workers of one host do not add up their gradients, as
+// in partial rounds.
 int HostsOf(const Job& job) {
   if (job.partial()) return 0;
   const int hosts = job.LineupOf(kStepMax).hosts();
@@ -142,8 +145,9 @@ Measured Replanner::Slowest() const {
   return slowest;
 }
 
-// Searches only if a worker has measured for the first time, has measured other
-// figures (Differs), or has left. Another step time alone makes no search.
+// Asks for a search only if a worker has measured for the first time, has
+// measured other figures (Differs), or has left. Another step time alone is no
+// reason for a search.
 bool Replanner::OnMeasured(int32_t worker, const Measured& measured,
                            const Job& job, absl::Time now) {
   if (rules_.cost != CostKind::kTime || job.PositionOf(worker) < 0) {
@@ -186,7 +190,7 @@ PlanOptions Replanner::OptionsFor(const Job& job, int workers,
   return options;
 }
 
-// Keeps the answer of the search: the search takes a while, and callers ask
+// Keeps the answer of the last search: a search takes a while, and callers ask
 // after each event.
 const std::optional<Replanner::BetterPlan>& Replanner::Better(const Job& job,
                                                               int workers,

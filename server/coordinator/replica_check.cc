@@ -5,8 +5,8 @@
 namespace nereus {
 namespace {
 
-// Number of rounds to remember. Workers are a few steps apart, and checkpoints
-// are many steps apart.
+// Number of rounds whose first report is kept. Few are needed: workers are only
+// a few steps apart, and checkpoints are many steps apart.
 constexpr size_t kRoundsMax = 8;
 
 }  // namespace

@@ -6,6 +6,7 @@
 namespace nereus {
 namespace {
 
+// Least time between a failed save and the next try.
 constexpr absl::Duration kRetryInterval = absl::Milliseconds(200);
 
 }  // namespace
@@ -35,7 +36,7 @@ void SaveFirst::CarryOut(
       }
       failing_since_.reset();
     }
-    // The action leaves the queue first: the owner may clear the queue.
+    // The action leaves the queue first, because `carry_out` may call Clear.
     const CoordinatorAction action = std::move(held_.front());
     held_.pop_front();
     if (!std::holds_alternative<SaveState>(action)) carry_out(action);
