@@ -129,7 +129,8 @@ class CheckpointLedger {
   void OnComplete(const CheckpointRecord& record);
 
  private:
-  // Returns the number of contributions in all steps up to `round`.
+  // Returns the number of contributions to all steps up to and including
+  // `round`.
   int64_t ContributionsUpTo(int64_t round) const;
   // Ends the planned request if its round is `round` or earlier. Returns true
   // if it has ended the request.

@@ -83,7 +83,7 @@ absl::Status CheckText(absl::string_view what, const std::string& text);
 // Checks a step or round: from kInitialRound to kStepMax.
 absl::Status CheckStep(absl::string_view what, int64_t step);
 absl::Status CheckReport(const MachineReport& report);
-// `job`: null before it runs.
+// `job`: null before the job runs.
 absl::Status CheckHeartbeat(const Heartbeat& heartbeat, const Job* job);
 
 // Checks that two processes have the same settings with the same values. The

@@ -19,7 +19,7 @@ struct EpochChange {
   // Live worker of the old epoch.
   struct Worker {
     int32_t rank = 0;
-    bool leaves = false;  // True if it has left.
+    bool leaves = false;  // True if it is a leaver.
     MachineReport report;
   };
   // Live server.

@@ -28,9 +28,9 @@ namespace nereus {
 // that joins later gets what the first workers gathered before their first
 // step, so that it begins as they did.
 //
-// A worker may send its value again until it has the answer. Only the newest
-// answer is kept for this: when a later gathering is complete, each of its
-// workers has the answer of the gathering before. Pure.
+// A worker sends its value again with each heartbeat until it has the answer.
+// Only the newest answer is kept for this: when a later gathering is complete,
+// each of its workers has the answer of the gathering before. Pure.
 class Gatherings {
  public:
   // `job`: null before the first epoch.
@@ -38,7 +38,7 @@ class Gatherings {
       : state_(std::move(state)),
         cleared_in_(job == nullptr ? 0 : job->epoch) {}
 
-  // Returns kInvalidArgument if a value is too long.
+  // Returns kInvalidArgument if the value is too long.
   static absl::Status Check(const Gather& gather);
 
   // Notes the value of a worker, or sends the answer if there is one already.
@@ -76,7 +76,8 @@ class Gatherings {
   // Value without an answer.
   struct Open {
     Gather gather;
-    // Time when the value came, or when the worker was told that it waits.
+    // Time when the value came, or when the worker last got a notice that it
+    // waits.
     absl::Time noticed_at;
   };
   // Workers that a gathering needs.

@@ -159,8 +159,8 @@ void ChunkRounds::OnWorkerFrame(const Frame& frame, int position, Outbox& out) {
   CompleteIfDecided(out);
 }
 
-// A carrier with mates has checked the parts of its sum for NaNs itself. So the
-// server checks only contributions of workers that are alone on their host.
+// A carrier with mates has checked the parts of its sum for NaNs itself. The
+// server checks the contributions of all other workers.
 Addend ChunkRounds::AddendOf(const Frame& frame, int rank) const {
   const FrameHeader& header = frame.header;
   const Job& job = *epoch_.job;
@@ -450,11 +450,11 @@ void ChunkRounds::Enter(Outbox& out) {
 
 void ChunkRounds::ReopenRound() {
   const Job& job = *epoch_.job;
-  // A round has one contributor in three cases: the initial parameters come
-  // from one worker, a backup gets the means from one server, and full_ is not
-  // used: after the initial round it has no use in partial rounds and for
-  // layers that workers exchange without the servers. There no worker may take
-  // part in `round_` any more, so that its line-up would be empty.
+  // full_ has one contributor in the initial round (the first worker) and on a
+  // backup (the primary). In partial rounds, and for layers that workers
+  // exchange without the servers, full_ is used in the initial round only. It
+  // gets one contributor there, too: `round_` may be before the first step of
+  // every worker, with an empty line-up.
   const bool one = round_ == kInitialRound || job.partial() ||
                    !uses_servers() || !epoch_.serves();
   full_.Reopen(one ? 1 : job.LineupOf(round_).hosts(),

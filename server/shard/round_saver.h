@@ -19,7 +19,7 @@ namespace nereus {
 // hands them to a checkpoint or keeps them for the next plan. States of a
 // round:
 //
-//   begun --values of a chunk, or its last frame--> begun
+//   begun --all values of a chunk are here--> begun
 //   begun --the last chunk is complete--> saved, or kept for the next plan
 //   begun --the second later round begins--> forgotten
 //
@@ -73,7 +73,7 @@ class RoundSaver {
   const std::optional<Saved>& handed_over() const { return handed_over_; }
 
   // Bytes of the values that are collected or handed over, including buffers
-  // that others share.
+  // that chunks share.
   int64_t held_bytes() const;
 
  private:

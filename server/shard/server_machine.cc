@@ -137,7 +137,7 @@ MachineReport ServerMachine::Report() const {
 }
 
 // Drops shards of which this server is no longer the primary or the backup.
-// Shards that are new here start from the base round of the job.
+// Makes and starts shards that are new here.
 void ServerMachine::OnEpoch(JobPtr job, Outbox& out) {
   job_ = std::move(job);
   is_drained_sent_ = false;

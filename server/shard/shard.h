@@ -118,11 +118,12 @@ class Shard final : public Machine {
   }
   // Returns the index of a chunk in chunks_, or -1 if it is another shard's.
   int IndexOf(const Chunk& chunk) const;
-  // Asks the chunk where a frame lands, if its sender may send to this server.
+  // Returns the landing of a frame from its chunk, or an error if the sender
+  // may not send this server such frames.
   absl::StatusOr<Landing> FindLanding(PeerId from, int index,
                                       const FrameHeader& header) const;
   // Notes, after a frame of the backup, whether the backup lacks a round of the
-  // chunk. Sends the backup the next chunk if none is on its way.
+  // chunk. Sends the backup the next chunk of behind_ if none is on its way.
   void NoteBackup(int index, Outbox& out);
   // Sends the backup the next of the chunks in behind_, unless a chunk is on
   // its way.
