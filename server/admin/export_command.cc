@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <set>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -11,6 +12,8 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "common/base/status.h"
 #include "common/checkpoint/checkpoint_reader.h"
 #include "common/checkpoint/safetensors.h"
@@ -25,15 +28,26 @@ namespace {
 // Largest number of elements that are in memory at a time.
 constexpr int64_t kPieceElements = int64_t{1} << 22;
 
-// Returns the tensors of one layer, in the order of its values.
-std::vector<SafetensorsTensor> TensorsOf(const LayerSpec& layer) {
+// Returns the tensors of one layer, in the order of its values. A layer that is
+// called "fc1.weight" already has the tensor "fc1.weight", as layer fc1 has,
+// unless `names`, those of all layers, has "fc1" too.
+std::vector<SafetensorsTensor> TensorsOf(const LayerSpec& layer,
+                                         const std::set<std::string>& names) {
+  absl::string_view stem = layer.name;
+  if (!absl::ConsumeSuffix(&stem, ".weight") || stem.empty() ||
+      names.contains(std::string(stem))) {
+    stem = layer.name;
+  }
   const auto tensor = [&](const char* part, std::vector<int64_t> shape) {
     SafetensorsTensor made;
-    made.name = layer.name + part;
+    made.name = absl::StrCat(stem, part);
     made.shape = std::move(shape);
     return made;
   };
-  if (layer.kind == LayerKind::kVector) return {tensor("", {layer.parameters})};
+  if (layer.kind == LayerKind::kVector) {
+    stem = layer.name;
+    return {tensor("", {layer.parameters})};
+  }
   std::vector<SafetensorsTensor> tensors = {
       tensor(".weight", {layer.m, layer.n})};
   const int64_t rest = layer.parameters - layer.m * layer.n;
@@ -51,9 +65,11 @@ absl::Status WriteError(int error) {
 // time.
 absl::Status WriteModel(CheckpointReader& reader, std::ostream& file) {
   const Manifest& manifest = reader.manifest();
+  std::set<std::string> names;
+  for (const LayerSpec& layer : manifest.layers) names.insert(layer.name);
   std::vector<SafetensorsTensor> tensors;
   for (const LayerSpec& layer : manifest.layers) {
-    for (SafetensorsTensor& tensor : TensorsOf(layer)) {
+    for (SafetensorsTensor& tensor : TensorsOf(layer, names)) {
       tensors.push_back(std::move(tensor));
     }
   }

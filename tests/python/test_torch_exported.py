@@ -20,8 +20,8 @@ def values_of(model):
     small = [name for name, each in model.named_parameters() if each.numel() < 4096]
     return {
         "nereus.torch": torch.zeros(9),
-        "0.weight.weight": state["0.weight"].reshape(64, 64),
-        "3.weight.weight": state["3.weight"],
+        "0.weight": state["0.weight"].reshape(64, 64),
+        "3.weight": state["3.weight"],
         f"{small[0]} to {small[-1]}": torch.cat([state[name].flatten() for name in small]),
         "1.running_mean to 1.running_var": torch.cat([state["1.running_mean"],
                                                       state["1.running_var"]])}
@@ -59,12 +59,12 @@ def test_frozen_parameters_are_no_part_of_the_file(model, tmp_path):
     for each in model[0].parameters():
         each.requires_grad_(False)
     tensors = values_of(model)
-    del tensors["0.weight.weight"]
+    del tensors["0.weight"]
     first = tensors.pop("0.bias to 4.bias")
     tensors["1.weight to 4.bias"] = first[64:]
     write(tmp_path / "file", tensors)
     found = make_model()
-    with pytest.raises(nt.InvalidArgument, match="no tensor 0.weight.weight.*frozen"):
+    with pytest.raises(nt.InvalidArgument, match="no tensor 0.weight.*frozen"):
         nt.load_exported(found, tmp_path / "file")
     for each in found[0].parameters():
         each.requires_grad_(False)
@@ -76,8 +76,8 @@ def test_frozen_parameters_are_no_part_of_the_file(model, tmp_path):
 def test_names_may_be_those_of_the_training(model, tmp_path):
     names = {name: f"net.{name}" for name, _ in model.named_parameters()}
     tensors = values_of(model)
-    renamed = {"net.0.weight.weight": tensors["0.weight.weight"],
-               "net.3.weight.weight": tensors["3.weight.weight"],
+    renamed = {"net.0.weight": tensors["0.weight"],
+               "net.3.weight": tensors["3.weight"],
                "net.0.bias to net.4.bias": tensors["0.bias to 4.bias"],
                "1.running_mean to 1.running_var": tensors["1.running_mean to 1.running_var"]}
     write(tmp_path / "file", renamed)
@@ -92,7 +92,7 @@ def test_a_file_of_another_model_changes_nothing(model, tmp_path):
     before = {name: each.clone() for name, each in found.state_dict().items()}
     tensors = values_of(model)
     for change, text in (
-            ({"3.weight.weight": torch.zeros(70, 65)}, "3.weight.weight has 4550 values.* 4480"),
+            ({"3.weight": torch.zeros(70, 65)}, "3.weight has 4550 values.* 4480"),
             ({"5.weight": torch.zeros(3)}, "model has no layer for the tensor 5.weight")):
         write(tmp_path / "file", {**tensors, **change})
         with pytest.raises(nt.InvalidArgument, match=text):

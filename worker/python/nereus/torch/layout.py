@@ -87,7 +87,8 @@ class TorchLayer:
     @property
     def exported_name(self):
         """Name of the layer's values in a file of `nereusctl export`."""
-        return f"{self.name}.weight" if self._kind != "vector" else self.name
+        is_plain = self._kind == "vector" or self.name.endswith(".weight")
+        return self.name if is_plain else f"{self.name}.weight"
 
     @property
     def _kind(self):
