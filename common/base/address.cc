@@ -14,7 +14,7 @@ std::string JoinHostPort(const std::string& host, int port) {
                    : absl::StrCat(host, ":", port);
 }
 
-// Members tell each other this host, so it must mean the same computer to all.
+// Members tell each other `host`, so it must mean the same computer to all.
 absl::Status CheckHost(const std::string& host) {
   if (host.empty()) return InvalidArgumentError("host is empty");
   for (const absl::string_view wildcard : {"0.0.0.0", "::", "[::]", "*"}) {
@@ -31,7 +31,7 @@ absl::Status CheckHostPort(absl::string_view name, absl::string_view address) {
   const size_t colon = address.rfind(':');
   const absl::string_view host = address.substr(0, colon);
   int port = 0;
-  // Without brackets the end of an IPv6 address would be read as a port.
+  // Refused: without brackets, the end of an IPv6 address looks like a port.
   const bool is_bare_ipv6 =
       absl::StrContains(host, ':') &&
       !(absl::StartsWith(host, "[") && absl::EndsWith(host, "]"));

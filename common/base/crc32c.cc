@@ -8,8 +8,9 @@
 namespace nereus {
 
 uint32_t ExtendCrc32c(uint32_t crc, const void* data, size_t bytes) {
-  // ISA-L takes an int length, reads through a non-const pointer, and leaves
-  // the two inversions of the standard to the caller.
+  // ISA-L takes the length as an int and the data as a pointer to non-const.
+  // The standard inverts the checksum at the begin and at the end; ISA-L leaves
+  // that to its caller.
   auto* next = static_cast<unsigned char*>(const_cast<void*>(data));
   uint32_t state = ~crc;
   while (bytes > 0) {

@@ -11,21 +11,22 @@ namespace nereus {
 class Descriptor {
  public:
   Descriptor() = default;
-  // Takes over `fd`.
+  // Takes over `fd`: this object closes it.
   explicit Descriptor(int fd) : fd_(fd) {}
   Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  // Swaps: `other` then owns, and later closes, the old descriptor of this.
+  // Swaps the descriptors: `other` then owns the former descriptor of this
+  // object, and closes it when `other` is destroyed.
   Descriptor& operator=(Descriptor&& other) noexcept {
     std::swap(fd_, other.fd_);
     return *this;
   }
   ~Descriptor() { Close(); }
 
-  // The descriptor; -1: none.
+  // Returns the descriptor; -1 if there is none.
   int get() const { return fd_; }
   // True if there is a descriptor.
   bool valid() const { return fd_ >= 0; }
-  // Gives the descriptor to the caller, which then closes it.
+  // Gives the descriptor to the caller, which must close it.
   int Release() { return std::exchange(fd_, -1); }
   // Closes the descriptor, if there is one.
   void Close() {
@@ -33,7 +34,7 @@ class Descriptor {
   }
 
  private:
-  int fd_ = -1;  // The descriptor; -1: none.
+  int fd_ = -1;  // See get().
 };
 
 }  // namespace nereus

@@ -9,7 +9,7 @@ namespace nereus {
 
 int DescriptorLimit() {
   rlimit limit = {};
-  // Linux' default, if the system does not tell.
+  // If the system does not tell its limit: 1024, the default of Linux.
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 1024;
   return static_cast<int>(
       std::min<rlim_t>(limit.rlim_cur, std::numeric_limits<int>::max()));

@@ -6,8 +6,8 @@ namespace nereus {
 // time.
 int DescriptorLimit();
 
-// Raises that number to the hard limit of this process, if the system lets it.
-// Called by main functions before any thread starts.
+// Raises DescriptorLimit() to the hard limit of this process. If the system
+// refuses, nothing changes. Main functions call this before any thread starts.
 void RaiseDescriptorLimit();
 
 }  // namespace nereus

@@ -5,7 +5,7 @@
 namespace nereus {
 
 void AdviseHugePages(void* memory, size_t bytes) {
-  // A failure changes nothing: pages stay small.
+  // A failure is ignored: the pages stay small.
   (void)madvise(memory, bytes, MADV_HUGEPAGE);
 }
 

@@ -5,13 +5,16 @@
 
 namespace nereus {
 
-// Asks the kernel to back memory by huge pages. Changes no bytes, and does
-// nothing without huge pages. Works best before the memory is touched.
+// Asks the kernel to use huge pages (2 MiB instead of 4 KiB) for `bytes` bytes
+// at `memory`. The bytes do not change. A kernel without huge pages ignores the
+// call. Call it before the program first writes to the memory: then the kernel
+// can use huge pages from the start.
 void AdviseHugePages(void* memory, size_t bytes);
 
-// Allocator for containers of hundreds of megabytes with random access. With
-// pages of 4 KiB most accesses would miss the TLB, which costs more than
-// missing the cache. Allocations below 2 MiB are ordinary ones.
+// Allocator for containers of hundreds of megabytes that are read in random
+// order. With pages of 4 KiB, the CPU would have to look up the page's address
+// in most accesses, which costs more than a miss of the cache. Allocations
+// below 2 MiB get ordinary pages.
 template <typename T>
 class HugePageAllocator {
  public:
@@ -41,8 +44,8 @@ class HugePageAllocator {
  private:
   // Length of a huge page.
   static constexpr size_t kPageBytes = size_t{2} << 20;
-  // Large allocations begin where a huge page does: only whole pages can be
-  // huge.
+  // Returns the alignment of an allocation of `bytes`: a huge page if the
+  // allocation is that long. Only an aligned range of 2 MiB can be a huge page.
   static constexpr std::align_val_t AlignmentOf(size_t bytes) {
     return std::align_val_t{bytes >= kPageBytes ? kPageBytes
                                                 : alignof(std::max_align_t)};

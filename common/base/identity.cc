@@ -13,7 +13,7 @@
 namespace nereus {
 
 std::string ProcessName() {
-  // A host without a name is still usable, only its messages say less.
+  // A computer without a name is called localhost: only messages say it.
   char host[256] = "localhost";
   if (gethostname(host, sizeof(host)) != 0) host[0] = '\0';
   host[sizeof(host) - 1] = '\0';
@@ -26,14 +26,14 @@ std::string UniqueName() {
   return number == 1 ? ProcessName() : absl::StrCat(ProcessName(), ".", number);
 }
 
-// The kernel draws the id at its start.
+// The kernel draws the id at random when it starts.
 std::string BootId() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string id;
   return file >> id ? id : "";
 }
 
-// The file of a namespace has an inode number of its own.
+// A namespace has a file in /proc. The file's inode number identifies it.
 uint64_t NetworkNamespace() {
   struct stat info = {};
   if (stat("/proc/self/ns/net", &info) != 0) return 0;
@@ -42,7 +42,7 @@ uint64_t NetworkNamespace() {
 
 uint64_t DrawUniqueId() {
   uint64_t id = 0;
-  // Up to 256 bytes come in one call, or not at all.
+  // A call of getrandom gives all of up to 256 bytes, or fails.
   const ssize_t drawn = getrandom(&id, sizeof(id), 0);
   NEREUS_CHECK(drawn == sizeof(id)) << "getrandom gave " << drawn << " bytes";
   return id;

@@ -22,8 +22,8 @@ std::string BootId();
 // Returns 0 if it cannot be read.
 uint64_t NetworkNamespace();
 
-// Returns a random number from the kernel. Two draws are equal with a
-// probability of 2^-64.
+// Returns a random number from the kernel. Two of these numbers are equal with
+// a probability of 2^-64.
 uint64_t DrawUniqueId();
 
 }  // namespace nereus

@@ -27,9 +27,9 @@ double ShortDecimal(float value) {
 
 }  // namespace
 
-// Deep values are left out while the library parses: it recurses when it
-// handles values, and a hostile text such as "[[[[..." must not exhaust the
-// stack.
+// Leaves deep values out while the library parses. The library recurses when it
+// later copies or writes a value, and a hostile text such as "[[[[..." must not
+// exhaust the stack.
 Json ParseJson(absl::string_view text) {
   constexpr int kDepthMax = 8;
   const auto is_shallow = [](int depth, Json::parse_event_t, const Json&) {
@@ -69,7 +69,7 @@ void JsonFields::Number(const char* name, double& value) {
   }
 }
 
-// JSON has no NaN.
+// JSON has no NaN: the library writes null for it.
 void JsonFields::NumberOrNan(const char* name, double& value) {
   if (!is_reading()) return Number(name, value);
   const auto field = in_->find(name);
@@ -98,7 +98,7 @@ void JsonFields::Seconds(const char* name, absl::Duration& value) {
   if (is_reading()) value = absl::Seconds(seconds);
 }
 
-// Accepts integers alone: the library would cut 1.5 to 1.
+// Refuses 1.5, which the library would cut to 1.
 void JsonFields::WideInteger(const char* name, int64_t& value, int64_t min,
                              int64_t max) {
   if (!is_reading()) {
@@ -107,7 +107,8 @@ void JsonFields::WideInteger(const char* name, int64_t& value, int64_t min,
   }
   const Json* field = Find(name, &Json::is_number_integer, "an integer");
   if (field == nullptr) return;
-  // Above the range of int64_t, get<int64_t> would wrap to a negative number.
+  // Tested first: get<int64_t> would wrap a number above the range of int64_t
+  // to a negative one.
   const bool is_huge = field->is_number_unsigned() &&
                        field->get<uint64_t>() > static_cast<uint64_t>(max);
   const int64_t number = is_huge ? max : field->get<int64_t>();

@@ -16,7 +16,8 @@
 namespace nereus {
 namespace {
 
-// Read by every log statement, so no lock.
+// Level of the process. Atomic, because every log statement reads it, and a
+// lock would cost too much.
 std::atomic<LogLevel> log_level{LogLevel::kInfo};
 
 // Receives log lines; null: standard error.
@@ -28,13 +29,15 @@ struct Speaker {
   std::string name ABSL_GUARDED_BY(mu) = "nereus";
 };
 
-// Never destroyed: threads may log until the very end.
+// Returns the only Speaker. It is never destroyed: threads may log until the
+// process ends.
 Speaker& TheSpeaker() {
   static Speaker& speaker = *new Speaker;
   return speaker;
 }
 
-// The line is made before it is written: no lock is held during the write.
+// Writes a line to standard error. Copies the name first, so that no lock is
+// held during the write.
 void WriteLine(absl::string_view level, const std::string& text) {
   std::string name;
   {
@@ -45,7 +48,7 @@ void WriteLine(absl::string_view level, const std::string& text) {
   const std::string line = absl::StrCat(
       absl::FormatTime("%H:%M:%E3S", absl::Now(), absl::LocalTimeZone()), " ",
       level, " [", name, "] ", text, "\n");
-  // A failure has no remedy: standard error is gone.
+  // A failed write is ignored: there is no other place to report it.
   [[maybe_unused]] const ssize_t written =
       write(STDERR_FILENO, line.data(), line.size());
 }

@@ -5,36 +5,38 @@
 
 namespace nereus {
 
-// Importance of a log line, ascending: kDebug for details, kInfo for decisions
-// and changes of state, kWarning for what an operator should look at, kError
-// for what has failed.
+// Importance of a log line, ascending. kDebug: details. kInfo: decisions and
+// changes of state. kWarning: an operator should look at it. kError: something
+// has failed.
 enum class LogLevel { kDebug, kInfo, kWarning, kError };
 
-// Sets the level below which lines are dropped; kInfo at first. Any thread.
+// Sets the level of the process: lines below it are dropped. It is kInfo until
+// the first call. Any thread may call the functions of this file.
 void SetLogLevel(LogLevel level);
-// Returns that level.
+// Returns the level of the process.
 LogLevel GetLogLevel();
 
-// Sets the name of this process in its log lines: "shard 0", "worker 2". Any
-// thread.
+// Sets the name of this process in its log lines: "shard 0", "worker 2".
 void SetLogName(const std::string& name);
 
-// Receives the text of each log line, without a line feed. Called on any
-// thread; it must neither wait nor log.
+// Function that receives each log line: its level and its text, without time,
+// name and line feed. Any thread may call it. It must neither wait nor log.
 using LogSink = void (*)(LogLevel level, const std::string& text);
-// Hands log lines to `sink` instead of standard error; null: standard error
-// again. A failed NEREUS_CHECK still goes to standard error. Any thread.
+// Hands later log lines to `sink` and not to standard error. With a null
+// `sink`, they go to standard error again. The message of a failed NEREUS_CHECK
+// always goes to standard error.
 void SetLogSink(LogSink sink);
 
 namespace internal {
 
-// Collector of one log line. It writes the line with one write() when it is
-// destroyed, so that lines of several threads and processes do not mix.
+// Collector of one log line. The destructor writes the line with one write(),
+// so that lines of several threads and processes do not mix. With a LogSink,
+// the destructor calls the sink instead.
 class LogLine {
  public:
   // Begins a line.
   explicit LogLine(LogLevel level) : level_(level) {}
-  // Writes the line.
+  // Writes the line, or hands it to the sink.
   ~LogLine();
   LogLine(const LogLine&) = delete;
   LogLine& operator=(const LogLine&) = delete;
@@ -46,8 +48,8 @@ class LogLine {
   std::ostringstream stream_;  // Text so far.
 };
 
-// Collector of the message of a failed NEREUS_CHECK. It writes the line and
-// aborts the process when it is destroyed.
+// Collector of the message of a failed NEREUS_CHECK. The destructor writes the
+// message and aborts the process.
 class CheckFailure {
  public:
   // Begins the message with the place and the condition that failed.
@@ -61,8 +63,9 @@ class CheckFailure {
   std::ostringstream stream_;  // Text so far.
 };
 
-// Turns a stream expression into void. The operator binds weaker than << and
-// stronger than ?:.
+// Turns a stream into void, because both results of ?: in the macros below must
+// have one type. Its operator & binds weaker than << and stronger than ?:, so
+// it applies to the whole text.
 struct Voidify {
   void operator&(std::ostream&) const {}
 };
@@ -70,17 +73,18 @@ struct Voidify {
 }  // namespace internal
 }  // namespace nereus
 
-// Logs a line: NEREUS_LOG(Info) << "shard loads=" << loads; The text is not
-// evaluated below the level.
+// Logs a line: NEREUS_LOG(Info) << "shard loads=" << loads; If the line's level
+// is below the level of the process, the text is not evaluated.
 #define NEREUS_LOG(level)                                  \
   (::nereus::LogLevel::k##level < ::nereus::GetLogLevel()) \
       ? (void)0                                            \
       : ::nereus::internal::Voidify() &                    \
             ::nereus::internal::LogLine(::nereus::LogLevel::k##level).stream()
 
-// Aborts with a message if an invariant of ours is broken, in production too.
-// Wrong input from the network, from disk or from the user is a Status instead:
-// a hostile peer must not be able to end this process.
+// Aborts the process with a message if `condition` is false, in production too.
+// Use it for invariants of this program. For wrong input from the network, from
+// disk or from the user, return a Status instead: a hostile peer must not be
+// able to end this process.
 #define NEREUS_CHECK(condition)                                              \
   (condition)                                                                \
       ? (void)0                                                              \

@@ -9,12 +9,14 @@
 
 namespace nereus {
 
-// Mutex on which threads can wait for conditions, as on absl::Mutex. It is
-// built on std::mutex, so ThreadSanitizer sees how it orders threads. With the
-// mutex of a packaged Abseil it does not. Clang checks ABSL_GUARDED_BY on it.
+// Mutex on which threads can wait for conditions, as on absl::Mutex. This class
+// uses std::mutex, because ThreadSanitizer sees how a std::mutex orders threads
+// and does not see it for the mutex of a packaged Abseil. Clang checks
+// ABSL_GUARDED_BY with this class.
 //
-// Threads wait for a condition and not for a signal, so no wake-up can be
-// forgotten: each Unlock and Await makes the waiters test their conditions.
+// Threads wait for a condition and not for a signal, so no code can forget to
+// wake them: each Unlock and each Await makes all waiters test their
+// conditions.
 class ABSL_LOCKABLE Mutex {
  public:
   Mutex() = default;
@@ -26,15 +28,15 @@ class ABSL_LOCKABLE Mutex {
 
   // Unlocks, and wakes the threads that wait for a condition.
   void Unlock() ABSL_UNLOCK_FUNCTION() {
-    // Wakes the waiters before it unlocks: once unlocked, this mutex may be
-    // destroyed by a waiter.
+    // Wakes the waiters before it unlocks: after the unlock, a waiter may
+    // already have destroyed this mutex.
     WakeWaiters();
     mu_.unlock();
   }
 
-  // Waits until `condition()` is true. The mutex is unlocked while it waits,
-  // and held again on return. `condition` is called with the mutex held, now
-  // and after each Unlock or Await of another thread.
+  // Waits until `condition()` is true. The mutex is unlocked while the thread
+  // waits, and held again on return. `condition` is called with the mutex held:
+  // at once, and after each Unlock or Await of another thread.
   template <typename Condition>
   void Await(Condition condition) ABSL_EXCLUSIVE_LOCKS_REQUIRED(this) {
     WakeWaiters();
@@ -49,7 +51,8 @@ class ABSL_LOCKABLE Mutex {
   template <typename Condition>
   bool AwaitWithTimeout(Condition condition, absl::Duration timeout)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(this) {
-    // The arithmetic of the C++ clocks overflows on an infinite wait.
+    // Waits for a year at most: the arithmetic of the C++ clocks overflows on
+    // an infinite wait.
     const absl::Duration wait = std::min(timeout, absl::Hours(24 * 365));
     WakeWaiters();
     std::unique_lock<std::mutex> lock(mu_, std::adopt_lock);
@@ -62,8 +65,8 @@ class ABSL_LOCKABLE Mutex {
   }
 
  private:
-  // Called before the mutex is given up: its holder may have changed what the
-  // conditions read.
+  // Wakes all waiters. Called before a thread gives the mutex up, because that
+  // thread may have changed what the conditions read.
   void WakeWaiters() {
     if (waiters_ > 0) changed_.notify_all();
   }

@@ -35,10 +35,10 @@ constexpr bool IsEnumerator() {
          std::string_view::npos;
 }
 
-// True if `table` lists every enumerator of an enum without gaps. It checks
-// that the values in the table follow each other, and that the enum has no
-// value right before the first or after the last. So a new enumerator without a
-// name does not compile.
+// True if `table` lists every enumerator of its enum, whose values have no
+// gaps. Checks that the values in the table follow each other, and that the
+// enum has no value right before the table's first or right after its last.
+// NameOf requires it, so a new enumerator without a name does not compile.
 template <const auto& table>
 constexpr bool IsComplete() {
   constexpr auto kNumber = [](const auto& row) {
@@ -64,9 +64,10 @@ absl::string_view NameOf(Enum value) {
   return "unknown";
 }
 
-// Returns the value with this name. `what` names the enum in messages, for
-// example "scheme". Errors: kInvalidArgument, with the name (escaped and cut,
-// as it may come from a peer or a file) and the known ones.
+// Returns the value of the enum with this name. `what` says in messages what
+// the enum is, for example "scheme". Errors: kInvalidArgument, with `name` and
+// all names of the table. The message escapes `name` and cuts it to 64 bytes,
+// because `name` may come from a peer or a file.
 template <const auto& table>
 auto ParseName(absl::string_view what, absl::string_view name)
     -> absl::StatusOr<std::remove_const_t<decltype(table[0].value)>> {

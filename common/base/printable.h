@@ -9,8 +9,8 @@
 namespace nereus {
 
 // Returns `text`, which comes from another process, in a form for messages.
-// Bytes that are not printable ASCII become \n, \x1f and so on; all others
-// stay. Unescaped text could forge log lines.
+// Bytes that are not printable ASCII become escapes such as \n or \x1f; all
+// other bytes stay. Text with line feeds could otherwise forge log lines.
 inline std::string Printable(absl::string_view text) {
   std::string printable;
   for (const char& byte : text) {

@@ -4,10 +4,10 @@
 
 namespace nereus {
 
-// Seeded generator of random numbers: SplitMix64. It draws the same numbers on
-// every computer and with every standard library. The distributions of std do
-// not. Steele, Lea and Flood, "Fast splittable pseudorandom number generators",
-// OOPSLA 2014. Not thread-safe. Not for secrets.
+// Seeded generator of random numbers: SplitMix64 (Steele, Lea and Flood, "Fast
+// splittable pseudorandom number generators", OOPSLA 2014). It draws the same
+// numbers on every computer. The distributions of the C++ standard library do
+// not: each library draws its own. Not thread-safe. Not for secrets.
 class Random {
  public:
   // Equal seeds give equal numbers.
@@ -22,7 +22,8 @@ class Random {
     return z ^ (z >> 31);
   }
 
-  // Returns a number in [0, bound), bound > 0. The bias is below bound / 2^64.
+  // Returns a number in [0, bound). Some numbers are likelier than others, by a
+  // factor of about 1 + bound / 2^64 at most. REQUIRES: bound > 0.
   uint64_t Below(uint64_t bound) {
     return static_cast<uint64_t>(
         (static_cast<unsigned __int128>(Next()) * bound) >> 64);
@@ -31,7 +32,7 @@ class Random {
   // Returns a number in [0, 1), a multiple of 2^-53.
   double Uniform() { return static_cast<double>(Next() >> 11) * 0x1.0p-53; }
 
-  // Returns true with this probability.
+  // Returns true with probability `probability`.
   bool Chance(double probability) { return Uniform() < probability; }
 
  private:

@@ -21,25 +21,28 @@
 namespace nereus {
 namespace {
 
-// Bytes that may lie unsent in the kernel, where no frame can overtake them.
-// Enough to keep a fast link busy until this process writes again.
+// Limit of the bytes of a connection that wait unsent in the kernel. A frame of
+// higher priority cannot overtake these bytes, so they must be few. They are
+// enough to keep a fast network busy until this process writes again.
 constexpr int kUnsentBytesMax = 512 * 1024;
 
-// Keepalive: seconds until a silent peer is asked, seconds between questions,
-// and number of questions. A computer that loses its power closes no socket.
-// Without keepalive, its connections would seem to live for ever.
-// TCP_USER_TIMEOUT would also end the connection to a peer that lives but does
-// not read for a while.
+// Keepalive: the kernel asks a peer for a sign of life when the peer has been
+// silent for kKeepaliveIdle seconds, and then every kKeepaliveInterval seconds.
+// It ends the connection after kKeepaliveProbes questions without an answer. A
+// computer that loses its power closes no socket: without keepalive, its
+// connections would seem to live for ever. TCP_USER_TIMEOUT is not used,
+// because it would also end the connection to a peer that lives but does not
+// read for a while.
 constexpr int kKeepaliveIdle = 30;
 constexpr int kKeepaliveInterval = 5;
 constexpr int kKeepaliveProbes = 4;
 
-// Connections that the kernel holds until they are accepted.
+// Limit of the connections that wait in the kernel until they are accepted.
 constexpr int kBacklog = 512;
 
 std::string ErrnoText(int error) { return std::strerror(error); }
 
-// A failure is ignored: the connection works, only less well.
+// Sets one option. A failure is ignored: the socket works, only less well.
 void SetOption(int fd, int level, int option, int value) {
   (void)setsockopt(fd, level, option, &value, sizeof(value));
 }
@@ -87,8 +90,8 @@ absl::StatusOr<Listener> ListenAt(const SocketAddress& address) {
   Descriptor socket(::socket(address.storage.ss_family,
                              SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!socket.valid()) return UnavailableError(ErrnoText(errno));
-  // A process that is started again gets its port back, although connections of
-  // its predecessor have only just ended.
+  // Lets a process that is started again listen at its old port, although
+  // connections of the earlier process have only just ended.
   SetOption(socket.get(), SOL_SOCKET, SO_REUSEADDR, 1);
   const auto* name = reinterpret_cast<const sockaddr*>(&address.storage);
   if (bind(socket.get(), name, address.length) != 0 ||
@@ -168,7 +171,7 @@ Accepted Accept(const Descriptor& listener) {
       accept4(listener.get(), reinterpret_cast<sockaddr*>(&from.storage),
               &from.length, SOCK_NONBLOCK | SOCK_CLOEXEC));
   if (!accepted.socket.valid()) {
-    // Any other error concerns one connection, or says that none waits.
+    // Any other error means that one connection broke, or that none waits.
     accepted.exhausted = errno == EMFILE || errno == ENFILE ||
                          errno == ENOBUFS || errno == ENOMEM;
     return accepted;

@@ -14,56 +14,63 @@ namespace nereus {
 
 // Numeric address and port, IPv4 or IPv6.
 struct SocketAddress {
-  sockaddr_storage storage = {};  // Address as the system has it.
+  sockaddr_storage storage = {};  // Address in the form of the system calls.
   socklen_t length = 0;           // Number of bytes of `storage` in use.
 
   // Returns "10.0.0.1:7700", "[::1]:7700".
   std::string ToString() const;
 };
 
-// Returns host and port of "host:port" or "[host]:port". Errors:
-// kInvalidArgument, another form, or a port out of range.
+// Returns host and port of "host:port" or "[host]:port", without the brackets.
+// Errors: kInvalidArgument, `address` has another form, or its port is not from
+// 1 to 65535.
 absl::StatusOr<std::pair<std::string, std::string>> SplitHostPort(
     absl::string_view address);
 
-// Returns all addresses of "host:port". Unless `numeric_only`, it may ask name
-// servers and take seconds, so a driving thread must not call it. Errors:
-// kInvalidArgument, not "host:port"; kUnavailable, the name is not known now.
+// Returns all addresses of `address`, "host:port". With `numeric_only`, the
+// host must be a number like 10.0.0.1, and the call is quick. Otherwise the
+// call may ask name servers and take seconds, so a thread that drives a machine
+// must not make it. Errors: kInvalidArgument, `address` is not "host:port";
+// kUnavailable, the host is not numeric or is not known now.
 absl::StatusOr<std::vector<SocketAddress>> Resolve(absl::string_view address,
                                                    bool numeric_only);
 
 // Socket that accepts connections.
 struct Listener {
   Descriptor socket;  // Not blocking.
-  int port = 0;       // Port that it listens at.
+  int port = 0;       // Port at which the socket listens.
 };
-// Listens at one address of `host`; `port` 0 picks a free port. Asks name
-// servers if `host` is a name. Errors: kUnavailable, with "host:port".
+// Listens at the first address of `host` at which that is possible. With `port`
+// 0, the system picks a free port. Asks name servers if `host` is a name.
+// Errors: kUnavailable, with "host:port".
 absl::StatusOr<Listener> Listen(const std::string& host, int port);
 
 // Outcome of accepting a connection.
 struct Accepted {
-  Descriptor socket;  // The connection; not valid: there is none.
-  // True if the system is short of descriptors or memory.
+  Descriptor socket;  // The connection; not valid: none was accepted.
+  // True if none was accepted because the process or the system is short of
+  // descriptors or memory.
   bool exhausted = false;
   std::string address;  // Address of the peer, for messages.
 };
-// Accepts one connection, without waiting. If a connection breaks before it is
-// accepted, only its peer notices.
+// Accepts one connection, without waiting. Returns no connection if none is
+// there, or if the connection broke before this call.
 Accepted Accept(const Descriptor& listener);
 
-// Begins to connect, without waiting. The socket becomes writable when the
-// attempt is over; then ConnectResult returns its outcome. Errors:
-// kUnavailable.
+// Begins to connect to `address`, without waiting. The socket becomes writable
+// when the connection is made or has failed; ConnectResult then says which.
+// Errors: kUnavailable.
 absl::StatusOr<Descriptor> BeginConnect(const SocketAddress& address);
-// Returns the outcome of BeginConnect. REQUIRES: the socket is writable.
+// Returns OK if the connection of BeginConnect is made. Errors: kUnavailable,
+// it has failed. REQUIRES: the socket is writable.
 absl::Status ConnectResult(const Descriptor& socket);
 
-// True if both ends have the same IP address, and so are on one host.
+// True if both ends of the connection have the same IP address: then they are
+// on one host.
 bool IsOnSameHost(const Descriptor& socket);
 
-// Makes closing the socket drop the bytes that the kernel has not sent; the
-// peer sees a reset.
+// Sets the socket up so that a later close drops the bytes that the kernel has
+// not sent, and the peer sees a reset.
 void AbortOnClose(const Descriptor& socket);
 
 // Returns kUnavailable: "the connection was lost: " and the text of `error`, a

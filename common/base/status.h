@@ -6,9 +6,9 @@
 #include "absl/status/statusor.h"  // IWYU pragma: export
 #include "absl/strings/str_cat.h"  // IWYU pragma: export
 
-// Evaluates an expression, which is a Status or a StatusOr. On an error,
-// returns the error from the calling function. Otherwise its value is that of
-// the StatusOr:
+// Evaluates an expression, which is a Status or a StatusOr. If the result is an
+// error, returns the error from the calling function. Otherwise the macro's
+// value is the value of the StatusOr:
 //
 //   const Plan plan = NEREUS_TRY(MakePlan(options));
 //   NEREUS_TRY(plan.Check());
@@ -28,7 +28,7 @@
 
 namespace nereus {
 
-// Parts of the macro above.
+// Functions that NEREUS_TRY uses.
 inline absl::Status StatusOf(absl::Status&& status) {
   return std::move(status);
 }
@@ -42,8 +42,8 @@ T ValueOf(absl::StatusOr<T>&& result) {
   return *std::move(result);
 }
 
-// Returns an error of the named code. Its message is the parts, joined as by
-// absl::StrCat:
+// Defines AbortedError, AlreadyExistsError and so on. Each returns an error of
+// the code in its name. The message is the parts, joined by absl::StrCat:
 //
 //   return NotFoundError("layer ", layer, " of ", layer_count);
 #define NEREUS_ERROR_(Code)                           \
@@ -67,7 +67,7 @@ NEREUS_ERROR_(Unavailable)
 NEREUS_ERROR_(Unimplemented)
 #undef NEREUS_ERROR_
 
-// Returns `status` with the parts before its message, and the same code.
+// Returns `status` with the parts put before its message. The code stays.
 template <typename... Parts>
 absl::Status Prefixed(const absl::Status& status, const Parts&... parts) {
   return absl::Status(status.code(), absl::StrCat(parts..., status.message()));

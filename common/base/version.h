@@ -4,12 +4,14 @@
 
 namespace nereus {
 
-// Version for people: printed by `--version`, reported at the handshake.
+// Version for people. Programs print it for `--version`, and a process tells it
+// when it joins and when it connects.
 inline constexpr char kVersion[] = "0.1.0";
 
-// Version of the protocol. It changes whenever two builds could not train
-// together: frames, control messages, or the behaviour of a machine. It is
-// compared when a member joins and on every connection.
+// Version of the protocol: frames, control messages and the behaviour of
+// machines. A change with which an old and a new build cannot train together
+// must raise it. The coordinator compares it when a process joins, and both
+// ends of every connection compare it.
 inline constexpr uint32_t kProtocolVersion = 10;
 
 }  // namespace nereus

@@ -14,11 +14,11 @@ struct NotFinite {
   float value = 0.0f;  // The value, for messages.
 };
 
-// Progress of values that are still being written into a buffer, for example by
-// a copy from a GPU. With an arrival, a gradient can be pushed before it is in
-// host memory. A reader that does not wait for the arrival would send bytes of
-// the previous step. Thread-safe. All buffers of the memory share the arrival
-// (Buffer::Borrow).
+// Progress of values that are still being written to host memory, for example
+// by a copy from a GPU. With an arrival, a caller can push a gradient before
+// the gradient is in host memory. Code that reads the memory without waiting
+// for the arrival would send bytes of the previous step. All buffers that refer
+// to the memory share its arrival (Buffer::Borrow). Thread-safe.
 class Arrival {
  public:
   virtual ~Arrival() = default;
@@ -30,21 +30,21 @@ class Arrival {
   // for a short time. Errors: the reason why these bytes will never be written.
   virtual absl::Status Await(int64_t bytes) = 0;
 
-  // Searches all values where they come from, for example on a GPU, and returns
-  // the first that is NaN or infinite. Waits for the search; reads no host
-  // memory. Errors: kUnimplemented, the caller must search the values in host
-  // memory; other errors, the search has failed.
+  // Searches all values at their source, for example on a GPU, and returns the
+  // first value that is NaN or infinite. Blocks until the search ends. Reads no
+  // host memory. Errors: kUnimplemented, the source cannot be searched: search
+  // the values in host memory; other errors, the search has failed.
   virtual absl::StatusOr<NotFinite> FindNotFinite() {
     return UnimplementedError("these values are looked at where they are");
   }
 
-  // Waits until no device reads these values from host memory. Called before
-  // the host overwrites them. The wait is short.
+  // Waits until no device reads these values from host memory. The host calls
+  // this before it overwrites the values. The wait is short.
   virtual void AwaitUnread() {}
 
   // Returns these values rounded to bfloat16, in a buffer with its own arrival;
-  // null if they are not copied in this form. The float32 values are then
-  // written only if a reader awaits them.
+  // null if the source gives only float32 values. If the result is not null,
+  // the float32 values are written only when a reader calls Await.
   virtual const Buffer* bfloat16() const { return nullptr; }
 };
 

@@ -13,7 +13,8 @@
 namespace nereus {
 namespace {
 
-// Least alignment of allocated memory: a cache line, and the widest vector.
+// Least alignment of allocated memory, in bytes: that of a cache line and of
+// the widest vector of a CPU.
 constexpr size_t kAlignment = 64;
 
 // Memory of kHugeBytes or more is aligned to huge pages, and Linux is asked to
@@ -28,7 +29,7 @@ uint8_t* AllocateBytes(size_t bytes) {
   void* data = nullptr;
   const size_t alignment = bytes >= kHugeBytes ? kHugePage : kAlignment;
   if (posix_memalign(&data, alignment, bytes) != 0) throw std::bad_alloc();
-  // The advice may be ignored: the memory works without huge pages.
+  // A failure is ignored: the memory works without huge pages.
   if (bytes >= kHugeBytes) {
     (void)madvise(data, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
   }
@@ -40,11 +41,11 @@ uint8_t* AllocateBytes(size_t bytes) {
 // Memory that one or more buffers share. The memory is either owned, and freed
 // with the last reference, or borrowed.
 struct Buffer::Storage {
-  std::atomic<int64_t> references{1};  // Number of buffers.
+  std::atomic<int64_t> references{1};  // Number of buffers that share it.
   uint8_t* owned = nullptr;            // Allocated memory; null if borrowed.
   // Called when the last reference to borrowed memory is gone; may be empty.
   std::function<void()> released;
-  // First byte of borrowed memory: the arrival's offset 0.
+  // First byte of borrowed memory. The arrival counts its bytes from here.
   uint8_t* begin = nullptr;
   // Progress of borrowed memory that is still being written, or null. Shared
   // with the code that writes the memory.

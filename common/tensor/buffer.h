@@ -16,10 +16,11 @@ namespace nereus {
 // needs the bytes holds a reference. A buffer is a value: copying it adds a
 // reference to the same bytes.
 //
-// The count is thread-safe; the bytes are not guarded. By convention a holder
-// writes only to bytes that no other holder uses at that time; if unique() is
-// true, no other counted reference exists. A holder that writes while a frame
-// still refers to the bytes may send a mixture of two steps.
+// The count is thread-safe; the bytes are not guarded. By convention, the
+// holder of a reference writes only to bytes that no other holder uses at that
+// time. If unique() is true, there is no other holder. A holder that writes
+// while a frame still refers to the bytes can make that frame a mixture of two
+// steps.
 class Buffer {
  public:
   // Makes a buffer without bytes.
@@ -46,11 +47,11 @@ class Buffer {
   // transport's scratch outlives the call that reads it.
   static Buffer View(void* data, int64_t bytes);
 
-  // Makes a buffer with a length and no memory: data() is null. For simulations
-  // that model time only.
+  // Makes a buffer with a length and no memory: data() is null. Simulations
+  // that model only time use it.
   static Buffer SizeOnly(int64_t bytes);
 
-  // Copies add a reference, moves do not.
+  // A copy adds a reference, a move does not.
   Buffer(const Buffer& other);
   Buffer(Buffer&& other) noexcept;
   Buffer& operator=(Buffer other) noexcept;
@@ -71,20 +72,19 @@ class Buffer {
   // memory. REQUIRES: the range is inside this buffer.
   Buffer Slice(int64_t offset, int64_t bytes) const;
 
-  // True if all bytes of this buffer are written. Without an arrival (Borrow)
-  // they always are.
+  // True if all bytes of this buffer are written; always true for memory
+  // without an arrival (Borrow).
   bool IsThere() const;
   // Waits until all bytes of this buffer are written. Errors: those of
   // Arrival::Await.
   absl::Status Await() const;
 
-  // Waits until no device reads this memory (Arrival::AwaitUnread). Says
-  // nothing about other holders.
+  // Waits until no device reads this memory (Arrival::AwaitUnread). It does not
+  // wait for other holders on the host.
   void AwaitUnread() const;
 
   // Returns the bfloat16 form of these float32 values, in memory with its own
-  // arrival. Empty if these values do not arrive in that form
-  // (Arrival::bfloat16).
+  // arrival. Returns an empty buffer if Arrival::bfloat16 gives none.
   Buffer AsBfloat16() const;
 
   // Returns the number of references to the memory, slices included; 0 for a

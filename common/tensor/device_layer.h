@@ -7,9 +7,10 @@
 
 namespace nereus {
 
-// Host memory of a layer that is in the memory of a device, such as a GPU. The
-// parameters and the state in host memory are copies. If the device has updated
-// its values, Await brings the newest values to the host. Thread-safe.
+// Host memory of a layer whose values are in the memory of a device, such as a
+// GPU. Host memory has copies of the parameters and of the optimizer's state.
+// After the device has updated its values, Await copies the newest values to
+// the host. Thread-safe.
 class DeviceLayer : public Arrival {
  public:
   // Returns zeroed host memory, pinned if pinned memory is left. Without pinned
