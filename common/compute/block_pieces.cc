@@ -11,9 +11,9 @@ void GatherPieces(const BlockPieces& pieces, const int32_t* chosen,
   for (int64_t i = 0; i < count; ++i) {
     const int64_t begin = pieces.Begin(chosen[i]);
     const int64_t length = pieces.End(chosen[i]) - begin;
-    // If `packed` is `values`, a piece may overlap the place that it is copied
-    // to. The pieces still to be copied all lie behind that place, as `chosen`
-    // ascends.
+    // memmove, because with `packed` equal to `values` a piece may overlap the
+    // place to which it is copied. The copy overwrites no later piece: `chosen`
+    // ascends, so later pieces lie behind that place.
     std::memmove(packed, values + begin,
                  static_cast<size_t>(length) * sizeof(float));
     packed += length;

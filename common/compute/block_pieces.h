@@ -29,12 +29,13 @@ struct BlockPieces {
   }
 };
 
-// Treatment of a piece in one round.
+// Treatment of a piece in one round: it travels (is sent), or is held back in
+// the residual.
 enum class PieceUse : uint8_t {
   kTravels,    // The piece travels, and has no residual.
   kResumes,    // The piece travels, with its residual added.
-  kHeld,       // The piece is added to its residual.
-  kHeldFirst,  // The piece becomes the residual: there was none.
+  kHeld,       // The piece is held back: it is added to its residual.
+  kHeldFirst,  // The piece is held back and becomes its first residual.
 };
 
 // True if the piece travels.
@@ -42,10 +43,10 @@ constexpr bool Travels(PieceUse use) {
   return use == PieceUse::kTravels || use == PieceUse::kResumes;
 }
 
-// Copies some pieces of a layer's `values`, one after the other, to `packed`,
-// which has room for them. `chosen`: the indices of these `count` pieces,
-// ascending. The arrays do not overlap, except that `packed` may begin where
-// `values` begins.
+// Copies `count` pieces of a layer's `values`, one after the other, to
+// `packed`, which has room for them. `chosen`: the indices of the pieces to
+// copy, ascending. `packed` may be `values`; otherwise the arrays do not
+// overlap.
 void GatherPieces(const BlockPieces& pieces, const int32_t* chosen,
                   int64_t count, const float* values, float* packed);
 

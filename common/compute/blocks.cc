@@ -24,7 +24,7 @@ void ChooseBlocks(int64_t count, int64_t blocks, const float* norms,
                   const float* before, float* after) {
   std::vector<int64_t> order(blocks);
   std::iota(order.begin(), order.end(), int64_t{0});
-  // A NaN would break the order that nth_element needs.
+  // Treats a NaN as infinity: nth_element needs an order, and a NaN has none.
   const auto norm = [&](int64_t block) {
     return std::isnan(norms[block]) ? std::numeric_limits<float>::infinity()
                                     : norms[block];
@@ -57,7 +57,8 @@ float SumOfAbsolutes(int64_t length, const float* values) {
   return Fold(sums);
 }
 
-// __restrict lets the compiler use vectors; the bits do not change.
+// __restrict tells the compiler that the arrays do not overlap, so that it can
+// use vectors. The bits are those without vectors.
 float HoldBack(float momentum, float weight_decay, bool first, int64_t length,
                const float* __restrict gradient,
                const float* __restrict parameters, float* __restrict velocity,

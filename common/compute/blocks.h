@@ -16,16 +16,16 @@ namespace nereus {
 //
 // The choice for a round is one value for each block:
 //
-//   above 0   the block travels; it last travelled this many rounds ago
-//   else      the block is held back, and was held back in as many rounds
-//             before this one as the value is below 0
+//   n > 0     the block travels; it last travelled n rounds ago
+//   -n <= 0   the block is held back, and was held back in each of the n rounds
+//             before this one
 //
-// All blocks travel in the first round: kFirstChoice.
+// In the first round all blocks travel, and each value is kFirstChoice.
 
 // Choice of a block that travels now and travelled in the round before.
 inline constexpr float kFirstChoice = 1.0f;
-// Largest number of rounds of waiting that a choice counts. float32 counts
-// exactly up to this number.
+// Limit of the rounds in a row, held back, that a choice counts. float32 has
+// every integer up to this limit and beyond.
 inline constexpr float kChoiceMax = 1 << 20;
 
 // True if the block travels.
@@ -33,25 +33,27 @@ inline bool Travels(float choice) { return choice > 0; }
 // True if the block travels and was held back in the round before.
 inline bool Resumes(float choice) { return choice > kFirstChoice; }
 
-// Makes the next choice from the choice `before`: the `count` blocks of the
-// largest `norms` travel. Of equal norms the first block wins; a NaN counts as
-// infinity. All arrays {blocks}; `after` may be `before`. REQUIRES: 0 <= count
-// <= blocks.
+// Makes the next choice, `after`, from the last one, `before`: the `count`
+// blocks with the largest `norms` travel. Of blocks with equal norms, the first
+// ones travel; a NaN counts as infinity. All arrays have shape {blocks};
+// `after` may be `before`. REQUIRES: 0 <= count <= blocks.
 void ChooseBlocks(int64_t count, int64_t blocks, const float* norms,
                   const float* before, float* after);
 
 // Returns the sum of the absolute values (L1 norm), in a fixed order.
 float SumOfAbsolutes(int64_t length, const float* values);
 
-// Adds a gradient to the residual. The gradient later has the weight that sgd
-// with this momentum would have given it (Lin et al., "Deep gradient
-// compression", ICLR 2018, section 3.1):
+// Adds a gradient to the residual. When the residual travels later, the
+// parameters change as if sgd with this momentum had applied the gradient in
+// its own round (Lin et al., "Deep gradient compression", ICLR 2018, section
+// 3.1):
 //
 //   velocity = momentum * velocity + gradient + weight_decay * parameters
 //   held += velocity
 //
-// `first`: there is no residual yet; the content of `velocity` and `held` is
-// ignored. Returns the L1 norm of `held`. All arrays {length}, none overlap.
+// `first`: true if there is no residual yet; then `velocity` and `held` count
+// as 0, whatever they contain. Returns the L1 norm of the new `held`. All
+// arrays have shape {length}; none overlap.
 float HoldBack(float momentum, float weight_decay, bool first, int64_t length,
                const float* gradient, const float* parameters, float* velocity,
                float* held);
@@ -60,15 +62,15 @@ float HoldBack(float momentum, float weight_decay, bool first, int64_t length,
 //
 //   gradient += momentum * velocity, then gradient += held
 //
-// The weight decay of this round is added by the update.
+// Adds no weight decay: the optimizer adds it when it applies the round.
 void ReleaseHeld(float momentum, int64_t length, const float* velocity,
                  const float* held, float* gradient);
 
 // Splits a layer's gradient, {pieces.values}, piece by piece, into the part
 // that travels and the residual: calls ReleaseHeld for kResumes, HoldBack for
 // kHeld and kHeldFirst, and neither for kTravels. Adds to norms[k] the weight
-// of piece k in the next choice: the L1 norm of its gradient as pushed if it
-// travels, else of its residual.
+// of piece k in the next choice. If the piece travels, this is the L1 norm of
+// its gradient as pushed, without the residual; else of its new residual.
 //
 //   uses, norms     {pieces.Count()}
 //   velocity, held  {pieces.values}; unused if all `uses` are kTravels

@@ -35,7 +35,7 @@ __global__ void SplitPiecesKernel(BlockPieces pieces, float momentum,
   float sum = 0.0f;
   for (int64_t from = pieces.Begin(blockIdx.x) + threadIdx.x; from < end;
        from += kAtOnce * kThreads) {
-    // All values are loaded before any is stored: with few loads under way,
+    // Loads all values before it stores any: with few loads under way, the
     // memory would idle.
     float pushed[kAtOnce];
     float parameter[kAtOnce];
@@ -72,9 +72,9 @@ __global__ void SplitPiecesKernel(BlockPieces pieces, float momentum,
   if (threadIdx.x == 0) norms[blockIdx.x] = sum;
 }
 
-// Returns the index in `packed` at which chosen[index] begins. `first` is
-// chosen[0]. Only piece 0 of the layer may begin within a block, and so be
-// short.
+// Returns the index in `packed` at which piece chosen[index] begins. `first` is
+// chosen[0]. All pieces before it are whole blocks, except that piece 0 of the
+// layer lacks `skipped` values.
 __device__ int64_t PackedBegin(const BlockPieces& pieces, int64_t index,
                                int32_t first) {
   return index * pieces.block - (index > 0 && first == 0 ? pieces.skipped : 0);

@@ -14,12 +14,13 @@ namespace nereus {
 // Pointers are of device memory, aligned to their types. Work is queued on
 // `stream`; the calls do not wait. Errors: those of the launch.
 
-// Does what SplitPieces does, except that norms[k] is set and not added to. The
-// values are equal to those of SplitPieces, bit by bit. The norms are not: the
-// order of their additions is another one. It is fixed too, so equal inputs
-// give equal bits. The relative error of a norm is at most (block / 256 + 9) *
-// 2^-24, for blocks of up to a million values: no term is negative, and a value
-// passes block / 256 additions in its thread and 8 in the sum over the threads.
+// Does what SplitPieces does, except that it sets norms[k] and adds nothing to
+// it. Its gradient, velocity and residual have the bits of SplitPieces. Its
+// norms have other bits, because it adds in another order. That order is fixed,
+// so equal inputs give equal bits. The relative error of a norm is at most
+// (block / 256 + 9) * 2^-24, for blocks of up to a million values: no term is
+// negative, and a value passes block / 256 additions in its thread and 8 in the
+// sum over the threads.
 cudaError_t SplitPiecesCuda(const BlockPieces& pieces, float momentum,
                             float weight_decay, const PieceUse* uses,
                             const float* parameters, float* gradient,

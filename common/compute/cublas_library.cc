@@ -1,8 +1,9 @@
 // Functions of cuBLAS that this project calls, as cuBLAS's header declares
 // them. Each function passes its call on to the library. The first call loads
-// the library, and not the start of the program: the library has 600 MB, is not
-// on every machine with a GPU, and only products need it. Without the library,
-// cublasCreate fails, and cublasGetStatusString says why.
+// the library. Linking it would load it when any program starts, although it
+// has 600 MB, is not on every machine with a GPU, and only products of factors
+// need it. Without the library, cublasCreate fails, and cublasGetStatusString
+// says why.
 
 #include <cublas_v2.h>
 #include <dlfcn.h>
@@ -11,15 +12,15 @@
 
 #define NEREUS_TEXT_(text) #text
 #define NEREUS_TEXT(text) NEREUS_TEXT_(text)
-// Hides a function from other libraries of the process, which may call cuBLAS
-// too.
+// Hides a function from other libraries of the process: their calls of cuBLAS
+// must go to cuBLAS and not to this file.
 #define NEREUS_HIDDEN extern "C" __attribute__((visibility("hidden")))
 
 namespace {
 
-// Library of the version of the headers that this file is compiled with. If the
-// process has loaded this library already, as PyTorch does, dlopen returns that
-// one.
+// File of the library, with the major version of the headers that this file is
+// compiled with. If the process has already loaded this library, as PyTorch
+// does, dlopen returns the loaded one.
 constexpr char kLibrary[] = "libcublas.so." NEREUS_TEXT(CUBLAS_VER_MAJOR);
 
 // The library's functions, looked up once per process.
@@ -36,8 +37,8 @@ struct Library {
     Find(library, "cublasGetStatusString", status_string);
   }
 
-  // Sets `function`, or `problem` if the library has no such function. Does
-  // nothing after the first problem.
+  // Sets `function` to the library's function `name`. If the library is null or
+  // lacks the function, sets `problem`. Does nothing after the first problem.
   template <typename Function>
   void Find(void* library, const char* name, Function& function) {
     if (!problem.empty()) return;
@@ -67,6 +68,7 @@ struct Library {
   const char* (*status_string)(cublasStatus_t) = nullptr;
 };
 
+// Returns the library, which the first call loads.
 const Library& TheLibrary() {
   static const Library& library = *new Library();
   return library;
@@ -74,8 +76,8 @@ const Library& TheLibrary() {
 
 }  // namespace
 
-// Functions that take a handle need no check of `problem`: only this function
-// makes handles.
+// Fails if there is a problem. So the functions that take a handle need not
+// look at `problem`: only this function makes handles.
 NEREUS_HIDDEN cublasStatus_t cublasCreate_v2(cublasHandle_t* handle) {
   const Library& library = TheLibrary();
   return library.problem.empty() ? library.create(handle)

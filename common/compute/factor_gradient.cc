@@ -11,11 +11,13 @@
 namespace nereus {
 namespace {
 
-// Sizes of the blocking. A tile of the result stays in registers while the
-// products of one block of rows are added to it; the packed panels of that tile
-// stay in the L1 or the L2 cache. Other sizes give the same bits, because each
-// element is summed in row order. But Avx2Tile is written for these tiles, and
-// the header names the memory that follows from the sizes.
+// Sizes of the parts in which the product is computed. A block is some rows of
+// the factors. A tile is a rectangle of the result: it stays in registers while
+// the products of one block are added to it. A panel is the part of a block
+// that one tile needs, copied to contiguous memory: it stays in the L1 or the
+// L2 cache. Other sizes give the same bits, because each element is summed in
+// row order. But Avx2Tile works only with these sizes, and the header states
+// the memory that follows from them.
 //
 // Rows of a tile, along m.
 constexpr int64_t kTileRows = 6;
@@ -28,8 +30,8 @@ constexpr int64_t kBlock = 512;       // Rows of the factors in one block.
 using TileFunction = void (*)(int64_t count, const float* a, const float* b,
                               float* c, int64_t stride);
 
-// Adds to a tile without vectors. std::fma rounds once, as the vector
-// instruction does.
+// TileFunction without vectors. std::fma rounds once, as the vector instruction
+// does, so the bits are those of Avx2Tile.
 void PlainTile(int64_t count, const float* a, const float* b, float* c,
                int64_t stride) {
   for (int64_t i = 0; i < kTileRows; ++i) {
@@ -47,7 +49,7 @@ void PlainTile(int64_t count, const float* a, const float* b, float* c,
 __attribute__((target("avx2,fma"))) void Avx2Tile(int64_t count, const float* a,
                                                   const float* b, float* c,
                                                   int64_t stride) {
-  // 12 registers of sums, 2 of b and 1 of a: as many as AVX2 has, less one.
+  // 12 registers of sums, 2 of b and 1 of a: 15 of the 16 that AVX2 has.
   __m256 sums[kTileRows][2];
 #pragma GCC unroll 6
   for (int64_t i = 0; i < kTileRows; ++i) {
@@ -128,9 +130,9 @@ void AddBlock(TileFunction tile, int64_t count, int64_t m, int64_t n,
         tile(count, a, packed_b.data(), gradient + i * n + j, n);
         continue;
       }
-      // A tile at the edge of the result is smaller. It is copied to a tile of
-      // full size, and back after the sum, so that the same function sums it
-      // to the same bits.
+      // A tile at the edge of the result is smaller. Copies it to a tile of
+      // full size, and back after the sum, so that `tile` sums these elements,
+      // too, and gives the same bits.
       float edge[kTileRows * kTileColumns] = {};
       for (int64_t row = 0; row < rows; ++row) {
         std::copy_n(gradient + (i + row) * n + j, columns,

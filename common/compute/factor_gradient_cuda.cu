@@ -42,8 +42,9 @@ cublasStatus_t FactorGradientCuda(cublasHandle_t handle, int64_t rows,
   }
   cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
   if (m > 0 && n > 0) {
-    // cuBLAS reads matrices column by column. The row-major product
-    // output_gradient^T * input is, read so, input * output_gradient^T.
+    // cuBLAS takes its matrices column by column, so it sees each row-major
+    // matrix as its transpose. Therefore the call multiplies in the other
+    // order: the transpose of the gradient is input^T * output_gradient.
     // PEDANTIC forbids shortcuts that round to fewer bits, such as tensor
     // cores.
     const float zero = 0.0f;

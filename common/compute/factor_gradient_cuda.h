@@ -18,9 +18,9 @@ namespace nereus {
 //   gradient         float32, {m * n} or {m * n + m}; overlaps no factor
 //
 // cuBLAS chooses the order of additions: two GPUs of one kind with one version
-// of cuBLAS give the same bits; a CPU gives others. An element differs from the
-// exact sum by at most (rows + 1) * 2^-24 of the sum of the absolute products.
-// The bias has the CPU's bits.
+// of cuBLAS give the same bits, and a CPU gives other bits. An element differs
+// from the exact sum by at most (rows + 1) * 2^-24 of the sum of the absolute
+// products. The bias has the bits of FactorGradient.
 //
 // Pointers are of device memory, aligned to their types. Sizes are below 2^31.
 // The work is queued on `stream`; the call does not wait. REQUIRES: the
@@ -33,8 +33,9 @@ cublasStatus_t FactorGradientCuda(cublasHandle_t handle, int64_t rows,
                                   cudaStream_t stream);
 
 // Computes sums[i] = scale * (sum of column i), in double, row after row: the
-// same bits as on a CPU. matrix: {rows, columns}, sums: {columns}. Queued on
-// `stream`; returns the error of the launch.
+// bits are those of FactorGradientBias. Device memory; matrix: {rows, columns},
+// sums: {columns}. The work is queued on `stream`; the call does not wait.
+// Returns the error of the launch.
 cudaError_t ColumnSumsCuda(int64_t rows, int64_t columns, float scale,
                            const float* matrix, float* sums,
                            cudaStream_t stream);

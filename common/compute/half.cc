@@ -7,10 +7,11 @@
 #endif
 
 // Conversions in two forms. namespace scalar has the reference, without
-// vectors; Avx<...> treats eight values at a time with AVX2 and F16C, and
-// leaves the rest to the reference. The public functions choose once for each
-// process. Both forms give the same bits, NaNs included: tests compare them
-// over all 2^16 halves and many floats.
+// vectors. Avx<...> converts eight values at a time with AVX2 and F16C, and
+// leaves the last values, fewer than eight, to the reference. A process chooses
+// one form, at its first conversion. Both forms give the same bits, NaNs
+// included: tests compare them over all 2^16 values of 16 bits and over many
+// float32 values.
 
 namespace nereus {
 namespace scalar {
@@ -38,8 +39,8 @@ uint32_t RoundingShift(uint32_t value, int shift) {
 uint16_t ToBfloat16(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);
   const bool nan = (bits & kMagnitude) > kInfinity;
-  // A NaN keeps its upper bits and becomes quiet. Rounding it could carry into
-  // the sign.
+  // A NaN keeps its upper bits and becomes quiet. It is not rounded, because
+  // the carry could change the exponent or the sign.
   return static_cast<uint16_t>(nan ? (bits >> 16) | 0x40
                                    : RoundingShift(bits, 16));
 }
@@ -58,8 +59,9 @@ uint16_t ToFloat16(float value) {
   } else if (magnitude >= kFloat16TooLarge) {
     rounded = 0x7c00;
   } else if (magnitude >= kFloat16Normal) {
-    // The biases of the exponents differ by 112. Rounding up may carry into the
-    // exponent, up to infinity: that is right.
+    // The biases of the two exponents differ by 112. Rounding up can carry into
+    // the exponent, and even make it that of infinity: the result is then right
+    // too.
     rounded = RoundingShift(magnitude, 13) - (uint32_t{112} << 10);
   } else if (magnitude > kFloat16Zero) {
     // A subnormal half: the smaller the exponent, the further the mantissa is
@@ -114,7 +116,7 @@ using PlainFloat16 = Plain<scalar::ToFloat16, scalar::FromFloat16>;
 
 #if defined(__x86_64__)
 
-// Number of values in a vector; the rest go one by one.
+// Number of values in a vector.
 constexpr int64_t kLanes = 8;
 
 #define NEREUS_AVX2 __attribute__((target("avx2,f16c")))
@@ -185,8 +187,8 @@ struct Avx {
 
 #undef NEREUS_AVX2
 
-// True if the CPU has AVX2. Every such CPU has F16C, which is older; not all
-// compilers can ask for F16C itself.
+// True if the CPU has AVX2 and F16C. Tests only AVX2: every CPU with AVX2 has
+// F16C, which is older, and not all compilers can ask for F16C.
 bool HasVectors() { return __builtin_cpu_supports("avx2"); }
 
 const Kernels& Bfloat16Kernels() {

@@ -1,8 +1,8 @@
 #pragma once
 
-// For *_cuda.cu only: the way in which kernels are started. These files are
-// compiled by nvcc; or, for tests on machines without a GPU, by the host's
-// compiler with tests/gpu/cuda_emulation.h included before everything else.
+// Start of kernels. Only *_cuda.cu include this file. nvcc compiles them; for
+// tests on machines without a GPU, the host's compiler does, with
+// tests/gpu/cuda_emulation.h included before everything else.
 
 #include <cuda_runtime_api.h>
 
@@ -18,14 +18,15 @@ namespace nereus {
 // Number of threads in a thread block; a power of two.
 inline constexpr int kThreads = 256;
 
-// Number of values that a thread treats in ForEachValue. All are loaded before
-// any is stored: with fewer bytes under way the memory is not kept busy.
+// Number of values that a thread treats in ForEachValue. The thread loads all
+// of them before it stores any: with fewer loads under way, the GPU's memory
+// would idle.
 inline constexpr int kValuesPerThread = 16;
 
 // Queues `kernel` on `stream`, in `blocks` thread blocks of `threads` threads.
-// With 0 blocks, does nothing. Returns the error of the launch itself;
-// cudaErrorInvalidConfiguration, more blocks than a grid can have. A later call
-// on the stream returns the kernel's own errors.
+// With 0 blocks, does nothing. Returns the error of the launch; for `blocks`
+// below 0 or above the limit of CUDA, cudaErrorInvalidConfiguration. An error
+// within the kernel is returned by a later call on the stream.
 template <typename... Parameters>
 cudaError_t Launch(void (*kernel)(Parameters...), int64_t blocks, int threads,
                    cudaStream_t stream,
@@ -33,8 +34,8 @@ cudaError_t Launch(void (*kernel)(Parameters...), int64_t blocks, int threads,
   if (blocks == 0) return cudaSuccess;
   if (blocks < 0 || blocks > INT32_MAX) return cudaErrorInvalidConfiguration;
 #if defined(__CUDACC__)
-  // Unlike <<<>>>, this call returns its own error, and not one of an earlier
-  // call.
+  // After <<<>>>, the error must be asked for, and may be that of an earlier
+  // call. cudaLaunchKernel returns its own error.
   void* pointers[] = {&arguments...};
   return cudaLaunchKernel(reinterpret_cast<const void*>(kernel),
                           dim3(static_cast<unsigned>(blocks)),
@@ -58,8 +59,8 @@ inline int64_t BlocksFor(int64_t values) {
 
 // Calls load(i) for each i of this thread's share of [0, count), and then
 // store(i, result of load(i)) for each of these i. Neighbouring threads have
-// neighbouring i, so that their accesses merge. REQUIRES: the kernel runs with
-// BlocksFor(count) blocks of kThreads.
+// neighbouring i, so the GPU merges their accesses to memory. REQUIRES: the
+// kernel runs with BlocksFor(count) thread blocks of kThreads threads.
 template <typename Load, typename Store>
 __device__ void ForEachValue(int64_t count, Load load, Store store) {
   const int64_t first =

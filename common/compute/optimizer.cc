@@ -77,8 +77,8 @@ SgdStep SgdStepOf(const OptimizerOptions& options, float gradient_scale) {
           options.learning_rate};
 }
 
-// The corrections 1 - beta^t are computed in double: for small t and beta near
-// 1 float32 would lose most of their bits.
+// Computes the corrections 1 - beta^t in double: in float32 they would lose
+// most of their bits if t is small and beta is near 1.
 AdamStep AdamStepOf(const OptimizerOptions& options, int64_t step,
                     float gradient_scale) {
   return {gradient_scale,

@@ -13,8 +13,8 @@ __global__ void FindNotFiniteKernel(const float* values, int64_t count,
       [&](int64_t i, uint32_t bits) {
         if ((bits & kExponent) == kExponent && i < found) found = i;
       });
-  // NaNs are rare. If all values are NaN, most threads find a lower index in
-  // *first and skip the atomic.
+  // Few threads come to the atomic: NaNs are rare. If all values are NaN, most
+  // threads already see a lower index in *first and skip it.
   if (found < kAllFinite && found < *first) {
     atomicMin(reinterpret_cast<unsigned long long*>(first),
               static_cast<unsigned long long>(found));

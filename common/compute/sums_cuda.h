@@ -6,19 +6,20 @@
 
 namespace nereus {
 
-// FindNotFinite of common/compute/vectors.h for a GPU. The kernel finds the
-// same values.
+// FindNotFinite of common/compute/vectors.h for a GPU, with the same result.
 //
 // Pointers are of device memory, aligned to 4 bytes. Work is queued on
 // `stream`; the call does not wait. Errors: those of the launch.
 
-// Result of a search that finds nothing (kAllFinite), and each of its bytes.
+// kAllFinite is the result of a search that finds nothing. All its bytes are
+// kAllFiniteByte, so cudaMemsetAsync can write it.
 inline constexpr uint8_t kAllFiniteByte = 0x7f;
 inline constexpr int64_t kAllFinite = 0x7f7f7f7f7f7f7f7f;
 
 // Sets *first = min(*first, the index of the first of `count` values that is
-// NaN or infinite). `first`: device memory, aligned to 8 bytes. The caller sets
-// *first to kAllFinite before the first call; several calls may share it.
+// NaN or infinite). If all values are finite, *first does not change. `first`:
+// device memory, aligned to 8 bytes. The caller sets *first to kAllFinite
+// before the first call; several calls may use the same `first`.
 cudaError_t FindNotFiniteCuda(const float* values, int64_t count,
                               int64_t* first, cudaStream_t stream);
 

@@ -4,7 +4,7 @@
 
 namespace nereus {
 
-// The build forbids contraction for these loops, so that vectors and single
+// The build forbids contraction (-ffp-contract=off), so that vectors and single
 // values round alike.
 void ApplySgd(const SgdStep& step, int64_t length, const float* gradient,
               const float* parameters, float* velocity, float* updated) {

@@ -1,9 +1,10 @@
 #include "common/compute/launch_cuda.h"
 #include "common/compute/update_rules_cuda.h"
 
-// Compiled with --fmad=false, and with division and square root rounded as IEEE
-// 754 requires, nvcc's default. Otherwise the bits would differ from the CPU's,
-// and so would the replicas of workers with and without a GPU.
+// The build compiles this file with --fmad=false, which forbids fused
+// multiply-adds. nvcc's default rounds division and square root as IEEE 754
+// requires. Without both, the bits would differ from the CPU's, and so would
+// the replicas of workers with and without a GPU.
 
 namespace nereus {
 namespace {

@@ -6,8 +6,9 @@
 
 namespace nereus {
 
-// Kernels of common/compute/update_rules.h for a GPU, with the same bits except
-// within a NaN. Each value is read once at most, and written once at most.
+// Kernels of common/compute/update_rules.h for a GPU. They give the same bits,
+// except that a NaN may have other bits. They read and write each value once at
+// most.
 //
 // Pointers are of device memory, aligned to 4 bytes; `updated` may be
 // `parameters`. Work is queued on `stream`; the calls do not wait. Errors:

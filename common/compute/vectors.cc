@@ -38,8 +38,8 @@ NEREUS_LOOP void AddScaledLoop(const uint8_t* __restrict addend, int64_t count,
 // Bits of the exponent; all are set in a NaN or an infinity.
 constexpr uint32_t kExponent = 0x7f800000;
 
-// Has no branch for each value. Adding the lowest bit of the exponent to the
-// exponent carries into the sign's place if all bits of the exponent are set.
+// Needs no branch for a value: adding 1 to the exponent carries into the sign's
+// place exactly if all bits of the exponent are set.
 NEREUS_LOOP bool AllFiniteLoop(const uint8_t* values, size_t count) {
   uint32_t carries = 0;
   for (size_t i = 0; i < count; ++i) {
@@ -87,7 +87,7 @@ struct Plain {
   }
   static void CopyPastCaches(const uint8_t* source, size_t bytes,
                              uint8_t* destination) {
-#if defined(__x86_64__)  // Each such CPU has SSE2.
+#if defined(__x86_64__)  // Each x86-64 CPU has SSE2.
     for (size_t i = 0; i < bytes; i += 16) {
       _mm_stream_si128(
           reinterpret_cast<__m128i*>(destination + i),
@@ -209,8 +209,9 @@ int64_t FindNotFinite(const void* values, size_t count) {
   for (size_t start = 0; start < count; start += kBlock) {
     const size_t length = std::min(kBlock, count - start);
     if (loops.all_finite(bytes + 4 * start, length)) continue;
-    // The exact search may find nothing: another process may have written to
-    // shared memory since the block was checked.
+    // Looks for the value in the block. There may be none any more: in shared
+    // memory, another process may have changed the block since the check above.
+    // The search then goes on with the next block.
     for (size_t i = start; i < start + length; ++i) {
       if (!loops.all_finite(bytes + 4 * i, 1)) return static_cast<int64_t>(i);
     }
@@ -227,7 +228,8 @@ void ScaleTo(const float* values, int64_t count, float factor, float* scaled) {
 }
 
 void CopyBytes(const uint8_t* source, size_t bytes, uint8_t* destination) {
-  // Length from which a copy goes past the caches: about a core's own cache.
+  // Least length, in bytes, of a copy past the caches: about the size of a
+  // core's own cache.
   constexpr size_t kLong = 1024 * 1024;
   constexpr size_t kLine = 64;
   if (bytes < kLong) {

@@ -6,10 +6,10 @@
 
 namespace nereus {
 
-// Loops of the data path over float32 values in host memory, in the widest
-// vectors that this CPU has. Values behind a pointer to bytes or void may start
-// at any byte. Every width gives the same bits, so hosts of different kinds may
-// share a job. Any thread.
+// Loops over float32 values in host memory, in the widest vectors that this CPU
+// has. Pointers to uint8_t or void need not be aligned. Vectors of every width
+// give the same bits, so workers with different CPUs may share a job. Any
+// thread may call these functions.
 
 // Computes sum[i] = (sum[i] + addend[i]) * factor.
 void AddScaled(const uint8_t* addend, int64_t count, float factor,
@@ -25,22 +25,22 @@ float LargestFinite(const float* values, int64_t count);
 // Computes scaled[i] = values[i] * factor. `scaled` may be `values`.
 void ScaleTo(const float* values, int64_t count, float factor, float* scaled);
 
-// Copies as memcpy does. A copy of 1 MiB or more goes past the caches, so that
-// the CPU need not read the destination first.
+// Copies as memcpy does. A copy of 1 MiB or more writes past the CPU's caches,
+// straight to memory, so that the CPU need not read the destination first.
 void CopyBytes(const uint8_t* source, size_t bytes, uint8_t* destination);
 
-// These loops in vectors of one width. Tests compare the widths with each
-// other.
+// The functions above, in vectors of one width. Tests compare the widths with
+// each other.
 struct VectorLoops {
   const char* name;  // "plain", "avx2", "avx512".
-  // AddScaled.
+  // Does what AddScaled does.
   void (*add_scaled)(const uint8_t* addend, int64_t count, float factor,
                      uint8_t* sum);
   // Returns true if FindNotFinite would find nothing.
   bool (*all_finite)(const uint8_t* values, size_t count);
-  // LargestFinite.
+  // Does what LargestFinite does.
   float (*largest_finite)(const float* values, int64_t count);
-  // ScaleTo.
+  // Does what ScaleTo does.
   void (*scale)(const float* values, int64_t count, float factor,
                 float* scaled);
   // Copies past the caches. REQUIRES: `bytes` is a multiple of 64,
