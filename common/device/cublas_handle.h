@@ -12,9 +12,10 @@
 
 namespace nereus {
 
-// Returns OK, or the error of cuBLAS in `call`. `what`: subject of the message,
-// for example "layer fc1, product of factors". kResourceExhausted: out of
-// memory; kInternal: all other errors.
+// Returns OK, or an error for `status`, the result of a function of cuBLAS.
+// `call`: name of the function. `what`: subject of the message, for example
+// "layer fc1, product of factors". Errors: kResourceExhausted, out of memory;
+// kInternal, all other errors.
 inline absl::Status CublasStatus(cublasStatus_t status, absl::string_view what,
                                  absl::string_view call) {
   if (status == CUBLAS_STATUS_SUCCESS) return absl::OkStatus();
@@ -26,14 +27,15 @@ inline absl::Status CublasStatus(cublasStatus_t status, absl::string_view what,
                          " (", cublasGetStatusName(status), ")"));
 }
 
-// Handle of cuBLAS on one device, with a workspace of its own. Used by one
-// thread at a time, on one stream at a time. Movable; an empty handle has no
-// device.
+// Handle of cuBLAS on one device, with a workspace: device memory that products
+// may use. Only one thread may use a handle at a time, on one stream at a time.
+// Movable; an empty handle has no device.
 //
-// cuBLAS chooses its kernels, and so the bits of a product, by the size of the
-// workspace too. The size of its default workspace depends on the model of the
-// GPU and on the environment variable CUBLAS_WORKSPACE_CONFIG. With the
-// default, replicas would differ if only some workers had set the variable.
+// All handles have workspaces of one size, because the bits of a product depend
+// on that size: cuBLAS chooses its kernels by it. The size of cuBLAS's own
+// default workspace depends on the model of the GPU and on the environment
+// variable CUBLAS_WORKSPACE_CONFIG. With the default, replicas would differ if
+// only some workers had set the variable.
 class CublasHandle {
  public:
   // Bytes of the workspace: the size that NVIDIA recommends for its newest
@@ -44,7 +46,8 @@ class CublasHandle {
   // DeviceScope and DeviceMemory.
   static absl::StatusOr<CublasHandle> Create(int device,
                                              absl::string_view what) {
-    // cuBLAS binds a handle to the current device.
+    // cuBLAS binds a handle to the thread's device, so the thread enters
+    // `device` first.
     const DeviceScope scope(device, what);
     NEREUS_TRY(scope.status());
     CublasHandle handle;
@@ -61,14 +64,15 @@ class CublasHandle {
   cublasStatus_t SetStream(cudaStream_t stream) const {
     const cublasStatus_t status = cublasSetStream(handle_, stream);
     if (status != CUBLAS_STATUS_SUCCESS) return status;
-    // The call above has replaced this workspace by cuBLAS's default one.
+    // Sets the workspace again: the call above has replaced it by cuBLAS's
+    // default workspace.
     return cublasSetWorkspace(handle_, workspace_.data(), kWorkspaceBytes);
   }
 
   // Empty handle, for a member that Create fills later.
   CublasHandle() = default;
   ~CublasHandle() {
-    // A handle that was moved from, or never created.
+    // Nothing to destroy: the handle was moved from, or never created.
     if (handle_ == nullptr) return;
     const DeviceScope scope(device_, "cuBLAS");
     (void)cublasDestroy(handle_);
@@ -81,8 +85,8 @@ class CublasHandle {
     return *this;
   }
 
-  // Handle for calls of cuBLAS; null if this is empty. Valid until this is
-  // destroyed or moved.
+  // Returns the handle for calls of cuBLAS; null if this handle is empty. Valid
+  // until this object is destroyed or moved from.
   cublasHandle_t get() const { return handle_; }
 
  private:
@@ -90,7 +94,7 @@ class CublasHandle {
   int device_ = 0;
   // Owned. Null: the handle is empty.
   cublasHandle_t handle_ = nullptr;
-  DeviceMemory workspace_;  // Memory that products may use.
+  DeviceMemory workspace_;  // Device memory that products may use.
 };
 
 }  // namespace nereus

@@ -32,7 +32,7 @@ absl::Status CudaStatus(cudaError_t error, absl::string_view what,
                         absl::string_view call, int64_t bytes) {
   if (error == cudaSuccess) return absl::OkStatus();
   // Clears the thread's last error. Otherwise a later cudaGetLastError would
-  // return it, and another call would be blamed.
+  // return this error as that of another call.
   (void)cudaGetLastError();
   return absl::Status(
       CodeOf(error),

@@ -9,20 +9,22 @@
 
 namespace nereus {
 
-// Returns OK, or the error of CUDA in `call`, with `what` in front: "layer
-// conv1, gradient: cudaMemcpyAsync of 4096 bytes: invalid argument
-// (cudaErrorInvalidValue)". With negative `bytes`, the message has no bytes.
+// Returns OK, or an error for `error`, the result of a function of CUDA. `what`
+// is the subject of the message, `call` the name of the function: "layer conv1,
+// gradient: cudaMemcpyAsync of 4096 bytes: invalid argument
+// (cudaErrorInvalidValue)". With negative `bytes`, the message says no bytes.
+// If there is an error, clears the thread's last CUDA error.
 //
-// kResourceExhausted: out of memory; kUnavailable: no usable driver or device;
-// kInvalidArgument: a wrong argument; kInternal: all other errors. A later call
-// may return an error of queued work; then the message names the wrong call.
-// Clears the thread's last CUDA error.
+// Errors: kResourceExhausted, out of memory; kUnavailable, no usable driver or
+// device; kInvalidArgument, a wrong argument; kInternal, all other errors. If
+// queued work fails, CUDA reports this as the result of a later, unrelated
+// call; the message then names that call.
 absl::Status CudaStatus(cudaError_t error, absl::string_view what,
                         absl::string_view call, int64_t bytes = -1);
 
-// Queues a copy of `bytes` on `stream`. Source and destination may each be
-// device memory or host memory. With host memory that is not pinned, the call
-// may wait for the copy.
+// Queues a copy of `bytes` bytes on `stream`. Source and destination may each
+// be device memory or host memory. If one of them is host memory that is not
+// pinned, CUDA may let the call wait for the copy. Errors: those of CudaStatus.
 absl::Status CopyAsync(absl::string_view what, void* to, const void* from,
                        int64_t bytes, cudaStream_t stream);
 

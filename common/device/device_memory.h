@@ -12,11 +12,11 @@
 
 namespace nereus {
 
-// Memory of a GPU, freed by the destructor. REQUIRES: no queued work uses the
-// memory when it is freed. Movable; empty by default.
+// Memory of a GPU. The destructor frees it. REQUIRES: no queued work uses the
+// memory when it is freed. Movable; a default-constructed object is empty.
 class DeviceMemory {
  public:
-  // Allocates `bytes` on `device`. `what`: subject of messages. Errors:
+  // Allocates `bytes` bytes on `device`. `what`: subject of messages. Errors:
   // kResourceExhausted, with the number of bytes; others of CudaStatus and
   // DeviceScope.
   static absl::StatusOr<DeviceMemory> Allocate(int device,
@@ -35,13 +35,13 @@ class DeviceMemory {
   // Empty memory: data() is null.
   DeviceMemory() = default;
   ~DeviceMemory() {
-    // Memory that was moved from, or never allocated.
+    // Nothing to free: the memory was moved away, or never allocated.
     if (data_ == nullptr) return;
     const DeviceScope scope(device_, "memory");
     (void)cudaFree(data_);
   }
-  // Moves the ownership. The assignment swaps, so `other` frees the former
-  // memory at its own end.
+  // Moves the ownership. The assignment swaps the two memories: the destructor
+  // of `other` then frees the former memory of this object.
   DeviceMemory(DeviceMemory&& other) noexcept { *this = std::move(other); }
   DeviceMemory& operator=(DeviceMemory&& other) noexcept {
     std::swap(device_, other.device_);
@@ -50,7 +50,7 @@ class DeviceMemory {
     return *this;
   }
 
-  // First byte on the device, and number of bytes.
+  // Address of the first byte on the device, null if empty; number of bytes.
   void* data() const { return data_; }
   int64_t bytes() const { return bytes_; }
 

@@ -12,14 +12,14 @@
 namespace nereus {
 namespace {
 
-// Number of GPUs that a machine may have.
+// Limit of the number of GPUs of a machine.
 constexpr int kDevicesMax = 128;
 
-// Returns the device's primary context. The whole process shares this context,
-// also the CUDA runtime. It is never released.
+// Returns the device's primary context. All code of the process shares this
+// context, the CUDA runtime too. This program never releases it.
 absl::StatusOr<CUcontext> PrimaryContext(int device, absl::string_view what) {
-  // Read without a lock, because this function runs for each frame that leaves
-  // a GPU.
+  // Contexts that are already known, by device. Atomic, so that no lock is
+  // needed: this function runs for each frame that leaves a GPU.
   static std::array<std::atomic<CUcontext>, kDevicesMax> contexts;
   if (device < 0 || device >= kDevicesMax) {
     return UnavailableError(what, ": the number of a GPU must be in [0, ",
@@ -57,12 +57,13 @@ absl::Status DeviceScope::Enter(int device, absl::string_view what) {
   const CUcontext context = NEREUS_TRY(PrimaryContext(device, what));
   NEREUS_TRY(
       DriverStatus(Driver()->get_current(&before_), what, "cuCtxGetCurrent"));
-  if (before_ != context) {  // A caller's thread often has it already.
+  if (before_ != context) {  // Often equal: a caller uses the same device.
     is_switched_ = true;
     NEREUS_TRY(
         DriverStatus(Driver()->set_current(context), what, "cuCtxSetCurrent"));
   }
-  // Exchanged last: without a current context, the call could make one.
+  // Exchanges the mode last: while the thread has no context, this call could
+  // make one.
   return DriverStatus(Driver()->exchange_capture_mode(&capture_mode_), what,
                       "cuThreadExchangeStreamCaptureMode");
 }

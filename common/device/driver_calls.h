@@ -7,8 +7,8 @@
 
 namespace nereus {
 
-// Functions of the GPU driver's library. They are looked up at run time, since
-// programs do not link that library: it is not on every machine.
+// Functions of the library of the GPU's driver. The program looks them up when
+// it runs and does not link the library, because not every machine has it.
 struct DriverCalls {
   CUresult (*init)(unsigned) = nullptr;
   CUresult (*get_device)(CUdevice*, int) = nullptr;
@@ -19,13 +19,14 @@ struct DriverCalls {
   CUresult (*query_event)(CUevent) = nullptr;
 };
 
-// Returns the driver's functions, or the error of the search for them. The
-// search runs once per process. Errors: kUnavailable, there is no driver, or
-// the driver does not start or lacks a function; others of CudaStatus.
+// Returns the driver's functions. Only the first call of the process looks them
+// up. Errors: kUnavailable, there is no driver, or the driver does not start or
+// lacks a function; others of CudaStatus.
 const absl::StatusOr<DriverCalls>& Driver();
 
-// Returns OK, or kUnavailable with the number of the error. `what`: subject of
-// the message; `call`: name of the function.
+// Returns OK if `result` is a success; else kUnavailable, with the number of
+// the error. `what`: subject of the message; `call`: name of the driver's
+// function.
 absl::Status DriverStatus(CUresult result, absl::string_view what,
                           absl::string_view call);
 

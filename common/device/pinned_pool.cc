@@ -12,7 +12,7 @@
 namespace nereus {
 namespace {
 
-// Unit of allocation, in bytes.
+// Unit to which lengths of allocations are rounded up, in bytes.
 constexpr int64_t kGranule = int64_t{64} << 10;
 
 }  // namespace
@@ -47,8 +47,8 @@ int64_t PinnedPool::bytes_used() const {
 
 PinnedPool::Claim PinnedPool::MakeClaim(int64_t bytes) {
   Claim claim;
-  // To reuse a free allocation of up to twice the size is better than to pin
-  // another one.
+  // Reuses a free allocation of up to twice the length, because pinning another
+  // one takes long.
   const auto found = free_.lower_bound(bytes);
   if (found != free_.end() && found->first <= 2 * bytes &&
       used_ + found->first <= bytes_max_) {
@@ -62,7 +62,7 @@ PinnedPool::Claim PinnedPool::MakeClaim(int64_t bytes) {
   used_ += bytes;
   pinned_ += bytes;
   while (pinned_ > bytes_max_) {
-    // The largest allocations go first: that needs the fewest calls.
+    // Gives up the largest allocation first: that needs the fewest calls.
     const auto last = std::prev(free_.end());
     claim.given_up.push_back(*last);
     pinned_ -= last->first;
@@ -115,7 +115,7 @@ absl::StatusOr<Buffer> PinnedPool::Take(absl::string_view what, int64_t bytes,
     }
     claim = MakeClaim(rounded);
   }
-  // Without the lock: to pin memory takes long.
+  // Pins memory without the lock, because that takes long.
   const absl::Status fulfilled = Fulfil(what, claim);
   if (!fulfilled.ok()) {
     MutexLock lock(&mu_);

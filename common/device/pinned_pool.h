@@ -15,9 +15,10 @@
 namespace nereus {
 
 // Pool of pinned host memory, from and to which a GPU copies by itself. Memory
-// that is given back stays pinned, and later calls of Take reuse it: pinning
-// memory takes much longer than copying it. It is unpinned when a new
-// allocation would exceed `bytes_max`, or with the pool. Thread-safe.
+// that is given back stays pinned, and later calls of Take reuse it, because
+// pinning memory takes much longer than copying it. The pool unpins free memory
+// when a new allocation would otherwise exceed `bytes_max`, and when the pool
+// is destroyed. Thread-safe.
 class PinnedPool : public std::enable_shared_from_this<PinnedPool> {
  public:
   // Makes an empty pool for copies to and from `device`. `bytes_max`: limit of
@@ -28,11 +29,11 @@ class PinnedPool : public std::enable_shared_from_this<PinnedPool> {
   PinnedPool(const PinnedPool&) = delete;
   PinnedPool& operator=(const PinnedPool&) = delete;
 
-  // Returns `bytes` of pinned memory. The memory goes back to the pool when its
-  // last reference is gone; the pool lives until then. Waits, for `timeout` at
-  // most, until bytes_used() leaves room for it below `bytes_max`. With 0
-  // bytes, returns an empty buffer. `what`: subject of messages, for example
-  // "layer conv1, gradient".
+  // Returns `bytes` bytes of pinned memory. The memory goes back to the pool
+  // when its last reference is gone; the pool lives until then. If the memory
+  // in use leaves no room below `bytes_max`, waits for room, for `timeout` at
+  // most. With 0 bytes, returns an empty buffer. `what`: subject of messages,
+  // for example "layer conv1, gradient".
   //
   // Errors: kInvalidArgument, `bytes` is negative, or its RoundedUp is more
   // than `bytes_max`; kDeadlineExceeded, still no room: give memory back, then
@@ -40,23 +41,24 @@ class PinnedPool : public std::enable_shared_from_this<PinnedPool> {
   absl::StatusOr<Buffer> Take(absl::string_view what, int64_t bytes,
                               absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Returns the length, in bytes, of a new allocation for `bytes`. Rounding
-  // lets layers of nearly equal lengths reuse each other's allocations.
+  // Returns the length, in bytes, of a new allocation for `bytes` bytes: a
+  // multiple of 64 KiB. So layers of nearly equal lengths can reuse each
+  // other's allocations.
   static int64_t RoundedUp(int64_t bytes);
 
   // Number of bytes that are pinned, in use or free, or that a Take is about to
   // pin.
   int64_t bytes_pinned() const ABSL_LOCKS_EXCLUDED(mu_);
-  // Number of bytes of the allocations in use. A reused allocation may be twice
-  // as long as RoundedUp of the bytes taken.
+  // Number of bytes of the allocations in use. A reused allocation can be up to
+  // twice as long as RoundedUp of the bytes that were asked for.
   int64_t bytes_used() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   PinnedPool(int device, int64_t bytes_max)
       : device_(device), bytes_max_(bytes_max) {}
 
-  // Room that one call of Take has reserved. The call then pins memory without
-  // the lock.
+  // Allocation that one call of Take has reserved. The call holds the lock
+  // while it reserves, and not while it pins memory.
   struct Claim {
     int64_t bytes = 0;       // Bytes of the allocation.
     void* memory = nullptr;  // Free allocation; null: pin a new one.
@@ -64,11 +66,12 @@ class PinnedPool : public std::enable_shared_from_this<PinnedPool> {
     // new one is pinned, so that the limit holds.
     std::vector<std::pair<int64_t, void*>> given_up;
   };
-  // Reserves an allocation for `bytes`, which are rounded up. REQUIRES: used_ +
-  // bytes <= bytes_max_.
+  // Reserves an allocation of `bytes` bytes or more. REQUIRES: `bytes` is
+  // rounded up; used_ + bytes <= bytes_max_.
   Claim MakeClaim(int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Pins memory for `claim`, if it has none. After an error, `given_up` has the
-  // allocations that are still pinned.
+  // If `claim` has no memory: unpins the allocations of `given_up`, and then
+  // pins new memory. After an error, `given_up` has the allocations that are
+  // still pinned.
   absl::Status Fulfil(absl::string_view what, Claim& claim) const;
   // Takes an allocation of `bytes` bytes back into the pool. It stays pinned.
   void GiveBack(void* memory, int64_t bytes) ABSL_LOCKS_EXCLUDED(mu_);

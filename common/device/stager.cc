@@ -12,9 +12,10 @@
 namespace nereus {
 namespace {
 
-// True if the stream has come to the event. Asks the driver and not the CUDA
-// runtime. The runtime would store "not ready" as the thread's last error, over
-// an error that the caller has not read yet. REQUIRES: a DeviceScope.
+// True if all work before `event` in its stream is done. Asks the driver and
+// not the CUDA runtime: the runtime would store "not ready" as the thread's
+// last error, in the place of an error that the program's own code has not read
+// yet. REQUIRES: the calling thread is in a DeviceScope.
 bool IsReached(cudaEvent_t event) {
   return Driver()->query_event(event) == CUDA_SUCCESS;
 }
@@ -39,9 +40,9 @@ absl::StatusOr<cudaStream_t> Stager::MakeStream(absl::string_view what) {
   int greatest = 0;
   NEREUS_TRY(CudaStatus(cudaDeviceGetStreamPriorityRange(&least, &greatest),
                         what, "cudaDeviceGetStreamPriorityRange"));
-  // Non-blocking: the stream does not wait for the default stream, which a
-  // caller may use. Without the priority, the stream's kernels would wait for
-  // the kernels of the backward pass, which fill the GPU.
+  // A non-blocking stream does not wait for the default stream, which the
+  // program's own code may use. Without the priority, the stream's kernels
+  // would wait for the kernels of the backward pass, which fill the GPU.
   cudaStream_t stream = nullptr;
   NEREUS_TRY(CudaStatus(
       cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest),
@@ -64,7 +65,7 @@ Stager::~Stager() {
     MutexLock lock(&mu_);
     dropped.swap(incoming_);
   }
-  // Destroys the Points without the lock: GiveEventBack takes it.
+  // Destroys the Points without the lock, because GiveEventBack takes it.
   dropped.clear();
   MutexLock lock(&mu_);
   for (const cudaEvent_t event : events_) (void)cudaEventDestroy(event);
@@ -126,7 +127,7 @@ absl::StatusOr<Stager::Point> Stager::TakePoint(absl::string_view what) {
   {
     MutexLock lock(&mu_);
     if (!events_.empty()) {
-      // To make an event takes longer than to reuse one.
+      // Reuses an event, because making one takes longer.
       const cudaEvent_t event = events_.back();
       events_.pop_back();
       return Own(event);
@@ -134,7 +135,8 @@ absl::StatusOr<Stager::Point> Stager::TakePoint(absl::string_view what) {
   }
   const DeviceScope scope(device_, what);
   NEREUS_TRY(scope.status());
-  // Blocking: a thread that waits for the event sleeps.
+  // With cudaEventBlockingSync, a thread that waits for the event sleeps and
+  // does not spin.
   cudaEvent_t event = nullptr;
   NEREUS_TRY(
       CudaStatus(cudaEventCreateWithFlags(
@@ -168,8 +170,8 @@ absl::Status Stager::Follow(absl::string_view what, cudaStream_t stream,
   if (point.event_ == nullptr) return absl::OkStatus();
   const DeviceScope scope(device_, what);
   NEREUS_TRY(scope.status());
-  // The stream waits for what the event marks now. A later record of the event
-  // does not change that.
+  // The stream waits for the place that the event marks now, even if a later
+  // Point reuses the event.
   return CudaStatus(cudaStreamWaitEvent(stream, point.event_.get(), 0), what,
                     "cudaStreamWaitEvent");
 }
@@ -194,7 +196,8 @@ absl::StatusOr<std::shared_ptr<Stager::Outgoing>> Stager::CopyOut(
   NEREUS_TRY(Follow(what, stream, after));
   const absl::Status queued = QueuePieces(source, stream, *outgoing);
   if (!queued.ok()) {
-    // Queued copies may still write to memory that is about to be freed.
+    // Waits, because queued copies may still write to `values`, which is freed
+    // when this function returns.
     (void)cudaStreamSynchronize(stream);
     return queued;
   }
@@ -217,7 +220,7 @@ absl::Status Stager::QueuePieces(const void* source, cudaStream_t stream,
 }
 
 Stager::Outgoing::~Outgoing() {
-  // The memory may be reused as soon as this returns.
+  // Waits for the copy, because other code may reuse the memory afterwards.
   const absl::Status status = Await(values_.bytes());
   if (!status.ok()) NEREUS_LOG(Error) << status.message();
 }
@@ -225,8 +228,8 @@ Stager::Outgoing::~Outgoing() {
 cudaEvent_t Stager::Outgoing::EventOf(int64_t bytes) const {
   NEREUS_CHECK(bytes <= values_.bytes()) << bytes;
   const auto piece = static_cast<size_t>((bytes - 1) / kPieceBytes);
-  // After an error pieces_ lacks the parts that could not be queued. Then the
-  // event of the last queued part is the right one.
+  // After an error, pieces_ lacks the parts that could not be queued. The last
+  // event is then the end of all that was queued.
   return pieces_[std::min(piece, pieces_.size() - 1)].event_.get();
 }
 
@@ -268,15 +271,16 @@ absl::StatusOr<Stager::Point> Stager::CopyIn(absl::string_view what,
   const DeviceScope scope(device_, what);
   NEREUS_TRY(scope.status());
   NEREUS_TRY(CheckPointer(what, destination));
-  // Keeps incoming_ in the order of the stream: ReleaseRead stops at the first
-  // copy that is under way.
+  // Keeps incoming_ in the order of the stream. ReleaseRead relies on this: it
+  // stops at the first copy that has not ended.
   MutexLock in_order(&in_order_);
   NEREUS_TRY(Follow(what, in_, after));
   absl::Status status = QueueParts(what, values, parts, destination);
   absl::StatusOr<Point> there = Mark(what, in_);
   status.Update(there.status());
   if (!status.ok()) {
-    // Queued copies may still read memory that is about to be freed.
+    // Waits, because queued copies may still read `values`, which the caller
+    // may free after this.
     (void)cudaStreamSynchronize(in_);
     return status;
   }
@@ -294,7 +298,8 @@ absl::StatusOr<Stager::Point> Stager::CopyIn(absl::string_view what,
 
 void Stager::ReleaseRead() {
   const DeviceScope scope(device_, "staging");
-  // Destroyed without the lock, which the Points take.
+  // Destroyed after the lock is released: the destructors of the Points take
+  // the lock.
   std::vector<Incoming> dropped;
   {
     MutexLock lock(&mu_);

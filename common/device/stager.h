@@ -21,13 +21,14 @@
 
 namespace nereus {
 
-// Copies between the memory of one GPU and pinned host memory. Copies in both
-// directions run at once, on streams of the stager, beside the GPU's computing.
-// No call waits for the whole GPU. Thread-safe.
+// Maker of copies between the memory of one GPU and pinned host memory. Copies
+// in both directions run at the same time, on streams of the stager, while the
+// GPU computes. No call waits for all work of the GPU. Thread-safe.
 class Stager {
  public:
-  // Bytes of each part of a copy to the host, but the last. A part can be sent
-  // on as soon as its own copy has ended.
+  // Length, in bytes, of the parts of a copy to the host; the last part may be
+  // shorter. The driver can send the frames of a part as soon as the copy of
+  // this part has ended.
   static constexpr int64_t kPieceBytes = int64_t{1} << 20;
 
   // Makes a stager for GPU `device`. Errors: those of CheckDevice, DeviceScope
@@ -35,18 +36,18 @@ class Stager {
   static absl::StatusOr<std::unique_ptr<Stager>> Create(int device);
 
   // Returns a new stream on the thread's device, with the highest priority. The
-  // caller owns it. REQUIRES: a DeviceScope.
+  // caller owns it. REQUIRES: the calling thread is in a DeviceScope.
   static absl::StatusOr<cudaStream_t> MakeStream(absl::string_view what);
 
-  // Waits for the work on out(), in() and side_stream().
+  // Waits until the work on out(), in() and side_stream() is done.
   ~Stager();
   Stager(const Stager&) = delete;
   Stager& operator=(const Stager&) = delete;
 
   // Point in a stream. It is reached when all work that was queued on the
-  // stream before is done. Other streams, and threads, may wait for it. A value
-  // type; must not outlive the stager. A Point that is default-constructed is
-  // always reached.
+  // stream before the point is done. Another stream can wait for it (Follow),
+  // and a thread too (Await). A value type; must not outlive the stager. A
+  // Point that is default-constructed is always reached.
   class Point {
    public:
     Point() = default;
@@ -61,20 +62,20 @@ class Stager {
     std::shared_ptr<CUevent_st> event_;
   };
 
-  // Returns the current end of `stream`. `what`, here and below: subject of
-  // messages, for example "layer conv1, gradient".
+  // Returns the point at the current end of `stream`. `what`, here and below:
+  // subject of messages, for example "layer conv1, gradient".
   absl::StatusOr<Point> Mark(absl::string_view what, cudaStream_t stream)
       ABSL_LOCKS_EXCLUDED(mu_);
   // Makes all work that is queued on `stream` from now on wait for `point`.
   absl::Status Follow(absl::string_view what, cudaStream_t stream,
                       const Point& point) const;
 
-  // Waits until `point` is reached. Errors: also those of the work before the
-  // point.
+  // Blocks until `point` is reached. If the work before the point has failed,
+  // returns the error of that work.
   absl::Status Await(absl::string_view what, const Point& point) const;
 
-  // Values on their way to the host. They arrive in parts, the first part
-  // first. Errors: those of the copy and of the work that the copy waits for.
+  // Values on their way to the host. They arrive in parts, in order. Errors of
+  // Await: those of the copy and of the work that the copy waits for.
   class Outgoing final : public Arrival {
    public:
     // Waits until all values are copied, because their memory may be reused
@@ -83,11 +84,13 @@ class Stager {
     Outgoing(const Outgoing&) = delete;
     Outgoing& operator=(const Outgoing&) = delete;
 
-    // Pinned memory of the values. May outlive this.
+    // Returns the pinned memory of the values. Copies of the buffer may outlive
+    // this object.
     const Buffer& values() const { return values_; }
 
-    // IsThere and Await concern the parts that contain the first `bytes` bytes.
-    // REQUIRES: `bytes` is at most the length of values().
+    // IsThere is true, and Await returns, when all parts that contain any of
+    // the first `bytes` bytes have arrived. REQUIRES: `bytes` is at most the
+    // length of values().
     bool IsThere(int64_t bytes) override;
     absl::Status Await(int64_t bytes) override;
 
@@ -96,7 +99,7 @@ class Stager {
     Outgoing(int device, std::string what, Buffer values)
         : device_(device), what_(std::move(what)), values_(std::move(values)) {}
 
-    // Returns the event after the part that contains byte `bytes` - 1.
+    // Returns the event at the end of the part that contains byte `bytes` - 1.
     cudaEvent_t EventOf(int64_t bytes) const;
 
     // Device of the values' source.
@@ -109,8 +112,8 @@ class Stager {
 
   // Queues a copy from `source`, device memory, to `values`, pinned memory, on
   // `stream`. The copy begins once `after` is reached, and fills all of
-  // `values`. (If `values` is not pinned, the call may wait for the copy.)
-  // `source` must not change until all values are copied. The stager must
+  // `values`. If `values` is not pinned, CUDA may let the call wait for the
+  // copy. `source` must not change until all values are copied. The stager must
   // outlive the result. `stream`: out(), side_stream(), or another stream of
   // this device.
   //
@@ -122,7 +125,7 @@ class Stager {
 
   int device() const { return device_; }  // Number of the GPU.
 
-  // Stream for values that leave in the order of the backward pass.
+  // Stream for copies of pushed values to the host, in the order of the pushes.
   cudaStream_t out() const { return out_; }
   cudaStream_t in() const { return in_; }  // Stream of CopyIn.
   // Stream for work that must not wait for the work on out() and in().
@@ -131,28 +134,30 @@ class Stager {
   // Queues a copy of `parts` of `values`, pinned memory, to the same parts of
   // `destination`, device memory, on in(). The copy begins once `after` is
   // reached. Returns the point at which the copy has ended. Keeps a reference
-  // to `values` until then, and longer: until ReleaseRead or the next copy
-  // drops it. Errors: as for CopyOut; then no copy of this call is under way.
+  // to `values` until the first call of ReleaseRead, CopyIn or CopyOut after
+  // the copy has ended. Errors: as for CopyOut; after an error, no copy of this
+  // call is under way.
   absl::StatusOr<Point> CopyIn(absl::string_view what, const Buffer& values,
                                absl::Span<const ValueRange> parts,
                                float* destination, const Point& after)
       ABSL_LOCKS_EXCLUDED(mu_);
-  // Queues a copy of all of `values`.
+  // Queues a copy of all of `values`, in the same way.
   absl::StatusOr<Point> CopyIn(absl::string_view what, const Buffer& values,
                                float* destination, const Point& after)
       ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Drops the references to values that have been copied to the device.
+  // Drops the references to the values of all copies to the device that have
+  // ended.
   void ReleaseRead() ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Number of bytes of all copies to the host, and to the device, that were
-  // queued so far.
+  // Number of bytes of all copies to the host (bytes_out) and to the device
+  // (bytes_in) that were queued so far.
   int64_t bytes_out() const { return bytes_out_; }
   int64_t bytes_in() const { return bytes_in_; }
 
-  // Returns OK if work that is queued on `stream` runs, and is not captured for
-  // a CUDA graph. Errors: kFailedPrecondition, `stream` is being captured;
-  // others of CudaStatus and DeviceScope.
+  // Returns OK if CUDA runs the work that is queued on `stream`, and does not
+  // capture it for a CUDA graph. Errors: kFailedPrecondition, `stream` is being
+  // captured; others of CudaStatus and DeviceScope.
   absl::Status CheckNotCaptured(absl::string_view what,
                                 cudaStream_t stream) const;
 
@@ -178,8 +183,8 @@ class Stager {
   Point Own(cudaEvent_t event);
   // Puts the event of a Point back into events_.
   void GiveEventBack(cudaEvent_t event) ABSL_LOCKS_EXCLUDED(mu_);
-  // Queue the copies of CopyIn, and of CopyOut. After an error some copies may
-  // be queued.
+  // QueueParts queues the copies of CopyIn, QueuePieces those of CopyOut. After
+  // an error, some of the copies may be queued.
   absl::Status QueueParts(absl::string_view what, const Buffer& values,
                           absl::Span<const ValueRange> parts,
                           float* destination);
@@ -193,12 +198,12 @@ class Stager {
   cudaStream_t in_ = nullptr;
   cudaStream_t side_stream_ = nullptr;
 
-  // Held while a copy to the device is queued, so that incoming_ has the order
-  // of the stream. Taken before mu_.
+  // Held while a call queues a copy to the device, so that incoming_ has the
+  // order of the stream. Taken before mu_.
   Mutex in_order_;
 
   Mutex mu_;
-  // Events that no Point has, for reuse.
+  // Events that no Point uses now. Later Points reuse them.
   std::vector<cudaEvent_t> events_ ABSL_GUARDED_BY(mu_);
   // Values of copies to the device, in the order of in(), until ReleaseRead
   // drops them.
