@@ -18,15 +18,15 @@ struct LayerTime {
   bool operator==(const LayerTime&) const = default;
 };
 
-// Longest time that is accepted for a pass of a layer or for a step.
+// Limit of the time of a layer's forward or backward pass, and of a step.
 inline constexpr absl::Duration kComputeTimeMax = absl::Hours(24);
 
-// Splits `compute`, the computing time of one step, over the layers.
-// `backward_share` of each layer's time is backward. Fully connected layers and
-// convolutions get time in proportion to their floating-point operations, 2 M N
-// K for each product. Embeddings and vectors compute little, and get no time.
-// If the model has only embeddings and vectors, each gets time in proportion to
-// its parameters.
+// Splits `compute`, the computing time of one step, over the layers. The
+// backward pass gets the share `backward_share` of each layer's time, and the
+// forward pass gets the rest. Fully connected layers and convolutions get time
+// in proportion to their floating-point operations, 2 M N K for each product.
+// Embeddings and vectors compute little, and get no time. If the model has only
+// embeddings and vectors, each gets time in proportion to its parameters.
 //
 // REQUIRES: valid layers; 0 <= compute <= kComputeTimeMax; `backward_share` in
 // [0, 1].
@@ -42,9 +42,9 @@ std::vector<LayerTime> SplitCompute(absl::Span<const LayerSpec> layers,
 // The list names every layer of the model once, in any order. Other fields are
 // ignored. `text` may be hostile.
 //
-// Errors: kInvalidArgument. The message names the entry ("layers[3] (\"fc6\")")
-// and its value, or some of the layers that are missing, or says that the text
-// is not JSON.
+// Errors: kInvalidArgument. For a wrong entry, the message names the entry
+// ("layers[3] (\"fc6\")") and its value. If layers are missing, the message
+// names up to five of them. For a text that is not JSON, the message says so.
 absl::StatusOr<std::vector<LayerTime>> ParseComputeTrace(
     absl::string_view text, absl::Span<const LayerSpec> layers);
 

@@ -6,11 +6,12 @@ namespace nereus {
 
 // Fusion threshold: the number of bytes of gradients that a worker collects
 // before it sends them, in [0, kFusionBytesMax]. The frames of layers that are
-// sent together share messages. The idea is lazy all-reduce (Sun et al.,
-// "GradientFlow"). There, one fused operation replaces many; here, one message
-// replaces many.
+// sent together share messages (a message is what one system call writes). The
+// idea is lazy all-reduce (Sun et al., "GradientFlow"). In the paper, one fused
+// operation replaces many; here, one message replaces many.
 //
-// kNoFusion: each frame is a message of its own, and no layer waits.
+// With the threshold kNoFusion, each frame is a message of its own, and no
+// layer waits.
 inline constexpr int64_t kNoFusion = -1;
 inline constexpr int64_t kFusionBytesMax = int64_t{1} << 30;
 

@@ -8,9 +8,9 @@
 
 namespace nereus {
 
-// Host of each worker and of each shard. Workers of one host hand each other
-// values through memory, and only values that pass between hosts use a link. So
-// an exact prediction of the bytes on links needs this map. Hosts have numbers
+// Host of each worker and of each shard. Only values that pass between hosts
+// use a link; workers of one host hand each other values through memory. So an
+// exact prediction of the bytes on links needs this map. Hosts have numbers
 // from 0 without gaps.
 //
 // Immutable, so any thread may use it. Memory: a few numbers for each worker,
@@ -19,8 +19,8 @@ class HostMap {
  public:
   // Maps worker i to host worker_hosts[i] and shard i to host shard_hosts[i].
   //
-  // REQUIRES: at least one worker and one shard; each number from 0 to the
-  // largest one is the host of a worker or of a shard.
+  // REQUIRES: at least one worker and one shard; the hosts have numbers from 0
+  // without gaps.
   HostMap(std::vector<int32_t> worker_hosts, std::vector<int32_t> shard_hosts);
 
   // Maps worker i and shard i to host i. Use this map for a job in which each
@@ -28,8 +28,8 @@ class HostMap {
   // REQUIRES: workers >= 1, shards >= 1.
   static HostMap OneEach(int64_t workers, int64_t shards);
 
-  // Maps each worker and shard to the host that ClusterShape gives it. The
-  // cluster need not exist. REQUIRES: a valid cluster.
+  // Maps each worker and shard to the host that ClusterShape gives it.
+  // REQUIRES: a valid cluster.
   static HostMap Of(const ClusterShape& cluster);
 
   // Number of workers.

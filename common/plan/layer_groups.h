@@ -13,12 +13,12 @@ namespace nereus {
 struct LayerGroup {
   std::vector<size_t>
       layers;        // Indices of the layers, ascending, at least one.
-  std::string name;  // "conv1", or "conv1 and 11 like it".
+  std::string name;  // Name for the line: "conv1", "conv1 and 11 like it".
 };
 
 // Puts layers into one group if they differ only in their names and have the
-// same route. With `each_alone`, each layer is a group. Groups are in the order
-// of their first layers. `routes`: route of each layer.
+// same route. With `each_alone`, each layer is a group of its own. The groups
+// are in the order of their first layers. `routes`: route of each layer.
 std::vector<LayerGroup> GroupLayers(absl::Span<const LayerSpec> layers,
                                     absl::Span<const Route> routes,
                                     bool each_alone);

@@ -14,7 +14,7 @@ class JsonFields;
 
 // Kind of a layer. Synchronisation and cost depend on it.
 enum class LayerKind {
-  // "fc": y = x W^T + b. Its weight gradient may have factors.
+  // "fc": y = x W^T + b. Its gradient may have factors (has_factors).
   kFullyConnected,
   kConvolution,  // "conv": the matrix has one row for each output channel.
   kEmbedding,    // "embedding": the matrix has a row for each word.
@@ -44,26 +44,27 @@ struct LayerSpec {
   // in_channels / groups * kernel height * kernel width. >= 1.
   int64_t n = 0;
 
-  // Number of all elements: m * n and the values outside of the matrix. A fully
-  // connected layer has m * n or, with its bias, m * n + m.
+  // Number of all elements: those of the matrix, m * n, and the values beside
+  // it. A fully connected layer has m * n without a bias, m * n + m with one.
   int64_t parameters = 0;
 
   // K of the papers: number of rows of the layer's input on one worker in one
-  // step. In a network of images this is the batch size, for a convolution
-  // times the pixels of its output; in a transformer it is the batch size times
-  // the sequence length.
+  // step. In an image network, a fully connected layer has as many rows as the
+  // worker has samples, and a convolution has one for each sample and pixel of
+  // its output. In a transformer, a layer has one row for each token.
   int64_t rows = 0;
 
-  // True if every worker pushes the factors of this layer in every step. A plan
-  // may then send the factors instead of the gradient. Only a fully connected
-  // layer may have factors.
+  // True if every worker pushes the factors of this layer in every step: two
+  // matrices, K x M and K x N, whose product is the gradient of the weight. A
+  // plan may then send the factors instead of the gradient. Only a fully
+  // connected layer may have factors.
   bool has_factors = false;
 
   bool operator==(const LayerSpec&) const = default;
 };
 
-// Limits on a model from a file or from the network. They keep the sums and
-// products of a valid model's sizes within WideInteger.
+// Limits on a model from a file or from the network. With them, the sums and
+// products of a model's sizes fit into WideInteger (wide_integer.h).
 inline constexpr int64_t kLayerNameBytesMax = 256;
 inline constexpr int64_t kLayersMax = 65536;
 inline constexpr int64_t kLayerParametersMax = int64_t{1} << 40;
@@ -71,7 +72,7 @@ inline constexpr int64_t kModelParametersMax = int64_t{1} << 40;
 inline constexpr int64_t kLayerRowsMax = int64_t{1} << 30;
 
 // Lists the fields of a layer in JSON, except "has_factors". Reading checks
-// each number's range only: call ValidateLayer for the rest.
+// only that each number is in range: call ValidateLayer afterwards.
 void ListLayerFields(JsonFields& fields, LayerSpec& layer);
 
 // Returns the text that describes a layer in messages: "fc6 fc 4096x25088,
@@ -97,10 +98,10 @@ absl::Status ValidateLayers(absl::Span<const LayerSpec> layers);
 // by it. It detects mistakes, not attacks.
 uint64_t ModelSignature(absl::Span<const LayerSpec> layers);
 
-// Returns OK if both are the same model. Errors: kFailedPrecondition. The
-// message describes the first layer that differs, as both sides have it, or the
-// first layer that one side lacks. `theirs_name` is the name of the process
-// that has `theirs`.
+// Returns OK if `ours` and `theirs` are the same model. Errors:
+// kFailedPrecondition. The message describes the first layer that differs, as
+// in `theirs` and as in `ours`, or the first layer that one of them lacks.
+// `theirs_name` is the name of the process that has `theirs`.
 absl::Status CompareModels(absl::Span<const LayerSpec> ours,
                            absl::Span<const LayerSpec> theirs,
                            absl::string_view theirs_name);

@@ -15,32 +15,31 @@ namespace nereus {
 double Occupy(double now, double seconds, double& free_at);
 
 // Bookings of the links of all hosts during one iteration of a Timeline. A link
-// has two sides, out and in; each carries one transfer at a time, in the order
-// of the calls. A transfer is booked as a whole and not frame by frame: a
-// booking moves the time at which a side is free again.
+// has two sides, out and in. Each side carries one transfer at a time, in the
+// order of the calls. A booking is for a whole transfer and not for single
+// frames: it moves the time at which a side is free again.
 //
 // Times are seconds from the iteration's start. Callers must book transfers in
-// the order in which they become ready: a transfer that is booked too late
-// waits behind transfers that became ready after it. Values that stay within a
-// host book nothing. Not thread-safe. Memory: a few numbers for each host and
-// shard.
+// the order in which they become ready. Otherwise a transfer waits behind
+// transfers that became ready after it. Values that stay within a host book
+// nothing. Not thread-safe. Memory: a few numbers for each host and shard.
 class LinkBookings {
  public:
   // Members are on the hosts that ClusterShape gives them. All links have the
-  // speed `link`. Both arguments are copied. `fuses`: transfers that wait for
-  // the same peer share messages.
+  // speed `link`. `fuses`: true if transfers that wait for the same peer share
+  // messages.
   LinkBookings(const ClusterShape& cluster, const LinkSpeed& link, bool fuses);
 
-  // Books a transfer of `elements` values from every host with workers to
-  // `shard`, or from that shard to every such host. Returns the time when the
-  // last host's transfer has arrived. The shard's own host neither sends nor
-  // receives.
+  // Book a transfer of `elements` values, ready at `now`: ToShard from every
+  // host with workers to `shard`, FromShard from the shard to every host with
+  // workers. The shard's own host needs no transfer. Return the time when the
+  // last transfer has arrived.
   double ToShard(double now, size_t shard, double elements, WireType wire);
   double FromShard(double now, size_t shard, double elements, WireType wire);
 
-  // Books a transfer that each host with workers sends, and receives, `times`
-  // times. Returns the time when all links have carried them; latency is not
-  // included.
+  // Books a transfer of `elements` values that each host with workers sends
+  // `times` times and receives `times` times. Returns the time when all links
+  // have carried these transfers, without the latency.
   double AmongHosts(double now, double times, double elements, WireType wire);
 
   // Books `hops` hops around the ring of hosts, of `elements` values each.
@@ -52,8 +51,8 @@ class LinkBookings {
 
  private:
   // Returns the seconds that one side of a link takes for a transfer. `joins`:
-  // the transfer shares the message of another transfer. Without fusion each
-  // frame is a message.
+  // true if the transfer shares the message of an earlier transfer. Without
+  // fusion, each frame is a message of its own.
   double Carry(double elements, WireType wire, bool joins) const;
   // True if a transfer that is ready now shares the message that leaves at
   // `leaves`.
@@ -66,12 +65,12 @@ class LinkBookings {
   const bool fuses_;            // True if transfers share messages.
   std::vector<double> out_;     // Time when each host's sending side is free.
   std::vector<double> in_;      // Time when each host's receiving side is free.
-  // Time when the last message to each shard begins to leave. A later transfer
-  // to the shard joins it until then.
+  // Time when the last message to each shard begins to leave. With fusion, a
+  // transfer that is ready before that time joins the message.
   std::vector<double> pushes_leave_;
-  // Time when the last message from each shard begins to leave.
+  // Time when the last message from each shard begins to leave; see above.
   std::vector<double> results_leave_;
-  // Time when the last message between hosts' workers has left.
+  // Time when the last message from workers to workers of other hosts has left.
   double peers_leave_ = 0;
 };
 

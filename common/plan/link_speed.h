@@ -5,13 +5,14 @@
 
 namespace nereus {
 
-// Speed of a host's link, equal in both directions. A value type.
+// Speed of a host's link (its connection to the network), equal in both
+// directions. A value type.
 struct LinkSpeed {
   double rate = 0;  // Bytes per second, each way.
   // Time from the last byte sent to the last byte received.
   absl::Duration latency = absl::ZeroDuration();
-  // Time that a message costs its sender and its receiver besides the time for
-  // its bytes.
+  // Time that each message costs its sender, and again its receiver, beside the
+  // time for its bytes.
   absl::Duration message_time = absl::ZeroDuration();
 
   // Returns OK, or kInvalidArgument that names the field and its value.

@@ -10,8 +10,8 @@ struct ModelFile {
   const char* text;  // Content of the file (ParseModelTable).
 };
 
-// Returns all model files, sorted by name. They are built into the program, so
-// that it needs no data files beside it.
+// Returns all model files, sorted by name. The build puts them into the
+// program, so that the program needs no data files.
 absl::Span<const ModelFile> ModelFiles();
 
 }  // namespace nereus

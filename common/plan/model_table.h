@@ -39,14 +39,14 @@ absl::StatusOr<std::vector<LayerSpec>> LoadModel(absl::string_view name,
 // with another layer, and so has no factors. rows_per_sample is 1 for a fully
 // connected layer of an image network, the sequence length in a transformer,
 // and the number of output pixels for a convolution. For embeddings and vectors
-// it has no effect on plans. No quoting, no spaces around fields; lines may end
-// in CR LF. docs/models.md explains how to write a table. `text` may be
-// hostile.
+// it has no effect on plans. A table has no quotes and no spaces around fields;
+// lines may end in CR LF. docs/models.md explains how to write a table. `text`
+// may be hostile.
 //
 // Errors: kInvalidArgument. The message names the line, and the column if one
 // field is wrong ("line 3, column 4 (n): ..."). If `batch` is wrong, the error
-// is that of CheckBatch. If each line by itself is right, the error is that of
-// ValidateLayers.
+// is that of CheckBatch. If each line is right, but not all together, the error
+// is that of ValidateLayers.
 absl::StatusOr<std::vector<LayerSpec>> ParseModelTable(absl::string_view text,
                                                        int64_t batch);
 

@@ -9,9 +9,9 @@
 
 namespace nereus {
 
-// Contiguous range of one layer's elements: the unit of placement, transfer and
-// aggregation. Zhang et al., "Poseidon": a pair of its key-value store, of the
-// paper's fixed size (2 MB).
+// Contiguous range of one layer's elements: the unit of placement and
+// aggregation. It is what Zhang et al., "Poseidon", call a pair of the
+// key-value store, and has the size of the paper (2 MB).
 struct Chunk {
   int32_t layer = 0;   // Index of the layer.
   int32_t index = 0;   // Index within the layer, from 0.
@@ -22,8 +22,9 @@ struct Chunk {
   bool operator==(const Chunk&) const = default;
 };
 
-// Length of a full chunk. Smaller chunks cost more messages; larger ones would
-// leave shards uneven.
+// Length of a full chunk, in bytes of float32 and in elements. Smaller chunks
+// would cost more messages; with larger chunks the loads of shards would differ
+// more.
 inline constexpr int64_t kChunkBytesMax = int64_t{2} << 20;
 inline constexpr int64_t kChunkElementsMax =
     kChunkBytesMax / static_cast<int64_t>(sizeof(float));
@@ -32,12 +33,13 @@ inline constexpr int64_t kChunkElementsMax =
 // ceil(bytes / 2 MiB) chunks: all are full, except that the last may be
 // shorter. Each chunk goes to the shard that has the fewest elements so far.
 //
-// The loads of two shards differ by at most one chunk (2 MiB). Layers without
-// factors are placed first, so their chunks alone also differ by at most one
-// chunk. The load is therefore even if a plan sends all other layers by
-// factors. The placement does not depend on routes, so a new plan moves no
-// chunk. Equal arguments give equal placements in every process: each member
-// computes the placement, and none sends it.
+// The loads of two shards differ by at most one chunk (2 MiB). The chunks of
+// layers without factors are placed first, so the loads from these chunks alone
+// also differ by at most one chunk. The shards are then evenly loaded even if a
+// plan sends all layers with factors by factors. The placement does not depend
+// on routes, so a new plan moves no chunk. Equal arguments give equal
+// placements in every process: each member computes the placement, and no
+// member sends it.
 //
 // Immutable, so any thread may use it. Bounded by kModelParametersMax and
 // kServersMax.

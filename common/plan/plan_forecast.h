@@ -10,20 +10,20 @@
 
 namespace nereus {
 
-// Times of a plan: those that Timeline predicts, and after a run also the
-// measured ones. A value type, for reports.
+// Times of a plan: the predictions of Timeline, and after a run also the
+// measured times. A value type, for reports.
 struct PlanForecast {
   // Times of one layer.
   struct Layer {
-    // Seconds of an iteration if this layer went by the servers (by factors, on
-    // a ring) and all other layers as planned. Nothing if the layer does not
-    // support the scheme.
+    // Predicted seconds of an iteration if this layer went by the scheme of the
+    // field's name, and all other layers went as planned. Nothing if the layer
+    // does not support the scheme.
     std::optional<double> by_server;
     std::optional<double> by_factor;
     std::optional<double> by_ring;
-    // Seconds from the layer's gradient to its result on all workers.
+    // Predicted seconds from the layer's gradient to its result on all workers.
     double sync_seconds = 0;
-    // Measured seconds of this synchronisation; nothing before a run.
+    // Measured seconds from the gradient to the result; nothing before a run.
     std::optional<double> sync_seconds_measured;
   };
   // Effect of fusion on the iteration.
@@ -34,8 +34,8 @@ struct PlanForecast {
   };
   TimeModel model;               // Assumptions of the prediction.
   double iteration_seconds = 0;  // Predicted seconds of an iteration.
-  // Seconds of an iteration in which the device computes, including products of
-  // factors.
+  // Seconds of an iteration in which a worker's device computes: all layers,
+  // and products of factors.
   double compute_seconds = 0;
   // Measured seconds of an iteration; nothing before a run.
   std::optional<double> iteration_seconds_measured;
@@ -47,15 +47,16 @@ struct PlanForecast {
 // layers.
 PlanForecast MakeForecast(const PlanReport& report, const TimeModel& model);
 
-// Returns an aligned table for people, with lines ended by '\n'. Layers of one
-// LayerGroup share a line, which shows the times of the layer with the longest
-// synchronisation. With `all_layers`, each layer has a line.
+// Returns an aligned table for people, with lines ended by '\n'. The layers of
+// a LayerGroup share a line, which shows the times of the layer with the
+// longest sync_seconds. With `all_layers`, each layer has a line.
 std::string FormatForecastText(const PlanReport& report,
                                const PlanForecast& forecast,
                                bool all_layers = false);
 
-// Returns the forecast for programs. "compute_seconds" includes products of
-// factors, as in the report of nereusctl simulate:
+// Returns the forecast as JSON, for programs. "or null" marks fields that may
+// be null. "compute_seconds" includes products of factors, as in the report of
+// nereusctl simulate:
 //
 //   {"link": {"bytes_per_second", "latency_seconds", "message_seconds"},
 //    "compute_seconds", "iteration_seconds",

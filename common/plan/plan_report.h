@@ -13,30 +13,32 @@
 namespace nereus {
 
 // Cost of a plan, summed over the layers. Elements and bytes are those that one
-// host sends plus receives over its link in a step, without headers. If no host
-// has two workers, texts of reports call a host "node".
+// host sends plus receives over its link in a step, without headers. Fields
+// that end in `_planned` are for the routes of the plan. Fields that end in
+// `_server_only` show what the step would cost if every layer used the servers.
+// If no host has two workers, texts of reports call a host "node".
 struct PlanTotals {
   int64_t parameters = 0;  // Parameters of the model.
   int64_t chunks = 0;      // Chunks of the model.
 
-  // Elements of host 0 by the formulas of cost_model.h: if every layer used the
-  // servers, and as planned. Unlike RouteExplanation, they include biases,
-  // except those of layers that go by factors.
+  // Elements of host 0, by the formulas of cost_model.h. Unlike those of
+  // RouteExplanation, they include biases, except the biases of layers that go
+  // by factors.
   int64_t elements_server_only = 0;
   int64_t elements_planned = 0;
 
-  // Bytes of these elements: 4 for each if every layer used the servers; by the
-  // routes' wire types as planned.
+  // Bytes of these elements. bytes_server_only counts 4 bytes for each element,
+  // bytes_planned the bytes of the route's wire type.
   int64_t bytes_server_only = 0;
   int64_t bytes_planned = 0;
 
-  // Bytes of the host that sends and receives most, by the placement of chunks
+  // Bytes of the host that sends plus receives most, by the placement of chunks
   // (PredictLinkBytes).
   int64_t busiest_node_bytes_server_only = 0;
   int64_t busiest_node_bytes_planned = 0;
 
-  // Sum of RouteExplanation::local_elements: elements that the workers of one
-  // host hand each other through memory, as planned, without biases.
+  // Sum of RouteExplanation::local_elements: elements that the workers of host
+  // 0 hand each other through memory, without biases.
   int64_t local_elements_planned = 0;
 };
 
@@ -51,24 +53,25 @@ struct PlanReport {
   PlanTotals totals;              // Cost of the plan.
 };
 
-// Makes the report of `plan`. Without `plan`, MakePlan makes it. `model` and
-// `batch` only appear in the report; `layers` must be those for `batch`
-// samples.
+// Makes the report of `plan`. Without `plan`, makes a plan by MakePlan first.
+// `model` and `batch` only appear in the report; `layers` must be the layers
+// for `batch` samples.
 //
 // REQUIRES: `plan`, if given, was made for these layers, and options.cluster is
-// valid. Errors: kInvalidArgument: those of MakePlan without `plan`; else bad
-// layers or a bad number of servers.
+// valid. Errors: kInvalidArgument, without `plan`: those of MakePlan; with
+// `plan`: bad layers or a bad number of servers.
 absl::StatusOr<PlanReport> MakePlanReport(
     std::string model, int64_t batch, std::vector<LayerSpec> layers,
     const PlanOptions& options, std::optional<Plan> plan = std::nullopt);
 
-// Returns an aligned table for people, and below it the totals, and the reasons
-// for layers that support factors. Lines end with '\n'. Layers of one
-// LayerGroup share a line, which shows sums. With `all_layers`, each layer has
-// a line.
+// Returns an aligned table for people. Below the table are the totals, and the
+// reasons for the routes of layers that support factors. Lines end with '\n'.
+// The layers of a LayerGroup share a line, which shows sums over the group.
+// With `all_layers`, each layer has a line.
 std::string FormatPlanText(const PlanReport& report, bool all_layers = false);
 
-// Returns the report for programs, indented, without a final newline:
+// Returns the report as JSON, for programs, indented, without a final newline.
+// "or null" marks fields that may be null:
 //
 //   {"model", "workers", "servers", "batch", "cost",
 //    "scheme": "auto" or the forced one, "wire",
@@ -87,8 +90,9 @@ std::string FormatPlanText(const PlanReport& report, bool all_layers = false);
 // layer, and "local_elements_planned" in the totals.
 //
 // A layer's "elements" are those of RouteExplanation. The "totals" are those of
-// PlanTotals: "bytes_per_node_planned" is bytes_planned. Bytes of `model` that
-// are not UTF-8 are replaced.
+// PlanTotals: "bytes_per_node_planned" is bytes_planned, and
+// "bytes_per_node_server_only" is bytes_server_only. Bytes of the model's name
+// that are not UTF-8 are replaced.
 std::string FormatPlanJson(const PlanReport& report);
 
 }  // namespace nereus

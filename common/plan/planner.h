@@ -31,10 +31,9 @@ enum class CostKind {
 // Returns the name of `kind`, as --cost takes it: "bytes".
 absl::string_view CostKindName(CostKind kind);
 
-// Reason for a layer's route, and the elements that each scheme would move. The
-// elements are those that host 0 sends plus receives over its link in one step,
-// by the formulas of cost_model.h. They count the layer's matrix without its
-// bias.
+// Reason for a layer's route, and the elements that each scheme would move:
+// those that host 0 would send plus receive over its link in one step, by the
+// formulas of cost_model.h. The bias is not counted.
 struct RouteExplanation {
   int64_t server_elements = 0;  // Elements by servers.
   int64_t ring_elements = 0;    // Elements on a ring.
@@ -42,11 +41,12 @@ struct RouteExplanation {
   std::optional<int64_t> factor_elements;
 
   // Sentence for reports, without a full stop. With CostKind::kBytes it names
-  // the elements by servers, and by factors if the layer has any.
+  // the elements by servers, and by factors if the layer has factors.
   std::string reason;
 
-  // Elements that the host's workers hand each other through memory by the
-  // layer's route (LocalElements). Plans of running jobs do not have them.
+  // Elements that the workers of host 0 hand each other through memory by the
+  // layer's route (LocalElements). 0 in a plan that comes from a running job,
+  // because messages do not carry this number.
   int64_t local_elements = 0;
 };
 
@@ -54,16 +54,17 @@ struct RouteExplanation {
 struct Plan {
   std::vector<Route> routes;                   // Route of each layer.
   std::vector<RouteExplanation> explanations;  // Reason for each route.
-  // Fusion threshold: that of the rules, or the planner's choice.
+  // Fusion threshold: the one of the rules, or the planner's choice.
   int64_t fusion_bytes = kNoFusion;
 };
 
 // Rules for the plans of a job: choices of the user that starts it, and
 // restrictions that follow from other options (RulesFor). A restriction is a
-// text that gives the reason, which appears in the plan's report. A value type.
+// text: the reason for it, which the plan's report shows. An empty text means
+// that there is no such restriction. A value type.
 struct PlanRules {
-  // Scheme of every layer that supports it; the other layers use the servers.
-  // Nothing: the cost decides.
+  // Scheme that all layers must use if they support it; the other layers use
+  // the servers. Nothing: the cost decides.
   std::optional<Scheme> forced;
 
   // Quantity that the planner keeps small. It matters only if choose().
@@ -76,22 +77,22 @@ struct PlanRules {
 
   // Fusion threshold (fusion.h).
   int64_t fusion_bytes = kNoFusion;
-  // True if FusionTuner searches for the threshold during the job. It begins
-  // with the threshold of the plan, which the planner chooses with
-  // CostKind::kTime; else that is `fusion_bytes`.
+  // True if FusionTuner searches for the threshold during the job. The search
+  // begins with the threshold of the plan. The planner chooses that threshold
+  // with CostKind::kTime; with CostKind::kBytes it is `fusion_bytes`.
   bool choose_fusion = false;
 
-  // Reason why all layers must use the servers; empty: they need not.
+  // Reason why all layers must use the servers.
   std::string servers_only;
 
-  // Reason why no layer may go by factors; empty: layers may.
+  // Reason why no layer may go by factors.
   std::string no_factors;
 
-  // Reason why a job keeps its first plan; empty: it may change plans.
+  // Reason why a job must keep its first plan.
   std::string fixed;
 
-  // Returns OK, or kInvalidArgument: the message names the two rules that
-  // exclude each other, and why.
+  // Returns OK if the rules agree. Errors: kInvalidArgument; the message names
+  // two rules that exclude each other, and why.
   absl::Status Validate() const;
 
   // True if the cost decides a layer's scheme or wire type.
@@ -115,20 +116,20 @@ struct PlanOptions {
 // True if `rules` allow factors for at least one of these layers.
 bool MayUseFactors(const PlanRules& rules, absl::Span<const LayerSpec> layers);
 
-// Returns the routes of `layers`. With one worker all layers use the servers,
-// even if another scheme is forced: a single worker has no peer to send to.
-// (Factors would then cost 0, and always win by bytes.) Pure: equal arguments
-// give equal plans in every process.
+// Returns the plan for `layers`. With one worker, all layers use the servers,
+// even if another scheme is forced: a single worker has no peer to send to, and
+// by bytes factors would always win, because they would cost 0. Pure: equal
+// arguments give equal plans in every process.
 //
 // Errors: kInvalidArgument: bad layers, cluster or time model; rules that
 // Validate refuses; no time model although CostKind::kTime decides.
 absl::StatusOr<Plan> MakePlan(absl::Span<const LayerSpec> layers,
                               const PlanOptions& options);
 
-// Returns the cost of one step with `routes`, which need not be the best
-// routes. With CostKind::kBytes: the bytes that a host sends plus receives, by
-// the formulas of cost_model.h. With CostKind::kTime: seconds, with the fusion
-// threshold of FusionFor.
+// Returns the cost of one step with `routes`, whether MakePlan would choose
+// them or not. With CostKind::kBytes, the cost is the bytes that a host sends
+// plus receives, by the formulas of cost_model.h. With CostKind::kTime, it is
+// the seconds of an iteration with the fusion threshold of FusionFor.
 //
 // REQUIRES: MakePlan accepts the arguments; CostKind::kTime has a time model.
 double PlanCost(absl::Span<const LayerSpec> layers, const PlanOptions& options,

@@ -6,10 +6,10 @@
 namespace nereus {
 
 // Cut of a layer's elements into segments for an all-reduce on a ring: one
-// contiguous segment for each contributor. The first segments have the same
-// length, rounded up to a cache line. One segment after them may be shorter,
+// contiguous segment for each contributor. The first segments are full: they
+// have one length, a multiple of a cache line. The next segment may be shorter,
 // and all later segments are empty. All workers must make the same cut, because
-// a frame names a segment by its index alone. A value type.
+// a frame names a segment only by its index. A value type.
 class RingSegments {
  public:
   // REQUIRES: elements >= 1, contributors >= 1.
@@ -26,14 +26,15 @@ class RingSegments {
     return Offset(index + 1) - Offset(index);
   }
 
-  // Number of segments of full length. At most one more is not empty.
+  // Number of full segments. At most one more segment is not empty.
   int64_t full_count() const { return elements_ / length_; }
   // Number of elements of a full segment.
   int64_t full_length() const { return length_; }
 
  private:
-  // Number of float32 values in a cache line of 64 bytes. Segments of an
-  // aligned buffer share no line, so two threads never write to the same line.
+  // Number of float32 values in a cache line of 64 bytes. If the layer's memory
+  // begins at a cache line, two segments share no line, so two threads that
+  // write to different segments do not disturb each other.
   static constexpr int64_t kMultiple = 16;
   static int64_t RoundUp(int64_t length) {
     return (length + kMultiple - 1) / kMultiple * kMultiple;

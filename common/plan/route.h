@@ -7,9 +7,9 @@
 
 namespace nereus {
 
-// Decision about one layer: the way and the format of its gradients.
+// Decision about one layer: its scheme, and the format of its values in frames.
 struct Route {
-  Scheme scheme = Scheme::kServer;     // Way of the gradients.
+  Scheme scheme = Scheme::kServer;     // Way in which gradients travel.
   WireType wire = WireType::kFloat32;  // Number format of the frames.
 
   bool operator==(const Route&) const = default;
@@ -20,7 +20,7 @@ struct SchemeChoice {
   // Chosen scheme.
   Scheme scheme = Scheme::kServer;
   std::string why;  // Reason, as part of a sentence.
-  // Chosen wire type. Used only if the planner may choose it
+  // Chosen wire type. It counts only if the planner may choose wire types
   // (PlanRules::choose_wire).
   WireType wire = WireType::kFloat32;
 };

@@ -12,14 +12,14 @@ enum class Scheme {
   // up and send the result back. This is the parameter server.
   kServer,
 
-  // "factor": workers send each other two matrices; the weight gradient is
-  // their product. Zhang et al., "Poseidon": sufficient factor broadcasting
-  // (SFB).
+  // "factor": workers send each other two matrices, the factors; the gradient
+  // of the weight is their product. Zhang et al., "Poseidon", call this
+  // sufficient factor broadcasting (SFB).
   kFactor,
 
-  // "ring": a sum goes from host to host around a ring; each host adds its
-  // workers' dense gradients. This is all-reduce, as in Open MPI, NCCL and
-  // Horovod.
+  // "ring": a sum goes from host to host around a ring; each host adds the
+  // dense gradients of its workers. This is ring all-reduce, as in Open MPI,
+  // NCCL and Horovod.
   kRing,
 };
 
@@ -39,8 +39,8 @@ absl::StatusOr<Scheme> ParseScheme(absl::string_view name);
 bool SupportsScheme(const LayerSpec& layer, Scheme scheme);
 
 // True if the servers aggregate the gradients of a layer with this scheme. With
-// another scheme, workers send gradients or factors to each other, and the
-// servers get the layer only as of some rounds (Job::IsSaved).
+// the other schemes, workers send gradients or factors to each other, and send
+// the layer's parameters to the servers only after some rounds (Job::IsSaved).
 constexpr bool UsesServers(Scheme scheme) { return scheme == Scheme::kServer; }
 
 }  // namespace nereus

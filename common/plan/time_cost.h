@@ -21,22 +21,23 @@ struct PlanChoice {
   std::optional<int64_t> fusion_bytes;
 };
 
-// Chooses routes that keep an iteration short, by Timeline. First it compares
-// whole plans: one scheme for all layers, one scheme for large and one for
-// small layers, and Poseidon's choice. Then it improves the best plan: it tries
-// other schemes for each layer, the largest layer first, and other fusion
-// thresholds. It makes up to three such passes, as long as a pass changes
-// something. Last, if it may choose wire types, it returns layers from bf16 to
-// fp32 where that costs no noticeable time. The result is good, not optimal.
+// Searches for routes with a short iteration, as Timeline predicts it. First
+// the search compares whole plans: one scheme for all layers, one scheme for
+// large and another for small layers, and Poseidon's choice. Then it improves
+// the best plan: it tries other schemes for each layer, the largest layer
+// first, and other fusion thresholds. It makes up to three such passes, as long
+// as a pass changes something. Last, if it may choose wire types, it changes
+// layers from bf16 back to fp32 where that costs no noticeable time. The result
+// is good, not optimal.
 //
-// Cost: a few hundred timelines for a hundred layers. With many layers and
-// hosts the search plays fewer timelines: up to a thousand chunks on a thousand
-// hosts it takes some tenths of a second at most.
+// Cost: a few hundred predictions for a hundred layers. With many layers and
+// hosts, the search makes fewer predictions. For up to a thousand chunks on a
+// thousand hosts, it takes some tenths of a second at most.
 //
 // `rules` say what the search may choose: schemes (`forced`, `no_factors`),
-// wire types (`choose_wire`) and the fusion threshold (`choose_fusion`). The
-// result always has a fusion threshold. The search does not read the other
-// rules, except for the values `wire` and `fusion_bytes`.
+// wire types (`choose_wire`) and the fusion threshold (`choose_fusion`). What
+// it may not choose, it takes from `wire` and `fusion_bytes`. It reads no other
+// rules. The result always has a fusion threshold.
 //
 // REQUIRES: the arguments meet Timeline's requirements.
 PlanChoice ChooseByTime(absl::Span<const LayerSpec> layers,
@@ -44,9 +45,9 @@ PlanChoice ChooseByTime(absl::Span<const LayerSpec> layers,
                         const TimeModel& model, const PlanRules& rules);
 
 // Returns the fusion threshold with the shortest iteration. Candidates are
-// FusionTuner::kBytesFirst, and its multiples and quotients by powers of four
-// within FusionTuner's range. If thresholds are nearly as good as each other,
-// the one nearest to kBytesFirst wins.
+// FusionTuner::kBytesFirst times and divided by powers of four, within
+// FusionTuner's range. Of thresholds that are nearly equally good, the one
+// nearest to kBytesFirst wins.
 int64_t BestFusion(const Timeline& timeline, absl::Span<const Route> routes);
 
 }  // namespace nereus

@@ -29,21 +29,25 @@ struct TimeModel {
   absl::Status Validate(absl::Span<const LayerSpec> layers) const;
 };
 
-// Predicts the time of an iteration by going through its events once. A
-// worker's device computes layer by layer; each host's link has two queues, out
-// and in, which carry one transfer at a time in the order in which transfers
-// become ready. For each chunk, the second half of its round begins when the
-// first half is over. Products of factors occupy the device. With fusion,
-// workers hold back layers. A transfer then joins the message of an earlier
-// transfer to the same peer if that message has not begun to leave. Workers of
-// one host hand each other values in no time, and share products of factors if
-// SharesProduct is true.
+// Predictor of the time of an iteration. It goes through the events of one
+// iteration once:
+//
+//   - A worker's device computes layer by layer. Products of factors occupy the
+//     device too.
+//   - Each host's link has two sides, out and in. Each side carries one
+//     transfer at a time, in the order in which transfers become ready.
+//   - A shard sends the result of a chunk when it has all contributions.
+//   - With fusion, workers hold back layers. A transfer then joins the message
+//     of an earlier transfer to the same peer if that message has not begun to
+//     leave.
+//   - Workers of one host hand each other values in no time, and share products
+//     of factors if SharesProduct is true.
 //
 // The model follows Zhang et al., "Poseidon", algorithm 2 (wait-free
 // backpropagation), and with `decoupled` Zhang et al., "DeAR" (BackPipe and
-// FeedPipe). It costs a thousandth of SimulateIterations, because transfers are
-// not cut into frames that take turns: good enough to compare plans, not to
-// predict a single layer under congestion.
+// FeedPipe). A prediction takes a thousandth of the time of SimulateIterations,
+// because it does not cut transfers into frames that take turns. It is good
+// enough to compare plans, but not to predict a single layer under congestion.
 //
 // Calls do not change a Timeline, so any thread may make them. A call takes
 // time in proportion to the number of chunks times the number of hosts.
@@ -58,8 +62,9 @@ class Timeline {
         cluster_(cluster),
         model_(model) {}
 
-  // Returns the seconds from the end of one iteration to the end of the next.
-  // `routes`: route of each layer. `fusion_bytes`: fusion threshold (fusion.h).
+  // Returns the predicted seconds from the end of one iteration to the end of
+  // the next. `routes`: route of each layer. `fusion_bytes`: fusion threshold
+  // (fusion.h).
   double Play(absl::Span<const Route> routes, int64_t fusion_bytes) const {
     return PlayLayers(routes, fusion_bytes).seconds;
   }
@@ -71,6 +76,7 @@ class Timeline {
     // products of factors.
     double compute_seconds = 0;
     // Seconds of each layer from its gradient to its result on all workers.
+    // With `decoupled`, a layer by factors ends when all factors have arrived.
     std::vector<double> sync_seconds;
   };
   // Returns the times of an iteration. Arguments as for Play.

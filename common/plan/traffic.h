@@ -17,23 +17,27 @@ namespace nereus {
 // transports count.
 //
 // The result has hosts.hosts() values. Frames between members of one host are
-// not counted. More than `frame_elements_max` values travel in several frames,
-// each with its header.
+// not counted. A frame carries up to `frame_elements_max` values; more values
+// travel in several frames, each with a header.
 //
-// All values travel by their routes. A kServer chunk of L elements: each host
-// with workers sends L values to the shard and receives L. A kFactor layer:
-// each worker sends its K x M and its K x N matrix, in separate frames, once to
-// every other host with workers; the bias follows from the first matrix and
-// costs nothing. A kRing layer has a segment (RingSegments) for each host with
-// workers. `decoupled`: hosts request the result of each kServer chunk by a
-// frame without payload (Overlap::kDecoupled). The prediction is for rounds
-// that wait for all workers. In partial rounds each worker sends by itself:
-// pass HostMap::OneEach.
+// Each layer goes by its route:
 //
-// REQUIRES: `placement` was made for these layers and hosts.shards() shards;
-// one route per layer, which the layer supports; hosts.workers() <=
-// kWorkersMax; 0 <= frame_header_bytes <= 65536; frame_elements_max >= 1. A
-// result beyond int64_t is returned as the largest int64_t.
+//   kServer  For a chunk of L elements, each host with workers sends L values
+//            to the shard and receives L values from it. With `decoupled`
+//            (Overlap::kDecoupled), the host also requests each result by a
+//            frame without payload.
+//   kFactor  Each worker sends its K x M and its K x N matrix, in separate
+//            frames, once to every other host with workers. The receivers
+//            compute the bias from the K x M matrix, so it costs nothing.
+//   kRing    Each host with workers has a segment (RingSegments).
+//
+// The prediction is for rounds that wait for all workers. In partial rounds
+// each worker sends its own gradients: pass HostMap::OneEach for them.
+//
+// For a result beyond int64_t, returns the largest int64_t. REQUIRES:
+// `placement` was made for these layers and hosts.shards() shards; one route
+// per layer, which the layer supports; hosts.workers() <= kWorkersMax; 0 <=
+// frame_header_bytes <= 65536; frame_elements_max >= 1.
 std::vector<int64_t> PredictLinkBytes(absl::Span<const LayerSpec> layers,
                                       absl::Span<const Route> routes,
                                       const Placement& placement,
@@ -42,12 +46,13 @@ std::vector<int64_t> PredictLinkBytes(absl::Span<const LayerSpec> layers,
                                       int64_t frame_elements_max,
                                       bool decoupled = false);
 
-// Returns the bytes that each host sends plus receives once, at the start.
-// Worker 0 sends every chunk of every layer to its shard. Then each worker,
-// worker 0 too, requests each chunk by a frame without payload, and receives
-// it. Values travel as fp32, with one exception: with `servers_update` (servers
-// run the optimizer), shards send layers of Scheme::kServer in the routes' wire
-// types. The result and the other requirements are those of PredictLinkBytes.
+// Returns the bytes that each host sends plus receives at the start of a job,
+// when the workers get the first parameters. Worker 0 sends every chunk of
+// every layer to the chunk's shard. Then each worker, worker 0 too, requests
+// each chunk by a frame without payload, and receives it. Values travel as
+// fp32, with one exception: with `servers_update` (servers run the optimizer),
+// shards send layers of Scheme::kServer in the routes' wire types. The form of
+// the result and the requirements are those of PredictLinkBytes.
 std::vector<int64_t> PredictInitialBytes(absl::Span<const Route> routes,
                                          const Placement& placement,
                                          const HostMap& hosts,

@@ -5,9 +5,9 @@
 
 namespace nereus {
 
-// Integer that holds every product in the plan's formulas, for layers and
-// clusters within their limits. The largest product, 2 K (P1 - 1) (M + N) P2,
-// is below 2^106. A hostile model would overflow 64 bits.
+// Integer of 128 bits, for the formulas of common/plan: a hostile model would
+// overflow 64 bits. For layers and clusters within their limits, the largest
+// product, 2 K (P1 - 1) (M + N) P2, is below 2^106.
 using WideInteger = __int128;
 
 // Returns `value`, or the nearest int64_t if it does not fit.

@@ -7,15 +7,16 @@
 
 namespace nereus {
 
-// Number format in which float32 values travel. Arithmetic is float32
-// everywhere: only frames hold values in the 16-bit formats
-// (common/driver/wire_values.h). The enum's numbers are on the wire.
+// Number format in which float32 values travel. Arithmetic is in float32
+// everywhere: only frames have values in the 16-bit formats
+// (common/driver/wire_values.h). Frames carry the numbers of this enum, so the
+// numbers must not change.
 enum class WireType : uint8_t {
-  kNone = 0,      // The frame has no values, such as hello or pull.
+  kNone = 0,      // The frame has no values: a hello, a pull.
   kFloat32 = 1,   // "fp32": 24 bits of precision.
   kBfloat16 = 2,  // "bf16": float32's range, 8 bits of precision.
-  // "fp16": 11 bits of precision. Each frame is scaled by a power of two to
-  // make up for the small range.
+  // "fp16": 11 bits of precision. The sender scales each frame by a power of
+  // two, because the range of fp16 is small.
   kFloat16 = 3,
 };
 
