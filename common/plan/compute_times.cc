@@ -15,8 +15,9 @@ namespace nereus {
 namespace {
 
 // Returns the floating-point operations of one product of the layer's matrix
-// with its rows. The factor for three products (one forward, two backward) is
-// the same for all layers and drops out.
+// with its input; 0 for embeddings and vectors. A step makes three such
+// products for every layer (one forward, two backward). This factor of 3 does
+// not matter, because callers only compare layers.
 double Operations(const LayerSpec& layer) {
   const bool multiplies = layer.kind == LayerKind::kFullyConnected ||
                           layer.kind == LayerKind::kConvolution;
@@ -25,7 +26,8 @@ double Operations(const LayerSpec& layer) {
          static_cast<double>(layer.rows);
 }
 
-// Returns `text` for messages, escaped and cut: a file may have any bytes.
+// Returns `text` for messages, escaped and cut, because a file may contain any
+// bytes.
 std::string Shown(absl::string_view text) {
   constexpr size_t kShownBytesMax = 80;
   return absl::StrCat("\"", absl::CHexEscape(text.substr(0, kShownBytesMax)),
@@ -38,6 +40,7 @@ struct TraceEntry {
   LayerTime time;    // Times of the layer.
 };
 
+// Lists a time of a pass, at most kComputeTimeMax.
 void ListTime(JsonFields& fields, const char* name, absl::Duration& time) {
   double seconds = absl::ToDoubleSeconds(time);
   fields.Seconds(name, seconds);

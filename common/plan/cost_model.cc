@@ -16,7 +16,7 @@ WideInteger FactorElements(const LayerSpec& layer) {
   return WideInteger{layer.rows} * (layer.m + layer.n);
 }
 
-// Returns FactorSchemeElements before it is cut to 64 bits.
+// Returns FactorSchemeElements before the cut to 64 bits.
 WideInteger FactorSchemeWide(const LayerSpec& layer,
                              const ClusterShape& cluster) {
   const int64_t local = cluster.host_workers_most();

@@ -12,15 +12,15 @@ namespace {
 
 constexpr double kXMin = 10;  // log2(kBytesMin).
 constexpr double kXMax = 26;  // log2(kBytesMax).
-// Step of the grid, in log2, on which Learn looks for the next threshold. The
-// optimum is flat, so a coarse grid will do.
+// Step, in log2, of the grid on which Learn looks for the next threshold. Near
+// the optimum the time hardly changes, so a coarse grid will do.
 constexpr double kXStep = 0.25;
 
-// Distance in log2 between the first three trials: a factor of 16.
+// Distance between the first three thresholds, in log2: a factor of 16.
 constexpr double kFirstSteps = 4;
 
-// Relative improvement below which one threshold is as good as another: half a
-// percent is within the noise of a step's time.
+// Relative improvement below which two thresholds count as equally good: the
+// time of a step varies by half a percent anyway.
 constexpr double kImprovementMin = 0.005;
 
 // Gaussian process through a few points, with times scaled to mean 0 and
@@ -29,8 +29,9 @@ constexpr double kImprovementMin = 0.005;
 // kTrialsMax points, plain loops are fast enough.
 class GaussianProcess {
  public:
-  // `noise`: variance of a measurement. `length`: distance in x over which
-  // times change. `x` is borrowed.
+  // Fits the process. `x`, borrowed: the points. `y`: the scaled times at these
+  // points. `length`: distance in x over which times change. `noise`: variance
+  // of a measurement.
   GaussianProcess(const std::vector<double>& x, const std::vector<double>& y,
                   double length, double noise)
       : x_(x), length_(length) {
@@ -52,7 +53,7 @@ class GaussianProcess {
     }
   }
 
-  // Log of the likelihood of the measurements, up to a constant.
+  // Log of the likelihood of the measurements, without a constant term.
   double log_likelihood() const { return log_likelihood_; }
 
   // Returns the mean and the standard deviation at `x`.
@@ -67,6 +68,7 @@ class GaussianProcess {
   }
 
  private:
+  // Returns the covariance of the times at two points.
   double Covariance(double a, double b) const {
     const double distance = (a - b) / length_;
     return std::exp(-0.5 * distance * distance);
@@ -92,12 +94,12 @@ class GaussianProcess {
   const double length_;                      // Length scale of the covariance.
   std::vector<std::vector<double>> factor_;  // Cholesky factor, lower.
   std::vector<double> weights_;              // Inverse covariance times y.
-  double log_likelihood_ = 0;                // Up to a constant.
+  double log_likelihood_ = 0;                // See log_likelihood().
 };
 
-// Returns the process with the length and noise under which the measurements
-// are most likely. A grid of 30 pairs replaces an optimizer: the choice need
-// not be precise.
+// Returns the process with the length and the noise that make the measurements
+// most likely. Tries 30 pairs of a length and a noise, and no pairs between
+// them, because the choice need not be precise.
 GaussianProcess Fit(const std::vector<double>& x,
                     const std::vector<double>& y) {
   std::pair<double, double> best = {4.0, 0.01};
@@ -118,7 +120,7 @@ GaussianProcess Fit(const std::vector<double>& x,
 // value above `least` counts as 0. Jones et al., "Efficient Global Optimization
 // of Expensive Black-Box Functions", equation 15.
 double ExpectedImprovement(double mean, double deviation, double least) {
-  // Chance adds nothing if the time at this point is certain.
+  // The time at this point is certain, so there is nothing to average over.
   if (deviation < 1e-9) return std::max(least - mean, 0.0);
   const double z = (least - mean) / deviation;
   const double density = std::exp(-0.5 * z * z) / std::sqrt(2 * M_PI);
@@ -136,8 +138,8 @@ int64_t BytesOf(double x) {
 FusionTuner::FusionTuner(int64_t first)
     : next_(std::clamp(first, kBytesMin, kBytesMax)), best_(next_) {
   const double x = std::log2(static_cast<double>(next_));
-  // Trials on both sides of the first one. If a side has no room, both are on
-  // the other.
+  // Puts one trial on each side of the first trial. If one side has no room in
+  // the range, puts both trials on the other side.
   const double below = x - kFirstSteps;
   const double above = x + kFirstSteps;
   first_ = {x, below < kXMin ? above + kFirstSteps : below,
@@ -149,7 +151,8 @@ void FusionTuner::Observe(double seconds) {
   trials_.push_back({std::log2(static_cast<double>(next_)), seconds});
   Learn();
   if (trials() == kTrialsMax) done_ = true;
-  // The first three trials are fixed: two points cannot tell noise from slope.
+  // The first three trials are fixed, and the search cannot end before them:
+  // two points cannot tell noise from slope.
   if (trials_.size() < first_.size()) {
     done_ = false;
     next_ = BytesOf(first_[trials_.size()]);
@@ -164,7 +167,8 @@ void FusionTuner::Learn() {
   for (const Trial& trial : trials_) {
     variance += (trial.seconds - mean) * (trial.seconds - mean) / count;
   }
-  // If all times are nearly equal there is nothing to find, and scale may be 0.
+  // Ends the search if all times are nearly equal: there is nothing to find,
+  // and `scale` may be 0.
   const double scale = std::sqrt(variance);
   done_ = scale < kImprovementMin * mean;
   std::vector<double> x;

@@ -23,7 +23,8 @@ HostMap::HostMap(std::vector<int32_t> worker_hosts,
     // The first worker of a host gives the host its place on the ring.
     if (++host_workers_[host] == 1) ring_.push_back(host);
   }
-  // Every host must have a member: a gap in the numbers is a caller's mistake.
+  // Checks that every host has a member: a caller must not leave gaps in the
+  // numbers.
   std::vector<bool> used(host_workers_.size(), false);
   for (const int32_t host : worker_hosts_) used[host] = true;
   for (const int32_t host : shard_hosts_) used[host] = true;

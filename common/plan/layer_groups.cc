@@ -10,7 +10,7 @@ namespace nereus {
 std::vector<LayerGroup> GroupLayers(absl::Span<const LayerSpec> layers,
                                     absl::Span<const Route> routes,
                                     bool each_alone) {
-  // Returns the properties in which all layers of a group agree.
+  // Returns the properties that are the same for all layers of a group.
   const auto key_of = [&](size_t i) {
     const LayerSpec& layer = layers[i];
     return std::tuple(layer.kind, layer.m, layer.n, layer.parameters,

@@ -17,8 +17,8 @@ constexpr Named<LayerKind> kNames[] = {{LayerKind::kFullyConnected, "fc"},
                                        {LayerKind::kEmbedding, "embedding"},
                                        {LayerKind::kVector, "vector"}};
 
-// Returns a name for messages, escaped and cut: a peer or a file may send any
-// bytes.
+// Returns a name for messages, escaped and cut, because a name from a peer or a
+// file may contain any bytes.
 std::string PrintableName(absl::string_view name) {
   std::string text = absl::CHexEscape(name.substr(0, kLayerNameBytesMax));
   if (name.size() > kLayerNameBytesMax) text += "...";
@@ -112,7 +112,8 @@ absl::Status ValidateLayer(const LayerSpec& layer) {
   NEREUS_TRY(ValidateRange(layer, "parameters", layer.parameters,
                            kLayerParametersMax));
   NEREUS_TRY(ValidateRange(layer, "rows", layer.rows, kLayerRowsMax));
-  // A division, because m * n of a hostile layer may overflow.
+  // Compares m * n with the parameters by a division, because m * n of a
+  // hostile layer may overflow.
   if (layer.m > layer.parameters / layer.n) {
     return InvalidArgumentError("layer ", layer.name, " has ", layer.parameters,
                                 " parameters, fewer than its matrix ", layer.m,
@@ -155,7 +156,8 @@ absl::Status ValidateLayers(absl::Span<const LayerSpec> layers) {
   return absl::OkStatus();
 }
 
-// Hashes the names of kinds: the numbers of an enum may change between builds.
+// Hashes the names of kinds and not their numbers, because two builds may
+// number the enum differently.
 uint64_t ModelSignature(absl::Span<const LayerSpec> layers) {
   Fingerprint fingerprint;
   fingerprint.Add(std::ssize(layers));
@@ -174,7 +176,7 @@ uint64_t ModelSignature(absl::Span<const LayerSpec> layers) {
 absl::Status CompareModels(absl::Span<const LayerSpec> ours,
                            absl::Span<const LayerSpec> theirs,
                            absl::string_view theirs_name) {
-  // The first difference says most: if a layer in the middle is missing, all
+  // Reports the first difference only: if a layer in the middle is missing, all
   // later layers differ.
   const size_t common = std::min(ours.size(), theirs.size());
   for (size_t i = 0; i < common; ++i) {

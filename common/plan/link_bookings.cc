@@ -9,8 +9,8 @@ namespace {
 // Sizes of frames (common/protocol/frame.h).
 constexpr double kFrameElements = 65536;
 constexpr double kHeaderBytes = 64;
-// Length of a full message: fused frames share a message of at most this
-// length, which is that of the longest frame.
+// Length of a full message, in bytes: the length of the longest frame. Fused
+// frames share messages of at most this length.
 constexpr double kMessageBytes = kFrameElements * 4 + kHeaderBytes;
 
 }  // namespace
@@ -46,14 +46,14 @@ bool LinkBookings::Joins(double now, double leaves) const {
 }
 
 double LinkBookings::Carry(double elements, WireType wire, bool joins) const {
-  // An empty payload is a frame too.
+  // A transfer without values is one frame without payload.
   const double frames = std::max(1.0, std::ceil(elements / kFrameElements));
   const double bytes =
       elements * static_cast<double>(WireBytes(wire)) + frames * kHeaderBytes;
   double messages = frames;
   if (fuses_) {
-    // A transfer that joins a message pays for a part of a message; a transfer
-    // that opens messages pays for whole messages.
+    // A transfer that joins a message pays only for its share of the message.
+    // Other transfers pay for whole messages.
     messages = bytes / kMessageBytes;
     if (!joins) messages = std::ceil(messages);
   }
@@ -117,9 +117,10 @@ double LinkBookings::AmongHosts(double now, double times, double elements,
   return there;
 }
 
-// Each hop begins when the hop before it has arrived, so latency counts once
-// for each hop. A message that layers share is booked once, by the layer that
-// opens it; a layer that joins still waits for it on each hop.
+// Each hop begins when the hop before it has arrived, so the latency counts
+// once for each hop. The first layer of a shared message books the message's
+// time. A layer that joins the message books no whole message, but waits for
+// the message on each hop.
 double LinkBookings::AroundRing(double now, double hops, double elements,
                                 WireType wire) {
   const bool joins = Joins(now, peers_leave_);

@@ -50,7 +50,8 @@ absl::Status ColumnError(int64_t line, Column column,
                               kColumnNames[column], "): ", problem);
 }
 
-// Accepts digits only: SimpleAtoi alone would take signs and spaces.
+// Returns the number, or nothing. Accepts only digits: SimpleAtoi would also
+// take signs and spaces.
 std::optional<int64_t> ParseCount(absl::string_view field) {
   const bool digits =
       absl::c_all_of(field, [](char c) { return c >= '0' && c <= '9'; });
@@ -59,10 +60,10 @@ std::optional<int64_t> ParseCount(absl::string_view field) {
   return value;
 }
 
-// Row of the table: a line that is neither empty, comment nor header.
+// Row of the table: a line that is not empty, no comment and not the header.
 class Row {
  public:
-  // Cuts a line at commas, into at most kColumns + 1 fields: a line of a
+  // Cuts a line at commas. Stops after kColumns + 1 fields, so that a line of a
   // million commas costs no more than a short one.
   static absl::StatusOr<Row> Split(int64_t line, absl::string_view text) {
     Row row(line);
@@ -108,7 +109,7 @@ class Row {
     layer.parameters = NEREUS_TRY(Count(kParameters, kLayerParametersMax));
     const int64_t rows_per_sample =
         NEREUS_TRY(Count(kRowsPerSample, kLayerRowsMax));
-    // Fits: at most 2^30 rows a sample times 2^20 samples.
+    // Does not overflow: at most 2^30 rows a sample times 2^20 samples.
     layer.rows = rows_per_sample * batch;
     if (layer.rows > kLayerRowsMax) {
       return ColumnError(
@@ -116,7 +117,8 @@ class Row {
           absl::StrCat(rows_per_sample, " times the batch ", batch, " is ",
                        layer.rows, " rows, at most ", kLayerRowsMax));
     }
-    // All fields are in range by now: only the sizes may contradict each other.
+    // All fields are in range, so an error can only mean that the sizes
+    // contradict each other.
     const absl::Status status = ValidateLayer(layer);
     if (!status.ok()) return ColumnError(line_, kParameters, status.message());
     return layer;

@@ -25,9 +25,10 @@ void CutLayer(int32_t layer, int64_t elements, std::vector<Chunk>& chunks) {
   }
 }
 
-// Returns indices into `chunks` in the order of placement: layers without
-// factors first, then larger chunks first, which leaves the loads most even.
-// `chunks` is sorted by layer and index, which breaks ties.
+// Returns indices into `chunks` in the order of placement. Chunks of layers
+// without factors come first. Among these, and among the others, larger chunks
+// come first, because that leaves the loads most even. Chunks of equal length
+// keep their order in `chunks`.
 std::vector<size_t> PlacementOrder(absl::Span<const LayerSpec> layers,
                                    absl::Span<const Chunk> chunks) {
   std::vector<size_t> order(chunks.size());
@@ -58,8 +59,9 @@ absl::StatusOr<Placement> Placement::Make(absl::Span<const LayerSpec> layers,
   }
   placement.layer_begin_.push_back(placement.chunks_.size());
 
-  // Elements and shard; the least loaded shard is on top, and of equal loads
-  // the lowest shard, so that all members place alike.
+  // Load of each shard: elements, shard. The shard with the fewest elements is
+  // on top; of equal ones, the lowest shard, so that all members compute the
+  // same placement.
   using Load = std::pair<int64_t, int32_t>;
   std::priority_queue<Load, std::vector<Load>, std::greater<Load>> loads;
   for (int shard = 0; shard < shards; ++shard) loads.push({0, shard});

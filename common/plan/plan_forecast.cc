@@ -78,8 +78,8 @@ PlanForecast MakeForecast(const PlanReport& report, const TimeModel& model) {
   forecast.fusion = {timeline.Play(routes, kNoFusion), best,
                      timeline.Play(routes, best)};
   for (size_t i = 0; i < routes.size(); ++i) {
-    // Only this layer's route changes, so the difference to the planned time is
-    // the effect of this layer.
+    // Changes the route of this layer only, so the difference to the planned
+    // time is the effect of this change.
     const auto with = [&](Scheme scheme) -> std::optional<double> {
       if (!SupportsScheme(report.layers[i], scheme)) return std::nullopt;
       std::vector<Route> other = routes;
@@ -118,8 +118,8 @@ std::string FormatForecastText(const PlanReport& report,
                         column, "layer", "scheme", "wire", "by servers",
                         "by factors", "by ring", "sync", "measured");
   for (const LayerGroup& group : groups) {
-    // Shows the layer with the longest synchronisation: it holds up a step
-    // most.
+    // Shows the layer with the longest synchronisation, because it delays a
+    // step most.
     const size_t i = *absl::c_max_element(group.layers, [&](size_t a,
                                                             size_t b) {
       return forecast.layers[a].sync_seconds < forecast.layers[b].sync_seconds;

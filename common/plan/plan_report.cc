@@ -39,9 +39,10 @@ struct Traffic {
   int64_t bytes = 0;     // Bytes, by the routes' wire types.
 };
 
-// Returns the traffic of `routes`, by the formulas of cost_model.h. Elements of
-// layers that use the servers are added up before the formula divides: rounding
-// layer by layer would lose up to one element for each.
+// Returns the traffic of `routes`, by the formulas of cost_model.h. Adds up the
+// elements of all layers that use the servers before it applies the formula:
+// the formula divides, and rounding layer by layer would lose up to one element
+// for each layer.
 Traffic PlannedTraffic(absl::Span<const LayerSpec> layers,
                        absl::Span<const Route> routes,
                        const ClusterShape& cluster) {
@@ -65,8 +66,8 @@ Traffic PlannedTraffic(absl::Span<const LayerSpec> layers,
   return {SaturateToInt64(elements), SaturateToInt64(bytes)};
 }
 
-// Returns the bytes of the host that sends and receives most. Headers are left
-// out, so that the figure can be compared with those of the formulas.
+// Returns the bytes of the host that sends plus receives most. Does not count
+// headers, because the formulas of cost_model.h do not count them either.
 int64_t BusiestNodeBytes(const PlanReport& report,
                          absl::Span<const Route> routes) {
   const std::vector<int64_t> bytes =
@@ -108,7 +109,7 @@ std::string WithSeparators(int64_t value) {
   return digits;
 }
 
-// Returns a size in GB of 1e9 bytes, as networks count.
+// Returns `bytes` in GB of 1e9 bytes, the unit of networks.
 std::string Gigabytes(int64_t bytes) {
   return absl::StrFormat("%.3f GB", static_cast<double>(bytes) / 1e9);
 }
@@ -150,8 +151,8 @@ std::string FusionText(const Plan& plan, const PlanRules& rules) {
                       plan.fusion_bytes, " bytes");
 }
 
-// Returns the row of a group. It shows the first layer; in columns that are
-// sums, the layer's figure times the number of layers.
+// Returns the row of a group. The row shows the first layer of the group. In
+// columns of sums it shows the layer's figure times the number of layers.
 TextRow GroupRow(const PlanReport& report, const LayerGroup& group) {
   const size_t layer = group.layers.front();
   const LayerSpec& spec = report.layers[layer];
@@ -266,7 +267,7 @@ nlohmann::ordered_json LayerJson(const PlanReport& report, size_t layer) {
   };
 }
 
-// Adds the fields about hosts, if the cluster has a number of them.
+// Adds the fields about hosts, unless ClusterShape::hosts is 0.
 void AddHosts(const PlanReport& report, nlohmann::ordered_json& json) {
   const ClusterShape& cluster = report.options.cluster;
   if (cluster.hosts == 0) return;
@@ -364,7 +365,7 @@ std::string FormatPlanJson(const PlanReport& report) {
       {"shard_bytes", std::move(shard_bytes)},
   };
   AddHosts(report, json);
-  // With its default handler, dump throws if a name is not UTF-8.
+  // Replaces bytes that are not UTF-8: by default, dump would throw.
   return json.dump(2, ' ', /*ensure_ascii=*/false,
                    nlohmann::ordered_json::error_handler_t::replace);
 }

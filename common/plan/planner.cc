@@ -7,24 +7,26 @@
 #include "common/plan/placement.h"
 #include "common/plan/time_cost.h"
 
-// The planner. MakePlan checks its arguments and asks Choose for a scheme per
-// layer. Choose takes the first of: one worker, a rule that requires the
-// servers, the cost (ChooseByCost), the forced scheme. ChooseByCost is
-// Poseidon's algorithm 1 for bytes, and a search over timelines (time_cost.h)
-// for time. Explain turns each choice into the sentence that reports show.
+// The planner. MakePlan checks its arguments and asks Choose for the scheme of
+// each layer. Choose takes the first case that applies: there is one worker; a
+// rule requires the servers; the cost decides (ChooseByCost); a scheme is
+// forced. ChooseByCost uses Poseidon's algorithm 1 for bytes, and a search over
+// predicted iterations (time_cost.h) for time. Explain turns each choice into
+// the sentence that reports show.
 //
 // PlanCost rates routes that exist already: a running job changes its plan only
-// if the new one costs enough less.
+// if a new plan costs enough less than the old one.
 
 namespace nereus {
 namespace {
 
 constexpr char kNoFactors[] = "its gradient has no factors";
 
-// Poseidon, algorithm 1 (BestScheme): the scheme with fewer elements wins, and
-// a tie goes to factors. Rings are no candidates: the paper has no rings, and
-// with a server on each host a ring moves as many elements as the servers do.
-// Elements that stay within a host do not count, because no link carries them.
+// Chooses by Poseidon's algorithm 1 (BestScheme): the scheme with fewer
+// elements wins; if both have as many, factors win. Rings are no candidates:
+// the paper has no rings, and with a server on each host a ring moves as many
+// elements as the servers do. Elements that stay within a host do not count,
+// because no link carries them.
 SchemeChoice ChooseByBytes(const LayerSpec& layer, const ClusterShape& cluster,
                            const std::string& why_no_factors) {
   if (!SupportsScheme(layer, Scheme::kFactor)) {
@@ -39,7 +41,7 @@ SchemeChoice ChooseByBytes(const LayerSpec& layer, const ClusterShape& cluster,
   return {Scheme::kFactor, less ? "factors move less" : "factors move no more"};
 }
 
-// Chooses by the cost of the rules, bytes or time.
+// Chooses by PlanRules::cost: by bytes or by time.
 absl::StatusOr<PlanChoice> ChooseByCost(absl::Span<const LayerSpec> layers,
                                         const PlanOptions& options) {
   const PlanRules& rules = options.rules;
@@ -70,7 +72,7 @@ SchemeChoice ForcedChoice(const LayerSpec& layer, Scheme forced) {
   return {forced, absl::StrCat("scheme ", SchemeName(forced), " is forced")};
 }
 
-// Returns the choice by the first case below that applies.
+// Returns the choice of the first case below that applies.
 absl::StatusOr<PlanChoice> Choose(absl::Span<const LayerSpec> layers,
                                   const PlanOptions& options) {
   const auto servers = [&](const std::string& why) {
@@ -144,8 +146,9 @@ absl::Status PlanRules::Validate() const {
     return InvalidArgumentError(
         "wire auto needs cost time: of bytes, 16 bits are always fewer");
   }
-  // The planner needs times to choose wire types, and times are measured while
-  // the job runs. A job that keeps its first plan never has them.
+  // Refuses a choice of wire types where it could never happen. The planner
+  // needs times for it, and workers measure times while the job runs. So a job
+  // that keeps its first plan never has them.
   for (const std::string& why : {servers_only, fixed}) {
     if (!choose_wire || why.empty()) continue;
     return InvalidArgumentError("wire auto has nothing to choose: ", why);

@@ -10,28 +10,29 @@
 #include "absl/strings/str_format.h"
 #include "common/plan/fusion_tuner.h"
 
-// The search behind ChooseByTime. Read Search::Run first: it is the list of
-// phases. Each phase proposes routes to Try, which plays a timeline and keeps
-// the routes if they are shorter by kGainMin. Every phase has its share of
-// timelines (BeginPhase). A phase that has used its share stops and keeps the
-// best routes so far: otherwise a thousand layers on a thousand hosts would
-// take too long.
+// The search behind ChooseByTime. Read Search::Run first: it lists the phases.
+// Each phase proposes routes to Try. Try plays a timeline: it predicts the
+// iteration with these routes, and keeps them if the iteration is shorter than
+// the best one by kGainMin. Every phase may play a limited number of timelines
+// (BeginPhase). After that it stops, and the best routes so far stay: otherwise
+// a thousand layers on a thousand hosts would take too long.
 //
-// Wire types: with choose_wire, all candidates are played in bf16, and Widen at
-// last returns layers to fp32 where that is free.
+// Wire types: with choose_wire, all candidates are played in fp32 first, then
+// in bf16. At last, Widen changes layers from bf16 back to fp32 where that
+// costs no noticeable time.
 
 namespace nereus {
 namespace {
 
-// Relative gain below which a change is not worth a plan that is harder to
-// explain.
+// Least relative gain for which the search keeps a change: a smaller gain is
+// not worth a plan that is harder to explain.
 constexpr double kGainMin = 1e-3;
 // Largest number of passes of improvement over all layers.
 constexpr int kPasses = 3;
-// Bounds of a search. A timeline's cost grows with its sends, hosts times
-// chunks. All timelines together may have kSendsMax sends, which take some
-// tenths of a second, but kPlaysMin timelines are allowed in any case. The
-// phases have equal shares.
+// Bounds of a search. The cost of a timeline grows with its sends: hosts times
+// chunks. All timelines of a search together have at most kSendsMax sends,
+// which take some tenths of a second; but kPlaysMin timelines are allowed in
+// any case. The phases have equal shares of the timelines.
 constexpr int64_t kSendsMax = 100'000'000;
 constexpr int64_t kPlaysMin = 100;
 constexpr int64_t kPhases = 5;
@@ -39,7 +40,7 @@ constexpr int64_t kPhases = 5;
 // of timelines that it plays.
 constexpr int64_t kFusionStep = 4;
 constexpr int64_t kFusionPlays = 9;
-// Number of sizes that are tried as the limit between small and large layers.
+// Largest number of limits between small and large layers that TryAll tries.
 constexpr size_t kLimitsMax = 16;
 
 // Returns milliseconds with three digits.
@@ -94,9 +95,10 @@ class Search {
   }
 
  private:
-  // Returns the best routes. The reason of each names the time of an iteration,
-  // and the times if the layer used another scheme. If the phase has too few
-  // timelines, the reasons of the last layers lack these other times.
+  // Returns the best routes. The reason for each route names the time of an
+  // iteration, and the times that the iteration would take if the layer used
+  // other schemes. If the phase has too few timelines, the reasons of the last
+  // layers lack the times for other schemes.
   std::vector<SchemeChoice> Choices() {
     std::vector<SchemeChoice> choices;
     for (size_t layer = 0; layer < layers_.size(); ++layer) {
@@ -124,13 +126,14 @@ class Search {
     const int64_t sends = hosts * std::ssize(placement.chunks());
     return std::max(kPlaysMin, kSendsMax / sends);
   }
+  // Gives the next phase its share of timelines.
   void BeginPhase() { plays_left_ = phase_plays_; }
   // Returns the seconds of an iteration.
   double Play(absl::Span<const Route> routes) {
     --plays_left_;
     return timeline_.Play(routes, fusion_);
   }
-  // True if the layer can and may go by `scheme`.
+  // True if the layer supports `scheme` and the rules allow it.
   bool Supports(size_t layer, Scheme scheme) const {
     if (rules_.forced.has_value()) {
       const bool can = SupportsScheme(layers_[layer], *rules_.forced);
@@ -139,8 +142,9 @@ class Search {
     return SupportsScheme(layers_[layer], scheme) &&
            (scheme != Scheme::kFactor || rules_.no_factors.empty());
   }
-  // Returns the route with `scheme` if the layer supports it, else with
-  // `otherwise`; a forced scheme overrides both.
+  // Returns a route with `scheme` if the layer supports it, else with
+  // `otherwise`. If a scheme is forced, returns a route with the forced scheme
+  // where the layer supports it, else with the servers.
   Route RouteFor(size_t layer, Scheme scheme, Scheme otherwise) const {
     if (rules_.forced.has_value()) {
       scheme =
@@ -149,12 +153,13 @@ class Search {
     }
     return {Supports(layer, scheme) ? scheme : otherwise, wire_};
   }
-  // Returns routes with one scheme for all layers that support it.
+  // Returns routes with `scheme` for all layers that support it; the other
+  // layers use the servers.
   std::vector<Route> Uniform(Scheme scheme) const {
     return BySize(0, scheme, scheme);
   }
   // Returns routes with scheme `large` for layers of at least `limit`
-  // parameters, and `small` for the others.
+  // parameters, and with scheme `small` for smaller layers.
   std::vector<Route> BySize(int64_t limit, Scheme large, Scheme small) const {
     std::vector<Route> routes;
     for (size_t layer = 0; layer < layers_.size(); ++layer) {
@@ -165,8 +170,8 @@ class Search {
     }
     return routes;
   }
-  // Tries Poseidon's choice by bytes, with servers or rings for the layers that
-  // do not go by factors.
+  // Tries Poseidon's choice by bytes twice: with the servers, and with rings,
+  // for the layers that do not go by factors.
   void TryPoseidons() {
     for (const Scheme others : {Scheme::kServer, Scheme::kRing}) {
       std::vector<Route> routes = Uniform(others);
@@ -179,8 +184,8 @@ class Search {
       Try(std::move(routes));
     }
   }
-  // Returns up to kLimitsMax different sizes of layers, spread evenly over all
-  // sizes in order.
+  // Returns up to kLimitsMax different sizes of layers, ascending, spread
+  // evenly over all sizes that layers have.
   std::vector<int64_t> Limits() const {
     std::vector<int64_t> sizes;
     for (const LayerSpec& layer : layers_) sizes.push_back(layer.parameters);
@@ -194,16 +199,17 @@ class Search {
     return limits;
   }
 
-  // Returns layers to fp32 if the iteration does not become noticeably longer,
-  // smaller layers first: bf16 loses precision, so it must save time. Halving a
-  // set that fails finds the layers with few timelines.
+  // Changes layers from bf16 back to fp32, smaller layers first, if the
+  // iteration does not become noticeably longer: bf16 loses precision, so it
+  // must save time.
   void Widen() {
     std::vector<size_t> order = BySizeDescending();
     absl::c_reverse(order);
     WidenAll(order, seconds_ * (1 + kGainMin));
   }
-  // Widens all of `layers` if the iteration then takes at most `most` seconds;
-  // else tries each half by itself.
+  // Changes all of `layers` to fp32 if the iteration then takes at most `most`
+  // seconds; else tries each half of them. Halving needs fewer timelines than a
+  // trial of each layer.
   void WidenAll(absl::Span<const size_t> layers, double most) {
     if (layers.empty() || plays_left_ <= 0) return;
     std::vector<Route> routes = best_;
@@ -230,8 +236,9 @@ class Search {
     return order;
   }
 
-  // Keeps `routes` if they are shorter than the best by kGainMin. Returns true
-  // if it did.
+  // Keeps `routes` if their iteration is shorter than the best one by kGainMin,
+  // and returns true. Otherwise, or if the phase has no timelines left, returns
+  // false.
   bool Try(std::vector<Route> routes) {
     if (plays_left_ <= 0) return false;
     const double seconds = Play(routes);
@@ -240,8 +247,9 @@ class Search {
     seconds_ = seconds;
     return true;
   }
-  // Tries whole plans, which differ in many layers at once. Single changes
-  // would not reach such a plan if each change alone makes an iteration longer.
+  // Tries whole plans, which differ in many layers at once. Improve, which
+  // changes one layer at a time, does not reach a good plan if each change
+  // alone makes the iteration longer.
   void TryAll() {
     for (const Scheme scheme : kSchemes) Try(Uniform(scheme));
     TryPoseidons();
@@ -253,8 +261,8 @@ class Search {
       }
     }
   }
-  // Chooses the fusion threshold anew for the best routes. Returns true if it
-  // changed.
+  // Chooses the fusion threshold anew for the best routes. Returns true if the
+  // threshold changed.
   bool TryFusions() {
     if (!rules_.choose_fusion) return false;
     plays_left_ -= kFusionPlays;
@@ -262,8 +270,8 @@ class Search {
     seconds_ = Play(best_);
     return fusion_ != before;
   }
-  // Tries the other schemes for one layer after the other, the largest layer
-  // first: it has most to gain. Returns true if it kept a change.
+  // Tries the other schemes for one layer after the other. Begins with the
+  // largest layer, which has most to gain. Returns true if it kept a change.
   bool Improve() {
     const std::vector<size_t> order = BySizeDescending();
     bool improved = false;
@@ -281,7 +289,7 @@ class Search {
   const absl::Span<const LayerSpec> layers_;  // Layers of the model.
   const ClusterShape& cluster_;               // Workers, servers and hosts.
   const Timeline timeline_;                   // Judge of all candidates.
-  // Choices that the search may make.
+  // Rules that say what the search may choose.
   const PlanRules& rules_;
   WireType wire_;              // Wire type of new candidates.
   int64_t fusion_;             // Fusion threshold so far.

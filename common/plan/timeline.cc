@@ -17,11 +17,12 @@
 //    layer L-1     gradient           --factor--> kProduct --> done
 //    ... layer 0   exists             --ring----------------> done
 //
-// Backward of a layer starts backward of the layer before it. Ready collects
-// layers until fusion lets them go. Send books the transfers on all links at
-// once (LinkBookings); an event comes when a transfer has arrived. With
-// decoupled rounds the second half of each round is not played as an event but
-// by Gather, in forward order, after all backwards.
+// When the backward pass of a layer ends, that of the layer before it begins.
+// Ready collects layers until fusion lets them go. Send books the transfers of
+// a layer on all links at once (LinkBookings), and adds an event for the time
+// at which they have arrived. With decoupled rounds, the second half of each
+// round is not an event: Gather plays all second halves, in forward order,
+// after the whole backward pass.
 //
 // Read Play, then Take and the functions that it calls, in the order of the
 // diagram.
@@ -38,12 +39,13 @@ struct Scene {
   absl::Span<const Route> routes;      // Route of each layer.
   int64_t fusion_bytes = kNoFusion;    // Fusion threshold.
 
-  // Returns the seconds in which a worker multiplies a layer's factors.
-  // Backward makes two products from one worker's rows, so one such product
-  // takes half the time of backward. Without sharing, a worker multiplies the
-  // factors of all its peers; its own product counts as backward. If a host's
-  // workers share the product, each multiplies a part of the factors of all
-  // workers; the host with the fewest workers takes longest.
+  // Returns the seconds in which a worker multiplies a layer's factors. The
+  // layer's backward pass makes two products from one worker's rows, so the
+  // product of one worker's factors takes half of the time of that pass. Alone,
+  // a worker multiplies the factors of all its peers; the product of its own
+  // factors is part of the backward pass. If the workers of a host share the
+  // product, each multiplies a part of the factors of all workers; the host
+  // with the fewest workers takes longest.
   double ProductSeconds(size_t layer) const {
     const auto all = static_cast<double>(cluster.workers);
     const int64_t local = cluster.host_workers_least();
@@ -70,9 +72,10 @@ struct Scene {
   }
 };
 
-// An iteration under way. Times are seconds from its start. An iteration starts
-// with the forward pass. With decoupled rounds it starts with the backward
-// pass, since gathering overlaps with the next forward pass.
+// Iteration under way. Times are seconds from the iteration's start. An
+// iteration starts with the forward pass. With decoupled rounds it starts with
+// the backward pass and ends with the next forward pass, because workers gather
+// results during that pass.
 class Player {
  public:
   // `scene` is not owned and must outlive this.
@@ -96,13 +99,13 @@ class Player {
   }
 
  private:
-  // Kinds of events: a layer's backward may begin; its gradient exists; all
-  // contributions to a chunk are at its shard; all factors of a layer are at
-  // the workers.
+  // Kinds of events. kBackward: the backward pass of a layer may begin. kReady:
+  // the gradient of a layer exists. kResult: all contributions to a chunk are
+  // at its shard. kProduct: all factors of a layer are at the workers.
   enum class EventKind { kBackward, kReady, kResult, kProduct };
 
-  // Event of the iteration. Of equal times, the event that was added first
-  // comes first, so that every process predicts the same times.
+  // Event of the iteration. Of events at the same time, the event that was
+  // added first comes first, so that every process predicts the same times.
   struct Event {
     double time = 0;                        // Time of the event.
     int64_t order = 0;                      // Number of events added before it.
@@ -123,19 +126,24 @@ class Player {
 
   // Takes events in order of time until none is left.
   void Run();
+  // Handles one event, by one of the functions below.
   void Take(const Event& event);
+  // Plays the backward pass of one layer.
   void Backward(double now, size_t layer);
+  // Sends the layer, or holds it back for fusion.
   void Ready(double now, size_t layer);
-  // Books a layer's transfers up to the next event. For a ring without
-  // decoupled rounds these are all transfers of the round.
+  // Books the layer's transfers up to the next event in the diagram. On a ring
+  // these are all transfers of the round, or of its first half with decoupled
+  // rounds.
   void Send(double now, size_t layer);
-  // Push books the contributions to a chunk; Result books its result.
+  // Push books the contributions to a chunk; Result books the chunk's result.
   void Push(double now, const Chunk& chunk);
   void Result(double now, const Chunk& chunk);
-  // Books an all-reduce: with `halves` of 1 its reduce-scatter or its
-  // all-gather, with 2 both. Returns the time when it is over.
+  // Books an all-reduce on a ring. With `halves` of 1, books one of its halves
+  // (reduce-scatter or all-gather); with 2, both. Returns the time when they
+  // are over.
   double Ring(double now, size_t layer, int halves);
-  // Books the broadcast of both factors.
+  // Books the broadcast of both factors of a layer.
   void Factors(double now, size_t layer);
   // Books the second halves of decoupled rounds, from `now` on.
   void Gather(double now);
@@ -149,8 +157,9 @@ class Player {
   double held_bytes_ = 0;     // Bytes of these layers.
   double device_ = 0;         // Time when the device is free.
   double backward_end_ = 0;   // Time when all gradients exist.
-  // Time when each layer's round is done. With decoupled rounds and factors:
-  // when the factors have arrived; their product is part of the next forward.
+  // Time when each layer's round is done. With decoupled rounds, a layer by
+  // factors is done when the factors have arrived: the next forward pass makes
+  // their product.
   std::vector<double> done_;
   std::vector<double> ready_;  // Time when each layer's gradient exists.
   // With decoupled rounds: chunks, and the times when all contributions to them
@@ -195,8 +204,8 @@ void Player::Backward(double now, size_t layer) {
 }
 
 // Counts bytes as SendPlan does on a worker: each value of the gradient or of
-// the factors once, however many receivers it has. Layer 0 ends the backward
-// pass, so it lets all layers go.
+// the factors once, however many receivers it has. After layer 0 the backward
+// pass is over, so all layers that are held back go.
 void Player::Ready(double now, size_t layer) {
   ready_[layer] = now;
   const Route& route = scene_.routes[layer];
@@ -216,8 +225,8 @@ void Player::Ready(double now, size_t layer) {
 
 void Player::Send(double now, size_t layer) {
   const Scheme scheme = scene_.routes[layer].scheme;
-  // A single worker has no peer, so its layer is done at once. Several workers
-  // on a single host go on: they multiply each other's factors.
+  // A single worker has no peer, so its layer is done at once. But several
+  // workers on a single host must still multiply each other's factors.
   if (scene_.cluster.workers == 1 && scheme != Scheme::kServer) {
     done_[layer] = now;
     return;
@@ -270,9 +279,9 @@ double Player::Ring(double now, size_t layer, int halves) {
 void Player::Factors(double now, size_t layer) {
   const LayerSpec& spec = scene_.layers[layer];
   const WireType wire = scene_.routes[layer].wire;
-  // A host sends the matrices of each of its workers to each other host. The
-  // host with the most workers sends no fewer matrices than any host receives,
-  // so the time of its sends is the time of all.
+  // A host sends the matrices of each of its workers to every other host. The
+  // host with the most workers sends at least as many matrices as any host
+  // receives, so all transfers are over when its sends are.
   const ClusterShape& cluster = scene_.cluster;
   const int64_t others = cluster.worker_hosts() - 1;
   double there = now;
@@ -292,9 +301,9 @@ void Player::Factors(double now, size_t layer) {
   }
 }
 
-// Workers request reduced chunks in forward order, once the backward pass is
-// over. Requests are frames without payload; all of them leave before the first
-// result.
+// Workers request the results of chunks in forward order, once the backward
+// pass is over. A request is a frame without payload. All requests leave before
+// the first result.
 void Player::Gather(double now) {
   absl::c_stable_sort(reduced_, [](const auto& a, const auto& b) {
     return a.second->layer < b.second->layer;

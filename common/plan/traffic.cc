@@ -26,16 +26,17 @@ struct Framing {
   }
 };
 
-// Sum of the bytes of each host's link. All parties exchange the same bytes
-// with a shard, so each shard has one sum, and Totals adds it to the hosts:
-// with 65,536 hosts a table of all pairs of host and shard would not fit.
+// Sum of the bytes of each host's link. All parties exchange equally many bytes
+// with a shard, so each shard needs only one sum, and Totals adds it to the
+// hosts. A table of all pairs of host and shard would not fit into memory with
+// 65,536 hosts.
 class LinkBytes {
  public:
-  // Kinds of parties. A party exchanges values with shards for itself: a host,
-  // for all its workers together, or a worker.
+  // Kinds of parties. A party is what exchanges values with the shards: a host,
+  // for all its workers together, or each worker for itself.
   enum class Parties { kHosts, kWorkers };
 
-  // `hosts` is borrowed.
+  // Makes sums of 0 for the hosts of `hosts`, which is borrowed.
   LinkBytes(const HostMap& hosts, Parties parties)
       : hosts_(hosts),
         parties_(hosts.hosts(), 0),
@@ -63,7 +64,7 @@ class LinkBytes {
     links_[to] += bytes;
   }
 
-  // Adds `bytes` to the sum of this host only.
+  // Adds `bytes` to the sum of `host` only.
   void AddForHost(int64_t host, WideInteger bytes) { links_[host] += bytes; }
 
   // Returns the sum of each host.
@@ -90,16 +91,17 @@ class LinkBytes {
   const HostMap& hosts_;              // Borrowed.
   std::vector<WideInteger> parties_;  // Number of parties of each host.
   WideInteger all_parties_ = 0;       // Number of parties of all hosts.
-  // Bytes between each shard and one party.
+  // Bytes that each shard exchanges with one party.
   std::vector<WideInteger> by_shard_;
   // Bytes of each host that are not in by_shard_.
   std::vector<WideInteger> links_;
 };
 
 // Adds one all-reduce (worker/machine/ring_exchange.h). The host at place p of
-// the ring completes the sum of segment p + 1. It sends the sums of all
-// segments but p + 1, and the means of all but p + 2. It receives the sums of
-// all segments but its own, p, and the means of all but p + 1.
+// the ring begins the sum of segment p and completes the sum of segment p + 1.
+// It sends sums of all segments except p + 1, and means of all segments except
+// p + 2. It receives sums of all segments except p, and means of all segments
+// except p + 1.
 void AddRing(int64_t elements, WireType wire, const HostMap& hosts,
              const Framing& framing, LinkBytes& links) {
   const absl::Span<const int32_t> ring = hosts.ring();
@@ -120,8 +122,9 @@ void AddRing(int64_t elements, WireType wire, const HostMap& hosts,
   }
 }
 
-// Adds one round of factors. Each worker sends `bytes` once to each other host
-// with workers. Within a host, workers hand factors on through memory.
+// Adds one round of factors. Each worker sends `bytes` once to every other host
+// with workers. The workers of the receiving host hand the factors to each
+// other through memory.
 void AddFactors(WideInteger bytes, const HostMap& hosts, LinkBytes& links) {
   const auto others = std::ssize(hosts.ring()) - 1;
   for (const int32_t host : hosts.ring()) {
@@ -132,6 +135,7 @@ void AddFactors(WideInteger bytes, const HostMap& hosts, LinkBytes& links) {
   }
 }
 
+// Checks what the functions of traffic.h require of these arguments.
 void CheckArguments(const HostMap& hosts, const Placement& placement,
                     const Framing& framing) {
   NEREUS_CHECK(hosts.workers() <= kWorkersMax) << hosts.workers();
