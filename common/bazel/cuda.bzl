@@ -1,18 +1,19 @@
-"""Code for GPUs. Nothing else of the project is changed by it:
+"""Targets with code for GPUs. The other targets are the same with and without CUDA:
 
-  bazel build --config=cuda //...   with the CUDA Toolkit: builds what is for GPUs, too
-  bazel build //...                 leaves it out
+  bazel build --config=cuda //...   builds the code for GPUs, too; needs the CUDA Toolkit
+  bazel build //...                 leaves the code for GPUs out
 
-Kernels are tested on the CPU as well, wherever the toolkit's headers are, by an
-emulation (tests/gpu/cuda_emulation.h).
+On a machine with the toolkit's headers, tests also run kernels on the CPU, on an emulation of
+CUDA (tests/gpu/cuda_emulation.h). The libraries for these tests end in `_emulated`.
 """
 
 load("@cuda//:toolkit.bzl", "CUDA_HOME", "HAS_CUDA")
 load("@rules_cc//cc:defs.bzl", "cc_library")
 load(":grpc.bzl", "source_root")
 
-# Of the A100 and the H100 families, and what later GPUs compile for themselves.
-# The same arithmetic must give the same bits as on a CPU: so no contraction.
+# Flags of nvcc. The code is for the GPUs of the A100 family (sm_80) and of the H100 family (sm_90);
+# later GPUs compile the intermediate code (compute_90) for themselves. --fmad=false and
+# -ffp-contract=off forbid fused multiply-adds, because the bits must be those of the CPU's code.
 NVCC_FLAGS = " ".join([
     "-std=c++20 -O3 --fmad=false --expt-relaxed-constexpr -lineinfo",
     "-gencode arch=compute_80,code=sm_80",
@@ -21,23 +22,24 @@ NVCC_FLAGS = " ".join([
     "-Xptxas=-warn-spills,-warn-lmem-usage,-Werror",
 ])
 
-# Incompatible, and so left out of //..., but with --config=cuda.
+# For targets that need --config=cuda: without it, Bazel leaves them out of //...
 CUDA_ONLY = select({
     "//common/bazel:with_cuda": [],
     "//conditions:default": ["@platforms//:incompatible"],
 })
 
-# For code without kernels, which the host's compiler compiles.
+# For targets that the host's compiler compiles and that include CUDA's headers: on a machine
+# without the toolkit, Bazel leaves them out of //...
 NEEDS_CUDA_HEADERS = [] if HAS_CUDA else ["@platforms//:incompatible"]
 
 def gpu_library(name, cuda_deps, deps = [], **kwargs):
-    """A cc_library of the host's code that uses a GPU, and `name`_emulated.
+    """Makes two libraries of host code that uses a GPU: `name`, and `name`_emulated for tests.
 
     Args:
-      name: the library, for --config=cuda.
-      cuda_deps: those of which there are two, the other one `_emulated`.
-      deps: of both.
-      **kwargs: passed to both.
+      name: name of the library, which needs --config=cuda.
+      cuda_deps: dependencies that have an emulation: `name` gets X, `name`_emulated X_emulated.
+      deps: other dependencies of both libraries.
+      **kwargs: further arguments of both libraries.
     """
     cc_library(
         name = name,
@@ -59,14 +61,16 @@ def gpu_library(name, cuda_deps, deps = [], **kwargs):
     )
 
 def gpu_test(name, cuda_deps = [], deps = [], tags = [], **kwargs):
-    """A cc_test on a GPU, skipped where there is none, and the same emulated.
+    """Makes two tests of the same files: one for a GPU, with the tag "gpu", one on the emulation.
+
+    On a machine without a GPU, the first test is skipped.
 
     Args:
-      name: X_test; the other one is X_emulation_test.
-      cuda_deps: those of which there are two, the other one `_emulated`.
-      deps: of both.
-      tags: of both.
-      **kwargs: passed to both.
+      name: X_test, the test for a GPU; the test on the emulation is X_emulation_test.
+      cuda_deps: dependencies that have an emulation, as in gpu_library.
+      deps: other dependencies of both tests.
+      tags: tags of both tests.
+      **kwargs: further arguments of both tests.
     """
     native.cc_test(
         name = name,
@@ -84,16 +88,18 @@ def gpu_test(name, cuda_deps = [], deps = [], tags = [], **kwargs):
     )
 
 def cuda_library(name, src, hdrs, deps = [], real_deps = [], emulated_deps = [], **kwargs):
-    """A cc_library of one .cu file, and `name`_emulated, the same for the CPU.
+    """Makes two libraries of one .cu file: `name`, and `name`_emulated for tests.
+
+    nvcc compiles the first one, the host's compiler the second one.
 
     Args:
-      name: the library, for --config=cuda.
+      name: name of the library, which needs --config=cuda.
       src: the .cu file.
-      hdrs: its headers.
-      deps: of both.
-      real_deps: of the library alone.
-      emulated_deps: of the other one alone.
-      **kwargs: passed to both.
+      hdrs: headers of the .cu file.
+      deps: dependencies of both libraries.
+      real_deps: further dependencies of `name` only.
+      emulated_deps: further dependencies of `name`_emulated only.
+      **kwargs: further arguments of both libraries.
     """
     native.genrule(
         name = name + "_object",

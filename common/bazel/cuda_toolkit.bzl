@@ -1,4 +1,5 @@
-"""The CUDA Toolkit of this machine, if it has one, as the repository @cuda."""
+"""Makes the repository @cuda from the CUDA Toolkit of this machine; without headers if it has none.
+"""
 
 _BUILD = """
 # System headers: they come without warnings. None without a toolkit.

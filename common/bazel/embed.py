@@ -1,9 +1,10 @@
-"""Writes a C++ file that holds text files, for a Bazel genrule.
+"""Writes a C++ file that contains the text of other files. A Bazel genrule runs this.
 
   embed.py OUTPUT HEADER TYPE FUNCTION FILE...
 
-OUTPUT defines `absl::Span<const TYPE> nereus::FUNCTION()`, which HEADER declares: one
-TYPE{name, text} per FILE, sorted by name, which is the file's name without its suffix.
+OUTPUT defines `absl::Span<const TYPE> nereus::FUNCTION()`, which HEADER declares. The function
+returns a TYPE{name, text} for each FILE, sorted by name. The name is the name of the file without
+its suffix.
 """
 
 import pathlib
@@ -13,7 +14,7 @@ ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r", "?":
 
 
 def literal(text):
-    """`text` as adjacent C++ string literals, one per line of it."""
+    """Returns `text` as adjacent C++ string literals, one for each line of `text`."""
     lines = text.splitlines(keepends=True) or [""]
     for character in set(text):
         if character not in ESCAPES and not " " <= character <= "~":

@@ -1,21 +1,24 @@
-"""C++ from .proto files, with the system's protoc and gRPC plugin."""
+"""Makes C++ libraries from .proto files, with the system's protoc and its plugin for gRPC."""
 
 load("@rules_cc//cc:defs.bzl", "cc_library")
 
 def source_root():
-    """Where this repository's files are for a genrule: not at the top in a workspace that uses it."""
+    """Returns the folder in which a genrule finds this repository's files.
+
+    In the workspace of Nereus this is the top folder; in a user's workspace it is external/NAME.
+    """
     name = native.repository_name()
     return "." if name == "@" else "external/" + name[1:]
 
 def proto_cc_library(name, src, deps = [], grpc = False, **kwargs):
-    """A cc_library of `src`'s messages, and of its services if `grpc`.
+    """Makes a cc_library of the messages of `src`, and also of its services if `grpc` is True.
 
     Args:
-      name: the library.
+      name: name of the library.
       src: one .proto file of this package.
       deps: proto_cc_library targets whose .proto files `src` imports.
-      grpc: also generate the service stubs.
-      **kwargs: passed to cc_library.
+      grpc: True to generate the classes of the services, too.
+      **kwargs: further arguments of cc_library.
     """
     stem = src[:-len(".proto")]
     outs = [stem + ".pb.h", stem + ".pb.cc"]

@@ -1,4 +1,4 @@
-"""The repositories that Nereus needs: of Debian's packages and of its own folders."""
+"""Bazel repositories that Nereus needs: some are of Debian's packages, some are its own folders."""
 
 load(":cuda_toolkit.bzl", "cuda_toolkit")
 
@@ -19,16 +19,16 @@ def _missing(name):
     return not native.existing_rule(name)
 
 def nereus_repositories():
-    """Declares what Nereus needs, for its own WORKSPACE and for those of its users.
+    """Declares the repositories that Nereus needs. Its own WORKSPACE and its users' ones call this.
 
-    A repository that is there already stays as it is. Nothing is downloaded.
+    If a WORKSPACE has already declared a repository, that one stays. Nothing is downloaded.
     """
-    # Bazel's own BUILD files load these names; Debian's bazel-rules-cc is too new
-    # for Bazel 4.2, so this forwards them to the native rules.
+    # Bazel's own BUILD files load the rules of rules_cc. Debian's bazel-rules-cc is too new for
+    # Bazel 4.2, so the folder rules_cc forwards them to Bazel's built-in rules.
     if _missing("rules_cc"):
         _folder_of_nereus(name = "rules_cc", folder = "rules_cc")
 
-    # `bazel test` resolves a coverage tool even when no coverage is collected.
+    # `bazel test` needs the labels of a coverage tool, even if it collects no coverage.
     if _missing("remote_coverage_tools"):
         _folder_of_nereus(name = "remote_coverage_tools", folder = "coverage_tools")
 
@@ -42,6 +42,6 @@ def nereus_repositories():
         if _missing(name):
             native.local_repository(name = name, path = path)
 
-    # Whether there is a CUDA Toolkit, and where; it is optional.
+    # The CUDA Toolkit, which is optional.
     if _missing("cuda"):
         cuda_toolkit(name = "cuda")

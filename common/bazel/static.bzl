@@ -1,18 +1,24 @@
-"""Libraries within a program, for machines that do not have them (--config=static)."""
+"""Flags that make libraries parts of a program, for machines without them (--config=static)."""
 
 def statically(linkopts):
-    """These flags, with archives for libraries, which may need each other."""
+    """Returns `linkopts` between flags with which the linker takes archives, in any order."""
     return (["-Wl,-Bstatic", "-Wl,--start-group"] + linkopts +
             ["-Wl,--end-group", "-Wl,-Bdynamic"])
 
 def link(shared, static = None):
-    """Flags for a library: `shared`, and for --config=static others, or the same."""
+    """Returns the linker's flags for a library.
+
+    Args:
+      shared: the flags without --config=static.
+      static: the flags for --config=static, where they differ from `shared`.
+    """
     return select({
         "//common/bazel:statically": statically(static or shared),
         "//conditions:default": shared,
     })
 
-# What archives of gRPC 1.51 and Abseil 20220623 need, which name nothing themselves.
+# Libraries for --config=static. Unlike a shared library, an archive does not name the libraries
+# that it needs. So these lists name everything that Abseil 20220623 and gRPC 1.51 need.
 ABSL = ["-labsl_" + name for name in [
     "bad_optional_access",
     "bad_variant_access",

@@ -1,6 +1,6 @@
-"""Tests in short, and the suites of one folder of tests."""
+"""Short forms for the tests of one folder, and the test suites of that folder."""
 
-# Without a tag of these, a test is a unit test.
+# Tags of tests that are not unit tests. A test without any of these tags is a unit test.
 _TAGS = [
     "gpu",
     "integration",
@@ -8,12 +8,13 @@ _TAGS = [
 ]
 
 def nereus_tests(size, tests, tags = []):
-    """A cc_test of one file for each entry.
+    """Makes a cc_test for each entry of `tests`.
 
     Args:
-      size: of each.
-      tests: {name: its deps, without GoogleTest}; the file is name.cc.
-      tags: of each.
+      size: size of each test.
+      tests: {name: dependencies}. The test has one file, name.cc. GoogleTest is added to the
+        dependencies.
+      tags: tags of each test.
     """
     for name, deps in tests.items():
         native.cc_test(
@@ -25,7 +26,10 @@ def nereus_tests(size, tests, tags = []):
         )
 
 def test_suites():
-    """Call it in each BUILD file of tests; the top BUILD file joins them."""
+    """Makes the suite "unit", and a suite for each of _TAGS, from the tests of the calling package.
+
+    Each BUILD file of tests calls this. The top BUILD file joins the suites of all packages.
+    """
     native.test_suite(
         name = "unit",
         tags = ["-" + tag for tag in _TAGS],

@@ -8,7 +8,7 @@ namespace nereus {
 
 // Loops over float32 values in host memory, in the widest vectors that this CPU
 // has. Pointers to uint8_t or void need not be aligned. Vectors of every width
-// give the same bits, so workers with different CPUs may share a job. Any
+// give the same bits, so members with different CPUs may share a job. Any
 // thread may call these functions.
 
 // Computes sum[i] = (sum[i] + addend[i]) * factor.

@@ -14,8 +14,9 @@ absl::Status CheckDevice(int device);
 // Makes `device` the calling thread's device while the scope lives: the thread
 // makes streams and events on this device, starts kernels on it and pins memory
 // for it. The destructor gives the thread its former context (CUDA's state of
-// one device) back; a thread that had no context has none again. A thread that
-// used cudaSetDevice instead could not go back to having no context.
+// one device) back; a thread that had no context has none again. cudaSetDevice
+// could not do that: it would make a context for the thread, which takes memory
+// of the GPU.
 //
 // In a scope, the thread may allocate memory and query events even while
 // another thread captures a CUDA graph. Outside of a scope, these calls would

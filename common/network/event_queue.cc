@@ -19,13 +19,13 @@ void EventQueue::At(absl::Time time, Event event) {
 
 bool EventQueue::RunNext() {
   if (entries_.empty()) return false;
-  // top() is const so that no caller breaks the heap's order. Here the entry
-  // may change, because it is removed at once.
+  // Moves the entry out, although top() is const. top() is const because a
+  // changed entry would break the heap's order; this entry is removed at once.
   Entry entry = std::move(const_cast<Entry&>(entries_.top()));
   entries_.pop();
   now_ = entry.time;
   ++events_run_;
-  // The entry is out of the queue: the event may schedule others.
+  // The event may schedule other events: its entry has left the queue.
   entry.event();
   return true;
 }

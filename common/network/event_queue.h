@@ -10,14 +10,15 @@
 namespace nereus {
 
 // Virtual time: a clock that jumps from event to event. Events at the same time
-// run in the order in which they were scheduled. So a run depends only on what
-// is scheduled, and can be repeated. For one thread. Bounded by what its users
-// schedule.
+// run in the order in which they were scheduled. So equal calls give equal
+// runs. Only one thread may use a queue. Its memory grows with the number of
+// events that are scheduled and have not run.
 class EventQueue {
  public:
   using Event = std::function<void()>;
 
-  // Current virtual time; starts at the Unix epoch.
+  // Current virtual time: the Unix epoch at first, then the time of the event
+  // that ran last.
   absl::Time now() const { return now_; }
 
   // Schedules `event` at now() + `delay`, `delay` >= 0.
@@ -36,7 +37,7 @@ class EventQueue {
   struct Entry {
     absl::Time time;   // Time at which it runs.
     int64_t sequence;  // Number of events scheduled before it.
-    Event event;       // Called once.
+    Event event;       // Function to call once at that time.
     // True if this entry runs after `other`.
     bool operator>(const Entry& other) const {
       return time != other.time ? time > other.time : sequence > other.sequence;

@@ -11,9 +11,10 @@ namespace nereus {
 // Memory for millions of frames in many short lists. An index names a frame,
 // and each frame has the index of the next frame in its list. A std::list for
 // each pair of processes would allocate memory for every frame; here a new
-// frame reuses the memory of a freed one. References stay valid until their
-// frame is freed. For one thread. Grows to the largest number of frames at a
-// time, and never shrinks.
+// frame reuses the memory of a freed one. A reference to a frame stays valid
+// until the frame is freed. Only one thread may use a pool. The pool has memory
+// for the largest number of frames that it ever had at one time, and never
+// shrinks.
 class FramePool {
  public:
   // Name of a frame.
@@ -31,7 +32,7 @@ class FramePool {
     return index;
   }
 
-  // Frees a frame. Its payload is released at once.
+  // Frees a frame, and releases its payload at once.
   void Free(Index index) {
     Slot& slot = At(index);
     slot.frame.payload = Buffer();
@@ -42,17 +43,18 @@ class FramePool {
   // Frame `index`. REQUIRES: not freed.
   const Frame& frame(Index index) const { return At(index).frame; }
   Frame& frame(Index index) { return At(index).frame; }
-  // Next frame in the list of `index`, or kNone.
+  // Index of the frame behind frame `index` in its list; kNone if there is
+  // none. The caller may set it.
   Index& next(Index index) { return At(index).next; }
 
  private:
   // Memory of one frame.
   struct Slot {
     Frame frame;         // The frame.
-    Index next = kNone;  // Next frame of its list, or next free slot.
+    Index next = kNone;  // Next frame of the list, or next free slot.
   };
-  // Slots that are allocated together. They never move, so references stay
-  // valid.
+  // Slots that are allocated together. They never move, so references to frames
+  // stay valid.
   using Block = std::vector<Slot, HugePageAllocator<Slot>>;
   // Number of slots of a block.
   static constexpr Index kSlotsPerBlock = 1 << 16;
@@ -65,7 +67,7 @@ class FramePool {
     return blocks_[index / kSlotsPerBlock][index % kSlotsPerBlock];
   }
 
-  // Makes a slot, and a block when the last one is full.
+  // Makes a slot, in a new block if the last block is full.
   Index MakeSlot() {
     if (blocks_.empty() || blocks_.back().size() == kSlotsPerBlock) {
       blocks_.emplace_back().reserve(kSlotsPerBlock);
@@ -75,7 +77,7 @@ class FramePool {
                               blocks_.back().size() - 1);
   }
 
-  std::vector<Block> blocks_;  // No block grows beyond its reserve.
+  std::vector<Block> blocks_;  // Each has at most kSlotsPerBlock slots.
   Index free_ = kNone;         // First free slot.
 };
 

@@ -12,22 +12,22 @@
 //     -> LeaveTogether -> Leave
 //     -> (event) Arrive -> ServeIngress -> (event) Receive -> OfferOldest
 //
-// A frame within a node waits for the node's memory in the place of egress, and
+// A frame within a node waits for the node's memory and not for egress, and
 // skips ServeIngress.
 //
 // A frame stays in the list of its lane from sender to receiver; only the
 // lane's marks move (Lane). A call of `deliver_` may break the connection. It
 // may also send on a new lane, and then all lanes may move in memory. So after
-// such a call no reference to a lane is valid, and IsCurrent tells whether the
-// connection still exists.
+// a call of `deliver_`, no reference to a lane is valid, and IsCurrent tells
+// whether the connection still exists.
 
 namespace nereus {
 namespace {
 
-// Longest message of fused frames: one frame of the largest size fits.
+// Length of the longest message of fused frames: that of the longest frame.
 constexpr int64_t kMessageBytesMax = kFrameHeaderBytes + kFramePayloadBytesMax;
 
-// Returns the length of a frame on the network.
+// Returns the length of a frame on the network, in bytes.
 int64_t WireBytes(const Frame& frame) {
   return kFrameHeaderBytes + frame.header.payload_bytes;
 }
@@ -126,7 +126,7 @@ void SimulatedNetwork::Enqueue(LaneIndex index, const Frame& frame) {
     frames_.next(added) = frames_.next(before);
     frames_.next(before) = added;
   }
-  // The marks move if the new frame is now the first or the last of its part.
+  // Moves the marks of which the new frame is now the first or the last.
   if (empty || before == lane.newest) lane.newest = added;
   if (before == lane.left) lane.leaving = added;
   if (lane.arriving == kNone || lane.arriving == frames_.next(added)) {
@@ -185,7 +185,7 @@ void SimulatedNetwork::ServeSenders(Port* port) {
     port->turns.pop_front();
     Lane& lane = lanes_[index];
     lane.leaving_in_turn = false;
-    // The connection broke while the lane waited for its turn.
+    // Nothing to send: the connection broke while the lane waited.
     if (lane.leaving == kNone) continue;
     const absl::Duration service = LeaveTogether(index);
     if (MayLeave(lane)) {
@@ -205,8 +205,8 @@ absl::Duration SimulatedNetwork::LeaveTogether(LaneIndex index) {
   Lane& lane = lanes_[index];
   const FramePool::Index first = lane.leaving;
   bool fused = frames_.frame(first).fused;
-  // From here on `fused` has another meaning: the frame shares the message of
-  // the frame before it. ServeIngress reads it so.
+  // For a frame that has left, Frame::fused has another meaning, which
+  // ServeIngress reads: the frame shares the message of the frame before it.
   frames_.frame(first).fused = false;
   int64_t bytes = WireBytes(frames_.frame(first));
   absl::Duration service =
@@ -232,7 +232,7 @@ absl::Duration SimulatedNetwork::Leave(LaneIndex index, absl::Duration after) {
   const absl::Duration service =
       TimeAt(local ? from.memory.rate : from.egress.rate * from.factor, bytes);
   const absl::Time start = events_->now() + after;
-  // Within a node a frame has arrived once all of it is copied.
+  // Within a node, a frame arrives when all of it is copied.
   const absl::Time arrival =
       local ? start + service : ArrivalOf(lane, bytes, start);
   // Frames of a lane keep their order: this frame does not arrive before the
@@ -265,8 +265,8 @@ absl::Time SimulatedNetwork::ArrivalOf(const Lane& lane, int64_t bytes,
     sent = std::max(sent, free_at);
     delay += link.extra_delay;
   }
-  // The receiver begins when the first byte has come, or later, so that it
-  // never waits for the next byte.
+  // The receiver begins after the first byte has come, and so late that it then
+  // receives without a pause until the last byte.
   const absl::Duration receiving = TimeAt(to.ingress.rate * to.factor, bytes);
   return std::max(start + delay, sent + delay - receiving);
 }
@@ -294,7 +294,7 @@ void SimulatedNetwork::ServeIngress(NodeId node) {
     port.turns.pop_front();
     Lane& lane = lanes_[index];
     lane.arriving_in_turn = false;
-    // The connection broke while the lane waited for its turn.
+    // Nothing to receive: the connection broke while the lane waited.
     if (lane.arrived == 0) continue;
     if (--lane.arrived > 0) {
       lane.arriving_in_turn = true;
@@ -311,7 +311,7 @@ void SimulatedNetwork::ServeIngress(NodeId node) {
     port.busy = true;
     events_->After(service, [this, ref = LaneRef{index, lane.connection}] {
       const NodeId to_node = PlaceOf(lanes_[ref.index].to);
-      // The interface is free again even if the connection broke meanwhile.
+      // Frees the interface even if the connection broke meanwhile.
       nodes_[to_node].ingress.busy = false;
       if (IsCurrent(ref)) Receive(ref.index);
       ServeIngress(to_node);
@@ -403,8 +403,8 @@ void SimulatedNetwork::Connect(ProcessId from, ProcessId to) {
 void SimulatedNetwork::Digest(ProcessId to, const Frame& frame) {
   uint8_t header[kFrameHeaderBytes];
   EncodeFrameHeader(frame.header, header);
-  // Without the header's own checksum: a CRC over data and its CRC is a
-  // constant.
+  // Leaves out the checksum at the end of the header: a CRC over data and the
+  // data's own CRC is the same for all data.
   uint32_t crc = Crc32c(header, sizeof(header) - sizeof(uint32_t));
   if (frame.payload.data() != nullptr) {
     crc = ExtendCrc32c(crc, frame.payload.data(),
@@ -413,7 +413,7 @@ void SimulatedNetwork::Digest(ProcessId to, const Frame& frame) {
   const int64_t time = absl::ToUnixNanos(events_->now());
   crc = ExtendCrc32c(crc, &time, sizeof(time));
   crc = ExtendCrc32c(crc, &to, sizeof(to));
-  // FNV-1a, a frame at a time.
+  // FNV-1a, with a frame's CRC in the place of a byte.
   digest_ = (digest_ ^ crc) * 0x100000001b3;
 }
 

@@ -21,111 +21,123 @@ namespace nereus {
 
 // Properties of a simulated network. A value type.
 struct NetworkOptions {
-  // Range of the latency. Each frame between nodes takes a time drawn evenly
-  // from it, beside the time that rates cost.
+  // Range of the latency. Each frame between nodes takes a time that the
+  // network draws evenly from this range, beside the time that rates cost.
   absl::Duration delay_min = absl::Microseconds(10);
   absl::Duration delay_max = absl::Milliseconds(5);
 
-  // Time that each message costs the sender's interface and the receiver's,
-  // beside its bytes: the processor's time to write or read it. A message is
-  // one frame, or several fused frames that wait together.
+  // Time that each message costs the sender's interface, and again the
+  // receiver's, beside the time for its bytes. It stands for the processor's
+  // time to write or read a message. A message is one frame, or several fused
+  // frames (Frame::fused) that wait for the same receiver.
   absl::Duration message_time = absl::ZeroDuration();
 
   // Probability that a frame is sent twice, as when a sender repeats a frame
   // that a broken connection may have lost.
   double repeat_probability = 0.0;
 
-  // Number of bytes that a process may have on their way to another one: the
-  // window of a TCP connection. A single frame may always leave. There is no
-  // window if all rates on the way are unlimited and no link was set.
+  // Window: limit of the bytes that are on their way from one process to
+  // another one, as on a TCP connection. If nothing is on its way, a frame may
+  // leave however long it is. The window does not count between two nodes with
+  // unlimited rates, unless SetLink was called for any two nodes. It does not
+  // count within a node whose memory has no rate.
   int64_t window_bytes = int64_t{1} << 20;
 };
 
 // Number of a process in a simulation. A new process gets a new number.
 using ProcessId = int;
 
-// Number of a computer with one network interface. One or more processes share
-// the interface.
+// Number of a node: a computer with one network interface. One or more
+// processes share the interface.
 using NodeId = int;
 
-// Rate of an interface or link that takes no time.
+// Rate of an interface or a link through which frames pass in no time.
 inline constexpr double kUnlimitedRate =
     std::numeric_limits<double>::infinity();
 
-// Rates of a node's interface in bytes per second, > 0; both directions work at
-// the same time.
+// Rates of a node's interface, in bytes per second, > 0. The interface sends
+// and receives at the same time.
 struct NodeRate {
   double egress = kUnlimitedRate;   // Sending.
   double ingress = kUnlimitedRate;  // Receiving.
 };
 
-// Path between two nodes; both directions are alike.
+// Path between two nodes, with equal properties in both directions.
 struct Link {
   double rate = kUnlimitedRate;                       // Bytes per second, > 0.
   absl::Duration extra_delay = absl::ZeroDuration();  // Added latency.
 };
 
-// Network in memory, on virtual time. Frames from one process to another are
-// sent by Frame::priority, as in SendQueue, and keep their order once they have
-// left. Frames of different pairs may overtake each other. The owner breaks
-// connections and makes them again.
+// Network in memory, on virtual time. Frames from one process to another leave
+// in the order of Frame::priority, as in SendQueue, and arrive in the order in
+// which they left. Frames of different pairs of processes may overtake each
+// other. The owner of the network breaks connections (Break) and makes them
+// again (Connect).
 //
-// A node sends one message at a time and receives one frame at a time, each at
-// its rate. The pairs of processes take turns, and so share a rate fairly. A
-// pair with a full window is skipped, so a sender spends nothing on a receiver
-// that is behind. Together this comes close to max-min fairness. A frame
-// arrives while it is being sent: alone on its way, it takes the time of the
-// slowest part and the latency. Without rates there are only the latency and
-// the message time.
+// A node sends one message at a time at its egress rate, and receives one frame
+// at a time at its ingress rate. The pairs of processes take turns, and so
+// share a rate fairly. The sender skips a pair with a full window, so it spends
+// no time on a receiver that is behind. Together this comes close to max-min
+// fairness. The receiver's interface works on a frame while the sender's still
+// sends it. So a frame that is alone on its way takes the time of the slowest
+// part of the way, plus the latency. Without rates there are only the latency
+// and the message time.
 //
-// Frames between processes of one node do not touch its interface. They go
-// through its memory, one at a time, without latency or message time. They take
-// no time unless SetMemoryRate was called.
+// Frames between processes of one node do not use the node's interface. They go
+// through the node's memory, one at a time, without latency or message time.
+// They take no time unless SetMemoryRate was called.
 //
-// A frame refers to its payload until it is delivered, and the payload is read
-// only then. So the tests notice a machine that overwrites a payload too early.
+// A frame refers to its payload until it is delivered, and the receiver reads
+// the payload only then. So tests notice a machine that overwrites a payload
+// too early.
 //
-// Used by one thread, which also runs the event queue. Deterministic: equal
-// seeds and calls give equal runs (digest). Memory grows with the number of
-// frames under way. The machines bound this number.
+// Only one thread may use a network; the same thread runs the event queue.
+// Deterministic: equal seeds and calls give equal runs (digest). Memory grows
+// with the number of frames under way, which the machines bound.
 class SimulatedNetwork {
  public:
-  // Receiver of frames. Returns false if `to` is not ready: the frame is
-  // offered again (OfferAgain), and the frames behind it wait.
+  // Function that takes a frame that has arrived. It returns false if `to` is
+  // not ready for the frame. The frame, and the frames behind it, then wait
+  // until the owner calls OfferAgain.
   using Deliver =
       std::function<bool(ProcessId from, ProcessId to, const Frame&)>;
 
-  // `events` is not owned and must outlive this. `deliver` is called with each
-  // frame that has arrived and has no frame before it.
+  // Makes a network without frames. `events` is not owned and must outlive
+  // this. The network calls `deliver` with each frame that has arrived, once
+  // all frames before it have been taken.
   SimulatedNetwork(const NetworkOptions& options, uint64_t seed,
                    EventQueue* events, Deliver deliver);
 
   // Puts a process on a node. A process that was never placed is on the node
-  // with its own number. REQUIRES: the process has sent and received nothing
-  // yet.
+  // that has the process's number. REQUIRES: the process has sent and received
+  // nothing yet.
   void Place(ProcessId process, NodeId node);
 
-  // Setters of rates, which hold from the next frame on. A node's factor slows
-  // its interface down, or speeds it up, in both directions.
+  // Sets the rates of a node's interface. The new rates, and those of the
+  // setters below, count from the next frame on.
   void SetRate(NodeId node, const NodeRate& rate);
+  // Multiplies both rates of a node's interface by `factor`, > 0. Replaces an
+  // earlier factor.
   void SetRateFactor(NodeId node, double factor);
   // Sets the bytes per second, > 0, of frames between processes of one node.
   void SetMemoryRate(NodeId node, double rate);
   // Sets the path between two nodes, in both directions.
   void SetLink(NodeId a, NodeId b, const Link& link);
 
-  // Sends a frame. It is dropped if the connection is broken and `from` has not
-  // made a new one.
+  // Sends a frame. Drops it if the connection is broken and Connect(from, to)
+  // was not called since.
   void Send(ProcessId from, ProcessId to, const Frame& frame);
 
-  // Breaks the connection between two processes: all frames under way are lost.
+  // Breaks the connection between two processes. All their frames that are
+  // under way, in both directions, are lost.
   void Break(ProcessId a, ProcessId b);
 
   // Lets `from` send to `to` again after Break. The other direction needs a
   // call of its own.
   void Connect(ProcessId from, ProcessId to);
 
-  // Offers `to` the frames that it was not ready for.
+  // Offers `to` the frames for which it was not ready, and the frames behind
+  // them.
   void OfferAgain(ProcessId to);
 
   // Hash of all frames that receivers have taken, in order, with their times.
@@ -139,21 +151,24 @@ class SimulatedNetwork {
   using LaneIndex = uint32_t;                         // Index in lanes_.
   static constexpr FramePool::Index kNone = FramePool::kNone;
 
-  // All frames from one process to another one, oldest to newest. The frames
-  // are one list, and marks divide it into parts: frames that the receiver was
-  // not ready for, frames that have begun to leave and are not through the
-  // receiver's interface, and frames that have not begun to leave. There are as
-  // many lanes as pairs; each fits a cache line.
+  // All frames from one process to another one, oldest to newest. They are one
+  // list, and marks divide the list into three parts:
   //
-  //   oldest ...  arriving ...  left | leaving ...  newest
-  //   refused     on the way         | waiting to be sent
+  //   from oldest to before arriving   frames that the receiver has refused,
+  //                                    and frames behind them that have arrived
+  //   from arriving to left            frames that have begun to leave and are
+  //                                    not through the receiver's interface
+  //   from leaving to newest           frames that have not begun to leave
+  //
+  // Each part may be empty. There is a lane for each pair of processes; a lane
+  // fits a cache line.
   struct Lane {
     ProcessId from = 0;       // Sender.
     ProcessId to = 0;         // Receiver.
-    uint32_t connection = 0;  // Number of connections that broke.
-    // Marks: frames in frames_, or kNone.
+    uint32_t connection = 0;  // Number of connections of the lane that broke.
+    // Marks: indices in frames_, or kNone.
     //
-    // First frame that the receiver has not accepted.
+    // First frame that the receiver has not taken.
     FramePool::Index oldest = kNone;
     // First frame that is not through the receiver's interface.
     FramePool::Index arriving = kNone;
@@ -162,22 +177,22 @@ class SimulatedNetwork {
     // Last frame that has begun to leave.
     FramePool::Index left = kNone;
     FramePool::Index newest = kNone;  // Last frame of the list.
-    int32_t arrived = 0;  // Number of frames before the receiver's interface.
-    bool broken = false;  // True until the sender connects again.
+    int32_t arrived = 0;              // Number of frames that wait for ingress.
+    bool broken = false;              // True until the sender connects again.
     bool leaving_in_turn = false;  // True if the lane is in the sender's turns.
     // True if the lane is in the receiver's turns.
     bool arriving_in_turn = false;
-    int64_t flight_bytes = 0;  // Bytes that have left and are not accepted.
-    // Time of the last arrival: frames keep their order.
+    int64_t flight_bytes = 0;  // Bytes that have left and are not taken.
+    // Latest time at which a frame arrives. No later frame arrives before it.
     absl::Time last_arrival;
   };
   static_assert(sizeof(Lane) <= 64);
 
-  // A lane during one of its connections. Events hold it, because after Break
-  // an event must not touch the lane's new frames (IsCurrent).
+  // Lane during one of its connections. Events have a LaneRef, because an event
+  // from before a Break must not touch the lane's new frames (IsCurrent).
   struct LaneRef {
-    LaneIndex index = 0;      // The lane.
-    uint32_t connection = 0;  // Lane::connection at the time.
+    LaneIndex index = 0;      // Index of the lane.
+    uint32_t connection = 0;  // Lane::connection when the event was made.
   };
 
   // Part of a node that takes one message or frame at a time: the sending or
@@ -185,7 +200,7 @@ class SimulatedNetwork {
   struct Port {
     double rate = kUnlimitedRate;  // Bytes per second.
     bool busy = false;             // True while something goes through.
-    std::deque<LaneIndex> turns;   // Lanes that have frames for it, in turn.
+    std::deque<LaneIndex> turns;   // Lanes with frames for the port, in turn.
   };
   // A node's interface, and the memory that its processes share.
   struct Node {
@@ -195,20 +210,20 @@ class SimulatedNetwork {
     double factor = 1.0;  // Factor of the interface's rates.
   };
 
-  // A link, and the times at which it is free. The first time is that of the
-  // direction from the lower node.
+  // Link, and the times at which it is free: free_at[0] for frames from the
+  // node with the lower number, free_at[1] for frames to that node.
   struct LinkState {
     Link link;              // Rate and delay.
-    absl::Time free_at[2];  // Times when it is free.
+    absl::Time free_at[2];  // Times when the directions are free.
   };
 
-  // Returns the lane of a pair; makes it if it is new.
+  // Returns the lane of a pair; makes the lane if there is none.
   LaneIndex LaneOf(Direction direction);
-  // Returns a node; makes it if it is new.
+  // Returns a node; makes the node if there is none.
   Node& NodeOf(NodeId node);
   // Returns the node of a process.
   NodeId PlaceOf(ProcessId process) const;
-  // True if both ends are on one node.
+  // True if sender and receiver are on one node.
   bool IsLocal(const Lane& lane) const {
     return PlaceOf(lane.from) == PlaceOf(lane.to);
   }
@@ -217,49 +232,51 @@ class SimulatedNetwork {
     return lanes_[ref.index].connection == ref.connection;
   }
 
-  // Adds a frame to a lane, by its priority among the frames that have not
-  // left.
+  // Adds a frame to a lane. Among the frames that have not left, its priority
+  // decides its place.
   void Enqueue(LaneIndex index, const Frame& frame);
   // Returns the frame behind which a frame of this priority goes, as in
   // SendQueue; kNone: it is the first.
   FramePool::Index PlaceBehind(const Lane& lane, uint32_t priority);
-  // Returns the port that the frames of a lane leave by.
+  // Returns the port through which the frames of a lane leave: the sender's
+  // egress, or its memory within a node.
   Port& WayOut(const Lane& lane);
-  // Puts a lane into the sender's turns, if it has a frame that may leave.
+  // Puts a lane into the sender's turns, if the lane MayLeave and is not there
+  // yet.
   void TakeTurnToLeave(LaneIndex index);
   // True if the lane has a frame to send and room in its window.
   bool MayLeave(const Lane& lane) const;
   // Sends messages of the lanes in turn until the port is busy or no lane is
   // left. `port` is the egress or the memory of a node.
   void ServeSenders(Port* port);
-  // Sends the lane's next frame on its way. `after`: time until the sender has
-  // sent the frames before it. Returns the time that this frame takes the
-  // sender.
+  // Sends the lane's next frame on its way. `after`: time from now until the
+  // sender begins with this frame. Returns the time that the sender takes to
+  // send this frame.
   absl::Duration Leave(LaneIndex index, absl::Duration after);
-  // Sends all frames of the lane's next message. Returns the time that they
-  // take the sender.
+  // Sends all frames of the lane's next message. Returns the time that the
+  // sender takes to send them.
   absl::Duration LeaveTogether(LaneIndex index);
-  // Returns the time at which the receiver's interface may begin with a frame
-  // that leaves at `start`.
+  // Returns the earliest time at which the receiver's interface can begin to
+  // receive a frame of `bytes` bytes that begins to leave at `start`.
   absl::Time ArrivalOf(const Lane& lane, int64_t bytes, absl::Time start);
-  // Puts an arriving frame before the receiver's interface. A frame within a
-  // node is received at once.
+  // Lets an arriving frame wait for the receiver's interface. Receives a frame
+  // within a node at once.
   void Arrive(LaneRef ref);
   // Receives frames of the lanes in turn until the interface is busy or no lane
   // is left.
   void ServeIngress(NodeId node);
-  // Takes the lane's next frame out of the receiver's interface. Offers it,
-  // unless a refused frame is before it.
+  // Takes the lane's next frame out of the receiver's interface. Offers the
+  // frame, unless a refused frame is before it.
   void Receive(LaneIndex index);
-  // Offers the lane's oldest frame. Returns true if it is gone: accepted, or
-  // lost.
+  // Offers the lane's oldest frame to the receiver. Returns true if the frame
+  // has left the lane: the receiver took it, or broke the connection.
   bool OfferOldest(LaneIndex index);
   // Adds a delivered frame to the digest.
   void Digest(ProcessId to, const Frame& frame);
 
   const NetworkOptions options_;  // Constant.
   EventQueue* const events_;      // Not owned.
-  const Deliver deliver_;         // Receiver of frames.
+  const Deliver deliver_;         // Function that takes arrived frames.
   Random random_;                 // Source of latencies and repetitions.
   std::vector<NodeId> places_;    // Node of each process; -1: its own.
   std::deque<Node> nodes_;        // All nodes; references stay valid.
@@ -268,7 +285,7 @@ class SimulatedNetwork {
   FramePool frames_;  // Memory of all frames under way.
   std::vector<Lane, HugePageAllocator<Lane>> lanes_;   // All lanes.
   absl::flat_hash_map<Direction, LaneIndex> lane_of_;  // Lane of each pair.
-  // Pairs (to, from) with an oldest frame that was refused.
+  // Pairs (to, from) of lanes whose oldest frame the receiver has refused.
   std::set<Direction> waiting_;
   uint64_t digest_ = 0;           // Hash of all deliveries.
   int64_t frames_delivered_ = 0;  // Number of deliveries.

@@ -17,9 +17,9 @@
 // (BeginPhase). After that it stops, and the best routes so far stay: otherwise
 // a thousand layers on a thousand hosts would take too long.
 //
-// Wire types: with choose_wire, all candidates are played in fp32 first, then
-// in bf16. At last, Widen changes layers from bf16 back to fp32 where that
-// costs no noticeable time.
+// Wire types: with choose_wire, TryAll tries its plans in the wire type of the
+// rules and then in bf16. Improve keeps each layer's wire type. At last, Widen
+// changes layers from bf16 to fp32 where that costs no noticeable time.
 
 namespace nereus {
 namespace {
@@ -128,7 +128,8 @@ class Search {
   }
   // Gives the next phase its share of timelines.
   void BeginPhase() { plays_left_ = phase_plays_; }
-  // Returns the seconds of an iteration.
+  // Returns the seconds of an iteration with `routes`. Uses up one timeline of
+  // the phase.
   double Play(absl::Span<const Route> routes) {
     --plays_left_;
     return timeline_.Play(routes, fusion_);

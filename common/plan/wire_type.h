@@ -9,8 +9,8 @@ namespace nereus {
 
 // Number format in which float32 values travel. Arithmetic is in float32
 // everywhere: only frames have values in the 16-bit formats
-// (common/driver/wire_values.h). Frames carry the numbers of this enum, so the
-// numbers must not change.
+// (common/driver/wire_values.h). Frames carry the numbers of this enum, so a
+// change of the numbers is a change of the protocol.
 enum class WireType : uint8_t {
   kNone = 0,      // The frame has no values: a hello, a pull.
   kFloat32 = 1,   // "fp32": 24 bits of precision.

@@ -18,9 +18,9 @@ namespace nereus {
 //
 // The count is thread-safe; the bytes are not guarded. By convention, the
 // holder of a reference writes only to bytes that no other holder uses at that
-// time. If unique() is true, there is no other holder. A holder that writes
-// while a frame still refers to the bytes can make that frame a mixture of two
-// steps.
+// time. If unique() is true, there is no other counted reference (View counts
+// none). A holder that writes while a frame still refers to the bytes can make
+// that frame a mixture of two steps.
 class Buffer {
  public:
   // Makes a buffer without bytes.

@@ -1,4 +1,4 @@
-"""The names that Bazel 4.2's own files load from rules_cc, as the native rules."""
+"""Rules that the BUILD files of Bazel 4.2 itself load from rules_cc: Bazel's built-in rules."""
 
 cc_binary = native.cc_binary
 cc_import = native.cc_import
