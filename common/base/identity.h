@@ -9,7 +9,7 @@ namespace nereus {
 std::string ProcessName();
 
 // Returns a name that this process has not returned before: first ProcessName,
-// then "host:pid.2" and so on. Any thread.
+// then "host:pid.2" and so on. Any thread may call this.
 std::string UniqueName();
 
 // Returns the kernel's boot id. All processes under one kernel read the same
@@ -18,7 +18,8 @@ std::string UniqueName();
 std::string BootId();
 
 // Returns the number of this process's network namespace. Namespaces of one
-// kernel have different numbers; those of two kernels may have the same.
+// kernel have different numbers; namespaces of different kernels may have the
+// same number.
 // Returns 0 if it cannot be read.
 uint64_t NetworkNamespace();
 

@@ -15,7 +15,7 @@
 //
 // Only a macro can return from the calling function. NEREUS_TRY stands as a
 // whole statement, as the whole right side of an assignment, or as the operand
-// of `return`. It never stands within an initializer list: GCC and clang would
+// of `return`. Never write it within an initializer list: GCC and clang would
 // not destroy the members that were built before the return.
 #define NEREUS_TRY(...)                                   \
   __extension__({                                         \

@@ -5,9 +5,10 @@
 namespace nereus {
 
 // Place of the pool's blocks (common/compute/blocks.h) in one layer's values.
-// Blocks are cut through the whole model and not layer by layer, so the first
-// and the last block of a layer may lie in it only in part. A piece is the part
-// of a block that lies in the layer. A value type.
+// The pool (all layers of the model, one behind the other) is cut into blocks,
+// and not each layer. So only a part of the first and of the last block of a
+// layer may lie in the layer. A piece is the part of a block that lies in the
+// layer. A value type.
 struct BlockPieces {
   int64_t values = 0;  // Number of values of the layer.
   int64_t block = 1;   // Number of values of a whole block, >= 1.

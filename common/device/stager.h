@@ -161,7 +161,8 @@ class Stager {
   absl::Status CheckNotCaptured(absl::string_view what,
                                 cudaStream_t stream) const;
 
-  // True if `pointer` is memory of any GPU.
+  // True if `pointer` is memory of any GPU, or memory that CUDA moves between
+  // GPU and host.
   bool IsOnDevice(const void* pointer) const;
   // Returns OK if `pointer` is memory of this device, aligned to 4 bytes.
   // Errors: kInvalidArgument; others of CudaStatus and DeviceScope.

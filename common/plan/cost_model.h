@@ -123,9 +123,10 @@ bool FactorsMoveNoMore(const LayerSpec& layer, const ClusterShape& cluster);
 // copying the results of other workers then takes longer than computing them.
 inline constexpr int64_t kSharedProductRowsMin = 32;
 
-// True if the `local` workers of a host, of `workers` in all, share the product
-// of a layer's factors: each multiplies at least one row of it, and copies the
-// other rows from the other workers.
+// True if the workers of a host share the product of a layer's factors: each
+// multiplies at least one row of the product, and copies the other rows from
+// the other workers of the host. `workers`: number of all workers. `local`:
+// number of workers of the host.
 bool SharesProduct(const LayerSpec& layer, int64_t workers, int64_t local);
 
 // Returns the elements that the workers of host 0 hand each other through

@@ -62,7 +62,7 @@ class Placement {
   // Returns the number of elements of a shard. REQUIRES: 0 <= shard < shards().
   int64_t shard_elements(int shard) const;
 
-  // Number of layers. REQUIRES: not empty.
+  // Number of layers. REQUIRES: Make made this placement.
   int layers() const { return static_cast<int>(layer_begin_.size()) - 1; }
   // Number of shards.
   int shards() const { return static_cast<int>(shard_elements_.size()); }

@@ -67,7 +67,8 @@ struct PlanRules {
   // the servers. Nothing: the cost decides.
   std::optional<Scheme> forced;
 
-  // Quantity that the planner keeps small. It matters only if choose().
+  // Quantity that the planner keeps small when it chooses schemes and wire
+  // types (choose()) or the fusion threshold (choose_fusion).
   CostKind cost = CostKind::kBytes;
 
   WireType wire = WireType::kFloat32;  // Wire type of every layer.
