@@ -454,27 +454,6 @@ add("a round that comes whole from a source expects parts of the product", [SWAR
      "  round.missing_parts = 0;\n  round.arrived.assign(frames, false);\n",
      "  round.arrived.assign(frames, false);\n"))
 
-# Gatherings.
-
-add("a gathering is answered while values are missing", [SWARM],
-    ("server/coordinator/gatherings.cc",
-     "  if (!needs.missing.empty() || needs.here.empty()) return std::nullopt;\n",
-     "  if (needs.here.empty()) return std::nullopt;\n"))
-
-add("a worker that missed the answer of a gathering does not get it again", [SWARM],
-    ("server/coordinator/gatherings.cc",
-     "  if (newest.has_value() && newest->id == id) return worker.Send(*newest, out);\n",
-     ""))
-
-add("workers hear the values of a gathering before they are saved", [SWARM],
-    ("server/coordinator/coordinator.cc",
-     "  if (gatherings_.Complete(*job(), roster_)) Save(out);\n",
-     "  gatherings_.Complete(*job(), roster_);\n"))
-
-add("a value that was sent before the job went back is gathered", [SWARM],
-    ("server/coordinator/gatherings.cc",
-     "  if (worker.heartbeat.epoch < cleared_in_) return;\n", ""))
-
 
 def misfits(read):
     """Yields the file and a message for each mutation that does not fit the code.
