@@ -15,8 +15,8 @@
 namespace nereus {
 namespace {
 
-// Time until the next attempt when no descriptors are free. The socket stays
-// readable meanwhile, so polling it would spin.
+// Pause before the next attempt to accept when no descriptor is free. A
+// connection still waits then, so poll would return at once, again and again.
 constexpr int kPauseMs = 200;
 
 }  // namespace
@@ -56,11 +56,11 @@ void Acceptor::Run() {
     if (watched[0].revents != 0) return;
     Accepted next = Accept(listener_.socket);
     pauses = next.exhausted;
-    // The kernel gives the lowest free number: a number near the limit means
-    // that few are left.
+    // The kernel gives a new descriptor the lowest free number: a number near
+    // the limit means that few descriptors are left.
     const bool is_reserve = next.socket.valid() &&
                             next.socket.get() >= DescriptorLimit() - kReserve;
-    // Warns once, until a connection succeeds again.
+    // Warns once, and again only after a connection has been accepted.
     if ((pauses || is_reserve) && !std::exchange(complained, true)) {
       NEREUS_LOG(Warning) << "control connections are turned away: all but "
                           << kReserve << " of this process's "

@@ -10,26 +10,29 @@
 
 namespace nereus {
 
-// Acceptor of a control port's connections, on a thread of its own. gRPC 1.51
-// stops accepting for good once the process is out of file descriptors
-// (CVE-2023-4785): the coordinator would live on and answer no member. This
-// acceptor waits until descriptors are free again.
+// Acceptor of a control port's connections, on a thread of its own. The
+// acceptor of gRPC 1.51 stops for good once the process has no file descriptors
+// left (CVE-2023-4785): the coordinator would go on running, but no member
+// could connect to it any more. This acceptor tries again until a descriptor is
+// free.
 //
-// Bounded: a connection is closed at once if it would leave fewer than kReserve
-// descriptors for the process's own files. Thread-safe.
+// Bounded: closes a new connection at once if it would leave fewer than
+// kReserve free descriptors, which the process needs for its own files.
+// Thread-safe.
 class Acceptor {
  public:
-  // Descriptors that connections may not use.
+  // Number of descriptors that connections may not use.
   static constexpr int kReserve = 32;
 
   // Listens at `host`:`port`; port 0 picks a free port. Hands each connection
-  // to `accepted`, on the acceptor's thread. `accepted` must not wait. Errors:
-  // kUnavailable, with the address and the reason.
+  // to `accepted`, on the acceptor's thread. `accepted` must not block, because
+  // later connections would wait for it. Errors: kUnavailable, with the address
+  // and the reason.
   static absl::StatusOr<std::unique_ptr<Acceptor>> Start(
       const std::string& host, int port,
       std::function<void(Descriptor)> accepted);
 
-  // Stops. `accepted` is not called afterwards.
+  // Stops listening. `accepted` is not called afterwards.
   ~Acceptor();
 
   // Port that it listens at.

@@ -9,17 +9,18 @@
 namespace nereus {
 
 // Asks the coordinator at `address` ("host:port" of its control port) for the
-// job's status. Blocks up to `timeout`. May be repeated. Errors: kUnavailable,
-// no process answers there (the message has the address); kFailedPrecondition,
-// a server that is not the coordinator answers (the message names the
-// coordinator); kDeadlineExceeded after `timeout`.
+// job's status. Blocks for `timeout` at most. Changes nothing, so it may be
+// repeated. Errors: kUnavailable, no process answers there (the message has the
+// address); kFailedPrecondition, a server that is not the coordinator answers
+// (the message names the coordinator); kUnimplemented, another program or a
+// worker answers; kDeadlineExceeded after `timeout`.
 absl::StatusOr<JobStatus> FetchJobStatus(const std::string& address,
                                          absl::Duration timeout);
 
-// Asks the coordinator at `address` for a checkpoint. OK means that it will be
-// made; FetchJobStatus shows when it is complete. A repeated call may make
-// another checkpoint. Errors: as FetchJobStatus; kFailedPrecondition also if
-// the job does not run, or has no folder for checkpoints.
+// Asks the coordinator at `address` for a checkpoint. OK means that the job
+// will make it; FetchJobStatus shows when it is complete. A repeated call can
+// lead to a second checkpoint. Errors: as FetchJobStatus; kFailedPrecondition
+// also if the job is not running, or has no folder for checkpoints.
 absl::Status RequestCheckpoint(const std::string& address,
                                absl::Duration timeout);
 

@@ -14,7 +14,8 @@ void QuietGrpc() {
   });
 }
 
-// These mistakes happen to users: a wrong port, a data port, a wrong name.
+// Explains three mistakes of users: a port that is not a coordinator's, a data
+// port, and a wrong name of the host.
 std::string ExplainCall(const absl::Status& status) {
   if (absl::IsUnimplemented(status)) {
     return "this is not a coordinator's control port";
@@ -34,16 +35,19 @@ std::string ExplainCall(const absl::Status& status) {
 std::shared_ptr<grpc::Channel> MakeControlChannel(const std::string& address) {
   QuietGrpc();
   grpc::ChannelArguments arguments;
-  // Ignores a proxy that environment variables name: it is for web pages, and
-  // members are in one network.
+  // Ignores the proxy that environment variables may name: such a proxy is for
+  // web pages, and the members of a job are in one network.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetMaxReceiveMessageSize(kControlMessageBytesMax);
-  // A member that starts before its coordinator finds it soon after.
+  // Tries to connect at least once a second, so that a member which starts
+  // before its coordinator soon finds it.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 50);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
-  // If the coordinator's computer loses its power, it sends nothing, not even a
-  // reset.
+  // Sends a ping when the connection was silent for 10 s, and ends the
+  // connection if no answer comes within 5 s. Otherwise the member would not
+  // notice that the coordinator's computer has lost its power: such a computer
+  // sends nothing, not even a reset.
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 10000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5000);
   return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(),

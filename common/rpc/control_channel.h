@@ -11,23 +11,24 @@ class Channel;
 
 namespace nereus {
 
-// Longest message in either direction: a model of 65,536 layers with the
-// reasons for its routes fits.
+// Largest message in bytes (64 MiB), in either direction. The plan of a model
+// of 65,536 layers fits, with the reasons for its routes.
 inline constexpr int kControlMessageBytesMax = 64 << 20;
 
-// Header by which a coordinator accepts a session; its value is "open".
+// Name of the gRPC header that a coordinator sends when it accepts a session.
+// The value is "open".
 inline constexpr char kSessionHeader[] = "nereus-session";
 
-// Sends gRPC's log lines to the log of this process, at level debug. The
-// statuses of calls say what matters.
+// Sends gRPC's log lines to the log of this process, at level debug. Users need
+// not see them: the status of a failed call has the error.
 void QuietGrpc();
 
-// Returns the message of a failed call. Replaces messages of gRPC that mislead
-// users.
+// Returns the message to show for the failed call with `status`. Replaces
+// messages of gRPC that mislead users.
 std::string ExplainCall(const absl::Status& status);
 
-// Returns a channel to the control port at `address` ("host:port"). It connects
-// with the first call. Any thread.
+// Returns a gRPC channel to the control port at `address` ("host:port"). The
+// channel connects when the first call is made on it. Thread-safe.
 std::shared_ptr<grpc::Channel> MakeControlChannel(const std::string& address);
 
 }  // namespace nereus

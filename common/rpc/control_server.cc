@@ -17,7 +17,8 @@ namespace {
 // Time that calls under way get when the server is destroyed.
 constexpr absl::Duration kGrace = absl::Seconds(1);
 
-// Plugins are global in gRPC: enabling them twice would register them twice.
+// Enables health checks and reflection for all servers of this process. Does so
+// once: gRPC would register them a second time.
 void EnablePluginsOnce() {
   QuietGrpc();
   static const bool done = [] {
@@ -53,8 +54,9 @@ absl::StatusOr<std::unique_ptr<ControlServer>> ControlServer::Start(
   std::unique_ptr<ControlServer> control(new ControlServer);
   grpc::ServerBuilder builder;
   builder.SetMaxReceiveMessageSize(kControlMessageBytesMax);
-  // Members send pings while they wait for an answer (control_channel.cc). By
-  // default gRPC would end their connections for that.
+  // Allows any number of pings, which members send while the connection is
+  // silent (control_channel.cc). By default gRPC ends a connection after a few
+  // pings.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
   control->impl_
       ->connections = builder.experimental().AddExternalConnectionAcceptor(

@@ -13,8 +13,9 @@ class Service;
 
 namespace nereus {
 
-// Control port of a process: the services given to it, grpc.health.v1 and
-// reflection. Stops when destroyed. Thread-safe. gRPC's threads call the
+// Control port of a process. Serves the gRPC services that Start gets, health
+// checks (grpc.health.v1), and reflection, which tells clients what the
+// services are. Stops when destroyed. Thread-safe. gRPC's threads call the
 // services.
 class ControlServer {
  public:
@@ -25,21 +26,24 @@ class ControlServer {
       const std::string& host, int port,
       const std::vector<grpc::Service*>& services);
 
-  // Stops. Calls under way get a second to end.
+  // Stops. Gives calls under way a second to end.
   ~ControlServer();
 
-  // Port that it listens at.
+  // Port at which this listens.
   int port() const { return port_; }
 
-  // Sets the answer to health checks of the service "readiness". Starts as not
-  // ready. (The answer for the service "" is SERVING until Shutdown.)
+  // Sets the answer to health checks of the service "readiness", which is "not
+  // ready" before the first call. (The answer for the service "" is SERVING
+  // until Shutdown.)
   void SetReady(bool ready);
 
-  // Sets the answer to health checks of the service "liveness": true while the
-  // process does its work (Pulse). Starts as alive.
+  // Sets the answer to health checks of the service "liveness", which is
+  // "alive" before the first call. `alive`: false if the driver of this member
+  // stands still (Pulse).
   void SetAlive(bool alive);
 
-  // Refuses new calls at once, and ends open calls at `deadline`.
+  // Refuses new calls at once. Waits for calls under way until `deadline`, and
+  // then cancels them.
   void Shutdown(absl::Time deadline);
 
  private:

@@ -6,8 +6,8 @@
 
 namespace nereus {
 
-// Converts between the statuses of gRPC and Abseil, which have the same codes.
-// All conversions are here.
+// ToGrpcStatus and FromGrpcStatus convert between the statuses of gRPC and
+// Abseil, which have the same codes. No other code converts them.
 inline grpc::Status ToGrpcStatus(const absl::Status& status) {
   return grpc::Status(static_cast<grpc::StatusCode>(status.code()),
                       std::string(status.message()));

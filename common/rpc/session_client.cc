@@ -20,9 +20,9 @@
 #include "proto/coordinator.grpc.pb.h"
 
 // Sessions with the coordinator. Run, on a thread of its own, opens one session
-// after the other. Attend is one session from its opening to its end: Run's
+// after the other. Attend runs one session from its opening to its end: Run's
 // thread reads, and a writer thread sends the queued messages and a heartbeat
-// each second. After each session Judge decides whether to try again, after a
+// each second. After each session, Judge decides whether to try again after a
 // pause, or to give up.
 //
 //   Run --> Attend --opened--> Read | Write --stream ends--> Judge --> Run
@@ -31,7 +31,7 @@
 namespace nereus {
 namespace {
 
-// Shortest and longest pause between two attempts.
+// Shortest and longest pause between two attempts to open a session.
 constexpr absl::Duration kBackoffMin = absl::Milliseconds(50);
 constexpr absl::Duration kBackoffMax = absl::Seconds(1);
 // Time between two warnings that no coordinator answers.
@@ -50,13 +50,15 @@ struct SessionClient::Impl {
   void Run() ABSL_LOCKS_EXCLUDED(mu);
   // Runs one session, from its opening to its end. Returns why it ended.
   grpc::Status Attend() ABSL_LOCKS_EXCLUDED(mu);
-  // Reports messages until the stream ends.
+  // Passes the coordinator's messages to `events.message` until the stream
+  // ends.
   void Read(Stream* stream) ABSL_LOCKS_EXCLUDED(mu);
   // Sends messages and heartbeats until the session closes.
   void Write(Stream* stream) ABSL_LOCKS_EXCLUDED(mu);
-  // Returns OK if another session is to be opened; else the reason to give up.
+  // Takes the status with which a session ended. Returns OK if another session
+  // is to be opened, else the reason to give up.
   absl::Status Judge(const absl::Status& status);
-  // Opens no further session; `cancel` ends the open one.
+  // Opens no further session. If `cancel`, also ends the open session.
   void Stop(bool cancel) ABSL_LOCKS_EXCLUDED(mu);
 
   const SessionClientOptions options;                 // Constant.
@@ -74,8 +76,8 @@ struct SessionClient::Impl {
   Mutex mu;
   // True once no further session is to open.
   bool stopping ABSL_GUARDED_BY(mu) = false;
-  bool open ABSL_GUARDED_BY(mu) = false;  // True while messages are taken.
-  // True once the open session has its JoinRequest or Resume.
+  bool open ABSL_GUARDED_BY(mu) = false;  // True while Send queues messages.
+  // True once the open session's JoinRequest or Resume is queued.
   bool begun ABSL_GUARDED_BY(mu) = false;
   // Call of the open session, for TryCancel; not owned.
   grpc::ClientContext* context ABSL_GUARDED_BY(mu) = nullptr;
@@ -152,8 +154,8 @@ absl::Status SessionClient::Impl::Judge(const absl::Status& status) {
                         absl::StrCat("no coordinator is at ", address, ": ",
                                      ExplainCall(status)));
   }
-  // kUnavailable and kCancelled mean a lost connection. Any other error is an
-  // answer: the process there has refused.
+  // kUnavailable and kCancelled mean a lost connection. Any other error is the
+  // answer of a process that refuses this member, so trying again is useless.
   if (!status.ok() && !absl::IsUnavailable(status) &&
       !absl::IsCancelled(status)) {
     return Prefixed(status, "the coordinator at ", address, " says: ");
@@ -180,7 +182,8 @@ grpc::Status SessionClient::Impl::Attend() {
     MutexLock lock(&mu);
     if (stopping) return grpc::Status::CANCELLED;
     context = &call;
-    // Messages for the last session must not come before the Resume.
+    // Drops messages for the last session: they must not come before the Resume
+    // of this one.
     queue.clear();
     open = true;
     begun = false;
@@ -189,8 +192,8 @@ grpc::Status SessionClient::Impl::Attend() {
   events.opened();
   std::thread writer([&] { Write(stream.get()); });
   stream->WaitForInitialMetadata();
-  // A connection alone proves little: any gRPC server accepts it. The header
-  // comes from a coordinator.
+  // An open connection proves little, because any gRPC server accepts one. Only
+  // a coordinator sends this header.
   const bool accepted =
       call.GetServerInitialMetadata().count(kSessionHeader) > 0;
   Read(stream.get());
@@ -250,8 +253,7 @@ void SessionClient::Impl::Write(Stream* stream) {
       if (!heartbeat.has_value()) continue;
       message = ToProto(MemberMessage(*heartbeat));
     }
-    // A failed write needs no reaction: reading fails too, and ends the
-    // session.
+    // Ignores a failed write: Read then fails too, which ends the session.
     stream->Write(*message);
   }
 }

@@ -16,36 +16,40 @@ struct SessionClientOptions {
   // "host:port" of the coordinator's control port.
   std::string coordinator_address;
 
-  // Longest search for a coordinator, if none has ever answered.
+  // Time for which attempts to open the first session may fail. Then the client
+  // gives up.
   absl::Duration connect_timeout = absl::Seconds(60);
-  // Longest search for a coordinator after a session has ended.
+  // Time after the end of a session for which attempts to open the next session
+  // may fail. Then the client gives up.
   absl::Duration patience = absl::Seconds(10);
 };
 
-// Sessions of a member with its coordinator. There is one session at a time;
-// when it breaks, the next one is opened. Member decides which messages to
-// send. This class sends them, and heartbeats. Thread-safe.
+// Client of the coordinator, in the process of a member. Keeps one session
+// open: when a session breaks, opens the next one. The class Member decides
+// which messages to send; SessionClient sends these messages and the
+// heartbeats. Thread-safe.
 //
-// Messages on a session that breaks may be lost, in both directions. The hook
-// `opened` must send them again (Member::OnSession). Otherwise the coordinator
-// might wait for them for ever.
+// When a session breaks, messages of both sides may be lost. So the callback
+// `opened` must send the member's messages again (Member::OnSession). Otherwise
+// the coordinator might wait for a lost message for ever.
 //
 // The queue of messages has no limit: the caller of Send bounds it. Messages
 // that a session has not sent when it ends are dropped.
 class SessionClient {
  public:
-  // Callbacks, on threads of this object. None may wait, or destroy it.
+  // Callbacks, which run on threads of the SessionClient. A callback must not
+  // block, and must not destroy the SessionClient.
   struct Events {
-    // Called when an attempt to open a session begins. Messages that are sent
+    // Called when an attempt to open a session begins. Messages that Send gets
     // from now on are for this session, and wait until it is open.
     std::function<void()> opened;
     // Called for each message of the coordinator, in order.
     std::function<void(const CoordinatorMessage& message)> message;
-    // Called about once a second, once the session's JoinRequest or Resume is
-    // queued. Returns the heartbeat to send. Returns nothing, and none is sent,
-    // if the driver of the member stands still (Pulse).
+    // Called about once a second, but not before the session's JoinRequest or
+    // Resume is queued. Returns the heartbeat to send. Returns nothing if the
+    // driver of the member stands still (Pulse); then no heartbeat is sent.
     std::function<std::optional<Heartbeat>()> heartbeat;
-    // Called when this object gives up, and opens no further session. Not
+    // Called when the SessionClient gives up: it opens no further session. Not
     // called after Stop. `why`: kUnavailable, no coordinator has answered for
     // connect_timeout or patience; kUnimplemented, another kind of process
     // answers at the address; any other code, the error with which the
@@ -53,7 +57,7 @@ class SessionClient {
     std::function<void(const absl::Status& why)> failed;
   };
 
-  // Does nothing before Start.
+  // Makes a client that does nothing until Start.
   SessionClient(SessionClientOptions options, Events events);
 
   // Opens the first session in the background. Called at most once.
@@ -69,8 +73,8 @@ class SessionClient {
   // session.
   void Send(const MemberMessage& message);
 
-  // Opens no further session. The open one goes on, and its callbacks may still
-  // run.
+  // Opens no further session. An open session goes on, and its callbacks may
+  // still run.
   void Stop();
 
  private:

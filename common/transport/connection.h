@@ -7,40 +7,42 @@
 
 namespace nereus {
 
-// Limits of the attempts to connect to a peer.
+// Limits of the attempts to connect to a peer. At a limit the link is given up:
+// no further attempt is made, and the handler hears OnDisconnected.
 struct ConnectLimits {
-  // Time of SteadyNow at which the peer is given up.
+  // Time of SteadyNow at which the link is given up.
   absl::Time deadline;
   // Time for which attempts may fail without reaching a process that listens at
-  // the address; then the peer is given up. A process that listens but does not
+  // the address; then the link is given up. A process that listens but does not
   // answer counts as reached: only the deadline applies to it. Infinite: only
   // the deadline applies.
   absl::Duration unreachable_max = absl::InfiniteDuration();
 };
 
-// Connection to one peer, as PeerLinks sees it. Either of the two processes may
-// have dialled. An interface, so that tests of PeerLinks need no sockets.
+// Connection to one peer, as PeerLinks sees it. The peer may have dialled this
+// process, or this process the peer. Connection is an interface, so that tests
+// of PeerLinks need no sockets.
 //
 // Not thread-safe.
 class Connection {
  public:
   virtual ~Connection() = default;
 
-  // Queues `frame`, in the order of SendQueue. REQUIRES: the connection is
-  // open.
+  // Queues `frame`. Frames leave in the order of SendQueue. REQUIRES: the
+  // connection is open.
   virtual void Send(Frame frame) = 0;
 
   // Ends the connection at once and drops the queued frames. The kernel may
-  // still send the bytes that it has. Does nothing if the connection is closed
-  // already.
+  // still send bytes that it already has. Does nothing if the connection is
+  // closed already.
   virtual void Close() = 0;
 
-  // Closes the connection, and drops the bytes that the kernel has not sent
-  // yet, too. The peer sees an error instead of an orderly end.
+  // Does what Close does, and also drops the bytes that the kernel has not sent
+  // yet. The peer sees an error instead of an orderly end.
   virtual void Abort() = 0;
 
-  // True if the peer has closed its side or the connection is lost. Earlier
-  // bytes may still be unread.
+  // True if the peer has closed its side or the connection is lost. Bytes that
+  // arrived before the end may still be unread.
   virtual bool HasEnded() const = 0;
 
   // "host:port" of the peer, for messages.

@@ -14,15 +14,17 @@ namespace {
 
 constexpr size_t kBuildBytesMax = 256;
 
-// Begin of a reason that may pass (NotReadyReason).
+// Beginning of a reason that may pass (NotReadyReason).
 constexpr absl::string_view kNotReady = "not ready";
 
-// First bytes of a gRPC client, which may have mixed up the ports.
+// First bytes that a gRPC client sends. A user may have given it the data port
+// by mistake.
 constexpr char kHttp2Preface[] = "PRI * HTTP/2.0";
 
-// First bytes of a preamble; the last one is the version.
+// First eight bytes of a preamble; the eighth is the version.
 constexpr uint8_t kPreambleMagic[] = {'N', 'E', 'R', 'E', 'U', 'S', 0, 1};
-// Offsets of its fields; bytes in between are 0.
+// Offsets of the preamble's fields in bytes. All bytes between the fields are
+// 0.
 constexpr size_t kPreambleRoleAt = 8;
 constexpr size_t kPreambleRankAt = 12;
 constexpr size_t kPreambleTokenAt = 16;
@@ -40,7 +42,7 @@ Frame TextFrame(FrameKind kind, PeerId sender, const std::string& text) {
   return frame;
 }
 
-// Reads a peer; errors name `field`.
+// Reads a peer from the hello's field `field`, which errors name.
 absl::StatusOr<PeerId> ReadPeer(absl::string_view field,
                                 const v1::Member& message) {
   absl::StatusOr<PeerId> peer = FromProto(message);
@@ -48,9 +50,10 @@ absl::StatusOr<PeerId> ReadPeer(absl::string_view field,
   return InvalidArgumentError("hello: ", field, ": ", peer.status().message());
 }
 
-// Makes text of another process safe to print: no control characters, which
-// could break a log line or a terminal, and no characters of several bytes,
-// which could be cut in the middle.
+// Makes text of another process safe to print: cuts it to `bytes_max` bytes and
+// replaces all but printable ASCII characters by '?'. Control characters could
+// break a log line or a terminal, and the cut could split a character of
+// several bytes.
 std::string Printable(absl::string_view text, size_t bytes_max) {
   std::string printable(text.substr(0, bytes_max));
   for (char& c : printable) {
@@ -94,8 +97,8 @@ absl::StatusOr<Preamble> DecodePreamble(const PreambleBytes& bytes) {
         "handshake: a gRPC client has connected to this data port; control "
         "calls go to the --control-port");
   }
-  // All bytes outside of the fields have fixed values, so encoding the fields
-  // again shows any other value.
+  // Encodes the fields again and compares all bytes: this finds a wrong value
+  // in any byte outside of the fields.
   if (known && in_range && EncodePreamble(preamble) == bytes) return preamble;
   return InvalidArgumentError(
       "handshake: the first bytes are not those of a Nereus connection of this "

@@ -1,11 +1,11 @@
-// Read first Connect, TakeAttempts, OnDialling and OnOpen, which are the life
-// of a link without failures; then Retry and NextLoss, which are the failures;
-// then Admit, which is the other side's view. peer_links.h draws the states.
+// Read first Connect, TakeAttempts, OnDialling and OnOpen, the life of a link
+// without failures. Then read Retry and NextLoss, which handle failures, and
+// Admit, which runs on the side that is dialled. peer_links.h draws the states.
 //
-// When a frame is dropped, the owner of its payload may call Send. So a
-// function drops frames at its end, or takes them out of the link first. Send
-// may add a link to the map; iterators and references of a std::map stay valid
-// then.
+// When a function here drops a frame, the owner of the payload may call Send at
+// once. So a function drops frames as its last action, or takes them out of the
+// link before. Send may add a link to the map, which keeps the iterators and
+// references of a std::map valid.
 
 #include "common/transport/peer_links.h"
 
@@ -27,15 +27,16 @@ constexpr absl::Duration kBackoffMax = absl::Seconds(1);
 // may have been busy until shortly before the deadline, or until after it.
 constexpr absl::Duration kAttemptMin = absl::Milliseconds(200);
 
-// Returns `status`. Marks an error that may pass, so that the dialling side
-// tries again.
+// Returns `status`. Marks an error that may pass (NotReadyReason), so that the
+// dialling side tries again.
 absl::Status ComeAgain(const absl::Status& status) {
   return absl::IsUnavailable(status)
              ? UnavailableError(NotReadyReason(status.message()))
              : status;
 }
 
-// Returns the error for a dial of `dialled` that reaches `answers` instead.
+// Returns the error for the case that this process dialled one peer and another
+// one answered.
 absl::Status WrongPeer(PeerId dialled, PeerId answers) {
   return FailedPreconditionError("handshake: ", PeerName(dialled),
                                  " was dialled, but ", PeerName(answers),
@@ -53,8 +54,8 @@ void PeerLinks::SetRoster(const Hello& self, Roster roster) {
 void PeerLinks::Stop() {
   stopped_ = true;
   for (auto& [peer, link] : links_) {
-    // Open links end in Clear. Links that dial and have frames may still send
-    // them.
+    // Leaves open links to Clear. Links that dial and have frames go on,
+    // because they may still send the frames.
     if (link.state == State::kOpen) continue;
     const bool dials = link.state != State::kIdle;
     if (dials && !link.waiting.empty()) continue;
@@ -74,8 +75,8 @@ void PeerLinks::Connect(PeerId peer, const std::string& address,
                         const ConnectLimits& limits) {
   Link& link = links_[peer];
   if (stopped_ || link.state == State::kOpen) return;
-  // An attempt goes on. A lookup goes on only if the address is the same: the
-  // name server's answer for the old address is useless.
+  // An attempt under way goes on. A lookup goes on only if the address is the
+  // same: the name server's answer for another address is useless.
   const bool goes_on =
       link.is_attempting() ||
       (link.state == State::kLookingUp && link.address == address);
@@ -134,8 +135,8 @@ std::optional<PeerLinks::Loss> PeerLinks::NextLoss(absl::Time now) {
                            ": ", link.last_error));
     }
     if (now < link.limits.deadline) continue;
-    // If the owner was busy until after the deadline, no attempt may have begun
-    // yet. Then one attempt is still made.
+    // If the owner was busy until after the deadline, possibly no attempt has
+    // begun. Then one attempt is still made.
     const bool may_try =
         self_.has_value() && !link.attempted && link.state != State::kLookingUp;
     if (may_try) continue;
@@ -169,10 +170,10 @@ std::vector<PeerLinks::Attempt> PeerLinks::TakeAttempts(absl::Time now) {
 void PeerLinks::OnLookingUp(PeerId peer) {
   Link& link = links_.at(peer);
   link.state = State::kLookingUp;
-  // A name is looked up when none of its addresses is left. The flag may still
-  // be true: links share the addresses of a name, and another link may have
-  // dialled the last one. With the flag, this link would not pause after the
-  // name servers fail.
+  // The owner asks for a name when it has dialled all addresses of the name.
+  // The flag can be true even then: links share the addresses of a name, and
+  // another link may have dialled the last one. If the flag stayed true, this
+  // link would not pause after an error of the name servers.
   link.has_more_addresses = false;
 }
 
@@ -192,8 +193,8 @@ void PeerLinks::OnLookedUp(const std::string& address,
 void PeerLinks::OnNoSocket(PeerId peer, const absl::Status& reason,
                            absl::Time now) {
   Link& link = links_.at(peer);
-  // Pauses instead of trying the next address at once, which would hardly work
-  // better.
+  // Pauses before the next address: without a pause, the next attempt would
+  // hardly get a socket either.
   link.has_more_addresses = false;
   Retry(link, reason, now);
 }
@@ -210,8 +211,9 @@ void PeerLinks::OnDialling(PeerId peer, Connection* connection,
   Due(link.attempt_deadline);
 }
 
-// From the dial to the answer, an attempt may take the whole handshake timeout,
-// even if the time to reach a process was shorter.
+// Extends the deadline of the attempt. Until here the attempt had ReachTimeout
+// to reach a process, which may be short. From the dial to the answer, it has
+// the whole handshake timeout.
 absl::StatusOr<PeerLinks::Greeting> PeerLinks::Greet(PeerId peer) {
   Link& link = links_.at(peer);
   link.NoteReached();
@@ -280,8 +282,9 @@ absl::Status PeerLinks::CheckPreamble(const Preamble& preamble) const {
   if (preamble.intended != self_->self) {
     return WrongPeer(preamble.intended, self_->self);
   }
-  // All bits are compared at once, in the same time for any difference: a
-  // stranger must not be able to guess the token byte by byte.
+  // Compares all bits at once, which takes the same time for any difference.
+  // Otherwise a stranger could measure the time and guess the token byte by
+  // byte.
   if ((preamble.token ^ self_->incarnation) != 0) {
     return UnavailableError(
         NotReadyReason("the token of the dialler is for another process"));
@@ -305,8 +308,8 @@ absl::Status PeerLinks::Admit(const Hello& theirs, const std::string& address) {
                               " already, from ", link.connection->address(),
                               "; this one comes from ", address);
   }
-  // The peer was faster. If its connection fails after all, this side dials
-  // again.
+  // The peer's connection came first, so this side's attempt ends. If the
+  // peer's connection fails after all, this side dials again.
   if (link.is_attempting()) {
     link.connection->Close();
     link.connection = nullptr;

@@ -31,18 +31,21 @@ namespace nereus {
 //                                                                         open
 //
 // A link becomes idle again at a limit (ConnectLimits), when the peer refuses
-// for good, when the open connection ends, or by Disconnect or Stop.
+// for good, when the open connection ends, and by Disconnect or Stop.
 //
-// A link in any state becomes open if this process admits the peer, which has
-// dialled. There is never more than one open connection of a link: a second one
-// is refused, and an attempt of this process ends when the peer is admitted.
+// In every other state, a link also becomes open when the peer dials this
+// process and this process admits it. There is never more than one open
+// connection of a link. This process refuses a second connection of the peer,
+// and ends its own attempt when it admits the peer.
 //
-// Frames for a link that is not open wait in the order of Send. They leave when
-// the link opens, and are dropped when it becomes idle again. Frames for an
-// idle link wait too, without limit: the peer may dial this process.
+// Frames for a link that is not open wait, in the order of Send. They leave
+// when the link opens, and are dropped when the link becomes idle again. Frames
+// that Send gets for an idle link also wait, for any time and in any number:
+// the peer may dial this process.
 //
-// Pure: time is an argument, and the owner makes the sockets. When a frame is
-// dropped, the owner of its payload is told and may call Send. Not thread-safe.
+// Pure: time is an argument, and the owner of this object makes the sockets.
+// When a frame is dropped, the owner of its payload gets the payload back, and
+// may call Send at once. Not thread-safe.
 class PeerLinks {
  public:
   // An attempt to connect that the owner must begin now.
@@ -51,7 +54,8 @@ class PeerLinks {
     std::string address;
   };
 
-  // A link that was given up; the owner must tell its handler.
+  // A link that was given up. The owner must call OnDisconnected of its
+  // handler.
   struct Loss {
     PeerId peer;
     absl::Status reason;
@@ -63,7 +67,7 @@ class PeerLinks {
     Hello hello;
   };
 
-  // `handshake_timeout`: how long one attempt may take at most.
+  // `handshake_timeout`: longest time of one attempt.
   explicit PeerLinks(absl::Duration handshake_timeout)
       : handshake_timeout_(handshake_timeout) {}
 
@@ -75,9 +79,9 @@ class PeerLinks {
   // Hello of this process; nothing before the first roster.
   const std::optional<Hello>& self() const { return self_; }
 
-  // From now on, takes no frames, ignores Connect and admits no peer. Links
-  // that dial and have frames go on until their deadline; all other links that
-  // are not open become idle.
+  // From now on, takes no frames, ignores Connect and admits no peer. Open
+  // links stay open. Links that dial and have frames go on until their
+  // deadline. All other links become idle.
   void Stop();
 
   // Drops all links and their frames, and ends all attempts. The caller must
@@ -85,8 +89,9 @@ class PeerLinks {
   void Clear();
 
   // Dials `peer` at "host:port" until the link is open or a limit is reached.
-  // Does nothing to an open link. An attempt under way goes on, even at another
-  // address. The new limits hold for it.
+  // Does nothing to an open link. An attempt under way goes on, even if it
+  // dials another address, and ends when it would have ended anyway. The new
+  // limits then decide whether the link is given up.
   void Connect(PeerId peer, const std::string& address,
                const ConnectLimits& limits);
 
@@ -97,72 +102,73 @@ class PeerLinks {
   // Sends `frame` if the link to `to` is open; else the frame waits.
   void Send(PeerId to, Frame frame);
 
-  // True if frames wait for a link that is being connected.
+  // True if frames wait for a link that this process is connecting.
   bool HasFramesToDial() const;
 
-  // Time of the next deadline, attempt or end of an attempt: the owner calls
-  // NextLoss and TakeAttempts then.
+  // Time at which the next deadline passes, or the next attempt begins or ends.
+  // The owner calls NextLoss and TakeAttempts then.
   absl::Time due_at() const { return due_at_; }
 
-  // Ends attempts that took too long. Gives up one link that is past a limit
-  // and returns it. The caller tells the handler, which may change any
-  // link. Then the caller calls this again, until it returns nothing.
+  // Ends attempts that took too long. Gives up one link that is past a limit,
+  // and returns it. The caller tells the handler, which may change any link.
+  // Then the caller calls NextLoss again, until it returns nothing.
   std::optional<Loss> NextLoss(absl::Time now);
 
   // Returns the attempts that are due. For each one the owner calls
   // OnLookingUp, OnNoSocket or OnDialling before anything else.
   std::vector<Attempt> TakeAttempts(absl::Time now);
 
-  // A name server has been asked for the peer's address.
+  // Notes that a name server has been asked for the peer's address.
   void OnLookingUp(PeerId peer);
 
-  // The name server has answered. `result`: OK, or its error.
+  // Notes that the name server has answered about `address`. `result`: OK, or
+  // the error of the name server.
   void OnLookedUp(const std::string& address, const absl::Status& result,
                   absl::Time now);
 
-  // No socket could be made for the attempt.
+  // Notes that no socket could be made for the attempt.
   void OnNoSocket(PeerId peer, const absl::Status& reason, absl::Time now);
 
-  // `connection`, which must outlive the attempt, is being dialled.
-  // `has_more_addresses`: the name has other addresses; if this one fails, the
-  // next attempt begins at once.
+  // Notes that `connection` is being dialled. It must outlive the attempt.
+  // `has_more_addresses`: true if the host's name has further addresses; then,
+  // if this attempt fails, the next attempt begins at once.
   void OnDialling(PeerId peer, Connection* connection, bool has_more_addresses,
                   absl::Time now);
 
-  // Returns the greeting for a dialled peer when TCP is connected. Errors:
-  // kUnavailable, the peer is not in the roster (yet): the caller must end the
-  // attempt.
+  // Notes that TCP has connected the dialled `peer`, and returns the greeting
+  // to send. Errors: kUnavailable, the peer is not in the roster (yet): the
+  // caller must end the attempt.
   absl::StatusOr<Greeting> Greet(PeerId peer);
 
   // Checks the hello with which the dialled `peer` answers. Errors: as
   // CheckHello; kFailedPrecondition, another process answers.
   absl::Status CheckAnswer(PeerId peer, const Hello& theirs) const;
 
-  // The attempt that uses `connection` has failed. After kUnavailable the link
-  // tries again later. After any other reason it is given up and returned. Does
-  // nothing if the link does not use `connection`.
+  // Notes that the attempt that uses `connection` has failed. If `reason` is
+  // kUnavailable, the link tries again later. Otherwise gives the link up and
+  // returns it. Does nothing if the link does not use `connection`.
   std::optional<Loss> OnAttemptFailed(PeerId peer, const Connection* connection,
                                       const absl::Status& reason,
                                       absl::Time now);
 
   // Checks the first bytes of a process that has connected. Errors:
-  // kUnavailable, with NotReadyReason, that process should try again;
+  // kUnavailable, with NotReadyReason, that process should try again later;
   // kFailedPrecondition, it wants to reach another process.
   absl::Status CheckPreamble(const Preamble& preamble) const;
 
-  // Checks whether the process that says `theirs` may become the open
-  // connection of its link, and ends this side's attempt if so. `address`:
-  // address of that process, for messages. Errors: as CheckHello; kUnavailable,
-  // with NotReadyReason, that process should try again; kAlreadyExists, the
-  // link is open.
+  // Checks whether the connection of the process that sent the hello `theirs`
+  // may become the open connection of its link. If so, ends this side's
+  // attempt. `address`: address of that process, for messages. Errors: as
+  // CheckHello; kUnavailable, with NotReadyReason, that process should try
+  // again later; kAlreadyExists, the link is open.
   absl::Status Admit(const Hello& theirs, const std::string& address);
 
-  // Opens the link: the frames that wait go to `connection`, which must outlive
-  // the link's open state.
+  // Opens the link: the frames that wait go to `connection`. The connection
+  // must exist until the link is no longer open.
   void OnOpen(PeerId peer, Connection* connection);
 
-  // Makes the link idle if it uses `connection`. Returns true if so: the owner
-  // must tell the handler.
+  // Makes the link idle if it uses `connection`. Returns true if it did: the
+  // owner must then tell the handler.
   bool OnLost(PeerId peer, const Connection* connection);
 
  private:
@@ -176,18 +182,18 @@ class PeerLinks {
   };
 
   struct Link {
-    // True if this process has to connect and has no socket for it.
+    // True if this process has to connect and has no socket for the link.
     bool is_unconnected() const {
       return state == State::kPausing || state == State::kLookingUp;
     }
     bool is_attempting() const {
       return state == State::kDialling || state == State::kGreeting;
     }
-    // True if no process has been reached for too long.
+    // True if attempts have failed to reach a process for too long.
     bool is_unreachable() const {
       return unreachable_for >= limits.unreachable_max;
     }
-    // Notes that a process which listens was reached.
+    // Notes that an attempt has reached a process that listens.
     void NoteReached() {
       unreachable_since = absl::InfiniteFuture();
       unreachable_for = absl::ZeroDuration();
@@ -197,13 +203,14 @@ class PeerLinks {
     Connection* connection = nullptr;  // Null unless dialling, greeting, open.
     std::deque<Frame> waiting;         // Empty if open.
     std::string address;               // "host:port" to dial.
-    ConnectLimits limits;              // The link is given up at a limit.
-    absl::Time attempt_deadline;       // The attempt under way ends then.
-    // Time of the first attempt that failed before it reached a process that
-    // listens, after the last one that did reach one.
+    ConnectLimits limits;              // Limits at which the link is given up.
+    absl::Time attempt_deadline;       // End of the attempt under way.
+    // Time at which the first attempt failed to reach a process that listens,
+    // since one was last reached. Infinite: none has failed since.
     absl::Time unreachable_since = absl::InfiniteFuture();
-    absl::Duration unreachable_for;   // Time until the last such attempt.
-    absl::Time next_attempt_at;       // If pausing.
+    // Time from unreachable_since to the last such failure.
+    absl::Duration unreachable_for;
+    absl::Time next_attempt_at;       // Set while pausing.
     absl::Duration backoff;           // Pause after the next failure.
     std::string last_error;           // Reason why the last attempt failed.
     bool attempted = false;           // An attempt began since Connect.
@@ -216,7 +223,7 @@ class PeerLinks {
   void Retry(Link& link, const absl::Status& reason, absl::Time now);
   // Makes `link` idle and drops its frames; its connection is not closed.
   static void Reset(Link& link);
-  // Returns the time that an attempt may take until it reaches a process.
+  // Returns the longest time that an attempt may take to reach a process.
   absl::Duration ReachTimeout(const Link& link) const;
   static Loss GiveUp(PeerId peer, Link& link, const absl::Status& reason);
 

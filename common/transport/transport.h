@@ -14,30 +14,33 @@
 
 namespace nereus {
 
-// Bytes exchanged with one peer so far. Frame headers count, hellos do not.
+// Bytes exchanged with one peer so far. Frame headers count; hellos and
+// refusals do not.
 struct TrafficCount {
   PeerId peer;
   int64_t bytes_sent = 0;
   int64_t bytes_received = 0;
 };
 
-// Moves frames between this process and its peers. Knows nothing of rounds.
+// Moves frames between this process and its peers, and calls a handler
+// (FrameHandler) that receives them. Knows nothing of rounds.
 //
-// There is at most one connection per peer. Workers connect to servers. Of two
-// workers or two servers, the one with the higher rank connects, if they
-// exchange frames. The frames of one connection arrive whole, in the order in
-// which they leave, and once, or the connection ends.
+// There is at most one connection per peer. Callers of Connect follow a rule:
+// workers dial servers, and of two workers or two servers that exchange frames,
+// the one with the higher rank dials. The frames of one connection arrive
+// whole, once, and in the order in which they left. If one cannot, the
+// connection ends.
 //
 // Send does not copy a payload: each queued frame holds a reference to it until
 // the kernel, or the shared memory, has its bytes. So a slow peer costs little
-// memory here, but the payloads that wait for it must not be overwritten.
+// memory here, but owners must not overwrite payloads that wait for it.
 //
-// Bytes move in Poll, Flush and Shutdown only. An owner that does not call Poll
-// for long stops its peers: they fill the buffers of their sockets and then
-// wait.
+// Bytes move in Poll, Flush and Shutdown only. If the owner of the transport
+// does not call Poll for long, its peers stand still: they fill the buffers of
+// their sockets, and then wait.
 //
-// Send, Wake and traffic are thread-safe. Poll, and all other methods, belong
-// to one thread at a time; every call of the handler happens in Poll.
+// Send, Wake and traffic are thread-safe. One thread at a time may call Poll
+// and the other methods. Every call of the handler happens in Poll.
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -45,9 +48,9 @@ class Transport {
   // Returns the port at which this process listens.
   virtual int port() const = 0;
 
-  // Sets the identity and the peers of this process in a new epoch. Peers that
-  // connect before the first roster are told to try again. Open connections
-  // stay open.
+  // Sets the identity and the peers of this process in a new epoch. Before the
+  // first roster, this process tells peers that connect to try again. Open
+  // connections stay open.
   virtual void SetRoster(const Hello& self, Roster roster) = 0;
 
   // Connects to `peer` at "host:port" in the background. Repeats failed
@@ -58,45 +61,50 @@ class Transport {
                        const ConnectLimits& limits) = 0;
 
   // Ends the connection to `peer`, or the attempt to make one. Drops the frames
-  // that are queued for `peer`, and its frames that are not delivered yet. The
-  // handler is not called; the peer sees a lost connection. REQUIRES: this
-  // thread calls Poll.
+  // that are queued for `peer`, and frames from `peer` that are not delivered
+  // yet. Does not call the handler. The peer sees a lost connection. REQUIRES:
+  // the calling thread is the thread that calls Poll.
   virtual void Disconnect(PeerId peer) = 0;
 
-  // Queues `frame` for `to`. Without a connection, the frame waits for one. For
-  // a frame that goes through a socket, fills in the checksum of the payload if
-  // the field is 0. Frames through shared memory have no checksum.
+  // Queues `frame` for `to`. Without a connection, the frame waits for one. If
+  // the frame goes through a socket and its checksum field is 0, the transport
+  // fills in the checksum of the payload. Frames through shared memory have no
+  // checksum.
   virtual void Send(PeerId to, const Frame& frame) = 0;
 
-  // Announces that this thread calls Poll from now on. Send on this thread then
-  // takes no lock and does not call Wake.
+  // Announces that the calling thread calls Poll from now on. Send on this
+  // thread then does not call Wake, and takes no lock unless frames of other
+  // threads wait.
   virtual void MoveToThisThread() {}
 
-  // Waits until something has happened, Wake was called or `timeout` has
-  // passed. Hands frames that have arrived to `handler`. It calls OnHeader
-  // first, which names the landing of the payload, and OnFrame once the frame
-  // is complete and its checksum, if any, is verified.
+  // Waits until a frame or another event has arrived, Wake was called or
+  // `timeout` has passed. Hands frames that have arrived to `handler`: calls
+  // OnHeader, which names the landing of the payload, and then OnFrame, once
+  // the frame is complete and its checksum, if any, is verified.
   //
-  // An error from OnHeader, or in a frame, ends that connection with one line
-  // in the log and OnDisconnected. A frame for which OnHeader returns kWait is
-  // announced again in the next call; the frames behind it wait too.
+  // If OnHeader returns an error, or a frame is invalid, the frame's connection
+  // ends, with one line in the log and a call of OnDisconnected. If OnHeader
+  // returns kWait, the next Poll announces the frame again; later frames of
+  // that peer wait too.
   virtual void Poll(absl::Duration timeout, FrameHandler& handler) = 0;
 
-  // Passes on queued frames to the kernel or the shared memory, without
-  // waiting. For an owner that will not call Poll for a while. REQUIRES: this
-  // thread calls Poll; the handler may call it.
+  // Passes queued frames on to the kernel or the shared memory, without
+  // waiting. The owner calls this before it does other work than Poll for a
+  // while. The handler may call it. REQUIRES: the calling thread is the thread
+  // that calls Poll.
   virtual void Flush() {}
 
-  // Ends the Poll under way, or the next one.
+  // Makes the Poll under way return without further waiting; if there is none,
+  // the next one.
   virtual void Wake() = 0;
 
-  // Returns the traffic with all peers that were ever connected, by peer.
+  // Returns the traffic with each peer that was ever connected.
   virtual std::vector<TrafficCount> traffic() const = 0;
 
-  // Stops listening. Waits, at most for `timeout`, until all queued frames have
-  // been handed to the kernel or the shared memory and the peers have closed
-  // their side. Then closes all connections. Poll and the handler must not be
-  // running.
+  // Stops listening. Waits, for `timeout` at most, until the kernel or the
+  // shared memory has all queued frames and each peer has closed its side of
+  // the connection. Then closes all connections. Poll and the handler must not
+  // be running.
   virtual void Shutdown(absl::Duration timeout) = 0;
 };
 

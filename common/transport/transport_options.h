@@ -14,19 +14,22 @@ struct TransportOptions {
   std::string host = "127.0.0.1";
   int port = 0;
 
-  // Longest time of an attempt to connect. Also the longest time that a process
-  // which has connected may take to introduce itself.
+  // Longest time of one attempt to connect to a peer. Also the longest time
+  // that a process which has connected to this one may take to introduce
+  // itself.
   absl::Duration handshake_timeout = absl::Seconds(10);
 
-  // Number of accepted connections that may be in a handshake at a time.
-  // Further ones are closed at once.
+  // Largest number of accepted connections that are in a handshake at a time.
+  // The transport closes further connections at once.
   int handshakes_max = 256;
 
-  // Longest time that a peer may take to read why its connection ends.
+  // Longest time that this process waits for a refused peer to read the reason
+  // and close its side.
   absl::Duration closing_timeout = absl::Seconds(5);
 
-  // True if frames to and from peers on the same host may go through shared
-  // memory. They do if both sides allow it and both can map the memory.
+  // True if this side allows that frames to and from peers on the same host go
+  // through shared memory. They do if both sides allow it and both can map the
+  // memory.
   bool shared_memory = true;
 
   // Returns OK, or kInvalidArgument with the field and its value.

@@ -8,7 +8,7 @@
 namespace nereus {
 namespace {
 
-// Frames begin at multiples of this.
+// Frames begin at multiples of this many bytes.
 constexpr size_t kAlignment = 64;
 // Written in place of a header where the next frame does not fit before the end
 // of the circle: the rest up to the end is skipped.
@@ -18,11 +18,12 @@ static_assert(FrameRing::kCapacity % kAlignment == 0);
 static_assert(std::atomic<uint64_t>::is_always_lock_free &&
               std::atomic<uint32_t>::is_always_lock_free);
 
-// Free bytes at which a sleeping writer is woken. The largest frame fits, even
-// if almost as many bytes are skipped before it.
+// Number of free bytes at which the reader wakes a sleeping writer. The largest
+// frame then fits, even if almost as many bytes are skipped before it.
 constexpr uint64_t kEnoughRoom = 2 * FrameRing::kSlotBytes;
 
-// Returns the room that `bytes` of header and payload take.
+// Returns the number of bytes that a frame takes in the ring. `bytes`: header
+// and payload.
 size_t Rounded(size_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
@@ -49,7 +50,8 @@ absl::StatusOr<bool> FrameRingWriter::Push(const FrameHeader& header,
   const size_t needed = Rounded(kFrameHeaderBytes + bytes);
   const size_t skipped = needed > kCapacity - at ? kCapacity - at : 0;
   if (skipped + needed > kCapacity - filled) return false;
-  // A frame is never cut in two at the end of the circle.
+  // Skips the end of the circle if the frame does not fit there: a frame is
+  // never cut in two.
   if (skipped > 0) std::memcpy(data_ + at, kSkip, sizeof(kSkip));
   uint8_t* const place = skipped > 0 ? data_ : data_ + at;
   EncodeFrameHeader(header, place);
@@ -80,7 +82,7 @@ absl::StatusOr<bool> FrameRingReader::Front(FrameHeader& header,
       NEREUS_TRY(Filled(control_.head.load(std::memory_order_acquire), tail_));
   if (filled == 0) return false;
   uint64_t from = tail_;
-  // A copy that the writer cannot change while it is checked.
+  // Copy of the header, which the writer cannot change during the checks.
   uint8_t bytes[kFrameHeaderBytes];
   std::memcpy(bytes, data_ + from % kCapacity, sizeof(bytes));
   if (std::memcmp(bytes, kSkip, sizeof(kSkip)) == 0) {
@@ -94,8 +96,8 @@ absl::StatusOr<bool> FrameRingReader::Front(FrameHeader& header,
     std::memcpy(bytes, data_, sizeof(bytes));
   }
   header = NEREUS_TRY(DecodeFrameHeader(bytes));
-  // The length comes from the peer, so this checks that the frame lies within
-  // the written bytes.
+  // Checks that the frame lies within the written bytes, because its length
+  // comes from the peer.
   const size_t needed = Rounded(kFrameHeaderBytes + header.payload_bytes);
   const size_t at = from % kCapacity;
   if (needed > filled || needed > kCapacity - at) {

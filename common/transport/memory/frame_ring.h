@@ -12,13 +12,12 @@ namespace nereus {
 
 // A ring of frames in memory that two processes share: one writes, the other
 // reads. Each process has one end. Neither end trusts the bytes of the other
-// process: it copies a field before it decides by it, and then checks and uses
-// only the copy.
+// process: an end copies a field first, and then checks and uses only the copy.
 //
 // The memory is a circle of whole frames with the headers of the wire format. A
-// frame that does not fit before the end of the circle is put at the start.
-// Payloads have no checksum here: they stay in main memory, which is trusted
-// for all other values too.
+// frame that does not fit before the end of the circle goes to the start.
+// Payloads have no checksum here: they stay in main memory, which Nereus trusts
+// for all its other values too.
 //
 //   head: bytes ever written.   tail: bytes ever read, never above head. Both
 //   count the bytes that are skipped at the end of the circle.
@@ -27,13 +26,15 @@ namespace nereus {
 //          v              v
 //   |------#####frames#####---------|   positions modulo kCapacity
 //
-// Neither end waits. An end with nothing to do sets its sleep flag and may
-// sleep. The other end clears the flag and must then wake the sleeper. The
-// owner decides how to wake it (MemoryChannel: by a byte through a socket).
+// No method here waits. An end with nothing to do sets its sleep flag, and its
+// process may then sleep. When there is something to do again, the other end
+// clears the flag (TakeSleeper), and its process must wake the sleeping one.
+// MemoryChannel does so by a byte through a socket.
 class FrameRing {
  public:
-  // Size of the largest frame. The ring has room for four: one can be written
-  // while another is read, and the ring stays in a cache of two megabytes.
+  // Bytes of the largest frame with its header. The ring has room for four such
+  // frames, about 1 MiB. So one frame can be written while another is read, and
+  // the ring stays in a cache of 2 MiB.
   static constexpr size_t kSlotBytes =
       kFrameHeaderBytes + static_cast<size_t>(kFramePayloadBytesMax);
   static constexpr size_t kCapacity = 4 * kSlotBytes;
@@ -69,19 +70,20 @@ class FrameRingWriter : private FrameRing {
   // Errors: kInvalidArgument, the reader has written an impossible tail.
   absl::StatusOr<bool> Push(const FrameHeader& header, const Buffer& payload);
 
-  // Returns true if the reader sleeps and must be woken, once for each sleep.
-  // Called after Push.
+  // True if the reader sleeps; the caller must then wake it. True only once for
+  // each sleep. Called after Push.
   bool TakeSleeper();
 
-  // Announces that this end sleeps, and returns true. If there is room for a
-  // frame of any size already, takes the announcement back and returns false.
+  // Announces that this end sleeps, and returns true. But if there is room for
+  // a frame of any size by now, takes the announcement back and returns false.
   // Called after a Push that found no room.
   bool MaySleep();
   // Takes the announcement back.
   void Awake() { control_.writer_sleeps.store(0, std::memory_order_relaxed); }
 
  private:
-  uint64_t head_ = 0;  // Control::head; the copy that the peer cannot change.
+  // Own copy of Control::head, which the peer cannot change.
+  uint64_t head_ = 0;
 };
 
 // The reading end of a ring. Not thread-safe.
@@ -90,32 +92,34 @@ class FrameRingReader : private FrameRing {
   explicit FrameRingReader(uint8_t* memory) : FrameRing(memory) {}
 
   // Reads the next frame. Returns false if the ring is empty. The payload stays
-  // in the ring and is valid until Pop. A hostile writer could still change it,
-  // so nothing may be decided by its values. Errors: kInvalidArgument, the
-  // writer has written something that is no frame.
+  // in the ring and is valid until Pop. A hostile writer could still change the
+  // payload, so the caller must decide nothing by its values. Errors:
+  // kInvalidArgument, the writer has written something that is no frame.
   absl::StatusOr<bool> Front(FrameHeader& header, Buffer& payload);
-  // Frees the memory of that frame. REQUIRES: Front has returned true since the
-  // last Pop.
+  // Frees the memory of the frame that Front has read. REQUIRES: Front has
+  // returned true since the last Pop.
   void Pop();
 
-  // True if the ring has no frame that was not popped.
+  // True if all frames in the ring were popped.
   bool empty() const {
     return control_.head.load(std::memory_order_acquire) == tail_;
   }
 
-  // Returns true if the writer sleeps and must be woken, once for each sleep:
-  // when there is room for a frame of any size. Called after Pop.
+  // True if the writer sleeps and there is room for a frame of any size; the
+  // caller must then wake the writer. True only once for each sleep. Called
+  // after Pop.
   bool TakeSleeper();
 
-  // Announces that this end sleeps, and returns true. If there is a frame,
-  // takes the announcement back and returns false.
+  // Announces that this end sleeps, and returns true. But if there is a frame
+  // by now, takes the announcement back and returns false.
   bool MaySleep();
   // Takes the announcement back.
   void Awake() { control_.reader_sleeps.store(0, std::memory_order_relaxed); }
 
  private:
-  uint64_t tail_ = 0;  // Control::tail; the copy that the peer cannot change.
-  uint64_t next_ = 0;  // Tail after the next Pop.
+  // Own copy of Control::tail, which the peer cannot change.
+  uint64_t tail_ = 0;
+  uint64_t next_ = 0;  // Value of tail_ after the next Pop.
 };
 
 }  // namespace nereus

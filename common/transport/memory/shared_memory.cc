@@ -17,11 +17,11 @@
 namespace nereus {
 namespace {
 
-// Name of the memory as /proc shows it.
+// Name of the memory, which /proc shows.
 constexpr char kName[] = "nereus";
 // Bytes before the usable memory; they begin with the token.
 constexpr size_t kPage = 4096;
-// No process can change the length, not even the creator.
+// Seals of the memory: no process can change its length, not even the creator.
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 // Returns the error for a system call that has failed, from errno.
@@ -34,8 +34,8 @@ uint64_t DrawToken() {
   return (uint64_t{device()} << 32) | device();
 }
 
-// True if the descriptor at `path` has the name of such memory. Any process can
-// give its memory this name, so this is no proof.
+// True if the descriptor at `path` has the name of memory from Create. This is
+// no proof, because any process can give its memory this name.
 bool IsNamedSo(const std::string& path) {
   std::array<char, 64> target = {};
   const ssize_t length =
@@ -91,8 +91,8 @@ absl::StatusOr<SharedMemory> SharedMemory::Open(const SharedMemoryOffer& offer,
                                                 size_t bytes) {
   const std::string path =
       absl::StrCat("/proc/", offer.process, "/fd/", offer.descriptor);
-  // The path of a stranger may be anything; opening a device, say, could have
-  // effects.
+  // Checks the name before the file is opened. The path comes from a stranger
+  // and may be that of a device: opening some devices has effects.
   if (!IsNamedSo(path)) {
     return UnavailableError(
         "shared memory: ", path,
@@ -102,8 +102,8 @@ absl::StatusOr<SharedMemory> SharedMemory::Open(const SharedMemoryOffer& offer,
   if (!descriptor.valid()) return Cannot(path);
   struct stat found = {};
   if (fstat(descriptor.get(), &found) != 0) return Cannot(path);
-  // Without the seals the other process could shorten the memory, and this
-  // process would die when it touches the rest.
+  // Checks the seals. Without them the other process could shorten the memory,
+  // and the kernel would kill this process when it touches the rest.
   const int seals = fcntl(descriptor.get(), F_GET_SEALS);
   if (found.st_size != static_cast<off_t>(kPage + bytes) || seals < 0 ||
       (seals & kSeals) != kSeals) {
@@ -112,7 +112,8 @@ absl::StatusOr<SharedMemory> SharedMemory::Open(const SharedMemoryOffer& offer,
                                 kPage + bytes, " and ", kSeals);
   }
   SharedMemory memory = NEREUS_TRY(Map(std::move(descriptor), bytes, offer));
-  // The descriptor's number may have been used again for other memory.
+  // Compares the token: by now the other process may use the descriptor's
+  // number for other memory.
   uint64_t token = 0;
   std::memcpy(&token, memory.mapping_, sizeof(token));
   if (token != offer.token) {

@@ -10,23 +10,24 @@
 
 namespace nereus {
 
-// Memory that two processes on one host have mapped. It has no name in any file
-// system, so nothing is left behind: the kernel frees it when both processes
-// have unmapped it or ended, however they end.
+// Memory that two processes on one host have mapped. It is not in any file
+// system, so nothing is left behind: the kernel frees it when each of the two
+// has unmapped it or has ended, even by a crash.
 //
 // The creator sends its offer() to the other process, which finds the memory
-// through /proc. The length is sealed: neither process can cut off memory that
-// the other one has mapped, which would kill that process.
+// through /proc. The length is sealed: neither process can make the memory
+// shorter. Otherwise the kernel would kill a process that uses a part which the
+// other process has cut off.
 class SharedMemory {
  public:
   // Creates memory of `bytes`, filled with zeros. Errors: kUnavailable.
   static absl::StatusOr<SharedMemory> Create(size_t bytes);
 
-  // Opens memory that another process has created. Both must see the same
-  // process ids (not be in different containers) and run as the same user.
-  // Errors: kUnavailable, this process cannot open the memory, or the file has
-  // not the name of such memory; kInvalidArgument, the file is not the memory
-  // that was offered.
+  // Opens memory that another process has created. The two processes must see
+  // the same process ids (not be in different containers) and run as the same
+  // user. Errors: kUnavailable, this process cannot open the memory, or its
+  // name is not that of memory from Create; kInvalidArgument, it is not the
+  // memory that was offered.
   static absl::StatusOr<SharedMemory> Open(const SharedMemoryOffer& offer,
                                            size_t bytes);
 
@@ -34,10 +35,11 @@ class SharedMemory {
   SharedMemory& operator=(SharedMemory&& other) = delete;
   ~SharedMemory();
 
-  // Names this memory for Open in another process, until Settle.
+  // Offer with which another process can Open this memory. Valid until Settle.
   const SharedMemoryOffer& offer() const { return offer_; }
-  // Closes the descriptor of this process. Once both sides have called it, no
-  // other process can open the memory. The mappings stay.
+  // Closes this process's descriptor of the memory. Once both processes have
+  // called Settle, no other process can open the memory. Both still have it
+  // mapped.
   void Settle() { descriptor_.Close(); }
 
   // First byte; aligned to a page.

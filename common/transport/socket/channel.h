@@ -12,31 +12,34 @@
 
 namespace nereus {
 
-// Path of the frames of one connection. All bytes go through its socket
-// (SocketChannel), or through memory that both processes share, with the socket
-// as the bell (MemoryChannel). The channel passes arriving frames to the
+// Path of the frames of one connection. Frames go through the connection's
+// socket (SocketChannel), or through memory that both processes share, with the
+// socket as the bell (MemoryChannel). The channel passes arriving frames to the
 // Delivery. Receive returns events that concern the whole connection, and the
 // channel's owner acts on them.
 //
-// Not thread-safe. The handler may stop the channel while Receive runs, but
-// must not destroy it.
+// A channel works in turns: a call of Receive or Write moves about 2 MiB at
+// most, so that other connections do not wait long.
+//
+// Not thread-safe. The handler may stop the channel (Stop) while Receive runs,
+// but must not destroy it.
 class Channel {
  public:
   // Reason why a call of Receive has ended.
   struct Received {
     enum class Kind {
       // Nothing for the channel's owner to do. All received frames are
-      // delivered, the channel was stopped, or HasWork() says that there are
-      // more.
+      // delivered, or the channel was stopped, or HasWork() tells the owner
+      // that there are more frames.
       kNothing,
-      // The turn is over. Frames may be left that no event of the poller
-      // announces, so Receive must be called again.
+      // The turn is over. Frames may be left that no event of the poller will
+      // announce, so the owner must call Receive again.
       kTurnOver,
       kWaits,  // The next frame must wait. The next Receive announces it again.
-      kHandshake,  // `frame` is for the connection itself.
+      kHandshake,  // `frame` is for the connection: a hello or a refusal.
       kRefused,    // The handler refuses a frame because of `status`.
-      kBroken,     // kInvalidArgument: the peer sent nonsense. kUnavailable:
-                   // the connection is lost.
+      kBroken,     // The connection ends because of `status`. kInvalidArgument:
+                   // the peer sent nonsense. kUnavailable: it is lost.
     };
     Kind kind = Kind::kNothing;
     absl::Status status;
@@ -45,19 +48,20 @@ class Channel {
 
   virtual ~Channel() = default;
 
-  // Frames go to and come from `peer` from now on; until then all frames are
+  // Begins the exchange of frames with `peer`. Until this call, all frames are
   // kHandshake. `counters` must outlive this.
   virtual void Open(PeerId peer, TrafficCounters& counters) = 0;
 
-  // Moves frames out of `frames` until none is left (true), or the channel has
-  // no room or the turn is over (false). Errors: kUnavailable, the connection
-  // is lost; kInvalidArgument, the peer wrote nonsense into the memory.
+  // Writes frames from `frames` into the socket or the memory. Returns true if
+  // no frame is left; false if there is no more room, or the turn is over.
+  // Errors: kUnavailable, the connection is lost; kInvalidArgument, the peer
+  // has written nonsense into the memory.
   virtual absl::StatusOr<bool> Write(FrameWriter& frames) = 0;
 
   // Delivers frames that have arrived, for one turn at most.
   virtual Received Receive() = 0;
 
-  // Delivers nothing more. Write still works.
+  // Makes Receive deliver nothing from now on. Write still works.
   virtual void Stop() = 0;
 
   // Moves the landing of a frame that is arriving, if any, from a place of the
@@ -68,18 +72,19 @@ class Channel {
   // side wants to read frames now.
   virtual uint32_t events(bool reads) const = 0;
 
-  // The functions below are for channels with frames that no poller sees.
+  // The functions below are for MemoryChannel, whose frames the poller does not
+  // see.
 
   // True if a frame of the other side is unread.
   virtual bool HasFrames() const { return false; }
   // Announces that this side may sleep. Returns true if the other side will
-  // then ring the bell when there is something to do; false if there is
-  // something to do already.
+  // ring the bell when there is something to do; false if there already is.
   virtual bool MaySleep(bool /*reads*/) { return true; }
   // Tells the other side that this side looks for frames by itself again, so
-  // the other side need not ring. Returns true if frames wait for room.
+  // the other side need not ring. Returns true if frames of this side wait for
+  // room in the memory.
   virtual bool Awake() { return false; }
-  // True if Receive has something to do that no event announces.
+  // True if Receive has something to do that no event of the poller announces.
   virtual bool HasWork() const { return false; }
 };
 

@@ -1,7 +1,7 @@
 // The functions stand in the order of a connection's life. Dial and OnDialled
-// run on the side that connects, OnAccepted and ReadPreamble on the other side.
-// OnHandshakeFrame calls Admit or Complete, which end in Open. Then come all
-// ways to end.
+// run on the side that dials, OnAccepted and ReadPreamble on the side that
+// accepts. OnHandshakeFrame calls Admit (accepting side) or Complete (dialling
+// side), both of which end in Open. The other functions end connections.
 
 #include "common/transport/socket/connection_lifecycle.h"
 
@@ -83,8 +83,8 @@ absl::Status ConnectionLifecycle::ReadPreamble(SocketConnection& connection) {
 
 void ConnectionLifecycle::OnHandshakeFrame(SocketConnection& connection,
                                            const Frame& frame) {
-  // A process that has not introduced itself has nothing to refuse. Admit
-  // reports its refusal as a bad hello.
+  // A stranger has nothing to refuse yet. If its first frame is a refusal,
+  // Admit reports that as a bad hello.
   const bool is_introducing = connection.state() == State::kIntroducing;
   if (frame.header.kind == FrameKind::kRefusal && !is_introducing) {
     return OnRefused(connection, RefusalStatus(ReadRefusal(frame)));
@@ -104,8 +104,8 @@ absl::Status ConnectionLifecycle::Admit(SocketConnection& connection,
   if (memory != nullptr) ours.shared_memory = theirs.shared_memory;
   connection.Send(HelloFrame(ours));
   if (memory != nullptr) {
-    // The answer is the last frame of this side that goes through the socket.
-    // The hello must leave now. Its bytes fit: nothing was sent before.
+    // Writes this side's hello into the socket now: after Open, all frames go
+    // through the memory. The bytes fit, because nothing was sent before.
     const absl::StatusOr<bool> all = connection.Write();
     if (!all.ok() || !*all) {
       return UnavailableError(
@@ -124,8 +124,8 @@ std::unique_ptr<MemoryChannel> ConnectionLifecycle::TakeOffer(
   auto memory = MemoryChannel::Accept(*theirs.shared_memory,
                                       connection.socket(), delivery_);
   if (memory.ok()) return *std::move(memory);
-  // Logged, because an operator can mend it. For example, two containers on one
-  // host often do not see each other's processes.
+  // Logs why, because an operator can mend it. For example, two containers on
+  // one host often do not see each other's processes.
   NEREUS_LOG(Info) << PeerName(theirs.self) << " (" << connection.address()
                    << ") is reached by TCP alone, not by shared memory: "
                    << memory.status().message();
@@ -150,8 +150,8 @@ absl::StatusOr<std::unique_ptr<MemoryChannel>> ConnectionLifecycle::TakeAnswer(
     return FailedPreconditionError(
         "handshake: the peer has taken shared memory that was not offered");
   }
-  // The writer still has a part of this side's hello, which must not go into
-  // the memory. So the peer cannot have read the offer that it has accepted.
+  // If the writer still has a part of this side's hello, the peer cannot have
+  // read the offer that it accepts. And that part must not go into the memory.
   if (!connection.writer().empty()) {
     return FailedPreconditionError(
         "handshake: the peer answered before it was greeted");
@@ -165,7 +165,7 @@ void ConnectionLifecycle::Open(SocketConnection& connection, PeerId peer,
                     << connection.address()
                     << (memory != nullptr ? ", by shared memory)" : ")");
   connection.Open(peer, traffic_.CountersOf(peer), std::move(memory));
-  // Frames that waited for the link are queued before the handler sends more.
+  // Queues the frames that waited for the link before the handler sends more.
   links_.OnOpen(peer, &connection);
   connections_.Mark(connection, Work::kWrite);
   delivery_.Connected(peer);
@@ -203,7 +203,8 @@ void ConnectionLifecycle::Refuse(SocketConnection& connection,
                                  const absl::Status& reason) {
   const State state = connection.state();
   if (state == State::kStranger || state == State::kIntroducing) {
-    // A peer that comes too early is normal; any other refusal needs attention.
+    // Logs at level debug that a peer came too early (kUnavailable), which is
+    // normal. Any other refusal needs an operator's attention.
     const char* const what = "refused a connection from ";
     if (absl::IsUnavailable(reason)) {
       NEREUS_LOG(Debug) << what << connection.address() << ": "
@@ -217,8 +218,8 @@ void ConnectionLifecycle::Refuse(SocketConnection& connection,
                         << PeerName(connection.peer()) << " ("
                         << connection.address() << "): " << reason.message();
   }
-  // The socket stays open until the peer closes its side, which it does after
-  // it has read the reason, or until the deadline.
+  // Leaves the socket open until the deadline, or until the peer closes its
+  // side, which it does after it has read the reason.
   const absl::Time now = SteadyNow();
   connection.SetDeadline(now + options_.closing_timeout);
   connection.End(LastFrame(reason));
@@ -239,8 +240,8 @@ Frame ConnectionLifecycle::LastFrame(const absl::Status& reason) const {
 void ConnectionLifecycle::OnRefused(SocketConnection& connection,
                                     const absl::Status& reason) {
   if (connection.state() == State::kGreeting) {
-    // The peer has answered the greeting with a goodbye (OK): it shuts down. It
-    // may be started again, so the link tries again.
+    // An OK reason is a goodbye: the peer shuts down. It may be started again,
+    // so the link tries again.
     return FailAttempt(connection, reason.ok()
                                        ? UnavailableError("the peer has ended")
                                        : reason);
@@ -251,8 +252,8 @@ void ConnectionLifecycle::OnRefused(SocketConnection& connection,
 
 void ConnectionLifecycle::FailAttempt(SocketConnection& connection,
                                       const absl::Status& reason) {
-  // A connection that this side refuses (kEnding) is closed later, after its
-  // last frame.
+  // Leaves a connection open that this side refuses (kEnding): it is closed
+  // after its last frame.
   if (connection.state() != State::kEnding) connection.Close();
   const auto loss = links_.OnAttemptFailed(connection.peer(), &connection,
                                            reason, SteadyNow());

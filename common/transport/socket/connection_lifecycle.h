@@ -22,7 +22,8 @@ namespace nereus {
 // handshake on a socket, and tells the handler which peers came and went.
 // socket_connection.h draws the states.
 //
-// Not thread-safe. May call the handler, which may close any connection.
+// Not thread-safe. Most methods may call the handler, which may close any
+// connection.
 class ConnectionLifecycle {
  public:
   // All arguments but `options` must outlive this.
@@ -30,17 +31,20 @@ class ConnectionLifecycle {
                       ConnectionSet& connections, Delivery& delivery,
                       TrafficTable& traffic, Dialler& dialler);
 
-  // Begins the attempt to connect.
+  // Begins the attempt: dials, or asks a name server first.
   void Dial(const PeerLinks::Attempt& attempt, absl::Time now);
 
-  // A process has connected, and has to introduce itself.
+  // Adds the connection of a stranger, which must introduce itself within
+  // TransportOptions::handshake_timeout.
   void OnAccepted(Accepted accepted, absl::Time now);
 
-  // TCP has connected the dialled `connection`, or has failed to.
+  // Called when TCP has connected the dialled `connection`, or could not. Sends
+  // the greeting, or ends the attempt.
   void OnDialled(SocketConnection& connection);
 
   // Reads and checks the preamble of a stranger. If it has not arrived
-  // completely, does nothing. Errors: the reason for OnBroken.
+  // completely, returns OK and leaves the connection a stranger. Errors: the
+  // caller passes the error to OnBroken.
   absl::Status ReadPreamble(SocketConnection& connection);
 
   // Handles a frame of the handshake, or a refusal.
@@ -48,10 +52,10 @@ class ConnectionLifecycle {
 
   // Ends a connection that is lost, or whose bytes this side refuses: an
   // invalid frame, or a preamble that is invalid or meant for another process.
-  // kInvalidArgument in `reason`: the bytes are invalid.
+  // `reason` is kInvalidArgument if the bytes are invalid.
   void OnBroken(SocketConnection& connection, const absl::Status& reason);
 
-  // Tells the peer why the connection ends, and ends it.
+  // Tells the peer the reason in a last frame, and ends the connection.
   void Refuse(SocketConnection& connection, const absl::Status& reason);
 
   // Returns a refusal with `reason`, or a goodbye if `reason` is OK.
@@ -62,30 +66,31 @@ class ConnectionLifecycle {
   void RunTimers(absl::Time now);
 
  private:
-  // Admits the process that introduces itself, and opens the connection.
-  // Errors: the reason for Refuse.
+  // Admits the process that introduces itself with `hello`, and opens the
+  // connection. Errors: the caller passes the error to Refuse.
   absl::Status Admit(SocketConnection& connection, const Frame& hello);
-  // Checks the answer of the dialled process, and opens the connection. Errors:
-  // the reason for Refuse.
+  // Checks the answer `hello` of the dialled process, and opens the connection.
+  // Errors: the caller passes the error to Refuse.
   absl::Status Complete(SocketConnection& connection, const Frame& hello);
-  // Opens the memory that the peer offers. Returns null if there is none or it
-  // cannot be opened: frames then go through the socket.
+  // Opens the memory that the peer offers. Returns null if the peer offers none
+  // or it cannot be opened: frames then go through the socket.
   std::unique_ptr<MemoryChannel> TakeOffer(const SocketConnection& connection,
                                            const Hello& theirs) const;
   // Returns the memory that this side has offered, or null if the peer has not
-  // accepted it. Errors: the reason for Refuse.
+  // accepted it. Errors: the caller passes the error to Refuse.
   static absl::StatusOr<std::unique_ptr<MemoryChannel>> TakeAnswer(
       SocketConnection& connection, const Hello& theirs);
   // Opens the connection and its link, and tells the handler. `memory`: null if
   // frames go through the socket.
   void Open(SocketConnection& connection, PeerId peer,
             std::unique_ptr<MemoryChannel> memory);
-  // Closes the connection after a refusal or goodbye of the peer. `reason`: the
-  // refusal; OK for a goodbye.
+  // Closes the connection after a refusal or goodbye of the peer. `reason`:
+  // status of the refusal; OK for a goodbye.
   void OnRefused(SocketConnection& connection, const absl::Status& reason);
-  // Closes a dialled connection that never opened, unless its last frame is
-  // being sent. PeerLinks then tries again (kUnavailable in `reason`), or gives
-  // the link up, and the handler is told.
+  // Ends the attempt of a dialled connection that never opened. Closes the
+  // connection, unless its last frame is still to be sent. If `reason` is
+  // kUnavailable, PeerLinks tries again; otherwise it gives the link up, and
+  // this function tells the handler.
   void FailAttempt(SocketConnection& connection, const absl::Status& reason);
   // Ends the link of a connection that was open, and tells the handler.
   void Lose(SocketConnection& connection, const absl::Status& reason);

@@ -46,7 +46,8 @@ void ConnectionSet::OnClosed(SocketConnection& connection) {
 void ConnectionSet::Due(absl::Time when) { due_at_ = std::min(due_at_, when); }
 
 ConnectionSet::List ConnectionSet::TakeLate(absl::Time now) {
-  // Attempts to connect have no deadline here: PeerLinks ends them.
+  // The connections of attempts have no deadline here, because PeerLinks ends
+  // attempts.
   List late;
   if (now < due_at_) return late;
   due_at_ = absl::InfiniteFuture();
@@ -61,7 +62,7 @@ ConnectionSet::List ConnectionSet::TakeLate(absl::Time now) {
 }
 
 void ConnectionSet::Sweep() {
-  // Lists may still point to the connections that are destroyed here.
+  // First removes the connections that are destroyed here from all lists.
   if (closed_.empty()) return;
   const auto is_closed = [](const SocketConnection* connection) {
     return connection->is_closed();

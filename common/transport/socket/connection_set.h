@@ -12,11 +12,11 @@
 
 namespace nereus {
 
-// All connections of a transport. For each kind of work it has a list of the
-// connections that have such work.
+// All connections of a transport. For each kind of work (Work), the set lists
+// the connections that have this work to do.
 //
-// A closed connection stays in memory until Sweep: events, lists and callers of
-// this turn may still refer to it. Code that finds a connection there must
+// A closed connection stays in memory until Sweep: events, lists and functions
+// that are running may still refer to it. Code that has such a reference must
 // check is_closed().
 //
 // Not thread-safe.
@@ -40,7 +40,7 @@ class ConnectionSet {
     for (auto& [connection, owned] : connections_) each(*connection);
   }
 
-  // Notes that `connection` has this work, unless it is closed.
+  // Notes that `connection` has this work to do, unless it is closed.
   void Mark(SocketConnection& connection, Work work);
 
   // True if a connection is marked with this work. The connection may have
@@ -49,10 +49,10 @@ class ConnectionSet {
     return !marked_[static_cast<size_t>(work)].empty();
   }
 
-  // Calls `each` with the connections that have this work now, and skips closed
-  // ones. Work that is marked during the call is for the next call. Costs no
-  // allocation in the long run. REQUIRES: `each` does not call ForMarked for
-  // the same work.
+  // Calls `each` with the connections that are marked with this work now, and
+  // skips closed ones. Connections that are marked during the call are for the
+  // next call. Reuses its memory, so it soon allocates none. REQUIRES: `each`
+  // does not call ForMarked for the same work.
   template <typename Each>
   void ForMarked(Work work, Each each) {
     std::vector<SocketConnection*>& taken = taken_[static_cast<size_t>(work)];
@@ -64,18 +64,19 @@ class ConnectionSet {
     taken.clear();
   }
 
-  // Connections through shared memory: the poller does not see their frames.
-  // Some may be closed.
+  // Connections through shared memory, whose frames the poller does not see.
+  // Some of the connections may be closed.
   const std::vector<SocketConnection*>& unpolled() const { return unpolled_; }
 
   // Number of accepted connections that have never opened and are not closed.
   int strangers() const { return static_cast<int>(strangers_.size()); }
 
-  // `connection` has opened, and thus is not a stranger any more. `is_polled`:
-  // false if it uses memory.
+  // Notes that `connection` has opened, and thus is not a stranger any more.
+  // `is_polled`: false if its frames go through shared memory.
   void OnOpen(SocketConnection& connection, bool is_polled);
 
-  // Takes the closed `connection` out. It stays in memory until Sweep.
+  // Takes the closed `connection` out of the set. It stays in memory until
+  // Sweep.
   void OnClosed(SocketConnection& connection);
 
   // Makes due_at() at most `when`.
@@ -97,14 +98,14 @@ class ConnectionSet {
       connections_;
   // Closed connections, until Sweep.
   std::vector<std::unique_ptr<SocketConnection>> closed_;
-  // Connections with each kind of work (marked_), and those that ForMarked is
-  // going through (taken_). ForMarked swaps the two lists, so that their memory
-  // is reused.
+  // Connections that are marked, by kind of work (marked_), and connections for
+  // which a running ForMarked calls `each` (taken_). ForMarked swaps the two
+  // lists, so that their memory is reused.
   std::array<List, kWorkKinds> marked_;
   std::array<List, kWorkKinds> taken_;
   List unpolled_;                               // See unpolled().
   List strangers_;                              // See strangers().
-  absl::Time due_at_ = absl::InfiniteFuture();  // Earliest deadline, or before.
+  absl::Time due_at_ = absl::InfiniteFuture();  // No later than any deadline.
 };
 
 }  // namespace nereus

@@ -14,15 +14,17 @@ namespace nereus {
 // Calls the handler of a transport, and keeps the scratches in which payloads
 // wait for the handler.
 //
-// Each call of the handler, except OnHeader, may change what it wants to do
-// with a frame. So each such call changes version(). If version() has changed
-// since Announce, the frame must be announced again before it is delivered.
+// A frame is announced to the handler before its payload arrives, and delivered
+// after it. In between, other calls of the handler may change what it wants to
+// do with the frame. So each call of the handler, except OnHeader, changes
+// version(). If version() has changed since Announce, the channel must announce
+// the frame again before it delivers it.
 //
-// Not thread-safe. Outside of Poll there is no handler: frames are discarded,
-// and other events are dropped.
+// Not thread-safe. Outside of Poll there is no handler: then frames are
+// discarded and other events are dropped.
 class Delivery {
  public:
-  // Sends all events to `handler` until End. Changes version(), because the
+  // Passes all events to `handler` until End. Changes version(), because the
   // handler's state may have changed since the last call.
   void Begin(FrameHandler& handler);
   // Ends the calls of the handler.
@@ -36,8 +38,8 @@ class Delivery {
   // Number that changes whenever the handler's state may have changed.
   int64_t version() const { return version_; }
 
-  // True if the handler has got a frame, or heard of a link, since Begin. False
-  // after End.
+  // True if the handler has got a frame, or was told of a link, since Begin.
+  // False after End.
   bool delivered() const { return delivered_; }
 
   // Asks the handler where the payload of a frame goes. Without a handler,
@@ -51,7 +53,8 @@ class Delivery {
   void Connected(PeerId peer);
   void Disconnected(PeerId peer, const absl::Status& reason);
 
-  // Returns memory for the largest payload. Reuses memory if possible.
+  // Returns a scratch with room for the largest payload. Reuses memory if
+  // possible.
   Buffer TakeScratch();
   // Keeps `scratch` for the next TakeScratch, if it has room for the largest
   // payload.

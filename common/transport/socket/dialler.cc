@@ -13,8 +13,9 @@ absl::StatusOr<Dialler::Dialled> Dialler::Dial(const std::string& address) {
     }
     found = found_.emplace(address, *std::move(numeric)).first;
   }
-  // Removes the address, whether the attempt succeeds or not. A name without
-  // addresses left is looked up again, since its addresses may have changed.
+  // Removes the address, whether the attempt succeeds or not. When a name has
+  // no address left, the next Dial asks again, since the addresses may have
+  // changed.
   std::vector<SocketAddress>& addresses = found->second;
   const SocketAddress next = addresses.front();
   addresses.erase(addresses.begin());

@@ -12,28 +12,29 @@
 
 namespace nereus {
 
-// Begins TCP connections to "host:port". A host that is a name may have several
-// addresses: each call dials the next one.
+// Begins TCP connections to "host:port". If the host is a name with several IP
+// addresses, each call of Dial dials the next one.
 //
 // Not thread-safe; never waits, neither for name servers nor for the peer.
 class Dialler {
  public:
   // Outcome of Dial.
   struct Dialled {
-    // Connecting socket. Not valid: a name server has been asked (Take).
+    // Socket that is connecting. Not valid if a name server was asked instead;
+    // Take returns the answer.
     Descriptor socket;
     bool has_more_addresses = false;
   };
 
-  // The answer of the name servers for one address.
+  // Answer of the name servers about one "host:port".
   struct LookedUp {
     std::string address;
     absl::Status result;
   };
 
   // `looked_up` is called on another thread when Take has something to return.
-  // `looked_up` must not call this. After the destructor has returned, no call
-  // of `looked_up` begins or runs.
+  // `looked_up` must not call the Dialler. After the destructor has returned,
+  // no call of `looked_up` begins or runs.
   explicit Dialler(std::function<void()> looked_up)
       : resolver_(std::move(looked_up)) {}
 
@@ -41,7 +42,8 @@ class Dialler {
   // kUnavailable.
   absl::StatusOr<Dialled> Dial(const std::string& address);
 
-  // Forgets the answers of name servers about `address`.
+  // Forgets the answers of name servers about `address`, so that the next Dial
+  // asks again.
   void Forget(const std::string& address) { found_.erase(address); }
 
   // Returns the answers that have arrived since the last call.

@@ -13,7 +13,7 @@ void FramePump::OnEvents(SocketConnection& connection, uint32_t events) {
   if (connection.state() == State::kDialling) {
     return lifecycle_.OnDialled(connection);
   }
-  // Errors and hang-ups are found by reading.
+  // Reads after an error or a hang-up too: reading tells what has happened.
   if ((events & ~EPOLLOUT) != 0) Read(connection);
   if ((events & EPOLLOUT) != 0) connections_.Mark(connection, Work::kWrite);
 }
@@ -22,8 +22,9 @@ void FramePump::Read(SocketConnection& connection) {
   using Kind = Channel::Received::Kind;
   while (!connection.is_closed() && connection.reads()) {
     if (connection.state() == State::kEnding) {
-      // Bytes that arrive must be read. Otherwise the kernel would send a reset
-      // when the socket is closed, and the peer might lose the last frame.
+      // Reads and drops the bytes that arrive. Otherwise the kernel would send
+      // a reset when the socket is closed, and the peer might lose the last
+      // frame.
       const auto drained = FrameReader::Drain(connection.socket().get());
       if (!drained.ok() || *drained == FrameReader::Next::kEnd) {
         connection.Close();
@@ -45,7 +46,7 @@ void FramePump::Read(SocketConnection& connection) {
         connections_.Mark(connection, Work::kRetry);
         return connection.Watch();
       case Kind::kHandshake:
-        // May have opened the connection, through another channel.
+        // May open the connection, and give it another channel: reads on.
         lifecycle_.OnHandshakeFrame(connection, received.frame);
         break;
       case Kind::kRefused:
@@ -64,11 +65,12 @@ void FramePump::Write(SocketConnection& connection) {
     return lifecycle_.OnBroken(connection, all.status());
   }
   if (!all.ok()) {
-    // The frames that the peer sent before, and its reason, must still be read.
+    // Does not close yet: frames that the peer sent before, and perhaps its
+    // reason, must still be read.
     connection.writer().Fail();
     if (ends) return connection.Close();
   } else if (*all && ends) {
-    // Without events nothing would tell that the peer has read all.
+    // Closes at once if no event will tell when the peer has read all.
     if (connection.channel().events(/*reads=*/true) == 0) {
       return connection.Close();
     }
@@ -78,7 +80,7 @@ void FramePump::Write(SocketConnection& connection) {
 }
 
 void FramePump::WriteAll() {
-  // An owner that gets a payload back may send the next one.
+  // Repeats, because an owner that gets its payload back may send the next.
   while (connections_.Has(Work::kWrite)) {
     connections_.ForMarked(Work::kWrite, [this](SocketConnection& connection) {
       Write(connection);
@@ -90,7 +92,7 @@ void FramePump::WriteEarly() {
   connections_.ForEach([this](SocketConnection& connection) {
     if (!connection.is_open() || connection.writer().empty()) return;
     connections_.Mark(connection, Work::kWrite);
-    // The mark makes WriteAll look again, at an error too.
+    // The mark makes WriteAll look at this connection again, and see the error.
     connection.Write().IgnoreError();
   });
 }
@@ -107,13 +109,14 @@ void FramePump::Retry() {
 }
 
 void FramePump::RunUnpolled() {
-  // The handler may open and end connections meanwhile.
+  // Goes by index, because the handler may open connections meanwhile.
   const size_t count = connections_.unpolled().size();
   for (size_t i = 0; i < count; ++i) {
     SocketConnection& connection = *connections_.unpolled()[i];
     if (connection.is_closed()) continue;
     Channel& channel = connection.channel();
-    // Until MaySleep the peer need not ring: this side looks in every turn.
+    // Until MaySleep, the peer need not ring: each RunUnpolled looks for
+    // frames.
     const bool blocked = channel.Awake();
     if (connection.is_open() && connection.reads() && channel.HasWork()) {
       Read(connection);

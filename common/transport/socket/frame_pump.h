@@ -6,8 +6,9 @@
 
 namespace nereus {
 
-// Moves frames in and out of all connections of a transport, in turns, so that
-// a fast peer does not keep the others waiting.
+// Moves frames in and out of all connections of a transport. Gives each
+// connection a turn of about 2 MiB (Channel), so that a fast peer does not keep
+// the others waiting.
 //
 // Not thread-safe. Calls the handler, which may close any connection.
 class FramePump {
@@ -19,19 +20,19 @@ class FramePump {
   // Handles events of the poller for `connection`.
   void OnEvents(SocketConnection& connection, uint32_t events);
 
-  // Writes queued frames, for one turn of each connection. Goes on with
-  // connections that get new frames meanwhile.
+  // Writes queued frames, for one turn of each connection that is marked with
+  // Work::kWrite. Goes on with connections that get new frames meanwhile.
   void WriteAll();
 
   // Writes queued frames, for one turn of each open connection. Leaves errors
-  // to WriteAll: the handler must hear of them, but the handler may be the
-  // caller of this function.
+  // to WriteAll: the handler must hear of errors, but here the handler itself
+  // may be the caller.
   void WriteEarly();
 
   // Goes on with connections that had more to read than one turn.
   void ReadMore();
 
-  // Announces the frames again that the handler has made wait.
+  // Announces again the frames for which the handler has returned kWait.
   void Retry();
 
   // Reads and writes frames in shared memory, where the poller sees nothing.
@@ -39,14 +40,14 @@ class FramePump {
   // True if shared memory has a frame to read.
   bool HasUnpolledFrames() const;
   // Announces that this side may sleep. Returns true if each peer with shared
-  // memory will then ring when there is something to do; false if there is
-  // something to do already.
+  // memory will ring its bell when there is something to do; false if there
+  // already is.
   bool MaySleep();
 
  private:
   // Reads until no bytes are left, a frame must wait or the turn is over.
   void Read(SocketConnection& connection);
-  // Writes one turn, and finishes a connection that ends.
+  // Writes one turn. Finishes an ending connection that has written everything.
   void Write(SocketConnection& connection);
 
   ConnectionSet& connections_;      // Says which connections have work.

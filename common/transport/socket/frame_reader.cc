@@ -62,7 +62,7 @@ absl::StatusOr<bool> FrameReader::ReadPreamble(int fd,
 
 absl::StatusOr<FrameReader::Next> FrameReader::Read(int fd) {
   while (true) {
-    // The frame had to wait: it is announced again.
+    // The owner has not called Land: it made the frame wait. Reports it again.
     if (state_ == State::kAnnounced) return Next::kHeader;
     size_t wanted = 0;
     if (state_ == State::kPayload) {
@@ -79,12 +79,14 @@ absl::StatusOr<FrameReader::Next> FrameReader::Read(int fd) {
       state_ = State::kAnnounced;
       continue;
     }
-    // Makes room for bytes that are read ahead; only a few have to move.
+    // Makes room for bytes that are read ahead. Fewer than 64 bytes move: they
+    // are no whole header.
     if (begin_ > 0) {
       std::memmove(ahead_.get(), ahead_.get() + begin_, ahead());
       end_ -= std::exchange(begin_, 0);
     }
-    // A payload that is dropped is read ahead, part by part, and skipped.
+    // Reads a payload that is dropped into the memory for reading ahead, part
+    // by part; TakeAhead skips it.
     const bool dropped = wanted > 0 && destination_ == nullptr;
     uint8_t* const place =
         destination_ == nullptr ? nullptr : destination_ + received_;
@@ -97,7 +99,7 @@ absl::StatusOr<FrameReader::Next> FrameReader::Read(int fd) {
       return UnavailableError(
           "the connection was lost: the peer closed it within a frame");
     }
-    // The bytes that the kernel has just written are in the cache.
+    // Computes the checksum now, while the bytes are in the cache.
     if (placed > 0) {
       crc_ = ExtendCrc32c(crc_, place, placed);
       received_ += placed;

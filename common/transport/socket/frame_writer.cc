@@ -31,12 +31,12 @@ void FrameWriter::PushLast(Frame frame) {
 }
 
 void FrameWriter::DropWaiting() {
-  // Keeps the first slot if the kernel has some of it.
+  // Keeps the first frame if the kernel has a part of it.
   const size_t kept = sent_ > 0 ? first_ + 1 : first_;
   for (size_t i = kept; i < filled_; ++i) slots_[i].frame = Frame();
   filled_ = kept;
   if (first_ == filled_) first_ = filled_ = 0;
-  // Owners of payloads may call Push meanwhile.
+  // Owners of payloads may call Push during this call.
   queue_.TakeAll();
 }
 
@@ -46,7 +46,7 @@ void FrameWriter::Fail() {
   has_last_ = false;
   first_ = filled_ = 0;
   sent_ = 0;
-  // Owners of payloads may call Push meanwhile; it does nothing by now.
+  // Owners of payloads may call Push meanwhile; Push drops frames by now.
   for (Slot& slot : slots_) slot.frame = Frame();
   queue_.TakeAll();
 }

@@ -17,15 +17,16 @@ namespace nereus {
 // Queues the frames of one connection and writes them into its socket, which
 // does not block, or into a ring in memory.
 //
-// Payloads are not copied here. One system call gathers several from where they
-// lie, and each stays referenced until the kernel, or the ring, has copied its
-// bytes. For a socket, checksums are computed just before, so that the kernel
-// finds the bytes in the cache.
+// Payloads are not copied here. For a socket, one system call gathers several
+// payloads from where they lie. Checksums are computed just before, so that the
+// kernel finds the bytes in the cache. Each payload stays referenced until the
+// kernel, or the ring, has copied its bytes.
 //
 // Frames wait in the order of SendQueue: lower priority values go first. No
 // frame overtakes a frame that the kernel has or that is gathered already.
 //
-// Not thread-safe. Dropping a payload may call its owner, which may call Push.
+// Not thread-safe. When this drops or releases a payload, the owner of the
+// payload is called, and may call Push.
 class FrameWriter {
  public:
   // Called with the header of each frame that has been written completely.
@@ -37,33 +38,35 @@ class FrameWriter {
 
   void Push(Frame frame);
 
-  // Sends `frame` after all others; later frames are dropped.
+  // Sends `frame` after all queued frames. Drops all frames that Push gets
+  // later.
   void PushLast(Frame frame);
 
-  // True if everything is written.
+  // True if the preamble and all frames are written.
   bool empty() const {
     return prefix_ == 0 && filled_ == 0 && queue_.empty() && !has_last_;
   }
 
-  // Writes until everything is written (true), or the kernel takes no more or
-  // the turn is over (false). Errors: kUnavailable, the connection is lost.
+  // Writes into the socket `fd`. Returns true if everything is written; false
+  // if the kernel takes no more bytes now, or the turn is over (Channel).
+  // Errors: kUnavailable, the connection is lost.
   absl::StatusOr<bool> Write(int fd);
-  // Writes into a ring. Returns true and false as above; false also if the ring
-  // is full. Errors: kInvalidArgument, the reader has written nonsense into the
-  // ring. REQUIRES: no frame is partly in a socket.
+  // Writes into a ring. Returns true if everything is written; false if the
+  // ring is full, or the turn is over. Errors: kInvalidArgument, the reader has
+  // written nonsense into the ring. REQUIRES: no frame is partly in a socket.
   absl::StatusOr<bool> Write(FrameRingWriter& ring);
 
   // Drops the frames of which no byte is written, except the frame of PushLast.
   void DropWaiting();
 
-  // Drops everything, now and later: the socket takes no more.
+  // Drops all frames, queued now or pushed later: the socket takes no more.
   void Fail();
 
  private:
-  // Limits of what is gathered in one call.
+  // Limits of what one system call gathers.
   static constexpr size_t kFramesMax = 32;
   static constexpr int64_t kBytesMax = 512 * 1024;
-  // Bytes of one turn: other connections have to write too.
+  // Bytes that one Write may write: other connections have to write too.
   static constexpr int64_t kTurnBytes = 2 * 1024 * 1024;
 
   // A frame that is being written.
@@ -85,11 +88,11 @@ class FrameWriter {
   PreambleBytes preamble_;
   size_t prefix_ = 0;  // Bytes of the preamble that are not written.
   SendQueue<Frame> queue_;
-  Frame last_;             // Last frame, after PushLast.
-  bool has_last_ = false;  // True if last_ is not in a slot yet.
-  bool ended_ = false;     // True if no more frames are taken.
-  // Frames of the call under way: [first_, filled_) of slots_. The kernel has
-  // sent_ bytes of the first one.
+  Frame last_;             // Argument of PushLast.
+  bool has_last_ = false;  // True if last_ is still to be put into a slot.
+  bool ended_ = false;     // True if Push drops frames.
+  // Frames that are being written: [first_, filled_) of slots_. The kernel has
+  // sent_ bytes of the frame in slot first_.
   std::array<Slot, kFramesMax> slots_;
   size_t first_ = 0;
   size_t filled_ = 0;

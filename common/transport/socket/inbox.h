@@ -16,7 +16,7 @@ class Inbox {
  public:
   using Frames = std::vector<std::pair<PeerId, Frame>>;
 
-  // Keeps `frame` for Take. Returns false, and drops it, after Close.
+  // Keeps `frame` for Take. After Close, drops the frame and returns false.
   bool Push(PeerId to, const Frame& frame) {
     std::lock_guard<std::mutex> lock(mu_);
     if (closed_) return false;
@@ -35,14 +35,15 @@ class Inbox {
   // True if frames wait for Take. Takes no lock.
   bool used() const { return used_; }
 
-  // Takes no more frames.
+  // Makes Push drop frames from now on.
   void Close() {
     std::lock_guard<std::mutex> lock(mu_);
     closed_ = true;
   }
 
  private:
-  std::atomic<bool> used_{false};  // frames_ is not empty. Set under mu_.
+  // True if frames_ is not empty. Set under mu_.
+  std::atomic<bool> used_{false};
   std::mutex mu_;
   bool closed_ = false;  // Close was called. Guarded by mu_.
   Frames frames_;        // In the order of Push. Guarded by mu_.

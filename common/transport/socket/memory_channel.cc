@@ -61,12 +61,13 @@ void MemoryChannel::Ring() {
 }
 
 uint32_t MemoryChannel::events(bool /*reads*/) const {
-  // The end of the socket would be reported again and again.
+  // Asks for no event after the end of the socket, because epoll would report
+  // that end again and again.
   return ended_.has_value() ? 0U : uint32_t{EPOLLIN};
 }
 
 void MemoryChannel::ReadBell() {
-  // Reads all bytes of the bell at once: their number does not matter.
+  // Reads all bytes that the peer has rung with: their number does not matter.
   if (ended_.has_value()) return;
   const absl::StatusOr<FrameReader::Next> drained =
       FrameReader::Drain(socket_.get());
@@ -82,21 +83,22 @@ Channel::Received MemoryChannel::Receive() {
   ReadBell();
   int64_t bytes = 0;
   while (!stopped_) {
-    // The next turn looks at the ring by itself.
+    // The turn is over. Returns kNothing, because RunUnpolled looks at the ring
+    // in each of its calls (HasWork).
     if (bytes > kTurnBytes) return {};
     Frame frame;
     const absl::StatusOr<bool> found =
         reader_.Front(frame.header, frame.payload);
     if (!found.ok()) return {Received::Kind::kBroken, found.status(), {}};
     if (!*found) break;
-    // This checksum is not verified, so the handler must not see it.
+    // This side verifies no checksum, so the handler must not see one.
     frame.header.payload_crc = 0;
     bytes += kFrameHeaderBytes + frame.payload.bytes();
     auto ended = Take(std::move(frame));
     if (ended.has_value()) return *std::move(ended);
   }
-  // The end counts only when all frames that the peer wrote before it are
-  // delivered.
+  // Reports the end of the socket only when all frames that the peer wrote
+  // before it are delivered.
   if (!stopped_ && ended_.has_value() && reader_.empty()) {
     return {Received::Kind::kBroken, *ended_, {}};
   }
@@ -106,7 +108,7 @@ Channel::Received MemoryChannel::Receive() {
 std::optional<Channel::Received> MemoryChannel::Take(Frame frame) {
   const FrameHeader& header = frame.header;
   if (header.kind == FrameKind::kRefusal) {
-    // Copied to where the peer cannot change it while it is checked.
+    // Copies the refusal to memory that the peer cannot change meanwhile.
     const Buffer copy = Buffer::Allocate(frame.payload.bytes());
     std::memcpy(copy.data(), frame.payload.data(),
                 static_cast<size_t>(copy.bytes()));
@@ -130,10 +132,10 @@ std::optional<Channel::Received> MemoryChannel::Take(Frame frame) {
     }
     delivery_.Deliver(peer_, frame);
   }
-  // Pops even if the handler has stopped this channel: the memory is still
-  // mapped.
+  // Pops even if the handler has stopped this channel in Deliver: the memory is
+  // still mapped.
   reader_.Pop();
-  // Rings at once, so that the peer writes while this side does its sums.
+  // Rings at once if the peer sleeps, so that it writes while this side works.
   if (reader_.TakeSleeper()) Ring();
   return std::nullopt;
 }

@@ -15,13 +15,15 @@
 
 namespace nereus {
 
-// Channel between two processes on one host. Frames go through a ring for each
-// direction, in memory that both have mapped. The socket is the bell: a byte in
-// it wakes a side that sleeps. The connection ends when the socket ends.
+// Channel between two processes on one host. Frames go through memory that both
+// processes have mapped, with one ring for each direction. The socket is the
+// bell: a byte in it wakes a side that sleeps. The connection ends when the
+// socket ends.
 //
 // The dialling side creates the memory and offers it in its hello. The other
 // side opens the memory, and accepts the offer in its own hello. If either side
-// cannot or will not, the connection keeps its SocketChannel.
+// cannot map the memory, or its options forbid that, the connection keeps its
+// SocketChannel.
 class MemoryChannel final : public Channel {
  public:
   // Bytes of memory that one connection needs.
@@ -59,8 +61,8 @@ class MemoryChannel final : public Channel {
   void ReadBell();
   // Rings the peer's bell.
   void Ring();
-  // Handles the first frame of the ring. Returns what Receive must return, or
-  // nothing if Receive continues with the next frame.
+  // Handles the first frame of the ring. Returns what Receive must return;
+  // nothing if Receive goes on with the next frame.
   std::optional<Received> Take(Frame frame);
 
   const Descriptor& socket_;             // The bell; owned by the connection.
@@ -70,9 +72,10 @@ class MemoryChannel final : public Channel {
   SharedMemory memory_;                  // Holds both rings.
   FrameRingWriter writer_;               // Frames to the peer.
   FrameRingReader reader_;               // Frames from the peer.
-  bool blocked_ = false;                 // Frames wait for room in the ring.
-  bool stopped_ = false;                 // Stop was called.
-  std::optional<absl::Status> ended_;    // Reason why the socket has ended.
+  // True if frames wait for room in the ring.
+  bool blocked_ = false;
+  bool stopped_ = false;               // Stop was called.
+  std::optional<absl::Status> ended_;  // Reason why the socket has ended.
 };
 
 }  // namespace nereus

@@ -5,8 +5,8 @@
 namespace nereus {
 namespace {
 
-// Largest number of connections accepted in one turn. The others wait for the
-// next turn.
+// Largest number of connections accepted in one call. The others wait for the
+// next call.
 constexpr int kAcceptsPerTurn = 64;
 
 // Pause after the process has run out of descriptors.
@@ -27,7 +27,8 @@ std::vector<Accepted> PeerAcceptor::AcceptSome(int strangers, absl::Time now) {
     Accepted accepted = Accept(listener_.socket);
     if (!accepted.socket.valid()) {
       if (!accepted.exhausted) break;
-      // The poller would report the waiting connections again and again.
+      // Stops watching for a pause: otherwise the poller would report the
+      // waiting connections again and again.
       NEREUS_LOG(Warning) << "cannot accept connections for now: no file "
                              "descriptors are left";
       poller_.Watch(listener_.socket.get(), 0, this);

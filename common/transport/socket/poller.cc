@@ -75,10 +75,10 @@ absl::Span<const epoll_event> Poller::Wait(absl::Duration timeout) {
   const size_t found = count > 0 ? static_cast<size_t>(count) : 0;
   for (size_t i = 0; i < found; ++i) {
     if (events_[i].data.ptr != nullptr) continue;
-    // First the read, then the flag. A thread that wakes this one in between
-    // writes nothing, but the caller looks for its work after this. The other
-    // way round, the read could take what that thread has written, and woken_
-    // would stay set for ever.
+    // Reads first, and clears the flag then. A thread that calls Wake in
+    // between writes nothing, but the caller of Wait looks for that thread's
+    // work after this. In the opposite order, the read could take what that
+    // thread has written, and woken_ would stay set for ever.
     uint64_t times = 0;
     (void)!read(wake_.get(), &times, sizeof(times));
     woken_ = false;

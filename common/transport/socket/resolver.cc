@@ -8,8 +8,9 @@
 
 namespace nereus {
 
-// State that the resolver shares with its thread, which may outlive it: a name
-// server that keeps silent cannot be interrupted.
+// State that the resolver shares with its thread. The thread can run on after
+// the resolver is destroyed, because a call that waits for a silent name server
+// cannot be interrupted.
 struct Resolver::State {
   std::mutex mu;
   std::condition_variable asked_changed;

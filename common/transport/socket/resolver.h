@@ -10,13 +10,14 @@
 
 namespace nereus {
 
-// Looks up the addresses of hosts on a thread of its own, since name servers
-// may take seconds. The thread starts with the first Ask. Thread-safe.
+// Looks up the IP addresses of hosts on a thread of its own, since name servers
+// can take seconds to answer. The thread starts with the first Ask.
+// Thread-safe.
 class Resolver {
  public:
-  // `found` is called on that thread when Take has something to return. It must
-  // not call this, and is not called after the destructor has returned. The
-  // destructor does not wait for name servers.
+  // `found` is called on the resolver's thread when Take has something to
+  // return. `found` must not call the Resolver. It is not called after the
+  // destructor has returned. The destructor does not wait for name servers.
   explicit Resolver(std::function<void()> found);
   ~Resolver();
   Resolver(const Resolver&) = delete;
@@ -34,7 +35,7 @@ class Resolver {
 
  private:
   struct State;
-  // Owned by this and by the thread, which may outlive this.
+  // Owned by this and by the thread, which can run on after the destructor.
   const std::shared_ptr<State> state_;
 };
 

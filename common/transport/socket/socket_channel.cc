@@ -47,8 +47,8 @@ uint32_t SocketChannel::events(bool reads) const {
 void SocketChannel::Stop() {
   stopped_ = true;
   landing_now_ = complete_ = false;
-  // From now on no payload may be written to the handler's memory, which may
-  // get another use.
+  // Forgets the handler's memory, which may get another use: no payload may be
+  // written there from now on.
   landing_ = Landing();
   delivery_.GiveBack(std::exchange(scratch_, Buffer()));
 }
@@ -74,7 +74,7 @@ Buffer SocketChannel::Payload() const {
 
 Channel::Received SocketChannel::Receive() {
   using Next = FrameReader::Next;
-  // Begins with the frame that had to wait, if any.
+  // Begins with the complete frame that had to wait, if any.
   int64_t bytes = 0;
   if (std::exchange(complete_, false)) {
     if (auto ended = Deliver(); ended.has_value()) return *std::move(ended);
@@ -160,7 +160,7 @@ std::optional<Channel::Received> SocketChannel::OnComplete() {
 }
 
 std::optional<Channel::Received> SocketChannel::Deliver() {
-  // In Shutdown; the frame was announced in the last Poll.
+  // Drops a frame that arrives in Shutdown and was announced in the last Poll.
   if (!delivery_.has_handler()) return std::nullopt;
   Frame frame;
   frame.header = reader_.header();
@@ -170,7 +170,7 @@ std::optional<Channel::Received> SocketChannel::Deliver() {
     absl::StatusOr<Landing> landing = delivery_.Announce(*peer_, frame.header);
     if (!landing.ok()) return Refused(landing.status());
     if (landing->kind == Landing::Kind::kWait) {
-      // Another frame may get the place meanwhile.
+      // Frees the place, because another frame may land there meanwhile.
       if (landing_.kind == Landing::Kind::kPlace) MoveToScratch();
       complete_ = true;
       return Received{Received::Kind::kWaits, {}, {}};
@@ -192,8 +192,8 @@ std::optional<Channel::Received> SocketChannel::Deliver() {
   }
   counters_->CountReceived(frame.header);
   landing_ = Landing();
-  // The handler may stop this channel, which must not give away the memory that
-  // the handler is reading.
+  // Takes the scratch out of this object: the handler may stop this channel,
+  // and Stop must not give back the memory that the handler is reading.
   Buffer scratch = std::exchange(scratch_, Buffer());
   delivery_.Deliver(*peer_, frame);
   delivery_.GiveBack(std::move(scratch));

@@ -32,8 +32,9 @@ class SocketChannel final : public Channel {
   SocketChannel(const Descriptor& socket, bool is_connected, Delivery& delivery)
       : socket_(socket), delivery_(delivery), blocked_(!is_connected) {}
 
-  // Reads the bytes before the first frame. Returns false if they have not all
-  // arrived. Errors: kUnavailable, the connection is lost, or has ended.
+  // Reads the preamble, which comes before the first frame. Returns false if it
+  // has not all arrived. Errors: kUnavailable, the connection is lost, or has
+  // ended.
   absl::StatusOr<bool> ReadPreamble(PreambleBytes& preamble) {
     return reader_.ReadPreamble(socket_.get(), preamble);
   }
@@ -46,15 +47,17 @@ class SocketChannel final : public Channel {
   uint32_t events(bool reads) const override;
 
  private:
-  // The next three return nothing if Receive shall read on.
+  // Handle the header of a frame (Announce), its last byte (OnComplete), and a
+  // complete frame (Deliver). Return what Receive must return; nothing if
+  // Receive reads on.
   std::optional<Received> Announce();
   std::optional<Received> OnComplete();
   std::optional<Received> Deliver();
 
-  // True if the frame that arrives is for the connection, not for the handler.
+  // True if the frame that is arriving is for the connection, not for the
+  // handler.
   bool is_handshake() const;
-  // Returns the payload that has arrived: a view of the memory where it has
-  // landed.
+  // Returns a view of the payload in the memory where it has landed.
   Buffer Payload() const;
   // Moves the received part of the payload from the handler's place to a
   // scratch.
@@ -64,14 +67,14 @@ class SocketChannel final : public Channel {
   Delivery& delivery_;                   // Calls the handler.
   std::optional<PeerId> peer_;           // Peer; nullopt before Open.
   TrafficCounters* counters_ = nullptr;  // Null before Open.
-  FrameReader reader_;                   // Reads the frame that arrives.
+  FrameReader reader_;                   // Reads frames.
 
-  // About the frame that arrives.
+  // The next five are about the frame that is arriving.
   Landing landing_;           // Memory for its payload.
   Buffer scratch_;            // Memory for its payload, if that is a scratch.
   int64_t announced_at_ = 0;  // Delivery::version when it was announced.
   bool landing_now_ = false;  // True while its payload is being received.
-  bool complete_ = false;     // True if it has arrived and has to wait.
+  bool complete_ = false;     // True if the frame has arrived and waits.
 
   bool blocked_;  // True if the socket takes no more, or is not connected.
   bool stopped_ = false;  // Stop was called.

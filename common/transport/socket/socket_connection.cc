@@ -27,8 +27,8 @@ void SocketConnection::Send(Frame frame) {
 }
 
 void SocketConnection::Close() {
-  // This object stays until ConnectionSet::Sweep: Close may be called from the
-  // handler, in the middle of a delivery from this connection.
+  // Does not destroy this object, which ConnectionSet::Sweep does later: the
+  // handler may call Close in the middle of a delivery from this connection.
   if (is_closed()) return;
   state_ = State::kClosed;
   set_.poller().Forget(socket_.get());
@@ -95,7 +95,8 @@ void SocketConnection::Open(PeerId peer, TrafficCounters& counters,
 }
 
 void SocketConnection::End(Frame last) {
-  // A frame that waits for the handler is dropped with all behind it.
+  // Drops the received frame that waits for the handler, if any, and all frames
+  // behind it.
   state_ = State::kEnding;
   set_has(Work::kRetry, false);
   channel_->Stop();

@@ -21,17 +21,18 @@ namespace nereus {
 
 class ConnectionSet;
 
-// Kinds of work that a connection may need (ConnectionSet).
+// Kinds of work that a connection can have to do (ConnectionSet).
 enum class Work {
   kWrite,  // Frames are queued.
-  kRead,   // More frames have arrived than one turn delivers.
+  kRead,   // More frames have arrived than one turn delivers (Channel).
   kRetry,  // A received frame waits, and must be announced again.
 };
 inline constexpr size_t kWorkKinds = 3;
 
 // TCP connection of a SocketTransport: its socket, the frames that wait to be
-// written, and the channel through which frames go. It knows its state and
-// carries out single steps. ConnectionLifecycle decides which steps.
+// written, and the channel through which frames go. A SocketConnection knows
+// its state and carries out single steps; ConnectionLifecycle decides on the
+// steps.
 //
 //   dialled:   dialling ----> greeting ------+
 //                                            +----> open ----> ending
@@ -40,8 +41,8 @@ inline constexpr size_t kWorkKinds = 3;
 // Any state may go to ending, which sends a last frame, and to closed.
 //
 // Not thread-safe. Belongs to a ConnectionSet, which destroys it some time
-// after Close. So code that uses the connection when it closes may go on, but
-// must look at is_closed().
+// after Close. So code that is using the connection when it is closed may go
+// on, but must check is_closed().
 class SocketConnection final : public Connection {
  public:
   enum class State {
@@ -69,26 +70,26 @@ class SocketConnection final : public Connection {
   bool is_closed() const { return state_ == State::kClosed; }
   const Descriptor& socket() const { return socket_; }
 
-  // Peer at the other end. An accepted connection has a peer only once it was
-  // open.
+  // Peer at the other end. Not set for an accepted connection before it opens.
   PeerId peer() const { return peer_; }
   void set_peer(PeerId peer) { peer_ = peer; }
 
-  // Time at which the connection is closed: finite for an accepted connection
-  // before it opens, and for a refused one.
+  // Time at which the transport closes the connection. Finite only for an
+  // accepted connection before it opens, and for a connection that this side
+  // refuses.
   absl::Time deadline() const { return deadline_; }
   void SetDeadline(absl::Time deadline);
 
   // True if this side reads from the connection. It does not read while it
   // dials, or while a received frame waits for its delivery.
   bool reads() const;
-  // True if the connection needs this work.
+  // True if the connection has this work to do.
   bool has(Work work) const { return has_work_[static_cast<size_t>(work)]; }
   void set_has(Work work, bool has) {
     has_work_[static_cast<size_t>(work)] = has;
   }
 
-  // Tells the poller which events this connection now waits for.
+  // Tells the poller for which events this connection waits now.
   void Watch();
 
   // Reads the preamble of a stranger, and makes its state kIntroducing. Returns
@@ -104,12 +105,12 @@ class SocketConnection final : public Connection {
   // Takes the memory that Greet offered; null if it offered none.
   std::unique_ptr<MemoryChannel> TakeOffered() { return std::move(offered_); }
 
-  // Frames go to and come from `peer` from now on, through `memory` unless it
-  // is null.
+  // Begins the exchange of frames with `peer`: through `memory`, or through the
+  // socket if `memory` is null.
   void Open(PeerId peer, TrafficCounters& counters,
             std::unique_ptr<MemoryChannel> memory);
 
-  // Sends `last` after all queued frames. Delivers nothing more.
+  // Sends `last` after all queued frames. Delivers no frame from now on.
   void End(Frame last);
 
   // Moves queued frames into the channel; see Channel::Write.
@@ -123,11 +124,12 @@ class SocketConnection final : public Connection {
   Descriptor socket_;          // Not valid after Close.
   const std::string address_;  // See address().
   State state_;
-  PeerId peer_;                             // See peer().
-  TrafficCounters* counters_ = nullptr;     // Null before kOpen.
-  FrameWriter writer_;                      // Frames that are not written yet.
-  std::unique_ptr<Channel> channel_;        // Never null.
-  std::unique_ptr<MemoryChannel> offered_;  // Not answered by the peer yet.
+  PeerId peer_;                          // See peer().
+  TrafficCounters* counters_ = nullptr;  // Null before kOpen.
+  FrameWriter writer_;                   // Frames that are not written yet.
+  std::unique_ptr<Channel> channel_;     // Never null.
+  // Offer that the peer has not answered.
+  std::unique_ptr<MemoryChannel> offered_;
   std::array<bool, kWorkKinds> has_work_ = {};    // See has().
   absl::Time deadline_ = absl::InfiniteFuture();  // See deadline().
 };

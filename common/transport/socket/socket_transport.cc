@@ -1,5 +1,5 @@
-// Turn is one turn of the event loop, and everything else serves it. Poll runs
-// it with a handler, Shutdown runs it without a handler.
+// Turn runs the event loop once, and everything else serves it. Poll calls Turn
+// with a handler, Shutdown calls it without a handler.
 
 #include "common/transport/socket/socket_transport.h"
 
@@ -15,8 +15,8 @@
 namespace nereus {
 namespace {
 
-// Time for which a thread that is likely to be woken soon looks for frames
-// before it sleeps.
+// Time for which the polling thread looks for frames before it sleeps, if it is
+// likely to be woken soon.
 constexpr absl::Duration kLookFor = absl::Microseconds(50);
 
 // Longest wait of Shutdown between two looks at its deadline.
@@ -48,8 +48,8 @@ SocketTransport::~SocketTransport() { Shutdown(absl::ZeroDuration()); }
 
 void SocketTransport::SetRoster(const Hello& self, Roster roster) {
   links_.SetRoster(self, std::move(roster));
-  // A frame that was announced in the last epoch must not go on landing in
-  // memory that the new epoch uses.
+  // Moves payloads that are arriving to scratch: a frame that was announced in
+  // the last epoch must not land in memory that the new epoch uses.
   connections_.ForEach(
       [](SocketConnection& connection) { connection.channel().LeavePlace(); });
 }
@@ -134,7 +134,8 @@ absl::Span<const epoll_event> SocketTransport::Wait(absl::Duration timeout) {
   if (due != absl::InfiniteFuture()) {
     timeout = std::min(timeout, due - SteadyNow());
   }
-  // The order matters: MaySleep comes last, because after it peers must ring.
+  // MaySleep comes last, because it makes the peers ring for their next frame,
+  // which costs them a system call.
   const bool sleeps = timeout > absl::ZeroDuration() &&
                       !(poller_->slept_briefly() && LookForAWhile()) &&
                       pump_.MaySleep();
@@ -175,8 +176,8 @@ void SocketTransport::Shutdown(absl::Duration timeout) {
 }
 
 void SocketTransport::CloseAll(absl::Time deadline) {
-  // Attempts end at once; open connections say goodbye, and wait until the peer
-  // has closed its side, so that the kernel drops nothing that was sent.
+  // Ends attempts at once. Says goodbye on open connections and waits until the
+  // peer has closed its side, so that the kernel drops no byte that was sent.
   links_.Clear();
   for (SocketConnection* const connection : connections_.All()) {
     if (connection->is_open()) {

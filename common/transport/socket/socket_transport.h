@@ -31,15 +31,16 @@ namespace nereus {
 //
 // The transport has no thread that moves frames. All bytes move in Poll, Flush
 // and Shutdown. The thread that polls also does the arithmetic, so it finds the
-// payloads in its cache. An owner that does not call Poll for long stops its
-// peers, because nothing is read. (A thread of Resolver asks name servers.)
+// payloads in its cache. If the owner does not call Poll for long, nothing is
+// read and the peers stand still. (The transport's only thread asks name
+// servers: Resolver.)
 //
-// A process that connects must know the incarnation of this process, which only
-// the coordinator tells to members of the job. The incarnation is compared, in
-// constant time, before any frame is read.
+// A process that connects must know the incarnation of this process. The
+// coordinator tells it to members of the job only. The transport compares the
+// incarnation, in constant time, before it reads any frame.
 //
-// Frames for a peer are dropped if its connection ends or cannot be made. Later
-// frames wait for a new connection.
+// The transport drops the frames for a peer when the connection ends or cannot
+// be made. Frames that Send gets later wait for a new connection.
 //
 // The parts: PeerLinks decides which peers to dial and to admit;
 // ConnectionLifecycle carries that out; FramePump moves frames through the
@@ -77,12 +78,12 @@ class SocketTransport final : public Transport {
   void Turn(absl::Duration timeout);
   // Waits for events, at most `timeout`.
   absl::Span<const epoll_event> Wait(absl::Duration timeout);
-  // Looks for frames and events for a short time before a sleep. Returns true
-  // if a frame or an event is there.
+  // Looks for frames and events for 50 us before a sleep. Returns true as soon
+  // as a frame or an event is there.
   bool LookForAWhile() const;
   // Sends the frames that other threads have queued.
   void TakeInbox();
-  // True if frames are left that may still reach their peers.
+  // True if frames are left that can still reach their peers.
   bool HasUnsent();
   // Says goodbye to all peers. Waits for them to close their side, until
   // `deadline`, and closes all connections.
@@ -95,8 +96,8 @@ class SocketTransport final : public Transport {
   TrafficTable traffic_;
   const std::unique_ptr<Poller> poller_;  // Never null.
 
-  // These belong to the thread that polls. Each part is declared after the
-  // parts that it uses.
+  // The members below belong to the thread that polls. Each part is declared
+  // after the parts that it uses.
   Delivery delivery_;              // Calls the handler.
   PeerLinks links_;                // Decides which connections to make.
   ConnectionSet connections_;      // Owns the connections.

@@ -14,10 +14,11 @@ namespace nereus {
 
 // Bytes exchanged with one peer so far.
 struct TrafficCounters {
-  std::atomic<int64_t> sent{0};      // Handed to the kernel or the ring.
-  std::atomic<int64_t> received{0};  // Delivered or discarded.
+  std::atomic<int64_t> sent{0};      // Bytes handed to the kernel or the ring.
+  std::atomic<int64_t> received{0};  // Bytes of frames delivered or discarded.
 
-  // Each counts one frame with its header. Hellos and refusals are not traffic.
+  // CountSent and CountReceived count the bytes of one frame with its header.
+  // Hellos and refusals do not count.
   void CountSent(const FrameHeader& header) {
     if (header.kind == FrameKind::kHello ||
         header.kind == FrameKind::kRefusal) {
@@ -34,13 +35,14 @@ struct TrafficCounters {
 // Thread-safe.
 class TrafficTable {
  public:
-  // Counters of `peer`. The reference is valid as long as the table.
+  // Returns the counters of `peer`. The reference is valid as long as this
+  // exists.
   TrafficCounters& CountersOf(PeerId peer) {
     std::lock_guard<std::mutex> lock(mu_);
     return counters_[peer];
   }
 
-  // Returns a snapshot, by peer.
+  // Returns the traffic with each peer as of now.
   std::vector<TrafficCount> Counts() const {
     std::lock_guard<std::mutex> lock(mu_);
     std::vector<TrafficCount> counts;
