@@ -1,9 +1,10 @@
 // Errors and warnings about command lines.
 //
-// CLI11 reports a mistake as text, and its text often leaves out the flag or
-// the value. Explain turns that text into "--flag is ..., must be ...". Read
-// ParseFlags first, then Explain, ExplainUnexpected, WarnOfVariables.
-// RefuseFlags and WithFlagNames serve checks that programs make after parsing.
+// CLI11, the parser of command lines, reports a mistake as text, which often
+// leaves out the flag or the value. Explain turns that text into "--flag is
+// ..., must be ...". Read ParseFlags first, then Explain, ExplainUnexpected,
+// WarnOfVariables. Programs call RefuseFlags and WithFlagNames after parsing,
+// for checks of their own.
 
 #include <algorithm>
 #include <cstdlib>
@@ -28,8 +29,9 @@ namespace {
 // misspelt name.
 constexpr size_t kTyposMax = 2;
 
-// Returns the number of letters to insert, remove or exchange to turn `a` into
-// `b` (optimal string alignment). Two neighbours in the wrong order count once.
+// Returns the number of letters to insert, remove or replace to turn `a` into
+// `b` (optimal string alignment). Two neighbouring letters in the wrong order
+// count once.
 size_t Typos(absl::string_view a, absl::string_view b) {
   std::vector<std::vector<size_t>> typos(a.size() + 1,
                                          std::vector<size_t>(b.size() + 1));
@@ -88,8 +90,8 @@ std::string FlagWithChoice(const CLI::App& app, const std::string& value) {
 }
 
 // Explains arguments that CLI11 did not expect. CLI11 lists them in reverse
-// order and mixes values with flags. The first unknown flag of the command line
-// is more helpful.
+// order and mixes values with flags. The explanation names only the first
+// unknown flag of the command line, which is more helpful.
 std::string ExplainUnexpected(const CLI::App& app, const std::string& message,
                               int argc, char** argv) {
   const std::vector<std::string> flags = FlagsOf(app);
@@ -195,9 +197,9 @@ std::string Explain(const CLI::App& app, const CLI::ParseError& error, int argc,
   return text;
 }
 
-// Warns of unknown variables NEREUS_*, and of known variables that are empty.
-// Variables of other Nereus programs are known: a shell often sets variables
-// for all of them.
+// Logs a warning for each unknown variable NEREUS_* and each known variable
+// that is empty. Variables of other Nereus programs count as known, because a
+// shell often sets variables for several programs.
 void WarnOfVariables(const CLI::App& app) {
   std::vector<std::string> known = TestVariables();
   for (const std::string& name : ProgramVariables()) known.push_back(name);
@@ -283,9 +285,9 @@ absl::Status RefuseFlags(const CLI::App& app, int argc, char** argv,
   return absl::OkStatus();
 }
 
-// Goes over `message` word by word. A word may be a field if it is the first
-// word or has an underscore, and if no dash precedes it: in "batch is 0" the
-// word "batch" names a field, in "the batch" it does not.
+// Goes over `message` word by word. Takes a word for the name of a field if it
+// is the first word or has an underscore, and if no dash precedes it. In "batch
+// is 0" the word "batch" names a field, in "the batch" it does not.
 std::string WithFlagNames(const CLI::App& app, absl::string_view message,
                           const std::map<std::string, std::string>& others) {
   const std::vector<std::string> flags = FlagsOf(app);

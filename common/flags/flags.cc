@@ -18,7 +18,7 @@ std::string FlagVariable(const std::string& name) {
          absl::AsciiStrToUpper(absl::StrReplaceAll(name, {{"-", "_"}}));
 }
 
-// CLI11 needs an exception for an error of a flag. ParseFlags catches it.
+// Throws an exception if `set` fails: CLI11 expects one. ParseFlags catches it.
 CLI::Option* AddTextFlag(CLI::App& app, const std::string& name,
                          const std::string& value,
                          std::function<absl::Status(const std::string&)> set,
@@ -103,7 +103,7 @@ void AddJobFlags(CLI::App& app, JobFlags& flags) {
   AddJobOptions(app, flags.spec);
 }
 
-// An option without effect is most likely a misunderstanding of its user.
+// An option without effect is most likely a mistake of the user.
 absl::Status RefuseIdleJobFlags(const CLI::App& app, int argc, char** argv,
                                 const JobSpec& spec,
                                 const std::vector<std::string>& file_options) {

@@ -17,13 +17,13 @@
 
 namespace nereus {
 
-// Returns the environment variable of a flag: NEREUS_LEARNING_RATE for
-// "learning-rate".
+// Returns the name of the environment variable of a flag: NEREUS_LEARNING_RATE
+// for "learning-rate". Comments and messages call it the flag's variable.
 std::string FlagVariable(const std::string& name);
 
-// Adds the flag --`name` and its environment variable. If both are set, the
-// command line wins. `value` holds the default, which --help shows; parsing
-// stores the given value in it. `value` must outlive `app`.
+// Adds the flag --`name` and its variable. If both are given, the command line
+// wins. `value` holds the default, which --help shows; parsing stores the given
+// value in it. `value` must outlive `app`.
 template <typename T>
 CLI::Option* AddFlag(CLI::App& app, const std::string& name, T& value,
                      const std::string& help) {
@@ -32,8 +32,8 @@ CLI::Option* AddFlag(CLI::App& app, const std::string& name, T& value,
       ->capture_default_str();
 }
 
-// Adds a flag without a value, and its variable. If the flag is given, `value`
-// becomes true.
+// Adds a flag that takes no value, and its variable. If the flag is given,
+// parsing sets `value` to true.
 inline CLI::Option* AddSwitch(CLI::App& app, const std::string& name,
                               bool& value, const std::string& help) {
   return app.add_flag("--" + name, value, help)->envname(FlagVariable(name));
@@ -41,13 +41,14 @@ inline CLI::Option* AddSwitch(CLI::App& app, const std::string& name,
 
 // Adds a flag and its variable. Parsing passes the given text to `set`.
 // ParseFlags reports an error of `set` as a mistake of the command line:
-// "--name: error". --help shows `value` as default.
+// "--name: error". `value` is the default that --help shows.
 CLI::Option* AddTextFlag(CLI::App& app, const std::string& name,
                          const std::string& value,
                          std::function<absl::Status(const std::string&)> set,
                          const std::string& help);
 
-// Returns kInvalidArgument: "\"x\" is not one of a, b".
+// Returns the error for a value that is none of `choices`: kInvalidArgument,
+// "\"x\" is not one of a, b".
 absl::Status NoChoice(absl::string_view given,
                       const std::vector<std::string>& choices);
 
@@ -93,43 +94,44 @@ CLI::Option* AddChoice(CLI::App& app, const std::string& name, T& value,
 void AddCommonFlags(CLI::App& app, const std::string& program,
                     LogLevel& log_level);
 
-// Adds --shared-memory, which can turn off the exchange through shared memory.
+// Adds --shared-memory, by which a user turns off the exchange of frames
+// through shared memory.
 void AddSharedMemoryFlag(CLI::App& app, bool& shared_memory);
 
 // Adds --node, the name of the host of a process that joins a job.
 void AddNodeFlag(CLI::App& app, std::string& node);
 
-// Adds a flag for each option of a job in `names`, or for all options if
-// `names` is empty. `spec` holds the defaults, and parsing stores the given
+// Adds a flag for each option of a job that `names` lists, or for all options
+// if `names` is empty. `spec` holds the defaults, and parsing stores the given
 // values in it. `spec` must outlive `app`.
 void AddJobOptions(CLI::App& app, JobSpec& spec,
                    const std::vector<std::string>& names = {});
 
-// Options of a job from the command line, the environment and a job file. A
-// flag wins over a variable, a variable over the file of --job=FILE, and the
-// file over the default.
+// Options of a job from the command line, the environment and a job file. If
+// several of them set an option, the flag wins over the variable, the variable
+// over the file of --job=FILE, and the file over the default.
 struct JobFlags {
-  JobSpec spec;                           // Options after parsing.
+  JobSpec spec;                           // Values after parsing.
   std::vector<std::string> file_options;  // Names of options in the job file.
 };
 
 // Adds --job and a flag for each option of a job. `flags` must outlive `app`.
 void AddJobFlags(CLI::App& app, JobFlags& flags);
 
-// Refuses options on the command line that have no effect with the job's other
-// options, such as --beta1 with --update=sgd. If a variable or the job file
-// sets such an option, RefuseIdleJobFlags only logs a line. `file_options`: see
-// JobFlags. Errors: kInvalidArgument, with the flag.
+// Returns an error if an option on the command line has no effect with the
+// job's other options, such as --beta1 with --update=sgd. If a variable or the
+// job file sets such an option, RefuseIdleJobFlags only logs a line.
+// `file_options`: see JobFlags. Errors: kInvalidArgument, with the flag.
 absl::Status RefuseIdleJobFlags(const CLI::App& app, int argc, char** argv,
                                 const JobSpec& spec,
                                 const std::vector<std::string>& file_options);
 
-// Parses the command line and the environment. Returns -1 if the program goes
-// on, and otherwise its exit code: 0 after --help or --version, 1 if their text
-// could not be written, 2 after a mistake. ParseFlags prints the mistake with
-// its flag or variable. Where it can, it also prints what the user may have
-// meant. It warns of variables NEREUS_* that no Nereus program or test reads,
-// and of known variables that are empty.
+// Parses the command line and the environment. Returns -1 if the program is to
+// go on. Otherwise returns the exit code of the program: 0 after --help or
+// --version, 1 if their text could not be written, 2 after a mistake. Prints
+// the mistake with its flag or variable and, if a similar name exists, a
+// suggestion. Logs a warning for each variable NEREUS_* that no Nereus program
+// or test reads, and for each known variable that is empty.
 int ParseFlags(CLI::App& app, int argc, char** argv);
 
 // Returns "; did you mean X?" if X of `names` resembles `given`, and otherwise
@@ -141,18 +143,18 @@ std::string Suggest(absl::string_view given,
 std::vector<std::string> FlagsAddedBy(CLI::App& app,
                                       const std::function<void()>& add);
 
-// Refuses `flags`: returns kInvalidArgument if one of them is on the command
-// line. `why` completes the message "--flag does not count ...", as in "with
-// --standalone". If a variable sets one of the flags, RefuseFlags only logs a
-// line, because a shell often sets variables for several programs. REQUIRES:
-// `app` has parsed the command line.
+// Returns kInvalidArgument if one of `flags` is on the command line. `why`
+// completes the message "--flag does not count ...", as in "with --standalone".
+// If a variable sets one of `flags`, RefuseFlags only logs a line, because a
+// shell often sets variables for several programs. REQUIRES: `app` has parsed
+// the command line.
 absl::Status RefuseFlags(const CLI::App& app, int argc, char** argv,
                          const std::vector<std::string>& flags,
                          const std::string& why);
 
 // Returns `message` with names of fields replaced by flags of `app`:
-// "control_port is 0" becomes "--control-port is 0". `others` has the flag of
-// each field whose flag has another name than the field.
+// "control_port is 0" becomes "--control-port is 0". `others` maps each field
+// to its flag if the two have different names.
 std::string WithFlagNames(const CLI::App& app, absl::string_view message,
                           const std::map<std::string, std::string>& others);
 

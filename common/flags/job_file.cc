@@ -75,8 +75,8 @@ absl::StatusOr<std::vector<std::string>> ReadJobFile(const std::string& path,
   return InvalidArgumentError(path, ", ", names.status().message());
 }
 
-// Options without an effect are left out: the program that reads the file would
-// complain about them.
+// Leaves out options without an effect, because the program that reads the file
+// would log a line about each.
 std::string JobText(const JobSpec& spec) {
   std::string text;
   for (const JobOption& option : JobOptionTable()) {

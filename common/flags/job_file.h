@@ -9,18 +9,18 @@
 
 namespace nereus {
 
-// A job file sets options of a job, one in each line, by the names of their
-// flags without "--". A '#' begins a comment:
+// A job file sets options of a job, one in each line. An option has the name of
+// its flag without "--". A '#' begins a comment:
 //
 //   # Two machines, each with a server and four workers.
 //   workers = 8
 //   servers = 2
 //   learning-rate = 0.02
 
-// Sets the options of a job file in `spec`, and returns their names.
-// Errors: kInvalidArgument, with the number of the line: an unknown option, a
-// bad value, a line that is not NAME = VALUE, or an option that is set twice.
-// `spec` may then have some of the values.
+// Sets the options of the job file `text` in `spec`, and returns the names of
+// these options. Errors: kInvalidArgument, with the number of the line: an
+// unknown option, a bad value, a line that is not NAME = VALUE, or an option
+// that is set twice. After an error, `spec` may have some of the values.
 absl::StatusOr<std::vector<std::string>> ParseJobText(absl::string_view text,
                                                       JobSpec& spec);
 

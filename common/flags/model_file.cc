@@ -17,7 +17,7 @@ absl::StatusOr<std::string> ReadTextFile(const std::string& name) {
   if (!file) {
     return UnavailableError("cannot open ", name, ": ", strerror(errno));
   }
-  // If the byte beyond the limit can be read, the file is too large.
+  // Reads one byte beyond the limit: if there is one, the file is too large.
   std::string text(kInputFileBytesMax + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   if (file.bad() || !file.eof()) {
@@ -31,7 +31,8 @@ absl::StatusOr<std::string> ReadTextFile(const std::string& name) {
   return text;
 }
 
-// Errors of the disk may show only when the file is closed.
+// Closes the file before the check, because some errors of the disk show only
+// then.
 absl::Status WriteTextFile(const std::string& name, const std::string& text) {
   errno = 0;
   std::ofstream file(name, std::ios::binary);
@@ -46,7 +47,7 @@ absl::StatusOr<std::vector<LayerSpec>> LoadModelOrFile(const std::string& model,
   const bool is_file =
       absl::StrContains(model, "/") || absl::EndsWith(model, ".csv");
   if (!is_file) return LoadModel(model, batch);
-  // A wrong batch is no error of the file.
+  // Checks the batch first: a wrong batch is no error of the file.
   NEREUS_TRY(CheckBatch(batch));
   const std::string text = NEREUS_TRY(ReadTextFile(model));
   absl::StatusOr<std::vector<LayerSpec>> layers = ParseModelTable(text, batch);

@@ -9,8 +9,9 @@
 
 namespace nereus {
 
-// Largest file that ReadTextFile reads. Tables and traces are far smaller. The
-// limit keeps a wrong name, such as that of a device, from filling the memory.
+// Largest file that ReadTextFile reads: 16 MiB. Files of layers or of computing
+// times are far smaller. If a user names a wrong file, such as an endless
+// device, the limit keeps it from filling the memory.
 inline constexpr int64_t kInputFileBytesMax = int64_t{16} << 20;
 
 // Reads a whole file. Errors: kUnavailable, with the name and the reason: the
@@ -21,15 +22,17 @@ absl::StatusOr<std::string> ReadTextFile(const std::string& name);
 // and the reason.
 absl::Status WriteTextFile(const std::string& name, const std::string& text);
 
-// Returns the layers of a model, for workers that take `batch` samples in each
-// step. If `model` ends in .csv or contains a slash, it is the path of a table
-// of layers (docs/models.md), else the name of a known model. Errors: those of
-// LoadModel; those of ReadTextFile; kDataLoss, ParseModelTable refuses the
-// file, or a layer of it would have too many rows with `batch`.
+// Returns the layers of a model, for workers that each take `batch` samples in
+// a step. If `model` ends in .csv or contains a slash, it is the path of a file
+// with a table of layers (docs/models.md); else it is the name of a known
+// model. Errors: those of LoadModel; those of ReadTextFile; kDataLoss,
+// ParseModelTable refuses the file, or a layer of it would have too many rows
+// with `batch`.
 absl::StatusOr<std::vector<LayerSpec>> LoadModelOrFile(const std::string& model,
                                                        int64_t batch);
 
-// Returns the help text of a flag for LoadModelOrFile, with the known models.
+// Returns the help text of a flag whose value goes to LoadModelOrFile, with the
+// names of the known models.
 std::string DescribeModelFlag();
 
 }  // namespace nereus

@@ -26,14 +26,14 @@ inline std::vector<std::string> FlagsWithVariables() {
       ' ');
 }
 
-// Returns the names of other variables that `nereusctl run` sets for the
-// programs that it runs. They set no flag.
+// Returns the names of variables that `nereusctl run` sets for the programs
+// that it runs and that set no flag.
 inline std::vector<std::string> ProgramVariables() {
   return {"NEREUS_LOCAL_RANK", "NEREUS_LOCAL_SIZE"};
 }
 
-// Returns the names of variables that the Python package reads: the path of
-// libnereus.so. Programs of a job inherit them.
+// Returns the names of variables that the Python package reads. NEREUS_LIBRARY
+// is the path of libnereus.so. Programs of a job inherit these variables.
 inline std::vector<std::string> PackageVariables() {
   return {"NEREUS_LIBRARY"};
 }

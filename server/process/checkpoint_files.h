@@ -14,12 +14,15 @@
 
 namespace nereus {
 
-// Functions with which shards and the coordinator read and write checkpoints.
-// Each call blocks for as long as the disk takes. All but WritePart return the
-// errors of common/checkpoint.
+// Functions with which shards and the coordinator read and write checkpoints. A
+// checkpoint has a part for each shard, a file with the shard's chunks, and a
+// manifest, a file that lists the parts. Each call blocks for as long as the
+// disk takes. All but WritePart and CheckRestore return the errors of
+// common/checkpoint.
 
-// Writes a shard's part of a checkpoint, and returns the outcome to tell the
-// coordinator. After an error, CheckpointPart::error has the message.
+// Writes a shard's part of a checkpoint. Returns the outcome, which the shard
+// reports to the coordinator. After an error, CheckpointPart::error has the
+// message.
 CheckpointPart WritePart(Storage& storage, const Job& job,
                          const SaveCheckpoint& save);
 
@@ -33,40 +36,45 @@ absl::Status ReadPart(Storage& storage, const LoadCheckpoint& load);
 absl::Status WriteWhole(Storage& storage, const std::string& job_name,
                         const CompleteCheckpoint& complete);
 
-// Manifest of a checkpoint, and the facts from it that the coordinator keeps.
+// Manifest of a checkpoint, and the facts from the manifest that the
+// coordinator keeps in its state.
 struct FoundCheckpoint {
   Manifest manifest;        // Manifest on the disk.
-  CheckpointRecord record;  // Facts from it.
+  CheckpointRecord record;  // Facts for the coordinator.
 };
 
-// Returns the newest checkpoint; nothing if none was ever complete. Errors:
-// also kDataLoss or kUnimplemented, the newest checkpoint is damaged, or
-// another version of Nereus has written it: an older one must not replace it
-// silently.
+// Returns the newest checkpoint; nothing if no checkpoint was ever complete.
+// Errors: also kDataLoss, the newest checkpoint is damaged, or kUnimplemented,
+// another version of Nereus has written it. FindNewest then returns no older
+// checkpoint, because a job must not go back further without the user's
+// decision.
 absl::StatusOr<std::optional<FoundCheckpoint>> FindNewest(Storage& storage);
 
 // Returns the checkpoint of `round`. Reads only the manifest; VerifyCheckpoint
 // checks the other files. Errors: those of ReadManifest.
 absl::StatusOr<FoundCheckpoint> FindRound(Storage& storage, int64_t round);
 
-// Sets aside all checkpoints after `round`, from which a job goes on: the job
-// will write others of their rounds. Logs the new names of their folders.
+// Sets aside all checkpoints, complete or damaged, of rounds after `round`:
+// renames their folders, so that they no longer count. The job goes on from
+// `round` and will write new checkpoints of later rounds. Logs the new names of
+// the folders.
 absl::Status SetAsideAfter(Storage& storage, int64_t round);
 
-// Sets `newest`, what a restarted coordinator knows of the newest checkpoint of
-// its running job, to that in the storage: the coordinator may have died after
-// it wrote a manifest and before it saved its state. Sets damaged checkpoints
-// that are newer aside: the job writes others.
+// Sets `newest` to the newest complete checkpoint of the running job `job` in
+// the storage. On entry, `newest` is the newest checkpoint according to the
+// saved state of a coordinator that is started again. The coordinator may have
+// died after it wrote a manifest and before it saved its state. Sets aside
+// damaged checkpoints that are newer, because the job will write new ones.
 absl::Status UpdateNewest(Storage& storage, const std::string& job,
                           std::optional<CheckpointRecord>& newest);
 
-// Returns kInvalidArgument if the value of --restore is neither "latest" nor a
-// round.
+// Returns OK if `restore`, the value of --restore, is "latest" or a round; else
+// kInvalidArgument.
 absl::Status CheckRestore(absl::string_view restore);
 
-// Adds "; FLAG=ROUND takes another one: 40, 30" to an error of the checkpoint
-// of `round`, with the rounds of all other complete checkpoints, if there are
-// any.
+// Returns `error`, which is about the checkpoint of `round`. If there are other
+// complete checkpoints, adds their rounds to the message: "; FLAG=ROUND takes
+// another one: 40, 30".
 absl::Status WithOthers(const absl::Status& error, int64_t round,
                         absl::string_view flag, Storage& storage);
 

@@ -37,7 +37,8 @@ void CheckpointFinisher::Run() {
     return stopping_ || !queue_.empty();
   };
   while (true) {
-    // Leaves the queue, so that the disk works without the lock.
+    // Taken out of the queue, so that the lock is not held while the disk
+    // works.
     std::optional<CompleteCheckpoint> next;
     {
       MutexLock lock(&mu_);
@@ -48,7 +49,7 @@ void CheckpointFinisher::Run() {
     }
     const absl::Status written = WriteWhole(*storage_, job_name_, *next);
     if (written.ok()) {
-      // The new checkpoint counts, whether or not old ones can be removed.
+      // If old checkpoints cannot be removed, the new one counts all the same.
       const absl::Status removed = KeepLast(*storage_, kept_);
       if (!removed.ok()) {
         NEREUS_LOG(Warning)

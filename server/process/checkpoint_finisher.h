@@ -15,9 +15,9 @@
 namespace nereus {
 
 // Finishes checkpoints that have all parts on disk: writes the manifest that
-// makes a checkpoint complete, then removes old checkpoints (KeepLast). Works
-// on a thread of its own, one checkpoint at a time, because disks are slow.
-// Thread-safe.
+// makes a checkpoint complete, then removes old checkpoints (KeepLast). Does
+// this on a thread of its own, because disks are slow, and for one checkpoint
+// at a time. Thread-safe.
 class CheckpointFinisher {
  public:
   // Keeps the newest `kept` checkpoints. `storage` is not owned and must
@@ -31,7 +31,8 @@ class CheckpointFinisher {
   // still run.
   ~CheckpointFinisher();
 
-  // Queues a checkpoint, and does not wait. The queue has no limit.
+  // Queues a checkpoint to be finished, and does not wait. The queue has no
+  // limit.
   void Finish(CompleteCheckpoint complete) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:

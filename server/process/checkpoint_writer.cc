@@ -21,8 +21,8 @@ CheckpointWriter::~CheckpointWriter() {
 }
 
 void CheckpointWriter::Save(JobPtr job, SaveCheckpoint save) {
-  // Replaces the part that waits, if any. The call of `written_` must come
-  // after the lock is released.
+  // Replaces the part of the shard that waits, if any. Calls `written_` for it
+  // only after the lock is released.
   std::optional<Task> given_up;
   {
     MutexLock lock(&mu_);
@@ -55,8 +55,8 @@ void CheckpointWriter::Run() {
       task = std::move(next_.extract(next_.begin()).mapped());
     }
     const CheckpointPart part = WritePart(*storage_, *task->job, task->save);
-    // Releases the values before the shard hears of the outcome. A shard that
-    // has the only reference to values can update them in place.
+    // Releases the values before the shard hears of the outcome: a shard can
+    // update values in place if it has the only reference to them.
     task.reset();
     written_(part);
   }

@@ -12,14 +12,16 @@
 
 namespace nereus {
 
-// Writes shards' parts of checkpoints while training goes on: one at a time, on
-// a thread of its own. Without this thread, each checkpoint would stop the
-// driver thread for as long as the disk takes. Thread-safe.
+// Writes the parts of checkpoints of this server's shards while training goes
+// on: one part at a time, on a thread of its own. Without this thread, each
+// checkpoint would stop the driver thread for as long as the disk takes.
+// Thread-safe.
 class CheckpointWriter {
  public:
   // `storage` is not owned and must outlive this. `written` is called with the
   // outcome of each part, unless the destructor drops the part. It is called on
-  // this object's thread, or in the Save of the part that replaces this part.
+  // this object's thread or, if a later part replaces the part, by the Save of
+  // the later one.
   CheckpointWriter(Storage* storage,
                    std::function<void(const CheckpointPart&)> written);
 
@@ -27,14 +29,15 @@ class CheckpointWriter {
   // wait, without a call of `written`.
   ~CheckpointWriter();
 
-  // Queues a part. At most one part of each shard may wait. If another part of
-  // the shard waits, the disk is too slow: that older part fails.
+  // Queues a part. At most one part of each shard waits: if an older part of
+  // the shard still waits, the disk is too slow. Then Save drops the older part
+  // and reports its failure (`written`).
   void Save(JobPtr job, SaveCheckpoint save) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   // A part that waits to be written.
   struct Task {
-    JobPtr job;  // Job at the time of the Save.
+    JobPtr job;  // Job when Save was called.
     SaveCheckpoint save;
   };
 

@@ -26,15 +26,15 @@
 //   CheckOptimizer, VerifyCheckpoint, job as of the checkpoint
 //
 // If a check fails, the coordinator does not start. So a new job never replaces
-// the checkpoints of an earlier job, and a running job does not go on with
-// another value of an option with JobOption::is_kept.
+// the checkpoints of an earlier job. And a running job never goes on with
+// another value of an option that must stay the same (JobOption::is_kept).
 
 namespace nereus {
 namespace {
 
 // Returns the checkpoint that --restore names. With "latest", returns nothing
-// if there is no checkpoint. If the folder lacks the round, the error lists the
-// rounds that it has.
+// if there is no checkpoint. If the folder has no checkpoint of the round, the
+// error lists the rounds of its checkpoints.
 absl::StatusOr<std::optional<FoundCheckpoint>> FindRestored(
     const ServerOptions& options, Storage& storage) {
   if (options.restore == "latest") {
@@ -83,8 +83,8 @@ absl::Status CheckNothingIsOverwritten(const ServerOptions& options,
 }
 
 // Checks that the job's flags name the place and rule of the optimizer with
-// which `what` was made: other optimizers have other state. --optimizer=auto
-// names any place.
+// which `what` (a saved job or a checkpoint) was made: another optimizer could
+// not use the saved state. --optimizer=auto agrees with any place.
 absl::Status CheckOptimizer(absl::string_view what, OptimizerPlace place,
                             UpdateRule rule, const JobSpec& flags) {
   const OptimizerPlace named =
@@ -110,7 +110,7 @@ std::vector<Setting> SettingsOf(const JobOptions& options) {
   return settings;
 }
 
-// Checks that the flags agree with a saved job: the number of servers, the
+// Checks that the flags agree with a saved job on the number of servers, the
 // optimizer, the options that may not change, and the folder of checkpoints.
 absl::Status CheckSaved(const ServerOptions& options,
                         const std::vector<Setting>& settings,
@@ -152,9 +152,9 @@ absl::Status CheckSaved(const ServerOptions& options,
                                 options.checkpoint_dir));
 }
 
-// Sets the checkpoint that the job starts from, if --restore asks for a
-// checkpoint and there is one. Without --restore, checks that the folder has no
-// checkpoint.
+// If --restore asks for a checkpoint and there is one, sets the fields of
+// `made` that make the job start from it. Without --restore, checks that the
+// folder has no checkpoint.
 absl::Status Restore(const ServerOptions& options, Storage& storage,
                      CoordinatorOptions& made) {
   if (options.restore.empty()) {
@@ -182,8 +182,8 @@ absl::Status Restore(const ServerOptions& options, Storage& storage,
     NEREUS_LOG(Warning) << "updates go on with " << now
                         << "; the checkpoint was made with " << before;
   }
-  // Verifies the values now. The shards read them later, when the coordinator
-  // can no longer choose another checkpoint.
+  // Verifies the values now: the shards read them later, when it is too late
+  // for another checkpoint.
   NEREUS_LOG(Info) << "verifying the checkpoint of round " << manifest.round
                    << ", " << found->record.bytes() << " bytes";
   if (const absl::Status whole = VerifyCheckpoint(storage, manifest);
@@ -199,7 +199,8 @@ absl::Status Restore(const ServerOptions& options, Storage& storage,
   return absl::OkStatus();
 }
 
-// Describes the settings in force, for the first line of the coordinator's log.
+// Describes the job and where it is saved, for the first line of the
+// coordinator's log.
 std::string DescribeJob(const ServerOptions& options) {
   std::string text =
       absl::StrCat("coordinates job ", options.spec.name, ": ",

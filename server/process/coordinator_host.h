@@ -14,9 +14,9 @@
 
 namespace nereus {
 
-// The coordinator of a process, with its state file and its lock on the folder
-// of checkpoints. Start decides how the job begins: from the state in the state
-// file, from a checkpoint, or as a new job.
+// The coordinator in this process, with its state file and its lock on the
+// folder of checkpoints. Start decides how the job begins: from the state in
+// the state file, from a checkpoint, or as a new job.
 class CoordinatorHost {
  public:
   // `storage`: the folder of checkpoints, or null; not owned, must outlive
@@ -45,9 +45,10 @@ class CoordinatorHost {
 absl::StatusOr<std::vector<Setting>> ServerSettings(
     const ServerOptions& options);
 
-// Returns the coordinator's options that follow from flags alone, with a random
-// job id. CoordinatorHost::Start adds the servers' settings, and what the state
-// and the checkpoints on disk decide.
+// Returns the coordinator's options that follow from the server's options
+// alone, with a random job id. CoordinatorHost::Start adds the settings that
+// all servers share, and options that follow from the state and the checkpoints
+// on disk.
 CoordinatorOptions MakeCoordinatorOptions(const ServerOptions& options);
 
 }  // namespace nereus

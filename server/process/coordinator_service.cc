@@ -25,9 +25,9 @@
 
 // The Coordinator gets five kinds of events, under one lock: a message of a
 // session (Hear), a session's end (SessionEnded), a request for a checkpoint
-// (RequestCheckpoint), the outcome of a manifest (OnCheckpoint), and time
-// (RunTicks). Each event ends in Carry, which saves the state and then carries
-// out the actions. GetStatus only reads.
+// (RequestCheckpoint), the outcome of writing a manifest (OnCheckpoint), and
+// time (RunTicks). Each event ends in Carry, which saves the state and then
+// carries out the actions. GetStatus only reads.
 //
 //   gRPC threads --Hear--> Coordinator --> SaveFirst --> StateSaver
 //   ticker ------OnTick-->     ^               '--> SessionCalls, log lines
@@ -36,11 +36,13 @@
 namespace nereus {
 namespace {
 
-// Time between two calls of Coordinator::OnTick: leases are much longer.
+// Time between two calls of Coordinator::OnTick. Leases are much longer, so
+// they end on time.
 constexpr absl::Duration kTickInterval = absl::Milliseconds(200);
 
-// Saves the job's state. Saving is tried several times a second, so only the
-// first of several failures in a row is logged, and the first success after it.
+// Saves the job's state. While saves fail, SaveFirst tries again several times
+// a second. So this logs only the first of several failures in a row, and the
+// first success after them.
 class StateSaver {
  public:
   StateSaver(JobStore* jobs, std::string job_name)
@@ -63,7 +65,7 @@ class StateSaver {
  private:
   JobStore* const jobs_;  // Null: Save does nothing.
   const std::string job_name_;
-  bool is_failing_ = false;  // The last Save failed.
+  bool is_failing_ = false;  // True if the last Save failed.
 };
 
 }  // namespace
@@ -117,7 +119,8 @@ struct CoordinatorService::Impl final {
       ABSL_LOCKS_EXCLUDED(mu);
   void SessionEnded(SessionId session) ABSL_LOCKS_EXCLUDED(mu);
   void RunTicks() ABSL_LOCKS_EXCLUDED(mu);
-  // Saves states and carries out actions, in order, as far as saving works.
+  // Saves states and carries out actions, in order. If a save fails, keeps the
+  // rest for the next call.
   void Carry(CoordinatorOutbox out) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   void CarryOut(const CoordinatorAction& action)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
@@ -164,7 +167,7 @@ void CoordinatorService::Impl::Hear(SessionId session,
   Carry(std::move(out));
 }
 
-// The coordinator decides how long the member may be without a session.
+// The coordinator then decides how long the member may be without a session.
 void CoordinatorService::Impl::SessionEnded(SessionId session) {
   MutexLock lock(&mu);
   sessions.Forget(session);
@@ -217,8 +220,8 @@ void CoordinatorService::Impl::OnCheckpoint(int64_t round,
   Carry(std::move(out));
 }
 
-// When a save succeeds again, members get the messages that were held back. So
-// their time to answer starts then (OnSavedAgain).
+// When a save succeeds again after failures, members get the messages that were
+// held back. So the time for their answers starts then (OnSavedAgain).
 void CoordinatorService::Impl::Carry(CoordinatorOutbox out) {
   const bool was_held = !actions.empty();
   actions.CarryOut(
@@ -285,7 +288,8 @@ CoordinatorService::~CoordinatorService() {
 absl::Status CoordinatorService::AwaitEnd() {
   MutexLock lock(&impl_->mu);
   impl_->mu.Await([this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(impl_->mu) {
-    // While the job's end is not saved, no member has heard of it.
+    // Waits on while the end of the job is not saved, because no member has
+    // heard of it.
     const bool over = impl_->coordinator.over() && impl_->actions.empty();
     return over || !impl_->failure.ok();
   });

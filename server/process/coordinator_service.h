@@ -16,7 +16,7 @@ class Service;
 
 namespace nereus {
 
-// Disk of a coordinator. Neither pointer is owned; both may be null.
+// Files that a coordinator writes. Neither pointer is owned; both may be null.
 struct CoordinatorDisk {
   Storage* checkpoints = nullptr;  // Null: no checkpoints are made.
   JobStore* jobs = nullptr;        // Null: no state is saved.
@@ -24,10 +24,10 @@ struct CoordinatorDisk {
 };
 
 // Drives a Coordinator: hands it the messages of the members' sessions, the
-// calls of the Admin service and the time, and carries out its actions. A state
-// is saved before any member hears of it (SaveFirst). Thread-safe. A call may
-// wait for the lock and for a save. Only the Await functions and the destructor
-// wait for anything else.
+// calls of the Admin service and the time, and carries out its actions. Saves
+// each state before any member hears of it (SaveFirst). Thread-safe. Any call
+// may block until a lock is free and a save of the state is over. Only the
+// Await functions and the destructor wait for more.
 class CoordinatorService {
  public:
   // Goes on with the `saved` state, or begins a new job if it is absent.
@@ -35,7 +35,7 @@ class CoordinatorService {
                      std::optional<CoordinatorState> saved,
                      const CoordinatorDisk& disk);
   // Finishes the checkpoints that have all parts on disk. REQUIRES: the control
-  // server that has services() was shut down.
+  // server that serves services() was shut down.
   ~CoordinatorService();
 
   // Returns services for the control server. They live as long as this.
@@ -45,19 +45,21 @@ class CoordinatorService {
   // After this, the control server can shut down.
   void EndSessions();
 
-  // Blocks until the job is over: OK if the job is finished. Errors: kAborted,
-  // the job failed, with the reason; kUnavailable, the job's state could not be
-  // saved for longer than a lease. After kUnavailable this process must end. A
-  // coordinator that is started again goes on from the last saved state.
+  // Blocks until the job is over. Returns OK if the job is finished. Errors:
+  // kAborted, the job failed, with the reason; kUnavailable, all attempts to
+  // save the job's state have failed for longer than a lease. After
+  // kUnavailable this process must end: a coordinator that is started in its
+  // place goes on from the last saved state.
   absl::Status AwaitEnd();
 
   // Sets a function that is called once, when AwaitEnd would return
-  // kUnavailable. It runs on a thread of this object, under its lock, so it
-  // must not call this object. Call this before services() are served.
+  // kUnavailable. The function runs on a thread of this object, under its lock,
+  // so it must not call this object. REQUIRES: no control server serves
+  // services() yet.
   void set_on_failure(std::function<void(const absl::Status&)> on_failure);
 
-  // Waits until every member is gone or has heard that the job is over, and no
-  // session is open; for `timeout` at most. If the job is not over, no member
+  // Waits, for `timeout` at most, until no session is open and every member has
+  // heard that the job is over, or is gone. If the job is not over, no member
   // can have heard so: then waits until no member is left.
   void AwaitMembersKnow(absl::Duration timeout);
 

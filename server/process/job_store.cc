@@ -10,8 +10,8 @@
 namespace nereus {
 namespace {
 
-// Schema. The application id in the file's header tells our files from those of
-// other programs.
+// Schema of the file. The application id in the file's header tells files of
+// Nereus from those of other programs.
 constexpr char kSchema[] =
     "PRAGMA application_id = 0x4e455245;"
     "PRAGMA user_version = 1;"
@@ -22,7 +22,7 @@ constexpr char kSchema[] =
 constexpr int kApplication = 0x4e455245;
 constexpr int kVersionHere = 1;
 
-// Maps a result of SQLite's to a status code.
+// Returns the status code for a result code of SQLite.
 absl::StatusCode CodeOf(int result) {
   switch (result & 0xff) {
     case SQLITE_BUSY:

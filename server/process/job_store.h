@@ -12,15 +12,17 @@ struct sqlite3;
 
 namespace nereus {
 
-// Store for the states of coordinators, in a SQLite file: a coordinator that is
-// started again goes on from the last state. Not thread-safe.
+// Store for the states of coordinators, in a SQLite file, by the names of their
+// jobs. A coordinator that is started again goes on from the last state of its
+// job. Not thread-safe.
 class JobStore {
  public:
-  // Opens the file, or creates it. The file stays locked, because a second
-  // coordinator would undo the changes of the first. Errors: kInvalidArgument,
-  // the file is not a SQLite file, or is of another program or version;
-  // kUnavailable, another process has it open; kPermissionDenied;
-  // kResourceExhausted, the disk is full; kUnknown, any other error of SQLite.
+  // Opens the file, or creates it. Keeps it locked until the destructor,
+  // because a second coordinator would undo the changes of the first. Errors:
+  // kInvalidArgument, the file is not a SQLite file, or is of another program
+  // or version; kUnavailable, another process has the file open;
+  // kPermissionDenied; kResourceExhausted, the disk is full; kUnknown, any
+  // other error of SQLite.
   static absl::StatusOr<std::unique_ptr<JobStore>> Open(
       const std::string& path);
   ~JobStore();
@@ -37,7 +39,7 @@ class JobStore {
   JobStore(std::string path, sqlite3* database)
       : path_(std::move(path)), database_(database) {}
 
-  // Executes statements, and ignores their results.
+  // Executes statements, and ignores the rows that they return.
   absl::Status Execute(const char* sql);
   // Returns SQLite's last error, as "PATH: cannot WHAT: REASON".
   absl::Status Error(const char* what) const;

@@ -40,8 +40,8 @@ class AdminRedirect final : public v1::Admin::CallbackService {
   const std::string address_;
 };
 
-// A session that ends at once. It deletes itself when gRPC has finished with
-// it.
+// A session that ends at once with an error. It deletes itself when gRPC has
+// finished with it.
 class RefusedSession final
     : public grpc::ServerBidiReactor<v1::MemberMessage,
                                      v1::CoordinatorMessage> {

@@ -10,9 +10,9 @@ class Service;
 
 namespace nereus {
 
-// Admin and Coordinator services of a shard that does not coordinate. They
-// refuse every call. The error names the address of the coordinator, so that
-// the caller of the wrong server sees which address to call. Thread-safe.
+// Admin and Coordinator services of a server that is not the coordinator. They
+// refuse every call. The error names the address of the coordinator, so that a
+// caller sees which address to call instead. Thread-safe.
 class RedirectService {
  public:
   // `coordinator_address`: "host:port" of the coordinator's control port.

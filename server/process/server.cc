@@ -19,10 +19,11 @@
 #include "server/process/redirect_service.h"
 #include "server/process/shard_process.h"
 
-// A server process has a control port, which serves the coordinator or a
-// redirect to it (Serve). Unless it only coordinates, it also has a membership
-// as a shard (Join). The main thread waits in AwaitEnd, and joins again after
-// the process was counted as dead:
+// A server process has a control port, which serves the coordinator or, in
+// other processes, refusals that name its address (Serve). Unless it only
+// coordinates, it is also a member of the job, with a shard (Join). The main
+// thread waits in AwaitEnd, and joins again after the coordinator has counted
+// the process as dead:
 //
 //   Join --> ShardProcess --ended--> outcome --kCancelled--> JoinAgain --> Join
 //                                       '--else--> AwaitEnd returns
@@ -34,9 +35,9 @@ namespace {
 // job's end.
 constexpr absl::Duration kFarewellTimeout = absl::Seconds(5);
 
-// Pause before a process joins again, except for the first time. Each join
-// costs the other members an epoch, so a process that is counted as dead again
-// and again must not join too often.
+// Pause before a process joins again for the second and each later time. Each
+// join costs the other members an epoch, so a process that is counted as dead
+// again and again must not join too often.
 constexpr absl::Duration kRejoinPause = absl::Seconds(5);
 
 class ServerImpl final : public Server {
@@ -76,17 +77,17 @@ class ServerImpl final : public Server {
   const ServerOptions options_;
   std::unique_ptr<FileStorage> storage_;  // Checkpoints; may be null.
   std::vector<Setting> settings_;         // Settings that all servers share.
-  std::unique_ptr<CoordinatorHost> coordinator_;  // Null: runs elsewhere.
+  std::unique_ptr<CoordinatorHost> coordinator_;  // Null: in another process.
   std::unique_ptr<RedirectService> redirect_;     // Null with coordinator_.
   std::unique_ptr<ControlServer> control_;        // Serves either of the two.
   std::string coordinator_address_;
   int data_port_ = 0;
 
   Mutex mu_;
-  // Not OK: the coordinator of this process cannot save its state.
+  // Not OK if the coordinator of this process cannot save its state.
   absl::Status coordinator_failure_ ABSL_GUARDED_BY(mu_);
   // Outcome of the current membership, or coordinator_failure_. Absent while
-  // the membership lasts.
+  // neither has happened.
   std::optional<absl::Status> outcome_ ABSL_GUARDED_BY(mu_);
 
   // Last: its threads use the above. Null if this process only coordinates,
@@ -94,9 +95,10 @@ class ServerImpl final : public Server {
   std::unique_ptr<ShardProcess> shard_;
 };
 
-// Checks that this process may open as many descriptors as a job of `spec`
-// needs: two connections to each worker, two to each server, and 64 for all
-// else. A process that ran out of them later would lose workers at random.
+// Checks that this process may open as many descriptors as a job of
+// `options.spec` needs: two connections to each worker, two to each server, and
+// 64 for all else. A process that ran out of descriptors later would lose
+// workers at random.
 absl::Status CheckDescriptors(const ServerOptions& options) {
   const int workers = options.spec.workers_max();
   const int64_t needed = 2 * int64_t{workers} + 2 * options.spec.shards + 64;
@@ -197,7 +199,7 @@ absl::Status ServerImpl::AwaitEnd() {
   absl::Status outcome = AwaitOutcome();
   bool joined_again = false;
   // kCancelled: the coordinator counts this process as dead, for example
-  // because it stood still for too long.
+  // because the process stood still for too long.
   while (absl::IsCancelled(outcome)) {
     control_->SetReady(false);
     if (joined_again) absl::SleepFor(kRejoinPause);
@@ -210,8 +212,8 @@ absl::Status ServerImpl::AwaitEnd() {
     NEREUS_LOG(Warning) << outcome.message() << ": without this server";
     outcome = absl::OkStatus();
   }
-  // Opens no further session. The coordinator waits until the sessions of all
-  // members have ended.
+  // From now on, this process opens no further session: the coordinator waits
+  // until the sessions of all members have ended.
   if (shard_ != nullptr) shard_->StopSession();
   if (coordinator_ != nullptr) {
     coordinator_->service().AwaitMembersKnow(kFarewellTimeout);

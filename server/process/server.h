@@ -12,26 +12,28 @@ namespace nereus {
 
 // Options of a server process.
 struct ServerOptions {
-  // True for a process that is the job's coordinator and no shard.
+  // True for a process that is the job's coordinator and has no shard.
   bool coordinate_only = false;
   // Number of the process's shard. Not used with coordinate_only.
   int shard = 0;
 
   // Specification of the job. The coordinator uses all of it, and sends the
-  // other processes what they need. A shard that joins sends only the name.
+  // other processes what they need. A server that joins uses only the name.
   JobSpec spec;
 
-  // "host:port" of the coordinator's control port. Empty: this process
-  // coordinates; then it must be shard 0 or have coordinate_only.
+  // "host:port" of the coordinator's control port. Empty: this process is the
+  // coordinator; then it must be shard 0 or have coordinate_only.
   std::string coordinator_address;
 
-  // Address at which this process listens and peers connect. Port 0 picks a
-  // free port.
+  // Address at which this process listens, and to which peers connect. Port 0
+  // picks a free port.
   std::string host = "127.0.0.1";
   int control_port = 0;
   int data_port = 0;
-  bool shared_memory = true;  // Use shared memory to peers of the same host.
-  // Name of the host, for the coordinator (HostClaim::node). Empty: none.
+  // True if frames to peers on the same host may go through shared memory.
+  bool shared_memory = true;
+  // Name of the host, which the coordinator gets (HostClaim::node). Empty:
+  // none.
   std::string node;
 
   // Folder for checkpoints, which all servers share. Empty: no checkpoints.
@@ -40,32 +42,35 @@ struct ServerOptions {
   // Time for which a round must have waited to be reported as a stall.
   absl::Duration stall_threshold = absl::Seconds(5);
 
-  // Checkpoint to start from: a round, or "latest", which starts a new job if
-  // there is no checkpoint. Empty: starts a new job. Has no effect if the state
-  // file has a running job.
+  // Checkpoint to start from: a round, or "latest". With "latest" and no
+  // checkpoint, starts a new job. Empty: starts a new job. Has no effect if the
+  // state file has a running job.
   std::string restore;
   // SQLite file with the coordinator's state, from which a coordinator that is
-  // started again goes on. Empty: the job ends with its coordinator.
+  // started again goes on. Empty: nothing is saved, so the job ends when its
+  // coordinator ends.
   std::string state_file;
 
-  // Longest time to look for the coordinator, at the start and whenever its
-  // session breaks, and to connect to the peers of a new epoch.
+  // Longest time to look for the coordinator, at the start and whenever the
+  // session to it breaks. Also the longest time to connect to the peers of a
+  // new epoch.
   absl::Duration connect_timeout = absl::Seconds(60);
 
   // Returns OK, or kInvalidArgument with the name of the field.
   absl::Status Validate() const;
 };
 
-// A server process: one shard, the job's coordinator, or both. Listens while it
-// exists. If it was counted as dead, AwaitEnd joins the job again. Thread-safe,
-// but one thread at a time may call AwaitEnd.
+// A server process: one shard, the job's coordinator, or both. Listens while
+// this object exists. If the coordinator has counted the process as dead,
+// AwaitEnd joins the job again. Thread-safe, but one thread at a time may call
+// AwaitEnd.
 class Server {
  public:
-  // Listens. A shard then joins the job in the background. Errors:
-  // kInvalidArgument, bad options, or too few file descriptors;
-  // kFailedPrecondition, options that contradict the state or the checkpoints
-  // on disk; kUnavailable, a port is in use; those of the checkpoint folder,
-  // and of CoordinatorHost::Start.
+  // Listens. If the process has a shard, it then joins the job in the
+  // background. Errors: kInvalidArgument, bad options, or too few file
+  // descriptors; kFailedPrecondition, options that contradict the state or the
+  // checkpoints on disk; kUnavailable, a port is in use; those of the
+  // checkpoint folder, and of CoordinatorHost::Start.
   static absl::StatusOr<std::unique_ptr<Server>> Start(
       const ServerOptions& options);
 
@@ -76,14 +81,14 @@ class Server {
   virtual int control_port() const = 0;
   virtual int data_port() const = 0;
 
-  // Blocks until the job is over for this process: OK if the job is finished.
-  // Errors: kAborted, the job failed, with the reason; kUnavailable, the
-  // coordinator is gone, or cannot save its state. Any other error says why
+  // Blocks until the job is over for this process. Returns OK if the job is
+  // finished. Errors: kAborted, the job failed, with the reason; kUnavailable,
+  // the coordinator is gone, or cannot save its state. Any other error says why
   // this shard could not join or not go on.
   virtual absl::Status AwaitEnd() = 0;
 
-  // True if this process coordinates a finished job with a folder for
-  // checkpoints, and no checkpoint has the job's last step.
+  // True if this process is the coordinator of a finished job that has a folder
+  // for checkpoints, and no checkpoint has the job's last step.
   virtual bool lacks_last_checkpoint() const = 0;
 };
 

@@ -27,14 +27,14 @@
 namespace nereus {
 namespace {
 
-// Ends the process at once. That is safe at any point: checkpoints and the
-// state file are written whole or not at all, and peers notice that the
+// Ends the process at once, which is safe at any moment: checkpoints and the
+// state file are written whole or not at all, and peers notice that their
 // connections close.
 void ExitOnSignal(int signal_number) { _exit(128 + signal_number); }
 
-// Lets all threads share two arenas of malloc. Payloads are allocated by one
-// thread and freed by another, and each arena keeps freed memory. With an arena
-// for each thread, the process would grow for thousands of rounds
+// Lets all threads share two arenas of malloc. One thread allocates a payload
+// and another frees it, and each arena keeps freed memory. With an arena for
+// each thread, the process would grow for thousands of rounds
 // (docs/benchmarks.md, memory).
 void ShareArenas() { mallopt(M_ARENA_MAX, 2); }
 
@@ -66,15 +66,15 @@ void AddCoordinatorFlags(CLI::App& app, ServerOptions& options) {
           "on; without it, the job ends with its coordinator");
 }
 
-// Flags by the name of their field in ServerOptions. Lists only flags that have
-// another name than their field.
+// Flags of fields of ServerOptions. Has only the fields whose flag has another
+// name.
 const std::map<std::string, std::string> kFlagsOfFields = {
     {"coordinator_address", "--coordinator"},
     {"stall_threshold", "--stall-after"},
     {"state_file", "--state"},
 };
 
-// Checks each flag, and that no flags contradict each other.
+// Checks each flag, and checks that no flags contradict each other.
 // `coordinators_flags` are the flags that only a process that coordinates may
 // have.
 absl::Status CheckFlags(const CLI::App& app, int argc, char** argv,
@@ -98,7 +98,7 @@ absl::Status CheckFlags(const CLI::App& app, int argc, char** argv,
   return status;
 }
 
-// Prints the line that launchers wait for.
+// Prints the line `listening`, for which programs that start a server wait.
 void PrintAddresses(const ServerOptions& options, const Server& server) {
   const std::string data = options.coordinate_only
                                ? "none"

@@ -53,9 +53,9 @@ class SessionCall final : public SessionCalls::Reactor {
 
   void OnReadDone(bool ok) override ABSL_LOCKS_EXCLUDED(mu_) {
     if (!ok) return End(grpc::Status::OK);  // No more messages.
-    // Calls the owner without mu_. The owner locks its own mutex in `heard_`,
-    // and holds that mutex when it calls Write, which locks mu_. With mu_ held
-    // here, two threads could wait for each other for ever.
+    // Calls `heard_` without mu_. There the owner of SessionCalls locks its own
+    // mutex, which it also holds when it calls Write, and Write locks mu_. With
+    // mu_ held here, two threads could wait for each other for ever.
     heard_(incoming_);
     MutexLock lock(&mu_);
     if (!finished_) StartRead(&incoming_);
@@ -81,11 +81,11 @@ class SessionCall final : public SessionCalls::Reactor {
 
   const std::function<void(const v1::MemberMessage&)> heard_;
   const std::function<void()> ended_;
-  v1::MemberMessage incoming_;  // Written by the read that is under way.
+  v1::MemberMessage incoming_;  // The read under way writes it.
   Mutex mu_;
   // Messages yet to write; the first one is being written.
   std::deque<v1::CoordinatorMessage> queue_ ABSL_GUARDED_BY(mu_);
-  // True if the queue takes no further message.
+  // True if Write drops messages: the call is ending.
   bool finishing_ ABSL_GUARDED_BY(mu_) = false;
   // True if gRPC was told to finish.
   bool finished_ ABSL_GUARDED_BY(mu_) = false;

@@ -12,10 +12,12 @@ namespace nereus {
 
 class SessionCall;
 
-// Open sessions of the Coordinator service. Each is one call of gRPC.
+// Open sessions of the Coordinator service. Each session is one gRPC call of a
+// member.
 //
-// Plain bookkeeping, guarded by the owner's lock; the owner calls Forget from
-// `ended`. Messages to a session that has ended are dropped.
+// Not thread-safe: the owner holds its lock in each call. The owner must call
+// Forget when it gets `ended`. Messages to a session that has ended are
+// dropped.
 class SessionCalls {
  public:
   using Reactor =
@@ -27,8 +29,8 @@ class SessionCalls {
   SessionCalls(std::function<void(SessionId, const v1::MemberMessage&)> heard,
                std::function<void(SessionId)> ended);
 
-  // Opens a session, and returns the reactor to give to gRPC. After EndAll the
-  // session ends at once.
+  // Opens a session. Returns the reactor, the object with callbacks of the call
+  // that gRPC expects. After EndAll, the session ends at once.
   Reactor* Open(grpc::CallbackServerContext* context);
 
   // True if the session was opened and is not forgotten.
@@ -39,8 +41,8 @@ class SessionCalls {
   // Ends a session once its queued messages have been written.
   void End(SessionId session);
 
-  // Ends all sessions, and each later session as it opens: the process shuts
-  // down.
+  // Ends all sessions, and from now on each new session at once: the process
+  // shuts down.
   void EndAll();
 
   // Removes a session. REQUIRES: its call is over.
@@ -50,8 +52,8 @@ class SessionCalls {
   const std::function<void(SessionId, const v1::MemberMessage&)> heard_;
   const std::function<void(SessionId)> ended_;
   SessionId next_ = 0;  // Id of the next session.
-  // Calls that are not over, by session. A call deletes itself when gRPC has
-  // done with it, after `ended`.
+  // Calls that are not over, by session. A call deletes itself after `ended`,
+  // when gRPC has finished with it.
   std::map<SessionId, SessionCall*> calls_;
   bool stopping_ = false;  // EndAll was called.
 };

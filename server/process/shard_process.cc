@@ -78,15 +78,16 @@ ShardProcess::ShardProcess(Storage* storage, ControlServer* control,
 }
 
 ShardProcess::~ShardProcess() {
-  // The driver hands parts to the writer, so it stops first. The writer posts
-  // to the process, so it ends before the process does.
+  // The driver hands parts to the writer, so the driver stops first. The writer
+  // posts to the process, so the writer ends before the process does.
   if (process_ != nullptr) process_->StopDriving();
   writer_.reset();
 }
 
 MemberProcess::Events ShardProcess::MakeEvents() {
   MemberProcess::Events events;
-  // Each restart from the base round makes a new machine.
+  // Called for the first epoch, and again when the job goes back to a
+  // checkpoint.
   events.make_machine = [this](const EpochStart& start, Outbox& out) {
     auto machine = std::make_unique<ServerMachine>(start.job, start.self.rank);
     machine_ = machine.get();
@@ -143,8 +144,9 @@ void ShardProcess::OnEntered(const EpochStart& start) {
                    << " shards=" << start.job->shards()
                    << " layers=" << start.job->model().size()
                    << " chunks_here=" << machine_->chunk_count();
-  // Members come and go, and malloc keeps the freed memory of their
-  // connections. Without this, the process would grow with each new member.
+  // Gives freed memory back to the system. Members come and go, and malloc
+  // keeps the freed memory of their connections: the process would grow with
+  // each new member.
   malloc_trim(0);
 }
 

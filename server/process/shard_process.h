@@ -16,23 +16,24 @@
 
 namespace nereus {
 
-// A membership of a server process in a job: the machine with its shards, the
-// MemberProcess that drives the machine, and the checkpoint files that the
-// machine writes and reads.
+// The membership of a server process in a job: the machine with its shards, the
+// MemberProcess that drives the machine, and the writing and reading of the
+// shards' checkpoint files.
 //
 //   driver thread: ServerMachine --SaveCheckpoint--> CheckpointWriter --> disk
 //                                <--CheckpointPart--'
 //
-// A server that was counted as dead destroys its ShardProcess and makes another
-// one: nothing of the first membership may reach the second. Thread-safe.
+// A server that the coordinator has counted as dead destroys its ShardProcess
+// and makes another one, so that nothing of the first membership reaches the
+// second. Thread-safe.
 class ShardProcess {
  public:
   // Asks the coordinator, in the background, to admit this process as the
   // server of the shard that the options name. `storage`: the folder of
-  // checkpoints, or null. `ended` is called when the membership is over, maybe
-  // several times, on any thread; the first outcome counts. `storage` and
-  // `control` are not owned and must outlive this. Errors: those of
-  // MemberProcess::Listen.
+  // checkpoints, or null. `ended` is called with the outcome when the
+  // membership is over. It may be called several times, on any thread; the
+  // first outcome counts. `storage` and `control` are not owned and must
+  // outlive this. Errors: those of MemberProcess::Listen.
   static absl::StatusOr<std::unique_ptr<ShardProcess>> Join(
       const ServerOptions& options, const std::string& coordinator_address,
       int data_port, const std::vector<Setting>& settings, Storage* storage,
@@ -54,21 +55,22 @@ class ShardProcess {
 
   MemberProcess::Events MakeEvents();
 
-  // Handle events of the MemberProcess, on the driving thread.
+  // The next three handle events of the MemberProcess, on the driving thread.
+  // Returns the heartbeat that reports the state of the shards.
   Heartbeat TakeStock();
-  // Reads values from a checkpoint; a failure ends the membership.
+  // Reads values from a checkpoint. An error ends the membership.
   void Load(const LoadCheckpoint& load);
   void OnEntered(const EpochStart& start);
 
   Storage* const storage_;        // Checkpoints; may be null.
-  ControlServer* const control_;  // Gets the answer to readiness checks.
+  ControlServer* const control_;  // Answers readiness checks.
   const std::function<void(const absl::Status&)> ended_;
 
-  // Used by the driver thread only; null before the first epoch. Owned by the
-  // member.
+  // Used by the driving thread only; null before the first epoch. Owned by
+  // process_.
   ServerMachine* machine_ = nullptr;
 
-  // Last: their threads use the above. The writer posts to the process.
+  // Last: their threads use the members above. writer_ posts to process_.
   std::unique_ptr<MemberProcess> process_;
   std::unique_ptr<CheckpointWriter> writer_;  // Null without checkpoints.
 };
