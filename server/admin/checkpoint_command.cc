@@ -1,8 +1,9 @@
 // Commands `checkpoint` and `checkpoints`.
 //
-// MakeCheckpoint asks a running job, and polls its status until the checkpoint
-// is whole. ListEntries reads a folder; it needs no job. The classes at the end
-// have the flags, and choose between text and JSON.
+// MakeCheckpoint asks the coordinator of a running job for a checkpoint, and
+// polls the job's status until the checkpoint is whole (complete). ListEntries
+// reads a folder; it needs no job. The classes at the end have the flags, and
+// choose between text and JSON.
 
 #include <memory>
 #include <string>
@@ -63,7 +64,7 @@ absl::StatusOr<JobStatus> MakeCheckpoint(const std::string& server,
 struct Entry {
   int64_t round = 0;
   absl::Status state;  // Error: reason why no job can start from it.
-  Manifest manifest;   // Without files if the checkpoint is not whole.
+  Manifest manifest;   // Has no files if the checkpoint is not whole.
 
   bool is_whole() const { return !manifest.files.empty(); }
   int64_t bytes() const {
@@ -96,8 +97,8 @@ absl::StatusOr<std::vector<Entry>> ListEntries(const std::string& folder,
   return entries;
 }
 
-// Returns a table with one line for each checkpoint. Figures come from the
-// manifest, which a checkpoint that is not whole lacks.
+// Returns a table with one line for each checkpoint. Shows "-" for the figures
+// of a checkpoint that is not whole, because it has no manifest with them.
 std::string EntriesTable(const std::vector<Entry>& entries) {
   if (entries.empty()) return "no checkpoints\n";
   std::string text =
@@ -192,7 +193,8 @@ class CheckpointsCommand final : public Command {
         NEREUS_TRY(ListEntries(folder_, verify_));
     if (entries.empty()) NEREUS_TRY(CheckIsCheckpointFolder(folder_));
     out << (json_ ? EntriesJson(entries) : EntriesTable(entries));
-    // A checkpoint without a manifest is unfinished, not damaged.
+    // Ignores checkpoints without a manifest (kNotFound): they are unfinished,
+    // not damaged.
     const bool is_damaged = absl::c_any_of(entries, [](const Entry& entry) {
       return !entry.state.ok() && !absl::IsNotFound(entry.state);
     });

@@ -8,7 +8,8 @@
 
 namespace nereus {
 
-// FileStorage::Open would make a folder for a misspelt name.
+// Checks that the folder exists: FileStorage::Open would make a folder for a
+// misspelt name.
 absl::StatusOr<std::unique_ptr<FileStorage>> OpenCheckpointFolder(
     const std::string& folder) {
   std::error_code error;

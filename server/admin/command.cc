@@ -34,7 +34,7 @@ int Command::Run(std::ostream& out, std::ostream& err) {
               err);
 }
 
-// InvalidArgument means that the same command line fails again.
+// kInvalidArgument means that the user must change the command line.
 int Command::Fail(const absl::Status& status, std::ostream& err) const {
   err << "nereusctl " << name_ << ": " << std::string(status.message())
       << std::endl;
@@ -48,7 +48,8 @@ void JsonFlag::Register(CLI::App& app) {
       ->expected(0, 1);
 }
 
-// Progress and errors go elsewhere, so standard output is JSON alone.
+// Progress and errors go to standard error, so standard output has only the
+// JSON.
 absl::Status JsonFlag::Write(const std::string& text, const std::string& json,
                              std::ostream& out) const {
   const bool is_json = app_->count("--json") > 0;
@@ -57,7 +58,7 @@ absl::Status JsonFlag::Write(const std::string& text, const std::string& json,
   return absl::OkStatus();
 }
 
-// An address without a port is refused here, before any call.
+// Refuses an address without a port while parsing, before any call.
 void AddCoordinatorFlags(CLI::App& app, std::string& server,
                          double& timeout_seconds) {
   AddFlag(app, "server", server,

@@ -27,19 +27,19 @@ class Command {
   // object, so it must live as long as `app`.
   CLI::App* Register(CLI::App& app);
 
-  // Takes from `arguments` what is not to be parsed: a program to run, with its
-  // arguments. `arguments` begins with the name of nereusctl and the name of
-  // this command. REQUIRES: Register was called.
+  // Removes from `arguments` what must not be parsed, and keeps it: a program
+  // to run, with its arguments. `arguments` begins with the name of nereusctl
+  // and the name of this command. REQUIRES: Register was called.
   virtual void TakeRest(std::vector<std::string>& arguments);
 
-  // Refuses flags that have no effect together with the other flags. `argc` and
-  // `argv` are the command line, which was parsed before. Errors:
-  // kInvalidArgument, with the flag.
+  // Returns kInvalidArgument, with the flag, if a flag on the command line has
+  // no effect together with the other flags. `argc` and `argv` are the command
+  // line, which was parsed before.
   virtual absl::Status RefuseIdleFlags(int argc, char** argv) const;
 
   // Does the work after parsing. Writes results to `out`, and progress and
-  // errors to `err`. Returns the exit code: that of Execute, or of Fail after
-  // an error, or if `out` cannot be written.
+  // errors to `err`. Returns the exit code of Execute. If Execute returns an
+  // error, or `out` cannot be written, calls Fail and returns its exit code.
   int Run(std::ostream& out, std::ostream& err);
 
   // Writes the name of the command and an error to `err`. Returns the exit
@@ -57,7 +57,8 @@ class Command {
   // Adds the flags of the command to its subcommand `app`.
   virtual void AddFlags(CLI::App& app) = 0;
 
-  // Does the work, and returns the exit code. Run reports errors.
+  // Does the work, and returns the exit code. Run writes the error, if any, to
+  // `err`.
   virtual absl::StatusOr<int> Execute(std::ostream& out, std::ostream& err) = 0;
 
   const std::string name_;
@@ -66,7 +67,7 @@ class Command {
   CLI::App* app_ = nullptr;
 };
 
-// The flag --json[=FILE] of commands that answer in text or in JSON.
+// The flag --json[=FILE] of a command that can answer in text or in JSON.
 class JsonFlag {
  public:
   // Adds the flag to the subcommand `app`. This must live as long as `app`.
@@ -89,8 +90,9 @@ class JsonFlag {
 void AddCoordinatorFlags(CLI::App& app, std::string& server,
                          double& timeout_seconds);
 
-// Returns `json` as indented text without a final newline. Bytes that are not
-// UTF-8, as in file names, are replaced: the library would throw.
+// Returns `json` as indented text without a final newline. Replaces bytes that
+// are not UTF-8, which file names can have: otherwise the library would throw
+// an exception.
 std::string FormatJson(const nlohmann::ordered_json& json);
 
 }  // namespace nereus

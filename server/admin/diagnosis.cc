@@ -14,8 +14,8 @@
 namespace nereus {
 namespace {
 
-// Share of an iteration up to which the network, late workers or a saving count
-// as nothing.
+// Smallest share of an iteration that counts: less time on the network, for
+// late workers or saved by a flag is ignored.
 constexpr double kShareMin = 0.05;
 
 // Returns the predicted seconds of an iteration with the plan that MakePlan
@@ -139,7 +139,7 @@ std::vector<Diagnosis::Advice> FindAdvice(const WhatIf& what_if) {
     if (!change.is_new(what_if)) continue;
     WhatIf other = what_if;
     change.make(other);
-    // The other flags may exclude this flag.
+    // Skips a flag that the other flags exclude.
     const absl::StatusOr<double> seconds = PredictIteration(other);
     if (!seconds.ok()) continue;
     AddAdvice(change.flag, absl::Seconds(*as_it_is), absl::Seconds(*seconds),
@@ -148,7 +148,7 @@ std::vector<Diagnosis::Advice> FindAdvice(const WhatIf& what_if) {
   return advice;
 }
 
-// Small savings are left out: the prediction is not that exact.
+// Leaves out small savings, because the prediction is not that exact.
 void AddAdvice(const std::string& flag, absl::Duration without,
                absl::Duration with, std::vector<Diagnosis::Advice>& advice) {
   const absl::Duration saved = without - with;

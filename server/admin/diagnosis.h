@@ -10,8 +10,9 @@
 
 namespace nereus {
 
-// Judgement of an iteration: its limit, and flags that would shorten it. The
-// texts of `nereusctl plan` and `nereusctl simulate` begin with the diagnosis.
+// Judgement of an iteration: what limits its speed (the network, computing or
+// late workers), and flags that would shorten it. The texts of `nereusctl plan`
+// and `nereusctl simulate` begin with the diagnosis.
 struct Diagnosis {
   // A flag that would make an iteration shorter.
   struct Advice {
@@ -21,7 +22,7 @@ struct Diagnosis {
     double saved_seconds = 0;
   };
 
-  // Workers of the job.
+  // Number of workers of the job.
   int64_t workers = 1;
   // Number of hosts that the workers share. 0: each worker has its own host.
   int64_t hosts = 0;
@@ -29,16 +30,18 @@ struct Diagnosis {
   double iteration_seconds = 0;
   // Seconds of the iteration in which the busiest device computes.
   double compute_seconds = 0;
-  // Seconds of an iteration of one worker alone. 0: not known.
+  // Seconds of an iteration if one worker trains alone. 0: not known.
   double single_node_seconds = 0;
   // Seconds that workers with a --delay add to the iteration.
   double delay_seconds = 0;
-  // Flags that would help, ordered by savings, the largest one first.
+  // Flags that would shorten the iteration, ordered by savings, the largest one
+  // first.
   std::vector<Advice> advice;
 };
 
-// Returns flags that would each save more than a twentieth of an iteration, as
-// Timeline predicts it. Empty if no plan can be made.
+// Returns the flags that would each save more than a twentieth of the
+// iteration. Timeline predicts the times with and without the flag. Empty if no
+// plan can be made.
 std::vector<Diagnosis::Advice> FindAdvice(const WhatIf& what_if);
 
 // Adds `flag` to `advice`, in order of savings, if it saves more than a

@@ -28,9 +28,9 @@ namespace {
 // Largest number of elements that are in memory at a time.
 constexpr int64_t kPieceElements = int64_t{1} << 22;
 
-// Returns the tensors of one layer, in the order of its values. A layer that is
-// called "fc1.weight" already has the tensor "fc1.weight", as layer fc1 has,
-// unless `names`, those of all layers, has "fc1" too.
+// Returns the tensors of one layer, in the order of its values. The tensors of
+// a layer called "fc1.weight" have the names of those of a layer "fc1", unless
+// `names`, the names of all layers, has "fc1" too.
 std::vector<SafetensorsTensor> TensorsOf(const LayerSpec& layer,
                                          const std::set<std::string>& names) {
   absl::string_view stem = layer.name;
@@ -125,7 +125,7 @@ absl::StatusOr<FoundCheckpoint> Find(Storage& storage,
 absl::Status ExportModel(Storage* storage, const Manifest& manifest,
                          const std::string& file) {
   std::error_code error;
-  // A rename would replace a device or a pipe by a file.
+  // Refuses a device or a pipe, which the rename below would replace by a file.
   if (std::filesystem::exists(file, error) &&
       !std::filesystem::is_regular_file(file, error)) {
     return FailedPreconditionError(file, " exists and is not a regular file");
@@ -174,7 +174,7 @@ class ExportCommand final : public Command {
     if (const absl::Status exported =
             ExportModel(storage.get(), manifest, file_);
         !exported.ok()) {
-      // Another checkpoint does not help where the file cannot be written.
+      // If the file cannot be written, another checkpoint does not help.
       if (absl::IsUnavailable(exported)) return exported;
       return WithOthers(exported, manifest.round, "--round", *storage);
     }

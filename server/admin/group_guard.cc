@@ -1,7 +1,7 @@
 // The guard reads numbers from a pipe: N adds group N, and -N removes it. A
-// write of one number is atomic. The end of the pipe is the death of the owner.
-// Between the fork of the guard and its exit, only async-signal-safe calls are
-// made.
+// write of one number is atomic. The end of the pipe means that the owner has
+// died or has destroyed its GroupGuard. Between the fork of the guard and its
+// exit, only async-signal-safe calls are made.
 
 #include "server/admin/group_guard.h"
 
@@ -39,11 +39,11 @@ void WriteNumber(int pipe, pid_t number) {
   } while (count < 0 && errno == EINTR);
 }
 
-// Runs in the guard. Keeps no descriptor but the pipe: another one could keep a
-// pipe of its owner's open.
+// Runs in the guard. Closes all descriptors but the pipe: another one could
+// keep a pipe of the owner open.
 [[noreturn]] void RunGuard(int pipe) {
   setsid();  // Ctrl-C of a terminal does not reach the guard.
-  // Nor does `killall nereusctl`.
+  // `killall nereusctl` does not reach the guard either.
   prctl(PR_SET_NAME, GroupGuard::kProcessName);
   if (dup2(pipe, STDIN_FILENO) < 0) _exit(1);
   close_range(STDIN_FILENO + 1, ~0U, 0);
@@ -65,8 +65,8 @@ void WriteNumber(int pipe, pid_t number) {
 
 }  // namespace
 
-// A child of a child that has ended belongs to init, so this process need not
-// wait for it.
+// Forks twice: the guard is a child of a child that ends at once, so it belongs
+// to init and this process need not wait for it.
 absl::StatusOr<std::unique_ptr<GroupGuard>> GroupGuard::Start() {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) {

@@ -13,8 +13,9 @@ namespace nereus {
 namespace {
 
 // True if the process is in the group and runs. A line of /proc/N/stat begins
-// "N (name) S parent group", where S is the state, and the name may have
-// spaces and brackets. A process that ends meanwhile has no such line.
+// "N (name) S parent group", where S is the state, and the name may have spaces
+// and brackets. A process that ends meanwhile has no such line, and counts as
+// ended.
 bool IsRunningMember(const std::filesystem::path& process, pid_t group) {
   std::ifstream file(process / "stat");
   const std::string line((std::istreambuf_iterator<char>(file)), {});

@@ -4,9 +4,9 @@
 
 namespace nereus {
 
-// True if a process group has a process that runs, besides its leader. The
-// kernel tells this only in /proc, which is read whole. So it is for rare
-// questions. Without /proc, the answer is false.
+// True if a process other than its leader runs in a process group. Reads all of
+// /proc, because the kernel tells this nowhere else, and so is slow. Returns
+// false if there is no /proc.
 bool HasOtherMembers(pid_t group);
 
 }  // namespace nereus

@@ -9,10 +9,10 @@
 
 namespace nereus {
 
-// Cuts a stream of bytes into lines, as the bytes arrive. It holds at most
-// `line_bytes_max` bytes of a line, and drops the rest of a longer line, which
-// then ends with the number of these bytes. So a process that never ends its
-// line does not fill the memory. Thread-compatible.
+// Cuts a stream of bytes into lines, as the bytes arrive. Holds at most
+// `line_bytes_max` bytes of a line. Drops the rest of a longer line, and adds
+// the number of dropped bytes to its end. So a process that never ends its line
+// does not fill the memory. Thread-compatible.
 class LineBuffer {
  public:
   explicit LineBuffer(size_t line_bytes_max)
@@ -21,7 +21,8 @@ class LineBuffer {
   // Adds bytes, and returns the lines that they end, without line feeds.
   std::vector<std::string> Append(absl::string_view bytes);
 
-  // Returns the bytes after the last line feed; nothing if there are none.
+  // Returns the bytes after the last line feed, as a line; nothing if there are
+  // none.
   std::optional<std::string> Finish();
 
  private:

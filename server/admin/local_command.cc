@@ -72,14 +72,14 @@ class LocalCommand final : public Command {
   absl::StatusOr<int> Execute(std::ostream& out, std::ostream& err) override {
     options_.spec = job_.spec;
     NEREUS_TRY(options_.Validate());
-    // A path that cannot be written is an error now, not after the training.
-    // The report of an earlier job stays until this job is done.
+    // Checks now, and not after the training, that the file can be written.
+    // Leaves the report of an earlier job in it until this job is done.
     if (!json_file_.empty() && !std::ofstream(json_file_, std::ios::app)) {
       return UnavailableError("cannot write ", json_file_, ": ",
                               strerror(errno));
     }
     absl::StatusOr<int> code = RunJob(out, err);
-    // Without a report, the check above has left an empty file: removes it.
+    // Removes the file if it is empty: the check above has made it.
     std::error_code error;
     if (std::filesystem::file_size(json_file_, error) == 0 && !error) {
       std::filesystem::remove(json_file_, error);

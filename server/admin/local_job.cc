@@ -11,8 +11,9 @@
 //
 // A process that dies makes other processes fail, so the first process that
 // HasFailed finds need not be the cause. Failure waits a second for the others.
-// Then it names as the cause a process that was killed by SIGKILL, or else the
-// process that failed first.
+// Then it names the cause (FailedProcesses): a process that was killed by
+// SIGKILL, or else one with a line that is not understood, or else the process
+// that ended first.
 
 #include "server/admin/local_job.h"
 
@@ -50,7 +51,7 @@ constexpr absl::Duration kServerGrace = absl::Seconds(5);
 // Time within which several ends of processes count as one failure. Within this
 // time, the order of the reports does not tell which end was the cause.
 constexpr absl::Duration kSettleTime = absl::Seconds(1);
-// Time after which a worker that is done before the others is news.
+// Time after the end of a worker at which the user hears that others still run.
 constexpr absl::Duration kTellTime = absl::Seconds(3);
 constexpr absl::Duration kDisplayPeriod = absl::Milliseconds(200);
 
@@ -106,8 +107,8 @@ absl::Status LocalJob::AwaitServers() {
       [this] { return group_->running() == 0; }, SteadyNow() + limit,
       absl::StrCat("all workers are done, but ", absl::FormatDuration(limit),
                    " later a server still runs"));
-  // A server that stood still may not know yet that the job is over. Run stops
-  // such a server.
+  // A server that stood still perhaps does not know yet that the job is over.
+  // That is no error: Run stops such a server.
   if (IsFinished()) return absl::OkStatus();
   if (!exit_decides || !absl::IsDeadlineExceeded(servers_end)) {
     return servers_end;
@@ -189,8 +190,8 @@ absl::Status LocalJob::StartProcess(LocalProcess child) {
   if (child.is_server) {
     process.command = child.arguments;
     process.command.insert(process.command.begin(), server_program_);
-    // The variables set flags of this program. The servers get their flags from
-    // the job file and from their arguments.
+    // Removes the variables NEREUS_*, which set flags of this program. The
+    // servers get their flags from the job file and from their arguments.
     process.environment = EnvironmentWithout("NEREUS_");
   } else {
     process = workers_->Program(child.worker, coordinator_);
@@ -239,7 +240,7 @@ void LocalJob::OnOutputLine(int process, const std::string& line) {
   }
 }
 
-// After a signal, the servers miss workers that end. That is no news.
+// After a signal, shows no lines: the servers log that workers have gone.
 void LocalJob::OnErrorLine(int process, const std::string& line) {
   LocalProcess& child = processes_[process];
   if (!child.is_server && workers_->ShowErrorLine(child.worker, line)) return;
@@ -258,7 +259,7 @@ void LocalJob::OnExit(int process, const ProcessExit& exit) {
     workers_->OnExit(child.worker, exit);
     if (workers_->exit_decides()) child.is_done = exit.ok();
   }
-  // A model that was not saved is no failure of the job. The report tells it.
+  // If the model was not saved, the process has not failed. The report says so.
   const bool is_not_saved = child.is_server && exit.code == kExitNotSaved;
   outcome_.is_not_saved = outcome_.is_not_saved || is_not_saved;
   child.exit = is_not_saved ? ProcessExit() : exit;
@@ -312,8 +313,8 @@ bool LocalJob::JobHasFailed() const {
   });
 }
 
-// A process that was killed is started again at once. A process that gave up
-// may have done so because the job has failed, so its restart waits.
+// A process that was killed is started again at once. A process that exited
+// perhaps did so because the job has failed, so its restart waits kSettleTime.
 bool LocalJob::IsToBeReplaced(const LocalProcess& child, absl::Time now) const {
   return HasFailed(child) && MayBeReplaced(child) &&
          (child.was_killed() || now - child.exited_at > kSettleTime);
@@ -349,14 +350,15 @@ bool LocalJob::IsToBeGivenUp(const LocalProcess& child) const {
       !child.mistake.empty() || workers_->exit_decides()) {
     return false;
   }
-  // Once the job is finished, there is no coordinator to which a worker could
-  // come back. A worker that stands still may not end at all.
+  // Once the job is finished, a failed worker has no coordinator to come back
+  // to, and a worker that stands still might never end.
   if (IsFinished()) {
     return HasFailed(child) ||
            (!child.exit.has_value() &&
             SteadyNow() - *FinishedAt() > kWorkerEndTimeout);
   }
-  // Before any worker has trained, the job waits for all workers.
+  // Before any worker has trained, the job waits for all workers, and would
+  // wait for ever for a worker that is given up.
   return options_.restarts == 0 && child.was_killed() &&
          workers_->has_progress() && AnyWorkerRuns();
 }
@@ -367,7 +369,8 @@ bool LocalJob::AnyWorkerRuns() const {
   });
 }
 
-// A program that ends before it joins looks like one that has done its part.
+// From here, a program that ended before it joined looks like a program that is
+// done.
 void LocalJob::TellOfEarlyEnds() {
   if (!workers_->exit_decides() || IsFinished() || !AnyWorkerRuns()) return;
   for (LocalProcess& child : processes_) {
@@ -440,8 +443,8 @@ std::vector<const LocalProcess*> LocalJob::FailedProcesses() const {
   return failed;
 }
 
-// While it waits, the coordinator may report that the job has finished. Then a
-// server that has died is no failure, and the job goes on to its end.
+// While Failure waits, the coordinator may end because the job has finished.
+// Then a server that has died is no failure, and the job goes on to its end.
 absl::Status LocalJob::Failure() {
   const absl::Time deadline = SteadyNow() + kSettleTime;
   int signal = 0;
@@ -470,8 +473,8 @@ absl::Status LocalJob::Failure() {
     absl::StrAppend(&details, "and then ", failed[i]->DescribeFailure(), "\n");
   }
   const std::string reason = ReasonOfFailure(failed);
-  // The job may have failed by the end of a later process in the list, so the
-  // hint may come from any of them.
+  // Takes the first hint of any failed process: the end that made the job fail
+  // can be that of a later process in the list.
   std::string hint;
   if (absl::StrContains(reason, "there is no checkpoint to go on from")) {
     hint = kKeepsShards;

@@ -18,9 +18,9 @@
 namespace nereus {
 
 // Runs the processes of one job on this computer, from the start of the first
-// process to the end of the last one. Used once, by one thread. Meanwhile this
-// thread handles the signals of its own process (ProcessGroup). No process of
-// the job outlives Run, however Run ends.
+// process to the end of the last one. Run may be called once. During Run, the
+// calling thread handles the signals of its own process (ProcessGroup). No
+// process of the job outlives Run, however Run ends.
 //
 // First the coordinator starts, then the other servers and the workers. If a
 // process dies before the job is finished, there are three cases. While
@@ -28,10 +28,11 @@ namespace nereus {
 // If there are no restarts at all, the job goes on without a worker that was
 // killed, as long as other workers train. In all other cases the job fails. If
 // the exits of workers decide (LocalWorkers::exit_decides), a worker is started
-// again only after SIGKILL, and the job does without none.
+// again only after SIGKILL, and the job never goes on without a worker.
 //
-// At the end, workers that still run are asked to end before the servers are.
-// So a program has some seconds to save its state, and to leave the job.
+// At the end, LocalJob first asks the workers that still run to end, and later
+// the servers. So the program of a worker has 10 s to save its state, and to
+// leave the job.
 class LocalJob : private ProcessEvents {
  public:
   // `options` must be valid. `server_program` is the path of nereus-server.
@@ -79,13 +80,13 @@ class LocalJob : private ProcessEvents {
   absl::Status StartProcess(LocalProcess child);
   // Waits until the servers have ended, because all workers have left.
   absl::Status AwaitServers();
-  // Asks the workers that still run to end, and kills them after kWorkerGrace
-  // or at the next signal.
+  // Asks the workers that still run to end. Kills those that have not ended
+  // after kWorkerGrace, or when this process gets another signal.
   void StopWorkers();
 
   // Handles events until `is_done` returns true. Errors: kAborted, see Run;
-  // kDeadlineExceeded, with `message`; kCancelled, a signal came, which is in
-  // outcome_; those of WaitOnce and StartProcess.
+  // kDeadlineExceeded, with `message`, at `deadline`; kCancelled, a signal
+  // came, which is in outcome_; those of WaitOnce and StartProcess.
   template <typename Predicate>
   absl::Status WaitUntil(const Predicate& is_done, absl::Time deadline,
                          const std::string& message);
@@ -99,10 +100,10 @@ class LocalJob : private ProcessEvents {
   bool CoordinatorHasFailed() const;
   // True if a process has failed, and was not replaced and is not given up.
   bool HasFailed(const LocalProcess& child) const;
-  // True for a worker that decides about the job by its end: its program would
-  // end in the same way again.
+  // True for a worker whose end decides about the job, because its program
+  // would end in the same way again.
   bool IsVerdict(const LocalProcess& child) const;
-  // True if restarts are left, and the process is one that they are for.
+  // True if restarts are left and a restart of this process can help the job.
   bool MayBeReplaced(const LocalProcess& child) const;
   // True if a process has failed and no restart can help.
   bool JobHasFailed() const;
@@ -111,7 +112,8 @@ class LocalJob : private ProcessEvents {
   absl::Status ReplaceTheDead();
   // True if this process is to be started again now.
   bool IsToBeReplaced(const LocalProcess& child, absl::Time now) const;
-  // Marks each worker that the job does without as given up.
+  // Gives up each worker for which IsToBeGivenUp is true: the job goes on
+  // without it.
   void GiveUpTheDead();
   // True for a worker that was killed while other workers train on, and for a
   // worker that fails or does not end after the job was finished.
@@ -119,12 +121,14 @@ class LocalJob : private ProcessEvents {
 
   // True if a worker has not ended.
   bool AnyWorkerRuns() const;
-  // Tells of workers whose exit decided that they are done, long before others.
+  // If exits decide, tells the user of each worker that has ended with code 0
+  // while others still run 3 s later.
   void TellOfEarlyEnds();
 
-  // Returns advice: a flag that would have kept the job alive. Empty: none.
+  // Returns advice: a flag that would have helped against this end of `child`.
+  // Empty: there is none.
   std::string Hint(const LocalProcess& child) const;
-  // Waits a moment for failures that follow from the first one, and returns the
+  // Waits kSettleTime for other failures with the same cause, and returns the
   // error of the job. Returns OK if the job has finished meanwhile. Errors:
   // kAborted, see Run; kCancelled, see WaitUntil.
   absl::Status Failure();

@@ -39,24 +39,26 @@ struct LocalJobOptions {
   // Options of the job.
   JobSpec spec;
 
-  // Number of hosts that the processes play. 0: each worker plays a host of its
-  // own, and server i the host of worker i, as on a cluster (ClusterShape).
+  // Number of hosts that the processes play: those that play one host behave as
+  // if they shared a host. 0: each worker plays a host of its own, and server i
+  // the host of worker i, as on a cluster (ClusterShape).
   int hosts = 0;
 
   // True if processes exchange gradients through shared memory.
   bool shared_memory = true;
 
-  // Number of times that a process may be started again after it died. Above 0,
+  // Number of restarts of processes that died, all processes together. Above 0,
   // the coordinator is a process of its own and keeps its state in a file.
   int restarts = 0;
 
   // Folder for checkpoints. Empty: there are no checkpoints.
   std::string checkpoint_dir;
-  // Checkpoint to begin from: see nereus-server.
+  // Checkpoint to begin from: ServerOptions::restore.
   std::string restore;
 
-  // Log lines of Nereus's own programs below this level are not shown while the
-  // job runs. After a failure, the last lines are shown, whatever their level.
+  // Lowest level of the log lines of Nereus's own programs that are shown while
+  // the job runs. After a failure, the last lines are shown, whatever their
+  // level.
   LogLevel log_level = LogLevel::kWarning;
 
   // Returns OK, or kInvalidArgument with the flag and its value.
@@ -91,9 +93,9 @@ struct LocalOptions : LocalJobOptions {
 void AddLocalFlags(CLI::App& app, LocalOptions& options, JobFlags& job);
 void AddLocalJobFlags(CLI::App& app, LocalJobOptions& options, JobFlags& job);
 
-// Refuses flags of LocalJobOptions that have no effect beside the other flags.
-// `argc` and `argv` are the command line that `app` has parsed. Errors:
-// kInvalidArgument, with the flag.
+// Returns kInvalidArgument, with the flag, if a flag of LocalJobOptions on the
+// command line has no effect beside the other flags. `argc` and `argv` are the
+// command line that `app` has parsed.
 absl::Status RefuseIdleLocalFlags(const CLI::App& app, int argc, char** argv,
                                   const LocalJobOptions& options,
                                   const JobFlags& job);
@@ -105,7 +107,7 @@ inline constexpr int kLocalProcessesMax = 64;
 struct LocalFiles {
   // Job file (JobText).
   std::string job;
-  // State file of a coordinator that may be started again.
+  // State file of the coordinator, if it may be started again.
   std::string state;
 };
 

@@ -44,8 +44,8 @@ std::string LocalProcess::DescribeFailure() const {
   return absl::StrCat(name, " ", DescribeExit(*exit), exit->ok() ? early : "");
 }
 
-// The coordinator logs the reason of a failed job. Without that line, the last
-// line of the first process tells most, if it is an error.
+// The coordinator logs the reason of a failed job. Without that line, takes the
+// last line of the first process, if it is a log line of level error.
 std::string ReasonOfFailure(const std::vector<const LocalProcess*>& failed) {
   constexpr absl::string_view kOfTheJob = "the job failed: ";
   for (const LocalProcess* child : failed) {

@@ -28,7 +28,7 @@ bool IsLineShown(absl::string_view line, LogLevel level);
 struct LocalProcess {
   // Number of lines that are kept of a process's standard error.
   static constexpr size_t kErrorLinesMax = 12;
-  // Number of bytes that are kept of such a line.
+  // Number of bytes that are kept of each of these lines.
   static constexpr size_t kErrorLineBytesMax = 2000;
 
   // Name in messages: "coordinator", "shard 0", "worker 2".
@@ -47,7 +47,7 @@ struct LocalProcess {
   bool is_given_up = false;
   // True for a worker that is done (LocalWorkers::exit_decides).
   bool is_done = false;
-  // True once a user was told that the process has ended before others.
+  // True once the user was told that the process has ended long before others.
   bool is_told = false;
   // Last lines of its standard error, unless LocalWorkers has shown them.
   std::deque<std::string> error_lines;
@@ -72,8 +72,8 @@ struct LocalProcess {
   std::string DescribeFailure() const;
 };
 
-// Returns the reason that one of the failed processes gave. The first process
-// is the cause. Empty: there is no reason. REQUIRES: `failed` is not empty.
+// Returns the reason that one of the failed processes gave in its lines. Empty:
+// there is no reason. `failed`: not empty; the likely cause comes first.
 std::string ReasonOfFailure(const std::vector<const LocalProcess*>& failed);
 
 }  // namespace nereus

@@ -1,4 +1,4 @@
-// Report of `nereusctl local`: one account from the results of all workers.
+// Report of `nereusctl local`, made from the results of all workers.
 //
 // MakeLocalReport checks that the results belong to one job (SortAndCheck,
 // AgreedLayers, CheckRoutes), makes the plan again, and sums up. In a job that
@@ -29,7 +29,8 @@ absl::Status Contradiction(const Parts&... parts) {
   return InternalError(parts...);
 }
 
-// Checks the traffic of one worker, so that CountNodeBytes may index by rank.
+// Checks that one worker reports traffic only with members of the job, so that
+// CountNodeBytes may index by rank.
 absl::Status CheckTraffic(const JobSpec& spec, const WorkerResult& worker) {
   for (const WorkerTraffic& traffic : worker.traffic) {
     const int ranks = traffic.is_shard ? spec.shards : spec.workers;
@@ -267,7 +268,8 @@ std::vector<LayerSpec> LayersOf(const WorkerResult& worker) {
   return layers;
 }
 
-// The explanations have the elements by each scheme, whatever the cost.
+// Plans by bytes, because then the explanations have the number of elements by
+// each scheme.
 absl::StatusOr<Plan> PlanOfRun(absl::Span<const LayerSpec> layers,
                                PlanOptions options, const WorkerResult* last) {
   options.rules.cost = CostKind::kBytes;
@@ -280,8 +282,8 @@ absl::StatusOr<Plan> PlanOfRun(absl::Span<const LayerSpec> layers,
   return plan;
 }
 
-// The plan is made again from the options. A plan by time depends on what was
-// measured, so its routes are those of a worker.
+// Makes the plan again from the options. A plan by time depends on measurements
+// of the job, so its routes are those that worker 0 reported.
 absl::StatusOr<LocalReport> MakeLocalReport(const LocalOptions& options,
                                             LocalOutcome outcome) {
   const JobSpec& spec = options.spec;

@@ -26,8 +26,8 @@ struct LocalOutcome {
   int restarts = 0;
   // Number of workers that the job went on without.
   int lost = 0;
-  // True if the coordinator ended the job, and could not save the model of the
-  // last step.
+  // True if the job finished, and the coordinator could not save the model of
+  // the last step.
   bool is_not_saved = false;
 
   // Results of the workers that were not lost. Empty after a signal.
@@ -40,7 +40,8 @@ struct LocalReport {
   LocalOptions options;
   // Plan at the end of the job.
   PlanReport plan;
-  // Results of the workers, by rank; by process if the job was disturbed.
+  // Outcome. The results of the workers are in the order of ranks or, if the
+  // job was disturbed, in the order of processes.
   LocalOutcome outcome;
 
   // Number of times that a worker joined again.
@@ -64,8 +65,8 @@ struct LocalReport {
   const std::vector<WorkerResult>& workers() const { return outcome.workers; }
 
   // True if a process was started again, the job went on without a worker, or a
-  // worker joined again. Then the workers may have done different work, so
-  // their bytes are not compared with the prediction.
+  // worker joined again. Then different workers may have done different work,
+  // so their bytes are not compared with the prediction.
   bool is_disturbed() const {
     return outcome.restarts > 0 || rejoins > 0 || outcome.lost > 0;
   }
@@ -74,9 +75,9 @@ struct LocalReport {
   const WorkerResult& longest() const;
 };
 
-// Makes the report of a job that is done.
-// Errors: kInternal, with both values: the results contradict each other, the
-// options or the plan. The reason is a bug, or processes of different builds.
+// Makes the report of a job that is done. Errors: kInternal, with both values:
+// the results contradict each other, the options or the plan. The cause is a
+// bug, or that processes are of different builds.
 absl::StatusOr<LocalReport> MakeLocalReport(const LocalOptions& options,
                                             LocalOutcome outcome);
 
@@ -84,9 +85,9 @@ absl::StatusOr<LocalReport> MakeLocalReport(const LocalOptions& options,
 std::vector<LayerSpec> LayersOf(const WorkerResult& worker);
 
 // Returns the first plan of a job with these options. It is a plan by bytes
-// (CostKind::kBytes), whatever options.rules.cost is. With `last`, the result
-// of a worker, returns the last plan of the job: its routes and reasons are
-// those of the worker. Errors: those of MakePlan.
+// (CostKind::kBytes), whatever options.rules.cost is. If `last`, the result of
+// a worker, is not null, returns the last plan of the job: it has the routes
+// and reasons that the worker reported. Errors: those of MakePlan.
 absl::StatusOr<Plan> PlanOfRun(absl::Span<const LayerSpec> layers,
                                PlanOptions options, const WorkerResult* last);
 

@@ -16,15 +16,16 @@ class LocalWorkers {
  public:
   virtual ~LocalWorkers() = default;
 
-  // True if exits decide about the job. Code 0: the worker is done. SIGKILL
-  // (LocalProcess::was_killed_from_outside): the worker is started again while
-  // restarts are left. Any other end fails the job, because the program would
-  // end in the same way again.
+  // True if the exits of workers decide about the job. After code 0, the worker
+  // is done. After SIGKILL (LocalProcess::was_killed_from_outside), the worker
+  // is started again while restarts are left. Any other end makes the job fail,
+  // because the program would end in the same way again.
   //
   // False: a worker is done when it has reported its result. A worker that ends
-  // before is started again while restarts are left. A job without restarts
-  // gives up a worker that is killed while others train on. A job that is
-  // finished gives up each worker that fails afterwards.
+  // before its result is started again while restarts are left. A job without
+  // restarts gives up a worker that is killed while others train on: it goes on
+  // without that worker. A job that is finished gives up each worker that fails
+  // afterwards.
   virtual bool exit_decides() const = 0;
 
   // Returns the program of a worker. `coordinator` is HOST:PORT of the
@@ -37,15 +38,15 @@ class LocalWorkers {
   virtual absl::StatusOr<bool> OnOutputLine(int worker,
                                             const std::string& line) = 0;
 
-  // Shows a line of standard error and returns true, or returns false: then
-  // LocalJob handles it like a line of a server. It keeps the last lines to
-  // explain a failure, and shows those that matter.
+  // Shows a line of standard error and returns true. Or returns false: then
+  // LocalJob handles the line like a line of a server. LocalJob keeps the last
+  // lines to explain a failure, and shows those that matter (IsLineShown).
   virtual bool ShowErrorLine(int worker, const std::string& line) = 0;
 
   // Receives the end of a worker's process.
   virtual void OnExit(int worker, const ProcessExit& exit) = 0;
 
-  // Forgets the progress of a worker that is given up: the job does without it.
+  // Forgets the progress of a worker that is given up.
   virtual void OnGivenUp(int worker) = 0;
 
   // Returns one line about the progress of the job. Empty: there is none.

@@ -12,10 +12,9 @@
 
 namespace nereus {
 
-// Bytes that each node sent plus received in the whole run, with those of the
-// initial parameters. Node i consists of the processes that play host i
-// (LocalOptions::cluster). Bytes between two of them stay in the node and do
-// not count.
+// Bytes that each node sent plus received in the whole run, including those of
+// the initial parameters. Node i consists of the processes that play host i
+// (LocalOptions::cluster). Bytes between two processes of a node do not count.
 struct NodeBytes {
   // Empty: the job was disturbed.
   std::vector<int64_t> measured = {};
@@ -33,8 +32,9 @@ struct NodeBytes {
 // True if the plan of the job depends on what its workers measure.
 bool PlansByTime(const JobSpec& spec);
 
-// Returns the cluster of a job's plan. ClusterShape::hosts is 0 if each worker
-// sends its own gradients: alone on its host, or in partial rounds.
+// Returns the cluster for which the job is planned. ClusterShape::hosts is 0 if
+// each worker sends its own gradients, because it is alone on its host or
+// rounds are partial.
 ClusterShape PlannedCluster(const LocalOptions& options);
 
 // Returns the reason why bytes are not predicted. Empty: they are.

@@ -22,8 +22,8 @@ bool EndSignalIsPending() {
          sigismember(&pending, SIGHUP) == 1;
 }
 
-// Waits until PIPE_BUF bytes can be written without a wait. Returns false if a
-// signal is pending first.
+// Waits until a write of PIPE_BUF bytes would not block. Returns false if a
+// signal is pending before that.
 bool AwaitReader(int descriptor) {
   while (true) {
     pollfd polled = {descriptor, POLLOUT, 0};

@@ -13,7 +13,8 @@ constexpr int kFirstColour = 31;
 constexpr int kColours = 6;
 constexpr char kDefaultColour[] = "\x1b[0m";
 
-// A progress bar may end by erasing itself with spaces.
+// Returns the last drawing that is not blank: a progress bar can end by erasing
+// itself with spaces.
 absl::string_view LastDrawn(absl::string_view line) {
   while (absl::ConsumeSuffix(&line, "\r")) {
   }

@@ -16,8 +16,9 @@ class PrefixedLines {
   PrefixedLines(std::ostream* out, bool is_terminal)
       : out_(out), is_terminal_(is_terminal) {}
 
-  // Writes a line. Of a line that was drawn again in place, as progress bars
-  // do by carriage returns, it writes what was drawn last and is not blank.
+  // Writes a line of `worker`. A progress bar uses carriage returns to draw its
+  // line again and again in one place; of such a line, writes only the last
+  // drawing that is not blank.
   void Write(int worker, absl::string_view line);
 
   // True if all lines could be written.

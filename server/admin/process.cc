@@ -53,8 +53,8 @@ bool IsIgnored(int signal) {
          action.sa_handler == SIG_IGN;
 }
 
-// Returns the signals that the signalfd delivers. A blocked signal would be
-// delivered although it is ignored.
+// Returns the signals that the signalfd delivers. Leaves out ignored signals,
+// because a signalfd delivers a blocked signal even if it is ignored.
 sigset_t WatchedSignals() {
   sigset_t signals;
   sigemptyset(&signals);
@@ -65,8 +65,8 @@ sigset_t WatchedSignals() {
   return signals;
 }
 
-// Returns the error of a system call. A program that does not exist is the
-// mistake of a user, so this error has its own code.
+// Returns the error of a system call. A program that does not exist is a
+// mistake of the user, so that error has a code of its own.
 absl::Status SystemError(absl::string_view what, int error) {
   const std::string message = absl::StrCat(what, ": ", strerror(error));
   if (error == ENOENT) return NotFoundError(message);
@@ -122,7 +122,7 @@ struct ExecPlan {
   setpgid(0, 0);
   GroupGuard::AddOwnGroup(plan.guard);
   if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) ReportAndExit(plan);
-  // The parent may have died before the line above took effect.
+  // Exits if the parent died before the line above took effect.
   if (getppid() != plan.parent) _exit(127);
 
   for (const int signal : kEndSignals) {
@@ -198,8 +198,8 @@ struct ProcessGroup::Child {
         is_asked_to_end || absl::c_linear_search(kEndSignals, signal);
   }
 
-  // True if the process has ended after it was asked to, and its children have
-  // not.
+  // True if the process has ended after it was asked to, and its own children
+  // have not.
   bool IsOutlived() const {
     return running && is_asked_to_end && !is_killed && HasEnded(pid) &&
            HasOtherMembers(pid);
@@ -229,7 +229,8 @@ std::vector<std::string> EnvironmentWithout(absl::string_view prefix) {
 
 absl::StatusOr<std::unique_ptr<ProcessGroup>> ProcessGroup::Create(
     ProcessEvents* events) {
-  // The pipes to come must not get the numbers of the standard streams.
+  // Opens files until 0, 1 and 2 are in use: later pipes must not get the
+  // numbers of the standard streams.
   int reserved = 0;
   do {
     reserved = open("/dev/null", O_RDWR);
@@ -237,8 +238,8 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> ProcessGroup::Create(
   } while (reserved <= STDERR_FILENO);
   close(reserved);
 
-  // A process may inherit that SIGCHLD is ignored. Then the kernel would keep
-  // no exit codes.
+  // This process may have inherited that SIGCHLD is ignored. Then the kernel
+  // would keep no exit codes.
   signal(SIGCHLD, SIG_DFL);
   const sigset_t watched = WatchedSignals();
   sigset_t original;
@@ -329,7 +330,7 @@ absl::StatusOr<int> ProcessGroup::WaitOnce(absl::Duration timeout) {
       sources.emplace_back(child.get(), &stream);
     }
   }
-  // No signal tells the end of a child's child.
+  // Looks again soon: no signal tells of the end of a child's child.
   if (is_outlived_) timeout = std::min(timeout, kGroupPeriod);
   // Rounded up, so that a wait for the last microseconds is not a busy one.
   const int64_t timeout_ms = std::clamp<int64_t>(
@@ -351,7 +352,8 @@ absl::StatusOr<int> ProcessGroup::WaitOnce(absl::Duration timeout) {
   return 0;
 }
 
-// A process that was never started has no index.
+// Returns false for an index that Start has not returned: the process could not
+// be started.
 bool ProcessGroup::Signal(int process, int signal) {
   if (process >= static_cast<int>(children_.size())) return false;
   Child& child = *children_[process];
@@ -359,7 +361,7 @@ bool ProcessGroup::Signal(int process, int signal) {
   return child.running;
 }
 
-// Asks all children to end before it waits for any of them.
+// Asks all children to end before it waits for the first.
 void ProcessGroup::Stop(absl::Duration grace) {
   if (running() == 0) return;
   SignalAll(SIGTERM);
@@ -414,8 +416,8 @@ void ProcessGroup::Report(const Child& child, const Stream& stream,
 }
 
 void ProcessGroup::ReadStream(const Child& child, Stream& stream) {
-  // At most a megabyte at a time. That is more than a pipe holds, and a child
-  // that writes without a pause must not hide the others.
+  // Reads 1 MiB at most, which is more than a pipe holds: the others must get
+  // their turn while a child writes without a pause.
   constexpr int kReadsMax = 64;
   char buffer[16384];
   for (int i = 0; i < kReadsMax && stream.pipe.valid(); ++i) {
@@ -450,9 +452,9 @@ void ProcessGroup::Reap() {
     guard_->Remove(child->pid);
     const ProcessExit exit = WaitFor(child->pid);
     child->running = false;
-    // All output of the child is in the pipes by now. This does not wait until
-    // the pipes are closed: a process that has left the group may hold their
-    // write ends.
+    // Reads what is in the pipes: the child has written all of its output. Does
+    // not wait for their end, because a process that has left the group may
+    // have the write ends.
     for (Stream& stream : child->streams) {
       ReadStream(*child, stream);
       CloseStream(*child, stream);

@@ -59,16 +59,17 @@ class ProcessEvents {
   virtual void OnExit(int process, const ProcessExit& exit) = 0;
 };
 
-// A set of child processes that end with this object:
+// A set of child processes that end when this object is destroyed:
 //
 // - Stop and the destructor end all children and wait for them.
 // - If this process is killed, the kernel kills each child (PR_SET_PDEATHSIG),
 //   and GroupGuard the children's own children.
 // - Each child leads a process group of its own. So Ctrl-C of a terminal
 //   reaches only this process, which decides about the children.
-// - When a child ends, its own children in the group are killed. After a signal
-//   that asks them to end, they get the same time as the child: the child runs,
-//   as this object tells, until they have ended or Stop or Signal kills them.
+// - When a child ends by itself, this object kills the child's own children in
+//   the group. But if Signal or Stop has asked the group to end, the child's
+//   own children get as much time as the child: the child counts as running
+//   until they have ended, or Stop or Signal kills them.
 //
 // From Create on, SIGINT, SIGTERM, SIGHUP and SIGCHLD are blocked in the
 // calling thread, and WaitOnce reads them; the destructor restores the mask. A
@@ -90,7 +91,7 @@ class ProcessGroup {
   ProcessGroup& operator=(const ProcessGroup&) = delete;
 
   // Starts a process, with /dev/null as its input. Returns its index: 0, 1, ...
-  // Errors: kInvalidArgument, an empty command; kNotFound, there is no such
+  // Errors: kInvalidArgument, the command is empty; kNotFound, there is no such
   // program; kInternal, with the reason of the system.
   absl::StatusOr<int> Start(const ProcessOptions& options);
 
@@ -100,7 +101,7 @@ class ProcessGroup {
   absl::StatusOr<int> WaitOnce(absl::Duration timeout);
 
   // Sends a signal to a process and to its own children in its process group.
-  // Signal 0 only looks. Returns true if `process` runs.
+  // Signal 0 sends nothing. Returns true if `process` runs.
   bool Signal(int process, int signal);
 
   // Sends SIGTERM to all processes. After `grace`, or if this process receives
@@ -132,8 +133,8 @@ class ProcessGroup {
   void CloseStream(const Child& child, Stream& stream);
   void Report(const Child& child, const Stream& stream,
               const std::string& line);
-  // Reports the children that have ended, unless their own children may take
-  // more time. Does not wait for others.
+  // Reports the children that have ended, except those whose own children still
+  // have time to end. Does not wait for children that run.
   void Reap();
   void SignalAll(int signal);
 
@@ -144,7 +145,7 @@ class ProcessGroup {
   const sigset_t original_mask_;
   const std::unique_ptr<GroupGuard> guard_;
   // True if a child has ended after it was asked to, and its own children have
-  // not. Then WaitOnce looks at its group again and again.
+  // not. Then WaitOnce looks at the child's group every 20 ms.
   bool is_outlived_ = false;
   // All children, by index.
   std::vector<std::unique_ptr<Child>> children_;

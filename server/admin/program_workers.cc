@@ -11,8 +11,8 @@
 namespace nereus {
 namespace {
 
-// Returns the environment of this process with these variables. A variable
-// without a value is left out.
+// Returns the environment of this process, with these values of `variables`.
+// Leaves out a variable without a value.
 std::vector<std::string> EnvironmentWith(
     const std::map<std::string, std::optional<std::string>>& variables) {
   std::vector<std::string> environment;
@@ -35,15 +35,16 @@ int ThreadsOfEach(int cores, int workers) {
   return std::max(1, cores / workers);
 }
 
-// A machine with more cores than the set can name fails the call.
+// Returns 1 if the call fails, as on a machine with more cores than the set can
+// name.
 int UsableCores() {
   cpu_set_t cores;
   if (sched_getaffinity(0, sizeof(cores), &cores) != 0) return 1;
   return CPU_COUNT(&cores);
 }
 
-// The ports and the address to listen at are left to the defaults: all workers
-// would get the same port.
+// Removes the variables of the ports and of the address to listen at, so that
+// the defaults hold: otherwise all workers would get the same port.
 ProcessOptions ProgramWorkers::Program(int worker,
                                        const std::string& coordinator) const {
   std::map<std::string, std::optional<std::string>> variables = {
@@ -63,7 +64,8 @@ ProcessOptions ProgramWorkers::Program(int worker,
   if (threads_.has_value()) {
     variables["OMP_NUM_THREADS"] = absl::StrCat(*threads_);
   }
-  // Otherwise Python keeps its lines until it ends, since its output is a pipe.
+  // Makes Python write each line at once. Otherwise it keeps its lines in a
+  // buffer, because its output is a pipe.
   if (std::getenv("PYTHONUNBUFFERED") == nullptr) {
     variables["PYTHONUNBUFFERED"] = "1";
   }

@@ -11,7 +11,7 @@
 
 namespace nereus {
 
-// Returns the number of threads with which each of `workers` programs shares
+// Returns the number of threads for each of `workers` programs that share
 // `cores` cores: at least 1.
 int ThreadsOfEach(int cores, int workers);
 
@@ -31,8 +31,8 @@ int UsableCores();
 //   NEREUS_LOCAL_RANK, NEREUS_LOCAL_SIZE  index of the worker, and the number
 //                       of workers: a program may choose its GPU by them
 //
-// Their lines appear with the name of their worker. The exit of a program
-// decides about the job.
+// Each line of a program is shown behind the name of its worker. The exit of a
+// program decides about the job.
 class ProgramWorkers final : public LocalWorkers {
  public:
   // End of one worker.

@@ -11,8 +11,8 @@ constexpr char kEraseLine[] = "\r\x1b[K";
 
 }  // namespace
 
-// On a terminal, draws a line that PrintLine erased again, even if it is not
-// new.
+// On a terminal, draws the progress again after PrintLine has erased it, even
+// if its text is not new.
 void ProgressDisplay::Show(const std::string& text, absl::Time now) {
   const absl::Duration period = is_terminal_ ? kTerminalPeriod : kLinePeriod;
   const bool is_due = now - shown_at_ >= period;

@@ -8,8 +8,8 @@
 namespace nereus {
 
 // Shows one line of progress that changes, among lines that stay. On a terminal
-// it draws the line again in place. Elsewhere it writes a new line now and
-// then. Thread-compatible.
+// it draws the line again in place. Elsewhere it writes a new line, every 2 s
+// at most. Thread-compatible.
 class ProgressDisplay {
  public:
   // `out` isn't owned and must outlive this.

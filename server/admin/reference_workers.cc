@@ -8,8 +8,8 @@
 
 namespace nereus {
 
-// The variables set flags of this program. The workers get their flags as
-// arguments.
+// Removes the variables NEREUS_*, which set flags of this program. The workers
+// get their flags as arguments.
 ProcessOptions ReferenceWorkers::Program(int worker,
                                          const std::string& coordinator) const {
   ProcessOptions process;

@@ -15,8 +15,8 @@ namespace nereus {
 // `app`, the subcommand. Empty: there is no program.
 //
 // `arguments` begins with the name of nereusctl and the name of the subcommand.
-// Afterwards it has the flags alone, and "--workers" in the place of "-np" and
-// "-n", which CLI11 would take for "-n" with the value "p". "--" is never the
+// Afterwards it has only the flags, with "--workers" in the place of "-np" and
+// "-n". (CLI11 would take "-np" for "-n" with the value "p".) "--" is never the
 // value of a flag.
 std::vector<std::string> TakeProgram(const CLI::App& app,
                                      std::vector<std::string>& arguments);

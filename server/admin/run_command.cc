@@ -46,10 +46,10 @@ constexpr char kExamples[] =
     "  nereusctl run -np 2 --learning-rate=0.1 --update=adam -- ./train\n"
     "  nereusctl run -np 4 --checkpoint-dir=ck --restore=latest -- ./train";
 
-// Returns the variables of the flags of `nereusctl run` that the programs do
-// not inherit. A program may have a flag of the same name with another meaning:
+// Returns the variables of flags of `nereusctl run` that the programs must not
+// inherit. A program can have a flag of the same name with another meaning:
 // NEREUS_JSON, for example, would also set --json of nereus-worker. The
-// programs inherit NEREUS_LOG_LEVEL, which means the same to both.
+// programs inherit NEREUS_LOG_LEVEL, which means the same to them.
 std::vector<std::string> OwnVariables(const CLI::App& app) {
   std::vector<std::string> variables;
   for (const CLI::Option* option : app.get_options()) {
@@ -120,8 +120,8 @@ class RunCommand final : public Command {
     command_[0] = NEREUS_TRY(FindCommand(command_[0]));
     const std::string server = NEREUS_TRY(
         FindProgram(server_binary_, "nereus-server", "../nereus-server"));
-    // A path that cannot be written is an error now, not after the training.
-    // The summary of an earlier job does not stay.
+    // Checks now, and not after the training, that the file can be written.
+    // This removes the summary of an earlier job.
     if (!json_file_.empty() && !std::ofstream(json_file_)) {
       return UnavailableError("cannot write ", json_file_, ": ",
                               strerror(errno));
@@ -146,7 +146,8 @@ class RunCommand final : public Command {
     const absl::Status written =
         WriteTextFile(json_file_, Summary(workers, ending));
     if (written.ok()) return ending.code;
-    // If a program failed, its exit code says more than the error of the file.
+    // If a program failed, returns its exit code, which says more than that of
+    // this error.
     const int code = Command::Fail(written, plain_err);
     return ending.code == kExitDone ? code : ending.code;
   }
@@ -164,7 +165,7 @@ class RunCommand final : public Command {
   }
 
   // Writes an error to `err`, and sets the code and the reason of the ending.
-  // The reason is the last line of the error: the lines before are details.
+  // The reason is the last line of the error; the lines before it are details.
   void Fail(const absl::Status& status, Ending& ending,
             std::ostream& err) const {
     ending.code = Command::Fail(status, err);

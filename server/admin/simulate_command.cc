@@ -109,7 +109,8 @@ class SimulateCommand final : public Command {
     report.result = NEREUS_TRY(simulate(what_if));
     report.advice = FindAdvice(what_if);
     if (what_if.is_delayed()) {
-      // Simulates the job without delays, to tell the time that they add.
+      // Also simulates the job without delays: the difference is the time that
+      // the delays add.
       WhatIf punctual = what_if;
       punctual.delays.clear();
       punctual.delay_in_turn = absl::ZeroDuration();

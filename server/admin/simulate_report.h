@@ -24,7 +24,7 @@ struct SimulateReport {
   absl::Duration late;
   // Flags that would shorten the iteration.
   std::vector<Diagnosis::Advice> advice;
-  // True: the text has a line for each layer.
+  // True if the text has a line for each layer. False: equal layers share one.
   bool all_layers = false;
 };
 

@@ -46,7 +46,8 @@ void WhatIfFlags::Register(CLI::App& app) {
       ->check(CLI::Range(int64_t{1}, kBatchMax));
   AddNetworkFlags(app);
   AddComputeFlags(app);
-  // The question is about a job that has run for a while.
+  // Asks for no dense steps, because the question is about a job that has run
+  // for a while.
   spec_.options.sparsity.dense_steps = 0;
   AddJobOptions(app, spec_,
                 {"scheme", "cost", "wire", "overlap", "fusion", "quorum",
@@ -91,13 +92,13 @@ absl::StatusOr<std::vector<LayerSpec>> WhatIfFlags::Layers() const {
     return InvalidArgumentError("--workers is required");
   }
   auto layers = LoadModelOrFile(model_, batch_);
-  // A model that is not known is a mistake of the command line.
+  // An unknown model is a mistake of the command line, so the code is changed.
   if (!absl::IsNotFound(layers.status())) return layers;
   return InvalidArgumentError(layers.status().message());
 }
 
-// Returns the times of --compute or of --compute-trace. Both flags, or neither,
-// are a mistake.
+// Returns the times of --compute or of --compute-trace. Returns an error if
+// both flags are given, or neither.
 absl::StatusOr<std::vector<LayerTime>> WhatIfFlags::Times(
     const std::vector<LayerSpec>& layers) const {
   const bool has_compute = compute_ >= absl::ZeroDuration();

@@ -28,8 +28,9 @@ class WhatIfFlags {
   // kUnavailable, a file cannot be read; kDataLoss, a file has wrong content.
   absl::StatusOr<WhatIf> Make(bool needs_times) const;
 
-  // Question with the fields that parsing sets at once: latency and message
-  // time. Before parsing, a command may add flags that set other fields.
+  // Question with the fields that parsing sets directly: latency and message
+  // time. (Make sets the others.) Before parsing, a command may add flags that
+  // set other fields.
   WhatIf& asked() { return asked_; }
   const std::string& model() const { return model_; }
   int64_t batch() const { return batch_; }

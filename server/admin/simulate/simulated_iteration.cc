@@ -28,8 +28,9 @@
 namespace nereus {
 namespace {
 
-// Smallest and largest number of iterations if WhatIf::iterations is 0 and
-// iterations may differ, and the change of their mean at which they are enough.
+// If WhatIf::iterations is 0 and iterations may differ: smallest and largest
+// number of iterations, and the relative change of their mean up to which their
+// number is enough.
 constexpr int kIterationsFirst = 8;
 constexpr int kIterationsMax = 128;
 constexpr double kIterationsDiffer = 0.005;
@@ -55,13 +56,14 @@ absl::StatusOr<JobPtr> MakeSimulatedJob(const WhatIf& what_if,
                  static_cast<int>(what_if.plan.cluster.servers));
 }
 
-// Returns the network between the nodes, without their rates.
+// Returns the options of the network between the nodes, without the rates of
+// the nodes.
 NetworkOptions MakeNetworkOptions(const WhatIf& what_if) {
   NetworkOptions options;
   options.message_time = what_if.message_time;
   options.delay_min = what_if.latency;
   options.delay_max = what_if.latency + what_if.jitter;
-  // The window of TCP grows with the bytes of a round trip.
+  // The window grows with the bytes of a round trip, as that of TCP does.
   const double way =
       absl::ToDoubleSeconds(options.delay_max) * what_if.node_rate;
   constexpr double kWindowBytesMax = 1e15;
@@ -70,8 +72,8 @@ NetworkOptions MakeNetworkOptions(const WhatIf& what_if) {
   return options;
 }
 
-// Returns the bytes per second of copies. WhatIf::host_copy is the time of all
-// parameters in both directions.
+// Returns the bytes per second of copies between device and host.
+// WhatIf::host_copy is the time to copy all parameters once in each direction.
 double CopyRate(const WhatIf& what_if) {
   if (what_if.host_copy == absl::ZeroDuration()) return kUnlimitedRate;
   double bytes = 0;
@@ -81,9 +83,10 @@ double CopyRate(const WhatIf& what_if) {
   return 2 * bytes / absl::ToDoubleSeconds(what_if.host_copy);
 }
 
-// Returns the number of frames in a step, without those between a worker and
-// the shard of the same number. Each frame counts where it leaves and where it
-// arrives, so one byte more of header is two bytes more.
+// Returns the number of frames in a step, without those between processes of
+// one node. Finds it from the predicted bytes: they count each frame where it
+// leaves and where it arrives, so a header that is one byte longer makes two
+// bytes more for each frame.
 int64_t FramesPerStep(const Job& job, const HostMap& hosts) {
   const auto bytes = [&](int64_t header_bytes) {
     const std::vector<int64_t> nodes =
@@ -115,7 +118,7 @@ class IterationRecord {
     bytes_[from * layers_ + header.layer] += bytes;
     bytes_[to * layers_ + header.layer] += bytes;
   }
-  // Notes the end of a step. A later call replaces an earlier one.
+  // Notes the end of a step. If called again for a step, the last call counts.
   void EndStep(int64_t step, absl::Time now) { ended_at_[step] = now; }
   // Counts a worker that has done a step. Returns true for the last worker.
   bool WorkerDone(int64_t step, absl::Duration compute) {
@@ -426,8 +429,8 @@ absl::StatusOr<PlanOptions> PlanOptionsOf(const WhatIf& what_if) {
   NEREUS_TRY(what_if.job.Validate());
   PlanOptions options = what_if.plan;
   options.rules = RulesFor(what_if.job, options.rules);
-  // Contributions to partial rounds count one by one: each worker sends its
-  // own.
+  // In partial rounds each worker of a host sends its own contribution, as if
+  // it were alone.
   if (what_if.job.rounds.quorum != Quorum::kAll) options.cluster.hosts = 0;
   options.time =
       TimeModel{what_if.times,

@@ -19,7 +19,7 @@ namespace nereus {
 struct WhatIf {
   // The model.
   std::vector<LayerSpec> layers;
-  // Computing time of each layer.
+  // Time that a device computes for each layer, forward and backward.
   std::vector<LayerTime> times;
 
   // Cluster and rules of the plan. A host's workers and servers share a node
@@ -29,18 +29,19 @@ struct WhatIf {
   // other fields.
   PlanOptions plan;
 
-  // Bytes/s of each node, each way.
+  // Bytes per second that each node can send, and also receive.
   double node_rate = kUnlimitedRate;
-  // Bytes/s between the processes of a node, through its memory. The plan
-  // assumes that there is no limit.
+  // Bytes per second between the processes of a node, through its memory. The
+  // plan assumes no limit.
   double memory_rate = kUnlimitedRate;
   // Smallest latency of a frame.
   absl::Duration latency = absl::ZeroDuration();
   // Largest latency beyond `latency`. Each frame draws its own, uniformly.
   absl::Duration jitter = absl::ZeroDuration();
 
-  // Options of the job. With tune_fusion, the answer is for the fusion
-  // threshold with the shortest iteration.
+  // Options of the job. If tune_fusion is set, the simulation tries fusion
+  // thresholds, and the answer is that of the threshold with the shortest
+  // iteration.
   JobOptions job;
   // Time of a node's processor for each message, sent or received.
   absl::Duration message_time = absl::ZeroDuration();
@@ -83,8 +84,8 @@ inline constexpr int64_t kSimulatedNodesMax = 4096;
 absl::StatusOr<PlanOptions> PlanOptionsOf(const WhatIf& what_if);
 
 // Answer to a WhatIf. An iteration ends when the last worker has the result of
-// every layer. With Overlap::kDecoupled, the next iteration has begun by then,
-// so an iteration ends when the last worker has ended its backward.
+// every layer. But with Overlap::kDecoupled the next iteration has begun by
+// then: there an iteration ends when the last worker has ended its backward.
 struct IterationResult {
   // Plan of the job.
   Plan plan;
@@ -98,7 +99,7 @@ struct IterationResult {
   // Time for which the busiest device computes in the last iteration:
   // single_node, and products of factors.
   absl::Duration compute;
-  // Time of an iteration of one worker alone.
+  // Time of an iteration if one worker trains alone.
   absl::Duration single_node;
   // Throughput of all workers, relative to one worker alone.
   double speedup = 0.0;
@@ -118,8 +119,8 @@ struct IterationResult {
   int64_t events = 0;
 };
 
-// Receives the share of the current simulation that is done, from 0 to 1. One
-// question may take several simulations: then the share starts at 0 again.
+// Receives the share of the current simulation that is done, from 0 to 1. If
+// one question takes several simulations, the share starts at 0 again for each.
 using WhatIfProgress = std::function<void(double done)>;
 
 // Runs the production machines of workers and shards over a modelled network.

@@ -14,8 +14,8 @@
 //   machine's actions: CopyOut -> Emit                   (frames leave)
 //   Deliver -> machine -> OnReceived -> OnDevice -> OnLayerDone -> next step
 //
-// Compute and Copy reserve the device and the copier; each returns the time at
-// which the work is over, and an event continues there.
+// Compute and Copy reserve time of the device and of the copier. Each returns
+// the time at which the work is over, and an event goes on at that time.
 
 namespace nereus {
 namespace {
@@ -78,8 +78,8 @@ void SimulatedTrainer::Forward(int layer) {
               [this, layer] { Forward(layer + 1); });
 }
 
-// The device does one work at a time: each begins when the work before it is
-// over.
+// The device does one piece of work at a time: a piece begins when the one
+// before it is over.
 absl::Time SimulatedTrainer::Compute(int64_t step, absl::Duration time) {
   progress_[step % 2].compute_time += time;
   device_free_at_ = std::max(device_free_at_, events_->now()) + time;

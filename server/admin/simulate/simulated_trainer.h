@@ -28,7 +28,8 @@ struct TrainerProgram {
   double copy_rate = 0.0;
 };
 
-// Delays of one trainer before its forward. The device does nothing meanwhile.
+// Delays of one trainer before its forward. The device does nothing during a
+// delay.
 struct TrainerDelays {
   // Delay in each step.
   absl::Duration always;
@@ -36,19 +37,20 @@ struct TrainerDelays {
   absl::Duration in_turn;
 };
 
-// Trainer of one worker on virtual time, with the production machine. In each
-// step it computes forward and backward, and pushes each layer. The next step
-// begins when all layers are done. With Overlap::kDecoupled, the next step
-// begins after backward, and its forward waits for each layer. Payloads are
-// sizes only.
+// Simulated trainer of one worker, on virtual time, with the production machine
+// of a worker. In each step it computes forward and backward, and pushes each
+// layer. The next step begins when all layers are done. With
+// Overlap::kDecoupled, the next step begins after backward, and its forward
+// waits for each layer. Payloads are sizes only.
 //
-// The device computes one thing at a time. It also makes the products of
-// factors (kFactor), after the work that is queued already. Half of a layer's
-// backward is the product for the worker's own gradient, with K rows. So the
-// products for P workers add P - 1 times that half.
+// The device computes one thing at a time. For layers by factors (kFactor), it
+// also makes the products of factors, after the work that is queued before
+// them. Half of a layer's backward is the product for the worker's own
+// gradient, with K rows. So the products for P workers add P - 1 times that
+// half.
 //
-// Copies between the device and host memory go one after the other, in both
-// directions, while the device computes. A frame is copied out before it is
+// Copies between the device and host memory go one at a time, whatever their
+// direction, while the device computes. A frame is copied out before it is
 // sent, and copied in before its layer is done. On a ring, a sum is not copied
 // in and a mean is not copied out, because they are in host memory. With
 // Overlap::kNone, all gradients are copied before the first frame is sent. A
@@ -88,7 +90,7 @@ class SimulatedTrainer {
   }
 
  private:
-  // A frame on its way out of the device.
+  // A frame that is being copied out of the device.
   struct Outgoing {
     // Receiver, if `workers` is null.
     PeerId to;
@@ -125,7 +127,8 @@ class SimulatedTrainer {
 
   // Phases of a step.
   void BeginStep();
-  // Computes forward from `layer` on, as far as the layers are ready.
+  // Computes forward of `layer` and the layers behind it, as far as they have
+  // the results of the last step.
   void Forward(int layer);
   void Backward(int layer);
   void OnBackward(int layer);
