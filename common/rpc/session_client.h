@@ -50,10 +50,10 @@ class SessionClient {
     // driver of the member stands still (Pulse); then no heartbeat is sent.
     std::function<std::optional<Heartbeat>()> heartbeat;
     // Called when the SessionClient gives up: it opens no further session. Not
-    // called after Stop. `why`: kUnavailable, no coordinator has answered for
-    // connect_timeout or patience; kUnimplemented, another kind of process
-    // answers at the address; any other code, the error with which the
-    // coordinator has ended the session.
+    // called if the last session ends after Stop. `why`: kUnavailable, no
+    // coordinator has answered for connect_timeout or patience; kUnimplemented,
+    // another kind of process answers at the address; any other code, the error
+    // with which the coordinator has ended the session.
     std::function<void(const absl::Status& why)> failed;
   };
 

@@ -98,7 +98,8 @@ class ServerImpl final : public Server {
 // Checks that this process may open as many descriptors as a job of
 // `options.spec` needs: two connections to each worker, two to each server, and
 // 64 for all else. A process that ran out of descriptors later would lose
-// workers at random.
+// workers at random. A server that joins has no such numbers in its options, so
+// the check passes there.
 absl::Status CheckDescriptors(const ServerOptions& options) {
   const int workers = options.spec.workers_max();
   const int64_t needed = 2 * int64_t{workers} + 2 * options.spec.shards + 64;

@@ -56,10 +56,12 @@ class ShardProcess {
   MemberProcess::Events MakeEvents();
 
   // The next three handle events of the MemberProcess, on the driving thread.
+  //
   // Returns the heartbeat that reports the state of the shards.
   Heartbeat TakeStock();
   // Reads values from a checkpoint. An error ends the membership.
   void Load(const LoadCheckpoint& load);
+  // Reports the process as ready, and logs the epoch.
   void OnEntered(const EpochStart& start);
 
   Storage* const storage_;        // Checkpoints; may be null.
