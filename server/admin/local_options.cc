@@ -152,7 +152,7 @@ void AddLocalJobFlags(CLI::App& app, LocalJobOptions& options, JobFlags& job) {
         ". Without it each worker plays a host of its own, as on a cluster");
   }
   AddFlag(app, "restarts", options.restarts,
-          "number of times that a process that died is started again, before "
+          "number of restarts of processes that died, of all together, before "
           "the job fails")
       ->check(CLI::Range(0, 1000));
   AddFlag(app, "checkpoint-dir", options.checkpoint_dir,
