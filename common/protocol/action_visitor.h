@@ -7,17 +7,18 @@
 
 namespace nereus {
 
-// Cases for the actions that an executor knows, one callable each:
+// Set of callables, one for each type of action, for code that carries out
+// actions (an executor: a driver, real or simulated):
 //
 //   std::visit(ActionVisitor{[&](const SendFrame& send) { ... },
 //                            [&](const ArithmeticAction auto& action) { ... },
 //                            ...},
 //              action);
 //
-// There is no default: an executor without a case for some action does not
-// compile. So a new action cannot be forgotten in one of the executors, where
-// it would be dropped in silence and hang a job. An executor that does nothing
-// for an action has an empty case for it, so that a reader sees the decision.
+// There is no default: an executor that lacks a callable for some action does
+// not compile. Otherwise an executor could drop a new action without a message,
+// and a job would hang. An executor that must do nothing for an action has an
+// empty callable for it, so that a reader sees the decision.
 template <typename... Cases>
 struct ActionVisitor : Cases... {
   using Cases::operator()...;
@@ -25,23 +26,23 @@ struct ActionVisitor : Cases... {
 template <typename... Cases>
 ActionVisitor(Cases...) -> ActionVisitor<Cases...>;
 
+// True if T is one of `Types`.
 template <typename T, typename... Types>
 concept OneOf = (std::is_same_v<T, Types> || ...);
 
-// Arithmetic on values in host memory, which ExecuteArithmetic
-// (common/driver/arithmetic.h) carries out.
+// True for actions that compute with values in host memory and check nothing.
+// ExecuteArithmetic (common/driver/arithmetic.h) carries them out.
 template <typename T>
 concept ArithmeticAction =
     OneOf<T, CopyValues, ScaleValues, RoundValues, SplitGradient, SelectBlocks,
           UpdateParameters, MultiplyFactors>;
 
-// Arithmetic that may check values. ExecuteArithmetic returns the first value
-// that is NaN or infinite, if any.
+// True for actions that check values, or can. ExecuteArithmetic carries them
+// out and returns the first value that is NaN or infinite, if there is one.
 template <typename T>
 concept CheckingAction = OneOf<T, Accumulate, CheckValues>;
 
-// Returns the check that an action carries out. REQUIRES: the action has a
-// check.
+// Returns the check of an action. REQUIRES: the action has a check.
 inline const GradientCheck& CheckOf(const Accumulate& accumulate) {
   return *accumulate.addend.check;
 }
@@ -49,7 +50,8 @@ inline const GradientCheck& CheckOf(const CheckValues& values) {
   return values.check;
 }
 
-// True if the action is carried out even after a check has failed.
+// True if a driver carries the action out even after a check has found a NaN or
+// an infinity (CheckValues).
 inline bool IsMessage(const Action& action) {
   return std::holds_alternative<SendMessage>(action) ||
          std::holds_alternative<EndMembership>(action);

@@ -6,18 +6,19 @@
 
 namespace nereus {
 
-// Values of elements [offset, offset + length) of one layer, as they are
-// written to a checkpoint and read from it. Float32, host memory. The buffers
-// are shared by reference and must not change while a checkpoint is being
-// written: the shard writes later updates to other memory.
+// Values of elements [offset, offset + length) of one layer, as servers write
+// them to a checkpoint and read them from it. Float32, host memory. The buffers
+// are references to the shard's memory. While a thread writes them to a
+// checkpoint, they must not change: the shard writes its updates to other
+// memory meanwhile.
 struct ChunkValues {
   int32_t layer = 0;   // Index of the layer, in forward order.
   int64_t offset = 0;  // First element, counted from the start of the layer.
   int64_t length = 0;  // Number of elements, >= 1.
 
   Buffer parameters;  // Shape {length}.
-  // Optimizer state, shape {state arrays, length}: one array after the other
-  // (OptimizerStateCount). Empty if the server keeps no state.
+  // Optimizer state, shape {number of arrays, length}: one array after the
+  // other (Job::state_arrays). Empty if the server has no state of the layer.
   Buffer state;
 };
 

@@ -7,6 +7,7 @@
 namespace nereus {
 namespace {
 
+// True if workers own a layer, and so exchange its frames with each other.
 bool WorkersOwnAny(const Job& job) {
   for (size_t layer = 0; layer < job.layers.size(); ++layer) {
     if (job.WorkersOwn(static_cast<int>(layer))) return true;
@@ -14,7 +15,8 @@ bool WorkersOwnAny(const Job& job) {
   return false;
 }
 
-// True if one of the two servers is the backup of a shard of the other.
+// True if one of the two servers is the primary and the other one is the backup
+// of the same shard.
 bool ShareShard(const Job& job, int server, int other) {
   return absl::c_any_of(job.shard_servers, [&](const ShardServers& servers) {
     return std::minmax(servers.primary, servers.backup) ==
@@ -22,9 +24,9 @@ bool ShareShard(const Job& job, int server, int other) {
   });
 }
 
-// True if this process dials `peer`. Workers dial servers. Of two workers or
-// two servers that exchange frames, the process with the higher rank dials.
-// Other pairs have no connection.
+// True if this process dials `peer`. Workers dial all servers. Of two workers
+// or two servers that exchange frames, the one with the higher rank dials. Two
+// members that exchange no frames have no connection.
 bool Dials(const EpochStart& start, PeerId peer) {
   const PeerId self = start.self;
   if (peer == self) return false;

@@ -14,76 +14,88 @@
 namespace nereus {
 
 // Frames: the unit in which gradients and parameters travel between members. A
-// frame is a header of fixed length and a payload that is held by reference.
-// docs/wire_format.md has the layout byte by byte.
+// frame is a header of fixed length and a payload. In memory, a Frame refers to
+// its payload and does not contain it. docs/wire_format.md has the layout byte
+// by byte.
 
 // Length of a header on the wire.
 inline constexpr int64_t kFrameHeaderBytes = 64;
 
-// Longest payload. A scratch of this size stays in the L2 cache: a payload is
-// received whole, its checksum is verified, and arithmetic then reads it once,
-// all without another trip to main memory.
+// Longest payload. The transport receives a payload whole into scratch and
+// verifies its checksum; then the driver's arithmetic reads it once. Scratch of
+// this size stays in the L2 cache meanwhile, so neither reads main memory.
 inline constexpr int64_t kFramePayloadBytesMax = 256 * 1024;
 // Number of float32 values in the longest payload.
 inline constexpr int64_t kFrameElementsMax =
     kFramePayloadBytesMax / static_cast<int64_t>(sizeof(float));
 
-// Meaning of a frame. The numbers are on the wire: a number is never used again
-// for another kind. Values "as of a round" are the state after that round.
+// Meaning of a frame. The numbers travel in headers, so the number of a kind is
+// never used again for another kind. Below, "this" round, layer or chunk is the
+// one that the header names. Values "as of a round" are the values after that
+// round's update.
 enum class FrameKind : uint8_t {
   // First frame on a connection, in both directions: the sender introduces
   // itself (hello.h).
   kHello = 1,
   // Last frame on a connection: the reason why it ends, as text.
   kRefusal = 2,
-  // Worker to server: part of the sum of its host's gradients; in round
-  // kInitialRound, part of worker 0's initial parameters.
+  // Carrier to server: part of the sum of the gradients of the carrier's host.
+  // In round kInitialRound, from the worker at position 0: part of its initial
+  // parameters.
   kContribution = 3,
-  // Server to worker: part of a round's result. Worker to worker: part of a
-  // worker-owned layer, for a worker that joins.
+  // Server to worker: part of a round's result, which is the new parameters or,
+  // if the callers run the optimizer, the mean gradient. Donor to joining
+  // worker: part of a worker-owned layer.
   kResult = 4,
-  // Worker to server: request for the chunk as of this round. It asks for the
-  // first values; in an epoch after the first for a result that the worker may
-  // have missed; with Overlap::kDecoupled for each round's result. Worker to
-  // worker: request for the layer as of this round, to the donor or, with
-  // Overlap::kDecoupled, to a carrier on the same host.
+  // Worker to server: request for this chunk as of this round. A worker asks
+  // for its first values and, after a change of epoch, for a result that it may
+  // have missed. With Overlap::kDecoupled it asks for the result of each round.
+  // Joining worker to donor: request for this layer as of this round. Worker to
+  // a carrier on its host, with Overlap::kDecoupled: request to pull the
+  // results of this round and to hand them on.
   kPull = 5,
-  // Worker to worker: part of a sufficient factor.
+  // Worker to worker: part of a factor, one of the two matrices whose product
+  // is the gradient.
   kFactors = 6,
-  // Worker to worker: request for the whole memory of this round. Sent to the
-  // worker that FinishedRound names, which answers with kFinished.
+  // Worker to the source of a FinishedRound: request for the whole outcome of
+  // this round, all factors or the mean. The source answers with kFinished.
   kPullRound = 7,
-  // Worker to server: part of a worker-owned layer, as of a round that is saved
-  // (Job::IsSaved), or of the job's last round (SaveLast).
+  // Worker to server: part of a worker-owned layer, as of a round that the
+  // shards save (Job::IsSaved) or as of the job's last round (SaveLast).
   kOwned = 8,
   // Primary to backup: part of the mean of a round's contributions; in round
   // kInitialRound, part of the initial parameters.
   kAggregate = 9,
-  // Primary to backup: part of a chunk as of this round.
-  kCopy = 10,
-  // Backup to primary: the backup has the chunk with all rounds before this
+  // Primary to backup: part of the primary's values of a chunk, as of this
   // round.
+  kCopy = 10,
+  // Backup to primary: the backup has every round of the chunk before this
+  // round. This round is open on the backup.
   kHave = 11,
-  // Worker to server: tells whether its gradients of this step may be used.
+  // Worker to every server: tells whether the worker's gradients of this step
+  // may be used.
   kVote = 12,
-  // Server to worker: tells whether the step is skipped. Primary to backup:
-  // this round of this chunk is skipped.
+  // Primary of shard 0 to worker: tells whether this step is skipped. Primary
+  // to backup: this round of this chunk is skipped.
   kVerdict = 13,
-  // Carrier to the carrier on the next host: part of the sum of the gradients
-  // so far, those of the sender's host included.
+  // On a ring, carrier to the carrier on the next host: part of the sum of the
+  // gradients so far, which includes those of the sender's host.
   kSum = 14,
-  // Carrier to the carrier on the next host: part of the mean of all gradients.
+  // On a ring, carrier to the carrier on the next host: part of the mean of all
+  // gradients.
   kMean = 15,
-  // Worker to server: a frame of a train that measures the link. Server to
-  // worker: the whole train has arrived. `round` is the train's number.
+  // Worker to server: frame of a train. A train is a run of frames that a
+  // worker sends to measure its link. Server to worker: the server has received
+  // the whole train. `round` is the number of the train.
   kProbe = 16,
-  // Worker to worker: part of the memory of a finished round, for a worker that
-  // asked with kPullRound.
+  // Source to the worker that asked with kPullRound: part of the round's
+  // outcome.
   kFinished = 17,
-  // Worker to the carrier of its host: part of its own gradient of a unit.
+  // Worker to the carrier of a unit on its host: part of the worker's own
+  // gradient of this unit.
   kLocal = 18,
-  // Carrier to the other workers of its host: part of the outcome of a unit.
-  // Worker to the other workers of its host: part of a product of factors.
+  // Carrier to its mates: part of the outcome of a unit. Worker to its mates:
+  // part of a product of factors.
   kOutcome = 19,
 };
 
@@ -91,37 +103,40 @@ enum class FrameKind : uint8_t {
 // number that is not a kind.
 absl::string_view FrameKindName(FrameKind kind);
 
-// Round that stands for the state before round 0: worker 0's initial
-// parameters, which the shards take as they are. In a field that may have no
-// round it means none.
+// Round that stands for the state before round 0: the initial parameters of the
+// worker at position 0, which the shards store unchanged. In a field that need
+// not name a round, kInitialRound means "no round".
 inline constexpr int64_t kInitialRound = -1;
 
-// FrameHeader::part of kFactors, and of kOutcome of a layer that goes by
-// factors: which of the two factors the frame is part of. kProductPart, only
-// with kOutcome: the frame is part of the product of the factors.
+// Values of FrameHeader::part in kFactors, and in kOutcome of a layer that goes
+// by factors. The first two name the factor that the frame is part of.
+// kProductPart, only in kOutcome: the frame is part of the product of the
+// factors.
 inline constexpr uint8_t kOutputGradientMatrix = 0;
 inline constexpr uint8_t kInputMatrix = 1;
 inline constexpr uint8_t kProductPart = 2;
 
-// FrameHeader::part of other frames with values, except kResumedPart below.
-// kValuesPart: the frame has parameters or a gradient. Parts 1, 2, ...: it has
-// values of the first, second, ... array of optimizer state; each array is as
-// long as the parameters. In kCopy one more part follows if workers run the
-// optimizer: the mean gradient of the round.
+// Value of FrameHeader::part in all other frames with values, unless
+// kResumedPart applies: the frame has parameters or a gradient. Parts 1, 2, ...
+// say that the frame has values of the first, second, ... array of optimizer
+// state; each array is as long as the parameters. If the callers run the
+// optimizer, kCopy frames can have one more part after the last array: the mean
+// gradient of the round.
 inline constexpr uint8_t kValuesPart = 0;
 
-// FrameHeader::part of kContribution, kAggregate, and kLocal to the carrier of
-// a chunk, in a sparse job (SparsityOptions): the block was held back in
-// earlier rounds, so its values already contain their momentum
-// (AddBlockUpdate).
+// Value of FrameHeader::part in kContribution, kAggregate, and kLocal to the
+// carrier of a chunk, in a sparse job (SparsityOptions): the workers held the
+// block of this frame back until this round, so its values already contain
+// momentum (AddBlockUpdate).
 inline constexpr uint8_t kResumedPart = 1;
 
-// FrameHeader::part of kProbe: more frames of the train follow, or this frame
-// is its last. A train is a run of frames that one measurement of a link sends.
+// Values of FrameHeader::part in kProbe from a worker. kMoreFollow: more frames
+// of the train follow. kLastOfTrain: this frame is the last one of the train.
 inline constexpr uint8_t kMoreFollow = 0;
 inline constexpr uint8_t kLastOfTrain = 1;
 
-// FrameHeader::part of kVote and kVerdict: the step counts, or it is skipped.
+// Values of FrameHeader::part in kVote and kVerdict. kGood: the step counts.
+// kSkipped: the step changes no parameters.
 inline constexpr uint8_t kGood = 0;
 inline constexpr uint8_t kSkipped = 1;
 
@@ -135,30 +150,32 @@ struct FrameHeader {
   uint64_t job = 0;    // Id of the job, drawn by its coordinator.
   uint64_t epoch = 0;  // Epoch of the sender.
   uint32_t layer = 0;  // Index of the layer, in forward order.
-  // Index of the chunk within the layer. kSum, kMean, and kLocal and kOutcome
-  // of a ring: the segment. kFactors, and kOutcome of factors: seat of the
-  // worker that made the values. kFinished: index of the buffer.
+  // Index of the chunk within the layer. Exceptions: in kSum, kMean, and kLocal
+  // and kOutcome of a ring, index of the segment; in kFactors, and kOutcome of
+  // factors, seat of the worker that made the values; in kFinished, index of
+  // the buffer among those of the outcome (docs/wire_format.md).
   uint32_t chunk = 0;
   // Meaning depends on the kind: see the constants above. 0 for kinds without
   // such a constant.
   uint8_t part = 0;
   // Exponent of a frame with WireType::kFloat16: a decoded value is its fp16
-  // number times 2^exponent. 0 for other wire types. Set when the payload is
-  // encoded.
+  // number times 2^exponent. 0 for other wire types. The driver sets it when it
+  // encodes the payload.
   int8_t exponent = 0;
-  // kContribution, kAggregate, and kLocal to the carrier of a chunk, in a
-  // sparse round: number of the chunk's frames with values; 0 only in the frame
-  // that says that none travels. Otherwise 0.
+  // In a sparse round, in kContribution, kAggregate, and kLocal to the carrier
+  // of a chunk: number of frames with values that the sender sends for this
+  // chunk. If the number is 0, one frame without payload says so. 0 in all
+  // other frames.
   uint16_t frames = 0;
   int64_t round = 0;  // Round of the layer; kVote and kVerdict: the step.
   PeerId sender;      // Member that sends the frame.
-  // First element of the payload, counted from the start of the values that
-  // FrameGrid cuts: a chunk, matrix, part of a product, segment (in a sparse
-  // job: layer) or buffer. A frame of the grid begins there.
+  // Index of the payload's first element, counted from the start of the values
+  // that a FrameGrid cuts: a chunk, factor, part of a product, segment (in a
+  // sparse job: layer) or buffer. A frame of the grid begins at this index.
   uint32_t offset = 0;
-  uint32_t payload_bytes = 0;  // Length of the payload as it travels.
-  // CRC-32C of the payload; 0: not computed yet, so the transport computes it.
-  // TCP receivers check it; shared memory does not.
+  uint32_t payload_bytes = 0;  // Length of the payload in its wire type.
+  // CRC-32C of the payload. 0: the transport of the sender computes it.
+  // Receivers over TCP check it; receivers through shared memory do not.
   uint32_t payload_crc = 0;
 
   bool operator==(const FrameHeader&) const = default;
@@ -167,17 +184,19 @@ struct FrameHeader {
 // A frame in memory. Copying it is cheap: the payload is a reference.
 struct Frame {
   FrameHeader header;  // Description of the payload.
-  // Values of the frame; on the wire they have header.payload_bytes bytes. A
-  // machine that sends a frame gives float32 values. A machine that receives a
-  // frame gets float32 values if they land in a place; in scratch it gets the
-  // bytes of the wire, which Accumulate decodes (common/protocol/outbox.h).
+  // Values of the frame. A machine that sends a frame gives float32 values; the
+  // driver encodes them to header.payload_bytes bytes. A machine that receives
+  // a frame gets float32 values if they have landed in a place. In scratch it
+  // gets the bytes of the wire, which Accumulate decodes
+  // (common/protocol/outbox.h).
   Buffer payload;
-  // Priority of sending: frames with lower values go first (SendQueue). Not on
-  // the wire.
+  // Priority of sending: frames with lower values go first (SendQueue). Not
+  // sent.
   uint32_t priority = 0;
-  // True if the frame may share a message with other frames that wait for the
-  // same peer. Only SimulatedNetwork, which models the cost of messages, reads
-  // it: sockets always send together what waits. Not on the wire.
+  // True if the network may send the frame in one message with other frames
+  // that wait for the same peer. Only SimulatedNetwork, which models the cost
+  // of messages, reads this field. A socket always sends all waiting frames
+  // together. Not sent.
   bool fused = false;
 };
 
@@ -186,31 +205,34 @@ void EncodeFrameHeader(const FrameHeader& header, uint8_t* bytes);
 
 // Reads a header from exactly kFrameHeaderBytes of untrusted input. The result
 // has a known kind and wire type, a sender and an exponent in range, and a
-// payload of at most kFramePayloadBytesMax. The machine then checks that it
-// fits the job (CheckFrame).
+// payload of at most kFramePayloadBytesMax bytes. The machine then checks that
+// the header fits the job (CheckFrame).
 //
-// Errors: kInvalidArgument, with the field and its value: end the connection.
+// Errors: kInvalidArgument, with the field and its value: the caller must end
+// the connection.
 absl::StatusOr<FrameHeader> DecodeFrameHeader(absl::Span<const uint8_t> bytes);
 
-// Returns OK if `payload` has the length and the checksum of the header.
-// Errors: kInvalidArgument, with both values: end the connection.
+// Returns OK if `payload` has the length and the checksum that the header
+// states. Errors: kInvalidArgument, with both values: the caller must end the
+// connection.
 absl::Status CheckPayload(const FrameHeader& header, const Buffer& payload);
 
-// Returns the header for messages: "contribution layer=3 chunk=0 part=0
-// round=12 offset=65536 bytes=262144 from worker 1".
+// Returns a description of the header for messages: "contribution layer=3
+// chunk=0 part=0 round=12 offset=65536 bytes=262144 from worker 1".
 std::string DescribeFrame(const FrameHeader& header);
 
-// Returns the error that refuses a frame: kInvalidArgument, "DESCRIPTION: WHY".
-// The parts of `why` are joined as by absl::StrCat.
+// Returns the error that refuses a frame: kInvalidArgument, with the text
+// "DESCRIPTION: WHY". absl::StrCat makes WHY from `why`.
 template <typename... Parts>
 absl::Status RefuseFrame(const FrameHeader& header, const Parts&... why) {
   return InvalidArgumentError(DescribeFrame(header), ": ", why...);
 }
 
-// Rule by which a run of values is cut into frames. Dense values are cut at
-// multiples of kFrameElementsMax. In a sparse job, values are cut where blocks
-// of the pool end, so that each frame lies in one block. A block may begin in
-// the chunk before, so the first frame may be shorter.
+// Rule by which a run of values is cut into frames. In a job that is not
+// sparse, values are cut at multiples of kFrameElementsMax. In a sparse job,
+// values are cut where blocks of the pool end, so that each frame lies in one
+// block. If a block began before the run, the first frame has only the rest of
+// this block, and so it is shorter.
 //
 // Example: 100 values, length 40, skipped 10 give frames of 30, 40 and 30
 // values, at offsets 0, 30 and 70.
@@ -232,13 +254,13 @@ class FrameGrid {
   constexpr int64_t length() const { return length_; }
   // Number of values by which the first frame is shorter.
   constexpr int64_t skipped() const { return skipped_; }
-  // Returns the number of frames; 0 if there are no values and none is skipped.
+  // Returns the number of frames; 0 if elements() and skipped() are 0.
   constexpr int64_t Count() const {
     return (elements_ + skipped_ + length_ - 1) / length_;
   }
-  // Offset returns the position of the first value of frame `index`. Length
-  // returns the number of its values. The last frame may be shorter than the
-  // others.
+  // Offset returns the index of the first value of frame `index`. Length
+  // returns the number of values of this frame. The last frame is shorter than
+  // the others if there are not enough values for a full frame.
   constexpr int64_t Offset(int64_t index) const {
     return std::clamp<int64_t>(index * length_ - skipped_, 0, elements_);
   }
@@ -261,16 +283,17 @@ constexpr int64_t FrameCount(int64_t elements) {
   return FrameGrid(elements).Count();
 }
 
-// Returns the bytes of the frame's values after they are decoded to float32.
+// Returns the number of bytes that the frame's values have as float32.
 // REQUIRES: header.wire is not kNone.
 constexpr int64_t FloatBytes(const FrameHeader& header) {
   return header.payload_bytes / WireBytes(header.wire) *
          static_cast<int64_t>(sizeof(float));
 }
 
-// Returns the index of a frame in `grid`. Errors: kInvalidArgument if the
-// header's offset or length is not that of a frame of the grid; the message has
-// both values.
+// Returns the index of a frame in `grid` or, in the second form, in the grid of
+// `elements` dense values. Errors: kInvalidArgument if no frame of the grid has
+// the header's offset and length; the message has the header's value and the
+// expected one.
 absl::StatusOr<int64_t> FrameIndex(const FrameHeader& header,
                                    const FrameGrid& grid);
 inline absl::StatusOr<int64_t> FrameIndex(const FrameHeader& header,

@@ -6,7 +6,7 @@
 
 namespace nereus {
 
-// Clears the vectors but keeps their memory, because this runs in every round.
+// `assign` keeps the memory of the vectors: Reopen runs in every round.
 void FrameSums::Reopen(int contributors, int64_t frames) {
   NEREUS_CHECK(contributors >= 1 && frames >= 0)
       << contributors << " contributors, " << frames << " frames";
@@ -16,8 +16,8 @@ void FrameSums::Reopen(int contributors, int64_t frames) {
   held_.clear();
 }
 
-// Marks the contributor as arrived, then adds its values or holds them until
-// its turn.
+// Marks the contributor as arrived. Then adds its values, or copies them if it
+// is not the contributor's turn.
 void FrameSums::Add(int contributor, int64_t frame, const Buffer& place,
                     Addend addend, float factor, Outbox& out) {
   NEREUS_CHECK(!Has(contributor, frame))
@@ -28,7 +28,7 @@ void FrameSums::Add(int contributor, int64_t frame, const Buffer& place,
     return;
   }
   if (order_ == SumOrder::kRank && contributor != folded_[frame]) {
-    // In simulations that model sizes only, there are no values to hold.
+    // In a simulation that models only sizes, buffers have no values to copy.
     Buffer copy = addend.payload.data() == nullptr
                       ? Buffer::SizeOnly(place.bytes())
                       : Buffer::Allocate(place.bytes());
@@ -37,7 +37,7 @@ void FrameSums::Add(int contributor, int64_t frame, const Buffer& place,
     return;
   }
   Fold(frame, place, std::move(addend), factor, out);
-  // Held values of the next contributors follow at once.
+  // If the next contributors' values were copied, it is their turn now.
   for (auto next = held_.find({frame, folded_[frame]}); next != held_.end();
        next = held_.find({frame, folded_[frame]})) {
     Fold(frame, place, Addend(next->second), factor, out);

@@ -16,60 +16,64 @@ enum class SumOrder {
   kRank,     // Order of contributors: sums of two runs have equal bits.
 };
 
-// Sums of one round, one for each frame. Each contributor adds its values of a
-// frame once. With the last contributor the frame's sum is complete.
+// Sums of one round, one sum for each frame. Each contributor adds its values
+// of a frame once. When the last contributor has added its values, the frame's
+// sum is complete.
 //
-// Frames and contributors are numbers. The caller knows which part of a chunk
-// or layer each frame is, and owns the memory of the sums. The caller must ask
-// Has before Add: Add ends the process if the values are a repetition, because
+// Frames and contributors are numbers here. The caller knows which part of a
+// chunk or layer each frame is, and owns the memory of the sums. The caller
+// must call Has before Add: if Has is true, Add ends the process, because
 // values that count twice would give a wrong mean that no later check finds.
 //
-// Plain bookkeeping, not thread-safe: the driver carries out the additions.
-// Memory: one bit for each frame and contributor. With SumOrder::kRank, values
-// that come before their turn are copied and held: in the worst case, those of
-// all contributors but the first.
+// Plain bookkeeping: Add appends actions, and the driver makes the additions.
+// Not thread-safe. Memory: one bit for each frame and contributor. With
+// SumOrder::kRank, values that come before their turn are copied: in the worst
+// case, the values of all contributors but the first.
 class FrameSums {
  public:
-  // Makes sums without frames: call Reopen before the first Add.
+  // Makes an object that has no sum yet: the caller must call Reopen before the
+  // first Add.
   explicit FrameSums(SumOrder order) : order_(order) {}
 
-  // Forgets all values and starts `frames` new sums. Contributors have the
-  // numbers [0, contributors). REQUIRES: contributors >= 1.
+  // Forgets all sums and starts new ones for frames [0, frames). Contributors
+  // have the numbers [0, contributors). REQUIRES: contributors >= 1.
   void Reopen(int contributors, int64_t frames);
 
   // True if this contributor has added its values of `frame`.
   bool Has(int contributor, int64_t frame) const {
     return arrived_[frame * contributors_ + contributor];
   }
-  // True if all contributors have added their values of `frame`. All additions
-  // are then in the outboxes that Add was given.
+  // True if all contributors have added their values of `frame`. Then Add has
+  // appended all actions of this sum to outboxes.
   bool IsComplete(int64_t frame) const {
     return folded_[frame] == contributors_;
   }
 
-  // Adds a contributor's values to the sum of `frame`, or copies them for later
-  // if it is not the contributor's turn. `place` is the memory of the sum; its
-  // old values are overwritten. The last addition multiplies the sum by
-  // `factor`. Pass the same `place` and `factor` for all contributors to a
-  // frame; a frame may have no values. Buffers must live until the actions have
-  // been carried out. REQUIRES: not Has.
+  // Adds a contributor's values to the sum of `frame`. If it is not the
+  // contributor's turn, copies the values and adds them when their turn comes.
+  // `place` is the memory of the sum; the first addition overwrites its old
+  // values, and the last one multiplies the sum by `factor`. All contributors
+  // to a frame need the same `place` and `factor`; both buffers are empty for a
+  // frame without values. Buffers must live until the driver has carried out
+  // the actions. REQUIRES: Has is false.
   void Add(int contributor, int64_t frame, const Buffer& place, Addend addend,
            float factor, Outbox& out);
 
-  // Bytes of the values that are held until their turn.
+  // Number of bytes of the values that wait for their turn.
   int64_t held_bytes() const;
 
  private:
-  // Adds values to the sum; the first values of a frame overwrite it.
+  // Appends the addition of `addend` to the sum of `frame`. If it is the first
+  // addition, it overwrites `place`.
   void Fold(int64_t frame, const Buffer& place, Addend addend, float factor,
             Outbox& out);
 
-  SumOrder order_;
-  int contributors_ = 0;  // Number of contributions to each frame.
-  // True if the values are here: [frame * contributors_ + contributor].
+  SumOrder order_;        // Order of the additions.
+  int contributors_ = 0;  // Number of contributors to each frame.
+  // True if Add was called: entry [frame * contributors_ + contributor].
   std::vector<bool> arrived_;
   std::vector<int> folded_;  // Number of contributions in the sum, by frame.
-  // Values of early contributors, by frame and contributor.
+  // Copies of values that wait for their turn, by frame and contributor.
   std::map<std::pair<int64_t, int>, Buffer> held_;
 };
 

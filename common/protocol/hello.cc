@@ -5,8 +5,9 @@
 namespace nereus {
 namespace {
 
-// Returns the error for a field that must be equal on both sides. It names both
-// builds: a mismatch usually means that two builds are mixed.
+// Returns the error for a field that differs but must be equal at both ends.
+// The error names both builds, because the usual cause is that the two
+// processes run different builds.
 template <typename T>
 absl::Status Mismatch(absl::string_view field, const Hello& ours,
                       const Hello& theirs, const T& our_value,
@@ -36,8 +37,8 @@ absl::Status CheckHello(const Hello& ours, const Hello& theirs,
     return Mismatch("the receiver", ours, theirs, PeerName(ours.self),
                     PeerName(theirs.intended));
   }
-  // Members enter an epoch one after the other, so only this difference goes
-  // away by itself.
+  // Members enter an epoch one after the other. So a difference of epochs, and
+  // no other difference, goes away by itself.
   if (theirs.epoch != ours.epoch) {
     return UnavailableError("handshake: ", PeerName(theirs.self),
                             " is in epoch ", theirs.epoch, ", ",
@@ -49,8 +50,9 @@ absl::Status CheckHello(const Hello& ours, const Hello& theirs,
                                    " has no peer ", PeerName(theirs.self),
                                    " in epoch ", ours.epoch);
   }
-  // A process that counts as dead may live and have lost its network. The
-  // coordinator has replaced it, and its frames must not count.
+  // A process that counts as dead may still run, for example if it had lost its
+  // network. The coordinator has replaced this process, and its frames must not
+  // count.
   if (member->second != theirs.incarnation) {
     return FailedPreconditionError(
         "handshake: another process is ", PeerName(theirs.self),

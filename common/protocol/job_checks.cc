@@ -5,11 +5,12 @@
 #include "common/base/status.h"
 
 // Checks of a job that may have come over the network. The public functions are
-// at the end, in the order in which MakeJob calls them. A job that passes them
-// is safe to follow: every rank is in range, every index fits its table, every
-// product of sizes fits its integer, and lists have the order that binary
-// searches need. Each error names the field and its value, because the usual
-// cause is another build and not an attack.
+// at the end, in the order in which MakeJob calls them. If all checks pass, a
+// member can use the job without further checks: every rank is in range, every
+// index fits its table, no product of sizes overflows its integer, and lists
+// have the order that binary searches need. The usual cause of an error is a
+// member of another build, and not an attack. So each error names the field and
+// its value, which help the user to find the cause.
 
 namespace nereus {
 namespace {
@@ -17,6 +18,7 @@ namespace {
 // Number of elements that the 32 bits of a frame's offset can address.
 constexpr int64_t kOffsetMax = int64_t{1} << 32;
 
+// Checks that frames can address every element of a layer on a ring.
 absl::Status CheckRing(const LayerSpec& layer) {
   if (layer.parameters <= kOffsetMax) return absl::OkStatus();
   return InvalidArgumentError("the plan sends ", DescribeLayer(layer),
@@ -24,6 +26,8 @@ absl::Status CheckRing(const LayerSpec& layer) {
                               " parameters");
 }
 
+// Checks that the layer has factors, and that frames can address every element
+// of a factor.
 absl::Status CheckFactors(const LayerSpec& layer) {
   if (!layer.has_factors) {
     return InvalidArgumentError("the plan sends ", DescribeLayer(layer),
@@ -58,7 +62,7 @@ absl::Status CheckCount(absl::string_view name, int64_t count, int64_t max) {
                               "]");
 }
 
-// Checks the workers that take part.
+// Checks the workers of the epoch.
 absl::Status CheckEpochWorkers(const Job& job) {
   NEREUS_TRY(CheckCount("workers", job.worker_count(), kWorkersMax));
   EpochWorker before = {-1, 0};
@@ -83,7 +87,7 @@ absl::Status CheckEpochWorkers(const Job& job) {
   return absl::OkStatus();
 }
 
-// Checks the workers that have left.
+// Checks the leavers.
 absl::Status CheckLeavers(const Job& job) {
   int32_t before = -1;
   for (const int32_t rank : job.crew.left_workers) {
@@ -101,8 +105,8 @@ absl::Status CheckLeavers(const Job& job) {
   return absl::OkStatus();
 }
 
-// Checks that all steps and rounds are far from overflow, and that every worker
-// contributes to the first step: a worker that does not has no place in it.
+// Checks that all steps and rounds are in range, and that every worker takes
+// part from history.first_step on, or from an earlier step.
 absl::Status CheckSteps(const Job& job) {
   NEREUS_TRY(CheckStep("base_round", job.history.base_round, kInitialRound));
   NEREUS_TRY(CheckStep("first_step", job.history.first_step, 0));
@@ -139,8 +143,9 @@ absl::Status CheckVerdicts(const Job& job) {
   return absl::OkStatus();
 }
 
-// Checks one finished round. Its layer must go by factors or on a ring: only
-// such a round can be done on some workers and not on others.
+// Checks one finished round. Its layer must go by factors or around a ring:
+// only a round of these schemes can be done on some workers when other workers
+// lack its outcome for ever.
 absl::Status CheckFinished(const Job& job, const FinishedRound& finished) {
   const bool layer_known = finished.layer >= 0 &&
                            finished.layer < static_cast<int>(job.layers.size());
@@ -168,8 +173,8 @@ absl::Status CheckShardCount(int shards) {
   return CheckCount("shards", shards, kServersMax);
 }
 
-// The backup must be another server: if it were the primary itself, one dead
-// process would lose both copies.
+// The backup must be another server than the primary. Otherwise the values of
+// the shard would be lost with one process.
 absl::Status CheckShardServers(const Job& job, int shards) {
   if (job.options.backup && shards < 2) {
     return InvalidArgumentError(

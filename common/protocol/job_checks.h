@@ -5,29 +5,30 @@
 
 namespace nereus {
 
-// Checks of a job that may have come over the network; only MakeJob calls them.
-// Each function checks one part, and may assume that MakeJob's earlier checks
-// have passed.
+// Checks of a job that may have come over the network. Only MakeJob calls these
+// functions, in the order below. Each one checks a part of the job, and relies
+// on the checks of the functions before it.
 //
-// Errors of all: kInvalidArgument, naming the field and its value.
+// Errors of all functions: kInvalidArgument, naming the field and its value.
 
-// Checks the workers of the epoch, and the workers that have left: ranks and
-// first steps ascend and are in range, and no worker is in both lists.
+// Checks the workers of the epoch and the leavers: ranks and first steps ascend
+// and are in range, and no worker is in both lists.
 absl::Status CheckWorkers(const Job& job);
 
-// Checks the number of shards, before memory is allocated for each shard.
+// Checks the number of shards. MakeJob calls it before it allocates memory for
+// each shard.
 absl::Status CheckShardCount(int shards);
 
-// Checks the servers of each shard. REQUIRES: CheckShardCount.
+// Checks the servers of each shard. REQUIRES: CheckShardCount has passed.
 absl::Status CheckShardServers(const Job& job, int shards);
 
 // Checks layers, options and routes, and that they fit together. REQUIRES: the
-// job has no block layer yet.
+// job does not have its block layer.
 absl::Status CheckPlan(const Job& job);
 
-// Checks the progress of the job: steps, rounds, verdicts, finished rounds,
-// donor, and the number of state arrays. REQUIRES: all other checks have
-// passed.
+// Checks the steps, rounds, verdicts, finished rounds, donor, and number of
+// state arrays. REQUIRES: all other checks have passed, and the block layer of
+// a sparse job has been added.
 absl::Status CheckProgress(const Job& job);
 
 }  // namespace nereus

@@ -16,28 +16,29 @@ struct EpochWorker {
   int32_t rank = 0;  // Rank of the worker.
   // First step, and first round of every layer, in which the worker takes part.
   int64_t first_step = 0;
-  // Number of the worker's host, given by the coordinator; -1: a host of its
-  // own.
+  // Number that the coordinator has given the worker's host; -1: no other
+  // worker runs on this host.
   int32_t host = -1;
 
   bool operator==(const EpochWorker&) const = default;
 };
 
-// Workers that contribute to a round, ordered by host. Hosts are ordered by the
-// lowest rank on them and numbered from 0; the workers of a host are ordered by
-// rank. All members derive the same line-up from the job, so neither hosts nor
-// numbers of workers travel in frames.
+// Workers that contribute to a round, ordered by host. A line-up has its own
+// numbers for hosts, from 0: host 0 has the lowest rank, host 1 has the lowest
+// of the other ranks, and so on. The workers of a host are ordered by rank. All
+// members derive the same line-up from the job, so frames need not name hosts.
 //
 // Example: workers 0 and 2 run on one host, worker 1 on another. Host 0 has the
 // ranks 0 and 2, host 1 the rank 1, and the seats 0, 1, 2 are those of the
 // workers 0, 2, 1. With one worker on each host, host, seat and position of a
 // worker are the same number.
 //
-// A line-up must be that of the round, not that of the epoch: a worker that
-// joins has no seat before its first step, and carriers chosen with it would
-// wait for contributions that never come.
+// Each round needs its own line-up, which has only the workers that contribute
+// to this round. A worker that joins does not contribute before its first step:
+// if an earlier line-up had it, carriers would wait for contributions that
+// never come.
 //
-// Immutable: any thread. Bounded by kWorkersMax.
+// Immutable, so any thread may read it. Bounded by kWorkersMax.
 class Lineup {
  public:
   // Makes the line-up of no workers.
@@ -48,9 +49,10 @@ class Lineup {
   // Returns the line-up of ranks 0 to `workers` - 1, each on a host of its own.
   static Lineup Singles(int workers);
 
-  // Returns the line-up of the first `workers` of this one, by rank. The two
-  // share memory. Hosts keep their numbers, as a later worker either follows on
-  // its host or opens a new one. REQUIRES: 0 <= workers <= this->workers().
+  // Returns the line-up of the workers with the lowest ranks: as many as
+  // `workers`. Both line-ups share memory. Each host has the same number in
+  // both, because its number follows from its lowest rank. REQUIRES: 0 <=
+  // workers <= this->workers().
   Lineup First(int workers) const;
 
   // Number of workers: the contributors of the round.
@@ -62,14 +64,15 @@ class Lineup {
   // REQUIRES: 0 <= host < hosts().
   absl::Span<const int32_t> at(int host) const;
 
-  // Returns the number of the worker's host, or -1 if the worker does not
-  // contribute to the round.
+  // Returns the number of the worker's host in this line-up, or -1 if the
+  // worker does not contribute to the round.
   int HostOf(int rank) const;
   // Returns the worker's index in at(HostOf(rank)), or -1 if the worker does
   // not contribute.
   int LocalOf(int rank) const;
-  // Returns the worker's index among all workers, host by host, or -1 if the
-  // worker does not contribute. Takes time in proportion to hosts().
+  // Returns the worker's seat: its index among all workers, host by host.
+  // Returns -1 if the worker does not contribute. Takes time in proportion to
+  // hosts().
   int SeatOf(int rank) const;
 
   // True if the worker contributes, and no other worker of its host does.
@@ -78,25 +81,25 @@ class Lineup {
     return host >= 0 && at(host).size() == 1;
   }
 
-  // Returns the rank of the worker of `host` that is its carrier of a unit:
-  // the worker that speaks for the host. `slot` spreads units over workers
-  // (Job::SlotOf). REQUIRES: 0 <= host < hosts(), slot >= 0.
+  // Returns the rank of the carrier on `host` of a unit with this slot: the
+  // worker with index `slot` modulo the number of workers of the host.
+  // REQUIRES: 0 <= host < hosts(), slot >= 0.
   int32_t Carrier(int host, int64_t slot) const {
     const absl::Span<const int32_t> local = at(host);
     return local[slot % std::ssize(local)];
   }
 
  private:
-  // Place of a worker.
+  // Place of a worker in a line-up.
   struct Place {
     int32_t rank = 0;   // Rank of the worker.
-    int32_t host = 0;   // Number of its host.
-    int32_t local = 0;  // Index among the workers of the host.
+    int32_t host = 0;   // Number of the worker's host in the line-up.
+    int32_t local = 0;  // Index of the worker among those of the host.
   };
 
-  // Order of the workers of an epoch, shared by its line-ups.
+  // Order of all workers of an epoch. All line-ups of the epoch share it.
   struct Order {
-    std::vector<Place> places;                // Places of workers, by rank.
+    std::vector<Place> places;                // Places, by rank of the worker.
     std::vector<std::vector<int32_t>> hosts;  // Ranks on each host, ascending.
   };
 
@@ -104,17 +107,17 @@ class Lineup {
   const Place* Find(int rank) const;
 
   std::shared_ptr<const Order> order_;  // nullptr: no workers.
-  int workers_ = 0;  // The first ones in order_->places belong to this line-up.
-  int hosts_ = 0;    // The first ones in order_->hosts have workers.
+  int workers_ = 0;  // Number of entries of order_->places that belong here.
+  int hosts_ = 0;    // Number of entries of order_->hosts that belong here.
 };
 
 // Line-ups of all rounds of an epoch, and the slots by which the workers of a
-// host share the chunks of a layer. MakeJob makes it; each member derives the
-// same one. Within an epoch workers change only at first steps, so there is one
-// line-up for each distinct first step.
+// host share the chunks of a layer. MakeJob makes it on each member, from equal
+// data. Within an epoch the contributors change only at the first step of a
+// worker, so there is one line-up for each distinct first step.
 //
-// Immutable: any thread. Its size is in proportion to the number of workers, at
-// most kWorkersMax, plus the number of chunks.
+// Immutable, so any thread may read it. Its size is in proportion to the number
+// of workers, at most kWorkersMax, plus the number of chunks.
 class Seating {
  public:
   // Makes the seating of no workers.
@@ -125,21 +128,22 @@ class Seating {
   Seating(absl::Span<const EpochWorker> workers,
           absl::Span<const LayerSpec> layers, const Placement& placement);
 
-  // Returns the line-up of `round`. Before the first step of all workers it is
-  // empty.
+  // Returns the line-up of `round`. It has no workers if `round` is before the
+  // first step of every worker.
   const Lineup& LineupOf(int64_t round) const;
 
-  // Returns the slot of a chunk: the local worker with this number, modulo the
-  // number of workers of a host, carries the chunk on each host. Slots spread
-  // bytes, not counts: among the layers without factors, and among the others,
-  // the loads of two workers of a host differ by at most one full chunk.
+  // Returns the slot of a chunk. On each host, the chunk's carrier is the
+  // worker whose index on the host is the slot modulo the number of workers of
+  // the host. The load of a worker is the number of bytes of its chunks. Within
+  // the layers that have no factors, the loads of two workers of a host differ
+  // by at most one full chunk; so they do within the layers that have factors.
   // REQUIRES: the layer has the chunk.
   int64_t SlotOf(int layer, int64_t chunk) const;
 
  private:
   std::vector<int64_t> first_steps_;  // Distinct first steps, ascending.
-  // Line-up of no workers, then the line-up from each first step on: one more
-  // than first_steps_.
+  // First the line-up of no workers; then, for each entry of first_steps_, the
+  // line-up from this step on.
   std::vector<Lineup> lineups_ = {Lineup()};
   // Slot of each chunk, by layer and index. Empty if no host has two workers:
   // then a host's only worker carries everything.

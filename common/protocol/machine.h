@@ -12,17 +12,18 @@
 
 namespace nereus {
 
-// Decision of a machine about an announced frame: which memory receives its
-// payload, or that the frame is dropped or waits.
+// Decision of a machine about an announced frame: the memory that receives its
+// payload, or that the transport drops the frame, or that it keeps the frame
+// until later.
 struct Landing {
-  // kScratch: the payload goes to memory of the transport, which is valid until
-  // the actions of OnFrame have been carried out. kPlace: the payload goes to
-  // `place`; 16-bit values go through scratch, and the driver decodes them into
-  // `place`. If the frame does not arrive completely, part of `place` may be
-  // overwritten. kDiscard: the frame is a repetition, or its epoch is over. The
-  // payload is skipped and OnFrame is not called. kWait: the frame is too
-  // early. The transport keeps the frame and all later frames of the same peer,
-  // and announces the frame again later.
+  // kScratch: the payload goes to memory of the transport. This memory is valid
+  // until the driver has carried out the actions of OnFrame. kPlace: the
+  // payload goes to `place`; bf16 and fp16 values go to scratch, and the driver
+  // decodes them into `place`. If the connection ends before the frame is
+  // complete, part of `place` may have been overwritten. kDiscard: the frame is
+  // a repetition, or its epoch is over; the transport skips the payload and
+  // does not call OnFrame. kWait: the frame is too early; the transport keeps
+  // it and all later frames of the same peer, and announces it again later.
   enum class Kind { kScratch, kPlace, kDiscard, kWait };
   Kind kind = Kind::kScratch;  // Kind of memory.
   Buffer place;                // kPlace: the memory; else empty.
@@ -36,8 +37,8 @@ struct Landing {
 
 // Receiver of the events of a transport. The thread that polls the transport
 // makes all calls, one at a time. OnHeader announces each frame, and OnFrame
-// delivers it, with no other frame of the same peer in between. A landing of
-// kDiscard or kWait ends the delivery.
+// delivers it, with no other frame of the same peer in between. If OnHeader
+// returns kDiscard, kWait or an error, OnFrame does not follow.
 class FrameHandler {
  public:
   virtual ~FrameHandler() = default;
@@ -50,9 +51,9 @@ class FrameHandler {
   virtual void OnFrame(PeerId from, const Frame& frame) = 0;
   // Reports that a connection to `peer` is open.
   virtual void OnConnected(PeerId peer) = 0;
-  // Reports the end of a connection. `reason` is OK if the peer closed it. The
-  // report may come without OnConnected before it, if no connection could be
-  // made.
+  // Reports that a connection to `peer` has ended, or that none could be made:
+  // in the second case OnConnected was not called before. `reason` is OK if the
+  // peer closed the connection.
   virtual void OnDisconnected(PeerId peer, const absl::Status& reason) = 0;
 };
 
@@ -61,25 +62,26 @@ class FrameHandler {
 //
 // Pure: no thread, clock, socket, file or unseeded randomness, so that the
 // simulator and tests can drive it. Not thread-safe: the driver makes one call
-// at a time, and carries out the actions of each call, in order, before the
-// next call. Until then a payload in scratch is valid. A driver that carries
-// out actions later would compute with scratch that the transport has used
-// again.
+// at a time, and carries out the actions of each call, in order, before it
+// makes the next call. If a driver carried out actions later, they would read
+// scratch that the transport has used for another payload.
 class Machine {
  public:
   virtual ~Machine() = default;
 
-  // Checks a frame of the current epoch against the state: sender, layer,
-  // chunk, round, offset and length. Changes nothing, so the same frame may be
-  // announced again.
+  // Checks that a frame of the current epoch fits the machine's state: sender,
+  // layer, chunk, round, offset and length. Changes nothing, so the transport
+  // may announce the same frame again.
   //
-  // Errors: kInvalidArgument, the frame is wrong: end its connection.
+  // Errors: kInvalidArgument, the frame is wrong: the caller must end the
+  // connection.
   virtual absl::StatusOr<Landing> OnHeader(PeerId from,
                                            const FrameHeader& header) const = 0;
 
-  // Takes a frame that OnHeader has just accepted. A payload in a place is
-  // float32. A payload in scratch has the format header.wire: unless that is
-  // float32, pass it on as an Addend and do not read it.
+  // Takes a frame for which OnHeader has just returned kScratch or kPlace. A
+  // payload in a place is float32. A payload in scratch has the format
+  // header.wire: if this is not float32, the machine must not read the values,
+  // but passes them on as an Addend.
   virtual void OnFrame(PeerId from, const Frame& frame, Outbox& out) = 0;
 
   // Freezes the machine, because the epoch is about to end. From now until
@@ -89,8 +91,8 @@ class Machine {
   // Returns the progress of this machine.
   virtual MachineReport Report() const = 0;
 
-  // Enters the job's next epoch, with the same model and number of shards. Open
-  // rounds begin again in the new epoch.
+  // Enters the next epoch, which `job` describes. The model and the number of
+  // shards do not change. Open rounds begin again in the new epoch.
   virtual void OnEpoch(JobPtr job, Outbox& out) = 0;
 
   // Saves the last round of the job: all workers have left after `round`. Each
@@ -98,8 +100,9 @@ class Machine {
   // worker-owned layers.
   virtual void SaveLast(int64_t round, int32_t sender, Outbox& out) = 0;
 
-  // Takes the result of an earlier ChecksumValues action. Returns the checksums
-  // of all layers once all of them are known.
+  // Takes `crc`, the result of an earlier ChecksumValues action for this layer
+  // and round. With the last missing layer, returns the checksums of all
+  // layers; otherwise nothing.
   virtual std::optional<ReplicaChecksums> OnChecksum(int /*layer*/,
                                                      int64_t /*round*/,
                                                      uint32_t /*crc*/) {

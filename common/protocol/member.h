@@ -21,17 +21,19 @@ namespace nereus {
 // Membership of one process in a job: joins, follows the coordinator from epoch
 // to epoch, and keeps frames of other epochs away from the machine.
 //
-//   joining --EpochStart--> member <--PrepareEpoch, EpochStart--> frozen
-//      '--Refusal--> over <--JobOver or Refusal--'
+//   joining --EpochStart--> member --PrepareEpoch--> frozen
+//                             ^------EpochStart--------'
+//   any of these states --Refusal or JobOver--> over
 //
-// Pure, as machines are. Not thread-safe: the driver calls it from the thread
-// that drives the process's machine. It keeps the last message of each kind,
-// one part for each shard, and one lost connection for each peer of the epoch.
+// Pure, as machines are. Not thread-safe: only the thread that drives the
+// process's machine calls a Member.
 //
-// A session may break after a message was handed to it and before the
-// coordinator read it. So Member keeps the messages that the coordinator must
-// not miss, and sends them again in the next session. If it forgot a Leave, for
-// example, the job would wait for ever.
+// A session can break after a Member has sent a message in it and before the
+// coordinator has read the message. So a Member keeps the messages that the
+// coordinator must not miss, and sends them again in the next session. If a
+// Member forgot a Leave, for example, the job would wait for ever. The kept
+// messages are bounded: the last one of each kind, one CheckpointPart for each
+// shard, and one LostPeer for each peer of the epoch.
 class Member {
  public:
   // Makes the process's machine for the first epoch in which it takes part, and
@@ -39,12 +41,13 @@ class Member {
   using MakeMachine = std::function<std::unique_ptr<Machine>(
       const EpochStart& start, Outbox& out)>;
 
-  // `request` is sent in each session until the first EpochStart arrives.
+  // Makes a member that sends `request` in each session until the first
+  // EpochStart arrives.
   Member(JoinRequest request, MakeMachine make_machine);
 
-  // Called when a session to the coordinator has opened and the session before
-  // is gone. Sends JoinRequest, or Resume and all messages that may have been
-  // lost; nothing if the membership has ended.
+  // Begins a session that has opened, when the session before it has ended.
+  // Sends JoinRequest or, after the first EpochStart, Resume and all kept
+  // messages. Sends nothing if the membership has ended.
   void OnSession(Outbox& out);
   // Takes a message of the coordinator.
   void OnMessage(const CoordinatorMessage& message, Outbox& out);
@@ -62,48 +65,50 @@ class Member {
   // Asks the coordinator for a checkpoint, because the caller wants it.
   void WantCheckpoint(Outbox& out);
 
-  // Takes `crc`, the result of the action `checked`. Sends the checksums of all
-  // layers once they are complete.
+  // Takes `crc`, the result of the action `checked`. With the checksum of the
+  // last missing layer, sends the checksums of all layers (ReplicaChecksums).
   void OnChecksum(const ChecksumValues& checked, uint32_t crc, Outbox& out);
 
-  // Reports that a check has found a NaN or an infinity in a gradient. The job
-  // fails.
+  // Reports that a check has found a NaN or an infinity in a gradient. The
+  // coordinator then ends the job with an error.
   void OnNotFinite(const GradientCheck& check, const NotFinite& found,
                    Outbox& out);
 
   // Notes that this process is connected to a peer of its epoch.
   void OnConnected(PeerId peer) { reached_.insert(peer); }
 
-  // Reports that the connection to a peer has ended or could not be made,
-  // unless this process closed it.
+  // Tells the coordinator that the connection to a peer has ended or could not
+  // be made. The driver does not call this for a connection that it closes
+  // itself.
   void OnLostPeer(PeerId peer, const std::string& reason, Outbox& out);
 
-  // Passes the header of a frame of the current epoch to Machine::OnHeader. A
-  // frame of an older epoch is discarded. A frame of a later epoch waits, and
-  // so do all frames before the first epoch. Errors: kInvalidArgument, the
-  // frame is wrong: end its connection.
+  // Passes the header of a frame of the current epoch to Machine::OnHeader.
+  // Returns kDiscard for a frame of an older epoch, and kWait for a frame of a
+  // later epoch and for all frames before the first epoch. Errors:
+  // kInvalidArgument, the frame is wrong: the caller must end its connection.
   absl::StatusOr<Landing> OnHeader(PeerId from,
                                    const FrameHeader& header) const;
-  // Passes a frame to Machine::OnFrame. REQUIRES: OnHeader has accepted it.
+  // Passes a frame to Machine::OnFrame. REQUIRES: OnHeader has just returned
+  // kScratch or kPlace for it.
   void OnFrame(PeerId from, const Frame& frame, Outbox& out);
 
   // Returns the epoch that this process is in; null before the first.
   const EpochStart* start() const { return start_.get(); }
   // True if this process has ever been connected to the process that is `peer`
-  // in its epoch.
+  // in the current epoch.
   bool HasReached(PeerId peer) const { return reached_.contains(peer); }
-  // True if the next epoch is being prepared.
+  // True between PrepareEpoch and the next EpochStart.
   bool frozen() const { return frozen_; }
   // True if the membership has ended.
   bool over() const { return over_; }
 
  private:
-  // Enters an epoch, unless the process is in it or in a later one.
+  // Enters an epoch, unless the process is in this epoch or in a later one.
   void Enter(const EpochStart& start, Outbox& out);
-  // Forgets the connections to processes that are not in the next epoch.
-  // `before`, `now`: members of this epoch and of the next one.
+  // Removes from reached_ the peers that are another process, or none, in the
+  // epoch that begins. `before`, `now`: members of the old and new epoch.
   void ForgetReplaced(const Roster& before, const Roster& now);
-  // Ends the membership.
+  // Ends the membership with `outcome`.
   void End(const absl::Status& outcome, Outbox& out);
 
   const JoinRequest request_;         // Request of this process.
@@ -113,14 +118,15 @@ class Member {
   std::shared_ptr<const EpochStart> start_;
   bool frozen_ = false;       // True between PrepareEpoch and EpochStart.
   bool over_ = false;         // True after Refusal or JobOver.
-  std::set<PeerId> reached_;  // Members that this process was connected to.
+  std::set<PeerId> reached_;  // Peers for which HasReached is true.
 
-  // Messages that a broken session may have lost. OnSession sends them again.
+  // Kept messages, which a broken session may have lost. OnSession sends them
+  // again.
   //
-  // Present once this process has left.
+  // Present once this process has left the job.
   std::optional<Leave> leave_;
   std::optional<ReplicaChecksums> checksums_;  // Last checksums of this epoch.
-  bool wants_checkpoint_ = false;            // True if asked for in this epoch.
+  bool wants_checkpoint_ = false;              // True after WantCheckpoint.
   std::optional<Failure> failure_;           // First failure that was reported.
   std::map<int32_t, CheckpointPart> parts_;  // Last part of each shard.
   std::vector<LostPeer> lost_peers_;         // Peers lost in this epoch.

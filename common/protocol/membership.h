@@ -20,10 +20,10 @@
 
 namespace nereus {
 
-// Messages between a member and its coordinator. Each member opens a session,
-// and when the session breaks, another session. Messages of one session arrive
-// in order. Messages of a session that breaks may be lost. The Protobuf form is
-// proto/coordinator.proto. All types here are values.
+// Messages between a member and its coordinator. Each member opens a session;
+// when the session breaks, the member opens another session. Messages of one
+// session arrive in order. When a session breaks, messages in it can be lost.
+// proto/coordinator.proto has the Protobuf form. All types here are values.
 //
 //   member                          coordinator
 //     JoinRequest, or Resume  -->
@@ -46,14 +46,15 @@ namespace nereus {
 //                             <--   SaveLast, when all workers have left
 //                             <--   JobOver
 
-// Host of a process, as far as the process can tell. Two processes are on one
-// host if their claims are equal and `machine` is not empty.
+// Host of a process, as far as the process can tell. The coordinator takes two
+// processes to be on one host if their claims are equal and `machine` is not
+// empty.
 struct HostClaim {
-  // Name that the user gave the host (--node), for example that of a cluster's
-  // node; empty: none.
+  // Name that the user gave the host (--node), for example the name of a
+  // cluster's node. Empty: the user gave none.
   std::string node;
-  // Identity of the running kernel. Without `node`, also that of the process's
-  // network namespace. Empty: not known.
+  // Identity of the running kernel. If `node` is empty, the identity of the
+  // process's network namespace follows. Empty: not known.
   std::string machine;
 
   auto operator<=>(const HostClaim&) const = default;
@@ -62,12 +63,14 @@ struct HostClaim {
 // Claims of a worker about its caller. The coordinator compares them with the
 // job.
 struct CallerClaim {
-  // Place where the caller expects the optimizer to run; nothing: any.
+  // Place where the caller expects the optimizer to run; nothing: the caller
+  // takes any place.
   std::optional<OptimizerPlace> optimizer;
   // True if the caller multiplies its loss by StepInfo::loss_scale.
   bool scales_loss = false;
-  // Number of arrays of optimizer state that the caller keeps if its own
-  // optimizer runs. Each has as many values as the layer has parameters.
+  // Number of arrays of optimizer state that the caller keeps for each layer if
+  // the caller runs the optimizer. An array has as many values as the layer has
+  // parameters.
   int32_t state_arrays = 0;
 };
 
@@ -77,27 +80,28 @@ struct JoinRequest {
   // Version of frames and messages (kProtocolVersion). The coordinator refuses
   // another version than its own.
   uint32_t protocol_version = 0;
-  std::string build;          // Build of the process, for messages; may differ.
+  std::string build;          // Build of the process, for error messages only.
   std::string job;            // Name of the job, from the user.
   Role role = Role::kWorker;  // Part that the process wants to play.
-  // Servers: rank that the process asks for. Workers are given a rank.
+  // Servers: rank that the process asks for. Workers: not used, because the
+  // coordinator chooses a worker's rank.
   int shard = 0;
   // Random number, not 0, that tells this process from all other processes.
   uint64_t incarnation = 0;
   // Workers: name of the worker in all messages to users. Two live workers of a
-  // job never share a name. A process that joins with the name of a dead worker
-  // takes that worker's place. Servers: "host:pid", for messages.
+  // job never have the same name. A process that joins with the name of a dead
+  // worker takes that worker's place. Servers: "host:pid", for error messages.
   std::string name;
-  std::string data_address;  // "host:port" where peers reach the process.
+  std::string data_address;  // "host:port" of the process's data port.
   // Values that must be equal on all members of the role; at most kSettingsMax.
   std::vector<Setting> settings;
   std::vector<LayerSpec> layers;  // Workers: the model.
   CallerClaim caller;             // Workers: claims about their caller.
   // Servers: true if the process has a folder for checkpoints.
   bool has_checkpoints = false;
-  // Workers: name of the hardware and library that multiply factors. Products
-  // of different hardware or libraries may differ in the last bits, so workers
-  // that exchange factors must send the same name.
+  // Workers: name of the hardware and library that multiply factors. Different
+  // hardware or libraries can give products that differ in the last bits. So if
+  // layers may go by factors, all workers must send the same name.
   std::string products = "cpu";
   HostClaim host;  // Host that the process runs on.
 };
@@ -106,19 +110,19 @@ struct JoinRequest {
 struct Resume {
   uint64_t job = 0;          // Id of the job.
   PeerId member;             // Id of the member.
-  uint64_t incarnation = 0;  // Incarnation from its JoinRequest.
+  uint64_t incarnation = 0;  // Incarnation that its JoinRequest had.
   uint64_t epoch = 0;        // Epoch that the member is in.
 };
 
 // Time between two heartbeats of a member.
 inline constexpr absl::Duration kHeartbeatInterval = absl::Seconds(1);
 
-// A round that waits longer than it should.
+// Round that has waited too long for contributions or results.
 struct Stall {
   int32_t layer = 0;  // Index of the layer.
   int64_t round = 0;  // Round that waits.
-  // Text that names what the round waits for, for messages: "worker 3" or
-  // "shard 1 (chunk 3)".
+  // Members that the round waits for, as text for users: "worker 3" or "shard 1
+  // (chunk 3)".
   std::string missing;
   // Time for which the round has been the oldest open round.
   absl::Duration waited;
@@ -132,23 +136,25 @@ struct Heartbeat {
   // Servers: bytes of parameters and optimizer state.
   int64_t stored_bytes = 0;
   int64_t chunks = 0;  // Servers: number of chunks.
-  // Oldest open round, if it waits for too long (StallWatch).
+  // Oldest open round, if it has waited too long (StallWatch); else nothing.
   std::optional<Stall> stall;
   uint64_t epoch = 0;  // Epoch that the member is in; 0 before its first one.
-  // Servers: shards of which this server is the primary and whose backup is
-  // current.
+  // Servers: shards of which this server is the primary and which have a
+  // current backup.
   std::vector<int32_t> current_backups;
-  // True if the member does long work. It answers no message until the work is
-  // done.
+  // True if the member's driver does long work. The member answers no message
+  // until this work is done.
   bool busy = false;
 };
 
-// Report of a connection that has ended or could not be made.
+// Report of a member that its connection to a peer has ended, or that it could
+// not connect to the peer.
 struct LostPeer {
-  uint64_t epoch = 0;  // Epoch in which the connection ended or failed.
-  PeerId peer;         // Other end of the connection.
-  std::string reason;  // Cause, for messages.
-  // True if this process has ever been connected to that process.
+  uint64_t epoch = 0;  // Epoch in which this happened.
+  PeerId peer;         // Peer at the other end of the connection.
+  std::string reason;  // Cause, as text for users.
+  // True if the reporting process was ever connected to the process that is
+  // `peer` in this epoch.
   bool reached = true;
 };
 
@@ -156,33 +162,35 @@ struct LostPeer {
 // epoch. A worker leaves the servers' fields empty, and a server the workers'
 // fields.
 struct MachineReport {
-  // Workers: last step that the worker has begun. The coordinator derives from
-  // it the first step of workers that join (JobHistory::first_step).
+  // Workers: last step that the worker has begun. The coordinator derives
+  // JobHistory::first_step from these steps.
   int64_t begun_step = kInitialRound;
 
-  // Workers: true if the initial values have not all arrived.
+  // Workers: true if the worker still waits for some of its first values.
   bool fetching = false;
 
   // Workers: progress of one layer that goes by factors or around a ring.
   struct PeerLayer {
     int32_t layer = 0;       // Index of the layer.
-    int64_t done_round = 0;  // Last round done.
-    // Number of workers in that round's mean. 0: this worker fetched the
-    // layer's values as of the round, so it cannot pass on the round's outcome.
+    int64_t done_round = 0;  // Last round that is done on this worker.
+    // Number of contributions to that round. 0: this worker did not take part
+    // in the round and has fetched the layer as of the round, so it cannot be a
+    // source of the round.
     int32_t contributors = 0;
   };
   // Workers: all layers that go by factors or around a ring.
   std::vector<PeerLayer> peer_layers;
 
-  // Servers: by shard, the last round that is closed for all of the shard's
-  // chunks of layers that use the servers. A shard without such chunks is left
-  // out.
+  // Servers: for each shard, the last round that has closed on all its chunks
+  // of layers that use the servers. A shard that has no chunk of these layers
+  // is not in the map.
   std::map<int32_t, int64_t> closed_rounds;
 
   // NanPolicy::kSkip: newest verdicts that the member knows.
   std::vector<StepVerdict> verdicts;
 
-  // True if the member is drained: all rounds up to Job::switch_round are done.
+  // True if the member is drained: it has finished all rounds up to
+  // Job::switch_round.
   bool drained = false;
 };
 
@@ -193,15 +201,16 @@ struct EpochReport {
   MachineReport report;  // Progress of its machine.
 };
 
-// Announcement that a worker begins no more steps.
+// Announcement of a worker that it begins no more steps.
 struct Leave {
-  int64_t last_step = kInitialRound;  // Last step that it has begun.
+  int64_t last_step = kInitialRound;  // Last step that the worker has begun.
   uint64_t epoch = 0;                 // Epoch that the worker is in.
 };
 
-// Outcome of writing a shard's file of a checkpoint.
+// Report of a server that it has written its file of a checkpoint for a shard,
+// or that it could not.
 struct CheckpointPart {
-  uint64_t epoch = 0;  // Epoch in which the values were collected.
+  uint64_t epoch = 0;  // Epoch in which the server collected the values.
   int32_t shard = 0;   // Shard of the values.
   int64_t round = 0;   // Round of the checkpoint.
   std::string file;    // Name of the file in the checkpoint's folder.
@@ -210,21 +219,21 @@ struct CheckpointPart {
   std::string error;   // Cause of failure; empty: the file is written.
 };
 
-// Report of a member that the job must not go on, for example because a
+// Report of a member that the job must end with an error, for example because a
 // gradient has a NaN.
 struct Failure {
-  std::string reason;  // Cause, for messages.
+  std::string reason;  // Cause, as text for users.
 };
 
-// Measurement of a worker: the answer to SetFusion.
+// Answer of a worker to SetFusion: its measurement.
 struct FusionTimed {
   int32_t trial = 0;        // Copy of SetFusion::trial.
   int64_t begun_step = 0;   // Last step that the worker has begun.
   double step_seconds = 0;  // Median time of a step, in seconds.
 };
 
-// Announcement that the member is drained. It stays drained until the epoch
-// ends.
+// Announcement of a member that it is drained. The member stays drained until
+// the epoch ends.
 struct Drained {
   uint64_t epoch = 0;  // Epoch that the member is in.
 };
@@ -236,13 +245,13 @@ struct Measured {
   LinkSpeed link;                // Speed of the worker's link to servers.
 };
 
-// Request of a worker's caller: make a checkpoint of the next round that no
-// worker has begun.
+// Request of a worker's caller for a checkpoint. It will be a checkpoint of the
+// next round that no worker has begun.
 struct WantCheckpoint {};
 
-// Checksums of a worker's parameters as of `round`. Replicas are equal, so all
-// workers must send the same checksums. The coordinator ends a job in which
-// checksums differ.
+// Checksums of a worker's parameters as of `round`. Replicas must be equal. So
+// if two workers send different checksums for one round, the coordinator ends
+// the job with an error.
 struct ReplicaChecksums {
   uint64_t epoch = 0;            // Epoch that the worker is in.
   int64_t round = 0;             // Round of the parameters.
@@ -252,11 +261,13 @@ struct ReplicaChecksums {
 // Number of a gathering. Workers with the same number take part in the same
 // gathering.
 struct GatheringId {
-  // Last step of which the worker has pushed all layers; kInitialRound: none.
-  // The begin of a step does not count: workers that join in that step wait for
-  // values that others send with their pushes.
+  // Last step of which the worker has pushed all layers; kInitialRound: none. A
+  // step that the worker has only begun is not used: a gathering needs all
+  // workers of its step, and a worker that joins in this step cannot gather
+  // before it has its first values, which other workers send after their
+  // pushes.
   int64_t step = kInitialRound;
-  // Number of earlier gatherings of the worker since those pushes.
+  // Number of gatherings that the worker has ended since it pushed that step.
   int32_t index = 0;
 
   auto operator<=>(const GatheringId&) const = default;
@@ -265,8 +276,8 @@ struct GatheringId {
 // Longest value of a Gather, in bytes.
 inline constexpr int64_t kGatheredBytesMax = int64_t{64} << 10;
 
-// Value of a worker's caller for a gathering. The worker sends it again and
-// again until it has the answer, Gathered.
+// Value of a worker's caller for a gathering. The worker sends the value again
+// with each heartbeat until it has the answer, Gathered.
 struct Gather {
   GatheringId id;
   std::string value;  // At most kGatheredBytesMax bytes.
@@ -278,26 +289,27 @@ using MemberMessage =
                  CheckpointPart, Failure, FusionTimed, Drained, Measured,
                  WantCheckpoint, ReplicaChecksums, Gather>;
 
-// Tells a member that the job has not started yet.
+// Tells a process what it waits for: for the start of the job, for the place
+// that it has claimed, or for the other workers of its gathering.
 struct Waiting {
-  std::string text;  // Members that are missing, for people.
+  std::string text;  // For users; names the members that are missing.
 };
 
-// Ends the session and the membership.
+// Tells a process that it is not a member, or no longer one. Ends the session.
 struct Refusal {
   absl::Status why;  // Cause; the process reports it to its user.
 };
 
-// Asks a member to freeze and to send EpochReport.
+// Asks a member to freeze its machine and to answer with EpochReport.
 struct PrepareEpoch {
-  // Number of the next epoch. If another member dies before all have reported,
-  // the coordinator tries again with another number.
+  // Number of the next epoch. If a member dies before all members have
+  // reported, the coordinator asks again, with another number.
   uint64_t target = 0;
 };
 
-// Trial of a fusion threshold. From step `from_step` on, a worker holds back
-// pushed layers until they have `bytes` bytes together. It reports the median
-// time of `steps` steps (FusionTimed).
+// Trial of a fusion threshold. From step `from_step` on, a worker defers pushed
+// layers until they have `bytes` bytes together. The worker answers with the
+// median time of `steps` steps (FusionTimed).
 struct SetFusion {
   int32_t trial = 0;      // Number of the trial.
   int64_t bytes = 0;      // Threshold of this trial.
@@ -307,11 +319,11 @@ struct SetFusion {
   bool operator==(const SetFusion&) const = default;
 };
 
-// Request for the last checkpoint, after all workers have left. Each shard
-// saves its chunks as of `round`, and worker `sender` sends the worker-owned
-// layers.
+// Asks for the last checkpoint, after all workers have left. Each shard saves
+// its chunks as of `round`, and the worker of rank `sender` sends the shards
+// the worker-owned layers.
 struct SaveLast {
-  uint64_t epoch = 0;  // Epoch to which the message belongs.
+  uint64_t epoch = 0;  // Current epoch of the coordinator.
   int64_t round = 0;   // Last round of the job.
   int32_t sender = 0;  // Rank of the worker that sends its layers.
 
@@ -321,20 +333,20 @@ struct SaveLast {
 // Answer to Gather.
 struct Gathered {
   GatheringId id;  // Copy of Gather::id.
-  // Values of the workers that have gathered, by their seats in the step.
+  // Values of the workers that have gathered, in the order of their seats.
   std::vector<std::string> values;
-  std::string error;  // Reason why there are no values; empty: there are.
+  std::string error;  // Why the gathering failed; empty: it has succeeded.
 
   bool operator==(const Gathered&) const = default;
 };
 
-// A member of an epoch, as its peers see it.
+// Member of an epoch, with what the other members know about it.
 struct EpochMember {
   PeerId id;  // Role and rank.
-  // Tells the process from earlier processes with this id.
+  // Random number that tells the process from earlier processes with this id.
   uint64_t incarnation = 0;
-  std::string data_address;  // "host:port" of its data port.
-  // Number of its host, below kHostsMax; -1: a host of its own.
+  std::string data_address;  // "host:port" of the member's data port.
+  // Number of the member's host, below kHostsMax; -1: a host of its own.
   int32_t host = -1;
 
   bool operator==(const EpochMember&) const = default;
@@ -346,24 +358,24 @@ struct EpochStart {
   // True if this member must drop its values, make a new machine and start from
   // the job's base round.
   bool from_base = false;
-  JobPtr job;  // The epoch's job.
+  JobPtr job;  // Facts and rules of the epoch.
   // Reason for the route of each layer.
   std::vector<RouteExplanation> explanations;
-  std::vector<EpochMember> epoch_members;  // All members.
-  // Links whose connection a member has reported as lost. The two members of
-  // such a link close the connection if it is still open, and connect again.
+  std::vector<EpochMember> epoch_members;  // All members of the epoch.
+  // Links that members have reported as lost (LostPeer). The two members of a
+  // link close its connection if it is still open, and connect again.
   std::vector<std::pair<PeerId, PeerId>> broken_links;
 };
 
 // Phase of a job.
 enum class JobState {
-  kWaiting,   // Members are missing.
+  kWaiting,   // The job waits for members that are missing.
   kRunning,   // Workers train.
-  kFinished,  // Every worker has left by Leave.
+  kFinished,  // Every worker has sent Leave.
   kFailed,    // The job has ended with an error.
 };
 
-// Returns the name in reports: "running".
+// Returns the name of a phase in reports: "running".
 absl::string_view JobStateName(JobState state);
 
 // True if the job is finished, or has failed.
@@ -371,10 +383,10 @@ inline bool IsOver(JobState state) {
   return state == JobState::kFinished || state == JobState::kFailed;
 }
 
-// Ends the membership because the job is over.
+// Tells a member that the job is over. Ends the membership and the session.
 struct JobOver {
   JobState state = JobState::kFinished;  // kFinished or kFailed.
-  std::string reason;                    // Cause of failure.
+  std::string reason;                    // Cause of failure, else empty.
   // Round of the newest checkpoint; kInitialRound: none exists.
   int64_t saved_round = kInitialRound;
 };
@@ -391,41 +403,43 @@ inline constexpr absl::Duration kRateWindow = absl::Seconds(10);
 struct CheckpointStatus {
   // Round of the newest complete checkpoint; kInitialRound: none exists.
   int64_t round = kInitialRound;
-  // Number of contributions in the steps up to that round. It tells which
-  // examples the job has used.
+  // Number of contributions in all steps up to and including `round`. It tells
+  // which examples the job has used.
   int64_t contributions = 0;
   int64_t bytes = 0;    // Length of that checkpoint.
-  bool wanted = false;  // True if another checkpoint is requested.
-  // Cause of the last failed checkpoint; empty: none has failed, or a newer one
-  // is complete.
+  bool wanted = false;  // True if a requested checkpoint is still to come.
+  // Cause of failure of the last checkpoint that failed; empty: no checkpoint
+  // has failed, or a newer one is complete.
   std::string failure;
 };
 
-// Coordinator's view of a job, for `nereusctl status`. The coordinator makes it
-// anew for each request. A value type.
+// State of a job as the coordinator knows it, for `nereusctl status`. The
+// coordinator makes a new JobStatus for each request. A value type.
 struct JobStatus {
-  // State of one member. Progress fields repeat its last heartbeat (Heartbeat).
+  // State of one member. `round`, `stored_bytes`, `chunks` and `stall` are
+  // those of its last heartbeat (Heartbeat).
   struct Member {
     PeerId id;                 // Role and rank.
-    std::string name;          // Name from its JoinRequest.
-    std::string data_address;  // "host:port" of its data port.
+    std::string name;          // JoinRequest::name.
+    std::string data_address;  // "host:port" of the member's data port.
     // Workers: last round that is done for every layer.
     int64_t round = kInitialRound;
-    // Time since its last message.
+    // Time since the coordinator got the member's last message.
     absl::Duration since_heartbeat;
     // True if the worker has left the job.
     bool left = false;
     // Servers: bytes of parameters and optimizer state.
     int64_t stored_bytes = 0;
     int64_t chunks = 0;  // Servers: number of chunks.
-    // Oldest open round, if it waits for too long (StallWatch).
+    // Oldest open round, if it has waited too long (StallWatch); else nothing.
     std::optional<Stall> stall;
     // Name of the layer in `stall`.
     std::string stalled_layer;
-    // Number of its host; -1: a host of its own, or not in an epoch yet.
+    // Number of the member's host; -1: a host of its own, or the member is not
+    // in an epoch yet.
     int32_t host = -1;
-    // True if the worker counts as a host of its own because it and another
-    // worker of its host could not connect.
+    // True if the coordinator treats the worker as a host of its own, because
+    // this worker and another worker of its host could not connect.
     bool split = false;
   };
   // Name of the job.
@@ -437,12 +451,13 @@ struct JobStatus {
   int64_t step = kInitialRound;
   // Steps per second over the last kRateWindow; 0: not known.
   double steps_per_second = 0;
-  // Number of layers by scheme, for people: "3 by server, 1 by ring".
+  // Number of layers by scheme, as text for users: "3 by server, 1 by ring".
   std::string plan;
-  // True if workers may be several steps apart (--quorum).
+  // True if the job has partial rounds (--quorum), so that workers can be
+  // several steps apart.
   bool partial = false;
-  std::string reason;           // Cause of failure.
-  std::string waiting;          // Members that are missing (kWaiting).
+  std::string reason;           // Cause of failure, else empty.
+  std::string waiting;          // Members that are missing, else empty.
   int workers = 0;              // Number of workers that the job needs.
   int shards = 0;               // Number of shards.
   std::vector<Member> members;  // Workers by rank, then servers by rank.

@@ -19,9 +19,9 @@
 namespace nereus {
 
 // Actions that machines ask of their drivers. Values are float32 in host
-// memory, with one exception: a frame that was received into scratch has the
-// bytes of the wire, and Accumulate decodes them. The driver encodes the values
-// of a frame that is sent (common/driver/wire_values.h).
+// memory, with one exception: the payload of a frame in scratch has the format
+// of the wire, and Accumulate decodes it. When the driver sends a frame, it
+// encodes the frame's values (common/driver/wire_values.h).
 
 // Sends a frame to one peer.
 struct SendFrame {
@@ -31,17 +31,17 @@ struct SendFrame {
 
 // Sends a frame to several workers. The driver encodes it once for all of them.
 struct BroadcastFrame {
-  RankList to;  // Ranks of the receivers; this process is not among them.
+  RankList to;  // Ranks of the receiving workers, without this process.
   Frame frame;  // Its values, if it has any, are float32.
 };
 
-// Names the gradient that checked values are part of. The check finds values
-// that are NaN or infinite: with NanPolicy::kFail, such a value ends the job.
+// Request to check values of a gradient with NanPolicy::kFail: a value that is
+// NaN or infinite ends the job. The fields name the gradient in the error.
 struct GradientCheck {
   int32_t layer = 0;   // Index of the layer.
   int64_t round = 0;   // Round of the gradient.
   int32_t worker = 0;  // Rank of the worker that computed the gradient.
-  int64_t offset = 0;  // Position of the first value in the layer, in elements.
+  int64_t offset = 0;  // Index of the first checked value in the layer.
 };
 
 // Values to add to a sum: float32, or the payload of a frame in its wire type.
@@ -61,14 +61,14 @@ struct Addend {
 };
 
 // Adds an addend to a sum: sum = (sum + addend) * factor, or, with `replaces`,
-// sum = addend * factor. Decodes and checks the addend in the same pass.
-// Lengths must agree. A failed check leaves the sum undefined and ends the
-// member's work, as CheckValues does.
+// sum = addend * factor. Decodes and checks the addend too. Both must have the
+// same number of values. If the check finds a NaN or an infinity, the sum is
+// undefined, and the driver goes on as after CheckValues.
 struct Accumulate {
-  Buffer sum;
-  Addend addend;
-  bool replaces = false;
-  float factor = 1.0f;
+  Buffer sum;             // Sum so far; afterwards the new sum.
+  Addend addend;          // Values to add.
+  bool replaces = false;  // True if the old values of `sum` do not count.
+  float factor = 1.0f;    // Factor of the new sum.
 };
 
 // Copies values between two buffers of the same length.
@@ -77,17 +77,18 @@ struct CopyValues {
   Buffer source;
 };
 
-// Checks that no value is NaN or infinite. If a value is NaN or infinite, the
-// driver tells the member (Member::OnNotFinite). From then on it carries out
-// only messages (IsMessage), and drops all other actions of this outbox and of
-// later outboxes.
+// Checks that no value is NaN or infinite. If a value is, the driver tells the
+// member (Member::OnNotFinite). From then on the driver carries out only the
+// actions for which IsMessage is true, and drops all other actions of this
+// outbox and of later outboxes.
 struct CheckValues {
   Buffer values;
   GradientCheck check;
 };
 
-// Computes the CRC-32C of `values`, a layer's parameters as of `round`, and
-// tells the member (Member::OnChecksum) before it carries out the next action.
+// Computes the CRC-32C of `values`, a layer's parameters as of `round`. The
+// driver gives the checksum to the member (Member::OnChecksum) before it
+// carries out the next action.
 struct ChecksumValues {
   int32_t layer = 0;
   int64_t round = 0;
@@ -100,15 +101,15 @@ struct ScaleValues {
   float factor = 1.0f;
 };
 
-// Rounds values, in place, to the values that a receiver gets if they are sent
-// in this wire type (RoundToWire in common/driver/wire_values.h).
+// Replaces each value by the value that a receiver would decode if the values
+// were sent in the format `wire` (RoundToWire in common/driver/wire_values.h).
 struct RoundValues {
   Buffer values;
   WireType wire = WireType::kFloat32;
 };
 
 // Makes one step of the optimizer (ApplyOptimizer in
-// common/compute/optimizer.h). `updated` may be `parameters`.
+// common/compute/optimizer.h). `updated` may be the memory of `parameters`.
 struct UpdateParameters {
   int32_t layer = 0;            // Index of the layer.
   OptimizerOptions optimizer;   // Rule and constants of the update.
@@ -118,7 +119,7 @@ struct UpdateParameters {
   Buffer parameters;            // Parameters before the update.
   Buffer state;                 // Optimizer state, updated in place.
   Buffer updated;               // Parameters after the update.
-  bool clears_state = false;    // True if the state is zero afterwards.
+  bool clears_state = false;    // True: sets the state to 0 afterwards.
 };
 
 // Splits a layer's gradient into the part that is sent and the residual
@@ -130,17 +131,17 @@ struct SplitGradient {
   std::vector<PieceUse> uses;  // Use of each piece in this round.
   float momentum = 0.0f;       // Momentum of the optimizer.
   float weight_decay = 0.0f;   // Weight decay of the optimizer.
-  Buffer norms;                // Shape {pieces}: weights for the next choice.
+  Buffer norms;                // Shape {pieces}; adds each piece's norm to it.
   Buffer parameters;           // Parameters of the layer.
   Buffer gradient;  // Gradient as pushed; afterwards the values to send.
-  // Momentum and residual. Empty: there is no residual, or an Accelerator has
-  // it.
+  // `held` is the residual, and `velocity` is its momentum; the action updates
+  // both. Empty: the layer has no residual, or an Accelerator has it.
   Buffer velocity;
   Buffer held;
 };
 
 // Selects the blocks to send in the next round (ChooseBlocks in
-// common/compute/blocks.h). `after` may be `before`.
+// common/compute/blocks.h). `after` may be the memory of `before`.
 struct SelectBlocks {
   int64_t count = 0;  // Number of blocks to send.
   Buffer norms;       // Norm of each block.
@@ -149,9 +150,9 @@ struct SelectBlocks {
 };
 
 // Multiplies the factors of a gradient: gradient = scale * product
-// (FactorGradient in common/compute/factor_gradient.h). May make a part of the
-// gradient only: rows [begin, end) of its matrix, and after the last row the
-// bias.
+// (FactorGradient in common/compute/factor_gradient.h). Can compute only a part
+// of the gradient: rows [begin, end) of its matrix. If the part has the last
+// row of the matrix, it has the bias too, behind this row.
 struct MultiplyFactors {
   int64_t rows = 0;        // Rows of the factors.
   int64_t m = 0;           // Rows of the gradient's matrix.
@@ -160,14 +161,14 @@ struct MultiplyFactors {
   float scale = 1.0f;      // Factor of the product.
   Buffer output_gradient;  // rows x m
   Buffer input;            // rows x n
-  // The part: (end - begin) * n values, and m values if it has the bias.
+  // Output, the part: (end - begin) * n values, and m more with the bias.
   Buffer gradient;
   int64_t begin = 0;  // First row of the part.
   int64_t end = 0;    // Row after the last one of the part.
 
   // True if the part is the whole gradient.
   bool is_whole() const { return begin == 0 && end == m; }
-  // True if the part ends with the bias.
+  // True if the part has the bias.
   bool makes_bias() const { return bias && end == m; }
 };
 
@@ -176,11 +177,11 @@ struct MultiplyFactors {
 struct LayerDone {
   int32_t layer = 0;
   int64_t round = 0;
-  // True if the verdict skips the step. The gradient then has undefined values,
-  // and a caller with its own optimizer must not run it for this step.
+  // True if the verdict skips the step. The gradient then has undefined values.
+  // A caller that runs the optimizer must not run it for this step.
   bool skipped = false;
   // Mean gradient, if the caller runs the optimizer. Empty: the mean is in the
-  // memory of the gradient that was pushed, or the servers run the optimizer.
+  // memory of the pushed gradient, or the caller does not run the optimizer.
   Buffer mean = Buffer();
 };
 
@@ -188,7 +189,7 @@ struct LayerDone {
 // [offset, offset + count) of the parameters, or of the mean gradient if the
 // caller runs the optimizer. These values do not change again in this round, so
 // a caller can copy them to its device while other parts arrive. Parts do not
-// overlap. LayerDone follows the last part; a round may have no parts.
+// overlap, and need not cover the layer. LayerDone follows the last part.
 struct PartDone {
   int32_t layer = 0;
   int64_t round = 0;
@@ -201,8 +202,8 @@ struct ProbeAnswered {
   int64_t train = 0;
 };
 
-// Writes a shard's part of a checkpoint to disk, in the background, and tells
-// the coordinator the outcome (CheckpointPart).
+// Writes a shard's part of a checkpoint to disk, on another thread than the
+// driver's. This thread tells the coordinator the outcome (CheckpointPart).
 struct SaveCheckpoint {
   int32_t shard = 0;
   int64_t round = 0;
@@ -210,24 +211,25 @@ struct SaveCheckpoint {
 };
 
 // Reads chunks as of `round` from a checkpoint into the buffers of `values`. If
-// the read fails, the process ends with the reason.
+// the server cannot read them, it ends with the reason.
 struct LoadCheckpoint {
   int64_t round = 0;
   std::vector<ChunkValues> values;
 };
 
-// Sends a message to the coordinator; dropped if no session is open.
+// Sends a message to the coordinator. If no session is open, drops the message.
 struct SendMessage {
   MemberMessage message;
 };
 
-// Changes the connections to those of a new epoch (ConnectionsOf in
-// common/protocol/connections.h).
+// Closes and opens connections, so that they are those of a new epoch
+// (ConnectionsOf in common/protocol/connections.h).
 struct FollowEpoch {
   std::shared_ptr<const EpochStart> start;
 };
 
-// Ends the membership: OK if the job is finished.
+// Ends the membership of this process. `outcome` is OK if the job is finished,
+// else the reason of the refusal or failure.
 struct EndMembership {
   absl::Status outcome;
 };
@@ -239,9 +241,9 @@ using Action =
                  PartDone, ProbeAnswered, SaveCheckpoint, LoadCheckpoint,
                  SendMessage, FollowEpoch, EndMembership>;
 
-// Actions of one event, in the order in which they must be carried out. A
-// driver reuses its outbox for all events, so that its list does not allocate
-// memory in the long run.
+// Actions of one event, in the order in which the driver must carry them out.
+// A driver uses one outbox for all events: its list keeps its memory, so in the
+// long run no event allocates.
 class Outbox {
  public:
   template <typename T>

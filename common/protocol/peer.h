@@ -8,14 +8,14 @@
 
 namespace nereus {
 
-// Part that a member plays in a job. A server has the role kShard, because
-// peers address the shard that it serves.
+// Part that a member plays in a job. A server has the role kShard: at the start
+// of a job, server i is the primary of shard i.
 enum class Role : uint8_t { kWorker, kShard };
 
-// Identifier of a member within one job: worker `rank` or server `rank`. It
-// names a place in the job and not a process. A server that is started again
-// takes the same place; the incarnation (EpochMember) tells the two processes
-// apart. A value type.
+// Identifier of a member within one job: worker `rank` or server `rank`. A
+// PeerId names a place in the job and not a process: a server that is started
+// again has the PeerId of the earlier process. The incarnation (EpochMember)
+// tells the two processes apart. A value type.
 struct PeerId {
   Role role = Role::kWorker;  // Part that the member plays.
   int32_t rank =
@@ -34,8 +34,9 @@ struct PeerId {
   }
 };
 
-// Returns the name of the member for messages of code that has no Job: "worker
-// 3", "shard 0". Job::NameOf shows the worker's name instead.
+// Returns the role and rank of the member for messages: "worker 3", "shard 0".
+// Code that has a Job calls Job::NameOf, which shows a worker's name and not
+// its rank.
 inline std::string PeerName(PeerId peer) {
   return absl::StrCat(peer.role == Role::kWorker ? "worker " : "shard ",
                       peer.rank);

@@ -5,15 +5,15 @@
 namespace nereus {
 
 // Decides whether a member may send a heartbeat. A thread of the session sends
-// heartbeats, while the driver does the member's work. Heartbeats must not hide
-// a driver that stands still, because all other members would wait for this
-// member for ever.
+// heartbeats, and the driver, on another thread, does the member's work. If the
+// driver stands still, heartbeats must stop too. Otherwise all other members
+// would wait for this member for ever.
 //
-// With each heartbeat the driver is asked for a sign of life. If it has not
-// answered when the next heartbeat is due, that heartbeat is not sent, unless
-// the driver has said that it is busy. Without heartbeats the coordinator
-// declares the member dead when its lease is over. Not thread-safe: callers
-// hold a lock.
+// With each heartbeat, the thread of the session asks the driver for a sign of
+// life. If the driver has not answered when the next heartbeat is due, the
+// thread does not send this heartbeat, unless the driver has said that it is
+// busy. A member that sends no heartbeat for the lease counts as dead. Not
+// thread-safe: callers hold a lock.
 class Pulse {
  public:
   // Decision about one heartbeat that is due.
@@ -25,19 +25,21 @@ class Pulse {
     bool asks = false;
   };
 
-  // Called when a heartbeat is due. At most one question is open: a driver that
-  // has not answered is not asked again.
+  // Decides about a heartbeat that is due. At most one question is open:
+  // Beat::asks is false while the driver has not answered the last question.
   Beat OnDue() {
     const bool answered = std::exchange(answered_, false);
     return {answered || is_busy_, !answered && is_busy_, answered};
   }
 
-  // Called by the driver between two pieces of work: it is alive.
+  // Answers the open question. The driver calls this between two pieces of
+  // work, to show that it is alive.
   void Answer() { answered_ = true; }
 
-  // Called by the driver before and after work that may take longer than a
-  // lease but surely ends, such as reading a checkpoint. While the driver is
-  // busy, the member may send heartbeats without its answer.
+  // Notes that the driver is busy or no longer busy. The driver calls this
+  // before and after work that may take longer than the lease but surely ends,
+  // such as reading a checkpoint. While the driver is busy, the member may send
+  // heartbeats although the driver has not answered.
   void SetBusy(bool is_busy) { is_busy_ = is_busy; }
 
  private:

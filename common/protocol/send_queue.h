@@ -10,17 +10,17 @@
 namespace nereus {
 
 // Queue of frames that wait to be sent to one peer. The frame with the lowest
-// Frame::priority goes first; frames of equal priority keep their order. An
-// urgent small layer therefore waits for one frame of a large layer, and not
-// for the whole layer.
+// Frame::priority goes first; frames of equal priority keep their order. So an
+// urgent small layer waits for one frame of a large layer at most, and not for
+// the whole layer.
 //
-// `T` is the type that holds a frame. Not thread-safe. The queue has no bound
-// of its own: machines bound it, since each round has a fixed number of frames
-// and a worker has few rounds open.
+// `T` is the type that holds a frame. Not thread-safe. The queue has no limit:
+// machines put few frames into it, because each round has a fixed number of
+// frames and a worker has few rounds open.
 template <typename T>
 class SendQueue {
  public:
-  // Adds a frame of this priority, behind all frames of the same priority.
+  // Adds a frame, behind all frames of the same priority.
   void Push(uint32_t priority, T frame) {
     entries_.push_back({priority, next_++, std::move(frame)});
     std::push_heap(entries_.begin(), entries_.end(), GoesAfter);
@@ -51,20 +51,20 @@ class SendQueue {
   // A frame that waits.
   struct Entry {
     uint32_t priority = 0;  // Lower values go first.
-    // Number of Push calls before this one: keeps the order.
+    // Number of earlier calls of Push. Orders entries of equal priority.
     uint64_t number = 0;
-    T frame;  // Frame, as the caller holds it.
+    T frame;  // The frame.
   };
 
-  // True if `entry` is sent after `other`. std::push_heap puts the greatest
-  // entry first, so "greater" means "sent earlier" here.
+  // True if `entry` must be sent after `other`. The heap functions use this as
+  // "less than" and put the greatest entry first: the one to send next.
   static bool GoesAfter(const Entry& entry, const Entry& other) {
     return std::tie(entry.priority, entry.number) >
            std::tie(other.priority, other.number);
   }
 
-  // Binary heap of the frames that wait. It keeps its memory, so that in the
-  // long run no frame costs an allocation.
+  // Binary heap of the frames that wait. The vector keeps its memory, so in the
+  // long run Push does not allocate.
   std::vector<Entry> entries_;
   uint64_t next_ = 0;  // Number for the next Push.
 };

@@ -6,9 +6,10 @@
 namespace nereus {
 
 // Value that must be equal on all members of a role, and its name for the user:
-// {"--batch", "32"}. A member sends its settings when it joins. The coordinator
-// refuses the member if they differ from those of the job. Training with
-// different batch sizes would otherwise give a wrong mean without any error.
+// {"--batch", "32"}. A process sends its settings when it joins. If they differ
+// from the settings of the job, the coordinator refuses the process. Otherwise
+// workers with different batch sizes, for example, would train with a wrong
+// mean and no error.
 struct Setting {
   std::string name;   // Flag that the user sets.
   std::string value;  // Value as text; compared byte by byte.
@@ -16,7 +17,7 @@ struct Setting {
   bool operator==(const Setting&) const = default;
 };
 
-// Number of settings that one member may have.
+// Largest number of settings of one member.
 inline constexpr size_t kSettingsMax = 64;
 
 }  // namespace nereus

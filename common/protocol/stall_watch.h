@@ -9,12 +9,14 @@
 namespace nereus {
 
 // Notices that a member has waited too long for one round. MemberProcess calls
-// Watch with each heartbeat. Not thread-safe. Holds one round at a time.
+// Watch once for each heartbeat. Not thread-safe. Remembers only one round, the
+// oldest open one.
 class StallWatch {
  public:
-  // Takes the oldest open round at `now`, `waiting`, if any. If it has been the
-  // oldest open round for `threshold` or longer, returns it with Stall::waited
-  // set; else nothing.
+  // Takes the oldest open round of the member as `waiting`; nothing if no round
+  // is open. `now` is the time of the call. If this round has been the oldest
+  // open round for `threshold` or longer, returns it, with Stall::waited set.
+  // Otherwise returns nothing.
   std::optional<Stall> Watch(std::optional<Stall> waiting, absl::Time now,
                              absl::Duration threshold) {
     const bool same = waiting.has_value() && round_.has_value() &&
@@ -28,9 +30,9 @@ class StallWatch {
   }
 
  private:
-  // Layer and round of the last call; nothing if no round was open.
+  // Layer and round that the last call of Watch took, if any.
   std::optional<std::pair<int32_t, int64_t>> round_;
-  absl::Time since_;  // Time at which round_ became the oldest open round.
+  absl::Time since_;  // Time of the first call that took round_.
 };
 
 }  // namespace nereus

@@ -9,7 +9,8 @@ void Verdicts::Add(absl::Span<const StepVerdict> verdicts) {
     const auto place = absl::c_lower_bound(
         verdicts_, verdict,
         [](const auto& a, const auto& b) { return a.step < b.step; });
-    // A known verdict stays, because the member may have acted upon it.
+    // The known verdict stays: the member may already have skipped the step or
+    // applied its update.
     if (place != verdicts_.end() && place->step == verdict.step) continue;
     verdicts_.insert(place, verdict);
   }

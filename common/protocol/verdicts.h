@@ -9,19 +9,20 @@
 
 namespace nereus {
 
-// Newest step verdicts that a member knows, with NanPolicy::kSkip; at most
-// kVerdictsMax. A verdict never changes once it is known. Servers and workers
-// keep one list each, and an epoch hands all known verdicts to all members
-// (JobHistory::verdicts). Otherwise two members could decide differently about
-// a step if a worker died after its vote had reached only one of them. Not
-// thread-safe.
+// Newest verdicts on steps that a member knows, with NanPolicy::kSkip; at most
+// kVerdictsMax. A verdict never changes once a member knows it. Each server and
+// each worker has one such list, and at the beginning of an epoch each member
+// gets the verdicts of all members (JobHistory::verdicts). Otherwise two
+// servers could reach different verdicts on a step, if a worker died when its
+// vote had reached only one of them. Not thread-safe.
 class Verdicts {
  public:
-  // Adds verdicts. If the verdict on a step is already known, it stays. The
-  // oldest steps are dropped beyond kVerdictsMax.
+  // Adds verdicts. If the verdict on a step is already known, the known one
+  // stays. If there are then more than kVerdictsMax verdicts, drops those on
+  // the oldest steps.
   void Add(absl::Span<const StepVerdict> verdicts);
 
-  // Returns true if `step` is skipped, false if its update is applied. Returns
+  // Returns true if the verdict skips `step`, false if it does not. Returns
   // nothing if the verdict is not known yet, or was dropped.
   std::optional<bool> Skipped(int64_t step) const;
 
