@@ -10,14 +10,15 @@
 #include "common/base/version.h"
 #include "common/compute/frame_halves.h"
 
-// Encoding of frame headers, and checks of their form. EncodeFrameHeader and
-// DecodeFrameHeader are the two halves to read side by side; the constants
-// k...At are the layout. Fields are copied at fixed offsets and never cast in
-// place, so the bytes need no alignment.
+// Encoding of frame headers, and checks of their form. Read EncodeFrameHeader
+// and DecodeFrameHeader side by side. The constants k...At are the offsets of
+// the fields. Store and Load copy each field and never use it in place, so the
+// bytes of a header need no alignment.
 //
-// A decoded header comes from the network and may be hostile. Order of checks:
-// length, magic, checksum, version, then field by field. The checksum comes
-// before the version so that a flipped bit is not reported as a wrong version.
+// The header that DecodeFrameHeader reads comes from the network and may be
+// hostile. It checks the length, the magic number, the checksum and the version
+// first, and then field by field. The checksum comes before the version, so
+// that a flipped bit is not reported as a wrong version.
 
 namespace nereus {
 namespace {
@@ -70,8 +71,8 @@ absl::Status Bad(absl::string_view field, uint64_t found,
                               ", expected ", expected);
 }
 
-// True if `kind` is a value of FrameKind. A cast of any other number to the
-// enum would reach switches that do not expect it.
+// True if `kind` is a value of FrameKind. No other number may be cast to
+// FrameKind, because switches over kinds have no case for it.
 bool KnownKind(uint8_t kind) {
   return kind >= static_cast<uint8_t>(FrameKind::kHello) &&
          kind <= static_cast<uint8_t>(FrameKind::kOutcome);
@@ -145,8 +146,9 @@ absl::StatusOr<FrameHeader> DecodeFrameHeader(absl::Span<const uint8_t> bytes) {
   if (wire > static_cast<uint8_t>(WireType::kFloat16)) {
     return Bad("wire type", wire, "a known wire type");
   }
-  // Only fp16 frames are scaled. An exponent in another frame is an error: if
-  // one receiver ignored it and another used it, their sums would differ.
+  // Only fp16 frames have an exponent. In any other frame an exponent is an
+  // error: if one receiver ignored the exponent and another one used it, their
+  // sums would differ.
   const auto exponent = Load<int16_t>(bytes, kExponentAt);
   const bool scaled = wire == static_cast<uint8_t>(WireType::kFloat16);
   if (exponent < (scaled ? kHalfExponentMin : 0) ||
@@ -218,8 +220,8 @@ absl::StatusOr<int64_t> FrameIndex(const FrameHeader& header,
         grid.skipped() == 0 ? "" : absl::StrCat(" less ", grid.skipped()),
         " below ", grid.elements());
   }
-  // The grid has one length for each offset, so a frame of another length is
-  // wrong, even if its values lie within the grid.
+  // The grid says which length the frame at this offset has. A frame of another
+  // length is wrong, even if its values lie within the grid.
   const int64_t bytes = grid.Length(index) * WireBytes(header.wire);
   if (header.payload_bytes != bytes) {
     return InvalidArgumentError(DescribeFrame(header),

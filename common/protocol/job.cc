@@ -8,11 +8,12 @@
 #include "common/base/status.h"
 #include "common/protocol/job_checks.h"
 
-// Rules that a member derives from its job. Order to read: MakeJob, which
+// Rules that a member derives from its job. Order to read: first MakeJob, which
 // checks and completes a job (the checks are in job_checks.cc); then the
-// functions of Job, each a rule that all members must follow alike; last the
-// functions that make, cut and check frames. If two members followed different
-// rules, a peer would refuse a frame or, worse, replicas would drift apart.
+// functions of Job, each of which is a rule for all members; last the functions
+// that make, cut and check frames. If two members followed different rules, a
+// peer would refuse a frame or, worse, replicas would drift apart without an
+// error.
 
 namespace nereus {
 namespace {
@@ -25,10 +26,11 @@ absl::Status Wrong(const FrameHeader& header, absl::string_view field,
                               ", expected ", expected);
 }
 
-// Returns the length of a block in elements: the option's length, or the
-// smallest power of two that makes at most 1,000 blocks, from kBlockElementsMin
-// to 2^15. The norms of 1,000 blocks take little time, and 1,000 blocks are
-// enough to choose a small share of a gradient.
+// Returns the number of elements in a block: block_elements or, with
+// kBlockAuto, the smallest power of two from kBlockElementsMin to 2^15 that
+// makes at most 1,000 blocks; 2^15 if none does. Workers send the norms of
+// 1,000 blocks in little time, and 1,000 blocks are enough to choose a small
+// share of a gradient.
 int64_t BlockLength(const SparsityOptions& options, int64_t elements) {
   if (options.block_elements != kBlockAuto) return options.block_elements;
   constexpr int64_t kBlocks = 1000;
@@ -38,7 +40,7 @@ int64_t BlockLength(const SparsityOptions& options, int64_t elements) {
   return length;
 }
 
-// Adds the pool of blocks and the block layer to a sparse job. Errors:
+// Adds the block layer to a sparse job, and sets `pool`. Errors:
 // kInvalidArgument, a layer goes by factors, or there are too many blocks.
 absl::Status AddBlocks(Job& job) {
   for (size_t i = 0; i < job.layers.size(); ++i) {
@@ -92,8 +94,8 @@ int64_t Job::BlocksIn(int64_t round) const {
   return std::max<int64_t>(1, std::llround(chosen));
 }
 
-// If a block began before the chunk, the chunk's first frame has the rest of
-// that block.
+// If a block begins before the chunk and ends in it, the chunk's first frame
+// has the part of this block that lies in the chunk.
 FrameGrid Job::GridOf(const Chunk& chunk) const {
   if (!IsSparse(chunk.layer)) return FrameGrid(chunk.length);
   const int64_t offset = pool.offsets[chunk.layer] + chunk.offset;
@@ -134,8 +136,8 @@ int Job::PositionOf(int rank) const {
   return static_cast<int>(found - workers.begin());
 }
 
-// First steps ascend with positions, so the contributors of a round have the
-// first positions.
+// First steps ascend with positions. So a binary search finds the first worker
+// that does not contribute; all workers before it contribute.
 int Job::ContributorsOf(int64_t round) const {
   const auto first_later = absl::c_upper_bound(
       workers, round, [](int64_t wanted, const EpochWorker& each) {
@@ -144,9 +146,9 @@ int Job::ContributorsOf(int64_t round) const {
   return static_cast<int>(first_later - workers.begin());
 }
 
-// Seating chooses a slot for each chunk by its length. In a layer that workers
-// exchange (ring or factors), all units are about equally long. So unit 0 has
-// the slot of the layer's first chunk, and each later unit has the next slot.
+// Seating gives each chunk a slot by its length. If a layer goes by factors or
+// around a ring, all its units are about equally long. So unit 0 has the slot
+// of the layer's first chunk, and each further unit has the next slot.
 int Job::SlotOf(int layer, int64_t unit, int local_count) const {
   const int64_t slot = UsesServers(routes[layer].scheme)
                            ? seating.SlotOf(layer, unit)
@@ -171,8 +173,8 @@ int Job::InitiatorOf(int64_t round) const {
   return static_cast<int>(drawn % contributors);
 }
 
-// A checkpoint of the base round, or of a round before it, was the task of an
-// earlier epoch: this epoch makes none.
+// In this epoch members make no checkpoint of the base round or of an earlier
+// round: these rounds were over before the epoch began.
 bool Job::IsCheckpoint(int64_t round) const {
   if (round <= history.base_round) return false;
   const int64_t every = options.checkpoint_every;
@@ -194,9 +196,9 @@ bool Job::MaySwitchAfter(int64_t round) const {
   return pool.layer < 0 || BlocksIn(round + 1) == block_count();
 }
 
-// Rule: gradients, and values that servers update, may be rounded; the state of
-// a layer may not. A joining worker must get the same bits that the other
-// workers have.
+// Rule: gradients, and parameters that servers have updated, may be rounded to
+// the layer's wire type. The state of a layer must not be rounded, because a
+// joining worker must get the same bits that the other workers have.
 WireType Job::WireOf(const FrameHeader& header) const {
   const auto layer = static_cast<int>(header.layer);
   const WireType wire = routes[layer].wire;
@@ -219,8 +221,9 @@ WireType Job::WireOf(const FrameHeader& header) const {
     case FrameKind::kOwned:
     case FrameKind::kAggregate:
     case FrameKind::kCopy:
-    // Values of a kFinished frame were rounded in other frames before. Rounded
-    // again, they could change, and replicas would differ.
+    // The values of a kFinished frame were rounded when the workers first sent
+    // them, in other frames. If they were rounded again, they could change, and
+    // replicas would differ.
     case FrameKind::kFinished:
     case FrameKind::kLocal:
     case FrameKind::kOutcome:
@@ -259,8 +262,8 @@ absl::StatusOr<JobPtr> MakeJob(Job job, int shards) {
     job.shard_servers = FirstShardServers(shards, job.options.backup);
   }
   NEREUS_TRY(CheckShardServers(job, shards));
-  // A job that was made before has its block layer already; AddBlocks makes it
-  // again.
+  // If the job is the result of an earlier MakeJob, removes its block layer:
+  // AddBlocks makes it again.
   if (std::exchange(job.pool.layer, -1) >= 0) {
     job.layers.pop_back();
     job.routes.pop_back();
@@ -268,8 +271,8 @@ absl::StatusOr<JobPtr> MakeJob(Job job, int shards) {
   NEREUS_TRY(CheckPlan(job));
   if (job.options.sparsity.share > 0) NEREUS_TRY(AddBlocks(job));
   NEREUS_TRY(CheckProgress(job));
-  // A caller tells how much state its optimizer has (state_arrays). The state
-  // of an optimizer on the servers follows from its rule.
+  // If the callers run the optimizer, state_arrays is what they have said. The
+  // state of an optimizer on the servers follows from its rule.
   if (job.options.optimizer_place == OptimizerPlace::kServer) {
     job.state_arrays = OptimizerStateCount(job.options.optimizer.rule);
   }
@@ -300,8 +303,8 @@ FrameHeader CutHeader(const Job& job, FrameHeader header, const FrameGrid& grid,
   return header;
 }
 
-// A frame's sender must be the connection's peer: no member may send in the
-// name of another member.
+// The sender in the header must be the peer `from`: no member may send frames
+// in the name of another member.
 absl::Status CheckFrame(const Job& job, PeerId from,
                         const FrameHeader& header) {
   if (header.job != job.id) return Wrong(header, "job", header.job, job.id);

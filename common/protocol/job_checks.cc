@@ -143,9 +143,9 @@ absl::Status CheckVerdicts(const Job& job) {
   return absl::OkStatus();
 }
 
-// Checks one finished round. Its layer must go by factors or around a ring:
-// only a round of these schemes can be done on some workers when other workers
-// lack its outcome for ever.
+// Checks one finished round. Its layer must go by factors or around a ring: if
+// a layer uses the servers, a worker gets a result that it lacks from the
+// shard, and not from a source.
 absl::Status CheckFinished(const Job& job, const FinishedRound& finished) {
   const bool layer_known = finished.layer >= 0 &&
                            finished.layer < static_cast<int>(job.layers.size());

@@ -1,11 +1,11 @@
 // Rows of JobOptionTable, in the order in which they are shown.
 //
-// Order to read: Number and Choice make most rows from a field of JobSpec and a
-// range; WireOption, FusionOption and BlockOption are rows with a syntax of
-// their own; the four ...Options and ...Table functions list the rows by
-// subject; MakeTable joins them. A new option is one row and a field of JobSpec
-// or JobOptions: flags, job files, messages and documents follow from the
-// table.
+// Order to read: Number and Choice make most rows, from a field of JobSpec and
+// its range or its choices. Name, WireOption, FusionOption, BlockOption and
+// PlaceOption make rows with a syntax of their own. OwnersOptions,
+// OptimizerTable, RoundsTable and SafetyTable list the rows by subject, and
+// MakeTable joins the lists. A new option is one row and a field of JobSpec or
+// JobOptions: flags, job files, messages and documents follow from the table.
 
 #include <charconv>
 #include <optional>
@@ -24,20 +24,23 @@
 namespace nereus {
 namespace {
 
-// Shortest lease: one heartbeat may be late, and another may be lost.
+// Shortest lease, in seconds. A member that lives must not count as dead if one
+// heartbeat is late and another one is lost.
 const double kLeaseMin = 3 * absl::ToDoubleSeconds(kHeartbeatInterval);
 
 // Function that returns a reference to an option's value in a spec.
 template <typename T>
 using Field = T& (*)(JobSpec&);
 
+// Returns an option's value in a constant spec.
 template <typename T>
 const T& In(Field<T> field, const JobSpec& spec) {
   return field(const_cast<JobSpec&>(spec));
 }
 
-// Returns the error for a text that is not a value of the option. The text is
-// cut and escaped, because it may come from the network.
+// Returns the error for a text that is not a value of an option. `what` says
+// what the text should be. The error shows at most 64 bytes of the text,
+// escaped, because the text may come from the network.
 absl::Status NoValue(absl::string_view text, absl::string_view what) {
   constexpr size_t kShownBytesMax = 64;
   return InvalidArgumentError("\"", Printable(text.substr(0, kShownBytesMax)),
@@ -57,8 +60,9 @@ bool Parse(absl::string_view text, double& value) {
   return absl::SimpleAtod(text, &value);
 }
 
-// Returns a text from which Parse reads the same number, as people write it:
-// 0.0005, not 5e-04.
+// Returns a text from which Parse reads exactly this number. Returns a short
+// text such as "0.0005" if Parse reads the number from it, and all digits that
+// are needed otherwise.
 template <typename T>
 std::string Exact(T value) {
   const std::string text = absl::StrCat(value);
@@ -69,9 +73,11 @@ std::string Exact(T value) {
   return std::string(digits, end.ptr);
 }
 
-// Upper end of a range.
+// Tells whether the upper end of a range is part of the range.
 enum class Top { kIncluded, kExcluded };
 
+// Returns the row of an option whose values are the numbers from `low` to
+// `high`.
 template <typename T>
 JobOption Number(std::string name, Field<T> field, T low, T high, Top top,
                  std::string help) {
@@ -85,7 +91,7 @@ JobOption Number(std::string name, Field<T> field, T low, T high, Top top,
   option.get = [field](const JobSpec& spec) { return Exact(In(field, spec)); };
   option.set = [=](absl::string_view text, JobSpec& spec) {
     T value{};
-    // Each comparison is false for NaN, so NaN does not fit.
+    // Each comparison with NaN is false, so NaN is refused.
     const bool fits =
         Parse(text, value) && value >= low &&
         (value < high || (value == high && top == Top::kIncluded));
@@ -96,6 +102,7 @@ JobOption Number(std::string name, Field<T> field, T low, T high, Top top,
   return option;
 }
 
+// Returns the row of an option with these texts as values.
 template <typename T>
 JobOption Choice(std::string name, Field<T> field,
                  std::vector<std::pair<std::string, T>> choices,
@@ -228,7 +235,7 @@ JobOption PlaceOption() {
 }
 
 // Conditions under which options have no effect (JobOption::idle). Each
-// function returns the text of the condition if it holds, else "".
+// function returns the condition as text if the spec meets it, else "".
 std::string UnlessSgd(const JobSpec& spec) {
   return spec.options.optimizer.rule == UpdateRule::kSgd ? ""
                                                          : "with --update=adam";
@@ -247,7 +254,7 @@ std::string UnlessSparse(const JobSpec& spec) {
   return spec.options.sparsity.share == 0 ? "without --sparsity" : "";
 }
 
-// Returns `option` with the condition `idle`.
+// Returns `option` with JobOption::idle set to `idle`.
 JobOption If(std::string (*idle)(const JobSpec&), JobOption option) {
   option.idle = idle;
   return option;
@@ -299,9 +306,9 @@ std::vector<JobOption> OwnersOptions() {
   };
 }
 
-// Returns the options of the optimizer. Ranges end at 1e30: adam divides the
-// learning rate by 1 - beta1, which is at least 2^-24, and a float32 still
-// holds the quotient.
+// Returns the options of the optimizer. Ranges end at 1e30 so that numbers do
+// not overflow a float32: adam divides the learning rate by 1 - beta1, which is
+// at least 2^-24.
 std::vector<JobOption> OptimizerTable() {
   constexpr float kLarge = 1e30F;
   return {
@@ -446,8 +453,9 @@ std::vector<JobOption> MakeTable() {
   for (auto* const part : {OptimizerTable, RoundsTable, SafetyTable}) {
     for (JobOption& option : part()) {
       option.is_sent_to_members = true;
-      // The coordinator's own check of a restored job covers these three and
-      // gives a better message.
+      // For these three no check is needed here. When a coordinator restarts,
+      // it checks --optimizer and --update itself, with a better message. The
+      // fusion threshold does not change results.
       option.is_kept = option.name != "optimizer" && option.name != "update" &&
                        option.name != "fusion";
       table.push_back(std::move(option));

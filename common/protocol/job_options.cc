@@ -48,8 +48,9 @@ std::string DescribeOptimizer(const OptimizerOptions& optimizer) {
 }
 
 PlanRules RulesFor(const JobOptions& options, PlanRules rules) {
-  // Each restriction is a text, its reason. If the restriction decides a route,
-  // the plan's report shows the reason.
+  // A restriction applies if its field in PlanRules has a text, which is the
+  // reason. The report on the plan shows the reason of a restriction that has
+  // decided a route.
   if (options.rounds.quorum != Quorum::kAll) {
     rules.servers_only = absl::StrCat(
         "factors and rings need the contributions of all workers, not quorum ",
@@ -60,7 +61,8 @@ PlanRules RulesFor(const JobOptions& options, PlanRules rules) {
         absl::StrCat("factors have no blocks to hold back, sparsity ",
                      options.sparsity.share);
   }
-  // A plan that follows measurements would differ from run to run.
+  // Measurements differ from run to run. So would a plan that follows them, and
+  // with it the bits of the results.
   if (options.deterministic) {
     rules.fixed =
         "deterministic keeps the first plan, of which all runs have "

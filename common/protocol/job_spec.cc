@@ -6,18 +6,18 @@
 namespace nereus {
 namespace {
 
-// Two options that exclude each other when both conditions hold.
+// Two options with values that exclude each other.
 struct Exclusion {
   const char* one;  // Name of the first option.
-  // True if the first option has a value that excludes the other.
+  // True if the first option has such a value.
   bool (*holds)(const JobOptions&);
-  const char* other;  // Name of the other option.
-  // True if the other option has a value that is excluded.
+  const char* other;  // Name of the second option.
+  // True if the second option has such a value.
   bool (*other_holds)(const JobOptions&);
   const char* why;  // Reason, for the error message.
 };
 
-// Conditions that several rows use.
+// Conditions that several rows of kExclusions use.
 bool IsPartial(const JobOptions& o) { return o.rounds.quorum != Quorum::kAll; }
 bool IsSparse(const JobOptions& o) { return o.sparsity.share > 0; }
 bool WorkersUpdate(const JobOptions& o) {
@@ -26,7 +26,7 @@ bool WorkersUpdate(const JobOptions& o) {
 bool Skips(const JobOptions& o) { return o.nan == NanPolicy::kSkip; }
 
 // All pairs of options that exclude each other. If a new option excludes
-// another option, add a row here; no other check is needed.
+// another option, a row here is enough: CheckExclusions reads the rows.
 constexpr Exclusion kExclusions[] = {
     {"optimizer", WorkersUpdate, "quorum", IsPartial,
      "a worker that misses the mean of a round would drift away from the "
@@ -64,13 +64,13 @@ constexpr Exclusion kExclusions[] = {
 };
 
 // Returns OK if each option is in its range and no two options exclude each
-// other. `told`: checks the ranges only of options that the coordinator sends
-// to members.
+// other. With `told`, checks only the ranges of options that the coordinator
+// sends to members.
 absl::Status CheckOptions(const JobSpec& spec, bool told) {
   for (const JobOption& option : JobOptionTable()) {
     if (told && !option.is_sent_to_members) continue;
-    // Only `set` knows an option's range: write the value as text and read it
-    // back.
+    // Only JobOption::set knows the option's range. So `get` writes the value
+    // as text, and `set` reads this text.
     JobSpec scratch;
     const std::string text = option.get(spec);
     const absl::Status status = option.set(text, scratch);
@@ -120,8 +120,8 @@ absl::Status JobSpec::CheckExclusions() const {
   return absl::OkStatus();
 }
 
-// The coordinator checks more than members do, because members do not get the
-// other fields of JobSpec.
+// The coordinator calls this, and checks all fields. Members call
+// JobOptions::Validate, because they do not get the other fields of a JobSpec.
 absl::Status JobSpec::Validate() const {
   NEREUS_TRY(CheckOptions(*this, /*told=*/false));
   if (min_workers > workers) {
@@ -141,8 +141,9 @@ absl::Status JobSpec::Validate() const {
 
 absl::Status JobOptions::Validate() const {
   NEREUS_TRY(CheckOptions(SpecOf(*this), /*told=*/true));
-  // A member gets fusion_bytes and tune_fusion apart, and not as the text of
-  // one option. So the check of that option does not cover every combination.
+  // In a message to a member, fusion_bytes is a number of its own beside the
+  // text of the option "fusion". So the check of that text above does not cover
+  // every combination of fusion_bytes and tune_fusion.
   const bool fits =
       fusion_bytes >= kNoFusion && fusion_bytes <= kFusionBytesMax;
   if (fits && (!tune_fusion || fusion_bytes != kNoFusion)) {

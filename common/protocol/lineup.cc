@@ -1,7 +1,8 @@
-// Line-ups and slots. The order of an epoch's workers is made once: ranks and
-// first steps ascend together, so the workers of each round are the first ones
-// of that order, and a line-up is the order with a count. A table for each
-// first step would need memory in proportion to the square of the workers.
+// Line-ups and slots. All line-ups of an epoch share one Order of all its
+// workers. Ranks and first steps ascend together, so the contributors of a
+// round are the workers with the lowest ranks: a line-up is the Order and the
+// number of contributors. Line-ups with tables of their own would need memory
+// in proportion to the square of the number of workers.
 
 #include "common/protocol/lineup.h"
 
@@ -15,12 +16,12 @@
 
 namespace nereus {
 
-// Workers come by rank, so the first worker of a host is the one with its
-// lowest rank, and hosts are met in their order.
+// The loop takes the workers by rank. So it finds the worker with the lowest
+// rank of a host first, and it finds the hosts in the order of their numbers.
 Lineup::Lineup(absl::Span<const EpochWorker> workers)
     : workers_(static_cast<int>(workers.size())) {
   auto order = std::make_shared<Order>();
-  // Numbers of hosts, by EpochWorker::host.
+  // Numbers of hosts in this line-up, by EpochWorker::host.
   std::map<int32_t, int32_t> numbers;
   for (const EpochWorker& each : workers) {
     auto host = static_cast<int32_t>(order->hosts.size());
@@ -43,7 +44,8 @@ Lineup Lineup::Singles(int workers) {
   return Lineup(singles);
 }
 
-// The ranks of the hosts' first workers ascend.
+// The lowest ranks of the hosts ascend. So a binary search finds the first host
+// that has none of these workers.
 Lineup Lineup::First(int workers) const {
   Lineup first = *this;
   if (workers == workers_) return first;
@@ -98,7 +100,7 @@ Seating::Seating(absl::Span<const EpochWorker> workers,
                  const Placement& placement) {
   const Lineup all(workers);
   for (size_t i = 0; i < workers.size(); ++i) {
-    // Workers with the same first step enter together.
+    // Workers with the same first step begin to contribute together.
     const int64_t first_step = workers[i].first_step;
     if (i + 1 < workers.size() && workers[i + 1].first_step == first_step) {
       continue;
@@ -108,8 +110,9 @@ Seating::Seating(absl::Span<const EpochWorker> workers,
   }
   if (all.hosts() == all.workers()) return;
 
-  // Slots follow the lengths of chunks, the longest chunk first. The loads of
-  // two workers of a host then differ by at most the longest chunk.
+  // The longest chunk gets slot 0, the next longest chunk slot 1, and so on.
+  // Then the loads of two workers of a host differ by at most the length of the
+  // longest chunk.
   const absl::Span<const Chunk> chunks = placement.chunks();
   const auto has_factors = [&](const Chunk& chunk) {
     return SupportsScheme(layers[chunk.layer], Scheme::kFactor);

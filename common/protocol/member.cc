@@ -13,10 +13,9 @@ Member::Member(JoinRequest request, MakeMachine make_machine)
 
 // Sends again the messages that a broken session may have lost. The coordinator
 // ignores messages that it already has. Leave comes after the checksums,
-// because the job may end with Leave.
+// because the job can end with the last Leave.
 void Member::OnSession(Outbox& out) {
-  // A refused process must not join later: its user has been told of the
-  // refusal.
+  // A process that was refused has told its user so, and must not join later.
   if (over_) return;
   if (start_ == nullptr) {
     out.Add(SendMessage{request_});
@@ -60,15 +59,16 @@ void Member::OnPart(const CheckpointPart& part, Outbox& out) {
   out.Add(SendMessage{part});
 }
 
-// Only the first failure matters: later ones may be its consequences.
+// Sends only the first failure: later failures may be consequences of it.
 void Member::OnFailure(const std::string& reason, Outbox& out) {
   if (failure_.has_value()) return;
   failure_ = Failure{reason};
   out.Add(SendMessage{*failure_});
 }
 
-// The coordinator puts the name of the reporting member in front. So the text
-// names a worker only if another worker than this has made the gradient.
+// The coordinator puts the name of the reporting member in front of the text.
+// So the text names the worker that made the gradient only if this worker is
+// not the reporting member.
 void Member::OnNotFinite(const GradientCheck& check, const NotFinite& found,
                          Outbox& out) {
   const LayerSpec& layer = start_->job->layers[check.layer];
@@ -87,13 +87,14 @@ void Member::OnMessage(const CoordinatorMessage& message, Outbox& out) {
     Enter(*start, out);
   } else if (const auto* prepare = std::get_if<PrepareEpoch>(&message)) {
     if (machine_ == nullptr) return;
-    // The report is taken after Freeze, and stays true from then on.
+    // Freeze comes before Report, so that the report stays true.
     frozen_ = true;
     machine_->Freeze();
     out.Add(SendMessage{
         EpochReport{prepare->target, start_->job->epoch, machine_->Report()}});
   } else if (const auto* last = std::get_if<SaveLast>(&message)) {
-    // A message for another epoch may name a round that is not the last.
+    // A message for another epoch may name a round that is not the last round
+    // of the job. The member ignores it.
     const bool is_current =
         machine_ != nullptr && last->epoch == start_->job->epoch;
     if (is_current) machine_->SaveLast(last->round, last->sender, out);
@@ -107,11 +108,11 @@ void Member::OnMessage(const CoordinatorMessage& message, Outbox& out) {
   }
 }
 
-// The connections (FollowEpoch) come before the machine's actions, so that the
-// machine's frames find their receivers.
+// FollowEpoch comes before the machine's actions, so that the connections exist
+// when the machine sends frames.
 void Member::Enter(const EpochStart& start, Outbox& out) {
-  // A coordinator repeats an EpochStart when it does not know whether it has
-  // arrived.
+  // The coordinator sends an EpochStart again if it does not know whether the
+  // member has got it.
   if (start_ != nullptr && start.job->epoch <= start_->job->epoch) return;
   if (start_ != nullptr) ForgetReplaced(RosterOf(*start_), RosterOf(start));
   start_ = std::make_shared<const EpochStart>(start);
@@ -120,8 +121,8 @@ void Member::Enter(const EpochStart& start, Outbox& out) {
   checksums_.reset();
   lost_peers_.clear();
   out.Add(FollowEpoch{start_});
-  // The job goes back to its base round: reports about later steps no longer
-  // hold.
+  // This member goes back to the base round: its messages about later steps are
+  // no longer true.
   if (start.from_base) {
     leave_.reset();
     parts_.clear();
@@ -133,7 +134,7 @@ void Member::Enter(const EpochStart& start, Outbox& out) {
   }
 }
 
-// The next server of a shard has the same id.
+// A server that replaces another one has the same id and another incarnation.
 void Member::ForgetReplaced(const Roster& before, const Roster& now) {
   std::erase_if(reached_, [&](PeerId peer) {
     const auto old = before.find(peer);
@@ -154,9 +155,9 @@ void Member::OnLostPeer(PeerId peer, const std::string& reason, Outbox& out) {
   out.Add(SendMessage{lost_peers_.back()});
 }
 
-// Members enter an epoch one after the other. So frames of the next epoch may
-// come early, and wait; frames of the epoch before may come late, and are
-// dropped.
+// Members enter an epoch one after the other. So a peer can send frames of the
+// next epoch before this member has entered it, and those wait. A peer can also
+// send frames of an epoch that this member has left, and those are dropped.
 absl::StatusOr<Landing> Member::OnHeader(PeerId from,
                                          const FrameHeader& header) const {
   if (machine_ == nullptr) return Landing::Wait();
