@@ -15,21 +15,21 @@
 namespace nereus {
 namespace {
 
-// Returns the first value that is NaN or infinite; an index below 0 if all are
-// finite.
+// Returns the first value that is NaN or infinite; if there is none, a
+// NotFinite with an index below 0.
 NotFinite FirstNotFinite(const Buffer& values) {
   NotFinite found;
   found.index =
       FindNotFinite(values.data(), static_cast<size_t>(values.float_count()));
   if (found.index >= 0) {
-    // Values of a frame may start at any byte.
+    // The values may begin at an address that is not a multiple of 4.
     std::memcpy(&found.value, values.data() + sizeof(float) * found.index,
                 sizeof(found.value));
   }
   return found;
 }
 
-// Lengths that do not fit are a machine's mistake: it cut the buffers itself.
+// Copies all bytes of `source`.
 void Copy(const Buffer& source, const Buffer& destination) {
   NEREUS_CHECK(destination.bytes() == source.bytes())
       << destination.bytes() << " from " << source.bytes();
@@ -38,6 +38,7 @@ void Copy(const Buffer& source, const Buffer& destination) {
             destination.data());
 }
 
+// Makes sum = (sum + addend) * factor, for float32 values.
 void Add(const Buffer& addend, float factor, const Buffer& sum) {
   NEREUS_CHECK(sum.bytes() == addend.bytes())
       << sum.bytes() << " plus " << addend.bytes();
@@ -46,8 +47,9 @@ void Add(const Buffer& addend, float factor, const Buffer& sum) {
 
 }  // namespace
 
-// A frame of float32 is checked first and then added, two passes over memory
-// that is in the L2 cache. An encoded one takes one pass (AccumulatePayload).
+// Float32 values are checked in a first pass and added in a second pass, over
+// memory that is in the L2 cache. AccumulatePayload decodes, checks and adds
+// encoded values in one pass.
 NotFinite ExecuteArithmetic(const Accumulate& accumulate) {
   const Addend& addend = accumulate.addend;
   const Buffer& sum = accumulate.sum;
@@ -91,7 +93,7 @@ void ExecuteArithmetic(const RoundValues& round) {
 void ExecuteArithmetic(const SplitGradient& split) {
   if (split.gradient.data() == nullptr) return;
   const int64_t bytes = split.gradient.bytes();
-  // Without memory for a residual, every piece must be sent.
+  // True if there is no memory for a residual. Then every piece must be sent.
   const bool all_travel = split.held.bytes() == 0;
   std::vector<int32_t> travelling;
   for (size_t k = 0; k < split.uses.size(); ++k) {

@@ -6,10 +6,10 @@
 
 namespace nereus {
 
-// Each carries out one arithmetic action on the CPU. Actions on buffers without
-// memory (Buffer::SizeOnly) do nothing. Lengths that do not fit each other end
-// the process: they are a machine's mistake, since machines check input from
-// outside.
+// Each function carries out one arithmetic action on the CPU. If the buffers
+// have no memory (Buffer::SizeOnly), it does nothing. If the lengths of the
+// buffers do not fit each other, it ends the process: this is a mistake of the
+// machine, because machines check all input from outside.
 void ExecuteArithmetic(const CopyValues& copy);
 void ExecuteArithmetic(const ScaleValues& scale);
 void ExecuteArithmetic(const RoundValues& round);
@@ -18,9 +18,9 @@ void ExecuteArithmetic(const SelectBlocks& select);
 void ExecuteArithmetic(const UpdateParameters& update);
 void ExecuteArithmetic(const MultiplyFactors& multiply);
 
-// Each carries out an action that may check values. Returns the first value
-// that is NaN or infinite. Its index is below 0 if all values are finite, or if
-// the action asks for no check.
+// Each function carries out an action that checks values, or can. Returns the
+// first value that is NaN or infinite. NotFinite::index is below 0 if all
+// values are finite, or if the action asks for no check.
 NotFinite ExecuteArithmetic(const Accumulate& accumulate);
 NotFinite ExecuteArithmetic(const CheckValues& check);
 

@@ -5,9 +5,10 @@
 namespace nereus {
 namespace {
 
-// Largest number of naps in a row. After each nap, the owner looks whether the
-// guest has left. After the last nap, the owner sleeps until the guest wakes
-// it: if a guest drives for long, one wake-up costs less than many naps.
+// Largest number of naps of kOwnerYield in a row. After each nap, the owner
+// looks whether the guest has given the turn back. After the last nap, the
+// owner sleeps until the guest wakes it: if a guest drives for long, one
+// wake-up costs less than many naps.
 constexpr int kLooksMax = 20;
 
 }  // namespace
@@ -28,8 +29,9 @@ bool DrivingTurn::OwnerTakes() {
   return false;
 }
 
-// The owner takes short naps while a guest is likely to leave or return soon,
-// because to wake the owner costs the guest more than the naps cost the owner.
+// The owner takes short naps while the guest is likely to give the turn back or
+// to come back soon. If the owner slept instead, the guest would have to wake
+// it, and this would cost more time than the naps.
 void DrivingTurn::Doze(Lock& lock) {
   if (guest_ && looks_ == kLooksMax) {
     sleeps_ = true;
@@ -60,7 +62,7 @@ bool DrivingTurn::GuestTakes() {
   comes_back_ = SteadyNow() - given_at_ < kGuestReturnMax;
   if (owner_) {
     wanted_ = true;
-    // Unlocked: the owner may need the lock to answer the interruption.
+    // The owner needs the lock in OwnerGives, so this thread unlocks it.
     lock.unlock();
     interrupt_();
     lock.lock();
@@ -72,8 +74,8 @@ bool DrivingTurn::GuestTakes() {
 }
 
 void DrivingTurn::GuestGives() {
-  // Locked until the end: once it is unlocked, a thread in Stop may return and
-  // destroy this.
+  // This thread holds the lock until the end: when it unlocks, a thread in Stop
+  // can return and destroy this object.
   Lock lock(mu_);
   guest_ = false;
   taken_ = false;

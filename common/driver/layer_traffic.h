@@ -8,17 +8,18 @@
 
 namespace nereus {
 
-// Counts the bytes of each layer's frames. Headers count; probes do not. One
-// thread at a time counts; any thread may read.
+// Counts the bytes of each layer's frames, headers included, without probes.
+// Only one thread at a time may count; any thread may read.
 class LayerTraffic {
  public:
-  // Counts frames of layers [0, layers); 0 counts nothing.
+  // Counts frames of layers [0, layers), and ignores frames of other layers.
   explicit LayerTraffic(int layers) : sent_(layers), received_(layers) {}
 
+  // Count a frame that this process has sent or received.
   void CountSent(const Frame& frame) { Count(frame, sent_); }
   void CountReceived(const Frame& frame) { Count(frame, received_); }
 
-  // Bytes so far. REQUIRES: a layer that is counted.
+  // Return the number of bytes so far. REQUIRES: 0 <= layer < `layers`.
   int64_t bytes_sent(int layer) const { return sent_[layer]; }
   int64_t bytes_received(int layer) const { return received_[layer]; }
 
@@ -30,7 +31,7 @@ class LayerTraffic {
     if (header.layer >= counters.size() || header.kind == FrameKind::kProbe) {
       return;
     }
-    // No other thread writes: an addition need not be atomic as a whole.
+    // No other thread writes the counter, so a load and a store are enough.
     std::atomic<int64_t>& counter = counters[header.layer];
     counter.store(counter.load(std::memory_order_relaxed) + kFrameHeaderBytes +
                       frame.payload.bytes(),

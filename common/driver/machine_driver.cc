@@ -5,8 +5,9 @@
 //   driver thread --turn_--> Poll --> OnFrame ---.
 //   caller in DriveUntil      '-----> RunPosted --+--> outbox_ --> Execute
 //
-// Whichever thread has the turn runs events and actions, so the members below
-// "Used by the driving thread only" need no lock.
+// Only the thread that has the turn runs events and carries out actions. So the
+// fields that the header lists as "Used by the driving thread only" need no
+// lock.
 
 #include "common/driver/machine_driver.h"
 
@@ -30,18 +31,18 @@
 namespace nereus {
 namespace {
 
-// Longest wait in Poll. Each event ends the wait, so this only bounds the harm
-// of a lost wake-up.
+// Longest wait in Poll. Frames and posted events end the wait earlier, so this
+// limit matters only if a wake-up is lost.
 constexpr absl::Duration kPollTimeout = absl::Seconds(1);
 
-// Time after which workers of one host that cannot connect are two hosts. Both
-// listen since before they joined, so that more patience would hardly help, and
-// all workers wait meanwhile.
+// Longest time for which this process tries to reach a new mate. After this
+// time the coordinator makes the two workers two hosts. A longer time would
+// hardly help, because both workers have listened since before they joined, and
+// all other workers wait meanwhile.
 constexpr absl::Duration kMateUnreachableMax = absl::Seconds(5);
 
-// Returns the payload of a frame to send. A device may copy a gradient to the
-// host as bfloat16. If bfloat16 is the frame's wire type, this copy is the
-// payload.
+// Returns the payload of a frame to send. A device can copy a gradient to host
+// memory as bfloat16. If bfloat16 is the frame's wire type, returns this copy.
 Buffer PayloadOf(const Frame& frame) {
   const bool is_encoded = frame.payload.bytes() == frame.header.payload_bytes;
   if (frame.header.wire != WireType::kBfloat16 || is_encoded) {
@@ -51,8 +52,9 @@ Buffer PayloadOf(const Frame& frame) {
   return narrow.bytes() > 0 ? narrow : frame.payload;
 }
 
-// Each returns the buffers that an action reads and that may not have arrived.
-// For example, a copy from a device may still write a caller's gradient.
+// Each function returns those buffers that an action reads and that may not
+// have arrived. For example, a device may still be copying a gradient to host
+// memory (Arrival).
 auto SourcesOf(const SendFrame& send) {
   return std::array{PayloadOf(send.frame)};
 }
@@ -76,7 +78,7 @@ auto SourcesOf(const MultiplyFactors& multiply) {
   return std::array{multiply.output_gradient, multiply.input};
 }
 
-// Returns the hello of this process to its peers in an epoch.
+// Returns the hello that this process sends to its peers in an epoch.
 Hello HelloOf(const EpochStart& start, const Roster& roster) {
   Hello hello;
   hello.protocol_version = kProtocolVersion;
@@ -115,7 +117,8 @@ void MachineDriver::Post(Event event) {
     MutexLock lock(&mu_);
     posted_.push_back(std::move(event));
   }
-  // Without a thread that drives, the next one begins with RunPosted.
+  // If no thread has the turn, there is no thread to wake: the next thread that
+  // takes the turn begins with RunPosted.
   if (turn_.taken()) transport_->Wake();
 }
 
@@ -136,7 +139,8 @@ Pulse::Beat MachineDriver::OnHeartbeatDue(Event answer) {
   return beat;
 }
 
-// Driver thread: drives until a caller's thread wants to, and again after that.
+// The driver thread drives until a caller's thread wants the turn, and again
+// when the caller's thread has given the turn back.
 void MachineDriver::Run() {
   while (turn_.OwnerTakes()) {
     transport_->MoveToThisThread();
@@ -165,7 +169,8 @@ void MachineDriver::DriveUntil(absl::FunctionRef<bool()> done,
 
 void MachineDriver::RunPosted() {
   {
-    // Swapped, so that events may post others, and memory is reused.
+    // The events run after the lock is released, because they may post events.
+    // The swap keeps the memory of both vectors.
     MutexLock lock(&mu_);
     running_.swap(posted_);
   }
@@ -176,8 +181,8 @@ void MachineDriver::RunPosted() {
   running_.clear();
 }
 
-// An encoded payload lands in scratch even if its values have a place:
-// OnEncodedFrame decodes it into the place.
+// An encoded payload goes to scratch even if the member has returned a place
+// for its values: OnEncodedFrame decodes it into this place.
 absl::StatusOr<Landing> MachineDriver::OnHeader(PeerId from,
                                                 const FrameHeader& header) {
   absl::StatusOr<Landing> landing = member_->OnHeader(from, header);
@@ -197,7 +202,8 @@ void MachineDriver::OnFrame(PeerId from, const Frame& frame) {
 }
 
 void MachineDriver::OnEncodedFrame(PeerId from, const Frame& frame) {
-  // Asked again: an event may have changed the member since OnHeader.
+  // The driver asks the member again, because an event may have changed the
+  // member since the driver's OnHeader.
   const auto landing = member_->OnHeader(from, frame.header);
   if (!landing.ok()) return;
   if (landing->kind == Landing::Kind::kPlace) {
@@ -214,7 +220,7 @@ void MachineDriver::OnConnected(PeerId peer) {
 }
 
 void MachineDriver::OnDisconnected(PeerId peer, const absl::Status& reason) {
-  // Not yet a failure: the coordinator knows whether the peer has left.
+  // This may be no failure: the coordinator knows whether the peer has left.
   const std::string text(reason.ok() ? "closed by the peer" : reason.message());
   NEREUS_LOG(Info) << "the connection to " << start_->job->NameOf(peer)
                    << " is lost: " << text;
@@ -230,7 +236,8 @@ void MachineDriver::Execute() {
     entered = entered || std::holds_alternative<FollowEpoch>(action);
   }
   outbox_.Clear();
-  // Only now has the machine entered the epoch as well.
+  // FollowEpoch is the first action of an epoch. Only after the other actions
+  // has the machine entered the epoch too.
   if (entered) events_.entered(start_);
 }
 
@@ -280,7 +287,7 @@ bool MachineDriver::SplitsOnDevice(const SplitGradient& split) const {
 bool MachineDriver::AwaitSources(const Action& action) {
   const auto* split = std::get_if<SplitGradient>(&action);
   if (split != nullptr && SplitsOnDevice(*split)) {
-    return true;  // The accelerator waits by itself.
+    return true;  // The accelerator waits for the values itself.
   }
   const absl::Status arrived = std::visit(
       [this](const auto& typed) -> absl::Status {
@@ -290,7 +297,7 @@ bool MachineDriver::AwaitSources(const Action& action) {
               NEREUS_TRY(events_.accelerator->AwaitNorms(source));
             }
             if (source.IsThere()) continue;
-            transport_->Flush();  // Earlier frames need not wait.
+            transport_->Flush();  // So that earlier frames need not wait.
             NEREUS_TRY(source.Await());
           }
         }
@@ -356,7 +363,8 @@ void MachineDriver::Follow(std::shared_ptr<const EpochStart> start) {
   const std::shared_ptr<const EpochStart> before =
       std::exchange(start_, std::move(start));
   const Connections connections = ConnectionsOf(*start_, before.get());
-  // Before the roster changes: a member that was replaced has the same id.
+  // This comes before SetRoster, because a process that was replaced and its
+  // successor have the same id.
   for (const PeerId peer : connections.dropped) transport_->Disconnect(peer);
   Roster roster = RosterOf(*start_);
   const Hello hello = HelloOf(*start_, roster);
@@ -382,7 +390,7 @@ void MachineDriver::Send(PeerId to, const Frame& frame) {
 }
 
 void MachineDriver::Broadcast(const BroadcastFrame& broadcast) {
-  // All receivers get the same encoding and checksum.
+  // Encodes the payload and computes its checksum once for all receivers.
   Frame encoded = broadcast.frame;
   EncodePayload(encoded);
   encoded.header.payload_crc = Crc32c(

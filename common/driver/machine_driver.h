@@ -21,50 +21,53 @@
 
 namespace nereus {
 
-// Drives a member and its machine: hands them frames from the transport and
-// posted events, one at a time, and carries out the actions of each event
-// before the next one. Arithmetic runs on the driving thread; frames go through
-// the transport. In each epoch the driver connects to the members that
-// ConnectionsOf names.
+// Drives a member and its machine. The driver hands them frames from the
+// transport and runs posted events, one at a time, and carries out the actions
+// of each frame or event before it takes the next one. It does arithmetic on
+// the driving thread, and sends frames through the transport. In each epoch it
+// connects to the members that ConnectionsOf names.
 //
-// At most one thread drives at a time: the driver's own thread, or a caller's
-// thread that waits in DriveUntil (DrivingTurn). That thread is the driving
-// thread. An event must not wait for another event of the same driver: it would
-// hang for ever.
+// At most one thread drives at a time: the driver thread, or a caller's thread
+// in DriveUntil (DrivingTurn). The thread that drives is called the driving
+// thread. An event must not wait for another event of the same driver, because
+// that event would never run.
 //
 // Post, DriveUntil, OnHeartbeatDue and traffic are thread-safe. The queue of
-// posted events has no limit: a caller waits for its steps before it posts much
-// more, and the coordinator sends few messages.
+// posted events has no limit. It stays short, because a caller posts only a few
+// events before it waits for its step, and the coordinator sends few messages.
 class MachineDriver final : private FrameHandler {
  public:
-  // Hooks for actions that the driver does not carry out itself. Called on the
-  // driving thread; none may wait, unless its comment says so.
+  // Hooks of the owner, and its accelerator. The driver calls hooks on the
+  // driving thread, mostly for actions that it does not carry out itself. Only
+  // `load` may wait.
   struct Events {
-    // Workers only: a round of a layer is done.
+    // Workers only. Reports that a round of a layer is done.
     std::function<void(const LayerDone&)> layer_done;
-    // The member sends a message to the coordinator.
+    // Sends a message of the member to the coordinator.
     std::function<void(const MemberMessage&)> send_message;
-    // The member and its machine have entered an epoch.
+    // Reports that the member and its machine have entered an epoch.
     std::function<void(const std::shared_ptr<const EpochStart>&)> entered;
-    // The membership has ended.
+    // Reports that the membership has ended, and the outcome.
     std::function<void(const absl::Status&)> ended;
-    // Workers only, may be null: a part of a layer's result is complete.
+    // Workers only. Reports that a part of a layer's round is done. Null: the
+    // driver ignores parts.
     std::function<void(const PartDone&)> part_done = nullptr;
-    // Workers only, may be null: a server has received a train of probes, the
-    // frames of one measurement of a link.
+    // Workers only. Reports that a server has received a whole train of probes.
+    // Null: the driver ignores these reports.
     std::function<void(const ProbeAnswered&)> probed = nullptr;
-    // Workers only: device that computes instead of the CPU. Null: the CPU
+    // Workers only. Device that computes instead of the CPU. Null: the CPU
     // computes. Not owned; must outlive the driver.
     Accelerator* accelerator = nullptr;
-    // Servers only: write and read parts of checkpoints. `load` may wait,
-    // because the machine can do nothing before it has the values.
+    // Servers only. `save` writes a part of a checkpoint, and `load` reads one.
+    // `load` may wait, because the machine can do nothing before it has the
+    // values.
     std::function<void(const SaveCheckpoint&)> save;
     std::function<void(const LoadCheckpoint&)> load;
   };
 
-  // Starts to drive at once. `transport` and `member` are not owned and must
+  // Starts the driver thread. `transport` and `member` are not owned and must
   // outlive this. Only the driver and its events may call the member. Only the
-  // driver may call the transport's Poll. `layers` is the number of layers that
+  // driver may call the transport's Poll. `layers`: number of layers that
   // traffic() counts. `connect_timeout`: longest time to connect to a member.
   MachineDriver(Transport* transport, Member* member, int layers,
                 absl::Duration connect_timeout, Events events);
@@ -72,31 +75,31 @@ class MachineDriver final : private FrameHandler {
   // Calls Stop.
   ~MachineDriver() override;
 
-  // Stops and joins the driver's thread, and waits for a thread in DriveUntil.
-  // Events that were posted but not run are dropped; frames that are queued in
+  // Stops and joins the driver thread, and waits until no thread is in
+  // DriveUntil. Posted events that have not run never run. Frames that wait in
   // the transport stay there.
   void Stop();
 
-  // Queues `event`. The driving thread runs the events in the order of posting,
-  // and carries out the actions that they add. After Stop, the event is
-  // dropped.
+  // Queues `event`. The driving thread runs events in the order of posting, and
+  // carries out the actions that they append. After Stop, `event` never runs.
   using Event = std::function<void(Outbox& out)>;
   void Post(Event event) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Drives on the calling thread until done() is true, until `deadline`, or
-  // until Stop. Tests done() when events have run: a thread that changes done()
-  // without driving must post an event, or the change is noticed late. Returns
-  // at once if another caller's thread drives. REQUIRES: the calling thread
-  // holds nothing that an event waits for.
+  // until Stop. Calls done() each time when events have run. A thread that
+  // makes done() true and is not the driving thread must then post an event.
+  // Otherwise the driving thread can notice this up to a second later. Returns
+  // at once, without driving, if another caller's thread drives or waits to
+  // drive. REQUIRES: the calling thread holds no lock that an event needs.
   void DriveUntil(absl::FunctionRef<bool()> done, absl::Time deadline)
       ABSL_LOCKS_EXCLUDED(mu_);
 
   // Decides whether a heartbeat that is due may be sent (Pulse). If the driving
-  // thread has answered the question of an earlier heartbeat, asks it again for
-  // a sign of life: posts an event that runs `answer`.
+  // thread has answered the last question, asks it again for a sign of life:
+  // posts an event that answers the question and then runs `answer`.
   Pulse::Beat OnHeartbeatDue(Event answer) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Bytes of each layer's frames so far.
+  // Counter of the bytes of each layer's frames.
   const LayerTraffic& traffic() const { return traffic_; }
 
  private:
@@ -106,40 +109,44 @@ class MachineDriver final : private FrameHandler {
   void OnConnected(PeerId peer) override;
   void OnDisconnected(PeerId peer, const absl::Status& reason) override;
 
-  // Drives whenever no caller does, until Stop.
+  // Drives on the driver thread when no caller's thread drives, until Stop.
   void Run() ABSL_LOCKS_EXCLUDED(mu_);
-  // Runs the events that are posted now, in order.
+  // Runs the events that are in the queue now, in order.
   void RunPosted() ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Hands a frame to the member, decoded if its values have a place. Drops it
-  // if the member does not want it any more.
+  // Hands a frame with encoded values to the member. If the values have a
+  // place, decodes them into it before. Drops the frame if the member's landing
+  // is now kDiscard, kWait or an error.
   void OnEncodedFrame(PeerId from, const Frame& frame);
 
-  // Carries out outbox_ and clears it.
+  // Carries out the actions of outbox_ and clears it.
   void Execute();
   void CarryOut(const Action& action);
-  // Waits until the values that an action reads have arrived. If they never
-  // will, ends the job and returns false.
+  // Waits until the values that an action reads have arrived (Arrival). If they
+  // cannot arrive, reports a failure, which ends the job, and returns false.
   bool AwaitSources(const Action& action);
+  // True if the accelerator carries out `split`.
   bool SplitsOnDevice(const SplitGradient& split) const;
   void Split(const SplitGradient& split);
   void Multiply(const MultiplyFactors& factors);
   void Update(const UpdateParameters& update);
   void Checksum(const ChecksumValues& values);
-  // Does nothing if `status` is OK. Otherwise reports it to the coordinator,
-  // which ends the job, and calls End.
+  // Does nothing if `status` is OK. Otherwise reports the error to the
+  // coordinator, which ends the job, and calls End.
   void EndUnlessOk(const absl::Status& status);
-  // Carries out `last`, which has messages only. From then on, the driver
-  // carries out messages only.
+  // Carries out `last`, which has only actions for which IsMessage is true.
+  // After that, the driver carries out no other kinds of action.
   void End(const Outbox& last);
-  // Runs work that may take long, but surely ends. Meanwhile heartbeats may be
-  // sent although the driving thread gives no sign of life (Pulse::SetBusy).
+  // Runs `work`, which may take long but surely ends. While it runs, the member
+  // sends heartbeats although the driving thread gives no sign of life
+  // (Pulse::SetBusy).
   void CarryOutBusy(absl::FunctionRef<void()> work) ABSL_LOCKS_EXCLUDED(mu_);
-  // Makes the transport's roster and connections those of an epoch.
+  // Gives the transport the roster of an epoch, and closes and opens
+  // connections for this epoch (ConnectionsOf).
   void Follow(std::shared_ptr<const EpochStart> start);
-  // Encodes a frame, if its payload is not encoded yet, and sends it.
+  // Encodes the payload of a frame, unless it is encoded, and sends the frame.
   void Send(PeerId to, const Frame& frame);
-  // Sends a frame to each worker that `broadcast` names.
+  // Encodes a frame once, and sends it to each worker in `broadcast.to`.
   void Broadcast(const BroadcastFrame& broadcast);
 
   // Constant after construction.
@@ -149,19 +156,20 @@ class MachineDriver final : private FrameHandler {
   const Events events_;
 
   // Used by the driving thread only.
-  Outbox outbox_;               // Actions of the event that runs.
-  bool ended_ = false;          // True if only messages are still carried out.
-  std::vector<Event> running_;  // Posted events that run now.
-  std::shared_ptr<const EpochStart> start_;  // Epoch; null before the first.
+  Outbox outbox_;               // Actions of the frame or event that runs.
+  bool ended_ = false;          // True after End.
+  std::vector<Event> running_;  // Events that RunPosted runs now.
+  // Current epoch; null before the first.
+  std::shared_ptr<const EpochStart> start_;
 
-  // Needs no lock; nor do stopping_, turn_ and thread_ below.
+  // traffic_, stopping_, turn_ and thread_ need no lock.
   LayerTraffic traffic_;
   Mutex mu_;
-  std::vector<Event> posted_ ABSL_GUARDED_BY(mu_);  // Events yet to run.
+  std::vector<Event> posted_ ABSL_GUARDED_BY(mu_);  // Queue of events.
   Pulse pulse_ ABSL_GUARDED_BY(mu_);                // Signs of life.
-  std::atomic<bool> stopping_{false};
+  std::atomic<bool> stopping_{false};               // True after Stop.
   DrivingTurn turn_;    // Decides which thread drives.
-  std::thread thread_;  // Last: uses all of the above.
+  std::thread thread_;  // Driver thread. Last, because it uses all above.
 };
 
 }  // namespace nereus

@@ -29,7 +29,8 @@ HostClaim ClaimHost(const std::string& node) {
 
 }  // namespace
 
-// Listens before Join, because Join tells the coordinator the port.
+// The transport listens before Join is called, because Join tells the
+// coordinator the port.
 absl::StatusOr<std::unique_ptr<MemberProcess>> MemberProcess::Listen(
     Options options, ControlServer* control) {
   auto transport = NEREUS_TRY(SocketTransport::Start(options.transport));
@@ -44,8 +45,9 @@ MemberProcess::MemberProcess(Options options, ControlServer* control,
       transport_(std::move(transport)) {}
 
 MemberProcess::~MemberProcess() {
-  // The session posts to the driver, and the driver sends in the session. So
-  // first the driver thread ends, then the session, then the driver's queue.
+  // The session posts events to the driver, and the driver sends messages in
+  // the session. So the driver thread ends first; then the session is
+  // destroyed, and then the driver with its queue.
   if (driver_ != nullptr) driver_->Stop();
   session_.reset();
   driver_.reset();
@@ -63,8 +65,8 @@ void MemberProcess::Join(JoinRequest request, Events events) {
   request.incarnation = DrawUniqueId();
   request.data_address = data_address();
   request.host = ClaimHost(options_.node);
-  // In this order, since each uses those before it. The driver also uses the
-  // session, but only after the first event, which the session posts.
+  // Each of the three uses those made before it. The driver also uses the
+  // session, but not before the first event, and the session posts this event.
   member_ = std::make_unique<Member>(std::move(request), events_.make_machine);
   MachineDriver::Events driver = events_.driver;
   driver.send_message = [this](const MemberMessage& message) {
@@ -83,7 +85,7 @@ void MemberProcess::Join(JoinRequest request, Events events) {
 SessionClient::Events MemberProcess::SessionEvents() {
   SessionClient::Events events;
   events.opened = [this] {
-    // The member sends again what the last session may have lost.
+    // The member sends messages again that the last session may have lost.
     driver_->Post([this](Outbox& out) { member_->OnSession(out); });
   };
   events.message = [this](const CoordinatorMessage& message) {
@@ -97,13 +99,14 @@ SessionClient::Events MemberProcess::SessionEvents() {
   events.heartbeat = [this] { return MakeHeartbeat(); };
   events.failed = [this](const absl::Status& why) {
     events_.driver.ended(why);
-    driver_->Post([](Outbox&) {});  // Wakes a caller's thread that drives.
+    driver_->Post([](Outbox&) {});  // So that DriveUntil tests done() now.
   };
   return events;
 }
 
-// Runs after the heartbeat that asked for it was sent. So each heartbeat
-// reports the state as of the heartbeat before it.
+// The driving thread runs this when the heartbeat that has asked for it may
+// have been sent already. So each heartbeat reports the state at about the time
+// of the heartbeat before it.
 void MemberProcess::TakeStock() {
   Heartbeat stock = events_.take_stock();
   stock.stall = stalls_.Watch(std::move(stock.stall), SteadyNow(),

@@ -21,58 +21,63 @@
 
 namespace nereus {
 
-// Everything that a worker or a server runs for its membership in a job: the
-// transport to its peers, the member with its machine, the driver thread, and
-// the session with the coordinator.
+// Everything that a worker or a server needs for its membership in a job: the
+// transport to its peers, the member with its machine, the driver, and the
+// session with the coordinator.
 //
-//   session <--messages--> driver thread     <--frames--> transport
+//   session <--messages--> driver            <--frames--> transport
 //                          (member, machine)
 //
-// Owned by the client or the server. The parts call each other from their
-// threads, so only this class's order of destruction is safe: a session that
-// outlived the driver would post to freed memory. A server that was counted as
-// dead destroys its MemberProcess and makes another one.
+// The worker's client or the server owns it. The parts call each other from
+// several threads, so the destructor must destroy them in a certain order: a
+// session that outlived the driver, for example, would post events to freed
+// memory. A server that counted as dead destroys its MemberProcess and makes
+// another one.
 //
 // After Join, these are thread-safe: Post, DriveUntil, Send, StopSession, port,
 // data_address, driver and transport.
 class MemberProcess {
  public:
   struct Options {
-    TransportOptions transport;       // Address to listen at for peers.
+    TransportOptions transport;       // Address where peers connect, and more.
     std::string node;                 // Value of --node, or "".
     std::string coordinator_address;  // "host:port".
-    // Longest time to look for the coordinator and for peers.
+    // Longest time to try to connect to the coordinator, or to a peer.
     absl::Duration connect_timeout = absl::Seconds(60);
     int layers = 0;  // Number of layers that the driver's traffic() counts.
-    // Time for which a round must have waited to be reported as a stall.
+    // Time for which a round must have been the oldest open round before a
+    // heartbeat reports it (Heartbeat::stall).
     absl::Duration stall_threshold = absl::Seconds(5);
   };
 
   // Hooks of the owner. make_machine, take_stock and the driver's events run on
   // the driving thread. `heard` and `heartbeat` run on threads of the session.
-  // None may wait, except driver.load.
+  // Only driver.load may wait.
   struct Events {
     // Makes the machine for the first epoch, and again for each epoch that
     // begins from the base round.
     Member::MakeMachine make_machine;
-    // The driver's events. MemberProcess sets send_message itself. When the
-    // session has failed, it also calls `ended`, on a thread of the session.
+    // Hooks of the driver. MemberProcess sets send_message itself. If the
+    // session fails, MemberProcess also calls driver.ended, on a thread of the
+    // session.
     MachineDriver::Events driver;
-    // Receives each message of the coordinator before the member does.
-    // Optional.
+    // Receives each message of the coordinator before the member does. May be
+    // null.
     std::function<void(const CoordinatorMessage&)> heard = nullptr;
     // Returns the state of the machine, which the next heartbeat reports. Its
-    // `stall` is the round that has waited longest. Runs once per heartbeat
-    // interval, unless the driving thread has not come to the last call yet.
+    // `stall` must be the oldest open round, however long this round has
+    // waited. Runs once for each heartbeat, unless the driving thread has not
+    // run the call for the last heartbeat yet.
     std::function<Heartbeat()> take_stock;
-    // Updates values in a heartbeat that is about to be sent. Optional.
+    // Changes values of a heartbeat just before it is sent. May be null.
     std::function<void(Heartbeat&)> heartbeat = nullptr;
   };
 
-  // Listens for peers. While a session is open, the answer to liveness checks
-  // at `control` says whether the driver works; otherwise it does not change.
-  // `control` is not owned and must outlive this. Errors: those of
-  // SocketTransport::Start.
+  // Makes a MemberProcess and listens for peers. While a session is open, each
+  // heartbeat tells `control` whether the driver is alive, and `control`
+  // answers liveness checks with this. While no session is open, the answer
+  // does not change. `control` is not owned and must outlive this. Errors:
+  // those of SocketTransport::Start.
   static absl::StatusOr<std::unique_ptr<MemberProcess>> Listen(
       Options options, ControlServer* control);
 
@@ -85,28 +90,29 @@ class MemberProcess {
   // Address at which peers connect, "host:port".
   std::string data_address() const;
 
-  // Asks the coordinator, in the background, to admit this process. Fills in
-  // the request's version, build, incarnation, data address and host. Called
-  // once.
+  // Starts the driver and the session, and returns. The member then asks the
+  // coordinator to admit this process. Join fills in the request's version,
+  // build, incarnation, data address and host. Must be called once only.
   void Join(JoinRequest request, Events events);
 
-  // Forward to MachineDriver. REQUIRES: Join was called.
+  // Call the functions of MachineDriver with these names. REQUIRES: Join was
+  // called.
   void Post(MachineDriver::Event event) { driver_->Post(std::move(event)); }
   void DriveUntil(absl::FunctionRef<bool()> done, absl::Time deadline) {
     driver_->DriveUntil(done, deadline);
   }
 
-  // Stops the driver thread. After this, the driver calls no hook, but a
-  // session that fails still calls driver.ended.
+  // Stops the driver (MachineDriver::Stop). After this, the driver calls no
+  // hook, but MemberProcess still calls driver.ended if the session fails.
   void StopDriving() { driver_->Stop(); }
 
   // Sends a message to the coordinator, if a session is open.
   void Send(const MemberMessage& message) { session_->Send(message); }
-  // Opens no further session. An open session stays until the coordinator ends
-  // it or this is destroyed.
+  // Makes this process open no further session. An open session goes on until
+  // the coordinator ends it or this object is destroyed.
   void StopSession() { session_->Stop(); }
 
-  // Member, for events on the driving thread only.
+  // Member of this process. Only the driving thread may use it.
   Member& member() { return *member_; }
   const MachineDriver& driver() const { return *driver_; }
   const Transport& transport() const { return *transport_; }
@@ -115,9 +121,11 @@ class MemberProcess {
   MemberProcess(Options options, ControlServer* control,
                 std::unique_ptr<Transport> transport);
   SessionClient::Events SessionEvents();
-  // Stores the state of the machine in stock_. Runs on the driving thread.
+  // Stores the state of the machine in stock_. Only the driving thread calls
+  // this.
   void TakeStock() ABSL_LOCKS_EXCLUDED(mu_);
-  // Returns the heartbeat to send; nothing if the driver stands still.
+  // Returns the heartbeat that is due; nothing if the driver stands still, and
+  // so no heartbeat may be sent.
   std::optional<Heartbeat> MakeHeartbeat() ABSL_LOCKS_EXCLUDED(mu_);
 
   const Options options_;
@@ -129,9 +137,9 @@ class MemberProcess {
   Mutex mu_;
   Heartbeat stock_ ABSL_GUARDED_BY(mu_);  // Last state of the machine.
 
-  std::unique_ptr<Member> member_;         // Called by the driving thread only.
-  std::unique_ptr<MachineDriver> driver_;  // Uses member and transport.
-  std::unique_ptr<SessionClient> session_;  // Posts to the driver.
+  std::unique_ptr<Member> member_;          // Used by the driving thread only.
+  std::unique_ptr<MachineDriver> driver_;   // Uses member_ and transport_.
+  std::unique_ptr<SessionClient> session_;  // Posts events to driver_.
 };
 
 }  // namespace nereus

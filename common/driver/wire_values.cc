@@ -11,15 +11,17 @@
 namespace nereus {
 namespace {
 
-// Number of values that are decoded at a time, so that they stay in the L1
-// cache.
+// Number of values that AccumulatePayload decodes at a time. They fit into the
+// L1 cache.
 constexpr int64_t kBlock = 1024;
 
+// Returns the 16-bit numbers of an encoded payload.
 uint16_t* Halves(const Buffer& payload) {
   return reinterpret_cast<uint16_t*>(payload.data());
 }
 
-// Encodes `count` values, and returns FrameHeader::exponent.
+// Encodes `count` values of one frame. Returns the frame's exponent
+// (FrameHeader::exponent).
 int Encode(WireType wire, const float* values, int64_t count,
            uint16_t* halves) {
   if (wire == WireType::kFloat16) {
@@ -29,7 +31,7 @@ int Encode(WireType wire, const float* values, int64_t count,
   return 0;
 }
 
-// Decodes `count` values of a frame with this exponent.
+// Decodes `count` values of one frame, which has this exponent.
 void Decode(WireType wire, int exponent, const uint16_t* halves, int64_t count,
             float* values) {
   if (wire == WireType::kFloat16) {
@@ -41,15 +43,15 @@ void Decode(WireType wire, int exponent, const uint16_t* halves, int64_t count,
 
 }  // namespace
 
-// The encoding has memory of its own, because the values may be the caller's
-// parameters, which must not change.
+// The encoded values go to new memory. The float32 values must not be
+// overwritten, because they may be parameters.
 void EncodePayload(Frame& frame) {
   FrameHeader& header = frame.header;
   if (!IsEncoded(header)) return;
   const int64_t count = frame.payload.float_count();
   NEREUS_CHECK(count * WireBytes(header.wire) == header.payload_bytes)
       << DescribeFrame(header) << ", " << count << " values";
-  // A simulation that models sizes only.
+  // In a simulation that models only sizes, a payload has no values.
   if (frame.payload.data() == nullptr) {
     frame.payload = Buffer::SizeOnly(header.payload_bytes);
     return;
@@ -78,7 +80,8 @@ NotFinite AccumulatePayload(const Accumulate& accumulate) {
   float decoded[kBlock];
   for (int64_t start = 0; start < count; start += kBlock) {
     const int64_t length = std::min(kBlock, count - start);
-    // The first addend needs no copy: it is decoded where the sum will be.
+    // If the addend replaces the sum, its values are decoded into the memory of
+    // the sum, and no addition follows.
     float* const values = accumulate.replaces ? sum + start : decoded;
     Decode(addend.wire, addend.exponent, Halves(addend.payload) + start, length,
            values);
@@ -101,7 +104,8 @@ void RoundToWire(WireType wire, const Buffer& values) {
   const int64_t elements = values.float_count();
   const Buffer halves =
       Buffer::Allocate(std::min(elements, kFrameElementsMax) * WireBytes(wire));
-  // Frame by frame, since each fp16 frame has a scale of its own.
+  // The loop takes one frame at a time, because each fp16 frame has its own
+  // scale.
   for (int64_t index = 0; index < FrameCount(elements); ++index) {
     float* const frame = values.floats() + index * kFrameElementsMax;
     const int64_t count = FrameGrid(elements).Length(index);

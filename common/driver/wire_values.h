@@ -8,21 +8,23 @@
 
 namespace nereus {
 
-// Conversions between the float32 values that machines work with and the
-// payloads of frames. Machines hand over float32, whatever the wire type of a
-// frame; their drivers encode payloads to send and decode received ones.
+// Conversions between float32 values, with which machines work, and payloads in
+// a wire type. A machine gives its driver float32 values, whatever the wire
+// type of the frame. The driver encodes the payloads that it sends, and decodes
+// the payloads that it receives.
 //
-// kFloat16 is scaled frame by frame (common/compute/frame_halves.h), so that
-// small gradients do not become zero as in plain fp16. Rounding is idempotent:
-// decoded values are encoded to the same bits again, if they are cut into
-// frames at the same places.
+// With kFloat16, each frame has a scale of its own
+// (common/compute/frame_halves.h). In plain fp16 small gradients would become
+// zero. Rounding twice is like rounding once: if decoded values are encoded
+// again in the same frames, they give the same bits.
 
-// Replaces a payload of float32 values by its encoding in header.wire, in new
-// memory, and sets header.exponent. Does nothing if the wire type needs no
-// encoding.
+// Replaces a payload of float32 values by its encoding in the wire type
+// header.wire, in new memory, and sets header.exponent. Does nothing if the
+// wire type is float32 or kNone.
 void EncodePayload(Frame& frame);
 
-// True if a payload in this wire type has to be decoded.
+// True if a payload in this wire type is not float32, so that it must be
+// decoded.
 inline bool IsEncoded(WireType wire) {
   return wire == WireType::kBfloat16 || wire == WireType::kFloat16;
 }
@@ -30,20 +32,21 @@ inline bool IsEncoded(const FrameHeader& header) {
   return IsEncoded(header.wire);
 }
 
-// Decodes the payload of a frame into `values`: one float32 for each encoded
-// value.
+// Decodes `payload`, which has the wire type header.wire, into `values`, one
+// float32 for each encoded value.
 void DecodePayload(const FrameHeader& header, const Buffer& payload,
                    const Buffer& values);
 
-// Carries out an Accumulate on an encoded addend. Decodes, checks and adds
-// about a thousand values at a time, so that they are still in the L1 cache
-// when they are added. Returns the first value that is NaN or infinite, and
-// stops there. Its index is below 0 if all are finite or the addend asks for no
-// check. REQUIRES: the sum has memory.
+// Carries out an Accumulate with an encoded addend. Decodes, checks and adds
+// 1024 values at a time, so that they are still in the L1 cache when they are
+// added. If the addend asks for a check and a value is NaN or infinite, stops
+// and returns the first such value. Otherwise returns a NotFinite with an index
+// below 0. REQUIRES: the sum has memory.
 NotFinite AccumulatePayload(const Accumulate& accumulate);
 
-// Replaces each value by the value that a receiver decodes. `values` begin
-// where a frame begins, and are cut into frames of kFrameElementsMax values.
+// Replaces each value by the value that a receiver would decode if `values`
+// were sent in the format `wire`, in frames of kFrameElementsMax values. The
+// first frame begins at the first value.
 void RoundToWire(WireType wire, const Buffer& values);
 
 }  // namespace nereus

@@ -10,9 +10,9 @@
 
 namespace nereus {
 
-// Protobuf type that belongs to one of our enums, and the last value of our
-// enum. A Protobuf value is our value plus one: 0 means that the sender has not
-// set the field, and is an error.
+// Protobuf type that belongs to an enum of ours, and the last value of our
+// enum. A value of the Protobuf type is our value plus one: 0 means that the
+// sender has not set the field, which is an error.
 template <typename Enum>
 struct ProtoEnum;
 template <>
@@ -41,7 +41,7 @@ struct ProtoEnum<JobState> {
   static constexpr JobState kLast = JobState::kFailed;
 };
 
-// Returns the Protobuf value of `value`.
+// Returns the Protobuf value that stands for `value`.
 template <typename Enum>
 typename ProtoEnum<Enum>::Type EnumToProto(Enum value) {
   return static_cast<typename ProtoEnum<Enum>::Type>(static_cast<int>(value) +
@@ -65,9 +65,9 @@ absl::StatusOr<Enum> EnumFromProto(absl::string_view field,
   return static_cast<Enum>(number - 1);
 }
 
-// Checks one value in the middle of each enum with more than two values.
-// Otherwise a new value in only one of the two enums could shift later values
-// unnoticed.
+// These lines check one value in the middle of each enum that has more than two
+// values. Otherwise, if one of the two enums got a new value before this one,
+// later values would no longer match, and nothing would notice it.
 static_assert(static_cast<int>(LayerKind::kEmbedding) + 1 ==
               v1::LayerSpec::KIND_EMBEDDING);
 static_assert(static_cast<int>(Scheme::kFactor) + 1 ==

@@ -10,9 +10,9 @@
 namespace nereus {
 namespace {
 
-// Returns `duration`, limited to 10,000 years as google::protobuf::Duration is.
-// Without the limit, an infinite duration or a hostile message would overflow
-// the arithmetic below.
+// Returns `duration` or, if it is longer, 10,000 years: the limit of
+// google::protobuf::Duration. Without this limit, an infinite duration would
+// overflow the arithmetic of DurationToProto.
 absl::Duration Bounded(absl::Duration duration) {
   const absl::Duration longest = absl::Seconds(315576000000);
   return std::clamp(duration, -longest, longest);

@@ -12,8 +12,9 @@
 
 namespace nereus {
 
-// Returns `text` for a Protobuf string, which must be UTF-8: if `text` has
-// bytes that are not ASCII, it is escaped.
+// Returns `text` in a form for a Protobuf string, which must be UTF-8. If
+// `text` has a byte that is not ASCII, returns it with C escapes ("\xc3");
+// otherwise returns it unchanged.
 std::string TextField(absl::string_view text);
 
 // Returns OK if value >= minimum; else kInvalidArgument, with the name of the
@@ -21,12 +22,12 @@ std::string TextField(absl::string_view text);
 absl::Status CheckAtLeast(absl::string_view field, int64_t value,
                           int64_t minimum);
 
-// Converts durations. A duration beyond 10,000 years, Protobuf's limit, becomes
-// the limit.
+// Convert durations. If a duration is longer than 10,000 years, which is
+// Protobuf's limit, return the limit instead.
 google::protobuf::Duration DurationToProto(absl::Duration duration);
 absl::Duration DurationFromProto(const google::protobuf::Duration& message);
 
-// Converts stalls.
+// Convert stalls. StallFromProto checks nothing.
 v1::Stall StallToProto(const Stall& stall);
 Stall StallFromProto(const v1::Stall& message);
 

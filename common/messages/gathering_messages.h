@@ -6,8 +6,9 @@
 
 namespace nereus {
 
-// Convert the messages of gatherings. The coordinator checks the length of a
-// value. Errors of FromProto: kInvalidArgument, naming the field and its value.
+// Convert the messages of gatherings. FromProto does not check the length of a
+// value: the coordinator does. Errors of FromProto: kInvalidArgument, naming
+// the field and its value.
 v1::Gather ToProto(const Gather& gather);
 absl::StatusOr<Gather> FromProto(const v1::Gather& message);
 v1::Gathered ToProto(const Gathered& gathered);

@@ -10,11 +10,11 @@
 #include "common/messages/fields.h"
 #include "common/protocol/job_spec.h"
 
-// Conversion of jobs. Each ToProto has a FromProto beside it; the two name the
+// Conversion of jobs. Below each ToProto comes its FromProto; both name the
 // same fields in the same order. Options travel as text, by the names of their
-// flags (OptionsToProto). So a new option needs no change here, and the error
-// of a member that does not know an option has the option's name. The block
-// layer of a sparse job does not travel: MakeJob makes it again on each member.
+// flags (OptionsToProto). So a new option needs no change here, and if a member
+// does not know an option, its error has the option's name. The block layer of
+// a sparse job does not travel: MakeJob makes it again on each member.
 
 namespace nereus {
 v1::LayerSpec ToProto(const LayerSpec& layer) {
@@ -58,8 +58,8 @@ absl::StatusOr<std::vector<LayerSpec>> LayersFromProto(
 
 namespace {
 
-// Returns the wire type of a route. The numbers are those of frame headers;
-// kNone, 0, is an error, because a route has values.
+// Returns the wire type of a route. The Protobuf numbers are the numbers of
+// WireType. kNone, the number 0, is an error, because each layer has values.
 absl::StatusOr<WireType> WireFromProto(v1::Route::Wire wire) {
   const auto type = static_cast<WireType>(wire);
   for (const WireType each : kWireTypes) {
@@ -90,8 +90,9 @@ absl::StatusOr<Route> RouteFromProto(const v1::Route& message) {
   return route;
 }
 
-// Writes the options of JobOptionTable that the coordinator sends to members,
-// then fields of JobOptions that change with the epoch or have no flag.
+// Writes the options of JobOptionTable that the coordinator sends to members.
+// Then writes the fields of JobOptions that can change with the epoch, or that
+// belong to no option.
 void OptionsToProto(const JobOptions& options, v1::JobOptions& message) {
   const JobSpec spec = SpecOf(options);
   for (const JobOption& option : JobOptionTable()) {
@@ -105,9 +106,9 @@ void OptionsToProto(const JobOptions& options, v1::JobOptions& message) {
   message.set_has_checkpoints(options.has_checkpoints);
 }
 
-// Reads what OptionsToProto writes. Each option must come exactly once: a
-// missing option would silently have its default, and this member would follow
-// another job.
+// Reads what OptionsToProto writes. Each option must come exactly once. If a
+// missing option were no error, it would have its default value, and this
+// member would follow other rules than its peers.
 absl::StatusOr<JobOptions> OptionsFromProto(const v1::JobOptions& message) {
   JobSpec spec;
   std::set<std::string> seen;
@@ -137,7 +138,8 @@ absl::StatusOr<JobOptions> OptionsFromProto(const v1::JobOptions& message) {
         "the job's optimizer is auto, must be server or worker in a job that "
         "runs");
   }
-  // While a job tunes fusion, its threshold may differ from the flag's.
+  // While the coordinator tunes fusion, the threshold of the epoch can differ
+  // from the first one, which the option "fusion" has set above.
   spec.options.fusion_bytes = message.fusion_bytes();
   spec.options.measure = message.measure();
   spec.options.has_checkpoints = message.has_checkpoints();
@@ -186,8 +188,8 @@ ShardServers FromProto(const v1::ShardServers& message) {
   return {message.primary(), message.backup(), message.backup_is_current()};
 }
 
-// Writes the layers of the model, and not the block layer of a sparse job,
-// which is the last layer and has no explanation.
+// Writes the layers of the model. The block layer of a sparse job, which is the
+// last layer and has no explanation, is left out.
 v1::Job ToProto(const Job& job,
                 absl::Span<const RouteExplanation> explanations) {
   v1::Job message;
@@ -233,8 +235,8 @@ v1::Job ToProto(const Job& job,
   return message;
 }
 
-// Checks enums, options and the number of layers. MakeJob checks the job as a
-// whole.
+// Checks enums, options and the number of layers. MakeJob checks everything
+// else.
 absl::StatusOr<JobPtr> FromProto(const v1::Job& message,
                                  std::vector<RouteExplanation>& explanations) {
   Job job;

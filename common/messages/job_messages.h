@@ -14,38 +14,38 @@
 namespace nereus {
 
 // Conversion of jobs and their parts to Protobuf messages and back. Messages
-// may be hostile. FromProto of a job checks everything (MakeJob): a job that it
-// returns is safe to use. FromProto of a part checks only what its comment
-// says; the rest is checked with the job.
+// may be hostile. FromProto of a job checks the whole job (MakeJob), so the
+// caller can use the result without further checks. FromProto of a part checks
+// only what its comment says; MakeJob checks the rest.
 //
-// Errors of all: kInvalidArgument, naming the field and its value.
+// Errors of all functions: kInvalidArgument, naming the field and its value.
 
-// Converts the id of a member. FromProto checks that the role is known and that
+// Convert the id of a member. FromProto checks that the role is known and that
 // the rank is in range.
 v1::Member ToProto(PeerId peer);
 absl::StatusOr<PeerId> FromProto(const v1::Member& message);
 
-// Converts layers. FromProto checks only that the kind is known, and
-// LayersFromProto also limits the number of layers. To check that they form a
-// model, call ValidateLayers.
+// Convert layers. FromProto checks only that the kind is known. LayersFromProto
+// also checks the number of layers. A caller that needs a valid model must call
+// ValidateLayers.
 v1::LayerSpec ToProto(const LayerSpec& layer);
 absl::StatusOr<LayerSpec> FromProto(const v1::LayerSpec& message);
 absl::StatusOr<std::vector<LayerSpec>> LayersFromProto(
     const google::protobuf::RepeatedPtrField<v1::LayerSpec>& messages);
 
-// Converts verdicts, unchecked.
+// Convert verdicts. FromProto checks nothing.
 v1::StepVerdict ToProto(const StepVerdict& verdict);
 StepVerdict FromProto(const v1::StepVerdict& message);
 
-// Converts the servers of a shard, unchecked.
+// Convert the servers of a shard. FromProto checks nothing.
 v1::ShardServers ToProto(const ShardServers& servers);
 ShardServers FromProto(const v1::ShardServers& message);
 
 // Converts a job together with the explanation of each layer's route.
 v1::Job ToProto(const Job& job,
                 absl::Span<const RouteExplanation> explanations);
-// Returns the job, checked by MakeJob. Appends to `explanations` that of each
-// route, also if the job is refused.
+// Returns the job of a message, checked and completed by MakeJob. Appends the
+// explanation of each route to `explanations`, even if the result is an error.
 absl::StatusOr<JobPtr> FromProto(const v1::Job& message,
                                  std::vector<RouteExplanation>& explanations);
 

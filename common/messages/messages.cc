@@ -15,16 +15,17 @@
 #include "common/messages/job_messages.h"
 
 // Conversion of all control messages. The first half has one pair of functions
-// for each message with many fields; ToProto and FromProto at the end dispatch
-// over the variants. Texts go through TextField, because Protobuf strings must
-// be UTF-8 and messages may quote any bytes. Rounds that may be "none" travel
-// plus one (saved_rounds), so that an absent field means none.
+// for each message with many fields. ToProto and FromProto at the end choose
+// the function for the message's type. All texts that users see go through
+// TextField, because Protobuf strings must be UTF-8 and a text may quote any
+// bytes. JobOver::saved_round travels plus one (saved_rounds), so that an
+// absent field means that there is no checkpoint.
 
 namespace nereus {
 namespace {
 
-// Both functions of each pair below must name all fields: a field that one of
-// them leaves out would be lost without an error.
+// Both functions of each pair below must name all fields of the message: if one
+// function left a field out, its value would be lost without an error.
 v1::JoinRequest JoinToProto(const JoinRequest& request) {
   v1::JoinRequest message;
   message.set_protocol_version(request.protocol_version);
@@ -54,8 +55,9 @@ v1::JoinRequest JoinToProto(const JoinRequest& request) {
   return message;
 }
 
-// Checks the form only. The coordinator compares the fields with the job, and
-// its error names the field that differs (join_rules.h).
+// Checks only enums and the number of layers. The coordinator compares the
+// fields with the job, and its error names the field that differs
+// (join_rules.h).
 absl::StatusOr<JoinRequest> JoinFromProto(const v1::JoinRequest& message) {
   JoinRequest request;
   request.protocol_version = message.protocol_version();
@@ -206,7 +208,8 @@ v1::EpochStart StartToProto(const EpochStart& start) {
   return message;
 }
 
-// The receiver must be a member of the epoch: otherwise it would have no id.
+// `self`, the receiver, must be a member of the epoch. Otherwise the receiver
+// would not find its own incarnation.
 absl::StatusOr<EpochStart> StartFromProto(const v1::EpochStart& message) {
   EpochStart start;
   start.self = NEREUS_TRY(FromProto(message.self()));
@@ -250,7 +253,7 @@ v1::EpochStart::EpochMember ToProto(const EpochMember& each) {
   return message;
 }
 
-// With two entries a member would have two addresses. Without an entry its
+// If a member had two entries, it would have two addresses. If it had none, its
 // peers would wait for it for ever.
 absl::StatusOr<std::vector<EpochMember>> EpochMembersFromProto(
     const google::protobuf::RepeatedPtrField<v1::EpochStart::EpochMember>&
@@ -378,7 +381,7 @@ absl::StatusOr<MemberMessage> FromProto(const v1::MemberMessage& message) {
     }
     case v1::MemberMessage::kGather:
       return FromProto(message.gather());
-    // A message of a newer build looks like this too.
+    // A message of a type that only a newer build knows looks like this, too.
     case v1::MemberMessage::MESSAGE_NOT_SET:
       break;
   }
@@ -422,8 +425,8 @@ absl::StatusOr<CoordinatorMessage> FromProto(
       return Waiting{message.waiting()};
     case v1::CoordinatorMessage::kRefusal: {
       const auto code = static_cast<absl::StatusCode>(message.refusal().code());
-      // Abseil turns unknown codes into kUnknown, so an unknown code differs
-      // here.
+      // absl::Status changes an unknown code to kUnknown. So if code() differs
+      // from `code`, the code in the message is unknown.
       if (absl::Status(code, "").code() != code ||
           code == absl::StatusCode::kOk) {
         return UnknownEnum("a refusal's code", message.refusal().code());
@@ -446,7 +449,7 @@ absl::StatusOr<CoordinatorMessage> FromProto(
       NEREUS_TRY(CheckAtLeast("saved rounds", saved_rounds, 0));
       return JobOver{state, message.job_over().reason(), saved_rounds - 1};
     }
-    // A coordinator sends only thresholds within the limits.
+    // A coordinator of ours never sends a value outside these ranges.
     case v1::CoordinatorMessage::kSetFusion: {
       const v1::SetFusion& set = message.set_fusion();
       if (set.bytes() < 0 || set.bytes() > kFusionBytesMax || set.steps() < 0) {

@@ -10,30 +10,32 @@
 namespace nereus {
 
 // Conversion of the messages of common/protocol/membership.h to Protobuf and
-// back. Messages from the network may be hostile. A FromProto checks its
-// message: enums are known, counts are in range, and an epoch has one entry for
-// each of its members. The receiver checks that numbers fit the job.
+// back. Messages from the network may be hostile. Each FromProto checks that
+// enums are known, that counts are in range, and that an epoch has one entry
+// for each of its members. The receiver must check that numbers fit the job.
 //
 // Errors of all FromProto: kInvalidArgument, naming the field and its value.
 
-// Converts a message of a member. An empty or unknown message is an error.
+// Convert a message of a member. FromProto refuses a message that is empty or
+// of an unknown type.
 v1::MemberMessage ToProto(const MemberMessage& message);
 absl::StatusOr<MemberMessage> FromProto(const v1::MemberMessage& message);
 
-// Converts a message of the coordinator. An empty or unknown message is an
-// error.
+// Convert a message of the coordinator. FromProto refuses a message that is
+// empty or of an unknown type.
 v1::CoordinatorMessage ToProto(const CoordinatorMessage& message);
 absl::StatusOr<CoordinatorMessage> FromProto(
     const v1::CoordinatorMessage& message);
 
-// Converts a host claim. The coordinator checks the texts.
+// Convert a host claim. FromProto checks nothing: the coordinator checks the
+// texts.
 v1::HostClaim ToProto(const HostClaim& claim);
 HostClaim FromProto(const v1::HostClaim& message);
 
 // Converts one member of an epoch.
 v1::EpochStart::EpochMember ToProto(const EpochMember& each);
-// Returns the members of `job`'s epoch: exactly one entry for each of its
-// workers, workers that have left, and servers.
+// Converts the members of the epoch of `job`. Checks that there is exactly one
+// entry for each worker, leaver and server of this epoch.
 absl::StatusOr<std::vector<EpochMember>> EpochMembersFromProto(
     const google::protobuf::RepeatedPtrField<v1::EpochStart::EpochMember>&
         epoch_members,

@@ -11,8 +11,8 @@
 
 namespace nereus {
 
-// The answer also names the coordinator's build, so that an operator sees which
-// version answers.
+// The answer also has the coordinator's build, so that an operator sees which
+// version has answered.
 v1::GetStatusResponse ToProto(const JobStatus& status) {
   v1::GetStatusResponse message;
   message.set_build(kVersion);

@@ -6,7 +6,7 @@
 
 namespace nereus {
 
-// Converts a job's status for nereusctl. Errors of FromProto: kInvalidArgument,
+// Convert a job's status for nereusctl. Errors of FromProto: kInvalidArgument,
 // with the field and its value.
 v1::GetStatusResponse ToProto(const JobStatus& status);
 absl::StatusOr<JobStatus> FromProto(const v1::GetStatusResponse& message);

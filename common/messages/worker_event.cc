@@ -15,18 +15,19 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Returns a worker's text for messages, escaped and cut: they may end up in a
-// terminal.
+// Returns the first 64 bytes of a worker's text for an error message, escaped,
+// because a terminal may show the message.
 std::string Shown(absl::string_view text) {
   return absl::CHexEscape(text.substr(0, 64));
 }
 
-// Lists "rank", which callers use as an index.
+// Lists "rank". Its range is checked because callers use it as an index.
 void ListRank(JsonFields& fields, int& rank) {
   fields.Integer("rank", rank, 0, kWorkersMax - 1);
 }
 
-// Lists a time. A time above kComputeTimeMax counts as kComputeTimeMax.
+// Lists a time. When a longer time than kComputeTimeMax is read, it becomes
+// kComputeTimeMax.
 void ListTime(JsonFields& fields, const char* name, absl::Duration& time) {
   fields.Seconds(name, time);
   time = std::min(time, kComputeTimeMax);
@@ -91,7 +92,8 @@ void ListTraffic(JsonFields& fields, WorkerTraffic& traffic) {
   fields.Count("bytes_received", traffic.bytes_received);
 }
 
-// The layers must make a valid model, because the plan is made again for them.
+// When a result is read, its layers must form a valid model, because nereusctl
+// makes a plan for them.
 void ListResult(JsonFields& fields, WorkerResult& result) {
   ListRank(fields, result.rank);
   fields.Integer("joins", result.joins, 1, kWorkersMax);
@@ -127,8 +129,9 @@ void ListResult(JsonFields& fields, WorkerResult& result) {
   fields.Check(ValidateLayers(specs));
 }
 
-// Writes an event; `list` lists its fields. Reasons come from other processes,
-// and `replace` handles bytes that are not UTF-8: by default they would throw.
+// Returns an event as JSON text; `list` lists the fields. A text in an event,
+// such as LayerResult::reason, may come from another process and have bytes
+// that are not UTF-8. `replace` replaces them; by default, dump() would throw.
 template <typename Event>
 std::string Format(const char* name, Event event,
                    void (*list)(JsonFields&, Event&)) {
@@ -152,8 +155,8 @@ std::string FormatWorkerEvent(const WorkerResult& result) {
   return Format("done", result, ListResult);
 }
 
-// A line that is not an event is an error: only events go to standard output,
-// and the log goes to standard error.
+// A line that is not an event is an error, because workers write nothing else
+// to standard output: the log goes to standard error.
 absl::StatusOr<WorkerEvent> ParseWorkerEvent(absl::string_view line) {
   const Json object = ParseJson(line);
   std::string event;

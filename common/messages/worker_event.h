@@ -18,52 +18,56 @@
 namespace nereus {
 
 // Events that `nereus-worker --json` writes to standard output, each as a line
-// of JSON. `nereusctl local` and scripts read them.
+// of JSON. `nereusctl local` and scripts of users read them.
 
-// Progress of a worker, written about once a second.
+// Event that a worker writes about once a second: its progress.
 struct WorkerProgress {
   int rank = 0;
-  // Current pass over the training data, from 1 (not an epoch of the
-  // membership).
+  // Number of the current pass over the training data, from 1. This is not an
+  // epoch of the membership.
   int64_t epoch = 0;
   // Number of passes of the whole training.
   int64_t epochs = 0;
   // Number of steps that are done.
   int64_t step = 0;
-  // Number of steps of the whole training, as far as it can be told now.
+  // Number of steps of the whole training, as expected now.
   int64_t steps = 0;
-  // Mean loss since the last event. NaN: no step had a finite loss.
+  // Mean loss of the steps since the last event. NaN: none of these steps had a
+  // finite loss.
   double loss = 0;
+  // Number of images that this worker trains on per second.
   double images_per_second = 0;
   // Bytes sent plus received so far.
   int64_t bytes = 0;
 };
 
-// Cost of one layer for one worker.
+// Traffic and times of one layer on one worker.
 struct LayerResult {
-  // Name, kind and shape.
+  // Name, kind and shape of the layer.
   LayerSpec spec;
-  // Names of scheme and wire type at the end of the run: "factor", "fp32".
-  // "none" for a standalone worker: ParseWorkerEvent refuses such an event.
+  // Names of the scheme and of the wire type at the end of the run: "factor",
+  // "fp32". A standalone worker writes "none", which ParseWorkerEvent refuses.
   std::string scheme = "server";
   std::string wire = "fp32";
-  // Reason for the scheme, from the planner.
+  // Reason that the planner gives for the scheme.
   std::string reason;
-  // Rounds that are done.
+  // Number of rounds that are done.
   int64_t rounds = 0;
+  // Number of bytes of the layer's frames, headers included.
   int64_t bytes_sent = 0;
   int64_t bytes_received = 0;
-  // Mean time from the push of the gradient to the end of the round.
+  // Mean time from the push of the gradient until the round is done, in
+  // seconds.
   double latency_seconds_mean = 0;
-  // Computing time, if it was measured.
+  // Computing times of the layer, if the worker has measured them.
   LayerTime time = {};
 
-  // Returns scheme and wire type. REQUIRES: their names are valid, as in each
-  // result of ParseWorkerEvent.
+  // Returns scheme and wire type. REQUIRES: `scheme` and `wire` are valid
+  // names, as in each result of ParseWorkerEvent.
   Route route() const;
 };
 
-// Bytes between one worker and one peer, with frame headers.
+// Number of bytes between one worker and one peer, frame headers included.
 struct WorkerTraffic {
   // True if the peer is a server; false if it is a worker.
   bool is_shard = false;
@@ -75,29 +79,31 @@ struct WorkerTraffic {
 
 // Seconds that a worker spent in the phases of its steps.
 struct PhaseSeconds {
-  // From the beginning of the first step to the end of the last step.
+  // Time from the beginning of the first step to the end of the last step.
   double total = 0;
+  // Time of all forward passes, and of all backward passes.
   double forward = 0;
   double backward = 0;
-  // Waiting for layers.
+  // Time for which the worker waited for rounds of layers.
   double wait = 0;
 };
 
 // Steps that a worker has done.
 struct WorkerSteps {
-  // Number of steps, including repeated steps.
+  // Number of steps. A step that the worker has done twice, because the job
+  // went back to a checkpoint, counts twice.
   int64_t done = 0;
-  // Number of the last step within the job. -1: none.
+  // Number that the last step has in the job. -1: the worker has done no step.
   int64_t last = -1;
   // Number of steps that all workers skipped because of a NaN or an infinity.
   int64_t skipped = 0;
-  // Mean loss over the last pass. NaN: no step had a finite loss.
+  // Mean loss over the last pass. NaN: none of its steps had a finite loss.
   double train_loss = 0;
 };
 
-// Report of a worker at its end.
+// Event that a worker writes at its end: its report.
 struct WorkerResult {
-  // Measurements of a worker in a job that plans by time.
+  // Measurements of a worker in a job whose plan minimises time.
   struct Measured {
     // Time of one step.
     absl::Duration step_time;
@@ -105,37 +111,38 @@ struct WorkerResult {
     LinkSpeed link;
   };
 
-  // Number of the worker's process in a local job. It may differ from the rank,
-  // because ranks are given in the order of joining. LocalJob sets it. Not
-  // written.
+  // Number of the worker's process among those of `nereusctl local`. It can
+  // differ from the rank, because the coordinator gives ranks in the order of
+  // joining. LocalJob sets it; the event does not have it.
   int process = 0;
-  // Rank at the end.
+  // Rank of the worker at the end.
   int rank = 0;
-  // Number of times that the process has joined.
+  // Number of times that the process has joined the job.
   int joins = 1;
   // Number of workers of the job. 0: there was no step to do.
   int workers = 0;
   // Steps that the worker has done.
   WorkerSteps steps;
-  // Round of the newest checkpoint at the end. Absent: there is none.
+  // Round of the job's newest checkpoint at the end. Absent: there is none.
   std::optional<int64_t> saved_round;
-  // Accuracy on the test data. Absent: not measured.
+  // Accuracy on the test data. Absent: the worker has not measured it.
   std::optional<double> test_accuracy;
-  // Images that the worker trained on.
+  // Number of images that the worker has trained on.
   int64_t images = 0;
-  // Time of the worker's steps.
+  // Times of the worker's steps.
   PhaseSeconds seconds;
-  // Checksum of all parameters in layer order, eight hexadecimal digits.
+  // Checksum of all parameters, in the order of the layers: eight hexadecimal
+  // digits.
   std::string parameter_checksum;
-  // Bytes sent and received before the first step.
+  // Number of bytes that the worker sent and received before its first step.
   int64_t initial_bytes = 0;
-  // Layers in forward order.
+  // Traffic and times of each layer, in forward order.
   std::vector<LayerResult> layers;
-  // Bytes between the worker and each peer.
+  // Traffic between the worker and each peer.
   std::vector<WorkerTraffic> traffic;
-  // Absent if nothing was measured.
+  // Absent if the worker has measured nothing.
   std::optional<Measured> measured;
-  // The event as it was read, a JSON object. Not written.
+  // JSON object that ParseWorkerEvent has read. The event does not have it.
   std::string json;
 
   // Returns the name in messages of `nereusctl local`: "worker 2".
@@ -145,15 +152,16 @@ struct WorkerResult {
 using WorkerEvent = std::variant<WorkerProgress, WorkerResult>;
 
 // Returns an event as one line of JSON: {"event":"progress","rank":0,...}, or
-// {"event":"done","rank":0,...}. A number that is not finite becomes null;
-// bytes that are not UTF-8 are replaced. "measured" is null, or
-// {"step_seconds", "bytes_per_second", "latency_seconds", "message_seconds"};
-// then each layer has its "forward_seconds" and "backward_seconds".
+// {"event":"done","rank":0,...}. A number that is not finite becomes null, and
+// U+FFFD replaces bytes that are not UTF-8. "measured" is null, or an object
+// with "step_seconds", "bytes_per_second", "latency_seconds" and
+// "message_seconds". If it is an object, each layer has "forward_seconds" and
+// "backward_seconds".
 std::string FormatWorkerEvent(const WorkerProgress& progress);
 std::string FormatWorkerEvent(const WorkerResult& result);
 
-// Reads one line of a worker's output. Errors: kInvalidArgument, with the field
-// that is missing, has another type, or is out of range.
+// Reads one line of a worker's output. Errors: kInvalidArgument; the message
+// names the field that is missing, has a wrong type, or is out of range.
 absl::StatusOr<WorkerEvent> ParseWorkerEvent(absl::string_view line);
 
 }  // namespace nereus

@@ -45,9 +45,9 @@ class Member {
   // EpochStart arrives.
   Member(JoinRequest request, MakeMachine make_machine);
 
-  // Begins a session that has opened, when the session before it has ended.
-  // Sends JoinRequest or, after the first EpochStart, Resume and all kept
-  // messages. Sends nothing if the membership has ended.
+  // Begins a new session, when the session before it has ended. Sends
+  // JoinRequest or, after the first EpochStart, Resume and all kept messages.
+  // Sends nothing if the membership has ended.
   void OnSession(Outbox& out);
   // Takes a message of the coordinator.
   void OnMessage(const CoordinatorMessage& message, Outbox& out);
