@@ -13,8 +13,9 @@
 namespace nereus {
 namespace {
 
-// Checks that all files of a manifest exist with the stated length. Errors:
-// kFailedPrecondition, naming the file and both values.
+// Checks that all files of a manifest exist and have the length that the
+// manifest states. Errors: kFailedPrecondition, naming the file and both
+// values.
 absl::Status CheckFiles(Storage& storage, const Manifest& manifest) {
   const std::string folder = CheckpointFolder(manifest.round);
   std::map<std::string, int64_t> bytes_by_name;
@@ -41,15 +42,16 @@ absl::Status CheckFiles(Storage& storage, const Manifest& manifest) {
   return absl::OkStatus();
 }
 
-// Returns `status`, or OK if `status` says that the file is gone already.
+// Returns OK if `status` is kNotFound: the file or folder that the caller
+// wanted to remove does not exist. Otherwise returns `status`.
 absl::Status IgnoreNotFound(const absl::Status& status) {
   return absl::IsNotFound(status) ? absl::OkStatus() : status;
 }
 
-// True if `status` says that the checkpoint is damaged, and not that the
-// storage has failed. A disk that does not answer must not make a good
-// checkpoint look damaged. kFailedPrecondition: a folder is where a file should
-// be.
+// True if `status` says that the checkpoint is damaged; false if the storage
+// has failed. A disk that does not answer must not make a good checkpoint look
+// damaged. kFailedPrecondition counts as damage: there is a folder where a file
+// should be.
 bool IsDamage(const absl::Status& status) {
   return absl::IsDataLoss(status) || absl::IsFailedPrecondition(status) ||
          absl::IsUnimplemented(status);
@@ -62,14 +64,15 @@ absl::StatusOr<Manifest> ReadComplete(Storage& storage, int64_t round) {
   const absl::Status files = CheckFiles(storage, manifest);
   if (files.ok()) return manifest;
   if (!absl::IsFailedPrecondition(files)) return files;
-  // Another process may remove the checkpoint now, the manifest first.
+  // Perhaps another process is removing the checkpoint. It removes the manifest
+  // first. So if the manifest is gone, returns kNotFound and not kDataLoss.
   NEREUS_TRY(storage.FileBytes(ManifestName(round)));
   return DataLossError(files.message());
 }
 
 }  // namespace
 
-// Checks the files once more before a manifest makes the checkpoint complete.
+// Checks the files just before the manifest makes the checkpoint complete.
 absl::Status WriteManifest(Storage& storage, const Manifest& manifest) {
   std::string text = NEREUS_TRY(EncodeManifest(manifest));
   NEREUS_TRY(CheckFiles(storage, manifest));
@@ -90,7 +93,7 @@ absl::StatusOr<Manifest> ReadManifest(Storage& storage, int64_t round) {
   std::string text(bytes, '\0');
   const absl::Status read =
       storage.ReadFile(name, 0, Buffer::View(text.data(), bytes));
-  // The file has shrunk since its length was read.
+  // kOutOfRange means that the file has become shorter since FileBytes.
   if (absl::IsOutOfRange(read)) return DataLossError(read.message());
   NEREUS_TRY(read);
   auto manifest = DecodeManifest(text);
@@ -174,7 +177,8 @@ absl::Status KeepLast(Storage& storage, int count) {
       NEREUS_TRY(RemoveCheckpoint(storage, checkpoint.round));
     }
   }
-  // The oldest first: a crash in between leaves the newest.
+  // Removes the oldest checkpoint first, so that after a crash in between the
+  // newest ones are left.
   for (size_t i = list.complete.size(); i > static_cast<size_t>(count); --i) {
     NEREUS_TRY(RemoveCheckpoint(storage, list.complete[i - 1].round));
   }

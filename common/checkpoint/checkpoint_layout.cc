@@ -18,7 +18,7 @@ std::string CheckpointFolder(int64_t round) {
 }
 
 // The comparison at the end refuses other spellings of a number, such as
-// "+120": one round has one folder.
+// "+120", so that each round has only one name.
 std::optional<int64_t> ParseCheckpointFolder(absl::string_view name) {
   absl::string_view digits = name;
   int64_t round = 0;

@@ -8,7 +8,7 @@
 
 namespace nereus {
 
-// Names of a checkpoint's files in a storage:
+// Names of a checkpoint's files in a storage. Example, with two shards:
 //
 //   round-000000000120/shard-0-of-2-epoch-7.safetensors
 //   round-000000000120/shard-1-of-2-epoch-7.safetensors
@@ -20,26 +20,27 @@ inline constexpr int64_t kCheckpointRoundMax = 999'999'999'999;
 // Returns "round-000000000120". REQUIRES: 0 <= round <= kCheckpointRoundMax.
 std::string CheckpointFolder(int64_t round);
 
-// Returns the round of the folder `name`; nothing if CheckpointFolder gives no
-// round this name.
+// Returns the round for which CheckpointFolder returns `name`; nothing if there
+// is no such round.
 std::optional<int64_t> ParseCheckpointFolder(absl::string_view name);
 
 // Returns "round-000000000120/manifest.json". REQUIRES: 0 <= round <=
 // kCheckpointRoundMax.
 std::string ManifestName(int64_t round);
 
-// Identity of one shard's file.
+// Facts that identify one shard's file of a checkpoint.
 struct ShardFile {
   int64_t round = 0;  // Round of the checkpoint.
   int shard = 0;      // Shard of the values, 0 to shards - 1.
   int shards = 1;     // Number of shards, 1 to kServersMax.
-  // Epoch in which the values were collected. With the epoch in the name, a
-  // server that counts as dead and still writes does not overwrite the file of
-  // its successor.
+  // Epoch in which the server collected the values. It is part of the file's
+  // name: if a server counts as dead but still writes, its file has another
+  // name than the file of the server that has replaced it.
   uint64_t epoch = 0;
 };
 
-// Returns "shard-0-of-2-epoch-7.safetensors", in the checkpoint's folder.
+// Returns the name of the file in the checkpoint's folder:
+// "shard-0-of-2-epoch-7.safetensors".
 std::string ShardFileName(const ShardFile& file);
 
 }  // namespace nereus

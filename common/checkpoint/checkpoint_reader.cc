@@ -12,12 +12,13 @@
 #include "common/checkpoint/safetensors.h"
 #include "common/checkpoint/tensor_name.h"
 
-// Reading of checkpoints. Open reads each file's header (ReadHeader), turns
-// each tensor into a Part (AddTensor) and sorts the parts (SortParts).
-// ReadValues then walks the parts of one array (ReadArray); the first access
-// to a file compares its checksum (CheckContents). Everything in a file is
-// untrusted: it may be torn, from another job, or hostile, so each name, range
-// and length is checked against the manifest before it is used.
+// Reading of checkpoints. Open reads each file's header (ReadHeader), makes a
+// Part for each tensor (AddTensor) and sorts the parts (SortParts). ReadValues
+// then reads each array from the parts that have it (ReadArray). Before it
+// reads values of a file for the first time, it compares the file's checksum
+// (CheckContents). A file may be torn, from another job, or hostile. So each
+// name, range and length in a file is compared with the manifest before it is
+// used.
 
 namespace nereus {
 namespace {
@@ -30,9 +31,9 @@ absl::string_view BytesOf(const Buffer& buffer) {
           static_cast<size_t>(buffer.bytes())};
 }
 
-// Returns kDataLoss if `status` means that a file of the manifest is damaged:
-// the file is missing, short or cannot be decoded. Else returns `status`: a
-// disk that does not answer is no damage, and the caller may try again.
+// Returns kDataLoss if `status` means that a file is missing, is shorter than
+// the manifest states, or cannot be decoded. Otherwise returns `status`: if the
+// disk does not answer, the file is not damaged, and the caller may try again.
 absl::Status DamageOf(const std::string& file, const absl::Status& status) {
   if (absl::IsNotFound(status) || absl::IsOutOfRange(status) ||
       absl::IsInvalidArgument(status)) {
@@ -78,7 +79,7 @@ std::string CheckpointReader::ArrayName(int layer, int array) const {
   return absl::StrCat(states_[array - 1], " of layer ", name);
 }
 
-// The length is compared first: it bounds every offset that follows.
+// The length is compared first, because all later checks of offsets use it.
 absl::Status CheckpointReader::ReadHeader(int file) {
   const std::string name = FileName(file);
   const ManifestFile& entry = manifest_.files[file];
@@ -118,8 +119,8 @@ absl::Status CheckpointReader::AddTensor(int file,
   }
   const int layer = found->second;
   int array = 0;
-  // Array 0 is the parameters; the loop ends at arrays_ if the state has no
-  // such name.
+  // Array 0 is the parameters. The loop ends with array == arrays_ if no array
+  // of state has this name.
   while (!name.state.empty() && ++array < arrays_ &&
          states_[array - 1] != name.state) {
   }
@@ -154,7 +155,8 @@ absl::Status CheckpointReader::SortParts() {
     for (size_t next = 1; next < sorted.size(); ++next) {
       const Part& before = sorted[next - 1];
       const Part& part = sorted[next];
-      // Two files with the same elements: no rule tells which one is right.
+      // If two tensors have the same elements, nothing tells which one is
+      // right.
       if (part.first >= before.last) continue;
       const int index = static_cast<int>(i);
       return DataLossError(FileName(part.file), " has elements from ",
@@ -166,8 +168,8 @@ absl::Status CheckpointReader::SortParts() {
   return absl::OkStatus();
 }
 
-// A sound checkpoint has all arrays of a layer's state or none. ReadValues and
-// Verify find missing elements.
+// A sound checkpoint has either all arrays of a layer's state or none. If some
+// arrays are missing, ReadValues and Verify find this.
 int CheckpointReader::StateArrays(int layer) const {
   NEREUS_CHECK(layer >= 0 &&
                static_cast<size_t>(layer) < manifest_.layers.size())
@@ -196,8 +198,9 @@ absl::Status CheckpointReader::CheckContents(int file) {
                          ", the manifest says ",
                          absl::Hex(entry.crc32c, absl::kZeroPad8));
   }
-  // A later change of the file would not be noticed. But no server changes a
-  // file of a complete checkpoint (CheckNotComplete in shard_writer.cc).
+  // From now on this reader would not notice a change of the file. But no
+  // server changes a file of a complete checkpoint (CheckNotComplete in
+  // shard_writer.cc).
   checked_[file] = true;
   return absl::OkStatus();
 }

@@ -13,31 +13,33 @@
 
 namespace nereus {
 
-// Reads values of one checkpoint by layer and range, from whichever files have
-// them. So a job that goes on from the checkpoint may have another number of
+// Reads values of one checkpoint by layer and range, whichever of the files has
+// them. So a job that goes on from the checkpoint can have another number of
 // shards than the job that wrote it.
 //
-// Opening reads the headers of all files. The first use of a file reads it once
-// in blocks of kReadBlockBytes, to compare its checksum; values are then read
-// straight into their buffers. So a shard reads the header of each file, but
-// the data of only those files that have values for the shard. Without the
-// checksum, a damaged disk would change a model silently.
+// Open reads the headers of all files. When ReadValues needs a file for the
+// first time, it reads the whole file once, in blocks of kReadBlockBytes, and
+// compares the checksum. Without this, damage on the disk would change a model
+// and give no error. Then ReadValues reads the values straight into their
+// buffers. So a shard reads all headers, but the data of only those files that
+// have values for this shard.
 //
-// Not thread-safe: one thread, which blocks for as long as the storage takes.
-// Memory: one header or one block at a time, a few words for each tensor, and
-// the values that ReadValues returns.
+// Not thread-safe. All methods that read block for as long as the storage
+// takes. Memory: one header or one block at a time, a few words for each
+// tensor, and the values that ReadValues returns.
 //
-// Errors of all methods: those of Storage; kDataLoss, a file that is missing,
-// damaged or different from the manifest; the message names the file.
+// Errors of all methods: those of Storage; kDataLoss, a file is missing,
+// damaged or different from what the manifest states; the message names the
+// file.
 class CheckpointReader {
  public:
-  // Bytes that are read at a time to compare a checksum.
+  // Number of bytes of a file that are read at a time to compute its checksum.
   static constexpr int64_t kReadBlockBytes = int64_t{1} << 20;
 
   // Opens a checkpoint. `storage` is not owned and must outlive this. Errors:
-  // also kDataLoss, tensors that overlap, fit no layer of the manifest or have
-  // an invalid name; kInvalidArgument, the manifest is not valid
-  // (Manifest::Validate).
+  // also kDataLoss, two tensors overlap, or a tensor belongs to no layer of the
+  // manifest or has an invalid name; kInvalidArgument, the manifest is not
+  // valid (Manifest::Validate).
   static absl::StatusOr<CheckpointReader> Open(Storage* storage,
                                                Manifest manifest);
 
@@ -46,25 +48,25 @@ class CheckpointReader {
 
   // Returns the number of arrays of optimizer state that the checkpoint has for
   // a layer: 0 if no file has state of the layer, else the number in the
-  // manifest. REQUIRES: `layer` is a layer of the manifest.
+  // manifest. REQUIRES: `layer` is the index of a layer of the manifest.
   int StateArrays(int layer) const;
 
-  // Returns the values of elements [offset, offset + length) of a layer, in new
-  // memory, with the first `state_arrays` arrays of state.
+  // Returns, in new memory, the parameters of elements [offset, offset +
+  // length) of a layer, and the first `state_arrays` arrays of their state.
   //
-  // Errors: also kInvalidArgument, a range or layer that the manifest does not
-  // have, or more arrays than it has; kNotFound, elements or their state are
-  // missing: the message names the first missing ones.
+  // Errors: also kInvalidArgument, the manifest does not have this layer, these
+  // elements, or so many arrays; kNotFound, parameters or state are missing:
+  // the message names the first missing elements.
   absl::StatusOr<ChunkValues> ReadValues(int layer, int64_t offset,
                                          int64_t length, int state_arrays);
 
-  // Compares the checksums of all files, and checks that every element of every
-  // layer exists, and its state if the layer has any. Errors: also kDataLoss
-  // for missing elements.
+  // Compares the checksums of all files. Also checks that the files have all
+  // elements of every layer and, if a layer has state, the state of all its
+  // elements. Errors: also kDataLoss if elements are missing.
   absl::Status Verify();
 
  private:
-  // Place of elements [first, last) of one array of one layer.
+  // Place in a file of elements [first, last) of one array of one layer.
   struct Part {
     int64_t first = 0;  // First element.
     int64_t last = 0;   // Element after the last one.
@@ -76,8 +78,8 @@ class CheckpointReader {
   // REQUIRES: `manifest` is valid.
   CheckpointReader(Storage* storage, Manifest manifest);
 
-  // Returns the parts of one array. Array 0 is the parameters, array i > 0 is
-  // number i - 1 of the state.
+  // Returns the parts of one array of a layer. Array 0 is the parameters, and
+  // array i > 0 is array i - 1 of the state.
   std::vector<Part>& parts(int layer, int array) {
     return parts_[layer * arrays_ + array];
   }
@@ -87,15 +89,15 @@ class CheckpointReader {
 
   // Reads the header of a file and adds its tensors.
   absl::Status ReadHeader(int file);
-  // Adds the part that a tensor contains. `data_offset`: first byte of the
-  // file's data.
+  // Adds a part for a tensor of a file. `data_offset`: byte of the file at
+  // which its data begins.
   absl::Status AddTensor(int file, const SafetensorsTensor& tensor,
                          int64_t data_offset);
-  // Sorts all parts, and refuses parts that overlap.
+  // Sorts all parts. Errors: kDataLoss, two parts overlap.
   absl::Status SortParts();
-  // Compares the checksum of a file, once.
+  // Compares the checksum of a file, if this has not been done before.
   absl::Status CheckContents(int file);
-  // Checks that the parts of an array have all its elements.
+  // Checks that the parts of an array have all elements of the layer.
   absl::Status CheckCoverage(int layer, int array) const;
   // Reads elements [offset, offset + length) of an array from the parts that
   // have them.
@@ -108,10 +110,10 @@ class CheckpointReader {
   std::string ArrayName(int layer, int array) const;
 
   Storage* storage_;                 // Not owned.
-  Manifest manifest_;                // Content of the checkpoint.
+  Manifest manifest_;                // Manifest of the checkpoint.
   std::vector<std::string> states_;  // Names of the arrays of state.
   int arrays_;                       // Number of arrays, parameters and state.
-  // Index of each layer in the manifest.
+  // Index of each layer in the manifest, by name.
   absl::flat_hash_map<std::string, int> layer_by_name_;
   // Parts of each layer and array, sorted by `first`.
   std::vector<std::vector<Part>> parts_;

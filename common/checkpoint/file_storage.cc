@@ -17,21 +17,21 @@
 #include "common/base/descriptor.h"
 #include "common/base/status.h"
 
-// Storage on a file system. WriteFile is the function to read: temporary file,
-// write, fsync, rename, fsync of each folder above. Each step has its reason.
-// Without the first fsync, the rename could survive a crash and the data not.
-// Without the last ones, the name may be gone after a crash although the call
-// returned OK. Every error of the system becomes a Status with the path
-// (ErrorOf).
+// Storage on a file system. Read WriteFile first. It makes a temporary file,
+// writes it, flushes it (fsync), renames it, and flushes each folder above it.
+// Without the first fsync, after a crash the file could have its name but not
+// its data. Without the other ones, after a crash the file could lack its name,
+// although WriteFile had returned OK. ErrorOf turns each error of the operating
+// system into a Status with the path.
 
 namespace nereus {
 namespace {
 
-// Largest number of bytes of one read or write. Linux takes at most 2 GiB, so
-// longer buffers need several calls.
+// Largest number of bytes of one call of read or write. Linux takes at most 2
+// GiB in a call, so a longer buffer needs several calls.
 constexpr int64_t kCallBytesMax = int64_t{1} << 30;
 
-// Returns the Status for an errno: the codes that Storage promises.
+// Returns the Status for an errno, with one of the codes in storage.h.
 absl::Status ErrorOf(int error, absl::string_view action,
                      absl::string_view path) {
   const std::string text = absl::StrCat("cannot ", action, " ", path, ": ",
@@ -66,7 +66,8 @@ int OpenRetrying(const std::string& path, int flags) {
   return fd;
 }
 
-// Writes all bytes of a buffer: one write() may take fewer.
+// Writes all bytes of a buffer. One call of write() can take fewer bytes, so
+// this calls it in a loop.
 absl::Status WriteAll(int fd, const Buffer& piece, const std::string& path) {
   int64_t done = 0;
   while (done < piece.bytes()) {
@@ -83,25 +84,28 @@ absl::Status WriteAll(int fd, const Buffer& piece, const std::string& path) {
   return absl::OkStatus();
 }
 
-// Waits until the disk has all bytes of the file, or all names in the folder.
+// Waits until the disk has all bytes of a file, or all names in a folder. `fd`:
+// the open file or folder.
 absl::Status Flush(int fd, const std::string& path) {
   if (fsync(fd) == 0) return absl::OkStatus();
   return ErrorOf(errno, "flush", path);
 }
 
-// Flushes the names in a folder, not the contents of its files.
+// Waits until the disk has all names in a folder. The contents of the files may
+// not be on the disk yet.
 absl::Status FlushFolder(const std::string& path) {
   const Descriptor folder(OpenRetrying(path, O_RDONLY | O_DIRECTORY));
   if (!folder.valid()) return ErrorOf(errno, "open", path);
   return Flush(folder.get(), path);
 }
 
-// Writes, flushes and closes a new file. Takes over `fd`.
+// Writes, flushes and closes a new file. `fd` is the open file, which this
+// function closes in any case.
 absl::Status WriteAndFlush(int fd, absl::Span<const Buffer> pieces,
                            const std::string& path) {
   Descriptor file(fd);
-  // mkostemps makes files that only the user of this process can read. Servers
-  // of other users must read them too.
+  // mkostemps makes a file that only the user of this process can read. Servers
+  // of other users must be able to read it too.
   if (fchmod(fd, 0644) != 0) return ErrorOf(errno, "set the mode of", path);
   for (const Buffer& piece : pieces) {
     NEREUS_TRY(WriteAll(fd, piece, path));
@@ -119,7 +123,8 @@ std::string FolderOf(absl::string_view name) {
       name.substr(0, slash == absl::string_view::npos ? 0 : slash));
 }
 
-// Returns the folder that has the folder `path`, which may be relative.
+// Returns the path of the folder above the folder `path`. `path` may be
+// relative.
 std::string FolderAbove(const std::string& path) {
   const std::string above = std::filesystem::path(path).parent_path();
   return above.empty() ? "." : above;
@@ -130,8 +135,7 @@ absl::Status MakeFolder(const std::string& path) {
   if (mkdir(path.c_str(), 0755) == 0) return absl::OkStatus();
   const int error = errno;
   std::error_code ignored;
-  // For a folder that exists, some file systems report another error than
-  // EEXIST.
+  // If the folder exists, some file systems report another error than EEXIST.
   if (std::filesystem::is_directory(path, ignored)) return absl::OkStatus();
   return ErrorOf(error, "make the folder", path);
 }
@@ -240,7 +244,8 @@ absl::StatusOr<std::vector<StorageEntry>> FileStorage::List(
     std::string name = it->path().filename().string();
     if (!ValidateStoragePart(name).ok()) continue;
     struct stat information;
-    // A file that is gone by now is left out.
+    // If stat fails, for example because the file is gone by now, leaves the
+    // entry out.
     if (stat(it->path().c_str(), &information) != 0) continue;
     if (S_ISDIR(information.st_mode)) {
       entries.push_back({std::move(name), true, 0});

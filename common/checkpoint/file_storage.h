@@ -8,18 +8,19 @@
 
 namespace nereus {
 
-// Storage in a folder of a file system: a local disk, or a disk that all
+// Storage in a folder of a file system: on a local disk, or on a disk that all
 // servers share.
 //
-// A file is written under a temporary name, flushed (fsync) and renamed, and
-// then all folders above it are flushed, up to the root. So even after a crash,
-// the file exists as a whole or not at all. No file stays open between calls.
-// Thread-safe; of two writes of the same file at the same time, either may win,
-// as a whole.
+// WriteFile writes a file under a temporary name, flushes it (fsync) and
+// renames it. Then it flushes all folders above the file, up to the root. So
+// even after a crash, the file exists as a whole or not at all. No file stays
+// open between calls. Thread-safe. If two threads or processes write the same
+// file at the same time, afterwards the file is that of one of them, as a
+// whole.
 class FileStorage : public Storage {
  public:
-  // Opens the folder `root`, and makes it if it does not exist; its parent must
-  // exist. Errors: those of Storage.
+  // Opens the folder `root`, and makes this folder if it does not exist. The
+  // folder above it must exist. Errors: those of Storage.
   static absl::StatusOr<std::unique_ptr<FileStorage>> Open(std::string root);
 
   // Path of the folder.
@@ -44,9 +45,10 @@ class FileStorage : public Storage {
   // Returns the path of a file or folder; "" is the root.
   std::string PathOf(const std::string& name) const;
 
-  // Makes all folders above `name` that do not exist. Errors: those of Storage.
+  // Makes those folders above `name`, below the root, that do not exist.
+  // Errors: those of Storage.
   absl::Status MakeFolders(const std::string& name) const;
-  // Flushes all folders above `name`, from the innermost to the root.
+  // Flushes all folders above `name`, from the innermost folder to the root.
   absl::Status FlushFolders(const std::string& name) const;
 
   // Path of the root, without a "/" at the end.

@@ -19,13 +19,14 @@ namespace {
 
 constexpr size_t kDigits = 16;
 
-// Writes a new file; removes it again if it cannot be completed.
+// Writes a new file. If the file cannot be written as a whole, removes it
+// again.
 absl::Status Write(const std::string& path, const std::string& id) {
   const Descriptor file(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL, 0644));
   if (!file.valid()) {
     return UnavailableError("cannot make ", path, ": ", strerror(errno));
   }
-  errno = ENOSPC;  // A write that takes fewer bytes than all sets no error.
+  errno = ENOSPC;  // If write() takes only some bytes, it does not set errno.
   const bool written = write(file.get(), id.data(), id.size()) ==
                            static_cast<ssize_t>(id.size()) &&
                        fsync(file.get()) == 0;
@@ -48,9 +49,10 @@ absl::StatusOr<std::string> Read(const std::string& path) {
   return std::string(absl::StripAsciiWhitespace(text));
 }
 
-// Makes the file, unless it exists. Writes the file under another name and then
-// links it, so that the file is complete as soon as it exists. Of two processes
-// that do this at the same time, the first wins.
+// Makes the file with a new identity, unless the file exists. Writes the file
+// under another name first and then makes a link to it, so that the file is
+// complete as soon as it exists. If two processes do this at the same time, the
+// identity is that of the process that makes the link first.
 absl::Status MakeUnlessThere(const std::string& path) {
   if (access(path.c_str(), F_OK) == 0) return absl::OkStatus();
   const std::string id =
@@ -59,7 +61,8 @@ absl::Status MakeUnlessThere(const std::string& path) {
   NEREUS_TRY(Write(draft, id));
   int result = link(draft.c_str(), path.c_str());
   if (result != 0 && errno != EEXIST) {
-    // On a file system without links, the last of several processes wins.
+    // The file system has no links. If several processes do this at the same
+    // time, the identity is that of the last process.
     result = rename(draft.c_str(), path.c_str());
   }
   const int error = errno;
@@ -87,7 +90,7 @@ absl::StatusOr<FolderLock> FolderLock::Take(const std::string& folder) {
   if (!file.valid()) {
     return UnavailableError("cannot open ", path, ": ", strerror(errno));
   }
-  // Any other error means that the file system has no locks.
+  // After any other error, treats the file system as one without locks.
   if (flock(file.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     return FailedPreconditionError("the coordinator of another job has ",
                                    folder, ": give each its own");

@@ -13,17 +13,19 @@
 #include "common/plan/cost_model.h"
 #include "nlohmann/json.hpp"
 
-// Manifests as JSON text. EncodeManifest validates, writes the fields and
-// appends the checksum (EndOf). DecodeManifest goes the other way: first the
-// checksum over the raw text (CheckText), then the JSON, then format and
-// version, then the fields, then Validate. The text may be hostile: its length,
-// its depth and each number are bounded before they are used. ListManifest and
-// the functions above it name the fields once, for both directions.
+// Manifests as JSON text. EncodeManifest validates the manifest, writes the
+// fields and appends the checksum (EndOf). DecodeManifest checks the length and
+// the checksum of the text (CheckText), parses the JSON, checks format and
+// version, reads the fields, and calls Validate. The text may be hostile: its
+// length, its depth and each number are checked before they are used.
+// ListManifest and the functions above it list the fields; one list serves for
+// reading and for writing.
 
 namespace nereus {
 namespace {
 
-// Returns the end of the text: the checksum of all text before it.
+// Returns the end of the text that begins with `before`: the field with the
+// checksum of `before`.
 std::string EndOf(absl::string_view before) {
   return absl::StrFormat(",\n  \"crc32c\": \"%08x\"\n}\n",
                          Crc32c(before.data(), before.size()));
@@ -105,8 +107,8 @@ void ListManifest(JsonFields& fields, Manifest& manifest) {
   fields.Objects("files", manifest.files, ListFile);
 }
 
-// Checks length and checksum, before the JSON is parsed. Errors:
-// kInvalidArgument.
+// Checks the length and the checksum of a text, before the JSON is parsed.
+// Errors: kInvalidArgument.
 absl::Status CheckText(absl::string_view text) {
   if (std::ssize(text) > kManifestBytesMax) {
     return InvalidArgumentError("manifest: ", text.size(), " bytes, at most ",
@@ -148,7 +150,8 @@ absl::StatusOr<std::string> EncodeManifest(const Manifest& manifest) {
   Manifest copy = manifest;
   ListManifest(fields, copy);
   std::string text = json.dump(2);
-  // Cuts off the end of the object, "\n}": the checksum comes before it.
+  // Removes the end of the object, "\n}". EndOf appends it again, behind the
+  // checksum.
   text.resize(text.size() - 2);
   text += EndOf(text);
   return text;

@@ -12,7 +12,7 @@
 
 namespace nereus {
 
-// Entry for one shard's file of a checkpoint.
+// Entry of the manifest for one shard's file.
 struct ManifestFile {
   std::string name;   // Name in the checkpoint's folder (ValidateStoragePart).
   int64_t bytes = 0;  // Length of the file.
@@ -21,14 +21,14 @@ struct ManifestFile {
   bool operator==(const ManifestFile&) const = default;
 };
 
-// Description of a checkpoint: all that a job needs to go on, except the
-// values. The manifest is written last and makes the checkpoint complete. A
-// value type.
+// Description of a checkpoint: everything that a job needs to go on from it,
+// except the values. The coordinator writes the manifest when all files are
+// written; this makes the checkpoint complete. A value type.
 struct Manifest {
   std::string job;  // Name of the job: printable ASCII without spaces.
 
-  // Round of the checkpoint, 0 to kCheckpointRoundMax: the files have every
-  // layer as of it.
+  // Round of the checkpoint, 0 to kCheckpointRoundMax. The files have every
+  // layer as of this round.
   int64_t round = 0;
   // Number of contributions in all steps up to and including this round. It
   // tells which examples the job has used.
@@ -37,10 +37,10 @@ struct Manifest {
   OptimizerOptions optimizer;  // Rule and constants of the optimizer.
   // Side that runs the optimizer.
   OptimizerPlace optimizer_place = OptimizerPlace::kServer;
-  // Number of arrays of optimizer state (Job::state_arrays).
+  // Number of arrays of optimizer state of each layer (Job::state_arrays).
   int32_t state_arrays = 0;
   std::vector<LayerSpec> layers;    // Layers of the model, in forward order.
-  std::vector<ManifestFile> files;  // Files, by shard.
+  std::vector<ManifestFile> files;  // Files, in the order of their shards.
 
   bool operator==(const Manifest&) const = default;
 
@@ -48,25 +48,27 @@ struct Manifest {
   absl::Status Validate() const;
 };
 
-// Values of the fields "format" and "version".
+// Values of the fields "format" and "version" in the text of a manifest.
 inline constexpr char kManifestFormat[] = "nereus-checkpoint";
 inline constexpr int64_t kManifestVersion = 1;
 
-// Limits in bytes of the text, far above real manifests, and of the job's name.
+// Largest length of the text in bytes. Real manifests are much shorter.
 inline constexpr int64_t kManifestBytesMax = int64_t{64} << 20;
+// Largest length of a job's name in bytes.
 inline constexpr int64_t kManifestJobBytesMax = 256;
 
 // Returns the manifest as JSON text. The last field is the CRC-32C of all text
-// before that field. Equal manifests give equal text. Errors: as Validate.
+// before that field. Equal manifests give equal text. Errors: those of
+// Manifest::Validate.
 absl::StatusOr<std::string> EncodeManifest(const Manifest& manifest);
 
-// Reads a text that EncodeManifest wrote; `text` may be torn or hostile. The
-// checksum detects text that was cut off or changed by accident, except with a
-// probability of 2^-32.
+// Reads a text that EncodeManifest has written. `text` may be torn or hostile.
+// If the text was cut off or changed by accident, the checksum is right with a
+// probability of only 2^-32.
 //
-// Errors: kInvalidArgument, it is no such text, its checksum is wrong, or as
-// Validate; kUnimplemented, another version wrote it. Messages name the field
-// and both values.
+// Errors: kInvalidArgument, `text` is not such a text, its checksum is wrong,
+// or Manifest::Validate fails; kUnimplemented, another version of Nereus has
+// written it. Messages name the field, its value and the expected value.
 absl::StatusOr<Manifest> DecodeManifest(absl::string_view text);
 
 }  // namespace nereus

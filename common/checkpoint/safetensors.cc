@@ -21,8 +21,9 @@
 //                    |--{--> kMetadata --}--> kHeader
 //                    '--}--> kEnd
 //
-// A file may come from elsewhere and be hostile. So no tree of the JSON is
-// built, nothing recurses, and every number is bounded before it is used.
+// A file may come from elsewhere and be hostile. So the parser builds no tree
+// of the JSON, no function calls itself, and each number is checked before it
+// is used.
 
 namespace nereus {
 namespace {
@@ -63,8 +64,8 @@ absl::StatusOr<int64_t> BytesOf(const std::string& name,
 absl::StatusOr<std::string> Quote(const std::string& text) {
   std::string quoted =
       Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
-  // The writer replaces bytes that are not UTF-8; the name would be another
-  // one.
+  // dump() replaces bytes that are not UTF-8. If it has replaced any, the text
+  // in the file would be another one.
   if (Json::parse(quoted) != Json(text)) {
     return InvalidArgumentError("tensor or metadata ", ShownName(text),
                                 " is not UTF-8");
@@ -72,8 +73,9 @@ absl::StatusOr<std::string> Quote(const std::string& text) {
   return quoted;
 }
 
-// Receiver of a header's JSON, event by event. It sees names that come twice,
-// which a tree would hide. A handler that returns false ends the parsing.
+// Receiver of a header's JSON, event by event. So it finds a name that comes
+// twice: a tree of the JSON would have this name once. If a function returns
+// false, the parsing ends.
 class HeaderHandler : public nlohmann::json_sax<Json> {
  public:
   explicit HeaderHandler(SafetensorsHeader* header) : header_(header) {}
@@ -81,7 +83,7 @@ class HeaderHandler : public nlohmann::json_sax<Json> {
   // First error, or OK.
   const absl::Status& status() const { return status_; }
 
-  // Values that no header has.
+  // Refuse values that no header has.
   bool null() override { return Fail("null"); }
   bool boolean(bool) override { return Fail("true or false"); }
   bool number_float(double, const std::string& text) override {
@@ -92,7 +94,7 @@ class HeaderHandler : public nlohmann::json_sax<Json> {
   }
   bool binary(Json::binary_t&) override { return Fail("bytes"); }
 
-  // Numbers occur in shapes and offsets only.
+  // Takes a number, which may come only in shapes and offsets.
   bool number_unsigned(uint64_t value) override {
     if (place_ != Place::kShape && place_ != Place::kOffsets) {
       return Fail(absl::StrCat("number ", value));
@@ -109,7 +111,7 @@ class HeaderHandler : public nlohmann::json_sax<Json> {
     return true;
   }
 
-  // Strings occur as metadata and as the type.
+  // Takes a string, which may come only in the metadata and as a type.
   bool string(std::string& value) override {
     if (place_ == Place::kMetadata) {
       header_->metadata[key_] = std::move(value);
@@ -126,7 +128,7 @@ class HeaderHandler : public nlohmann::json_sax<Json> {
     return true;
   }
 
-  // An object is the header, the metadata, or a tensor.
+  // Begins an object: the header, the metadata, or a tensor.
   bool start_object(size_t) override {
     if (place_ == Place::kStart) return Enter(Place::kHeader);
     if (place_ != Place::kHeader) return Fail("object");
@@ -138,7 +140,7 @@ class HeaderHandler : public nlohmann::json_sax<Json> {
     return Enter(Place::kTensor);
   }
 
-  // Keys are unique within the header, within the metadata and within each
+  // Takes a key. No key may come twice in the header, in the metadata or in a
   // tensor.
   bool key(std::string& key) override {
     std::set<std::string>& keys = place_ == Place::kHeader ? names_ : fields_;
@@ -166,7 +168,7 @@ class HeaderHandler : public nlohmann::json_sax<Json> {
     return Fail("list");
   }
 
-  // Lists occur in tensors only; the tensor goes on after the list.
+  // Ends a list. Lists come only in tensors, so the tensor goes on.
   bool end_array() override { return Enter(Place::kTensor); }
 
   bool parse_error(size_t position, const std::string&,
@@ -192,8 +194,8 @@ class HeaderHandler : public nlohmann::json_sax<Json> {
     return true;
   }
 
-  // Checks a tensor at its end: all three fields exist, and the offsets fit the
-  // shape.
+  // Checks a tensor at its end: it must have all three fields, and its offsets
+  // must fit its shape.
   bool FinishTensor() {
     if (fields_.size() != 3 || offsets_.size() != 2) {
       return FailWith(absl::StrCat(
@@ -221,13 +223,13 @@ class HeaderHandler : public nlohmann::json_sax<Json> {
     return absl::StrCat("tensor ", ShownName(tensor_.name));
   }
 
-  // Notes that a value does not belong where it is.
+  // Notes the error that `found` may not come in the current position.
   bool Fail(absl::string_view found) {
     return FailWith(
         absl::StrCat("unexpected ", found, " for ", ShownName(key_)));
   }
 
-  // Notes an error, unless there is one already.
+  // Notes an error, unless there is an earlier one.
   bool FailWith(absl::string_view message) {
     status_.Update(InvalidArgumentError(message));
     return false;
@@ -330,8 +332,8 @@ absl::StatusOr<SafetensorsHeader> DecodeSafetensorsHeader(
                                 handler.status().message());
   }
   result.data_offset = kSafetensorsPrefixBytes + std::ssize(header);
-  // A tensor without elements comes before the tensor that begins at the same
-  // byte.
+  // If a tensor without elements and another tensor begin at the same byte, the
+  // tensor without elements comes first.
   absl::c_sort(result.tensors, [](const auto& a, const auto& b) {
     return std::tie(a.offset, a.bytes, a.name) <
            std::tie(b.offset, b.bytes, b.name);

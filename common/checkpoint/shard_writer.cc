@@ -16,27 +16,27 @@
 
 // Writer of a shard's file. WriteShard checks its arguments, joins neighbouring
 // chunks to runs (MakeRuns), lists the tensors and buffers of each run
-// (AddRun), computes length and checksum over the buffers, and hands the
-// buffers to the storage. Values are not copied: the file is written from the
-// shard's own memory. So callers must not change that memory meanwhile.
+// (AddRun), computes the length and the checksum of all buffers, and hands the
+// buffers to the storage. It copies no values: the storage reads the shard's
+// own memory. So callers must not change this memory during the call.
 
 namespace nereus {
 namespace {
 
 constexpr int64_t kFloatBytes = sizeof(float);
 
-// Neighbouring chunks of one layer with equal `states`. A run becomes one
-// tensor of parameters, and one tensor for each array of state.
+// Neighbouring chunks of one layer that have equally many arrays of state. A
+// run becomes one tensor of parameters, and one tensor for each array of state.
 struct Run {
   int32_t layer = 0;                     // Index of the layer.
   int64_t first = 0;                     // First element.
   int64_t last = 0;                      // Element after the last one.
-  int states = 0;                        // Number of arrays of state: 0 or all.
+  int states = 0;                        // Number of arrays of state.
   absl::Span<const ChunkValues> chunks;  // Chunks of the run.
 };
 
-// Returns the number of arrays in the chunk's state: 0 or `states`. Errors:
-// kInvalidArgument.
+// Returns the number of arrays of state that a chunk has. Errors:
+// kInvalidArgument, this is neither 0 nor `states`.
 absl::StatusOr<int> StatesOf(const ChunkValues& chunk, int states,
                              const std::string& where) {
   if (chunk.state.bytes() == 0) return 0;
@@ -70,7 +70,8 @@ absl::Status CheckChunk(const ChunkValues& chunk,
   return absl::OkStatus();
 }
 
-// Joins chunks to runs. Errors: kInvalidArgument, a chunk that does not fit.
+// Joins chunks to runs. Errors: kInvalidArgument, a chunk does not fit its
+// layer, its buffers or the chunk before it.
 absl::StatusOr<std::vector<Run>> MakeRuns(
     absl::Span<const LayerSpec> layers, int state_arrays,
     absl::Span<const ChunkValues> chunks) {
@@ -104,7 +105,7 @@ absl::StatusOr<std::vector<Run>> MakeRuns(
   return runs;
 }
 
-// Contents of the file.
+// Contents of a shard's file.
 struct Contents {
   // Tensors, in the order of their data.
   std::vector<SafetensorsTensor> tensors;
@@ -112,8 +113,9 @@ struct Contents {
   std::vector<Buffer> buffers;
 };
 
-// Adds the tensors of a run. A chunk has its arrays of state one behind the
-// other, so a tensor of state takes a slice of each chunk's state.
+// Adds the tensors of a run to `contents`. ChunkValues::state has one array
+// after the other, so a tensor of one array takes a slice of each chunk's
+// state.
 void AddRun(const Run& run, const LayerSpec& layer,
             absl::Span<const std::string> states, Contents& contents) {
   TensorName name = {layer.name, run.last - run.first == layer.parameters,
@@ -141,8 +143,8 @@ void AddRun(const Run& run, const LayerSpec& layer,
   }
 }
 
-// Checks that the round has no manifest. Errors: kAlreadyExists. A file that
-// changes after its manifest was written would damage a complete checkpoint.
+// Checks that the round has no manifest. Errors: kAlreadyExists, it has one: a
+// new file would then damage a complete checkpoint.
 absl::Status CheckNotComplete(Storage& storage, int64_t round) {
   const std::string manifest = ManifestName(round);
   const auto bytes = storage.FileBytes(manifest);

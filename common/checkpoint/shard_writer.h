@@ -12,22 +12,23 @@
 
 namespace nereus {
 
-// Writes one shard's values and returns the manifest's entry for the file.
-// Neighbouring chunks of a layer become one tensor (tensor_name.h). A tensor
-// that is the whole layer has the matrix's shape, if the layer is nothing but a
-// matrix; any other tensor is flat. No value is copied. May be repeated until
-// the manifest is written. Blocks for as long as the storage takes.
+// Writes one shard's file of a checkpoint, and returns the manifest's entry for
+// this file. Neighbouring chunks of a layer become one tensor (tensor_name.h).
+// A tensor has the shape of the layer's matrix if it is the whole layer and the
+// layer has no values beside the matrix; any other tensor has one dimension. No
+// value is copied. Until the manifest is written, a second call replaces the
+// file. Blocks for as long as the storage takes.
 //
-//   layers   the whole model, as it will be in the manifest.
+//   layers   layers of the whole model, as they will be in the manifest.
 //   states   names of the arrays of state: StateNames (tensor_name.h).
-//   chunks   by layer, then offset, without overlap; may be empty.
-//            Their bytes must not change before this returns: the checksum
-//            is computed before they are written.
+//   chunks   values to write, sorted by layer and then by offset, without
+//            overlap; may be empty. Their bytes must not change during the
+//            call, because the checksum is computed before they are written.
 //
-// Errors: those of Storage; kInvalidArgument, an impossible model or number of
-// shards, or a chunk that does not fit its layer, its buffers or its place in
-// the order, with both values; kAlreadyExists, the checkpoint is complete:
-// RemoveCheckpoint first, to write it again.
+// Errors: those of Storage; kInvalidArgument, the model or the number of shards
+// is impossible, or a chunk does not fit its layer, its buffers or the chunk
+// before it, with both values; kAlreadyExists, the checkpoint is complete: to
+// write it again, call RemoveCheckpoint first.
 absl::StatusOr<ManifestFile> WriteShard(Storage& storage, const ShardFile& file,
                                         absl::Span<const LayerSpec> layers,
                                         absl::Span<const std::string> states,

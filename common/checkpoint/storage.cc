@@ -9,8 +9,8 @@
 namespace nereus {
 namespace {
 
-// True for letters, digits and "._-": all file systems and shells take them as
-// they are.
+// True for letters, digits and "._-". These characters have no special meaning
+// in any file system or shell.
 bool IsAllowed(char c) {
   return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '.' ||
          c == '_' || c == '-';

@@ -11,24 +11,27 @@
 
 namespace nereus {
 
-// Limits of a name in a storage, and of one part of it.
+// Largest length in bytes of a name in a storage, such as
+// "round-000000000120/manifest.json", and of one part between "/".
 inline constexpr int64_t kStorageNameBytesMax = 1024;
 inline constexpr int64_t kStoragePartBytesMax = 200;
 
-// End of the names of unfinished files.
+// End of the names of files that are being written.
 inline constexpr absl::string_view kTemporarySuffix = ".tmp";
 
-// Returns OK if `part` may be the name of one file or folder: letters, digits
-// and "._-", not "." or "..", 1 to kStoragePartBytesMax bytes. So no name from
-// a manifest leads out of the storage. Errors: kInvalidArgument, with the name,
-// escaped and cut.
+// Returns OK if `part` is allowed as the name of one file or folder: it has
+// only letters, digits and "._-", is not "." or "..", and has 1 to
+// kStoragePartBytesMax bytes. So no name from a manifest can lead out of the
+// storage. Errors: kInvalidArgument; the message has the start of the name,
+// escaped.
 absl::Status ValidateStoragePart(absl::string_view part);
 
-// Returns OK if `name` may name a file or folder of a storage: parts with "/"
-// between them. Errors: kInvalidArgument.
+// Returns OK if `name` is allowed as the name of a file or folder in a storage:
+// parts that ValidateStoragePart allows, with "/" between them, and at most
+// kStorageNameBytesMax bytes. Errors: kInvalidArgument.
 absl::Status ValidateStorageName(absl::string_view name);
 
-// File or folder in a folder.
+// Entry of a folder: a file or a folder in it.
 struct StorageEntry {
   // Name of the file or folder, without the folders above it.
   std::string name;
@@ -38,61 +41,67 @@ struct StorageEntry {
   bool operator==(const StorageEntry&) const = default;
 };
 
-// Place where checkpoints are kept: whole files, in folders, by names that
-// ValidateStorageName allows, relative to a root. FileStorage implements it on
-// disks; tests implement it in memory, with faults.
+// Place where checkpoints are kept: files in folders below a root. A name is
+// relative to the root, and must be one that ValidateStorageName allows. A
+// process writes a file as a whole. FileStorage keeps the files on a disk;
+// tests keep them in memory, and inject faults.
 //
-// All calls block for as long as a disk takes, so no driver thread may make
-// them. An implementation says whether several threads may call it. Nothing is
-// cached: a file that one process has written is read by another process that
-// has the same storage.
+// All calls block for as long as a disk takes. So a thread that drives a
+// machine must not make them, except to load a checkpoint. An implementation
+// says whether several threads may call it at a time. Nothing is cached: when
+// one process has written a file, any process with the same storage can read
+// it.
 //
-// Errors of all calls: kInvalidArgument, a bad name; kNotFound, no such file or
-// folder; kPermissionDenied; kResourceExhausted, no space left;
-// kFailedPrecondition, a file where a folder should be or the reverse;
+// Errors of all calls: kInvalidArgument, a name is not allowed; kNotFound, the
+// file or folder does not exist; kPermissionDenied, the process has no right to
+// do this; kResourceExhausted, there is no space left; kFailedPrecondition,
+// there is a file where a folder should be, or a folder where a file should be;
 // kUnavailable, any other failure of the disk: try again. Messages name the
 // path.
 class Storage {
  public:
   virtual ~Storage() = default;
 
-  // Makes file `name` of `pieces`, one after the other, and the folders above
-  // it. Replaces a file of that name. Once OK is returned the file survives a
-  // crash of the machine. At any moment before, and after a failure, a reader
-  // finds the old file (or none, if there was none) or the whole new file. A
-  // file with kTemporarySuffix may stay after a crash.
+  // Writes file `name`, which has the bytes of `pieces`, one after the other.
+  // Makes the folders above the file. Replaces the file if it exists. When
+  // WriteFile has returned OK, the file survives a crash of the computer. At
+  // any moment before, and after an error, a reader finds either the whole new
+  // file or what was there before: the old file, or none. After a crash, a file
+  // with kTemporarySuffix may be left.
   //
   // `pieces`: host memory, read before the call returns, not kept.
   virtual absl::Status WriteFile(const std::string& name,
                                  absl::Span<const Buffer> pieces) = 0;
 
-  // Reads bytes [offset, offset + into.bytes()) of a file to `into`, host
-  // memory; its contents are undefined on failure. Errors: also kOutOfRange,
-  // the file is shorter.
+  // Reads bytes [offset, offset + into.bytes()) of a file to `into`, which is
+  // host memory. After an error, the bytes of `into` are undefined. Errors:
+  // also kOutOfRange, the file ends before the last of these bytes.
   virtual absl::Status ReadFile(const std::string& name, int64_t offset,
                                 const Buffer& into) = 0;
 
   // Returns the length of a file in bytes.
   virtual absl::StatusOr<int64_t> FileBytes(const std::string& name) = 0;
 
-  // Lists a folder, by name, ascending; "" is the root. Entries that are
-  // neither file nor folder, or have a name that ValidateStoragePart refuses,
-  // are left out.
+  // Returns the entries of a folder, in ascending order of their names. The
+  // folder "" is the root. Leaves out entries that are neither file nor folder,
+  // and entries with a name that ValidateStoragePart refuses.
   virtual absl::StatusOr<std::vector<StorageEntry>> List(
       const std::string& folder) = 0;
 
-  // Removes one file. Once OK is returned, the file does not come back after a
-  // crash.
+  // Removes one file. When RemoveFile has returned OK, the file stays removed
+  // even after a crash.
   virtual absl::Status RemoveFile(const std::string& name) = 0;
 
-  // Renames a folder in the root. After a crash the folder has one of both
-  // names. Errors: also kFailedPrecondition, `to` is a file or a folder that is
-  // not empty.
+  // Renames a folder of the root; both names have one part. After a crash the
+  // folder has either the old or the new name. Errors: also
+  // kFailedPrecondition, `to` exists and is a file, or is a folder that is not
+  // empty.
   virtual absl::Status RenameFolder(const std::string& from,
                                     const std::string& to) = 0;
 
-  // Removes a folder and everything in it, in any order; links are removed, not
-  // followed. After a failure or a crash any part of it may be left.
+  // Removes a folder and everything in it, in any order. Removes links, and not
+  // the files that they lead to. After an error or a crash, any part of the
+  // folder may be left.
   virtual absl::Status RemoveTree(const std::string& folder) = 0;
 };
 

@@ -14,13 +14,13 @@
 namespace nereus {
 namespace {
 
-// Name that the format keeps for itself, and the form in which a layer of that
-// name is written.
+// Name that the safetensors format reserves, and the form in which
+// EncodeLayerName writes the name of a layer that is called so.
 constexpr absl::string_view kReserved = "__metadata__";
 constexpr absl::string_view kReservedWritten = "%5F_metadata__";
 
-// Returns the suffixes of all optimizers. With them, a name can be decoded
-// without the manifest.
+// Returns "." and the name of an array of state, for all arrays of all
+// optimizers. With this list, DecodeTensorName needs no manifest.
 std::vector<std::string> StateSuffixes() {
   std::vector<std::string> suffixes;
   const auto add = [&](OptimizerPlace place, UpdateRule rule, int arrays) {
@@ -35,7 +35,7 @@ std::vector<std::string> StateSuffixes() {
   return suffixes;
 }
 
-// Returns the suffix of a state that `text` ends with, or "".
+// Returns the entry of StateSuffixes with which `text` ends, or "".
 absl::string_view StateSuffixOf(absl::string_view text) {
   static const auto& suffixes = *new std::vector<std::string>(StateSuffixes());
   for (const std::string& suffix : suffixes) {
@@ -55,9 +55,9 @@ std::string EncodeLayerName(absl::string_view layer) {
   return absl::StrCat(written, "%2E", suffix.substr(1));
 }
 
-// Reverses EncodeLayerName. For any other text, returns a name that
-// EncodeLayerName does not encode to this text; DecodeTensorName refuses the
-// text then.
+// Returns the layer's name for a text of EncodeLayerName. For any other text,
+// returns some name. EncodeLayerName does not turn this name into the same
+// text, so DecodeTensorName refuses the text.
 std::string DecodeLayerName(absl::string_view written) {
   return absl::StrReplaceAll(
       written,
@@ -106,8 +106,8 @@ absl::StatusOr<TensorName> DecodeTensorName(absl::string_view text) {
     rest = rest.substr(0, bracket);
   }
   name.layer = DecodeLayerName(rest);
-  // Only the text that EncodeTensorName gives is accepted: so a tensor has
-  // exactly one name.
+  // Accepts only the text that EncodeTensorName returns, so that each tensor
+  // has exactly one name.
   if (!is_name || !ValidateLayerName(name.layer).ok() ||
       EncodeTensorName(name) != text) {
     return InvalidArgumentError("tensor name ", ShownName(text),

@@ -11,12 +11,12 @@
 
 namespace nereus {
 
-// Meaning of a tensor of a shard's file: elements [first, last) of a layer's
-// parameters, or of one array of its optimizer state.
+// Values that a tensor in a shard's file has: elements [first, last) of a
+// layer's parameters, or of one array of the layer's optimizer state.
 struct TensorName {
   std::string layer;  // Name of the layer.
-  // True if the tensor has all elements: then first and last are not part of
-  // the name, and 0.
+  // True if the tensor has all elements of the layer. Then `first` and `last`
+  // are 0 and are not part of the tensor's name.
   bool whole = true;
   int64_t first = 0;  // First element.
   int64_t last = 0;   // Element after the last one.
@@ -26,23 +26,24 @@ struct TensorName {
   bool operator==(const TensorName&) const = default;
 };
 
-// Returns the names of the arrays of a layer's state, in order:
-// OptimizerStateName for an optimizer of ours; "state0", "state1", ... for a
-// caller's. REQUIRES: `state_arrays` is OptimizerStateCount in the first case.
+// Returns the names of the arrays of a layer's state, in order. With
+// OptimizerPlace::kServer the names are those of OptimizerStateName. If the
+// callers run the optimizer, the names are "state0", "state1" and so on.
+// REQUIRES: with kServer, `state_arrays` is OptimizerStateCount(rule).
 std::vector<std::string> StateNames(OptimizerPlace place, UpdateRule rule,
                                     int state_arrays);
 
-// Returns the name in a file: "fc6", "fc6.velocity", "fc6[524288:1048576]" and
-// "fc6[524288:1048576].velocity".
+// Returns the name of a tensor in a file, for example "fc6", "fc6.velocity",
+// "fc6[524288:1048576]" or "fc6[524288:1048576].velocity".
 //
-// Different tensors have different names, whatever the layers' names are. So
-// parts of a layer's name are escaped, as "%25" and so on: the characters "%",
-// "[" and "]"; the "." of an ending that is a state's name (".velocity"); and
-// the first "_" of the layer name "__metadata__".
+// Two different tensors must have different names, whatever names the layers
+// have. So some characters of a layer's name are escaped, for example "%" as
+// "%25": each "%", "[" and "]"; the "." before a state's name at the end
+// (".velocity"); and the first "_" if the layer's name is "__metadata__".
 std::string EncodeTensorName(const TensorName& name);
 
-// Returns the meaning of a name. Errors: kInvalidArgument, EncodeTensorName
-// gives no such name.
+// Returns the TensorName for which EncodeTensorName returns `text`. Errors:
+// kInvalidArgument, there is none.
 absl::StatusOr<TensorName> DecodeTensorName(absl::string_view text);
 
 }  // namespace nereus
