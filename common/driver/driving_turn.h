@@ -73,7 +73,7 @@ class DrivingTurn {
   std::atomic<bool> taken_{false};
 
   // Not a nereus::Mutex, because each nereus::Mutex::Unlock would wake the
-  // owner. mu_ guards all members below.
+  // owner. mu_ guards all fields below.
   std::mutex mu_;
   // Wakes a guest, or a thread in Stop, when the turn was given back.
   std::condition_variable given_;

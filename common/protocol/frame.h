@@ -228,11 +228,11 @@ absl::Status RefuseFrame(const FrameHeader& header, const Parts&... why) {
   return InvalidArgumentError(DescribeFrame(header), ": ", why...);
 }
 
-// Rule by which a run of values is cut into frames. In a job that is not
-// sparse, values are cut at multiples of kFrameElementsMax. In a sparse job,
-// values are cut where blocks of the pool end, so that each frame lies in one
-// block. If a block began before the run, the first frame has only the rest of
-// this block, and so it is shorter.
+// Rule by which a run of values is cut into frames. Dense values are cut at
+// multiples of kFrameElementsMax. Values of a sparse layer (Job::IsSparse) are
+// cut where blocks of the pool end, so that each frame lies in one block. If a
+// block began before the run, the first frame has only the rest of this block,
+// and so it is shorter.
 //
 // Example: 100 values, length 40, skipped 10 give frames of 30, 40 and 30
 // values, at offsets 0, 30 and 70.

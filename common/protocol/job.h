@@ -65,7 +65,7 @@ struct BlockPool {
   // (common/compute/blocks.h). -1: the job is not sparse.
   int layer = -1;
   int64_t block_length = 0;      // Number of values in a block.
-  std::vector<int64_t> offsets;  // Index of each layer's first value in it.
+  std::vector<int64_t> offsets;  // Index in the pool of a layer's first value.
 
   bool operator==(const BlockPool&) const = default;
 };

@@ -87,11 +87,11 @@ struct RoundOptions {
   // contribution may be late: after them, a round waits for it.
   int64_t staleness = 32;
 
-  // With kMajority or kSolo: of this number of rounds, the last one waits for
-  // the contributions of all workers (Job::IsResync). After it all workers have
-  // equal parameters. One exception: if an epoch ends before a worker has the
-  // result, the worker can get the parameters of a later round. 0: no round
-  // waits for all workers.
+  // With kMajority or kSolo: one in this number of rounds waits for the
+  // contributions of all workers (Job::IsResync). After such a round, all
+  // workers have equal parameters. One exception: if an epoch ends before a
+  // worker has the round's result, the worker can get the parameters of a later
+  // round. 0: no round waits for all workers.
   int64_t resync_every = 0;
 
   bool operator==(const RoundOptions&) const = default;

@@ -16,8 +16,8 @@ struct EpochWorker {
   int32_t rank = 0;  // Rank of the worker.
   // First step, and first round of every layer, in which the worker takes part.
   int64_t first_step = 0;
-  // Number that the coordinator has given the worker's host; -1: no other
-  // worker runs on this host.
+  // Number that the coordinator has given the worker's host; -1: the worker
+  // counts as a host of its own.
   int32_t host = -1;
 
   bool operator==(const EpochWorker&) const = default;
@@ -33,10 +33,10 @@ struct EpochWorker {
 // workers 0, 2, 1. With one worker on each host, host, seat and position of a
 // worker are the same number.
 //
-// Each round needs its own line-up, which has only the workers that contribute
-// to this round. A worker that joins does not contribute before its first step:
-// if an earlier line-up had it, carriers would wait for contributions that
-// never come.
+// A round must be done with its own line-up, which has only the workers that
+// contribute to this round. A worker that joins does not contribute before its
+// first step. If the line-up of an earlier round had this worker, carriers
+// would wait for contributions that never come.
 //
 // Immutable, so any thread may read it. Bounded by kWorkersMax.
 class Lineup {
@@ -107,8 +107,10 @@ class Lineup {
   const Place* Find(int rank) const;
 
   std::shared_ptr<const Order> order_;  // nullptr: no workers.
-  int workers_ = 0;  // Number of entries of order_->places that belong here.
-  int hosts_ = 0;    // Number of entries of order_->hosts that belong here.
+  // This line-up has the first workers_ entries of order_->places, and the
+  // first hosts_ entries of order_->hosts.
+  int workers_ = 0;
+  int hosts_ = 0;
 };
 
 // Line-ups of all rounds of an epoch, and the slots by which the workers of a

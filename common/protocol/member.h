@@ -126,7 +126,8 @@ class Member {
   // Present once this process has left the job.
   std::optional<Leave> leave_;
   std::optional<ReplicaChecksums> checksums_;  // Last checksums of this epoch.
-  bool wants_checkpoint_ = false;              // True after WantCheckpoint.
+  // True from WantCheckpoint until the next epoch begins.
+  bool wants_checkpoint_ = false;
   std::optional<Failure> failure_;           // First failure that was reported.
   std::map<int32_t, CheckpointPart> parts_;  // Last part of each shard.
   std::vector<LostPeer> lost_peers_;         // Peers lost in this epoch.

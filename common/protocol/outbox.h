@@ -61,9 +61,10 @@ struct Addend {
 };
 
 // Adds an addend to a sum: sum = (sum + addend) * factor, or, with `replaces`,
-// sum = addend * factor. Decodes and checks the addend too. Both must have the
-// same number of values. If the check finds a NaN or an infinity, the sum is
-// undefined, and the driver goes on as after CheckValues.
+// sum = addend * factor. Decodes the addend, and checks it if `addend.check` is
+// present. Sum and addend must have the same number of values. If the check
+// finds a NaN or an infinity, the sum is undefined, and the driver goes on as
+// after CheckValues.
 struct Accumulate {
   Buffer sum;             // Sum so far; afterwards the new sum.
   Addend addend;          // Values to add.
@@ -202,8 +203,8 @@ struct ProbeAnswered {
   int64_t train = 0;
 };
 
-// Writes a shard's part of a checkpoint to disk, on another thread than the
-// driver's. This thread tells the coordinator the outcome (CheckpointPart).
+// Writes a shard's part of a checkpoint to disk, on a thread of its own, and
+// then tells the coordinator the outcome (CheckpointPart).
 struct SaveCheckpoint {
   int32_t shard = 0;
   int64_t round = 0;
