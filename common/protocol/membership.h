@@ -38,8 +38,8 @@ namespace nereus {
 //     FusionTimed             -->
 //     Measured                -->   with JobOptions::measure
 //     Drained                 -->   Job::switch_round is done
-//     WantCheckpoint          -->   a caller requests one
-//     ReplicaChecksums        -->   of a saved round, or of the last one
+//     WantCheckpoint          -->   a caller requests a checkpoint
+//     ReplicaChecksums        -->   of a checkpoint's round, or the last round
 //     Gather                  -->   a caller's value for all workers
 //                             <--   Gathered: the values of all workers
 //     Leave                   -->
@@ -173,9 +173,9 @@ struct MachineReport {
   struct PeerLayer {
     int32_t layer = 0;       // Index of the layer.
     int64_t done_round = 0;  // Last round that is done on this worker.
-    // Number of contributions to that round. 0: this worker did not take part
-    // in the round and has fetched the layer as of the round, so it cannot be a
-    // source of the round.
+    // Number of contributions to that round. 0: this worker has not done the
+    // round itself, but has fetched the layer as of the round. So it cannot be
+    // the source of the round.
     int32_t contributors = 0;
   };
   // Workers: all layers that go by factors or around a ring.
