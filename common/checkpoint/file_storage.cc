@@ -244,9 +244,11 @@ absl::StatusOr<std::vector<StorageEntry>> FileStorage::List(
     std::string name = it->path().filename().string();
     if (!ValidateStoragePart(name).ok()) continue;
     struct stat information;
-    // If stat fails, for example because the file is gone by now, leaves the
-    // entry out.
-    if (stat(it->path().c_str(), &information) != 0) continue;
+    if (stat(it->path().c_str(), &information) != 0) {
+      if (errno == ENOENT) continue;  // The file is gone by now.
+      // A list without the entry would hide a checkpoint.
+      return ErrorOf(errno, "look at", it->path().string());
+    }
     if (S_ISDIR(information.st_mode)) {
       entries.push_back({std::move(name), true, 0});
     } else if (S_ISREG(information.st_mode)) {

@@ -86,7 +86,11 @@ absl::StatusOr<std::string> FolderId(const std::string& folder) {
 absl::StatusOr<FolderLock> FolderLock::Take(const std::string& folder) {
   const std::string path = absl::StrCat(folder, "/", kFolderIdFile);
   NEREUS_TRY(MakeUnlessThere(path));
-  Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  // NFS locks only files that are open for writing.
+  Descriptor file(open(path.c_str(), O_RDWR | O_CLOEXEC));
+  if (!file.valid() && (errno == EACCES || errno == EROFS)) {
+    file = Descriptor(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  }
   if (!file.valid()) {
     return UnavailableError("cannot open ", path, ": ", strerror(errno));
   }

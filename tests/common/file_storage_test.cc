@@ -140,6 +140,19 @@ TEST(FileStorageTest, ForeignFilesAreNotListed) {
             (std::vector<StorageEntry>{{"file", false, 1}}));
 }
 
+// An error must not hide a file: an older one would take its place.
+TEST(FileStorageTest, FileThatCannotBeLookedAtIsAnError) {
+  const std::string root = NewRoot();
+  const auto storage = OpenStorage(root);
+  ASSERT_TRUE(Write(*storage, "a", "1").ok());
+  std::filesystem::create_symlink("gone", root + "/dangling");
+  EXPECT_EQ(storage->List("")->size(), 1u);
+  std::filesystem::create_symlink("loop", root + "/loop");
+  const absl::Status status = storage->List("").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()), HasSubstr(root + "/loop: "));
+}
+
 TEST(FileStorageTest, OtherUsersMayReadTheFiles) {
   const std::string root = NewRoot();
   const auto storage = OpenStorage(root);
