@@ -1,5 +1,7 @@
 #include "server/coordinator/coordinator_options.h"
 
+#include <algorithm>
+
 #include "absl/algorithm/container.h"
 #include "common/base/printable.h"
 #include "common/base/status.h"
@@ -34,6 +36,22 @@ std::string Shown(absl::string_view text) {
 }
 
 }  // namespace
+
+CheckpointRecord CoordinatorOptions::StartFor(
+    absl::Span<const LayerSpec> layers) const {
+  CheckpointRecord start = *start_checkpoint;
+  const size_t count = std::min(layers.size(), restored_layers.size());
+  for (size_t i = 0; i < count; ++i) {
+    const int64_t before = restored_layers[i].rows;
+    const int64_t now = layers[i].rows;
+    if (before <= 0 || now <= 0) continue;
+    // The product of all contributions and `before` might not fit.
+    start.contributions = start.contributions / now * before +
+                          start.contributions % now * before / now;
+    break;
+  }
+  return start;
+}
 
 absl::Status CheckName(absl::string_view what, const std::string& text) {
   if (!text.empty() && IsText(text, '!')) return absl::OkStatus();
