@@ -1,11 +1,14 @@
 """load_exported with files of this test. test_torch.py loads what a real job has exported."""
 
 import json
+import zlib
 
 import pytest
 
 torch = pytest.importorskip("torch")
 import nereus.torch as nt  # pylint: disable=wrong-import-position
+
+STATISTICS = ["1.running_mean", "1.running_var"]
 
 
 def make_model():
@@ -22,9 +25,15 @@ def values_of(model):
         "nereus.torch": torch.zeros(9),
         "0.weight": state["0.weight"].reshape(64, 64),
         "3.weight": state["3.weight"],
-        f"{small[0]} to {small[-1]}": torch.cat([state[name].flatten() for name in small]),
-        "1.running_mean to 1.running_var": torch.cat([state["1.running_mean"],
-                                                      state["1.running_var"]])}
+        shared_name(small, state): torch.cat([state[name].flatten() for name in small]),
+        shared_name(STATISTICS, state): torch.cat([state[name] for name in STATISTICS])}
+
+
+def shared_name(names, state, called=""):
+    """Returns the name of the layer of several parameters, which are called so in the job."""
+    parts = "".join(f"{called}{name} {tuple(state[name].shape)}\n" for name in names)
+    return (f"{called}{names[0]} to {called}{names[-1]} "
+            f"#{zlib.crc32(parts.encode()):08x}")
 
 
 def write(path, tensors):
@@ -60,8 +69,9 @@ def test_frozen_parameters_are_no_part_of_the_file(model, tmp_path):
         each.requires_grad_(False)
     tensors = values_of(model)
     del tensors["0.weight"]
-    first = tensors.pop("0.bias to 4.bias")
-    tensors["1.weight to 4.bias"] = first[64:]
+    small = [name for name, each in model.named_parameters() if each.numel() < 4096]
+    first = tensors.pop(shared_name(small, model.state_dict()))
+    tensors[shared_name(small[1:], model.state_dict())] = first[64:]
     write(tmp_path / "file", tensors)
     found = make_model()
     with pytest.raises(nt.InvalidArgument, match="no tensor 0.weight.*frozen"):
@@ -76,15 +86,37 @@ def test_frozen_parameters_are_no_part_of_the_file(model, tmp_path):
 def test_names_may_be_those_of_the_training(model, tmp_path):
     names = {name: f"net.{name}" for name, _ in model.named_parameters()}
     tensors = values_of(model)
+    state = model.state_dict()
+    small = [name for name, each in model.named_parameters() if each.numel() < 4096]
     renamed = {"net.0.weight": tensors["0.weight"],
                "net.3.weight": tensors["3.weight"],
-               "net.0.bias to net.4.bias": tensors["0.bias to 4.bias"],
-               "1.running_mean to 1.running_var": tensors["1.running_mean to 1.running_var"]}
+               shared_name(small, state, "net."): tensors[shared_name(small, state)],
+               shared_name(STATISTICS, state): tensors[shared_name(STATISTICS, state)]}
     write(tmp_path / "file", renamed)
     found = make_model()
     nt.load_exported(found, tmp_path / "file", named_parameters=[
         (names[name], each) for name, each in found.named_parameters()])
     assert torch.equal(found[3].weight, model[3].weight)
+
+
+def test_modules_in_another_order_are_refused(tmp_path):
+    class Net(torch.nn.Module):
+        def __init__(self, names):
+            super().__init__()
+            for name in names:
+                setattr(self, name, torch.nn.Linear(8, 8))
+
+    net = Net("abcd")
+    names = [name for name, _ in net.named_parameters()]
+    write(tmp_path / "file", {
+        "nereus.torch": torch.zeros(9),
+        shared_name(names, net.state_dict()): torch.cat(
+            [each.flatten() for each in net.state_dict().values()])})
+    same = Net("abcd")
+    nt.load_exported(same, tmp_path / "file")
+    assert torch.equal(same.b.weight, net.b.weight)
+    with pytest.raises(nt.InvalidArgument, match="no tensor a.weight to d.bias #.*same order"):
+        nt.load_exported(Net("acbd"), tmp_path / "file")
 
 
 def test_a_file_of_another_model_changes_nothing(model, tmp_path):

@@ -517,28 +517,6 @@ TEST(CoordinatorCheckpointRestartTest, JobMayBeginWithACheckpoint) {
   EXPECT_EQ(driver.Status().checkpoint.contributions, 31 + 2 * 2);
 }
 
-// Otherwise batches of twice the size would count as twice the examples.
-TEST(CoordinatorCheckpointRestartTest,
-     JobWithOtherBatchesGoesOnAtTheSameExample) {
-  for (const auto& [rows, contributions] :
-       {std::pair{7, 31 * 14 / 7}, {14, 31}, {28, 15}}) {
-    CoordinatorOptions options = DurableOptions(2, 1);
-    options.start_checkpoint = CheckpointRecord{8, 31, {{"file", 5, 7}}};
-    options.restored_layers = WorkerRequest("w").layers;
-    for (LayerSpec& layer : options.restored_layers) layer.rows = 14;
-    CoordinatorDriver driver(options);
-    driver.Say(kShard0, ShardRequest(0));
-    for (const SessionId session : {kWorker0, kWorker1}) {
-      JoinRequest request = WorkerRequest(absl::StrCat("w", session));
-      for (LayerSpec& layer : request.layers) layer.rows = rows;
-      driver.Say(session, request);
-    }
-    EXPECT_EQ(driver.job().history.base_round, 8);
-    EXPECT_EQ(driver.job().history.contributions_before, contributions);
-    EXPECT_EQ(driver.Status().checkpoint.contributions, contributions);
-  }
-}
-
 TEST(CoordinatorCheckpointRestartTest,
      ModelMayDifferFromTheCheckpointInItsRows) {
   CoordinatorOptions options = DurableOptions(1, 1);

@@ -322,5 +322,33 @@ TEST_F(CoordinatorRestartTest, MemberOfANewerEpochFailsTheJob) {
   EXPECT_EQ(back.saved[0].state, JobState::kFailed);
 }
 
+// Returns the contributions with which a job begins whose checkpoint was made
+// after 31 batches of 14 rows.
+int64_t ContributionsWithRows(int64_t rows) {
+  CoordinatorOptions options = OptionsOf(1, 1);
+  options.has_checkpoints = true;
+  options.start_checkpoint = CheckpointRecord{8, 31, {{"file", 5, 7}}};
+  JoinRequest worker = WorkerRequest("w");
+  for (LayerSpec& layer : worker.layers) layer.rows = 14;
+  options.restored_layers = worker.layers;
+  for (LayerSpec& layer : worker.layers) layer.rows = rows;
+  CoordinatorDriver driver(options);
+  JoinRequest shard = ShardRequest(0);
+  shard.has_checkpoints = true;
+  driver.Say(kShard0, shard);
+  driver.Say(kWorker0, worker);
+  EXPECT_EQ(driver.job().history.base_round, 8);
+  EXPECT_EQ(driver.job().history.contributions_before,
+            driver.Status().checkpoint.contributions);
+  return driver.job().history.contributions_before;
+}
+
+// Otherwise batches of twice the size would count as twice the examples.
+TEST(CoordinatorRestoreTest, JobWithOtherBatchesGoesOnAtTheSameExample) {
+  EXPECT_EQ(ContributionsWithRows(14), 31);
+  EXPECT_EQ(ContributionsWithRows(7), 62);
+  EXPECT_EQ(ContributionsWithRows(28), 15);
+}
+
 }  // namespace
 }  // namespace nereus

@@ -66,7 +66,7 @@ def _other_kind(path):
 def _check(layers, places, path):
     """Checks that a file has the layers of a model, and no others."""
     advice = ("prepare the model as in training before its optimizer was wrapped: the same "
-              "modules, and the same parameters frozen")
+              "modules in the same order, and the same parameters frozen")
     for layer in layers:
         name = layer.exported_name
         if name not in places:

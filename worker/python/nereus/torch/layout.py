@@ -4,6 +4,9 @@ A parameter of LARGE_VALUES values or more is a layer of its own, in torch's own
 Smaller ones that follow each other share a layer, whose memory they are moved to.
 """
 
+import functools
+import zlib
+
 import torch
 
 from ..errors import FAILED_PRECONDITION, InvalidArgument, NereusError
@@ -78,11 +81,15 @@ class TorchLayer:
         # needed, and the number of changes of its memory.
         self._before = self._before_values = self._version = None
 
-    @property
+    @functools.cached_property
     def name(self):
-        """Name in plans and messages. Layers of other models have other names."""
+        """Name in plans and messages. Layers of other models have other names: that of several
+        parameters ends with a checksum of their names and shapes."""
         first, last = self.slots[0], self.slots[-1]
-        return first.name if first is last else f"{first.name} to {last.name}"
+        if first is last:
+            return first.name
+        parts = "".join(f"{slot.name} {tuple(slot.parameter.shape)}\n" for slot in self.slots)
+        return f"{first.name} to {last.name} #{zlib.crc32(parts.encode()):08x}"
 
     @property
     def exported_name(self):
