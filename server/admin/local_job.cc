@@ -51,8 +51,6 @@ constexpr absl::Duration kServerGrace = absl::Seconds(5);
 // Time within which several ends of processes count as one failure. Within this
 // time, the order of the reports does not tell which end was the cause.
 constexpr absl::Duration kSettleTime = absl::Seconds(1);
-// Time after the end of a worker at which the user hears that others still run.
-constexpr absl::Duration kTellTime = absl::Seconds(3);
 constexpr absl::Duration kDisplayPeriod = absl::Milliseconds(200);
 
 constexpr char kCoordinator[] = "coordinator";
@@ -206,7 +204,7 @@ absl::Status LocalJob::WaitUntil(const Predicate& is_done, absl::Time deadline,
   while (true) {
     NEREUS_TRY(ReplaceTheDead());
     GiveUpTheDead();
-    TellOfEarlyEnds();
+    notices_.Tell(absl::MakeSpan(processes_), FinishedAt(), SteadyNow());
     if (JobHasFailed()) NEREUS_TRY(Failure());
     if (is_done()) return absl::OkStatus();
     const absl::Time now = SteadyNow();
@@ -345,11 +343,19 @@ absl::Status LocalJob::ReplaceTheDead() {
   return absl::OkStatus();
 }
 
+bool LocalJob::IsSparedServer(const LocalProcess& child) const {
+  const absl::string_view coordinator =
+      options_.restarts == 0 ? kFirstShard : kCoordinator;
+  return options_.spec.options.backup && child.was_killed() &&
+         child.name != coordinator && workers_->has_progress() &&
+         !IsFinished() && !child.is_replaced && !MayBeReplaced(child);
+}
+
 bool LocalJob::IsToBeGivenUp(const LocalProcess& child) const {
-  if (child.is_given_up || child.is_server || child.is_done ||
-      !child.mistake.empty() || workers_->exit_decides()) {
+  if (child.is_given_up || child.is_done || !child.mistake.empty())
     return false;
-  }
+  if (child.is_server) return IsSparedServer(child);
+  if (workers_->exit_decides()) return false;
   // Once the job is finished, a failed worker has no coordinator to come back
   // to, and a worker that stands still might never end.
   if (IsFinished()) {
@@ -360,36 +366,26 @@ bool LocalJob::IsToBeGivenUp(const LocalProcess& child) const {
   // Before any worker has trained, the job waits for all workers, and would
   // wait for ever for a worker that is given up.
   return options_.restarts == 0 && child.was_killed() &&
-         workers_->has_progress() && AnyWorkerRuns();
+         workers_->has_progress() &&
+         RunningWorkers() >= options_.spec.min_workers;
 }
 
-bool LocalJob::AnyWorkerRuns() const {
-  return absl::c_any_of(processes_, [](const auto& each) {
+int LocalJob::RunningWorkers() const {
+  return static_cast<int>(absl::c_count_if(processes_, [](const auto& each) {
     return !each.is_server && !each.exit.has_value();
-  });
-}
-
-// From here, a program that ended before it joined looks like a program that is
-// done.
-void LocalJob::TellOfEarlyEnds() {
-  if (!workers_->exit_decides() || IsFinished() || !AnyWorkerRuns()) return;
-  for (LocalProcess& child : processes_) {
-    if (child.is_told || !child.is_done) continue;
-    if (SteadyNow() - child.exited_at < kTellTime) continue;
-    child.is_told = true;
-    display_->PrintLine(
-        absl::StrCat(child.name,
-                     " has ended with code 0 while others run; if "
-                     "it did not join the job, they wait for it"));
-  }
+  }));
 }
 
 void LocalJob::GiveUpTheDead() {
   for (LocalProcess& child : processes_) {
     if (!IsToBeGivenUp(child)) continue;
     child.is_given_up = true;
-    ++outcome_.lost;
-    workers_->OnGivenUp(child.worker);
+    if (child.is_server) {
+      ++outcome_.lost_servers;
+    } else {
+      ++outcome_.lost;
+      workers_->OnGivenUp(child.worker);
+    }
     const std::string failure = child.exit.has_value()
                                     ? child.DescribeFailure()
                                     : child.name + " does not end";

@@ -8,6 +8,7 @@
 
 #include "absl/time/time.h"
 #include "common/base/status.h"
+#include "server/admin/end_notices.h"
 #include "server/admin/local_options.h"
 #include "server/admin/local_process.h"
 #include "server/admin/local_report.h"
@@ -42,7 +43,8 @@ class LocalJob : private ProcessEvents {
       : options_(options),
         server_program_(std::move(server_program)),
         workers_(workers),
-        display_(display) {}
+        display_(display),
+        notices_(workers->exit_decides(), display) {}
 
   // Returns when every process has ended. After a signal, returns OK with
   // LocalOutcome::signal.
@@ -112,18 +114,19 @@ class LocalJob : private ProcessEvents {
   absl::Status ReplaceTheDead();
   // True if this process is to be started again now.
   bool IsToBeReplaced(const LocalProcess& child, absl::Time now) const;
-  // Gives up each worker for which IsToBeGivenUp is true: the job goes on
+  // Gives up each process for which IsToBeGivenUp is true: the job goes on
   // without it.
   void GiveUpTheDead();
-  // True for a worker that was killed while other workers train on, and for a
-  // worker that fails or does not end after the job was finished.
+  // True for a worker that was killed while enough other workers train on, for
+  // a worker that fails or does not end after the job was finished, and for a
+  // spared server.
   bool IsToBeGivenUp(const LocalProcess& child) const;
+  // True for a server that was killed while the job trains, if it is not the
+  // coordinator's process and another server has a copy of its shard.
+  bool IsSparedServer(const LocalProcess& child) const;
 
-  // True if a worker has not ended.
-  bool AnyWorkerRuns() const;
-  // If exits decide, tells the user of each worker that has ended with code 0
-  // while others still run 3 s later.
-  void TellOfEarlyEnds();
+  // Returns the number of workers that have not ended.
+  int RunningWorkers() const;
 
   // Returns advice: a flag that would have helped against this end of `child`.
   // Empty: there is none.
@@ -138,6 +141,7 @@ class LocalJob : private ProcessEvents {
   const std::string server_program_;
   LocalWorkers* const workers_;
   ProgressDisplay* const display_;
+  EndNotices notices_;
   // Child processes. Null before and after Run.
   std::unique_ptr<ProcessGroup> group_;
   // Processes of the job, indexed as in group_.

@@ -191,7 +191,8 @@ std::string FormatTraffic(const LocalReport& report) {
     return absl::StrCat("not measured: ", report.outcome.restarts,
                         " processes were started again, ", report.rejoins,
                         " workers joined again, ", report.outcome.lost,
-                        " workers were lost");
+                        " workers and ", report.outcome.lost_servers,
+                        " servers were lost");
   }
   const int64_t measured = report.bytes.busiest_measured();
   std::string text = absl::StrCat(measured, " bytes measured");
@@ -291,8 +292,10 @@ absl::StatusOr<LocalReport> MakeLocalReport(const LocalOptions& options,
   for (const WorkerResult& worker : outcome.workers) {
     rejoins += worker.joins - 1;
   }
-  NEREUS_TRY(SortAndCheck(
-      spec, outcome.restarts > 0 || outcome.lost > 0 || rejoins > 0, outcome));
+  NEREUS_TRY(SortAndCheck(spec,
+                          outcome.restarts > 0 || outcome.lost > 0 ||
+                              outcome.lost_servers > 0 || rejoins > 0,
+                          outcome));
   const std::vector<WorkerResult>& workers = outcome.workers;
   std::vector<LayerSpec> layers = NEREUS_TRY(AgreedLayers(workers));
   PlanOptions plan_options;
@@ -363,6 +366,7 @@ std::string FormatLocalJson(const LocalReport& report) {
       {"last_step", report.last_step},
       {"saved_round", JsonOrNull(report.saved_round >= 0, report.saved_round)},
       {"lost", report.outcome.lost},
+      {"lost_servers", report.outcome.lost_servers},
       {"test_accuracy", JsonOrNull(report.test_accuracy.has_value(),
                                    report.test_accuracy.value_or(0))},
       {"replicas_equal", report.replicas_equal},

@@ -26,6 +26,8 @@ struct LocalOutcome {
   int restarts = 0;
   // Number of workers that the job went on without.
   int lost = 0;
+  // Number of servers that the job went on without.
+  int lost_servers = 0;
   // True if the job finished, and the coordinator could not save the model of
   // the last step.
   bool is_not_saved = false;
@@ -68,7 +70,8 @@ struct LocalReport {
   // worker joined again. Then different workers may have done different work,
   // so their bytes are not compared with the prediction.
   bool is_disturbed() const {
-    return outcome.restarts > 0 || rejoins > 0 || outcome.lost > 0;
+    return outcome.restarts > 0 || rejoins > 0 || outcome.lost > 0 ||
+           outcome.lost_servers > 0;
   }
 
   // Returns the worker that did most steps.
@@ -96,7 +99,7 @@ absl::StatusOr<Plan> PlanOfRun(absl::Span<const LayerSpec> layers,
 std::string FormatLocalText(const LocalReport& report);
 
 // Returns the report as JSON, indented, without a final newline:
-//   {"hosts", "restarts", "rejoins", "lost", "last_step",
+//   {"hosts", "restarts", "rejoins", "lost", "lost_servers", "last_step",
 //    "saved_round": or null, "test_accuracy": or null, "replicas_equal",
 //    "images_per_second", "seconds", "skipped_steps", "node_bytes_measured",
 //    "node_bytes_predicted": or null, "phases": {"forward_seconds",

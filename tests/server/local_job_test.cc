@@ -307,6 +307,45 @@ TEST_F(LocalJobTest, JobGoesOnWithoutAWorkerThatWasKilled) {
   ExpectNoProcess();
 }
 
+TEST_F(LocalJobTest, JobWithTooFewWorkersLeftFails) {
+  options_.spec.min_workers = 2;
+  SetServer("wait_for worker0.done");
+  SetWorker("progress_event; if [ $rank = 1 ]; then kill -9 $$; fi; sleep 100");
+  const absl::Status status = Run().status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kAborted);
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("was killed by signal 9"),
+                    HasSubstr("--restarts=N starts processes that die again")));
+  ExpectNoProcess();
+}
+
+TEST_F(LocalJobTest, JobWithCopiesGoesOnWithoutAServerThatWasKilled) {
+  options_.spec.options.backup = true;
+  SetServer(
+      "if [ $rank = 1 ]; then wait_for trained; kill -9 $$; fi\n"
+      "wait_for worker0.done; wait_for worker1.done");
+  SetWorker(
+      "progress_event; touch $dir/trained\n"
+      "wait_shown 'shard 1 was killed by signal 9; the job goes on without'\n"
+      "done_event; touch $dir/worker$rank.done");
+  const auto outcome = Run();
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ(outcome->lost, 0);
+  EXPECT_EQ(outcome->lost_servers, 1);
+  EXPECT_THAT(outcome->workers, SizeIs(2));
+  ExpectNoProcess();
+}
+
+// Without a word, a user would see a job that does not end.
+TEST_F(LocalJobTest, WorkersThatRunOnAfterTheJobAreNamed) {
+  SetServer("exit 0");
+  SetWorker(
+      "[ $rank = 0 ] && wait_shown 'finished; waiting for the end of worker'\n"
+      "done_event");
+  const auto outcome = Run();
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+}
+
 // A worker that is started again would find no coordinator any more.
 TEST_F(LocalJobTest, WorkerThatDiesAsTheJobEndsIsMissed) {
   options_.restarts = 5;
