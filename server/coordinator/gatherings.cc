@@ -142,12 +142,14 @@ Gatherings::Needs Gatherings::NeedsOf(const GatheringId& id,
       continue;
     }
     needs.missing.push_back(worker.member);
-    const int64_t begun = worker.member->heartbeat.begun_step;
     // A worker may begin one more step and still gather, until it has pushed
-    // all layers of that step.
-    if (begun > (is_first ? worker.first_step : id.step + 1)) {
-      needs.gone_on = worker.member;
-    }
+    // all layers of that step. If it waits for a round of that step, it has
+    // pushed, and may wait for a worker that gathers.
+    const int64_t next = is_first ? worker.first_step : id.step + 1;
+    const Heartbeat& heartbeat = worker.member->heartbeat;
+    const bool waits =
+        heartbeat.stall.has_value() && heartbeat.stall->round >= next;
+    if (heartbeat.begun_step > next || waits) needs.gone_on = worker.member;
   }
   return needs;
 }

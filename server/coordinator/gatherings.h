@@ -84,8 +84,9 @@ class Gatherings {
   struct Needs {
     std::vector<int> here;  // Ranks of the workers that have sent values.
     std::vector<const MemberRecord*> missing;  // Other needed workers.
-    // Worker in `missing` that can no longer gather, because it has begun a
-    // step after the one that follows the gathering; null: there is none.
+    // Worker in `missing` that can no longer gather, because it waits for a
+    // round of the step that follows the gathering, or has begun a later step;
+    // null: there is none.
     const MemberRecord* gone_on = nullptr;
   };
 

@@ -111,6 +111,24 @@ TEST_F(GatheringTest, WorkerThatGoesOnWithoutGatheringIsNamed) {
   EXPECT_THAT(failed.saved, IsEmpty());
 }
 
+// Worker 1 waits for the gradient of worker 0, which waits for a value of
+// worker 1.
+TEST_F(GatheringTest, WorkerThatWaitsInTheNextStepIsNamed) {
+  driver_.Say(kWorker0, Value(4, "a"));
+  driver_.Say(kWorker2, Value(4, "c"));
+  Heartbeat heartbeat;
+  heartbeat.begun_step = 5;
+  heartbeat.round = 4;
+  heartbeat.epoch = driver_.job().epoch;
+  heartbeat.stall = Stall{0, 4, "worker 0", absl::Seconds(6)};
+  EXPECT_THAT(HearersOf<Gathered>(driver_.Say(kWorker1, heartbeat)), IsEmpty());
+  heartbeat.stall->round = 5;
+  const Reaction failed = driver_.Say(kWorker1, heartbeat);
+  EXPECT_THAT(Heard<Gathered>(failed, kWorker0).error,
+              HasSubstr("worker w1 has begun step 5 and did not gather after "
+                        "step 4"));
+}
+
 // The worker has sent the value before it heard that it begins anew.
 TEST_F(GatheringTest, ValueOfAnUndoneStepIsNotAnswered) {
   Gatherings gatherings;
