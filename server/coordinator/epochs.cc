@@ -94,7 +94,7 @@ absl::Status Epochs::StartJob(CoordinatorOutbox& out) {
   // Makes a checkpoint of round 0, in case a shard dies early.
   if (options_.has_checkpoints) job.checkpoint_round = 0;
   if (options_.start_checkpoint.has_value()) {
-    CheckpointRecord start = options_.StartFor(layers);
+    const CheckpointRecord start = options_.StartFor(layers);
     job.history.base_round = start.round;
     job.history.first_step = job.history.base_round + 1;
     job.history.contributions_before = start.contributions;
@@ -102,7 +102,7 @@ absl::Status Epochs::StartJob(CoordinatorOutbox& out) {
     for (EpochWorker& each : job.workers) {
       each.first_step = job.history.first_step;
     }
-    checkpoints_.OnComplete(std::move(start));
+    checkpoints_.OnComplete(start);
   }
   in_force_.job = NEREUS_TRY(MakeJob(std::move(job), options_.spec.shards));
   in_force_.explanations = std::move(plan->explanations);
