@@ -19,7 +19,13 @@ def programs(monkeypatch, library_path, nereusctl):
 
 
 def test_a_function_returns_from_each_worker():
-    assert nereus.run(functions.local_rank, np=3) == [0, 1, 2]
+    assert nereus.run(functions.train_a_step, np=3) == [0, 1, 2]
+
+
+def test_functions_that_do_not_join_the_job_are_an_error(capsys):
+    with pytest.raises(nereus.NereusError, match="ended with code 1"):
+        nereus.run(functions.local_rank, np=2)
+    assert "the job is not finished: they did not join it" in capsys.readouterr().out
 
 
 def test_workers_train_together():

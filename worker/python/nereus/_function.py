@@ -25,8 +25,9 @@ def run(function, args=(), kwargs=None, np=2, flags=()):
     function: with its arguments, anything that pickle takes; with the package cloudpickle,
         functions of a notebook as well. All workers call it with the same arguments.
     flags: of `nereusctl run`, such as "--wire=bf16".
-    The workers' lines are printed as they come. Errors: NereusError, with the traceback of
-    the worker that failed first; InvalidArgument, pickle does not take the function;
+    The function joins the job and leaves it, or else the job is not finished. The workers' lines
+    are printed as they come. Errors: NereusError, with the traceback of the worker that failed
+    first, or the job is not finished; InvalidArgument, pickle does not take the function;
     LibraryError, there is no nereusctl.
     """
     if not isinstance(np, int) or np < 1:
