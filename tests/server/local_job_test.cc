@@ -326,7 +326,7 @@ TEST_F(LocalJobTest, JobWithCopiesGoesOnWithoutAServerThatWasKilled) {
       "wait_for worker0.done; wait_for worker1.done");
   SetWorker(
       "progress_event; touch $dir/trained\n"
-      "wait_shown 'shard 1 was killed by signal 9; the job goes on without'\n"
+      "wait_shown 'the job goes on without it'\n"
       "done_event; touch $dir/worker$rank.done");
   const auto outcome = Run();
   ASSERT_TRUE(outcome.ok()) << outcome.status();
