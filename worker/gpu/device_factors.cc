@@ -12,16 +12,18 @@
 namespace nereus {
 namespace {
 
-// Variables by which a user changes how cuBLAS computes float32 products.
+// Environment variables by which a user changes how cuBLAS computes float32
+// products.
 constexpr const char* kVariables[] = {"NVIDIA_TF32_OVERRIDE",
                                       "CUBLAS_EMULATION_STRATEGY",
                                       "CUBLAS_EMULATE_SINGLE_PRECISION"};
+// Limit of a variable's value in the name, in bytes.
 constexpr size_t kValueBytesMax = 32;
 
 // Alignment of cudaMalloc, in bytes.
 constexpr int64_t kAlignment = 256;
 
-// Rounds up to that alignment.
+// Rounds `bytes` up to a multiple of kAlignment.
 int64_t Aligned(int64_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
@@ -86,7 +88,8 @@ absl::Status DeviceFactors::MultiplyOwn(const LayerSpec& spec,
   NEREUS_TRY(scope.status());
   // A handle must not be used by two threads at once.
   MutexLock lock(&own_mu_);
-  // The caller may push from several streams, and products share a workspace.
+  // Waits for the last product, which can be on another stream of the caller:
+  // both products use the workspace of own_.
   NEREUS_TRY(stager_.Follow(what, stream, own_done_));
   NEREUS_TRY(CublasStatus(own_.SetStream(stream), what, "cublasSetStream"));
   NEREUS_TRY(CublasStatus(
@@ -101,7 +104,7 @@ absl::Status DeviceFactors::MultiplyOwn(const LayerSpec& spec,
 
 absl::StatusOr<uint8_t*> DeviceFactors::Scratch(int64_t bytes) {
   if (bytes > scratch_.bytes()) {
-    // Earlier products may still use the memory.
+    // Waits, because earlier products may still use the memory that is freed.
     NEREUS_TRY(CudaStatus(cudaStreamSynchronize(stream_), "factors",
                           "cudaStreamSynchronize"));
     scratch_ = DeviceMemory();
@@ -119,9 +122,10 @@ absl::Status DeviceFactors::Multiply(const MultiplyFactors& factors) {
   const int64_t output_bytes = factors.output_gradient.bytes();
   const int64_t input_bytes = factors.input.bytes();
   const int64_t gradient_bytes = factors.gradient.bytes();
-  // Matrices share one allocation, each aligned as cudaMalloc aligns. The
-  // product is made in it, too, if the gradient is aligned in another way:
-  // cuBLAS chooses its kernel, and so the bits, by the alignment.
+  // The two factors share one allocation; each begins at a multiple of
+  // kAlignment. If the gradient does not begin at such a multiple, the product
+  // is made in this allocation, too, and then copied to the gradient. The
+  // reason: cuBLAS chooses its kernel, and so the bits, by the alignment.
   const int64_t input_at = Aligned(output_bytes);
   const int64_t product_at = input_at + Aligned(input_bytes);
   const bool is_aligned =
@@ -140,7 +144,8 @@ absl::Status DeviceFactors::Multiply(const MultiplyFactors& factors) {
   absl::StatusOr<Stager::Point> copied = stager_.Mark(kWhat, stream_);
   status.Update(copied.status());
   if (!status.ok()) {
-    // A copy may still read memory that its owner reuses after this error.
+    // Waits, because a copy may still read the factors, and their owner reuses
+    // that memory after this error.
     (void)cudaStreamSynchronize(stream_);
     return status;
   }
@@ -153,8 +158,9 @@ absl::Status DeviceFactors::Multiply(const MultiplyFactors& factors) {
     status.Update(CopyAsync(kWhat, factors.gradient.data(), product,
                             gradient_bytes, stream_));
   }
-  // The owner reuses the factors' memory when this returns. The gradient is
-  // read later, in the order of in().
+  // Waits for the copies of the factors, because their owner reuses the memory
+  // after this call. Does not wait for the product: the work that reads it is
+  // queued on in() behind it.
   status.Update(stager_.Await(kWhat, *copied));
   absl::StatusOr<Stager::Point> done = stager_.Mark(kWhat, stream_);
   status.Update(done.status());

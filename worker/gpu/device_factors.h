@@ -18,19 +18,20 @@
 
 namespace nereus {
 
-// Multiplies factors on a GPU. There are two kinds: the factors of this worker,
-// which are on the GPU already, and the factors of all workers, which the
-// network has brought to the host. Any thread may call MultiplyOwn; one thread
-// at a time may call Multiply.
+// Multiplies factors on a GPU, by cuBLAS. MultiplyOwn multiplies the factors of
+// this worker, which are on the GPU already. Multiply multiplies the factors of
+// all workers, which the network has brought to the host. Any thread may call
+// MultiplyOwn; one thread at a time may call Multiply.
 //
-// Device memory: the factors of all workers for the largest layer, and two
-// workspaces of cuBLAS.
+// Uses device memory for two workspaces of cuBLAS and, from the first Multiply
+// on, for all workers' factors of one layer. The memory for factors grows to
+// what the largest layer needs.
 class DeviceFactors final {
  public:
   // Errors: kResourceExhausted, out of device memory; errors of CUDA or cuBLAS.
   // `stager`: not owned; must outlive this.
   static absl::StatusOr<std::shared_ptr<DeviceFactors>> Create(Stager* stager);
-  // Waits for the products under way.
+  // Waits for the products that Multiply has queued.
   ~DeviceFactors();
 
   // Queues the product of this worker's factors of a layer on `stream`.
@@ -40,15 +41,15 @@ class DeviceFactors final {
                            float* gradient, cudaStream_t stream)
       ABSL_LOCKS_EXCLUDED(own_mu_);
 
-  // Returns, for example, "NVIDIA-H200/sm-90x132/cublas-130000", and the
-  // variables that change how cuBLAS computes, where they are set: cuBLAS
-  // chooses its kernel by these, and by shapes, alignment and workspace, which
-  // are the same on all workers. So workers with equal names compute equal
-  // bits.
+  // Returns the model of the GPU and the version of cuBLAS, for example
+  // "NVIDIA-H200/sm-90x132/cublas-130000". Environment variables that change
+  // how cuBLAS computes are appended if they are set. Workers with equal names
+  // compute equal bits: cuBLAS chooses its kernel by what the name says, and by
+  // shapes, alignment and workspace, which are the same on all workers.
   const std::string& name() const { return name_; }
   // Queues the product of all workers' factors, and waits until the factors are
   // copied to the GPU. Work that is queued on Stager::in() after the call sees
-  // the gradient, which is device memory.
+  // the product in `factors.gradient`, which is device memory.
   absl::Status Multiply(const MultiplyFactors& factors);
 
  private:
@@ -56,20 +57,22 @@ class DeviceFactors final {
 
   // Makes the handles, the stream and the name.
   absl::Status Start();
-  // Returns `bytes` of device memory for Multiply. The next call reuses it.
+  // Returns `bytes` bytes of device memory for Multiply. The next call of
+  // Scratch returns the same memory, or a larger allocation instead of it.
   absl::StatusOr<uint8_t*> Scratch(int64_t bytes);
 
   Stager& stager_;    // Not owned.
   std::string name_;  // See name().
 
-  // Handle of MultiplyOwn. Two handles, since products on two streams must not
-  // share the workspace of one handle.
+  // Handle of MultiplyOwn. Multiply uses another handle (all_), because
+  // products that run on two streams at once must not share a workspace.
   Mutex own_mu_;
   CublasHandle own_ ABSL_GUARDED_BY(own_mu_);
-  // End of the last product: the next one uses the same workspace.
+  // End of the last product of MultiplyOwn. The next product waits for this
+  // point, because both use the workspace of own_.
   Stager::Point own_done_ ABSL_GUARDED_BY(own_mu_);
 
-  // Members of Multiply only.
+  // Only Multiply uses the members below.
   CublasHandle all_;
   cudaStream_t stream_ = nullptr;  // Stream of the products.
   DeviceMemory scratch_;           // See Scratch.

@@ -13,12 +13,12 @@ absl::Status DeviceGradient::Await(int64_t bytes) {
   std::shared_ptr<Stager::Outgoing> copy;
   {
     MutexLock lock(&mu_);
-    // Only the halves were copied so far, and now the float32 are needed.
+    // So far only the halves are copied. The caller needs the float32 values.
     if (copy_ == nullptr && bfloat16() != nullptr) {
       copy_ = NEREUS_TRY(stager_->CopyOut(what_, values_, staged_, {},
                                           stager_->side_stream()));
     }
-    // The wait is outside of the lock: IsThere must not wait.
+    // Waits below, without the lock: IsThere takes the lock and must not wait.
     copy = copy_;
   }
   if (copy != nullptr) return copy->Await(bytes);

@@ -15,17 +15,21 @@
 
 namespace nereus {
 
-// Gradient in a GPU's memory, as the host client waits for it. The GPU may
-// search it for NaNs and, in a sparse job, split it; only the part that travels
-// is then copied to the host. Where the plan sends bfloat16, the host gets the
-// rounded halves. It gets the float32 values only if a new plan needs them
-// after all. Thread-safe.
+// Arrival of a gradient that is copied from a GPU's memory to the host: the
+// host client waits through this class before it reads the values. With a
+// DeviceLook, the GPU searches the gradient for NaNs. In a sparse job the GPU
+// also splits the gradient, and only the values that are sent are copied. If
+// the plan sends the layer as bfloat16, the GPU rounds the values, and only
+// these halves (two bytes for each value) are copied. The float32 values are
+// then copied only if a new plan needs them. Thread-safe.
 class DeviceGradient final : public Arrival {
  public:
-  // `what`: name for messages. `values`: float32 in device memory, computed by
-  // now on stager->out(); as many as `staged`, pinned memory, has room for.
-  // `look` searches for NaNs; null: the host does. `stager` and `look` must
-  // outlive this. The caller must not change `values` meanwhile.
+  // `what`: name for messages. `values`: float32 in device memory, as many as
+  // `staged` has room for. The GPU must have computed them before the host
+  // client gets this object, and the caller must not change them while this
+  // object exists. `staged`: pinned memory. `look`: searches `values` for NaNs;
+  // null: the host client searches `staged`. `stager` and `look` must outlive
+  // this object.
   DeviceGradient(std::string what, Stager* stager, DeviceLook* look,
                  float* values, Buffer staged)
       : what_(std::move(what)),
@@ -35,7 +39,8 @@ class DeviceGradient final : public Arrival {
         staged_(std::move(staged)) {}
 
   float* values() const { return values_; }
-  // Memory on the host where the values that travel arrive, from its begin on.
+  // Returns the pinned memory to which the values that are sent are copied,
+  // from its begin on.
   const Buffer& staged() const { return staged_; }
 
   // Sets the copy that brings values to staged().
@@ -45,11 +50,12 @@ class DeviceGradient final : public Arrival {
     copy_ = std::move(copy);
   }
 
-  // Sets the values as bfloat16. REQUIRES: no other thread has this yet.
+  // Sets the pinned memory of the values rounded to bfloat16. REQUIRES: no
+  // other thread has a pointer to this object yet.
   void SetHalves(Buffer halves) { halves_ = std::move(halves); }
 
-  // IsThere and Await concern the float32 values. REQUIRES: `bytes` is at most
-  // the number of bytes that are sent.
+  // IsThere and Await concern the float32 values in staged(). REQUIRES: `bytes`
+  // is at most the number of bytes that are copied.
   bool IsThere(int64_t bytes) override ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status Await(int64_t bytes) override ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -61,18 +67,19 @@ class DeviceGradient final : public Arrival {
  private:
   // Name for messages.
   const std::string what_;
-  // Not owned, like the next one.
+  // Not owned, like look_.
   Stager* const stager_;
   DeviceLook* const look_;
   // Device memory of the caller.
   float* const values_;
   // See staged().
   const Buffer staged_;
-  Buffer halves_;  // Pinned memory; empty: the values are not sent so.
+  Buffer halves_;  // See SetHalves. Empty: the values are sent as float32.
 
-  // Held while the copy is queued: two threads may call Await at once.
+  // Held while Await queues the copy, so that two threads do not queue it
+  // twice.
   Mutex mu_;
-  // Copy of the float32 values. Null: none was made.
+  // Copy of the float32 values. Null: no copy is queued yet.
   std::shared_ptr<Stager::Outgoing> copy_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -38,7 +38,7 @@ absl::Status DeviceLook::Find(absl::string_view what, const float* values,
                         "FindNotFiniteCuda"));
   NEREUS_TRY(CopyAsync(what, &found.index, first, kIndexBytes, stream));
   NEREUS_TRY(Await(what));
-  // A second copy brings the value, for the message.
+  // If a value was found, a second copy brings it to the host, for messages.
   if (found.index >= count) return absl::OkStatus();
   NEREUS_TRY(CopyAsync(what, &found.value, values + found.index,
                        sizeof(found.value), stream));
@@ -54,7 +54,7 @@ absl::StatusOr<NotFinite> DeviceLook::FindNotFinite(absl::string_view what,
   auto& found = *reinterpret_cast<Found*>(memory_.data());
   const absl::Status status = Find(what, values, count, found);
   if (!status.ok()) {
-    // Nothing that is still queued may write to `found` after this returns.
+    // Waits, because queued work could write to `found` during the next search.
     (void)cudaStreamSynchronize(stager_->side_stream());
     return status;
   }

@@ -29,8 +29,9 @@ absl::Status GpuAccelerator::Split(const SplitGradient& split) {
   return parts_.splitters[split.layer]->Split(split);
 }
 
-// Finishes all splits at once. They are queued on one stream, one after the
-// other, so that takes little longer than the last one alone.
+// Waits for the splits of all layers if `values` overlap the norms of any
+// split. All splits are queued on one stream, so this takes little longer than
+// to wait for the last split alone.
 absl::Status GpuAccelerator::AwaitNorms(const Buffer& values) {
   const auto overlaps = [&](const Buffer& norms) {
     return values.data() < norms.data() + norms.bytes() &&
@@ -57,7 +58,7 @@ absl::StatusOr<const float*> GpuAccelerator::OnDevice(const Buffer& gradient) {
   Stager& stager = *parts_.stager;
   if (stager.IsOnDevice(gradient.data())) return gradient.floats();
   if (gradient.bytes() > gradient_.bytes()) {
-    // Earlier updates may still read the memory.
+    // Waits, because earlier updates may still read the memory that is freed.
     const Stager::Point done = NEREUS_TRY(stager.Mark(kMean, stager.in()));
     NEREUS_TRY(stager.Await(kMean, done));
     gradient_ = DeviceMemory();

@@ -21,7 +21,7 @@ namespace nereus {
 // Device memory: one gradient, of the largest layer that goes by a ring.
 class GpuAccelerator final : public Accelerator {
  public:
-  // The parts are shared with the client, which pushes through them.
+  // Parts of the GPU client that the accelerator and the client both use.
   struct Parts {
     Stager* stager = nullptr;                 // Not owned.
     std::shared_ptr<DeviceFactors> products;  // Null: no layer has factors.
@@ -45,8 +45,9 @@ class GpuAccelerator final : public Accelerator {
   absl::StatusOr<const float*> OnDevice(const Buffer& gradient);
 
   const Parts parts_;
-  std::vector<Buffer> norms_;  // Norms of splits that are not awaited yet.
-  // Gradients that come from the host. Used in the order of Stager::in().
+  std::vector<Buffer> norms_;  // Norms of queued splits.
+  // Copy of the last gradient that came from the host. Copies to it, and
+  // updates that read it, are queued on Stager::in(), one after the other.
   DeviceMemory gradient_;
 };
 

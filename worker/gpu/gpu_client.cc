@@ -30,15 +30,15 @@
 
 // The client of layers on a GPU. A push goes this way:
 //
-//   Push, on the caller's thread: checks, an event on the caller's stream
-//     --GpuFlights--> staging thread (StagePushes): pinned memory, copies to
-//                     the host; waits for the first part only
-//     --PushArriving--> HostClient: sends what has arrived, does the round
-//     --OnPart, OnDone--> copy the result to the GPU, or, where the GPU has
-//                     made the optimizer's step itself, nothing
-//     --GpuFlights--> Wait: the caller's stream waits for that work
+//   Push, on the caller's thread: checks, records an event on the stream
+//     --GpuFlights--> staging thread (StagePushes): takes pinned memory, queues
+//                     copies to the host, waits for the first part only
+//     --PushArriving--> HostClient: sends each part once it has arrived
+//     --OnPart, OnDone--> queues copies of the result to the GPU; none if the
+//                     GPU has made the optimizer's step itself
+//     --GpuFlights--> Wait: the caller's stream waits for these copies
 //
-// Read Start first, which makes all parts, then the functions in that order.
+// Read Start first, which makes all parts, then the functions in this order.
 // Parameters have a copy in pinned memory (GpuMirror); the host client reads
 // and writes them there.
 
@@ -54,8 +54,7 @@ absl::Span<float> FloatsOf(const Buffer& values) {
 }
 
 // GpuClient on top of a HostClient. In a push, the caller's thread only checks,
-// records an event and queues; the staging thread waits for the GPU in its
-// place.
+// records an event and queues the push; the staging thread waits for the GPU.
 class GpuClientImpl final : public GpuClient {
  public:
   GpuClientImpl(ClientOptions options, const GpuOptions& gpu,
@@ -107,7 +106,7 @@ class GpuClientImpl final : public GpuClient {
   absl::StatusOr<std::vector<HostLayerBinding>> Bind(cudaStream_t stream);
 
   // Check arguments. CheckGradient also checks that the layer's last push is
-  // done. Errors: kInvalidArgument; others of Stager::CheckPointer.
+  // not open. Errors: kInvalidArgument; others of Stager::CheckPointer.
   absl::Status CheckLayer(int layer) const;
   absl::Status CheckMemory(int layer, absl::string_view name,
                            const float* memory) const;
@@ -124,13 +123,13 @@ class GpuClientImpl final : public GpuClient {
   // Returns pinned memory for the staging thread, within round_timeout. Errors:
   // those of PinnedPool::Take and HurryAll; kCancelled, the client is closed.
   absl::StatusOr<Buffer> TakePinned(const std::string& what, int64_t bytes);
-  // Makes the host client send all that it holds back, so that pinned memory
-  // becomes free. Errors: those of Interruption; the memory will then never
-  // become free.
+  // Makes the host client send the pushes that it has deferred, so that their
+  // pinned memory becomes free. Errors: those of HostClient::Interruption;
+  // after one, no memory becomes free.
   absl::Status HurryAll();
 
-  // Handles a part of a result, on a thread of the host client: copies it to
-  // the GPU. If that fails, Land copies the part again.
+  // Handles a part of a result, on a thread of the host client: copies the part
+  // to the GPU. If that fails, Land copies it again.
   void OnPart(const PartDone& part);
   // Handles the end of a round, or with `fetched` the arrival of the layer's
   // values from another member. Called on a thread of the host client.
@@ -145,9 +144,9 @@ class GpuClientImpl final : public GpuClient {
   const ClientOptions options_;
   const GpuOptions gpu_;
   const std::vector<GpuLayerBinding> layers_;
-  // Pinned memory. Declared before the stager: its copies use this memory.
+  // Declared before stager_, so freed after it: its copies use this memory.
   GpuPools pools_;
-  // Copies pushes to pinned memory. Used by thread_ alone once it runs.
+  // Copies pushes to pinned memory. Once thread_ runs, only it uses this.
   std::unique_ptr<PushStager> pushes_;
   std::unique_ptr<Stager> stager_;
   std::unique_ptr<GpuTimeline> timeline_;
@@ -159,8 +158,8 @@ class GpuClientImpl final : public GpuClient {
   // Splitters of sparse gradients, by layer. Null: the layer is on the host.
   std::vector<std::shared_ptr<GpuSplitter>> splitters_;
   GpuFlights flights_;
-  // Null while the client starts, and while it is being destroyed. OnDone and
-  // OnPart may be called then.
+  // Null during Start and the destructor. OnDone and OnPart can be called at
+  // both times, so they do not use it.
   std::unique_ptr<HostClient> client_;
   JobTraits traits_;    // Traits of the job; set when it is joined.
   std::thread thread_;  // Staging thread.
@@ -210,7 +209,7 @@ absl::Status GpuClientImpl::Start(cudaStream_t stream) {
   HostClientOptions options = {.client = options_};
   options.accelerator = std::make_shared<GpuAccelerator>(
       GpuAccelerator::Parts{stager_.get(), products_, splitters_, mirrors_});
-  // The mean is copied to the GPU from where it is made.
+  // Saves a copy on the host: OnPart and Land read a mean where it is made.
   options.client.means_in_place = false;
   options.part_done = [this](const PartDone& part) { OnPart(part); };
   options.done = [this](const LayerDone& done, bool fetched) {
@@ -235,7 +234,7 @@ absl::Status GpuClientImpl::AwaitJoined(cudaStream_t stream,
       });
   NEREUS_TRY(PinAhead(layers_, *pushes_, *pools_.gradients));
   for (const auto& mirror : mirrors_) NEREUS_TRY(mirror->Return(stream));
-  // Last: after an error, the caller may call this again.
+  // Starts the thread last: a caller can call again after an error above.
   thread_ = std::thread([this] { StagePushes(); });
   return absl::OkStatus();
 }
@@ -320,7 +319,7 @@ absl::Status GpuClientImpl::PushFactors(int layer, int64_t step,
   }
   NEREUS_TRY(CheckMemory(layer, "output gradient", factors.output_gradient));
   NEREUS_TRY(CheckMemory(layer, "input", factors.input));
-  // Unless the plan sends the factors, the GPU multiplies them: it has them.
+  // Unless the plan sends the factors, the GPU multiplies them before the push.
   if (client_->takes_factors(layer)) {
     return Queue({layer, step, gradient, factors, {}}, stream);
   }
@@ -333,7 +332,7 @@ void GpuClientImpl::StagePushes() {
     absl::StatusOr<PushStager::Staged> staged = pushes_->Stage(*push);
     absl::Status status = staged.status();
     if (staged.ok()) {
-      // Set before hand_on, since the round may be done before it returns.
+      // Sets them before hand_on: the round can be done when hand_on returns.
       flights_.SetValues(push->layer, std::move(staged->values));
       status = staged->hand_on();
     }
@@ -412,8 +411,8 @@ absl::StatusOr<Stager::Point> GpuClientImpl::Land(
       outcome.landed_count == layers_[layer].spec.parameters;
   const std::vector<ValueRange> rest =
       all_landed ? std::vector<ValueRange>() : Updated(layer);
-  // A server's result arrives in the memory of the pushed gradient; a ring has
-  // memory of its own.
+  // A mean from the servers arrives in the pinned memory of the push; the mean
+  // of a ring is in other memory (done.mean).
   const Buffer& mean = done.mean.bytes() > 0 ? done.mean : outcome.mean;
   const auto land = [&] {
     return updates_parameters()
@@ -438,7 +437,7 @@ absl::Status GpuClientImpl::Wait(int layer, int64_t step, cudaStream_t stream,
   const absl::Time until = SteadyNow() + timeout;
   NEREUS_TRY(CheckLayer(layer));
   NEREUS_TRY(stager_->CheckNotCaptured(NameOf(layer, "wait"), stream));
-  // If `step` was not pushed, the host client's Wait says so.
+  // If `step` was not pushed, the host client's Wait returns that error.
   NEREUS_TRY(flights_.AwaitHandedOn(layer, step, until));
   NEREUS_TRY(client_->Wait(layer, step, TimeLeft(until)));
   return flights_.Follow(layer, step, *stager_, NameOf(layer, "outcome"),
@@ -467,7 +466,7 @@ absl::Status GpuClientImpl::Leave(cudaStream_t stream, absl::Duration timeout) {
   for (size_t layer = 0; layer < layers_.size(); ++layer) {
     NEREUS_TRY(WaitForward(static_cast<int>(layer), stream, TimeLeft(until)));
   }
-  // Only in the first of several calls: each Outdate costs readers a new copy.
+  // Only in the first call of Leave: after an Outdate, readers copy again.
   if (updates_parameters() && !flights_.is_leaving()) {
     for (const auto& mirror : mirrors_) NEREUS_TRY(mirror->Outdate(stream));
     flights_.SetLeaving();

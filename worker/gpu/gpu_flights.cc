@@ -19,7 +19,8 @@ bool GpuFlights::is_stopped() const {
 
 void GpuFlights::Reset() {
   MutexLock lock(&mu_);
-  // A round that is still reported as done finds another step, and is ignored.
+  // If a round from before is still reported as done, TakeOutcome finds another
+  // step and returns nothing.
   for (Flight& flight : flights_) flight = Flight();
   is_leaving_ = false;
 }
@@ -99,7 +100,7 @@ absl::Status GpuFlights::AwaitHandedOn(int layer, int64_t step,
   if (flight.step != step) return absl::OkStatus();
   const bool in_time = mu_.AwaitWithTimeout(
       [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-        // Another push of the layer may replace this one while this waits.
+        // Another push of the layer can replace this one during the wait.
         return flight.is_handed_on || flight.step != step || is_stopped_;
       },
       until - SteadyNow());
@@ -136,7 +137,8 @@ std::optional<GpuFlights::Outcome> GpuFlights::TakeOutcome(int layer,
                                                            int64_t step) {
   std::optional<Outcome> outcome = LookAt(layer, step);
   MutexLock lock(&mu_);
-  // The memory goes back to its pool as soon as the copy to the GPU is done.
+  // Drops the reference here, so that the memory goes back to its pool as soon
+  // as its copy to the GPU is done.
   if (outcome.has_value()) flights_[layer].values = Buffer();
   return outcome;
 }

@@ -27,28 +27,30 @@ namespace nereus {
 //   Add --> queued --Next--> staging --SetHandedOn--> handed on
 //                                                     --SetLanded--> done
 //
-// A push that fails while it is staged is handed on with its error, and never
-// becomes done. Thread-safe. Bounded by one push per layer: the caller adds a
-// push only after the Wait for the layer's previous one.
+// A push that fails while it is staged goes to the state handed on with its
+// error, and never becomes done. Thread-safe. Bounded: one push for each layer,
+// because the caller adds a push only after the Wait for the layer's previous
+// one.
 class GpuFlights {
  public:
   // `layers`: number of layers of the model.
   explicit GpuFlights(size_t layers) : flights_(layers) {}
 
-  // Ends all waits; Next returns nothing from now on.
+  // Ends the waits of Next and AwaitHandedOn. Next returns nothing from now on.
   void Stop() ABSL_LOCKS_EXCLUDED(mu_);
   bool is_stopped() const ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Forgets all pushes: the job has gone back. REQUIRES: AwaitStaged returned.
+  // Forgets all pushes, because the job has gone back to a checkpoint.
+  // REQUIRES: AwaitStaged has returned OK, and Add was not called since.
   void Reset() ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Notes that the caller leaves the job after the pushes so far, and is done
-  // with the GPU's values.
+  // Notes that the caller is leaving the job: it has queued its last update of
+  // the values on the GPU.
   void SetLeaving() ABSL_LOCKS_EXCLUDED(mu_);
   // True after SetLeaving, until Reset or Add.
   bool is_leaving() const ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Returns the step of the layer's last push, or a negative number.
+  // Returns the step of the layer's last push; below 0 if there is none.
   int64_t LastStep(int layer) const ABSL_LOCKS_EXCLUDED(mu_);
 
   // True if the layer's last push is neither done nor failed.
@@ -65,7 +67,8 @@ class GpuFlights {
   // kDeadlineExceeded at `until`.
   absl::Status AwaitStaged(absl::Time until) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Stores the pinned memory of a push; the mean gradient arrives in it.
+  // Stores the pinned memory of the layer's last push. A mean gradient from the
+  // servers will arrive in this memory.
   void SetValues(int layer, Buffer values) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Marks the push as handed on to the host client, or as failed with `status`.
@@ -77,26 +80,28 @@ class GpuFlights {
   absl::Status AwaitHandedOn(int layer, int64_t step, absl::Time until)
       ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Returns true at most once for each push: if the push is handed on and not
-  // done. The host client may have deferred it, so the caller hurries it.
+  // Returns true if the layer's last push is handed on without an error and not
+  // done; at most once for each push. The staging thread then calls
+  // HostClient::Hurry, because the host client may have deferred the push.
   bool TakeUnhurried(int layer) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Place of the result of a round.
+  // Memory and progress of the result of a round.
   struct Outcome {
-    Buffer mean;                // Pinned memory that has the mean gradient.
+    Buffer mean;                // Pinned memory of the push (SetValues).
     float* gradient = nullptr;  // Gradient that was pushed.
     bool by_factors = false;    // True if the layer was pushed by factors.
-    int64_t landed_count = 0;   // Number of values for NoteLanded.
+    int64_t landed_count = 0;   // See NoteLanded.
   };
   // Returns the outcome of a round that is not done yet. Returns nothing if the
   // layer's last push is of another step.
   std::optional<Outcome> LookAt(int layer, int64_t step) const
       ABSL_LOCKS_EXCLUDED(mu_);
-  // Counts values of the push whose copy to the GPU is queued before the round
-  // is done.
+  // Adds `count` to landed_count: the number of values of the result whose copy
+  // to the GPU was queued before the round was done.
   void NoteLanded(int layer, int64_t count) ABSL_LOCKS_EXCLUDED(mu_);
-  // Returns the outcome of a round that is done on the host. Returns nothing if
-  // the layer's last push is of another step.
+  // Returns the outcome of a round that is done on the host, and drops the
+  // push's reference to its pinned memory. Returns nothing if the layer's last
+  // push is of another step.
   std::optional<Outcome> TakeOutcome(int layer, int64_t step)
       ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -126,7 +131,7 @@ class GpuFlights {
     absl::StatusOr<Stager::Point> landed = Stager::Point();
   };
 
-  // Held for short times only, never while this thread waits for the GPU.
+  // Held for short times only, never while a thread waits for the GPU.
   mutable Mutex mu_;
   // True after Stop.
   bool is_stopped_ ABSL_GUARDED_BY(mu_) = false;

@@ -1,8 +1,8 @@
-// Two copies of a layer, and which of them is newer. Create makes the host's
-// copy. Outdate and Update make the GPU's copy newer, and Await fetches it.
-// After NoteFetched the host's copy is newer, and Return brings it to the GPU.
-// LandPart and Land bring the result of a round to the GPU. MakeState makes the
-// state of the job's optimizer, where workers run it.
+// A mirror knows two copies of a layer, and which of the two is newer. Create
+// makes the host's copy. Outdate and Update make the GPU's copy newer, and
+// Await fetches it. After NoteFetched the host's copy is newer, and Return
+// brings it to the GPU. LandPart and Land bring the result of a round to the
+// GPU. MakeState makes the state of the job's optimizer, where workers run it.
 
 #include "worker/gpu/gpu_mirror.h"
 
@@ -55,8 +55,9 @@ absl::StatusOr<std::shared_ptr<GpuMirror>> GpuMirror::Create(
   }
   mirror->parameters_ = NEREUS_TRY(
       mirror->pool_->Take(mirror->what_, bytes, absl::ZeroDuration()));
-  // The state is not read from the GPU: it is zero in a new job, and in another
-  // job the host client writes it.
+  // The state is not read from the GPU: it is zero in a new job. In a job that
+  // has begun, the host client writes it to the host copy, and Return copies it
+  // to the GPU.
   mirror->callers_state_ = mirror->Allocate(state_bytes);
   {
     MutexLock lock(&mirror->mu_);
@@ -104,8 +105,8 @@ absl::Status GpuMirror::Await(int64_t) {
     if (!is_outdated_) return absl::OkStatus();
     updates = updates_;
     state = state_;
-    // Another thread may call Outdate from here on. Its values are newer than
-    // this wait needs.
+    // Another thread can call Outdate once the lock is released. This wait need
+    // not include the values of that call.
     NEREUS_TRY(stager_->Follow(what_, stager_->side_stream(), updated_));
   }
   const auto parameters = NEREUS_TRY(stager_->CopyOut(
@@ -146,7 +147,8 @@ absl::StatusOr<Stager::Point> GpuMirror::CopyBack(const State& state,
   // Work that is queued on `stream` may still read the old values.
   const Stager::Point now = NEREUS_TRY(stager_->Mark(what_, stream));
   NEREUS_TRY(stager_->CopyIn(what_, state.on_host, state.on_device, now));
-  // Reached after the copy of the state, which is queued on the same stream.
+  // This point also follows the copy of the state, which is queued before on
+  // the same stream.
   const Stager::Point there =
       NEREUS_TRY(stager_->CopyIn(what_, parameters_, layer_.parameters, now));
   NEREUS_TRY(stager_->Follow(what_, stream, there));
@@ -155,7 +157,8 @@ absl::StatusOr<Stager::Point> GpuMirror::CopyBack(const State& state,
 
 Buffer GpuMirror::MakeState(int64_t bytes) {
   const Buffer memory = Allocate(bytes);
-  // Readers of the state await the newest values, as those of the parameters.
+  // With this mirror as the buffer's Arrival, readers of the state wait for the
+  // newest values, as readers of the parameters do.
   Buffer state = Buffer::Borrow(
       memory.data(), bytes, [memory] {}, shared_from_this());
   MutexLock lock(&mu_);
@@ -192,7 +195,7 @@ absl::Status GpuMirror::Update(const UpdateParameters& update,
   return absl::OkStatus();
 }
 
-// All arrays of the state have the layer's length, one after the other.
+// The state has one or two arrays of the layer's length, one after the other.
 absl::Status GpuMirror::Apply(const UpdateParameters& update, int64_t at,
                               const float* gradient) {
   const int64_t count = update.parameters.float_count();
@@ -219,8 +222,8 @@ absl::Status GpuMirror::Apply(const UpdateParameters& update, int64_t at,
       what_, "cudaMemsetAsync");
 }
 
-// The parameters' other values may still arrive: read_ is not set, so that
-// nothing waits for this copy before it writes them.
+// Leaves read_ as it is. Otherwise the host would wait for this copy before it
+// writes other parts of the same round.
 bool GpuMirror::LandPart(ValueRange part) {
   {
     MutexLock lock(&mu_);
@@ -254,8 +257,8 @@ void GpuMirror::AwaitUnread() {
     MutexLock lock(&mu_);
     read = std::exchange(read_, Stager::Point());
   }
-  // If this wait fails, the copies have failed, too, and Land has reported
-  // that.
+  // If this wait fails, the copies have failed, too. The caller's stream waits
+  // for the same copies, so the caller learns of the error without this thread.
   stager_->Await(what_, read).IgnoreError();
 }
 

@@ -27,8 +27,8 @@ namespace nereus {
 // them. That is seldom: for a worker that joins, for a checkpoint, and for a
 // new plan. For a layer on the host, the copy is the caller's memory itself.
 //
-// Thread-safe. Memory: the parameters, and the state, once on the host; with
-// Update, the state once on the GPU.
+// Thread-safe. Uses host memory for the parameters and the state; after
+// MakeState, also GPU memory for the state.
 class GpuMirror final : public DeviceLayer,
                         public std::enable_shared_from_this<GpuMirror> {
  public:
@@ -66,20 +66,22 @@ class GpuMirror final : public DeviceLayer,
   absl::Status Update(const UpdateParameters& update, const float* gradient)
       ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Copies a part of the parameters to the GPU, before Land is called for the
-  // others. Returns false if the part is not copied: the copy or an earlier one
-  // has failed, or the GPU has newer values.
+  // Queues the copy of a part of the parameters to the GPU, while other parts
+  // still arrive on the host. Land follows for the rest. Returns false if no
+  // copy is queued: this copy or the last one of Land has failed, or the GPU
+  // has newer values.
   bool LandPart(ValueRange part) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Copies the `changed` parameters to the GPU, unless the GPU has updated them
-  // itself. Returns the point at which they are there. Errors: those of
-  // Stager::CopyIn. After an error the next call copies all parameters.
+  // Queues the copy of the `changed` parameters to the GPU, unless the GPU has
+  // updated the parameters itself. Returns the point at which the GPU has the
+  // new values. Errors: those of Stager::CopyIn. After an error the next call
+  // of Land copies all parameters.
   absl::StatusOr<Stager::Point> Land(absl::Span<const ValueRange> changed)
       ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Both ignore `bytes` and concern all values. IsThere returns true if the
-  // copy is not outdated. Await copies the values to the host if it is
-  // outdated.
+  // IsThere and Await ignore `bytes` and concern all values. IsThere returns
+  // true if the host copy is not outdated. Await copies the values to the host
+  // if the host copy is outdated.
   bool IsThere(int64_t bytes) override ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status Await(int64_t bytes) override ABSL_LOCKS_EXCLUDED(mu_);
   // Waits until the copies of the last Land or Return, and all copies before
@@ -91,7 +93,7 @@ class GpuMirror final : public DeviceLayer,
   Buffer MakeState(int64_t bytes) override ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  // Optimizer state: the caller's, or that of the job's optimizer.
+  // State of the caller's optimizer, or of the job's optimizer.
   struct State {
     Buffer on_host;              // Host copy, pinned if possible.
     float* on_device = nullptr;  // Null: there is no state.
@@ -108,7 +110,8 @@ class GpuMirror final : public DeviceLayer,
   // Makes the state of the job's optimizer on the GPU, zeroed.
   absl::Status MakeDeviceState(int64_t bytes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Queues the kernel of a step. `at`: index of the first value.
+  // Queues the kernel of a step of the optimizer. `at`: index in the layer of
+  // the first value that is updated.
   absl::Status Apply(const UpdateParameters& update, int64_t at,
                      const float* gradient) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
@@ -116,7 +119,7 @@ class GpuMirror final : public DeviceLayer,
   const GpuLayerBinding layer_;
   const std::string what_;                  // Name for messages.
   Stager* const stager_;                    // Not owned.
-  const std::shared_ptr<PinnedPool> pool_;  // Gives the host copies' memory.
+  const std::shared_ptr<PinnedPool> pool_;  // Memory of the host copies.
   Buffer parameters_;                       // Pinned memory, or the caller's.
   // State of the caller's optimizer: memory of Allocate, or the caller's.
   Buffer callers_state_;
@@ -125,9 +128,9 @@ class GpuMirror final : public DeviceLayer,
   State state_ ABSL_GUARDED_BY(mu_);
   // Memory of the state of the job's optimizer on the GPU.
   DeviceMemory jobs_state_ ABSL_GUARDED_BY(mu_);
-  // True if Return has values to bring to the GPU.
+  // True if the host copy has values that Return must copy to the GPU.
   bool is_fetched_ ABSL_GUARDED_BY(mu_) = false;
-  // True if the GPU has newer values than the copy.
+  // True if the GPU has newer values than the host copy.
   bool is_outdated_ ABSL_GUARDED_BY(mu_) = false;
   // Point at which the GPU has the newest values.
   Stager::Point updated_ ABSL_GUARDED_BY(mu_);

@@ -15,9 +15,10 @@ namespace {
 
 constexpr auto kFloatBytes = static_cast<int64_t>(sizeof(float));
 
-// Copies of a layer that the host may have in pinned memory: the parameters,
-// the caller's state, that of the job's optimizer, and three rounds of a ring.
-// The third one is the last finished round of an epoch (PeerRounds).
+// Number of copies of a layer that can be in pinned memory at once: the
+// parameters, the state of the caller's optimizer, the state of the job's
+// optimizer, and three rounds of a ring. PeerRounds has two rounds open, and
+// keeps one that was finished before an epoch.
 constexpr int64_t kCopiesMax = 1 + kStateArraysMax + kOptimizerStatesMax + 3;
 
 }  // namespace
@@ -64,8 +65,8 @@ GpuPools MakeGpuPools(const std::vector<GpuLayerBinding>& layers,
                PinnedPool::RoundedUp(layer.spec.parameters * kFloatBytes) +
            PinnedPool::RoundedUp(GpuSplitter::PinnedBytesOf(layer.spec));
   }
-  // The user's limit holds for the gradients only: how much of the other pool
-  // is used depends on the plan.
+  // The user's limit holds only for the gradients. The other pool has no such
+  // limit, because its use depends on the plan.
   if (options.staging_bytes > 0) gradients = options.staging_bytes;
   return {PinnedPool::Create(options.device, gradients),
           PinnedPool::Create(options.device, own)};

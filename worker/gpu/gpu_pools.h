@@ -28,9 +28,9 @@ struct GpuPools {
 GpuPools MakeGpuPools(const std::vector<GpuLayerBinding>& layers,
                       const GpuOptions& options);
 
-// Pins the memory that the pushes of a step need, as far as the pool allows. In
-// the first step, pinning would delay the pushes, and might wait for the whole
-// GPU.
+// Pins the memory that the pushes of a step need, as far as the pool allows.
+// Called before the first step: pinning in that step would delay its pushes,
+// and could wait for the whole GPU.
 absl::Status PinAhead(const std::vector<GpuLayerBinding>& layers,
                       const PushStager& pushes, PinnedPool& gradients);
 

@@ -65,7 +65,8 @@ absl::Status GpuSplitter::Split(const SplitGradient& split) {
     taken = taken_;
   }
   const std::shared_ptr<DeviceGradient> gradient = taken.gradient.lock();
-  // The job may have gone back and pushed again meanwhile.
+  // Possible if the job has gone back to a checkpoint, and the caller has
+  // pushed again.
   if (gradient == nullptr ||
       gradient->staged().data() != split.gradient.data()) {
     return InternalError(what_,
@@ -74,16 +75,16 @@ absl::Status GpuSplitter::Split(const SplitGradient& split) {
   const DeviceScope scope(stager_->device(), what_);
   NEREUS_TRY(scope.status());
   const absl::Status status = TrySplit(split, taken.step, *gradient);
-  // Nothing that is still queued may write to memory that is reused after an
-  // error.
+  // After an error, waits, because queued work could still write to memory that
+  // others reuse.
   if (!status.ok()) (void)cudaStreamSynchronize(stager_->side_stream());
   return status;
 }
 
 absl::Status GpuSplitter::TrySplit(const SplitGradient& split, int64_t step,
                                    DeviceGradient& gradient) {
-  // If the job has gone back, the last split may still use the lists, and the
-  // last copy the packed pieces.
+  // If the job has gone back to a checkpoint, the last split may still use the
+  // lists, and the last copy may still read the packed pieces.
   NEREUS_TRY(Finish());
   NEREUS_TRY(stager_->Await(what_, copied_));
   pieces_ = split.pieces;
@@ -111,8 +112,8 @@ absl::Status GpuSplitter::Finish() {
   const Buffer sum = std::exchange(norms_.sum, Buffer());
   if (sum.bytes() == 0) return absl::OkStatus();
   NEREUS_TRY(stager_->Await(what_, norms_.there));
-  // The kernel gives the norms of this layer's pieces; a block may have pieces
-  // in several layers.
+  // Adds, because a block can have pieces in several layers, and the kernel
+  // gives the norms of this layer's pieces only.
   const Lists lists = ListsAt(host_lists_.data(), pieces_.Count());
   for (int64_t k = 0; k < pieces_.Count(); ++k) {
     sum.floats()[k] += lists.norms[k];

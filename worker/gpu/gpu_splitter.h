@@ -23,25 +23,28 @@
 
 namespace nereus {
 
-// Splits one layer's gradients on the GPU, in a sparse job. The blocks that are
-// held back stay on the GPU; only the blocks that travel are copied to the
-// host.
+// Splits one layer's gradients on the GPU, in a sparse job. Blocks that are
+// sent in a round "travel": they are copied to the host. The other blocks are
+// "held back": they stay on the GPU, in the residual.
 //
-// Split is called by one thread at a time. Device memory, from the first step
-// that holds blocks back: three times the layer.
+// Split is called by one thread at a time. From the first step that holds
+// blocks back, uses device memory of three times the layer's length.
 class GpuSplitter final {
  public:
-  // `layer`: index of the layer. `parameters`: the layer's, in device memory.
-  // The memory and objects behind the pointers must outlive this.
+  // `layer`: index of the layer. `parameters`: those of the layer, in device
+  // memory. The memory and objects behind the pointers must outlive this
+  // object.
   GpuSplitter(int layer, const LayerSpec& spec, const float* parameters,
               Stager* stager, PinnedPool* pool, GpuTimeline* timeline);
-  // Waits for the last split and the last copy, which use memory of this.
+  // Waits for the last split and the last copy, which use memory of this
+  // object.
   ~GpuSplitter();
 
-  // Returns the largest number of bytes that this takes from the pool.
+  // Returns the largest number of bytes that the splitter of a layer takes from
+  // the pool.
   static int64_t PinnedBytesOf(const LayerSpec& spec);
 
-  // Sets the gradient that the next Split splits.
+  // Sets the gradient that the next Split splits, and its step.
   void Take(int64_t step, const std::shared_ptr<DeviceGradient>& gradient)
       ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -49,7 +52,7 @@ class GpuSplitter final {
   // travel.
   absl::Status Split(const SplitGradient& split) ABSL_LOCKS_EXCLUDED(mu_);
   // Waits until the GPU has done the last Split, and adds its norms to
-  // SplitGradient::norms. Does nothing if they are added already.
+  // SplitGradient::norms. Does nothing if the norms are added already.
   absl::Status Finish();
 
   // Returns the ranges of values that travelled at the last Split, in order.
@@ -61,13 +64,13 @@ class GpuSplitter final {
   // Gradient to split next.
   struct Taken {
     int64_t step = 0;
-    // Weak: if the job goes back, the gradient is freed, although it was never
-    // split.
+    // Weak, so that a gradient is freed if the job goes back to a checkpoint
+    // before Split is called.
     std::weak_ptr<DeviceGradient> gradient;
   };
   // Norms of the last split.
   struct Norms {
-    Stager::Point there;  // Point at which they are in host_lists_.
+    Stager::Point there;  // Point at which host_lists_ has them.
     Buffer sum;           // SplitGradient::norms. Empty: added already.
   };
   // Lists with an entry per piece, which a split reads and writes. They exist
@@ -106,7 +109,7 @@ class GpuSplitter final {
   const int layer_;                // Index of the layer.
   const std::string what_;         // Name for messages.
   const float* const parameters_;  // Device memory.
-  // Not owned, like the next two.
+  // Not owned, like pool_ and timeline_.
   Stager* const stager_;
   PinnedPool* const pool_;
   GpuTimeline* const timeline_;

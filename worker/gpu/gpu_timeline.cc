@@ -27,7 +27,7 @@ void GpuTimeline::Note(GpuSpan::Kind kind, int layer, int64_t step, bool begins,
   if (moments_.size() >= kMomentsMax || !status_.ok()) return;
   const DeviceScope scope(device_, kWhat);
   cudaEvent_t event = nullptr;
-  // Such an event also records the time, unlike the events of Stager.
+  // With cudaEventDefault, an event records the time, unlike those of Stager.
   status_ = CudaStatus(cudaEventCreateWithFlags(&event, cudaEventDefault),
                        kWhat, "cudaEventCreateWithFlags");
   if (!status_.ok()) return;

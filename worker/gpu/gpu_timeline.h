@@ -22,9 +22,10 @@ class GpuTimeline {
   GpuTimeline(const GpuTimeline&) = delete;
   GpuTimeline& operator=(const GpuTimeline&) = delete;
 
-  // Begins, or ends, a span when `stream` reaches this point. Spans of one kind
-  // follow each other without overlap. An error ends the timeline; Read returns
-  // it.
+  // Begins, or ends, a span when `stream` reaches this point. An End belongs to
+  // the last Begin of its kind, and gives the span its layer. A Begin without
+  // an End is ignored. After an error nothing more is recorded, and Read
+  // returns the error.
   void Begin(GpuSpan::Kind kind, int layer, int64_t step, cudaStream_t stream)
       ABSL_LOCKS_EXCLUDED(mu_) {
     if (is_kept_) Note(kind, layer, step, /*begins=*/true, stream);
@@ -59,7 +60,7 @@ class GpuTimeline {
   const bool is_kept_;  // See the constructor.
   mutable Mutex mu_;
   absl::Status status_ ABSL_GUARDED_BY(mu_);  // First error.
-  // In the order of the calls.
+  // Begins and ends, in the order of the calls.
   std::vector<Moment> moments_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -143,7 +143,7 @@ absl::StatusOr<PushStager::Staged> PushStager::StageGradient(
   const int64_t bytes = BytesOf(SpecOf(push));
   HostClient* const client = parts_.client;
   const JobTraits& job = client->traits();
-  // Asked once: the plan may change while this waits for memory.
+  // Asks once, because the plan can change while this thread waits for memory.
   const int64_t halves_bytes = client->takes_bfloat16(layer) ? bytes / 2 : 0;
   // Values and halves share one allocation: with two, a push would hold the
   // first while it waits for the second.

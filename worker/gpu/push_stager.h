@@ -26,8 +26,8 @@ namespace nereus {
 struct GpuPush {
   int layer = 0;
   int64_t step = 0;
-  // Gradient, or with factors the memory for the mean gradient. Device memory;
-  // host memory for a layer on the host.
+  // Gradient; for a push of factors, the memory for the mean gradient. Device
+  // memory, or host memory if the layer is on the host.
   float* gradient = nullptr;
   // Factors of the layer. Null pointers: the layer was pushed by its gradient.
   GpuFactors factors;
@@ -36,7 +36,7 @@ struct GpuPush {
 };
 
 // Copies pushed values to pinned memory, where the host client reads them. Once
-// the client is connected, only the staging thread uses this.
+// the client has joined, only the staging thread uses this class.
 class PushStager {
  public:
   // Parts of the GPU client. Not owned; must outlive this.
@@ -59,8 +59,8 @@ class PushStager {
   // Returns the largest number of pinned bytes that one push of the layer
   // needs.
   static int64_t PinnedBytesOf(const LayerSpec& spec);
-  // Returns the number of pinned bytes that the next push of the layer will
-  // need, as far as the plan is known.
+  // Returns the number of pinned bytes that a push of the layer needs by the
+  // current plan.
   int64_t PinnedBytesOf(int layer) const;
 
   // Result of Stage.
@@ -92,7 +92,8 @@ class PushStager {
   // memory for it, and waits for its first part.
   absl::Status CopyOut(const GpuPush& push, const Buffer& halves,
                        DeviceGradient& gradient);
-  // Rounds a gradient to bfloat16 and starts the copy of that to `memory`.
+  // Rounds a gradient to bfloat16 and starts the copy of the rounded values to
+  // `memory`.
   absl::StatusOr<Buffer> CopyHalves(const GpuPush& push, const Buffer& memory);
 
   const Parts parts_;

@@ -16,16 +16,16 @@ constexpr int kLargeFramesMax = 32;
 // Time below which a large train is too short to measure, in seconds.
 constexpr double kAtOnceSeconds = 0.02;
 
-// Number of trains of each kind that leave without waiting for kInterval; the
-// number of samples that a result needs.
+// Number of trains of each kind that leave without waiting for kInterval. Also
+// the number of samples of each kind that a result needs.
 constexpr int64_t kEagerMin = 4;
 // Number of samples of each kind that are kept.
 constexpr size_t kKept = 9;
 // Time between trains after the first ones.
 constexpr absl::Duration kInterval = absl::Seconds(1);
 
-// Time after which an answer is given up: it does not come if an epoch has
-// ended meanwhile.
+// Time after which the next train leaves although the last one is not answered.
+// An answer never comes if an epoch ended meanwhile.
 constexpr absl::Duration kPatience = absl::Seconds(10);
 
 // Largest rate that is reported, in bytes per second.

@@ -10,19 +10,21 @@
 
 namespace nereus {
 
-// Measures the link of this worker, by trains of probe frames to a server. The
-// server answers the last frame of each train. A train of one frame without
-// payload measures the time of a frame there and back. A train of several such
-// frames measures the time that each further frame takes. A train of large
-// frames measures the rate.
+// Measures the link of this worker to a server, by trains of probe frames. The
+// frames of a train leave one behind the other, and the server answers the last
+// one. A train of one frame without payload measures the time of a frame there
+// and back. A train of several such frames measures the time that each further
+// frame takes. A train of large frames measures the rate.
 //
-// Trains leave at quiet moments, when no round is under way. Some meet other
-// traffic nevertheless; so the fastest of the last trains counts. The first
-// trains leave at each quiet moment. After that, trains go on leaving, once a
-// second at most, so that the result follows the network. If a train of large
-// frames is answered too soon to measure, the next one is longer.
+// Trains leave at quiet moments, when no round is under way. Some trains meet
+// other traffic nevertheless, so the fastest of the last trains of each kind
+// counts. The first twelve trains leave one at each quiet moment. Later trains
+// leave once a second at most; they let the result follow the network. If a
+// train of large frames is answered within 20 ms, the time is too short to
+// measure well, and the next such train has twice as many frames, up to a
+// limit.
 //
-// Pure. Bounded: it keeps the last nine samples of each kind of train.
+// Pure. Bounded: keeps the last nine samples of each kind of train.
 class LinkProbe {
  public:
   LinkProbe();
@@ -34,12 +36,12 @@ class LinkProbe {
     int64_t payload_bytes = 0;  // Payload of each frame.
   };
 
-  // Returns the train to send at a quiet moment, if one is due.
+  // Returns the train to send now, if one is due. Called at quiet moments only.
   std::optional<Train> Next(absl::Time now);
-  // Handles the answer to train `id`.
+  // Handles the answer to train `id`. Ignores answers to older trains.
   void OnAnswer(int64_t id, absl::Time now);
 
-  // Returns the measured speed. Nothing: there are too few samples.
+  // Returns the measured speed, or nothing while there are too few samples.
   std::optional<LinkSpeed> speed() const;
 
  private:

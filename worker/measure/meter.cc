@@ -38,7 +38,8 @@ void Meter::OnAnswer(int64_t train) {
 }
 
 std::optional<Measurements> Meter::TakeDue() {
-  // Both must have a result: the planner uses compute times and link together.
+  // StepTimes and LinkProbe must both have a result, because the planner uses
+  // compute times and link together.
   const absl::Time now = SteadyNow();
   MutexLock lock(&mu_);
   const std::optional<LinkSpeed> speed = link_.speed();

@@ -16,14 +16,14 @@
 
 namespace nereus {
 
-// Measures, for the planner, how long one worker's layers compute and how fast
-// its link to a server is. Reads the clock for StepTimes and LinkProbe, and
-// locks them. Thread-safe.
+// Measures, for the planner, how long one worker computes for each layer, and
+// how fast its link to a server is. Reads the clock for StepTimes and
+// LinkProbe, and locks them. Thread-safe.
 class Meter {
  public:
   explicit Meter(absl::Span<const LayerSpec> layers);
 
-  // Events of the caller; see StepTimes.
+  // Handle events of the caller (see StepTimes).
   void OnBegin() ABSL_LOCKS_EXCLUDED(mu_);
   void OnPush(int layer) ABSL_LOCKS_EXCLUDED(mu_);
   void OnWait(int layer, absl::Time from) ABSL_LOCKS_EXCLUDED(mu_);
@@ -34,8 +34,8 @@ class Meter {
   // Handles the answer to a train.
   void OnAnswer(int64_t train) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Returns the measurements if they are due: when there are enough for the
-  // first time, then every few seconds.
+  // Returns the measurements if they are due: once as soon as StepTimes and
+  // LinkProbe have results, then every 5 s.
   std::optional<Measurements> TakeDue() ABSL_LOCKS_EXCLUDED(mu_);
   // Returns the last result of TakeDue.
   std::optional<Measurements> last() const ABSL_LOCKS_EXCLUDED(mu_);

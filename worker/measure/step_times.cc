@@ -47,8 +47,8 @@ void StepTimes::OnBegin(absl::Time now) {
 
 void StepTimes::OnWait(int layer, absl::Time from, absl::Time to) {
   if (!step_.has_value() || step_->pushed == layers_) return;
-  // Ignores a wait that began before the last event: another thread has
-  // computed meanwhile.
+  // Ignores a wait that began before the last event: another thread of the
+  // caller has computed meanwhile.
   if (from < step_->mark) return;
   const absl::Duration computed = from - step_->mark;
   step_->mark = to;
@@ -98,9 +98,10 @@ void StepTimes::Resolve(TimedStep& step) const {
     step.times[*step.layer].forward += both - first;
     return;
   }
-  // The caller waited for all layers at once. The first backward is estimated
-  // by the layer's share of the operations. The rest is the forward pass, which
-  // is shared out as the backward pass is.
+  // The caller waited for all layers at the end of the last step. The first
+  // backward is estimated by the layer's share of the operations. The rest is
+  // the forward pass, which is divided among the layers in the proportion of
+  // their backwards.
   const double operations = operations_[*step.first_pushed];
   const double others = 1 - operations;
   first = others > 0 ? std::min(both, backward * (operations / others))

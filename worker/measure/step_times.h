@@ -26,8 +26,8 @@ struct TimedStep {
   // Nothing if the caller has not waited for a layer in this step.
   std::optional<int> layer;
   std::optional<int> first_pushed;  // Layer that was pushed first.
-  // Time from the last wait (or the begin, without a wait) to the first push: a
-  // forward and a backward together.
+  // Time from the last wait (without a wait, from the begin of the step) to the
+  // first push. It contains a forward and a backward.
   absl::Duration first_interval;
   size_t pushed = 0;             // Number of pushes.
   absl::Duration took;           // Time from the step's begin to the next one.
@@ -36,14 +36,15 @@ struct TimedStep {
 
 // Measures how long each layer computes, from the times at which the caller
 // waits for layers and pushes them. The time between two pushes is the backward
-// of the second layer. The time after the wait for a layer is the forward of
-// that layer. Time spent waiting does not count.
+// of the layer that is pushed second. The time after the wait for a layer is
+// the forward of that layer. Time spent waiting does not count.
 //
-// If a caller waits for all layers at once, only one time is known from the
-// begin of the step to the first push. It contains the whole forward pass and
-// the backward of the layer that is pushed first. That backward is then
-// estimated from the layer's share in the operations of the model. Work of the
-// caller before forward, such as reading its examples, counts as forward.
+// If a caller waits for all layers at the end of a step, the next step has no
+// wait before its first push. The time from the begin of that step to the first
+// push contains the whole forward pass and the backward of the layer that is
+// pushed first. That backward is estimated from the layer's share in the
+// operations of the model. Work of the caller before forward, such as reading
+// its examples, counts as forward.
 //
 // Pure. Results are medians over the last kStepsMax steps.
 class StepTimes {
