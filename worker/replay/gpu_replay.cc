@@ -21,8 +21,8 @@ namespace nereus {
 namespace {
 
 // Replay on a GPU: a thin layer over GpuClient, and kernels that spin. All work
-// is queued on one stream, as a trainer does; the thread waits for the GPU only
-// in the client's calls and in BetweenMarks.
+// is queued on one stream, as in a trainer. The calling thread waits for the
+// GPU only in the client's calls and in BetweenMarks.
 class GpuReplay final : public ReplayDevice {
  public:
   explicit GpuReplay(int number)
@@ -81,13 +81,13 @@ class GpuReplay final : public ReplayDevice {
   // step.
   GpuClient::Staged staged_before_;
   GpuClient::Staged staged_after_;
-  // Last member: the client uses the memory above until it is destroyed.
+  // Last member, so destroyed first: the client uses the memory above.
   std::unique_ptr<GpuClient> client_;
 };
 
 GpuReplay::~GpuReplay() {
   const DeviceScope scope(number_, name_);
-  // Queued work may use the memory and the client's events.
+  // Waits, because queued work may use the memory and the client's events.
   if (stream_ != nullptr) (void)cudaStreamSynchronize(stream_);
   client_.reset();
   for (const cudaEvent_t mark : marks_) {
@@ -116,7 +116,8 @@ absl::StatusOr<DeviceMemory> GpuReplay::Upload(
   const auto bytes = static_cast<int64_t>(values.size() * sizeof(float));
   DeviceMemory memory =
       NEREUS_TRY(DeviceMemory::Allocate(number_, what, bytes));
-  // Returns once CUDA has read the values; Join waits for the rest.
+  // cudaMemcpy returns once CUDA has read the values. Join waits until they are
+  // on the GPU.
   NEREUS_TRY(
       CudaStatus(cudaMemcpy(memory.data(), values.data(),
                             static_cast<size_t>(bytes), cudaMemcpyHostToDevice),
@@ -169,12 +170,14 @@ absl::Status GpuReplay::Push(int layer, int64_t step) {
 }
 
 absl::Status GpuReplay::Leave() {
-  // In a decoupled job, results of the last step may still be on their way.
+  // Waits, because in a decoupled job results of the last step may still be on
+  // their way.
   for (size_t i = 0; i < layers_.size(); ++i) {
     NEREUS_TRY(WaitForward(static_cast<int>(i)));
   }
   // With `optimizer=worker`, Leave copies all parameters to the host once, for
-  // the job's last checkpoint. That is no part of a step.
+  // the job's last checkpoint. That copy belongs to no step, so it does not
+  // count.
   staged_after_ = client_->staged();
   return client_->Leave(stream_);
 }

@@ -11,10 +11,9 @@
 namespace nereus {
 
 // Joins the job with `layers` in the memory of GPU `number`. Kernels keep the
-// GPU busy instead of computing. The GPU becomes the calling thread's device,
-// and that thread makes all calls. A program that was built without CUDA has
-// the same function. Errors: those of GpuClient::Connect; without CUDA,
-// kUnimplemented.
+// GPU busy instead of computing. The GPU becomes the device of the calling
+// thread, and this thread makes all calls of the result. Errors: those of
+// GpuClient::Connect; kUnimplemented, the program was built without CUDA.
 absl::StatusOr<std::unique_ptr<ReplayDevice>> JoinReplayOnGpu(
     const ClientOptions& options, const std::vector<LayerSpec>& layers,
     int number);

@@ -14,8 +14,8 @@
 namespace nereus {
 namespace {
 
-// Limit for the error of a sleep. A call of Compute that comes later than this
-// after device_free_at_ was late for another reason: the device was idle.
+// Limit for the error of a sleep. If a call of Compute comes later than this
+// after device_free_at_, the reason is no sleep: the device was idle.
 constexpr absl::Duration kSleepErrorMax = absl::Microseconds(500);
 
 // Replay on the CPU: calls a Client, and sleeps in place of computing.
@@ -57,7 +57,7 @@ class HostReplay final : public ReplayDevice {
   // Times of the last two calls of MarkBackward.
   absl::Time mark_before_;
   absl::Time mark_;
-  // Last member: the client uses the memory above until it is destroyed.
+  // Last member, so destroyed first: the client uses the memory above.
   std::unique_ptr<Client> client_;
 };
 

@@ -10,8 +10,8 @@
 
 namespace nereus {
 
-// Joins the job with `layers` in host memory. The device sleeps instead of
-// computing. Errors: those of Client::Connect.
+// Joins the job with `layers` in host memory. The calling thread sleeps instead
+// of computing. Errors: those of Client::Connect.
 absl::StatusOr<std::unique_ptr<ReplayDevice>> JoinReplay(
     const ClientOptions& options, const std::vector<LayerSpec>& layers);
 

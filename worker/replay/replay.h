@@ -32,16 +32,17 @@ struct ReplayOptions {
 // Result of one worker.
 struct ReplayResult {
   // Time from the end of one backward pass to the end of the next, by step. The
-  // first step has none, nor has the first step after the job has gone back.
-  // (In a decoupled job, the next forward pass waits for the layers, so a step
-  // has no other end.)
+  // first step has no such time, nor has the first step after the job has gone
+  // back to a checkpoint. (Backward passes are the marks because, in a
+  // decoupled job, the rounds of a step end during the next forward pass.)
   std::vector<absl::Duration> steps;
   // Number of steps that this worker has begun. A step that the job has
   // repeated counts each time.
   int64_t steps_begun = 0;
 };
 
-// Takes part in the job until step `steps` is done, then leaves:
+// Takes part in the job until `options.steps` steps of the job are done, then
+// leaves:
 //
 //   auto device = JoinReplay(client_options, options.layers);
 //   auto result = Replay(options, device->get());

@@ -8,12 +8,13 @@
 namespace nereus {
 namespace {
 
-// Mean value of all gradients. The values do not change how they travel, except
-// in a sparse job (see Vary).
+// Mean value of all gradients. How gradients travel depends on their values
+// only in a sparse job (see Vary).
 constexpr float kValue = 1e-3f;
 
-// Makes the blocks of a gradient differ in size. In a sparse job only the
-// largest blocks travel; equal blocks would take turns.
+// Gives the blocks of a gradient different norms. In a sparse job only the
+// blocks with the largest norms travel; blocks with equal norms would take
+// turns.
 void Vary(Random& random, std::vector<float>& gradient) {
   constexpr size_t kStretch = 1024;
   for (size_t i = 0; i < gradient.size(); i += kStretch) {

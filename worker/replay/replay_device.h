@@ -21,21 +21,21 @@ struct ReplayLayer {
   std::vector<float> input;
 };
 
-// Returns the values of `spec`, the layer with index `layer`. The size of the
-// gradient's values changes every 1024 values, at random. So in a sparse job
-// some blocks are larger than others.
+// Returns the values of `spec`, the layer with index `layer`. The gradient
+// consists of runs of 1024 equal values, each run with another random value. So
+// in a sparse job blocks have different norms.
 ReplayLayer MakeReplayLayer(const LayerSpec& spec, int layer);
 
-// Work of a GPU for one replay.
+// Use of a GPU by one replay.
 struct GpuUse {
   GpuClient::Staged staged;       // Bytes copied for all steps.
   std::vector<GpuSpan> timeline;  // See GpuClient::Timeline.
 };
 
-// Device of a replay, a CPU or a GPU. It has the model's memory and the client
-// of that memory. Instead of computing it is busy for a given time. Methods
-// with the name of a method of Client are called in the same order, and return
-// the same errors. Used by one thread.
+// Device of a replay, a CPU or a GPU. It has the memory of the model's layers,
+// and a client for this memory. Instead of computing, it is busy for a given
+// time. For methods with the name of a method of Client, the order of calls and
+// the errors are those of Client. Used by one thread.
 class ReplayDevice {
  public:
   virtual ~ReplayDevice() = default;
@@ -60,7 +60,7 @@ class ReplayDevice {
   // REQUIRES: two calls of MarkBackward.
   virtual absl::StatusOr<absl::Duration> BetweenMarks() = 0;
 
-  // Returns the work of the GPU; nothing on a CPU. Waits for the GPU. REQUIRES:
+  // Returns the use of the GPU; nothing on a CPU. Waits for the GPU. REQUIRES:
   // Leave has returned OK.
   virtual absl::StatusOr<std::optional<GpuUse>> gpu_use() const = 0;
 };

@@ -28,11 +28,12 @@ Batches::Batches(const Options& options)
     : options_(options), order_(options.examples), batch_(options.batch) {}
 
 void Batches::Shuffle(int64_t pass) {
-  // A batch lies in one pass, or in two that follow each other.
+  // A batch lies in one pass, or in two that follow each other. So most calls
+  // return here.
   if (pass == pass_) return;
   pass_ = pass;
-  // A generator's first value seeds another generator: so neighbouring seeds
-  // and passes have nothing in common.
+  // The first value of the seed's generator, plus the pass, seeds the generator
+  // that shuffles. So neighbouring seeds have no permutation in common.
   Random seeds(options_.seed);
   Random random(seeds.Next() + static_cast<uint64_t>(pass));
   std::iota(order_.begin(), order_.end(), 0u);

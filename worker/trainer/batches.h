@@ -12,10 +12,10 @@ namespace nereus {
 // worker. Each pass through the examples has a permutation of its own, which
 // depends on the seed and the number of the pass only.
 //
-// Each step takes the next part of the sequence, which is as long as the
-// batches of all workers together. Each worker takes one batch of that part.
-// The parts are disjoint in the sequence; at the end of a pass an example may
-// occur twice in one step. So P workers with batch K see, step by step, the
+// Each step takes the next range of the sequence, as long as the batches of all
+// workers together. Each worker takes one batch of this range, and no two
+// workers take the same batch. If a pass ends within the range, an example can
+// occur twice in the step. So P workers with batch K see, step by step, the
 // examples that one worker with batch P x K sees.
 class Batches {
  public:

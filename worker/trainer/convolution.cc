@@ -9,10 +9,11 @@
 namespace nereus {
 namespace {
 
-// Copies `rows` rows of `length` floats; in the image they are `stride` floats
-// apart. kLength is `length` or 0. A length that the compiler knows makes the
-// copy two instructions instead of a call: the patches of the first layer are
-// then made twice as fast.
+// Copies `rows` rows of `length` floats from an image to a patch. In the image,
+// the begins of the rows are `stride` floats apart. kLength: `length`, or 0 if
+// the compiler does not know the length. With a known length the compiler makes
+// two instructions of each copy instead of a call, and the patches of the first
+// layer are made twice as fast.
 template <int64_t kLength>
 void CopyRows(int64_t rows, int64_t length, int64_t stride, const float* image,
               float* patch) {
@@ -55,7 +56,7 @@ void ImagesToPatches(const ConvolutionShape& shape, int64_t images,
                      const float* input, float* patches) {
   const int64_t length = shape.kernel * shape.input.channels;
   const int64_t stride = shape.input.width * shape.input.channels;
-  // 5: a 5 x 5 kernel on grey images.
+  // A length of 5 is that of a 5 x 5 kernel on grey images.
   const auto copy_rows = length == 5 ? CopyRows<5> : CopyRows<0>;
   ForEachPosition(shape, images, [&](int64_t offset) {
     copy_rows(shape.kernel, length, stride, input + offset, patches);
@@ -109,7 +110,7 @@ void Convolution::Backward(int64_t images, const float* /*input*/,
   device().AffineGradient(rows, m(), n(), output_gradient, patches_.data(),
                           gradient);
   if (input_gradient == nullptr) return;
-  // From here on the patches are not needed: their memory has their gradients.
+  // The patches are not needed any more: the gradients overwrite them.
   device().AffineInputGradient(rows, m(), n(), output_gradient, parameters,
                                patches_.data());
   device().PatchesToImages(shape_, images, patches_.data(), input_gradient);

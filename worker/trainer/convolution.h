@@ -24,8 +24,9 @@ void PatchesToImages(const ConvolutionShape& shape, int64_t images,
 // Convolutional layer: output = weight * patch + bias at every position. The
 // weight is M = output_channels times N = patch_length.
 //
-// Memory: the patches of one batch, `patch_length` values per output position.
-// Backward reuses this memory for the gradients of the patches.
+// Uses device memory for the patches of `images_max` images: `patch_length`
+// values per output position. Backward reuses this memory for the gradients of
+// the patches.
 class Convolution final : public Layer {
  public:
   // `images_max`: largest number of images of one Forward or Backward.

@@ -14,7 +14,7 @@ namespace nereus {
 absl::StatusOr<std::shared_ptr<CudaDevice>> CudaDevice::Create(int number) {
   const std::string what = absl::StrCat("GPU ", number);
   NEREUS_TRY(CheckDevice(number));
-  // The thread that creates the device runs the kernels.
+  // The calling thread launches all kernels later, and so needs this device.
   NEREUS_TRY(CudaStatus(cudaSetDevice(number), what, "cudaSetDevice"));
   auto device = std::shared_ptr<CudaDevice>(new CudaDevice(number));
   NEREUS_TRY(CudaStatus(
@@ -28,7 +28,7 @@ absl::StatusOr<std::shared_ptr<CudaDevice>> CudaDevice::Create(int number) {
 
 CudaDevice::~CudaDevice() {
   if (stream_ == nullptr) return;
-  // Another thread than the one that made the device may destroy it.
+  // The calling thread can be another one than the thread of Create.
   const DeviceScope scope(number_, name());
   status_.Update(scope.status());
   Note(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
@@ -52,7 +52,7 @@ absl::StatusOr<FloatArray> CudaDevice::Allocate(int64_t count) {
   const int64_t bytes = count * static_cast<int64_t>(sizeof(float));
   *memory = NEREUS_TRY(DeviceMemory::Allocate(number_, name(), bytes));
   auto* const values = static_cast<float*>(memory->data());
-  // The calling thread may have another device than the stream.
+  // The calling thread's current device can be another one than this.
   const DeviceScope scope(number_, name());
   NEREUS_TRY(scope.status());
   NEREUS_TRY(CudaStatus(
@@ -63,8 +63,8 @@ absl::StatusOr<FloatArray> CudaDevice::Allocate(int64_t count) {
 
 void CudaDevice::Affine(int64_t rows, int64_t m, int64_t n, const float* input,
                         const float* parameters, float* output) {
-  // On the CPU the product is added to the bias; cuBLAS would need a copy of
-  // the bias in each row first. So the bias is added last.
+  // Adds the bias last. The CPU adds the product to the bias instead; for that,
+  // cuBLAS would need a copy of the bias in each row first.
   Multiply(Transpose::kYes, rows, m, n, input, parameters, output);
   Note(AddBiasCuda(rows, m, parameters + m * n, output, stream_),
        "AddBiasCuda");
@@ -127,7 +127,7 @@ void CudaDevice::Copy(void* to, const void* from, size_t count,
                       cudaMemcpyKind kind) {
   Note(cudaMemcpyAsync(to, from, count * sizeof(float), kind, stream_),
        "cudaMemcpyAsync");
-  // Waits also for writes: the caller may reuse its memory at once.
+  // Waits for writes, too, because the caller may reuse its memory at once.
   Note(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
 }
 

@@ -10,7 +10,7 @@
 
 namespace nereus {
 
-// Grey images with a class each, as bytes.
+// Grey images and the class of each image, as bytes.
 struct Dataset {
   ImageShape image;
   std::vector<uint8_t> pixels;  // Shape {count(), image.length()}.
@@ -21,7 +21,7 @@ struct Dataset {
 
   // Returns one more than the largest label; at most 256.
   int64_t classes() const;
-  // Number of these classes that no image has.
+  // Number of the labels below classes() that no image has.
   int64_t ClassesWithoutImages() const;
 };
 
@@ -33,8 +33,8 @@ struct Normalisation {
 
 // Returns mean and standard deviation of all pixels of `dataset`. Normalised
 // pixels then have mean 0 and variance 1. The sums are integers, so the result
-// has the same bits on every computer. The deviation is 1 if all pixels are
-// equal.
+// has the same bits on every computer. If all pixels are equal, or nearly, the
+// deviation is 1.
 Normalisation NormalisationOf(const Dataset& dataset);
 
 // Writes the normalised images at `indices`, and their labels, one after
@@ -64,8 +64,9 @@ struct DataSplit {
 // Splits off the last `holdout` share of the examples as test data, rounded to
 // the nearest number of examples.
 //
-// Errors: kInvalidArgument, `holdout` is not between 0 and 1, or leaves one
-// side without examples; the message has both numbers.
+// Errors: kInvalidArgument, `holdout` is not between 0 and 1, or leaves no
+// example to train with, or none to test with; the message has both numbers of
+// examples.
 absl::StatusOr<DataSplit> Split(Dataset dataset, double holdout);
 
 // Drops all but the first `limit` examples; 0 keeps all.

@@ -26,14 +26,14 @@ struct FloatArray {
 // network's layers are written once, over this interface. The loss is computed
 // on the host in any case: it is little work, and the host waits for it.
 //
-// Pointers are to float32 in the device's memory, row-major, unless a call says
-// that they are the host's. Results overlap no argument, unless a call works
-// in place. A host pointer given for a device pointer crashes on a GPU.
+// Pointers are to float32 in the device's memory, row-major. Spans are of host
+// memory. Results overlap no argument, unless a call works in place. A host
+// pointer given for a device pointer crashes on a GPU.
 //
 // Calls queue their work, in order, and return. Calls that give values to the
 // host wait for the work first. After an error of the device, all results are
-// undefined; status() has the error. So a caller may run a whole forward pass
-// and check status() once. Thread-compatible.
+// undefined, and status() returns the error. So a caller can run a whole
+// forward pass and check status() once. Thread-compatible.
 class Device {
  public:
   virtual ~Device() = default;
@@ -63,20 +63,20 @@ class Device {
                               const float* output_gradient, const float* input,
                               float* gradient) = 0;
 
-  // Calls ImagesToPatches and PatchesToImages of convolution.h.
+  // Compute ImagesToPatches and PatchesToImages of convolution.h.
   virtual void ImagesToPatches(const ConvolutionShape& shape, int64_t images,
                                const float* input, float* patches) = 0;
   virtual void PatchesToImages(const ConvolutionShape& shape, int64_t images,
                                const float* patches, float* input) = 0;
 
-  // Calls MaxPoolForward and MaxPoolBackward of pooling.h.
+  // Compute MaxPoolForward and MaxPoolBackward of pooling.h.
   virtual void MaxPoolForward(const ImageShape& shape, int64_t images,
                               const float* input, float* output) = 0;
   virtual void MaxPoolBackward(const ImageShape& shape, int64_t images,
                                const float* input, const float* output_gradient,
                                float* input_gradient) = 0;
 
-  // Calls ReluForward and ReluBackward of activation.h. In place.
+  // Compute ReluForward and ReluBackward of activation.h, in place.
   virtual void ReluForward(int64_t length, float* values) = 0;
   virtual void ReluBackward(int64_t length, const float* values,
                             float* gradient) = 0;

@@ -10,8 +10,8 @@ namespace nereus {
 // a row per image.
 //
 // Backward computes the input gradient only. The weight gradient has factors,
-// `output_gradient` (K x M) and `input` (K x N): the client multiplies them
-// with FactorGradient where the plan needs the product.
+// `output_gradient` (K x M) and `input` (K x N): the client multiplies the
+// factors if the plan needs the product.
 class FullyConnected final : public Layer {
  public:
   FullyConnected(Device* device, const ImageShape& input, int64_t outputs);

@@ -45,7 +45,7 @@ class GpuNetworkClient final : public NetworkClient {
   CudaDevice& device_;
   Network& network_;
   std::vector<FloatArray> state_;  // Optimizer state, by layer.
-  // Last member: the client uses the memory above until it is destroyed.
+  // Last member, so destroyed first: the client uses the memory above.
   std::unique_ptr<GpuClient> client_;
 };
 
@@ -86,8 +86,8 @@ absl::Status GpuNetworkClient::Update(int layer, int64_t step) {
   const float* const gradient = network_.gradient(layer).data();
   float* const parameters = network_.parameters(layer).data();
   float* const state = state_[layer].data();
-  // The gradient has the mean by now, and the stream orders the update after
-  // it.
+  // The mean replaces the gradient before the update: WaitForward has made this
+  // stream wait for the mean.
   const cudaError_t error =
       options.rule == UpdateRule::kSgd
           ? ApplySgdCuda(SgdStepOf(options, 1.0f), spec.parameters, gradient,
@@ -106,7 +106,7 @@ absl::StatusOr<std::shared_ptr<Device>> MakeGpuDevice(int number) {
 
 absl::StatusOr<std::unique_ptr<NetworkClient>> JoinWithGpu(
     const ClientOptions& options, Network* network, bool keep_timeline) {
-  // A network on the CPU is a mistake of the program, not of its user.
+  // A network on the CPU is a mistake of the calling program.
   auto* const device = dynamic_cast<CudaDevice*>(&network->device());
   if (device == nullptr) {
     return InvalidArgumentError("the network is on ", network->device().name(),

@@ -10,8 +10,8 @@
 
 namespace nereus {
 
-// Returns GPU `number`. A program that was built without CUDA has the same
-// functions; there they fail with kUnimplemented.
+// Returns GPU `number`. In a program that was built without CUDA, MakeGpuDevice
+// and JoinWithGpu return kUnimplemented.
 //
 // Errors: kUnavailable, no driver or no such GPU; kResourceExhausted, out of
 // device memory.

@@ -32,7 +32,8 @@ class HostNetworkClient final : public NetworkClient {
     }
     return client_->PushFactors(
         layer, step, network_->factors(layer),
-        // The mean gradient needs memory only if the caller uses it.
+        // The client needs memory for the mean only if Update will read the
+        // mean.
         client_->traits().updates_parameters ? gradient : absl::Span<float>());
   }
 
@@ -57,7 +58,7 @@ std::vector<LayerBinding> BindLayers(Network* network, OptimizerState* state) {
   state->clear();
   for (const LayerSpec& spec : network->specs()) {
     const int layer = static_cast<int>(layers.size());
-    // The optimizer of the job is not known before Connect: room for any.
+    // Has room for any optimizer, because Connect tells later which it is.
     state->emplace_back(kOptimizerStatesMax * spec.parameters);
     layers.push_back(
         {spec, network->parameters(layer), absl::MakeSpan(state->back())});

@@ -86,8 +86,8 @@ std::string Hex(uint32_t value) {
   return absl::StrCat("0x", absl::Hex(value, absl::kZeroPad8));
 }
 
-// Returns an error if the magic number is not `expected`; it says so if images
-// and labels are swapped.
+// Returns an error if the magic number is not `expected`. If images and labels
+// are swapped, the error says so.
 absl::Status CheckMagic(const std::string& path, uint32_t found,
                         uint32_t expected) {
   if (found == expected) return absl::OkStatus();
@@ -160,8 +160,8 @@ absl::StatusOr<IdxArray> ReadIdx(const std::string& path, uint32_t magic) {
   const int64_t header_bytes = 4 + 4 * dimension_count;
   std::vector<uint8_t> header(header_bytes);
   const int64_t read = NEREUS_TRY(file.Read(header_bytes, header.data()));
-  // A file of another kind may be shorter than this kind's header. Its magic
-  // number makes the better message.
+  // Checks the magic number before the length. A file of another kind can be
+  // shorter than this header, and its magic number tells the user more.
   if (read >= 4) {
     NEREUS_TRY(CheckMagic(path, BigEndian32(header.data()), magic));
   }

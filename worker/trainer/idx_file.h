@@ -34,9 +34,9 @@ absl::StatusOr<Dataset> LoadIdxPair(const std::string& images_path,
 //   train-images-idx3-ubyte[.gz] and train-labels-idx1-ubyte[.gz]
 //   t10k-images-idx3-ubyte[.gz] and t10k-labels-idx1-ubyte[.gz]
 //
-// With both pairs, the first is for training and the second for the test. With
-// one pair, its last `holdout` share is for the test (see Split). Uses the
-// first `limit` images of each pair; 0 uses all.
+// If both pairs exist, the first pair is for training and the second pair for
+// the test. If only one pair exists, its last `holdout` share is for the test
+// (see Split). Uses the first `limit` images of each pair; 0 uses all.
 //
 // Errors: those of LoadIdxPair and Split; kNotFound, both pairs or one half of
 // a pair are missing; kInvalidArgument, the images of the two pairs differ in

@@ -27,8 +27,8 @@ class Layer {
   const ImageShape& input() const { return input_; }
   const ImageShape& output() const { return output_; }
 
-  // Returns how the layer is synchronised in steps of `images` images, without
-  // a name. A layer without parameters has 0 `parameters`.
+  // Returns the layer's description for a client, for steps of `images` images.
+  // Its name is empty. For a layer without parameters, `parameters` is 0.
   LayerSpec Spec(int64_t images) const {
     LayerSpec spec = spec_;
     spec.rows *= images;
@@ -69,7 +69,7 @@ class Layer {
   Device& device_;  // Not owned.
   const ImageShape input_;
   const ImageShape output_;
-  const LayerSpec spec_;  // For one image a step.
+  const LayerSpec spec_;  // For steps of one image.
 };
 
 }  // namespace nereus

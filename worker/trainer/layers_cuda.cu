@@ -1,7 +1,7 @@
 // Kernels of the trainer's layers, one thread per value. First the kernels,
-// then the functions that launch them, both in the order of layers_cuda.h.
-// Neither is tuned: the products of the layers take most of the time, and
-// cuBLAS computes those.
+// then the functions that launch them, both in the order of layers_cuda.h. The
+// kernels are not tuned, because the products of the layers, which cuBLAS
+// computes, take most of the time.
 
 #include "common/compute/launch_cuda.h"
 #include "worker/trainer/layers_cuda.h"

@@ -11,7 +11,7 @@ float SoftmaxCrossEntropy(int64_t rows, int64_t classes, const float* logits,
   for (int64_t row = 0; row < rows; ++row) {
     const float* in = logits + row * classes;
     float* out = gradient + row * classes;
-    // Without subtracting the largest logit, exp would overflow from 89 on.
+    // Subtracts the largest logit: exp overflows for values from 89 on.
     const float largest = *std::max_element(in, in + classes);
     const double label_logit = in[labels[row]];
     double sum = 0.0;
@@ -20,7 +20,7 @@ float SoftmaxCrossEntropy(int64_t rows, int64_t classes, const float* logits,
       sum += out[i];
     }
     total += std::log(sum) - (label_logit - largest);
-    // The factor of the mean over the rows is in the gradient already.
+    // Divides by `rows`, too, because the gradient is that of the mean.
     const float scale = static_cast<float>(1.0 / (sum * rows));
     for (int64_t i = 0; i < classes; ++i) out[i] *= scale;
     out[labels[row]] -= 1.0f / static_cast<float>(rows);

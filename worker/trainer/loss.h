@@ -12,7 +12,7 @@ namespace nereus {
 //   gradient  gradient of the mean with respect to the logits: float32,
 //             shape {rows, classes}; may be `logits` itself
 //
-// The sum in each softmax, and the sum over the rows, are summed in double, in
+// The sum of each softmax, and the sum over the rows, are added in double, in
 // order.
 float SoftmaxCrossEntropy(int64_t rows, int64_t classes, const float* logits,
                           const int32_t* labels, float* gradient);

@@ -31,7 +31,7 @@ absl::Status CheckRange(absl::string_view name, int64_t value, int64_t low,
 absl::Status CheckSizes(absl::string_view model, const ImageShape& image,
                         int64_t classes, int64_t batch) {
   const int64_t side_min = model == "cnn" ? kCnnSideMin : 1;
-  // The sides first: they bound the products below.
+  // Checks the sides first, so that their products below do not overflow.
   NEREUS_TRY(CheckRange(absl::StrCat("image height for ", model), image.height,
                         side_min, kImageLengthMax));
   NEREUS_TRY(CheckRange(absl::StrCat("image width for ", model), image.width,

@@ -56,26 +56,29 @@ class Network {
   std::vector<float> ReadParameters(int layer) const;
 
   // Returns the memory of the gradient, with the shape of the parameters.
-  // Backward writes it for a layer without factors. For a layer with factors,
-  // only the caller writes it.
+  // Backward writes the gradient of a layer without factors. It does not write
+  // that of a layer with factors; a client can put the mean gradient there.
   absl::Span<float> gradient(int layer) const;
 
   // True if the layer is fully connected.
   bool has_factors(int layer) const;
 
   // Returns the factors of a fully connected layer, in device memory. They are
-  // valid from Backward's call for the layer to the next Forward or Predict.
+  // valid from the moment at which Backward calls `ready` for the layer, to the
+  // next Forward or Predict.
   Factors factors(int layer) const;
 
-  // Sets the weights to uniform values with variance 1 / N and the biases to 0,
-  // as in Caffe's LeNet. (Twice that variance, as He et al. propose for layers
-  // with rectifiers, is too much with pools that pick the largest of four:
-  // training with a learning rate of 0.05 then diverges.) The same seed gives
-  // the same bits on every computer.
+  // Sets the biases to 0, and the weights to random values with a uniform
+  // distribution and variance 1 / N (N: inputs of one output), as in Caffe's
+  // LeNet. (He et al. propose twice that variance for layers with rectifiers.
+  // That is too much with pools that pick the largest of four values: training
+  // with a learning rate of 0.05 then diverges.) The same seed gives the same
+  // bits on every computer.
   void Initialize(uint64_t seed);
 
   // Returns the mean loss of `batch()` images. Does not use the arguments after
-  // it returns.
+  // it returns. An error of the device ends the program; the other Forward
+  // returns such an error.
   //
   //   images  float32, shape {batch(), image().length()}, host memory
   //   labels  {batch()}, each in [0, classes())
@@ -83,8 +86,8 @@ class Network {
                 absl::Span<const int32_t> labels);
 
   // Computes the same loss, and calls `await` for each layer with parameters
-  // before it reads these. If `await` fails, stops and returns that error.
-  // Otherwise returns the loss or the device's error.
+  // before it reads the layer's parameters. If `await` fails, stops and returns
+  // that error. Otherwise returns the loss, or the device's error.
   absl::StatusOr<float> Forward(
       absl::Span<const float> images, absl::Span<const int32_t> labels,
       absl::FunctionRef<absl::Status(int layer)> await);
@@ -93,15 +96,15 @@ class Network {
   // layer first. REQUIRES: called once after each Forward.
   //
   // Calls `ready` for each layer with parameters as soon as its gradient (or
-  // its factors) exists and this step does not read its parameters again. From
-  // then on the parameters may be overwritten; on a GPU, only after all work
-  // that is queued by then. If `ready` fails, stops and returns that error.
-  // Otherwise returns the device's error, or OK.
+  // its factors) exists and this step does not read its parameters again. After
+  // this call of `ready`, the parameters may be overwritten; on a GPU, only by
+  // work that waits for all work queued before the call. If `ready` fails,
+  // stops and returns that error. Otherwise returns the device's error, or OK.
   absl::Status Backward(absl::FunctionRef<absl::Status(int layer)> ready,
                         float loss_scale = 1.0f);
 
   // Writes the most likely class of each of `classes.size()` images, at most
-  // batch(). Overwrites what Backward needs of the last Forward.
+  // batch(). Overwrites values of the last Forward that Backward needs.
   void Predict(absl::Span<const float> images, absl::Span<int32_t> classes);
 
  private:
@@ -126,7 +129,7 @@ class Network {
   // Appends a stage. `name`: empty for a layer without parameters.
   absl::Status Add(const std::string& name, std::unique_ptr<Layer> layer,
                    bool relu);
-  // Append a layer to the last one, with its relu.
+  // Append a layer behind the last one; with `relu`, a relu follows the layer.
   absl::Status AddFullyConnected(const std::string& name, int64_t outputs,
                                  bool relu);
   absl::Status AddConvolutionAndPool(const std::string& name, int64_t outputs);
@@ -152,13 +155,14 @@ class Network {
   std::vector<int> stage_of_layer_;  // Index in stages_, by layer.
   std::vector<LayerSpec> specs_;     // See specs().
   FloatArray images_;                // Images of the last Forward or Predict.
-  // Output of the last stage on the host; after a Forward, the gradient of the
-  // loss with respect to it.
+  // Output of the last stage, on the host. After a Forward, the gradient of the
+  // loss with respect to this output.
   std::vector<float> logits_;
 };
 
-// Limits of images (with channels), of batches (elements of all images), and of
-// classes. Beyond them, the largest buffers would need tens of gigabytes.
+// Limits of an image (number of values, with channels), of a batch (number of
+// values of all its images), and of classes. Beyond these limits, the largest
+// buffers would need tens of gigabytes.
 inline constexpr int64_t kImageLengthMax = int64_t{1} << 16;
 inline constexpr int64_t kBatchLengthMax = int64_t{1} << 22;
 inline constexpr int64_t kClassesMax = 1000;

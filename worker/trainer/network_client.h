@@ -53,9 +53,9 @@ class NetworkClient {
 // Optimizer state, by layer. Used only if the worker updates the parameters.
 using OptimizerState = std::vector<std::vector<float>>;
 
-// Returns the layers of `network`, on a CPU, for a client. Fills `state` anew,
-// with zeros and with room for the optimizer that has most. The bindings point
-// into both arguments.
+// Returns the bindings of the layers of `network`, which is on a CPU, for a
+// client. Fills `state` anew with zeros; it gets room for the optimizer with
+// the largest state. The bindings point into `network` and `state`.
 std::vector<LayerBinding> BindLayers(Network* network, OptimizerState* state);
 
 // Returns a network on a CPU with its client. `client` was connected with

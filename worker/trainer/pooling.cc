@@ -20,7 +20,8 @@ void PoolWindow(int64_t length, const float* __restrict a,
 }
 
 // Writes the gradients of the four pixels of one window. Searches for the
-// maximum again: that costs less than to store its place in Forward.
+// maximum again, because that takes less time than to store its place in
+// Forward.
 void UnpoolWindow(int64_t length, const float* __restrict input,
                   int64_t row_length, const float* __restrict output_gradient,
                   float* __restrict input_gradient) {

@@ -10,7 +10,7 @@
 #include "worker/public/gpu_client.h"
 #include "worker/trainer/report.h"
 
-// Read MakeReplayReport first, then ReplayJson and ReplayText. Both print the
+// Read MakeReplayReport first, then ReplayJson and ReplayText, which print the
 // figures of CopyCostOf and TrafficOf.
 
 namespace nereus {
@@ -85,8 +85,8 @@ std::optional<double> HiddenShareOf(absl::Span<const GpuSpan> timeline,
   return HiddenShare(spans);
 }
 
-// Returns the cost of the copies of a replay of `steps` steps. In the first
-// step copies wait until memory is pinned, so the shares are without it.
+// Returns the cost of the copies of a replay of `steps` steps. The shares leave
+// out the first step, because its copies wait until memory is pinned.
 CopyCost CopyCostOf(const GpuUse& use, int64_t steps) {
   CopyCost cost;
   const auto divisor = static_cast<double>(std::max<int64_t>(steps, 1));

@@ -36,7 +36,8 @@ absl::StatusOr<ReplayReport> MakeReplayReport(const ReplayOptions& options,
 // the times is below it. Returns 0 if `times` is empty.
 absl::Duration Quantile(std::vector<absl::Duration> times, double share);
 
-// Returns the report as one line. Both devices have the same names:
+// Returns the report as one line of JSON. Reports of a CPU and of a GPU have
+// the same keys:
 //
 //   {"event": "replayed", "rank", "device", "compute_seconds", "steps",
 //    "step_seconds_median", "step_seconds_p05", "step_seconds_p95",
@@ -49,7 +50,8 @@ absl::Duration Quantile(std::vector<absl::Duration> times, double share);
 // bytes to the host (out) and to the GPU (in), and the share of the copies'
 // time in which the GPU also computed (see HiddenShare), for all copies and for
 // each direction. The first step does not count in the shares: its copies wait
-// until memory is pinned. A number that does not exist is null.
+// until memory is pinned. A number that cannot be computed is null: for
+// example, the median without any step.
 std::string ReplayJson(const ReplayReport& report);
 
 // Returns the report as lines for people: steps, copies of a GPU, network, and

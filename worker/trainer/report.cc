@@ -64,8 +64,7 @@ double HiddenShare(absl::Span<const GpuSpan> spans) {
   for (const GpuSpan& copy : spans) {
     if (copy.kind == GpuSpan::Kind::kCompute) continue;
     all += copy.end - copy.begin;
-    // The spans of computing are in order: skips those that end before the
-    // copy.
+    // Skips the spans of computing that end before the copy; they are in order.
     auto compute = absl::c_partition_point(computing, [&](const GpuSpan* span) {
       return span->end <= copy.begin;
     });

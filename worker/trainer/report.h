@@ -22,7 +22,7 @@ std::string TraceJson(absl::Span<const GpuSpan> spans,
 // without copies.
 double HiddenShare(absl::Span<const GpuSpan> spans);
 
-// Returns the bytes sent to and received from all peers.
+// Returns the sum of the bytes sent to and received from all peers.
 int64_t TotalBytes(const std::vector<PeerTraffic>& traffic);
 
 // Returns the event about a worker's progress. `bytes`: sent and received so
@@ -30,9 +30,9 @@ int64_t TotalBytes(const std::vector<PeerTraffic>& traffic);
 WorkerProgress MakeProgress(int rank, const TrainProgress& progress,
                             int64_t bytes);
 
-// Returns the report of a worker that has left the job. The caller adds what
-// these three do not know: rank, joins, accuracy, checksum, initial bytes.
-// REQUIRES: `specs` and `costs` have the same layers.
+// Returns the report of a worker that has left the job. The caller adds the
+// fields that do not follow from the arguments: rank, joins, accuracy,
+// checksum, initial bytes. REQUIRES: `specs` and `costs` have the same layers.
 WorkerResult MakeResult(const TrainResult& result, const ClientReport& costs,
                         absl::Span<const LayerSpec> specs);
 

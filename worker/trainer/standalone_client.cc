@@ -31,7 +31,7 @@ StandaloneClient::StandaloneClient(const OptimizerOptions& optimizer,
 
 absl::StatusOr<StepInfo> StandaloneClient::BeginStep(
     absl::Duration /*timeout*/) {
-  // With one worker, the steps are the contributions.
+  // A single worker makes one contribution in each step.
   const int64_t step = next_step_++;
   StepInfo info;
   info.step = step;

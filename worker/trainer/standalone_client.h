@@ -14,10 +14,10 @@ namespace nereus {
 // several workers are compared. Push runs the optimizer, with the servers'
 // code, before it returns; so a Wait has nothing to wait for.
 //
-// The trainer uses the client as documented, so misuse is not checked. One
-// check is made: steps out of order end the program. Not thread-safe. Memory:
-// the optimizer's state, and one gradient as large as the largest layer that is
-// pushed by its factors.
+// The trainer uses the client as documented, so misuse is not checked, with one
+// exception: a push for another step than the layer's next one ends the
+// program. Not thread-safe. Uses memory for the optimizer's state, and for one
+// gradient of the largest layer that is pushed by its factors.
 class StandaloneClient final : public Client {
  public:
   // Errors: kInvalidArgument, bad options or layers.
@@ -45,7 +45,7 @@ class StandaloneClient final : public Client {
   bool Skipped(int64_t) const override { return false; }
   // Returns kFailedPrecondition: there are no servers.
   absl::Status Checkpoint() override;
-  // Returns the value: there is no other worker.
+  // Returns `value` alone: there is no other worker.
   absl::StatusOr<std::vector<std::string>> Gather(
       absl::string_view value, absl::Duration /*timeout*/) const override {
     return std::vector<std::string>{std::string(value)};

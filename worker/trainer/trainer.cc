@@ -55,8 +55,9 @@ class LossMeter {
   // Begins the first interval between reports.
   void Start(absl::Duration now) { report_at_ = now; }
 
-  // Adds the loss of a step of pass `pass`. A new pass forgets the last one. A
-  // loss that is not finite counts for the speed alone.
+  // Adds the loss of a step of pass `pass`. The first step of a pass drops the
+  // losses of the pass before. A loss that is not finite counts for the speed
+  // alone.
   void Count(int64_t pass, float loss);
 
   // Returns the mean loss of the current pass, or 0 if it has no step.
@@ -121,8 +122,9 @@ class Run {
  private:
   // Does step_. When it returns, the step is done, or pending.
   absl::Status Step();
-  // Waits for `layer` in the pending step, if there is one, and updates its
-  // parameters where that is the caller's part. REQUIRES: layers in order.
+  // Waits for `layer` in the pending step, if there is one, and updates the
+  // layer's parameters if the caller runs the optimizer. REQUIRES: layers in
+  // order.
   absl::Status Await(int layer);
   // Waits for all layers of the pending step, then updates them. Counts the
   // time from `begin` to the end of the waits as waiting, and the time of the
@@ -150,8 +152,8 @@ class Run {
   LossMeter losses_;
   StepInfo step_;                   // Step that was begun last.
   std::optional<int64_t> pending_;  // Step that is pushed and not done.
-  int awaited_ = 0;                 // Number of its layers that are awaited.
-  std::vector<float> images_;       // Batch of this worker, normalised.
+  int awaited_ = 0;  // Number of layers of that step that are awaited.
+  std::vector<float> images_;  // Batch of this worker, normalised.
   std::vector<int32_t> labels_;
   TrainResult result_;
 };
@@ -174,7 +176,7 @@ absl::StatusOr<TrainResult> Run::Finish() {
   for (bool ends = false; !ends;) {
     step_ = NEREUS_TRY(network_client_->BeginStep());
     if (step_.went_back) pending_.reset();
-    // A worker may join after the last step.
+    // A worker can join after the last step of the job.
     const bool late =
         step_.contributions_before * network_->batch() >= images_wanted_;
     absl::Status status = late ? absl::OkStatus() : Step();
@@ -208,12 +210,14 @@ absl::Status Run::Step() {
       (step_.contributions_before + step_.position) * network_->batch();
   CopyExamples(data_.train, data_.normalisation, batches_.Examples(first),
                absl::MakeSpan(images_), absl::MakeSpan(labels_));
-  // Await, which forward calls, counts its time itself.
+  // Forward calls Await, which adds its time to `wait` and `backward`. That
+  // time must not count as forward, too.
   const absl::Duration counted = result_.wait + result_.backward;
   const float loss = NEREUS_TRY(network_->Forward(
       images_, labels_, [&](int layer) { return Await(layer); }));
   if (!std::isfinite(loss) && !client_->traits().may_skip) {
-    // A worker in this worker's place would get the same loss.
+    // Ends the whole job: a worker that replaced this one would get the same
+    // loss.
     return network_client_->Abort(absl::StrCat(
         "the loss is ", loss, " in step ", step_.step, " (epoch ", Pass() + 1,
         " of ", options_.epochs, "): is the learning rate too high?"));

@@ -14,10 +14,11 @@ namespace nereus {
 
 // Progress of a training run, reported about once per `progress_interval`.
 struct TrainProgress {
-  int64_t epoch = 0;  // Current epoch, from 1.
-  int64_t epochs = 0;
-  int64_t step = 0;  // Number of steps done, over all epochs.
-  // Number of steps in all, as far as known: workers may join and leave.
+  // Current pass through the training images, from 1.
+  int64_t epoch = 0;
+  int64_t epochs = 0;  // Number of passes (TrainerOptions::epochs).
+  int64_t step = 0;    // Number of steps done, over all passes.
+  // Expected number of steps in all. It changes when workers join or leave.
   int64_t steps = 0;
 
   // Mean loss of this worker since the last report, and its speed. The mean is
@@ -26,7 +27,7 @@ struct TrainProgress {
   double images_per_second = 0.0;
 };
 
-// Largest number of epochs.
+// Largest value of TrainerOptions::epochs.
 inline constexpr int64_t kEpochsMax = 1000000;
 
 // Options of Train.
@@ -35,16 +36,16 @@ struct TrainerOptions {
   // Seed of the order of the examples. Must be equal on all workers.
   uint64_t seed = 1;
 
-  // Receives the progress. May be empty. Called at the end of a step, before
-  // the next one can begin, so it must return soon.
+  // Receives the progress. May be empty. The training thread calls it at the
+  // end of a step and begins the next step after it, so it must return soon.
   std::function<void(const TrainProgress&)> progress;
   absl::Duration progress_interval = absl::Seconds(1);
 
   // Returns the time since some fixed moment. Empty: a steady clock.
   std::function<absl::Duration()> now;
 
-  // Time to sleep before each forward pass: makes this worker a straggler, for
-  // tests.
+  // Time to sleep before each forward pass: makes this worker a straggler (a
+  // slow worker), for tests.
   absl::Duration delay;
   // Time to sleep before the forward pass of a step if the step's number,
   // modulo the number of workers, is this worker's position: each worker is
@@ -60,9 +61,9 @@ struct TrainResult {
   int64_t steps = 0;       // Number of steps of this worker.
   int64_t last_step = -1;  // Number of the last step in the job.
   int64_t skipped = 0;     // Number of steps that the job skipped for a NaN.
-  int64_t images = 0;      // Number of images of this worker.
+  int64_t images = 0;      // Number of images that this worker trained on.
   int workers = 0;         // Number of workers in the last step.
-  // Mean loss of this worker over the last epoch.
+  // Mean loss of this worker over the last pass through the images.
   double train_loss = 0.0;
 
   // Time from the start of the first step to the end of the last one, and its
@@ -78,13 +79,15 @@ struct TrainResult {
 // algorithm 2 of Poseidon (Zhang et al., USENIX ATC 2017): each layer is pushed
 // as soon as backward has its gradient, fully connected layers by their
 // factors. A step ends when all layers are synchronised. (In a decoupled job,
-// the next step begins before that.) Training ends with the first step that
-// reaches the last example of the last epoch, counted over all workers. Neither
-// evaluates the network nor leaves the job.
+// with `--overlap=dear`, the next step begins before that.) Training ends with
+// the step in which the images of all workers together complete the last pass
+// (TrainerOptions::epochs). Train neither evaluates the network nor leaves the
+// job.
 //
 // Errors: kInvalidArgument, bad options, or data that do not fit the network;
-// kFailedPrecondition, the loss is not a finite number, with step and epoch:
-// the job is ended for all workers; errors of the client, unchanged.
+// kFailedPrecondition, the loss is not a finite number, and the job does not
+// skip such steps (`--nan=skip`): Train has ended the job for all workers;
+// errors of the client, unchanged.
 absl::StatusOr<TrainResult> Train(const TrainerOptions& options,
                                   const DataSplit& data,
                                   NetworkClient* network_client);

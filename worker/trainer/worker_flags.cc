@@ -12,8 +12,8 @@
 #include "worker/trainer/trainer.h"
 
 // Flags of nereus-worker. They are added in groups, one function each, in the
-// order in which --help lists them. After parsing, CheckFlags refuses a flag of
-// a group that has no effect in this mode, such as --data with --replay: the
+// order in which --help lists them. After parsing, CheckFlags refuses a flag
+// that has no effect in this mode, such as --data with --replay, because its
 // user expects an effect.
 
 namespace nereus {
@@ -99,7 +99,7 @@ void AddReplayFlags(CLI::App& app, WorkerFlags& flags) {
       ->check(CLI::Range(0.0, 3600.0));
 }
 
-// Names of flags that have an effect together, or not at all.
+// Names of flags, in groups. All flags of a group have an effect, or none has.
 struct FlagGroups {
   std::vector<std::string> member;  // Flags of a member of a job.
   std::vector<std::string> data;    // Flags of training, not of a replay.
@@ -145,8 +145,8 @@ absl::Status CheckFlags(const CLI::App& app, int argc, char** argv,
                           const std::string& why) {
     return RefuseFlags(app, argc, argv, names, why);
   };
-  // Goes on after an error: each `refuse` also logs the variables that have no
-  // effect.
+  // Goes on after an error, because each `refuse` also logs the environment
+  // variables that have no effect.
   absl::Status status =
       flags.standalone
           ? refuse(groups.member, "with --standalone: there is no job")

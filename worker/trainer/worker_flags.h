@@ -17,8 +17,8 @@ inline constexpr int kExitUsage = 2;
 // Images to train and test with.
 struct DataFlags {
   std::string folder;    // Folder of IDX files. Empty: generated images.
-  double holdout = 0.2;  // Share for the test, if there is one set only.
-  int64_t limit = 0;     // Use the first images only; 0: all.
+  double holdout = 0.2;  // Share to test with, without a test set.
+  int64_t limit = 0;     // Number of images to use; 0: all.
 };
 
 // Replay (worker/replay): the worker's device is busy for known times instead
@@ -39,7 +39,7 @@ struct StragglerFlags {
 // Command line of nereus-worker.
 struct WorkerFlags {
   ClientOptions client;
-  JobSpec spec;  // With --standalone: the optimizer. A job has its own.
+  JobSpec spec;  // Optimizer of a --standalone worker.
   std::string model = "cnn";
   std::string device = "cpu";  // "cpu", or "cuda:N".
   std::string trace;           // File for a GPU's timeline. Empty: none.
@@ -48,9 +48,9 @@ struct WorkerFlags {
   ReplayFlags replay;
   StragglerFlags straggler;
   int64_t batch = 32;  // Images of this worker in a step.
-  int64_t epochs = 8;
+  int64_t epochs = 8;  // Passes through the training images.
   uint64_t seed = 1;
-  int threads = 1;
+  int threads = 1;          // Threads that compute, on a CPU.
   bool standalone = false;  // Train alone, without a job.
   bool json = false;        // Report as JSON objects on standard output.
 

@@ -3,8 +3,8 @@
 // gradients, on a CPU or a GPU.
 //
 // Read from the end: main reads the flags and calls Run. Run loads the data,
-// makes the network, and joins the job, again each time that the coordinator
-// has counted this worker as dead. JoinAndTrain connects on a CPU or a GPU;
+// makes the network, and joins the job. If the coordinator has counted this
+// worker as dead, Run joins again. JoinAndTrain connects on a CPU or a GPU;
 // TrainAndLeave trains, leaves and collects the report.
 
 #include <signal.h>
@@ -54,7 +54,7 @@ constexpr double kSkippedShareMax = 0.1;
 constexpr int64_t kSyntheticCount = 10000;
 constexpr uint64_t kSyntheticSeed = 1;
 
-// Loads --data, or generates images.
+// Loads the images of --data; without --data, generates images.
 absl::StatusOr<DataSplit> LoadData(const WorkerFlags& flags) {
   const auto& [folder, holdout, limit] = flags.data;
   if (!folder.empty()) return LoadDirectory(folder, holdout, limit);
@@ -71,7 +71,8 @@ absl::Status PrintLine(const std::string& line) {
   return UnavailableError("cannot write to standard output");
 }
 
-// Writes --trace, and logs how well the copies were hidden.
+// Writes the timeline to `path`, the file of --trace. Logs the share of the
+// copies' time in which the GPU also computed.
 absl::Status WriteTrace(const std::string& path,
                         const std::vector<GpuSpan>& spans,
                         const std::vector<LayerSpec>& specs) {
@@ -103,8 +104,8 @@ absl::StatusOr<WorkerResult> TrainAndLeave(const WorkerFlags& flags,
     const WorkerProgress event =
         MakeProgress(rank, progress, TotalBytes(client->Report().peers));
     if (flags.json) {
-      // A closed standard output does not stop the training. The last line,
-      // which Run prints, fails then.
+      // If standard output is closed, training goes on. Then the last line,
+      // which Run prints, fails.
       PrintLine(FormatWorkerEvent(event)).IgnoreError();
     } else {
       NEREUS_LOG(Info) << ProgressText(event);
@@ -114,7 +115,7 @@ absl::StatusOr<WorkerResult> TrainAndLeave(const WorkerFlags& flags,
   absl::Status left;
   do {
     trained = NEREUS_TRY(Train(options, data, network_client));
-    // Leaves before the evaluation, so that no other worker waits for it.
+    // Leaves before Accuracy, so that no other worker waits meanwhile.
     left = network_client->Leave();
     // If the job goes back while this worker leaves, its last steps must be
     // done again.
@@ -124,13 +125,13 @@ absl::StatusOr<WorkerResult> TrainAndLeave(const WorkerFlags& flags,
     const std::vector<GpuSpan> spans = NEREUS_TRY(network_client->Timeline());
     NEREUS_TRY(WriteTrace(flags.trace, spans, network->specs()));
   }
-  // After Leave, the last frames to slower peers are counted, too.
+  // Reports after Leave, when the last frames to slower peers count, too.
   WorkerResult report = MakeResult(trained, client->Report(), network->specs());
   report.rank = rank;
   report.initial_bytes = initial_bytes;
   report.parameter_checksum =
       absl::StrCat(absl::Hex(ParameterChecksum(*network), absl::kZeroPad8));
-  // Each worker measures the accuracy, since any worker may die.
+  // Each worker measures the accuracy, because any other worker can die.
   if (data.test.count() > 0) {
     report.test_accuracy = Accuracy(data.test, data.normalisation, network);
   }
@@ -207,7 +208,7 @@ absl::StatusOr<std::unique_ptr<ReplayDevice>> JoinReplayOn(
   return JoinReplayOnGpu(options, layers, *GpuNumber(flags.device));
 }
 
-// Does --replay.
+// Runs a replay (--replay).
 absl::Status RunReplay(const WorkerFlags& flags) {
   ReplayOptions options;
   options.layers = NEREUS_TRY(LoadModelOrFile(flags.model, flags.batch));
