@@ -5,8 +5,8 @@
 // (-include); emulated_cuda.cc replaces the CUDA runtime. Such a test shows
 // that a kernel computes the right values and writes to the right places. It
 // does not show the kernel's speed, nor races within a CUDA block: the threads
-// of a block run one after the other, from barrier to barrier. The toolkit's
-// headers are needed.
+// of a block run one after the other, from barrier to barrier. To compile this
+// file, the headers of the CUDA Toolkit are needed.
 
 #define NEREUS_CUDA_EMULATION 1
 
@@ -19,7 +19,7 @@
 #define __host__
 #define __device__
 #define __global__
-#define __shared__ static  // One block runs at a time.
+#define __shared__ static  // Safe, because one block runs at a time.
 #define __constant__
 
 #include <cuda_fp16.h>
@@ -40,8 +40,8 @@ struct Index {
 inline thread_local Index block_index;
 inline thread_local Index thread_index;
 
-// Waits until each thread of the running block has come to a barrier or has
-// ended. Called by a thread of that block.
+// Waits at a barrier until each other thread of the running block has come to
+// the barrier or has ended. Called by a thread of that block.
 void AwaitBlock();
 
 // Runs `body` as each of `threads` threads, block after block.

@@ -23,8 +23,8 @@ inline const char* WhyNoGpu() {
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error == cudaSuccess) return count == 0 ? "no device" : nullptr;
-  // A driver that fails is a defect of the machine, and no reason to skip
-  // tests.
+  // Ends the program if the machine has a driver that fails. That is a defect
+  // of the machine, and no reason to skip tests.
   const bool has_driver = access("/dev/nvidiactl", F_OK) == 0;
   if (has_driver && error != cudaErrorNoDevice) {
     CheckCuda(error, "cudaGetDeviceCount");
@@ -32,9 +32,9 @@ inline const char* WhyNoGpu() {
   return cudaGetErrorString(error);
 }
 
-// Array in device memory between two guards, which must not be written. If
-// NEREUS_GPU_TEST_EXACT is set, there are no guards: tools that check each
-// access find such a write themselves.
+// Array in device memory, with a guard on each side: 256 bytes that no kernel
+// may write. If NEREUS_GPU_TEST_EXACT is set, there are no guards, because
+// tools that check each access find such a write themselves.
 template <typename T>
 class DeviceArray {
  public:
@@ -55,9 +55,9 @@ class DeviceArray {
 
   T* data() const { return reinterpret_cast<T*>(memory_ + guard_); }
 
-  // Returns the values after the work of the default stream. REQUIRES: other
-  // streams have done their work on the array. Ends the program if a guard has
-  // changed.
+  // Waits for the work of the default stream, then returns the values.
+  // REQUIRES: other streams have done their work on the array. Ends the program
+  // if a guard has changed.
   std::vector<T> Read() const {
     NEREUS_CUDA(cudaStreamSynchronize(nullptr));
     std::vector<unsigned char> all(bytes());

@@ -1,6 +1,6 @@
 // The part of the CUDA runtime that Nereus uses, on the CPU (see
-// cuda_emulation.h). Each stream is a thread, so the work of two streams may
-// run at the same time, as on a device; only kernels run one at a time.
+// cuda_emulation.h). Each stream is a thread, so the work of two streams can
+// run at the same time, as on a device. Only one kernel runs at a time.
 // ThreadSanitizer finds accesses that streams and events do not order. Device
 // memory is host memory in a table of allocations.
 //
@@ -190,12 +190,12 @@ class Fibers {
 };
 thread_local Fibers* Fibers::current_fibers = nullptr;
 
-// Held while a kernel runs. Two kernels at a time would share their __shared__
-// variables.
+// Held while a kernel runs. Without it, two kernels that run at the same time
+// would share their __shared__ variables.
 std::mutex running;
 
 constexpr int kDevices = 2;
-// Allocations of so many bytes or more fail.
+// An allocation of this many bytes or more fails.
 constexpr size_t kMemoryMax = size_t{1} << 36;
 
 // State of the calling thread.
@@ -224,8 +224,8 @@ Memory& TheMemory() {
   return memory;
 }
 
-// Returns the allocation that has all these bytes. Returns Known() if there is
-// none.
+// Returns the allocation that contains all `bytes` bytes at `pointer`. Returns
+// Known() if there is none.
 Known Find(const void* pointer, size_t bytes) {
   const auto* const byte = static_cast<const char*>(pointer);
   const std::lock_guard<std::mutex> lock(TheMemory().mu);
@@ -241,8 +241,8 @@ cudaError_t Result(cudaError_t error) {
   return error;
 }
 
-// Begins a call that needs a context: makes one for the thread if it has none.
-// Fails in a host function of a stream.
+// Begins a call that needs a context. Makes a context for the calling thread if
+// the thread has none. Returns an error in a host function of a stream.
 cudaError_t Enter() {
   if (in_host_function) return Result(cudaErrorNotPermitted);
   has_context = true;
@@ -250,7 +250,7 @@ cudaError_t Enter() {
   return cudaSuccess;
 }
 
-// Begins a call that may also fail on request (FailCallAfter).
+// Begins a call that also fails if a test asked for that (FailCallAfter).
 cudaError_t EnterFallible() {
   const cudaError_t entered = Enter();
   if (entered != cudaSuccess) return entered;
@@ -267,7 +267,7 @@ std::atomic<int> captures{0};         // Number of streams that are captured.
 std::atomic<bool> is_spoiled{false};  // True if the capture is spoiled.
 thread_local CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 
-// Begins a call that is forbidden during a capture.
+// Begins a call that only relaxed threads may make during a capture.
 cudaError_t EnterUnsafe() {
   if (captures > 0 && capture_mode != CU_STREAM_CAPTURE_MODE_RELAXED) {
     is_spoiled = true;
@@ -295,7 +295,7 @@ cudaError_t Allocate(void** pointer, size_t bytes, cudaMemoryType type) {
     *pointer = std::aligned_alloc(512, (bytes + 511) / 512 * 512);
   }
   if (*pointer == nullptr) return Result(cudaErrorMemoryAllocation);
-  // Undefined content, as on a device.
+  // Writes junk, because new memory of a device has undefined content, too.
   std::memset(*pointer, 0xab, bytes);
   const std::lock_guard<std::mutex> lock(TheMemory().mu);
   TheMemory().known[static_cast<const char*>(*pointer)] = {bytes, type,

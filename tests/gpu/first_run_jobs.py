@@ -17,14 +17,14 @@ EXPERIMENT_PARTS = ["two runs of one factor job", "CUDA_DEVICE_MAX_CONNECTIONS",
                     "one worker with CUBLAS_WORKSPACE_CONFIG"]
 
 ACCURACY_DIFFERENCE = 0.02
-MEMORY_MIB = 2  # Largest memory in use after the jobs, beyond that before them.
+MEMORY_MIB = 2  # Largest growth of the memory in use, from before the jobs to after them.
 # Smallest percent of the time of copies to the host in which the GPU computes. Copies of the last
 # layers' results to the GPU come after the backward pass, so nothing can hide them.
 HIDDEN_PERCENT = 80  # In training, which has small layers.
 HIDDEN_OUT_PERCENT = 95  # In a replay.
 
-# Two numbers for each model. First: seconds of computing in a step of 64 images, about those
-# of an H100. Second: milliseconds that a step may take longer on a GPU than on the CPU.
+# Two numbers for each model: the seconds of computing in a step of 64 images, about those of an
+# H100; and the milliseconds that a step may take longer on a GPU than on the CPU.
 MODELS = {"resnet-50": (0.030, 1), "vgg19": (0.080, 10)}
 BATCH = 64
 # Model of emulated replays: a table of layers as in docs/models.md.
@@ -65,7 +65,7 @@ def train(machine, options, name, flags, limit_s=90):
 
 
 def variants(machine, options):
-    """Name and flags of jobs that a GPU and a CPU train."""
+    """Name and flags of each job that is trained twice: on a GPU and on a CPU."""
     known = {"optimizer=server": ["--optimizer=server"],
              "optimizer=worker": ["--optimizer=worker"],
              "factors, optimizer=worker": ["--scheme=factor", "--optimizer=worker"],
@@ -256,8 +256,8 @@ class Replay:
         self._write_times(seconds)
 
     def _write_times(self, seconds):
-        """Writes the times of the layers. Their sum is `seconds`, and each layer has a share
-        by its floating-point operations. A backward takes twice as long as a forward."""
+        """Writes the times of the layers. Their sum is `seconds`. The share of a layer is
+        its share of the floating-point operations. A backward takes twice as long as a forward."""
         plan = self.machine.run(
             [self.machine.program("server/admin/nereusctl"), "plan", f"--model={self.model}",
              f"--batch={BATCH}", "--workers=2", "--bandwidth=10Gbit", "--latency=20us",
@@ -378,8 +378,8 @@ def vary_connections(machine, table, options):
 
 
 def vary_workspace(machine, table, _):
-    """Sets another workspace for cuBLAS on one of two workers. The choice of its kernels, and
-    so the bits of products, may depend on the workspace. Either the job refuses the
+    """Sets another workspace for cuBLAS on one of two workers. By the workspace, cuBLAS can
+    choose other kernels, which give products with other bits. Either the job refuses the
     difference, or the replicas stay equal."""
     name = "one worker with CUBLAS_WORKSPACE_CONFIG"
     flags = ["--model=mlp", "--limit=2000", "--epochs=1", "--json", "--device=cuda:0"]

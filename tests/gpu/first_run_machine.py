@@ -152,8 +152,8 @@ class Machine:
         self._add_compiler_libraries()
 
     def _add_compiler_libraries(self):
-        """Adds the bundle's libstdc++ if the machine has none or an older one. It must not
-        hide a newer one, because other libraries may need the newer one."""
+        """Adds the bundle's libstdc++ if the machine has none or an older one. The
+        bundle's libstdc++ must not hide a newer one, because other libraries can need that."""
         bundled = os.path.join(self.top, "lib/compiler")
         server = self.program("server/nereus-server")
         if not server or not os.path.isdir(bundled):

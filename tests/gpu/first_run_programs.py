@@ -13,12 +13,12 @@ CLIENT_PARTS = ["staging_test", "device_network_test", "gpu_client_test",
                 "gpu_job_kinds_test", "gpu_job_test"]
 SANITIZER_PARTS = ["memcheck", "racecheck", "synccheck", "initcheck"]
 
-# Smallest share of a stream's busy time that a call takes if it waits for the stream.
+# A call that takes at least this share of a stream's busy time counts as waiting for the stream.
 WAITS_SHARE = 0.5
 
 # Thresholds of gpu_ceilings, by the name of its line.
 CEILINGS = {
-    # With lower rates the link is not PCIe 5 x16, and copies take longer than all estimates.
+    # A link with lower rates is not PCIe 5 x16, and copies then take longer than estimated.
     "copy to the host, whole": at_least(40),
     "copy to the GPU, whole": at_least(40),
     "copies both ways at once": at_least(80),
@@ -167,9 +167,9 @@ def run_clients(machine, table, options):
 
 
 def sanitizer_runs(options):
-    """Tool, program, and flags of each run. initcheck and racecheck do not run on programs
-    that use cuBLAS, because they report its kernels. Tests of clients cause errors of CUDA
-    calls, so memcheck must not report these errors."""
+    """Tool, program, and flags of the tool, for each run. initcheck and racecheck do not run on
+    programs that use cuBLAS, because they report its kernels. Tests of clients cause errors of
+    CUDA calls, so memcheck must not report these errors."""
     runs = [("memcheck", "kernel_test", []), ("racecheck", "kernel_test", [])]
     if options.quick:
         return runs

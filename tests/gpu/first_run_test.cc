@@ -1,4 +1,4 @@
-// Runs tests/gpu/first_run.sh without a GPU: it says what it skipped.
+// Runs tests/gpu/first_run.sh without a GPU. The script says what it skipped.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -53,8 +53,8 @@ TEST(FirstRunTest, RunWithoutAGpuSaysWhatItSkipped) {
   EXPECT_THAT(run.output(), HasSubstr(table));
 }
 
-// Copies the script to `folder`, beside a program in the place of
-// kernel_emulation_test. The test A.Hangs of this program hangs.
+// Copies the script to `folder`, and writes a program there that takes the
+// place of kernel_emulation_test. The test A.Hangs of this program hangs.
 void WriteHangingTest(const std::filesystem::path& folder) {
   for (const char* name : {"first_run.sh", "first_run.py", "first_run_jobs.py",
                            "first_run_machine.py", "first_run_programs.py",

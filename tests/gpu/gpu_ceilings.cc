@@ -6,8 +6,8 @@
 // "unit"}: the rate of pinning; the rates of copies by the size of their
 // pieces, both ways at once, from and to pageable memory, and on the GPU; the
 // time to queue a small task and wait for it; the times of calls while a stream
-// is busy; the error of cudaPointerGetAttributes for a null pointer. Each of
-// the calls should return at once although the GPU is busy.
+// is busy; the error of cudaPointerGetAttributes for a null pointer. Each call
+// that is timed on a busy stream should return at once.
 //
 // tests/gpu/first_run.sh compares the values with thresholds, by their names.
 // Copies have N bytes at most, 256 MiB by default, which is more than the
@@ -40,7 +40,7 @@ constexpr int kSmallTasks = 51;  // Number of small tasks that are timed.
 constexpr double kBusySeconds = 0.05;
 // Largest number of copies that are queued on a stopped stream. A stream holds
 // about a thousand units of work. A call that adds more waits for the stream,
-// so CopySeconds would never let the stream go on.
+// so CopySeconds would wait forever for the stream that it has stopped.
 constexpr size_t kQueuedMax = 256;
 
 void Print(const std::string& name, double value, const char* unit) {
@@ -252,10 +252,10 @@ void PrintSmallTasks(const Memory& memory) {
   }
 }
 
-// Prints the time that each of these calls takes while a stream is busy for
+// Prints the time that each call of `calls` takes while a stream is busy for
 // about kBusySeconds. A call that takes about as long has waited for the
-// stream. The pageable copies are queued on this stream; the other calls use no
-// stream.
+// stream. The pageable copies are queued on this stream; the other calls name
+// no stream.
 void PrintWaits(const Memory& memory, double copy_seconds) {
   const Stream stream;
   const std::vector<unsigned char> pageable(840'000, 5);

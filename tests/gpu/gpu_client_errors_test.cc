@@ -47,8 +47,8 @@ TEST(GpuClientErrorsTest, MemoryOfAnotherGpuIsNamed) {
   NEREUS_CUDA(cudaFree(elsewhere));
 }
 
-// The parameters, eight arrays of the caller's state, two of the job's
-// optimizer, two open rounds of a ring, and the last round of an epoch.
+// The copies: the parameters, the arrays of the caller's state, those of the
+// job's optimizer, two open rounds of a ring, and the last finished round.
 TEST(GpuClientErrorsTest, PinnedMemoryHasRoomForAllCopiesOfALayer) {
   GpuLayerBinding layer;
   layer.spec = {"v", LayerKind::kVector, 1, 250'000, 250'000, 1};
@@ -109,8 +109,9 @@ TEST(GpuClientErrorsTest, JobEndsWithTheReasonWhenAnyCudaCallFails) {
   }
 }
 
-// The parameters on the GPU are overwritten, so that the job's own must be
-// copied there. An error before the host client has joined ends the job.
+// The test overwrites the parameters on the GPU, so AwaitJoined must copy the
+// job's parameters there. If the call fails before the host client has joined,
+// the job ends, and the second AwaitJoined fails, too.
 TEST(GpuClientErrorsTest, AJoinThatFailsOnTheGpuMayBeRepeated) {
   int repeated = 0;
   for (int call = 0; call < 40; ++call) {
@@ -139,7 +140,7 @@ TEST(GpuClientErrorsTest, AJoinThatFailsOnTheGpuMayBeRepeated) {
   EXPECT_GT(repeated, 0);
 }
 
-// Parameters that could not be copied in one round are copied in the next.
+// Land copies parameters that it could not copy in the round before.
 TEST(GpuClientErrorsTest, FailedCopyOfParametersIsRepeatedInTheNextRound) {
   const auto stager = Stager::Create(0);
   ASSERT_TRUE(stager.ok()) << stager.status();

@@ -85,9 +85,10 @@ TEST_F(GpuClientTest, WorkersWithDifferentMultipliersAreRefused) {
 }
 
 // A gate stops the worker's stream. Neither Push nor the Wait for another layer
-// may wait for this stream. The step before pins memory and loads kernels,
-// which would wait for the stream. A copy from memory that is not pinned would
-// do so, too.
+// may wait for this stream. The step before the gate pins memory and loads
+// kernels, because both would wait for the stream. The gradients are made
+// before the gate, too, because a copy from memory that is not pinned would
+// also wait.
 TEST_F(GpuClientTest, GradientNotYetComputedDelaysNoOtherLayer) {
   LocalCluster cluster(Job(1, 1));
   GpuToyWorker worker;
@@ -193,10 +194,10 @@ TEST_F(GpuClientTest, GradientsLeaveAsBfloat16) {
   }
   int64_t model = 0;
   for (const LayerSpec& layer : SmallModel()) model += layer.parameters * 4;
-  // The parameters are copied once, then four gradients. On a ring, and where
-  // several workers share a host, the host
-  // needs the gradients as float32. There the GPU updates the parameters, so at
-  // the end the host also gets parameters and state, to compare replicas.
+  // The parameters are copied once, then four gradients. On a ring, and if
+  // several workers share a host, the host needs the gradients as float32.
+  // There the GPU updates the parameters, so at the end the host also gets
+  // parameters and state, to compare replicas.
   EXPECT_EQ((bytes[{Scheme::kServer, WireType::kFloat32}]), 5 * model);
   EXPECT_EQ((bytes[{Scheme::kServer, WireType::kBfloat16}]), 3 * model);
   EXPECT_EQ((bytes[{Scheme::kRing, WireType::kBfloat16}]), 7 * model);
@@ -507,8 +508,8 @@ TEST_F(GpuClientTest, WrongMemoryIsNamed) {
                                    worker.gradient(0), worker.stream())
                       .message()),
       HasSubstr("has no factors"));
-  // The host client notices some mistakes only later. Wait returns these
-  // errors.
+  // The host client notices some mistakes only after Push has returned. Wait
+  // returns these errors.
   ASSERT_TRUE(client.Push(0, 7, worker.gradient(0), worker.stream()).ok());
   EXPECT_THAT(std::string(client.Wait(0, 7, worker.stream()).message()),
               AllOf(HasSubstr("conv"), HasSubstr("7")));
@@ -552,7 +553,7 @@ TEST_F(GpuClientTest, WrongOptionsAreNamed) {
                     HasSubstr("not memory of a GPU")));
 }
 
-// A pushed gradient belongs to the client until its result is there.
+// A pushed gradient belongs to the client until the Wait for its round.
 TEST_F(GpuClientTest, SecondPushBeforeTheWaitIsRefused) {
   LocalCluster cluster(Job(2, 1));
   std::vector<GpuToyWorker> workers(2);

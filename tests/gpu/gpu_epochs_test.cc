@@ -33,8 +33,8 @@ ServerOptions Job(int workers, int shards) {
 using GpuEpochsTest = NeedsGpu<testing::Test>;
 
 // A joining worker receives parameters and optimizer state that only the GPU of
-// its donor has. The caller's optimizer has updated them there, or the job's
-// optimizer, in a worker-owned layer.
+// its donor has. There the caller's optimizer has updated them, or, in a
+// worker-owned layer, the job's optimizer.
 class JoinTest : public NeedsGpu<testing::TestWithParam<
                      std::pair<OptimizerPlace, std::optional<Scheme>>>> {};
 

@@ -29,7 +29,8 @@ using testing::HasSubstr;
 
 constexpr int64_t kSteps = 8;
 
-// Largest difference between two clocks of a GPU in a step, in seconds.
+// Largest difference, in seconds, between the times of one step by the clock
+// that SpinCuda reads and by the clock of CUDA events.
 constexpr double kClockError = 50e-6;
 
 ReplayOptions Options() {

@@ -26,8 +26,9 @@ struct NeedsGpu : Base {
 };
 
 // ToyWorker with its layers in device memory. It makes the same gradients as
-// ToyWorker, on a stream. Each step writes its gradients over those of the step
-// before: on the stream, the client's waits come before these writes.
+// ToyWorker, by work that it queues on a stream. Each step writes its gradients
+// over those of the step before. That is safe, because on this stream the
+// client's waits come before the writes.
 class GpuToyWorker {
  public:
   explicit GpuToyWorker(std::vector<LayerSpec> layers = SmallModel())
@@ -139,8 +140,8 @@ class GpuToyWorker {
     }
   }
 
-  // Pushes the values that are in the layer's memory. All CUDA calls are the
-  // client's.
+  // Pushes the values that are in the layer's memory. Makes no CUDA call
+  // itself; only the client does.
   absl::Status PushAsItIs(int layer, int64_t step) {
     const Memory& memory = memory_[layer];
     if (!layers_[layer].has_factors) {
@@ -181,7 +182,7 @@ class GpuToyWorker {
     std::unique_ptr<DeviceArray<float>> input;
   };
 
-  // Queues work on the stream that writes the values of ToyWorker.
+  // Queues work on the stream that writes the values that ToyWorker would make.
   void Fill(const DeviceArray<float>& array, int64_t count,
             const StepInfo& begun, int salt, float scale) {
     const int rank = client_->client().traits().rank;
@@ -216,7 +217,7 @@ class GpuToyWorker {
   float momentum_ = 0.0f;
   cudaStream_t stream_ = nullptr;
   std::vector<Memory> memory_;
-  // Must be the last member: the client uses the memory above.
+  // Last member, so destroyed first: the client uses the memory above.
   std::unique_ptr<GpuClient> client_;
 };
 

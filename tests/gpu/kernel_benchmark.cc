@@ -6,12 +6,13 @@
 // Arrays have N values, 100 million by default: 400 MB as float32, far more
 // than the caches of any GPU hold. The speed of a kernel is the number of bytes
 // that it must read and write, over its time; it is compared with
-// cudaMemcpyAsync from device to device. Times are medians of 20 measurements
-// by CUDA events, of 10 launches in a row each, after 3 that do not count.
-// Prints a line about the GPU, then a table in Markdown, or with --json one
-// JSON object per line, {"name", "megabytes", "milliseconds",
-// "milliseconds_min", "milliseconds_max", "gigabytes_per_second",
-// "percent_of_copy"}. Without a GPU it says so and exits with 0.
+// cudaMemcpyAsync from device to device. The time of a kernel is the median of
+// 20 measurements by CUDA events, after 3 that do not count. Each measurement
+// has 10 launches in a row, and gives the time of one. Prints a line about the
+// GPU, then a table in Markdown, or with --json one JSON object per line,
+// {"name", "megabytes", "milliseconds", "milliseconds_min", "milliseconds_max",
+// "gigabytes_per_second", "percent_of_copy"}. Without a GPU it says so and
+// exits with 0.
 
 #include <cstdint>
 #include <cstdio>

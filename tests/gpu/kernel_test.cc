@@ -192,7 +192,8 @@ double SumOf(const std::vector<float>& values, int64_t begin, int64_t end) {
   return sum;
 }
 
-// Operands of a split. Its pieces have all four uses in turn.
+// Operands of a split. The four values of PieceUse take turns from piece to
+// piece.
 struct Split {
   explicit Split(const BlockPieces& pieces)
       : parameters(Normal(pieces.values, 13)),

@@ -102,8 +102,8 @@ TEST_F(StagingTest, NoMoreIsPinnedThanAllowed) {
   // A slightly smaller request reuses the same memory.
   EXPECT_EQ(pool->Take("it", 2 * kMiB, kPatience)->bytes(), 2 * kMiB);
   EXPECT_EQ(pool->bytes_pinned(), 3 * kMiB);
-  // A much smaller request does not. To keep its limit, the pool unpins memory
-  // that is not in use.
+  // A much smaller request does not reuse it. To keep its limit, the pool
+  // unpins memory that is not in use.
   const auto one = pool->Take("it", kMiB, kPatience);
   const auto two = pool->Take("it", kMiB, kPatience);
   ASSERT_TRUE(one.ok() && two.ok()) << one.status() << two.status();
@@ -138,7 +138,7 @@ TEST_F(StagingTest, CopyOutWaitsForTheWorkThatComputesTheValues) {
   const std::vector<float> made = Counting(kCount, 1.0f);
   const DeviceArray<float> gradient(zeros);
   const DeviceArray<float> source(made);
-  // Pinned before the gate: to pin memory may wait for the whole GPU.
+  // Pins memory before the gate, because pinning can wait for the whole GPU.
   const Buffer pinned = Take(*pool, kCount);
   Stream compute;
   Gate gate(compute.stream);
@@ -167,7 +167,7 @@ TEST_F(StagingTest, CopyInIsOrderedBetweenEarlierAndLaterWork) {
   const DeviceArray<float> parameters(before);
   const DeviceArray<float> read(std::vector<float>(kCount, 0.0f));
   const DeviceArray<float> read_after(std::vector<float>(kCount, 0.0f));
-  // Pinned before the gate: to pin memory may wait for the whole GPU.
+  // Pins memory before the gate, because pinning can wait for the whole GPU.
   Buffer values = Take(*pool, kCount);
   Stream compute;
   Gate gate(compute.stream);
