@@ -65,7 +65,7 @@ absl::Status GpuSplitter::Split(const SplitGradient& split) {
     taken = taken_;
   }
   const std::shared_ptr<DeviceGradient> gradient = taken.gradient.lock();
-  // Possible if the job has gone back to a checkpoint, and the caller has
+  // This happens if the job has gone back to a checkpoint and the caller has
   // pushed again.
   if (gradient == nullptr ||
       gradient->staged().data() != split.gradient.data()) {

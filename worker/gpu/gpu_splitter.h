@@ -73,8 +73,8 @@ class GpuSplitter final {
     Stager::Point there;  // Point at which host_lists_ has them.
     Buffer sum;           // SplitGradient::norms. Empty: added already.
   };
-  // Lists with an entry per piece, which a split reads and writes. They exist
-  // on the device and in pinned memory.
+  // Lists that a split reads and writes, with an entry for each piece. One set
+  // of lists is on the device, and one in pinned memory.
   struct Lists {
     float* norms = nullptr;     // L1 norm of each piece.
     int32_t* chosen = nullptr;  // Indices of the pieces that travel.

@@ -49,8 +49,8 @@ class PushStager {
     // Splitters, by layer. Null: the layer is on the host.
     const std::vector<std::shared_ptr<GpuSplitter>>* splitters = nullptr;
   };
-  // Returns pinned memory of the given number of bytes, and may wait for it.
-  // `what`: name for messages.
+  // Returns pinned memory of the given number of bytes, and waits if none is
+  // free. `what`: name for messages.
   using TakePinned =
       std::function<absl::StatusOr<Buffer>(const std::string& what, int64_t)>;
 

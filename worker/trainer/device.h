@@ -30,10 +30,10 @@ struct FloatArray {
 // memory. Results overlap no argument, unless a call works in place. A host
 // pointer given for a device pointer crashes on a GPU.
 //
-// Calls queue their work, in order, and return. Calls that give values to the
-// host wait for the work first. After an error of the device, all results are
-// undefined, and status() returns the error. So a caller can run a whole
-// forward pass and check status() once. Thread-compatible.
+// Calls queue their work, in order, and return. Read and Write wait until all
+// queued work is done. After an error of the device, all results are undefined,
+// and status() returns the error. So a caller can run a whole forward pass and
+// check status() once. Thread-compatible.
 class Device {
  public:
   virtual ~Device() = default;

@@ -21,8 +21,8 @@ struct TrainProgress {
   // Expected number of steps in all. It changes when workers join or leave.
   int64_t steps = 0;
 
-  // Mean loss of this worker since the last report, and its speed. The mean is
-  // over steps with a finite loss; NaN if there is none.
+  // Mean loss and speed of this worker since the last report. The mean is over
+  // the steps with a finite loss; NaN if there is no such step.
   double loss = 0.0;
   double images_per_second = 0.0;
 };
@@ -59,7 +59,7 @@ struct TrainerOptions {
 // Result of Train for this worker.
 struct TrainResult {
   int64_t steps = 0;       // Number of steps of this worker.
-  int64_t last_step = -1;  // Number of the last step in the job.
+  int64_t last_step = -1;  // Number of this worker's last step.
   int64_t skipped = 0;     // Number of steps that the job skipped for a NaN.
   int64_t images = 0;      // Number of images that this worker trained on.
   int workers = 0;         // Number of workers in the last step.
