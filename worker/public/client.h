@@ -16,51 +16,54 @@
 
 namespace nereus {
 
-// Binds one layer of the caller's model to the memory that holds its
+// Binds one layer of the caller's model to the memory that holds the layer's
 // parameters.
 struct LayerBinding {
   LayerSpec spec;
 
   // Parameters of the layer: float32, shape {spec.parameters}, host memory. The
-  // weight comes first (row-major, M x N), then the bias (M).
+  // weight comes first (row-major, spec.m x spec.n), then the bias (spec.m
+  // values).
   //
   // Not owned; must outlive the client. The client writes this memory in
   // Connect (without Connect: from Join until AwaitJoined returns OK), in
   // BeginStep, and between a Push of the layer and the return of the Wait for
-  // that round. At all other times the caller may read it, and with
-  // `optimizer=worker` write it. After an error, the client may write it for as
-  // long as it may write pushed buffers (see Client).
+  // that round. At all other times the caller may read this memory. In a job
+  // with `--optimizer=worker`, in which the callers update the parameters, the
+  // caller may then write it, too. After an error the client may write this
+  // memory for a longer time (see "After an error" at Client).
   absl::Span<float> parameters;
 
-  // State of the caller's optimizer, with `optimizer=worker`: float32 arrays of
-  // shape {spec.parameters}, one after the other, host memory. The number of
-  // arrays is the same for every layer, at most kStateArraysMax. May be empty.
-  // Not owned; must outlive the client.
+  // State of the caller's optimizer in a job with `--optimizer=worker`: float32
+  // arrays of shape {spec.parameters}, one after the other, host memory. The
+  // number of arrays is the same for every layer, at most kStateArraysMax. May
+  // be empty. Not owned; must outlive the client.
   //
   // The caller sets the state to zero before Connect, because in a new job the
-  // client does not write it. A worker that joins a running job, and every
-  // worker of a job that goes back to a checkpoint, receives the job's state
-  // here. An optimizer with state that is not bound here makes replicas differ
-  // as soon as one worker is replaced.
+  // client does not write this memory. A worker that joins a running job, and
+  // every worker of a job that goes back to a checkpoint, receives the job's
+  // state here. An optimizer with state that is not bound here makes replicas
+  // differ as soon as one worker is replaced.
   //
   // The client writes this memory in Connect (or AwaitJoined) and BeginStep
-  // only. It reads the memory between a Push of the layer and the return of the
-  // Wait for that round, and in Leave.
+  // only. The client reads this memory between a Push of the layer and the
+  // return of the Wait for that round, and in Leave.
   absl::Span<float> state = {};
 };
 
-// Factors of a fully connected layer: two matrices that, multiplied, give the
-// gradient of its weight.
+// Factors of a fully connected layer: two matrices whose product is the
+// gradient of the layer's weight.
 //
 //   weight gradient (M x N) = output_gradient^T (M x K) * input (K x N)
 //   bias gradient (M)       = column sums of output_gradient
 //
-// float32, row-major, host memory; K = spec.rows. A caller with fewer than K
-// rows fills the missing rows with zeros. Source: sufficient factors, Poseidon
-// (Zhang et al., USENIX ATC 2017), section 2.2.
+// The matrices are float32, row-major, in host memory. K = spec.rows, M =
+// spec.m, N = spec.n. A caller with fewer than K rows fills the missing rows
+// with zeros. Source: sufficient factors, Poseidon (Zhang et al., USENIX ATC
+// 2017), section 2.2.
 struct Factors {
-  // Gradient of the mean loss over the K rows with respect to the layer's
-  // output, times StepInfo::loss_scale. Shape {K, M}.
+  // Gradient, with respect to the layer's output, of the mean loss over the K
+  // rows, multiplied by StepInfo::loss_scale. Shape {K, M}.
   absl::Span<const float> output_gradient;
   // Input of the layer in the forward pass. Shape {K, N}.
   absl::Span<const float> input;
@@ -73,36 +76,41 @@ struct StepInfo {
   // same number for the same step.
   int64_t step = 0;
 
-  // Seat of this worker: its index among the `workers` of the step, host by
-  // host, in [0, workers). Both values may change from step to step, as workers
-  // join and leave. The workers of one host have consecutive seats.
+  // Seat of this worker: its index, in [0, workers), among the `workers`
+  // workers that take part in the step. The workers of one host have
+  // consecutive seats. `position` and `workers` can change from step to step,
+  // as workers join and leave.
   int position = 0;
   int workers = 1;
 
   // Index of this worker among the `local_workers` of the step that run on its
   // host, in [0, local_workers). A caller may choose its GPU or its cores by
-  // this index. Work that a host needs only once can be left to index 0. Both
-  // values may change from step to step, too.
+  // this index. Work that must be done once on each host can be left to the
+  // worker with index 0. `local_position` and `local_workers` can change from
+  // step to step, too.
   int local_position = 0;
   int local_workers = 1;
 
-  // Number of contributions of all workers to all earlier steps; equal on all
-  // workers. With batches of B examples, this worker's examples in this step
-  // start at example (contributions_before + position) * B of the endless
-  // sequence of examples. The examples of two workers then never overlap, even
-  // after the number of workers has changed.
+  // Sum of `workers` over all earlier steps: each worker contributes once to a
+  // step. Equal on all workers. If every worker takes B examples in each step,
+  // this worker's examples in this step are the B examples from number
+  // (contributions_before + position) * B on, in a sequence of examples without
+  // end. Two workers then never take the same number, even after the number of
+  // workers has changed.
   int64_t contributions_before = 0;
 
-  // Factor by which the caller multiplies the loss, and so all gradients. With
-  // `--loss-scale=dynamic` a power of two that keeps small gradients from
-  // becoming zero in fp16; otherwise 1. The client divides it out again.
+  // Factor by which the caller multiplies the loss, and so all gradients. The
+  // client divides the gradients by it again. With `--loss-scale=dynamic` it is
+  // a power of two that keeps small gradients from becoming zero in fp16;
+  // otherwise it is 1.
   float loss_scale = 1.0f;
 
-  // True if, since its previous step, this worker had to discard its values
-  // (kOutOfRange, see Client). Parameters and state are now the job's, often
-  // those of a checkpoint, and `step` may be a step that this worker has done
-  // before. The caller also drops what it has kept of steps that it has not
-  // waited for, such as their losses.
+  // True if this worker had to discard its parameters and state (kOutOfRange,
+  // see Client) after the step that it began before this one. The client has
+  // written the job's parameters and state, often those of a checkpoint, and
+  // `step` can be a step that this worker has done before. The caller must also
+  // drop what it recorded of steps that it has not waited for, such as their
+  // losses.
   bool went_back = false;
 };
 
@@ -117,13 +125,14 @@ struct JobTraits {
   OptimizerOptions optimizer;
 
   // True if the caller must update the parameters from the mean gradients
-  // (`optimizer=worker`). False if the job updates them.
+  // (`--optimizer=worker`). False if the job updates them.
   bool updates_parameters = false;
 
-  // True if layers become ready in the order of the next forward pass
-  // (`--overlap=dear`). The caller then begins the next step without WaitAll,
-  // and calls WaitForward for each layer before that layer's forward. Waiting
-  // for all layers is correct too, but it gives up the overlap.
+  // True if the results of a step arrive layer by layer, in the order in which
+  // the next forward pass uses the layers (`--overlap=dear`). The caller then
+  // begins the next step without WaitAll, and calls WaitForward for each layer
+  // before that layer's forward pass. A caller that calls WaitAll is correct
+  // too, but its forward pass then does not overlap with communication.
   bool decoupled = false;
 
   // True if the job skips each step in which a gradient has a NaN or an
@@ -140,10 +149,10 @@ struct JobTraits {
 // soon as the backward pass has produced it (last layer first), and waits for
 // each layer before it uses that layer again. The plan of the job decides how a
 // layer travels: through the servers, around a ring of workers, or as factors
-// from worker to worker. The caller's loop is the same for every plan. Workers
-// may join, leave and die between any two calls.
+// from worker to worker. The caller's loop is the same for every plan. Other
+// workers can join, leave and die between any two calls.
 //
-//   // Memory first: the client uses it until the client is destroyed.
+//   // Memory of the layers: must outlive the client, which uses it.
 //   std::vector<std::vector<float>> parameters = ..., gradients = ...;
 //   auto client = NEREUS_TRY(Client::Connect(options, layers));
 //   for (;;) {
@@ -160,7 +169,7 @@ struct JobTraits {
 //     if (status.ok()) status = client->WaitAll(step.step);
 //     if (absl::IsOutOfRange(status)) continue;  // The job has gone back.
 //     NEREUS_TRY(status);
-//     // Now `parameters` are those after step.step, on every worker.
+//     // Now `parameters` has the result of step.step, equal on all workers.
 //   }
 //   NEREUS_TRY(client->Leave());
 //
@@ -184,39 +193,40 @@ struct JobTraits {
 //   other errors  The job has failed. Every later call that returns a status
 //                 returns the same error. Report it and end the process.
 //
-// Calls that wait may have a timeout, so that a program can handle signals or
-// other work in between. After a timeout, the program makes the same call
-// again. ClientOptions::round_timeout limits each call of Wait by itself. So a
-// program that repeats a Wait with short timeouts must limit the total time
-// itself.
+// Each call that waits takes a `timeout`, so that a program can handle signals
+// or other work in between. After a timeout, the program makes the same call
+// again. ClientOptions::round_timeout limits one call of Wait, not the sum of
+// repeated calls. So a program that repeats a Wait with short timeouts must
+// limit the total time itself.
 //
 // After an error other than a mistake in the call, the client may still read
-// and write pushed buffers: after kOutOfRange until BeginStep returns OK, after
-// a timeout until a later Wait returns OK, otherwise until it is destroyed.
-// Destroy the client first, then the buffers.
+// and write pushed buffers and the layers' memory: after kOutOfRange until
+// BeginStep returns OK, after a timeout until a later Wait returns OK,
+// otherwise until the client is destroyed. Destroy the client first, then the
+// memory.
 //
 // Thread-safe: any thread may call any method. One thread usually makes all
 // calls; a second one may, for example, ask for a Report.
 //
-// Memory, besides the frames in flight:
+// Memory that the client allocates, besides that of frames in flight:
 //
-//   each layer by factors  two times the factors of all workers, and one
-//                          gradient (two gradients if the workers of one host
-//                          share the product)
-//   each layer on a ring   two gradients
+//   each layer by factors  twice the factors of all workers, and the size of
+//                          one gradient (of two gradients, if the workers of
+//                          one host share the product)
+//   each layer on a ring   the size of two gradients
 //   both of these kinds    memory for a third round, after the first change of
-//                          the epoch; the state of the job's optimizer, if the
-//                          job runs it
-//   with `--sparsity`      twice the model, for the values that are held back
+//                          the epoch; the state of the job's optimizer, unless
+//                          the caller runs the optimizer
+//   with `--sparsity`      twice the model, for gradients that are not sent yet
 class Client {
  public:
-  // Joins the job and writes the job's parameters to every layer of `layers`.
+  // Joins the job and writes the job's parameters to the memory of `layers`.
   //
-  // Waits until all members of a new job have joined; in a running job, until
-  // the next epoch begins. Every few seconds it logs which members are missing.
-  // In a job that does not begin from a checkpoint, the parameters of the first
-  // worker that joins become the initial parameters. The parameters of all
-  // other workers are overwritten.
+  // In a new job, waits until all members have joined; in a running job, until
+  // the next epoch begins. Every few seconds this call logs which members are
+  // missing. In a job that does not begin from a checkpoint, the parameters of
+  // the first worker that joins become the initial parameters. The parameters
+  // of all other workers are overwritten.
   //
   // `layers`: all layers of the model, in forward order. The index in this
   // vector is the `layer` of every later call.
@@ -225,9 +235,9 @@ class Client {
   //   kInvalidArgument     Bad options or layers. Correct them.
   //   kUnavailable         A port is in use, or no coordinator answered within
   //                        connect_timeout. Check the address, or call again.
-  //   kFailedPrecondition  Another protocol version, model or setting than
-  //                        the job's. The message names the layer or setting
-  //                        and both values.
+  //   kFailedPrecondition  This process has another protocol version, model or
+  //                        setting than the job. The message names the layer
+  //                        or setting and both values.
   //   kNotFound            The coordinator serves a job of another name.
   //   kAlreadyExists       A live worker of the job has this name.
   //   kResourceExhausted   The job has all its workers.
@@ -237,7 +247,7 @@ class Client {
       const ClientOptions& options, std::vector<LayerBinding> layers);
 
   // Begins to join the job, and returns at once: the first half of Connect, for
-  // a caller that wants to stop waiting. AwaitJoined is the second half.
+  // a caller that must be able to stop waiting. AwaitJoined is the second half.
   // Errors: kInvalidArgument; kUnavailable, a port is in use.
   static absl::StatusOr<std::unique_ptr<Client>> Join(
       const ClientOptions& options, std::vector<LayerBinding> layers);
@@ -246,47 +256,49 @@ class Client {
   virtual ~Client() = default;
 
   // Waits until the client that Join returned has joined the job and written
-  // the job's parameters. REQUIRES: before it has returned OK, the caller makes
-  // no other call. Errors: those of Connect; kDeadlineExceeded after `timeout`:
-  // call it again, or destroy the client.
+  // the job's parameters. REQUIRES: the caller makes no other call before
+  // AwaitJoined has returned OK. Errors: those of Connect; kDeadlineExceeded
+  // after `timeout`: call AwaitJoined again, or destroy the client.
   virtual absl::Status AwaitJoined(absl::Duration timeout) = 0;
 
-  // Returns the properties of the job. The reference is valid as long as the
-  // client.
+  // Returns the properties of the job. The reference is valid until the client
+  // is destroyed.
   virtual const JobTraits& traits() const = 0;
 
-  // Begins the next step and returns it. The next step is the one after the
+  // Begins the next step and describes it. The next step is the one after the
   // last step that this worker began, or the step at which this worker joined,
   // or the step after the checkpoint to which the job has gone back. Waits
-  // while the job changes to another epoch, and for workers that are too many
-  // steps behind.
+  // while the job changes to another epoch. If the epoch brings another plan,
+  // also waits until all workers have done the last step of the old plan.
   //
   // The caller must push every layer in every step that it begins. There is one
   // exception: the caller may call Leave without any push in its last step.
   // This worker then has no part in that step.
   //
   // Errors: kFailedPrecondition, a layer of the previous step was not pushed;
-  // the message names the layers. kDeadlineExceeded after `timeout`: call it
-  // again, for the same step.
+  // the message names the layers. kDeadlineExceeded after `timeout`: call
+  // BeginStep again; it goes on waiting for the same step.
   virtual absl::StatusOr<StepInfo> BeginStep(absl::Duration timeout) = 0;
   absl::StatusOr<StepInfo> BeginStep() {
     return BeginStep(absl::InfiniteDuration());
   }
 
   // Contributes `gradient` to round `step` of `layer`. Does not wait for the
-  // round. May search the gradient for NaNs before it returns.
+  // round. With `--nan=skip`, and in a sparse job unless `--nan=ignore`, this
+  // call searches the gradient for NaNs before it returns.
   //
   // `layer`: index in Connect's `layers`, of a layer that has no factors.
   // `step`: the step that BeginStep returned. Each layer is pushed once in a
   // step, after the Wait for its previous round.
   //
-  // `gradient`: gradient of the mean loss over this worker's rows, times
-  // StepInfo::loss_scale. float32, shape {spec.parameters}, host memory. The
-  // client uses this memory, without a copy, until the Wait for the round
-  // returns; the caller must not touch it before. The client divides it by the
-  // loss scale in place. With `optimizer=worker`, the mean gradient over all
-  // workers replaces it (for the exception see ClientOptions::means_in_place).
-  // In a sparse job its values are undefined afterwards.
+  // `gradient`: gradient of the mean loss over this worker's examples,
+  // multiplied by StepInfo::loss_scale. float32, shape {spec.parameters}, host
+  // memory. The client uses this memory, without a copy, until the Wait for the
+  // round returns. Before that the caller must neither read nor write it. The
+  // client divides the gradient by the loss scale in place. With
+  // `--optimizer=worker`, the client writes the mean gradient over all workers
+  // to this memory (for the exception see ClientOptions::means_in_place). In a
+  // sparse job the values in this memory are undefined afterwards.
   //
   // Errors: kInvalidArgument, no such layer, wrong length, or another step;
   // kFailedPrecondition, the layer has factors (LayerSpec::has_factors): call
@@ -295,27 +307,28 @@ class Client {
   virtual absl::Status Push(int layer, int64_t step,
                             absl::Span<float> gradient) = 0;
 
-  // Contributes the gradient of a layer that has factors
-  // (LayerSpec::has_factors), so that the caller need not compute the weight
-  // gradient. If the plan does not send factors, the client multiplies them, on
-  // a thread of its own or in a call that waits. The client reads the factors
-  // until the Wait for the round returns.
+  // Contributes the factors of a layer that has factors
+  // (LayerSpec::has_factors). So the caller need not compute the weight
+  // gradient. If the plan does not send the layer's factors, the client
+  // multiplies them, on the client's thread or on the caller's thread in a call
+  // that waits. The client reads the factors until the Wait for the round
+  // returns.
   //
-  // `gradient`: memory for the mean gradient with `optimizer=worker`, shape
-  // {spec.parameters}; otherwise may be empty. Other arguments and errors: as
-  // for Push, but kInvalidArgument for a layer without factors.
+  // `gradient`: memory for the mean gradient, shape {spec.parameters}. May be
+  // empty unless the job has `--optimizer=worker`. Other arguments and errors:
+  // as for Push, but a layer without factors is kInvalidArgument.
   virtual absl::Status PushFactors(int layer, int64_t step,
                                    const Factors& factors,
                                    absl::Span<float> gradient) = 0;
 
   // Waits until round `step` of `layer` is done. Then the layer's parameters
-  // (with `optimizer=worker`: its mean gradient) have the result of the round.
+  // (with `--optimizer=worker`: the layer's Mean) have the result of the round.
   // If rounds wait for all workers (`--quorum=all`), the result has the same
   // bits on every worker. The pushed buffers belong to the caller again.
   //
   // Errors: kInvalidArgument, the step was not pushed; kDeadlineExceeded,
   // `timeout` or round_timeout has passed. The message names what is missing.
-  // The round may still become done later: call Wait again, or give up and
+  // The round can still become done later: call Wait again, or give up and
   // destroy the client.
   virtual absl::Status Wait(int layer, int64_t step,
                             absl::Duration timeout) = 0;
@@ -324,8 +337,8 @@ class Client {
   }
 
   // Waits for the last round of `layer` that was pushed. Returns at once if the
-  // layer was never pushed. A forward pass calls this before it uses the layer.
-  // Errors: as for Wait.
+  // layer was never pushed. The caller calls this before it uses the layer in
+  // its forward pass. Errors: as for Wait.
   virtual absl::Status WaitForward(int layer, absl::Duration timeout) = 0;
   absl::Status WaitForward(int layer) {
     return WaitForward(layer, absl::InfiniteDuration());
@@ -338,19 +351,18 @@ class Client {
     return WaitAll(step, absl::InfiniteDuration());
   }
 
-  // Returns the mean gradient of `layer` over all workers, with
-  // `optimizer=worker`, after the Wait for the layer. float32, shape
-  // {spec.parameters}, host memory. The span is valid until the next Push of
-  // the layer. It is the pushed buffer, or memory of the client (see
-  // ClientOptions::means_in_place). Its values are undefined if the step was
-  // skipped. The span is empty until the round is done. Do not use it before
-  // the Wait for the layer has returned OK.
+  // Returns the mean gradient of `layer` over all workers. REQUIRES: the job
+  // has `--optimizer=worker`, and the Wait for the layer has returned OK. The
+  // span is float32, shape {spec.parameters}, host memory, valid until the next
+  // Push of the layer. It lies in the pushed buffer, or in memory of the client
+  // (see ClientOptions::means_in_place). The values are undefined if the step
+  // was skipped. The span is empty if the round is not done.
   virtual absl::Span<const float> Mean(int layer) const = 0;
 
   // True if the job skipped `step` because some worker's gradient had a NaN or
   // an infinity (`--nan=skip`). `step`: the last step that this worker has
   // waited for. The job's parameters did not change in that step. A caller that
-  // updates the parameters must leave parameters and state unchanged, too.
+  // runs the optimizer must not run it for that step.
   virtual bool Skipped(int64_t step) const = 0;
 
   // Requests a checkpoint of the next step that no worker has begun. Returns at
@@ -360,20 +372,24 @@ class Client {
   // Errors: kFailedPrecondition, the servers run without --checkpoint-dir.
   virtual absl::Status Checkpoint() = 0;
 
-  // Collects one value of each worker, and returns the values by
-  // StepInfo::position, this worker's among them: a barrier, and a way to
-  // average a few numbers. Workers that have pushed all layers of the same last
-  // step gather together, and before their first pushes those that begin with
-  // the same step. They must gather equally often between the pushes of two
-  // steps. A worker that joins later gets the values that the first workers
-  // gathered before their first pushes.
+  // Collects one value from each worker, and returns all values, with that of
+  // this worker among them, in the order of StepInfo::position. Callers can use
+  // this as a barrier, or to average a few numbers.
   //
-  // `value`: at most 64 KiB; the values of all workers, at most 2 MiB.
+  // Workers gather together if the last step of which they have pushed all
+  // layers is the same. Workers that have not pushed yet gather together if
+  // they begin with the same step. All workers must gather equally often
+  // between the pushes of two steps. If a worker that joins later gathers
+  // before its first push, it gets the values that the first workers gathered
+  // before their first pushes.
+  //
+  // `value`: at most 64 KiB. The values of all workers together: at most 2 MiB.
   //
   // Errors: kInvalidArgument, the value is too long; kFailedPrecondition,
   // another worker has begun a later step without gathering, the values of all
-  // are too long, or the job has a partial quorum; kDeadlineExceeded after
-  // `timeout`: call again, and the value of the first call counts.
+  // workers are too long, or the job has another `--quorum` than `all`;
+  // kDeadlineExceeded after `timeout`: call Gather again. The value of the
+  // first call counts, not that of the repeated call.
   virtual absl::StatusOr<std::vector<std::string>> Gather(
       absl::string_view value, absl::Duration timeout) const = 0;
 
@@ -396,13 +412,17 @@ class Client {
   // A caller that updates the parameters applies the last update before it
   // calls Leave, and changes neither parameters nor state until Leave returns.
   //
-  // Errors: kFailedPrecondition, the last step is not complete (see BeginStep);
-  // kDeadlineExceeded, a pushed round is not done after round_timeout (see
-  // Wait), or `timeout` has passed and the other workers are not done: call
-  // Leave again, or destroy the client. Make no other call in between.
-  // kUnavailable, the coordinator has been silent for round_timeout, while this
-  // worker waited for the other workers: destroy the client. Repeated calls do
-  // not begin this time again.
+  // Errors:
+  //   kFailedPrecondition  The caller has pushed some layers of the last step,
+  //                        and not all (see BeginStep). Push the rest.
+  //   kDeadlineExceeded    A pushed round is not done after round_timeout (see
+  //                        Wait), or `timeout` has passed while other workers
+  //                        still work. Call Leave again, or destroy the client.
+  //                        Make no other call in between.
+  //   kUnavailable         The coordinator was silent for round_timeout, while
+  //                        this worker waited for the other workers. Destroy
+  //                        the client. A repeated call of Leave does not begin
+  //                        this time anew.
   virtual absl::Status Leave(absl::Duration timeout) = 0;
   absl::Status Leave() { return Leave(absl::InfiniteDuration()); }
 };

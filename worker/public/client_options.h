@@ -13,8 +13,8 @@
 
 namespace nereus {
 
-// Options for Client::Connect. Every field but `coordinator_address` has a
-// working default.
+// Options for Client::Connect and Client::Join. Every field but
+// `coordinator_address` has a working default.
 //
 // A program that `nereusctl run` starts takes the options from its environment:
 //
@@ -24,87 +24,94 @@ struct ClientOptions {
   // of the coordinator's own process. Required.
   std::string coordinator_address;
 
-  // Name of the job to join. A coordinator serves one job and refuses workers
-  // of another.
+  // Name of the job to join. A coordinator serves one job and refuses a worker
+  // that names another job.
   std::string job = "default";
 
-  // Name of this worker: messages call it "worker NAME". At most 256 printable
-  // characters without spaces. Two live workers of a job must not have the same
-  // name. A process with the name of a dead worker takes that worker's place.
-  // Empty: "host:pid", and "host:pid.2" for the second client of a process.
+  // Name of this worker, which messages call "worker NAME": at most 256
+  // printable characters without spaces. Two live workers of a job must not
+  // have the same name. A process with the name of a dead worker takes that
+  // worker's place. If the name is empty, the client makes one from the
+  // computer's name and the process number: "host:pid", and "host:pid.2" for
+  // the second client of a process.
   std::string name;
 
   // Place where the caller expects the job's optimizer to run. kServer: the job
   // updates the parameters. kWorker: the caller updates them from the mean
-  // gradients (Client::Mean). Absent: the caller can do both, and looks at
-  // JobTraits::updates_parameters. Connect fails if the optimizer runs
-  // elsewhere. Without this check, a caller that relies on the job could join a
-  // job in which no process updates the parameters.
+  // gradients (Client::Mean). Absent: the caller supports both places, and
+  // JobTraits::updates_parameters says which one the job uses. Connect fails if
+  // the job's optimizer runs in another place than the caller expects. Without
+  // this check, a caller that relies on the job could join a job in which no
+  // process updates the parameters.
   std::optional<OptimizerPlace> optimizer = OptimizerPlace::kServer;
 
   // True if the caller multiplies its loss by StepInfo::loss_scale. If false, a
   // job with --loss-scale=dynamic refuses this worker: the client would divide
-  // its gradients by a factor that they do not have.
+  // gradients by a factor by which the caller has not multiplied them.
   bool scales_loss = false;
 
   // Values that must be equal on all workers of the job, each with a name that
-  // users know, such as {"--batch", "32"}. Connect fails if another worker's
-  // value differs; the message has the name and both values. At most
-  // kSettingsMax.
+  // users know from the command line, such as {"--batch", "32"}. Connect fails
+  // if another worker's value differs; the message has the name and both
+  // values. At most kSettingsMax.
   std::vector<Setting> settings;
 
-  // Address that this process listens at, and that its peers connect to.
-  // Between computers, use an address that the other computers can reach.
+  // Address that this process listens at, and that other members connect to. In
+  // a job on several computers, use an address that the other computers can
+  // reach.
   std::string host = "127.0.0.1";
 
   // Port at `host` for health checks. 0 takes a free port.
   int control_port = 0;
-  // Port at `host` for the connections of peers. 0 takes a free port.
+  // Port at `host` for the connections of other members. 0 takes a free port.
   int data_port = 0;
 
-  // True if frames to processes on the same host may go through shared memory.
-  // They do if both processes allow it.
+  // True if this process allows frames to and from processes on the same host
+  // to go through shared memory. They do if both processes allow it.
   bool shared_memory = true;
 
-  // Name of the host that this process runs on, such as the node of a pod: at
-  // most 256 printable characters without spaces. Processes that name the same
-  // node count as one host if they run on one computer. Empty: processes of one
-  // computer and one network namespace count as one host.
+  // Name of the host that this process runs on, such as the Kubernetes node of
+  // its pod: at most 256 printable characters without spaces. Processes that
+  // name the same node count as one host if they run on one computer. Empty:
+  // processes of one computer and one network namespace count as one host.
   std::string node;
 
-  // True if, with `optimizer=worker`, the client writes each mean gradient over
-  // the pushed gradient. If false, a mean gradient may stay in the client's own
-  // memory, for example that of a layer on a ring, which saves a copy.
-  // Client::Mean returns the right memory in both cases.
+  // True if, in a job with `--optimizer=worker`, the client writes each mean
+  // gradient over the pushed gradient. If false, a mean that arises in the
+  // client's own memory, for example that of a layer on a ring, stays there,
+  // which saves a copy. Client::Mean returns the right memory in both cases.
   bool means_in_place = true;
 
-  // Longest time to look for the coordinator and for peers, with retries. Also
-  // the longest time that the client continues after it has lost the
-  // coordinator.
+  // Longest time for which the client tries to connect to the coordinator or to
+  // another member, with retries. Also the longest time for which the client
+  // works on after it has lost the coordinator.
   absl::Duration connect_timeout = absl::Seconds(60);
 
-  // Longest time of one Wait. The Wait then fails and names what is missing. A
-  // dead peer is noticed much earlier; this limit is for a peer that is alive
-  // but makes no progress. Also limits Leave (see there).
+  // Longest time of one Wait. After this time the Wait fails and names what is
+  // missing. The coordinator notices a dead member much earlier: this limit is
+  // for a member that is alive but makes no progress. The limit also holds for
+  // Leave (see there).
   absl::Duration round_timeout = absl::Minutes(10);
 
-  // Time for which a round may wait for another member. If it waits longer, the
-  // client reports the wait to the coordinator.
+  // Time for which a round may wait for another member. If a round waits
+  // longer, the client reports this wait to the coordinator.
   absl::Duration stall_threshold = absl::Seconds(5);
 
   // Returns the defaults, except for the fields that these variables set:
   // NEREUS_COORDINATOR (coordinator_address), NEREUS_JOB_NAME (job),
   // NEREUS_NAME, NEREUS_HOST, NEREUS_CONTROL_PORT, NEREUS_DATA_PORT,
-  // NEREUS_SHARED_MEMORY ("auto" or "off") and NEREUS_NODE. nereus-worker reads
-  // the same variables as values of its flags. An empty variable does not
-  // count. No other thread may change the environment meanwhile.
+  // NEREUS_SHARED_MEMORY ("auto" or "off") and NEREUS_NODE. The program
+  // nereus-worker takes values for its flags from the same variables. An empty
+  // variable counts as not set. REQUIRES: no other thread changes the
+  // environment meanwhile.
   //
-  // Errors: kInvalidArgument, with the variable and its value. The result may
-  // still not be valid: without NEREUS_COORDINATOR, the caller must set
-  // coordinator_address.
+  // Errors: kInvalidArgument, with the variable and its value. If
+  // NEREUS_COORDINATOR is not set, the result is not valid until the caller has
+  // set coordinator_address.
   static absl::StatusOr<ClientOptions> FromEnvironment();
 
-  // Returns OK, or kInvalidArgument with the field's name and value.
+  // Returns OK if all fields are valid, or kInvalidArgument with the name and
+  // value of a field that is not.
   absl::Status Validate() const;
 };
 

@@ -11,15 +11,15 @@
 
 namespace nereus {
 
-// Cost of one layer for this worker, since Connect.
+// Cost of one layer on this worker, since Connect.
 struct LayerReport {
   std::string name;  // Name of the layer.
   // Scheme of the current plan: "server", "factor" or "ring".
   std::string scheme;
   // Wire type of the current plan: "fp32", "bf16" or "fp16".
   std::string wire = "fp32";
-  // Reason why the planner chose the scheme. A planner that counts bytes adds
-  // the figures of the alternatives.
+  // Reason why the planner chose the scheme, as a sentence for users. In a job
+  // with `--cost=bytes` it names the traffic of the other schemes, too.
   std::string reason;
   int64_t rounds = 0;  // Number of rounds that are done.
   // Bytes sent and received for this layer, frame headers included.
@@ -38,8 +38,8 @@ struct PeerTraffic {
   int64_t bytes_received = 0;
 };
 
-// Measurements of one worker. Times are medians over the worker's last steps;
-// the link's speed comes from the fastest of the last probes.
+// Measurements of one worker. Times are medians over the worker's last steps.
+// The speed of the link is that of the fastest among the last probes.
 struct Measurements {
   std::vector<LayerTime> times;  // Compute times, by layer.
   absl::Duration step_time;      // Time of one whole step.
@@ -51,12 +51,12 @@ struct ClientReport {
   std::vector<LayerReport> layers;  // Cost of each layer, in forward order.
   std::vector<PeerTraffic> peers;   // Traffic with each peer.
   // Measurements that this worker last sent to the planner. Absent: this worker
-  // has not measured enough steps or probes, or the job plans by bytes
-  // (`--cost=bytes`).
+  // has not yet measured enough steps or probes, or the job plans by bytes and
+  // measures nothing (`--cost=bytes`).
   std::optional<Measurements> measured;
-  // Round of the newest checkpoint at the time when this worker left; usually
-  // the last step. Absent: the job has no checkpoint, or this worker has not
-  // left.
+  // Round of the job's newest checkpoint at the time when this worker left;
+  // usually this is the last step. Absent: the job has no checkpoint, or this
+  // worker has not left.
   std::optional<int64_t> saved_round;
 };
 

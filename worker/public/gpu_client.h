@@ -12,7 +12,7 @@
 #include "worker/public/client.h"
 #include "worker/public/client_options.h"
 
-struct CUstream_st;  // A cudaStream_t points to one.
+struct CUstream_st;  // CUDA's stream: a cudaStream_t is a pointer to it.
 
 namespace nereus {
 
@@ -21,19 +21,21 @@ struct GpuOptions {
   // Number of the GPU, as for cudaSetDevice. Several workers may share one GPU.
   int device = 0;
 
-  // Limit of the pinned host memory through which gradients travel, in bytes.
-  // 0: as much as all gradients of one step need. The memory must at least hold
-  // the largest layer.
+  // Limit, in bytes, of the pinned host memory through which gradients travel:
+  // host memory that a GPU reads and writes by itself. 0: as much as all
+  // gradients of one step need. Otherwise the limit must be at least the size
+  // of the largest layer.
   //
   // With less memory than one step needs, a gradient waits on the GPU until an
-  // earlier gradient has left. All workers must then push the layers in the
-  // same order; otherwise each may wait for a layer that another one has not
-  // sent. Where layers differ in size, memory is also unpinned and pinned
-  // again, which waits for the GPU.
+  // earlier gradient has left this memory. All workers must then push the
+  // layers in the same order. Otherwise two workers can wait for ever, each for
+  // a layer that the other has not sent. Where layers differ in size, the
+  // client also unpins memory and pins it again, and each time waits for all
+  // work of the GPU.
   //
-  // Parameters have pinned memory of their own, as large as the model, and so
-  // has the state of an optimizer that runs on the workers. Each layer on a
-  // ring needs twice its size in addition.
+  // The client pins more memory, beyond this limit: for the parameters, as much
+  // as the model has; for the state of an optimizer that runs on the workers;
+  // and, for each layer that goes around a ring, twice the layer's size.
   int64_t staging_bytes = 0;
 
   // True if the client records when the GPU computed and copied (see
@@ -48,8 +50,8 @@ struct GpuOptions {
 // beginning of the timeline.
 struct GpuSpan {
   enum class Kind {
-    // Work on the caller's stream: from the begin of the step, or the push of
-    // the previous layer, to the push of this layer.
+    // Work on the caller's stream: from the beginning of the step, or from the
+    // push of the layer before, to the push of this layer.
     kCompute,
     kCopyOut,  // Copy of a gradient to the host.
     kCopyIn,   // Copy of a result, or of a part of it, to the GPU.
@@ -57,7 +59,7 @@ struct GpuSpan {
   Kind kind = Kind::kCompute;  // Kind of work in the span.
   int layer = 0;               // Index of the layer.
   int64_t step = 0;            // Step that the work belongs to.
-  // Begin and end, since the first span of the timeline.
+  // Begin and end of the span, counted from the first span of the timeline.
   absl::Duration begin;
   absl::Duration end;
 };
@@ -67,18 +69,19 @@ struct GpuSpan {
 struct GpuLayerBinding {
   LayerSpec spec;
 
-  // True if the layer's memory is host memory: for example, that of an
-  // embedding that does not fit on the GPU. All pointers for this layer, here
-  // and in Push, then point to host memory. Streams keep their meaning. Such a
-  // layer must not have factors.
+  // True if the layer is in host memory: for example, an embedding that does
+  // not fit on the GPU. All pointers for this layer, here and in Push, then
+  // point to host memory. The stream of a call orders it as for other layers. A
+  // layer in host memory must not have factors.
   bool on_host = false;
 
   // Parameters of the layer: float32, shape {spec.parameters}, device memory.
-  // The client writes this memory in Connect, in BeginStep, and between a Push
-  // of the layer and the point at which the stream of the Wait continues.
+  // The client writes this memory in Connect, in BeginStep, and from a Push of
+  // the layer on until the stream of the Wait continues: work that is queued
+  // there after the Wait may use the memory.
   float* parameters = nullptr;
 
-  // State of the caller's optimizer, with `optimizer=worker`: `state_arrays`
+  // State of the caller's optimizer, with `--optimizer=worker`: `state_arrays`
   // float32 arrays of shape {spec.parameters}, one after the other, as in
   // LayerBinding::state. May be null.
   float* state = nullptr;
@@ -94,7 +97,8 @@ struct GpuFactors {
 
 // Client for layers that live on a GPU. The rules, the loop and the errors of
 // Client apply. In addition, each call that takes or returns values has a CUDA
-// stream, which decides when memory may be used.
+// stream, which orders the client's use of the memory with the program's own
+// work:
 //
 //   Push(layer, step, gradient, stream)  The client reads the gradient after
 //                                        the work that is queued on `stream`
@@ -103,7 +107,7 @@ struct GpuFactors {
 //                                        the call sees the result.
 //
 // A program queues its backward pass, pushes, waits, and queues its next
-// forward pass. It needs no wait for the GPU of its own:
+// forward pass. The program itself never has to wait for the GPU:
 //
 //   for (;;) {
 //     const StepInfo step = NEREUS_TRY(client->BeginStep(stream));
@@ -117,54 +121,59 @@ struct GpuFactors {
 //   }
 //   NEREUS_TRY(client->Leave(stream));
 //
-// (kOutOfRange is handled as in Client.) The client waits for the GPU by CUDA
-// events, mostly on threads of its own. Copies run on streams of the client,
-// beside the program's work. A large gradient leaves for the network part by
-// part while it is copied.
+// (A program handles kOutOfRange as in the example of Client.) The client waits
+// for the GPU by CUDA events, mostly on the client's own threads. Copies run on
+// streams of the client, beside the program's work. A large gradient leaves for
+// the network part by part while it is copied.
 //
-// In a sparse job (`--sparsity`), the values that are held back stay on the
-// GPU, in three times the memory of the model. Only the values that travel are
-// copied, in both directions. The client changes the pushed gradient. With
-// `--nan=skip`, and in a sparse job, the GPU itself searches for NaNs.
+// In a sparse job (`--sparsity`), the residual, which is the values that are
+// not sent yet, stays on the GPU, in memory three times as large as the model.
+// Only values that travel in the round are copied to the host and back. The
+// client changes the values of the pushed gradient.
 //
-// The GPU itself makes the steps of the job's optimizer where workers run it:
-// for layers by factors or by a ring, with `optimizer=server`.
+// With `--nan=skip`, and in a sparse job, the GPU searches gradients for NaNs.
+//
+// With `--optimizer=server`, workers run the job's optimizer on the layers that
+// go by factors or around a ring. This client runs it on the GPU.
 //
 // Limits:
-//   - A step cannot be captured for a CUDA graph: a call with a stream that is
-//     being captured returns kFailedPrecondition. Graphs of other streams may
-//     be captured meanwhile.
+//   - A program cannot capture a step as a CUDA graph: a call with a stream
+//     that is being captured returns kFailedPrecondition. The program may
+//     capture other streams meanwhile.
 //   - The client uses the primary context of the GPU. A program must not call
 //     cudaDeviceReset, nor fork, while it has a client.
-//   - The client is destroyed before static variables are: the CUDA runtime may
-//     be gone by then.
-//   - With many streams, set CUDA_DEVICE_MAX_CONNECTIONS=32: streams beyond the
-//     GPU's hardware queues (8 by default) wait for each other. The client has
-//     four streams.
-//   - Memory that must grow in the first steps is allocated then, which waits
-//     for the whole GPU.
+//   - A program must destroy the client before its static variables are
+//     destroyed: at that time the CUDA runtime can be gone already.
+//   - A program with many streams should run with
+//     CUDA_DEVICE_MAX_CONNECTIONS=32: streams beyond the number of hardware
+//     queues (8 by default) wait for each other. The client has four streams.
+//   - In the first steps the client may have to allocate more memory. CUDA then
+//     waits for all work of the GPU.
 //
-// Thread-safe. Errors of the GPU name the layer, the CUDA call and the bytes.
-// The Wait for a pushed gradient returns the error of that gradient.
+// Thread-safe. Errors of the GPU name the layer, the CUDA call and the number
+// of bytes. If the GPU fails with a pushed gradient, the Wait for its layer
+// returns the error.
 class GpuClient {
  public:
   // Joins the job. Work that is queued on `stream` after the call sees the
   // job's parameters.
   //
   // Errors: those of Client::Connect; kUnavailable, no driver or no such GPU;
-  // kInvalidArgument, a pointer that is not memory of that GPU or not aligned
-  // to 4 bytes; kResourceExhausted, out of device memory or pinned memory.
+  // kInvalidArgument, a pointer that does not point to memory of that GPU or is
+  // not aligned to 4 bytes; kResourceExhausted, device memory or pinned memory
+  // is used up.
   static absl::StatusOr<std::unique_ptr<GpuClient>> Connect(
       const ClientOptions& options, const GpuOptions& gpu,
       std::vector<GpuLayerBinding> layers, CUstream_st* stream);
 
-  // Begins to join the job, as Client::Join. The parameters start from their
-  // values at this point of `stream`. Errors: those of Connect.
+  // Begins to join the job, as Client::Join. The first values of the parameters
+  // are those after the work that is queued on `stream` at the time of the
+  // call. Errors: those of Connect.
   static absl::StatusOr<std::unique_ptr<GpuClient>> Join(
       const ClientOptions& options, const GpuOptions& gpu,
       std::vector<GpuLayerBinding> layers, CUstream_st* stream);
 
-  // Leaves the job as if this process had died, unless Leave was called before.
+  // Leaves the job as if this process had died, unless Leave has returned OK.
   virtual ~GpuClient() = default;
 
   // Waits until the client has joined, as Client::AwaitJoined. Work that is
@@ -175,9 +184,10 @@ class GpuClient {
   // Begins the next step, as Client::BeginStep. If the job has gone back, work
   // that is queued on `stream` after the call sees the checkpoint's parameters.
   //
-  // Waits until the GPU has computed all pushed gradients, and the first values
-  // of each are on the host. With `--nan=skip`, and in a sparse job, also waits
-  // until all gradients have been searched for NaNs.
+  // Before it begins the step, this call waits until the GPU has computed all
+  // pushed gradients, and the first values of each are in host memory. With
+  // `--nan=skip`, and in a sparse job, it also waits until the GPU has searched
+  // all gradients for NaNs.
   virtual absl::StatusOr<StepInfo> BeginStep(CUstream_st* stream,
                                              absl::Duration timeout) = 0;
   absl::StatusOr<StepInfo> BeginStep(CUstream_st* stream) {
@@ -187,22 +197,23 @@ class GpuClient {
   // Contributes `gradient` to round `step` of `layer`. Returns at once.
   //
   // `gradient`: float32, shape {spec.parameters}, device memory. The client
-  // uses it until the stream that was given to Wait has continued. With
-  // `optimizer=worker` the mean gradient replaces it. Errors: as for
-  // Client::Push.
+  // uses this memory until the stream of the Wait for the round continues: work
+  // that is queued there after the Wait may use the memory. With
+  // `--optimizer=worker` the client writes the mean gradient to it. Errors: as
+  // for Client::Push.
   virtual absl::Status Push(int layer, int64_t step, float* gradient,
                             CUstream_st* stream) = 0;
 
-  // Contributes the gradient of a layer that has factors. The client uses the
-  // factors and `gradient`, shape {spec.parameters}, until the stream that was
-  // given to Wait has continued. If the plan does not send factors, the client
-  // multiplies them on `stream`, into `gradient`.
+  // Contributes the factors of a layer that has factors. The client uses the
+  // memory of the factors and of `gradient`, shape {spec.parameters}, as long
+  // as Push uses a gradient. If the plan does not send the layer's factors, the
+  // client multiplies them on `stream` and writes the product to `gradient`.
   virtual absl::Status PushFactors(int layer, int64_t step,
                                    const GpuFactors& factors, float* gradient,
                                    CUstream_st* stream) = 0;
 
-  // Waits until the round is done. Does not wait for the GPU: `stream` waits
-  // for the copy of the result. Errors: as for Client::Wait.
+  // Waits until round `step` of `layer` is done, but not until the GPU has
+  // copied the result: `stream` waits for that. Errors: as for Client::Wait.
   virtual absl::Status Wait(int layer, int64_t step, CUstream_st* stream,
                             absl::Duration timeout) = 0;
   absl::Status Wait(int layer, int64_t step, CUstream_st* stream) {
@@ -214,7 +225,7 @@ class GpuClient {
   absl::Status WaitForward(int layer, CUstream_st* stream) {
     return WaitForward(layer, stream, absl::InfiniteDuration());
   }
-  // Waits for round `step` of every layer, for `timeout` in all.
+  // Waits for round `step` of every layer, for at most `timeout` in total.
   virtual absl::Status WaitAll(int64_t step, CUstream_st* stream,
                                absl::Duration timeout) = 0;
   absl::Status WaitAll(int64_t step, CUstream_st* stream) {
@@ -227,8 +238,9 @@ class GpuClient {
   // Ends the job for all workers, as Client::Abort.
   virtual absl::Status Abort(absl::string_view reason) = 0;
 
-  // Leaves the job, as Client::Leave. With `optimizer=worker`, the caller has
-  // queued its last update of parameters and state on `stream` before.
+  // Leaves the job, as Client::Leave. With `--optimizer=worker`, the caller
+  // queues its last update of parameters and state on `stream` before it calls
+  // Leave.
   virtual absl::Status Leave(CUstream_st* stream, absl::Duration timeout) = 0;
   absl::Status Leave(CUstream_st* stream) {
     return Leave(stream, absl::InfiniteDuration());
@@ -242,14 +254,15 @@ class GpuClient {
   // Returns the bytes copied so far.
   virtual Staged staged() const = 0;
 
-  // Returns the first spans since Connect, about thirty thousand at most. Spans
-  // of one kind are in the order of time. Waits for the GPU. Errors:
-  // kFailedPrecondition, GpuOptions::timeline is false; errors of the GPU.
+  // Returns the first spans since Connect, at most about thirty thousand. Spans
+  // of one kind are in the order of time. Waits for the work of the GPU.
+  // Errors: kFailedPrecondition, GpuOptions::timeline is false; errors of the
+  // GPU.
   virtual absl::StatusOr<std::vector<GpuSpan>> Timeline() const = 0;
 
-  // Returns the client on the host, for everything that needs no stream:
-  // traits, Skipped, Report. Its Mean is not valid here: the mean gradient is
-  // in the pushed gradient.
+  // Returns the host's part of this client, for calls that need no stream:
+  // traits, Skipped, Report. Do not call its Mean: a GpuClient writes the mean
+  // gradient to the memory of the pushed gradient.
   virtual const Client& client() const = 0;
 };
 
