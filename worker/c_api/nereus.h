@@ -3,32 +3,37 @@
 // Nereus works; worker/public/client.h says more about each call.
 //
 // Conventions:
-//   Results    Functions return a nereus_code. On failure, the text is in
-//              nereus_client_error for calls with a client, and in
-//              nereus_last_error of the thread for all calls.
+//   Results    Functions that can fail return a nereus_code. The text of a
+//              failed call is then in nereus_last_error, on the same thread.
+//              For calls with a client it is also in nereus_client_error.
 //   Structs    All but nereus_setting begin with `size`, which the caller sets
-//              to sizeof. Zero in any other field of an input means the
-//              default. A newer library accepts the shorter structs of older
-//              callers; an older library accepts longer ones if all that it
-//              does not know is zero.
-//   Texts      UTF-8, end with NUL, and are not kept after the call. Functions
-//              that return a text write at most `capacity` bytes, with NUL, and
-//              set *length to the text's length without NUL. If *length >=
-//              capacity, the text was cut.
-//   Timeouts   In milliseconds; a negative one waits as long as Nereus itself
-//              does. A call that timed out returns NEREUS_DEADLINE_EXCEEDED and
-//              has changed nothing: make the same call again. A caller that
-//              looks at signals (Ctrl-C) waits in parts of 100 ms.
+//              to sizeof the struct. Zero in another field that the library
+//              reads means the default, if the field has one. A newer library
+//              accepts the shorter structs of older callers. An older library
+//              accepts the longer structs of newer callers if all fields that
+//              the library does not know are zero.
+//   Texts      Texts are UTF-8 and end with NUL. The library does not keep the
+//              caller's texts after the call. Functions that return a text
+//              write at most `capacity` bytes, NUL included, and set *length to
+//              the text's length without NUL. If *length >= capacity, the text
+//              was cut.
+//   Timeouts   Timeouts are in milliseconds. With a negative one only the
+//              limits of Nereus itself hold, such as round_timeout_ms. A call
+//              that timed out returns NEREUS_DEADLINE_EXCEEDED and has changed
+//              nothing: make the same call again. A caller that handles signals
+//              (Ctrl-C) repeats the call with a timeout of about 100 ms.
 //   Threads    Any thread may make any call. nereus_client_close waits until
-//              the client's other calls have returned. No function calls back.
-//   Clients    A client that is NULL or was closed is NEREUS_INVALID_ARGUMENT.
+//              the client's other calls have returned. No function calls code
+//              of the caller.
+//   Clients    A call with a client that is NULL or closed returns
+//              NEREUS_INVALID_ARGUMENT.
 //   fork       In a process that was forked after its parent's first
 //              nereus_client_connect, calls return NEREUS_FAILED_PRECONDITION,
 //              and nereus_client_close does nothing.
-//   Exit       Clients that are open when the process exits are closed, unless
-//              another thread is in a call on them.
-//   Memory     A process that runs out of memory is ended. No C++ exception
-//              leaves this library.
+//   Exit       When the process exits, the library closes all open clients,
+//              except those on which another thread is in a call.
+//   Memory     If memory runs out, the library ends the process. No C++
+//              exception leaves this library.
 #pragma once
 
 #include <stdint.h>
@@ -42,8 +47,8 @@ extern "C" {
 // Version of this header. It grows when functions or fields are added.
 #define NEREUS_ABI_VERSION 2
 
-// Outcome of a call. What the caller does about each: see Client in
-// worker/public/client.h. The values never change.
+// Outcome of a call. Client in worker/public/client.h says what the caller does
+// about each outcome. The values never change.
 typedef int32_t nereus_code;
 enum {
   NEREUS_OK = 0,
@@ -65,7 +70,7 @@ enum {
   NEREUS_UNAUTHENTICATED = 16
 };
 
-// Handle of a worker in a job. It is never dereferenced by the caller.
+// Handle of a worker in a job. The caller must not dereference it.
 typedef struct nereus_client nereus_client;
 
 // Memory that has the layers' values.
@@ -77,7 +82,7 @@ enum {
 // Place where the caller expects the job's optimizer to run.
 enum {
   NEREUS_OPTIMIZER_SERVER = 0,  // The job updates the parameters.
-  NEREUS_OPTIMIZER_WORKER = 1,  // The caller does, from the mean gradients.
+  NEREUS_OPTIMIZER_WORKER = 1,  // The caller updates them from the means.
   NEREUS_OPTIMIZER_ANY = 2      // The caller asks nereus_client_traits.
 };
 
@@ -92,20 +97,20 @@ typedef struct nereus_client_options {
   uint32_t size;                    // sizeof(nereus_client_options).
   int32_t optimizer;                // A NEREUS_OPTIMIZER_ constant.
   const char* coordinator_address;  // "host:port". Required.
-  const char* job;                  // Name of the job: "default".
-  const char* name;                 // Name of this worker: "host:pid".
-  const char* host;                 // Address to listen at: "127.0.0.1".
-  const char* node;                 // Name of the computer: found out.
-  int32_t control_port;             // Port for health checks: a free one.
-  int32_t data_port;                // Port for peers: a free one.
+  const char* job;                  // Name of the job. NULL: "default".
+  const char* name;                 // Name of this worker. NULL: "host:pid".
+  const char* host;                 // Address to listen at. NULL: "127.0.0.1".
+  const char* node;                 // Name of the host. NULL: none is given.
+  int32_t control_port;             // Port for health checks. 0: a free port.
+  int32_t data_port;                // Port for other members. 0: a free port.
   const nereus_setting* settings;   // Array of settings_count settings.
   int32_t settings_count;
   int32_t without_shared_memory;  // 1: frames never go through shared memory.
   int32_t means_apart;            // 1: ClientOptions::means_in_place is false.
   int32_t memory;                 // A NEREUS_MEMORY_ constant.
-  int64_t connect_timeout_ms;     // 60 seconds.
-  int64_t round_timeout_ms;       // 10 minutes.
-  int64_t stall_threshold_ms;     // 5 seconds.
+  int64_t connect_timeout_ms;     // 0: 60 seconds.
+  int64_t round_timeout_ms;       // 0: 10 minutes.
+  int64_t stall_threshold_ms;     // 0: 5 seconds.
   int32_t device;                 // Number of the GPU.
   int32_t scales_loss;            // 1: ClientOptions::scales_loss is true.
   int64_t staging_bytes;          // GpuOptions::staging_bytes.
@@ -123,15 +128,15 @@ enum {
 // common/plan/layer_spec.h, LayerBinding in worker/public/client.h). The memory
 // must stay until the client is closed.
 typedef struct nereus_layer {
-  uint32_t size;             // sizeof(nereus_layer); equal in an array.
+  uint32_t size;             // sizeof(nereus_layer), the same for all layers.
   int32_t kind;              // A NEREUS_LAYER_ constant.
   const char* name;          // Unique within the model.
   int64_t m;                 // Rows of the matrix: outputs.
   int64_t n;                 // Columns of the matrix: inputs.
   int64_t parameters_count;  // m * n, and the values beside the matrix.
-  int64_t rows;              // Rows of the layer's input in one step.
+  int64_t rows;              // Rows of its input, on one worker in one step.
   int32_t has_factors;       // 1: pushed by nereus_client_push_factors.
-  int32_t state_arrays;      // Arrays at `state`.
+  int32_t state_arrays;      // Number of arrays at `state`.
   float* parameters;         // parameters_count values.
   float* state;              // State of the caller's optimizer, or NULL.
   int32_t on_host;           // 1: host memory, in a client of a GPU.
@@ -146,11 +151,12 @@ typedef struct nereus_step {
   int32_t workers;
   int32_t local_position;  // Position among the workers of this host.
   int32_t local_workers;
-  // Factor of the loss, and so of all gradients: see scales_loss.
+  // Factor by which the caller multiplies the loss: see scales_loss.
   float loss_scale;
-  // This worker's examples begin at (contributions_before + position) * batch.
+  // This worker's examples begin at number (contributions_before + position) *
+  // B, if each worker takes B examples in a step.
   int64_t contributions_before;
-  int32_t went_back;  // 1: the job has gone back to a checkpoint.
+  int32_t went_back;  // 1: StepInfo::went_back is true.
   int32_t reserved;
 } nereus_step;
 
@@ -159,9 +165,9 @@ typedef struct nereus_traits {
   uint32_t size;               // sizeof(nereus_traits), set by the caller.
   int32_t rank;                // Number of this worker, unique in the job.
   int32_t updates_parameters;  // 1: the caller runs the optimizer.
-  int32_t decoupled;           // 1: layers come in the order of forward.
-  int32_t may_skip;            // 1: steps with a NaN are skipped.
-  int32_t sparse;              // 1: a part of each gradient travels.
+  int32_t decoupled;           // 1: results come in the order of forward.
+  int32_t may_skip;            // 1: the job skips steps with a NaN.
+  int32_t sparse;              // 1: only a part of each gradient travels.
   int32_t uses_adam;           // Rule of the job's optimizer; 0: SGD.
   float learning_rate;
   float momentum;
@@ -172,7 +178,7 @@ typedef struct nereus_traits {
   int32_t reserved;
 } nereus_traits;
 
-// Matrices whose product is a layer's gradient (Factors in
+// Matrices whose product is a layer's weight gradient (Factors in
 // worker/public/client.h), each row-major.
 typedef struct nereus_factors {
   uint32_t size;                   // sizeof(nereus_factors).
@@ -186,14 +192,15 @@ typedef struct nereus_factors {
 // ---- The library.
 
 // Returns NEREUS_ABI_VERSION of the library. A program whose header has a
-// higher one runs with this library, too, but must not call functions that the
-// library lacks.
+// higher version runs with this library, too, but must not call functions that
+// the library lacks.
 NEREUS_API int32_t nereus_abi_version(void);
 // Returns the version of Nereus, such as "0.1.0".
 NEREUS_API const char* nereus_version(void);
 // Returns the text of this thread's last failed call; "" before the first.
-// Valid until this thread's next call. In languages that move their threads
-// (Go), call it on the same thread, or use nereus_client_error.
+// Valid until this thread's next call. Some languages (Go) can continue a
+// program on another thread after a call: there, fix the thread, or use
+// nereus_client_error.
 NEREUS_API const char* nereus_last_error(void);
 
 // ---- Log lines. They go to standard error unless the caller collects them.
@@ -210,9 +217,10 @@ NEREUS_API nereus_code nereus_set_log_level(int32_t level);
 // them to standard error. With 0, later lines go to standard error again.
 NEREUS_API nereus_code nereus_collect_log(int32_t lines_max);
 // Takes the oldest collected line. NEREUS_NOT_FOUND: there is none. If lines
-// were lost, because the caller took them too slowly, a line says how many. If
-// the text was cut, the next call returns the rest of the line; with a
-// `capacity` of 0, that is the whole line.
+// were lost, because the caller took them too slowly, an extra line says how
+// many. If the text was cut, the next call returns the rest of the line. With a
+// `capacity` of 0 the call takes nothing of the line, and only sets *level and
+// *length.
 NEREUS_API nereus_code nereus_next_log_line(int32_t* level, char* text,
                                             int64_t capacity, int64_t* length);
 
@@ -226,15 +234,18 @@ NEREUS_API nereus_code nereus_next_log_line(int32_t* level, char* text,
 NEREUS_API nereus_code nereus_client_connect(
     const nereus_client_options* options, const nereus_layer* layers,
     int32_t layer_count, void* stream, nereus_client** client);
-// Waits until the client has joined, and the job's parameters are written. All
-// calls below, but nereus_client_error and _close, need that first. Here
-// NEREUS_OUT_OF_RANGE means that the job has finished: nothing is left to do.
+// Waits until the client has joined and has written the job's parameters. Until
+// this function has returned NEREUS_OK, all functions below but
+// nereus_client_error and nereus_client_close return
+// NEREUS_FAILED_PRECONDITION. Here NEREUS_OUT_OF_RANGE means that the job has
+// finished: nothing is left to do.
 NEREUS_API nereus_code nereus_client_wait_connected(nereus_client* client,
                                                     int64_t timeout_ms,
                                                     void* stream);
-// Writes the text of the client's last failed call, of any thread.
+// Writes the text of the client's last failed call, on whatever thread it was.
 NEREUS_API nereus_code nereus_client_error(nereus_client* client, char* text,
                                            int64_t capacity, int64_t* length);
+// Writes the properties of the job to *traits.
 NEREUS_API nereus_code nereus_client_traits(nereus_client* client,
                                             nereus_traits* traits);
 // Begins the next step and describes it in *step.
@@ -243,31 +254,35 @@ NEREUS_API nereus_code nereus_client_begin_step(nereus_client* client,
                                                 void* stream,
                                                 nereus_step* step);
 // Contributes `gradient` of a layer, `length` values, which the client uses
-// until the wait for the layer returns. With NEREUS_OPTIMIZER_WORKER, the mean
-// gradient replaces it.
+// until the wait for the layer returns. If the caller runs the optimizer, the
+// client then writes the mean gradient to this memory (for the exception see
+// means_apart).
 NEREUS_API nereus_code nereus_client_push(nereus_client* client, int32_t layer,
                                           int64_t step, float* gradient,
                                           int64_t length, void* stream);
-// Contributes the gradient of a layer with factors. `gradient`: `length` values
-// for the mean gradient. With NEREUS_OPTIMIZER_SERVER and host memory it may be
-// NULL, with length 0.
+// Contributes the factors of a layer that has factors. `gradient`: memory of
+// `length` values for the mean gradient. In host memory, and if the job runs
+// the optimizer, `gradient` may be NULL, with a length of 0.
 NEREUS_API nereus_code nereus_client_push_factors(nereus_client* client,
                                                   int32_t layer, int64_t step,
                                                   const nereus_factors* factors,
                                                   float* gradient,
                                                   int64_t length, void* stream);
 // Sets *takes to 1 if only nereus_client_push_factors accepts the layer in this
-// step: the plan sends its factors, or the client is one of a GPU and the layer
-// has factors. If 0, nereus_client_push accepts it.
+// step: the plan sends the layer's factors, or the client has
+// NEREUS_MEMORY_CUDA and the layer has factors. Otherwise sets *takes to 0:
+// then nereus_client_push accepts the layer.
 NEREUS_API nereus_code nereus_client_takes_factors(nereus_client* client,
                                                    int32_t layer,
                                                    int32_t* takes);
-// Waits until round `step` of a layer is done. NEREUS_DEADLINE_EXCEEDED names
-// what is missing. Pushed memory belongs to the caller again.
+// Waits until round `step` of a layer is done. Afterwards the pushed memory
+// belongs to the caller again. The text of NEREUS_DEADLINE_EXCEEDED names what
+// is missing.
 NEREUS_API nereus_code nereus_client_wait(nereus_client* client, int32_t layer,
                                           int64_t step, int64_t timeout_ms,
                                           void* stream);
-// Waits for the last round of a layer, before its next forward.
+// Waits for the last pushed round of a layer. The caller calls this before the
+// layer's next forward pass.
 NEREUS_API nereus_code nereus_client_wait_forward(nereus_client* client,
                                                   int32_t layer,
                                                   int64_t timeout_ms,
@@ -276,9 +291,9 @@ NEREUS_API nereus_code nereus_client_wait_forward(nereus_client* client,
 NEREUS_API nereus_code nereus_client_wait_all(nereus_client* client,
                                               int64_t step, int64_t timeout_ms,
                                               void* stream);
-// Sets *mean to the layer's mean gradient, after the wait, with
-// NEREUS_OPTIMIZER_WORKER and host memory. Valid until the layer's next push.
-// NEREUS_FAILED_PRECONDITION: there is no such mean.
+// Sets *mean to the layer's mean gradient, which is valid until the layer's
+// next push. The caller runs the optimizer, has host memory, and has waited for
+// the layer. NEREUS_FAILED_PRECONDITION: there is no mean.
 NEREUS_API nereus_code nereus_client_mean(nereus_client* client, int32_t layer,
                                           const float** mean, int64_t* length);
 // Sets *skipped to 1 if the job skipped `step` because of a NaN.
@@ -286,21 +301,21 @@ NEREUS_API nereus_code nereus_client_skipped(nereus_client* client,
                                              int64_t step, int32_t* skipped);
 // Requests a checkpoint of the next step that no worker has begun.
 NEREUS_API nereus_code nereus_client_checkpoint(nereus_client* client);
-// Collects one value of each worker, `length` bytes, at most 64 KiB: a barrier,
-// and a way to average a few numbers. Sets *count to the number of values. All
-// workers call it equally often between two steps. After
-// NEREUS_DEADLINE_EXCEEDED, make the same call again.
+// Collects one value from each worker: `length` bytes, at most 64 KiB. Callers
+// can use this as a barrier, or to average a few numbers. Sets *count to the
+// number of values. All workers must call this equally often between two steps.
+// After NEREUS_DEADLINE_EXCEEDED, make the same call again.
 NEREUS_API nereus_code nereus_client_gather(nereus_client* client,
                                             const void* value, int64_t length,
                                             int64_t timeout_ms, int32_t* count);
-// Writes value `index` of the last nereus_client_gather, by
-// nereus_step.position, at most `capacity` bytes of it, and sets *length to its
-// length.
+// Writes value `index` that the last nereus_client_gather has collected; the
+// values are in the order of nereus_step.position. Writes at most `capacity`
+// bytes of the value, and sets *length to the length of the whole value.
 NEREUS_API nereus_code nereus_client_gathered(nereus_client* client,
                                               int32_t index, void* value,
                                               int64_t capacity,
                                               int64_t* length);
-// Writes costs, traffic and measurements as JSON (docs/c_api.md).
+// Writes the costs of layers, traffic and measurements as JSON (docs/c_api.md).
 NEREUS_API nereus_code nereus_client_report_json(nereus_client* client,
                                                  char* text, int64_t capacity,
                                                  int64_t* length);
@@ -308,15 +323,15 @@ NEREUS_API nereus_code nereus_client_report_json(nereus_client* client,
 // `reason`, or the error that had ended the job before.
 NEREUS_API nereus_code nereus_client_abort(nereus_client* client,
                                            const char* reason);
-// Leaves the job after the last pushed step. After a timeout only _leave,
-// _error and _close may follow. NEREUS_UNAVAILABLE: the other workers are not
-// done, and the coordinator was silent for round_timeout_ms, in one call or
-// several.
+// Leaves the job after the last pushed step. After a timeout the caller may
+// call only nereus_client_leave, nereus_client_error and nereus_client_close.
+// NEREUS_UNAVAILABLE: other workers still work, and the coordinator has been
+// silent for round_timeout_ms, in this call or in several.
 NEREUS_API nereus_code nereus_client_leave(nereus_client* client,
                                            int64_t timeout_ms, void* stream);
-// Frees a client. A client that has not left looks to the job like a process
-// that died. Afterwards the layers' memory belongs to the caller. NULL is
-// ignored.
+// Frees a client. If the client has not left, the job takes this worker for
+// dead. Afterwards the layers' memory belongs to the caller. Does nothing if
+// the client is NULL.
 NEREUS_API void nereus_client_close(nereus_client* client);
 
 #ifdef __cplusplus
