@@ -12,7 +12,7 @@ void Caller::OnMachine(WorkerMachine* machine, int64_t life, Outbox& out) {
   if (is_started_) machine_->Start(out);
 }
 
-// In the first life OnMachine has started the machine.
+// In the first life OnMachine has already started the machine.
 void Caller::OnValuesFree(Outbox& out) {
   if (std::exchange(is_started_, true)) return;
   machine_->Start(out);
@@ -20,7 +20,7 @@ void Caller::OnValuesFree(Outbox& out) {
 
 std::optional<StepInfo> Caller::OnBegin(const StepLedger::Call& call, int rank,
                                         Outbox& out) {
-  // The job has gone back since the call: its step means another one now.
+  // The job has gone back since the call, so the caller may not do this step.
   if (call.life != life_) return std::nullopt;
   waits_for_ = call.step;
   return OnRetry(rank, out);

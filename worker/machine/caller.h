@@ -14,68 +14,72 @@
 
 namespace nereus {
 
-// Brings the caller's steps to the worker's machine, through the lives of that
-// machine: a job that goes back to a checkpoint gives the worker a new machine,
-// and its life has the next number.
+// Passes the caller's calls about steps to the worker's machine, whichever
+// machine that is. When the job goes back to a checkpoint, the worker gets a
+// new machine, and with it the next life begins. Lives are numbered from 1.
 //
 //   OnMachine --OnValuesFree--> machine starts --OnBegin--> step begins
 //      ^                                          |   ^
 //      '---- the job goes back                    '---' OnRetry, if the machine
 //                                                       was frozen
 //
-// Pure: the client's driver calls it, and so does the simulated caller. The
-// owner of the machine calls OnMachine before it destroys the previous machine.
+// Pure: the client's driver calls this class, and so does the simulated caller.
+// The owner of the machines calls OnMachine before it destroys the machine of
+// the last life.
 class Caller {
  public:
-  // Follows `machine`, the worker's machine from now on, in life `life`. A
-  // first machine starts at once. A later one starts at OnValuesFree, since the
-  // caller may still read the values that the machine will write.
+  // Notes that `machine` is the worker's machine from now on, in life number
+  // `life`. Starts the first machine at once. OnValuesFree starts a later
+  // machine: until then the caller may still read the values that the machine
+  // will write.
   void OnMachine(WorkerMachine* machine, int64_t life, Outbox& out);
 
-  // Lets the machine write the caller's values: the caller has acknowledged
-  // that the job went back.
+  // Starts the machine, unless it is started already. Called when the caller
+  // has acknowledged that the job went back: the machine may now write the
+  // caller's values.
   void OnValuesFree(Outbox& out);
 
-  // Follows the job into its next epoch.
+  // Notes that the worker has entered the job's next epoch.
   void OnEntered(JobPtr job) { steps_.Enter(std::move(job)); }
 
-  // Takes the coordinator's fusion threshold, which holds from a later step on.
+  // Takes a fusion threshold of the coordinator, and the step from which it
+  // holds.
   void OnSetFusion(const SetFusion& set) { fusion_.OnSet(set); }
 
-  // Begins the step that the caller asks for. Returns the step if it begins
-  // now. Otherwise there are two cases. The machine cannot begin it yet:
-  // OnRetry tries again. The job has gone back since the call: the caller asks
+  // Begins the step that the caller asks for, and returns it. Returns nullopt
+  // in two cases. If the machine cannot begin the step yet, OnRetry tries
+  // again. If the job has gone back since the call, the caller has to ask
   // again.
   std::optional<StepInfo> OnBegin(const StepLedger::Call& call, int rank,
                                   Outbox& out);
   std::optional<StepInfo> OnRetry(int rank, Outbox& out);
 
-  // Drops a request for a step: the caller leaves the job.
+  // Forgets the step that OnRetry would begin: the caller leaves the job.
   void OnLeave() { waits_for_.reset(); }
 
-  // Measures a trial of a fusion threshold, in the step that has just begun.
+  // Notes, for the trial of a fusion threshold, that `step` has begun at `now`.
   // Returns the message for the coordinator if the trial is over.
   std::optional<FusionTimed> TimeFusion(int64_t step, absl::Time now) {
     return fusion_.OnBegin(step, now);
   }
 
-  // True if the caller waits for a step that the machine did not let it begin.
+  // True if the caller waits for a step that the machine has not begun yet.
   bool is_waiting() const { return waits_for_.has_value(); }
-  // The machine of life `life`; null if that life is over.
+  // Returns the machine of life `life`; null if that life is over.
   WorkerMachine* machine(int64_t life) const {
     return life == life_ ? machine_ : nullptr;
   }
-  // The machine; null before the first.
+  // Returns the machine of this life; null before the first life.
   WorkerMachine* machine() const { return machine_; }
 
  private:
   WorkerMachine* machine_ = nullptr;  // Owned by the member.
   int64_t life_ = 0;                  // Number of the machine's life.
-  int64_t begun_life_ = 0;   // Life in which the last step began; 0: none has.
-  bool is_started_ = false;  // The machine may write the caller's values.
+  int64_t begun_life_ = 0;   // Life in which the last step began; 0: no step.
+  bool is_started_ = false;  // True if the machine has started.
   std::optional<int64_t> waits_for_;  // Step that OnRetry begins.
   StepPlan steps_;                    // Says which examples a step has.
-  FusionSwitch fusion_;               // Says which fusion threshold it has.
+  FusionSwitch fusion_;               // Says which threshold a step has.
 };
 
 }  // namespace nereus

@@ -18,22 +18,24 @@ namespace nereus {
 // bits.
 //
 // A worker sends its factors to its mates, and to one carrier on each other
-// host, which hands them on to its mates. So they cross each host's link once.
-// The workers of a host share the product (ProductParts): each multiplies a
-// part and hands it to its mates.
+// host. The carrier hands them on to its own mates, so the factors of a worker
+// cross the link of each host once. The workers of a host share the product
+// (ProductParts): each worker multiplies a part and hands the part to its
+// mates.
 //
-// A round's memory is both stacks: the factors of the worker with seat s are
-// rows [s * K, s * K + K). They have workers * K * (M + N) floats. With a
-// shared product a gradient follows. Two rounds are in memory at once, and once
-// an epoch has ended, a third (PeerRounds).
+// The memory of a round is two stacks, one for each factor, with workers * K *
+// (M + N) floats in all. The factors of the worker with seat s are rows [s * K,
+// s * K + K). If workers share the product, the memory has room for a gradient,
+// too. Two rounds are in memory at once and, after an epoch has ended, a third
+// one (PeerRounds).
 class FactorExchange final : public Exchange {
  public:
-  // Both parameters: not owned; must outlive this.
+  // `layer`, `ledger`: not owned; must outlive this.
   FactorExchange(WorkerLayer& layer, const RoundLedger& ledger);
 
   void Begin(Outbox& out) override { PlaceOwn(out); }
   void Contribute(Outbox& out) override;
-  // The product waits for this call, or this worker's part does.
+  // Does nothing: Finish, which the Syncer calls next, makes the product.
   void Gather(Outbox&) override {}
   absl::StatusOr<Landing> OnHeader(const FrameHeader& header) const override;
   bool OnFrame(const Frame& frame, Outbox& out) override;
@@ -45,31 +47,34 @@ class FactorExchange final : public Exchange {
   using Round = PeerRounds::Round;
   using Place = PeerRounds::Place;
 
-  // Copies this worker's factors into their rows.
+  // Copies this worker's factors into its rows of the stacks.
   void PlaceOwn(Outbox& out);
+  // Returns the place of a frame. Errors: kInvalidArgument.
   absl::StatusOr<Place> FindPlace(const FrameHeader& header,
                                   const Round& round) const;
-  // Rows of a stack that belong to the worker with this seat.
+  // Returns the rows of the worker with this seat in the stack of `matrix`.
   Buffer Rows(const Round& round, int seat, uint8_t matrix) const;
   // Returns the receivers of this worker's factors.
   RankList ReceiversIn(const Round& round) const;
-  // Returns the place of a part of the product that a mate has made.
+  // Returns the place of a frame of a mate's part of the product.
   absl::StatusOr<Place> FindPart(const FrameHeader& header,
                                  const Round& round) const;
-  // OK if the frame comes from the maker of its factors, or from the carrier on
-  // this host.
+  // OK if the frame comes from the worker that made the factors, or from this
+  // host's carrier of these factors.
   absl::Status CheckSender(const FrameHeader& header, const Round& round) const;
-  // Makes this worker's part of the open round's product and hands it on, once
-  // all factors are there. If the step is skipped, expects no part.
+  // Appends this worker's part of the open round's product and hands it to the
+  // mates, once all factors are there. If the step is skipped, no worker makes
+  // a part: this worker then does not wait for any.
   void MakePart(Outbox& out);
-  // Appends the product over all stacked rows: rows [begin, end) of the
-  // gradient, to `gradient`.
+  // Appends the product of the two stacks, which is the mean gradient. Only its
+  // rows [begin, end) are computed, and written to `gradient`.
   void Multiply(const Round& round, int64_t begin, int64_t end, Buffer gradient,
                 Outbox& out) const;
-  // Returns the mean gradient, and appends what makes it. Returns an empty
-  // buffer if the mean is in the memory that the caller gave.
+  // Appends the actions that make the mean gradient, and returns its memory.
+  // Returns an empty buffer if this is the memory that the caller gave.
   Buffer TakeMean(const Round& round, Outbox& out);
-  // Number of a round's frames with factors; parts of the product follow.
+  // Number of a round's frames with factors. Frames with parts of the product
+  // have the numbers after these.
   int64_t FactorFrames(const Round& round) const {
     return round.contributors * frames_per_worker_;
   }

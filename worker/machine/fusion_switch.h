@@ -11,14 +11,17 @@
 
 namespace nereus {
 
-// A worker's side of the tuning of fusion: switches to the coordinator's
-// threshold in the step that the coordinator names, and measures how long steps
-// take from then on. All workers switch in the same step; otherwise the trial
-// would measure a mixture of two thresholds. Pure; the Caller owns it.
+// A worker's part in the trials by which the coordinator tunes the fusion
+// threshold (JobOptions::fusion_bytes). In a trial the worker switches to the
+// coordinator's threshold in the step that the coordinator names, and measures
+// how long steps take from then on. All workers switch in the same step:
+// otherwise the trial would measure a mixture of two thresholds. Pure; the
+// Caller owns it.
 class FusionSwitch {
  public:
-  // Takes the coordinator's message; only the last message counts. If it is
-  // repeated, the answer may have been lost, and is given again.
+  // Takes a message of the coordinator, which replaces the last one. If the
+  // coordinator repeats a message, the answer may have been lost, and OnBegin
+  // returns it again.
   void OnSet(const SetFusion& set) {
     if (set_ == set) {
       unsaid_ = said_;
@@ -32,8 +35,8 @@ class FusionSwitch {
     taken_.clear();
   }
 
-  // The worker begins `step`. Returns the threshold that holds from now on;
-  // nullopt if it does not change.
+  // Notes that the worker begins `step`. Returns the threshold that holds from
+  // now on; nullopt if the threshold does not change.
   std::optional<int64_t> OnBegin(int64_t step) {
     if (!set_.has_value() || switched_ || step < set_->from_step) {
       return std::nullopt;
@@ -43,9 +46,10 @@ class FusionSwitch {
     return set_->bytes;
   }
 
-  // The worker has begun `step` at `now`. Returns the answer to the coordinator
-  // if the trial is over: the median of the steps' times, so that a step in
-  // which the computer was busy with something else does not count.
+  // Notes that the worker has begun `step` at `now`. Returns the answer for the
+  // coordinator if the trial is over. The answer has the median of the steps'
+  // times, so that a step in which the computer was busy with something else
+  // does not count.
   std::optional<FusionTimed> OnBegin(int64_t step, absl::Time now) {
     if (unsaid_.has_value()) return std::exchange(unsaid_, std::nullopt);
     if (!switched_ || set_->steps == 0 || said_.has_value() ||
@@ -68,13 +72,13 @@ class FusionSwitch {
   // for frames that were sent with the old threshold.
   static constexpr int64_t kStepsIgnored = 2;
 
-  std::optional<SetFusion> set_;        // The coordinator's last message.
-  bool switched_ = false;               // The worker has switched to it.
-  int64_t switched_in_ = 0;             // Step in which it switched.
+  std::optional<SetFusion> set_;  // The coordinator's last message.
+  bool switched_ = false;    // True if the worker has the message's threshold.
+  int64_t switched_in_ = 0;  // Step in which the worker switched to it.
   std::optional<absl::Time> began_at_;  // Begin of the step being measured.
   std::vector<double> taken_;           // Seconds of each measured step.
-  std::optional<FusionTimed> said_;     // The answer that was given.
-  std::optional<FusionTimed> unsaid_;   // The answer that must be repeated.
+  std::optional<FusionTimed> said_;     // Answer that OnBegin has returned.
+  std::optional<FusionTimed> unsaid_;   // Answer to return again.
 };
 
 }  // namespace nereus

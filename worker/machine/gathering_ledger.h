@@ -11,13 +11,14 @@
 
 namespace nereus {
 
-// A worker's account of its gatherings (Gather): numbers them, and keeps the
-// value that has no answer yet. Pure.
+// A worker's account of its gatherings (Client::Gather): numbers the
+// gatherings, and keeps the caller's value that has no answer yet. Pure.
 class GatheringLedger {
  public:
-  // Begins the next gathering. `step`: GatheringId::step of the worker now.
-  // Returns the message for the coordinator; nothing if a gathering waits for
-  // its answer: then this call goes on with that gathering.
+  // Begins the next gathering. `step`: GatheringId::step of this worker now.
+  // Returns the message for the coordinator. Returns nothing, and drops
+  // `value`, if the last gathering still waits for its answer: the caller then
+  // goes on waiting for that answer.
   std::optional<Gather> Begin(int64_t step, std::string value) {
     if (open_.has_value()) return std::nullopt;
     if (step != next_.step) next_ = {step, 0};
@@ -25,20 +26,22 @@ class GatheringLedger {
     return open_;
   }
 
-  // Returns the message of the gathering that has no answer yet, to send it
-  // again.
+  // Returns the message of the gathering that has no answer yet, so that it can
+  // be sent again; nothing if there is none.
   std::optional<Gather> Unanswered() const {
     return answer_.has_value() ? std::nullopt : open_;
   }
 
-  // Notes a message of the coordinator. Another gathering's answer is ignored.
+  // Takes an answer of the coordinator. Ignores the answer to a gathering that
+  // does not wait for one.
   void OnGathered(const Gathered& answer) {
     if (open_.has_value() && open_->id == answer.id) answer_ = answer;
   }
   bool is_answered() const { return answer_.has_value(); }
 
-  // Returns the values, and ends the gathering. Errors: kFailedPrecondition,
-  // the answer has an error. REQUIRES: is_answered().
+  // Returns the values of all workers, and ends the gathering. Errors:
+  // kFailedPrecondition, with the error that the coordinator gave as its
+  // answer. REQUIRES: is_answered().
   absl::StatusOr<std::vector<std::string>> Take() {
     const Gathered answer = *std::exchange(answer_, std::nullopt);
     open_.reset();

@@ -31,8 +31,8 @@ void LayerTransfer::Fetch(Outbox& out) {
   if (round == kInitialRound && layer_.position() == 0) {
     layer_.SendToShards(round, parameters, results_, out);
   }
-  // The shards have a worker-owned layer as of a checkpoint or a switch round,
-  // and then its optimizer state, too.
+  // If the shards have a worker-owned layer as of a checkpoint or a switch
+  // round, they have its optimizer state, too.
   const bool is_restored = is_owned && round != kInitialRound;
   results_.Expect(round, parameters, is_restored ? layer_.state : Buffer(),
                   std::nullopt);
@@ -62,9 +62,9 @@ void LayerTransfer::OnPull(const FrameHeader& header, Outbox& out) {
 }
 
 void LayerTransfer::ServeJoiners(Outbox& out) {
-  // If the caller updates the parameters, they are as of a round once the next
-  // round is pushed or the caller has left. They stay so until the joining
-  // worker has taken part in that next round.
+  // If the caller updates the parameters, they have the values of a round once
+  // the caller has pushed the next round or has left. They keep these values
+  // until the joining worker has contributed to the next round.
   const bool is_updated = !layer_.caller_updates() || has_left_;
   const int64_t round =
       is_updated ? ledger_.done_round() : ledger_.pushed_round() - 1;
@@ -130,9 +130,9 @@ void LayerTransfer::ReportChecksum(int64_t round, Outbox& out) const {
 void LayerTransfer::SaveLast(int64_t round, Outbox& out) const {
   // The shards have every layer as of the base round.
   if (round == layer_.job->history.base_round) return;
-  // At position 0, this worker has sent the layer already if the round is
-  // saved. The exception: it joined later and has fetched the values of the
-  // round (simulation seed 225).
+  // If the job saves the round, the worker at position 0 has sent the layer
+  // already. The exception is a worker that joined later and has fetched the
+  // values of the round (simulation seed 225).
   const bool is_sent = layer_.job->IsSaved(round) && layer_.position() == 0 &&
                        ledger_.contributors() > 0;
   if (has_left_ && ledger_.done_round() == round && !is_sent) {
@@ -143,7 +143,7 @@ void LayerTransfer::SaveLast(int64_t round, Outbox& out) const {
 void LayerTransfer::SendToCheckpoint(int64_t round, Outbox& out) const {
   if (!layer_.job->WorkersOwn(layer_.index)) return;
   std::vector<Buffer> arrays = Arrays();
-  // Copies are sent, so that the next update need not wait for the shards.
+  // Sends copies, so that the next update need not wait for the shards.
   for (Buffer& array : arrays) {
     if (has_left_) break;  // No update follows.
     const Buffer copy = Buffer::AllocateLike(array, array.bytes());
@@ -158,7 +158,8 @@ void LayerTransfer::Leave(Outbox& out) {
   if (layer_.caller_updates()) {
     OnValuesOf(round, /*is_last=*/true, out);
   } else if (!layer_.job->IsCheckpoint(round)) {
-    // Syncer::OnDone has called OnValuesOf, which reports only checkpoints.
+    // Syncer::OnDone has called OnValuesOf for this round. That has asked for
+    // the checksum only if the round is that of a checkpoint.
     ReportChecksum(round, out);
   }
   ServeJoiners(out);
@@ -167,11 +168,11 @@ void LayerTransfer::Leave(Outbox& out) {
 void LayerTransfer::OnEpoch(Outbox& out) {
   asked_.assign(layer_.job->workers.size(), false);
   joiners_.clear();
-  // The parameters are those of the last done round in these cases. If the
-  // caller updates them: once the next round is sent. If the servers update
-  // them: until the next round is sent, because its results land in them
-  // (simulation seed 1300). If the caller has left, or the workers run the
-  // job's optimizer: always.
+  // The parameters have the values of the last done round in these cases. If
+  // the caller updates them: once the contribution to the next round is sent.
+  // If the servers update them: until that contribution is sent, because then
+  // results of the next round land in them (simulation seed 1300). If the
+  // caller has left, or the workers run the job's optimizer: always.
   const bool lands = UsesServers(layer_.route().scheme) && ledger_.is_sent();
   const bool is_updated =
       has_left_ || (layer_.caller_updates() ? ledger_.is_sent() : !lands);

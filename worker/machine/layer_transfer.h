@@ -19,46 +19,49 @@ namespace nereus {
 //   - As the donor, gives the layer to workers that join.
 //   - Sends a worker-owned layer to the shards, for a checkpoint or for the
 //     plan that comes next.
-//   - Asks for the checksum by which replicas are compared.
+//   - Asks the driver for the checksum by which the coordinator compares
+//     replicas.
 //
-// The difficulty is the moment. A round's values are in the caller's memory
-// only from its update until the next update. Where the caller runs the
-// optimizer the machine knows that the update has happened when the caller
-// pushes again or leaves. Values that are sent too early would be those of the
-// round before.
+// The difficulty is to send at the right moment. The caller's memory has the
+// values of a round only from the update of that round until the next update.
+// If the caller runs the optimizer, the machine does not see an update. It
+// knows that the update has happened when the caller pushes again or leaves. If
+// it sent the values earlier, they could be those of the round before.
 class LayerTransfer {
  public:
-  // All parameters: not owned; must outlive this.
+  // `layer`, `ledger`, `results`: not owned; must outlive this.
   LayerTransfer(const WorkerLayer& layer, const RoundLedger& ledger,
                 ResultAssembly& results);
 
-  // Asks for the first values that are missing. The first worker of a new job
-  // sends its own to the shards before.
+  // Asks the shards or the donor for the first values that this worker lacks.
+  // In a new job the first worker sends its own values to the shards before
+  // that.
   void Fetch(Outbox& out);
 
-  // Takes the request of a worker that joins, and serves it when the layer is
-  // as of the round that the worker asks for.
+  // Take a joining worker's request for the layer as of a round. OnPull sends
+  // the layer once that round is done and its update has happened.
   absl::StatusOr<Landing> OnPullHeader(const FrameHeader& header) const;
   void OnPull(const FrameHeader& header, Outbox& out);
-  // Serves the requests for rounds that are done.
+  // Sends the layer to joining workers that asked for a round that is now done.
   void ServeJoiners(Outbox& out);
 
-  // Called when the layer's values are those of `round`, and stay so until the
-  // outbox is carried out. Asks for the checksum if `round` is a checkpoint's
-  // or `is_last`, and sends the layer to the shards if this worker saves it.
+  // Called when the memory has the layer's values as of `round`, and will not
+  // change until the driver has carried out the outbox. Asks for the checksum
+  // if `round` is that of a checkpoint or `is_last` is true. Sends the layer to
+  // the shards if this worker has to save it.
   void OnValuesOf(int64_t round, bool is_last, Outbox& out) const;
   // Sends the layer to the shards, unless they have it. `round`: the last round
   // of the job, after which all workers have left.
   void SaveLast(int64_t round, Outbox& out) const;
 
-  // The caller has done its last step: the values stay as they are.
+  // Notes that the caller has done its last step: the values change no more.
   void Leave(Outbox& out);
   bool has_left() const { return has_left_; }
   void set_has_left(bool has_left) { has_left_ = has_left; }
 
-  // Enters the job's next epoch: joining workers ask again. Reports the values
-  // of the last done round again (OnValuesOf), because frames of them may have
-  // been lost with the last epoch.
+  // Enters the job's next epoch. Forgets the requests of joining workers, which
+  // ask again. Calls OnValuesOf again for the last done round, because frames
+  // with its values may have been lost with the last epoch.
   void OnEpoch(Outbox& out);
 
  private:
@@ -72,13 +75,13 @@ class LayerTransfer {
   // nullopt, to the shards that own the chunks.
   void SendArrays(const std::vector<Buffer>& arrays, FrameKind kind,
                   int64_t round, std::optional<PeerId> to, Outbox& out) const;
-  // True if this worker has made the values of the last done round, with
-  // others. If it has fetched them, other workers made and report them.
+  // True if this worker has taken part in the last done round. False if it has
+  // fetched the values of that round: then other workers report them.
   bool made_values() const {
     return ledger_.contributors() > 0 && layer_.position() >= 0;
   }
-  // Asks for the checksum of the layer as of `round`, if all workers must have
-  // the same values.
+  // Asks the driver for the checksum of the layer as of `round`, if all workers
+  // must have the same values.
   void ReportChecksum(int64_t round, Outbox& out) const;
   // Sends the layer as of `round` to the shards, if workers own it.
   void SendToCheckpoint(int64_t round, Outbox& out) const;
@@ -88,7 +91,7 @@ class LayerTransfer {
   const WorkerLayer& layer_;   // The layer; not owned.
   const RoundLedger& ledger_;  // The layer's rounds; not owned.
   ResultAssembly& results_;    // Assembles the first values; not owned.
-  bool has_left_ = false;      // The caller has done its last step.
+  bool has_left_ = false;      // True if the caller has done its last step.
 
   // Requests of this epoch.
   std::vector<bool> asked_;      // True at positions of workers that asked.

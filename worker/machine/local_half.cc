@@ -87,7 +87,8 @@ LocalHalf::Round& LocalHalf::Open(int64_t round) {
   opened.sums.Reopen(static_cast<int>(Local(round).size()), frames);
   opened.memory.resize(frames);
   for (Buffer& memory : opened.memory) {
-    // Memory that frames under way still refer to is left to them.
+    // Frames under way that still refer to the memory keep it; the sum gets new
+    // memory.
     if (!memory.unique()) memory = Buffer();
   }
   return opened;

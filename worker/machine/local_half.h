@@ -18,37 +18,39 @@ namespace nereus {
 // themselves, so that a host sends and receives each value once. All schemes
 // use it.
 //
-// A layer has units: chunks, or frames of a ring's memory. For each unit one
-// worker of the host is the carrier. The other workers are its mates: each
-// sends its part of the unit to the carrier (kLocal). The carrier adds the
-// parts, frame by frame, and speaks for the host in the scheme; it hands the
-// outcome on to its mates (kOutcome). Frames between mates are float32.
+// A layer has units: chunks, frames of a ring's memory, or the factors of one
+// worker. For each unit one worker of the host is the carrier, and the other
+// workers are its mates. Each mate sends its part of the unit to the carrier
+// (FrameKind::kLocal). The carrier adds the parts, frame by frame, and speaks
+// for the host in the scheme. It hands the outcome on to its mates
+// (FrameKind::kOutcome). Frames between mates are float32.
 //
 //   open --parts of all workers of the host--> summed     (each frame)
 //     ^                                           |
 //     '------ round + 2, or a new epoch ----------'
 //
-// Two rounds are open, as a mate may be one round ahead, and no more: it needs
-// this worker's contribution to a round to finish it. The line-up is that of
-// the round. With the line-up of the epoch, a carrier would wait for a worker
-// that has not joined yet. A new epoch drops all sums: workers contribute
-// again.
+// Two rounds are open, because a mate can be one round ahead of this worker. A
+// mate is not further ahead, because it cannot finish a round without this
+// worker's contribution to it. The carrier and its mates follow from the
+// line-up of the round. By the line-up of the epoch, a carrier would wait for a
+// worker that takes part only in later rounds. A new epoch drops all sums, and
+// workers contribute again.
 //
 // A worker that is alone on its host carries all units, has no mates, and needs
-// none of this. With partial rounds every worker counts as alone, because
-// contributions are counted one by one.
+// none of this. With partial rounds (a `--quorum` other than `all`) every
+// worker counts as alone, because the servers count contributions one by one.
 //
-// A sum over a host's GPUs (peer copies, NCCL) belongs before Add, in the
-// driver. It leaves one worker of the group that pushes, which counts here as
-// one worker.
+// There is no sum over the GPUs of a host yet (peer copies, NCCL). It belongs
+// in the driver, before Add: one worker would then push for a group of GPUs,
+// and count as one worker here.
 //
 // Pure bookkeeping; an exchange owns it. Memory, where several workers share a
-// host: the sums of the frames that this worker carries, twice, since two
-// rounds are open; values that wait for their turn (FrameSums).
+// host: for two rounds, the sums of the frames that this worker carries; in a
+// deterministic job, values that wait for their turn (FrameSums).
 class LocalHalf {
  public:
   // `layer`, `ledger`: not owned; must outlive this. `frames_of`: returns the
-  // number of frames of a round with that line-up.
+  // number of frames of a round with the given line-up.
   LocalHalf(const WorkerLayer& layer, const RoundLedger& ledger,
             std::function<int64_t(const Lineup&)> frames_of);
 
@@ -57,58 +59,62 @@ class LocalHalf {
   // Returns the rank of this host's carrier of a unit. REQUIRES, here and
   // below: this worker takes part in the round.
   int32_t CarrierOf(int64_t round, int64_t unit) const;
+  // True if this worker is the carrier of a unit.
   bool Carries(int64_t round, int64_t unit) const {
     return CarrierOf(round, unit) == layer_.rank;
   }
   // Returns the ranks of this worker's mates in `round`.
   RankList MatesIn(int64_t round) const;
 
-  // Returns where a mate's part lands: in scratch, or nowhere if it is late or
-  // repeated. `unit` and `frame` are what the header announces. Errors:
-  // kInvalidArgument, the round is not open, the sender is no mate, or this
-  // worker does not carry the unit.
+  // Returns where a frame of a mate's part lands: in scratch, or nowhere if it
+  // is late or repeated. `unit`, `frame`: numbers of the unit and of the frame
+  // that `header` announces. Errors: kInvalidArgument, the round is not open,
+  // the sender is no mate, or this worker does not carry the unit.
   absl::StatusOr<Landing> OnLocalHeader(const FrameHeader& header, int64_t unit,
                                         int64_t frame) const;
 
   // Returns the memory of a frame's sum, `bytes` long: the same in all calls of
   // a round.
   Buffer SumOf(int64_t round, int64_t frame, int64_t bytes);
-  // Adds the part of worker `rank`, this one or a mate, to the sum of a frame.
-  // `place`: SumOf, or other memory of that length. `offset`: position of its
-  // first value in the layer. The last part multiplies the sum by `factor`.
-  // Returns true if the sum is complete. REQUIRES: not Has.
+  // Adds the part of worker `rank`, which is this worker or a mate, to the sum
+  // of a frame. `place`: memory of the sum, from SumOf or of the same length.
+  // `offset`: index of the frame's first value in the layer. When the last part
+  // is added, the sum is multiplied by `factor`. Returns true if the sum is
+  // complete. REQUIRES: Has is false for this part.
   bool Add(int rank, int64_t round, int64_t frame, int64_t offset,
            const Buffer& place, Addend addend, float factor, Outbox& out);
-  // True if the part of worker `rank` is in the sum.
+  // True if the part of worker `rank` is in the sum of the frame.
   bool Has(int rank, int64_t round, int64_t frame) const;
-  // True if the parts of all workers of this host are.
+  // True if the parts of all workers of this host are in the sum of the frame.
   bool IsSummed(int64_t round, int64_t frame) const;
   // Ranks of the workers whose parts the sum lacks.
   std::vector<int32_t> MissingOf(int64_t round, int64_t frame) const;
 
-  // Sends the mates `values`, float32, the outcome of a frame. `header`: of the
-  // frame that brought or asked for it; the kind and the sender change.
+  // Sends `values`, the outcome of a frame in float32, to the mates. `header`:
+  // header of the frame as it goes between hosts. HandOn replaces its kind, its
+  // sender and the fields that describe the payload.
   void HandOn(FrameHeader header, Buffer values, Outbox& out) const;
 
   // Enters the job's next epoch: parts of the last epoch no longer count.
   void OnEpoch();
 
-  // Names the gradient of worker `rank` that a frame's values are part of.
+  // Returns the request to check a frame's values for NaNs. It names worker
+  // `rank` as the one that computed the gradient.
   GradientCheck CheckOf(int rank, int64_t round, int64_t offset) const;
-  // Bytes of values that wait for their turn.
+  // Bytes of values that wait for their turn in a deterministic sum.
   int64_t held_bytes() const;
 
  private:
   // Sums of one round.
   struct Round {
-    int64_t round = kInitialRound - 1;  // Number of the round; or: none.
-    FrameSums sums;
+    int64_t round = kInitialRound - 1;  // Its number; kInitialRound - 1: none.
+    FrameSums sums;                     // Which parts each sum has.
     std::vector<Buffer> memory;  // Memory of each sum; empty until it is used.
   };
 
   // Ranks of this host's workers in `round`, ascending.
   absl::Span<const int32_t> Local(int64_t round) const;
-  // The sums of `round`, if they are open; otherwise nullptr.
+  // Returns the sums of `round` if they are open; otherwise nullptr.
   const FrameSums* Find(int64_t round) const;
   // Opens the sums of `round`, unless they are open.
   Round& Open(int64_t round);

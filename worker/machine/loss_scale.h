@@ -6,12 +6,14 @@ namespace nereus {
 
 // Factor that a worker multiplies its loss by, so that gradients which it
 // computes in fp16 do not become zero: the largest factor without overflow
-// (Micikevicius et al., "Mixed Precision Training", section 3.2). The gradients
-// are divided by it before they are sent, so each worker has its own.
+// (Micikevicius et al., "Mixed Precision Training", section 3.2). The worker
+// divides its gradients by this factor before it sends them, so the workers'
+// factors may differ.
 //
 // An overflow in a worker's gradients skips the step on all workers and halves
-// the scale of that worker. Many steps without overflow double it. The scale is
-// a power of two, so multiplication and division by it round nothing.
+// the scale of that worker. Many steps in a row without an overflow double the
+// scale. The scale is a power of two, so a multiplication or division by it
+// rounds nothing.
 class LossScale {
  public:
   static constexpr float kFirst = 0x1p16f;  // Scale of the first step.
@@ -22,8 +24,9 @@ class LossScale {
 
   float value() const { return value_; }
 
-  // Takes the outcome of a step. A step counts once, and steps ascend. `own`:
-  // if the step is skipped, this worker's gradients are the reason.
+  // Takes the outcome of a step. Ignores a step that it has taken before;
+  // otherwise steps ascend. `skipped`: the job skips the step. `own`: gradients
+  // of this worker are the reason for that.
   void OnStep(int64_t step, bool skipped, bool own) {
     if (step <= last_step_) return;
     last_step_ = step;
@@ -37,7 +40,7 @@ class LossScale {
     }
   }
 
-  // Notes that the job has gone back: steps that are done again count again.
+  // Notes that the job has gone back: OnStep takes steps that are done again.
   void OnRestart() { last_step_ = -1; }
 
  private:
