@@ -23,7 +23,8 @@ namespace nereus {
 // workers are its mates. Each mate sends its part of the unit to the carrier
 // (FrameKind::kLocal). The carrier adds the parts, frame by frame, and speaks
 // for the host in the scheme. It hands the outcome on to its mates
-// (FrameKind::kOutcome). Frames between mates are float32.
+// (FrameKind::kOutcome). Factors are not added, only handed on. Frames between
+// mates are float32.
 //
 //   open --parts of all workers of the host--> summed     (each frame)
 //     ^                                           |

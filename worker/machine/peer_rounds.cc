@@ -1,7 +1,7 @@
 // Rounds between workers. Read in this order: Open and Reserve prepare a
 // round's memory; PrepareToSend, Check and Finish are the life of a round in an
-// epoch without failures; KeepFinished, OnEpoch, Recover and OnPull are what a
-// change of the epoch does to it.
+// epoch without failures; OnEpoch, KeepFinished, Recover and OnRecoveryFrame
+// are what a change of the epoch does to a round.
 //
 //   empty --frames arrive, PrepareToSend--> whole --Finish--> empty (round + 2)
 //     ^                                       ^
@@ -29,7 +29,8 @@ PeerRounds::PeerRounds(const WorkerLayer& layer, const RoundLedger& ledger,
 void PeerRounds::OpenFirst() {
   for (int64_t ahead = 0; ahead < 2; ++ahead) {
     const int64_t round = ledger_.next_round() + ahead;
-    // Memory for all workers of the epoch: later rounds need no other.
+    // kStepMax gives the line-up with all workers of the epoch: the memory is
+    // then enough for all later rounds of the epoch, too.
     Reserve(At(round), shape_of_(layer_.job->LineupOf(kStepMax)));
     Open(At(round), round);
   }
@@ -63,7 +64,8 @@ void PeerRounds::Reserve(Round& round, const Shape& shape) const {
   for (size_t i = 0; i < shape.elements.size(); ++i) {
     Buffer& values = round.memory[i];
     const int64_t bytes = FloatBytes(shape.elements[i]);
-    // Memory that frames under way still refer to is left to them.
+    // Frames under way that still refer to the memory keep it; the round gets
+    // new memory.
     if (values.bytes() >= bytes && values.unique()) continue;
     values = layer_.Allocate(bytes);
   }
@@ -107,8 +109,8 @@ absl::Status PeerRounds::Check(const FrameHeader& header) const {
 }
 
 bool PeerRounds::IsComplete() const {
-  // A round is not done before the own contribution is sent, even if all
-  // others are in: the others need it.
+  // A round is not done before this worker has sent its contribution, even if
+  // no frame is missing: the other workers need the contribution.
   return ledger_.is_sent() && ledger_.is_requested() &&
          At(ledger_.next_round()).missing == 0 &&
          ledger_.Skipped(ledger_.next_round()).has_value();
@@ -120,7 +122,8 @@ RoundResult PeerRounds::Finish(Buffer mean, Outbox& out) {
     Update(round, std::exchange(mean, Buffer()), out);
   }
   RoundResult result{round.contributors, std::move(mean)};
-  // The memory stays as it is until frames of the round after the next come.
+  // Open leaves the memory as it is: it has the values of the finished round
+  // until frames of the new round land there.
   Open(round, round.round + 2);
   return result;
 }
@@ -167,8 +170,8 @@ void PeerRounds::OnEpoch(Outbox& out) {
 void PeerRounds::KeepFinished() {
   const int64_t round = ledger_.done_round();
   if (ledger_.fetching() || ledger_.contributors() == 0) return;
-  // In an epoch that made no progress, the memory has been opened for a later
-  // round since the round was kept.
+  // finished_ has this round already if the last epoch has finished no round.
+  // The memory in At(round) then belongs to a later round.
   if (finished_.contributors > 0 && finished_.round == round) return;
   finished_ = At(round);
   finished_.round = round;
@@ -200,7 +203,8 @@ bool PeerRounds::IsSourceOf(int64_t round) const {
   });
 }
 
-// The number of workers is all that the length of the buffers depends on.
+// The length of a buffer depends on the number of workers alone, so any line-up
+// with this number will do.
 std::vector<FrameGrid> PeerRounds::GridsOf(int contributors) const {
   if (layer_.sparse.has_value()) return {layer_.sparse->grid()};
   std::vector<FrameGrid> grids;
@@ -235,7 +239,8 @@ absl::StatusOr<Landing> PeerRounds::OnRecoveryHeader(
     return RefuseFrame(header, "this worker did not ask for that round");
   }
   const Place place = NEREUS_TRY(FindInMemory(header));
-  // The last frame may be announced again when it has ended the round.
+  // The transport may announce the last frame again after it has ended the
+  // round.
   const bool is_repeated =
       IsPast(header) || At(header.round).arrived[place.index];
   return is_repeated ? Landing::Discard() : Landing::At(place.values);
@@ -269,8 +274,8 @@ absl::StatusOr<PeerRounds::Place> PeerRounds::FindInMemory(
                values.Slice(FloatBytes(header.offset), FloatBytes(header))};
 }
 
-// In a sparse round `chosen` has one more entry than the grid has frames: that
-// frame has no values, and travels if no block does.
+// In a sparse round `chosen` has one more entry than the grid has frames. The
+// entry is for the frame without values, which travels if no block does.
 void PeerRounds::SendFinished(PeerId to, Outbox& out) const {
   const Job& job = *layer_.job;
   FrameHeader header = layer_.Header(FrameKind::kFinished, 0, finished_.round);

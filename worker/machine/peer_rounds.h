@@ -18,53 +18,59 @@ namespace nereus {
 
 // Memory and progress of the rounds that workers exchange with each other
 // without servers. The ring exchange and the factor exchange share this class.
-// Each worker gathers the outcome of a round in its memory, with equal bits on
+// Each worker collects the outcome of a round in its memory, with equal bits on
 // all workers.
 //
-// Why two rounds: a peer may be one round ahead, and no more, since it needs
-// this worker's contribution to a round to finish it. Round t uses memory
-// t % 2. For the same reason the memory of the last finished round stays as it
-// was until every worker has finished that round.
+// Why two rounds: another worker can be one round ahead of this worker. It is
+// not further ahead, because it cannot finish a round without this worker's
+// contribution to it. Round t uses memory t % 2. For the same reason no frame
+// overwrites the memory of the last finished round before every worker has
+// finished that round.
 //
-// Why recovery: when an epoch ends, a round may be finished on some workers and
-// lack the contribution of a worker that is gone on others. Those others get
-// the whole memory from a worker that has finished (the source). If they did
-// the round again without the lost contribution, the replicas would differ.
+// Why recovery: when an epoch ends, some workers may have finished a round,
+// while other workers still lack the contribution of a worker that is gone. The
+// other workers get the whole memory of the round from a worker that has
+// finished it, the source. If they did the round again without the lost
+// contribution, the replicas would differ.
 class PeerRounds {
  public:
-  // Memory that a round needs, by its line-up.
+  // Memory that a round needs; it depends on the round's line-up.
   struct Shape {
     std::vector<int64_t> elements;  // Length of each buffer, in values.
     int64_t frames = 0;             // Number of frames that fill the memory.
-    // Range of the frames that hold this worker's own contribution: the worker
-    // puts them there itself.
+    // Frames [own_begin, own_begin + own_count) hold this worker's
+    // contribution. They are in place from the beginning, because no peer sends
+    // them.
     int64_t own_begin = 0;
     int64_t own_count = 0;
-    int64_t parts = 0;  // Number of the last frames, which hold products.
+    // Number of frames with parts of a shared product. They are the last ones.
+    int64_t parts = 0;
   };
 
   // State of one round on this worker.
   struct Round {
     int64_t round = 0;           // Number of the round.
     Lineup lineup;               // Line-up of the round in this epoch.
-    int host = -1;               // Number of this worker's host in it.
+    int host = -1;               // Number of this worker's host in `lineup`.
     int contributors = 0;        // Number of workers that contribute.
-    std::vector<Buffer> memory;  // float32; the exchange gives it its meaning.
+    std::vector<Buffer> memory;  // float32; the exchange says what it holds.
     std::vector<bool> arrived;   // True for each frame that is in place.
     int64_t missing = 0;         // Count of false in `arrived`.
-    bool sent = false;           // The own contribution went out in this epoch.
-    // Ring: true for each frame in which the sum of the workers before has
-    // come.
+    bool sent = false;           // True if this worker has sent in this epoch.
+    // Ring: true for each frame for which the sum of the hosts before this one
+    // has arrived.
     std::vector<bool> sums;
     // Factors: number of the missing frames that hold parts of the product
     // (ProductParts); the other missing frames hold factors.
     int64_t missing_parts = 0;
     // Sparse: true for each frame of a block that travels; set when this worker
-    // sends. If no block travels, the last frame does, which has no values, so
-    // that no worker is done before all have contributed.
+    // sends. If no block travels, true for the last frame, which has no values.
+    // Workers wait for this frame, so that no worker is done before all have
+    // contributed.
     std::vector<bool> chosen;
 
-    // Notes that frame `index` is in place. REQUIRES: it was not.
+    // Notes that frame `index` is in place. REQUIRES: it was not in place
+    // before.
     void Mark(int64_t index) {
       arrived[index] = true;
       --missing;
@@ -73,20 +79,22 @@ class PeerRounds {
 
   // A frame's place in the memory of its round.
   struct Place {
-    int64_t index = 0;  // Number of the frame among those of the memory.
+    int64_t index = 0;  // Number of the frame in the round's memory.
     Buffer values;      // Memory where its payload lands.
   };
 
   // `layer`, `ledger`: not owned; must outlive this. `shape_of`: returns the
-  // shape of a round with that line-up.
+  // shape of a round with the given line-up.
   PeerRounds(const WorkerLayer& layer, const RoundLedger& ledger,
              std::function<Shape(const Lineup&)> shape_of);
 
+  // Returns the state of `round`. REQUIRES: the round is open.
   Round& At(int64_t round) { return rounds_[round % 2]; }
   const Round& At(int64_t round) const { return rounds_[round % 2]; }
 
-  // Prepares the open round for this worker's contribution; nullptr if the
-  // round comes from a source, which has that contribution.
+  // Prepares the open round for the sending of this worker's contribution, and
+  // returns the round. Returns nullptr if the round comes from a source: the
+  // source has this contribution already.
   Round* PrepareToSend();
 
   // Checks the round of a frame that is no recovery frame. Errors:
@@ -96,7 +104,7 @@ class PeerRounds {
   bool IsPast(const FrameHeader& header) const {
     return header.round < ledger_.next_round();
   }
-  // True if `round`, the open round, comes whole from a source.
+  // True if `round` is the open round and comes whole from a source.
   bool Recovers(int64_t round) const {
     return recovery_.has_value() && round == recovery_->round &&
            round == ledger_.next_round();
@@ -107,11 +115,13 @@ class PeerRounds {
   static bool IsRecovery(FrameKind kind) {
     return kind == FrameKind::kPullRound || kind == FrameKind::kFinished;
   }
-  // Take recovery frames, in the place of the exchange.
+  // Take recovery frames, which the exchange leaves to this class.
   absl::StatusOr<Landing> OnRecoveryHeader(const FrameHeader& header) const;
   void OnRecoveryFrame(const FrameHeader& header, Outbox& out);
 
-  // True if the open round is whole, and its result may be used.
+  // True if the open round can end: all its frames are in place, this worker
+  // has sent its contribution and requested the result, and the verdict on the
+  // step is known.
   bool IsComplete() const;
   // True if the step of the open round is skipped. REQUIRES: IsComplete().
   bool IsSkipped() const { return *ledger_.Skipped(ledger_.next_round()); }
@@ -130,22 +140,25 @@ class PeerRounds {
 
  private:
   void OpenFirst();
-  // Empties `round` for round `number` of this epoch's contributors.
+  // Makes `round` the empty round `number`, with the line-up of this epoch.
   void Open(Round& round, int64_t number);
-  // Expects every frame of the round's memory.
+  // Notes that all `frames` frames of the round are missing.
   void ExpectAll(Round& round, int64_t frames);
-  // Allocates the memory of `round`; what it holds is lost.
+  // Gives `round` memory of this shape, with undefined values.
   void Reserve(Round& round, const Shape& shape) const;
   // Sparse: counts the frames of blocks that do not travel as in place.
   void LeaveOut(Round& round);
-  // Moves the memory of the last finished round out of the way of later rounds.
+  // Keeps the memory of the last finished round in finished_: later rounds then
+  // use other memory.
   void KeepFinished();
+  // Asks the source for the whole memory of the open round.
   void Recover(const FinishedRound& finished, Outbox& out);
   // True if the job names this worker as the source of `round`.
   bool IsSourceOf(int64_t round) const;
-  // Frames in which a round with so many contributors is recovered, by buffer.
-  // They are cut by the memory alone, because the receiver does not know the
-  // line-up that the round had on the source.
+  // Returns, for each buffer of the memory, the frames in which the source
+  // sends a round with this number of contributors. The frames do not depend on
+  // the line-up, because the receiver does not know which line-up the round had
+  // on the source.
   std::vector<FrameGrid> GridsOf(int contributors) const;
   absl::Status CheckRequest(const FrameHeader& header) const;
   absl::StatusOr<Place> FindInMemory(const FrameHeader& header) const;
@@ -159,7 +172,8 @@ class PeerRounds {
 
   // Recovery in this epoch.
   std::optional<FinishedRound> recovery_;  // Round that a source sends whole.
-  std::vector<bool> served_;  // True at positions that were sent finished_.
+  // True at the positions of workers to which this worker sent finished_.
+  std::vector<bool> served_;
   // The last finished round as of the begin of this epoch, for workers that
   // lack it.
   Round finished_;

@@ -25,28 +25,28 @@ class ProductParts {
   struct Part {
     int64_t begin = 0;     // First row of the matrix.
     int64_t end = 0;       // Row after the last one.
-    int64_t offset = 0;    // Index of its first value in the gradient.
-    int64_t elements = 0;  // Number of its values.
+    int64_t offset = 0;    // Index of the part's first value in the gradient.
+    int64_t elements = 0;  // Number of values of the part.
   };
 
   // Makes the parts of a product that workers do not share: there are none.
   ProductParts() = default;
-  // Makes the parts for a round with this line-up. There are none if this
-  // worker multiplies by itself: it is alone on its host, it has a device of
-  // its own, or the product is too small (SharesProduct in
-  // common/plan/cost_model.h).
+  // Makes the parts for a round with this line-up. There are no parts if this
+  // worker makes the whole product by itself: because it is alone on its host,
+  // it multiplies on a device, or the product is too small to share
+  // (SharesProduct in common/plan/cost_model.h).
   ProductParts(const WorkerLayer& layer, const Lineup& lineup);
 
-  // True if there are parts.
+  // True if the workers of this host share the product.
   bool are_shared() const { return count_ > 0; }
-  // Number of parts: that of this host's workers.
+  // Number of parts: one for each worker of this host; 0 if there are none.
   int count() const { return count_; }
 
   // Returns the part of the host's worker with this local index. REQUIRES: 0 <=
   // local < count().
   Part at(int local) const;
-  // Returns the number of frames of the parts before `local`'s; of all parts,
-  // if `local` is count().
+  // Returns the number of frames of the parts 0 to `local` - 1. With count()
+  // for `local` these are all parts.
   int64_t FramesBefore(int local) const;
 
  private:

@@ -19,8 +19,8 @@ ResultAssembly::ResultAssembly(JobPtr job, int layer)
 void ResultAssembly::Expect(int64_t round, Buffer values, Buffer state,
                             std::optional<PeerId> donor,
                             const SparseGradient* sparse) {
-  // A round that is under way may only be replaced by itself: a new round
-  // before the last frame of the old one would lose frames.
+  // While a round is open, only the same round may be expected again. Another
+  // round in its place would lose the frames that are still to come.
   const bool same = open() && round == round_;
   if (same && donor == donor_) return;
   NEREUS_CHECK(!open() || same) << "round " << round_ << " of layer " << layer_;
@@ -86,7 +86,8 @@ absl::StatusOr<Landing> ResultAssembly::Place(const FrameHeader& header) const {
     return RefuseFrame(header, "this worker is at round ", round_);
   }
   // A shard's result is for the workers that took part in the round. A worker
-  // that fetches the layer from its donor did not.
+  // that fetches the layer from a donor did not take part, and discards the
+  // result.
   const bool unasked = donor_.has_value() && header.sender.role == Role::kShard;
   if (header.round < round_ || unasked) return Landing::Discard();
   if (header.part >= parts_) {

@@ -14,59 +14,62 @@
 
 namespace nereus {
 
-// Puts one layer's values together: the results of a round, which the shards
-// send (kResult) or a worker of this host hands on (kOutcome), or the first
-// values, which the shards or a donor send.
-// Each frame lands in its final place and is counted once. The last frame
-// completes the round.
+// Puts one layer's values together. These are the results of a round, which the
+// shards send (FrameKind::kResult) or a carrier on this host hands on
+// (kOutcome), or the first values, which the shards or a donor send. Each frame
+// lands in its final place and is counted once. The last frame completes the
+// round.
 //
-// A frame that is repeated or late is discarded: if it were counted, a round
-// would complete while values of it are missing. Pure bookkeeping; one round is
-// expected at a time. The layer's Syncer owns it.
+// Discards a frame that is repeated or late: if that frame counted, a round
+// would be complete although some of its values are missing. Pure bookkeeping;
+// one round is expected at a time. The layer's Syncer owns it.
 class ResultAssembly {
  public:
   // `layer`: index in job->layers.
   ResultAssembly(JobPtr job, int layer);
 
-  // Expects the frames of `round`: part 0 in `values`, float32 of the whole
-  // layer, and parts 1, 2, ... in `state`, which has as many values for each
-  // part, or is empty. They come from the shards that own the chunks, or all
-  // from `donor`.
+  // Expects the frames of `round`. Part 0 lands in `values`, the whole layer in
+  // float32. Parts 1, 2, ... land in `state`, which has as many values for each
+  // of these parts, or is empty. The frames come from the shards that own the
+  // chunks or, if `donor` is set, all from the donor.
   //
-  // If the round is expected again from the same sender, frames that have
-  // arrived stay. From another donor all frames are expected again: the donor
-  // before may have died with a round that the other workers did again without
-  // it.
+  // If the open round is expected again from the same sender, frames that have
+  // arrived still count. From another donor all frames are expected again: the
+  // first donor may have died after a round that the other workers did again
+  // without it.
   //
-  // `sparse`: set in a sparse round. Only the blocks that travel are expected,
-  // and a frame without payload for a chunk without such blocks.
+  // `sparse`: set in a sparse round. Then only the blocks that travel are
+  // expected and, for each chunk without a block that travels, one frame
+  // without payload.
   void Expect(int64_t round, Buffer values, Buffer state,
               std::optional<PeerId> donor,
               const SparseGradient* sparse = nullptr);
 
-  // Enters the job's next epoch. Frames that have arrived stay.
+  // Enters the job's next epoch. Frames that have arrived still count.
   void OnEpoch(JobPtr job) { job_ = std::move(job); }
 
-  // Returns where a frame lands: kResult, or kOutcome from this worker's
-  // carrier, which the caller has checked. Errors: kInvalidArgument, the frame
-  // does not fit the layer, a result comes from the wrong sender, or the frame
-  // is of a later round.
+  // Returns where a frame of kind kResult or kOutcome lands. REQUIRES: a frame
+  // of kind kOutcome comes from the chunk's carrier on this host. Errors:
+  // kInvalidArgument, the frame does not fit the layer, a result comes from the
+  // wrong sender, or the frame is of a later round.
   absl::StatusOr<Landing> Place(const FrameHeader& header) const;
 
-  // Counts a frame that Place accepted. Returns true if it was the last one:
-  // then no round is open, and the references to its memory are dropped.
+  // Counts a frame that Place accepted. Returns true if it was the last frame
+  // of the round: then no round is open, and this object drops its references
+  // to the memory.
   bool Count(const FrameHeader& header);
 
   // True if frames of the expected round are missing.
   bool open() const { return missing_ > 0; }
   // The round that was expected last.
   int64_t round() const { return round_; }
-  // True if all frames of the chunk in that round have arrived.
+  // True if all frames of the chunk in the round that was expected last have
+  // arrived.
   bool Complete(const Chunk& chunk) const;
 
   // Names the senders of the missing frames: "shard 0 (chunks 1, 4), shard 1
-  // (chunk 2)". MissingOf names those of the chunks for which `concerns`
-  // returns true.
+  // (chunk 2)". MissingOf does this for the chunks for which `concerns` returns
+  // true.
   std::string Missing() const;
   std::string MissingOf(
       const std::function<bool(const Chunk&)>& concerns) const;
@@ -86,9 +89,9 @@ class ResultAssembly {
 
   int64_t round_ = kInitialRound - 1;  // The round that was expected last.
   Buffer values_;                      // Memory of part 0.
-  Buffer state_;                       // Memory of the parts after it.
+  Buffer state_;                       // Memory of parts 1, 2, ...
   int parts_ = 1;                      // Number of parts.
-  std::optional<PeerId> donor_;  // Sender of all frames, if it is a donor.
+  std::optional<PeerId> donor_;        // Donor; absent: the shards send.
   // True for frames that have arrived or are not sent.
   std::vector<bool> arrived_;
   int64_t missing_ = 0;  // Count of false in arrived_.

@@ -27,8 +27,9 @@
 // busy. A sum that arrives before the host's part waits in the round's memory.
 //
 // With Overlap::kDecoupled a worker sends no mean before it asks for the
-// layer's result (Gather). A worker that receives a mean has to ask as well. In
-// a sparse layer each frame is a block, and block b belongs to segment b % H.
+// layer's result (Gather). A worker that receives a mean must ask as well, so
+// that the mean travels on. In a sparse layer each frame is a block, and block
+// b belongs to segment b % H.
 //
 // Read Contribute, OnHostPart, PassSum, PassMean and Gather first: they are the
 // algorithm.
@@ -81,8 +82,9 @@ void RingExchange::SendToNext(const Round& round, int64_t index, Frame frame,
 
 // The two passes.
 
-// The host's own segment goes first, and then the segments in the order in
-// which the sums of the hosts before arrive.
+// Goes through the segments in the order in which this host needs its part:
+// first the segment that starts here, then those whose sums arrive from the
+// hosts before, in the order of their arrival.
 void RingExchange::Contribute(Outbox& out) {
   Round* const round = rounds_.PrepareToSend();
   if (round == nullptr) return;
@@ -108,8 +110,8 @@ void RingExchange::ContributeFrame(Round& round, int64_t index, Outbox& out) {
       {HeaderOf(round, FrameKind::kLocal, index), OwnValues(round, index)}});
 }
 
-// With one host the sum is made in the round's memory: no other host's sum
-// lands there.
+// With one host, the parts are added in the round's memory: no sum of another
+// host lands there.
 bool RingExchange::AddPart(int rank, const Round& round, int64_t index,
                            Addend addend, Outbox& out) {
   const Buffer memory = MemoryOf(round, index);

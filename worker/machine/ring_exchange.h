@@ -16,16 +16,17 @@ namespace nereus {
 // Scheme kRing: all-reduce on a ring of the round's hosts, in the order of the
 // line-up. ring_exchange.cc explains the algorithm.
 //
-// A round's memory has the size of the layer. A sum is received in this memory,
-// the host's part is added to it, and the sum is sent on from it; the mean
-// lands in the same place later. Each mean is made once, so all workers have
-// the same bits. Where each host has one worker, the order of additions depends
-// on the line-up alone, so two runs with the same workers have the same bits,
-// too. Where a host has several, their parts are added in the order of arrival,
-// unless the job is deterministic.
+// The memory of a round has the size of the layer. A sum lands in this memory,
+// this worker adds the host's part to it, and sends the sum on from there.
+// Later the mean lands in the same place. Each mean is made once, so all
+// workers have the same bits. Where each host has one worker, the order of
+// additions depends on the line-up alone: two runs with the same workers have
+// the same bits, too. Where a host has several workers, the carrier adds their
+// parts in the order of arrival, unless the job is deterministic
+// (`--deterministic`).
 class RingExchange final : public Exchange {
  public:
-  // Both parameters: not owned; must outlive this.
+  // `layer`, `ledger`: not owned; must outlive this.
   RingExchange(const WorkerLayer& layer, const RoundLedger& ledger);
 
   void Begin(Outbox&) override {}
@@ -40,7 +41,7 @@ class RingExchange final : public Exchange {
  private:
   using Round = PeerRounds::Round;
 
-  // The ring. Hosts have the numbers of the round's line-up.
+  // The ring. Hosts have the numbers that the round's line-up gives them.
 
   // Number of the host `count` places after this one.
   int After(const Round& round, int count) const;
@@ -52,6 +53,7 @@ class RingExchange final : public Exchange {
   int32_t CarrierOn(const Round& round, int host, int64_t index) const {
     return layer_.job->CarrierOf(layer_.index, index, round.round, host);
   }
+  // True if this worker carries frame `index` on its host.
   bool Carries(const Round& round, int64_t index) const {
     return IsAlone(round) || CarrierOn(round, round.host, index) == layer_.rank;
   }
@@ -65,29 +67,32 @@ class RingExchange final : public Exchange {
   void SendToNext(const Round& round, int64_t index, Frame frame,
                   Outbox& out) const;
 
-  // The two passes. All work on frame `index` of the round.
+  // The two passes. All these functions work on frame `index` of the round.
 
-  // Sends this worker's part to the carrier on this host, or takes it as such.
+  // Sends this worker's part to the carrier on this host. If this worker is the
+  // carrier, adds the part to the host's part instead.
   void ContributeFrame(Round& round, int64_t index, Outbox& out);
-  // Adds the part of worker `rank`, this one or a mate, to the host's part.
-  // Returns true if the host's part is whole.
+  // Adds the part of worker `rank`, which is this worker or a mate, to the
+  // host's part. Returns true if the host's part is whole.
   bool AddPart(int rank, const Round& round, int64_t index, Addend addend,
                Outbox& out);
-  // The host's part is whole: begins the sum, or passes on the sum of the hosts
-  // before, if it has come.
+  // Called when the host's part is whole. Begins the sum, if the segment starts
+  // at this host. Otherwise passes on the sum of the hosts before, if that has
+  // arrived.
   void OnHostPart(Round& round, int64_t index, Outbox& out);
   // Adds the host's part to the sum and sends it on. If this host is the last
   // one of the segment, makes the mean instead.
   void PassSum(Round& round, int64_t index, Outbox& out);
-  // This worker has made the mean.
+  // Called when this worker has made the mean. Passes the mean on if this
+  // worker has requested the layer's result; otherwise Gather does so later.
   void OnMean(Round& round, int64_t index, Outbox& out);
   // Sends the mean on to the next host, and to the mates.
   void PassMean(const Round& round, int64_t index, Outbox& out) const;
-  // Returns the host's part, with the check that the job asks for.
+  // Returns the host's part, with a check for NaNs if the job asks for one.
   Addend HostPart(const Round& round, int64_t index);
-  // Names the contribution of the worker `rank` that a frame carries. The
-  // values that begin a sum are checked by the next host, which loads them into
-  // its cache anyway.
+  // Returns the check for NaNs of the contribution of worker `rank` to a frame.
+  // If this contribution begins a sum, the next host makes the check, because
+  // it loads the values into its cache anyway.
   GradientCheck CheckOf(const Round& round, int32_t rank, int64_t index) const {
     return local_.CheckOf(rank, round.round, FramesOf(round).OffsetOf(index));
   }
@@ -97,12 +102,12 @@ class RingExchange final : public Exchange {
   RingFrames FramesOf(const Round& round) const {
     return RingFrames(layer_, round.lineup.hosts());
   }
-  // True if the frame is sent in the round: those of a sparse layer's blocks
-  // that stay behind are not.
+  // True if the frame is sent in the round: it is not, if it is a block of a
+  // sparse layer that does not travel.
   bool Travels(const Round& round, int64_t index) const {
     return round.chosen.empty() || round.chosen[index];
   }
-  // Returns the header of the frame as this worker sends it.
+  // Returns the header with which this worker sends the frame.
   FrameHeader HeaderOf(const Round& round, FrameKind kind, int64_t index) const;
   // Memory of the frame's values in the round.
   Buffer MemoryOf(const Round& round, int64_t index) const;

@@ -9,14 +9,14 @@
 
 namespace nereus {
 
-// Numbers of the frames in which one layer's values travel on a ring of so many
-// hosts. A dense layer is cut into segments, one for each host, and each
-// segment into frames. In a sparse layer each block is a frame, and the blocks
-// go around the segments; one frame more, the last one, has no values: it says
-// that no block travels.
+// Numbers the frames in which one layer's values travel on a ring of hosts. A
+// dense layer is cut into segments, one for each host, and each segment into
+// frames. In a sparse layer each block is a frame, and the segments get the
+// blocks in turn. There is one extra frame, the last one. It has no values, and
+// a worker sends it to say that no block travels.
 //
-// Constant. All workers must use the ring of the round's line-up: with another
-// number of hosts a frame would be added to other values.
+// Constant. All workers must take the number of hosts from the round's line-up:
+// with another number, a worker would add a frame to the wrong values.
 class RingFrames {
  public:
   // `layer`: not owned; must outlive this. REQUIRES: hosts >= 1.
@@ -26,7 +26,7 @@ class RingFrames {
   int64_t count() const;
   // Number of the segment of frame `index`.
   int SegmentOf(int64_t index) const;
-  // Position of the frame's first value in the layer.
+  // Index of the frame's first value in the layer.
   int64_t OffsetOf(int64_t index) const;
   // Number of the frame's values.
   int64_t LengthOf(int64_t index) const;
@@ -34,7 +34,7 @@ class RingFrames {
   // Returns `header` with the segment, wire type, offset and length of the
   // frame.
   FrameHeader Cut(FrameHeader header, int64_t index) const;
-  // Returns the index of the frame that a header announces. Errors:
+  // Returns the index of the frame that `header` announces. Errors:
   // kInvalidArgument, the layer has no such frame.
   absl::StatusOr<int64_t> Find(const FrameHeader& header) const;
 

@@ -58,7 +58,8 @@ void RoundLedger::Restart() { Adopt(kInitialRound - 1); }
 
 void RoundLedger::ReportIfSettled(Outbox& out) {
   if (is_reported_) return;
-  // Fetched values are of a step that other workers have done.
+  // Fetched values are of a step that other workers have done, so its verdict
+  // has been given.
   const std::optional<bool> skipped =
       contributors_ == 0 ? false : Skipped(done_round_);
   if (!skipped.has_value()) return;

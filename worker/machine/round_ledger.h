@@ -12,8 +12,8 @@
 namespace nereus {
 
 // Account of one layer's rounds on one worker: the last round that the caller
-// has pushed, the last round that is done, and the last round that was reported
-// to the driver. One round is open at a time.
+// has pushed, the last round that is done, and if the driver has been told of
+// it. One round is open at a time.
 //
 //   fetching --OnFetched--> idle --Push--> open, unsent --Send--> open, sent
 //                             ^                                       |
@@ -45,8 +45,8 @@ class RoundLedger {
   bool is_unsent() const { return is_unsent_; }
   // True if the contribution to the open round has been sent.
   bool is_sent() const { return is_open() && !is_unsent_; }
-  // True if the result of the open round may come: this worker has asked for
-  // it, or results come unasked.
+  // True if the result of the open round is due: this worker has asked for it,
+  // or the job is not decoupled, and results come unasked.
   bool is_requested() const {
     return !layer_.job->decoupled() || requested_round_ > done_round_;
   }
@@ -70,8 +70,10 @@ class RoundLedger {
   void Finish(int contributors, Buffer mean);
   // Notes that the first values have arrived, as of `round`.
   void OnFetched(int64_t round);
-  // Continues where another syncer of the layer has stopped.
+  // Continues the account of the layer's last syncer: `done_round` is done, and
+  // no round is open.
   void Adopt(int64_t done_round);
+  // Continues with contributors() of the layer's last syncer.
   void AdoptContributors(int contributors) { contributors_ = contributors; }
   // Begins again: the first values are to come.
   void Restart();
@@ -79,8 +81,8 @@ class RoundLedger {
   void AddVerdicts(absl::Span<const StepVerdict> verdicts) {
     verdicts_.Add(verdicts);
   }
-  // Tells the driver of the last round that is done, if it is unreported and
-  // its verdict is known.
+  // Tells the driver of the last round that is done, unless the driver has been
+  // told or the verdict on the step is not known.
   void ReportIfSettled(Outbox& out);
 
  private:

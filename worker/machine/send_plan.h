@@ -9,24 +9,27 @@
 
 namespace nereus {
 
-// Plan of what a worker sends next: which of the layers that the caller has
+// Decides what a worker sends next: which of the layers that the caller has
 // pushed go out now, which are deferred, and which results the worker asks for.
-// The WorkerMachine tells the plan each event, and then takes layers to send, a
-// vote and layers to gather from it, until there are none.
+// (It is no part of the job's Plan.) The WorkerMachine tells the SendPlan each
+// event. Then the machine takes layers to send, a vote and layers to gather
+// from the SendPlan, until there are none.
 //
 // A pushed layer is deferred for one of these reasons:
 //
 //   - The machine is frozen: an epoch ends, and what is sent now would be sent
 //     again in the next one.
-//   - The job is sparse, and it is not known yet which blocks travel.
-//   - The step is not complete. Fusion waits for more bytes. With
-//     Overlap::kNone, nothing is sent before the last push. When the caller
-//     waits for a deferred layer, this reason ends: otherwise a caller that
-//     waits in the middle of backward would wait for ever.
+//   - The job is sparse, and the servers have not said yet which blocks travel.
+//   - The caller has not pushed all layers of the step, and fusion waits for
+//     more bytes. With Overlap::kNone, nothing at all is sent before the last
+//     push. This reason ends when the caller waits for a deferred layer:
+//     otherwise a caller that waits in the middle of backward would wait for
+//     ever.
 //
-// With Overlap::kDecoupled results are gathered in forward order once all
-// layers are pushed, a window ahead of the layers that are done; a layer that
-// the caller waits for is gathered before them. Pure; a value.
+// With Overlap::kDecoupled the worker gathers layers, that is, asks for their
+// results, in forward order once all layers are pushed. A limited number of
+// bytes is gathered and not done at a time. A layer that the caller waits for
+// is gathered before all others. Pure; a value.
 class SendPlan {
  public:
   // A worker's vote on its step, with NanPolicy::kSkip.
@@ -42,16 +45,18 @@ class SendPlan {
   // ---- Events.
 
   // Ends the step: its open layers are sent and gathered before layers of the
-  // next step are. Without effect if all layers are done.
+  // next step. Has no effect if all layers are done.
   void EndStep();
-  // The caller has pushed `layer` in `step`. `fit`: its gradient may be used.
+  // Notes that the caller has pushed `layer` in `step`. `fit`: true if the
+  // gradient may be used.
   void OnPush(int layer, int64_t step, bool fit);
-  // The caller waits for `layer`.
+  // Notes that the caller waits for `layer`.
   void OnWait(int layer);
-  // The layer is done up to `round`. If `round` is lower than before, the layer
-  // is fetched again, and no round of it is open.
+  // Notes that the layer is done up to `round`. If `round` is lower than
+  // before, the worker fetches the layer again, and no round of the layer is
+  // open.
   void OnDone(int layer, int64_t round);
-  // The epoch is about to end. Nothing is sent until OnEpoch.
+  // Notes that the epoch is about to end: nothing is sent until OnEpoch.
   void Freeze() { is_frozen_ = true; }
   // Enters the job's next epoch.
   void OnEpoch(JobPtr job);
@@ -62,12 +67,12 @@ class SendPlan {
 
   // Takes the layers to send, in the order in which they were pushed.
   std::vector<int> TakeSends();
-  // Takes the vote, if it is due. It is due once in each step and epoch, when
-  // all layers are pushed; in a sparse job it then waits for the choice.
+  // Takes the vote, if it is due. A vote is due once in each step and epoch,
+  // when all layers are pushed. In a sparse job it also waits for the choice.
   std::optional<Vote> TakeVote();
-  // Takes the next layer to ask the result of. The machine reports the layer's
-  // progress (OnDone) before it takes the next layer: asking for a result may
-  // end a round.
+  // Takes the next layer whose result the worker asks for. The machine calls
+  // OnDone for this layer before it takes the next one, because to ask for the
+  // result can end the round.
   std::optional<int> TakeGather();
 
   // The last step of which a layer was pushed.
@@ -75,7 +80,8 @@ class SendPlan {
   // True if all layers of that step are pushed.
   bool has_pushed_all() const { return pushed_count_ == layer_count(); }
   bool is_frozen() const { return is_frozen_; }
-  // True if, in a sparse job, it is not known which blocks of the step travel.
+  // True if, in a sparse job, the servers have not said yet which blocks of the
+  // step travel.
   bool awaits_choice() const;
 
  private:
@@ -90,7 +96,7 @@ class SendPlan {
   bool IsGated() const { return is_frozen_ || awaits_choice(); }
   // True if the deferred layers must be sent, unless IsGated.
   bool IsUrgent() const;
-  // True if the layer is pushed, and the round not done.
+  // True if the layer is pushed, and its round is not done.
   bool IsOpen(size_t layer) const {
     return layers_[layer].pushed > layers_[layer].done;
   }
@@ -101,13 +107,14 @@ class SendPlan {
   bool is_frozen_ = false;        // See Freeze.
   int64_t step_ = kInitialRound;  // See step().
   size_t pushed_count_ = 0;       // Number of layers pushed in the step.
-  bool is_fit_ = true;            // All gradients of the step may be used.
-  bool is_vote_due_ = false;      // The vote on the step has to be sent.
+  bool is_fit_ = true;            // True if all gradients may be used.
+  bool is_vote_due_ = false;      // True if the vote has to be sent.
   std::vector<int> deferred_;     // Layers that are pushed, and not sent.
   int64_t deferred_bytes_ = 0;    // Bytes that those layers send.
   std::vector<int> waited_;       // Layers to gather before the window.
-  // Window of gathering, in forward order: the layers before done_before_ are
-  // done, and the layers before gathered_before_ are gathered.
+  // Window of layers that are gathered and not done, in forward order: the
+  // layers before done_before_ are done, and those before gathered_before_ are
+  // gathered.
   size_t done_before_ = 0;
   size_t gathered_before_ = 0;
 };
