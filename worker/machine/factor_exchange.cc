@@ -8,17 +8,17 @@
 // the two factors have far fewer values than the M x N gradient. Instead of the
 // gradient each worker sends its two factors to all other workers:
 //
-//   1. Begin copies the own factors into the own rows of two stacks, rounded as
-//      the wire rounds them, so that this worker computes with what the others
-//      receive.
+//   1. Begin copies this worker's factors into its rows of two stacks. It
+//      rounds them to the wire type, so that this worker computes with the same
+//      values that the others receive.
 //   2. Contribute sends these rows to the mates, and to one carrier on each
 //      other host.
-//   3. The factors of the others land in their rows, in any order. A carrier
-//      hands them on to its mates.
+//   3. The factors of the other workers land in their rows, in any order. A
+//      carrier hands the factors that it carries on to its mates.
 //   4. Finish multiplies the stacks, which adds up the workers' gradients, and
 //      divides by the number of workers. Where the workers of a host share the
-//      product, each multiplies its part (MakePart), and the parts of its mates
-//      land in place.
+//      product, each worker multiplies its part (MakePart), and the parts of
+//      its mates land beside it.
 //
 // The rows are ordered by seat, so every worker sums in the same order and
 // gets the same bits. The biases, if the layer has some, are the column sums of
@@ -38,7 +38,8 @@ namespace nereus {
 namespace {
 
 constexpr uint8_t kMatrices[] = {kOutputGradientMatrix, kInputMatrix};
-// Index in a round's memory of the gradient, if workers share the product.
+// Index of the gradient's buffer in a round's memory, if workers share the
+// product.
 constexpr int kProduct = 2;
 
 // Number of values of one worker's factor.
@@ -200,7 +201,7 @@ absl::StatusOr<Landing> FactorExchange::OnHeader(
 
 absl::Status FactorExchange::CheckSender(const FrameHeader& header,
                                          const Round& round) const {
-  // FindPart has checked this.
+  // FindPart has checked the sender of a part.
   if (header.part == kProductPart) return absl::OkStatus();
   const int32_t sender = header.sender.rank;
   const int seat = static_cast<int>(header.chunk);
@@ -237,7 +238,7 @@ bool FactorExchange::OnFrame(const Frame& frame, Outbox& out) {
   round.Mark(place.index);
   if (header.part == kProductPart) {
     --round.missing_parts;
-    return true;  // The mate may wait for this worker's part.
+    return true;  // The mate has gathered, and waits for this worker's part.
   }
   const bool is_carried =
       header.kind == FrameKind::kFactors &&

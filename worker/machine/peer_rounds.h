@@ -88,7 +88,7 @@ class PeerRounds {
   PeerRounds(const WorkerLayer& layer, const RoundLedger& ledger,
              std::function<Shape(const Lineup&)> shape_of);
 
-  // Returns the state of `round`. REQUIRES: the round is open.
+  // Returns the entry of rounds_ that `round` uses.
   Round& At(int64_t round) { return rounds_[round % 2]; }
   const Round& At(int64_t round) const { return rounds_[round % 2]; }
 

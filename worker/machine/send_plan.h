@@ -60,7 +60,7 @@ class SendPlan {
   void Freeze() { is_frozen_ = true; }
   // Enters the job's next epoch.
   void OnEpoch(JobPtr job);
-  // Changes JobOptions::fusion_bytes, until an epoch's job changes it.
+  // Sets the fusion threshold, in bytes (see WorkerMachine::SetFusion).
   void SetFusion(int64_t bytes) { fusion_bytes_ = bytes; }
 
   // ---- What follows from them.

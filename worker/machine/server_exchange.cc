@@ -10,14 +10,15 @@
 // any order (ResultAssembly). The frame that arrives last completes the round.
 // If the caller runs the optimizer, the result is the mean gradient itself.
 //
-// Each chunk has a carrier among the workers of a host (LocalHalf). The others
-// send the carrier their part; the carrier sends the shard the sum, which
-// counts as one contribution, gets the result, and hands it on. Alone on its
-// host, a worker carries every chunk.
+// Each chunk has a carrier among the workers of a host (LocalHalf). The other
+// workers send the carrier their part. The carrier sends the sum to the shard,
+// gets the result, and hands the result on to its mates. For the shard the sum
+// counts as one contribution. A worker that is alone on its host carries every
+// chunk.
 //
 // In a sparse job a contribution has only the blocks that the round's choice
-// names (GradientFlow, section 3.3). Shards know the same choice and wait for
-// the same blocks.
+// names (GradientFlow, section 3.3). The shards know the same choice and wait
+// for these blocks only.
 //
 // Read Contribute, AddToSum and OnResult first: they are the way of a chunk.
 
@@ -43,7 +44,7 @@ ServerExchange::ServerExchange(const WorkerLayer& layer,
       local_(layer, ledger, [this](const Lineup&) { return frames_.count(); }) {
 }
 
-// The own contribution.
+// The contribution of this worker.
 
 void ServerExchange::Contribute(Outbox& out) {
   ExpectResult();
@@ -81,7 +82,7 @@ FrameHeader ServerExchange::HeaderOf(FrameKind kind, const Chunk& chunk,
     header.wire = job.WireOf(header);
     return header;
   }
-  // Each frame says how many frames the shard must wait for.
+  // Each header says how many frames of the chunk the shard must wait for.
   const int64_t first = layer_.sparse->FrameAt(chunk.offset);
   for (int64_t frame = 0; frame < grid.Count(); ++frame) {
     header.frames += layer_.sparse->travels(first + frame) ? 1 : 0;
@@ -101,10 +102,10 @@ Buffer ServerExchange::ValuesOf(const Chunk& chunk, int64_t index) const {
                                FloatBytes(grid.Length(index)));
 }
 
-// If this contribution has asked for results (`asks`), a result may replace the
+// If this worker has asked for results (`asks`), a result can overwrite the
 // gradient in the caller's memory while parts of the gradient still wait to be
-// sent. The checksum of such a part could be wrong, and the carrier would take
-// its frame for a corrupt one. So these parts are copies.
+// sent. The checksum of such a part could then be wrong, and the carrier would
+// refuse the frame. So this function sends copies of these parts.
 void ServerExchange::ContributeChunk(const Chunk& chunk, bool asks,
                                      Outbox& out) {
   const int64_t round = ledger_.next_round();
@@ -143,16 +144,16 @@ void ServerExchange::AddToSum(int rank, int64_t round, const Chunk& chunk,
       local_.Add(rank, round, frame, chunk.offset + grid.Offset(index), place,
                  std::move(addend), /*factor=*/1.0f, out);
   if (!is_complete) return;
-  // A complete sum has the own part. So `round` is the open round, which
-  // HeaderOf puts into the header.
+  // A complete sum has the part of this worker. So `round` is the open round,
+  // which HeaderOf puts into the header.
   out.Add(SendFrame{layer_.job->ServerOf(chunk),
                     {HeaderOf(FrameKind::kContribution, chunk, index), place}});
 }
 
 // Results.
 
-// A round that a new epoch begins again keeps the place of its result: parts of
-// the result may be there already.
+// If a new epoch begins the round again, its result lands in the same memory as
+// before: parts of the result may be there already.
 void ServerExchange::ExpectResult() {
   const int64_t round = ledger_.next_round();
   if (std::exchange(result_round_, round) != round) {
@@ -173,10 +174,10 @@ void ServerExchange::ExpectResult() {
                   layer_.sparse.has_value() ? &*layer_.sparse : nullptr);
 }
 
-// Asks for chunks of the open round that may have closed in an earlier epoch:
-// this worker may never have got their result, even if it was a worker then.
-// The shards of these chunks answer. Shards discard the question for all other
-// chunks, which wait for this contribution. Later rounds of the epoch cannot
+// The shards may have closed chunks of the open round in an earlier epoch, and
+// this worker may have missed the results. So it asks for all chunks that it
+// lacks. The shards answer for closed chunks, and discard the question for the
+// others, which wait for this contribution. Later rounds of the epoch cannot
 // close without this worker, so it asks once in an epoch. With
 // Overlap::kDecoupled, PullCarried asks for the chunks that this worker
 // carries.
@@ -192,10 +193,11 @@ bool ServerExchange::AskForClosed(Outbox& out) {
   return true;
 }
 
-// Also asks the carriers of the other chunks. A carrier whose own caller does
-// not wait for the layer yet pulls the result for the mate that asks.
+// Asks the shards for the chunks that this worker carries, and the carriers for
+// the other chunks. A carrier whose caller does not need the layer yet then
+// asks the shards for the sake of its mate.
 void ServerExchange::Gather(Outbox& out) {
-  if (!ledger_.is_sent()) return;  // Contribute calls Gather later.
+  if (!ledger_.is_sent()) return;  // Contribute will call Gather.
   PullCarried(out);
   std::set<int32_t> carriers;
   for (const Chunk& chunk : chunks()) {
@@ -221,9 +223,9 @@ void ServerExchange::Ask(PeerId to, int64_t chunk, Outbox& out) const {
       to, {layer_.Header(FrameKind::kPull, chunk, ledger_.next_round()), {}}});
 }
 
-// Hands a result on to the mates only if all of them have sent their parts in
-// this epoch. Without these parts the result is the answer to a question
-// (AskForClosed), and mates that lack it ask the shards themselves.
+// Hands a result on to the mates only if all mates have sent their parts in
+// this epoch. Without these parts, the result is the answer to AskForClosed,
+// and mates that lack it ask the shards themselves.
 void ServerExchange::OnResult(const FrameHeader& header, Outbox& out) {
   const int64_t round = ledger_.next_round();
   if (header.round != round || !ledger_.is_sent()) return;
@@ -236,8 +238,8 @@ void ServerExchange::OnResult(const FrameHeader& header, Outbox& out) {
                                 FloatBytes(header)),
                   out);
   }
-  // Not in a sparse layer: the device gets its blocks together, when the round
-  // is done.
+  // In a sparse layer, the device gets all blocks together when the round is
+  // done.
   const bool is_told = layer_.memory.device != nullptr &&
                        !layer_.sparse.has_value() && !is_apart_;
   if (is_told && results_.Complete(chunk)) {
@@ -278,7 +280,7 @@ absl::StatusOr<Landing> ServerExchange::OnHeader(
   const int64_t frame = frames_.FirstOf(chunk) + index;
   const Landing landing =
       NEREUS_TRY(local_.OnLocalHeader(header, chunk.index, frame));
-  // Before this worker has contributed, it may not know which blocks travel.
+  // This worker may learn which blocks travel only when it contributes.
   const bool is_known =
       header.round == ledger_.next_round() && ledger_.is_sent();
   if (layer_.sparse.has_value() ? is_known && !Travels(chunk, index)
@@ -347,8 +349,9 @@ void ServerExchange::OnEpoch(Outbox&) {
   wanted_round_ = kInitialRound - 1;
 }
 
-// Names the first cause: parts of this host that are missing, then shards, then
-// carriers that have not handed on.
+// Names the first cause that it finds: mates whose parts are missing, else
+// shards whose results are missing, else carriers that have not handed a result
+// on.
 std::string ServerExchange::Missing() const {
   const int64_t round = ledger_.next_round();
   if (!results_.open() || local_.IsAlone(round)) return results_.Missing();

@@ -14,18 +14,19 @@
 namespace nereus {
 
 // Scheme kServer: the gradient goes to the shards, chunk by chunk, and the
-// result comes back. The result is the new parameters. Where the caller runs
-// the optimizer, it is the mean gradient, which replaces the pushed gradient in
-// its memory.
+// result comes back. The result is the new parameters or, where the caller runs
+// the optimizer, the mean gradient, which replaces the pushed gradient in the
+// caller's memory.
 //
 // Each chunk has a carrier among the workers of a host (LocalHalf). The carrier
-// sends the shard the sum of its host, gets the result, and hands it on.
+// sends the shard the sum of its host, gets the result, and hands the result on
+// to its mates.
 //
-// Memory: that of LocalHalf, and, where several workers share a host and the
-// caller runs the optimizer, a mean gradient.
+// Memory: that of LocalHalf. Where several workers share a host and the caller
+// runs the optimizer, also one mean gradient.
 class ServerExchange final : public Exchange {
  public:
-  // All parameters: not owned; must outlive this.
+  // `layer`, `ledger`, `results`: not owned; must outlive this.
   ServerExchange(const WorkerLayer& layer, const RoundLedger& ledger,
                  ResultAssembly& results);
 
@@ -43,21 +44,24 @@ class ServerExchange final : public Exchange {
   absl::Span<const Chunk> chunks() const {
     return layer_.job->placement.layer_chunks(layer_.index);
   }
+  // True if this worker carries the chunk on its host, in the open round.
   bool Carries(const Chunk& chunk) const {
     return local_.Carries(ledger_.next_round(), chunk.index);
   }
 
-  // The own contribution.
+  // The contribution of this worker.
 
-  // True if frame `index` of the chunk is part of the open round: the frames of
-  // a sparse layer's blocks that stay behind are not.
+  // True if frame `index` of the chunk is sent in the open round: it is not, if
+  // it is a block of a sparse layer that does not travel.
   bool Travels(const Chunk& chunk, int64_t index) const;
-  // Returns the header of that frame. REQUIRES: Travels.
+  // Returns the header of frame `index` of the chunk. REQUIRES: Travels.
   FrameHeader HeaderOf(FrameKind kind, const Chunk& chunk, int64_t index) const;
-  // Returns this worker's values of that frame. REQUIRES: Travels.
+  // Returns this worker's values of frame `index` of the chunk. REQUIRES:
+  // Travels.
   Buffer ValuesOf(const Chunk& chunk, int64_t index) const;
-  // Sends the own part of a chunk to its shard or its carrier, or adds it to
-  // the host's sum. `asks`: this contribution has asked for results.
+  // Sends this worker's part of a chunk to the chunk's shard or carrier, or
+  // adds it to the host's sum. `asks`: true if AskForClosed has asked for
+  // results.
   void ContributeChunk(const Chunk& chunk, bool asks, Outbox& out);
 
   // The host's sum.
@@ -71,17 +75,19 @@ class ServerExchange final : public Exchange {
 
   // Expects the result of the open round in its place.
   void ExpectResult();
-  // Asks the shards for results of the open round that may be lost, with the
-  // first contribution of an epoch. Returns true if it asks.
+  // With the first contribution of an epoch, asks the shards for results of the
+  // open round that may have been lost. Returns true if it has asked.
   bool AskForClosed(Outbox& out);
-  // Asks the shards for the chunks of the open round that this worker carries,
-  // once.
+  // Asks the shards for the results of the chunks that this worker carries.
+  // Does so once in a round.
   void PullCarried(Outbox& out);
+  // Asks a shard for the result of a chunk, or a carrier (with chunk 0) for all
+  // chunks that it carries.
   void Ask(PeerId to, int64_t chunk, Outbox& out) const;
-  // Checks a frame from the carrier of a chunk.
+  // Checks that a frame of kind kOutcome comes from the carrier of its chunk.
   absl::Status CheckOutcome(const FrameHeader& header) const;
-  // Checks the request of a mate, which waits for a chunk that this worker
-  // carries.
+  // Checks the request of a mate for the chunks that this worker carries.
+  // Returns where its frame lands.
   absl::StatusOr<Landing> OnPullHeader(const FrameHeader& header) const;
 
   const WorkerLayer& layer_;   // The layer; not owned.
@@ -89,11 +95,13 @@ class ServerExchange final : public Exchange {
   ResultAssembly& results_;    // Assembles the round's result; not owned.
   const ChunkFrames frames_;   // Frames of the layer.
   LocalHalf local_;            // Parts of the workers of this host.
-  // Place of a round's result, and the round; a contribution sets them.
+  // Memory where the result of round result_round_ lands. ExpectResult sets
+  // both.
   Buffer result_;
   int64_t result_round_ = kInitialRound - 1;
-  // The mean gradient, where several workers share a host: frames to mates may
-  // refer to it after the pushed gradient is the caller's again.
+  // Memory for the mean gradient, where several workers share a host: frames to
+  // mates may refer to the mean after the pushed gradient is the caller's
+  // again.
   Buffer mean_;
   bool is_apart_ = false;                     // True if result_ is mean_.
   uint64_t asked_in_ = 0;                     // Epoch of AskForClosed; 0: none.

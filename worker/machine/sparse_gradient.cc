@@ -80,8 +80,8 @@ void SparseGradient::Begin(const Job& job, BlockChoice choice, Buffer gradient,
   choice_ = std::move(choice);
   gradient_ = std::move(gradient);
   std::vector<PieceUse> uses = PlaceBlocks();
-  // The residual's memory is allocated when the first block is held back:
-  // without it a job's dense first steps would cost memory that is not used.
+  // Allocates the residual when the first block does not travel. In the first
+  // steps of a job, in which all blocks travel, the residual would be unused.
   const bool holds_some =
       absl::c_any_of(uses, [](PieceUse use) { return !Travels(use); });
   if (holds_some && keeps_residual_ && held_.bytes() == 0) {

@@ -32,26 +32,28 @@ class SparseGradient {
   // `keeps_residual`: see LayerMemory::keeps_residual.
   SparseGradient(const Job& job, int layer, bool keeps_residual);
 
-  // Begins a round. The blocks that `choice` names, each with its residual, are
-  // the contribution, which takes the place of `gradient`. The other blocks
-  // become or join the residual. `parameters`: the layer's. `norms`: a value
-  // per block of the model; the next choice is made by them. The weights of
-  // this layer's blocks are added to them.
+  // Begins a round: appends the action that splits `gradient`. The blocks that
+  // `choice` names, each with its residual added, become the contribution, in
+  // the memory of `gradient`. The other blocks are added to the residual.
+  // `parameters`: parameters of the layer. `norms`: one value for each block of
+  // the model, from which the servers make the next choice. The action adds the
+  // norms of this layer's blocks to it.
   void Begin(const Job& job, BlockChoice choice, Buffer gradient,
              const Buffer& parameters, const Buffer& norms, Outbox& out);
 
   // Ends the round: `gradient` is the caller's again.
   void End() { gradient_ = Buffer(); }
 
-  // Frames of the whole layer. Each frame is the piece of one block.
+  // Frames of the whole layer. Each frame is the piece of one block in the
+  // layer.
   const FrameGrid& grid() const { return grid_; }
   // The block of a frame, counted over the model.
   int64_t BlockOf(int64_t frame) const { return first_block_ + frame; }
   // True if the block of the frame travels in the round that was begun last.
   bool travels(int64_t frame) const;
-  // True if it travels, and did not travel in the round before.
+  // True if that block travels, and did not travel in the round before.
   bool resumes(int64_t frame) const;
-  // The frame that has value `offset` of the layer.
+  // Index of the frame that has value `offset` of the layer.
   int64_t FrameAt(int64_t offset) const { return grid_.IndexOf(offset); }
 
   // Values [offset, offset + length) of the contribution to the open round.
@@ -63,8 +65,8 @@ class SparseGradient {
 
  private:
   float ChoiceOf(int64_t frame) const;
-  // Decides the use of each frame in the round, and its place in the
-  // contribution. Returns the uses.
+  // Decides for each frame if it travels, and sets its place in the
+  // contribution. Returns the uses of the frames.
   std::vector<PieceUse> PlaceBlocks();
 
   const int layer_;            // Index in the job's layers.
@@ -77,7 +79,7 @@ class SparseGradient {
   Buffer velocity_;            // Momentum of the residual.
   Buffer held_;                // The residual.
   std::vector<bool> holds_;    // True for each frame that has a residual.
-  // Place of the first value of each frame that travels in the contribution.
+  // Index, in the contribution, of the first value of each frame that travels.
   std::vector<int64_t> place_;
 };
 

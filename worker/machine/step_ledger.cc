@@ -21,7 +21,7 @@ StepLedger::StepLedger(std::vector<std::string> layers) {
   for (std::string& name : layers) layers_.push_back({std::move(name)});
 }
 
-// The layers' done rounds go back to nothing: first values come in each life.
+// No round of a layer counts as done: each life begins with first values.
 int64_t StepLedger::Restart() {
   went_back_ = life_ > 0;
   leaving_ = false;
@@ -98,14 +98,14 @@ absl::StatusOr<StepLedger::Pushed> StepLedger::BeginPush(int layer,
   NEREUS_TRY(Interruption());
   if (leaving_) return LeavingError();
   NEREUS_TRY(CheckNext(layers_[layer], step));
-  // The result has the scale that the step began with. An overflow since then
-  // changes the scale of the next step.
+  // The caller has multiplied by the scale that the step began with. An
+  // overflow since then changes the scale of the next step only.
   layers_[layer].pushed = step;
   ++pushed_count_;
   return Pushed{life_, begun_->loss_scale};
 }
 
-// Each refusal names the call that is missing or superfluous.
+// Each error says which call is missing or superfluous.
 absl::Status StepLedger::CheckNext(const Layer& layer, int64_t step) const {
   const auto refuse = [&](const auto&... why) {
     return InvalidArgumentError("layer ", layer.name, ": step ", step,
@@ -136,11 +136,12 @@ absl::Status StepLedger::CheckLayer(int layer) const {
 }
 
 absl::Status StepLedger::CheckComplete(bool or_untouched) const {
-  // A step that the caller asked for and does not know is not its own yet.
+  // If the caller has not taken the step that began (TakeBegun), it cannot have
+  // pushed layers of it.
   const bool is_complete = !begun_.has_value() || HasPushedAll() ||
                            asked_.has_value() ||
                            (or_untouched && pushed_count_ == 0);
-  // The next call tells the caller of an interruption.
+  // If there is an interruption, the caller's next call returns its error.
   if (is_complete || is_interrupted()) return absl::OkStatus();
   std::string missing;
   for (const Layer& layer : layers_) {

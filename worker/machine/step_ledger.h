@@ -29,8 +29,9 @@ class StepLedger {
   // `layers`: the layers' names, for messages.
   explicit StepLedger(std::vector<std::string> layers);
 
-  // A step, and the life of the machine in which the caller means it. A call
-  // that was made in an earlier life is dropped: the job has gone back since.
+  // Step that a call of the caller is about, and the life of the machine in
+  // which the caller made the call. The driving thread drops a call of an
+  // earlier life, because the job has gone back since.
   struct Call {
     int64_t step = kInitialRound;
     int64_t life = 0;
@@ -38,7 +39,7 @@ class StepLedger {
 
   // ---- Events of the machine.
 
-  // Begins the next life of the machine: the layers' first values are to come.
+  // Begins the next life of the machine: the layers' first values are missing.
   // Returns the number of the life, from 1. From the second life on, the
   // caller's calls fail with kOutOfRange until Acknowledge.
   int64_t Restart();
@@ -50,7 +51,7 @@ class StepLedger {
   enum class Done {
     kFirst,  // The layer's first values have arrived.
     kRound,  // The round of the caller's last push is done.
-    kAgain,  // The round was done before, under another plan.
+    kAgain,  // The round was done before: a new plan fetched the layer again.
   };
   Done Finish(int layer, int64_t round, bool skipped);
 
@@ -66,26 +67,30 @@ class StepLedger {
   void Acknowledge() { went_back_ = false; }
 
   // Returns the next step that the caller may begin: the step after the last
-  // that it began, or its first one. Errors: Interruption's.
+  // one that it began, or its first one. Errors: those of Interruption;
+  // kFailedPrecondition, the caller leaves the job.
   absl::StatusOr<Call> StepToBegin() const;
 
-  // Notes that the caller waits for the step of `call`. Returns false if the
-  // caller waited for this step before and gave up: then the step was requested
-  // already. StepToBegin returns the same step again until TakeBegun.
+  // Notes that the caller waits for the step of `call`. Returns false if there
+  // is nothing to ask the machine: the caller asked for this step before and
+  // gave up waiting, or `call` is of an earlier life. Until TakeBegun,
+  // StepToBegin returns the same step.
   bool Ask(const Call& call);
-  // Returns the step that has begun: the caller knows it now. REQUIRES: a step
-  // has begun.
+  // Returns the step that has begun, and notes that the caller knows it.
+  // REQUIRES: a step has begun.
   StepInfo TakeBegun();
 
-  // Notes that the caller leaves the job; it then begins and pushes nothing any
-  // more. Returns the last step in which the caller pushed a layer; nothing if
-  // the caller had begun to leave before. Errors: Interruption's.
+  // Notes that the caller leaves the job: from now on it may neither begin a
+  // step nor push. Returns the last step in which the caller pushed a layer;
+  // nothing if the caller had begun to leave before. Errors: those of
+  // Interruption.
   absl::StatusOr<std::optional<Call>> BeginLeave();
 
   // Notes that the caller pushes `layer` in `step`. Returns the life of the
   // machine and the loss scale that the step began with.
-  // Errors: kInvalidArgument, no such layer, a step that was not begun, or not
-  // the layer's next one; Interruption's.
+  // Errors: kInvalidArgument, no such layer, a step that has not begun, or not
+  // the layer's next one; kFailedPrecondition, the caller leaves the job; those
+  // of Interruption.
   struct Pushed {
     int64_t life = 0;
     float loss_scale = 1.0f;
@@ -95,34 +100,37 @@ class StepLedger {
   // Returns the account of the caller's gatherings.
   GatheringLedger& gathering() { return gathering_; }
 
-  // Notes that a gradient of the caller's in `step` has a NaN or an infinity.
+  // Notes that one of this worker's gradients in `step` has a NaN or an
+  // infinity.
   void NoteUnfit(int64_t step) { unfit_step_ = step; }
 
   // ---- State.
 
   // OK, or kInvalidArgument: there is no such layer.
   absl::Status CheckLayer(int layer) const;
-  // OK if every layer of the step that was begun is pushed or, with
-  // `or_untouched`, none of them. Errors: kFailedPrecondition, with the names
-  // of the layers that are not pushed.
+  // OK if the caller has pushed every layer of the step that it has begun or,
+  // with `or_untouched`, none of them. Errors: kFailedPrecondition, with the
+  // names of the layers that are not pushed.
   absl::Status CheckComplete(bool or_untouched) const;
   // OK if the caller may wait for `round` of a layer. Errors: kInvalidArgument,
-  // no such layer, or a round that was not pushed; Interruption's.
+  // no such layer, or a round that was not pushed; those of Interruption.
   absl::Status CheckAwaited(int layer, int64_t round) const;
-  // The reason why every call of the caller fails now: the job's failure, or
-  // kOutOfRange, the job has gone back.
+  // Returns the error with which every call of the caller fails now: the job's
+  // failure, or kOutOfRange if the job has gone back. Otherwise returns OK.
   absl::Status Interruption() const;
 
+  // The last round of the layer that the caller has pushed.
   int64_t pushed(int layer) const { return layers_[layer].pushed; }
   const std::string& name(int layer) const { return layers_[layer].name; }
   // True if `round` of the layer is done; true also if there is no such layer.
   bool IsDone(int layer, int64_t round) const;
-  // True if nothing is left to wait for: the round is done, was never pushed,
-  // or will not come.
+  // True if a wait for the round can end: the round is done, was never pushed,
+  // or will not be done in this life.
   bool IsAnswered(int layer, int64_t round) const;
   // True if the first values of every layer have arrived.
   bool HasFirstValues() const;
-  // True if the caller has begun `step`, or never will in this life.
+  // True if the machine has let the caller begin `step`, or will not in this
+  // life.
   bool HasBegun(int64_t step) const;
   // True if the caller has pushed every layer of the step that it has begun.
   bool HasPushedAll() const { return pushed_count_ == layers_.size(); }
@@ -136,13 +144,13 @@ class StepLedger {
   const std::optional<StepInfo>& begun() const { return begun_; }
   // The loss scale of the next step that begins.
   float loss_scale() const { return loss_scale_.value(); }
-  // The last round that every layer has done; kInitialRound before it.
+  // The last round that is done for all layers; kInitialRound if there is none.
   int64_t round() const;
-  // The step after the last that the caller has begun, or its first one.
+  // The step after the last one that the caller has begun, or its first one.
   int64_t next_step() const;
 
  private:
-  // The `done` of a layer while its first values have not come.
+  // Value of Layer::done until the layer's first values have arrived.
   static constexpr int64_t kFetching = kInitialRound - 1;
 
   struct Layer {
@@ -151,17 +159,18 @@ class StepLedger {
     int64_t done = kFetching;    // The last round that the machine has done.
   };
 
+  // OK if the caller may push the layer in `step`. Errors: kInvalidArgument.
   absl::Status CheckNext(const Layer& layer, int64_t step) const;
 
   std::vector<Layer> layers_;
   int64_t life_ = 0;        // Number of the machine's life.
-  bool went_back_ = false;  // The caller has not acknowledged a new life.
-  bool over_ = false;       // The membership has ended.
+  bool went_back_ = false;  // True if Acknowledge has to come in this life.
+  bool over_ = false;       // True if the membership has ended.
   absl::Status failure_;    // The first failure of the job.
-  bool leaving_ = false;    // The caller leaves the job.
+  bool leaving_ = false;    // True if the caller leaves the job.
   std::optional<StepInfo> begun_;         // The last step begun.
   std::optional<int64_t> asked_;          // Step that the caller asked for.
-  size_t pushed_count_ = 0;               // Layers pushed in that step.
+  size_t pushed_count_ = 0;               // Layers pushed in step `begun_`.
   int64_t skipped_step_ = kInitialRound;  // The last step that was skipped.
   int64_t unfit_step_ = kInitialRound;    // The last step of NoteUnfit.
   GatheringLedger gathering_;             // The caller's gatherings.

@@ -19,8 +19,9 @@ StepInfo StepPlan::InfoOf(int64_t step, int rank) {
   }
   epochs_.erase(epochs_.begin(), epochs_.begin() + index);
   const Job& job = *epochs_.front();
-  // A step that had begun before its epoch did has the workers of the epoch,
-  // joiners included, as its contributions are counted so.
+  // If the step comes before the first step of its epoch, it has the line-up of
+  // that first step, with the workers that join: contributions_before counts in
+  // the same way.
   const Lineup& lineup = job.LineupOf(std::max(step, job.history.first_step));
   StepInfo info;
   info.step = step;

@@ -12,8 +12,8 @@ namespace nereus {
 //
 // A step that some worker had begun when an epoch ended belongs to that epoch
 // on every worker, even if the next epoch has other workers. Otherwise two
-// workers might take the same examples: one by the shares of the old epoch, the
-// other by those of the new one.
+// workers could take the same examples: one worker by the shares of the old
+// epoch, another worker by the shares of the new epoch.
 //
 // Example: three workers are in epoch 1, and worker 0 has begun step 7 when
 // worker 2 is lost. Workers 0 and 1 do step 7 with thirds of its examples, and

@@ -37,8 +37,9 @@ bool IsOfResult(const WorkerLayer& layer, const FrameHeader& header) {
           UsesServers(layer.route().scheme));
 }
 
-// True if the frame asks for the values before the sender's first step. With
-// decoupled rounds a worker may also ask for the result of a round.
+// True if the frame asks for the values that the sender needs before its first
+// step. With decoupled rounds, a frame of this kind can also ask for the result
+// of a round.
 bool IsForFirstValues(const Job& job, const FrameHeader& header) {
   const int asking = job.PositionOf(header.sender.rank);
   return header.kind == FrameKind::kPull &&
@@ -65,14 +66,14 @@ void Syncer::Adopt(const Syncer& before, Outbox& out) {
   is_stale_ = !layer_.caller_updates();
   ledger_.Adopt(before.done_round());
   exchange_->OnEpoch(out);
-  // Set only now: with contributors, OnEpoch would keep the memory of the last
-  // done round, which this exchange does not have.
+  // Set after OnEpoch: if there were contributors, OnEpoch would keep the
+  // memory of the last done round, and this new exchange has no such memory.
   ledger_.AdoptContributors(before.contributors());
   transfer_.set_has_left(before.transfer_.has_left());
 }
 
-// The shards have the layer as of the old plan's last round, with the state of
-// their optimizer.
+// Fetches the layer again: the shards have it as of the last round of the old
+// plan, with the state of their optimizer.
 void Syncer::BeginStep(Outbox& out) {
   if (!std::exchange(is_stale_, false)) return;
   ledger_.Restart();
@@ -163,8 +164,8 @@ void Syncer::OnVerdict(const StepVerdict& verdict, Outbox& out) {
   ledger_.ReportIfSettled(out);
 }
 
-// Asks the exchange after every event that may have completed the round: a
-// frame, the own contribution, a request, or a verdict.
+// Called after every event that can complete the round: a frame, the
+// contribution of this worker, its request for the result, or a verdict.
 void Syncer::FinishIfComplete(Outbox& out) {
   std::optional<RoundResult> result = exchange_->Finish(out);
   if (!result.has_value()) return;

@@ -27,16 +27,17 @@ namespace nereus {
 // layer is, Exchange carries out the layer's scheme, and LayerTransfer moves
 // the layer between rounds. The parts read the ledger; the Syncer alone changes
 // it. In a new epoch, the Syncer asks again for first values that are missing.
-// If it had sent the contribution to the open round, it sends it again.
+// If the Syncer had sent the contribution to the open round, it sends the
+// contribution again.
 //
-// Pure. The WorkerMachine owns it and is its only caller. Its frames must have
-// passed CheckFrame.
+// Pure. The WorkerMachine owns the Syncer and is its only caller. It passes on
+// only frames that CheckFrame has accepted.
 class Syncer {
  public:
   // `layer`: index in job->layers.
   Syncer(JobPtr job, int layer, int rank, LayerMemory memory);
 
-  // The parts refer to each other.
+  // Not copyable, because the parts refer to each other.
   Syncer(const Syncer&) = delete;
   Syncer& operator=(const Syncer&) = delete;
 
@@ -44,8 +45,8 @@ class Syncer {
   // from now on. The first worker of a new job sends its values to the shards.
   void Start(Outbox& out);
 
-  // Takes over from `before`, the layer's syncer of the last plan, which had
-  // another route. Called instead of Start.
+  // Continues the work of `before`, the layer's syncer under the last plan,
+  // which had another route. Called instead of Start.
   void Adopt(const Syncer& before, Outbox& out);
   // Notes that the caller begins a step. In the first step after Adopt, fetches
   // the layer from the shards, unless the caller runs the optimizer.
@@ -57,13 +58,14 @@ class Syncer {
   absl::Status Push(int64_t round, Buffer gradient, Outbox& out);
   absl::Status PushFactors(int64_t round, FactorBuffers factors, Outbox& out);
   // Sends the contribution, if it is unsent. In a sparse job, `choice` says
-  // which blocks travel, and Send adds a weight for each of the layer's blocks
-  // to `norms`, from which the next choice is made (SparseGradient::Begin).
+  // which blocks travel, and Send adds the norms of the layer's blocks to
+  // `norms`, from which the servers make the next choice
+  // (SparseGradient::Begin).
   void Send(Outbox& out, const BlockChoice& choice = nullptr,
             const Buffer& norms = Buffer());
   // With Overlap::kDecoupled: asks for the result of the open round, unless
-  // this worker has asked. If the contribution is unsent, the request follows
-  // it. REQUIRES: ledger().is_open().
+  // this worker has already asked. If the contribution is unsent, Send asks
+  // after it. REQUIRES: ledger().is_open().
   void Gather(Outbox& out);
   // Notes that the caller has done its last step, and its last update.
   void Leave(Outbox& out) { transfer_.Leave(out); }
@@ -73,7 +75,8 @@ class Syncer {
     transfer_.SaveLast(round, out);
   }
 
-  // Returns where a frame of this layer lands. Errors: kInvalidArgument.
+  // Returns where a frame of this layer lands. Errors: kInvalidArgument, the
+  // frame does not fit the state of the layer.
   absl::StatusOr<Landing> OnHeader(const FrameHeader& header) const;
   // Takes a frame that OnHeader accepted.
   void OnFrame(const Frame& frame, Outbox& out);
@@ -99,10 +102,11 @@ class Syncer {
   }
 
  private:
+  // Begins the round of a contribution that layer_ has.
   void OnPushed(int64_t round, Outbox& out);
-  // Lets the exchange send the contribution.
+  // Lets the exchange send the contribution, which may end the round.
   void Contribute(Outbox& out);
-  // Ends the open round, if the exchange has all of it.
+  // Ends the open round, if the exchange says that nothing of it is missing.
   void FinishIfComplete(Outbox& out);
   // Does what follows a done round or a completed fetch: for example, releases
   // the contribution, reports the round and serves workers that join.

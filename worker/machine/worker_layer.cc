@@ -71,7 +71,7 @@ Buffer WorkerLayer::Allocate(int64_t bytes) const {
 Buffer WorkerLayer::PlaceForGradient(Buffer given) {
   if (given.bytes() > 0) return given;
   // Frames of a contribution that was sent twice may still be under way when
-  // its round is done: they keep their memory.
+  // its round is done. They keep the old memory, and the layer gets new memory.
   if (product.bytes() == 0 || !product.unique()) {
     product = Allocate(FloatBytes(spec().parameters));
   }

@@ -17,20 +17,22 @@ namespace nereus {
 struct LayerMemory {
   Buffer parameters;  // The whole layer, float32.
   // State of the caller's own optimizer, which a worker that joins needs
-  // besides the parameters: arrays of as many values as the layer has, one
-  // after the other. Empty if the caller's optimizer has no state, or does not
-  // run.
+  // besides the parameters: arrays one after the other, each with as many
+  // values as the layer. Empty if the caller's optimizer has no state, or the
+  // caller runs none.
   Buffer state;
-  // True if the caller's optimizer wants the mean gradient in the place of the
-  // gradient that was pushed. Otherwise an exchange that makes the mean
-  // elsewhere leaves it there until the next push (LayerDone::mean).
+  // True if the caller's optimizer wants the mean gradient in the memory of the
+  // pushed gradient. If false, an exchange that makes the mean in other memory
+  // leaves it there until the next push (LayerDone::mean).
   bool means_in_place = true;
-  // True if, in a sparse job, the machine keeps the residual. Otherwise the
-  // driver keeps the residual where it carries out SplitGradient.
+  // True if, in a sparse job, the machine keeps the residual. If false, the
+  // driver keeps the residual on the device on which it carries out
+  // SplitGradient.
   bool keeps_residual = true;
-  // True if the driver multiplies factors on the processor, which the workers
-  // of a host share, and so can share a product. False if each worker has a
-  // device for it. Equal on all workers (JoinRequest::products).
+  // True if the driver multiplies factors on the processor. The workers of a
+  // host share the processor, so they can share a product, too. False if the
+  // driver of each worker multiplies on a device. Equal on all workers
+  // (JoinRequest::products).
   bool multiplies_on_host = true;
   // Device that has the layer; null: the layer is in host memory alone.
   std::shared_ptr<DeviceLayer> device = nullptr;
@@ -46,8 +48,9 @@ struct FactorBuffers {
 };
 
 // State of one layer that the parts of its Syncer share: the job, the memory
-// and the open round's contribution. The Syncer writes it, and the parts read
-// it; only PlaceForGradient, which FactorExchange calls too, writes `product`.
+// and the contribution to the open round. The Syncer writes the fields, and the
+// parts read them. One part writes a field: FactorExchange sets `product`,
+// through PlaceForGradient.
 struct WorkerLayer {
   // `layer`: index in job->layers. Allocates the optimizer's state where this
   // worker runs the job's optimizer.
@@ -68,7 +71,7 @@ struct WorkerLayer {
   FrameHeader Header(FrameKind kind, int64_t chunk, int64_t round) const;
 
   // Sends `values`, the whole layer, to the shards that own its chunks. Leaves
-  // out chunks that `results` has all results of `round` for.
+  // out chunks of which `results` has all frames of `round` already.
   void SendToShards(int64_t round, const Buffer& values,
                     const ResultAssembly& results, Outbox& out) const;
   // Asks the shards for the chunks of `round` that `results` lacks.
@@ -80,24 +83,24 @@ struct WorkerLayer {
 
   // Returns `given`, or memory for one gradient if `given` is empty.
   Buffer PlaceForGradient(Buffer given);
-  // Returns the gradient that `factors` stand for, and appends the product that
-  // makes it.
+  // Appends the product of `factors`, and returns the memory of the gradient
+  // that it makes.
   Buffer Multiply(FactorBuffers factors, Outbox& out);
 
   JobPtr job;                // The job in the current epoch.
   const int index;           // Index in job->layers.
   const int rank;            // This worker's rank.
   const LayerMemory memory;  // The caller's memory.
-  // State of the optimizer that runs on this worker: the caller's, or the job's
-  // for a worker-owned layer. Empty if the shards run the optimizer.
+  // State of the optimizer that runs on this worker: the caller's optimizer or,
+  // for a worker-owned layer, the job's. Empty if the shards run the optimizer.
   const Buffer state;
 
   // Contribution to the open round, lent by the caller until the round is done.
   // With scheme kFactor `factors` are set, otherwise `gradient`.
   Buffer gradient;
   FactorBuffers factors;
-  // Gradient that Multiply or the mean is written to, where the caller gave
-  // factors and no memory for the gradient.
+  // Memory for the product of factors, where the caller gave no memory for the
+  // gradient.
   Buffer product;
   // State of the layer in a sparse job.
   std::optional<SparseGradient> sparse;

@@ -64,8 +64,8 @@ bool WorkerMachine::BeginStep(int64_t step, Outbox& out) {
   if (frozen() || (job_->switches() && step > job_->switch_round)) {
     return false;
   }
-  // A syncer may fetch its layer now. It must not do so earlier: until the step
-  // begins, the caller may read the values.
+  // From now on a syncer may fetch its layer. It must not do so earlier: before
+  // the caller asks for this step, it may still read the values.
   for (size_t layer = 0; layer < syncers_.size(); ++layer) {
     syncers_[layer]->BeginStep(out);
     NoteDone(static_cast<int>(layer));
@@ -83,7 +83,7 @@ absl::Status WorkerMachine::OnPush(int layer, int64_t round, Buffer gradient,
   if (IsBarred(round, fit)) {
     const Buffer zeros = Buffer::AllocateZeroed(gradient.bytes());
     if (job_->options.optimizer_place == OptimizerPlace::kWorker) {
-      out.Add(CopyValues{gradient, zeros});  // The mean goes there, too.
+      out.Add(CopyValues{gradient, zeros});  // The mean will land there.
     } else {
       gradient = zeros;
     }
@@ -113,8 +113,8 @@ bool WorkerMachine::IsBarred(int64_t round, bool fit) const {
   return !fit && verdicts_.Skipped(round) == false;
 }
 
-// The first layer of a new step finds layers of the last step open if the
-// caller has not waited for them. They go first.
+// When the caller pushes the first layer of a new step, layers of the last step
+// may be open, because the caller has not waited for them. These go first.
 void WorkerMachine::OnPushed(int layer, int64_t round, bool fit, Outbox& out) {
   if (plan_.step() != round) {
     plan_.EndStep();
@@ -158,8 +158,8 @@ void WorkerMachine::SendLayers(const std::vector<int>& layers, Outbox& out) {
 }
 
 void WorkerMachine::PushNorms(Outbox& out) {
-  // The block layer goes through its shard like any other layer: the sum of the
-  // norms is what the shard chooses by.
+  // The block layer goes to its shard like any other layer. The shard chooses
+  // blocks by the sum of the workers' norms.
   Syncer& blocks = *syncers_[job_->pool.layer];
   const absl::Status status =
       blocks.Push(plan_.step(), std::exchange(norms_, Buffer()), out);
@@ -168,7 +168,8 @@ void WorkerMachine::PushNorms(Outbox& out) {
   blocks.Gather(out);
 }
 
-// Sends the vote to every server: each counts the votes for itself.
+// Sends the vote to every server, because each server counts the votes by
+// itself.
 void WorkerMachine::SendVote(const SendPlan::Vote& vote, Outbox& out) const {
   if (!job_->votes() || verdicts_.Skipped(vote.step).has_value()) return;
   FrameHeader header =
@@ -225,7 +226,7 @@ absl::StatusOr<Landing> WorkerMachine::OnVerdictHeader(
                        "steps up to ",
                        begun_step_);
   }
-  // A frozen machine takes no verdict: its report has been made.
+  // A frozen machine takes no verdict: its report must stay true.
   const bool known = verdicts_.Skipped(header.round).has_value();
   return frozen() || known ? Landing::Discard() : Landing::Scratch();
 }
@@ -258,8 +259,8 @@ absl::StatusOr<Landing> WorkerMachine::OnHeader(
         "frames of workers");
   }
   Landing landing = NEREUS_TRY(syncers_[header.layer]->OnHeader(header));
-  // A frozen machine makes no progress with worker-owned layers. The frames
-  // come again in the next epoch.
+  // A frozen machine makes no progress with worker-owned layers. The other
+  // workers send these frames again in the next epoch.
   if (frozen() && from.role == Role::kWorker) return Landing::Discard();
   return landing;
 }
@@ -307,7 +308,7 @@ std::optional<ReplicaChecksums> WorkerMachine::OnChecksum(int layer,
   ReplicaChecksums all;
   all.round = round;
   for (const auto& [index, each] : known) all.layers.push_back(each);
-  // The missing checksums of older rounds will not come any more.
+  // Checksums of older rounds that are still missing will not come any more.
   checksums_.erase(checksums_.begin(), checksums_.upper_bound(round));
   return all;
 }
@@ -345,8 +346,8 @@ void WorkerMachine::OnEpoch(JobPtr job, Outbox& out) {
   if (job_->PositionOf(rank_) >= 0) Proceed(out);
 }
 
-// A round that is done and unreported does not count: the caller may still wait
-// for its verdict.
+// A round that is done and not reported does not count: its verdict is not
+// known, and the caller may still wait for it.
 bool WorkerMachine::drained() const {
   return job_->switches() && !syncers_.empty() &&
          absl::c_all_of(syncers_, [&](const auto& syncer) {

@@ -16,26 +16,28 @@
 
 namespace nereus {
 
-// A worker's side of the protocol: a dispatcher. Each layer has a Syncer, which
-// carries out its rounds; SendPlan says which layers are sent and gathered
-// when; the machine itself keeps the state of the whole step: verdicts, the
-// choice of blocks, checksums of the replica.
+// A worker's side of the protocol: it passes each event to the parts that it
+// concerns. Each layer has a Syncer, which carries out the layer's rounds. The
+// SendPlan says which layers are sent and gathered, and when. The machine
+// itself keeps the state of the whole step: verdicts, the choice of blocks,
+// checksums of the replica.
 //
-// Between Freeze and OnEpoch no worker-owned layer makes progress, so that the
-// report stays true until all members agree on the next epoch. Pure: the
-// worker's MachineDriver calls it, and so does the simulated cluster. One
-// thread at a time.
+// Between Freeze and OnEpoch no worker-owned layer makes progress: what Report
+// has returned must stay true until the next epoch begins. Pure: the worker's
+// MachineDriver calls it, and so does the simulated cluster. One thread at a
+// time.
 class WorkerMachine final : public Machine {
  public:
   // `rank`: rank of a worker in job->workers. `memory`: by layer of the model.
   WorkerMachine(JobPtr job, int rank, std::vector<LayerMemory> memory);
 
-  // Changes JobOptions::fusion_bytes, until the job of an epoch changes it.
+  // Sets the fusion threshold, in bytes. It holds until an epoch begins whose
+  // job has another JobOptions::fusion_bytes than the job before.
   void SetFusion(int64_t bytes) { plan_.SetFusion(bytes); }
 
   // Sends a server `frames` frames of `payload_bytes` each, to measure the
   // connection. ProbeAnswered follows when the server has answered the last
-  // one, unless the epoch ends before.
+  // frame, unless the epoch ends before that.
   void Probe(int server, int64_t train, int frames, int64_t payload_bytes,
              Outbox& out);
 
@@ -43,25 +45,26 @@ class WorkerMachine final : public Machine {
   // before this worker's first one.
   void Start(Outbox& out);
 
-  // Begins step `step` for the caller, in which this worker will take part.
-  // Until it returns true the caller uses no values. Returns false if the
-  // caller must try again: in the next epoch, if the machine is frozen or the
-  // plan ends before the step; when a layer is done, if values are being
-  // fetched.
+  // Begins step `step` for the caller. From the first call until a call returns
+  // true, the machine may write the layers' memory, and the caller must not use
+  // it. Returns false if the step must be begun again later: after the next
+  // epoch has begun, if the machine is frozen or the plan ends before the step;
+  // after the next LayerDone, if the machine is fetching values.
   bool BeginStep(int64_t step, Outbox& out);
 
   // Takes the caller's contribution to round `round` of `layer`; see Syncer.
   // `fit`: false if the gradient must not be used, because it has a NaN. With
   // NanPolicy::kSkip such a gradient makes all workers skip the step. `scale`:
-  // factor that the loss was multiplied by; the gradient is divided by it, in
-  // place. REQUIRES: `layer` and the buffers' sizes are the model's.
+  // factor by which the caller multiplied the loss; the machine has the
+  // gradient divided by it, in place. REQUIRES: the model has `layer`, and the
+  // buffers have its sizes.
   absl::Status OnPush(int layer, int64_t round, Buffer gradient, Outbox& out,
                       bool fit = true, float scale = 1.0f);
   absl::Status OnPushFactors(int layer, int64_t round, FactorBuffers factors,
                              Outbox& out, bool fit = true, float scale = 1.0f);
 
   // Notes that the caller waits for the layer. If the layer is deferred, sends
-  // all deferred layers. Gathers this layer before others.
+  // all deferred layers. Gathers this layer before the other layers.
   void OnWait(int layer, Outbox& out);
 
   // Notes that the caller has done its last step, and that all pushed rounds
@@ -78,11 +81,11 @@ class WorkerMachine final : public Machine {
   std::optional<ReplicaChecksums> OnChecksum(int layer, int64_t round,
                                              uint32_t crc) override;
 
-  // The syncer of a layer of the model; in a sparse job the block layer comes
-  // after these.
+  // Returns the syncer of a layer. In a sparse job, the block layer has the
+  // index after the layers of the model.
   const Syncer& syncer(int layer) const { return *syncers_[layer]; }
   // Names the members that a pushed layer waits for, for messages. Empty if it
-  // waits for nothing, or for this worker's own backward.
+  // waits for nothing, or for this worker's own backward pass.
   std::string Missing(int layer) const;
   // The oldest round that waits for another member, without the time that it
   // has waited; nullopt if no round waits.
@@ -90,27 +93,30 @@ class WorkerMachine final : public Machine {
   bool frozen() const { return plan_.is_frozen(); }
 
  private:
-  // Carries out what the plan says: sends layers, votes, gathers layers. Called
-  // at the end of each event after which the plan may say more.
+  // Carries out what the SendPlan says: sends layers, votes, gathers layers.
+  // Called at the end of each event after which the SendPlan can have more to
+  // say.
   void Proceed(Outbox& out);
   void SendLayers(const std::vector<int>& layers, Outbox& out);
   void SendVote(const SendPlan::Vote& vote, Outbox& out) const;
-  // Tells the plan how far a layer is.
+  // Tells the SendPlan up to which round a layer is done.
   void NoteDone(int layer);
 
-  // Goes on with a layer by another route.
+  // Replaces the syncer of a layer that has another route in the new plan.
   void Reroute(int layer, Outbox& out);
-  // True if a gradient must not be used although its step is not skipped: the
-  // verdict was settled before this worker did the step again. The worker
-  // contributes zeros.
+  // True if a gradient must not be used (`fit` is false), although the verdict
+  // on its step is not to skip it: the verdict was given before this worker did
+  // the step again. The worker then contributes zeros.
   bool IsBarred(int64_t round, bool fit) const;
+  // Tells the SendPlan of a push, and carries out what follows from it.
   void OnPushed(int layer, int64_t round, bool fit, Outbox& out);
-  // Contributes the weights of the blocks to the choice for the next step.
+  // Contributes the norms of the blocks, from which the servers make the choice
+  // for the next step.
   void PushNorms(Outbox& out);
   // True if the plan ends, and all layers have done and reported its last
   // round.
   bool drained() const;
-  // Says that this worker is drained, once in an epoch.
+  // Tells the coordinator, once in an epoch, that this worker is drained.
   void SayDrained(Outbox& out);
 
   absl::StatusOr<Landing> OnProbeHeader(PeerId from,
@@ -133,7 +139,7 @@ class WorkerMachine final : public Machine {
   // In a sparse job.
   Buffer choices_;      // Values of the block layer.
   BlockChoice choice_;  // Blocks that travel in the next round.
-  Buffer norms_;        // Weights of the blocks, for the choice after that.
+  Buffer norms_;        // Norms of the blocks, for the choice after that.
 };
 
 }  // namespace nereus
