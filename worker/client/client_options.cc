@@ -9,7 +9,7 @@
 namespace nereus {
 namespace {
 
-// Checks an option that must be longer than no time.
+// Checks that an option, which is a duration, is longer than zero.
 absl::Status CheckPositive(absl::string_view name, absl::Duration duration) {
   if (duration > absl::ZeroDuration()) return absl::OkStatus();
   return InvalidArgumentError(name, " is ", absl::FormatDuration(duration),

@@ -12,7 +12,7 @@ absl::StatusOr<NotFinite> FindNotFinite(absl::Span<const float> values,
   if (arrival != nullptr) {
     absl::StatusOr<NotFinite> found = arrival->FindNotFinite();
     if (!absl::IsUnimplemented(found.status())) return found;
-    // The arrival cannot look through the values.
+    // The arrival cannot search the values, so this function does.
     NEREUS_TRY(
         arrival->Await(static_cast<int64_t>(values.size() * sizeof(float))));
   }

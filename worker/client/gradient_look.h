@@ -6,10 +6,12 @@
 
 namespace nereus {
 
-// Returns the first value that is NaN or infinite; its index is below 0 if all
-// are finite. `arrival`: null if the values have arrived. Otherwise the arrival
-// searches the values on their device; if it cannot, this function waits for
-// the values and searches them. Errors: the values will never arrive.
+// Returns the first value that is NaN or infinite. The index in the result is
+// below 0 if all values are finite. `arrival`: null if the values are in
+// memory. Otherwise the values are still being copied from a device, and the
+// arrival searches them there. If the arrival cannot search, this function
+// waits for the values and searches them itself. Errors: the values will never
+// arrive.
 absl::StatusOr<NotFinite> FindNotFinite(absl::Span<const float> values,
                                         Arrival* arrival);
 

@@ -1,6 +1,6 @@
-// The side of a client that the caller's threads run. Each call checks its
-// arguments and the ledger under the RoundTable's lock, and posts the work to
-// the machine (WorkerProcess). A call that waits may drive the machine
+// The part of a client that runs on the caller's threads. Each call checks its
+// arguments and the ledger, under the RoundTable's lock, and posts the work to
+// the machine (WorkerProcess). A call that waits can drive the machine
 // meanwhile.
 //
 //   BeginStep --> Push or PushFactors of each layer --> Wait of each layer
@@ -26,8 +26,8 @@
 namespace nereus {
 namespace {
 
-// Longest time to wait for events that come soon, unless a process hangs:
-// closed connections return their buffers, or the other workers hear of a
+// Longest time to wait for two events that come soon unless a process hangs:
+// closed connections give back their buffers, and the other workers hear of a
 // failure.
 constexpr absl::Duration kFlushTimeout = absl::Seconds(5);
 
@@ -108,24 +108,24 @@ class HostClientImpl final : public HostClient {
   }
   const JobOptions& job_options() const { return process_->job().options; }
 
-  // Waits as Wait does, in a call that began at `from` and has `timeout` in
-  // all.
+  // Waits as Wait does, for a call that began at `from` and may take `timeout`
+  // in total.
   absl::Status WaitSince(absl::Time from, int layer, int64_t step,
                          absl::Duration timeout);
-  // Waits until all layers have the job's values. Goes on waiting if the job
-  // goes back meanwhile. Errors: kDeadlineExceeded at `until`.
+  // Waits until all layers have the job's values. If the job goes back
+  // meanwhile, waits for the new values. Errors: kDeadlineExceeded at `until`.
   absl::Status AwaitValues(absl::Time until);
   // True if the values may be used: all are finite, or the job ignores NaNs.
-  // False if the step is to be skipped because of them. Unless the job ignores
-  // NaNs, waits until all values have come, or the arrival has searched them.
-  // Errors: a value ends the job, or the values will not come.
+  // False if the job must skip the step because of a NaN. Unless the job
+  // ignores NaNs, waits until all values have arrived, or the arrival has
+  // searched them. Errors: a NaN ends the job, or the values will never arrive.
   absl::StatusOr<bool> IsFit(int layer, int64_t step, absl::string_view what,
                              absl::Span<const float> values, Arrival* arrival);
   // Notes a push in the ledger and in the meter.
   absl::StatusOr<StepLedger::Pushed> BeginPush(
       int layer, int64_t step, absl::Span<const float> gradient);
-  // Ends the job for all workers. Returns `reason` as an error once the other
-  // workers know it, or after some seconds.
+  // Ends the job for all workers. Returns `reason` as an error once the
+  // coordinator has confirmed the end, or after kFlushTimeout.
   absl::Status FailJob(const std::string& reason);
 
   const HostClientOptions options_;
@@ -137,7 +137,8 @@ class HostClientImpl final : public HostClient {
   std::unique_ptr<WorkerProcess> process_;  // The side of the driving thread.
 };
 
-// The caller may free its memory afterwards: no connection may still read it.
+// Waits until no connection reads the caller's memory, because the caller may
+// free that memory afterwards.
 HostClientImpl::~HostClientImpl() {
   process_.reset();
   if (!rounds_->AwaitReturned(kFlushTimeout)) {
@@ -171,7 +172,8 @@ absl::Status HostClientImpl::AwaitValues(absl::Time until) {
   while (true) {
     const absl::Status fetched = rounds_->AwaitFirstValues(until);
     if (!absl::IsOutOfRange(fetched)) return fetched;
-    // The job has gone back. The caller is here, so it uses no values now.
+    // The job has gone back. The caller is in this call, so it does not use the
+    // values, and the machine may write them.
     NEREUS_TRY(rounds_->Acknowledge(until));
     process_->FreeValues();
   }
@@ -182,7 +184,7 @@ absl::StatusOr<StepInfo> HostClientImpl::BeginStep(absl::Duration timeout) {
   NEREUS_TRY(Ledger([](const StepLedger& ledger) {
     return ledger.CheckComplete(/*or_untouched=*/false);
   }));
-  // Each time that the job goes back meanwhile, another step is next.
+  // If the job goes back meanwhile, another step is next: so try again.
   while (true) {
     NEREUS_TRY(AwaitValues(until));
     const auto next =
@@ -226,7 +228,8 @@ absl::StatusOr<bool> HostClientImpl::IsFit(int layer, int64_t step,
   if (policy != NanPolicy::kSkip) return FailJob(reason);
   NEREUS_LOG(Warning) << reason << ": all workers skip the step";
   rounds_->Use([&](StepLedger& ledger) { ledger.NoteUnfit(step); });
-  // The machine may write zeros over the values: no copy may still write there.
+  // Waits for the rest of the copy: the machine may write zeros over the
+  // values, and the copy must not write there afterwards.
   const auto bytes = static_cast<int64_t>(values.size() * sizeof(float));
   if (arrival != nullptr) arrival->Await(bytes).IgnoreError();
   return false;
@@ -234,8 +237,8 @@ absl::StatusOr<bool> HostClientImpl::IsFit(int layer, int64_t step,
 
 absl::Status HostClientImpl::FailJob(const std::string& reason) {
   process_->Fail(reason);
-  // The caller may destroy the client as soon as this returns: the other
-  // workers must have heard the reason by then.
+  // Waits until the other workers have heard the reason, because the caller may
+  // destroy the client as soon as this function returns.
   process_->DriveUntil([this] { return !failure().ok(); },
                        SteadyNow() + kFlushTimeout);
   rounds_->AwaitOver(absl::InfiniteDuration(), SteadyNow() + kFlushTimeout)
@@ -264,12 +267,12 @@ absl::Status HostClientImpl::PushArriving(
   const LayerSpec& spec = specs_[layer];
   NEREUS_TRY(
       CheckLength(spec, "the gradient", gradient.size(), spec.parameters));
-  // Checked before the plan is read: after the job has gone back, it may have
-  // another plan.
+  // Checked before the plan is read: if the job has gone back, the new plan may
+  // be another one than that of the caller's step.
   NEREUS_TRY(Interruption());
   if (takes_factors(layer)) return CheckHasNoFactors(spec);
   bool is_fit = true;
-  // In other jobs the receiver checks the values as it adds them.
+  // In other jobs the process that adds the values checks them.
   if (traits_.may_skip || traits_.sparse) {
     is_fit =
         NEREUS_TRY(IsFit(layer, step, "the gradient", gradient, arrival.get()));
@@ -342,7 +345,7 @@ absl::Status HostClientImpl::WaitSince(absl::Time from, int layer, int64_t step,
       from + timeout);
   const absl::Status status = rounds_->Await(layer, step, timeout, from);
   const bool is_late = absl::IsDeadlineExceeded(status);
-  // The time of a wait is no time of computing, whatever its outcome.
+  // Tells the meter of the wait, so that it does not count as computing.
   if (status.ok() || is_late) process_->meter().OnWait(layer, began_at);
   if (!is_late) return status;
   return DeadlineExceededError(status.message(), "; missing: ",
@@ -369,7 +372,8 @@ bool HostClientImpl::takes_bfloat16(int layer) const {
   }
   const std::shared_ptr<const EpochStart> epoch = process_->epoch();
   const Route route = epoch->job->routes[layer];
-  // Mates add float32 values; rounding follows at the link of the host.
+  // A carrier adds the float32 values of its mates, and the sum is rounded to
+  // bfloat16 only when it leaves the host.
   const bool is_alone =
       epoch->job->LineupOf(kStepMax).IsAlone(epoch->self.rank);
   return route.scheme == Scheme::kServer && route.wire == WireType::kBfloat16 &&
@@ -404,7 +408,7 @@ absl::StatusOr<std::vector<std::string>> HostClientImpl::Gather(
   }
   const std::optional<nereus::Gather> begun =
       NEREUS_TRY(rounds_->BeginGathering(std::string(value)));
-  // Empty if a call that timed out has begun it.
+  // Empty if an earlier call, which timed out, has begun this gathering.
   if (begun.has_value()) process_->Gather();
   return rounds_->AwaitGathered(until);
 }
@@ -423,13 +427,13 @@ absl::Status HostClientImpl::Leave(absl::Duration timeout) {
   }
   const std::optional<StepLedger::Call> last =
       NEREUS_TRY(rounds_->BeginLeave(SteadyNow()));
-  // Empty if a call that timed out has asked to leave already.
+  // Empty if an earlier call, which timed out, has already asked to leave.
   if (last.has_value()) process_->Leave(*last);
-  // Peers may still need frames of this worker's last round. So the connections
-  // stay until the coordinator says that the membership is over.
+  // Other workers may still need frames of this worker's last round. So the
+  // connections stay open until the coordinator ends the membership.
   const absl::Duration patience = options_.client.round_timeout;
   const absl::Status over = rounds_->AwaitOver(patience, from + timeout);
-  // The job's own error counts first, whatever its code.
+  // An error of the job comes before the timeouts of this call.
   if (!over.ok()) NEREUS_TRY(Interruption());
   if (absl::IsDeadlineExceeded(over)) {
     return DeadlineExceededError("this worker leaves the job, and other ",

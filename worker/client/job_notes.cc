@@ -9,7 +9,7 @@ void LogJoined(const std::string& job, const JobOptions& options,
                bool keeps_state) {
   NEREUS_LOG(Info) << "joined job " << job << ": "
                    << DescribeJobSpec(SpecOf(options), /*told=*/true);
-  // Workers that join need a copy of such state.
+  // Momentum and Adam keep state, and a worker that joins needs a copy of it.
   const bool has_state = options.optimizer.rule == UpdateRule::kAdam ||
                          options.optimizer.momentum > 0;
   if (options.optimizer_place != OptimizerPlace::kWorker || keeps_state ||

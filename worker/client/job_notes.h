@@ -7,9 +7,9 @@
 namespace nereus {
 
 // Logs the options of the job that a worker has joined. Warns if the worker
-// runs the optimizer, the optimizer may have state, and the worker keeps none
-// (LayerBinding::state): a worker that joins later would begin with other
-// state.
+// runs the job's optimizer, this optimizer can have state, and `keeps_state` is
+// false, because the caller has bound no state (LayerBinding::state). A worker
+// that joins later would then begin with other state.
 void LogJoined(const std::string& job, const JobOptions& options,
                bool keeps_state);
 

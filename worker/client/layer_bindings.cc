@@ -23,7 +23,7 @@ absl::Status CheckFactors(const LayerSpec& layer, const Factors& factors,
                          factors.output_gradient.size(), layer.rows * layer.m));
   NEREUS_TRY(CheckLength(layer, "the input", factors.input.size(),
                          layer.rows * layer.n));
-  // Room for the mean gradient.
+  // `gradient` is the memory for the mean gradient.
   if (!needs_gradient && gradient.empty()) return absl::OkStatus();
   return CheckLength(layer, "the gradient", gradient.size(), layer.parameters);
 }
@@ -53,8 +53,8 @@ absl::Status CheckState(const std::vector<LayerBinding>& layers,
   return absl::OkStatus();
 }
 
-// All layers must have as many state arrays as the first one: the job has one
-// optimizer.
+// All layers must have as many state arrays as the first layer, because the job
+// has one optimizer.
 absl::StatusOr<std::vector<LayerSpec>> CheckedSpecsIn(
     const std::vector<LayerBinding>& layers) {
   for (const LayerBinding& layer : layers) {

@@ -15,32 +15,34 @@
 
 namespace nereus {
 
-// Returns OK if `found`, the number of floats of `what` of a layer, is
-// `expected`. Errors: kInvalidArgument.
+// Returns OK if `found`, the number of floats that the layer has of `what`, is
+// `expected`. `what` names the values in the error, such as "the gradient".
+// Errors: kInvalidArgument.
 absl::Status CheckLength(const LayerSpec& layer, absl::string_view what,
                          size_t found, int64_t expected);
 
-// Checks that the layer has factors, that `factors` have the right sizes, and
-// that `gradient` has the layer's size. Without `needs_gradient`, `gradient`
-// may be empty. Errors: kInvalidArgument.
+// Checks that the layer has factors, that the matrices of `factors` have the
+// right sizes, and that `gradient` has the layer's size. `gradient` may be
+// empty if `needs_gradient` is false. Errors: kInvalidArgument.
 absl::Status CheckFactors(const LayerSpec& layer, const Factors& factors,
                           absl::Span<const float> gradient,
                           bool needs_gradient);
 
-// Checks that the layer is not pushed by its factors. Errors:
-// kFailedPrecondition.
+// Checks that the caller may push a gradient of the layer: it may not if the
+// layer has factors. Errors: kFailedPrecondition.
 absl::Status CheckHasNoFactors(const LayerSpec& layer);
 
-// Checks that the caller keeps optimizer state only if its worker may run the
-// optimizer. Errors: kInvalidArgument.
+// Checks that the layers have no optimizer state if `optimizer` says that the
+// servers run the optimizer. Errors: kInvalidArgument.
 absl::Status CheckState(const std::vector<LayerBinding>& layers,
                         std::optional<OptimizerPlace> optimizer);
 
 // Returns the layers' names.
 std::vector<std::string> NamesOf(const std::vector<LayerSpec>& specs);
 
-// Returns the layers' specs if memory and state of every layer fit them.
-// Errors: kInvalidArgument.
+// Returns the layers' specs. Checks that they are a valid model, and that the
+// memory and the state of every layer have the right sizes. Errors:
+// kInvalidArgument.
 absl::StatusOr<std::vector<LayerSpec>> CheckedSpecsIn(
     const std::vector<LayerBinding>& layers);
 

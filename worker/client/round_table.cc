@@ -17,7 +17,7 @@ absl::StatusOr<StepLedger::Pushed> RoundTable::BeginPush(
   auto pushed = ledger_.BeginPush(layer, step);
   if (!pushed.ok()) return pushed;
   Entry& entry = entries_[layer];
-  // The last round's mean is no longer valid.
+  // From now on the mean of the last round is no longer valid.
   entry.pushed_at = now;
   entry.gradient = gradient;
   entry.mean = Buffer();
@@ -30,7 +30,7 @@ StepLedger::Done RoundTable::Finish(int layer, int64_t round, bool skipped,
                                     absl::Time now, Buffer mean) {
   MutexLock lock(&mu_);
   const StepLedger::Done done = ledger_.Finish(layer, round, skipped);
-  // A round that was done before: the caller may already use its mean.
+  // The round was done before, so the caller may be using its mean.
   if (done == StepLedger::Done::kAgain) return done;
   Entry& entry = entries_[layer];
   if (done == StepLedger::Done::kRound) {
@@ -65,7 +65,7 @@ void RoundTable::NoteWaiting() {
   heard_at_ = now;
 }
 
-// Parameters and states are not counted: those are borrowed for life.
+// Does not look at parameters and states, which are borrowed for life.
 bool RoundTable::IsReturned() const {
   return absl::c_all_of(entries_,
                         [](const Entry& entry) { return entry.borrowed == 0; });
@@ -102,7 +102,7 @@ absl::Status RoundTable::AwaitFirstValues(absl::Time until) const {
       "begins an epoch");
 }
 
-// HasBegun is also true if the wait is in vain; Interruption says why.
+// HasBegun is also true if the step will not begin; Interruption says why.
 absl::StatusOr<StepInfo> RoundTable::AwaitBegin(int64_t step,
                                                 absl::Time until) {
   MutexLock lock(&mu_);
@@ -145,7 +145,7 @@ absl::Status RoundTable::Await(int layer, int64_t round, absl::Duration timeout,
                                absl::Time from) const {
   MutexLock lock(&mu_);
   NEREUS_TRY(ledger_.CheckAwaited(layer, round));
-  // A round may be done while a connection still reads the gradient.
+  // A round can be done while a connection still reads the gradient.
   const auto is_over = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return ledger_.is_interrupted() ||
            (ledger_.IsDone(layer, round) && entries_[layer].borrowed == 0);
@@ -164,7 +164,7 @@ absl::Status RoundTable::Await(int layer, int64_t round, absl::Duration timeout,
 absl::Status RoundTable::AwaitOver(absl::Duration patience,
                                    absl::Time until) const {
   MutexLock lock(&mu_);
-  // A coordinator that reports what it waits for extends the wait.
+  // Each message Waiting of the coordinator begins the patience anew.
   while (true) {
     const absl::Time heard_at = heard_at_;
     const absl::Time lost_at = heard_at + patience;
@@ -216,8 +216,8 @@ Buffer RoundTable::BorrowForLife(absl::Span<float> values,
   return Counted(borrowed, values.data(), values.size(), std::move(arrival));
 }
 
-// The buffer's last reference may be dropped on any thread, after the client is
-// gone: so the buffer keeps the table.
+// The buffer's last reference can be dropped on any thread, and after the
+// client is gone. So the buffer owns the table, too.
 Buffer RoundTable::Counted(int* borrowed, float* values, size_t count,
                            std::shared_ptr<Arrival> arrival) {
   return Buffer::Borrow(

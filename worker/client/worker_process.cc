@@ -1,7 +1,7 @@
-// The side of a client that the driving thread runs: the driver thread, or a
-// caller's thread that waits. Read in this order: Join and what it starts; the
-// caller's calls, each of which posts an event; and the events that the
-// machine, the coordinator and the clock bring (OnLayerDone and below).
+// The part of a client that runs on the driving thread. This is the driver
+// thread, or a caller's thread that waits. Read in this order: Join and what it
+// starts; the caller's calls, each of which posts an event; and the events that
+// the machine, the coordinator and the clock bring (OnLayerDone and below).
 //
 // A call that begins a step, pushes or leaves carries the life of the machine
 // in which the caller made it. The job may have gone back before the driving
@@ -113,7 +113,8 @@ MemberProcess::Events WorkerProcess::MakeEvents() {
 
 std::unique_ptr<Machine> WorkerProcess::MakeMachine(const EpochStart& start,
                                                     Outbox& out) {
-  // A new machine is a new life: calls of the last one are dropped from now on.
+  // A new machine begins a new life. From now on calls of the last life are
+  // dropped.
   const int64_t life =
       rounds_->Use([](StepLedger& ledger) { return ledger.Restart(); });
   if (job_ == nullptr) {
@@ -191,8 +192,8 @@ void WorkerProcess::Gather() {
   process_->Post([this](Outbox&) { SendGather(); });
 }
 
-// The driver's thread looks for the value itself: the job may have gone back
-// since the caller began to gather.
+// Takes the value from the ledger and not from the caller's call: the job may
+// have gone back since the call.
 void WorkerProcess::SendGather() {
   const auto gather = rounds_->Use(
       [](StepLedger& ledger) { return ledger.gathering().Unanswered(); });
@@ -215,7 +216,8 @@ void WorkerProcess::Leave(const StepLedger::Call& last) {
   });
 }
 
-// Any event wakes the thread, which then looks at its condition again.
+// Posts an event that does nothing: any event makes the waiting thread look at
+// its condition again.
 void WorkerProcess::Wake() {
   process_->Post([](Outbox&) {});
 }
@@ -268,8 +270,8 @@ ClientReport WorkerProcess::Report() const {
 
 void WorkerProcess::OnLayerDone(const LayerDone& done) {
   if (options_.done != nullptr) {
-    // Called before the ledger knows that the round is done, so that a Wait
-    // does not return before it.
+    // Called before the ledger knows that the round is done, so that the Wait
+    // for the round returns after `done`.
     const bool is_fetched = rounds_->Use([&](const StepLedger& ledger) {
       return ledger.pushed(done.layer) < kInitialRound ||
              ledger.IsDone(done.layer, done.round);
@@ -313,7 +315,8 @@ void WorkerProcess::OnHeard(const CoordinatorMessage& message) {
 }
 
 Heartbeat WorkerProcess::TakeStock() {
-  // The message or its answer may have been lost with a session.
+  // Sends the value again: the message or its answer may have been lost with a
+  // session.
   SendGather();
   Heartbeat heartbeat;
   if (const auto epoch = this->epoch()) heartbeat.epoch = epoch->job->epoch;
@@ -330,7 +333,7 @@ void WorkerProcess::UpdateHeartbeat(Heartbeat& heartbeat) const {
   });
 }
 
-// Reports measurements of the steps before, then lets the caller go on.
+// Reports measurements of earlier steps, and then lets the caller go on.
 void WorkerProcess::TellBegun(std::optional<StepInfo> begun) {
   if (!begun.has_value()) return;
   if (const auto timed = caller_.TimeFusion(begun->step, SteadyNow())) {
@@ -348,15 +351,16 @@ void WorkerProcess::TellBegun(std::optional<StepInfo> begun) {
   });
 }
 
-// Posted, since this runs within an event of the machine.
+// Posts the retry as an event of its own, because this function runs within an
+// event of the machine.
 void WorkerProcess::RetryBegin() {
   if (!caller_.is_waiting()) return;
   process_->Post(
       [this](Outbox& out) { TellBegun(caller_.OnRetry(rank_, out)); });
 }
 
-// Between rounds the network is free, so that probes measure it and disturb
-// nothing.
+// Sends probes between rounds only: the network is free then, so probes measure
+// it and disturb no round.
 void WorkerProcess::ProbeIfIdle() {
   const bool is_idle =
       rounds_->Use([](const StepLedger& ledger) { return ledger.IsIdle(); });

@@ -22,11 +22,11 @@
 
 namespace nereus {
 
-// The side of a client that the driving thread runs: the worker's machine, and
-// the reports to the coordinator. A worker that goes back to the base round
-// gets a new machine. A call of the caller's threads is posted as an event,
-// which the driving thread handles. Its outcome comes back through the
-// RoundTable.
+// Part of a client that the driving thread runs: the worker's machine, and the
+// reports to the coordinator. A worker that goes back to the base round gets a
+// new machine. This class posts each call of the caller's threads as an event,
+// which the driving thread handles. The outcome of the call comes back through
+// the RoundTable.
 //
 //   caller's threads --Push, Wait ...--> driving thread: Caller, WorkerMachine
 //          ^                                  |              |
@@ -42,39 +42,43 @@ class WorkerProcess {
                 std::shared_ptr<RoundTable> rounds);
   ~WorkerProcess();
 
-  // Listens, and asks the coordinator to take the worker in; the RoundTable
-  // tells when the first values have come. Errors: the ports are in use.
+  // Listens at the ports, and asks the coordinator to admit the worker. The
+  // RoundTable tells when the first values have arrived. Errors: a port is in
+  // use.
   absl::Status Join(std::vector<LayerSpec> specs);
   // Tells health checks that the worker is ready.
   void SetReady() { control_->SetReady(true); }
 
   // ---- The caller's calls.
 
-  // Lets the machine write the caller's parameters and state from now on
+  // Tells the machine that it may write the caller's parameters and state
   // (Caller::OnValuesFree). Called after the job went back.
   void FreeValues();
-  // Begins a step as soon as the machine can.
+  // Begins the step of `call` as soon as the machine can.
   void BeginStep(const StepLedger::Call& call);
-  // Each pushes a layer. `is_fit`: false if the step must be skipped because of
-  // the layer's values.
+  // Push a layer. `is_fit`: false if the step must be skipped because of this
+  // layer's values.
   void Push(int layer, int64_t step, const StepLedger::Pushed& pushed,
             bool is_fit, Buffer gradient);
   void PushFactors(int layer, int64_t step, const StepLedger::Pushed& pushed,
                    bool is_fit, FactorBuffers factors);
-  // Makes the machine send what it defers of a layer.
+  // Tells the machine that the caller waits for a layer: the machine sends the
+  // layer if it has deferred it, and asks for its result.
   void Wait(int layer);
   // Asks the coordinator for a checkpoint.
   void WantCheckpoint();
   // Sends the coordinator the value of the gathering that waits for its answer
-  // in the ledger, if one does. Sends it again until the ledger has the answer.
+  // in the ledger, if there is one. Sends the value again with each heartbeat
+  // until the ledger has the answer.
   void Gather();
-  // Ends the job for all workers.
+  // Ends the job for all workers, because of `reason`.
   void Fail(const std::string& reason);
   // Leaves the job after the last step that was pushed.
   void Leave(const StepLedger::Call& last);
-  // Makes a thread in DriveUntil evaluate `done` again.
+  // Makes a thread that is in DriveUntil evaluate its `done` again.
   void Wake();
-  // Drives on the calling thread (MachineDriver::DriveUntil).
+  // Drives the machine on the calling thread until `done` returns true
+  // (MachineDriver::DriveUntil).
   void DriveUntil(absl::FunctionRef<bool()> done, absl::Time deadline) {
     process_->DriveUntil(done, deadline);
   }
@@ -89,34 +93,38 @@ class WorkerProcess {
   // Returns the current epoch; null before the first. The routes of its plan
   // change only between two steps of the caller, or when the job goes back.
   std::shared_ptr<const EpochStart> epoch() const ABSL_LOCKS_EXCLUDED(mu_);
-  // Returns what a layer waits for, for messages. Waits for the driving thread,
-  // for `timeout` or 5 seconds at most, whichever is shorter. REQUIRES: the
-  // first values have come.
+  // Returns what a layer waits for, for messages. Waits for the driving thread
+  // at most for `timeout`, and at most for 5 seconds. REQUIRES: the first
+  // values have come.
   std::string DescribeMissing(int layer, absl::Duration timeout);
   // Returns costs, traffic and measurements of the job so far. REQUIRES: the
   // first values have come.
   ClientReport Report() const ABSL_LOCKS_EXCLUDED(mu_);
-  // Measures the caller's steps; synchronises itself.
+  // Returns the meter of the caller's steps, which synchronises itself.
   Meter& meter() { return meter_; }
 
  private:
   MemberProcess::Events MakeEvents();
   JoinRequest MakeRequest(std::vector<LayerSpec> specs) const;
   std::unique_ptr<Machine> MakeMachine(const EpochStart& start, Outbox& out);
+
+  // Events of the machine, its driver and the coordinator.
   void OnLayerDone(const LayerDone& done);
   void OnEntered(const std::shared_ptr<const EpochStart>& start)
       ABSL_LOCKS_EXCLUDED(mu_);
   void OnHeard(const CoordinatorMessage& message) ABSL_LOCKS_EXCLUDED(mu_);
   // Sends the value of the gathering that has no answer yet, if there is one.
   void SendGather();
-  // Returns a heartbeat with the epoch, and with the round that has waited
-  // longest, if one waits.
+  // Returns a heartbeat with the epoch, and with the oldest round that waits
+  // for another member, if there is one.
   Heartbeat TakeStock();
-  // Sets the newest step and round in a heartbeat that is about to be sent.
+  // Sets the fields for the last begun step and the last done round in a
+  // heartbeat that is about to be sent.
   void UpdateHeartbeat(Heartbeat& heartbeat) const;
-  // Tells the caller that the step has begun. Absent: it has not; does nothing.
+  // Tells the caller that the step has begun. Does nothing if `begun` is
+  // absent, because the step has not begun.
   void TellBegun(std::optional<StepInfo> begun);
-  // Tries again to begin the step that the caller waits for, if it waits.
+  // Tries again to begin the step that the caller waits for, if there is one.
   void RetryBegin();
   // Sends probes to a server if no round is open.
   void ProbeIfIdle();
@@ -129,13 +137,13 @@ class WorkerProcess {
   Meter meter_;                             // Times the caller's steps.
   std::unique_ptr<ControlServer> control_;  // Answers health checks.
 
-  // Constant once the first machine is made.
+  // Set when the first machine is made, and constant from then on.
   int rank_ = 0;  // This worker's rank.
   JobPtr job_;    // The job as of the first epoch.
 
   // Used by the driving thread only.
-  Caller caller_;                        // Brings the calls to the machine.
-  std::vector<int32_t> probed_servers_;  // Ranks of the shards to probe.
+  Caller caller_;                        // Passes the calls to the machine.
+  std::vector<int32_t> probed_servers_;  // Ranks of the servers to probe.
 
   mutable Mutex mu_;
   // Round of the newest checkpoint, if the coordinator has said at the end of
