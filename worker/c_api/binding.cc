@@ -13,18 +13,18 @@
 namespace nereus {
 namespace {
 
-// Sets `text` to the caller's text, unless that is NULL.
+// Sets `text` to the caller's text. Leaves the default if that is NULL.
 void ReadText(const char* in, std::string& text) {
   if (in != nullptr) text = in;
 }
 
-// Sets `duration` to the caller's time, unless that is 0. Negative values fail
-// later, by ClientOptions::Validate.
+// Sets `duration` to the caller's time. Leaves the default if that is 0. A
+// negative time fails later, in ClientOptions::Validate.
 void ReadDuration(int64_t milliseconds, absl::Duration& duration) {
   if (milliseconds != 0) duration = absl::Milliseconds(milliseconds);
 }
 
-// Returns the entry of `table` that `value` numbers.
+// Returns entry number `value` of `table`. Errors: kInvalidArgument.
 template <typename T, size_t n>
 absl::StatusOr<T> ReadConstant(absl::string_view name, int32_t value,
                                const T (&table)[n]) {
@@ -150,7 +150,8 @@ absl::StatusOr<Binding> ReadBinding(const nereus_client_options* options,
     return InvalidArgumentError("layer_count is ", layer_count,
                                 ", must be at least 1");
   }
-  // The caller's structs may be shorter or longer than this library's.
+  // Steps from layer to layer by the size that the caller has set: the caller's
+  // structs may be shorter or longer than those of this library.
   const uint32_t stride = layers->size;
   const auto* next = reinterpret_cast<const char*>(layers);
   for (int32_t i = 0; i < layer_count; ++i, next += stride) {

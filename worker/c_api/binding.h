@@ -10,19 +10,20 @@
 
 namespace nereus {
 
-// Sizes of the structs in the first nereus.h. They never change.
+// Sizes in bytes that the structs had in the first nereus.h. These numbers
+// never change.
 inline constexpr size_t kClientOptionsBytesMin = 120;
 inline constexpr size_t kLayerBytesMin = 80;
 inline constexpr size_t kStepBytesMin = 48;
 inline constexpr size_t kTraitsBytesMin = 56;
 inline constexpr size_t kFactorsBytesMin = 40;
 
-// OK if the field `reserved` of the struct `name` is 0. Errors:
+// OK if `value`, the field `reserved` of the struct `name`, is 0. Errors:
 // kInvalidArgument.
 absl::Status CheckReserved(absl::string_view name, int32_t value);
 
-// Returns what the structs of a caller say. Errors: kInvalidArgument, with the
-// field and its value.
+// Reads the structs that a caller has passed to nereus_client_connect. Errors:
+// kInvalidArgument, with the field and its value.
 absl::StatusOr<Binding> ReadBinding(const nereus_client_options* options,
                                     const nereus_layer* layers,
                                     int32_t layer_count);

@@ -15,16 +15,16 @@
 
 namespace nereus {
 
-// Everything that a caller of nereus_client_connect has said.
+// Arguments of nereus_client_connect, as the types of the C++ clients.
 struct Binding {
   ClientOptions options;
   GpuOptions gpu;
-  bool on_gpu = false;  // True: a client of a GPU, with the options `gpu`.
-  std::vector<GpuLayerBinding> layers;  // The layers, in any memory.
+  bool on_gpu = false;  // True: a GpuClient, with the options `gpu`.
+  std::vector<GpuLayerBinding> layers;  // The layers, in either memory.
 };
 
-// Client behind a handle of the C interface: of host memory, whatever the
-// streams are, or of a GPU. Functions are those of Client and GpuClient.
+// Client behind a handle of the C interface: a HostClient, which ignores the
+// streams, or a GpuClient. The functions are those of Client and GpuClient.
 // Thread-safe.
 class BoundClient {
  public:
@@ -48,15 +48,15 @@ class BoundClient {
   virtual absl::Status WaitAll(int64_t step, absl::Duration timeout,
                                CUstream_st* stream) = 0;
   // Errors: kInvalidArgument, no such layer; kFailedPrecondition, there is no
-  // mean, or it is elsewhere.
+  // mean gradient, or it is in the pushed gradient on a GPU.
   virtual absl::StatusOr<absl::Span<const float>> Mean(int layer) const = 0;
-  // True if the layer must be pushed by its factors in this step. Errors:
-  // kInvalidArgument, no such layer.
+  // Returns true if the caller must push the layer's factors in this step, and
+  // not a gradient. Errors: kInvalidArgument, no such layer.
   virtual absl::StatusOr<bool> TakesFactors(int layer) const = 0;
   virtual absl::Status Checkpoint() = 0;
   virtual absl::Status Abort(absl::string_view reason) = 0;
   virtual absl::Status Leave(absl::Duration timeout, CUstream_st* stream) = 0;
-  // Client for calls without values: traits, Skipped, Report.
+  // Client for calls that need no stream: traits, Skipped, Report.
   virtual const Client& client() const = 0;
 };
 

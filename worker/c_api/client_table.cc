@@ -14,9 +14,10 @@ std::atomic<bool> is_forked{false};
 
 thread_local std::string last_error;
 
-// Closes clients at the end of the process. Called after the first client is
-// made: the process destroys static variables, which threads of clients use, in
-// the reverse order, so those that the client has made come later.
+// Closes clients when the process exits. At exit, functions run and static
+// variables are destroyed in the reverse order of their registration. So
+// WatchExit is called after the first client is made: the clients are then
+// closed before the static variables that their threads use are destroyed.
 void WatchExit() {
   std::atexit([] {
     if (!is_forked) ClientTable::Get().CloseIdle();
@@ -85,7 +86,8 @@ absl::StatusOr<std::string> ClientEntry::Gathered(int32_t index) const {
 }
 
 bool ClientEntry::Close(bool waits) {
-  // Destroyed without the lock, by one of the threads that close the client.
+  // Destroyed without the lock, when this function returns. If several threads
+  // close the client, only one of them gets it.
   std::unique_ptr<BoundClient> client;
   {
     MutexLock lock(&mu_);

@@ -15,73 +15,79 @@
 
 namespace nereus {
 
-// Client behind one handle, and the calls on it. A client is destroyed only
-// when no call uses it: a caller in another language may close it on a thread
-// while another thread still waits. Thread-safe.
+// Client behind one handle, and the calls on it. Destroys the client only when
+// no call uses it: a caller in another language can close a client on one
+// thread while another thread still waits in a call. Thread-safe.
 class ClientEntry {
  public:
   explicit ClientEntry(std::unique_ptr<BoundClient> client)
       : client_(std::move(client)) {}
 
-  // Begins a call. The caller calls End once for each Begin that returned OK.
-  // Errors, of which Begin stores the text: kInvalidArgument, the client was
-  // closed; kFailedPrecondition, with `needs_joined`: AwaitJoined has not
-  // succeeded yet.
+  // Begins a call. Each Begin that has returned OK must be followed by one End.
+  // Errors: kInvalidArgument, the client was closed; kFailedPrecondition,
+  // `needs_joined` is true and AwaitJoined has not succeeded yet. Begin stores
+  // the text of its error.
   absl::Status Begin(bool needs_joined) ABSL_LOCKS_EXCLUDED(mu_);
   // Ends a call. Stores the text of `status` if it is an error.
   void End(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Waits until the client has joined the job. REQUIRES: within a call. Errors:
-  // kFailedPrecondition, another thread is in AwaitJoined; those of
+  // Waits until the client has joined the job. REQUIRES: between Begin and End.
+  // Errors: kFailedPrecondition, another thread is in AwaitJoined; those of
   // BoundClient::AwaitJoined.
   absl::Status AwaitJoined(absl::Duration timeout, CUstream_st* stream)
       ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Collects a value of each worker (Client::Gather) and keeps them. Returns
-  // their number. REQUIRES: within a call.
+  // Collects a value from each worker (Client::Gather) and keeps the values.
+  // Returns the number of values. REQUIRES: between Begin and End.
   absl::StatusOr<int32_t> Gather(absl::string_view value,
                                  absl::Duration timeout)
       ABSL_LOCKS_EXCLUDED(mu_);
-  // Returns a value of the last Gather that has returned OK. Errors:
+  // Returns value `index` of the last Gather that has returned OK. Errors:
   // kInvalidArgument, there is no such value.
   absl::StatusOr<std::string> Gathered(int32_t index) const
       ABSL_LOCKS_EXCLUDED(mu_);
 
   // Refuses calls from now on, waits until the calls under way have ended, and
-  // destroys the client, unless another thread destroys it. Returns true then.
-  // Without `waits`, returns false and does nothing if a call is under way.
+  // destroys the client, unless another thread has done so. Returns true. If
+  // `waits` is false and a call is under way, does nothing and returns false.
   bool Close(bool waits) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Text of the last call that failed.
   std::string error() const ABSL_LOCKS_EXCLUDED(mu_);
 
-  // The client. REQUIRES: within a call.
+  // The client. REQUIRES: between Begin and End.
   BoundClient& client() { return *client_; }
 
  private:
-  // Returns the error of Begin.
+  // Returns the error that Begin returns; it does not change anything.
   absl::Status CheckMayBegin(bool needs_joined) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  // Null once it is closed. Changed under mu_, when no call is under way.
+  // Null once the client is closed. Changed under mu_ when no call is under
+  // way, so calls read it without the lock.
   std::unique_ptr<BoundClient> client_;
 
   mutable Mutex mu_;
-  int call_count_ ABSL_GUARDED_BY(mu_) = 0;       // Calls under way.
-  bool is_closed_ ABSL_GUARDED_BY(mu_) = false;   // Close was called.
-  bool is_joining_ ABSL_GUARDED_BY(mu_) = false;  // A thread is in AwaitJoined.
-  bool has_joined_ ABSL_GUARDED_BY(mu_) = false;  // AwaitJoined has succeeded.
-  std::string error_ ABSL_GUARDED_BY(mu_);        // See error().
+  int call_count_ ABSL_GUARDED_BY(mu_) = 0;  // Calls under way.
+  // True if Close was called.
+  bool is_closed_ ABSL_GUARDED_BY(mu_) = false;
+  // True if a thread is in AwaitJoined.
+  bool is_joining_ ABSL_GUARDED_BY(mu_) = false;
+  // True if AwaitJoined has succeeded.
+  bool has_joined_ ABSL_GUARDED_BY(mu_) = false;
+  std::string error_ ABSL_GUARDED_BY(mu_);  // See error().
   // Values of the last Gather.
   std::vector<std::string> gathered_ ABSL_GUARDED_BY(mu_);
 };
 
 // All open clients of the C interface, by handle. A handle is a number that is
 // never used again. So the table notices a handle that is wrong or closed, and
-// does not touch freed memory. When the process exits, it closes the clients
-// that no call uses. Thread-safe; there is one table, which is never destroyed.
+// does not touch freed memory. When the process exits, the table closes the
+// clients that no call uses. Thread-safe; there is one table, which is never
+// destroyed.
 class ClientTable {
  public:
+  // Returns the one table.
   static ClientTable& Get();
 
   // Adds a client. Returns its handle.
@@ -99,25 +105,26 @@ class ClientTable {
  private:
   mutable Mutex mu_;
   uintptr_t last_handle_ ABSL_GUARDED_BY(mu_) = 0;  // Last handle given.
-  // Entries by handle. Shared with the calls that use them.
+  // Entries by handle. Calls that use an entry own it, too.
   std::map<uintptr_t, std::shared_ptr<ClientEntry>> entries_
       ABSL_GUARDED_BY(mu_);
 };
 
-// Makes CheckNotForked fail in processes that are forked from now on. Called
-// before the first client is made, because a client starts threads at once and
-// a fork does not copy them. A process that was forked earlier may use the
-// library.
+// Makes CheckNotForked fail in processes that are forked from this one from now
+// on. Called before the first client is made: a client starts threads at once,
+// and a forked process does not have them. A process that was forked earlier
+// may use the library.
 void WatchForks();
 // Returns OK, or kFailedPrecondition in a process that was forked after
-// WatchForks. Such a process does not have the threads of its parent's clients,
-// and their locks may stay locked for ever. Takes no lock.
+// WatchForks. This process does not have the threads of its parent's clients,
+// so locks that they held stay locked for ever. Takes no lock.
 absl::Status CheckNotForked();
 
 // Stores the text of the calling thread's last failed call (nereus_last_error).
 // Returns the code of `status`.
 nereus_code ReturnCode(const absl::Status& status);
-// Returns the text that ReturnCode has stored.
+// Returns the text that ReturnCode has stored on the calling thread; "" if
+// none.
 const char* LastError();
 
 }  // namespace nereus

@@ -59,7 +59,8 @@ class GpuBoundClient final : public BoundClient {
         "a client of a GPU writes the mean gradient over the pushed gradient, "
         "in the GPU's memory");
   }
-  // The GPU multiplies factors if the plan does not send them.
+  // A GpuClient takes the factors under every plan: the GPU multiplies them if
+  // the plan does not send them.
   absl::StatusOr<bool> TakesFactors(int layer) const override {
     NEREUS_TRY(CheckLayer(layer));
     return layers_[layer].spec.has_factors;

@@ -1,7 +1,8 @@
-// The functions of nereus.h. Each checks its arguments; those with a client
-// then make one call on its BoundClient. Read Run, OnEntry and OnClient first:
-// all functions that can fail go through one of them. So no exception leaves
-// them, and their errors are stored for nereus_last_error.
+// The functions of nereus.h. Each function checks its arguments. A function
+// with a client then makes one call on the client's BoundClient or ClientEntry.
+// Read Run, OnEntry and OnClient first: every function that can fail goes
+// through one of these three. So no exception leaves a function, and its error
+// is stored for nereus_last_error.
 
 #include "worker/c_api/nereus.h"
 
@@ -44,7 +45,8 @@ static_assert(alignof(nereus_factors) == 8);
 namespace nereus {
 namespace {
 
-// Never destroyed: threads may log until the very end.
+// Returns the collector, which is never destroyed: threads may log until the
+// process ends.
 LogCollector& TheLog() {
   static LogCollector& log = *new LogCollector;
   return log;
@@ -55,8 +57,8 @@ void CollectLine(LogLevel level, const std::string& text) {
 }
 
 // Runs the body of a function, and stores its error for nereus_last_error.
-// `noexcept` ends the process at an exception, which can only be
-// std::bad_alloc: Nereus itself throws none.
+// Because of `noexcept`, an exception ends the process. It can only be
+// std::bad_alloc: Nereus itself throws no exception.
 nereus_code Run(absl::FunctionRef<absl::Status()> body) noexcept {
   absl::Status status = CheckNotForked();
   if (status.ok()) status = body();
@@ -72,9 +74,9 @@ absl::Status NoClientError(nereus_client* handle) {
                                     "returned it");
 }
 
-// Runs the body of a function that takes a client, and also stores its error
-// for nereus_client_error. With `needs_joined`, a client that has not joined is
-// an error.
+// Runs the body of a function that takes a client, and stores its error for
+// nereus_client_error, too. If `needs_joined` is true, a client that has not
+// joined is an error.
 nereus_code OnEntry(
     nereus_client* handle, bool needs_joined,
     absl::FunctionRef<absl::Status(ClientEntry&)> body) noexcept {
@@ -187,8 +189,9 @@ nereus_traits TraitsOf(const JobTraits& job) {
   return traits;
 }
 
-// Returns the error that writing to the caller's struct would give. Called
-// before BeginStep: an error after it would lose the step that has begun.
+// Returns the error that WriteStruct would return for the caller's struct.
+// Called before BeginStep: if the error came after BeginStep, the caller would
+// not learn which step has begun.
 absl::Status CheckStepRoom(const nereus_step* step) {
   return CheckStructOut("step", step, kStepBytesMin, alignof(nereus_step));
 }

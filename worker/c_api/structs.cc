@@ -6,8 +6,8 @@
 namespace nereus {
 namespace {
 
-// Largest struct that is read: a larger size is a mistake, such as a struct
-// that was never initialised.
+// Largest size, in bytes, that a caller may set: a larger size is a mistake,
+// such as a struct that was never initialised.
 constexpr size_t kStructBytesMax = 4096;
 
 // Returns the size that the caller has set in its struct.

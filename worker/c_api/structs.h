@@ -11,26 +11,26 @@ namespace nereus {
 // Copies the caller's struct at `in`, which begins with its size as uint32_t,
 // to `out`, which has `out_size` bytes. A caller with an older header has a
 // shorter struct: the missing fields become zero. A caller with a newer header
-// has a longer one: what this library does not know must be zero. `alignment`:
-// that of the struct, which divides its size in every header. Errors:
-// kInvalidArgument, with `name`.
+// has a longer struct: the fields that this library does not know must be zero.
+// `size_min`: size of the struct in the first header that had it. `alignment`:
+// alignment of the struct; the size of the struct is a multiple of it in every
+// header. Errors: kInvalidArgument, with `name`.
 absl::Status CopyStructIn(absl::string_view name, const void* in,
                           size_t size_min, size_t alignment, void* out,
                           size_t out_size);
 
-// Copies `value`, of `value_size` bytes, to the caller's struct at `out`. Its
-// first field, the size, stays. Fields that this library does not know become
-// zero. Errors: kInvalidArgument, with `name`.
+// Copies `value`, of `value_size` bytes, to the caller's struct at `out`. The
+// first field there, the size, stays as it is. Fields of the caller that this
+// library does not know become zero. Errors: kInvalidArgument, with `name`.
 absl::Status CopyStructOut(absl::string_view name, const void* value,
                            size_t value_size, size_t size_min, size_t alignment,
                            void* out);
 
-// Returns the error of CopyStructOut, and writes nothing.
+// Returns the error that CopyStructOut would return, and writes nothing.
 absl::Status CheckStructOut(absl::string_view name, const void* out,
                             size_t size_min, size_t alignment);
 
-// Returns the struct of a caller. `size_min`: size of the struct in the first
-// header that had it.
+// Returns a copy of the caller's struct (CopyStructIn).
 template <typename T>
 absl::StatusOr<T> ReadStruct(absl::string_view name, const T* in,
                              size_t size_min) {
@@ -39,7 +39,7 @@ absl::StatusOr<T> ReadStruct(absl::string_view name, const T* in,
   return value;
 }
 
-// Writes the struct of a caller, from `value`.
+// Writes `value` to the caller's struct (CopyStructOut).
 template <typename T>
 absl::Status WriteStruct(absl::string_view name, const T& value,
                          size_t size_min, T* out) {

@@ -55,7 +55,7 @@ absl::StatusOr<ClientOptions> ClientOptions::FromEnvironment() {
 }
 
 absl::Status ClientOptions::Validate() const {
-  // The first error is kept.
+  // Status::Update keeps the first error.
   absl::Status status;
   status.Update(
       coordinator_address.empty()

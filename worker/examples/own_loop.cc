@@ -18,8 +18,8 @@ constexpr int64_t kSteps = 1000;
 constexpr int64_t kBatch = 4;
 
 absl::Status Train() {
-  // The model: y = line[0] * x + line[1]. Declared before the client, which
-  // writes the parameters and reads the gradient.
+  // The model: y = line[0] * x + line[1]. Declared before the client, because
+  // the client uses the memory of `line` and `gradient` until it is destroyed.
   std::vector<float> line = {0.0f, 0.0f};
   std::vector<float> gradient(line.size());
 
@@ -31,7 +31,8 @@ absl::Status Train() {
   layer.parameters = 2;
   layer.rows = kBatch;
 
-  // `nereusctl run` sets the variables: NEREUS_COORDINATOR is HOST:PORT.
+  // Reads environment variables that `nereusctl run` sets, such as
+  // NEREUS_COORDINATOR, the HOST:PORT of the coordinator.
   nereus::ClientOptions options =
       NEREUS_TRY(nereus::ClientOptions::FromEnvironment());
   options.settings = {{"batch", std::to_string(kBatch)}};
@@ -42,7 +43,7 @@ absl::Status Train() {
     const nereus::StepInfo step = NEREUS_TRY(client->BeginStep());
     if (step.step >= kSteps) break;
 
-    // Each worker takes its own part of the examples.
+    // Each worker takes its own part of the step's examples.
     const int64_t first = (step.contributions_before + step.position) * kBatch;
     float loss = 0.0f;
     gradient = {0.0f, 0.0f};
@@ -60,8 +61,8 @@ absl::Status Train() {
     absl::Status status =
         client->Push(/*layer=*/0, step.step, absl::MakeSpan(gradient));
     if (status.ok()) status = client->WaitAll(step.step);
-    // The job lost a server and went back to its last checkpoint: BeginStep
-    // writes the parameters of that checkpoint.
+    // kOutOfRange: the job has lost a server and gone back to its last
+    // checkpoint. The next BeginStep writes the parameters of that checkpoint.
     if (absl::IsOutOfRange(status)) continue;
     NEREUS_TRY(status);
   }

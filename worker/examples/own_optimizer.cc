@@ -1,5 +1,6 @@
-// An optimizer of your own: SGD with momentum. The velocity is part of the
-// job's state, so the optimizer goes on after a restart.
+// An optimizer of your own: SGD with momentum. The program binds its velocity
+// as state of the optimizer, so the velocity is in the job's checkpoints, and a
+// restarted job goes on with it.
 //
 //   nereusctl run -np 2 --checkpoint-dir=line
 //       --restore=latest -- own_optimizer 200
@@ -20,8 +21,8 @@ constexpr float kLearningRate = 0.02f;
 constexpr float kMomentum = 0.9f;
 
 absl::Status Train(int64_t steps) {
-  // The model: y = line[0] * x + line[1]. Declared before the client, which
-  // uses this memory.
+  // The model: y = line[0] * x + line[1]. Declared before the client, because
+  // the client uses this memory until it is destroyed.
   std::vector<float> line = {0.0f, 0.0f};
   std::vector<float> velocity(line.size(), 0.0f);
   std::vector<float> gradient(line.size());
@@ -36,16 +37,17 @@ absl::Status Train(int64_t steps) {
 
   nereus::ClientOptions options =
       NEREUS_TRY(nereus::ClientOptions::FromEnvironment());
-  // Connect fails if the servers were told to run the optimizer.
+  // Connect fails if the job runs the optimizer on its servers.
   options.optimizer = nereus::OptimizerPlace::kWorker;
-  // Values that must be equal on all workers and that only this program knows.
+  // Values that must be equal on all workers. Only this program knows them: if
+  // another worker has other values, Connect fails.
   options.settings = {{"learning-rate", std::to_string(kLearningRate)},
                       {"momentum", std::to_string(kMomentum)}};
   nereus::LayerBinding binding;
   binding.spec = layer;
   binding.parameters = absl::MakeSpan(line);
-  // Each worker that joins later receives this state, and so does each worker
-  // after a restart.
+  // Memory of the state. A worker that joins later receives the job's state
+  // here, and so does each worker after a restart of the job.
   binding.state = absl::MakeSpan(velocity);
   const auto client = NEREUS_TRY(nereus::Client::Connect(options, {binding}));
 

@@ -1,6 +1,6 @@
-// A network of two fully connected layers. The program pushes each layer's
-// factors: the output gradient and the input. It computes no weight gradient:
-// the client multiplies the factors.
+// A network of two fully connected layers. For each layer, the program pushes
+// two factors: the gradient of the layer's output, and the layer's input. The
+// client multiplies them, so the program computes no weight gradient.
 //
 //   nereusctl run -np 2 --learning-rate=0.1 -- two_layers
 
@@ -33,7 +33,7 @@ struct Layer {
     spec.parameters = outputs * inputs + outputs;  // The weight, then the bias.
     spec.rows = kRows;
     spec.has_factors = true;  // Train calls PushFactors, never Push.
-    // Any seed will do: the first worker's values become the job's.
+    // The seed does not matter: the first worker's values become the job's.
     std::minstd_rand random(7);
     std::uniform_real_distribution<float> values(-1.0f, 1.0f);
     for (int64_t i = 0; i < outputs * inputs; ++i) {
@@ -56,8 +56,8 @@ struct Layer {
 
   nereus::LayerSpec spec;
   std::vector<float> parameters;
-  std::vector<float> output_gradient;  // K x M
-  std::vector<float> input;            // K x N
+  std::vector<float> output_gradient;  // kRows x outputs
+  std::vector<float> input;            // kRows x inputs
 };
 
 // Writes kRows examples to `hidden.input`, from example number `first` on.
@@ -75,8 +75,8 @@ std::vector<float> MakeRows(int64_t first, Layer& hidden) {
 }
 
 // Computes the gradients of the mean loss with respect to the outputs of both
-// layers, the last layer first; the output of `hidden` is that before tanh.
-// Returns the loss.
+// layers, the last layer first. The output of `hidden` is its value before
+// tanh. Returns the loss.
 float Backward(const std::vector<float>& predicted,
                const std::vector<float>& expected, Layer& hidden,
                Layer& output) {
@@ -102,8 +102,8 @@ absl::Status Train() {
   Layer output("output", 1, kHidden);
   std::vector<float> predicted(kRows);
 
-  // Reads variables that `nereusctl run` sets, such as NEREUS_COORDINATOR, the
-  // HOST:PORT of the coordinator.
+  // Reads environment variables that `nereusctl run` sets, such as
+  // NEREUS_COORDINATOR, the HOST:PORT of the coordinator.
   nereus::ClientOptions options =
       NEREUS_TRY(nereus::ClientOptions::FromEnvironment());
   const auto client = NEREUS_TRY(nereus::Client::Connect(
@@ -135,7 +135,8 @@ absl::Status Train() {
                                    {hidden.output_gradient, hidden.input}, {});
     }
     if (status.ok()) status = client->WaitAll(step.step);
-    // The job has gone back: BeginStep says which step is next.
+    // kOutOfRange: the job has gone back to a checkpoint, and the next
+    // BeginStep says which step is next.
     if (absl::IsOutOfRange(status)) continue;
     NEREUS_TRY(status);
   }

@@ -1,6 +1,6 @@
 // A training loop in C: fits y = 3 x + 1. The servers run the optimizer. Ctrl-C
-// ends it within a few tenths of a second: it leaves the job after the step
-// that it does, or gives up what it waits for.
+// ends the program within a few tenths of a second: the program leaves the job
+// after its current step, or gives up the call that waits.
 //
 //   nereus-server --servers=1 --workers=2 --control-port=7000 &
 //   own_loop 127.0.0.1:7000 & own_loop 127.0.0.1:7000
@@ -21,7 +21,8 @@ static void Interrupt(int number) {
   interrupted = 1;
 }
 
-// Makes a call that waits in parts, until it is done or Ctrl-C was pressed.
+// Repeats `call`, which waits for kWaitMs at most, until it no longer times out
+// or Ctrl-C was pressed.
 #define AWAIT(code, call) \
   do {                    \
     (code) = (call);      \
@@ -30,7 +31,7 @@ static void Interrupt(int number) {
 // Does one step on `line`, {slope, intercept}.
 static nereus_code DoStep(nereus_client* client, const nereus_step* step,
                           const float* line, float* gradient) {
-  // Each worker takes its own part of the examples.
+  // Each worker takes its own part of the step's examples.
   const int64_t first = (step->contributions_before + step->position) * kBatch;
   float loss = 0.0f;
   nereus_code code;
@@ -57,13 +58,14 @@ static nereus_code Train(nereus_client* client, long long steps,
   nereus_code code;
   step.size = sizeof(step);
   AWAIT(code, nereus_client_wait_connected(client, kWaitMs, NULL));
-  // Calls may return without a wait, so the loop looks at Ctrl-C, too.
+  // Calls can return without a wait, and then AWAIT does not look at Ctrl-C. So
+  // the loop does.
   while (code == NEREUS_OK && !interrupted) {
     AWAIT(code, nereus_client_begin_step(client, kWaitMs, NULL, &step));
     if (code != NEREUS_OK || step.step >= steps) break;
     code = DoStep(client, &step, line, gradient);
-    // The job lost a server and went back to its last checkpoint: the next step
-    // begins with the parameters of that checkpoint.
+    // The job has lost a server and gone back to its last checkpoint. The next
+    // step begins with the parameters of that checkpoint.
     if (code == NEREUS_OUT_OF_RANGE) code = NEREUS_OK;
   }
   if (code == NEREUS_OK) {
@@ -73,8 +75,8 @@ static nereus_code Train(nereus_client* client, long long steps,
 }
 
 int main(int argc, char** argv) {
-  // The model: y = line[0] * x + line[1]. The client uses this memory until it
-  // is closed.
+  // The model: y = line[0] * x + line[1]. The client uses this memory until the
+  // client is closed.
   float line[2] = {0.0f, 0.0f};
   float gradient[2];
   nereus_client_options options = {0};
