@@ -47,7 +47,8 @@ class StepLedger {
   // Notes that the machine has let the caller begin a step.
   void Begin(const StepInfo& step);
 
-  // Notes that the machine is done with `round` of a layer.
+  // Notes that the machine is done with `round` of a layer. Returns which kind
+  // of round this is.
   enum class Done {
     kFirst,  // The layer's first values have arrived.
     kRound,  // The round of the caller's last push is done.

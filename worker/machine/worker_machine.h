@@ -113,8 +113,8 @@ class WorkerMachine final : public Machine {
   // Contributes the norms of the blocks, from which the servers make the choice
   // for the next step.
   void PushNorms(Outbox& out);
-  // True if the plan ends, and all layers have done and reported its last
-  // round.
+  // True if the plan ends, and the last round of the plan is done and reported
+  // for all layers.
   bool drained() const;
   // Tells the coordinator, once in an epoch, that this worker is drained.
   void SayDrained(Outbox& out);
