@@ -8,9 +8,10 @@
 namespace nereus {
 namespace {
 
-// Bytes of layers that are gathered at a time: enough that all shards have
-// something to send, wherever the chunks are. Less would gain little, since
-// SendQueue puts the frames of earlier layers first anyway.
+// Limit of the bytes of layers that are gathered and not done: large enough
+// that all shards have something to send, wherever the chunks are. A lower
+// limit would gain little, because SendQueue sends frames of earlier layers
+// first anyway.
 constexpr int64_t kGatherBytesMax = int64_t{64} << 20;
 
 // Bytes that a worker sends of its gradient of a layer.

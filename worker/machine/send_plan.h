@@ -27,9 +27,10 @@ namespace nereus {
 //     ever.
 //
 // With Overlap::kDecoupled the worker gathers layers, that is, asks for their
-// results, in forward order once all layers are pushed. A limited number of
-// bytes is gathered and not done at a time. A layer that the caller waits for
-// is gathered before all others. Pure; a value.
+// results, in forward order once all layers are pushed. The worker asks for a
+// further layer only while the layers that are gathered and not done have less
+// than a limit of bytes. It gathers a layer that the caller waits for before
+// all others. Pure; a value.
 class SendPlan {
  public:
   // A worker's vote on its step, with NanPolicy::kSkip.
