@@ -28,9 +28,9 @@ constexpr int kUnsentBytesMax = 512 * 1024;
 
 // Keepalive: the kernel asks a peer for a sign of life when the peer has been
 // silent for kKeepaliveIdle seconds, and then every kKeepaliveInterval seconds.
-// It ends the connection after kKeepaliveProbes questions without an answer. A
-// computer that loses its power closes no socket: without keepalive, its
-// connections would seem to live for ever. TCP_USER_TIMEOUT is not used,
+// The kernel ends the connection after kKeepaliveProbes questions without an
+// answer. A computer that loses its power closes no socket: without keepalive,
+// its connections would seem to live for ever. TCP_USER_TIMEOUT is not used,
 // because it would also end the connection to a peer that lives but does not
 // read for a while.
 constexpr int kKeepaliveIdle = 30;

@@ -99,9 +99,9 @@ class LinkBytes {
 
 // Adds one all-reduce (worker/machine/ring_exchange.h). The host at place p of
 // the ring begins the sum of segment p and completes the sum of segment p + 1.
-// It sends sums of all segments except p + 1, and means of all segments except
-// p + 2. It receives sums of all segments except p, and means of all segments
-// except p + 1.
+// The host sends sums of all segments except p + 1, and means of all segments
+// except p + 2. The host receives sums of all segments except p, and means of
+// all segments except p + 1.
 void AddRing(int64_t elements, WireType wire, const HostMap& hosts,
              const Framing& framing, LinkBytes& links) {
   const absl::Span<const int32_t> ring = hosts.ring();
