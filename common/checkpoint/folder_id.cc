@@ -61,8 +61,13 @@ absl::Status MakeUnlessThere(const std::string& path) {
   NEREUS_TRY(Write(draft, id));
   int result = link(draft.c_str(), path.c_str());
   if (result != 0 && errno != EEXIST) {
-    // The file system has no links. If several processes do this at the same
-    // time, the identity is that of the last process.
+    // The file system has no links.
+    result = renameat2(AT_FDCWD, draft.c_str(), AT_FDCWD, path.c_str(),
+                       RENAME_NOREPLACE);
+  }
+  if (result != 0 && errno != EEXIST) {
+    // Nor can it rename without replacing. If several processes do this at the
+    // same time, the identity is that of the last process.
     result = rename(draft.c_str(), path.c_str());
   }
   const int error = errno;

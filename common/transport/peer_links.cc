@@ -205,20 +205,17 @@ void PeerLinks::OnDialling(PeerId peer, Connection* connection,
   link.state = State::kDialling;
   link.connection = connection;
   link.has_more_addresses = has_more_addresses;
-  link.attempt_deadline =
-      std::min(now + ReachTimeout(link),
-               std::max(link.limits.deadline, now + kAttemptMin));
-  Due(link.attempt_deadline);
+  link.attempt_begun = now;
+  LimitAttempt(link, std::min(handshake_timeout_, link.limits.unreachable_max));
 }
 
-// Extends the deadline of the attempt. Until here the attempt had ReachTimeout
-// to reach a process, which may be short. From the dial to the answer, it has
-// the whole handshake timeout.
+// Until here the attempt had unreachable_max to reach a process, which may be
+// short. From the dial to the answer, it has the whole handshake timeout.
 absl::StatusOr<PeerLinks::Greeting> PeerLinks::Greet(PeerId peer) {
   Link& link = links_.at(peer);
   link.NoteReached();
   link.state = State::kGreeting;
-  link.attempt_deadline += handshake_timeout_ - ReachTimeout(link);
+  LimitAttempt(link, handshake_timeout_);
   const auto member = roster_.find(peer);
   if (member == roster_.end()) {
     return UnavailableError("the peer has no place in the job yet");
@@ -245,8 +242,11 @@ std::optional<PeerLinks::Loss> PeerLinks::OnAttemptFailed(
   return std::nullopt;
 }
 
-absl::Duration PeerLinks::ReachTimeout(const Link& link) const {
-  return std::min(handshake_timeout_, link.limits.unreachable_max);
+void PeerLinks::LimitAttempt(Link& link, absl::Duration timeout) {
+  link.attempt_deadline = std::min(
+      link.attempt_begun + timeout,
+      std::max(link.limits.deadline, link.attempt_begun + kAttemptMin));
+  Due(link.attempt_deadline);
 }
 
 // An attempt counts as unreachable if TCP did not connect (kDialling), or if no

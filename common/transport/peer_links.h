@@ -204,7 +204,8 @@ class PeerLinks {
     std::deque<Frame> waiting;         // Empty if open.
     std::string address;               // "host:port" to dial.
     ConnectLimits limits;              // Limits at which the link is given up.
-    absl::Time attempt_deadline;       // End of the attempt under way.
+    absl::Time attempt_begun;          // Start of the attempt under way.
+    absl::Time attempt_deadline;       // Its end, if it has no answer.
     // Time at which the first attempt failed to reach a process that listens,
     // since one was last reached. Infinite: none has failed since.
     absl::Time unreachable_since = absl::InfiniteFuture();
@@ -223,8 +224,9 @@ class PeerLinks {
   void Retry(Link& link, const absl::Status& reason, absl::Time now);
   // Makes `link` idle and drops its frames; its connection is not closed.
   static void Reset(Link& link);
-  // Returns the longest time that an attempt may take to reach a process.
-  absl::Duration ReachTimeout(const Link& link) const;
+  // Sets the deadline of the attempt under way: `timeout` after its start, or
+  // the deadline of the link if that comes first.
+  void LimitAttempt(Link& link, absl::Duration timeout);
   static Loss GiveUp(PeerId peer, Link& link, const absl::Status& reason);
 
   const absl::Duration handshake_timeout_;    // Limit of one attempt.

@@ -86,6 +86,7 @@ absl::Status WriteModel(CheckpointReader& reader, std::ostream& file) {
                             /*state_arrays=*/0));
       file.write(reinterpret_cast<const char*>(values.parameters.data()),
                  static_cast<std::streamsize>(values.parameters.bytes()));
+      if (!file) return WriteError(errno);
     }
   }
   file.flush();
@@ -117,6 +118,16 @@ absl::StatusOr<FoundCheckpoint> Find(Storage& storage,
   return NotFoundError("there is no complete checkpoint of round ", number,
                        " in ", folder, "; `nereusctl checkpoints ", folder,
                        "` lists all");
+}
+
+// True if `file` is, or would be, within `folder`.
+bool IsWithin(const std::string& file, const std::string& folder) {
+  std::error_code error;
+  const auto inner = std::filesystem::weakly_canonical(file, error);
+  const auto outer = std::filesystem::canonical(folder, error);
+  return !error &&
+         std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end())
+                 .first == outer.end();
 }
 
 // Writes the model to a temporary file, and renames it when it is whole.
@@ -168,6 +179,12 @@ class ExportCommand final : public Command {
                               std::ostream& /*err*/) override {
     const std::unique_ptr<FileStorage> storage =
         NEREUS_TRY(OpenCheckpointFolder(folder_));
+    // A file of that name there could be part of a checkpoint.
+    if (IsWithin(file_, folder_)) {
+      return InvalidArgumentError("--out is ", file_,
+                                  ", must be outside the folder ", folder_,
+                                  " with the checkpoints");
+    }
     const FoundCheckpoint checkpoint =
         NEREUS_TRY(Find(*storage, folder_, round_));
     const Manifest& manifest = checkpoint.manifest;

@@ -1,16 +1,17 @@
-// The guard reads numbers from a pipe: N adds group N, and -N removes it. A
-// write of one number is atomic. The end of the pipe means that the owner has
-// died or has destroyed its GroupGuard. Between the fork of the guard and its
-// exit, only async-signal-safe calls are made.
+// The guard reads numbers from a pair of sockets: N adds group N, and -N
+// removes it. Each number is a packet. The end of the packets means that the
+// owner has died or has destroyed its GroupGuard. A pipe would not do: a write
+// after the guard's death would kill the writer by SIGPIPE. Between the fork of
+// the guard and its exit, only async-signal-safe calls are made.
 
 #include "server/admin/group_guard.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <linux/close_range.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -23,29 +24,30 @@
 namespace nereus {
 namespace {
 
-// Reads a number. Returns false at the end of the pipe.
-bool ReadNumber(int pipe, pid_t& number) {
+// Reads a number. Returns false at the end.
+bool ReadNumber(int socket, pid_t& number) {
   ssize_t count = 0;
   do {
-    count = read(pipe, &number, sizeof(number));
+    count = read(socket, &number, sizeof(number));
   } while (count < 0 && errno == EINTR);
   return count == sizeof(number);
 }
 
-void WriteNumber(int pipe, pid_t number) {
+// After the guard has died, does nothing.
+void WriteNumber(int socket, pid_t number) {
   ssize_t count = 0;
   do {
-    count = write(pipe, &number, sizeof(number));
+    count = send(socket, &number, sizeof(number), MSG_NOSIGNAL);
   } while (count < 0 && errno == EINTR);
 }
 
-// Runs in the guard. Closes all descriptors but the pipe: another one could
+// Runs in the guard. Closes all descriptors but its socket: another one could
 // keep a pipe of the owner open.
-[[noreturn]] void RunGuard(int pipe) {
+[[noreturn]] void RunGuard(int socket) {
   setsid();  // Ctrl-C of a terminal does not reach the guard.
   // `killall nereusctl` does not reach the guard either.
   prctl(PR_SET_NAME, GroupGuard::kProcessName);
-  if (dup2(pipe, STDIN_FILENO) < 0) _exit(1);
+  if (dup2(socket, STDIN_FILENO) < 0) _exit(1);
   close_range(STDIN_FILENO + 1, ~0U, 0);
   std::array<pid_t, GroupGuard::kGroupsMax> groups;
   auto end = groups.begin();
@@ -69,8 +71,8 @@ void WriteNumber(int pipe, pid_t number) {
 // to init and this process need not wait for it.
 absl::StatusOr<std::unique_ptr<GroupGuard>> GroupGuard::Start() {
   int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) {
-    return InternalError("pipe: ", strerror(errno));
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
+    return InternalError("socketpair: ", strerror(errno));
   }
   const Descriptor read_end(ends[0]);
   Descriptor write_end(ends[1]);
@@ -94,6 +96,6 @@ void GroupGuard::AddOwnGroup(int descriptor) {
   WriteNumber(descriptor, getpgrp());
 }
 
-void GroupGuard::Remove(pid_t group) { WriteNumber(pipe_.get(), -group); }
+void GroupGuard::Remove(pid_t group) { WriteNumber(socket_.get(), -group); }
 
 }  // namespace nereus

@@ -30,7 +30,7 @@ class GroupGuard {
   static absl::StatusOr<std::unique_ptr<GroupGuard>> Start();
 
   // Descriptor for Add.
-  int descriptor() const { return pipe_.get(); }
+  int descriptor() const { return socket_.get(); }
 
   // Adds the calling process's group. A child calls this between fork and exec,
   // so it is async-signal-safe. `descriptor` is that of the parent's guard.
@@ -41,11 +41,11 @@ class GroupGuard {
   void Remove(pid_t group);
 
  private:
-  explicit GroupGuard(Descriptor pipe) : pipe_(std::move(pipe)) {}
+  explicit GroupGuard(Descriptor socket) : socket_(std::move(socket)) {}
 
-  // Write end of the pipe that the guard reads. When no process has the write
-  // end open any more, the guard reads the end of the pipe.
-  const Descriptor pipe_;
+  // Socket whose packets the guard reads. When no process has it open any more,
+  // the guard reads the end.
+  const Descriptor socket_;
 };
 
 }  // namespace nereus

@@ -31,7 +31,7 @@ std::optional<PeerId> BrokenLinks::Note(PeerId one, PeerId other, bool reached,
   std::erase_if(losses, [&](absl::Time at) { return now - at > window; });
   losses.push_back(now);
   if (losses.size() < kLossesMax) return std::nullopt;
-  const PeerId worse = WorseOf(link, now);
+  const PeerId worse = WorseOf(link, now - window);
   losses_.erase(link);
   return worse;
 }
@@ -53,7 +53,7 @@ void BrokenLinks::Forget(PeerId member) {
 
 // A worker is easier to replace than a server. If both ends have the same role,
 // the end with more losses to all members is probably at fault.
-PeerId BrokenLinks::WorseOf(const PeerPair& link, absl::Time now) const {
+PeerId BrokenLinks::WorseOf(const PeerPair& link, absl::Time since) const {
   if (link.first.role != link.second.role) return link.first;  // The worker.
   if (link.first == own_) return link.second;
   if (link.second == own_) return link.first;
@@ -61,8 +61,8 @@ PeerId BrokenLinks::WorseOf(const PeerPair& link, absl::Time now) const {
     int64_t losses = 0;
     for (const auto& [ends, times] : losses_) {
       if (!Ends(ends, member)) continue;
-      losses += absl::c_count_if(
-          times, [&](absl::Time at) { return now - at <= kLossWindow; });
+      losses +=
+          absl::c_count_if(times, [&](absl::Time at) { return at >= since; });
     }
     return losses;
   };

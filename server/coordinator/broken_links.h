@@ -50,9 +50,9 @@ class BrokenLinks {
   bool Add(const PeerPair& link);
   // Returns the end of `link` to drop: of a worker and a server, the worker; of
   // the coordinator's own shard and another server, the other server; else the
-  // end with more losses in the last minute, or link.second if both have the
-  // same number.
-  PeerId WorseOf(const PeerPair& link, absl::Time now) const;
+  // end with more losses from `since` on, or link.second if both have the same
+  // number.
+  PeerId WorseOf(const PeerPair& link, absl::Time since) const;
 
   const PeerId own_;  // Shard in the coordinator's own process.
   std::map<PeerPair, std::vector<absl::Time>> losses_;  // Recent losses.

@@ -41,6 +41,7 @@ bool CheckpointLedger::Request(bool has_begun) {
 // later: workers do these steps again.
 void CheckpointLedger::OnEpoch(const Job& job, bool from_base) {
   planned_ = wanted_;
+  wanted_again_ = false;  // No worker has begun the round planned now.
   auto& stretches = state_.stretches;
   if (from_base) {
     failed_rounds_.clear();  // The workers do these rounds again.

@@ -98,8 +98,8 @@ class Coordinator {
   bool lacks_last_checkpoint() const { return lacks_last_checkpoint_; }
   // True if no process needs this coordinator any more, so that its process may
   // end: no member has a session, each member has heard that the job is over or
-  // has died, and no silent process may still ask (Outsiders). REQUIRES:
-  // over().
+  // has died, and no silent process may still ask (Outsiders). Before the job
+  // is over, true only if there are no members.
   bool everyone_knows() const {
     return !outsiders_.has_silent() && roster_.AllToldOver();
   }

@@ -95,23 +95,11 @@ class ServerImpl final : public Server {
   std::unique_ptr<ShardProcess> shard_;
 };
 
-// Checks that this process may open as many descriptors as a job of
-// `options.spec` needs: two connections to each worker, two to each server, and
-// 64 for all else. A process that ran out of descriptors later would lose
-// workers at random. A server that joins has no such numbers in its options, so
-// the check passes there.
-absl::Status CheckDescriptors(const ServerOptions& options) {
-  const int workers = options.spec.workers_max();
-  const int64_t needed = 2 * int64_t{workers} + 2 * options.spec.shards + 64;
-  if (needed <= DescriptorLimit()) return absl::OkStatus();
-  return InvalidArgumentError(
-      "workers is ", workers, ": this process needs ", needed,
-      " file descriptors for them, and may have ", DescriptorLimit(),
-      "; raise its limit (ulimit -n)");
-}
-
 absl::Status ServerImpl::Listen() {
-  NEREUS_TRY(CheckDescriptors(options_));
+  // A server that joins gets these numbers with its first epoch
+  // (ShardProcess).
+  NEREUS_TRY(
+      CheckDescriptors(options_.spec.workers_max(), options_.spec.shards));
   if (!options_.checkpoint_dir.empty()) {
     auto storage = FileStorage::Open(options_.checkpoint_dir);
     if (!storage.ok()) {

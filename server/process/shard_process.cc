@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <utility>
 
+#include "common/base/descriptor_limit.h"
 #include "common/base/identity.h"
 #include "common/base/logging.h"
 #include "common/base/status.h"
@@ -144,6 +145,9 @@ void ShardProcess::OnEntered(const EpochStart& start) {
                    << " shards=" << start.job->shards()
                    << " layers=" << start.job->model().size()
                    << " chunks_here=" << machine_->chunk_count();
+  const absl::Status enough =
+      CheckDescriptors(start.job->worker_count(), start.job->shards());
+  if (!enough.ok()) NEREUS_LOG(Error) << enough.message();
   // Gives freed memory back to the system. Members come and go, and malloc
   // keeps the freed memory of their connections: the process would grow with
   // each new member.

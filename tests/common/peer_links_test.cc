@@ -293,6 +293,20 @@ TEST_F(PeerLinksTest, PeerThatListensIsNotUnreachable) {
   }
 }
 
+// Greet gives the attempt the handshake timeout, but not more than the link
+// has.
+TEST_F(PeerLinksTest, GreetedPeerIsGivenUpAtTheDeadlineOfTheLink) {
+  ConnectTo(kWorker1, absl::Seconds(3), absl::Seconds(1));
+  FakeConnection connection("host:1");
+  Dial(kWorker1, connection);
+  EXPECT_TRUE(links_.Greet(kWorker1).ok());
+  now_ += absl::Seconds(3) - absl::Milliseconds(1);
+  EXPECT_FALSE(links_.NextLoss(now_).has_value());
+  now_ += absl::Milliseconds(1);
+  EXPECT_TRUE(links_.NextLoss(now_).has_value());
+  EXPECT_TRUE(connection.closed);
+}
+
 // A firewall drops what it does not let through, and nothing answers.
 TEST_F(PeerLinksTest, SilentAttemptsMakeAPeerUnreachable) {
   ConnectTo(kWorker1, absl::Minutes(1), absl::Seconds(5));

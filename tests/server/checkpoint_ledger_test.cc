@@ -303,6 +303,26 @@ TEST(CheckpointLedgerTest, RestoredCheckpointIsNotMadeAgain) {
   EXPECT_TRUE(Both(ledger, *job, 4).has_value());
 }
 
+// The first checkpoint of an epoch is newer than all requests before the epoch.
+TEST(CheckpointLedgerTest, SecondRequestIsMetByTheRoundOfTheNextEpoch) {
+  const JobPtr job = EpochAfter(*SomeJob(), [](Job& made) {
+    made.checkpoint_round = made.history.first_step;
+  });
+  CheckpointLedger ledger;
+  ledger.Request(/*has_begun=*/false);
+  ledger.OnEpoch(*job, false);
+  ledger.Request(/*has_begun=*/true);
+  const JobPtr next = EpochAfter(*job, [](Job& made) {
+    made.workers = {{0, 4}, {1, 4}};
+    made.history.first_step = 4;
+    made.checkpoint_round = 4;
+  });
+  ledger.OnEpoch(*next, false);
+  ASSERT_TRUE(Both(ledger, *next, 4).has_value());
+  ledger.OnWritten(4, absl::OkStatus(), *next);
+  EXPECT_FALSE(ledger.wanted());
+}
+
 // Rounds that some shard never writes are forgotten at last.
 TEST(CheckpointLedgerTest, IncompleteRoundsAreBounded) {
   const JobPtr job = SomeJob();

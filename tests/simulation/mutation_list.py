@@ -404,7 +404,7 @@ add("messages that follow a state are sent although the state was not saved", [S
 add("of a link that breaks again and again the first end is dropped, whichever it is",
     [SWARM, simulation("scripted_simulation_test", "*.FlappingLinkDoesNotCostTheCoordinator")],
     ("server/coordinator/broken_links.cc",
-     "  const PeerId worse = WorseOf(link, now);\n",
+     "  const PeerId worse = WorseOf(link, now - window);\n",
      "  const PeerId worse = link.first;\n"))
 
 # Hosts.
