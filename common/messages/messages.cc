@@ -97,6 +97,9 @@ v1::Heartbeat HeartbeatToProto(const Heartbeat& beat) {
   message.mutable_current_backups()->Add(beat.current_backups.begin(),
                                          beat.current_backups.end());
   message.set_busy(beat.busy);
+  if (beat.pushed_step != kInitialRound) {
+    message.set_pushed_step(beat.pushed_step);
+  }
   return message;
 }
 
@@ -111,6 +114,7 @@ Heartbeat HeartbeatFromProto(const v1::Heartbeat& message) {
   beat.current_backups.assign(message.current_backups().begin(),
                               message.current_backups().end());
   beat.busy = message.busy();
+  if (message.has_pushed_step()) beat.pushed_step = message.pushed_step();
   return beat;
 }
 

@@ -131,6 +131,8 @@ struct Stall {
 // Sign of life and progress of a member, sent every kHeartbeatInterval.
 struct Heartbeat {
   int64_t begun_step = kInitialRound;  // Workers: last step begun.
+  // Workers: last step of which all layers are pushed.
+  int64_t pushed_step = kInitialRound;
   // Workers: last round that is done for every layer.
   int64_t round = kInitialRound;
   // Servers: bytes of parameters and optimizer state.

@@ -142,14 +142,10 @@ Gatherings::Needs Gatherings::NeedsOf(const GatheringId& id,
       continue;
     }
     needs.missing.push_back(worker.member);
-    // A worker may begin one more step and still gather, until it has pushed
-    // all layers of that step. If it waits for a round of that step, it has
-    // pushed, and may wait for a worker that gathers.
-    const int64_t next = is_first ? worker.first_step : id.step + 1;
     const Heartbeat& heartbeat = worker.member->heartbeat;
-    const bool waits =
-        heartbeat.stall.has_value() && heartbeat.stall->round >= next;
-    if (heartbeat.begun_step > next || waits) needs.gone_on = worker.member;
+    if (heartbeat.epoch >= cleared_in_ && heartbeat.pushed_step > id.step) {
+      needs.gone_on = worker.member;
+    }
   }
   return needs;
 }
@@ -162,8 +158,8 @@ std::optional<Gathered> Gatherings::Answer(const GatheringId& id,
   answer.id = id;
   if (needs.gone_on != nullptr) {
     answer.error = absl::StrCat(
-        needs.gone_on->Name(), " has begun step ",
-        needs.gone_on->heartbeat.begun_step, " and did not gather ", When(id),
+        needs.gone_on->Name(), " has pushed step ",
+        needs.gone_on->heartbeat.pushed_step, " and did not gather ", When(id),
         ": all workers must gather equally often between two steps");
     return answer;
   }

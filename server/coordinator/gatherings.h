@@ -19,7 +19,7 @@ namespace nereus {
 // (Gather).
 //
 //   first Gather of an id --all needed workers have sent theirs--> answered
-//             '--one of them has begun a later step--> answered with an error
+//             '--one of them has pushed a later step--> answered with an error
 //
 // A gathering needs the values of all workers that take part in the step of its
 // id. A gathering before the first step (the step of its id is kInitialRound)
@@ -84,9 +84,8 @@ class Gatherings {
   struct Needs {
     std::vector<int> here;  // Ranks of the workers that have sent values.
     std::vector<const MemberRecord*> missing;  // Other needed workers.
-    // Worker in `missing` that can no longer gather, because it waits for a
-    // round of the step that follows the gathering, or has begun a later step;
-    // null: there is none.
+    // Worker in `missing` that can no longer gather, because it has pushed a
+    // later step; null: there is none.
     const MemberRecord* gone_on = nullptr;
   };
 

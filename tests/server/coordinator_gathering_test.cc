@@ -98,35 +98,25 @@ TEST_F(GatheringTest, WorkersThatDieOrLeaveAreNotAwaited) {
   EXPECT_THAT(Heard<Gathered>(alone, kWorker0).values, ElementsAre("a"));
 }
 
+// Until it has pushed the next step, a worker may gather, and may wait for
+// rounds of the last one.
 TEST_F(GatheringTest, WorkerThatGoesOnWithoutGatheringIsNamed) {
   driver_.Say(kWorker0, Value(4, "a"));
   driver_.Say(kWorker1, Value(4, "b"));
-  // The worker may gather before it pushes.
-  EXPECT_THAT(HearersOf<Gathered>(driver_.Beat(kWorker2, 5, 4)), IsEmpty());
-  const Reaction failed = driver_.Beat(kWorker2, 6, 5);
-  EXPECT_THAT(HearersOf<Gathered>(failed), ElementsAre(kWorker0, kWorker1));
-  EXPECT_THAT(Heard<Gathered>(failed, kWorker0).error,
-              HasSubstr("worker w2 has begun step 6 and did not gather after "
-                        "step 4"));
-  EXPECT_THAT(failed.saved, IsEmpty());
-}
-
-// Worker 1 waits for the gradient of worker 0, which waits for a value of
-// worker 1.
-TEST_F(GatheringTest, WorkerThatWaitsInTheNextStepIsNamed) {
-  driver_.Say(kWorker0, Value(4, "a"));
-  driver_.Say(kWorker2, Value(4, "c"));
   Heartbeat heartbeat;
   heartbeat.begun_step = 5;
-  heartbeat.round = 4;
+  heartbeat.pushed_step = 4;
+  heartbeat.round = 3;
   heartbeat.epoch = driver_.job().epoch;
   heartbeat.stall = Stall{0, 4, "worker 0", absl::Seconds(6)};
-  EXPECT_THAT(HearersOf<Gathered>(driver_.Say(kWorker1, heartbeat)), IsEmpty());
-  heartbeat.stall->round = 5;
-  const Reaction failed = driver_.Say(kWorker1, heartbeat);
+  EXPECT_THAT(HearersOf<Gathered>(driver_.Say(kWorker2, heartbeat)), IsEmpty());
+  heartbeat.pushed_step = 5;
+  const Reaction failed = driver_.Say(kWorker2, heartbeat);
+  EXPECT_THAT(HearersOf<Gathered>(failed), ElementsAre(kWorker0, kWorker1));
   EXPECT_THAT(Heard<Gathered>(failed, kWorker0).error,
-              HasSubstr("worker w1 has begun step 5 and did not gather after "
+              HasSubstr("worker w2 has pushed step 5 and did not gather after "
                         "step 4"));
+  EXPECT_THAT(failed.saved, IsEmpty());
 }
 
 // The worker has sent the value before it heard that it begins anew.

@@ -78,7 +78,6 @@ std::unique_ptr<Machine> SimulatedWorker::MakeMachine(const EpochStart& start,
   process_->idle = false;
   has_left_ = false;
   gathered_step_ = kInitialRound;
-  pushed_step_ = kInitialRound;
   process_->life = static_cast<int>(ledger_.Restart());
   caller_.OnMachine(machine_, process_->life, out);
   // The job may have gone back to a checkpoint. This caller notices at once.
@@ -149,8 +148,9 @@ bool SimulatedWorker::MustGather() const {
 void SimulatedWorker::StartGathering() {
   gathered_step_ = step_;
   const auto gather = ledger_.gathering().Begin(
-      pushed_step_, absl::StrCat(rank_, " in step ", step_, " of epoch ",
-                                 process_->start()->job->epoch));
+      ledger_.pushed_step(),
+      absl::StrCat(rank_, " in step ", step_, " of epoch ",
+                   process_->start()->job->epoch));
   Outbox out;
   out.Add(SendMessage{*gather});
   world_->execute(*process_, out);
@@ -198,7 +198,6 @@ void SimulatedWorker::Backward(int layer) {
     Compute([this, layer] { Backward(layer - 1); });
     return;
   }
-  pushed_step_ = step_;
   if (world_->options.job.overlap != Overlap::kDecoupled) return;
   // If the machine does not let the next step begin now, TryStep asks again
   // after this step.
@@ -349,6 +348,7 @@ void SimulatedWorker::LeaveSoon() {
 Heartbeat SimulatedWorker::MakeHeartbeat() const {
   Heartbeat heartbeat;
   heartbeat.begun_step = std::max(ledger_.next_step() - 1, kInitialRound);
+  heartbeat.pushed_step = ledger_.pushed_step();
   heartbeat.round = ledger_.round();
   return heartbeat;
 }

@@ -131,7 +131,6 @@ class SimulatedWorker {
   int rank_ = -1;
   int64_t step_ = kInitialRound;           // See step().
   int64_t gathered_step_ = kInitialRound;  // Last step with a gathering.
-  int64_t pushed_step_ = kInitialRound;    // Last step with all pushes.
   double slowness_ = 1;                    // Factor of all computing times.
   bool is_leaving_ = false;                // See LeaveSoon.
   bool has_left_ = false;

@@ -332,7 +332,7 @@ absl::Status HostClientImpl::WaitSince(absl::Time from, int layer, int64_t step,
     timeout = round_timeout;
   }
   const bool may_be_held_back = Ledger([&](const StepLedger& ledger) {
-    return (traits_.decoupled || !ledger.HasPushedAll()) &&
+    return (traits_.decoupled || ledger.pushed_step() < step) &&
            !ledger.IsDone(layer, step);
   });
   if (may_be_held_back) NEREUS_TRY(Hurry(layer));

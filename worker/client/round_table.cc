@@ -22,7 +22,6 @@ absl::StatusOr<StepLedger::Pushed> RoundTable::BeginPush(
   entry.gradient = gradient;
   entry.mean = Buffer();
   entry.has_mean = false;
-  if (ledger_.HasPushedAll()) pushed_all_ = {step, pushed->life};
   return pushed;
 }
 
@@ -121,10 +120,8 @@ absl::StatusOr<StepInfo> RoundTable::AwaitBegin(int64_t step,
 absl::StatusOr<std::optional<Gather>> RoundTable::BeginGathering(
     std::string value) {
   MutexLock lock(&mu_);
-  const StepLedger::Call next = NEREUS_TRY(ledger_.StepToBegin());
-  return ledger_.gathering().Begin(
-      next.life == pushed_all_.life ? pushed_all_.step : kInitialRound,
-      std::move(value));
+  NEREUS_TRY(ledger_.StepToBegin());
+  return ledger_.gathering().Begin(ledger_.pushed_step(), std::move(value));
 }
 
 absl::StatusOr<std::vector<std::string>> RoundTable::AwaitGathered(

@@ -154,9 +154,6 @@ class RoundTable : public std::enable_shared_from_this<RoundTable> {
   std::vector<Entry> entries_ ABSL_GUARDED_BY(mu_);  // Entries of the layers.
   // Number of buffers of BorrowForLife in use.
   int borrowed_for_life_ ABSL_GUARDED_BY(mu_) = 0;
-  // Last step of which the caller has pushed all layers, and the life in which
-  // the caller did so.
-  StepLedger::Call pushed_all_ ABSL_GUARDED_BY(mu_);
   // Time of the last NoteWaiting, or of BeginLeave if that came later.
   absl::Time heard_at_ ABSL_GUARDED_BY(mu_) = absl::InfiniteFuture();
 };

@@ -329,6 +329,7 @@ Heartbeat WorkerProcess::TakeStock() {
 void WorkerProcess::UpdateHeartbeat(Heartbeat& heartbeat) const {
   rounds_->Use([&](const StepLedger& ledger) {
     heartbeat.begun_step = std::max(ledger.next_step() - 1, kInitialRound);
+    heartbeat.pushed_step = ledger.pushed_step();
     heartbeat.round = ledger.round();
   });
 }

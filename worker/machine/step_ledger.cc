@@ -26,6 +26,8 @@ int64_t StepLedger::Restart() {
   went_back_ = life_ > 0;
   leaving_ = false;
   begun_.reset();
+  pushed_count_ = 0;
+  pushed_step_ = kInitialRound;
   asked_.reset();
   unfit_step_ = kInitialRound;
   gathering_.Restart();
@@ -101,7 +103,7 @@ absl::StatusOr<StepLedger::Pushed> StepLedger::BeginPush(int layer,
   // The caller has multiplied by the scale that the step began with. An
   // overflow since then changes the scale of the next step only.
   layers_[layer].pushed = step;
-  ++pushed_count_;
+  if (++pushed_count_ == layers_.size()) pushed_step_ = step;
   return Pushed{life_, begun_->loss_scale};
 }
 
@@ -138,8 +140,8 @@ absl::Status StepLedger::CheckLayer(int layer) const {
 absl::Status StepLedger::CheckComplete(bool or_untouched) const {
   // If the caller has not taken the step that began (TakeBegun), it cannot have
   // pushed layers of it.
-  const bool is_complete = !begun_.has_value() || HasPushedAll() ||
-                           asked_.has_value() ||
+  const bool is_complete = !begun_.has_value() ||
+                           pushed_step_ == begun_->step || asked_.has_value() ||
                            (or_untouched && pushed_count_ == 0);
   // If there is an interruption, the caller's next call returns its error.
   if (is_complete || is_interrupted()) return absl::OkStatus();

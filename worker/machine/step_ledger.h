@@ -133,8 +133,9 @@ class StepLedger {
   // True if the machine has let the caller begin `step`, or will not in this
   // life.
   bool HasBegun(int64_t step) const;
-  // True if the caller has pushed every layer of the step that it has begun.
-  bool HasPushedAll() const { return pushed_count_ == layers_.size(); }
+  // Last step of which the caller has pushed every layer in this life;
+  // kInitialRound if there is none.
+  int64_t pushed_step() const { return pushed_step_; }
   // True if every round that the caller has pushed is done.
   bool IsIdle() const;
   // True if step `step` is the last skipped one.
@@ -172,6 +173,7 @@ class StepLedger {
   std::optional<StepInfo> begun_;         // The last step begun.
   std::optional<int64_t> asked_;          // Step that the caller asked for.
   size_t pushed_count_ = 0;               // Layers pushed in step `begun_`.
+  int64_t pushed_step_ = kInitialRound;   // See pushed_step().
   int64_t skipped_step_ = kInitialRound;  // The last step that was skipped.
   int64_t unfit_step_ = kInitialRound;    // The last step of NoteUnfit.
   GatheringLedger gathering_;             // The caller's gatherings.
