@@ -43,7 +43,8 @@ def write(model, letters, length=200):
     chance, codes = torch.Generator().manual_seed(1), [0]
     with torch.no_grad():
         while len(codes) < length:
-            scores = model(torch.tensor([codes[-CONTEXT:]]))[0, -1]
+            last = torch.tensor([codes[-CONTEXT:]], device=model.places.device)
+            scores = model(last)[0, -1].cpu()
             codes.append(int(torch.multinomial(scores.softmax(0), 1, generator=chance)))
     return "".join(letters[code] for code in codes[1:])
 
@@ -62,8 +63,10 @@ def main():
     with open(options.data, encoding="utf-8") as file:
         text = file.read()
     letters = sorted(set(text))
-    codes = torch.tensor([letters.index(letter) for letter in text])
-    model = Gpt(len(letters))
+    gpus = torch.cuda.device_count()
+    device = torch.device("cuda", nt.local_rank() % gpus) if gpus else torch.device("cpu")
+    codes = torch.tensor([letters.index(letter) for letter in text], device=device)
+    model = Gpt(len(letters)).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     optimizer = nt.DistributedOptimizer(optimizer, model=model)
     chance = torch.Generator()

@@ -26,10 +26,9 @@ def read(folder, name, header):
 
 
 def read_mnist(folder):
-    images = read(folder, "t10k-images-idx3-ubyte.gz", 16).reshape(-1, 1, 28, 28)
+    images = read(folder, "t10k-images-idx3-ubyte.gz", 16).reshape(-1, 1, 28, 28) / 255
     labels = read(folder, "t10k-labels-idx1-ubyte.gz", 8)
-    return (torch.from_numpy(images.astype(numpy.float32) / 255),
-            torch.from_numpy(labels.astype(numpy.int64)))
+    return torch.tensor(images, dtype=torch.float32), torch.tensor(labels, dtype=torch.int64)
 
 
 def make_cnn():
@@ -41,11 +40,10 @@ def make_cnn():
 
 def make_vgg():
     """Like VGG, most parameters are in Linears, which may go by factors."""
-    layers, channels = [], 1
-    for width in (16, 32, 64):
+    layers = []
+    for channels, width in ((1, 16), (16, 32), (32, 64)):
         layers += [nn.Conv2d(channels, width, 3, padding=1), nn.ReLU(inplace=True),
                    nn.MaxPool2d(2)]
-        channels = width
     return nn.Sequential(*layers, nn.Flatten(), nn.Linear(576, 1024), nn.ReLU(inplace=True),
                          nn.Linear(1024, 1024), nn.ReLU(inplace=True), nn.Linear(1024, 10))
 
@@ -62,8 +60,10 @@ def main():
     nt.init(settings={"batch": options.batch, "model": options.model})
     torch.set_num_threads(1)
     torch.manual_seed(1)
-    images, labels = read_mnist(options.data)
-    model = make_cnn() if options.model == "cnn" else make_vgg()
+    gpus = torch.cuda.device_count()
+    device = torch.device("cuda", nt.local_rank() % gpus) if gpus else torch.device("cpu")
+    images, labels = (values.to(device) for values in read_mnist(options.data))
+    model = (make_cnn() if options.model == "cnn" else make_vgg()).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
     optimizer = nt.DistributedOptimizer(optimizer, model=model, example=images[:options.batch])
     batches, losses, done = TRAINED // options.batch, [], 0
