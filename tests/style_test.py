@@ -29,6 +29,7 @@ COLUMNS_MAX = {".cc": 80, ".h": 80, ".cu": 80, ".proto": 100, ".py": 100,
 # callers act. "grpc" allows gRPC's headers.
 FOLDERS = {
     "common/base": "",
+    "common/bazel": "",
     "common/tensor": "",
     "common/compute": "pure",
     "common/plan": "pure",

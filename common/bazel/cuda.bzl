@@ -8,8 +8,8 @@ CUDA (tests/gpu/cuda_emulation.h). The libraries for these tests end in `_emulat
 """
 
 load("@cuda//:toolkit.bzl", "CUDA_HOME", "HAS_CUDA")
-load("@rules_cc//cc:defs.bzl", "cc_library")
 load(":grpc.bzl", "source_root")
+load(":precompiled.bzl", "cc_library", "cc_test")
 
 # Flags of nvcc. The code is for the GPUs of the A100 family (sm_80) and of the H100 family (sm_90);
 # later GPUs compile the intermediate code (compute_90) for themselves. --fmad=false and
@@ -72,14 +72,14 @@ def gpu_test(name, cuda_deps = [], deps = [], tags = [], **kwargs):
       tags: tags of both tests.
       **kwargs: further arguments of both tests.
     """
-    native.cc_test(
+    cc_test(
         name = name,
         tags = tags + ["gpu"],
         target_compatible_with = CUDA_ONLY,
         deps = deps + cuda_deps + ["//common/bazel:cudart"],
         **kwargs
     )
-    native.cc_test(
+    cc_test(
         name = name.replace("_test", "_emulation_test"),
         tags = tags,
         target_compatible_with = NEEDS_CUDA_HEADERS,

@@ -1,5 +1,7 @@
 """Short forms for the tests of one folder, and the test suites of that folder."""
 
+load(":precompiled.bzl", "cc_test")
+
 # Tags of tests that are not unit tests. A test without any of these tags is a unit test.
 _TAGS = [
     "gpu",
@@ -17,7 +19,7 @@ def nereus_tests(size, tests, tags = []):
       tags: tags of each test.
     """
     for name, deps in tests.items():
-        native.cc_test(
+        cc_test(
             name = name,
             size = size,
             srcs = [name + ".cc"],
