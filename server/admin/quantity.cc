@@ -69,7 +69,7 @@ absl::StatusOr<absl::Duration> ParseTimeWithUnit(absl::string_view text) {
   double number = 0.0;
   if (absl::SimpleAtod(text, &number) && number != 0) {
     return InvalidArgumentError("\"", text, "\" has no unit, such as in ", text,
-                                "us or ", text, "ms");
+                                "s, ", text, "ms or ", text, "us");
   }
   return ParseTime(text);
 }

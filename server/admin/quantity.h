@@ -23,7 +23,7 @@ std::string FormatBitRate(double bits_per_second);
 absl::StatusOr<absl::Duration> ParseTime(absl::string_view text);
 
 // Parses a time as ParseTime does, but refuses a number other than 0 without a
-// unit. For times that are mostly far below a second.
+// unit.
 absl::StatusOr<absl::Duration> ParseTimeWithUnit(absl::string_view text);
 
 // Returns "1234.567 MB", where a megabyte has 1e6 bytes.

@@ -58,8 +58,8 @@ class SimulateCommand final : public Command {
  private:
   void AddFlags(CLI::App& app) override {
     question_.Register(app);
-    AddParsedFlag(app, "jitter", question_.asked().jitter, ParseTime, "0s",
-                  "largest random latency of a frame beside --latency");
+    AddParsedFlag(app, "jitter", question_.asked().jitter, ParseTimeWithUnit,
+                  "0s", "largest random latency of a frame beside --latency");
     app.add_option_function<std::vector<std::string>>(
            "--delay",
            [this](const std::vector<std::string>& delays) {
@@ -81,7 +81,7 @@ class SimulateCommand final : public Command {
                   "bandwidth of each machine's memory, for what its processes "
                   "send each other, such as 100Gbit or unlimited");
     AddParsedFlag(
-        app, "host-copy", question_.asked().host_copy, ParseTime, "0s",
+        app, "host-copy", question_.asked().host_copy, ParseTimeWithUnit, "0s",
         "time to copy all gradients to host memory and all parameters "
         "back, if nothing overlaps");
     AddFlag(app, "iterations", question_.asked().iterations,

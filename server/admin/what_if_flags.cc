@@ -72,7 +72,7 @@ void WhatIfFlags::AddNetworkFlags(CLI::App& app) {
 
 // Sets --compute to "not given", which differs from a time of 0.
 void WhatIfFlags::AddComputeFlags(CLI::App& app) {
-  AddParsedFlag(app, "compute", compute_, ParseTime, "0s",
+  AddParsedFlag(app, "compute", compute_, ParseTimeWithUnit, "0s",
                 "time of one machine for forward and backward of a step, such "
                 "as 0.925s; it is split over the layers by their operations")
       ->default_str("");

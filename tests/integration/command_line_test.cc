@@ -84,7 +84,7 @@ TEST(CommandLineTest, FullStandardOutputIsAnError) {
         "server/admin/nereusctl plan --model=alexnet --workers=2",
         "server/admin/nereusctl plan --model=alexnet --workers=2 --json",
         "server/admin/nereusctl simulate --model=alexnet --workers=2 "
-        "--compute=0.1",
+        "--compute=0.1s",
         "touch $TEST_TMPDIR/nereus-folder-id && "
         "server/admin/nereusctl checkpoints --json $TEST_TMPDIR",
         "server/admin/nereusctl local --model=mlp --workers=1 --servers=1 "

@@ -77,7 +77,7 @@ TEST(SimulateTest, AnswerIsJsonOnRequest) {
 // Each worker sends three quarters of the model twice, and receives as much.
 TEST(SimulateTest, RingNeedsNoServerBandwidth) {
   const Result result = Simulate({"--model=vgg19", "--workers=4", "--servers=1",
-                                  "--compute=0.1", "--json", "--scheme=ring"});
+                                  "--compute=0.1s", "--json", "--scheme=ring"});
   ASSERT_EQ(result.exit_code, 0) << result.error;
   const auto json = nlohmann::json::parse(result.output);
   ASSERT_EQ(json["bytes_by_node"].size(), 4u);
@@ -90,7 +90,7 @@ TEST(SimulateTest, RingNeedsNoServerBandwidth) {
 TEST(SimulateTest, WorkersOfAHostShareItsLinkAndItsMemory) {
   std::vector<std::string> question = {"--model=vgg19", "--workers=4",
                                        "--hosts=2",     "--bandwidth=1Gbit",
-                                       "--scheme=ring", "--compute=0.1"};
+                                       "--scheme=ring", "--compute=0.1s"};
   const Result text = Simulate(question);
   ASSERT_EQ(text.exit_code, 0) << text.error;
   EXPECT_THAT(text.output, HasSubstr("; 4 workers on 2 machines are "));
@@ -152,7 +152,7 @@ TEST(SimulateTest, StepsAreMeasuredUntilTheirTimesRepeat) {
 TEST(SimulateTest, AnswerBeginsWithTheLimitOfAStep) {
   const Result late =
       Simulate({"--model=alexnet", "--workers=4", "--bandwidth=unlimited",
-                "--compute=0.1", "--delay=2:310ms"});
+                "--compute=0.1s", "--delay=2:310ms"});
   EXPECT_THAT(late.output,
               testing::StartsWith("An iteration takes 0.4100 s; 4 machines are "
                                   "SLOWER than one, 0.98 of its speed: "));
@@ -186,7 +186,7 @@ TEST(SimulateTest, LateSecondsAreTheTimeThatLateWorkersAdd) {
 TEST(SimulateTest, DelayMakesWorkersLate) {
   const Result result =
       Simulate({"--model=alexnet", "--workers=4", "--bandwidth=unlimited",
-                "--latency=0s", "--compute=0.1", "--scheme=server",
+                "--latency=0s", "--compute=0.1s", "--scheme=server",
                 "--delay=0:0.2s", "--delay=2:300ms", "--json"});
   ASSERT_EQ(result.exit_code, 0) << result.error;
   const auto json = nlohmann::json::parse(result.output);
@@ -272,7 +272,7 @@ TEST(SimulateTest, ConflictingOptionsAreRefusedWithTheReason) {
 TEST(SimulateTest, TableIsPrintedAndJsonIsWrittenToAFile) {
   const Result table =
       Simulate({"--model=googlenet", "--workers=2", "--servers=1",
-                "--compute=0.5", "--overlap=none", "--host-copy=0.1"});
+                "--compute=0.5s", "--overlap=none", "--host-copy=0.1s"});
   EXPECT_EQ(table.exit_code, 0) << table.error;
   EXPECT_THAT(table.output, HasSubstr("googlenet: 2 workers, 1 servers"));
   EXPECT_THAT(table.output, HasSubstr("speed-up over one node"));
@@ -314,30 +314,30 @@ TEST(SimulateTest, WrongOptionsAreRefusedWithTheReason) {
       {{"--model=vgg19", "--workers=2"},
        2,
        "--compute=TIME of one machine's step is not given"},
-      {{"--model=vgg19", "--workers=2", "--compute=1", "--scheme=x"}, 2, "x"},
-      {{"--model=vgg19", "--workers=5000", "--compute=1"}, 2, "5000"},
-      {{"--model=vgg19", "--workers=2", "--compute=1", "--servers=some"},
+      {{"--model=vgg19", "--workers=2", "--compute=1s", "--scheme=x"}, 2, "x"},
+      {{"--model=vgg19", "--workers=5000", "--compute=1s"}, 2, "5000"},
+      {{"--model=vgg19", "--workers=2", "--compute=1s", "--servers=some"},
        2,
        "\"some\" is neither colocated nor a number"},
-      {{"--model=vgg19", "--workers=2", "--compute=1", "--delay=1"},
+      {{"--model=vgg19", "--workers=2", "--compute=1s", "--delay=1"},
        2,
        "--delay: \"\" is not a time"},
-      {{"--model=vgg19", "--workers=2", "--compute=1", "--delay=one:1s"},
+      {{"--model=vgg19", "--workers=2", "--compute=1s", "--delay=one:1s"},
        2,
        "\"one:1s\" is not WORKER:SECONDS"},
-      {{"--model=vgg19", "--workers=2", "--compute=1", "--delay=2:1s"},
+      {{"--model=vgg19", "--workers=2", "--compute=1s", "--delay=2:1s"},
        2,
        "delay of worker 2: workers are 0 to 1"},
       {{"--model=vgg19", "--workers=2", "--compute=fast"},
        2,
        "--compute: \"fast\" is not a time"},
-      {{"--model=vgg19", "--workers=2", "--compute=1", "--bandwidth=10GB"},
+      {{"--model=vgg19", "--workers=2", "--compute=1s", "--bandwidth=10GB"},
        2,
        "--bandwidth: \"10GB\" is not a bandwidth"},
-      {{"--model=vgg19", "--workers=2", "--compute=1", "--latency=-1s"},
+      {{"--model=vgg19", "--workers=2", "--compute=1s", "--latency=-1s"},
        2,
        "--latency: \"-1s\" is not a time"},
-      {{"--model=none", "--workers=2", "--compute=1"}, 2, "none"},
+      {{"--model=none", "--workers=2", "--compute=1s"}, 2, "none"},
       {{"--model=vgg19", "--workers=2", "--compute-trace=/no/such"},
        1,
        "cannot open /no/such"},

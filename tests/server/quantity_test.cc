@@ -51,7 +51,8 @@ TEST(QuantityTest, ShortTimeNeedsAUnit) {
   EXPECT_EQ(*ParseTimeWithUnit("0"), absl::ZeroDuration());
   const absl::Status status = ParseTimeWithUnit("20").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(status.message(), "\"20\" has no unit, such as in 20us or 20ms");
+  EXPECT_EQ(status.message(),
+            "\"20\" has no unit, such as in 20s, 20ms or 20us");
 }
 
 }  // namespace
