@@ -13,9 +13,9 @@ namespace nereus {
 Command::Command(std::string name, std::string help)
     : name_(std::move(name)), help_(std::move(help)) {}
 
-CLI::App* Command::Register(CLI::App& app) {
+CLI::App* Command::Register(CLI::App& app, bool with_flags) {
   app_ = app.add_subcommand(name_, help_);
-  AddFlags(*app_);
+  if (with_flags) AddFlags(*app_);
   return app_;
 }
 

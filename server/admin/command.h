@@ -23,9 +23,9 @@ class Command {
 
   const std::string& name() const { return name_; }
 
-  // Adds the subcommand and its flags to `app`. Parsing writes values into this
-  // object, so it must live as long as `app`.
-  CLI::App* Register(CLI::App& app);
+  // Adds the subcommand to `app`, and its flags if `with_flags`. Parsing writes
+  // values into this object, so it must live as long as `app`.
+  CLI::App* Register(CLI::App& app, bool with_flags);
 
   // Removes from `arguments` what must not be parsed, and keeps it: a program
   // to run, with its arguments. `arguments` begins with the name of nereusctl

@@ -25,14 +25,13 @@ int main(int argc, char** argv) {
                        std::string("nereusctl ") + nereus::kVersion);
   app.require_subcommand(1);
   std::vector<CLI::App*> subcommands;
-  for (const auto& command : commands) {
-    subcommands.push_back(command->Register(app));
-  }
   std::vector<std::string> arguments(argv, argv + argc);
+  // The other commands have no flags: CLI11 would check the variables of all
+  // flags, and flags of two commands can have one variable.
   for (const auto& command : commands) {
-    if (argc > 1 && command->name() == arguments[1]) {
-      command->TakeRest(arguments);
-    }
+    const bool is_named = argc > 1 && command->name() == argv[1];
+    subcommands.push_back(command->Register(app, /*with_flags=*/is_named));
+    if (is_named) command->TakeRest(arguments);
   }
   std::vector<char*> pointers;
   for (std::string& argument : arguments) pointers.push_back(argument.data());

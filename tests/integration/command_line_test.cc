@@ -100,6 +100,22 @@ TEST(CommandLineTest, FullStandardOutputIsAnError) {
   }
 }
 
+// --json of checkpoints is a switch, and --json of plan has no variable.
+TEST(CommandLineTest, VariableOfAnotherCommandIsNotRead) {
+  std::string error;
+  EXPECT_EQ(CodeOf("NEREUS_JSON=$TEST_TMPDIR/run.json "
+                   "server/admin/nereusctl plan --model=alexnet --workers=2",
+                   error),
+            0)
+      << error;
+  EXPECT_EQ(CodeOf("NEREUS_JSON=$TEST_TMPDIR/run.json "
+                   "server/admin/nereusctl run -- true; "
+                   "grep -q exit_code $TEST_TMPDIR/run.json",
+                   error),
+            0)
+      << error;
+}
+
 // Counts the flags of the process itself, without those of its job. There are
 // 16. Above 24, some of them are probably options of the job, which belong in
 // JobOptionTable.

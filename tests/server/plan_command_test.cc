@@ -30,7 +30,7 @@ struct Result {
 Result RunPlan(std::vector<std::string> arguments) {
   CLI::App app;
   const std::unique_ptr<Command> command = MakePlanCommand();
-  command->Register(app);
+  command->Register(app, /*with_flags=*/true);
   std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
   reversed.push_back("plan");
   Result result;
