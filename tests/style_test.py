@@ -12,6 +12,7 @@ import subprocess
 import sys
 
 from cpp_classes import class_sizes
+from cpp_includes import Includes
 from simulation.mutation_list import misfits
 
 FILE_LINES_MAX = 700
@@ -315,7 +316,7 @@ def check_suites(files, read):
             yield "BUILD", 1, f"no suite has {label}"
 
 
-def check_file(path, read):
+def check_file(path, read, includes):
     try:
         text = read(path)
     except UnicodeDecodeError:
@@ -335,6 +336,7 @@ def check_file(path, read):
     if suffix in (".cc", ".h", ".cu"):
         yield from check_cpp(path, lines)
         yield from check_classes(path, text)
+        yield from includes.check(path)
     if suffix in (".cc", ".h", ".proto"):
         yield from check_targets(path, read)
 
@@ -350,9 +352,10 @@ def main():
         return contents[path]
 
     files = list_files()
-    findings = []
+    includes = Includes(files, read)
+    findings = list(includes.check_precompiled())
     for path in files:
-        findings += [(path, *finding) for finding in check_file(path, read)]
+        findings += [(path, *finding) for finding in check_file(path, read, includes)]
     findings += check_suites(files, read)
     findings += [(path, 1, message) for path, message in misfits(read)]
     for path, number, message in findings:

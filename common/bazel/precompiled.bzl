@@ -1,8 +1,8 @@
 """Rules for C++ whose files begin with a precompiled header, which shortens a build by a third.
 
 The header includes only headers of the system. Without it, a file spends half of its time on
-reading them. Files include what they use all the same: they must compile without the precompiled
-header, and tests/clang_tidy.py compiles them so.
+reading them. Files include what they use all the same: tests/cpp_includes.py checks it, and clang
+(tests/clang_tidy.py) reads no precompiled header.
 """
 
 load("@bazel_tools//tools/build_defs/cc:action_names.bzl", "CPP_COMPILE_ACTION_NAME")

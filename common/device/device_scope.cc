@@ -4,6 +4,7 @@
 
 #include <array>
 #include <atomic>
+#include <string>
 
 #include "common/base/status.h"
 #include "common/device/cuda_status.h"

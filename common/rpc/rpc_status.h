@@ -2,6 +2,8 @@
 
 #include <grpcpp/support/status.h>
 
+#include <string>
+
 #include "common/base/status.h"
 
 namespace nereus {

@@ -1,5 +1,7 @@
 #include "server/admin/prefixed_lines.h"
 
+#include <string>
+
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
