@@ -172,6 +172,8 @@ class Engine:
         try:
             client = Client(bound, stream=self._stream(), **vars(self._options))
         except ModelMismatch as error:
+            if "; ours is " not in str(error):  # Settings differ, not a layer.
+                raise
             raise ModelMismatch(
                 f"{error}. Rows of factors are those of each worker's first forward: if "
                 "these differ, pass the same rows= on all workers, or factors=False",
