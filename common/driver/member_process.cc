@@ -16,6 +16,11 @@
 namespace nereus {
 namespace {
 
+// Number of notices that the job waits, of which the last one is a warning. The
+// coordinator sends a notice every three seconds, and processes often start
+// some seconds apart.
+constexpr int kNoticesOfAWarning = 4;
+
 // Returns the host claim of this process. Without `node`, processes with the
 // same kernel and network namespace share a host. With `node`, the network
 // namespace does not count, because each container of a node may have its own.
@@ -88,9 +93,17 @@ SessionClient::Events MemberProcess::SessionEvents() {
     // The member sends messages again that the last session may have lost.
     driver_->Post([this](Outbox& out) { member_->OnSession(out); });
   };
-  events.message = [this](const CoordinatorMessage& message) {
+  // `notices`: number of the last messages that said that the job waits.
+  events.message = [this,
+                    notices = 0](const CoordinatorMessage& message) mutable {
     if (const auto* waiting = std::get_if<Waiting>(&message)) {
-      NEREUS_LOG(Info) << waiting->text;
+      if (++notices % kNoticesOfAWarning == 0) {
+        NEREUS_LOG(Warning) << waiting->text;
+      } else {
+        NEREUS_LOG(Info) << waiting->text;
+      }
+    } else {
+      notices = 0;
     }
     if (events_.heard != nullptr) events_.heard(message);
     driver_->Post(
