@@ -63,7 +63,7 @@ cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t op_a,
   const auto* const left = static_cast<const float*>(a);
   const auto* const right = static_cast<const float*>(b);
   auto* const out = static_cast<float*>(c);
-  cuda_emulation::Enqueue(handle->stream, [=] {
+  const cudaError_t queued = cuda_emulation::Enqueue(handle->stream, [=] {
     for (int64_t j = 0; j < n; ++j) {
       for (int64_t i = 0; i < m; ++i) {
         float sum = 0.0f;
@@ -76,7 +76,8 @@ cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t op_a,
       }
     }
   });
-  return CUBLAS_STATUS_SUCCESS;
+  return queued == cudaSuccess ? CUBLAS_STATUS_SUCCESS
+                               : CUBLAS_STATUS_EXECUTION_FAILED;
 }
 
 }  // extern "C"
