@@ -128,10 +128,15 @@ struct Stall {
   absl::Duration waited;
 };
 
+// Pushed step of a worker that has gone back with its job, and has not pushed a
+// whole step since.
+inline constexpr int64_t kWentBack = kInitialRound - 1;
+
 // Sign of life and progress of a member, sent every kHeartbeatInterval.
 struct Heartbeat {
   int64_t begun_step = kInitialRound;  // Workers: last step begun.
-  // Workers: last step of which all layers are pushed.
+  // Workers: last step of which all layers are pushed; kInitialRound: none;
+  // kWentBack.
   int64_t pushed_step = kInitialRound;
   // Workers: last round that is done for every layer.
   int64_t round = kInitialRound;
@@ -263,11 +268,10 @@ struct ReplicaChecksums {
 // Number of a gathering. Workers with the same number take part in the same
 // gathering.
 struct GatheringId {
-  // Last step of which the worker has pushed all layers; kInitialRound: none. A
-  // step that the worker has only begun is not used: a gathering needs all
-  // workers of its step, and a worker that joins in this step cannot gather
-  // before it has its first values, which other workers send after their
-  // pushes.
+  // Heartbeat::pushed_step of the worker. A step that the worker has only begun
+  // is not used: a gathering needs all workers of its step, and a worker that
+  // joins in this step cannot gather before it has its first values, which
+  // other workers send after their pushes.
   int64_t step = kInitialRound;
   // Number of gatherings that the worker has ended since it pushed that step.
   int32_t index = 0;

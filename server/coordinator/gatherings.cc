@@ -1,5 +1,6 @@
 #include "server/coordinator/gatherings.h"
 
+#include <algorithm>
 #include <set>
 #include <string>
 #include <utility>
@@ -25,6 +26,7 @@ constexpr size_t kNamesMax = 8;
 
 // Returns the time of a gathering in words.
 std::string When(const GatheringId& id) {
+  if (id.step == kWentBack) return "since the job went back";
   return id.step == kInitialRound ? "before the first step"
                                   : absl::StrCat("after step ", id.step);
 }
@@ -127,23 +129,33 @@ void Gatherings::Clear(uint64_t epoch) {
 
 Gatherings::Needs Gatherings::NeedsOf(const GatheringId& id,
                                       const Workers& workers) const {
-  const bool is_first = id.step == kInitialRound;
+  // True if the workers of the gathering have pushed nothing.
+  const bool is_first = id.step <= kInitialRound;
   std::set<int64_t> starts;  // First steps of the workers that gather.
   for (const auto& [rank, worker] : workers) {
     if (IsOpen(rank, id)) starts.insert(worker.first_step);
   }
   Needs needs;
   for (const auto& [rank, worker] : workers) {
-    const bool takes_part = is_first ? starts.contains(worker.first_step)
-                                     : worker.first_step <= id.step;
+    const Heartbeat& heartbeat = worker.member->heartbeat;
+    // False if its last heartbeat may be from before the job went back.
+    const bool is_known = heartbeat.epoch >= cleared_in_;
+    const int64_t pushed = heartbeat.pushed_step;
+    // Workers that went back and workers that are new may begin with the same
+    // step. They do not gather together, because they call Gather in different
+    // places.
+    const bool may_gather =
+        !is_known || pushed > kInitialRound || pushed == id.step;
+    const bool takes_part =
+        is_first ? starts.contains(worker.first_step) && may_gather
+                 : worker.first_step <= id.step;
     if (!takes_part || worker.member->has_left()) continue;
     if (IsOpen(rank, id)) {
       needs.here.push_back(rank);
       continue;
     }
     needs.missing.push_back(worker.member);
-    const Heartbeat& heartbeat = worker.member->heartbeat;
-    if (heartbeat.epoch >= cleared_in_ && heartbeat.pushed_step > id.step) {
+    if (is_known && pushed > std::max(id.step, kInitialRound)) {
       needs.gone_on = worker.member;
     }
   }
@@ -175,7 +187,7 @@ std::optional<Gathered> Gatherings::Answer(const GatheringId& id,
     return answer;
   }
   const Lineup& lineup =
-      job.LineupOf(id.step == kInitialRound ? kStepMax : id.step);
+      job.LineupOf(id.step <= kInitialRound ? kStepMax : id.step);
   absl::c_stable_sort(needs.here, [&](int one, int other) {
     return lineup.SeatOf(one) < lineup.SeatOf(other);
   });

@@ -24,7 +24,8 @@ namespace nereus {
 // A gathering needs the values of all workers that take part in the step of its
 // id. A gathering before the first step (the step of its id is kInitialRound)
 // needs the values of all workers with the same first step as one that has sent
-// its value. A gathering no longer needs workers that leave or die. A worker
+// its value; so does a gathering of workers that have gone back (kWentBack). A
+// gathering no longer needs workers that leave or die. A worker
 // that joins later gets what the first workers gathered before their first
 // step, so that it begins as they did.
 //

@@ -153,6 +153,42 @@ TEST_F(GatheringTest, ValueOfAWorkerThatHasNotGoneBackIsDropped) {
   EXPECT_THAT(gatherings.state().newest->values, ElementsAre("after"));
 }
 
+// A new worker that begins with the same step gathers apart from them.
+TEST_F(GatheringTest, WorkersThatWentBackDoNotGetTheFirstAnswers) {
+  Gatherings gatherings;
+  Job job = driver_.job();
+  for (EpochWorker& worker : job.workers) worker.first_step = 4;
+  MemberList roster;
+  for (const auto& [name, session] :
+       {std::pair("w0", kWorker0), {"w1", kWorker1}, {"w2", kWorker2}}) {
+    roster.Add(WorkerRequest(name), session, /*running=*/false, absl::Now());
+  }
+  const auto gather = [&](int member, const Gather& value) {
+    CoordinatorOutbox out;
+    gatherings.OnGather(roster.members()[member], value, absl::Now(), out);
+    gatherings.Complete(job, roster);
+    gatherings.Send(roster, out);
+    std::vector<std::string> values;
+    for (const CoordinatorAction& action : out) {
+      const auto* sent = std::get_if<SendToMember>(&action);
+      if (sent == nullptr || sent->session != 10 + member) continue;
+      values = std::get<Gathered>(sent->message).values;
+    }
+    return values;
+  };
+  for (const int member : {0, 1, 2}) gather(member, Value(kInitialRound, "a"));
+  gatherings.Clear(job.epoch);
+  for (const int member : {0, 1, 2}) {
+    Heartbeat& heartbeat = roster.Find(roster.members()[member].id)->heartbeat;
+    heartbeat.epoch = job.epoch;
+    heartbeat.pushed_step = member < 2 ? kWentBack : kInitialRound;
+  }
+  EXPECT_THAT(gather(0, Value(kWentBack, "b")), IsEmpty());
+  EXPECT_THAT(gather(1, Value(kWentBack, "c")), ElementsAre("b", "c"));
+  EXPECT_THAT(gather(2, Value(kInitialRound, "d")),
+              ElementsAre("a", "a", "a"));
+}
+
 TEST_F(GatheringTest, WorkersThatWaitHearForWhom) {
   driver_.Say(kWorker0, Value(4, "a"));
   EXPECT_THAT(HearersOf<Waiting>(driver_.Pass(absl::Seconds(4))), IsEmpty());

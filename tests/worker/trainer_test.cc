@@ -333,6 +333,37 @@ TEST_F(TrainerTest, DivergingLossEndsTheJobForAllWorkers) {
   EXPECT_THAT(client.calls, ElementsAre("abort"));
 }
 
+// A job that skips steps with a NaN goes on.
+TEST_F(TrainerTest, PassWithoutAFiniteLossHasNoMeanLoss) {
+  const auto network = MakeNetwork("mlp", 40);
+  network->parameters(0)[0] = NAN;
+  RecordingClient client(0, 1, BindLayers(network.get(), &state_));
+  client.job.may_skip = true;
+  const auto result = Train(options_, data_, network.get(), &state_, &client);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_TRUE(std::isnan(result->train_loss)) << result->train_loss;
+}
+
+TEST_F(TrainerTest, ResultsOfTwoCallsAreAddedUp) {
+  TrainResult first;
+  first.steps = 5;
+  first.last_step = 4;
+  first.skipped = 1;
+  first.images = 40;
+  first.train_loss = 2.0;
+  first.total = absl::Seconds(8);
+  TrainResult second = first;
+  second.last_step = 6;
+  second.train_loss = 1.0;
+  second.Add(first);
+  EXPECT_EQ(second.steps, 10);
+  EXPECT_EQ(second.last_step, 6);
+  EXPECT_EQ(second.skipped, 2);
+  EXPECT_EQ(second.images, 80);
+  EXPECT_EQ(second.train_loss, 1.0);
+  EXPECT_EQ(second.total, absl::Seconds(16));
+}
+
 TEST_F(TrainerTest, SkippedStepsChangeNoParameters) {
   options_.epochs = 1;
   for (const bool skips : {false, true}) {

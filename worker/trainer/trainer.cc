@@ -60,9 +60,11 @@ class LossMeter {
   // alone.
   void Count(int64_t pass, float loss);
 
-  // Returns the mean loss of the current pass, or 0 if it has no step.
+  // Returns the mean loss of the current pass; NaN if none of its steps had a
+  // finite loss.
   double PassMean() const {
-    return pass_steps_ > 0 ? pass_sum_ / static_cast<double>(pass_steps_) : 0.0;
+    return pass_steps_ > 0 ? pass_sum_ / static_cast<double>(pass_steps_)
+                           : std::numeric_limits<double>::quiet_NaN();
   }
 
   // Returns the time since the last report.
@@ -311,6 +313,16 @@ void Run::ReportProgress(absl::Duration now) {
 }
 
 }  // namespace
+
+void TrainResult::Add(const TrainResult& earlier) {
+  steps += earlier.steps;
+  skipped += earlier.skipped;
+  images += earlier.images;
+  total += earlier.total;
+  forward += earlier.forward;
+  backward += earlier.backward;
+  wait += earlier.wait;
+}
 
 absl::Status TrainerOptions::Validate() const {
   if (epochs < 1 || epochs > kEpochsMax) {

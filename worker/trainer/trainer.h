@@ -63,7 +63,8 @@ struct TrainResult {
   int64_t skipped = 0;     // Number of steps that the job skipped for a NaN.
   int64_t images = 0;      // Number of images that this worker trained on.
   int workers = 0;         // Number of workers in the last step.
-  // Mean loss of this worker over the last pass through the images.
+  // Mean loss of this worker over the last pass through the images; NaN if none
+  // of its steps had a finite loss.
   double train_loss = 0.0;
 
   // Time from the start of the first step to the end of the last one, and its
@@ -73,6 +74,10 @@ struct TrainResult {
   absl::Duration forward;
   absl::Duration backward;
   absl::Duration wait;
+
+  // Adds the steps, images and times of an earlier call of Train, whose last
+  // steps this one did again.
+  void Add(const TrainResult& earlier);
 };
 
 // Trains the network of `network_client` on this worker's share of `data`, by

@@ -114,7 +114,9 @@ absl::StatusOr<WorkerResult> TrainAndLeave(const WorkerFlags& flags,
   TrainResult trained;
   absl::Status left;
   do {
-    trained = NEREUS_TRY(Train(options, data, network_client));
+    TrainResult result = NEREUS_TRY(Train(options, data, network_client));
+    result.Add(trained);
+    trained = result;
     // Leaves before Accuracy, so that no other worker waits meanwhile.
     left = network_client->Leave();
     // If the job goes back while this worker leaves, its last steps must be
