@@ -228,6 +228,40 @@ void WarnOfVariables(const CLI::App& app) {
   }
 }
 
+// Explains the first flag without a value, which CLI11 would give the argument
+// behind the flag as its value: "--data= --workers=4", from a script in which a
+// variable is not set, would train with one worker. Returns "" if there is
+// none.
+std::string ExplainMissingValue(const CLI::App& app, int argc, char** argv) {
+  std::vector<const CLI::Option*> options = app.get_options();
+  for (const CLI::App* command : app.get_subcommands(/*filter=*/{})) {
+    const auto more = command->get_options();
+    options.insert(options.end(), more.begin(), more.end());
+  }
+  for (int i = 1; i < argc; ++i) {
+    const absl::string_view argument = argv[i];
+    if (argument == "--") break;
+    const size_t end = argument.find('=');
+    const auto option = absl::c_find_if(options, [&](const auto* each) {
+      return each->check_name(std::string(argument.substr(0, end)));
+    });
+    if (!absl::StartsWith(argument, "--") || option == options.end()) continue;
+    if (end == argument.size() - 1) {
+      return absl::StrCat(argument,
+                          " has no value: is a variable of the "
+                          "shell not set? Without the flag, its default "
+                          "counts");
+    }
+    const bool needs_value =
+        (*option)->get_type_size() > 0 && (*option)->get_expected_min() > 0;
+    if (end == absl::string_view::npos && needs_value && i + 1 < argc &&
+        absl::StartsWith(argv[i + 1], "--")) {
+      return absl::StrCat(argument, " needs a value before ", argv[i + 1]);
+    }
+  }
+  return "";
+}
+
 }  // namespace
 
 std::string Suggest(absl::string_view given,
@@ -244,6 +278,12 @@ std::string Suggest(absl::string_view given,
 }
 
 int ParseFlags(CLI::App& app, int argc, char** argv) {
+  const std::string missing = ExplainMissingValue(app, argc, argv);
+  if (!missing.empty()) {
+    std::cerr << app.get_name() << ": " << missing
+              << "\nRun with --help for the flags." << std::endl;
+    return 2;
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
