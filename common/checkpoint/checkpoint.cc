@@ -14,8 +14,8 @@ namespace nereus {
 namespace {
 
 // Checks that all files of a manifest exist and have the length that the
-// manifest states. Errors: kFailedPrecondition, naming the file and both
-// values.
+// manifest states. Errors: kFailedPrecondition; the message names the file, and
+// both lengths if they differ.
 absl::Status CheckFiles(Storage& storage, const Manifest& manifest) {
   const std::string folder = CheckpointFolder(manifest.round);
   std::map<std::string, int64_t> bytes_by_name;
@@ -48,10 +48,10 @@ absl::Status IgnoreNotFound(const absl::Status& status) {
   return absl::IsNotFound(status) ? absl::OkStatus() : status;
 }
 
-// True if `status` says that the checkpoint is damaged; false if the storage
-// has failed. A disk that does not answer must not make a good checkpoint look
-// damaged. kFailedPrecondition counts as damage: there is a folder where a file
-// should be.
+// True if a checkpoint with this error is listed as damaged: kUnimplemented,
+// too (another format). False if the storage has failed. A disk that does not
+// answer must not make a good checkpoint look damaged. kFailedPrecondition
+// counts as damage: there is a folder where a file should be.
 bool IsDamage(const absl::Status& status) {
   return absl::IsDataLoss(status) || absl::IsFailedPrecondition(status) ||
          absl::IsUnimplemented(status);

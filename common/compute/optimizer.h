@@ -63,7 +63,7 @@ inline constexpr OptimizerOptions kReferenceOptimizer = {
 // for adam (the first and the second moments).
 int OptimizerStateCount(UpdateRule rule);
 
-// Returns the name of array `index` in a file: "velocity" for sgd,
+// Returns the name of state array `index` in a checkpoint: "velocity" for sgd,
 // "first_moment" or "second_moment" for adam. REQUIRES: 0 <= index <
 // OptimizerStateCount(rule).
 absl::string_view OptimizerStateName(UpdateRule rule, int index);

@@ -28,7 +28,7 @@ struct WorkerProgress {
   int64_t epoch = 0;
   // Number of passes of the whole training.
   int64_t epochs = 0;
-  // Number of steps that are done.
+  // Number of steps that the job has done.
   int64_t step = 0;
   // Number of steps of the whole training, as expected now.
   int64_t steps = 0;
@@ -46,7 +46,8 @@ struct LayerResult {
   // Name, kind and shape of the layer.
   LayerSpec spec;
   // Names of the scheme and of the wire type at the end of the run: "factor",
-  // "fp32". A standalone worker writes "none", which ParseWorkerEvent refuses.
+  // "fp32". A standalone worker writes the scheme "none", which
+  // ParseWorkerEvent refuses.
   std::string scheme = "server";
   std::string wire = "fp32";
   // Reason that the planner gives for the scheme.
@@ -90,8 +91,8 @@ struct PhaseSeconds {
 
 // Steps that a worker has done.
 struct WorkerSteps {
-  // Number of steps. A step that the worker has done twice, because the job
-  // went back to a checkpoint, counts twice.
+  // Number of steps since the worker joined. A step that it has done twice,
+  // because the job went back to a checkpoint, counts twice.
   int64_t done = 0;
   // Number that the last step has in the job. -1: the worker has done no step.
   int64_t last = -1;
@@ -111,15 +112,15 @@ struct WorkerResult {
     LinkSpeed link;
   };
 
-  // Number of the worker's process among those of `nereusctl local`. It can
+  // Number of the worker among those that `nereusctl local` has started. It can
   // differ from the rank, because the coordinator gives ranks in the order of
-  // joining. LocalJob sets it; the event does not have it.
+  // joining. ReferenceWorkers sets it; the event does not have it.
   int process = 0;
   // Rank of the worker at the end.
   int rank = 0;
   // Number of times that the process has joined the job.
   int joins = 1;
-  // Number of workers of the job. 0: there was no step to do.
+  // Number of workers in this worker's last step. 0: it had no step to do.
   int workers = 0;
   // Steps that the worker has done.
   WorkerSteps steps;

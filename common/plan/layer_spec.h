@@ -38,10 +38,10 @@ struct LayerSpec {
   std::string name;
   LayerKind kind = LayerKind::kVector;  // Kind of the layer.
 
-  // M, the number of rows of the matrix: outputs. >= 1.
+  // M, the number of rows of the matrix; in an "fc" or "conv": outputs. >= 1.
   int64_t m = 0;
-  // N, the number of columns of the matrix: inputs. For a convolution:
-  // in_channels / groups * kernel height * kernel width. >= 1.
+  // N, the number of columns of the matrix; in an "fc": inputs. For a
+  // convolution: in_channels / groups * kernel height * kernel width. >= 1.
   int64_t n = 0;
 
   // Number of all elements: those of the matrix, m * n, and the values beside
@@ -71,8 +71,8 @@ inline constexpr int64_t kLayerParametersMax = int64_t{1} << 40;
 inline constexpr int64_t kModelParametersMax = int64_t{1} << 40;
 inline constexpr int64_t kLayerRowsMax = int64_t{1} << 30;
 
-// Lists the fields of a layer in JSON, except "has_factors". Reading checks
-// only that each number is in range: call ValidateLayer afterwards.
+// Reads or writes the fields of a layer as JSON, except "has_factors". Reading
+// checks each field by itself: call ValidateLayer afterwards.
 void ListLayerFields(JsonFields& fields, LayerSpec& layer);
 
 // Returns the text that describes a layer in messages: "fc6 fc 4096x25088,

@@ -11,8 +11,8 @@ namespace {
 // Largest seed, and largest number of images.
 constexpr double kLarge = 1e12;
 
-// Flags that `local` passes on to workers. Their ranges are checked here too,
-// so that a mistake shows before any process starts.
+// Flags that `local` passes on to workers. AddLocalFlags checks the ranges of
+// numbers, so that most mistakes show before any process starts.
 constexpr TrainingFlag kTrainingFlags[] = {
     {"model", "cnn", "TEXT", 0, 0, "model to train: mlp or cnn"},
     {"data", "", "TEXT", 0, 0,
@@ -44,8 +44,8 @@ std::string SharedMemoryArgument(const LocalJobOptions& options) {
                       options.shared_memory ? "auto" : "off");
 }
 
-// Returns the name of a host. Processes of one machine that have the same name
-// as --node are one host.
+// Returns the name of a host. Processes of one machine with the same value of
+// --node are one host.
 std::string HostName(int64_t host) { return absl::StrCat("host-", host); }
 
 // Returns the decimal form of a number that CLI11 accepts, such as 0x20.
@@ -55,8 +55,9 @@ std::string InDecimal(const std::string& text) {
   return CLI::detail::lexical_cast(text, number) ? absl::StrCat(number) : text;
 }
 
-// Adds the arguments of a server that concern its job. A server that
-// coordinates gets the job file. Other servers get the coordinator's address.
+// Adds the arguments that a server or a separate coordinator gets for its job.
+// A process that coordinates gets the job file and --restore, others the
+// coordinator's address.
 void AddJobArguments(const LocalJobOptions& options, const LocalFiles& files,
                      absl::string_view coordinator,
                      std::vector<std::string>& arguments) {
@@ -120,7 +121,7 @@ absl::Status LocalJobOptions::Validate() const {
   return spec.Validate();
 }
 
-// The order is that of --help: training, job, then the processes.
+// --help shows the flags in this order: training, job, all others.
 void AddLocalFlags(CLI::App& app, LocalOptions& options, JobFlags& job) {
   for (const TrainingFlag& flag : kTrainingFlags) {
     CLI::Option* const added =
@@ -213,7 +214,8 @@ std::vector<std::string> WorkerArguments(const LocalOptions& options, int index,
   const std::map<std::string, std::string> defaults =
       LocalOptions::DefaultTraining();
   for (const auto& [name, value] : options.training) {
-    // Passes on a value that is empty by mistake: the worker refuses it.
+    // Skips only what is empty by default: the worker refuses another empty
+    // value.
     if (value.empty() && defaults.at(name).empty()) continue;
     arguments.push_back(absl::StrCat("--", name, "=", value));
   }

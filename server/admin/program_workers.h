@@ -31,13 +31,13 @@ int UsableCores();
 //   NEREUS_LOCAL_RANK, NEREUS_LOCAL_SIZE  index of the worker, and the number
 //                       of workers: a program may choose its GPU by them
 //
-// Each line of a program is shown behind the name of its worker. The exit of a
-// program decides about the job.
+// Each line of a program is shown with its worker in front: [worker-0]. The
+// exit of a program decides about the job (exit_decides).
 class ProgramWorkers final : public LocalWorkers {
  public:
   // End of one worker.
   struct End {
-    // Number of times that its program was started.
+    // Number of times that its program was started and has ended.
     int starts = 0;
     // Last exit. Absent: none yet.
     std::optional<ProcessExit> exit;

@@ -23,11 +23,11 @@ class BrokenLinks {
   // dropped; -1: none.
   explicit BrokenLinks(int own_shard) : own_(PeerId::Shard(own_shard)) {}
 
-  // Notes that two members have lost their connection. With `reached` false
-  // they have never had a connection: a member reports this only after it has
-  // tried for some seconds, so earlier losses count for ten minutes instead of
-  // one. A loss counts once in an epoch, although both ends report it. Returns
-  // the member to drop, if the two have lost their connection too often.
+  // Notes that two members have lost their connection. `reached`: false if they
+  // were never connected. Such a report comes only after some seconds of
+  // trying, so losses then count for ten minutes instead of one. A loss counts
+  // once in an epoch, although both ends report it. Returns the member to drop,
+  // if the two have lost their connection too often.
   std::optional<PeerId> Note(PeerId one, PeerId other, bool reached,
                              absl::Time now);
 

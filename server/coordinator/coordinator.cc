@@ -111,9 +111,7 @@ void Coordinator::OnJoin(SessionId session, const JoinRequest& request,
     Drop(before->id, "another process takes its place", out);
     status = CheckJoin(request);  // Drop may have ended the job.
   }
-  if (status.ok() || absl::IsOutOfRange(status)) {
-    outsiders_.NoteReturn(request);
-  }
+  outsiders_.NoteReturn(request);
   if (!status.ok()) return Refuse(session, std::move(status), out);
   roster_.Add(request, session, /*running=*/job() != nullptr, now);
 }
@@ -406,6 +404,7 @@ absl::Status Coordinator::RequestCheckpoint(absl::Time now,
 
 void Coordinator::OnCheckpoint(int64_t round, const absl::Status& written,
                                absl::Time now, CoordinatorOutbox& out) {
+  NoticePause(now);
   if (!checkpoints_.IsCompleting(round)) return;
   Note(checkpoints_.OnWritten(round, written, *job()), out);
   Advance(now, out);
@@ -423,6 +422,7 @@ void Coordinator::Fail(const std::string& reason, CoordinatorOutbox& out) {
 
 void Coordinator::OnTick(absl::Time now, CoordinatorOutbox& out) {
   NoticePause(now);
+  outsiders_.Forget(now);
   if (state_ == JobState::kRunning) DropOverdueMembers(now, out);
   if (over()) roster_.NoteGone(now);
   Advance(now, out);
@@ -452,7 +452,6 @@ void Coordinator::NoticePause(absl::Time now) {
 
 // Works on a copy of the ids, because Drop removes members from the list.
 void Coordinator::DropOverdueMembers(absl::Time now, CoordinatorOutbox& out) {
-  outsiders_.Forget(now);
   std::vector<PeerId> ids;
   for (const MemberRecord& member : roster_.members()) ids.push_back(member.id);
   for (const PeerId id : ids) {

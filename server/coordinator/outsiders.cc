@@ -6,7 +6,7 @@
 namespace nereus {
 namespace {
 
-// Time for which a coordinator whose job is over waits for a silent process.
+// Time after which a silent process is forgotten.
 const absl::Duration kSilentKept = absl::Minutes(1);
 
 }  // namespace

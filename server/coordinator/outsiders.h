@@ -22,17 +22,17 @@ namespace nereus {
 // new process at once, a killed worker could not be started again before the
 // lease of the dead process has ended.
 //
-//   claims --the member sends a later message--> refused
-//   claims --the member counts as dead---------> joins in its place
+//   claims --the member sends a message over a second later--> refused
+//   claims --the member is away, has left or is dead--> joins in its place
 //
 // A released worker has left, and no other worker needs it. If the coordinator
-// forgot it at once, and the worker asked again, the answer would be that it
-// counts as dead. A silent process counts as dead because the coordinator has
-// heard nothing from it, but it may live. If the coordinator forgot it at once,
-// the coordinator could end before the process hears that the job is over.
+// forgot it at once and the worker resumed, the answer would be that it counts
+// as dead. A silent process counts as dead because the coordinator has heard
+// nothing from it, but it may live. If the coordinator forgot it at once, the
+// coordinator could end before the process hears that the job is over.
 //
 //   released --a lease later--> forgotten
-//   silent --it joins again, or a minute later--> forgotten
+//   silent --a process asks for its place, or a minute later--> forgotten
 class Outsiders {
  public:
   struct Claim {
@@ -67,7 +67,8 @@ class Outsiders {
   void NoteSilent(PeerId id, const std::string& name, absl::Time now) {
     silent_.push_back({id, name, now});
   }
-  // Forgets the silent member that had the place of `request`: it is back.
+  // Forgets the silent member whose place `request` asks for. A process that
+  // asks for it has its answer.
   void NoteReturn(const JoinRequest& request);
   // True while a silent member may still ask.
   bool has_silent() const { return !silent_.empty(); }

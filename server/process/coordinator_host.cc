@@ -152,9 +152,9 @@ absl::Status CheckSaved(const ServerOptions& options,
                                 options.checkpoint_dir));
 }
 
-// If --restore asks for a checkpoint and there is one, sets the fields of
-// `made` that make the job start from it. Without --restore, checks that the
-// folder has no checkpoint.
+// If --restore asks for a checkpoint and there is one, sets aside all later
+// ones, and sets the fields of `made` that make the job start from it. Without
+// --restore, checks that the folder has no checkpoint.
 absl::Status Restore(const ServerOptions& options, Storage& storage,
                      CoordinatorOptions& made) {
   if (options.restore.empty()) {

@@ -1,6 +1,6 @@
 // Member, the part of a process that follows the coordinator: joining, epochs,
-// reports, and repeats in a new session. A fake machine records its calls; no
-// test uses threads or sockets.
+// reports, and what it sends again in a new session. A fake machine records its
+// calls; no test uses threads or sockets.
 
 #include "common/protocol/member.h"
 
@@ -64,7 +64,7 @@ class FakeMachine final : public Machine {
   }
   std::optional<ReplicaChecksums> OnChecksum(int layer, int64_t round,
                                              uint32_t crc) override {
-    // The checksums of the other layers are missing.
+    // Layer 0 stands for the last missing layer.
     if (layer != 0) return std::nullopt;
     return ReplicaChecksums{/*epoch=*/0, round, {crc}};
   }
@@ -190,7 +190,7 @@ TEST_F(MemberTest, MachineIsMadeForTheFirstEpoch) {
   ASSERT_EQ(entered.followed.size(), 1u);
   EXPECT_EQ(entered.followed[0]->job->epoch, 3u);
   EXPECT_EQ(entered.followed[0].get(), member_.start());
-  // The fake hook that makes the machine has added this action.
+  // This action is from MakeMachine of the fixture.
   ASSERT_EQ(entered.done.size(), 1u);
   EXPECT_EQ(entered.done[0].round, kInitialRound);
   EXPECT_FALSE(member_.frozen());
@@ -245,7 +245,7 @@ TEST_F(MemberTest, PrepareEpochFreezesTheMachineAndReports) {
   EXPECT_EQ(report.epoch, 3u);
   EXPECT_EQ(report.report.begun_step, 41);
   EXPECT_TRUE(member_.frozen());
-  // A coordinator asks again in a new session; the member answers again.
+  // If a member dies, the coordinator asks again with another number.
   report = Only<EpochReport>(Hear(PrepareEpoch{6}));
   EXPECT_EQ(report.target, 6u);
   EXPECT_TRUE(member_.frozen());
@@ -295,8 +295,8 @@ TEST_F(MemberTest, OnlyFramesOfTheEpochReachTheMachine) {
   EXPECT_EQ(LandingOf(4), Landing::Kind::kDiscard);
   EXPECT_EQ(LandingOf(5), Landing::Kind::kScratch);
 
-  // A frame of an older epoch is discarded, whatever else is wrong with it: it
-  // may have been right in its epoch.
+  // A frame of an older epoch is discarded even if the machine would refuse it:
+  // it may have been right in its epoch.
   FrameHeader header = FrameOf(4).header;
   header.layer = 9;
   EXPECT_EQ(Announce(header)->kind, Landing::Kind::kDiscard);
@@ -441,7 +441,7 @@ TEST_F(MemberTest, RefusalEndsTheMember) {
   EXPECT_EQ(refused.ended[0].code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(refused.ended[0].message(), "another model");
   EXPECT_TRUE(member_.over());
-  // A member that resumed would look as if it still followed the coordinator.
+  // A refused process has told its user so, and must not join later.
   EXPECT_THAT(Session().messages, IsEmpty());
 }
 

@@ -1,6 +1,6 @@
-// The choice of schemes, wire types and fusion for each layer. PlannerFlipTest
-// checks the number of nodes at which the cheaper scheme changes in known
-// models.
+// The choice of each layer's scheme and wire type, and of the fusion threshold.
+// PlannerFlipTest checks the number of nodes at which the cheaper scheme
+// changes in known models.
 
 #include "common/plan/planner.h"
 
@@ -34,7 +34,7 @@ Plan PlanFor(const std::vector<LayerSpec>& layers, const PlanOptions& options) {
   return plan.ok() ? *std::move(plan) : Plan();
 }
 
-// Returns the options for `nodes` machines, each with a worker and a server.
+// Returns the options for `nodes` hosts, each with a worker and a server.
 PlanOptions Nodes(int64_t nodes, std::optional<Scheme> forced = std::nullopt) {
   PlanOptions options;
   options.cluster = {nodes, nodes};
@@ -117,8 +117,8 @@ TEST(PlannerTest, SingleWorkerAlwaysUsesTheServers) {
 }
 
 TEST(PlannerTest, TransformerRowsMakeFactorsTooDear) {
-  // 64 samples of 64 tokens are 4,096 rows. Only the head with one token per
-  // sample goes by factors, up to 12 nodes.
+  // 64 samples of 64 tokens are 4,096 rows. Only the pooler goes by factors, up
+  // to 12 nodes: it has one row per sample.
   const std::vector<LayerSpec> bert = Load("bert-base", 64);
   const Plan plan = PlanFor(bert, Nodes(8));
   for (size_t i = 0; i < bert.size(); ++i) {
@@ -191,7 +191,7 @@ TEST(PlannerTest, ExplanationNamesLinkAndMemoryWhereWorkersShareHosts) {
             "factors move less: per host and step the servers' way moves "
             "33554432 elements over the link, factors 2097152; within the host "
             "100663296 and 56623104 through memory");
-  // Hosts with one worker each are nodes, as without a number of hosts.
+  // With one worker on each host, the reason is the same as without hosts.
   options.cluster = {8, 8, 8};
   EXPECT_EQ(PlanFor(layers, options).explanations[1].reason,
             PlanFor(layers, Nodes(8)).explanations[1].reason);
@@ -229,10 +229,8 @@ TEST(PlannerTest, MoreWorkersOnAHostAreMoreRows) {
 }
 
 TEST(PlannerTest, UnequalNumbersOfWorkersAndServersCount) {
-  // Factors cost 2 x 32 x 3 x 8192 = 1572864; the servers cost 2 x 4096^2 x (4
-  // + P2 - 2) / P2, which is more for every P2. A 64 x 64 layer with 16 rows
-  // costs 12288 by factors; it costs 24576 by 1 server, 16384 by 2, 12288 by 4,
-  // 11468.8 by 5.
+  // A 64 x 64 layer with 16 rows costs 12288 by factors; it costs 24576 by 1
+  // server, 16384 by 2, 12288 by 4, 11468.8 by 5.
   const std::vector<LayerSpec> layers = {
       {"fc", LayerKind::kFullyConnected, 64, 64, 64 * 64, 16, true}};
   const struct {
@@ -276,7 +274,7 @@ TEST(PlannerTest, WireAutoNeedsTimes) {
               HasSubstr("wire auto has nothing to choose: the plan stays"));
 }
 
-// The planner also chooses for a forced scheme.
+// The planner chooses wire types and fusion even if the scheme is forced.
 TEST(PlannerTest, WireAndFusionAreChosenByTime) {
   const std::vector<LayerSpec> layers = Load("vgg19", 32);
   PlanOptions options = Nodes(4);
@@ -296,7 +294,7 @@ TEST(PlannerTest, WireAndFusionAreChosenByTime) {
     }
   }
   EXPECT_GE(plan.fusion_bytes, FusionTuner::kBytesMin);
-  // A planner with fixed rules chooses nothing.
+  // Without choose_wire and choose_fusion, the rules' own values are used.
   PlanOptions told = options;
   told.rules.choose_wire = false;
   told.rules.choose_fusion = false;

@@ -137,8 +137,8 @@ TEST(CoordinatorBackupTest, CurrentBackupsOfAnotherEpochAreIgnored) {
   for (const uint64_t epoch : {0, 1, 2, 4}) {
     EXPECT_THAT(driver.Say(kShard1, WholeBeat(epoch, {0, 1})).sent, IsEmpty());
   }
-  // Reports of the backup, of a worker, and about unknown shards are ignored
-  // too.
+  // Heartbeats from the backup, from a worker, and about unknown shards are
+  // ignored too.
   EXPECT_THAT(driver.Say(kNewShard, WholeBeat(3, {0, 1})).sent, IsEmpty());
   EXPECT_THAT(driver.Say(kWorker0, WholeBeat(3, {0, 1})).sent, IsEmpty());
   EXPECT_THAT(driver.Say(kShard1, WholeBeat(3, {-1, 2, 1 << 30})).sent,
@@ -231,8 +231,7 @@ TEST(CoordinatorBackupTest, WithThreeServersTheNextServerIsTheBackup) {
   EXPECT_THAT(driver.job().shard_servers,
               ElementsAre(ShardServers{0, 1, true}, ShardServers{1, -1, false},
                           ShardServers{0, -1, false}));
-  // Only server 1 has the values of shard 1, which lost its backup with server
-  // 2.
+  // Server 2 was the backup of shard 1, so only server 1 has its values.
   driver.Break(kShard1);
   driver.Pass(absl::Seconds(1.5));
   EXPECT_EQ(driver.state(), JobState::kFailed);
@@ -252,7 +251,7 @@ TEST(CoordinatorBackupTest, ServerThatIsOnlyABackupMayDie) {
       ElementsAre(ShardServers{1, -1, false}, ShardServers{1, -1, false}));
 }
 
-// A restarted coordinator, in a job where the backup of shard 0 has taken over.
+// Tests that restart the coordinator after the backup of shard 0 took over.
 class BackupRestartTest : public testing::Test {
  protected:
   BackupRestartTest() : driver_(BackupOptions()) { driver_.Gather(); }

@@ -118,6 +118,22 @@ TEST(CoordinatorEndingTest, MemberThatStoodStillHearsThatTheJobIsFinished) {
   EXPECT_TRUE(driver.coordinator().everyone_knows());
 }
 
+// A process that has died does not come back.
+TEST(CoordinatorEndingTest, SilentMemberIsForgottenAMinuteLater) {
+  CoordinatorDriver driver(OptionsOf(/*workers=*/2, /*shards=*/1));
+  driver.Gather();
+  driver.Pass(absl::Seconds(12), /*silent=*/{kWorker1});
+  driver.ReportRest(0);
+  driver.Say(kWorker0, Leave{3});
+  ASSERT_EQ(driver.state(), JobState::kFinished);
+  driver.Break(kWorker0);
+  driver.Break(kShard0);
+  driver.Pass(absl::Seconds(40), {});
+  EXPECT_FALSE(driver.coordinator().everyone_knows());
+  driver.Pass(absl::Seconds(30), {});
+  EXPECT_TRUE(driver.coordinator().everyone_knows());
+}
+
 // The shards may have got all frames of the workers before.
 TEST_F(CoordinatorLastCheckpointTest,
        LastCheckpointMayComeAfterTheWorkersAreGone) {

@@ -1,5 +1,5 @@
-// Gatherings of a coordinator: which workers gather together, and what a worker
-// hears that joins, asks again or stands alone.
+// Gatherings of a coordinator: which workers gather together, and what is sent
+// to a worker that joins, asks again or is the only one left.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -72,7 +72,7 @@ TEST_F(GatheringTest, WorkerThatMissedTheAnswerIsToldAgain) {
   driver_.Say(kWorker0, Value(4, "a"));
   driver_.Say(kWorker1, Value(4, "b"));
   const Reaction done = driver_.Say(kWorker2, Value(4, "c"));
-  // Workers 0 and 1 gather again; worker 2 has not heard yet.
+  // Worker 0 gathers again; worker 2 has not heard yet.
   driver_.Say(kWorker0, Value(4, "d", 1));
   driver_.Restart(done.saved.back());
   driver_.ResumeIn(20, kWorker0);
@@ -82,7 +82,7 @@ TEST_F(GatheringTest, WorkerThatMissedTheAnswerIsToldAgain) {
   driver_.Say(20, Value(4, "d", 1));
   EXPECT_EQ(Heard<Gathered>(driver_.Say(22, Value(4, "c")), 22),
             Heard<Gathered>(done, kWorker2));
-  // A message that was sent again before the answer came changes nothing.
+  // A repeated older value is answered again, and the new value stays.
   driver_.Say(22, Value(4, "f", 1));
   EXPECT_THAT(driver_.Say(22, Value(4, "c")).sent.size(), 1u);
   const Reaction next = driver_.Say(21, Value(4, "e", 1));
@@ -98,8 +98,8 @@ TEST_F(GatheringTest, WorkersThatDieOrLeaveAreNotAwaited) {
   EXPECT_THAT(Heard<Gathered>(alone, kWorker0).values, ElementsAre("a"));
 }
 
-// Until it has pushed the next step, a worker may gather, and may wait for
-// rounds of the last one.
+// A worker may gather after step 4 until it has pushed step 5. Until then it
+// may also wait for round 4.
 TEST_F(GatheringTest, WorkerThatGoesOnWithoutGatheringIsNamed) {
   driver_.Say(kWorker0, Value(4, "a"));
   driver_.Say(kWorker1, Value(4, "b"));
@@ -119,7 +119,7 @@ TEST_F(GatheringTest, WorkerThatGoesOnWithoutGatheringIsNamed) {
   EXPECT_THAT(failed.saved, IsEmpty());
 }
 
-// The worker has sent the value before it heard that it begins anew.
+// The worker sent the value before it heard that its first step is now 6.
 TEST_F(GatheringTest, ValueOfAnUndoneStepIsNotAnswered) {
   Gatherings gatherings;
   Job job = driver_.job();
@@ -133,8 +133,8 @@ TEST_F(GatheringTest, ValueOfAnUndoneStepIsNotAnswered) {
   EXPECT_THAT(out, IsEmpty());
 }
 
-// Its value is of the steps before, until a heartbeat shows that it has gone
-// back, too.
+// The job has gone back. Until a heartbeat shows that the worker is in the new
+// epoch, its value may be an old one.
 TEST_F(GatheringTest, ValueOfAWorkerThatHasNotGoneBackIsDropped) {
   Gatherings gatherings;
   const Job job = driver_.job();
@@ -224,7 +224,8 @@ TEST(FirstGatheringTest, WorkerThatJoinsLaterGetsWhatTheFirstWorkersGot) {
       Heard<Gathered>(driver.Say(kWorker2, Value(kInitialRound, "c")), kWorker2)
           .values,
       ElementsAre("a", "b"));
-  // The later worker gathers alone what they did not.
+  // The first workers gathered once, so the later worker gathers alone the
+  // second time.
   EXPECT_THAT(Heard<Gathered>(
                   driver.Say(kWorker2, Value(kInitialRound, "d", 1)), kWorker2)
                   .values,

@@ -7,9 +7,9 @@
 namespace nereus {
 namespace {
 
-// Makes processes share hosts in some seeds. The draws have a generator of
-// their own, so that the other seeds keep their jobs. Most jobs stay small,
-// because the work of a simulated job grows with the square of its workers.
+// Makes processes share hosts in some seeds. A generator of its own keeps the
+// jobs of all other seeds as they were. Most jobs stay small, because the work
+// of a simulated job grows with the square of its workers.
 void DrawPlaces(uint64_t seed, SimulatedClusterOptions& options) {
   Random random(seed ^ 0x9b60933458e17d7d);
   if (!random.Chance(0.4)) return;
@@ -32,8 +32,9 @@ void DrawPlaces(uint64_t seed, SimulatedClusterOptions& options) {
 
 SimulatedClusterOptions DrawFeatures(uint64_t seed) {
   Random random(seed ^ 0x2545f491);
-  // RandomJob draws members, schemes, the optimizer and its place, the order of
-  // sums, delays, and frames that arrive twice.
+  // RandomJob draws members, schemes, overlap, fusion, wire types, changes of
+  // the plan, the optimizer and its place, the order of sums, delays, and
+  // frames that arrive twice.
   SimulatedClusterOptions options = RandomJob(seed);
 
   // The job may go on with fewer workers, and more workers may join.
@@ -41,14 +42,14 @@ SimulatedClusterOptions DrawFeatures(uint64_t seed) {
   options.max_workers = options.workers + static_cast<int>(random.Below(4));
   DrawPlaces(seed, options);
 
-  // With exact updates, CountedOnceLaw can check a change of parameters.
+  // With ExactSgd, CountedOnceLaw can compute means from changes of parameters.
   if (random.Chance(0.5)) {
     options.job.optimizer = ExactSgd();
     options.rules.wire = WireType::kFloat32;
     options.rules.choose_wire = false;
   }
 
-  // Nodes have a rate, so that bytes take time.
+  // In half of the seeds nodes have a rate, so that bytes take time.
   if (random.Chance(0.5)) {
     const double rate = 30e6 + random.Uniform() * 1e9;
     options.places.node_rate = {rate, rate};
@@ -56,7 +57,7 @@ SimulatedClusterOptions DrawFeatures(uint64_t seed) {
   }
   options.layer_time_max = absl::Microseconds(100 + random.Below(5000));
 
-  // Checkpoints are regular, or made on request only.
+  // Checkpoints are regular, made on request only, or impossible (no disk).
   options.has_disk = random.Chance(0.8);
   if (options.has_disk) {
     options.job.checkpoint_every = static_cast<int64_t>(random.Below(4));
@@ -69,8 +70,8 @@ SimulatedClusterOptions DrawFeatures(uint64_t seed) {
   options.job.backup = options.shards > 1 && random.Chance(0.5);
   options.coordinator_is_shard_0 = random.Chance(0.5);
 
-  // The job has partial rounds, or sparse rounds. Both exclude some of the
-  // features above.
+  // Some jobs have partial rounds, others sparse rounds. Both exclude some of
+  // the features above.
   if (random.Chance(0.2)) {
     constexpr Quorum kQuorums[] = {Quorum::kMajority, Quorum::kSolo,
                                    Quorum::kEach};

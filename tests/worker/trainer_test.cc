@@ -1,4 +1,5 @@
-// Checks the training loop with a client that records what the loop does to it.
+// Checks the training loop, mostly with a client that records its calls, and
+// Accuracy and ParameterChecksum.
 
 #include "worker/trainer/trainer.h"
 
@@ -208,7 +209,7 @@ TEST_F(TrainerTest, WorkerTrainsOnItsShareOnly) {
   const absl::StatusOr<TrainResult> result =
       Train(options_, data_, network.get(), &state_, &client);
   ASSERT_TRUE(result.ok()) << result.status();
-  // 80 images in steps of 24; the last step is partial.
+  // 80 images need four steps of 24; the last goes 16 past the end of the pass.
   EXPECT_EQ(result->steps, 4);
   EXPECT_EQ(result->images, 32);
 }
@@ -291,7 +292,7 @@ TEST_F(TrainerTest, TimesAddUpOnAnInjectedClock) {
   EXPECT_EQ(result->total, absl::Seconds(21));
 
   // Steps end 5, 10, 15 and 20 seconds after the start. Progress is due at the
-  // first end that is 7 seconds after the last progress, and after the last
+  // first end at least 7 seconds after the last progress, and after the last
   // step.
   ASSERT_EQ(progress.size(), 2u);
   EXPECT_EQ(progress[0].step, 2);
@@ -303,7 +304,7 @@ TEST_F(TrainerTest, TimesAddUpOnAnInjectedClock) {
   EXPECT_EQ(progress[1].epochs, 2);
   EXPECT_EQ(progress[1].images_per_second, 80.0 / 10.0);
   EXPECT_GT(progress[1].loss, 0.0);
-  // Both are the loss of steps 3 and 4.
+  // Both are the mean loss of the last two steps.
   EXPECT_EQ(progress[1].loss, result->train_loss);
 }
 
@@ -321,8 +322,8 @@ TEST_F(TrainerTest, DivergingLossNamesStepAndEpoch) {
                   ": is the learning rate too high\\?"));
 }
 
-// The other workers would wait for this one, and a worker in its place would
-// get the same loss.
+// The worker ends the job, because a worker in its place would get the same
+// loss, and the others would wait for it.
 TEST_F(TrainerTest, DivergingLossEndsTheJobForAllWorkers) {
   const auto network = MakeNetwork("mlp", 40);
   network->parameters(0)[0] = NAN;

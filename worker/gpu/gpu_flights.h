@@ -20,15 +20,17 @@
 namespace nereus {
 
 // Ledger of a GPU client's pushes: the last push of each layer, from Push to
-// Wait. Three threads meet here: the caller pushes and waits, the staging
-// thread copies, and a thread of the client on the host reports that a round is
-// done.
+// Wait. It is used by the caller, which pushes and waits, by the staging
+// thread, which copies, and by the host client, which reports on any thread
+// that a round is done.
 //
 //   Add --> queued --Next--> staging --SetHandedOn--> handed on
 //                                                     --SetLanded--> done
 //
-// A push that fails while it is staged goes to the state handed on with its
-// error, and never becomes done. Thread-safe. Bounded: one push for each layer,
+// "Handed on" means pushed to the host client. SetLanded can come before
+// SetHandedOn: the round may be done while the staging thread still pushes. A
+// push that fails while it is staged becomes handed on too, with its error, and
+// never done. Thread-safe. Bounded: one push for each layer,
 // because the caller adds a push only after the Wait for the layer's previous
 // one.
 class GpuFlights {
@@ -44,8 +46,8 @@ class GpuFlights {
   // REQUIRES: AwaitStaged has returned OK, and Add was not called since.
   void Reset() ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Notes that the caller is leaving the job: it has queued its last update of
-  // the values on the GPU.
+  // Notes that the caller leaves, and has queued its last update of the
+  // parameters and state on its stream.
   void SetLeaving() ABSL_LOCKS_EXCLUDED(mu_);
   // True after SetLeaving, until Reset or Add.
   bool is_leaving() const ABSL_LOCKS_EXCLUDED(mu_);
@@ -80,24 +82,24 @@ class GpuFlights {
   absl::Status AwaitHandedOn(int layer, int64_t step, absl::Time until)
       ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Returns true if the layer's last push is handed on without an error and not
-  // done; at most once for each push. The staging thread then calls
-  // HostClient::Hurry, because the host client may have deferred the push.
+  // True, once for each push, if the layer's last push is handed on without an
+  // error and not done. The staging thread then calls HostClient::Hurry,
+  // because the host client may have deferred the push.
   bool TakeUnhurried(int layer) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Memory and progress of the result of a round.
   struct Outcome {
     Buffer mean;                // Pinned memory of the push (SetValues).
-    float* gradient = nullptr;  // Gradient that was pushed.
-    bool by_factors = false;    // True if the layer was pushed by factors.
+    float* gradient = nullptr;  // Memory for the mean (GpuPush::gradient).
+    bool by_factors = false;    // True if the factors are sent.
     int64_t landed_count = 0;   // See NoteLanded.
   };
   // Returns the outcome of a round that is not done yet. Returns nothing if the
   // layer's last push is of another step.
   std::optional<Outcome> LookAt(int layer, int64_t step) const
       ABSL_LOCKS_EXCLUDED(mu_);
-  // Adds `count` to landed_count: the number of values of the result whose copy
-  // to the GPU was queued before the round was done.
+  // Adds `count` to landed_count, the number of values whose copy to the GPU
+  // was queued before the round was done.
   void NoteLanded(int layer, int64_t count) ABSL_LOCKS_EXCLUDED(mu_);
   // Returns the outcome of a round that is done on the host, and drops the
   // push's reference to its pinned memory. Returns nothing if the layer's last

@@ -29,14 +29,16 @@ struct GpuPush {
   // Gradient; for a push of factors, the memory for the mean gradient. Device
   // memory, or host memory if the layer is on the host.
   float* gradient = nullptr;
-  // Factors of the layer. Null pointers: the layer was pushed by its gradient.
+  // Factors of the layer. Factors to send. Null pointers: the gradient is sent;
+  // the client has multiplied the factors already, if the caller pushed
+  // factors.
   GpuFactors factors;
   // Point of the caller's stream at which the pushed values are computed.
   Stager::Point made;
 };
 
 // Copies pushed values to pinned memory, where the host client reads them. Once
-// the client has joined, only the staging thread uses this class.
+// the staging thread runs, only that thread uses this class.
 class PushStager {
  public:
   // Parts of the GPU client. Not owned; must outlive this.
@@ -46,7 +48,7 @@ class PushStager {
     GpuTimeline* timeline = nullptr;
     DeviceLook* look = nullptr;    // Searches gradients for NaNs.
     HostClient* client = nullptr;  // Receives the pushes.
-    // Splitters, by layer. Null: the layer is on the host.
+    // Splitters, by layer. An entry is null if its layer is on the host.
     const std::vector<std::shared_ptr<GpuSplitter>>* splitters = nullptr;
   };
   // Returns pinned memory of the given number of bytes, and waits if none is
@@ -72,8 +74,9 @@ class PushStager {
     std::function<absl::Status()> hand_on;
   };
   // Starts the copy of a gradient, and waits for its first part; copies factors
-  // completely. For a layer on the host, and in a sparse job, only waits until
-  // the values are computed. Errors: those of the GPU and of TakePinned.
+  // completely. For a layer on the host, only waits until the values are
+  // computed. In a sparse job also takes pinned memory, and gives the gradient
+  // to the splitter. Errors: those of the GPU and of TakePinned.
   absl::StatusOr<Staged> Stage(const GpuPush& push);
 
  private:

@@ -45,9 +45,10 @@ struct LayerBinding {
   // state here. An optimizer with state that is not bound here makes replicas
   // differ as soon as one worker is replaced.
   //
-  // The client writes this memory in Connect (or AwaitJoined) and BeginStep
-  // only. The client reads this memory between a Push of the layer and the
-  // return of the Wait for that round, and in Leave.
+  // The client writes this memory in Connect (without Connect: from Join until
+  // AwaitJoined returns OK) and in BeginStep only. The client reads this memory
+  // between a Push of the layer and the return of the Wait for that round, and
+  // in Leave.
   absl::Span<float> state = {};
 };
 
@@ -95,8 +96,8 @@ struct StepInfo {
   // step. Equal on all workers. If every worker takes B examples in each step,
   // this worker's examples in this step are the B examples from number
   // (contributions_before + position) * B on, in a sequence of examples without
-  // end. Two workers then never take the same number, even after the number of
-  // workers has changed.
+  // end. Unless the job goes back, no two workers take the same number, even if
+  // the number of workers changes.
   int64_t contributions_before = 0;
 
   // Factor by which the caller multiplies the loss, and so all gradients. The
@@ -143,7 +144,7 @@ struct JobTraits {
   bool sparse = false;
 };
 
-// Handle of one worker on the parameters that all workers of a job share.
+// Keeps the parameters of one worker equal to those of the job's other workers.
 //
 // In each step, the caller begins the step, pushes each layer's gradient as
 // soon as the backward pass has produced it (last layer first), and waits for
@@ -175,7 +176,8 @@ struct JobTraits {
 //
 // worker/examples has complete programs.
 //
-// Errors that every call but Connect may return, and what the caller does:
+// Errors that any call after Connect (or AwaitJoined) may return, and what the
+// caller does:
 //
 //   kOutOfRange   This worker must discard its values and continue from the
 //                 job's: in most cases the job has lost a shard and gone back
@@ -187,21 +189,24 @@ struct JobTraits {
 //                 lost its place to another process. Destroy the client and
 //                 connect again.
 //   kInvalidArgument or kFailedPrecondition, where the call documents it
-//                 A mistake in the call. Correct the caller.
+//                 A mistake in the call, unless the call's comment says
+//                 otherwise. Correct the caller.
 //   kDeadlineExceeded, and kUnavailable of Leave
 //                 A time limit has passed. The call's comment says what to do.
-//   other errors  The job has failed. Every later call that returns a status
-//                 returns the same error. Report it and end the process.
+//   other errors  The job has failed, or has lost this worker. Later calls fail
+//                 as well, usually with the same error. Report it and end the
+//                 process.
 //
-// Each call that waits takes a `timeout`, so that a program can handle signals
-// or other work in between. After a timeout, the program makes the same call
-// again. ClientOptions::round_timeout limits one call of Wait, not the sum of
-// repeated calls. So a program that repeats a Wait with short timeouts must
-// limit the total time itself.
+// Most calls that wait take a `timeout` (use Join and AwaitJoined in place of
+// Connect), so that a program can handle signals or other work in between.
+// After a timeout, the program makes the same call again.
+// ClientOptions::round_timeout limits one call of Wait, not the sum of repeated
+// calls. So a program that repeats a Wait with short timeouts must limit the
+// total time itself.
 //
 // After an error other than a mistake in the call, the client may still read
 // and write pushed buffers and the layers' memory: after kOutOfRange until
-// BeginStep returns OK, after a timeout until a later Wait returns OK,
+// BeginStep returns OK, after a timeout until the repeated call returns OK,
 // otherwise until the client is destroyed. Destroy the client first, then the
 // memory.
 //
@@ -214,9 +219,14 @@ struct JobTraits {
 //                          one gradient (of two gradients, if the workers of
 //                          one host share the product)
 //   each layer on a ring   the size of two gradients
-//   both of these kinds    memory for a third round, after the first change of
-//                          the epoch; the state of the job's optimizer, unless
-//                          the caller runs the optimizer
+//   both of these kinds    memory for a third round, from the second epoch on;
+//                          the state of the job's optimizer, unless the caller
+//                          runs the optimizer
+//   several workers on     the sums of the chunks that this worker carries, for
+//   one host               two rounds; one gradient, if the caller runs the
+//                          optimizer
+//   factors that the plan  one gradient, unless PushFactors gets memory for it
+//   does not send
 //   with `--sparsity`      twice the model, for gradients that are not sent yet
 class Client {
  public:
@@ -268,8 +278,8 @@ class Client {
   // Begins the next step and describes it. The next step is the one after the
   // last step that this worker began, or the step at which this worker joined,
   // or the step after the checkpoint to which the job has gone back. Waits
-  // while the job changes to another epoch. If the epoch brings another plan,
-  // also waits until all workers have done the last step of the old plan.
+  // while the job changes to another epoch. Before a change of plan, also waits
+  // until all workers have done the switch round.
   //
   // The caller must push every layer in every step that it begins. There is one
   // exception: the caller may call Leave without any push in its last step.
@@ -310,8 +320,8 @@ class Client {
   // Contributes the factors of a layer that has factors
   // (LayerSpec::has_factors). So the caller need not compute the weight
   // gradient. If the plan does not send the layer's factors, the client
-  // multiplies them, on the client's thread or on the caller's thread in a call
-  // that waits. The client reads the factors until the Wait for the round
+  // multiplies them, on its driver thread or, in a call that waits, on the
+  // caller's thread. The client reads the factors until the Wait for the round
   // returns.
   //
   // `gradient`: memory for the mean gradient, shape {spec.parameters}. May be
@@ -377,16 +387,17 @@ class Client {
   // this as a barrier, or to average a few numbers.
   //
   // Workers gather together if the last step of which they have pushed all
-  // layers is the same. Workers that have not pushed yet gather together if
-  // they begin with the same step. All workers must gather equally often
-  // between the pushes of two steps. If a worker that joins later gathers
-  // before its first push, it gets the values that the first workers gathered
-  // before their first pushes.
+  // layers is the same. Before their first push, workers gather together if
+  // they begin with the same step; for later ones see below. All workers must
+  // gather equally often between the pushes of two steps. If a worker that
+  // joins later gathers before its first push, it gets the values that the
+  // first workers gathered before their first pushes, at most 64 times. After
+  // the job has gone back, workers gather anew until they push.
   //
   // `value`: at most 64 KiB. The values of all workers together: at most 2 MiB.
   //
   // Errors: kInvalidArgument, the value is too long; kFailedPrecondition,
-  // another worker has begun a later step without gathering, the values of all
+  // another worker has pushed a later step without gathering, the values of all
   // workers are too long, or the job has another `--quorum` than `all`;
   // kDeadlineExceeded after `timeout`: call Gather again. The value of the
   // first call counts, not that of the repeated call.
@@ -415,14 +426,14 @@ class Client {
   // Errors:
   //   kFailedPrecondition  The caller has pushed some layers of the last step,
   //                        and not all (see BeginStep). Push the rest.
-  //   kDeadlineExceeded    A pushed round is not done after round_timeout (see
-  //                        Wait), or `timeout` has passed while other workers
-  //                        still work. Call Leave again, or destroy the client.
-  //                        Make no other call in between.
+  //   kDeadlineExceeded    A pushed round is not done in time (see Wait), or
+  //                        other workers still work after `timeout`. Call Leave
+  //                        again, or destroy the client. Make no other call in
+  //                        between.
   //   kUnavailable         The coordinator was silent for round_timeout, while
   //                        this worker waited for the other workers. Destroy
-  //                        the client. A repeated call of Leave does not begin
-  //                        this time anew.
+  //                        the client. Calls that repeat Leave after
+  //                        kDeadlineExceeded share this time.
   virtual absl::Status Leave(absl::Duration timeout) = 0;
   absl::Status Leave() { return Leave(absl::InfiniteDuration()); }
 };

@@ -23,17 +23,17 @@ struct FloatArray {
 };
 
 // Arithmetic of a network on one processor: this process's CPU, or a GPU. The
-// network's layers are written once, over this interface. The loss is computed
-// on the host in any case: it is little work, and the host waits for it.
+// network's layers are written once, over this interface. The host always
+// computes the loss: that is little work, and it needs the result.
 //
 // Pointers are to float32 in the device's memory, row-major. Spans are of host
-// memory. Results overlap no argument, unless a call works in place. A host
-// pointer given for a device pointer crashes on a GPU.
+// memory. Results overlap no argument, unless a call works in place. With a
+// host pointer for a device pointer, a GPU fails (status()).
 //
 // Calls queue their work, in order, and return. Read and Write wait until all
 // queued work is done. After an error of the device, all results are undefined,
 // and status() returns the error. So a caller can run a whole forward pass and
-// check status() once. Thread-compatible.
+// check status() once. The thread that makes the device makes all calls.
 class Device {
  public:
   virtual ~Device() = default;
@@ -41,7 +41,8 @@ class Device {
   // Returns "cpu" or, for example, "cuda:0".
   virtual std::string name() const = 0;
 
-  // Returns `count` zeros. Errors: kResourceExhausted, with the bytes.
+  // Returns `count` zeros. Errors: on a GPU, kResourceExhausted with the bytes,
+  // and others of CudaStatus.
   virtual absl::StatusOr<FloatArray> Allocate(int64_t count) = 0;
 
   // Computes the output (rows x m) of a fully connected layer:
@@ -57,8 +58,9 @@ class Device {
                                    const float* parameters,
                                    float* input_gradient) = 0;
 
-  // Computes the gradient of Affine with respect to its parameters, by
-  // FactorGradient (common/compute/factor_gradient.h).
+  // Computes the gradient of Affine with respect to its parameters: the result
+  // of FactorGradient, on a GPU with other bits
+  // (common/compute/factor_gradient.h).
   virtual void AffineGradient(int64_t rows, int64_t m, int64_t n,
                               const float* output_gradient, const float* input,
                               float* gradient) = 0;

@@ -1,7 +1,8 @@
 // The functions stand in the order of a connection's life. Dial and OnDialled
 // run on the side that dials, OnAccepted and ReadPreamble on the side that
 // accepts. OnHandshakeFrame calls Admit (accepting side) or Complete (dialling
-// side), both of which end in Open. The other functions end connections.
+// side), both of which end in Open. The functions after Open end connections;
+// RunTimers also begins attempts.
 
 #include "common/transport/socket/connection_lifecycle.h"
 
@@ -203,8 +204,8 @@ void ConnectionLifecycle::Refuse(SocketConnection& connection,
                                  const absl::Status& reason) {
   const State state = connection.state();
   if (state == State::kStranger || state == State::kIntroducing) {
-    // Logs at level debug that a peer came too early (kUnavailable), which is
-    // normal. Any other refusal needs an operator's attention.
+    // A peer that came too early or went away (kUnavailable) is normal: logs it
+    // at level debug. Any other refusal needs an operator's attention.
     const char* const what = "refused a connection from ";
     if (absl::IsUnavailable(reason)) {
       NEREUS_LOG(Debug) << what << connection.address() << ": "
@@ -252,8 +253,8 @@ void ConnectionLifecycle::OnRefused(SocketConnection& connection,
 
 void ConnectionLifecycle::FailAttempt(SocketConnection& connection,
                                       const absl::Status& reason) {
-  // Leaves a connection open that this side refuses (kEnding): it is closed
-  // after its last frame.
+  // A connection that this side refuses (kEnding) stays open until its last
+  // frame is sent.
   if (connection.state() != State::kEnding) connection.Close();
   const auto loss = links_.OnAttemptFailed(connection.peer(), &connection,
                                            reason, SteadyNow());

@@ -152,7 +152,7 @@ std::optional<Channel::Received> SocketChannel::OnComplete() {
     return Broken(CheckPayload(header, Payload()));
   }
   if (!is_handshake()) return Deliver();
-  // The frame keeps its memory, though this channel may be replaced next.
+  // The frame takes the memory: the connection may replace this channel next.
   const Buffer payload = std::exchange(scratch_, Buffer());
   return Received{Received::Kind::kHandshake,
                   {},
@@ -160,13 +160,14 @@ std::optional<Channel::Received> SocketChannel::OnComplete() {
 }
 
 std::optional<Channel::Received> SocketChannel::Deliver() {
-  // Drops a frame that arrives in Shutdown and was announced in the last Poll.
+  // Drops a frame that was announced in a Poll and completed in Shutdown, where
+  // there is no handler.
   if (!delivery_.has_handler()) return std::nullopt;
   Frame frame;
   frame.header = reader_.header();
   frame.payload = Payload();
   if (announced_at_ != delivery_.version()) {
-    // The handler has changed since it said where this payload was to go.
+    // The handler's state may have changed since Announce, so announces again.
     absl::StatusOr<Landing> landing = delivery_.Announce(*peer_, frame.header);
     if (!landing.ok()) return Refused(landing.status());
     if (landing->kind == Landing::Kind::kWait) {
