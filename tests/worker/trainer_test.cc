@@ -44,6 +44,7 @@ class RecordingClient : public Client {
     return absl::OkStatus();
   }
   absl::StatusOr<StepInfo> BeginStep(absl::Duration /*timeout*/) override {
+    begun_at.push_back(calls.size());
     StepInfo info;
     info.step = next_step_++;
     info.position = rank_;
@@ -108,6 +109,7 @@ class RecordingClient : public Client {
   }
 
   std::vector<std::string> calls;
+  std::vector<size_t> begun_at;  // Number of calls before each step.
   absl::Status push_status;
   absl::Status wait_status;
   JobTraits job;
@@ -170,8 +172,8 @@ TEST_F(TrainerTest, PushesEachLayerLastFirstAndThenWaits) {
                   "wait conv2 1", "wait fc1 1", "wait fc2 1"));
 }
 
-// In a decoupled job, the loop waits in the next forward, which changes no bit,
-// and at the end for the last step.
+// In a decoupled job, the loop waits in the next forward, and at the end for
+// the last step. The bits are the same.
 TEST_F(TrainerTest, DecoupledJobWaitsInTheNextForward) {
   options_.epochs = 3;
   std::vector<uint32_t> checksums;
@@ -183,6 +185,8 @@ TEST_F(TrainerTest, DecoupledJobWaitsInTheNextForward) {
     ASSERT_TRUE(result.ok()) << result.status();
     EXPECT_EQ(result->steps, 6);
     EXPECT_EQ(client.calls.size(), 6u * 8);
+    // Four pushes and, unless the job is decoupled, four waits.
+    EXPECT_EQ(client.begun_at[1], decoupled ? 4u : 8u);
     EXPECT_EQ(client.calls.back(), "wait fc2 5");
     checksums.push_back(ParameterChecksum(*network));
   }
