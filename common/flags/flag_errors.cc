@@ -7,6 +7,7 @@
 // for checks of their own.
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <iostream>
 #include <numeric>
@@ -14,6 +15,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "common/base/status.h"
@@ -228,11 +230,13 @@ void WarnOfVariables(const CLI::App& app) {
   }
 }
 
-// Explains the first flag without a value, which CLI11 would give the argument
-// behind the flag as its value: "--data= --workers=4", from a script in which a
-// variable is not set, would train with one worker. Returns "" if there is
-// none.
-std::string ExplainMissingValue(const CLI::App& app, int argc, char** argv) {
+// Explains the first flag whose value CLI11 would take otherwise than the user
+// means. Returns "" if there is none.
+//
+// A flag without a value gets the argument behind it: "--data= --workers=4",
+// from a script in which a variable is not set, would train with one worker.
+// NaN passes each check of a range.
+std::string ExplainMisread(const CLI::App& app, int argc, char** argv) {
   std::vector<const CLI::Option*> options = app.get_options();
   for (const CLI::App* command : app.get_subcommands(/*filter=*/{})) {
     const auto more = command->get_options();
@@ -258,6 +262,14 @@ std::string ExplainMissingValue(const CLI::App& app, int argc, char** argv) {
         absl::StartsWith(argv[i + 1], "--")) {
       return absl::StrCat(argument, " needs a value before ", argv[i + 1]);
     }
+    const std::string name(argument.substr(0, end));
+    const absl::string_view value =
+        argument.substr(std::min(argument.size(), name.size() + 1));
+    double number = 0.0;
+    if (absl::StartsWith((*option)->get_type_name(), "FLOAT") &&
+        absl::SimpleAtod(value, &number) && std::isnan(number)) {
+      return absl::StrCat(name, " is \"", value, "\", must be a number");
+    }
   }
   return "";
 }
@@ -278,7 +290,7 @@ std::string Suggest(absl::string_view given,
 }
 
 int ParseFlags(CLI::App& app, int argc, char** argv) {
-  const std::string missing = ExplainMissingValue(app, argc, argv);
+  const std::string missing = ExplainMisread(app, argc, argv);
   if (!missing.empty()) {
     std::cerr << app.get_name() << ": " << missing
               << "\nRun with --help for the flags." << std::endl;
