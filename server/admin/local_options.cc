@@ -8,8 +8,8 @@
 namespace nereus {
 namespace {
 
-// Largest seed, and largest number of images.
-constexpr double kLarge = 1e12;
+constexpr double kSeedMax = 1e12;
+constexpr double kImagesMax = 4294967296;  // kIdxBytesMax of the worker.
 
 // Flags that `local` passes on to workers. AddLocalFlags checks the ranges of
 // numbers, so that most mistakes show before any process starts.
@@ -17,13 +17,13 @@ constexpr TrainingFlag kTrainingFlags[] = {
     {"model", "cnn", "TEXT", 0, 0, "model to train: mlp or cnn"},
     {"data", "", "TEXT", 0, 0,
      "folder with images (MNIST's files); without it, images are generated"},
-    {"holdout", "0.2", "FLOAT", 0.999, 0,
+    {"holdout", "0.2", "FLOAT", 0.999, 0.001,
      "share of the images that is kept for the test"},
     {"batch", "32", "INT", 65536, 1, "images of each worker in a step"},
     {"epochs", "8", "INT", 1e6, 1, "passes over the images"},
-    {"seed", "1", "INT", kLarge, 0,
+    {"seed", "1", "INT", kSeedMax, 0,
      "seed of the initial parameters and of the images' order"},
-    {"limit", "0", "INT", kLarge, 0, "number of images to use; 0: all"},
+    {"limit", "0", "INT", kImagesMax, 0, "number of images to use; 0: all"},
     {"threads", "1", "INT", 1024, 1, "computing threads of each worker"},
     {"device", "cpu", "TEXT", 0, 0,
      "device that all workers compute on: cpu, or cuda:N for GPU N"},

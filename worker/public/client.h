@@ -251,7 +251,9 @@ class Client {
   //   kNotFound            The coordinator serves a job of another name.
   //   kAlreadyExists       A live worker of the job has this name.
   //   kResourceExhausted   The job has all its workers.
+  //   kUnimplemented       Another kind of process answers at the address.
   //   kAborted             The job has failed.
+  //   kCancelled           The coordinator has removed this worker. Call again.
   //   kOutOfRange          The job has finished. Nothing is left to do.
   static absl::StatusOr<std::unique_ptr<Client>> Connect(
       const ClientOptions& options, std::vector<LayerBinding> layers);
