@@ -119,6 +119,26 @@ def test_modules_in_another_order_are_refused(tmp_path):
         nt.load_exported(Net("acbd"), tmp_path / "file")
 
 
+def test_a_file_in_another_memory_format_is_refused(tmp_path):
+    def make(memory_format):
+        return torch.nn.Sequential(torch.nn.Conv2d(8, 64, 3, bias=False),
+                                   torch.nn.Conv2d(64, 2, 3, bias=False)).to(
+                                       memory_format=memory_format)
+
+    last = make(torch.channels_last)
+    lines = last.state_dict()
+    write(tmp_path / "file", {
+        "nereus.torch": torch.zeros(9),
+        "0.weight (72, 1, 24, 8).weight": lines["0.weight"].permute(0, 2, 3, 1),
+        "1.weight (576, 1, 192, 64).weight": lines["1.weight"].permute(0, 2, 3, 1)})
+    found = make(torch.channels_last)
+    nt.load_exported(found, tmp_path / "file")
+    assert torch.equal(found[0].weight, last[0].weight)
+    assert torch.equal(found[1].weight, last[1].weight)
+    with pytest.raises(nt.InvalidArgument, match="no tensor 0.weight, but"):
+        nt.load_exported(make(torch.contiguous_format), tmp_path / "file")
+
+
 def test_a_file_of_another_model_changes_nothing(model, tmp_path):
     found = make_model()
     before = {name: each.clone() for name, each in found.state_dict().items()}

@@ -24,7 +24,8 @@ def load_exported(model, path, named_parameters=None):
         torch.save(model.state_dict(), "model.pt")
 
     model: as it was in training before its optimizer was wrapped: with the same parameters
-        frozen, and in the same memory format, such as channels_last.
+        frozen, and in the same memory format, such as channels_last: a file of another format
+        is refused.
     named_parameters: as for DistributedOptimizer, if that had them.
     Errors: InvalidArgument, the file is of another model, or of another kind; the model is as
     before. OSError.

@@ -32,6 +32,11 @@ def flat(tensor):
     return permuted.view(-1) if permuted.is_contiguous() else None
 
 
+def _unusual_strides(tensor):
+    """Returns " (strides)" of a tensor in a format such as channels_last, "" of others."""
+    return "" if tensor.is_contiguous() else f" {tuple(tensor.stride())}"
+
+
 class Slot:
     """A parameter and its place in a layer.
 
@@ -84,11 +89,13 @@ class TorchLayer:
     @functools.cached_property
     def name(self):
         """Name in plans and messages. Layers of other models have other names: that of several
-        parameters ends with a checksum of their names and shapes."""
+        parameters ends with a checksum of their names and shapes. Strides that are not the
+        usual ones are part of the name, because the values lie in their order."""
         first, last = self.slots[0], self.slots[-1]
         if first is last:
-            return first.name
-        parts = "".join(f"{slot.name} {tuple(slot.parameter.shape)}\n" for slot in self.slots)
+            return first.name + _unusual_strides(first.parameter)
+        parts = "".join(f"{slot.name} {tuple(slot.parameter.shape)}"
+                        f"{_unusual_strides(slot.parameter)}\n" for slot in self.slots)
         return f"{first.name} to {last.name} #{zlib.crc32(parts.encode()):08x}"
 
     @property
