@@ -106,7 +106,10 @@ absl::Status WriteAndFlush(int fd, absl::Span<const Buffer> pieces,
   Descriptor file(fd);
   // mkostemps makes a file that only the user of this process can read. Servers
   // of other users must be able to read it too.
-  if (fchmod(fd, 0644) != 0) return ErrorOf(errno, "set the mode of", path);
+  // Some mounts have no modes.
+  if (fchmod(fd, 0644) != 0 && errno != EPERM && errno != ENOTSUP) {
+    return ErrorOf(errno, "set the mode of", path);
+  }
   for (const Buffer& piece : pieces) {
     NEREUS_TRY(WriteAll(fd, piece, path));
   }

@@ -33,7 +33,7 @@ bool DrivingTurn::OwnerTakes() {
 // to come back soon. If the owner slept instead, the guest would have to wake
 // it, and this would cost more time than the naps.
 void DrivingTurn::Doze(Lock& lock) {
-  if (guest_ && looks_ == kLooksMax) {
+  if (guest_ && looks_ >= kLooksMax) {
     sleeps_ = true;
     back_.wait(lock, [this] { return stopped_ || !guest_; });
     sleeps_ = false;

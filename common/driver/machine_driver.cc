@@ -269,9 +269,7 @@ void MachineDriver::CarryOut(const Action& action) {
             if (events_.probed != nullptr) events_.probed(probed);
           },
           [&](const SaveCheckpoint& save) { events_.save(save); },
-          [&](const LoadCheckpoint& load) {
-            CarryOutBusy([&] { events_.load(load); });
-          },
+          [&](const LoadCheckpoint& load) { Load(load); },
           [&](const SendMessage& send) { events_.send_message(send.message); },
           [&](const FollowEpoch& follow) { Follow(follow.start); },
           [&](const EndMembership& end) { events_.ended(end.outcome); },
@@ -335,6 +333,15 @@ void MachineDriver::Checksum(const ChecksumValues& values) {
   Outbox messages;
   member_->OnChecksum(values, crc, messages);
   for (const Action& message : messages.actions()) CarryOut(message);
+}
+
+// Reports no failure of the job: another server may be able to load the part.
+void MachineDriver::Load(const LoadCheckpoint& load) {
+  absl::Status loaded;
+  CarryOutBusy([&] { loaded = events_.load(load); });
+  if (loaded.ok()) return;
+  ended_ = true;
+  events_.ended(loaded);
 }
 
 void MachineDriver::EndUnlessOk(const absl::Status& status) {

@@ -60,9 +60,10 @@ class MachineDriver final : private FrameHandler {
     Accelerator* accelerator = nullptr;
     // Servers only. `save` writes a part of a checkpoint, and `load` reads one.
     // `load` may wait, because the machine can do nothing before it has the
-    // values.
+    // values. If it returns an error, the driver calls `ended` with the error
+    // and carries out no further frames: the values are undefined.
     std::function<void(const SaveCheckpoint&)> save;
-    std::function<void(const LoadCheckpoint&)> load;
+    std::function<absl::Status(const LoadCheckpoint&)> load;
   };
 
   // Starts the driver thread. `transport` and `member` are not owned and must
@@ -131,6 +132,7 @@ class MachineDriver final : private FrameHandler {
   void Multiply(const MultiplyFactors& factors);
   void Update(const UpdateParameters& update);
   void Checksum(const ChecksumValues& values);
+  void Load(const LoadCheckpoint& load);
   // Does nothing if `status` is OK. Otherwise reports the error to the
   // coordinator, which ends the job, and calls End.
   void EndUnlessOk(const absl::Status& status);
@@ -157,7 +159,7 @@ class MachineDriver final : private FrameHandler {
 
   // Used by the driving thread only.
   Outbox outbox_;               // Actions of the frame or event that runs.
-  bool ended_ = false;          // True after End.
+  bool ended_ = false;          // True after End, and after a failed Load.
   std::vector<Event> running_;  // Events that RunPosted runs now.
   // Current epoch; null before the first.
   std::shared_ptr<const EpochStart> start_;

@@ -263,8 +263,10 @@ std::string ExplainMisread(const CLI::App& app, int argc, char** argv) {
       return absl::StrCat(argument, " needs a value before ", argv[i + 1]);
     }
     const std::string name(argument.substr(0, end));
-    const absl::string_view value =
-        argument.substr(std::min(argument.size(), name.size() + 1));
+    const absl::string_view value = end != absl::string_view::npos
+                                        ? argument.substr(end + 1)
+                                    : needs_value && i + 1 < argc ? argv[i + 1]
+                                                                  : "";
     double number = 0.0;
     if (absl::StartsWith((*option)->get_type_name(), "FLOAT") &&
         absl::SimpleAtod(value, &number) && std::isnan(number)) {

@@ -48,7 +48,7 @@ v1::GetStatusResponse ToProto(const JobStatus& status) {
   message.set_checkpoint_contributions(status.checkpoint.contributions);
   message.set_checkpoint_bytes(status.checkpoint.bytes);
   message.set_checkpoint_wanted(status.checkpoint.wanted);
-  message.set_checkpoint_failure(status.checkpoint.failure);
+  message.set_checkpoint_failure(TextField(status.checkpoint.failure));
   for (const ShardServers& servers : status.shard_servers) {
     *message.add_shard_servers() = ToProto(servers);
   }

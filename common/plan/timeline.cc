@@ -212,7 +212,8 @@ void Player::Ready(double now, size_t layer) {
   const LayerSpec& spec = scene_.layers[layer];
   const double elements =
       route.scheme == Scheme::kFactor
-          ? static_cast<double>(spec.rows * (spec.m + spec.n))
+          ? static_cast<double>(spec.rows) *
+                static_cast<double>(spec.m + spec.n)
           : static_cast<double>(spec.parameters) * scene_.model.share;
   held_.push_back(layer);
   held_bytes_ += elements * static_cast<double>(WireBytes(route.wire));
@@ -288,10 +289,10 @@ void Player::Factors(double now, size_t layer) {
   if (others > 0) {
     const auto times =
         static_cast<double>(cluster.host_workers_most() * others);
-    links_.AmongHosts(now, times, static_cast<double>(spec.rows * spec.m),
-                      wire);
-    there = links_.AmongHosts(now, times,
-                              static_cast<double>(spec.rows * spec.n), wire) +
+    const auto rows = static_cast<double>(spec.rows);
+    links_.AmongHosts(now, times, rows * static_cast<double>(spec.m), wire);
+    there = links_.AmongHosts(now, times, rows * static_cast<double>(spec.n),
+                              wire) +
             links_.latency();
   }
   if (scene_.model.decoupled) {

@@ -39,10 +39,11 @@ std::shared_ptr<grpc::Channel> MakeControlChannel(const std::string& address) {
   // web pages, and the members of a job are in one network.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetMaxReceiveMessageSize(kControlMessageBytesMax);
-  // Tries to connect at least once a second, so that a member which starts
-  // before its coordinator soon finds it.
+  // Tries again at least once a second, so that a member which starts before
+  // its coordinator soon finds it. The minimum is the time of one attempt: a
+  // coordinator that is busy, or far away, may accept only seconds later.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 50);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5000);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   // Sends a ping when the connection was silent for 10 s, and ends the
   // connection if no answer comes within 5 s. Otherwise the member would not

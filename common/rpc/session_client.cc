@@ -72,6 +72,7 @@ struct SessionClient::Impl {
   // End of the last accepted session; the start of this object before that.
   absl::Time last_answer = SteadyNow();
   absl::Time complain_at;  // Earliest time of the next warning.
+  absl::Status unread;  // Not OK once a message could not be understood.
 
   Mutex mu;
   // True once no further session is to open.
@@ -133,7 +134,7 @@ void SessionClient::Impl::Run() {
       MutexLock lock(&mu);
       if (stopping) return;
     }
-    const absl::Status verdict = Judge(status);
+    const absl::Status verdict = unread.ok() ? Judge(status) : unread;
     if (!verdict.ok()) {
       events.failed(verdict);
       return;
@@ -154,10 +155,14 @@ absl::Status SessionClient::Impl::Judge(const absl::Status& status) {
                         absl::StrCat("no coordinator is at ", address, ": ",
                                      ExplainCall(status)));
   }
-  // kUnavailable and kCancelled mean a lost connection. Any other error is the
-  // answer of a process that refuses this member, so trying again is useless.
-  if (!status.ok() && !absl::IsUnavailable(status) &&
-      !absl::IsCancelled(status)) {
+  // kUnavailable and kCancelled mean a lost connection, and so do two codes
+  // with which gRPC, or a proxy, ends a session that a coordinator has
+  // accepted. Any other error is the answer of a process that refuses this
+  // member, so trying again is useless.
+  const bool is_lost =
+      absl::IsUnavailable(status) || absl::IsCancelled(status) ||
+      (answered && (absl::IsInternal(status) || absl::IsUnknown(status)));
+  if (!status.ok() && !is_lost) {
     return Prefixed(status, "the coordinator at ", address, " says: ");
   }
   const absl::Time now = SteadyNow();
@@ -221,10 +226,13 @@ void SessionClient::Impl::Read(Stream* stream) {
       events.message(*message);
       continue;
     }
-    NEREUS_LOG(Error) << "the coordinator at " << options.coordinator_address
-                      << " sent a wrong message: " << message.status();
+    // In another session the coordinator would send the message again.
+    unread = Prefixed(message.status(), "the coordinator at ",
+                      options.coordinator_address,
+                      " sent a message that this version does not know: ");
     MutexLock lock(&mu);
     context->TryCancel();
+    return;
   }
 }
 

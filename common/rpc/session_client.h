@@ -52,8 +52,9 @@ class SessionClient {
     // Called when the SessionClient gives up: it opens no further session. Not
     // called if the last session ends after Stop. `why`: kUnavailable, no
     // coordinator has answered for connect_timeout or patience; kUnimplemented,
-    // another kind of process answers at the address; any other code, the error
-    // with which the coordinator has ended the session.
+    // another kind of process answers at the address; kInvalidArgument, the
+    // coordinator has sent a message that this version does not know; any other
+    // code, the error with which the coordinator has ended the session.
     std::function<void(const absl::Status& why)> failed;
   };
 

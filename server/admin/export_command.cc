@@ -123,7 +123,8 @@ absl::StatusOr<FoundCheckpoint> Find(Storage& storage,
 // True if `file` is, or would be, within `folder`.
 bool IsWithin(const std::string& file, const std::string& folder) {
   std::error_code error;
-  const auto inner = std::filesystem::weakly_canonical(file, error);
+  const auto inner = std::filesystem::weakly_canonical(
+      std::filesystem::absolute(file, error), error);
   const auto outer = std::filesystem::canonical(folder, error);
   return !error &&
          std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end())
@@ -131,15 +132,16 @@ bool IsWithin(const std::string& file, const std::string& folder) {
 }
 
 // Writes the model to a temporary file, and renames it when it is whole.
-// Errors: those of CheckpointReader; kFailedPrecondition, `file` exists and is
-// no regular file; kUnavailable, the file cannot be written.
+// Errors: those of CheckpointReader; kInvalidArgument, `file` exists and is no
+// regular file; kUnavailable, the file cannot be written.
 absl::Status ExportModel(Storage* storage, const Manifest& manifest,
                          const std::string& file) {
   std::error_code error;
   // Refuses a device or a pipe, which the rename below would replace by a file.
   if (std::filesystem::exists(file, error) &&
       !std::filesystem::is_regular_file(file, error)) {
-    return FailedPreconditionError(file, " exists and is not a regular file");
+    return InvalidArgumentError("--out is ", file,
+                                ", which exists and is not a regular file");
   }
   CheckpointReader reader =
       NEREUS_TRY(CheckpointReader::Open(storage, manifest));
@@ -148,6 +150,8 @@ absl::Status ExportModel(Storage* storage, const Manifest& manifest,
   {
     std::ofstream stream(temporary, std::ios::binary | std::ios::trunc);
     written = stream ? WriteModel(reader, stream) : WriteError(errno);
+    stream.close();  // Some file systems report errors only here.
+    if (written.ok() && !stream) written = WriteError(errno);
   }
   if (written.ok()) {
     std::filesystem::rename(temporary, file, error);
@@ -192,7 +196,9 @@ class ExportCommand final : public Command {
             ExportModel(storage.get(), manifest, file_);
         !exported.ok()) {
       // If the file cannot be written, another checkpoint does not help.
-      if (absl::IsUnavailable(exported)) return exported;
+      if (absl::IsUnavailable(exported) || absl::IsInvalidArgument(exported)) {
+        return exported;
+      }
       return WithOthers(exported, manifest.round, "--round", *storage);
     }
     out << file_ << ": " << manifest.layers.size() << " layers as of round "

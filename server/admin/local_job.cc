@@ -241,6 +241,7 @@ void LocalJob::OnOutputLine(int process, const std::string& line) {
 // After a signal, shows no lines: the servers log that workers have gone.
 void LocalJob::OnErrorLine(int process, const std::string& line) {
   LocalProcess& child = processes_[process];
+  has_begun_ = has_begun_ || absl::EndsWith(line, "] job running");
   if (!child.is_server && workers_->ShowErrorLine(child.worker, line)) return;
   child.error_lines.push_back(line.substr(0, LocalProcess::kErrorLineBytesMax));
   if (child.error_lines.size() > LocalProcess::kErrorLinesMax) {
@@ -347,8 +348,9 @@ bool LocalJob::IsSparedServer(const LocalProcess& child) const {
   const absl::string_view coordinator =
       options_.restarts == 0 ? kFirstShard : kCoordinator;
   return options_.spec.options.backup && child.was_killed() &&
-         child.name != coordinator && workers_->has_progress() &&
-         !IsFinished() && !child.is_replaced && !MayBeReplaced(child);
+         child.name != coordinator &&
+         (has_begun_ || workers_->has_progress()) && !IsFinished() &&
+         !child.is_replaced && !MayBeReplaced(child);
 }
 
 bool LocalJob::IsToBeGivenUp(const LocalProcess& child) const {

@@ -150,6 +150,7 @@ class LocalJob : private ProcessEvents {
   std::vector<int> exits_;
   // Address of the coordinator's control port. Empty: unknown.
   std::string coordinator_;
+  bool has_begun_ = false;  // True once the coordinator says that the job runs.
   // Files of the job, in a folder that Run makes and removes.
   LocalFiles files_;
   // See failed_process() and failed_worker().

@@ -1,6 +1,8 @@
 // nereusctl: plans, runs and inspects Nereus jobs. The files *_command.cc have
 // the subcommands.
 
+#include <signal.h>
+
 #include <iostream>
 #include <memory>
 #include <string>
@@ -12,6 +14,8 @@
 #include "server/admin/commands.h"
 
 int main(int argc, char** argv) {
+  // If standard output closes, `run` and `local` end their job all the same.
+  signal(SIGPIPE, SIG_IGN);
   std::vector<std::unique_ptr<nereus::Command>> commands;
   for (auto* const make :
        {nereus::MakePlanCommand, nereus::MakeSimulateCommand,

@@ -72,16 +72,17 @@ int64_t CheckpointLedger::ContributionsUpTo(int64_t round) const {
          (round + 1 - after->first_step) * after->workers;
 }
 
+bool CheckpointLedger::Counts(const Job& job,
+                              const CheckpointPart& part) const {
+  return part.epoch >= state_.restarted_in && part.epoch <= job.epoch &&
+         !state_.stretches.empty() &&
+         part.round >= state_.stretches.front().first_step &&
+         part.round > saved_round();
+}
+
 std::optional<CheckpointRecord> CheckpointLedger::OnPart(
     const Job& job, const CheckpointPart& part) {
-  // Ignores a part from before the job went back to a checkpoint, and a part of
-  // a round before the first stretch or not after the newest checkpoint.
-  if (part.epoch < state_.restarted_in || part.epoch > job.epoch ||
-      state_.stretches.empty() ||
-      part.round < state_.stretches.front().first_step ||
-      (state_.newest.has_value() && part.round <= state_.newest->round)) {
-    return std::nullopt;
-  }
+  if (!Counts(job, part)) return std::nullopt;
   auto& parts = parts_[part.round];
   parts[part.shard] = {part.file, part.bytes, part.crc};
   if (parts.size() < ShardsWithChunks(job).size()) {
@@ -130,8 +131,10 @@ CheckpointNews CheckpointLedger::OnFailure(int64_t round,
   if (failed_rounds_.size() > kFailedKept) {
     failed_rounds_.erase(failed_rounds_.begin());
   }
+  // The failure of a later round does not end the request: the planned round
+  // may still become complete.
   return {true, absl::StrCat("no checkpoint of round ", round, ": ", why),
-          EndPlanned(round, job)};
+          round == job.checkpoint_round && EndPlanned(round, job)};
 }
 
 // A checkpoint of a round before the planned one does not end the request.

@@ -111,8 +111,13 @@ class CheckpointLedger {
   // Starts an epoch. `from_base`: all members go back to the base round.
   void OnEpoch(const Job& job, bool from_base);
 
-  // Notes the part of one shard. Returns the record of the checkpoint if this
-  // part was the last one: then its manifest must be written.
+  // False for a part from before the job went back to a checkpoint, and for one
+  // of a round before the first stretch or not after the newest checkpoint.
+  bool Counts(const Job& job, const CheckpointPart& part) const;
+
+  // Notes the part of one shard, if it counts. Returns the record of the
+  // checkpoint if this part was the last one: then its manifest must be
+  // written.
   std::optional<CheckpointRecord> OnPart(const Job& job,
                                          const CheckpointPart& part);
 

@@ -269,6 +269,7 @@ void Coordinator::OnPart(const MemberRecord& member, const CheckpointPart& part,
     return;
   }
   if (!part.error.empty()) {
+    if (!checkpoints_.Counts(*job(), part)) return;
     const std::string why =
         absl::StrCat(member.Describe(),
                      " could not write its part: ", Printable(part.error));

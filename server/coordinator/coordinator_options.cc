@@ -136,7 +136,9 @@ absl::Status CheckReport(const MachineReport& report) {
   NEREUS_TRY(CheckRange("verdicts", static_cast<int>(report.verdicts.size()), 0,
                         kVerdictsMax));
   for (const StepVerdict& verdict : report.verdicts) {
-    NEREUS_TRY(CheckStep("the step before", verdict.step - 1));
+    // The largest step is kStepMax + 1 here, and the smallest one 0.
+    NEREUS_TRY(
+        CheckStep("the step before", std::max<int64_t>(verdict.step, -1) - 1));
   }
   for (const MachineReport::PeerLayer& layer : report.peer_layers) {
     NEREUS_TRY(CheckStep("the round", layer.done_round));

@@ -82,7 +82,16 @@ void Gatherings::OnGather(const MemberRecord& worker, const Gather& gather,
   if (newest.has_value() && newest->id == id) return worker.Send(*newest, out);
   // Drops a repeated value: the worker sent it before the answer arrived, and
   // has the answer by now.
-  if (newest.has_value() && id.step != kInitialRound && id < newest->id) return;
+  const bool is_comparable =
+      newest.has_value() && id.step != kInitialRound &&
+      (id.step > kInitialRound || id.step == newest->id.step);
+  if (is_comparable && id < newest->id) return;
+  if (id.step == kInitialRound && id.index >= kFirstAnswersMax) {
+    const std::string why = absl::StrCat(
+        "a worker gathers more than ", kFirstAnswersMax,
+        " times before its first step: workers that join later could not");
+    return worker.Send(Gathered{id, {}, why}, out);
+  }
   if (IsOpen(worker.id.rank, id)) return;
   open_[worker.id.rank] = {gather, now};
 }
@@ -223,9 +232,14 @@ void Gatherings::Keep(const Gathered& answer) {
       answer.id.step == kInitialRound &&
       answer.id.index == static_cast<int32_t>(state_.first.size()) &&
       answer.id.index < kFirstAnswersMax;
+  // An answer to workers that have pushed nothing may be for some workers only,
+  // while others may still ask for the answer after a step.
+  const bool is_for_all = answer.id.step > kInitialRound ||
+                          !state_.newest.has_value() ||
+                          state_.newest->id.step <= kInitialRound;
   if (is_next_first) {
     state_.first.push_back(answer);
-  } else {
+  } else if (is_for_all) {
     state_.newest = answer;
   }
 }

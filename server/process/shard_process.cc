@@ -33,8 +33,7 @@ std::string DescribeMissing(const Job& job, const Shard::OpenRound& open) {
   if (open.missing_backup == -1) {
     return DescribeWorkers(job, open.missing_workers);
   }
-  return absl::StrCat(PeerName(PeerId::Shard(open.missing_backup)),
-                      "'s backup");
+  return absl::StrCat("the backup on server ", open.missing_backup);
 }
 
 }  // namespace
@@ -105,7 +104,9 @@ MemberProcess::Events ShardProcess::MakeEvents() {
     if (writer_ == nullptr) return;
     writer_->Save(process_->member().start()->job, save);
   };
-  events.driver.load = [this](const LoadCheckpoint& load) { Load(load); };
+  events.driver.load = [this](const LoadCheckpoint& load) {
+    return Load(load);
+  };
   events.take_stock = [this] { return TakeStock(); };
   return events;
 }
@@ -126,16 +127,15 @@ Heartbeat ShardProcess::TakeStock() {
   return heartbeat;
 }
 
-void ShardProcess::Load(const LoadCheckpoint& load) {
+absl::Status ShardProcess::Load(const LoadCheckpoint& load) {
   NEREUS_LOG(Info) << "restoring " << load.values.size()
                    << " chunks as of round " << load.round;
   const absl::Status status =
       storage_ == nullptr
           ? FailedPreconditionError("this server has no --checkpoint-dir")
           : ReadPart(*storage_, load);
-  if (status.ok()) return;
-  ended_(Prefixed(status, "cannot restore the checkpoint of round ", load.round,
-                  ": "));
+  return Prefixed(status, "cannot restore the checkpoint of round ", load.round,
+                  ": ");
 }
 
 void ShardProcess::OnEntered(const EpochStart& start) {

@@ -60,7 +60,7 @@ class ShardProcess {
   // Returns the heartbeat that reports the state of the shards.
   Heartbeat TakeStock();
   // Reads values from a checkpoint. An error ends the membership.
-  void Load(const LoadCheckpoint& load);
+  absl::Status Load(const LoadCheckpoint& load);
   // Reports the process as ready, and logs the epoch.
   void OnEntered(const EpochStart& start);
 

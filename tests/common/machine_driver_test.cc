@@ -201,6 +201,7 @@ class MachineDriverTest : public testing::Test {
     events.load = [this](const LoadCheckpoint&) {
       loading_.Notify();
       loaded_.WaitForNotification();
+      return load_status_;
     };
     driver_.reset();
     driver_ = std::make_unique<MachineDriver>(&transport_, &member_,
@@ -260,7 +261,8 @@ class MachineDriverTest : public testing::Test {
   FakeAccelerator accelerator_;
   absl::Notification loading_;
   absl::Notification loaded_;
-  int64_t bytes_ = 0;  // Number of bytes delivered so far.
+  absl::Status load_status_;  // Result of `load`.
+  int64_t bytes_ = 0;         // Number of bytes delivered so far.
   std::unique_ptr<MachineDriver> driver_;
 };
 
@@ -451,6 +453,22 @@ TEST_F(MachineDriverTest, LoadingDriverIsBusyAndAlive) {
   EXPECT_TRUE(beat.is_alive);
   EXPECT_TRUE(beat.is_busy);
   loaded_.Notify();
+}
+
+// The values are undefined: they must not reach a worker or a checkpoint.
+TEST_F(MachineDriverTest, DriverThatCannotLoadSendsNothingMore) {
+  load_status_ = DataLossError("the part is torn");
+  loaded_.Notify();
+  log_.Take();
+  Run([&](Outbox& out) {
+    out.Add(LoadCheckpoint{});
+    out.Add(SendFrame{PeerId::Shard(0), FloatFrame({5})});
+  });
+  Run([&](Outbox& out) {
+    out.Add(SaveCheckpoint{});
+    out.Add(SendFrame{PeerId::Shard(0), FloatFrame({6})});
+  });
+  EXPECT_THAT(log_.Take(), ElementsAre("ended"));
 }
 
 }  // namespace

@@ -355,9 +355,9 @@ TEST_F(FolderTest, ExportReplacesNoPipe) {
                       "> $dir/log 2>&1\n"
                       "mkfifo $dir/pipe\n"
                       "$ctl export $dir/model --out=$dir/pipe"),
-            1)
+            2)
       << output();
-  EXPECT_THAT(output(), HasSubstr("pipe exists and is not a regular file"));
+  EXPECT_THAT(output(), HasSubstr("pipe, which exists and is not a regular"));
 }
 
 // A checkpoint whose manifest was cut off is passed over by no command. A job

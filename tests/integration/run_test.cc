@@ -177,6 +177,21 @@ TEST_F(RunTest, RestartsOfServersAreCounted) {
   EXPECT_EQ(Summary().at("restarts"), 1);
 }
 
+TEST_F(RunTest, JobWithBackupsGoesOnWithoutAKilledServer) {
+  Start({"--backup=1", "--servers=2", "--restarts=0", "--",
+         "worker/trainer/nereus-worker", "--model=mlp", "--limit=400",
+         "--epochs=16", "--delay=0.1"});
+  ASSERT_NO_FATAL_FAILURE(AwaitError("job running"));
+  std::vector<pid_t> servers;
+  for (const ProcessInfo& child : ChildrenOf(run_->pid())) {
+    if (child.name == "nereus-server") servers.push_back(child.pid);
+  }
+  ASSERT_EQ(servers.size(), 2u);
+  ASSERT_EQ(kill(*absl::c_max_element(servers), SIGKILL), 0);
+  EXPECT_EQ(run_->Finish(), 0) << run_->error();
+  EXPECT_EQ(Summary().at("restarts"), 0);
+}
+
 TEST_F(RunTest, SignalThatKilledAProgramIsInTheCode) {
   Start({"--restarts=0", "--", "/bin/sh", "-c", "kill -9 $$"});
   EXPECT_EQ(run_->Finish(), 137) << run_->error();

@@ -269,6 +269,13 @@ TEST_F(RestartedLedgerTest, PartsFromBeforeARestartDoNotCount) {
   EXPECT_EQ(record->files[0].name, "file-0-2");
 }
 
+// The coordinator asks before it notes a failure, too: a slow disk reports it
+// after the job has gone back.
+TEST_F(RestartedLedgerTest, OnlyPartsSinceTheRestartCount) {
+  EXPECT_FALSE(ledger_.Counts(*job_, PartOf(5, 1, 0)));
+  EXPECT_TRUE(ledger_.Counts(*job_, PartOf(5, job_->epoch, 0)));
+}
+
 TEST_F(RestartedLedgerTest, PartsOfLaterEpochsDoNotCount) {
   EXPECT_FALSE(ledger_.OnPart(*job_, PartOf(5, 2, 1)).has_value());
   EXPECT_FALSE(ledger_.OnPart(*job_, PartOf(5, 7, 0)).has_value());
@@ -320,6 +327,20 @@ TEST(CheckpointLedgerTest, SecondRequestIsMetByTheRoundOfTheNextEpoch) {
   ledger.OnEpoch(*next, false);
   ASSERT_TRUE(Both(ledger, *next, 4).has_value());
   ledger.OnWritten(4, absl::OkStatus(), *next);
+  EXPECT_FALSE(ledger.wanted());
+}
+
+// Round 6 may fail while round 4 is still being written.
+TEST(CheckpointLedgerTest, FailureOfALaterRoundDoesNotEndTheRequest) {
+  const JobPtr job =
+      EpochAfter(*SomeJob(), [](Job& made) { made.checkpoint_round = 4; });
+  CheckpointLedger ledger;
+  ledger.Request(/*has_begun=*/false);
+  ledger.OnEpoch(*job, false);
+  ledger.OnFailure(6, "disk full", *job);
+  EXPECT_TRUE(ledger.wanted());
+  ASSERT_TRUE(Both(ledger, *job, 4).has_value());
+  ledger.OnWritten(4, absl::OkStatus(), *job);
   EXPECT_FALSE(ledger.wanted());
 }
 

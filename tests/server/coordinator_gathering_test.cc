@@ -189,6 +189,13 @@ TEST_F(GatheringTest, WorkersThatWentBackDoNotGetTheFirstAnswers) {
               ElementsAre("a", "a", "a"));
 }
 
+// Only 64 answers are kept for workers that join later.
+TEST_F(GatheringTest, TooManyGatheringsBeforeTheFirstStepAreAnError) {
+  const Reaction failed = driver_.Say(kWorker0, Value(kInitialRound, "a", 64));
+  EXPECT_THAT(Heard<Gathered>(failed, kWorker0).error,
+              HasSubstr("more than 64 times before its first step"));
+}
+
 TEST_F(GatheringTest, WorkersThatWaitHearForWhom) {
   driver_.Say(kWorker0, Value(4, "a"));
   EXPECT_THAT(HearersOf<Waiting>(driver_.Pass(absl::Seconds(4))), IsEmpty());

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
 #include <memory>
 #include <vector>
 
@@ -32,6 +34,17 @@ TEST_F(MaxPoolingTest, TakesTheLargestOfEachWindow) {
   pooling.Backward(1, input.data(), nullptr, output_gradient.data(), nullptr,
                    input_gradient.data());
   EXPECT_THAT(input_gradient, ElementsAre(0, 3, 0, 0, 0, 0, 5, 0));
+}
+
+// Otherwise the loss would be finite, and no step would be skipped.
+TEST_F(MaxPoolingTest, WindowWithANaNGivesANaN) {
+  for (int place = 0; place < 4; ++place) {
+    std::vector<float> input = {1, 2, 3, 4};
+    input[place] = std::numeric_limits<float>::quiet_NaN();
+    float output = 0;
+    MaxPoolForward({2, 2, 1}, 1, input.data(), &output);
+    EXPECT_TRUE(std::isnan(output)) << place;
+  }
 }
 
 TEST_F(MaxPoolingTest, ChannelsArePooledSeparately) {

@@ -367,6 +367,12 @@ TEST_F(TrainerTest, ResultsOfTwoCallsAreAddedUp) {
   EXPECT_EQ(second.images, 80);
   EXPECT_EQ(second.train_loss, 1.0);
   EXPECT_EQ(second.total, absl::Seconds(16));
+  // The job went back to a checkpoint of its last step.
+  TrainResult none;
+  none.Add(second);
+  EXPECT_EQ(none.steps, 10);
+  EXPECT_EQ(none.last_step, 6);
+  EXPECT_EQ(none.train_loss, 1.0);
 }
 
 TEST_F(TrainerTest, SkippedStepsChangeNoParameters) {

@@ -71,6 +71,14 @@ absl::StatusOr<ReplayResult> Replay(const ReplayOptions& options,
   int64_t step = -1;
   while (step + 1 < options.steps) {
     const StepInfo begun = NEREUS_TRY(device->BeginStep());
+    if (begun.step >= options.steps) {
+      // This worker has joined after the last step, or the job has gone back to
+      // a checkpoint of it.
+      const absl::Status left = device->Leave();
+      if (absl::IsOutOfRange(left)) continue;
+      NEREUS_TRY(left);
+      break;
+    }
     // The first step, and the first one after the job has gone back, have no
     // step before to measure from.
     const bool measured = step >= 0 && begun.step == step + 1;

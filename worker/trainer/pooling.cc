@@ -5,9 +5,9 @@
 namespace nereus {
 namespace {
 
-// Returns the larger value, by one instruction. std::max returns a reference,
-// which keeps the compiler from vectorising the loop.
-inline float Larger(float a, float b) { return a > b ? a : b; }
+// Returns the larger value, or a NaN if one of the two is one. std::max returns
+// a reference, which keeps the compiler from vectorising the loop.
+inline float Larger(float a, float b) { return a > b || a != a ? a : b; }
 
 // Pools one window, for all its channels. The four pixels of the window are
 // `length` floats each, at a and b (first row) and at c and d (second row).

@@ -315,6 +315,11 @@ void Run::ReportProgress(absl::Duration now) {
 }  // namespace
 
 void TrainResult::Add(const TrainResult& earlier) {
+  if (steps == 0) {
+    last_step = earlier.last_step;
+    workers = earlier.workers;
+    train_loss = earlier.train_loss;
+  }
   steps += earlier.steps;
   skipped += earlier.skipped;
   images += earlier.images;
