@@ -59,7 +59,8 @@ class ShardProcess {
   //
   // Returns the heartbeat that reports the state of the shards.
   Heartbeat TakeStock();
-  // Reads values from a checkpoint. An error ends the membership.
+  // Reads values from a checkpoint. Passes an error to `ended`, as the outcome
+  // of the membership.
   void Load(const LoadCheckpoint& load);
   // Reports the process as ready, and logs the epoch.
   void OnEntered(const EpochStart& start);
