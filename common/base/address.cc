@@ -31,7 +31,8 @@ absl::Status CheckHostPort(absl::string_view name, absl::string_view address) {
   const size_t colon = address.rfind(':');
   const absl::string_view host = address.substr(0, colon);
   int port = 0;
-  // Refused: without brackets, the end of an IPv6 address looks like a port.
+  // CheckHostPort refuses an IPv6 address without brackets, because the end of
+  // the address looks like a port.
   const bool is_bare_ipv6 =
       absl::StrContains(host, ':') &&
       !(absl::StartsWith(host, "[") && absl::EndsWith(host, "]"));

@@ -14,9 +14,10 @@ std::string JoinHostPort(const std::string& host, int port);
 // peer's own computer. Errors: kInvalidArgument.
 absl::Status CheckHost(const std::string& host);
 
-// Returns OK if `address` is "host:port", with a port from 1 to 65535. `name`
-// is the name of the setting in the message. Errors: kInvalidArgument, with
-// `name` and `address`.
+// Returns OK if `address` is "host:port", with a port from 1 to 65535. The host
+// must be printable ASCII without spaces and "/", and an IPv6 address must be
+// in brackets. `name`: name of the setting, for the message. Errors:
+// kInvalidArgument, with `name` and `address`.
 absl::Status CheckHostPort(absl::string_view name, absl::string_view address);
 
 // Returns OK if `port` is from 0 to 65535. Errors: kInvalidArgument, with

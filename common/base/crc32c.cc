@@ -9,8 +9,8 @@ namespace nereus {
 
 uint32_t ExtendCrc32c(uint32_t crc, const void* data, size_t bytes) {
   // ISA-L takes the length as an int and the data as a pointer to non-const.
-  // The standard inverts the checksum at the begin and at the end; ISA-L leaves
-  // that to its caller.
+  // The standard inverts the checksum before the first byte and after the last
+  // one; ISA-L leaves that to its caller.
   auto* next = static_cast<unsigned char*>(const_cast<void*>(data));
   uint32_t state = ~crc;
   while (bytes > 0) {

@@ -12,7 +12,7 @@ namespace nereus {
 
 int DescriptorLimit() {
   rlimit limit = {};
-  // If the system does not tell its limit: 1024, the default of Linux.
+  // If the system does not tell its limit, returns 1024, Linux's default.
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 1024;
   return static_cast<int>(
       std::min<rlim_t>(limit.rlim_cur, std::numeric_limits<int>::max()));

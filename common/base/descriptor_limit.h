@@ -8,10 +8,10 @@ namespace nereus {
 // time.
 int DescriptorLimit();
 
-// Checks that this process may have open what a server of a job needs: two
-// connections to each worker, two to each server, and 64 for all else. A
-// process that ran out of descriptors later would lose workers at random.
-// Errors: kInvalidArgument, with both numbers.
+// Checks that DescriptorLimit() is enough for a server of a job: two
+// descriptors for each worker, two for each server, and 64 for everything else.
+// A process that ran out of descriptors later would lose workers at random.
+// Errors: kInvalidArgument, with the number that is needed and the limit.
 absl::Status CheckDescriptors(int workers, int servers);
 
 // Raises DescriptorLimit() to the hard limit of this process. If the system

@@ -12,9 +12,9 @@ namespace nereus {
 void AdviseHugePages(void* memory, size_t bytes);
 
 // Allocator for containers of hundreds of megabytes that are read in random
-// order. With pages of 4 KiB, the CPU would have to look up the page's address
-// in most accesses, which costs more than a miss of the cache. Allocations
-// below 2 MiB get ordinary pages.
+// order. With pages of 4 KiB, the CPU would have to look up the address of a
+// page at most accesses. Such a look-up costs more than a miss of the cache.
+// Allocations below 2 MiB get ordinary pages.
 template <typename T>
 class HugePageAllocator {
  public:

@@ -13,7 +13,7 @@
 namespace nereus {
 
 std::string ProcessName() {
-  // A computer without a name is called localhost: only messages say it.
+  // A computer without a name is called localhost.
   char host[256] = "localhost";
   if (gethostname(host, sizeof(host)) != 0) host[0] = '\0';
   host[sizeof(host) - 1] = '\0';

@@ -107,8 +107,8 @@ void JsonFields::WideInteger(const char* name, int64_t& value, int64_t min,
   }
   const Json* field = Find(name, &Json::is_number_integer, "an integer");
   if (field == nullptr) return;
-  // Tested first: get<int64_t> would wrap a number above the range of int64_t
-  // to a negative one.
+  // get<int64_t> would return a negative number for a number above the range of
+  // int64_t, so this test comes before it.
   const bool is_huge = field->is_number_unsigned() &&
                        field->get<uint64_t>() > static_cast<uint64_t>(max);
   const int64_t number = is_huge ? max : field->get<int64_t>();

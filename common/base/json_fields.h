@@ -114,8 +114,8 @@ class JsonFields {
     transfer(*value);
   }
 
-  // If `status` is an error, notes it as the mistake; its message then begins
-  // with `name`, unless `name` is empty. Does nothing after an earlier mistake,
+  // If `status` is an error, notes it as the mistake, and puts `name` before
+  // its message unless `name` is empty. Does nothing after an earlier mistake,
   // or if this writes.
   void Check(const absl::Status& status, absl::string_view name = "");
 

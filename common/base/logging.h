@@ -10,8 +10,8 @@ namespace nereus {
 // has failed.
 enum class LogLevel { kDebug, kInfo, kWarning, kError };
 
-// Sets the level of the process: lines below it are dropped. It is kInfo until
-// the first call. Any thread may call the functions of this file.
+// Sets the level of the process: lines below it are dropped. The level is kInfo
+// until the first call. Any thread may call the functions of this file.
 void SetLogLevel(LogLevel level);
 // Returns the level of the process.
 LogLevel GetLogLevel();
@@ -64,8 +64,8 @@ class CheckFailure {
 };
 
 // Turns a stream into void, because both results of ?: in the macros below must
-// have one type. Its operator & binds weaker than << and stronger than ?:, so
-// it applies to the whole text.
+// have the same type. Its operator & binds weaker than << and stronger than ?:,
+// so it applies to the whole text.
 struct Voidify {
   void operator&(std::ostream&) const {}
 };

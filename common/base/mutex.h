@@ -76,7 +76,7 @@ class ABSL_LOCKABLE Mutex {
   int waiters_ = 0;  // Number of waiting threads; guarded by mu_.
 };
 
-// Holds a mutex while it exists.
+// Locks a mutex when it is constructed, and unlocks it when it is destroyed.
 class ABSL_SCOPED_LOCKABLE MutexLock {
  public:
   explicit MutexLock(Mutex* mu) ABSL_EXCLUSIVE_LOCK_FUNCTION(mu) : mu_(mu) {

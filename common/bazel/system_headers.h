@@ -1,5 +1,5 @@
-// The system's headers that most files include. They are compiled once
-// (precompiled.bzl).
+// Headers of the standard library and of Abseil that most files include. They
+// are compiled once (precompiled.bzl).
 #pragma once
 
 #include <algorithm>

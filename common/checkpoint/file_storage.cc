@@ -20,9 +20,9 @@
 // Storage on a file system. Read WriteFile first. It makes a temporary file,
 // writes it, flushes it (fsync), renames it, and flushes each folder above it.
 // Without the first fsync, after a crash the file could have its name but not
-// its data. Without the other ones, after a crash the file could lack its name,
-// although WriteFile had returned OK. ErrorOf turns each error of the operating
-// system into a Status with the path.
+// its data. Without the flushes of the folders, the file could lack its name
+// after a crash, although WriteFile had returned OK. ErrorOf turns each error
+// of the operating system into a Status with the path.
 
 namespace nereus {
 namespace {

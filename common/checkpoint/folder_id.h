@@ -14,10 +14,12 @@ inline constexpr char kFolderIdFile[] = "nereus-folder-id";
 // Returns the identity of a folder: 16 hexadecimal digits, which are in the
 // folder's file kFolderIdFile. If there is no such file, makes it. If two
 // processes share a folder, they get the same identity, whatever paths they
-// use. If they have different folders, on two hosts for example, they get
-// different identities, even if the paths are equal. Servers send the identity
-// when they join, so that the coordinator can refuse a server with another
-// folder. A copy of a folder has the identity of the original.
+// use. (If the file system has neither links nor renames that do not replace,
+// processes that make the file at the same time may get different identities.)
+// If they have different folders, on two hosts for example, they get different
+// identities, even if the paths are equal. Servers send the identity when they
+// join, so that the coordinator can refuse a server with another folder. A copy
+// of a folder has the identity of the original.
 //
 // Errors: kUnavailable, the file cannot be made or read; kDataLoss, the file
 // has no identity in it.

@@ -22,7 +22,7 @@
 //                    '--}--> kEnd
 //
 // A file may come from elsewhere and be hostile. So the parser builds no tree
-// of the JSON, no function calls itself, and each number is checked before it
+// of the JSON, no function is recursive, and each number is checked before it
 // is used.
 
 namespace nereus {

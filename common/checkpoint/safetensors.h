@@ -66,9 +66,9 @@ absl::StatusOr<std::string> EncodeSafetensorsHeader(
 absl::StatusOr<int64_t> DecodeSafetensorsPrefix(absl::string_view prefix,
                                                 int64_t file_bytes);
 
-// Reads `header`, the header of a file of `file_bytes` bytes. Stricter than the
-// text of the format: a tensor must have no fields but its type, shape and
-// offsets, and only spaces may come behind the JSON object.
+// Reads `header`, the header of a file of `file_bytes` bytes. This function is
+// stricter than the text of the format: a tensor must have no fields but its
+// type, shape and offsets, and only spaces may come behind the JSON object.
 //
 // Errors: kInvalidArgument, naming the tensor and the values that do not fit:
 // the header is not JSON of the form of the format; a name comes twice; a type

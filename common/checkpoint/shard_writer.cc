@@ -36,7 +36,7 @@ struct Run {
 };
 
 // Returns the number of arrays of state that a chunk has. Errors:
-// kInvalidArgument, this is neither 0 nor `states`.
+// kInvalidArgument, the number is neither 0 nor `states`.
 absl::StatusOr<int> StatesOf(const ChunkValues& chunk, int states,
                              const std::string& where) {
   if (chunk.state.bytes() == 0) return 0;

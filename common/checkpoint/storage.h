@@ -64,10 +64,10 @@ class Storage {
 
   // Writes file `name`, which has the bytes of `pieces`, one after the other.
   // Makes the folders above the file. Replaces the file if it exists. When
-  // WriteFile has returned OK, the file survives a crash of the computer. At
-  // any moment before, and after an error, a reader finds either the whole new
-  // file or what was there before: the old file, or none. After a crash, a file
-  // with kTemporarySuffix may be left.
+  // WriteFile has returned OK, the file survives a crash of the computer.
+  // During the call, and after an error, a reader finds the whole new file or
+  // the whole old file; if there was no old file, it may find none. After a
+  // crash, a file with kTemporarySuffix may be left.
   //
   // `pieces`: host memory, read before the call returns, not kept.
   virtual absl::Status WriteFile(const std::string& name,

@@ -14,8 +14,8 @@
 namespace nereus {
 namespace {
 
-// Name that the safetensors format reserves, and the form in which
-// EncodeLayerName writes the name of a layer that is called so.
+// Name that the safetensors format reserves, and the text that EncodeLayerName
+// returns for a layer with this name.
 constexpr absl::string_view kReserved = "__metadata__";
 constexpr absl::string_view kReservedWritten = "%5F_metadata__";
 

@@ -5,10 +5,9 @@
 namespace nereus {
 
 // Place of the pool's blocks (common/compute/blocks.h) in one layer's values.
-// The pool (all layers of the model, one behind the other) is cut into blocks,
-// and not each layer. So only a part of the first and of the last block of a
-// layer may lie in the layer. A piece is the part of a block that lies in the
-// layer. A value type.
+// Blocks are cut from the whole pool (all layers of the model, one behind the
+// other), so a block can begin in one layer and end in another one. A piece is
+// the part of a block that lies in the layer. A value type.
 struct BlockPieces {
   int64_t values = 0;  // Number of values of the layer.
   int64_t block = 1;   // Number of values of a whole block, >= 1.
@@ -36,7 +35,7 @@ enum class PieceUse : uint8_t {
   kTravels,    // The piece travels, and has no residual.
   kResumes,    // The piece travels, with its residual added.
   kHeld,       // The piece is held back: it is added to its residual.
-  kHeldFirst,  // The piece is held back and becomes its first residual.
+  kHeldFirst,  // The piece is held back, and there is no residual yet.
 };
 
 // True if the piece travels.

@@ -36,8 +36,8 @@ void ChooseBlocks(int64_t count, int64_t blocks, const float* norms,
   std::vector<bool> chosen(blocks, false);
   for (int64_t i = 0; i < count; ++i) chosen[order[i]] = true;
   for (int64_t block = 0; block < blocks; ++block) {
-    // Number of rounds in a row in which the block has not travelled, the last
-    // one included.
+    // Number of rounds in a row in which the block was held back, up to and
+    // including the last round.
     const float waited = Travels(before[block]) ? 0 : 1 - before[block];
     after[block] =
         std::min(waited, kChoiceMax) * (chosen[block] ? 1.0f : -1.0f) +

@@ -24,8 +24,8 @@ namespace nereus {
 
 // Choice of a block that travels now and travelled in the round before.
 inline constexpr float kFirstChoice = 1.0f;
-// Limit of the rounds in a row, held back, that a choice counts. float32 has
-// every integer up to this limit and beyond.
+// Largest number of rounds in a row that a choice counts while a block is held
+// back. float32 has every integer up to this number and beyond.
 inline constexpr float kChoiceMax = 1 << 20;
 
 // True if the block travels.
@@ -70,7 +70,8 @@ void ReleaseHeld(float momentum, int64_t length, const float* velocity,
 // that travels and the residual: calls ReleaseHeld for kResumes, HoldBack for
 // kHeld and kHeldFirst, and neither for kTravels. Adds to norms[k] the weight
 // of piece k in the next choice. If the piece travels, this is the L1 norm of
-// its gradient as pushed, without the residual; else of its new residual.
+// its gradient as pushed, without the residual. If the piece is held back, this
+// is the L1 norm of its new residual.
 //
 //   uses, norms     {pieces.Count()}
 //   velocity, held  {pieces.values}; unused if all `uses` are kTravels

@@ -19,8 +19,8 @@ namespace nereus {
 // same product, and their replicas stay equal only because the bits are equal.
 // The sum of an element has a fixed order: row by row, with one fused
 // multiply-add for each row. The bias is summed in double, with one addition
-// for each row. Neither depends on the CPU's vectors or on the way in which the
-// work is cut. No BLAS library promises that: OpenBLAS's bits change with the
+// for each row. Neither sum depends on the CPU's vectors or on the way in which
+// the work is cut. OpenBLAS does not promise that: its bits change with the
 // number of threads and with the kind of CPU.
 //
 // Any thread may call these functions. Each calling thread keeps buffers for

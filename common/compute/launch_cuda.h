@@ -1,8 +1,8 @@
 #pragma once
 
-// Start of kernels. Only *_cuda.cu include this file. nvcc compiles them; for
-// tests on machines without a GPU, the host's compiler does, with
-// tests/gpu/cuda_emulation.h included before everything else.
+// Start of kernels. Only files *_cuda.cu include this file. nvcc compiles these
+// files. For tests on machines without a GPU, the host's compiler compiles
+// them, with tests/gpu/cuda_emulation.h included before everything else.
 
 #include <cuda_runtime_api.h>
 

@@ -6,7 +6,8 @@
 
 namespace nereus {
 
-// FindNotFinite of common/compute/vectors.h for a GPU, with the same result.
+// Search of FindNotFinite (common/compute/vectors.h) on a GPU. It finds the
+// same value, but has another result if all values are finite.
 //
 // Pointers are of device memory, aligned to 4 bytes. Work is queued on
 // `stream`; the call does not wait. Errors: those of the launch.

@@ -24,7 +24,7 @@ namespace nereus {
 
 // Constants of one step of sgd.
 struct SgdStep {
-  float gradient_scale = 1.0f;  // Factor that makes the mean gradient.
+  float gradient_scale = 1.0f;  // Times the gradient: the mean gradient.
   float weight_decay = 0.0f;    // Factor of the parameter in g.
   float momentum = 0.0f;        // Share of the velocity that stays.
   float learning_rate = 0.0f;   // Step size.
@@ -33,7 +33,7 @@ struct SgdStep {
 // Constants of one step of adam. t is the number of this update; the first
 // update has t = 1.
 struct AdamStep {
-  float gradient_scale = 1.0f;  // Factor that makes the mean gradient.
+  float gradient_scale = 1.0f;  // Times the gradient: the mean gradient.
   float weight_decay = 0.0f;    // Factor of the parameter in g.
   float beta1 = 0.0f;           // Decay of the first moment.
   float beta2 = 0.0f;           // Decay of the second moment.

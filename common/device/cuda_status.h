@@ -12,8 +12,8 @@ namespace nereus {
 // Returns OK, or an error for `error`, the result of a function of CUDA. `what`
 // is the subject of the message, `call` the name of the function: "layer conv1,
 // gradient: cudaMemcpyAsync of 4096 bytes: invalid argument
-// (cudaErrorInvalidValue)". With negative `bytes`, the message says no bytes.
-// If there is an error, clears the thread's last CUDA error.
+// (cudaErrorInvalidValue)". With negative `bytes`, the message has no number of
+// bytes. If there is an error, clears the thread's last CUDA error.
 //
 // Errors: kResourceExhausted, out of memory; kUnavailable, no usable driver or
 // device; kInvalidArgument, a wrong argument; kInternal, all other errors. If
@@ -24,7 +24,8 @@ absl::Status CudaStatus(cudaError_t error, absl::string_view what,
 
 // Queues a copy of `bytes` bytes on `stream`. Source and destination may each
 // be device memory or host memory. If one of them is host memory that is not
-// pinned, CUDA may let the call wait for the copy. Errors: those of CudaStatus.
+// pinned, the call may block until the copy has ended. Errors: those of
+// CudaStatus.
 absl::Status CopyAsync(absl::string_view what, void* to, const void* from,
                        int64_t bytes, cudaStream_t stream);
 

@@ -12,7 +12,7 @@
 namespace nereus {
 namespace {
 
-// Unit to which lengths of allocations are rounded up, in bytes.
+// Number of bytes of which the length of each allocation is a multiple.
 constexpr int64_t kGranule = int64_t{64} << 10;
 
 }  // namespace

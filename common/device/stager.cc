@@ -228,8 +228,8 @@ Stager::Outgoing::~Outgoing() {
 cudaEvent_t Stager::Outgoing::EventOf(int64_t bytes) const {
   NEREUS_CHECK(bytes <= values_.bytes()) << bytes;
   const auto piece = static_cast<size_t>((bytes - 1) / kPieceBytes);
-  // After an error, pieces_ lacks the parts that could not be queued. The last
-  // event is then the end of all that was queued.
+  // After an error of QueuePieces, pieces_ lacks some parts. CopyOut has then
+  // waited for all copies that were queued, so the last event will do.
   return pieces_[std::min(piece, pieces_.size() - 1)].event_.get();
 }
 

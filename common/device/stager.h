@@ -21,7 +21,7 @@
 
 namespace nereus {
 
-// Maker of copies between the memory of one GPU and pinned host memory. Copies
+// Copies values between the memory of one GPU and pinned host memory. Copies
 // in both directions run at the same time, on streams of the stager, while the
 // GPU computes. No call waits for all work of the GPU. Thread-safe.
 class Stager {
@@ -112,10 +112,10 @@ class Stager {
 
   // Queues a copy from `source`, device memory, to `values`, pinned memory, on
   // `stream`. The copy begins once `after` is reached, and fills all of
-  // `values`. If `values` is not pinned, CUDA may let the call wait for the
-  // copy. `source` must not change until all values are copied. The stager must
-  // outlive the result. `stream`: out(), side_stream(), or another stream of
-  // this device.
+  // `values`. If `values` is not pinned, the call may block until the copy has
+  // ended. `source` must not change until all values are copied. The stager
+  // must outlive the result. `stream`: out(), side_stream(), or another stream
+  // of this device.
   //
   // Errors: kInvalidArgument, `source` is not memory of this device, or not
   // aligned to 4 bytes; others of CudaStatus and DeviceScope.

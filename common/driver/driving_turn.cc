@@ -5,10 +5,10 @@
 namespace nereus {
 namespace {
 
-// Largest number of naps of kOwnerYield in a row. After each nap, the owner
-// looks whether the guest has given the turn back. After the last nap, the
-// owner sleeps until the guest wakes it: if a guest drives for long, one
-// wake-up costs less than many naps.
+// Number of naps in a row, each of at most kOwnerYield. After each nap, the
+// owner looks whether the turn is free. If a guest has the turn after exactly
+// this number of naps, the owner sleeps until the guest wakes it: if a guest
+// drives for long, one wake-up costs less than many naps.
 constexpr int kLooksMax = 20;
 
 }  // namespace

@@ -19,15 +19,17 @@ namespace nereus {
 //
 //   owner --wanted--> OwnerGives --> guest drives --> GuestGives --> owner
 //
-// If guests come often, the owner should not wake up between two guests. So if
-// a guest takes the turn at most kGuestReturnMax after the guest before it has
-// given the turn back, the owner leaves the turn free for kOwnerYield after
-// this guest. Events that come while the turn is free wait for the next thread
-// that takes it: a longer kOwnerYield would delay them more. Thread-safe.
+// If guests come often, the owner should not wake up between two guests. Guests
+// come often if a guest takes the turn at most kGuestReturnMax after the last
+// guest has given it back. After such a guest, the owner leaves the turn free
+// for kOwnerYield. Events that come while the turn is free wait for the next
+// thread that takes it: a longer kOwnerYield would delay them more.
+// Thread-safe.
 class DrivingTurn {
  public:
-  // Longest time between the end of one guest's turn and the arrival of another
-  // guest after which the owner expects a third guest as soon.
+  // Longest pause between two guests after which the owner expects a third
+  // guest as soon. The pause lasts from the end of the first guest's turn to
+  // the arrival of the second guest.
   static constexpr absl::Duration kGuestReturnMax = absl::Microseconds(50);
   // Time for which the owner leaves the turn free if it expects a guest.
   static constexpr absl::Duration kOwnerYield = absl::Microseconds(100);
@@ -65,8 +67,9 @@ class DrivingTurn {
  private:
   using Lock = std::unique_lock<std::mutex>;
 
-  // Makes the owner sleep for a time, or until it is woken, when the turn is
-  // not free for it. OwnerTakes then looks at the turn again.
+  // Makes the owner sleep, for a short time or until it is woken. OwnerTakes
+  // calls this while the turn is not free for the owner, and then looks at the
+  // turn again.
   void Doze(Lock& lock);
 
   const std::function<void()> interrupt_;

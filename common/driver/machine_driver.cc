@@ -36,7 +36,7 @@ namespace {
 constexpr absl::Duration kPollTimeout = absl::Seconds(1);
 
 // Longest time for which this process tries to reach a new mate. After this
-// time the coordinator makes the two workers two hosts. A longer time would
+// time the coordinator counts the two workers as two hosts. A longer time would
 // hardly help, because both workers have listened since before they joined, and
 // all other workers wait meanwhile.
 constexpr absl::Duration kMateUnreachableMax = absl::Seconds(5);
@@ -220,7 +220,8 @@ void MachineDriver::OnConnected(PeerId peer) {
 }
 
 void MachineDriver::OnDisconnected(PeerId peer, const absl::Status& reason) {
-  // This may be no failure: the coordinator knows whether the peer has left.
+  // The lost connection may be no failure: the coordinator knows whether the
+  // peer has left.
   const std::string text(reason.ok() ? "closed by the peer" : reason.message());
   NEREUS_LOG(Info) << "the connection to " << start_->job->NameOf(peer)
                    << " is lost: " << text;
@@ -236,8 +237,8 @@ void MachineDriver::Execute() {
     entered = entered || std::holds_alternative<FollowEpoch>(action);
   }
   outbox_.Clear();
-  // FollowEpoch is the first action of an epoch. Only after the other actions
-  // has the machine entered the epoch too.
+  // FollowEpoch is the first action of an epoch. The machine has entered the
+  // epoch too only after all other actions.
   if (entered) events_.entered(start_);
 }
 

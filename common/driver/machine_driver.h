@@ -87,11 +87,12 @@ class MachineDriver final : private FrameHandler {
   void Post(Event event) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Drives on the calling thread until done() is true, until `deadline`, or
-  // until Stop. Calls done() each time when events have run. A thread that
-  // makes done() true and is not the driving thread must then post an event.
-  // Otherwise the driving thread can notice this up to a second later. Returns
-  // at once, without driving, if another caller's thread drives or waits to
-  // drive. REQUIRES: the calling thread holds no lock that an event needs.
+  // until Stop. Calls done() at first, and again each time after it has handled
+  // frames and events. A thread that makes done() true and is not the driving
+  // thread must then post an event. Otherwise the driving thread can notice
+  // this up to a second later. Returns at once, without driving, if another
+  // caller's thread drives or waits to drive, or after Stop. REQUIRES: the
+  // calling thread holds no lock that an event needs.
   void DriveUntil(absl::FunctionRef<bool()> done, absl::Time deadline)
       ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -115,9 +116,9 @@ class MachineDriver final : private FrameHandler {
   // Runs the events that are in the queue now, in order.
   void RunPosted() ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Hands a frame with encoded values to the member. If the values have a
-  // place, decodes them into it before. Drops the frame if the member's landing
-  // is now kDiscard, kWait or an error.
+  // Hands a frame with encoded values to the member. If the member names a
+  // place for the values, first decodes them into this place. Drops the frame
+  // if the member's landing is now kDiscard, kWait or an error.
   void OnEncodedFrame(PeerId from, const Frame& frame);
 
   // Carries out the actions of outbox_ and clears it.

@@ -16,9 +16,9 @@
 namespace nereus {
 namespace {
 
-// Number of notices that the job waits, of which the last one is a warning. The
-// coordinator sends a notice every three seconds, and processes often start
-// some seconds apart.
+// Number of notices in a row, each of which says that the job waits, until one
+// is logged as a warning. The coordinator sends a notice every three seconds,
+// and processes often start some seconds apart.
 constexpr int kNoticesOfAWarning = 4;
 
 // Returns the host claim of this process. Without `node`, processes with the
@@ -93,7 +93,7 @@ SessionClient::Events MemberProcess::SessionEvents() {
     // The member sends messages again that the last session may have lost.
     driver_->Post([this](Outbox& out) { member_->OnSession(out); });
   };
-  // `notices`: number of the last messages that said that the job waits.
+  // `notices`: number of messages in a row that have said that the job waits.
   events.message = [this,
                     notices = 0](const CoordinatorMessage& message) mutable {
     if (const auto* waiting = std::get_if<Waiting>(&message)) {

@@ -26,8 +26,8 @@ inline std::vector<std::string> FlagsWithVariables() {
       ' ');
 }
 
-// Returns the names of variables that `nereusctl run` sets for the programs
-// that it runs and that set no flag.
+// Returns the names of variables that set no flag. `nereusctl run` sets them
+// for the programs that it runs.
 inline std::vector<std::string> ProgramVariables() {
   return {"NEREUS_LOCAL_RANK", "NEREUS_LOCAL_SIZE"};
 }

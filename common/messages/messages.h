@@ -10,9 +10,10 @@
 namespace nereus {
 
 // Conversion of the messages of common/protocol/membership.h to Protobuf and
-// back. Messages from the network may be hostile. Each FromProto checks that
-// enums are known, that counts are in range, and that an epoch has one entry
-// for each of its members. The receiver must check that numbers fit the job.
+// back. Messages from the network may be hostile. Each FromProto checks at
+// least that enums are known, that ranks are in range, that a model has at most
+// kLayersMax layers, and that an epoch has one entry for each of its members.
+// The receiver must check all other numbers.
 //
 // Errors of all FromProto: kInvalidArgument, naming the field and its value.
 

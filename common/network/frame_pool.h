@@ -19,7 +19,7 @@ class FramePool {
  public:
   // Name of a frame.
   using Index = uint32_t;
-  // Name of no frame.
+  // Index that names no frame.
   static constexpr Index kNone = UINT32_MAX;
 
   // Adds a copy of `frame`, without a next frame.

@@ -12,7 +12,7 @@ namespace nereus {
 // Gaussian process. The next trial is the threshold with the largest expected
 // improvement over the best one. The paper searches from 1 to 100 MB. Here
 // rounds overlap and fusion saves only messages, so small thresholds gain most,
-// and the search begins at 1 KiB.
+// and the range of the search begins at 1 KiB.
 //
 //   while (!tuner.done()) tuner.Observe(TimeOf(tuner.next()));
 //

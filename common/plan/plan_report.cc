@@ -39,10 +39,10 @@ struct Traffic {
   int64_t bytes = 0;     // Bytes, by the routes' wire types.
 };
 
-// Returns the traffic of `routes`, by the formulas of cost_model.h. Adds up the
-// elements of all layers that use the servers before it applies the formula:
-// the formula divides, and rounding layer by layer would lose up to one element
-// for each layer.
+// Returns the traffic of `routes`, by the formulas of cost_model.h. For each
+// wire type, adds up the elements of all layers that use the servers before it
+// applies the formula: the formula divides, and rounding layer by layer would
+// lose up to one element for each layer.
 Traffic PlannedTraffic(absl::Span<const LayerSpec> layers,
                        absl::Span<const Route> routes,
                        const ClusterShape& cluster) {

@@ -146,9 +146,9 @@ absl::Status PlanRules::Validate() const {
     return InvalidArgumentError(
         "wire auto needs cost time: of bytes, 16 bits are always fewer");
   }
-  // Refuses a choice of wire types where it could never happen. The planner
-  // needs times for it, and workers measure times while the job runs. So a job
-  // that keeps its first plan never has them.
+  // Refuses choose_wire if the planner could never choose a wire type. The
+  // planner needs times for this choice, and workers measure times while the
+  // job runs. A job that keeps its first plan never uses these times.
   for (const std::string& why : {servers_only, fixed}) {
     if (!choose_wire || why.empty()) continue;
     return InvalidArgumentError("wire auto has nothing to choose: ", why);

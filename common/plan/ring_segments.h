@@ -7,9 +7,10 @@ namespace nereus {
 
 // Cut of a layer's elements into segments for an all-reduce on a ring: one
 // contiguous segment for each contributor. The first segments are full: they
-// have one length, a multiple of a cache line. The next segment may be shorter,
-// and all later segments are empty. All workers must make the same cut, because
-// a frame names a segment only by its index. A value type.
+// have one length, and their float32 values fill whole cache lines. The next
+// segment may be shorter, and all later segments are empty. All workers must
+// make the same cut, because a frame names a segment only by its index. A value
+// type.
 class RingSegments {
  public:
   // REQUIRES: elements >= 1, contributors >= 1.

@@ -11,14 +11,14 @@
 #include "common/plan/fusion_tuner.h"
 
 // The search behind ChooseByTime. Read Search::Run first: it lists the phases.
-// Each phase proposes routes to Try. Try plays a timeline: it predicts the
-// iteration with these routes, and keeps them if the iteration is shorter than
-// the best one by kGainMin. Every phase may play a limited number of timelines
-// (BeginPhase). After that it stops, and the best routes so far stay: otherwise
-// a thousand layers on a thousand hosts would take too long.
+// TryAll and Improve propose routes to Try. Try plays a timeline: it predicts
+// the iteration with these routes, and keeps them if the iteration is shorter
+// than the best one by kGainMin. Every phase may play a limited number of
+// timelines (BeginPhase). After that it stops, and the best routes so far stay:
+// otherwise a thousand layers on a thousand hosts would take too long.
 //
 // Wire types: with choose_wire, TryAll tries its plans in the wire type of the
-// rules and then in bf16. Improve keeps each layer's wire type. At last, Widen
+// rules and then in bf16. Improve keeps each layer's wire type. Then Widen
 // changes layers from bf16 to fp32 where that costs no noticeable time.
 
 namespace nereus {
@@ -32,7 +32,8 @@ constexpr int kPasses = 3;
 // Bounds of a search. The cost of a timeline grows with its sends: hosts times
 // chunks. All timelines of a search together have at most kSendsMax sends,
 // which take some tenths of a second; but kPlaysMin timelines are allowed in
-// any case. The phases have equal shares of the timelines.
+// any case. The phases have equal shares of the timelines. Only TryFusions may
+// exceed the share of its phase, by a few timelines.
 constexpr int64_t kSendsMax = 100'000'000;
 constexpr int64_t kPlaysMin = 100;
 constexpr int64_t kPhases = 5;
@@ -160,7 +161,9 @@ class Search {
     return BySize(0, scheme, scheme);
   }
   // Returns routes with scheme `large` for layers of at least `limit`
-  // parameters, and with scheme `small` for smaller layers.
+  // parameters, and with scheme `small` for smaller layers. A large layer that
+  // does not support `large` uses `small`. A layer that supports neither uses
+  // the servers.
   std::vector<Route> BySize(int64_t limit, Scheme large, Scheme small) const {
     std::vector<Route> routes;
     for (size_t layer = 0; layer < layers_.size(); ++layer) {
@@ -171,8 +174,8 @@ class Search {
     }
     return routes;
   }
-  // Tries Poseidon's choice by bytes twice: with the servers, and with rings,
-  // for the layers that do not go by factors.
+  // Tries Poseidon's choice by bytes twice. The layers that do not go by
+  // factors use the servers in the first plan, and rings in the second.
   void TryPoseidons() {
     for (const Scheme others : {Scheme::kServer, Scheme::kRing}) {
       std::vector<Route> routes = Uniform(others);

@@ -41,11 +41,11 @@ struct Scene {
 
   // Returns the seconds in which a worker multiplies a layer's factors. The
   // layer's backward pass makes two products from one worker's rows, so the
-  // product of one worker's factors takes half of the time of that pass. Alone,
-  // a worker multiplies the factors of all its peers; the product of its own
-  // factors is part of the backward pass. If the workers of a host share the
-  // product, each multiplies a part of the factors of all workers; the host
-  // with the fewest workers takes longest.
+  // product of one worker's factors takes half of the time of that pass. If the
+  // workers of a host share the product (SharesProduct), each computes a part
+  // of the product of all workers' factors; the host with the fewest workers
+  // takes longest. Otherwise a worker multiplies the factors of all its peers;
+  // the product of its own factors is part of the backward pass.
   double ProductSeconds(size_t layer) const {
     const auto all = static_cast<double>(cluster.workers);
     const int64_t local = cluster.host_workers_least();

@@ -39,7 +39,7 @@ struct TimeModel {
 //   - A shard sends the result of a chunk when it has all contributions.
 //   - With fusion, workers hold back layers. A transfer then joins the message
 //     of an earlier transfer to the same peer if that message has not begun to
-//     leave.
+//     leave. Among workers, a transfer joins until the message has left.
 //   - Workers of one host hand each other values in no time, and share products
 //     of factors if SharesProduct is true.
 //

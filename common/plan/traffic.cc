@@ -32,8 +32,8 @@ struct Framing {
 // 65,536 hosts.
 class LinkBytes {
  public:
-  // Kinds of parties. A party is what exchanges values with the shards: a host,
-  // for all its workers together, or each worker for itself.
+  // Kinds of parties. A party exchanges values with the shards. It is a host,
+  // for all its workers together, or a single worker.
   enum class Parties { kHosts, kWorkers };
 
   // Makes sums of 0 for the hosts of `hosts`, which is borrowed.

@@ -6,8 +6,8 @@
 namespace nereus {
 
 // Integer of 128 bits, for the formulas of common/plan: a hostile model would
-// overflow 64 bits. For layers and clusters within their limits, the largest
-// product, 2 K (P1 - 1) (M + N) P2, is below 2^106.
+// overflow 64 bits. For layers and clusters within their limits, all products
+// and sums of these formulas fit into it.
 using WideInteger = __int128;
 
 // Returns `value`, or the nearest int64_t if it does not fit.

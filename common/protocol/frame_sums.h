@@ -53,9 +53,9 @@ class FrameSums {
   // contributor's turn, copies the values and adds them when their turn comes.
   // `place` is the memory of the sum; the first addition overwrites its old
   // values, and the last one multiplies the sum by `factor`. All contributors
-  // to a frame need the same `place` and `factor`; both buffers are empty for a
-  // frame without values. Buffers must live until the driver has carried out
-  // the actions. REQUIRES: Has is false.
+  // to a frame need the same `place` and `factor`. For a frame without values,
+  // `place` and the payload of `addend` are empty. Buffers must live until the
+  // driver has carried out the actions. REQUIRES: Has is false.
   void Add(int contributor, int64_t frame, const Buffer& place, Addend addend,
            float factor, Outbox& out);
 

@@ -41,7 +41,8 @@ int64_t BlockLength(const SparsityOptions& options, int64_t elements) {
 }
 
 // Adds the block layer to a sparse job, and sets `pool`. Errors:
-// kInvalidArgument, a layer goes by factors, or there are too many blocks.
+// kInvalidArgument, a layer goes by factors, there are too many blocks, or the
+// layers are not valid together with the block layer.
 absl::Status AddBlocks(Job& job) {
   for (size_t i = 0; i < job.layers.size(); ++i) {
     if (job.routes[i].scheme != Scheme::kFactor) continue;
@@ -196,9 +197,10 @@ bool Job::MaySwitchAfter(int64_t round) const {
   return pool.layer < 0 || BlocksIn(round + 1) == block_count();
 }
 
-// Rule: gradients, and parameters that servers have updated, may be rounded to
-// the layer's wire type. The state of a layer must not be rounded, because a
-// joining worker must get the same bits that the other workers have.
+// Rule: gradients, and parameters that the servers update, may be rounded to
+// the layer's wire type: the servers keep the exact values. Optimizer state and
+// the values of worker-owned layers must not be rounded, because the receiver
+// must get the same bits that the other members have.
 WireType Job::WireOf(const FrameHeader& header) const {
   const auto layer = static_cast<int>(header.layer);
   const WireType wire = routes[layer].wire;

@@ -90,9 +90,9 @@ struct JobHistory {
   // goes back to the checkpoint.
   int64_t base_round = kInitialRound;
 
-  // First step of workers that join in this epoch. Either no worker that stays
-  // had begun this step when the coordinator made the epoch, or all workers
-  // start from this step.
+  // First step of workers that join in this epoch. Usually it is a step that no
+  // worker had begun when the coordinator made the epoch. If all workers drop
+  // their values, it is the first step of every worker.
   int64_t first_step = 0;
   // Number of contributions in all steps before first_step. It tells which
   // examples the job has used.
@@ -152,8 +152,9 @@ struct Job {
   // and, in a job with backups, the backup of the shard before it.
   std::vector<ShardServers> shard_servers;
 
-  // Round of the checkpoint that a user or caller has requested; kInitialRound:
-  // none is requested.
+  // Round of a checkpoint that the members make besides the regular ones: round
+  // 0 in the first epoch of a job with checkpoints, later the round of a
+  // checkpoint that a user or caller has requested. kInitialRound: none.
   int64_t checkpoint_round = kInitialRound;
 
   // Switch round: workers begin no step after it, so that the next epoch can
@@ -217,8 +218,9 @@ struct Job {
   // chunks as of `round`, and the worker at position 0 sends the shards the
   // worker-owned layers.
   bool IsCheckpoint(int64_t round) const;
-  // Returns the largest round <= `round` of which members make a checkpoint, in
-  // this epoch or an earlier one; nothing if there is none.
+  // Returns the largest round <= `round` that is checkpoint_round or the round
+  // of a regular checkpoint (JobOptions::checkpoint_every), in this epoch or an
+  // earlier one. Returns nothing if there is none.
   std::optional<int64_t> LastCheckpoint(int64_t round) const;
 
   // True if this epoch has a switch round, after which the plan changes.
@@ -277,7 +279,8 @@ struct Job {
   // frame. REQUIRES: the layer is sparse.
   int64_t FirstBlock(const Chunk& chunk) const;
 
-  // True if frames of several small layers travel in one message.
+  // True if workers defer small layers, to send several of them together
+  // (JobOptions::fusion_bytes).
   bool fuses() const { return options.fusion_bytes != kNoFusion; }
 
   // True if workers ask for the result of a round when they need it; otherwise
@@ -295,9 +298,10 @@ struct Job {
 
   // Returns the wire type of a frame's values. It is the wire type of the
   // layer's route in kContribution, kFactors, kSum, kMean and kResult. It is
-  // float32 in frames of all other kinds that have values, and in frames with
-  // the state of a layer: initial parameters, the optimizer state, and
-  // worker-owned layers for joining workers. kNone: the frame has no values.
+  // float32 in frames of all other kinds that have values. It is also float32
+  // for three sorts of values in kContribution and kResult: the initial
+  // parameters that the first worker sends, optimizer state, and worker-owned
+  // layers as of base_round or from the donor. kNone: the frame has no values.
   WireType WireOf(const FrameHeader& header) const;
 
   // True if the layer is worker-owned: the workers have its newest parameters

@@ -61,8 +61,8 @@ PlanRules RulesFor(const JobOptions& options, PlanRules rules) {
         absl::StrCat("factors have no blocks to hold back, sparsity ",
                      options.sparsity.share);
   }
-  // Measurements differ from run to run. So would a plan that follows them, and
-  // with it the bits of the results.
+  // Measurements differ from run to run. A plan that follows them would differ
+  // too, and so would the bits of the results.
   if (options.deterministic) {
     rules.fixed =
         "deterministic keeps the first plan, of which all runs have "

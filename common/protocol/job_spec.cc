@@ -64,8 +64,8 @@ constexpr Exclusion kExclusions[] = {
 };
 
 // Returns OK if each option is in its range and no two options exclude each
-// other. With `told`, checks only the ranges of options that the coordinator
-// sends to members.
+// other. With `told`, does not check the ranges of options that the coordinator
+// keeps from members.
 absl::Status CheckOptions(const JobSpec& spec, bool told) {
   for (const JobOption& option : JobOptionTable()) {
     if (told && !option.is_sent_to_members) continue;
@@ -107,7 +107,7 @@ JobSpec SpecOf(const JobOptions& options) {
 }
 
 absl::Status JobSpec::CheckExclusions() const {
-  // "--name=value".
+  // Returns "--name=value" of an option.
   const auto shown = [&](const char* name) {
     const JobOption& option = *FindJobOption(name);
     return absl::StrCat(option.flag(), "=", option.get(*this));

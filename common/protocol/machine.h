@@ -28,7 +28,8 @@ struct Landing {
   Kind kind = Kind::kScratch;  // Kind of memory.
   Buffer place;                // kPlace: the memory; else empty.
 
-  // Return a landing of each kind.
+  // Scratch, Discard and Wait return a landing of the kind with this name. At
+  // returns a landing of the kind kPlace, in `place`.
   static Landing Scratch() { return {}; }
   static Landing Discard() { return {Kind::kDiscard, Buffer()}; }
   static Landing Wait() { return {Kind::kWait, Buffer()}; }
@@ -47,7 +48,8 @@ class FrameHandler {
   // the frame and ends the connection.
   virtual absl::StatusOr<Landing> OnHeader(PeerId from,
                                            const FrameHeader& header) = 0;
-  // Delivers a frame. Its payload has landed; length and checksum are verified.
+  // Delivers a frame. Its payload has landed and has the length that the header
+  // states. If the frame came over TCP, its checksum is verified.
   virtual void OnFrame(PeerId from, const Frame& frame) = 0;
   // Reports that a connection to `peer` is open.
   virtual void OnConnected(PeerId peer) = 0;

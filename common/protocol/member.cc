@@ -15,7 +15,8 @@ Member::Member(JoinRequest request, MakeMachine make_machine)
 // ignores messages that it already has. Leave comes after the checksums,
 // because the job can end with the last Leave.
 void Member::OnSession(Outbox& out) {
-  // A process that was refused has told its user so, and must not join later.
+  // After Refusal or JobOver the process has told its user the outcome, and
+  // must not join again.
   if (over_) return;
   if (start_ == nullptr) {
     out.Add(SendMessage{request_});

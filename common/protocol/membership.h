@@ -128,15 +128,15 @@ struct Stall {
   absl::Duration waited;
 };
 
-// Pushed step of a worker that has gone back with its job, and has not pushed a
-// whole step since.
+// Value of Heartbeat::pushed_step of a worker that has gone back with its job,
+// and has not pushed a whole step since.
 inline constexpr int64_t kWentBack = kInitialRound - 1;
 
 // Sign of life and progress of a member, sent every kHeartbeatInterval.
 struct Heartbeat {
   int64_t begun_step = kInitialRound;  // Workers: last step begun.
-  // Workers: last step of which all layers are pushed; kInitialRound: none;
-  // kWentBack.
+  // Workers: last step of which all layers are pushed. If there is none:
+  // kInitialRound, or kWentBack after the worker has gone back with its job.
   int64_t pushed_step = kInitialRound;
   // Workers: last round that is done for every layer.
   int64_t round = kInitialRound;
@@ -185,12 +185,13 @@ struct MachineReport {
     // the source of the round.
     int32_t contributors = 0;
   };
-  // Workers: all layers that go by factors or around a ring.
+  // Workers: all layers that go by factors or around a ring, except layers
+  // whose first values the worker still waits for.
   std::vector<PeerLayer> peer_layers;
 
   // Servers: for each shard, the last round that has closed on all its chunks
-  // of layers that use the servers. A shard that has no chunk of these layers
-  // is not in the map.
+  // of layers that use the servers, without the block layer. A shard that has
+  // no chunk of these layers is not in the map.
   std::map<int32_t, int64_t> closed_rounds;
 
   // NanPolicy::kSkip: newest verdicts that the member knows.
@@ -295,8 +296,9 @@ using MemberMessage =
                  CheckpointPart, Failure, FusionTimed, Drained, Measured,
                  WantCheckpoint, ReplicaChecksums, Gather>;
 
-// Tells a process what it waits for: for the start of the job, for the place
-// that it has claimed, or for the other workers of its gathering.
+// Tells a process what it waits for: the start of the job, the place that it
+// has claimed, the next epoch, the other workers of its gathering, or, after
+// its Leave, the end of the job.
 struct Waiting {
   std::string text;  // For users; names the members that are missing.
 };
@@ -375,10 +377,14 @@ struct EpochStart {
 
 // Phase of a job.
 enum class JobState {
-  kWaiting,   // The job waits for members that are missing.
-  kRunning,   // Workers train.
-  kFinished,  // Every worker has sent Leave.
-  kFailed,    // The job has ended with an error.
+  // The job has not begun: it waits for members that are missing.
+  kWaiting,
+  // The job has begun and is not over. It may wait for members meanwhile.
+  kRunning,
+  // All workers have left, and the last checkpoint is complete or given up.
+  kFinished,
+  // The job has ended with an error.
+  kFailed,
 };
 
 // Returns the name of a phase in reports: "running".

@@ -16,8 +16,9 @@
 namespace nereus {
 namespace {
 
-// Pause before the next attempt to accept when no descriptor is free. A
-// connection still waits then, so poll would return at once, again and again.
+// Pause before the next attempt to accept when the system has no descriptor or
+// memory for a connection. The connection still waits then, so poll would
+// return at once, again and again.
 constexpr int kPauseMs = 200;
 
 }  // namespace

@@ -10,10 +10,12 @@ namespace nereus {
 
 // Asks the coordinator at `address` ("host:port" of its control port) for the
 // job's status. Blocks for `timeout` at most. Changes nothing, so it may be
-// repeated. Errors: kUnavailable, no process answers there (the message has the
-// address); kFailedPrecondition, a server that is not the coordinator answers
-// (the message names the coordinator); kUnimplemented, another program or a
-// worker answers; kDeadlineExceeded after `timeout`.
+// repeated. Errors: kUnavailable, no process answers there, or a process that
+// does not speak gRPC; kFailedPrecondition, a server that is not the
+// coordinator answers (the message names the coordinator); kUnimplemented,
+// another gRPC server answers, for example a worker; kDeadlineExceeded after
+// `timeout`; kInvalidArgument, the answer has a wrong field. Messages of failed
+// calls have the address.
 absl::StatusOr<JobStatus> FetchJobStatus(const std::string& address,
                                          absl::Duration timeout);
 

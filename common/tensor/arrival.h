@@ -38,8 +38,9 @@ class Arrival {
     return UnimplementedError("these values are looked at where they are");
   }
 
-  // Waits until no device reads these values from host memory. The host calls
-  // this before it overwrites the values. The wait is short.
+  // Waits until no device reads values of an earlier round from host memory.
+  // The host calls this before it overwrites the values. The wait is short. A
+  // device may still copy parts that the host has written in this round.
   virtual void AwaitUnread() {}
 
   // Returns these values rounded to bfloat16, in a buffer with its own arrival;

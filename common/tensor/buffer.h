@@ -79,8 +79,8 @@ class Buffer {
   // Arrival::Await.
   absl::Status Await() const;
 
-  // Waits until no device reads this memory (Arrival::AwaitUnread). It does not
-  // wait for other holders on the host.
+  // Waits until no device reads values of an earlier round from this memory
+  // (Arrival::AwaitUnread). Does not wait for other holders on the host.
   void AwaitUnread() const;
 
   // Returns the bfloat16 form of these float32 values, in memory with its own

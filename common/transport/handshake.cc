@@ -42,7 +42,7 @@ Frame TextFrame(FrameKind kind, PeerId sender, const std::string& text) {
   return frame;
 }
 
-// Reads a peer from the hello's field `field`, which errors name.
+// Reads a peer from the field `field` of a hello. Errors have the field's name.
 absl::StatusOr<PeerId> ReadPeer(absl::string_view field,
                                 const v1::Member& message) {
   absl::StatusOr<PeerId> peer = FromProto(message);

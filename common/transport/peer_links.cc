@@ -209,8 +209,8 @@ void PeerLinks::OnDialling(PeerId peer, Connection* connection,
   LimitAttempt(link, std::min(handshake_timeout_, link.limits.unreachable_max));
 }
 
-// Until here the attempt had unreachable_max to reach a process, which may be
-// short. From the dial to the answer, it has the whole handshake timeout.
+// Until TCP connects, unreachable_max, which may be short, limits the attempt,
+// too. From here on, only the handshake timeout and the link's deadline do.
 absl::StatusOr<PeerLinks::Greeting> PeerLinks::Greet(PeerId peer) {
   Link& link = links_.at(peer);
   link.NoteReached();

@@ -33,7 +33,7 @@ namespace nereus {
 // A link becomes idle again at a limit (ConnectLimits), when the peer refuses
 // for good, when the open connection ends, and by Disconnect or Stop.
 //
-// In every other state, a link also becomes open when the peer dials this
+// In every state but open, a link also becomes open when the peer dials this
 // process and this process admits it. There is never more than one open
 // connection of a link. This process refuses a second connection of the peer,
 // and ends its own attempt when it admits the peer.
@@ -205,9 +205,9 @@ class PeerLinks {
     std::string address;               // "host:port" to dial.
     ConnectLimits limits;              // Limits at which the link is given up.
     absl::Time attempt_begun;          // Start of the attempt under way.
-    absl::Time attempt_deadline;       // Its end, if it has no answer.
-    // Time at which the first attempt failed to reach a process that listens,
-    // since one was last reached. Infinite: none has failed since.
+    absl::Time attempt_deadline;       // End of that attempt without an answer.
+    // Time of the first attempt that failed to reach a process that listens,
+    // since the last attempt that reached one. Infinite: there is none.
     absl::Time unreachable_since = absl::InfiniteFuture();
     // Time from unreachable_since to the last such failure.
     absl::Duration unreachable_for;
@@ -225,7 +225,8 @@ class PeerLinks {
   // Makes `link` idle and drops its frames; its connection is not closed.
   static void Reset(Link& link);
   // Sets the deadline of the attempt under way: `timeout` after its start, or
-  // the deadline of the link if that comes first.
+  // the deadline of the link if that comes first. Even at the link's deadline,
+  // the attempt has a fifth of a second (kAttemptMin).
   void LimitAttempt(Link& link, absl::Duration timeout);
   static Loss GiveUp(PeerId peer, Link& link, const absl::Status& reason);
 

@@ -117,7 +117,7 @@ std::string EntriesTable(const std::vector<Entry>& entries) {
   return text;
 }
 
-// Returns the checkpoints as a list. "problem" is empty for a usable
+// Returns the checkpoints as a JSON array. "problem" is empty for a usable
 // checkpoint.
 std::string EntriesJson(const std::vector<Entry>& entries) {
   auto json = nlohmann::ordered_json::array();

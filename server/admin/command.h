@@ -39,7 +39,8 @@ class Command {
 
   // Does the work after parsing. Writes results to `out`, and progress and
   // errors to `err`. Returns the exit code of Execute. If Execute returns an
-  // error, or `out` cannot be written, calls Fail and returns its exit code.
+  // error, or returns kExitDone and `out` cannot be written, calls Fail and
+  // returns its exit code.
   int Run(std::ostream& out, std::ostream& err);
 
   // Writes the name of the command and an error to `err`. Returns the exit

@@ -14,8 +14,8 @@
 namespace nereus {
 namespace {
 
-// Smallest share of an iteration that counts: less time on the network, for
-// late workers or saved by a flag is ignored.
+// Smallest share of an iteration that counts. A diagnosis ignores the network,
+// late workers or a flag if they add or save less time than that.
 constexpr double kShareMin = 0.05;
 
 // Returns the predicted seconds of an iteration with the plan that MakePlan
@@ -98,7 +98,7 @@ std::string SpeedText(const Diagnosis& diagnosis) {
   const double speed = static_cast<double>(diagnosis.workers) *
                        diagnosis.single_node_seconds /
                        diagnosis.iteration_seconds;
-  // With two decimals, 0.995 is shown as 1.00, which is not slower.
+  // A speed above 0.995 is shown as 1.00 or more, which is not slower.
   if (speed >= 0.995) {
     return absl::StrCat(
         "; ", CompareText(diagnosis,

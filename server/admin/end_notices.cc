@@ -10,7 +10,8 @@
 namespace nereus {
 namespace {
 
-// Time after which the end of one process without the others is news.
+// Time that a process may run after another worker, or after the job, has ended
+// before EndNotices tells the user.
 constexpr absl::Duration kTellTime = absl::Seconds(3);
 
 bool IsRunningWorker(const LocalProcess& child) {

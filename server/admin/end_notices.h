@@ -9,9 +9,9 @@
 
 namespace nereus {
 
-// Tells the user of workers that end long before the other workers, or long
-// after the job: a job that stands still for one of them would be a riddle.
-// Each line is written once. Used by one thread.
+// Tells the user which workers end long before the other workers, or long after
+// the job. Otherwise the user could not see why the job stands still. Each line
+// is written once. Used by one thread.
 class EndNotices {
  public:
   // `exit_decides`: LocalWorkers::exit_decides. `display` isn't owned and must
@@ -34,7 +34,7 @@ class EndNotices {
 
   const bool exit_decides_;
   ProgressDisplay* const display_;
-  bool is_late_told_ = false;  // True once TellOfLateEnds has had its time.
+  bool is_late_told_ = false;  // True once TellOfLateEnds has looked.
 };
 
 }  // namespace nereus

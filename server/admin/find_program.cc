@@ -72,7 +72,7 @@ absl::StatusOr<std::string> FindCommand(const std::string& name) {
   }
   const char* const path = std::getenv("PATH");
   const std::string folders = path == nullptr ? kDefaultPath : path;
-  std::string file;  // First file of this name that is no program.
+  std::string file;  // First file of this name that is not executable.
   for (const absl::string_view folder : absl::StrSplit(folders, ':')) {
     // An empty entry stands for the current folder.
     std::string place = absl::StrCat(folder.empty() ? "." : folder, "/", name);

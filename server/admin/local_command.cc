@@ -79,7 +79,7 @@ class LocalCommand final : public Command {
                               strerror(errno));
     }
     absl::StatusOr<int> code = RunJob(out, err);
-    // Removes the file if it is empty: the check above has made it.
+    // Removes the file if it is empty: the check above may have made it.
     std::error_code error;
     if (std::filesystem::file_size(json_file_, error) == 0 && !error) {
       std::filesystem::remove(json_file_, error);

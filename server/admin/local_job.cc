@@ -6,7 +6,7 @@
 // means:
 //
 //   died -> ReplaceTheDead: started again, while restarts are left
-//        -> GiveUpTheDead:  a worker: the job goes on without it
+//        -> GiveUpTheDead:  given up: the job goes on without it
 //        -> Failure:        the job fails, with the first cause
 //
 // A process that dies makes other processes fail, so the first process that
@@ -42,7 +42,8 @@ constexpr absl::Duration kListenTimeout = absl::Seconds(30);
 constexpr absl::Duration kWorkerEndTimeout = absl::Minutes(10);
 // Time for the servers to end after the last worker has ended.
 constexpr absl::Duration kServerEndTimeout = absl::Seconds(15);
-// Time for the servers to end although workers ended without leaving the job.
+// Time for the servers to end if the exits of workers decide. Servers do not
+// end by themselves if a worker has exited with code 0 without leaving the job.
 constexpr absl::Duration kAbandonedEndTimeout = absl::Seconds(5);
 // Time for workers, and for servers, to end by themselves once they are asked
 // to.
@@ -122,7 +123,7 @@ void LocalJob::StopWorkers() {
     int running = 0;
     for (size_t i = 0; i < processes_.size(); ++i) {
       const int process = static_cast<int>(i);
-      // The last process is not in the group if it could not be started.
+      // Signal returns false for a process that could not be started.
       if (processes_[i].is_server || processes_[i].exit.has_value()) continue;
       running += group_->Signal(process, signal) ? 1 : 0;
     }

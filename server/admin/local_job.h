@@ -24,12 +24,14 @@ namespace nereus {
 // process of the job outlives Run, however Run ends.
 //
 // First the coordinator starts, then the other servers and the workers. If a
-// process dies before the job is finished, there are three cases. While
-// restarts are left (LocalJobOptions::restarts), the process is started again.
-// If there are no restarts at all, the job goes on without a worker that was
-// killed, as long as other workers train. In all other cases the job fails. If
-// the exits of workers decide (LocalWorkers::exit_decides), a worker is started
-// again only after SIGKILL, and the job never goes on without a worker.
+// process dies before the job is finished, there are four cases. While restarts
+// are left (LocalJobOptions::restarts), the process is started again. If there
+// are no restarts at all, the job goes on without a worker that was killed, as
+// long as enough other workers train. The job goes on without a server that was
+// killed, if another server has a copy of its shard (IsSparedServer). In all
+// other cases the job fails. If the exits of workers decide
+// (LocalWorkers::exit_decides), a worker is started again only after SIGKILL,
+// and the job never goes on without a worker.
 //
 // At the end, LocalJob first asks the workers that still run to end, and later
 // the servers. So the program of a worker has 10 s to save its state, and to
@@ -49,11 +51,12 @@ class LocalJob : private ProcessEvents {
   // Returns when every process has ended. After a signal, returns OK with
   // LocalOutcome::signal.
   //
-  // Errors: kNotFound, there is no such program; kAborted, a process failed;
+  // Errors: kNotFound, there is no such program; kAborted, a process failed, or
+  // all workers exited with code 0 before the job was finished;
   // kDeadlineExceeded, a server did not listen or end in time; kUnavailable,
   // the files of the job cannot be written; kInternal, an error of the system.
-  // The message of kAborted has the name of the process, its end, its last
-  // lines, and the processes that failed right after it.
+  // If a process failed, the message has its name, its end, its last lines, and
+  // the processes that failed right after it.
   absl::StatusOr<LocalOutcome> Run();
 
   // Returns the name of the process that made the job fail. Empty: the job has
@@ -97,13 +100,13 @@ class LocalJob : private ProcessEvents {
   // workers had left.
   std::optional<absl::Time> FinishedAt() const;
   bool IsFinished() const { return FinishedAt().has_value(); }
-  // True if a coordinator that is no shard (LocalJobOptions::restarts) has
-  // exited with an error, rather than by a signal.
+  // True if the separate coordinator of a job with restarts has exited with an
+  // error. A coordinator that a signal ended does not count.
   bool CoordinatorHasFailed() const;
   // True if a process has failed, and was not replaced and is not given up.
   bool HasFailed(const LocalProcess& child) const;
-  // True for a worker whose end decides about the job, because its program
-  // would end in the same way again.
+  // True for a worker that must not be started again: exits decide, and SIGKILL
+  // did not end it, so its program would end in the same way again.
   bool IsVerdict(const LocalProcess& child) const;
   // True if restarts are left and a restart of this process can help the job.
   bool MayBeReplaced(const LocalProcess& child) const;
@@ -121,8 +124,9 @@ class LocalJob : private ProcessEvents {
   // a worker that fails or does not end after the job was finished, and for a
   // spared server.
   bool IsToBeGivenUp(const LocalProcess& child) const;
-  // True for a server that was killed while the job trains, if it is not the
-  // coordinator's process and another server has a copy of its shard.
+  // True for a server that was killed after a worker has reported progress
+  // (LocalWorkers::has_progress), if it is not the coordinator's process and
+  // another server has a copy of its shard.
   bool IsSparedServer(const LocalProcess& child) const;
 
   // Returns the number of workers that have not ended.

@@ -86,8 +86,8 @@ struct LocalOptions : LocalJobOptions {
   static std::map<std::string, std::string> DefaultTraining();
 };
 
-// Adds the flags of LocalOptions, or those of LocalJobOptions. `options` holds
-// the defaults. Parsing writes the options of the job to job.spec, and all
+// Add all flags of LocalOptions, and only those of LocalJobOptions. `options`
+// has the defaults. Parsing writes the options of the job to job.spec, and all
 // other values to `options`. After parsing, the caller copies job.spec to
 // options.spec. `options` and `job` must live as long as `app`.
 void AddLocalFlags(CLI::App& app, LocalOptions& options, JobFlags& job);

@@ -42,8 +42,7 @@ struct LocalProcess {
 
   // True if another process was started in its place.
   bool is_replaced = false;
-  // True for a worker if the job goes on without it, or was finished without
-  // it.
+  // True if the job goes on without this process, or was finished without it.
   bool is_given_up = false;
   // True for a worker that is done (LocalWorkers::exit_decides).
   bool is_done = false;

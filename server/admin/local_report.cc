@@ -284,7 +284,8 @@ absl::StatusOr<Plan> PlanOfRun(absl::Span<const LayerSpec> layers,
 }
 
 // Makes the plan again from the options. A plan by time depends on measurements
-// of the job, so its routes are those that worker 0 reported.
+// of the job, so its routes are those that the first worker in the list
+// reported.
 absl::StatusOr<LocalReport> MakeLocalReport(const LocalOptions& options,
                                             LocalOutcome outcome) {
   const JobSpec& spec = options.spec;

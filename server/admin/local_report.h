@@ -24,7 +24,7 @@ struct LocalOutcome {
 
   // Number of processes that were started again.
   int restarts = 0;
-  // Number of workers that the job went on without.
+  // Number of workers that were given up (LocalProcess::is_given_up).
   int lost = 0;
   // Number of servers that the job went on without.
   int lost_servers = 0;
@@ -66,9 +66,9 @@ struct LocalReport {
 
   const std::vector<WorkerResult>& workers() const { return outcome.workers; }
 
-  // True if a process was started again, the job went on without a worker, or a
-  // worker joined again. Then different workers may have done different work,
-  // so their bytes are not compared with the prediction.
+  // True if a process was started again, the job went on without a worker or a
+  // server, or a worker joined again. Then different workers may have done
+  // different work, so their bytes are not compared with the prediction.
   bool is_disturbed() const {
     return outcome.restarts > 0 || rejoins > 0 || outcome.lost > 0 ||
            outcome.lost_servers > 0;

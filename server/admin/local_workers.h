@@ -51,7 +51,7 @@ class LocalWorkers {
 
   // Returns one line about the progress of the job. Empty: there is none.
   virtual std::string Progress() const = 0;
-  // True if a worker that is not given up has made progress.
+  // True if a worker that is not given up has reported progress.
   virtual bool has_progress() const = 0;
 
   // Returns the results of the workers, and forgets them. Empty: the program

@@ -30,8 +30,9 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   std::vector<CLI::App*> subcommands;
   std::vector<std::string> arguments(argv, argv + argc);
-  // The other commands have no flags: CLI11 would check the variables of all
-  // flags, and flags of two commands can have one variable.
+  // Registers flags for the named command alone. CLI11 checks the environment
+  // variable of each registered flag, and flags of two commands can have the
+  // same variable.
   for (const auto& command : commands) {
     const bool is_named = argc > 1 && command->name() == argv[1];
     subcommands.push_back(command->Register(app, /*with_flags=*/is_named));

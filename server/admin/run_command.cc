@@ -85,7 +85,7 @@ class RunCommand final : public Command {
     std::string failed;       // Process that failed. Empty: none.
     std::string reason;       // Reason of the code. Empty: all went well.
     int restarts = 0;         // Number of restarts of workers and servers.
-    absl::Duration duration;  // Time from the start of the first process.
+    absl::Duration duration;  // Time that the job took.
   };
 
   void AddFlags(CLI::App& app) override {

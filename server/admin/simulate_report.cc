@@ -36,7 +36,8 @@ double SamplesPerSecond(const SimulateReport& report) {
 }
 
 // Returns the question in a few lines, so that a saved report explains itself.
-// Leaves out jitter, copies and delays that are zero.
+// Leaves out jitter, copies and delays that are zero. Only the JSON has message
+// times, delays in turn, the quorum and sparsity.
 std::string FormatQuestion(const SimulateReport& report) {
   const WhatIf& asked = report.what_if;
   std::string text = absl::StrCat(

@@ -7,7 +7,8 @@
 namespace nereus {
 
 // Returns the status of a job as text: the job, then a line for each member,
-// then stalls, backups that are missing, and checkpoints.
+// then workers that were made hosts of their own, stalls, shards on another
+// server or without a current backup, and checkpoints.
 std::string StatusTable(const JobStatus& status);
 
 // Returns the status as JSON, with a final newline:

@@ -149,7 +149,7 @@ void Coordinator::OnResume(SessionId session, const Resume& resume,
             : JobOver{past->state, past->reason, past->saved_round},
         out);
   }
-  // After kCancelled the process would join, and the job would begin anew.
+  // Not kCancelled: then the process would join, and the job would begin anew.
   if (resume.job != options_.job_id) {
     return Refuse(
         session,

@@ -27,8 +27,8 @@ bool IsText(absl::string_view text, char first) {
          absl::c_all_of(text, [&](char c) { return c >= first && c <= '~'; });
 }
 
-// Returns a refused text in quotes, for an error; a long text's length in
-// bytes.
+// Returns a refused text as an error shows it: in quotes or, if it is long, as
+// its length in bytes.
 std::string Shown(absl::string_view text) {
   constexpr size_t kShownBytesMax = 64;
   if (text.size() > kShownBytesMax) return absl::StrCat(text.size());
@@ -45,7 +45,8 @@ CheckpointRecord CoordinatorOptions::StartFor(
     const int64_t before = restored_layers[i].rows;
     const int64_t now = layers[i].rows;
     if (before <= 0 || now <= 0) continue;
-    // The product of all contributions and `before` might not fit.
+    // Divides first: the product of all contributions and `before` might not
+    // fit.
     start.contributions = start.contributions / now * before +
                           start.contributions % now * before / now;
     break;

@@ -68,10 +68,11 @@ struct CoordinatorOptions {
   // Time that a member may be silent before it counts as dead.
   absl::Duration lease() const { return absl::Seconds(spec.lease_seconds); }
 
-  // Returns start_checkpoint for a job whose workers have these layers. Its
-  // number of contributions counts their batches: if the checkpoint was made
-  // with other batches (LayerSpec::rows), the job goes on at the same example,
-  // or up to a batch before it. REQUIRES: start_checkpoint.has_value().
+  // Returns start_checkpoint for a job whose workers have these layers. If the
+  // checkpoint was made with another batch size (LayerSpec::rows), converts its
+  // number of contributions to the new size, and rounds it down. So the job
+  // goes on at the same example, or less than a batch before it. REQUIRES:
+  // start_checkpoint.has_value().
   CheckpointRecord StartFor(absl::Span<const LayerSpec> layers) const;
 
   // Errors: kInvalidArgument, with the option.

@@ -22,8 +22,9 @@ EpochStart EpochInForce::StartFor(PeerId member) const {
 }
 
 void Refuse(SessionId session, absl::Status why, CoordinatorOutbox& out) {
-  // Two refusals are no warning: of a member that counts as dead (kCancelled),
-  // as Drop has logged a warning, and by a finished job (kOutOfRange).
+  // Two refusals are no warning. If a member counts as dead (kCancelled), Drop
+  // has logged the warning. The other one comes from a finished job
+  // (kOutOfRange).
   const bool is_bad = !absl::IsCancelled(why) && !absl::IsOutOfRange(why);
   out.push_back(
       Announce{is_bad, absl::StrCat("refused a process: ", why.message())});

@@ -72,7 +72,7 @@ std::vector<Progress> FindAhead(int layer, const EpochChange& change) {
 std::optional<FinishedRound> FindFinished(int layer,
                                           const EpochChange& change) {
   for (const Progress& each : FindAhead(layer, change)) {
-    if (each.layer.contributors == 0) continue;  // Has only values.
+    if (each.layer.contributors == 0) continue;  // Cannot pass the round on.
     return FinishedRound{layer, each.layer.done_round, each.rank,
                          each.layer.contributors};
   }

@@ -325,7 +325,7 @@ EpochChange Epochs::GatherReports() const {
   return change;
 }
 
-// The next epoch follows from the reports, if possible, or the checkpoint.
+// Makes the next epoch from the reports if possible, else from the checkpoint.
 absl::StatusOr<bool> Epochs::FinishChange(absl::Time now,
                                           CoordinatorOutbox& out) {
   roster_.NumberHosts(hosts_, out);

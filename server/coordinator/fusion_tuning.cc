@@ -15,8 +15,8 @@ namespace {
 // that do not count.
 constexpr int32_t kStepsMeasured = 16;
 
-// Time in seconds in which a message usually reaches every worker. The next two
-// are the least and the largest number of steps that this time counts as.
+// Time in seconds in which a message usually reaches every worker. It counts as
+// kAheadStepsMin steps at least, and as kAheadStepsMax steps at most.
 constexpr double kAheadSeconds = 0.1;
 constexpr double kAheadStepsMin = 2;
 constexpr double kAheadStepsMax = 100;

@@ -22,16 +22,18 @@ namespace nereus {
 //             '--one of them has pushed a later step--> answered with an error
 //
 // A gathering needs the values of all workers that take part in the step of its
-// id. A gathering before the first step (the step of its id is kInitialRound)
-// needs the values of all workers with the same first step as one that has sent
-// its value; so does a gathering of workers that have gone back (kWentBack). A
-// gathering no longer needs workers that leave or die. A worker
-// that joins later gets what the first workers gathered before their first
-// step, so that it begins as they did.
+// id. Two kinds of gatherings are not after a step: before the first step (the
+// step of the id is kInitialRound), and of workers that have gone back
+// (kWentBack). They need each worker whose first step is also the first step of
+// a worker that has sent its value. A gathering no longer needs workers that
+// leave or die. A worker that joins later gets what the first workers gathered
+// before their first step, so that it begins as they did. The first 64 of these
+// answers are kept.
 //
 // A worker sends its value again with each heartbeat until it has the answer.
-// Only the newest answer is kept for this: when a later gathering is complete,
-// each of its workers has the answer of the gathering before. Pure.
+// Of all other answers only the newest is kept for this: when a later gathering
+// is complete, each of its workers has the answer of the gathering before.
+// Pure.
 class Gatherings {
  public:
   // `job`: null before the first epoch.
@@ -59,8 +61,8 @@ class Gatherings {
   void SendNotices(const Job& job, const MemberList& roster, absl::Time now,
                    CoordinatorOutbox& out);
 
-  // Forgets all values, because the job goes back in `epoch`: the workers
-  // gather again.
+  // Forgets all values and the newest answer, because the job goes back in
+  // `epoch`: the workers gather again. Keeps the answers before the first step.
   void Clear(uint64_t epoch);
 
   const GatheringAnswers& state() const { return state_; }
@@ -105,8 +107,9 @@ class Gatherings {
   }
 
   GatheringAnswers state_;  // Answers that workers may ask for again.
-  // Epoch of the last Clear. OnGather drops values of workers that have not
-  // entered this epoch yet.
+  // Epoch of the last Clear; before the first Clear, epoch of the constructor's
+  // `job`. OnGather drops values of workers that have not entered this epoch
+  // yet.
   uint64_t cleared_in_;
   std::map<int, Open> open_;  // Values without an answer, by rank.
   // Answers to send, each with the ranks of the workers that wait for it.

@@ -52,8 +52,8 @@ class HostTable {
 
   // Returns the number of a process's host; a host without a number gets one.
   // The host is -1 for a process that is split or does not know its machine,
-  // and for a new host when the table is full. There are news if processes of
-  // another machine say the same --node, once for each node.
+  // and for a new host when the table is full. There is news if a process of
+  // another machine has said the same --node, once for each node.
   Numbered NumberOf(const JoinRequest& request);
 
   // Makes two hosts of the host of two workers that cannot connect: `younger`

@@ -135,8 +135,7 @@ absl::Status CheckSettings(const JoinRequest& request, const JobToJoin& to) {
   return absl::OkStatus();
 }
 
-// A worker that is away does not keep its place from a process of the same
-// name.
+// A worker that is away gives its place to a process of the same name.
 absl::Status CheckWorkersPlace(const JoinRequest& request,
                                const JobToJoin& to) {
   const CoordinatorOptions& options = to.options;

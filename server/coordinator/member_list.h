@@ -23,7 +23,7 @@ struct MemberTimes {
   // later by the length of the pause.
   absl::Time heard_at;
   absl::Time dead_after;   // A member without a session is dead after this.
-  absl::Time notified_at;  // Time when the last Waiting was sent to it.
+  absl::Time notified_at;  // Start of the interval to its next Waiting.
   absl::Time asked_at;     // Time when its report was requested.
 };
 
@@ -158,12 +158,13 @@ class MemberList {
   bool NoteMessage(SessionId session) { return open_.insert(session).second; }
   void NoteEnd(SessionId session) { open_.erase(session); }
 
-  // The coordinator calls this at each message, end of a session and tick. If
-  // the last call was a second or more ago, the process of the coordinator
-  // stood still meanwhile. In this case NoticePause moves the deadlines of all
-  // members later by the length of the pause, and returns the length. Otherwise
-  // it returns zero. The coordinator has not read yet what members sent in the
-  // pause, so the pause does not count as their silence.
+  // The coordinator calls this at each message, end of a session, outcome of a
+  // manifest and tick. If the last call was a second or more ago, the process
+  // of the coordinator stood still meanwhile. In this case NoticePause moves
+  // the deadlines of all members later by the length of the pause, and returns
+  // the length. Otherwise it returns zero. The coordinator has not read yet
+  // what members sent in the pause, so the pause does not count as their
+  // silence.
   absl::Duration NoticePause(absl::Time now);
 
   // Number of processes with this role.

@@ -12,8 +12,8 @@
 
 namespace nereus {
 
-// Losses since the epoch began. Makes one line for the log of them when the
-// next epoch begins: the members that were lost, the time without them, and the
+// Losses since the epoch began. Makes one log line about them when the next
+// epoch begins: the members that were lost, the time without them, and the
 // number of steps that workers do again.
 //
 // Memory: the names of lost members that have not come back, and the pairs of
@@ -30,10 +30,10 @@ class RecoveryLog {
   }
 
   // Starts an epoch, before its new members are admitted. Returns the line; ""
-  // if no member or connection was lost and no lost member is back.
-  // `was_restarted`: the coordinator was restarted. `begun_step`: last step
-  // that a worker had begun. `workers`, `shards`: numbers of workers and of
-  // servers with which the job has started.
+  // if no member or connection was lost, and neither a lost member nor the
+  // coordinator is back. `was_restarted`: the coordinator was restarted.
+  // `begun_step`: last step that a worker had begun. `workers`, `shards`:
+  // numbers of workers and of servers with which the job has started.
   std::string OnEpoch(const EpochInForce& epoch, const MemberList& roster,
                       bool was_restarted, int64_t begun_step, int workers,
                       int shards, absl::Time now);

@@ -42,7 +42,8 @@ constexpr absl::Duration kTimeChangeMin = absl::Microseconds(100);
 // counts.
 constexpr absl::Duration kMessageTimeChangeMin = absl::Microseconds(10);
 
-// True if two figures differ by more than `least` and by more than kChangeMin.
+// True if two figures differ by more than `least`, and by more than the share
+// kChangeMin of the larger one.
 bool Differs(double a, double b, double least = 0) {
   return std::abs(a - b) > std::max(least, kChangeMin * std::max(a, b));
 }

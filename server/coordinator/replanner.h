@@ -114,6 +114,7 @@ class Replanner {
   const PlanRules rules_;
   const absl::Duration interval_;
   // Measurements of each worker, by rank, as of their last change that counted.
+  // Only the step time is always the newest.
   std::map<int32_t, Measured> measured_;
   // Measurements used by the last search for a plan; empty until every worker
   // has measured.

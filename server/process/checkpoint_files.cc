@@ -59,7 +59,8 @@ absl::Status ReadPart(Storage& storage, const LoadCheckpoint& load) {
   CheckpointReader reader =
       NEREUS_TRY(CheckpointReader::Open(&storage, std::move(manifest)));
   for (const ChunkValues& wanted : load.values) {
-    // A shard asks for optimizer state only if it runs the optimizer.
+    // A shard asks for as many arrays of optimizer state as `wanted.state` has
+    // room for, maybe none.
     const int arrays =
         static_cast<int>(wanted.state.bytes() / wanted.parameters.bytes());
     const ChunkValues read = NEREUS_TRY(

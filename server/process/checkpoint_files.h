@@ -43,11 +43,11 @@ struct FoundCheckpoint {
   CheckpointRecord record;  // Facts for the coordinator.
 };
 
-// Returns the newest checkpoint; nothing if no checkpoint was ever complete.
-// Errors: also kDataLoss, the newest checkpoint is damaged, or kUnimplemented,
-// another version of Nereus has written it. FindNewest then returns no older
-// checkpoint, because a job must not go back further without the user's
-// decision.
+// Returns the newest checkpoint; nothing if the storage has no checkpoint with
+// a manifest. Errors: also kDataLoss, the newest checkpoint is damaged, or
+// kUnimplemented, another version of Nereus has written it. FindNewest then
+// returns no older checkpoint, because a job must not go back further without
+// the user's decision.
 absl::StatusOr<std::optional<FoundCheckpoint>> FindNewest(Storage& storage);
 
 // Returns the checkpoint of `round`. Reads only the manifest; VerifyCheckpoint
@@ -60,11 +60,13 @@ absl::StatusOr<FoundCheckpoint> FindRound(Storage& storage, int64_t round);
 // the folders.
 absl::Status SetAsideAfter(Storage& storage, int64_t round);
 
-// Sets `newest` to the newest complete checkpoint of the running job `job` in
-// the storage. On entry, `newest` is the newest checkpoint according to the
-// saved state of a coordinator that is started again. The coordinator may have
-// died after it wrote a manifest and before it saved its state. Sets aside
-// damaged checkpoints that are newer, because the job will write new ones.
+// Sets `newest` to the newest complete checkpoint in the storage, if the
+// running job `job` has made it. On entry, `newest` is the newest checkpoint
+// according to the saved state of a coordinator that is started again. The
+// coordinator may have died after it wrote a manifest and before it saved its
+// state. Sets aside the damaged checkpoints that are newer than all complete
+// ones, because the job will write new ones. Clears `newest` if it is one of
+// these.
 absl::Status UpdateNewest(Storage& storage, const std::string& job,
                           std::optional<CheckpointRecord>& newest);
 

@@ -37,8 +37,8 @@ void CheckpointFinisher::Run() {
     return stopping_ || !queue_.empty();
   };
   while (true) {
-    // Taken out of the queue, so that the lock is not held while the disk
-    // works.
+    // The checkpoint leaves the queue first, so that no lock is held while the
+    // disk works.
     std::optional<CompleteCheckpoint> next;
     {
       MutexLock lock(&mu_);

@@ -36,7 +36,8 @@ class CheckpointFinisher {
   void Finish(CompleteCheckpoint complete) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  // Finishes checkpoints until the destructor runs. Runs on thread_.
+  // Finishes checkpoints until the destructor runs and the queue is empty. Runs
+  // on thread_.
   void Run() ABSL_LOCKS_EXCLUDED(mu_);
 
   // Constant after construction.

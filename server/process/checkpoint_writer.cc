@@ -21,8 +21,8 @@ CheckpointWriter::~CheckpointWriter() {
 }
 
 void CheckpointWriter::Save(JobPtr job, SaveCheckpoint save) {
-  // Replaces the part of the shard that waits, if any. Calls `written_` for it
-  // only after the lock is released.
+  // Part of the same shard that waited, which the new part replaces. Save calls
+  // `written_` for it only after the lock is released.
   std::optional<Task> given_up;
   {
     MutexLock lock(&mu_);

@@ -58,9 +58,10 @@ class CoordinatorService {
   // services() yet.
   void set_on_failure(std::function<void(const absl::Status&)> on_failure);
 
-  // Waits, for `timeout` at most, until no session is open and every member has
-  // heard that the job is over, or is gone. If the job is not over, no member
-  // can have heard so: then waits until no member is left.
+  // Waits, for `timeout` at most, until no member has a session, every member
+  // has heard that the job is over or is gone, and no silent process may still
+  // ask (Coordinator::everyone_knows). If the job is not over, waits until no
+  // member is left.
   void AwaitMembersKnow(absl::Duration timeout);
 
   // True if the job is finished and has a folder for checkpoints, but no

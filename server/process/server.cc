@@ -96,8 +96,8 @@ class ServerImpl final : public Server {
 };
 
 absl::Status ServerImpl::Listen() {
-  // A server that joins gets these numbers with its first epoch
-  // (ShardProcess).
+  // Only the coordinator's flags have these numbers. ShardProcess checks the
+  // numbers of the job when it enters an epoch.
   NEREUS_TRY(
       CheckDescriptors(options_.spec.workers_max(), options_.spec.shards));
   if (!options_.checkpoint_dir.empty()) {

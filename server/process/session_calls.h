@@ -29,8 +29,8 @@ class SessionCalls {
   SessionCalls(std::function<void(SessionId, const v1::MemberMessage&)> heard,
                std::function<void(SessionId)> ended);
 
-  // Opens a session. Returns the reactor, the object with callbacks of the call
-  // that gRPC expects. After EndAll, the session ends at once.
+  // Opens a session. Returns its reactor: the object whose callbacks gRPC calls
+  // for this call. After EndAll, the session ends at once.
   Reactor* Open(grpc::CallbackServerContext* context);
 
   // True if the session was opened and is not forgotten.

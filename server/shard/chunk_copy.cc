@@ -36,8 +36,8 @@ Buffer ChunkCopy::Place(int part) const {
 void ChunkCopy::Add(int part, int64_t frame, const Buffer& payload,
                     Outbox& out) {
   NEREUS_CHECK(!Has(part, frame)) << "part " << part << " frame " << frame;
-  // Allocates the memory only now: like the first payload, it has values or
-  // only a size.
+  // Allocates the memory only now, because the first payload shows whether
+  // payloads have values or only a size.
   if (parameters_.bytes() == 0) {
     const int64_t bytes = elements_ * static_cast<int64_t>(sizeof(float));
     parameters_ = Buffer::AllocateLike(payload, bytes);

@@ -49,7 +49,7 @@ absl::StatusOr<Landing> ChunkReplica::OnHaveHeader(const FrameHeader& header,
   return expected ? Landing::Scratch() : Landing::Discard();
 }
 
-// The mean is one contribution of this server to the round on the backup, in
+// On the backup, the mean is the only contribution to the round. It is cut into
 // the frames that the round has. For a sparse round without frames, the backup
 // gets one frame without payload.
 void ChunkReplica::SendMean(int64_t round, const FullRound& full, bool skipped,

@@ -451,10 +451,10 @@ void ChunkRounds::Enter(Outbox& out) {
 void ChunkRounds::ReopenRound() {
   const Job& job = *epoch_.job;
   // full_ has one contributor in the initial round (the first worker) and on a
-  // backup (the primary). In partial rounds, and for layers that workers
-  // exchange without the servers, full_ is used in the initial round only. It
-  // gets one contributor there, too: `round_` may be before the first step of
-  // every worker, with an empty line-up.
+  // backup (the primary). A job with partial rounds, and a layer that workers
+  // exchange without the servers, use full_ in the initial round only. In later
+  // rounds it has one contributor that never sends: the line-up of `round_` may
+  // be empty, because `round_` may be before the first step of every worker.
   const bool one = round_ == kInitialRound || job.partial() ||
                    !uses_servers() || !epoch_.serves();
   full_.Reopen(one ? 1 : job.LineupOf(round_).hosts(),

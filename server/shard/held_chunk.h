@@ -46,8 +46,8 @@ struct HeldChunk {
 
   // Applies the outcome of `round`: the sum of `full` times `scale` is the
   // mean. A sparse round changes the values of the blocks that were sent, any
-  // other round all values. The values of the block layer then say which blocks
-  // are sent in the next round.
+  // other round all values. A round of the block layer has no mean: it chooses
+  // the blocks that are sent in the next round.
   void UpdateFrom(const Job& job, int64_t round, const FullRound& full,
                   float scale, Outbox& out);
 

@@ -48,11 +48,11 @@ absl::StatusOr<Landing> PartialRound::OnHeader(const Job& job,
                                         : Landing::Scratch();
 }
 
-// The round waits for each contributor until the contribution of this worker to
-// a certain step is counted. This is the round's own step, if the round waits
-// for all contributors or if the worker is the initiator. Otherwise it is the
-// step `staleness` steps earlier. A round that could close without any
-// contribution to its own step waits for all contributors instead.
+// For each contributor, the round waits until a certain step of it is counted.
+// This step is the round's own step, if the round waits for all contributors or
+// if the contributor is the initiator. Otherwise it is `staleness` steps
+// earlier. A round that could close without any contribution to its own step
+// waits for all contributors instead.
 std::vector<int> PartialRound::Awaited(const Job& job, int64_t round) const {
   const RoundOptions& options = job.options.rounds;
   const int contributors = job.ContributorsOf(round);

@@ -128,7 +128,8 @@ void RoundSaver::Add(int index, int64_t round, const Buffer& parameters,
 }
 
 // The values of a switch round are kept for the next plan. The values of a
-// checkpoint and of the job's last round go to disk; a round may be both.
+// checkpoint and of the job's last round go to disk. A switch round may be a
+// checkpoint, too.
 void RoundSaver::FinishChunk(Collection& collection, Outbox& out) {
   if (--collection.missing > 0) return;
   last_round_ = collection.round;

@@ -13,12 +13,12 @@
 namespace nereus {
 namespace {
 
-// Sets `text` to the caller's text. Leaves the default if that is NULL.
+// Sets `text` to the caller's text. Leaves the default if `in` is NULL.
 void ReadText(const char* in, std::string& text) {
   if (in != nullptr) text = in;
 }
 
-// Sets `duration` to the caller's time. Leaves the default if that is 0. A
+// Sets `duration` to the caller's time. Leaves the default if the time is 0. A
 // negative time fails later, in ClientOptions::Validate.
 void ReadDuration(int64_t milliseconds, absl::Duration& duration) {
   if (milliseconds != 0) duration = absl::Milliseconds(milliseconds);

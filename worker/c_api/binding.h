@@ -18,8 +18,8 @@ inline constexpr size_t kStepBytesMin = 48;
 inline constexpr size_t kTraitsBytesMin = 56;
 inline constexpr size_t kFactorsBytesMin = 40;
 
-// OK if `value`, the field `reserved` of the struct `name`, is 0. Errors:
-// kInvalidArgument.
+// Returns OK if `value`, the field `reserved` of the struct `name`, is 0.
+// Errors: kInvalidArgument.
 absl::Status CheckReserved(absl::string_view name, int32_t value);
 
 // Reads the structs that a caller has passed to nereus_client_connect. Errors:

@@ -145,9 +145,9 @@ absl::Status CheckRoom(const char* text, int64_t capacity,
   return capacity == 0 ? absl::OkStatus() : CheckNotNull("text", text);
 }
 
-// Copies the first `capacity` - 1 bytes of `in` to `text`, adds a NUL, and sets
-// `*length` to the length of all of `in`. With a `capacity` of 0, only sets
-// `*length`.
+// Copies at most the first `capacity` - 1 bytes of `in` to `text`, adds a NUL,
+// and sets `*length` to the length of all of `in`. With a `capacity` of 0, only
+// sets `*length`.
 void WriteText(absl::string_view in, char* text, int64_t capacity,
                int64_t* length) {
   *length = static_cast<int64_t>(in.size());

@@ -19,8 +19,8 @@
 //              was cut.
 //   Timeouts   Timeouts are in milliseconds. With a negative one only the
 //              limits of Nereus itself hold, such as round_timeout_ms. A call
-//              that timed out returns NEREUS_DEADLINE_EXCEEDED and has changed
-//              nothing: make the same call again. A caller that handles signals
+//              that timed out returns NEREUS_DEADLINE_EXCEEDED: make the same
+//              call again, which goes on waiting. A caller that handles signals
 //              (Ctrl-C) repeats the call with a timeout of about 100 ms.
 //   Threads    Any thread may make any call. nereus_client_close waits until
 //              the client's other calls have returned. No function calls code
@@ -83,7 +83,7 @@ enum {
 enum {
   NEREUS_OPTIMIZER_SERVER = 0,  // The job updates the parameters.
   NEREUS_OPTIMIZER_WORKER = 1,  // The caller updates them from the means.
-  NEREUS_OPTIMIZER_ANY = 2      // The caller asks nereus_client_traits.
+  NEREUS_OPTIMIZER_ANY = 2      // Either: nereus_client_traits says which.
 };
 
 // Value that must be equal on all workers of a job, such as {"batch", "32"}.
@@ -133,7 +133,7 @@ typedef struct nereus_layer {
   const char* name;          // Unique within the model.
   int64_t m;                 // Rows of the matrix: outputs.
   int64_t n;                 // Columns of the matrix: inputs.
-  int64_t parameters_count;  // m * n, and the values beside the matrix.
+  int64_t parameters_count;  // m * n, plus the values beside the matrix.
   int64_t rows;              // Rows of its input, on one worker in one step.
   int32_t has_factors;       // 1: pushed by nereus_client_push_factors.
   int32_t state_arrays;      // Number of arrays at `state`.
@@ -149,7 +149,7 @@ typedef struct nereus_step {
   int32_t position;  // Seat of this worker: its index among `workers`.
   int64_t step;      // Number of the step.
   int32_t workers;
-  int32_t local_position;  // Position among the workers of this host.
+  int32_t local_position;  // Index among the step's workers on this host.
   int32_t local_workers;
   // Factor by which the caller multiplies the loss: see scales_loss.
   float loss_scale;
@@ -292,8 +292,9 @@ NEREUS_API nereus_code nereus_client_wait_all(nereus_client* client,
                                               int64_t step, int64_t timeout_ms,
                                               void* stream);
 // Sets *mean to the layer's mean gradient, which is valid until the layer's
-// next push. The caller runs the optimizer, has host memory, and has waited for
-// the layer. NEREUS_FAILED_PRECONDITION: there is no mean.
+// next push. There is a mean only if the caller runs the optimizer, has host
+// memory, and has waited for the layer. NEREUS_FAILED_PRECONDITION: there is no
+// mean.
 NEREUS_API nereus_code nereus_client_mean(nereus_client* client, int32_t layer,
                                           const float** mean, int64_t* length);
 // Sets *skipped to 1 if the job skipped `step` because of a NaN.

@@ -9,7 +9,7 @@
 namespace nereus {
 namespace {
 
-// Checks that an option, which is a duration, is longer than zero.
+// Checks that `duration`, the value of the option `name`, is positive.
 absl::Status CheckPositive(absl::string_view name, absl::Duration duration) {
   if (duration > absl::ZeroDuration()) return absl::OkStatus();
   return InvalidArgumentError(name, " is ", absl::FormatDuration(duration),

@@ -116,16 +116,17 @@ class HostClientImpl final : public HostClient {
   // meanwhile, waits for the new values. Errors: kDeadlineExceeded at `until`.
   absl::Status AwaitValues(absl::Time until);
   // True if the values may be used: all are finite, or the job ignores NaNs.
-  // False if the job must skip the step because of a NaN. Unless the job
-  // ignores NaNs, waits until all values have arrived, or the arrival has
-  // searched them. Errors: a NaN ends the job, or the values will never arrive.
+  // False if the job must skip the step because of a NaN. If the job ignores
+  // NaNs, returns at once. Otherwise waits until `arrival` has searched the
+  // values or, if it cannot, until all values have arrived. Errors: a NaN ends
+  // the job, or the values will never arrive.
   absl::StatusOr<bool> IsFit(int layer, int64_t step, absl::string_view what,
                              absl::Span<const float> values, Arrival* arrival);
   // Notes a push in the ledger and in the meter.
   absl::StatusOr<StepLedger::Pushed> BeginPush(
       int layer, int64_t step, absl::Span<const float> gradient);
   // Ends the job for all workers. Returns `reason` as an error once the
-  // coordinator has confirmed the end, or after kFlushTimeout.
+  // coordinator has confirmed the end, or after twice kFlushTimeout.
   absl::Status FailJob(const std::string& reason);
 
   const HostClientOptions options_;
@@ -433,7 +434,7 @@ absl::Status HostClientImpl::Leave(absl::Duration timeout) {
   // connections stay open until the coordinator ends the membership.
   const absl::Duration patience = options_.client.round_timeout;
   const absl::Status over = rounds_->AwaitOver(patience, from + timeout);
-  // An error of the job comes before the timeouts of this call.
+  // If the job has an error, returns it rather than a timeout of this call.
   if (!over.ok()) NEREUS_TRY(Interruption());
   if (absl::IsDeadlineExceeded(over)) {
     return DeadlineExceededError("this worker leaves the job, and other ",

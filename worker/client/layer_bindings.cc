@@ -28,8 +28,8 @@ absl::Status CheckFactors(const LayerSpec& layer, const Factors& factors,
   return CheckLength(layer, "the gradient", gradient.size(), layer.parameters);
 }
 
-// A layer with factors is never pushed as a gradient, whatever the plan says:
-// plans change, and all workers must push alike.
+// A caller must not push the gradient of a layer with factors, even if the plan
+// does not send the factors: plans change, and all workers must push alike.
 absl::Status CheckHasNoFactors(const LayerSpec& layer) {
   if (!layer.has_factors) return absl::OkStatus();
   return FailedPreconditionError(

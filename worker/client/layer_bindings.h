@@ -15,9 +15,9 @@
 
 namespace nereus {
 
-// Returns OK if `found`, the number of floats that the layer has of `what`, is
-// `expected`. `what` names the values in the error, such as "the gradient".
-// Errors: kInvalidArgument.
+// Checks that `found`, a number of floats, is `expected`. `what` names the
+// floats in the error, such as "the gradient". Errors: kInvalidArgument, with
+// the layer's name.
 absl::Status CheckLength(const LayerSpec& layer, absl::string_view what,
                          size_t found, int64_t expected);
 

@@ -1,12 +1,12 @@
-// The part of a client that runs on the driving thread. This is the driver
-// thread, or a caller's thread that waits. Read in this order: Join and what it
-// starts; the caller's calls, each of which posts an event; and the events that
-// the machine, the coordinator and the clock bring (OnLayerDone and below).
+// The part of a client that runs on the driving thread: the driver thread, or a
+// caller's thread that waits. Read in this order: Join and what it starts; the
+// caller's calls, each of which posts an event; and the events that the
+// machine, the coordinator and the clock bring (OnLayerDone and below).
 //
-// A call that begins a step, pushes or leaves carries the life of the machine
-// in which the caller made it. The job may have gone back before the driving
-// thread runs the call: then the machine is another one, and the call is
-// dropped. The caller's next call returns kOutOfRange.
+// A call that begins a step, pushes or leaves carries the life in which the
+// caller made it. The job may have gone back before the driving thread runs the
+// call: then the machine is another one, and the call is dropped. Until the
+// caller calls BeginStep, its calls return kOutOfRange.
 
 #include "worker/client/worker_process.h"
 

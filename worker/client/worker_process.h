@@ -116,10 +116,10 @@ class WorkerProcess {
   // Sends the value of the gathering that has no answer yet, if there is one.
   void SendGather();
   // Returns a heartbeat with the epoch, and with the oldest round that waits
-  // for another member, if there is one.
+  // for another member, if there is one. Calls SendGather.
   Heartbeat TakeStock();
-  // Sets the fields for the last begun step and the last done round in a
-  // heartbeat that is about to be sent.
+  // Sets the fields for the last step begun, the last step pushed and the last
+  // round done in a heartbeat that is about to be sent.
   void UpdateHeartbeat(Heartbeat& heartbeat) const;
   // Tells the caller that the step has begun. Does nothing if `begun` is
   // absent, because the step has not begun.

@@ -13,7 +13,8 @@ absl::Status DeviceGradient::Await(int64_t bytes) {
   std::shared_ptr<Stager::Outgoing> copy;
   {
     MutexLock lock(&mu_);
-    // So far only the halves are copied. The caller needs the float32 values.
+    // So far only the halves are copied. The host client needs the float32
+    // values.
     if (copy_ == nullptr && bfloat16() != nullptr) {
       copy_ = NEREUS_TRY(stager_->CopyOut(what_, values_, staged_, {},
                                           stager_->side_stream()));

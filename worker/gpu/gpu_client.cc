@@ -38,9 +38,9 @@
 //                     GPU has made the optimizer's step itself
 //     --GpuFlights--> Wait: the caller's stream waits for these copies
 //
-// Read Start first, which makes all parts, then the functions in this order.
-// Parameters have a copy in pinned memory (GpuMirror); the host client reads
-// and writes them there.
+// Read Start first, which makes all parts, and then the functions in the order
+// of the file. Parameters have a copy in pinned memory (GpuMirror); the host
+// client reads and writes them there.
 
 namespace nereus {
 namespace {
@@ -106,7 +106,7 @@ class GpuClientImpl final : public GpuClient {
   absl::StatusOr<std::vector<HostLayerBinding>> Bind(cudaStream_t stream);
 
   // Check arguments. CheckGradient also checks that the layer's last push is
-  // not open. Errors: kInvalidArgument; others of Stager::CheckPointer.
+  // not open. Errors: kInvalidArgument, and those of Stager::CheckPointer.
   absl::Status CheckLayer(int layer) const;
   absl::Status CheckMemory(int layer, absl::string_view name,
                            const float* memory) const;
@@ -124,8 +124,8 @@ class GpuClientImpl final : public GpuClient {
   // those of PinnedPool::Take and HurryAll; kCancelled, the client is closed.
   absl::StatusOr<Buffer> TakePinned(const std::string& what, int64_t bytes);
   // Makes the host client send the pushes that it has deferred, so that their
-  // pinned memory becomes free. Errors: those of HostClient::Interruption;
-  // after one, no memory becomes free.
+  // pinned memory becomes free. Errors: those of HostClient::Interruption. If
+  // there is one, no memory becomes free.
   absl::Status HurryAll();
 
   // Handles a part of a result, on a thread of the host client: copies the part
@@ -138,7 +138,7 @@ class GpuClientImpl final : public GpuClient {
   // there.
   absl::StatusOr<Stager::Point> Land(const LayerDone& done,
                                      const GpuFlights::Outcome& outcome);
-  // Returns the values of the layer that the last round changed.
+  // Returns the ranges of values of the layer that the last round changed.
   std::vector<ValueRange> Updated(int layer) const;
 
   const ClientOptions options_;
@@ -466,7 +466,8 @@ absl::Status GpuClientImpl::Leave(cudaStream_t stream, absl::Duration timeout) {
   for (size_t layer = 0; layer < layers_.size(); ++layer) {
     NEREUS_TRY(WaitForward(static_cast<int>(layer), stream, TimeLeft(until)));
   }
-  // Only in the first call of Leave: after an Outdate, readers copy again.
+  // Only in the first call of Leave: each Outdate makes readers copy the values
+  // from the GPU again.
   if (updates_parameters() && !flights_.is_leaving()) {
     for (const auto& mirror : mirrors_) NEREUS_TRY(mirror->Outdate(stream));
     flights_.SetLeaving();

@@ -67,9 +67,9 @@ class GpuMirror final : public DeviceLayer,
       ABSL_LOCKS_EXCLUDED(mu_);
 
   // Queues the copy of a part of the parameters to the GPU, while other parts
-  // still arrive on the host. Land follows for the rest. Returns false if no
-  // copy is queued: this copy or the last one of Land has failed, or the GPU
-  // has newer values.
+  // still arrive on the host. Land follows for the rest. Returns false without
+  // a copy if queueing it fails, if the last copy of Land has failed, or if the
+  // GPU has newer values.
   bool LandPart(ValueRange part) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Queues the copy of the `changed` parameters to the GPU, unless the GPU has
@@ -103,8 +103,8 @@ class GpuMirror final : public DeviceLayer,
   GpuMirror(GpuLayerBinding layer, Stager* stager,
             std::shared_ptr<PinnedPool> pool);
 
-  // Copies the state and the parameters to the GPU. Returns the point at which
-  // they are there, which `stream` waits for.
+  // Queues the copies of the state and the parameters to the GPU. Returns the
+  // point at which they are there, and makes `stream` wait for this point.
   absl::StatusOr<Stager::Point> CopyBack(const State& state,
                                          cudaStream_t stream);
   // Makes the state of the job's optimizer on the GPU, zeroed.

@@ -35,9 +35,9 @@ class GpuTimeline {
     if (is_kept_) Note(kind, layer, step, /*begins=*/false, stream);
   }
 
-  // Returns all recorded spans, in the order of their ends. Waits until the GPU
-  // has reached all their ends. Errors: kFailedPrecondition, the timeline is
-  // not kept; errors of CUDA.
+  // Returns all recorded spans, in the order of the calls of End. Waits until
+  // the GPU has reached all recorded begins and ends. Errors:
+  // kFailedPrecondition, the timeline is not kept; errors of CUDA.
   absl::StatusOr<std::vector<GpuSpan>> Read() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:

@@ -14,14 +14,14 @@
 
 namespace nereus {
 
-// Passes the caller's calls about steps to the worker's machine, whichever
-// machine that is. When the job goes back to a checkpoint, the worker gets a
-// new machine, and with it the next life begins. Lives are numbered from 1.
+// Passes the caller's calls about steps to the worker's current machine. When
+// the job goes back to a checkpoint, the worker gets a new machine, and with it
+// the next life begins. Lives are numbered from 1.
 //
 //   OnMachine --OnValuesFree--> machine starts --OnBegin--> step begins
 //      ^                                          |   ^
 //      '---- the job goes back                    '---' OnRetry, if the machine
-//                                                       was frozen
+//                                                       could not begin it yet
 //
 // Pure: the client's driver calls this class, and so does the simulated caller.
 // The owner of the machines calls OnMachine before it destroys the machine of

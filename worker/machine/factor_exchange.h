@@ -71,7 +71,7 @@ class FactorExchange final : public Exchange {
   void Multiply(const Round& round, int64_t begin, int64_t end, Buffer gradient,
                 Outbox& out) const;
   // Appends the actions that make the mean gradient, and returns its memory.
-  // Returns an empty buffer if this is the memory that the caller gave.
+  // Returns an empty buffer if the mean is in the memory that the caller gave.
   Buffer TakeMean(const Round& round, Outbox& out);
   // Number of a round's frames with factors. Frames with parts of the product
   // have the numbers after these.

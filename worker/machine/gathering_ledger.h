@@ -15,10 +15,10 @@ namespace nereus {
 // gatherings, and keeps the caller's value that has no answer yet. Pure.
 class GatheringLedger {
  public:
-  // Begins the next gathering. `step`: GatheringId::step of this worker now.
-  // Returns the message for the coordinator. Returns nothing, and drops
-  // `value`, if the last gathering still waits for its answer: the caller then
-  // goes on waiting for that answer.
+  // Begins the next gathering. `step`: value of its GatheringId::step. Returns
+  // the message for the coordinator. Returns nothing, and drops `value`, if the
+  // last gathering still waits for its answer: the caller then goes on waiting
+  // for that answer.
   std::optional<Gather> Begin(int64_t step, std::string value) {
     if (open_.has_value()) return std::nullopt;
     if (step != next_.step) next_ = {step, 0};

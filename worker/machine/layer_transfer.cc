@@ -168,11 +168,12 @@ void LayerTransfer::Leave(Outbox& out) {
 void LayerTransfer::OnEpoch(Outbox& out) {
   asked_.assign(layer_.job->workers.size(), false);
   joiners_.clear();
-  // The parameters have the values of the last done round in these cases. If
-  // the caller updates them: once the contribution to the next round is sent.
-  // If the servers update them: until that contribution is sent, because then
+  // If the caller updates the parameters, they have the values of the last done
+  // round once the contribution to the next round is sent. If the servers
+  // update them, they have these values until that contribution is sent: then
   // results of the next round land in them (simulation seed 1300). If the
-  // caller has left, or the workers run the job's optimizer: always.
+  // caller has left, or the workers run the job's optimizer, they always have
+  // these values.
   const bool lands = UsesServers(layer_.route().scheme) && ledger_.is_sent();
   const bool is_updated =
       has_left_ || (layer_.caller_updates() ? ledger_.is_sent() : !lands);

@@ -60,8 +60,9 @@ class LayerTransfer {
   void set_has_left(bool has_left) { has_left_ = has_left; }
 
   // Enters the job's next epoch. Forgets the requests of joining workers, which
-  // ask again. Calls OnValuesOf again for the last done round, because frames
-  // with its values may have been lost with the last epoch.
+  // ask again. If the memory has the values of the last done round, calls
+  // OnValuesOf again for it, because frames with these values may have been
+  // lost with the last epoch.
   void OnEpoch(Outbox& out);
 
  private:

@@ -33,9 +33,9 @@ namespace nereus {
 // Two rounds are open, because a mate can be one round ahead of this worker. A
 // mate is not further ahead, because it cannot finish a round without this
 // worker's contribution to it. The carrier and its mates follow from the
-// line-up of the round. By the line-up of the epoch, a carrier would wait for a
-// worker that takes part only in later rounds. A new epoch drops all sums, and
-// workers contribute again.
+// line-up of the round. If they followed from all workers of the epoch, a
+// carrier would wait for a worker that takes part only in later rounds. A new
+// epoch drops all sums, and workers contribute again.
 //
 // A worker that is alone on its host carries all units, has no mates, and needs
 // none of this. With partial rounds (a `--quorum` other than `all`) every

@@ -18,8 +18,9 @@ namespace nereus {
 
 // Memory and progress of the rounds that workers exchange with each other
 // without servers. The ring exchange and the factor exchange share this class.
-// Each worker collects the outcome of a round in its memory, with equal bits on
-// all workers.
+// Each worker collects the values of a round in its memory: the mean, or the
+// factors of all workers. At the end of the round these values have equal bits
+// on all workers.
 //
 // Why two rounds: another worker can be one round ahead of this worker. It is
 // not further ahead, because it cannot finish a round without this worker's
@@ -129,8 +130,8 @@ class PeerRounds {
   // the job's optimizer. `mean` is empty if the step is skipped.
   RoundResult Finish(Buffer mean, Outbox& out);
 
-  // Enters the next epoch: opens both rounds anew, or recovers the first of
-  // them from a source.
+  // Enters the next epoch: opens both rounds anew. If the job names a source of
+  // the first of them, asks the source for this round.
   void OnEpoch(Outbox& out);
 
   // Names the workers that the open round waits for: the source, or the workers

@@ -45,8 +45,8 @@ class ProductParts {
   // Returns the part of the host's worker with this local index. REQUIRES: 0 <=
   // local < count().
   Part at(int local) const;
-  // Returns the number of frames of the parts 0 to `local` - 1. With count()
-  // for `local` these are all parts.
+  // Returns the number of frames of the parts 0 to `local` - 1. So
+  // FramesBefore(count()) is the number of frames of all parts.
   int64_t FramesBefore(int local) const;
 
  private:

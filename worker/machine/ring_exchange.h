@@ -86,13 +86,15 @@ class RingExchange final : public Exchange {
   // Called when this worker has made the mean. Passes the mean on if this
   // worker has requested the layer's result; otherwise Gather does so later.
   void OnMean(Round& round, int64_t index, Outbox& out);
-  // Sends the mean on to the next host, and to the mates.
+  // Sends the mean to the mates and, unless this host is the last to receive
+  // it, to the next host.
   void PassMean(const Round& round, int64_t index, Outbox& out) const;
   // Returns the host's part, with a check for NaNs if the job asks for one.
   Addend HostPart(const Round& round, int64_t index);
   // Returns the check for NaNs of the contribution of worker `rank` to a frame.
-  // If this contribution begins a sum, the next host makes the check, because
-  // it loads the values into its cache anyway.
+  // If the worker is alone on its host and its contribution begins a sum, the
+  // next host makes the check, because it loads the values into its cache
+  // anyway.
   GradientCheck CheckOf(const Round& round, int32_t rank, int64_t index) const {
     return local_.CheckOf(rank, round.round, FramesOf(round).OffsetOf(index));
   }

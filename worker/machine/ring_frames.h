@@ -12,8 +12,8 @@ namespace nereus {
 // Numbers the frames in which one layer's values travel on a ring of hosts. A
 // dense layer is cut into segments, one for each host, and each segment into
 // frames. In a sparse layer each block is a frame, and the segments get the
-// blocks in turn. There is one extra frame, the last one. It has no values, and
-// a worker sends it to say that no block travels.
+// blocks in turn. A sparse layer has one extra frame, its last one, which has
+// no values. A worker sends it to say that no block travels.
 //
 // Constant. All workers must take the number of hosts from the round's line-up:
 // with another number, a worker would add a frame to the wrong values.

@@ -71,9 +71,9 @@ class SendPlan {
   // Takes the vote, if it is due. A vote is due once in each step and epoch,
   // when all layers are pushed. In a sparse job it also waits for the choice.
   std::optional<Vote> TakeVote();
-  // Takes the next layer whose result the worker asks for. The machine calls
-  // OnDone for this layer before it takes the next one, because to ask for the
-  // result can end the round.
+  // Takes the next layer whose result the worker asks for. This request can end
+  // the round at once. So the machine calls OnDone with the last done round of
+  // this layer before it takes the next layer.
   std::optional<int> TakeGather();
 
   // The last step of which a layer was pushed.

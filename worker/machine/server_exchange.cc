@@ -20,7 +20,8 @@
 // names (GradientFlow, section 3.3). The shards know the same choice and wait
 // for these blocks only.
 //
-// Read Contribute, AddToSum and OnResult first: they are the way of a chunk.
+// Read Contribute, AddToSum and OnResult first: a chunk passes through them in
+// this order.
 
 #include "worker/machine/server_exchange.h"
 
@@ -65,7 +66,8 @@ bool ServerExchange::Travels(const Chunk& chunk, int64_t index) const {
   if (!layer_.sparse.has_value()) return index < count;
   const int64_t first = layer_.sparse->FrameAt(chunk.offset);
   if (index < count) return layer_.sparse->travels(first + index);
-  // The frame without values travels if no other frame does.
+  // A sparse chunk has one frame more than blocks. This frame has no values. It
+  // travels if no block of the chunk does.
   for (int64_t frame = 0; frame < count; ++frame) {
     if (layer_.sparse->travels(first + frame)) return false;
   }
@@ -280,7 +282,7 @@ absl::StatusOr<Landing> ServerExchange::OnHeader(
   const int64_t frame = frames_.FirstOf(chunk) + index;
   const Landing landing =
       NEREUS_TRY(local_.OnLocalHeader(header, chunk.index, frame));
-  // This worker may learn which blocks travel only when it contributes.
+  // Before its contribution, this worker may not know which blocks travel.
   const bool is_known =
       header.round == ledger_.next_round() && ledger_.is_sent();
   if (layer_.sparse.has_value() ? is_known && !Travels(chunk, index)

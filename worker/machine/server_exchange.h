@@ -51,8 +51,9 @@ class ServerExchange final : public Exchange {
 
   // The contribution of this worker.
 
-  // True if frame `index` of the chunk is sent in the open round: it is not, if
-  // it is a block of a sparse layer that does not travel.
+  // True if frame `index` of the chunk is sent in the open round. In a sparse
+  // layer, a block that does not travel is not sent. The frame without values
+  // is sent only if no block of the chunk travels.
   bool Travels(const Chunk& chunk, int64_t index) const;
   // Returns the header of frame `index` of the chunk. REQUIRES: Travels.
   FrameHeader HeaderOf(FrameKind kind, const Chunk& chunk, int64_t index) const;

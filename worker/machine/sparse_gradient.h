@@ -51,13 +51,13 @@ class SparseGradient {
   int64_t BlockOf(int64_t frame) const { return first_block_ + frame; }
   // True if the block of the frame travels in the round that was begun last.
   bool travels(int64_t frame) const;
-  // True if that block travels, and did not travel in the round before.
+  // True if the block of the frame travels, and did not in the round before.
   bool resumes(int64_t frame) const;
   // Index of the frame that has value `offset` of the layer.
   int64_t FrameAt(int64_t offset) const { return grid_.IndexOf(offset); }
 
-  // Values [offset, offset + length) of the contribution to the open round.
-  // REQUIRES: they are in one block, which travels.
+  // Returns, from the contribution to the open round, the layer's values
+  // [offset, offset + length). REQUIRES: they are in one block, which travels.
   Buffer Contribution(int64_t offset, int64_t length) const;
 
   // Residual of a frame, for tests; empty if there is none.

@@ -83,8 +83,8 @@ class StepLedger {
 
   // Notes that the caller leaves the job: from now on it may neither begin a
   // step nor push. Returns the last step in which the caller pushed a layer;
-  // nothing if the caller had begun to leave before. Errors: those of
-  // Interruption.
+  // if there is none, the round of the first values. Returns nothing if the
+  // caller had begun to leave before. Errors: those of Interruption.
   absl::StatusOr<std::optional<Call>> BeginLeave();
 
   // Notes that the caller pushes `layer` in `step`. Returns the life of the
@@ -120,7 +120,8 @@ class StepLedger {
   // failure, or kOutOfRange if the job has gone back. Otherwise returns OK.
   absl::Status Interruption() const;
 
-  // The last round of the layer that the caller has pushed.
+  // The last round of the layer that the caller has pushed; before its first
+  // push, the round of the first values.
   int64_t pushed(int layer) const { return layers_[layer].pushed; }
   const std::string& name(int layer) const { return layers_[layer].name; }
   // True if `round` of the layer is done; true also if there is no such layer.

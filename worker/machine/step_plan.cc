@@ -19,9 +19,9 @@ StepInfo StepPlan::InfoOf(int64_t step, int rank) {
   }
   epochs_.erase(epochs_.begin(), epochs_.begin() + index);
   const Job& job = *epochs_.front();
-  // If the step comes before the first step of its epoch, it has the line-up of
-  // that first step, with the workers that join: contributions_before counts in
-  // the same way.
+  // A step before the first step of its epoch gets the line-up of that first
+  // step, which includes the workers that join there. contributions_before
+  // below counts with the same number of workers.
   const Lineup& lineup = job.LineupOf(std::max(step, job.history.first_step));
   StepInfo info;
   info.step = step;

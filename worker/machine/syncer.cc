@@ -1,7 +1,7 @@
 // The life of one layer on one worker, in this order: Start or Adopt begins it;
 // Push, Send and Gather are the caller's half of a round; OnFrame is the half
 // of the other processes; FinishIfComplete and OnDone end the round; OnEpoch
-// begins it again.
+// begins an open round again.
 
 #include "worker/machine/syncer.h"
 
@@ -66,8 +66,9 @@ void Syncer::Adopt(const Syncer& before, Outbox& out) {
   is_stale_ = !layer_.caller_updates();
   ledger_.Adopt(before.done_round());
   exchange_->OnEpoch(out);
-  // Set after OnEpoch: if there were contributors, OnEpoch would keep the
-  // memory of the last done round, and this new exchange has no such memory.
+  // The ledger gets the contributors after OnEpoch. With contributors, OnEpoch
+  // would keep the memory of the last done round, and this new exchange has no
+  // such memory.
   ledger_.AdoptContributors(before.contributors());
   transfer_.set_has_left(before.transfer_.has_left());
 }
@@ -195,7 +196,7 @@ void Syncer::OnEpoch(JobPtr job, Outbox& out) {
   if (layer_.position() < 0 || !is_started_) return;
   if (fetching()) return transfer_.Fetch(out);
   if (!ledger_.is_sent()) return;
-  // Frames of the last epoch no longer count: the round is done again.
+  // Frames of the last epoch no longer count: sends the contribution again.
   Contribute(out);
 }
 

@@ -43,7 +43,7 @@ struct LayerMemory {
 struct FactorBuffers {
   Buffer output_gradient;  // K x M
   Buffer input;            // K x N
-  Buffer gradient;         // {parameters}: for the mean gradient; may be empty.
+  Buffer gradient;         // {parameters}: for product or mean; may be empty.
   float scale = 1.0f;      // Factor that output_gradient is multiplied by.
 };
 
@@ -92,7 +92,8 @@ struct WorkerLayer {
   const int rank;            // This worker's rank.
   const LayerMemory memory;  // The caller's memory.
   // State of the optimizer that runs on this worker: the caller's optimizer or,
-  // for a worker-owned layer, the job's. Empty if the shards run the optimizer.
+  // for a worker-owned layer, the job's. If the shards run the optimizer, this
+  // is memory.state, which is then not used.
   const Buffer state;
 
   // Contribution to the open round, lent by the caller until the round is done.

@@ -1,6 +1,7 @@
 // Dispatch of a worker's events. The life of a step: BeginStep; OnPush and
 // OnPushed for each layer; Proceed, with which most events end; OnFrame, which
-// completes rounds. Then frames' headers, waits for messages, and OnEpoch.
+// completes rounds. After that come Missing and OldestWait, the
+// headers of frames, Report, and OnEpoch.
 
 #include "worker/machine/worker_machine.h"
 
@@ -64,8 +65,8 @@ bool WorkerMachine::BeginStep(int64_t step, Outbox& out) {
   if (frozen() || (job_->switches() && step > job_->switch_round)) {
     return false;
   }
-  // From now on a syncer may fetch its layer. It must not do so earlier: before
-  // the caller asks for this step, it may still read the values.
+  // From now on a syncer may fetch its layer. Before the caller asks for this
+  // step, the caller may still read the values.
   for (size_t layer = 0; layer < syncers_.size(); ++layer) {
     syncers_[layer]->BeginStep(out);
     NoteDone(static_cast<int>(layer));

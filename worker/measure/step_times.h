@@ -26,8 +26,9 @@ struct TimedStep {
   // Nothing if the caller has not waited for a layer in this step.
   std::optional<int> layer;
   std::optional<int> first_pushed;  // Layer that was pushed first.
-  // Time from the last wait (without a wait, from the begin of the step) to the
-  // first push. It contains a forward and a backward.
+  // Time from the last wait to the first push: the forward of the layer of that
+  // wait, and a backward. Without a wait, time from the begin of the step to
+  // the first push: the whole forward pass and a backward.
   absl::Duration first_interval;
   size_t pushed = 0;             // Number of pushes.
   absl::Duration took;           // Time from the step's begin to the next one.

@@ -185,7 +185,7 @@ class GpuClient {
   // that is queued on `stream` after the call sees the checkpoint's parameters.
   //
   // Before it begins the step, this call waits until the GPU has computed all
-  // pushed gradients, and the first values of each are in host memory. With
+  // pushed gradients, and the first part of each is in host memory. With
   // `--nan=skip`, and in a sparse job, it also waits until the GPU has searched
   // all gradients for NaNs.
   virtual absl::StatusOr<StepInfo> BeginStep(CUstream_st* stream,

@@ -21,8 +21,8 @@ namespace nereus {
 namespace {
 
 // Replay on a GPU: a thin layer over GpuClient, and kernels that spin. All work
-// is queued on one stream, as in a trainer. The calling thread waits for the
-// GPU only in the client's calls and in BetweenMarks.
+// is queued on one stream, as in a trainer. During steps, the calling thread
+// waits for the GPU only in the client's calls and in BetweenMarks.
 class GpuReplay final : public ReplayDevice {
  public:
   explicit GpuReplay(int number)

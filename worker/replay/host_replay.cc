@@ -14,8 +14,8 @@
 namespace nereus {
 namespace {
 
-// Limit for the error of a sleep. If a call of Compute comes later than this
-// after device_free_at_, the reason is no sleep: the device was idle.
+// Largest error that a sleep is taken to have. If Compute is called later after
+// device_free_at_ than this, the device was idle.
 constexpr absl::Duration kSleepErrorMax = absl::Microseconds(500);
 
 // Replay on the CPU: calls a Client, and sleeps in place of computing.

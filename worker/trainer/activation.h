@@ -8,8 +8,8 @@ namespace nereus {
 // memory.
 void ReluForward(int64_t length, float* values);
 
-// Sets gradient[i] to 0 where `values`, the result of ReluForward, is 0; in
-// place.
+// Sets gradient[i] to 0, in place, where values[i] is 0 or NaN. `values`: the
+// result of ReluForward.
 void ReluBackward(int64_t length, const float* values, float* gradient);
 
 }  // namespace nereus

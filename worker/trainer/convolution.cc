@@ -24,8 +24,8 @@ void CopyRows(int64_t rows, int64_t length, int64_t stride, const float* image,
   }
 }
 
-// Calls visit(offset of the patch's first value within `images` images) for
-// each output position, in the order of the patches.
+// Calls visit(offset) for each output position of `images` images, in the order
+// of the patches. `offset`: index, in the images, of the patch's first value.
 template <typename Visit>
 void ForEachPosition(const ConvolutionShape& shape, int64_t images,
                      Visit visit) {

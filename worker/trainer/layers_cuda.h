@@ -9,8 +9,9 @@
 namespace nereus {
 
 // Kernels of a network's layers, except for matrix products, which cuBLAS
-// computes. Each call does the arithmetic of its CPU counterpart (activation.h,
-// convolution.h, pooling.h) in the same order, so the bits are equal.
+// computes. Each call but AddBiasCuda does the arithmetic of its CPU
+// counterpart (activation.h, convolution.h, pooling.h) in the same order, so
+// the bits are equal.
 //
 // Pointers are to device memory, aligned to their types. Results overlap no
 // argument, unless a call works in place. Calls queue their work on `stream`

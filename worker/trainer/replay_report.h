@@ -50,8 +50,8 @@ absl::Duration Quantile(std::vector<absl::Duration> times, double share);
 // bytes to the host (out) and to the GPU (in), and the share of the copies'
 // time in which the GPU also computed (see HiddenShare), for all copies and for
 // each direction. The first step does not count in the shares: its copies wait
-// until memory is pinned. A number that cannot be computed is null: for
-// example, the median without any step.
+// until memory is pinned. A quantile is null if no step has a time. A share is
+// null if there are no copies.
 std::string ReplayJson(const ReplayReport& report);
 
 // Returns the report as lines for people: steps, copies of a GPU, network, and

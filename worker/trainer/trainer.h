@@ -67,9 +67,9 @@ struct TrainResult {
   // of its steps had a finite loss.
   double train_loss = 0.0;
 
-  // Time from the start of the first step to the end of the last one, and its
-  // parts. Forward includes the reading of the batch. Backward includes the
-  // pushes, and the optimizer if it runs in this process.
+  // Time from the begin of Train to its end, and parts of this time. Forward
+  // includes the reading of the batch. Backward includes the pushes, and the
+  // optimizer if it runs in this process.
   absl::Duration total;
   absl::Duration forward;
   absl::Duration backward;

@@ -191,7 +191,7 @@ int ReadWorkerFlags(int argc, char** argv, WorkerFlags& flags) {
                   {"update", "learning-rate", "momentum", "weight-decay",
                    "beta1", "beta2", "epsilon"});
   });
-  // Help, version, and mistakes that the parser finds.
+  // Ends the program for --help, --version, or a mistake that the parser finds.
   if (const int code = ParseFlags(app, argc, argv); code >= 0) return code;
   const absl::Status status = CheckFlags(app, argc, argv, flags, groups);
   if (status.ok()) return -1;

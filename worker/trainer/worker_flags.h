@@ -17,8 +17,8 @@ inline constexpr int kExitUsage = 2;
 // Images to train and test with.
 struct DataFlags {
   std::string folder;    // Folder of IDX files. Empty: generated images.
-  double holdout = 0.2;  // Share to test with, without a test set.
-  int64_t limit = 0;     // Number of images to use; 0: all.
+  double holdout = 0.2;  // Share to test with, if there is no test set.
+  int64_t limit = 0;     // Number of images of each set to use; 0: all.
 };
 
 // Replay (worker/replay): the worker's device is busy for known times instead

@@ -39,7 +39,7 @@ class FrameRing {
       kFrameHeaderBytes + static_cast<size_t>(kFramePayloadBytesMax);
   static constexpr size_t kCapacity = 4 * kSlotBytes;
 
-  // Start of the shared memory: the counters and flags of both ends, each on a
+  // Start of a ring's memory: the counters and flags of both ends, each on a
   // cache line of its own.
   struct alignas(64) Control {
     alignas(64) std::atomic<uint64_t> head;           // Set by the writer.

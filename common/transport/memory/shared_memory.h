@@ -25,9 +25,9 @@ class SharedMemory {
 
   // Opens memory that another process has created. The two processes must see
   // the same process ids (not be in different containers) and run as the same
-  // user. Errors: kUnavailable, this process cannot open the memory, or its
-  // name is not that of memory from Create; kInvalidArgument, it is not the
-  // memory that was offered.
+  // user. Errors: kUnavailable, this process cannot open or map the memory, or
+  // its name is not that of memory from Create; kInvalidArgument, the length,
+  // the seals or the token are not those of the offered memory.
   static absl::StatusOr<SharedMemory> Open(const SharedMemoryOffer& offer,
                                            size_t bytes);
 

@@ -81,8 +81,8 @@ class Channel {
   // ring the bell when there is something to do; false if there already is.
   virtual bool MaySleep(bool /*reads*/) { return true; }
   // Tells the other side that this side looks for frames by itself again, so
-  // the other side need not ring. Returns true if frames of this side wait for
-  // room in the memory.
+  // the other side need not ring. Returns true if the last Write has left
+  // frames.
   virtual bool Awake() { return false; }
   // True if Receive has something to do that no event of the poller announces.
   virtual bool HasWork() const { return false; }

@@ -18,9 +18,9 @@ namespace nereus {
 // does not block, or into a ring in memory.
 //
 // Payloads are not copied here. For a socket, one system call gathers several
-// payloads from where they lie. Checksums are computed just before, so that the
-// kernel finds the bytes in the cache. Each payload stays referenced until the
-// kernel, or the ring, has copied its bytes.
+// payloads from where they lie. Their checksums are computed just before this
+// call, so that the kernel finds the bytes in the cache. Each payload stays
+// referenced until the kernel, or the ring, has copied its bytes.
 //
 // Frames wait in the order of SendQueue: lower priority values go first. No
 // frame overtakes a frame that the kernel has or that is gathered already.
@@ -66,7 +66,8 @@ class FrameWriter {
   // Limits of what one system call gathers.
   static constexpr size_t kFramesMax = 32;
   static constexpr int64_t kBytesMax = 512 * 1024;
-  // Bytes that one Write may write: other connections have to write too.
+  // Number of written bytes after which a call of Write ends: other connections
+  // have to write, too.
   static constexpr int64_t kTurnBytes = 2 * 1024 * 1024;
 
   // A frame that is being written.

@@ -72,7 +72,8 @@ class MemoryChannel final : public Channel {
   SharedMemory memory_;                  // Holds both rings.
   FrameRingWriter writer_;               // Frames to the peer.
   FrameRingReader reader_;               // Frames from the peer.
-  // True if frames wait for room in the ring.
+  // True if the last Write has left frames: the ring was full, or the turn was
+  // over.
   bool blocked_ = false;
   bool stopped_ = false;               // Stop was called.
   std::optional<absl::Status> ended_;  // Reason why the socket has ended.

@@ -28,9 +28,9 @@
 namespace nereus {
 namespace {
 
-// If WhatIf::iterations is 0 and iterations may differ: smallest and largest
-// number of iterations, and the relative change of their mean up to which their
-// number is enough.
+// Smallest and largest number of iterations if WhatIf::iterations is 0 and
+// iterations may differ. The number is enough if doubling it changes the mean
+// by the share kIterationsDiffer at most.
 constexpr int kIterationsFirst = 8;
 constexpr int kIterationsMax = 128;
 constexpr double kIterationsDiffer = 0.005;
@@ -182,7 +182,7 @@ class IterationSimulation : public SimulatedTrainer::Driver {
     Frame frame;
   };
 
-  // Actions of trainers.
+  // Methods of SimulatedTrainer::Driver. Shards also send through Send.
   void Send(PeerId from, PeerId to, const Frame& frame) override;
   void OnBackwardDone(PeerId worker, int64_t step) override;
   void OnStepDone(PeerId worker, int64_t step) override;

@@ -36,7 +36,8 @@ struct WhatIf {
   double memory_rate = kUnlimitedRate;
   // Smallest latency of a frame.
   absl::Duration latency = absl::ZeroDuration();
-  // Largest latency beyond `latency`. Each frame draws its own, uniformly.
+  // Largest addition to `latency`. Each frame draws its own addition, uniformly
+  // from 0 to this.
   absl::Duration jitter = absl::ZeroDuration();
 
   // Options of the job. If tune_fusion is set, the simulation tries fusion

@@ -181,8 +181,8 @@ absl::Duration SimulatedTrainer::CopyOutTime() const {
   return time;
 }
 
-// Counts the factors of every other worker, or the one result of another
-// scheme.
+// A layer by factors needs the factors of every other worker. A layer by
+// another scheme needs one result.
 absl::Duration SimulatedTrainer::CopyInTime(int layer) const {
   const LayerSpec& spec = program_->job->layers[layer];
   const int peers = program_->job->worker_count() - 1;
