@@ -81,10 +81,9 @@ absl::Status MakeUnlessThere(const std::string& path) {
 absl::StatusOr<std::string> FolderId(const std::string& folder) {
   const std::string path = absl::StrCat(folder, "/", kFolderIdFile);
   NEREUS_TRY(MakeUnlessThere(path));
-  absl::StatusOr<std::string> id = Read(path);
-  if (!id.ok()) return id;
+  const std::string id = NEREUS_TRY(Read(path));
   const bool is_id =
-      id->size() == kDigits && absl::c_all_of(*id, absl::ascii_isxdigit);
+      id.size() == kDigits && absl::c_all_of(id, absl::ascii_isxdigit);
   if (is_id) return id;
   return DataLossError(path, " is not a folder's id: remove it");
 }
