@@ -16,6 +16,7 @@
 #include "absl/strings/strip.h"
 #include "common/base/status.h"
 #include "common/checkpoint/checkpoint_reader.h"
+#include "common/checkpoint/folder_id.h"
 #include "common/checkpoint/safetensors.h"
 #include "common/flags/flags.h"
 #include "server/admin/checkpoint_folder.h"
@@ -120,15 +121,16 @@ absl::StatusOr<FoundCheckpoint> Find(Storage& storage,
                        "` lists all");
 }
 
-// True if `file` is, or would be, within `folder`.
-bool IsWithin(const std::string& file, const std::string& folder) {
+// True if `file` is, or would be, a file of the checkpoints in `folder`.
+bool IsOfCheckpoints(const std::string& file, const std::string& folder) {
   std::error_code error;
   const auto inner = std::filesystem::weakly_canonical(
       std::filesystem::absolute(file, error), error);
   const auto outer = std::filesystem::canonical(folder, error);
-  return !error &&
-         std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end())
-                 .first == outer.end();
+  if (error) return false;
+  if (inner.parent_path() == outer) return inner.filename() == kFolderIdFile;
+  return std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end())
+             .first == outer.end();
 }
 
 // Writes the model to a temporary file, and renames it when it is whole.
@@ -183,11 +185,11 @@ class ExportCommand final : public Command {
                               std::ostream& /*err*/) override {
     const std::unique_ptr<FileStorage> storage =
         NEREUS_TRY(OpenCheckpointFolder(folder_));
-    // A file of that name there could be part of a checkpoint.
-    if (IsWithin(file_, folder_)) {
+    if (IsOfCheckpoints(file_, folder_)) {
       return InvalidArgumentError("--out is ", file_,
-                                  ", must be outside the folder ", folder_,
-                                  " with the checkpoints");
+                                  ", must be outside the folders of "
+                                  "checkpoints in ",
+                                  folder_);
     }
     const FoundCheckpoint checkpoint =
         NEREUS_TRY(Find(*storage, folder_, round_));

@@ -406,8 +406,7 @@ void Epochs::Enter(NextEpoch next, bool restarts,
   }
 }
 
-// A member that drops its values counts as if it had begun no step of this
-// epoch and had not left.
+// A member that drops its values has begun no step of this epoch, nor left.
 void Epochs::AdmitAll(absl::Time now) {
   in_force_.members.clear();
   for (MemberRecord& member : roster_.members()) {
@@ -417,11 +416,12 @@ void Epochs::AdmitAll(absl::Time now) {
     if (from_base) member.last_step.reset();
     if (!member.admitted || from_base) {
       member.first_step = job()->history.first_step;
+      member.life_epoch = job()->epoch;
       member.heartbeat.begun_step = job()->history.first_step - 1;
       member.heartbeat.round = job()->history.base_round;
     }
-    // The lease of a new member begins here: it has sent no heartbeat before. A
-    // member that was silent gets no new lease: its driver may stand still.
+    // A new member's lease begins here. A silent member gets no new lease: its
+    // driver may stand still.
     if (!member.admitted) member.times.heard_at = now;
     member.admitted = true;
     member.report.reset();

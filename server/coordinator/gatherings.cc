@@ -79,12 +79,15 @@ void Gatherings::OnGather(const MemberRecord& worker, const Gather& gather,
     return worker.Send(first[id.index], out);
   }
   const std::optional<Gathered>& newest = state_.newest;
-  if (newest.has_value() && newest->id == id) return worker.Send(*newest, out);
+  if (newest.has_value() && newest->id == id && IsOfNewest(worker, id)) {
+    return worker.Send(*newest, out);
+  }
   // Drops a repeated value: the worker sent it before the answer arrived, and
   // has the answer by now.
   const bool is_comparable =
       newest.has_value() && id.step != kInitialRound &&
-      (id.step > kInitialRound || id.step == newest->id.step);
+      (id.step > kInitialRound ||
+       (id.step == newest->id.step && IsOfNewest(worker, id)));
   if (is_comparable && id < newest->id) return;
   if (id.step == kInitialRound && id.index >= kFirstAnswersMax) {
     const std::string why = absl::StrCat(
@@ -113,7 +116,7 @@ bool Gatherings::Complete(const Job& job, const MemberList& roster) {
     }
     for (const int rank : ranks) open_.erase(rank);
     if (answer->error.empty()) {
-      Keep(*answer);
+      Keep(*answer, workers.at(ranks.front()).first_step);
       keeps = true;
     }
     ready_.emplace_back(*std::move(answer), std::move(ranks));
@@ -147,8 +150,9 @@ Gatherings::Needs Gatherings::NeedsOf(const GatheringId& id,
   Needs needs;
   for (const auto& [rank, worker] : workers) {
     const Heartbeat& heartbeat = worker.member->heartbeat;
-    // False if its last heartbeat may be from before the job went back.
-    const bool is_known = heartbeat.epoch >= cleared_in_;
+    // False if its last heartbeat may be from before it dropped its values.
+    const bool is_known = heartbeat.epoch >= cleared_in_ &&
+                          heartbeat.epoch >= worker.member->life_epoch;
     const int64_t pushed = heartbeat.pushed_step;
     // Workers that went back and workers that are new may begin with the same
     // step. They do not gather together, because they call Gather in different
@@ -227,7 +231,7 @@ void Gatherings::SendNotices(const Job& job, const MemberList& roster,
   }
 }
 
-void Gatherings::Keep(const Gathered& answer) {
+void Gatherings::Keep(const Gathered& answer, int64_t first_step) {
   const bool is_next_first =
       answer.id.step == kInitialRound &&
       answer.id.index == static_cast<int32_t>(state_.first.size()) &&
@@ -241,6 +245,7 @@ void Gatherings::Keep(const Gathered& answer) {
     state_.first.push_back(answer);
   } else if (is_for_all) {
     state_.newest = answer;
+    newest_first_step_ = first_step;
   }
 }
 

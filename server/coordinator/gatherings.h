@@ -99,7 +99,12 @@ class Gatherings {
   std::optional<Gathered> Answer(const GatheringId& id, const Workers& workers,
                                  const Job& job) const;
   // Keeps an answer for workers that ask again.
-  void Keep(const Gathered& answer);
+  void Keep(const Gathered& answer, int64_t first_step);
+  // True if `worker` took part in the gathering of `id`, if that is the id of
+  // state_.newest.
+  bool IsOfNewest(const MemberRecord& worker, const GatheringId& id) const {
+    return id.step != kWentBack || worker.first_step == newest_first_step_;
+  }
   // True if the worker waits for the answer of `id`.
   bool IsOpen(int rank, const GatheringId& id) const {
     const auto found = open_.find(rank);
@@ -107,6 +112,9 @@ class Gatherings {
   }
 
   GatheringAnswers state_;  // Answers that workers may ask for again.
+  // First step of the workers that got state_.newest. Several groups of workers
+  // that have gone back may number a gathering alike.
+  std::optional<int64_t> newest_first_step_;
   // Epoch of the last Clear; before the first Clear, epoch of the constructor's
   // `job`. OnGather drops values of workers that have not entered this epoch
   // yet.

@@ -469,7 +469,8 @@ class RandomLinks {
 
   struct Peer {
     FakeConnection* attempt = nullptr;  // The attempt without an answer so far.
-    absl::Time attempt_ends;            // Latest end of the attempt.
+    absl::Time attempt_begins;
+    absl::Time attempt_ends;  // Latest end of the attempt.
     FakeConnection* open = nullptr;
     std::vector<uint32_t> waiting;  // Frames that wait for a connection.
     bool connects = false;          // True from Connect to the end of the link.
@@ -498,6 +499,12 @@ class RandomLinks {
     peer.open = connection;
   }
 
+  static void LimitAttempt(Peer& peer) {
+    peer.attempt_ends = std::min(
+        peer.attempt_begins + kHandshakeTimeout,
+        std::max(peer.deadline, peer.attempt_begins + absl::Milliseconds(200)));
+  }
+
   void RunTimers() {
     while (const auto loss = links_.NextLoss(now_)) {
       const Peer& peer = peers_[loss->peer];
@@ -524,9 +531,8 @@ class RandomLinks {
           break;
         default:
           peer.attempt = Make();
-          peer.attempt_ends =
-              std::min(now_ + kHandshakeTimeout,
-                       std::max(peer.deadline, now_ + absl::Milliseconds(200)));
+          peer.attempt_begins = now_;
+          LimitAttempt(peer);
           links_.OnDialling(attempt.peer, peer.attempt, random_.Chance(0.5),
                             now_);
       }
@@ -573,6 +579,7 @@ class RandomLinks {
       case 4:
         if (peer.attempt == nullptr) break;
         EXPECT_TRUE(links_.Greet(id).ok());
+        LimitAttempt(peer);  // The link may have other limits since the dial.
         if (random_.Chance(0.5)) Opened(id, peer.attempt);
         break;
       case 5: {

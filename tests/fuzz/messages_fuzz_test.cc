@@ -50,8 +50,16 @@ JoinRequest SomeJoin() {
 }
 
 Heartbeat SomeHeartbeat() {
-  return {13, 12,    1000, 3, Stall{1, 13, "worker 1", absl::Seconds(12.5)},
-          5,  {0, 2}};
+  Heartbeat heartbeat;
+  heartbeat.begun_step = 13;
+  heartbeat.pushed_step = 12;
+  heartbeat.round = 12;
+  heartbeat.stored_bytes = 1000;
+  heartbeat.chunks = 3;
+  heartbeat.stall = Stall{1, 13, "worker 1", absl::Seconds(12.5)};
+  heartbeat.epoch = 5;
+  heartbeat.current_backups = {0, 2};
+  return heartbeat;
 }
 
 CheckpointPart SomePart() {
