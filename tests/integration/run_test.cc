@@ -181,7 +181,7 @@ TEST_F(RunTest, JobWithBackupsGoesOnWithoutAKilledServer) {
   Start({"--backup=1", "--servers=2", "--restarts=0", "--",
          "worker/trainer/nereus-worker", "--model=mlp", "--limit=400",
          "--epochs=16", "--delay=0.1"});
-  ASSERT_NO_FATAL_FAILURE(AwaitError("job running"));
+  ASSERT_NO_FATAL_FAILURE(AwaitError("epoch "));
   std::vector<pid_t> servers;
   for (const ProcessInfo& child : ChildrenOf(run_->pid())) {
     if (child.name == "nereus-server") servers.push_back(child.pid);
