@@ -27,7 +27,7 @@ int64_t StepLedger::Restart() {
   leaving_ = false;
   begun_.reset();
   pushed_count_ = 0;
-  pushed_step_ = went_back_ ? kWentBack : kInitialRound;
+  pushed_step_ = kInitialRound;
   asked_.reset();
   unfit_step_ = kInitialRound;
   gathering_.Restart();

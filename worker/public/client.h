@@ -393,8 +393,8 @@ class Client {
   // they begin with the same step; for later ones see below. All workers must
   // gather equally often between the pushes of two steps. If a worker that
   // joins later gathers before its first push, it gets the values that the
-  // first workers gathered before their first pushes, at most 64 times. After
-  // the job has gone back, workers gather anew until they push.
+  // first workers gathered before their first pushes, at most 64 times;
+  // so does a worker that goes back with the job, until it pushes.
   //
   // `value`: at most 64 KiB. The values of all workers together: at most 2 MiB.
   //
