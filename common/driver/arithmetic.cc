@@ -122,6 +122,13 @@ void ExecuteArithmetic(const SplitGradient& split) {
 
 void ExecuteArithmetic(const SelectBlocks& select) {
   if (select.after.data() == nullptr) return;
+  const int64_t bytes = select.norms.bytes();
+  NEREUS_CHECK(select.before.bytes() == bytes &&
+               select.after.bytes() == bytes &&
+               select.count <= select.norms.float_count())
+      << select.count << " of blocks with " << bytes << " bytes of norms, "
+      << select.before.bytes() << " and " << select.after.bytes()
+      << " of choices";
   ChooseBlocks(select.count, select.norms.float_count(), select.norms.floats(),
                select.before.floats(), select.after.floats());
 }

@@ -9,8 +9,7 @@ namespace nereus {
 // Each function carries out one arithmetic action on the CPU. If the buffers
 // have no memory (Buffer::SizeOnly), it does nothing. If the lengths of the
 // buffers do not fit each other, it ends the process: this is a mistake of the
-// machine, because machines check all input from outside. (The function for
-// SelectBlocks does not compare the lengths.)
+// machine, because machines check all input from outside.
 void ExecuteArithmetic(const CopyValues& copy);
 void ExecuteArithmetic(const ScaleValues& scale);
 void ExecuteArithmetic(const RoundValues& round);

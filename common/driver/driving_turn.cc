@@ -6,9 +6,9 @@ namespace nereus {
 namespace {
 
 // Number of naps in a row, each of at most kOwnerYield. After each nap, the
-// owner looks whether the turn is free. If a guest has the turn after exactly
-// this number of naps, the owner sleeps until the guest wakes it: if a guest
-// drives for long, one wake-up costs less than many naps.
+// owner looks whether the turn is free. If a guest has the turn after this
+// number of naps, the owner sleeps until the guest wakes it: if a guest drives
+// for long, one wake-up costs less than many naps.
 constexpr int kLooksMax = 20;
 
 }  // namespace

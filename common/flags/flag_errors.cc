@@ -236,7 +236,7 @@ void WarnOfVariables(const CLI::App& app) {
 // CLI11 gives a flag without a value the argument behind it: "--data=
 // --workers=4", from a script in which a variable is not set, would train with
 // one worker. CLI11 also lets NaN pass each check of a range. ExplainMisread
-// finds NaN only in an argument "--flag=nan".
+// finds NaN on the command line, not in a variable.
 std::string ExplainMisread(const CLI::App& app, int argc, char** argv) {
   std::vector<const CLI::Option*> options = app.get_options();
   for (const CLI::App* command : app.get_subcommands(/*filter=*/{})) {

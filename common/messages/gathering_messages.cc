@@ -10,7 +10,7 @@ namespace nereus {
 namespace {
 
 absl::StatusOr<GatheringId> IdFrom(int64_t step, int32_t index) {
-  NEREUS_TRY(CheckStep("a gathering's step", step, kWentBack));
+  NEREUS_TRY(CheckStep("a gathering's step", step, kInitialRound));
   NEREUS_TRY(CheckAtLeast("a gathering's index", index, 0));
   return GatheringId{step, index};
 }

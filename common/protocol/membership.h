@@ -128,15 +128,11 @@ struct Stall {
   absl::Duration waited;
 };
 
-// Value of Heartbeat::pushed_step of a worker that has gone back with its job,
-// and has not pushed a whole step since.
-inline constexpr int64_t kWentBack = kInitialRound - 1;
-
 // Sign of life and progress of a member, sent every kHeartbeatInterval.
 struct Heartbeat {
   int64_t begun_step = kInitialRound;  // Workers: last step begun.
-  // Workers: last step of which all layers are pushed. If there is none:
-  // kInitialRound, or kWentBack after the worker has gone back with its job.
+  // Workers: last step of which all layers are pushed since the worker joined
+  // or dropped its values; kInitialRound: none.
   int64_t pushed_step = kInitialRound;
   // Workers: last round that is done for every layer.
   int64_t round = kInitialRound;

@@ -71,9 +71,7 @@ absl::Status CheckText(absl::string_view what, const std::string& text) {
 // Log lines and the status use the stalled layer as an index.
 absl::Status CheckHeartbeat(const Heartbeat& heartbeat, const Job* job) {
   NEREUS_TRY(CheckStep("the step", heartbeat.begun_step));
-  if (heartbeat.pushed_step != kWentBack) {
-    NEREUS_TRY(CheckStep("the pushed step", heartbeat.pushed_step));
-  }
+  NEREUS_TRY(CheckStep("the pushed step", heartbeat.pushed_step));
   NEREUS_TRY(CheckStep("the round", heartbeat.round));
   if (!heartbeat.stall.has_value()) return absl::OkStatus();
   const Stall& stall = *heartbeat.stall;

@@ -1,6 +1,5 @@
 #include "server/coordinator/gatherings.h"
 
-#include <algorithm>
 #include <set>
 #include <string>
 #include <utility>
@@ -26,7 +25,6 @@ constexpr size_t kNamesMax = 8;
 
 // Returns the time of a gathering in words.
 std::string When(const GatheringId& id) {
-  if (id.step == kWentBack) return "since the job went back";
   return id.step == kInitialRound ? "before the first step"
                                   : absl::StrCat("after step ", id.step);
 }
@@ -79,16 +77,10 @@ void Gatherings::OnGather(const MemberRecord& worker, const Gather& gather,
     return worker.Send(first[id.index], out);
   }
   const std::optional<Gathered>& newest = state_.newest;
-  if (newest.has_value() && newest->id == id && IsOfNewest(worker, id)) {
-    return worker.Send(*newest, out);
-  }
+  if (newest.has_value() && newest->id == id) return worker.Send(*newest, out);
   // Drops a repeated value: the worker sent it before the answer arrived, and
   // has the answer by now.
-  const bool is_comparable =
-      newest.has_value() && id.step != kInitialRound &&
-      (id.step > kInitialRound ||
-       (id.step == newest->id.step && IsOfNewest(worker, id)));
-  if (is_comparable && id < newest->id) return;
+  if (newest.has_value() && id.step != kInitialRound && id < newest->id) return;
   if (id.step == kInitialRound && id.index >= kFirstAnswersMax) {
     const std::string why = absl::StrCat(
         "a worker gathers more than ", kFirstAnswersMax,
@@ -116,7 +108,7 @@ bool Gatherings::Complete(const Job& job, const MemberList& roster) {
     }
     for (const int rank : ranks) open_.erase(rank);
     if (answer->error.empty()) {
-      Keep(*answer, workers.at(ranks.front()).first_step);
+      Keep(*answer);
       keeps = true;
     }
     ready_.emplace_back(*std::move(answer), std::move(ranks));
@@ -141,34 +133,26 @@ void Gatherings::Clear(uint64_t epoch) {
 
 Gatherings::Needs Gatherings::NeedsOf(const GatheringId& id,
                                       const Workers& workers) const {
-  // True if the workers of the gathering have pushed nothing.
-  const bool is_first = id.step <= kInitialRound;
+  const bool is_first = id.step == kInitialRound;
   std::set<int64_t> starts;  // First steps of the workers that gather.
   for (const auto& [rank, worker] : workers) {
     if (IsOpen(rank, id)) starts.insert(worker.first_step);
   }
   Needs needs;
   for (const auto& [rank, worker] : workers) {
-    const Heartbeat& heartbeat = worker.member->heartbeat;
-    // False if its last heartbeat may be from before it dropped its values.
-    const bool is_known = heartbeat.epoch >= cleared_in_ &&
-                          heartbeat.epoch >= worker.member->life_epoch;
-    const int64_t pushed = heartbeat.pushed_step;
-    // Workers that went back and workers that are new may begin with the same
-    // step. They do not gather together, because they call Gather in different
-    // places.
-    const bool may_gather =
-        !is_known || pushed > kInitialRound || pushed == id.step;
-    const bool takes_part =
-        is_first ? starts.contains(worker.first_step) && may_gather
-                 : worker.first_step <= id.step;
+    const bool takes_part = is_first ? starts.contains(worker.first_step)
+                                     : worker.first_step <= id.step;
     if (!takes_part || worker.member->has_left()) continue;
     if (IsOpen(rank, id)) {
       needs.here.push_back(rank);
       continue;
     }
     needs.missing.push_back(worker.member);
-    if (is_known && pushed > std::max(id.step, kInitialRound)) {
+    // A heartbeat from before the worker dropped its values says nothing.
+    const Heartbeat& heartbeat = worker.member->heartbeat;
+    if (heartbeat.epoch >= cleared_in_ &&
+        heartbeat.epoch >= worker.member->life_epoch &&
+        heartbeat.pushed_step > id.step) {
       needs.gone_on = worker.member;
     }
   }
@@ -200,7 +184,7 @@ std::optional<Gathered> Gatherings::Answer(const GatheringId& id,
     return answer;
   }
   const Lineup& lineup =
-      job.LineupOf(id.step <= kInitialRound ? kStepMax : id.step);
+      job.LineupOf(id.step == kInitialRound ? kStepMax : id.step);
   absl::c_stable_sort(needs.here, [&](int one, int other) {
     return lineup.SeatOf(one) < lineup.SeatOf(other);
   });
@@ -231,21 +215,20 @@ void Gatherings::SendNotices(const Job& job, const MemberList& roster,
   }
 }
 
-void Gatherings::Keep(const Gathered& answer, int64_t first_step) {
+void Gatherings::Keep(const Gathered& answer) {
   const bool is_next_first =
       answer.id.step == kInitialRound &&
       answer.id.index == static_cast<int32_t>(state_.first.size()) &&
       answer.id.index < kFirstAnswersMax;
-  // An answer to workers that have pushed nothing may be for some workers only,
-  // while others may still ask for the answer after a step.
-  const bool is_for_all = answer.id.step > kInitialRound ||
+  // Workers that join later may gather by themselves before their first push,
+  // while other workers may still ask for the answer after a step.
+  const bool is_for_all = answer.id.step != kInitialRound ||
                           !state_.newest.has_value() ||
-                          state_.newest->id.step <= kInitialRound;
+                          state_.newest->id.step == kInitialRound;
   if (is_next_first) {
     state_.first.push_back(answer);
   } else if (is_for_all) {
     state_.newest = answer;
-    newest_first_step_ = first_step;
   }
 }
 

@@ -22,16 +22,15 @@ namespace nereus {
 //             '--one of them has pushed a later step--> answered with an error
 //
 // A gathering needs the values of all workers that take part in the step of its
-// id. Two kinds of gatherings are not after a step: before the first step (the
-// step of the id is kInitialRound), and of workers that have gone back
-// (kWentBack). They need each worker whose first step is also the first step of
-// a worker that has sent its value. A gathering no longer needs workers that
+// id. A gathering before the first step (the step of the id is kInitialRound)
+// needs each worker whose first step is also the first step of a worker that
+// has sent its value. A gathering no longer needs workers that
 // leave or die. A worker that joins later gets what the first workers gathered
 // before their first step, so that it begins as they did. The first 64 of these
 // answers are kept.
 //
 // A worker sends its value again with each heartbeat until it has the answer.
-// Of all other answers only the newest is kept for this: when a later gathering
+// Only the newest of all other answers is kept for this: when a later gathering
 // is complete, each of its workers has the answer of the gathering before.
 // Pure.
 class Gatherings {
@@ -99,12 +98,7 @@ class Gatherings {
   std::optional<Gathered> Answer(const GatheringId& id, const Workers& workers,
                                  const Job& job) const;
   // Keeps an answer for workers that ask again.
-  void Keep(const Gathered& answer, int64_t first_step);
-  // True if `worker` took part in the gathering of `id`, if that is the id of
-  // state_.newest.
-  bool IsOfNewest(const MemberRecord& worker, const GatheringId& id) const {
-    return id.step != kWentBack || worker.first_step == newest_first_step_;
-  }
+  void Keep(const Gathered& answer);
   // True if the worker waits for the answer of `id`.
   bool IsOpen(int rank, const GatheringId& id) const {
     const auto found = open_.find(rank);
@@ -112,9 +106,6 @@ class Gatherings {
   }
 
   GatheringAnswers state_;  // Answers that workers may ask for again.
-  // First step of the workers that got state_.newest. Several groups of workers
-  // that have gone back may number a gathering alike.
-  std::optional<int64_t> newest_first_step_;
   // Epoch of the last Clear; before the first Clear, epoch of the constructor's
   // `job`. OnGather drops values of workers that have not entered this epoch
   // yet.

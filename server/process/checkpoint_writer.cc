@@ -38,7 +38,7 @@ void CheckpointWriter::Save(JobPtr job, SaveCheckpoint save) {
   part.shard = given_up->save.shard;
   part.round = given_up->save.round;
   part.error =
-      "the disk is too slow: two later checkpoints have come before it";
+      "the disk is too slow: a later checkpoint came before this one was begun";
   written_(part);
 }
 

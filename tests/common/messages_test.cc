@@ -192,7 +192,7 @@ TEST(MessagesTest, GatheringsArriveWithAllBytes) {
 
 TEST(MessagesTest, GatheringWithoutAStepOrAnIndexIsRefused) {
   v1::MemberMessage message;
-  message.mutable_gather()->set_step(-3);
+  message.mutable_gather()->set_step(-2);
   EXPECT_EQ(FromProto(message).status().code(),
             absl::StatusCode::kInvalidArgument);
   message.mutable_gather()->set_step(0);

@@ -99,39 +99,39 @@ TEST_F(CoordinatorLastCheckpointTest,
                                  "arrive in time")));
 }
 
+// A job that is finished, of which worker 1 has been silent for a lease. All
+// other sessions have ended.
+class SilentMemberTest : public testing::Test {
+ protected:
+  SilentMemberTest() : driver_(OptionsOf(/*workers=*/2, /*shards=*/1)) {
+    driver_.Gather();
+    driver_.Pass(absl::Seconds(12), /*silent=*/{kWorker1});
+    driver_.ReportRest(0);
+    driver_.Say(kWorker0, Leave{3});
+    EXPECT_EQ(driver_.state(), JobState::kFinished);
+    driver_.Break(kWorker0);
+    driver_.Break(kShard0);
+  }
+  CoordinatorDriver driver_;
+};
+
 // The silent member may live, and must not look for a coordinator that is gone.
-TEST(CoordinatorEndingTest, MemberThatStoodStillHearsThatTheJobIsFinished) {
-  CoordinatorDriver driver(OptionsOf(/*workers=*/2, /*shards=*/1));
-  driver.Gather();
-  driver.Pass(absl::Seconds(12), /*silent=*/{kWorker1});
-  driver.ReportRest(0);
-  driver.Say(kWorker0, Leave{3});
-  ASSERT_EQ(driver.state(), JobState::kFinished);
-  driver.Break(kWorker0);
-  driver.Break(kShard0);
-  EXPECT_FALSE(driver.coordinator().everyone_knows());
+TEST_F(SilentMemberTest, MemberThatStoodStillHearsThatTheJobIsFinished) {
+  EXPECT_FALSE(driver_.coordinator().everyone_knows());
   JoinRequest request = WorkerRequest("w1");
   request.incarnation += 1;
-  const Reaction refused = driver.Say(60, request);
+  const Reaction refused = driver_.Say(60, request);
   EXPECT_EQ(RefusalIn(refused, 60).code(), absl::StatusCode::kOutOfRange);
-  driver.Break(60);
-  EXPECT_TRUE(driver.coordinator().everyone_knows());
+  driver_.Break(60);
+  EXPECT_TRUE(driver_.coordinator().everyone_knows());
 }
 
 // A process that has died does not come back.
-TEST(CoordinatorEndingTest, SilentMemberIsForgottenAMinuteLater) {
-  CoordinatorDriver driver(OptionsOf(/*workers=*/2, /*shards=*/1));
-  driver.Gather();
-  driver.Pass(absl::Seconds(12), /*silent=*/{kWorker1});
-  driver.ReportRest(0);
-  driver.Say(kWorker0, Leave{3});
-  ASSERT_EQ(driver.state(), JobState::kFinished);
-  driver.Break(kWorker0);
-  driver.Break(kShard0);
-  driver.Pass(absl::Seconds(40), {});
-  EXPECT_FALSE(driver.coordinator().everyone_knows());
-  driver.Pass(absl::Seconds(30), {});
-  EXPECT_TRUE(driver.coordinator().everyone_knows());
+TEST_F(SilentMemberTest, SilentMemberIsForgottenAMinuteLater) {
+  driver_.Pass(absl::Seconds(40), {});
+  EXPECT_FALSE(driver_.coordinator().everyone_knows());
+  driver_.Pass(absl::Seconds(30), {});
+  EXPECT_TRUE(driver_.coordinator().everyone_knows());
 }
 
 // The shards may have got all frames of the workers before.

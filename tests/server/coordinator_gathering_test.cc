@@ -153,40 +153,27 @@ TEST_F(GatheringTest, ValueOfAWorkerThatHasNotGoneBackIsDropped) {
   EXPECT_THAT(gatherings.state().newest->values, ElementsAre("after"));
 }
 
-// A new worker that begins with the same step gathers apart from them.
-TEST_F(GatheringTest, WorkersThatWentBackDoNotGetTheFirstAnswers) {
+// The last heartbeat of a worker that has dropped its values tells of steps
+// that it does again.
+TEST_F(GatheringTest, HeartbeatFromAnEarlierLifeDoesNotCount) {
   Gatherings gatherings;
-  Job job = driver_.job();
-  for (EpochWorker& worker : job.workers) worker.first_step = 4;
+  const Job job = driver_.job();
   MemberList roster;
-  for (const auto& [name, session] :
-       {std::pair("w0", kWorker0), {"w1", kWorker1}, {"w2", kWorker2}}) {
-    roster.Add(WorkerRequest(name), session, /*running=*/false, absl::Now());
-  }
-  const auto gather = [&](int member, const Gather& value) {
-    CoordinatorOutbox out;
-    gatherings.OnGather(roster.members()[member], value, absl::Now(), out);
-    gatherings.Complete(job, roster);
-    gatherings.Send(roster, out);
-    std::vector<std::string> values;
-    for (const CoordinatorAction& action : out) {
-      const auto* sent = std::get_if<SendToMember>(&action);
-      if (sent == nullptr || sent->session != 10 + member) continue;
-      values = std::get<Gathered>(sent->message).values;
-    }
-    return values;
-  };
-  for (const int member : {0, 1, 2}) gather(member, Value(kInitialRound, "a"));
-  gatherings.Clear(job.epoch);
-  for (const int member : {0, 1, 2}) {
-    Heartbeat& heartbeat = roster.Find(roster.members()[member].id)->heartbeat;
-    heartbeat.epoch = job.epoch;
-    heartbeat.pushed_step = member < 2 ? kWentBack : kInitialRound;
-  }
-  EXPECT_THAT(gather(0, Value(kWentBack, "b")), IsEmpty());
-  EXPECT_THAT(gather(1, Value(kWentBack, "c")), ElementsAre("b", "c"));
-  EXPECT_THAT(gather(2, Value(kInitialRound, "d")),
-              ElementsAre("a", "a", "a"));
+  roster.Add(WorkerRequest("w0"), kWorker0, /*running=*/false, absl::Now());
+  roster.Add(WorkerRequest("w1"), kWorker1, /*running=*/false, absl::Now());
+  MemberRecord& other = *roster.Find(roster.members()[1].id);
+  other.heartbeat.pushed_step = 7;
+  other.heartbeat.epoch = job.epoch - 1;
+  other.life_epoch = job.epoch;
+  CoordinatorOutbox out;
+  gatherings.OnGather(roster.members()[0], Value(4, "a"), absl::Now(), out);
+  gatherings.Complete(job, roster);
+  gatherings.Send(roster, out);
+  EXPECT_THAT(out, IsEmpty());
+  other.heartbeat.epoch = job.epoch;
+  gatherings.Complete(job, roster);
+  gatherings.Send(roster, out);
+  EXPECT_EQ(out.size(), 1u);
 }
 
 // Only 64 answers are kept for workers that join later.

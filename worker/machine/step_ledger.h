@@ -134,8 +134,8 @@ class StepLedger {
   // True if the machine has let the caller begin `step`, or will not in this
   // life.
   bool HasBegun(int64_t step) const;
-  // Last step of which the caller has pushed every layer in this life. If there
-  // is none: kInitialRound, or kWentBack from the second life on.
+  // Last step of which the caller has pushed every layer in this life;
+  // kInitialRound if there is none.
   int64_t pushed_step() const { return pushed_step_; }
   // True if every round that the caller has pushed is done.
   bool IsIdle() const;
