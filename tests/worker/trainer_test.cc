@@ -369,6 +369,9 @@ TEST_F(TrainerTest, ResultsOfTwoCallsAreAddedUp) {
   EXPECT_EQ(second.total, absl::Seconds(16));
   // The job went back to a checkpoint of its last step.
   TrainResult none;
+  none.train_loss = NAN;
+  none.Add(TrainResult());
+  EXPECT_TRUE(std::isnan(none.train_loss));
   none.Add(second);
   EXPECT_EQ(none.steps, 10);
   EXPECT_EQ(none.last_step, 6);

@@ -315,7 +315,7 @@ void Run::ReportProgress(absl::Duration now) {
 }  // namespace
 
 void TrainResult::Add(const TrainResult& earlier) {
-  if (steps == 0) {
+  if (steps == 0 && earlier.steps > 0) {
     last_step = earlier.last_step;
     workers = earlier.workers;
     train_loss = earlier.train_loss;
