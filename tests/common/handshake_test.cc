@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
 #include "proto/data.pb.h"
 
 namespace nereus {
@@ -159,10 +160,10 @@ TEST(HandshakeTest, TextsOfOtherProcessesBecomeAscii) {
   EXPECT_EQ(ReadRefusal(WithPayload(FrameKind::kRefusal, "caf\xc3\xa9 \xff")),
             "caf?? ?");
   Hello hello = SomeHello();
-  hello.build = std::string(255, 'x') + "\xc3\xa9";
+  hello.build = absl::StrCat(std::string(255, 'x'), "\xc3\xa9");
   const auto read = ReadHello(HelloFrame(hello));
   ASSERT_TRUE(read.ok()) << read.status();
-  EXPECT_EQ(read->build, std::string(255, 'x') + "?");
+  EXPECT_EQ(read->build, absl::StrCat(std::string(255, 'x'), "?"));
 }
 
 }  // namespace

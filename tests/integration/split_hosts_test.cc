@@ -6,6 +6,7 @@
 
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "tests/testing/script_run.h"
 
 namespace nereus {
@@ -41,7 +42,7 @@ done
 )";
 
 TEST_F(SplitHostsTest, WorkersThatClaimOneHostAndCannotConnectAreTwoHosts) {
-  const int code = RunScript(std::string(kNamespaces) + R"(
+  const int code = RunScript(absl::StrCat(kNamespaces, R"(
 ip netns exec $server_ns $server --servers=1 --workers=2 --host=10.77.9.9 \
   --control-port=7000 --data-port=7001 --node=rack --scheme=server \
   > $dir/server.log 2>&1 & server_pid=$!
@@ -57,7 +58,7 @@ wait $server_pid; served=$?
 cat $dir/w1 $dir/w2 $dir/server.log
 remove
 exit $((first + second + served))
-)");
+)"));
   if (code == 77) {
     GTEST_SKIP() << "this system makes no network namespaces";
   }
