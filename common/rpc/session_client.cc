@@ -72,7 +72,7 @@ struct SessionClient::Impl {
   // End of the last accepted session; the start of this object before that.
   absl::Time last_answer = SteadyNow();
   absl::Time complain_at;  // Earliest time of the next warning.
-  absl::Status unread;  // Not OK once a message could not be understood.
+  absl::Status unread;     // Not OK once a message could not be understood.
 
   Mutex mu;
   // True once no further session is to open.

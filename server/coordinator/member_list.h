@@ -57,7 +57,7 @@ struct MemberRecord {
   // First step of the worker since it was admitted or dropped its values
   // (EpochStart::from_base). Empty if the coordinator was restarted since then.
   std::optional<int64_t> first_step;
-  uint64_t life_epoch = 0;  // Epoch in which first_step was set.
+  uint64_t life_epoch = 0;           // Epoch in which first_step was set.
   std::optional<int64_t> last_step;  // Last step; empty until it leaves.
 
   // Report for the change of epoch under way.

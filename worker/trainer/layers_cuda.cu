@@ -107,9 +107,7 @@ __device__ int64_t WindowOf(const ImageShape& shape, int64_t i) {
 }
 
 // Returns the larger value, or a NaN if one of the two is one.
-__device__ float Larger(float a, float b) {
-  return a > b || a != a ? a : b;
-}
+__device__ float Larger(float a, float b) { return a > b || a != a ? a : b; }
 
 __global__ void MaxPoolForwardKernel(int64_t count, ImageShape shape,
                                      const float* input, float* output) {
