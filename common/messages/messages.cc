@@ -325,8 +325,8 @@ v1::MemberMessage ToProto(const MemberMessage& message) {
     proto.mutable_drained()->set_epoch(drained->epoch);
   } else if (const auto* measured = std::get_if<Measured>(&message)) {
     *proto.mutable_measured() = MeasuredToProto(*measured);
-  } else if (std::holds_alternative<WantCheckpoint>(message)) {
-    proto.mutable_want_checkpoint();
+  } else if (const auto* want = std::get_if<WantCheckpoint>(&message)) {
+    proto.mutable_want_checkpoint()->set_begun_step(want->begun_step);
   } else if (const auto* sums = std::get_if<ReplicaChecksums>(&message)) {
     proto.mutable_replica_checksums()->set_epoch(sums->epoch);
     proto.mutable_replica_checksums()->set_round(sums->round);
@@ -376,7 +376,7 @@ absl::StatusOr<MemberMessage> FromProto(const v1::MemberMessage& message) {
     case v1::MemberMessage::kMeasured:
       return MeasuredFromProto(message.measured());
     case v1::MemberMessage::kWantCheckpoint:
-      return WantCheckpoint();
+      return WantCheckpoint{message.want_checkpoint().begun_step()};
     case v1::MemberMessage::kReplicaChecksums: {
       const v1::ReplicaChecksums& sums = message.replica_checksums();
       return ReplicaChecksums{sums.epoch(),

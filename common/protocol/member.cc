@@ -27,7 +27,7 @@ void Member::OnSession(Outbox& out) {
     if (machine_->Report().drained) {
       out.Add(SendMessage{Drained{start_->job->epoch}});
     }
-    if (wants_checkpoint_) out.Add(SendMessage{nereus::WantCheckpoint()});
+    if (wanted_.has_value()) out.Add(SendMessage{*wanted_});
     if (checksums_.has_value()) out.Add(SendMessage{*checksums_});
     if (leave_.has_value()) out.Add(SendMessage{*leave_});
     for (const auto& [shard, part] : parts_) out.Add(SendMessage{part});
@@ -40,9 +40,9 @@ void Member::OnLeave(int64_t last_step, Outbox& out) {
   out.Add(SendMessage{*leave_});
 }
 
-void Member::WantCheckpoint(Outbox& out) {
-  wants_checkpoint_ = true;
-  out.Add(SendMessage{nereus::WantCheckpoint()});
+void Member::OnWantCheckpoint(int64_t begun_step, Outbox& out) {
+  wanted_ = WantCheckpoint{begun_step};
+  out.Add(SendMessage{*wanted_});
 }
 
 void Member::OnChecksum(const ChecksumValues& checked, uint32_t crc,
@@ -118,15 +118,17 @@ void Member::Enter(const EpochStart& start, Outbox& out) {
   if (start_ != nullptr) ForgetReplaced(RosterOf(*start_), RosterOf(start));
   start_ = std::make_shared<const EpochStart>(start);
   frozen_ = false;
-  wants_checkpoint_ = false;
   checksums_.reset();
   lost_peers_.clear();
+  const Job& job = *start_->job;
+  if (job.checkpoint_round >= job.history.first_step) wanted_.reset();
   out.Add(FollowEpoch{start_});
   // This member goes back to the base round: its messages about later steps are
   // no longer true.
   if (start.from_base) {
     leave_.reset();
     parts_.clear();
+    if (wanted_.has_value()) wanted_->begun_step = kInitialRound;
   }
   if (machine_ == nullptr || start.from_base) {
     machine_ = make_machine_(*start_, out);

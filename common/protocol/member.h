@@ -62,8 +62,9 @@ class Member {
   // members. Only the first reason is sent.
   void OnFailure(const std::string& reason, Outbox& out);
 
-  // Asks the coordinator for a checkpoint, because the caller wants it.
-  void WantCheckpoint(Outbox& out);
+  // Asks the coordinator for a checkpoint, because the caller wants it. The
+  // caller has begun the steps up to `begun_step`.
+  void OnWantCheckpoint(int64_t begun_step, Outbox& out);
 
   // Takes `crc`, the result of the action `checked`. With the checksum of the
   // last missing layer, sends the checksums of all layers (ReplicaChecksums).
@@ -126,8 +127,9 @@ class Member {
   // Present once this process has left the job.
   std::optional<Leave> leave_;
   std::optional<ReplicaChecksums> checksums_;  // Last checksums of this epoch.
-  // True from WantCheckpoint until the next epoch begins.
-  bool wants_checkpoint_ = false;
+  // Present from OnWantCheckpoint until an epoch has a round for the
+  // checkpoint.
+  std::optional<WantCheckpoint> wanted_;
   std::optional<Failure> failure_;           // First failure that was reported.
   std::map<int32_t, CheckpointPart> parts_;  // Last part of each shard.
   std::vector<LostPeer> lost_peers_;         // Peers lost in this epoch.

@@ -251,7 +251,9 @@ struct Measured {
 
 // Request of a worker's caller for a checkpoint. It will be a checkpoint of the
 // next round that no worker has begun.
-struct WantCheckpoint {};
+struct WantCheckpoint {
+  int64_t begun_step = kInitialRound;  // Last step that the worker has begun.
+};
 
 // Checksums of a worker's parameters as of `round`. Replicas must be equal. So
 // if two workers send different checksums for one round, the coordinator ends

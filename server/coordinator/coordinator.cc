@@ -246,8 +246,8 @@ absl::Status Coordinator::OnMemberMessage(MemberRecord& member,
     OnPart(member, *part, out);
   } else if (const auto* drained = std::get_if<Drained>(&message)) {
     member.drained = member.drained || drained->epoch == job()->epoch;
-  } else if (std::holds_alternative<WantCheckpoint>(message)) {
-    RequestCheckpoint(now, out).IgnoreError();
+  } else if (const auto* want = std::get_if<WantCheckpoint>(&message)) {
+    RequestCheckpoint(now, out, want->begun_step).IgnoreError();
   } else if (const auto* failure = std::get_if<Failure>(&message)) {
     Fail(absl::StrCat(member.Name(), ": ",
                       Printable(failure->reason.substr(0, kTextBytesMax))),
@@ -383,7 +383,8 @@ void Coordinator::FinishIfSaved(absl::Time now, CoordinatorOutbox& out) {
 }
 
 absl::Status Coordinator::RequestCheckpoint(absl::Time now,
-                                            CoordinatorOutbox& out) {
+                                            CoordinatorOutbox& out,
+                                            int64_t begun_step) {
   std::string why;
   if (state_ != JobState::kRunning) {
     why = absl::StrCat("is ", JobStateName(state_), ", not running");
@@ -396,9 +397,8 @@ absl::Status Coordinator::RequestCheckpoint(absl::Time now,
     return FailedPreconditionError("job ", options_.spec.name, " ", why);
   }
   // A checkpoint of a begun round may have parameters from before the request.
-  const bool has_begun =
-      roster_.BegunStep(kInitialRound) >= job()->checkpoint_round;
-  if (checkpoints_.Request(has_begun)) Save(out);
+  begun_step = roster_.BegunStep(begun_step);
+  if (checkpoints_.Request(begun_step >= job()->checkpoint_round)) Save(out);
   Advance(now, out);
   return absl::OkStatus();
 }

@@ -65,10 +65,12 @@ class Coordinator {
   // they wait for. The driver calls this a few times a second.
   void OnTick(absl::Time now, CoordinatorOutbox& out);
 
-  // Requests a checkpoint of the next round that no worker has begun. Errors:
+  // Requests a checkpoint of the next round that no worker has begun. The
+  // worker that asks, if one does, has begun `begun_step`. Errors:
   // kFailedPrecondition, the job does not run, all its workers have left, or
   // the job has no folder for checkpoints.
-  absl::Status RequestCheckpoint(absl::Time now, CoordinatorOutbox& out);
+  absl::Status RequestCheckpoint(absl::Time now, CoordinatorOutbox& out,
+                                 int64_t begun_step = kInitialRound);
 
   // Notes that the driver has carried out CompleteCheckpoint for `round`, and
   // whether it could.

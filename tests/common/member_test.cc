@@ -420,6 +420,39 @@ TEST_F(MemberTest, ChecksumsAreRepeatedBeforeTheLeave) {
   EXPECT_TRUE(std::holds_alternative<Leave>(resumed.messages[2]));
 }
 
+// A broken session may have lost the request, while another epoch began for
+// another reason.
+TEST_F(MemberTest, WantedCheckpointIsRepeatedUntilAnEpochHasARoundForIt) {
+  Enter(3);
+  Outbox out;
+  member_.OnWantCheckpoint(12, out);
+  EXPECT_EQ(Only<WantCheckpoint>(Carry(out)).begun_step, 12);
+  Enter(4);
+  const Effects resumed = Session();
+  ASSERT_THAT(resumed.messages, SizeIs(2));
+  EXPECT_EQ(std::get<WantCheckpoint>(resumed.messages[1]).begun_step, 12);
+  EpochStart saving = StartOf(5);
+  saving.job = EpochAfter(*saving.job, [](Job& job) {
+    job.history.first_step = 14;
+    job.checkpoint_round = 14;
+  });
+  Hear(saving);
+  EXPECT_THAT(Session().messages, SizeIs(1));
+}
+
+TEST_F(MemberTest, JobThatGoesBackHasNotBegunTheStepOfTheRequest) {
+  Enter(3);
+  Outbox out;
+  member_.OnWantCheckpoint(12, out);
+  EpochStart back = StartOf(4);
+  back.from_base = true;
+  Hear(back);
+  const Effects resumed = Session();
+  ASSERT_THAT(resumed.messages, SizeIs(2));
+  EXPECT_EQ(std::get<WantCheckpoint>(resumed.messages[1]).begun_step,
+            kInitialRound);
+}
+
 TEST_F(MemberTest, LeaveIsRepeatedInANewSession) {
   Enter(3);
   Outbox out;

@@ -232,6 +232,23 @@ TEST(CoordinatorRegressionTest,
   EXPECT_FALSE(driver.Status().checkpoint.wanted);
 }
 
+// The request comes before the heartbeat that would say how far the worker is.
+TEST(CoordinatorRegressionTest, RequestSaysItselfThatThePlannedRoundHasBegun) {
+  CoordinatorOptions options = OptionsOf(/*workers=*/2, /*shards=*/1);
+  options.has_checkpoints = true;
+  CoordinatorDriver driver(options);
+  driver.Gather();
+  driver.Say(kWorker0, WantCheckpoint{/*begun_step=*/6});
+  driver.ReportRest(6);
+  ASSERT_EQ(driver.job().checkpoint_round, 7);
+  driver.Say(kWorker0, WantCheckpoint{/*begun_step=*/6});
+  driver.Say(kWorker0, WantCheckpoint{/*begun_step=*/8});
+  driver.MakeCheckpoint(7);
+  EXPECT_TRUE(driver.Status().checkpoint.wanted);
+  driver.ReportRest(8);
+  EXPECT_EQ(driver.job().checkpoint_round, 9);
+}
+
 // The worker reports for the next epoch, and its driver stands still from then
 // on. The epoch begins 8 s later (seed 18729).
 TEST(CoordinatorRegressionTest, EpochGivesSilentMemberNoSecondLease) {

@@ -184,8 +184,11 @@ void WorkerProcess::Wait(int layer) {
 }
 
 void WorkerProcess::WantCheckpoint() {
-  process_->Post(
-      [this](Outbox& out) { process_->member().WantCheckpoint(out); });
+  process_->Post([this](Outbox& out) {
+    Heartbeat now;
+    UpdateHeartbeat(now);
+    process_->member().OnWantCheckpoint(now.begun_step, out);
+  });
 }
 
 void WorkerProcess::Gather() {
