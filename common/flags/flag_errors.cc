@@ -230,13 +230,24 @@ void WarnOfVariables(const CLI::App& app) {
   }
 }
 
+// Returns what is wrong with `value` if the option takes a number and the value
+// is NaN; "" otherwise. `name`: the flag or variable that has the value.
+std::string ExplainNan(const CLI::Option& option, absl::string_view name,
+                       absl::string_view value) {
+  double number = 0.0;
+  if (!absl::StartsWith(option.get_type_name(), "FLOAT") ||
+      !absl::SimpleAtod(value, &number) || !std::isnan(number)) {
+    return "";
+  }
+  return absl::StrCat(name, " is \"", value, "\", must be a number");
+}
+
 // Explains the first flag whose value CLI11 would take otherwise than the user
-// means. Returns "" if there is none.
+// means, on the command line or in a variable. Returns "" if there is none.
 //
 // CLI11 gives a flag without a value the argument behind it: "--data=
 // --workers=4", from a script in which a variable is not set, would train with
-// one worker. CLI11 also lets NaN pass each check of a range. ExplainMisread
-// finds NaN on the command line, not in a variable.
+// one worker. CLI11 also lets NaN pass each check of a range.
 std::string ExplainMisread(const CLI::App& app, int argc, char** argv) {
   std::vector<const CLI::Option*> options = app.get_options();
   for (const CLI::App* command : app.get_subcommands(/*filter=*/{})) {
@@ -263,16 +274,21 @@ std::string ExplainMisread(const CLI::App& app, int argc, char** argv) {
         absl::StartsWith(argv[i + 1], "--")) {
       return absl::StrCat(argument, " needs a value before ", argv[i + 1]);
     }
-    const std::string name(argument.substr(0, end));
     const absl::string_view value = end != absl::string_view::npos
                                         ? argument.substr(end + 1)
                                     : needs_value && i + 1 < argc ? argv[i + 1]
                                                                   : "";
-    double number = 0.0;
-    if (absl::StartsWith((*option)->get_type_name(), "FLOAT") &&
-        absl::SimpleAtod(value, &number) && std::isnan(number)) {
-      return absl::StrCat(name, " is \"", value, "\", must be a number");
-    }
+    const std::string nan =
+        ExplainNan(**option, argument.substr(0, end), value);
+    if (!nan.empty()) return nan;
+  }
+  for (const CLI::Option* option : options) {
+    const std::string& variable = option->get_envname();
+    const char* const value =
+        variable.empty() ? nullptr : std::getenv(variable.c_str());
+    if (value == nullptr) continue;
+    const std::string nan = ExplainNan(*option, variable, value);
+    if (!nan.empty()) return nan;
   }
   return "";
 }

@@ -1,3 +1,6 @@
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -133,6 +136,16 @@ bool IsOfCheckpoints(const std::string& file, const std::string& folder) {
              .first == outer.end();
 }
 
+// Returns once the contents of the file are on the disk.
+absl::Status Flush(const std::string& file) {
+  const int fd = open(file.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return WriteError(errno);
+  const absl::Status flushed =
+      fsync(fd) == 0 ? absl::OkStatus() : WriteError(errno);
+  close(fd);
+  return flushed;
+}
+
 // Writes the model to a temporary file, and renames it when it is whole.
 // Errors: those of CheckpointReader; kInvalidArgument, `file` exists and is no
 // regular file; kUnavailable, the file cannot be written.
@@ -155,6 +168,9 @@ absl::Status ExportModel(Storage* storage, const Manifest& manifest,
     stream.close();  // Some file systems report errors only here.
     if (written.ok() && !stream) written = WriteError(errno);
   }
+  // Without this, a crash of the machine soon after the rename could leave an
+  // empty file.
+  if (written.ok()) written = Flush(temporary);
   if (written.ok()) {
     std::filesystem::rename(temporary, file, error);
     if (!error) return absl::OkStatus();
