@@ -157,18 +157,19 @@ TextRow GroupRow(const PlanReport& report, const LayerGroup& group) {
   const size_t layer = group.layers.front();
   const LayerSpec& spec = report.layers[layer];
   const RouteExplanation& why = report.plan.explanations[layer];
-  const auto count = std::ssize(group.layers);
+  // Adds up the elements of all layers of the group.
+  const auto total = [count = std::ssize(group.layers)](int64_t elements) {
+    return WithSeparators(SaturateToInt64(WideInteger{elements} * count));
+  };
   return {group.name,
           std::string(LayerKindName(spec.kind)),
           absl::StrCat(spec.m, " x ", spec.n),
           why.factor_elements.has_value() ? WithSeparators(spec.rows) : "-",
-          WithSeparators(count * spec.parameters),
-          WithSeparators(count * report.placement.layer_chunks(layer).size()),
-          WithSeparators(count * why.server_elements),
-          why.factor_elements.has_value()
-              ? WithSeparators(count * *why.factor_elements)
-              : "-",
-          WithSeparators(count * why.ring_elements),
+          total(spec.parameters),
+          total(std::ssize(report.placement.layer_chunks(layer))),
+          total(why.server_elements),
+          why.factor_elements.has_value() ? total(*why.factor_elements) : "-",
+          total(why.ring_elements),
           std::string(SchemeName(report.plan.routes[layer].scheme)),
           std::string(WireTypeName(report.plan.routes[layer].wire))};
 }

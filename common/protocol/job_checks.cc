@@ -27,20 +27,23 @@ absl::Status CheckRing(const LayerSpec& layer) {
 }
 
 // Checks that the layer has factors, and that frames can address every element
-// of a factor.
-absl::Status CheckFactors(const LayerSpec& layer) {
+// of the factors of all workers together: a worker that lacks a finished round
+// gets all rows of one factor as one piece.
+absl::Status CheckFactors(const LayerSpec& layer, int64_t workers) {
   if (!layer.has_factors) {
     return InvalidArgumentError("the plan sends ", DescribeLayer(layer),
                                 " by factors, which it does not have");
   }
-  const int64_t rows_max = kOffsetMax / std::max(layer.m, layer.n);
+  const int64_t rows_max = kOffsetMax / workers / std::max(layer.m, layer.n);
   if (layer.rows <= rows_max) return absl::OkStatus();
   return InvalidArgumentError("the plan sends ", DescribeLayer(layer),
-                              " by factors of more than ", kOffsetMax,
-                              " elements each");
+                              " by factors, which have more than ", kOffsetMax,
+                              " elements each with the rows of all ", workers,
+                              " workers");
 }
 
-absl::Status CheckRoute(const LayerSpec& layer, const Route& route) {
+absl::Status CheckRoute(const LayerSpec& layer, const Route& route,
+                        int64_t workers) {
   if (WireBytes(route.wire) == 0) {
     return InvalidArgumentError("the plan sends ", DescribeLayer(layer),
                                 " by no wire type");
@@ -49,7 +52,7 @@ absl::Status CheckRoute(const LayerSpec& layer, const Route& route) {
     case Scheme::kServer:
       return absl::OkStatus();
     case Scheme::kFactor:
-      return CheckFactors(layer);
+      return CheckFactors(layer, workers);
     case Scheme::kRing:
       return CheckRing(layer);
   }
@@ -211,7 +214,7 @@ absl::Status CheckPlan(const Job& job) {
                                 " routes for ", job.layers.size(), " layers");
   }
   for (size_t i = 0; i < job.layers.size(); ++i) {
-    NEREUS_TRY(CheckRoute(job.layers[i], job.routes[i]));
+    NEREUS_TRY(CheckRoute(job.layers[i], job.routes[i], job.worker_count()));
   }
   for (size_t i = 0; i < job.layers.size() && job.partial(); ++i) {
     if (UsesServers(job.routes[i].scheme)) continue;
