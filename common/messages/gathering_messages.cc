@@ -9,31 +9,42 @@
 namespace nereus {
 namespace {
 
-absl::StatusOr<GatheringId> IdFrom(int64_t step, int32_t index) {
-  NEREUS_TRY(CheckStep("a gathering's step", step, kInitialRound));
-  NEREUS_TRY(CheckAtLeast("a gathering's index", index, 0));
-  return GatheringId{step, index};
+// `message`: Gather or Gathered.
+template <typename Message>
+absl::StatusOr<GatheringId> IdFrom(const Message& message) {
+  NEREUS_TRY(CheckStep("a gathering's step", message.step(), kInitialRound));
+  NEREUS_TRY(CheckAtLeast("a gathering's index", message.index(), 0));
+  if (message.step() != kInitialRound && message.went_back_in() != 0) {
+    return InvalidArgumentError("a gathering after step ", message.step(),
+                                " has went_back_in ", message.went_back_in());
+  }
+  return GatheringId{message.step(), message.index(), message.went_back_in()};
+}
+
+template <typename Message>
+void SetId(const GatheringId& id, Message& message) {
+  message.set_step(id.step);
+  message.set_index(id.index);
+  message.set_went_back_in(id.went_back_in);
 }
 
 }  // namespace
 
 v1::Gather ToProto(const Gather& gather) {
   v1::Gather message;
-  message.set_step(gather.id.step);
-  message.set_index(gather.id.index);
+  SetId(gather.id, message);
   message.set_value(gather.value);
   return message;
 }
 
 absl::StatusOr<Gather> FromProto(const v1::Gather& message) {
-  const GatheringId id = NEREUS_TRY(IdFrom(message.step(), message.index()));
+  const GatheringId id = NEREUS_TRY(IdFrom(message));
   return Gather{id, message.value()};
 }
 
 v1::Gathered ToProto(const Gathered& gathered) {
   v1::Gathered message;
-  message.set_step(gathered.id.step);
-  message.set_index(gathered.id.index);
+  SetId(gathered.id, message);
   for (const std::string& value : gathered.values) message.add_values(value);
   message.set_error(TextField(gathered.error));
   return message;
@@ -41,7 +52,7 @@ v1::Gathered ToProto(const Gathered& gathered) {
 
 absl::StatusOr<Gathered> FromProto(const v1::Gathered& message) {
   Gathered gathered;
-  gathered.id = NEREUS_TRY(IdFrom(message.step(), message.index()));
+  gathered.id = NEREUS_TRY(IdFrom(message));
   gathered.values.assign(message.values().begin(), message.values().end());
   gathered.error = message.error();
   return gathered;

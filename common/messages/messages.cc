@@ -100,6 +100,7 @@ v1::Heartbeat HeartbeatToProto(const Heartbeat& beat) {
   if (beat.pushed_step != kInitialRound) {
     message.set_pushed_step(beat.pushed_step);
   }
+  message.set_went_back_in(beat.went_back_in);
   return message;
 }
 
@@ -115,6 +116,7 @@ Heartbeat HeartbeatFromProto(const v1::Heartbeat& message) {
                               message.current_backups().end());
   beat.busy = message.busy();
   if (message.has_pushed_step()) beat.pushed_step = message.pushed_step();
+  beat.went_back_in = message.went_back_in();
   return beat;
 }
 

@@ -134,6 +134,9 @@ struct Heartbeat {
   // Workers: last step of which all layers are pushed since the worker joined
   // or dropped its values; kInitialRound: none.
   int64_t pushed_step = kInitialRound;
+  // Workers: epoch in which the worker last dropped its values and went back to
+  // a checkpoint (EpochStart::from_base); 0: it has not since it joined.
+  uint64_t went_back_in = 0;
   // Workers: last round that is done for every layer.
   int64_t round = kInitialRound;
   // Servers: bytes of parameters and optimizer state.
@@ -274,6 +277,10 @@ struct GatheringId {
   int64_t step = kInitialRound;
   // Number of gatherings that the worker has ended since it pushed that step.
   int32_t index = 0;
+  // Heartbeat::went_back_in of a worker that has pushed no step since then;
+  // else 0. So workers that have gone back do not gather together with those
+  // that begin.
+  uint64_t went_back_in = 0;
 
   auto operator<=>(const GatheringId&) const = default;
 };

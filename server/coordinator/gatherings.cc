@@ -25,8 +25,14 @@ constexpr size_t kNamesMax = 8;
 
 // Returns the time of a gathering in words.
 std::string When(const GatheringId& id) {
-  return id.step == kInitialRound ? "before the first step"
-                                  : absl::StrCat("after step ", id.step);
+  if (id.step != kInitialRound) return absl::StrCat("after step ", id.step);
+  return id.went_back_in == 0 ? "before the first step"
+                              : "before the first step after going back";
+}
+
+// True for a gathering of workers that begin, before their first step.
+bool IsFirst(const GatheringId& id) {
+  return id.step == kInitialRound && id.went_back_in == 0;
 }
 
 std::string DescribeWait(const GatheringId& id,
@@ -72,8 +78,7 @@ void Gatherings::OnGather(const MemberRecord& worker, const Gather& gather,
   if (worker.heartbeat.epoch < cleared_in_) return;
   const GatheringId& id = gather.id;
   const std::vector<Gathered>& first = state_.first;
-  if (id.step == kInitialRound &&
-      id.index < static_cast<int32_t>(first.size())) {
+  if (IsFirst(id) && id.index < static_cast<int32_t>(first.size())) {
     return worker.Send(first[id.index], out);
   }
   const std::optional<Gathered>& newest = state_.newest;
@@ -81,7 +86,7 @@ void Gatherings::OnGather(const MemberRecord& worker, const Gather& gather,
   // Drops a repeated value: the worker sent it before the answer arrived, and
   // has the answer by now.
   if (newest.has_value() && id.step != kInitialRound && id < newest->id) return;
-  if (id.step == kInitialRound && id.index >= kFirstAnswersMax) {
+  if (IsFirst(id) && id.index >= kFirstAnswersMax) {
     const std::string why = absl::StrCat(
         "a worker gathers more than ", kFirstAnswersMax,
         " times before its first step: workers that join later could not");
@@ -133,16 +138,21 @@ void Gatherings::Clear(uint64_t epoch) {
 
 Gatherings::Needs Gatherings::NeedsOf(const GatheringId& id,
                                       const Workers& workers) const {
-  const bool is_first = id.step == kInitialRound;
   std::set<int64_t> starts;  // First steps of the workers that gather.
   for (const auto& [rank, worker] : workers) {
     if (IsOpen(rank, id)) starts.insert(worker.first_step);
   }
+  const auto takes_part = [&](const Worker& worker) {
+    if (id.step != kInitialRound) return worker.first_step <= id.step;
+    const Heartbeat& heartbeat = worker.member->heartbeat;
+    // Whether the worker goes back, too, is not known yet.
+    if (heartbeat.epoch < id.went_back_in) return true;
+    return heartbeat.went_back_in == id.went_back_in &&
+           (id.went_back_in > 0 || starts.contains(worker.first_step));
+  };
   Needs needs;
   for (const auto& [rank, worker] : workers) {
-    const bool takes_part = is_first ? starts.contains(worker.first_step)
-                                     : worker.first_step <= id.step;
-    if (!takes_part || worker.member->has_left()) continue;
+    if (!takes_part(worker) || worker.member->has_left()) continue;
     if (IsOpen(rank, id)) {
       needs.here.push_back(rank);
       continue;
@@ -217,7 +227,7 @@ void Gatherings::SendNotices(const Job& job, const MemberList& roster,
 
 void Gatherings::Keep(const Gathered& answer) {
   const bool is_next_first =
-      answer.id.step == kInitialRound &&
+      IsFirst(answer.id) &&
       answer.id.index == static_cast<int32_t>(state_.first.size()) &&
       answer.id.index < kFirstAnswersMax;
   // Workers that join later may gather by themselves before their first push,

@@ -24,10 +24,11 @@ namespace nereus {
 // A gathering needs the values of all workers that take part in the step of its
 // id. A gathering before the first step (the step of the id is kInitialRound)
 // needs each worker whose first step is also the first step of a worker that
-// has sent its value. A gathering no longer needs workers that
-// leave or die. A worker that joins later gets what the first workers gathered
-// before their first step, so that it begins as they did. The first 64 of these
-// answers are kept.
+// has sent its value. If its workers have gone back to a checkpoint, it needs
+// all that went back in the same epoch instead. A gathering no longer needs
+// workers that leave or die. A worker that joins later gets what the first
+// workers gathered before their first step, so that it begins as they did. The
+// first 64 of these answers are kept.
 //
 // A worker sends its value again with each heartbeat until it has the answer.
 // Only the newest of all other answers is kept for this: when a later gathering

@@ -78,7 +78,7 @@ std::unique_ptr<Machine> SimulatedWorker::MakeMachine(const EpochStart& start,
   process_->idle = false;
   has_left_ = false;
   gathered_step_ = kInitialRound;
-  process_->life = static_cast<int>(ledger_.Restart());
+  process_->life = static_cast<int>(ledger_.Restart(start.job->epoch));
   caller_.OnMachine(machine_, process_->life, out);
   // The job may have gone back to a checkpoint. This caller notices at once.
   ledger_.Acknowledge();
@@ -345,10 +345,11 @@ void SimulatedWorker::LeaveSoon() {
   if (process_->alive && process_->idle && machine_ != nullptr) TryStep();
 }
 
-Heartbeat SimulatedWorker::MakeHeartbeat() const {
+Heartbeat SimulatedWorker::MakeHeartbeat() {
   Heartbeat heartbeat;
   heartbeat.begun_step = std::max(ledger_.next_step() - 1, kInitialRound);
   heartbeat.pushed_step = ledger_.pushed_step();
+  heartbeat.went_back_in = ledger_.gathering().went_back_in();
   heartbeat.round = ledger_.round();
   return heartbeat;
 }

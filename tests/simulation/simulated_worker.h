@@ -62,7 +62,7 @@ class SimulatedWorker {
     return ledger_.gathering().Unanswered();
   }
   // Returns the worker's next heartbeat to the coordinator.
-  Heartbeat MakeHeartbeat() const;
+  Heartbeat MakeHeartbeat();
 
   // True if the worker has done `steps` steps. Also true if the worker joins,
   // has not got its first values, and begins with the step after these.

@@ -50,9 +50,21 @@ TEST(GatheringLedgerTest, ErrorOfTheAnswerIsReturnedOnce) {
 TEST(GatheringLedgerTest, JobThatGoesBackForgetsTheGathering) {
   GatheringLedger ledger;
   ledger.Begin(3, "a");
-  ledger.Restart();
+  ledger.GoBack(/*epoch=*/7);
   EXPECT_FALSE(ledger.Unanswered().has_value());
   EXPECT_EQ(ledger.Begin(3, "b")->id, (GatheringId{3, 0}));
+}
+
+TEST(GatheringLedgerTest, GatheringsAfterGoingBackAreOtherThanTheFirstOnes) {
+  GatheringLedger ledger;
+  EXPECT_EQ(ledger.Begin(kInitialRound, "a")->id,
+            (GatheringId{kInitialRound, 0, 0}));
+  ledger.GoBack(/*epoch=*/7);
+  const GatheringId back = ledger.Begin(kInitialRound, "b")->id;
+  EXPECT_EQ(back, (GatheringId{kInitialRound, 0, 7}));
+  ledger.OnGathered({back, {"b"}, ""});
+  ASSERT_TRUE(ledger.Take().ok());
+  EXPECT_EQ(ledger.Begin(3, "c")->id, (GatheringId{3, 0, 0}));
 }
 
 }  // namespace

@@ -39,7 +39,8 @@ void Begin(RoundTable& table, const StepInfo& step) {
   table.Use([&](StepLedger& ledger) { ledger.Begin(step); });
 }
 int64_t Restart(RoundTable& table) {
-  return table.Use([](StepLedger& ledger) { return ledger.Restart(); });
+  return table.Use(
+      [](StepLedger& ledger) { return ledger.Restart(/*epoch=*/1); });
 }
 void Fail(RoundTable& table, const absl::Status& failure) {
   table.Use([&](StepLedger& ledger) { ledger.Fail(failure); });

@@ -33,7 +33,7 @@ void FinishBoth(StepLedger& ledger, int64_t round) {
 // 0 has begun.
 StepLedger Started() {
   StepLedger ledger = TwoLayers();
-  ledger.Restart();
+  ledger.Restart(/*epoch=*/1);
   FinishBoth(ledger, kInitialRound);
   ledger.Begin(Step(0));
   return ledger;
@@ -97,7 +97,7 @@ TEST(StepLedgerTest, NothingIsPushedBeforeAStepHasBegun) {
 
 TEST(StepLedgerTest, StepsBeginOneAfterTheOther) {
   StepLedger ledger = TwoLayers();
-  ledger.Restart();
+  ledger.Restart(/*epoch=*/1);
   FinishBoth(ledger, 6);
   EXPECT_EQ(ledger.next_step(), 7);
   const auto last = StepLedger(ledger).BeginLeave();
@@ -111,7 +111,7 @@ TEST(StepLedgerTest, StepsBeginOneAfterTheOther) {
 
 TEST(StepLedgerTest, AStepThatWasAskedForIsTheNextOneUntilItIsTaken) {
   StepLedger ledger = TwoLayers();
-  ledger.Restart();
+  ledger.Restart(/*epoch=*/1);
   FinishBoth(ledger, kInitialRound);
   EXPECT_TRUE(ledger.Ask(*ledger.StepToBegin()));
   EXPECT_FALSE(ledger.Ask(*ledger.StepToBegin()));
@@ -126,11 +126,11 @@ TEST(StepLedgerTest, AStepThatWasAskedForIsTheNextOneUntilItIsTaken) {
 
 TEST(StepLedgerTest, AStepOfALifeThatIsOverIsNotAskedFor) {
   StepLedger ledger = TwoLayers();
-  ledger.Restart();
+  ledger.Restart(/*epoch=*/1);
   FinishBoth(ledger, kInitialRound);
   const StepLedger::Call call = *ledger.StepToBegin();
   EXPECT_TRUE(ledger.Ask(call));
-  ledger.Restart();
+  ledger.Restart(/*epoch=*/1);
   ledger.Acknowledge();
   FinishBoth(ledger, 4);
   EXPECT_FALSE(ledger.Ask(call));
@@ -146,7 +146,7 @@ TEST(StepLedgerTest, ACallerLeavesOnceAndDoesNothingAfterwards) {
   EXPECT_THAT(std::string(refused.message()), HasSubstr("is leaving"));
   EXPECT_EQ(ledger.StepToBegin().status(), refused);
   // A job that goes back takes the worker with it.
-  ledger.Restart();
+  ledger.Restart(/*epoch=*/1);
   ledger.Acknowledge();
   FinishBoth(ledger, 4);
   EXPECT_TRUE(ledger.StepToBegin().ok());
@@ -166,7 +166,7 @@ TEST(StepLedgerTest, ARoundThatWasNotPushedIsNotAwaited) {
 TEST(StepLedgerTest, AJobThatGoesBackInterruptsEveryCallUntilAcknowledged) {
   StepLedger ledger = Started();
   ASSERT_TRUE(ledger.BeginPush(0, 0).ok());
-  EXPECT_EQ(ledger.Restart(), 2);
+  EXPECT_EQ(ledger.Restart(/*epoch=*/1), 2);
   EXPECT_TRUE(absl::IsOutOfRange(ledger.BeginPush(1, 0).status()));
   EXPECT_TRUE(absl::IsOutOfRange(ledger.StepToBegin().status()));
   EXPECT_TRUE(absl::IsOutOfRange(ledger.BeginLeave().status()));
@@ -229,7 +229,7 @@ TEST(StepLedgerTest, AStepThatIsDoneAgainMayHaveAnotherOutcome) {
   StepLedger ledger = Started();
   ASSERT_TRUE(ledger.BeginPush(0, 0).ok());
   ledger.Finish(0, 0, /*skipped=*/true);
-  ledger.Restart();
+  ledger.Restart(/*epoch=*/1);
   ledger.Acknowledge();
   FinishBoth(ledger, kInitialRound);
   ledger.Begin(Step(0));
@@ -253,7 +253,7 @@ TEST(StepLedgerTest, AnOverflowOfItsOwnHalvesAWorkersLossScale) {
 
 TEST(StepLedgerTest, APushHasTheLossScaleThatItsStepBeganWith) {
   StepLedger ledger = TwoLayers();
-  EXPECT_EQ(ledger.Restart(), 1);
+  EXPECT_EQ(ledger.Restart(/*epoch=*/1), 1);
   FinishBoth(ledger, kInitialRound);
   StepInfo info = Step(0);
   info.loss_scale = 8;
@@ -322,7 +322,7 @@ TEST(StepLedgerTest, AStepThatWasInterruptedIsNotIncomplete) {
   StepLedger failed = ledger;
   failed.Fail(AbortedError("gone"));
   EXPECT_TRUE(failed.CheckComplete(/*or_untouched=*/false).ok());
-  ledger.Restart();
+  ledger.Restart(/*epoch=*/1);
   EXPECT_TRUE(ledger.CheckComplete(/*or_untouched=*/false).ok());
 }
 

@@ -115,8 +115,8 @@ std::unique_ptr<Machine> WorkerProcess::MakeMachine(const EpochStart& start,
                                                     Outbox& out) {
   // A new machine begins a new life. From now on calls of the last life are
   // dropped.
-  const int64_t life =
-      rounds_->Use([](StepLedger& ledger) { return ledger.Restart(); });
+  const int64_t life = rounds_->Use(
+      [&](StepLedger& ledger) { return ledger.Restart(start.job->epoch); });
   if (job_ == nullptr) {
     rank_ = start.self.rank;
     job_ = start.job;
@@ -335,6 +335,8 @@ void WorkerProcess::UpdateHeartbeat(Heartbeat& heartbeat) const {
     heartbeat.pushed_step = ledger.pushed_step();
     heartbeat.round = ledger.round();
   });
+  heartbeat.went_back_in = rounds_->Use(
+      [](StepLedger& ledger) { return ledger.gathering().went_back_in(); });
 }
 
 // Reports measurements of earlier steps, and then lets the caller go on.

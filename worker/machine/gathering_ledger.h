@@ -21,7 +21,8 @@ class GatheringLedger {
   // for that answer.
   std::optional<Gather> Begin(int64_t step, std::string value) {
     if (open_.has_value()) return std::nullopt;
-    if (step != next_.step) next_ = {step, 0};
+    if (step != next_.step) next_ = {step};
+    next_.went_back_in = step == kInitialRound ? went_back_in_ : 0;
     open_ = {next_, std::move(value)};
     return open_;
   }
@@ -50,10 +51,16 @@ class GatheringLedger {
     return FailedPreconditionError(answer.error);
   }
 
-  // Forgets all gatherings: the job goes back.
-  void Restart() { *this = GatheringLedger(); }
+  // Forgets all gatherings, because the worker goes back in `epoch`.
+  void GoBack(uint64_t epoch) {
+    *this = GatheringLedger();
+    went_back_in_ = epoch;
+  }
+  // Epoch of the last GoBack; 0 before the first.
+  uint64_t went_back_in() const { return went_back_in_; }
 
  private:
+  uint64_t went_back_in_ = 0;       // See went_back_in().
   GatheringId next_;                // Number of the next gathering.
   std::optional<Gather> open_;      // The gathering that has begun.
   std::optional<Gathered> answer_;  // Its answer.

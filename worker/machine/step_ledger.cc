@@ -22,15 +22,15 @@ StepLedger::StepLedger(std::vector<std::string> layers) {
 }
 
 // No round of a layer counts as done: each life begins with first values.
-int64_t StepLedger::Restart() {
+int64_t StepLedger::Restart(uint64_t epoch) {
   went_back_ = life_ > 0;
+  if (went_back_) gathering_.GoBack(epoch);
   leaving_ = false;
   begun_.reset();
   pushed_count_ = 0;
   pushed_step_ = kInitialRound;
   asked_.reset();
   unfit_step_ = kInitialRound;
-  gathering_.Restart();
   loss_scale_.OnRestart();
   for (Layer& layer : layers_) {
     layer.pushed = kFetching;

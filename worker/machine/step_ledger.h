@@ -39,10 +39,10 @@ class StepLedger {
 
   // ---- Events of the machine.
 
-  // Begins the next life of the machine: the layers' first values are missing.
-  // Returns the number of the life, from 1. From the second life on, the
-  // caller's calls fail with kOutOfRange until Acknowledge.
-  int64_t Restart();
+  // Begins the next life of the machine, in `epoch`: the layers' first values
+  // are missing. Returns the number of the life, from 1. From the second life
+  // on, the caller's calls fail with kOutOfRange until Acknowledge.
+  int64_t Restart(uint64_t epoch);
 
   // Notes that the machine has let the caller begin a step.
   void Begin(const StepInfo& step);

@@ -393,8 +393,8 @@ class Client {
   // they begin with the same step; for later ones see below. All workers must
   // gather equally often between the pushes of two steps. If a worker that
   // joins later gathers before its first push, it gets the values that the
-  // first workers gathered before their first pushes, at most 64 times;
-  // so does a worker that goes back with the job, until it pushes.
+  // first workers gathered before their first pushes, at most 64 times. Workers
+  // that go back with the job gather together, until they push again.
   //
   // `value`: at most 64 KiB. The values of all workers together: at most 2 MiB.
   //

@@ -19,7 +19,8 @@ void GatheringLaw::Observe(const ClusterEvent& event) {
   const Place place = {-1, answer.id.step, gathered->rank};
   if (!answer.error.empty()) return Breach(place, answer.error);
   // A worker that joined later gets what the first workers gathered.
-  const bool has_own = answer.id.step != kInitialRound;
+  const bool has_own =
+      answer.id.step != kInitialRound || answer.id.went_back_in > 0;
   if (has_own && absl::c_count(answer.values, gathered->value) != 1) {
     return Breach(place,
                   absl::StrCat("value ", gathered->value, " is not once among ",
