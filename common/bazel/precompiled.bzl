@@ -16,6 +16,8 @@ def _precompiled_header_impl(context):
         output = header,
         substitutions = {},
     )
+    if not context.attr.compiles:
+        return [DefaultInfo(files = depset([header]))]
     compiled = context.actions.declare_file(header.basename + ".gch")
     toolchain = find_cpp_toolchain(context)
     features = cc_common.configure_features(
@@ -73,6 +75,7 @@ _precompiled_header = rule(
     implementation = _precompiled_header_impl,
     attrs = {
         "base": attr.string(mandatory = True),
+        "compiles": attr.bool(mandatory = True),
         "deps": attr.label_list(providers = [CcInfo]),
         "header": attr.label(allow_single_file = [".h"], mandatory = True),
         "_cc_toolchain": attr.label(default = "@bazel_tools//tools/cpp:current_cc_toolchain"),
@@ -82,7 +85,7 @@ _precompiled_header = rule(
 )
 
 def precompiled_header(name, header, deps = []):
-    """Makes the library `name` of name.h and name.h.gch.
+    """Makes the library `name` of name.h and, without a sanitizer, name.h.gch.
 
     Args:
       name: name of the library.
@@ -92,6 +95,11 @@ def precompiled_header(name, header, deps = []):
     _precompiled_header(
         name = name + "_gen",
         base = name,
+        # GCC 12 crashes if it uses such a file together with a sanitizer.
+        compiles = select({
+            "//common/bazel:sanitizer": False,
+            "//conditions:default": True,
+        }),
         header = header,
         deps = deps,
     )
