@@ -34,7 +34,7 @@ void EndNotices::TellOfEarlyEnds(absl::Span<LocalProcess> processes,
                                  absl::Time now) {
   for (LocalProcess& child : processes) {
     if (child.is_told || !child.is_done) continue;
-    if (now - child.exited_at < kTellTime) continue;
+    if (now - child.since < kTellTime) continue;
     child.is_told = true;
     display_->PrintLine(
         absl::StrCat(child.name,

@@ -89,12 +89,8 @@ absl::Status LocalJob::RunProcesses() {
                                    "; nereusctl status --server=", coordinator_,
                                    " shows the job"));
   NEREUS_TRY(StartOthers());
-  const auto workers_have_ended = [this] {
-    return absl::c_all_of(processes_, [](const auto& each) {
-      return each.is_server || each.is_given_up || each.exit.has_value();
-    });
-  };
-  NEREUS_TRY(WaitUntil(workers_have_ended, absl::InfiniteFuture(), ""));
+  NEREUS_TRY(WaitUntil([this] { return HaveEnded(/*servers=*/false); },
+                       absl::InfiniteFuture(), ""));
   return AwaitServers();
 }
 
@@ -103,7 +99,7 @@ absl::Status LocalJob::AwaitServers() {
   const absl::Duration limit =
       exit_decides ? kAbandonedEndTimeout : kServerEndTimeout;
   const absl::Status servers_end = WaitUntil(
-      [this] { return group_->running() == 0; }, SteadyNow() + limit,
+      [this] { return HaveEnded(/*servers=*/true); }, SteadyNow() + limit,
       absl::StrCat("all workers are done, but ", absl::FormatDuration(limit),
                    " later a server still runs"));
   // A server that stood still perhaps does not know yet that the job is over.
@@ -203,6 +199,10 @@ template <typename Predicate>
 absl::Status LocalJob::WaitUntil(const Predicate& is_done, absl::Time deadline,
                                  const std::string& message) {
   while (true) {
+    if (has_begun_ && workers_->exit_decides()) {
+      end_check_.Look(absl::MakeSpan(processes_), coordinator_, IsFinished(),
+                      SteadyNow());
+    }
     NEREUS_TRY(ReplaceTheDead());
     GiveUpTheDead();
     notices_.Tell(absl::MakeSpan(processes_), FinishedAt(), SteadyNow());
@@ -235,7 +235,8 @@ void LocalJob::OnOutputLine(int process, const std::string& line) {
     coordinator_ = std::move(address).value_or("");
   }
   if (!status.ok() && child.mistake.empty()) {
-    child.mistake = std::string(status.message());
+    child.mistake =
+        absl::StrCat("wrote a line that is not understood: ", status.message());
   }
 }
 
@@ -263,7 +264,7 @@ void LocalJob::OnExit(int process, const ProcessExit& exit) {
   const bool is_not_saved = child.is_server && exit.code == kExitNotSaved;
   outcome_.is_not_saved = outcome_.is_not_saved || is_not_saved;
   child.exit = is_not_saved ? ProcessExit() : exit;
-  child.exited_at = SteadyNow();
+  child.since = SteadyNow();
   exits_.push_back(process);
 }
 
@@ -281,7 +282,7 @@ std::optional<absl::Time> LocalJob::FinishedAt() const {
   for (const LocalProcess& child : processes_) {
     if (child.name == coordinator && !coordinator_.empty() &&
         child.exit.has_value() && child.exit->ok()) {
-      return child.exited_at;
+      return child.since;
     }
   }
   return std::nullopt;
@@ -298,7 +299,7 @@ bool LocalJob::HasFailed(const LocalProcess& child) const {
 
 bool LocalJob::IsVerdict(const LocalProcess& child) const {
   return !child.is_server && workers_->exit_decides() &&
-         !child.was_killed_from_outside();
+         !child.was_killed_from_outside() && child.exit->code != kExitAgain;
 }
 
 bool LocalJob::MayBeReplaced(const LocalProcess& child) const {
@@ -317,7 +318,7 @@ bool LocalJob::JobHasFailed() const {
 // perhaps did so because the job has failed, so its restart waits kSettleTime.
 bool LocalJob::IsToBeReplaced(const LocalProcess& child, absl::Time now) const {
   return HasFailed(child) && MayBeReplaced(child) &&
-         (child.was_killed() || now - child.exited_at > kSettleTime);
+         (child.was_killed() || now - child.since > kSettleTime);
 }
 
 absl::Status LocalJob::ReplaceTheDead() {
@@ -335,6 +336,8 @@ absl::Status LocalJob::ReplaceTheDead() {
     next.is_server = dead.is_server;
     next.arguments = dead.arguments;
     next.worker = dead.worker;
+    next.is_restart = true;
+    next.since = now;
     if (next.name == kCoordinator) {
       // The other processes look for the coordinator at its old port.
       next.arguments = CoordinatorArguments(
@@ -358,7 +361,11 @@ bool LocalJob::IsToBeGivenUp(const LocalProcess& child) const {
   if (child.is_given_up || child.is_done || !child.mistake.empty())
     return false;
   if (child.is_server) return IsSparedServer(child);
-  if (workers_->exit_decides()) return false;
+  // A program that was started again as the job ended comes too late.
+  if (workers_->exit_decides()) {
+    return child.is_late ||
+           (child.is_restart && IsFinished() && HasFailed(child));
+  }
   // Once the job is finished, a failed worker has no coordinator to come back
   // to, and a worker that stands still might never end.
   if (IsFinished()) {
@@ -389,11 +396,13 @@ void LocalJob::GiveUpTheDead() {
       ++outcome_.lost;
       workers_->OnGivenUp(child.worker);
     }
-    const std::string failure = child.exit.has_value()
-                                    ? child.DescribeFailure()
-                                    : child.name + " does not end";
+    const std::string failure =
+        child.exit.has_value()
+            ? child.DescribeFailure()
+            : child.name + (child.is_late ? " was started again too late"
+                                          : " does not end");
     display_->PrintLine(
-        IsFinished()
+        IsFinished() || child.is_late
             ? absl::StrCat(failure, "; the job was finished without it")
             : absl::StrCat(failure, "; the job goes on without it. ",
                            Hint(child)));
@@ -452,13 +461,14 @@ absl::Status LocalJob::Failure() {
     if (!next.ok()) break;
     signal = *next;
   }
+  GiveUpTheDead();
   if (!JobHasFailed()) {
     outcome_.signal = signal;
     return signal == 0 ? absl::OkStatus() : CancelledError("a signal came");
   }
   const std::vector<const LocalProcess*> failed = FailedProcesses();
-  failed_process_ = failed[0]->name;
-  if (!failed[0]->is_server) failed_worker_ = failed[0]->exit;
+  failed_.process = failed[0]->name;
+  if (!failed[0]->is_server) failed_.worker = failed[0]->exit;
   const std::string cause = failed[0]->DescribeFailure();
   std::string details;
   if (!failed[0]->error_lines.empty()) {

@@ -6,8 +6,11 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/time/time.h"
 #include "common/base/status.h"
+#include "common/rpc/admin_client.h"
+#include "server/admin/end_check.h"
 #include "server/admin/end_notices.h"
 #include "server/admin/local_options.h"
 #include "server/admin/local_process.h"
@@ -30,8 +33,9 @@ namespace nereus {
 // long as enough other workers train. The job goes on without a server that was
 // killed, if another server has a copy of its shard (IsSparedServer). In all
 // other cases the job fails. If the exits of workers decide
-// (LocalWorkers::exit_decides), a worker is started again only after SIGKILL,
-// and the job never goes on without a worker.
+// (LocalWorkers::exit_decides), a worker is started again only after SIGKILL or
+// the code kExitAgain, and the job goes on only without a worker that was
+// started again too late, as the job ended.
 //
 // At the end, LocalJob first asks the workers that still run to end, and later
 // the servers. So the program of a worker has 10 s to save its state, and to
@@ -46,7 +50,10 @@ class LocalJob : private ProcessEvents {
         server_program_(std::move(server_program)),
         workers_(workers),
         display_(display),
-        notices_(workers->exit_decides(), display) {}
+        notices_(workers->exit_decides(), display),
+        end_check_([](const std::string& coordinator) {
+          return FetchJobStatus(coordinator, kStatusTimeout);
+        }) {}
 
   // Returns when every process has ended. After a signal, returns OK with
   // LocalOutcome::signal.
@@ -61,7 +68,7 @@ class LocalJob : private ProcessEvents {
 
   // Returns the name of the process that made the job fail. Empty: the job has
   // not failed, or no process made it fail.
-  const std::string& failed_process() const { return failed_process_; }
+  const std::string& failed_process() const { return failed_.process; }
 
   // Returns the number of processes that were started again.
   int restarts() const { return outcome_.restarts; }
@@ -69,10 +76,13 @@ class LocalJob : private ProcessEvents {
   // Returns the end of the worker that made the job fail. Absent: the job has
   // not failed, or a server made it fail.
   const std::optional<ProcessExit>& failed_worker() const {
-    return failed_worker_;
+    return failed_.worker;
   }
 
  private:
+  // Longest time that the coordinator has to say how the job is.
+  static constexpr absl::Duration kStatusTimeout = absl::Seconds(1);
+
   // Events of ProcessGroup.
   void OnOutputLine(int process, const std::string& line) override;
   void OnErrorLine(int process, const std::string& line) override;
@@ -88,6 +98,14 @@ class LocalJob : private ProcessEvents {
   // Asks the workers that still run to end. Kills those that have not ended
   // after kWorkerGrace, or when this process gets another signal.
   void StopWorkers();
+
+  // True if all servers, or all workers, have ended or are given up.
+  bool HaveEnded(bool servers) const {
+    return absl::c_all_of(processes_, [&](const auto& each) {
+      return each.is_server != servers || each.is_given_up ||
+             each.exit.has_value();
+    });
+  }
 
   // Handles events until `is_done` returns true. Errors: kAborted, see Run;
   // kDeadlineExceeded, with `message`, at `deadline`; kCancelled, a signal
@@ -105,8 +123,9 @@ class LocalJob : private ProcessEvents {
   bool CoordinatorHasFailed() const;
   // True if a process has failed, and was not replaced and is not given up.
   bool HasFailed(const LocalProcess& child) const;
-  // True for a worker that must not be started again: exits decide, and SIGKILL
-  // did not end it, so its program would end in the same way again.
+  // True for a worker that must not be started again: exits decide, SIGKILL did
+  // not end it, and its code is not kExitAgain, so its program would end in the
+  // same way again.
   bool IsVerdict(const LocalProcess& child) const;
   // True if restarts are left and a restart of this process can help the job.
   bool MayBeReplaced(const LocalProcess& child) const;
@@ -121,8 +140,8 @@ class LocalJob : private ProcessEvents {
   // without it.
   void GiveUpTheDead();
   // True for a worker that was killed while enough other workers train on, for
-  // a worker that fails or does not end after the job was finished, and for a
-  // spared server.
+  // a worker that fails or does not end after the job was finished, for a
+  // program that was started again too late, and for a spared server.
   bool IsToBeGivenUp(const LocalProcess& child) const;
   // True for a server that was killed after a worker has reported progress
   // (LocalWorkers::has_progress), if it is not the coordinator's process and
@@ -146,6 +165,7 @@ class LocalJob : private ProcessEvents {
   LocalWorkers* const workers_;
   ProgressDisplay* const display_;
   EndNotices notices_;
+  const EndCheck end_check_;
   // Child processes. Null before and after Run.
   std::unique_ptr<ProcessGroup> group_;
   // Processes of the job, indexed as in group_.
@@ -158,8 +178,10 @@ class LocalJob : private ProcessEvents {
   // Files of the job, in a folder that Run makes and removes.
   LocalFiles files_;
   // See failed_process() and failed_worker().
-  std::string failed_process_;
-  std::optional<ProcessExit> failed_worker_;
+  struct {
+    std::string process;
+    std::optional<ProcessExit> worker;
+  } failed_;
   // Result of Run.
   LocalOutcome outcome_;
 };

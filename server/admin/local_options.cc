@@ -188,9 +188,9 @@ std::vector<std::string> ServerArguments(const LocalJobOptions& options,
 std::vector<std::string> CoordinatorArguments(const LocalJobOptions& options,
                                               const LocalFiles& files,
                                               absl::string_view port) {
-  std::vector<std::string> arguments = {"--coordinate-only",
-                                        absl::StrCat("--control-port=", port),
-                                        absl::StrCat("--state=", files.state)};
+  std::vector<std::string> arguments = {
+      "--coordinate-only", absl::StrCat("--control-port=", port),
+      absl::StrCat("--state=", files.state), "--once"};
   AddJobArguments(options, files, /*coordinator=*/"", arguments);
   return arguments;
 }

@@ -35,10 +35,7 @@ bool LocalProcess::was_killed_from_outside() const {
 }
 
 std::string LocalProcess::DescribeFailure() const {
-  if (!mistake.empty()) {
-    return absl::StrCat(name,
-                        " wrote a line that is not understood: ", mistake);
-  }
+  if (!mistake.empty()) return absl::StrCat(name, " ", mistake);
   const char* const early =
       is_server ? " before it listened" : " without a result";
   return absl::StrCat(name, " ", DescribeExit(*exit), exit->ok() ? early : "");

@@ -48,15 +48,29 @@ struct LocalProcess {
   bool is_done = false;
   // True once the user was told that the process has ended long before others.
   bool is_told = false;
+  // True if it was started in the place of another process.
+  bool is_restart = false;
+  // Answer of the coordinator about a program (EndCheck).
+  enum class Seen {
+    kNothing,     // None yet.
+    kMember,      // The program was a member of the job while it ran.
+    kLeftBehind,  // The program was a member after it ended with code 0.
+    kJudged,      // Nothing more is to be asked.
+  };
+  Seen seen = Seen::kNothing;
+  // True for a program that was started again when there was nothing left to
+  // do: it had not joined when the job finished, or it failed when all workers
+  // had left the job.
+  bool is_late = false;
   // Last lines of its standard error, unless LocalWorkers has shown them.
   std::deque<std::string> error_lines;
-  // Reason why a line of its output is not understood. Empty: there is no such
-  // line.
+  // Mistake of the process, apart from its exit: "wrote a line that is not
+  // understood: ...". Empty: none.
   std::string mistake;
   // Exit of the process. Absent: it runs.
   std::optional<ProcessExit> exit;
-  // Time of its end.
-  absl::Time exited_at;
+  // Time of its end. Until then, time at which it was started again.
+  absl::Time since;
 
   // True if a signal ended the process.
   bool was_killed() const { return exit.has_value() && exit->signal != 0; }

@@ -17,9 +17,10 @@ class LocalWorkers {
   virtual ~LocalWorkers() = default;
 
   // True if the exits of workers decide about the job. After code 0, the worker
-  // is done. After SIGKILL (LocalProcess::was_killed_from_outside), the worker
-  // is started again while restarts are left. Any other end makes the job fail,
-  // because the program would end in the same way again.
+  // is done. After SIGKILL (LocalProcess::was_killed_from_outside) or the code
+  // kExitAgain, the worker is started again while restarts are left. Any other
+  // end makes the job fail, because the program would end in the same way
+  // again.
   //
   // False: a worker is done when it has reported its result. A worker that ends
   // before its result is started again while restarts are left. A job without

@@ -97,7 +97,8 @@ class RunCommand final : public Command {
         ->description(
             "number of restarts of processes of the job, in all, before the "
             "job fails. A program is started again only if it was killed "
-            "(SIGKILL): one that exits with an error or crashes would fail "
+            "(SIGKILL), or exits with code 75 because it stood still for too "
+            "long: one that exits with another error or crashes would fail "
             "again");
     AddFlag(app, "json", json_file_,
             "file to write a summary to, as JSON: exit_code, the process that "
@@ -186,9 +187,9 @@ class RunCommand final : public Command {
     ending.failed = job.failed_process();
     if (!outcome.ok()) {
       Fail(outcome.status(), ending, err);
-      if (job.failed_worker().has_value()) {
-        ending.code = ShellCode(*job.failed_worker());
-      }
+      // A program can fail with code 0: if it did not leave the job.
+      const auto& worker = job.failed_worker();
+      if (worker.has_value() && !worker->ok()) ending.code = ShellCode(*worker);
     } else if (outcome->signal != 0) {
       ending.code = ShellCode({0, outcome->signal});
       ending.reason =

@@ -33,7 +33,8 @@ Coordinator::Coordinator(CoordinatorOptions options, CoordinatorState state,
       epochs_(&options_, &roster_, &checkpoints_, std::move(state.epoch),
               std::move(state.hosts)),
       last_(&options_, &roster_, &epochs_, &checkpoints_),
-      gatherings_(std::move(state.gatherings), job()) {}
+      gatherings_(std::move(state.gatherings), job()),
+      lacks_last_checkpoint_(state_ == JobState::kFinished && last_.Lacks()) {}
 
 void Coordinator::Save(CoordinatorOutbox& out) const {
   out.push_back(SaveState{{state_, reason_, epochs_.in_force(), roster_.Saved(),
@@ -373,11 +374,10 @@ void Coordinator::FinishIfSaved(absl::Time now, CoordinatorOutbox& out) {
          out);
   }
   state_ = JobState::kFinished;
+  lacks_last_checkpoint_ = last_.Lacks();
   const int64_t saved = checkpoints_.saved_round();
-  const int64_t last_step = last_.LastStep();
-  lacks_last_checkpoint_ = options_.has_checkpoints && saved < last_step;
-  out.push_back(
-      Announce{saved < last_step, DescribeEnd(options_, last_step, saved)});
+  out.push_back(Announce{saved < last_.LastStep(),
+                         DescribeEnd(options_, last_.LastStep(), saved)});
   Save(out);
   roster_.EndForAll(JobOver{state_, "", saved}, out);
 }

@@ -175,7 +175,7 @@ class Coordinator {
   ReplicaCheck replicas_;         // Comparison of the workers' replicas.
   Gatherings gatherings_;         // Values that the workers' callers gather.
   StepRate rate_;                 // Steps per second, for the status.
-  bool lacks_last_checkpoint_ = false;
+  bool lacks_last_checkpoint_;    // See lacks_last_checkpoint().
 };
 
 }  // namespace nereus

@@ -26,6 +26,10 @@ int64_t LastCheckpoint::LastStep() const {
   return last.value_or(kInitialRound);
 }
 
+bool LastCheckpoint::Lacks() const {
+  return options_.has_checkpoints && checkpoints_.saved_round() < LastStep();
+}
+
 // If a shard is lost, the job still waits for a manifest that is being written.
 std::optional<int64_t> LastCheckpoint::AwaitedRound() const {
   if (!options_.has_checkpoints) return std::nullopt;

@@ -32,6 +32,9 @@ class LastCheckpoint {
   // Last step that all workers of the epoch have done. With partial rounds:
   // last step that one of them has done. REQUIRES: all workers have left.
   int64_t LastStep() const;
+  // True if the job has a folder for checkpoints, and no checkpoint has the
+  // last step. REQUIRES: all workers have left.
+  bool Lacks() const;
 
   // Round of the last checkpoint while the job has to wait for it. Empty if the
   // checkpoint is made or can no longer be made, or if the job has no folder

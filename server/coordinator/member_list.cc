@@ -20,6 +20,9 @@ namespace {
 // for this long, its process has stood still.
 const absl::Duration kPauseMin = absl::Seconds(1);
 
+// Time for which a coordinator that finds its job over awaits its members.
+const absl::Duration kReturnTimeout = absl::Seconds(2);
+
 }  // namespace
 
 std::string MemberRecord::Name() const {
@@ -67,6 +70,7 @@ std::string MemberRecord::WhyDead(absl::Duration lease, bool report_due,
 MemberList::MemberList(const CoordinatorState& saved, absl::Time now,
                        absl::Duration lease)
     : next_rank_(saved.next_rank), awake_at_(now) {
+  if (IsOver(saved.state)) lease = std::min(lease, kReturnTimeout);
   for (const CoordinatorState::Member& each : saved.members) {
     MemberRecord member;
     member.id = each.id;

@@ -108,7 +108,7 @@ absl::StatusOr<FoundCheckpoint> FindRound(Storage& storage, int64_t round) {
   return Found(std::move(manifest));
 }
 
-absl::Status SetAsideAfter(Storage& storage, int64_t round) {
+absl::Status SetAsideAfter(Storage& storage, int64_t round, bool unfinished) {
   const CheckpointList list = NEREUS_TRY(ListCheckpoints(storage));
   const auto set_aside = [&](int64_t later, absl::string_view why) {
     if (later <= round) return absl::OkStatus();
@@ -128,6 +128,12 @@ absl::Status SetAsideAfter(Storage& storage, int64_t round) {
         damaged.round,
         absl::StrCat("cannot be used (", damaged.why.message(), ")")));
   }
+  if (!unfinished) return absl::OkStatus();
+  for (const UnusableCheckpoint& checkpoint : list.unfinished) {
+    NEREUS_TRY(set_aside(checkpoint.round,
+                         "has no manifest, so it was not finished, or was "
+                         "copied in part"));
+  }
   return absl::OkStatus();
 }
 
@@ -137,7 +143,7 @@ absl::Status UpdateNewest(Storage& storage, const std::string& job,
   if (list.NewestIfDamaged() != nullptr) {
     const int64_t whole =
         list.complete.empty() ? kInitialRound : list.complete.front().round;
-    NEREUS_TRY(SetAsideAfter(storage, whole));
+    NEREUS_TRY(SetAsideAfter(storage, whole, /*unfinished=*/false));
     if (newest.has_value() && newest->round > whole) newest.reset();
   }
   std::optional<FoundCheckpoint> found = NEREUS_TRY(FindNewest(storage));

@@ -57,8 +57,9 @@ absl::StatusOr<FoundCheckpoint> FindRound(Storage& storage, int64_t round);
 // Sets aside all checkpoints, complete or damaged, of rounds after `round`:
 // renames their folders, so that they no longer count. The job goes on from
 // `round` and will write new checkpoints of later rounds. Logs the new names of
-// the folders.
-absl::Status SetAsideAfter(Storage& storage, int64_t round);
+// the folders. `unfinished`: also sets aside checkpoints without a manifest. No
+// server may then be writing one.
+absl::Status SetAsideAfter(Storage& storage, int64_t round, bool unfinished);
 
 // Sets `newest` to the newest complete checkpoint in the storage, if the
 // running job `job` has made it. On entry, `newest` is the newest checkpoint

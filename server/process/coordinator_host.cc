@@ -19,6 +19,8 @@
 //
 //   state file has a running job? --yes--> CheckSaved, go on with it
 //            no
+//   it has one that is over, and --once is given? --yes--> tell its members
+//            no
 //   --restore given? --no--> CheckNothingIsOverwritten, new job
 //            yes
 //   checkpoint found? --no ("latest" only)--> new job
@@ -165,7 +167,7 @@ absl::Status Restore(const ServerOptions& options, Storage& storage,
   if (!found.has_value()) {
     NEREUS_LOG(Warning) << options.checkpoint_dir
                         << " has no checkpoint: the job begins anew";
-    return absl::OkStatus();
+    return SetAsideAfter(storage, kInitialRound, /*unfinished=*/true);
   }
   const Manifest& manifest = found->manifest;
   NEREUS_TRY(CheckOptimizer(
@@ -190,7 +192,7 @@ absl::Status Restore(const ServerOptions& options, Storage& storage,
       !whole.ok()) {
     return WithOthers(whole, manifest.round, "--restore", storage);
   }
-  NEREUS_TRY(SetAsideAfter(storage, manifest.round));
+  NEREUS_TRY(SetAsideAfter(storage, manifest.round, /*unfinished=*/true));
   made.start_checkpoint = std::move(found->record);
   made.spec.options.optimizer_place = manifest.optimizer_place;
   made.spec.optimizer_by_worker = false;
@@ -262,13 +264,18 @@ absl::StatusOr<std::unique_ptr<CoordinatorHost>> CoordinatorHost::Start(
     host->store_ = *std::move(store);
     saved = NEREUS_TRY(host->store_->Load(options.spec.name));
   }
-  if (saved.has_value() && saved->state == JobState::kRunning) {
+  const bool is_running =
+      saved.has_value() && saved->state == JobState::kRunning;
+  const bool stays_over =
+      saved.has_value() && options.once && IsOver(saved->state);
+  if (is_running || stays_over) {
     NEREUS_TRY(CheckSaved(options, settings, *saved));
-    NEREUS_LOG(Info) << "going on with job " << options.spec.name
-                     << " in epoch " << saved->epoch.job->epoch << " from "
+    NEREUS_LOG(Info) << (is_running ? "going on with job " : "found job ")
+                     << options.spec.name << " in epoch "
+                     << saved->epoch.job->epoch << " from "
                      << options.state_file;
     made.job_id = saved->epoch.job->id;
-    if (storage != nullptr) {
+    if (storage != nullptr && is_running) {
       NEREUS_TRY(
           UpdateNewest(*storage, options.spec.name, saved->checkpoints.newest));
     }

@@ -50,6 +50,9 @@ struct ServerOptions {
   // started again goes on. Empty: nothing is saved, so the job ends when its
   // coordinator ends.
   std::string state_file;
+  // True: if the job in the state file is over, this process tells its members,
+  // and ends. False: it then begins a new job.
+  bool once = false;
 
   // Longest time to look for the coordinator, at the start and whenever the
   // session to it breaks. Also the longest time to connect to the peers of a

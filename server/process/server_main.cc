@@ -64,6 +64,8 @@ void AddCoordinatorFlags(CLI::App& app, ServerOptions& options) {
   AddFlag(app, "state", options.state_file,
           "SQLite file from which a coordinator that is started again goes "
           "on; without it, the job ends with its coordinator");
+  AddSwitch(app, "once", options.once,
+            "end if the job in --state is over; without it, a new job begins");
 }
 
 // Flags of fields of ServerOptions. Has only the fields whose flag has another

@@ -285,6 +285,29 @@ TEST_F(RunTest, ProgramThatDoesNotJoinFails) {
                         "not finished"));
 }
 
+// The program of worker 1 loses its trainer, and ends as if all were well.
+TEST_F(RunTest, ProgramThatEndsWithoutLeavingTheJobFails) {
+  Start({"-np", "2", "--", "/bin/sh", "-c",
+         "worker/trainer/nereus-worker --model=mlp --limit=400 --epochs=1000"
+         " --delay=0.1 & trainer=$!; test $NEREUS_NAME = 0 || { sleep 3;"
+         " kill -9 $trainer; exit 0; }; wait $trainer"});
+  EXPECT_EQ(run_->Finish(), 1) << run_->error();
+  EXPECT_THAT(run_->error(),
+              HasSubstr("worker 1 ended with code 0 without leaving the job"));
+  EXPECT_EQ(Summary().at("failed"), "worker 1");
+}
+
+TEST_F(RunTest, ProgramThatAsksForItIsStartedAgain) {
+  Start({"-np", "2", "--", "/bin/sh", "-c",
+         absl::StrCat("test $NEREUS_NAME = 0 || ! mkdir ", json_,
+                      ".first || exit 75;"
+                      " exec worker/trainer/nereus-worker --model=mlp"
+                      " --limit=400 --epochs=2")});
+  EXPECT_EQ(run_->Finish(), 0) << run_->error();
+  EXPECT_EQ(Summary().at("restarts"), 1);
+  EXPECT_EQ(Summary().at("workers").at(1).at("starts"), 2);
+}
+
 TEST_F(RunTest, MistakesAreNamed) {
   Start({"-np", "2"});
   EXPECT_EQ(run_->Finish(), 2);

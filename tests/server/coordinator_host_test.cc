@@ -141,6 +141,21 @@ TEST_F(CoordinatorHostTest, FinishedJobAllowsOtherFlagsForTheNextJob) {
   EXPECT_TRUE(status.ok()) << status;
 }
 
+// The coordinator was killed after it had saved the end, and is started again.
+TEST_F(CoordinatorHostTest, JobThatIsOverStaysOverWithOnce) {
+  options_.once = true;
+  for (const JobState state : {JobState::kFinished, JobState::kFailed}) {
+    state_.state = state;
+    ASSERT_EQ(Start(), absl::OkStatus());
+    const std::unique_ptr<Storage> storage = OpenStorage();
+    auto host = CoordinatorHost::Start(options_, storage.get(), settings_);
+    ASSERT_TRUE(host.ok()) << host.status();
+    EXPECT_EQ((*host)->service().AwaitEnd().code(),
+              state == JobState::kFinished ? absl::StatusCode::kOk
+                                           : absl::StatusCode::kAborted);
+  }
+}
+
 // Starts coordinators of new jobs in a folder with the checkpoints of rounds
 // 10, 20 and 30, by an optimizer of the workers.
 class RestoreTest : public CoordinatorHostTest {
@@ -219,6 +234,23 @@ TEST_F(RestoreTest, CheckpointsAfterTheNamedOneAreSetAside) {
   Truncate(30);
   EXPECT_EQ(Start(), absl::OkStatus());
   EXPECT_THAT(Folders(), testing::ElementsAre("round-000000000010",
+                                              "set-aside-round-000000000020",
+                                              "set-aside-round-000000000030"));
+}
+
+// The files may be of a crash, or of a copy that is not whole.
+TEST_F(RestoreTest, CheckpointsWithoutAManifestAreSetAside) {
+  options_.restore = "latest";
+  std::filesystem::remove(PathOf(30, "manifest.json"));
+  EXPECT_EQ(Start(), absl::OkStatus());
+  EXPECT_THAT(Folders(),
+              testing::ElementsAre("round-000000000010", "round-000000000020",
+                                   "set-aside-round-000000000030"));
+  for (const int64_t round : {10, 20}) {
+    std::filesystem::remove(PathOf(round, "manifest.json"));
+  }
+  EXPECT_EQ(Start(), absl::OkStatus());
+  EXPECT_THAT(Folders(), testing::ElementsAre("set-aside-round-000000000010",
                                               "set-aside-round-000000000020",
                                               "set-aside-round-000000000030"));
 }

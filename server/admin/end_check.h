@@ -1,0 +1,52 @@
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "common/base/status.h"
+#include "common/protocol/membership.h"
+#include "server/admin/local_process.h"
+
+namespace nereus {
+
+// Asks the coordinator what the end of a program means (LocalWorkers:
+// exit_decides), because its exit code alone does not tell:
+//
+//   code 0, but the program has not left the job   --> mistake
+//   an error of a program that was started again,
+//   when all workers had left the job              --> is_late
+//   a program that was started again, and has not
+//   joined when the job is finished                --> is_late
+//
+// The first program has lost its part of the training. The others were started
+// in the place of a worker that died as the job ended, and there was nothing
+// left to do. Used by one thread.
+class EndCheck {
+ public:
+  // Returns the status of the job at a coordinator; FetchJobStatus in a
+  // program, another function in a test.
+  using Fetch =
+      std::function<absl::StatusOr<JobStatus>(const std::string& coordinator)>;
+
+  explicit EndCheck(Fetch fetch) : fetch_(std::move(fetch)) {}
+
+  // Looks at programs that have ended since the last call, and at those that
+  // were started again and have not joined yet. Blocks while the coordinator is
+  // asked. `is_finished`: the coordinator has ended, because the job is
+  // finished.
+  void Look(absl::Span<LocalProcess> processes, const std::string& coordinator,
+            bool is_finished, absl::Time now) const;
+
+ private:
+  void LookAtRestart(LocalProcess& child, const std::string& coordinator,
+                     bool is_finished, absl::Time now) const;
+  void LookAtGoodEnd(LocalProcess& child, const std::string& coordinator,
+                     absl::Time now) const;
+  void LookAtError(LocalProcess& child, const std::string& coordinator) const;
+
+  const Fetch fetch_;
+};
+
+}  // namespace nereus
