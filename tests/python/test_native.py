@@ -156,7 +156,18 @@ def test_an_old_library_is_refused_with_both_versions(monkeypatch, root, tmp_pat
 def test_codes_are_classes(code, joining, kind):
     error = errors.error_of(code, "why", joining)
     assert type(error) is kind
-    assert (error.code, str(error)) == (code, "why")
+    assert (error.outcome, str(error)) == (code, "why")
+
+
+@pytest.mark.parametrize("kind, code", [(nereus.JobFinished, 0), (nereus.WorkerLost, 75),
+                                        (nereus.Unreachable, 1)])
+def test_exit_code_of_a_program_that_does_not_catch_an_error(kind, code):
+    program = f"import nereus; raise nereus.{kind.__name__}('why it ends', 11)"
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(nereus.__file__))})
+    assert ended.returncode == code
+    assert "why it ends" in ended.stderr
 
 
 def test_a_failed_call_has_the_text_of_the_library(library_path):

@@ -284,6 +284,26 @@ def test_a_return_to_a_checkpoint_in_the_middle_of_a_step_is_an_error(job):
     step(model, optimizer)
 
 
+def test_a_return_to_a_checkpoint_between_two_gradients_is_no_dead_end(job, monkeypatch):
+    job.goes_back_at = 2
+    model = Net()
+    optimizer = wrapped(model)
+    step(model, optimizer)
+    pushes = []
+
+    def push(self, *arguments, **options):
+        pushes.append(arguments)
+        raise nt.JobWentBack("the job has gone back", 11)
+
+    with monkeypatch.context() as context:
+        context.setattr(job, "push", push)
+        x, y = batch()
+        with pytest.raises(nt.JobWentBack):
+            loss_of(model(x), y).backward()
+    assert len(pushes) == 1 and optimizer._engine._client.pushed
+    step(model, optimizer)
+
+
 def test_models_and_optimizers_can_be_saved_and_copied():
     model = Net()
     optimizer = wrapped(model)

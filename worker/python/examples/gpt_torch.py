@@ -58,7 +58,6 @@ def main():
     parser.add_argument("--plot", metavar="PNG", help="file for the losses; needs matplotlib")
     options = parser.parse_args()
     nt.init(settings={"batch": options.batch, "steps": options.steps})
-    torch.set_num_threads(1)
     torch.manual_seed(1)
     with open(options.data, encoding="utf-8") as file:
         text = file.read()
@@ -75,11 +74,14 @@ def main():
     while step + 1 < options.steps:
         starts = torch.randint(len(codes) - CONTEXT, (options.batch,), generator=chance)
         examples = torch.stack([codes[start:start + CONTEXT + 1] for start in starts])
-        optimizer.zero_grad()
-        scores = model(examples[:, :-1])
-        loss = functional.cross_entropy(scores.transpose(1, 2), examples[:, 1:])
-        loss.backward()
-        optimizer.step()
+        try:
+            optimizer.zero_grad()
+            scores = model(examples[:, :-1])
+            loss = functional.cross_entropy(scores.transpose(1, 2), examples[:, 1:])
+            loss.backward()
+            optimizer.step()
+        except nt.JobWentBack:
+            continue  # A server was lost. The next step is the one after a checkpoint.
         step = nt.step_info().step if nt.step_info() else step + 1
         losses[step] = float(loss.detach())
         if nt.rank() == 0 and (step + 1) % 50 == 0:

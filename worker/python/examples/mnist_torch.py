@@ -2,8 +2,7 @@
 
     nereusctl run -np 2 -- python3 mnist_torch.py --data=FOLDER
 
-FOLDER has t10k-images-idx3-ubyte.gz and t10k-labels-idx1-ubyte.gz. The first 8,000 images train,
-the other 2,000 test.
+FOLDER has t10k-images-idx3-ubyte.gz and its labels: 8,000 images train, the other 2,000 test.
 """
 
 import argparse
@@ -49,8 +48,7 @@ def make_vgg():
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--data", required=True, metavar="FOLDER", help="folder of the images")
     parser.add_argument("--epochs", type=int, default=4, help="passes over the images")
     parser.add_argument("--batch", type=int, default=32, help="images of a worker in a step")
@@ -58,7 +56,6 @@ def main():
     parser.add_argument("--plot", metavar="PNG", help="file for the losses; needs matplotlib")
     options = parser.parse_args()
     nt.init(settings={"batch": options.batch, "model": options.model})
-    torch.set_num_threads(1)
     torch.manual_seed(1)
     gpus = torch.cuda.device_count()
     device = torch.device("cuda", nt.local_rank() % gpus) if gpus else torch.device("cpu")
@@ -73,10 +70,13 @@ def main():
         order = torch.randperm(TRAINED, generator=torch.Generator().manual_seed(epoch))
         own = order[batch * options.batch:][:options.batch]
         model.train()
-        optimizer.zero_grad()
-        loss = functional.cross_entropy(model(images[own]), labels[own])
-        loss.backward()
-        optimizer.step()
+        try:
+            optimizer.zero_grad()
+            loss = functional.cross_entropy(model(images[own]), labels[own])
+            loss.backward()
+            optimizer.step()
+        except nt.JobWentBack:
+            continue  # A server was lost. The next step is the one after a checkpoint.
         losses.append(float(loss.detach()))
         before, done = done, (step.contributions_before + step.workers) // batches
         if done > before and step.position == 0:

@@ -1,5 +1,7 @@
 """Exceptions of Nereus: one class for each case that a caller treats differently."""
 
+import logging
+
 CANCELLED = 1
 INVALID_ARGUMENT = 3
 DEADLINE_EXCEEDED = 4
@@ -14,12 +16,12 @@ class NereusError(RuntimeError):
     error of this class itself comes from a job that has ended, or from a call at the
     wrong time.
 
-    code: number of the outcome, a NEREUS_ constant of worker/c_api/nereus.h.
+    outcome: number of the outcome, a NEREUS_ constant of worker/c_api/nereus.h.
     """
 
-    def __init__(self, message, code=0):
+    def __init__(self, message, outcome=0):
         super().__init__(message)
-        self.code = code
+        self.outcome = outcome
 
 
 class LibraryError(NereusError, ImportError):
@@ -41,8 +43,20 @@ class ModelMismatch(NereusError):
     connect again."""
 
 
-class JobFinished(NereusError):
-    """The job is over, so that this worker cannot join it. Nothing is left to do."""
+class _EndsProgram(NereusError, SystemExit):
+    """An error that ends a program which does not catch it with the exit code `code`. Python
+    prints nothing then, so the text is logged."""
+
+    def __init__(self, message, outcome=0):
+        super().__init__(message, outcome)
+        logging.getLogger("nereus").warning("%s", message)
+
+
+class JobFinished(_EndsProgram):
+    """The job is over, so that this worker cannot join it. Nothing is left to do: a program
+    that does not catch this error ends with code 0."""
+
+    code = 0
 
 
 class JobWentBack(NereusError):
@@ -50,9 +64,12 @@ class JobWentBack(NereusError):
     returns."""
 
 
-class WorkerLost(NereusError):
+class WorkerLost(_EndsProgram):
     """This worker was silent for too long and counts as dead. Close the client and make a
-    new one."""
+    new one. Or start the program again: if it does not catch this error, it ends with code
+    75, after which `nereusctl run` does so."""
+
+    code = 75
 
 
 class Stalled(NereusError, TimeoutError):

@@ -177,7 +177,7 @@ class Engine:
             raise ModelMismatch(
                 f"{error}. Rows of factors are those of each worker's first forward: if "
                 "these differ, pass the same rows= on all workers, or factors=False",
-                error.code) from None
+                error.outcome) from None
         try:
             self._check_overlap(client.traits.decoupled)
             self._take_over()
@@ -245,24 +245,10 @@ class Engine:
                 if self._deferred is not None:
                     self._deferred.forget()
                 self._take_over()
-            if self._differences:
-                self._judge_differences()
+            differences, self._differences = self._differences, []
+            state.judge_numbers(differences, self.step_info, self._client)
             self._is_open = True
             self._begin_passes()
-
-    def _judge_differences(self):
-        """Says that the job's numbers are not those of this worker's optimizer. Ends the job if
-        it has only begun: a worker that joins later, or a job that goes on from a checkpoint,
-        may have begun with other numbers."""
-        differences, self._differences = self._differences, []
-        if self.step_info.step > 0:
-            for each in differences:
-                _log.warning("the optimizer has %s, which counts", each)
-            return
-        reason = (f"the optimizer has {'; '.join(differences)}. The job has the numbers of the "
-                  "worker that joined first: give the optimizers of all workers the same")
-        self._client.abort(reason)
-        raise ModelMismatch(reason, FAILED_PRECONDITION)
 
     def _begin_passes(self):
         """Forgets the gradients of the open step, of which none was sent."""
@@ -358,6 +344,13 @@ class Engine:
             self._push(layer)
 
     def _push(self, layer):
+        try:
+            self._send(layer)
+        except JobWentBack:
+            self._is_open = False  # The next forward begins the step after the checkpoint.
+            raise
+
+    def _send(self, layer):
         self._state.adopt(layer)
         capture = layer.capture
         if capture is not None:

@@ -6,11 +6,14 @@ in a layer of their own, `Extras`.
 """
 
 import itertools
+import logging
 
 import torch
 
+from ..errors import FAILED_PRECONDITION, ModelMismatch
 from ..layer import Layer
 
+_log = logging.getLogger("nereus")
 
 # Arguments that say how an optimizer computes, not what. Some of them need a GPU.
 _WAYS_TO_COMPUTE = ("capturable", "differentiable", "foreach", "fused")
@@ -267,3 +270,17 @@ class BoundState:
                     number = _like(examples[name], value)
                     state[name] = (number.to(slot.parameter.device)
                                    if on_gpu and isinstance(number, torch.Tensor) else number)
+
+
+def judge_numbers(differences, step, client):
+    """Says that the job's numbers are not those of this worker's optimizer, if there are
+    `differences`. Ends the job if it has only begun: a worker that joins later, or a job that
+    goes on from a checkpoint, may have begun with other numbers."""
+    if step.step > 0:
+        for each in differences:
+            _log.warning("the optimizer has %s, which counts", each)
+    elif differences:
+        reason = (f"the optimizer has {'; '.join(differences)}. The job has the numbers of the "
+                  "worker that joined first: give the optimizers of all workers the same")
+        client.abort(reason)
+        raise ModelMismatch(reason, FAILED_PRECONDITION)
