@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <iostream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/numbers.h"
@@ -19,6 +20,27 @@ namespace {
 
 constexpr float kLearningRate = 0.02f;
 constexpr float kMomentum = 0.9f;
+// Trains `line` with this worker's example of a step.
+absl::Status DoStep(nereus::Client& client, const nereus::StepInfo& step,
+                    std::vector<float>& line, std::vector<float>& velocity,
+                    std::vector<float>& gradient) {
+  const int64_t example = step.contributions_before + step.position;
+  const float x = static_cast<float>(example % 7) - 3.0f;
+  const float error = line[0] * x + line[1] - (3.0f * x + 1.0f);
+  gradient = {error * x, error};
+  NEREUS_TRY(client.Push(/*layer=*/0, step.step, absl::MakeSpan(gradient)));
+  NEREUS_TRY(client.WaitAll(step.step));
+  if (client.Skipped(step.step)) return absl::OkStatus();
+
+  // Each worker makes the same update from the same mean, so replicas stay
+  // equal.
+  const absl::Span<const float> mean = client.Mean(/*layer=*/0);
+  for (size_t i = 0; i < line.size(); ++i) {
+    velocity[i] = kMomentum * velocity[i] + mean[i];
+    line[i] -= kLearningRate * velocity[i];
+  }
+  return absl::OkStatus();
+}
 
 absl::Status Train(int64_t steps) {
   // The model: y = line[0] * x + line[1]. Declared before the client, because
@@ -49,33 +71,21 @@ absl::Status Train(int64_t steps) {
   // Memory of the state. A worker that joins later receives the job's state
   // here, and so does each worker after a restart of the job.
   binding.state = absl::MakeSpan(velocity);
-  const auto client = NEREUS_TRY(nereus::Client::Connect(options, {binding}));
+  auto joined = nereus::Client::Connect(options, {binding});
+  // kOutOfRange: the job is finished, so nothing is left to do.
+  if (absl::IsOutOfRange(joined.status())) return absl::OkStatus();
+  const auto client = NEREUS_TRY(std::move(joined));
 
   for (;;) {
     const nereus::StepInfo step = NEREUS_TRY(client->BeginStep());
-    if (step.step >= steps) break;
-
-    const int64_t example = step.contributions_before + step.position;
-    const float x = static_cast<float>(example % 7) - 3.0f;
-    const float error = line[0] * x + line[1] - (3.0f * x + 1.0f);
-    gradient = {error * x, error};
-
-    absl::Status status =
-        client->Push(/*layer=*/0, step.step, absl::MakeSpan(gradient));
-    if (status.ok()) status = client->WaitAll(step.step);
+    const bool is_done = step.step >= steps;
+    const absl::Status status =
+        is_done ? client->Leave()
+                : DoStep(*client, step, line, velocity, gradient);
     if (absl::IsOutOfRange(status)) continue;  // The job has gone back.
     NEREUS_TRY(status);
-    if (client->Skipped(step.step)) continue;
-
-    // Each worker makes the same update from the same mean, so replicas stay
-    // equal.
-    const absl::Span<const float> mean = client->Mean(/*layer=*/0);
-    for (size_t i = 0; i < line.size(); ++i) {
-      velocity[i] = kMomentum * velocity[i] + mean[i];
-      line[i] -= kLearningRate * velocity[i];
-    }
+    if (is_done) break;
   }
-  NEREUS_TRY(client->Leave());
   std::cout << "after " << steps << " steps: y = " << line[0] << " x + "
             << line[1] << std::endl;
   return absl::OkStatus();
@@ -89,7 +99,10 @@ int main(int argc, char** argv) {
     std::cerr << "Usage: own_optimizer STEPS" << std::endl;
     return 2;
   }
-  const absl::Status status = Train(steps);
+  absl::Status status = Train(steps);
+  // kCancelled: this worker stood still for so long that the job went on
+  // without it. It joins again.
+  while (absl::IsCancelled(status)) status = Train(steps);
   if (status.ok()) return 0;
   std::cerr << status << std::endl;
   return 1;

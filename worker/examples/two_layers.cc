@@ -9,6 +9,7 @@
 #include <iostream>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -97,56 +98,67 @@ float Backward(const std::vector<float>& predicted,
   return loss;
 }
 
+// Trains both layers with this worker's examples of a step.
+absl::Status DoStep(nereus::Client& client, const nereus::StepInfo& step,
+                    Layer& hidden, Layer& output) {
+  // Forward: y = tanh(input * hidden) * output.
+  std::vector<float> predicted(kRows);
+  const std::vector<float> expected =
+      MakeRows((step.contributions_before + step.position) * kRows, hidden);
+  hidden.Forward(output.input);
+  for (float& value : output.input) value = std::tanh(value);
+  output.Forward(predicted);
+
+  const float loss = Backward(predicted, expected, hidden, output);
+  if (step.step % 100 == 0) {
+    std::cout << "step " << step.step << ": loss " << loss << std::endl;
+  }
+
+  // A caller that runs the optimizer passes memory for the mean gradient as the
+  // last argument. Here the job runs the optimizer.
+  NEREUS_TRY(client.PushFactors(1, step.step,
+                                {output.output_gradient, output.input},
+                                /*gradient=*/{}));
+  NEREUS_TRY(client.PushFactors(0, step.step,
+                                {hidden.output_gradient, hidden.input}, {}));
+  return client.WaitAll(step.step);
+}
+
 absl::Status Train() {
   Layer hidden("hidden", kHidden, kInputs);
   Layer output("output", 1, kHidden);
-  std::vector<float> predicted(kRows);
 
   // Reads environment variables that `nereusctl run` sets, such as
   // NEREUS_COORDINATOR, the HOST:PORT of the coordinator.
   nereus::ClientOptions options =
       NEREUS_TRY(nereus::ClientOptions::FromEnvironment());
-  const auto client = NEREUS_TRY(nereus::Client::Connect(
+  auto joined = nereus::Client::Connect(
       options, {{hidden.spec, absl::MakeSpan(hidden.parameters)},
-                {output.spec, absl::MakeSpan(output.parameters)}}));
+                {output.spec, absl::MakeSpan(output.parameters)}});
+  // kOutOfRange: the job is finished, so nothing is left to do.
+  if (absl::IsOutOfRange(joined.status())) return absl::OkStatus();
+  const auto client = NEREUS_TRY(std::move(joined));
 
   for (;;) {
     const nereus::StepInfo step = NEREUS_TRY(client->BeginStep());
-    if (step.step >= kSteps) break;
-
-    // Forward: y = tanh(input * hidden) * output.
-    const std::vector<float> expected =
-        MakeRows((step.contributions_before + step.position) * kRows, hidden);
-    hidden.Forward(output.input);
-    for (float& value : output.input) value = std::tanh(value);
-    output.Forward(predicted);
-
-    const float loss = Backward(predicted, expected, hidden, output);
-    if (step.step % 100 == 0) {
-      std::cout << "step " << step.step << ": loss " << loss << std::endl;
-    }
-
-    // A caller that runs the optimizer passes memory for the mean gradient as
-    // the last argument. Here the job runs the optimizer.
-    absl::Status status = client->PushFactors(
-        1, step.step, {output.output_gradient, output.input}, /*gradient=*/{});
-    if (status.ok()) {
-      status = client->PushFactors(0, step.step,
-                                   {hidden.output_gradient, hidden.input}, {});
-    }
-    if (status.ok()) status = client->WaitAll(step.step);
+    const bool is_done = step.step >= kSteps;
+    const absl::Status status =
+        is_done ? client->Leave() : DoStep(*client, step, hidden, output);
     // kOutOfRange: the job has gone back to a checkpoint, and the next
     // BeginStep says which step is next.
     if (absl::IsOutOfRange(status)) continue;
     NEREUS_TRY(status);
+    if (is_done) return absl::OkStatus();
   }
-  return client->Leave();
 }
 
 }  // namespace
 
 int main() {
-  const absl::Status status = Train();
+  absl::Status status = Train();
+  // kCancelled: this worker stood still for so long that the job went on
+  // without it. It joins again.
+  while (absl::IsCancelled(status)) status = Train();
   if (status.ok()) return 0;
   std::cerr << status << std::endl;
   return 1;

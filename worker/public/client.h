@@ -158,21 +158,24 @@ struct JobTraits {
 //   auto client = NEREUS_TRY(Client::Connect(options, layers));
 //   for (;;) {
 //     const StepInfo step = NEREUS_TRY(client->BeginStep());
-//     if (step.step >= kSteps) break;
-//     ... read this worker's examples (StepInfo::contributions_before) ...
-//     ... forward ...
-//     absl::Status status;
-//     for (int layer = last; layer >= 0 && status.ok(); --layer) {
-//       ... backward of `layer` writes gradients[layer] ...
-//       status = client->Push(layer, step.step,
-//                             absl::MakeSpan(gradients[layer]));
-//     }
-//     if (status.ok()) status = client->WaitAll(step.step);
+//     const bool is_done = step.step >= kSteps;
+//     const absl::Status status = is_done ? client->Leave() : DoStep(step);
 //     if (absl::IsOutOfRange(status)) continue;  // The job has gone back.
 //     NEREUS_TRY(status);
-//     // Now `parameters` has the result of step.step, equal on all workers.
+//     if (is_done) break;
 //   }
-//   NEREUS_TRY(client->Leave());
+//
+// DoStep reads this worker's examples (StepInfo::contributions_before), goes
+// forward, and then:
+//
+//   for (int layer = last; layer >= 0; --layer) {
+//     ... backward of `layer` writes gradients[layer] ...
+//     NEREUS_TRY(client->Push(layer, step.step,
+//                             absl::MakeSpan(gradients[layer])));
+//   }
+//   // After this, `parameters` has the result of the step, equal on all
+//   // workers.
+//   return client->WaitAll(step.step);
 //
 // worker/examples has complete programs.
 //

@@ -59,17 +59,23 @@ static nereus_code Train(nereus_client* client, long long steps,
   step.size = sizeof(step);
   AWAIT(code, nereus_client_wait_connected(client, kWaitMs, NULL));
   // Calls can return without a wait, and then AWAIT does not look at Ctrl-C. So
-  // the loop does.
-  while (code == NEREUS_OK && !interrupted) {
-    AWAIT(code, nereus_client_begin_step(client, kWaitMs, NULL, &step));
-    if (code != NEREUS_OK || step.step >= steps) break;
-    code = DoStep(client, &step, line, gradient);
+  // the loop does: after Ctrl-C the worker leaves.
+  while (code == NEREUS_OK) {
+    int is_done = interrupted;
+    if (!is_done) {
+      AWAIT(code, nereus_client_begin_step(client, kWaitMs, NULL, &step));
+      if (code != NEREUS_OK) break;
+      is_done = step.step >= steps;
+    }
+    if (is_done) {
+      AWAIT(code, nereus_client_leave(client, kWaitMs, NULL));
+      if (code == NEREUS_OK || interrupted) break;
+    } else {
+      code = DoStep(client, &step, line, gradient);
+    }
     // The job has lost a server and gone back to its last checkpoint. The next
     // step begins with the parameters of that checkpoint.
     if (code == NEREUS_OUT_OF_RANGE) code = NEREUS_OK;
-  }
-  if (code == NEREUS_OK) {
-    AWAIT(code, nereus_client_leave(client, kWaitMs, NULL));
   }
   return code;
 }
