@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Returns the shortest decimal that gives this float again: 0.1 and not
+// Returns a short decimal that gives this float again: 0.1 and not
 // 0.10000000149.
 double ShortDecimal(float value) {
   for (int digits = 6; digits <= 9; ++digits) {

@@ -47,9 +47,9 @@ void Add(const Buffer& addend, float factor, const Buffer& sum) {
 
 }  // namespace
 
-// Float32 values are checked in a first pass and added in a second pass, over
-// memory that is in the L2 cache. AccumulatePayload decodes, checks and adds
-// encoded values in one pass.
+// If the addend asks for a check, float32 values are checked in a first pass
+// and added in a second one, which finds them in the L2 cache.
+// AccumulatePayload decodes, checks and adds encoded values in one pass.
 NotFinite ExecuteArithmetic(const Accumulate& accumulate) {
   const Addend& addend = accumulate.addend;
   const Buffer& sum = accumulate.sum;

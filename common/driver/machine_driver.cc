@@ -35,10 +35,10 @@ namespace {
 // limit matters only if a wake-up is lost.
 constexpr absl::Duration kPollTimeout = absl::Seconds(1);
 
-// Longest time for which this process tries to reach a new mate. After this
-// time the coordinator counts the two workers as two hosts. A longer time would
-// hardly help, because both workers have listened since before they joined, and
-// all other workers wait meanwhile.
+// ConnectLimits::unreachable_max for a new mate. When the link is given up, the
+// coordinator counts the two workers as two hosts. A longer time would hardly
+// help, because both workers have listened since before they joined, and all
+// other workers wait meanwhile.
 constexpr absl::Duration kMateUnreachableMax = absl::Seconds(5);
 
 // Returns the payload of a frame to send. A device can copy a gradient to host

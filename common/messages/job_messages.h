@@ -18,7 +18,8 @@ namespace nereus {
 // caller can use the result without further checks. FromProto of a part checks
 // only what its comment says; MakeJob checks the rest.
 //
-// Errors of all functions: kInvalidArgument, naming the field and its value.
+// All errors are kInvalidArgument. The message names the field, and its value
+// if it has one.
 
 // Convert the id of a member. FromProto checks that the role is known and that
 // the rank is in range.
@@ -26,8 +27,8 @@ v1::Member ToProto(PeerId peer);
 absl::StatusOr<PeerId> FromProto(const v1::Member& message);
 
 // Convert layers. FromProto checks only that the kind is known. LayersFromProto
-// also checks the number of layers. A caller that needs a valid model must call
-// ValidateLayers.
+// also refuses more than kLayersMax layers. A caller that needs a valid model
+// must call ValidateLayers.
 v1::LayerSpec ToProto(const LayerSpec& layer);
 absl::StatusOr<LayerSpec> FromProto(const v1::LayerSpec& message);
 absl::StatusOr<std::vector<LayerSpec>> LayersFromProto(
@@ -45,7 +46,8 @@ ShardServers FromProto(const v1::ShardServers& message);
 v1::Job ToProto(const Job& job,
                 absl::Span<const RouteExplanation> explanations);
 // Returns the job of a message, checked and completed by MakeJob. Appends the
-// explanation of each route to `explanations`, even if the result is an error.
+// explanation of each route to `explanations`; after an error some or all of
+// them may be missing.
 absl::StatusOr<JobPtr> FromProto(const v1::Job& message,
                                  std::vector<RouteExplanation>& explanations);
 

@@ -265,8 +265,9 @@ absl::Time SimulatedNetwork::ArrivalOf(const Lane& lane, int64_t bytes,
     sent = std::max(sent, free_at);
     delay += link.extra_delay;
   }
-  // The receiver begins after the first byte has come, and so late that it then
-  // receives without a pause until the last byte.
+  // The receiver begins when the latency is over, and so late that it then
+  // receives without a pause until the last byte. If the frame waits for the
+  // link, the frames before it still keep the receiver busy.
   const absl::Duration receiving = TimeAt(to.ingress.rate * to.factor, bytes);
   return std::max(start + delay, sent + delay - receiving);
 }

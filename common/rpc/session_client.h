@@ -16,8 +16,8 @@ struct SessionClientOptions {
   // "host:port" of the coordinator's control port.
   std::string coordinator_address;
 
-  // Time for which attempts to open the first session may fail. Then the client
-  // gives up.
+  // Time, from the constructor on, for which attempts to open the first session
+  // may fail. Then the client gives up.
   absl::Duration connect_timeout = absl::Seconds(60);
   // Time after the end of a session for which attempts to open the next session
   // may fail. Then the client gives up.
@@ -54,7 +54,8 @@ class SessionClient {
     // coordinator has answered for connect_timeout or patience; kUnimplemented,
     // another kind of process answers at the address; kInvalidArgument, the
     // coordinator has sent a message that this version does not know; any other
-    // code, the error with which the coordinator has ended the session.
+    // code, the error of gRPC, or of a server that does not coordinate the job.
+    // (A coordinator that refuses the member sends a Refusal.)
     std::function<void(const absl::Status& why)> failed;
   };
 
@@ -70,8 +71,8 @@ class SessionClient {
   // Queues a message for the session of the last call of `opened`. Drops the
   // message if that session has ended. The first message of a session must be a
   // JoinRequest or Resume: Send drops any other message before it. Send also
-  // drops a second JoinRequest or Resume, which was meant for an earlier
-  // session.
+  // drops a second JoinRequest or Resume: a caller that is late may answer two
+  // calls of `opened` in one session.
   void Send(const MemberMessage& message);
 
   // Opens no further session. An open session goes on, and its callbacks may

@@ -10,12 +10,15 @@ namespace nereus {
 // Limits of the attempts to connect to a peer. At a limit the link is given up:
 // no further attempt is made, and the handler hears OnDisconnected.
 struct ConnectLimits {
-  // Time of SteadyNow at which the link is given up.
+  // Time of SteadyNow after which no attempt is made, but for the first one. An
+  // attempt under way then ends, at the earliest 0.2 s after its start.
   absl::Time deadline;
-  // Time for which attempts may fail without reaching a process that listens at
-  // the address; then the link is given up. A process that listens but does not
-  // answer counts as reached: only the deadline applies to it. Infinite: only
-  // the deadline applies.
+  // Longest time from the first to the last of consecutive attempts that failed
+  // without reaching a process that listens at the address; then the link is
+  // given up. Such an attempt itself may last as long. A failure of the name
+  // server does not count. A process that listens but does not answer counts as
+  // reached: only the deadline applies to it. Infinite: only the deadline
+  // applies.
   absl::Duration unreachable_max = absl::InfiniteDuration();
 };
 
@@ -28,8 +31,8 @@ class Connection {
  public:
   virtual ~Connection() = default;
 
-  // Queues `frame`. Frames leave in the order of SendQueue. REQUIRES: the
-  // connection is open.
+  // Queues `frame`. Frames leave in the order of SendQueue. REQUIRES: the link
+  // is open. The peer may have ended the connection: then the frame is lost.
   virtual void Send(Frame frame) = 0;
 
   // Ends the connection at once and drops the queued frames. The kernel may

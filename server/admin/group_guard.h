@@ -26,10 +26,11 @@ class GroupGuard {
   // so that `killall nereusctl` does not kill the guard.
   static constexpr char kProcessName[] = "nereus-guard";
 
-  // Starts the guard. Errors: kInternal, with the reason of the system.
+  // Starts the guard. Errors: kInternal, this process cannot make the socket,
+  // or cannot fork.
   static absl::StatusOr<std::unique_ptr<GroupGuard>> Start();
 
-  // Descriptor for Add.
+  // Descriptor for AddOwnGroup.
   int descriptor() const { return socket_.get(); }
 
   // Adds the calling process's group. A child calls this between fork and exec,

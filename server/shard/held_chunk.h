@@ -11,14 +11,17 @@
 
 namespace nereus {
 
-// Request of a worker for a chunk's values as of a round.
+// Request of a worker for the result of a round of one chunk.
 struct PullRequest {
   int rank = 0;       // Rank of the worker.
   int64_t round = 0;  // Round of the result that it wants.
 };
 
-// Values of one chunk that a server holds, as of the last closed round. Methods
-// update the values, and send them to workers in frames.
+// Values of one chunk that a server holds. If the servers update the layer,
+// parameters and state are as of the last closed round; with Quorum::kEach they
+// also have the contributions that came later. If workers own the layer, they
+// are as of the base round. Methods update the values, and send them to workers
+// in frames.
 //
 // Buffers are shared by reference with frames on their way and with checkpoints
 // being written. An update therefore writes to new memory while the old memory
@@ -54,9 +57,11 @@ struct HeldChunk {
   // Sends `result` of `round` to the workers `to`.
   void Broadcast(const ShardEpoch& epoch, int64_t round, const RankList& to,
                  const Buffer& result, Outbox& out) const;
-  // Sends a worker the values that it has asked for. If workers own the layer
-  // and the server has optimizer state of it from a checkpoint or a change of
-  // plan, sends this state, too.
+  // Answers a worker's request: sends the parameters, or the mean gradient if
+  // the caller runs the optimizer. In a sparse job, a worker that takes part in
+  // the round gets the round's blocks only. If workers own the layer, also
+  // sends its optimizer state, if the server has it: from a checkpoint, or
+  // because the servers updated the layer in an earlier plan.
   void SendValues(const ShardEpoch& epoch, const PullRequest& request,
                   Outbox& out) const;
 
@@ -75,14 +80,14 @@ struct HeldChunk {
   void UpdateBlocks(const Job& job, int64_t round, const FullRound& full,
                     float scale, Outbox& out);
   // Returns memory for updated parameters, and gives the state memory of its
-  // own where a checkpoint still reads it.
+  // own if a checkpoint still reads it.
   Buffer RoomForUpdate(Outbox& out);
 
-  // Calls `send` with the frames of a result. For a sparse round these are the
-  // frames that the round had, or one frame without payload if it had none.
-  // With `whole`, these are all frames of the chunk, and then one frame without
-  // payload. The caller sets `whole` if a worker may have begun the round with
-  // another choice of blocks.
+  // Calls `send` with the frames of a result. In a dense layer, these are all
+  // frames of the chunk. In a sparse layer, they are the frames that the round
+  // had, or one frame without payload if it had none; with `whole`, all frames
+  // of the chunk, and then one frame without payload. The caller sets `whole`
+  // if a worker may have begun the round with another choice of blocks.
   template <typename Send>
   void CutResult(const Job& job, bool whole, FrameHeader header,
                  const Buffer& values, Send send) const;

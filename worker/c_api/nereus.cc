@@ -57,8 +57,8 @@ void CollectLine(LogLevel level, const std::string& text) {
 }
 
 // Runs the body of a function, and stores its error for nereus_last_error.
-// Because of `noexcept`, an exception ends the process. It can only be
-// std::bad_alloc: Nereus itself throws no exception.
+// Because of `noexcept`, an exception ends the process. Nereus throws none on
+// purpose: one means that the process is out of memory or of threads.
 nereus_code Run(absl::FunctionRef<absl::Status()> body) noexcept {
   absl::Status status = CheckNotForked();
   if (status.ok()) status = body();

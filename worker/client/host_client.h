@@ -36,9 +36,10 @@ struct HostClientOptions {
   // wait nor call the client. May be empty.
   std::function<void(const LayerDone& done, bool fetched)> done = nullptr;
 
-  // Called when a part of a round's result is complete in host memory, for a
-  // layer that has a `device`; before `done` is called for the round. The rules
-  // of `done` hold for this function, too. May be empty.
+  // Called when a part of a round's result is complete in host memory, before
+  // `done` is called for the round. Only for a layer by the servers that has a
+  // `device`, and not in a sparse job. The parts need not cover the layer. The
+  // rules of `done` hold for this function, too. May be empty.
   std::function<void(const PartDone& part)> part_done = nullptr;
 
   // Device that computes in the place of the CPU: multiplies the factors of all
@@ -61,10 +62,10 @@ class HostClient : public Client {
       HostClientOptions options, std::vector<HostLayerBinding> layers);
 
   // Pushes a gradient that a device is still copying to `gradient`, from its
-  // first value on. The client sends values that have arrived without delay,
-  // and awaits `arrival` for the others. With `--nan=skip`, and in a sparse job
-  // unless `--nan=ignore`, the gradient is searched for NaNs and infinities.
-  // This call then waits until `arrival` has searched the values
+  // first value on. When the client sends the layer, it sends each frame as
+  // soon as the values of the frame have arrived. With `--nan=skip`, and in a
+  // sparse job unless `--nan=ignore`, the gradient is searched for NaNs and
+  // infinities. This call then waits until `arrival` has searched the values
   // (Arrival::FindNotFinite) or, if it cannot, until all values have arrived.
   // If the arrival fails, the job ends for all workers, with the error of the
   // arrival.
@@ -82,13 +83,14 @@ class HostClient : public Client {
       int layer, int64_t step, const Factors& factors,
       absl::Span<float> gradient, const std::shared_ptr<Arrival>& arrival) = 0;
 
-  // Announces that a Wait for a layer will follow. The client now sends what it
-  // has deferred of the layer, and asks for the layer's result.
+  // Announces that a Wait for a layer will follow. If the layer is deferred,
+  // the client sends all deferred layers, as soon as it may. It asks for the
+  // layer's result before those of other layers.
   virtual absl::Status Hurry(int layer) = 0;
 
   // Returns the error of the job if the job has failed. Returns kOutOfRange if
-  // the job has gone back to a checkpoint and the caller has not called
-  // BeginStep since. Otherwise returns OK.
+  // this worker must discard its values (see Client) and the caller has not
+  // called BeginStep since. Otherwise returns OK.
   virtual absl::Status Interruption() const = 0;
 
   // True if the plan sends the layer's factors: the caller must then push
@@ -98,7 +100,8 @@ class HostClient : public Client {
 
   // True if the plan sends the layer's gradients as bfloat16, and the client
   // does not need them as float32. The caller may then push the gradient as
-  // bfloat16 (Arrival::bfloat16). The answer can change with the plan.
+  // bfloat16 (Arrival::bfloat16). The answer can change with the plan, and with
+  // the workers of this host.
   virtual bool takes_bfloat16(int layer) const = 0;
 };
 

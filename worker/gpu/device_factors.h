@@ -24,8 +24,9 @@ namespace nereus {
 // MultiplyOwn; one thread at a time may call Multiply.
 //
 // Uses device memory for two workspaces of cuBLAS and, from the first Multiply
-// on, for all workers' factors of one layer. The memory for factors grows to
-// what the largest layer needs.
+// on, for all workers' factors of one layer, and for the product if the
+// gradient is not aligned to 256 bytes. This memory grows to what the largest
+// layer needs.
 class DeviceFactors final {
  public:
   // Errors: kResourceExhausted, out of device memory; errors of CUDA or cuBLAS.

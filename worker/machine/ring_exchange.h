@@ -70,26 +70,30 @@ class RingExchange final : public Exchange {
   // The two passes. All these functions work on frame `index` of the round.
 
   // Sends this worker's part to the carrier on this host. If this worker is the
-  // carrier, adds the part to the host's part instead.
+  // carrier, adds the part to the host's part instead, and calls OnHostPart if
+  // the host's part is whole.
   void ContributeFrame(Round& round, int64_t index, Outbox& out);
   // Adds the part of worker `rank`, which is this worker or a mate, to the
   // host's part. Returns true if the host's part is whole.
   bool AddPart(int rank, const Round& round, int64_t index, Addend addend,
                Outbox& out);
-  // Called when the host's part is whole. Begins the sum, if the segment starts
-  // at this host. Otherwise passes on the sum of the hosts before, if that has
-  // arrived.
+  // Called when the host's part is whole. If the round has one host, makes the
+  // mean. Else, if the segment starts at this host, begins the sum. Otherwise
+  // passes on the sum of the hosts before, if that has arrived.
   void OnHostPart(Round& round, int64_t index, Outbox& out);
   // Adds the host's part to the sum and sends it on. If this host is the last
   // one of the segment, makes the mean instead.
   void PassSum(Round& round, int64_t index, Outbox& out);
-  // Called when this worker has made the mean. Passes the mean on if this
-  // worker has requested the layer's result; otherwise Gather does so later.
+  // Called when this worker has made the mean. Passes the mean on; but in a
+  // decoupled job, if this worker has not requested the layer's result yet,
+  // Gather does so later.
   void OnMean(Round& round, int64_t index, Outbox& out);
   // Sends the mean to the mates and, unless this host is the last to receive
   // it, to the next host.
   void PassMean(const Round& round, int64_t index, Outbox& out) const;
-  // Returns the host's part, with a check for NaNs if the job asks for one.
+  // Returns the host's part. If this worker is alone on its host, and the job
+  // checks contributions, the part has a check for NaNs. With several workers
+  // AddPart has made the checks.
   Addend HostPart(const Round& round, int64_t index);
   // Returns the check for NaNs of the contribution of worker `rank` to a frame.
   // If the worker is alone on its host and its contribution begins a sum, the
@@ -104,8 +108,9 @@ class RingExchange final : public Exchange {
   RingFrames FramesOf(const Round& round) const {
     return RingFrames(layer_, round.lineup.hosts());
   }
-  // True if the frame is sent in the round: it is not, if it is a block of a
-  // sparse layer that does not travel.
+  // True if the frame is sent in the round. In a sparse layer these are the
+  // frames of the blocks that travel or, if none does, the last frame. REQUIRES
+  // for a sparse layer: this worker has sent in the round.
   bool Travels(const Round& round, int64_t index) const {
     return round.chosen.empty() || round.chosen[index];
   }
@@ -113,7 +118,8 @@ class RingExchange final : public Exchange {
   FrameHeader HeaderOf(const Round& round, FrameKind kind, int64_t index) const;
   // Memory of the frame's values in the round.
   Buffer MemoryOf(const Round& round, int64_t index) const;
-  // This worker's gradient of the frame.
+  // This worker's part of the frame: its gradient, in a sparse layer with the
+  // residual added.
   Buffer OwnValues(const Round& round, int64_t index) const;
   // OK if the frame comes from the right worker, and this worker can use it in
   // the present state of `round`.

@@ -22,8 +22,8 @@ struct LayerBinding {
   LayerSpec spec;
 
   // Parameters of the layer: float32, shape {spec.parameters}, host memory. The
-  // weight comes first (row-major, spec.m x spec.n), then the bias (spec.m
-  // values).
+  // matrix comes first (row-major, spec.m x spec.n), then the values beside it,
+  // such as the bias.
   //
   // Not owned; must outlive the client. The client writes this memory in
   // Connect (without Connect: from Join until AwaitJoined returns OK), in
@@ -39,11 +39,11 @@ struct LayerBinding {
   // number of arrays is the same for every layer, at most kStateArraysMax. May
   // be empty. Not owned; must outlive the client.
   //
-  // The caller sets the state to zero before Connect, because in a new job the
-  // client does not write this memory. A worker that joins a running job, and
-  // every worker of a job that goes back to a checkpoint, receives the job's
-  // state here. An optimizer with state that is not bound here makes replicas
-  // differ as soon as one worker is replaced.
+  // The caller sets the state to zero before Connect: the client does not write
+  // this memory in a new job, unless the job begins from a checkpoint. A worker
+  // that joins a running job, and a worker that must discard its values
+  // (kOutOfRange), receives the job's state here. An optimizer with state that
+  // is not bound here makes replicas differ as soon as one worker is replaced.
   //
   // The client writes this memory in Connect (without Connect: from Join until
   // AwaitJoined returns OK) and in BeginStep only. The client reads this memory
@@ -63,8 +63,9 @@ struct LayerBinding {
 // with zeros. Source: sufficient factors, Poseidon (Zhang et al., USENIX ATC
 // 2017), section 2.2.
 struct Factors {
-  // Gradient, with respect to the layer's output, of the mean loss over the K
-  // rows, multiplied by StepInfo::loss_scale. Shape {K, M}.
+  // Gradient, with respect to the layer's output, of the mean loss over this
+  // worker's examples, multiplied by StepInfo::loss_scale. Rows that the caller
+  // fills with zeros do not count in the mean. Shape {K, M}.
   absl::Span<const float> output_gradient;
   // Input of the layer in the forward pass. Shape {K, N}.
   absl::Span<const float> input;
@@ -218,9 +219,10 @@ struct JobTraits {
 //
 // Memory that the client allocates, besides that of frames in flight:
 //
-//   each layer by factors  twice the factors of all workers, and the size of
-//                          one gradient (of two gradients, if the workers of
-//                          one host share the product)
+//   each layer by factors  twice the factors of all workers, and one gradient,
+//                          unless PushFactors gets memory for it (two
+//                          gradients, if the workers of one host share the
+//                          product)
 //   each layer on a ring   the size of two gradients
 //   both of these kinds    memory for a third round, from the second epoch on;
 //                          the state of the job's optimizer, unless the caller
@@ -281,10 +283,10 @@ class Client {
   virtual const JobTraits& traits() const = 0;
 
   // Begins the next step and describes it. The next step is the one after the
-  // last step that this worker began, or the step at which this worker joined,
-  // or the step after the checkpoint to which the job has gone back. Waits
-  // while the job changes to another epoch. Before a change of plan, also waits
-  // until all workers have done the switch round.
+  // last step that this worker began. After kOutOfRange it is the step after
+  // the values that the worker receives, and in the beginning the step at which
+  // this worker joined. Waits while the job changes to another epoch. Before a
+  // change of plan, also waits until all workers have done the switch round.
   //
   // The caller must push every layer in every step that it begins. There is one
   // exception: the caller may call Leave without any push in its last step.
@@ -396,16 +398,18 @@ class Client {
   // they begin with the same step; for later ones see below. All workers must
   // gather equally often between the pushes of two steps. If a worker that
   // joins later gathers before its first push, it gets the values that the
-  // first workers gathered before their first pushes, at most 64 times. Workers
-  // that go back with the job gather together, until they push again.
+  // first workers gathered before their first pushes; so a worker may gather at
+  // most 64 times before its first push. Workers that go back with the job
+  // gather together, until they push again.
   //
   // `value`: at most 64 KiB. The values of all workers together: at most 2 MiB.
   //
   // Errors: kInvalidArgument, the value is too long; kFailedPrecondition,
-  // another worker has pushed a later step without gathering, the values of all
-  // workers are too long, or the job has another `--quorum` than `all`;
-  // kDeadlineExceeded after `timeout`: call Gather again. The value of the
-  // first call counts, not that of the repeated call.
+  // another worker has pushed a later step without gathering, this worker has
+  // gathered 64 times before its first push, the values of all workers are too
+  // long, or the job has another `--quorum` than `all`; kDeadlineExceeded after
+  // `timeout`: call Gather again. The value of the first call counts, not that
+  // of the repeated call.
   virtual absl::StatusOr<std::vector<std::string>> Gather(
       absl::string_view value, absl::Duration timeout) const = 0;
 

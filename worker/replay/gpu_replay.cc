@@ -20,9 +20,10 @@
 namespace nereus {
 namespace {
 
-// Replay on a GPU: a thin layer over GpuClient, and kernels that spin. All work
-// is queued on one stream, as in a trainer. During steps, the calling thread
-// waits for the GPU only in the client's calls and in BetweenMarks.
+// Replay on a GPU: a thin layer over GpuClient, and kernels that spin. In a
+// step, this class queues its work on one stream, as a trainer does; the client
+// copies on other streams. During steps, the calling thread waits for the GPU
+// only in the client's calls and in BetweenMarks.
 class GpuReplay final : public ReplayDevice {
  public:
   explicit GpuReplay(int number)
@@ -81,7 +82,7 @@ class GpuReplay final : public ReplayDevice {
   // step.
   GpuClient::Staged staged_before_;
   GpuClient::Staged staged_after_;
-  // Last member, so destroyed first: the client uses the memory above.
+  // Uses the memory above, so the destructor destroys the client first.
   std::unique_ptr<GpuClient> client_;
 };
 
@@ -170,14 +171,14 @@ absl::Status GpuReplay::Push(int layer, int64_t step) {
 }
 
 absl::Status GpuReplay::Leave() {
-  // Waits, because in a decoupled job results of the last step may still be on
-  // their way.
+  // Waits for the last results, so that their copies count: in a decoupled job
+  // nothing has waited for them.
   for (size_t i = 0; i < layers_.size(); ++i) {
     NEREUS_TRY(WaitForward(static_cast<int>(i)));
   }
-  // With `optimizer=worker`, Leave copies all parameters to the host once, for
-  // the job's last checkpoint. That copy belongs to no step, so it does not
-  // count.
+  // With `optimizer=worker`, Leave makes the client copy all parameters to the
+  // host once more: for their checksums, and on one worker for the job's last
+  // checkpoint. These copies belong to no step, so they do not count.
   staged_after_ = client_->staged();
   return client_->Leave(stream_);
 }

@@ -34,21 +34,22 @@ struct WhatIf {
   // Bytes per second between the processes of a node, through its memory. The
   // plan assumes no limit.
   double memory_rate = kUnlimitedRate;
-  // Smallest latency of a frame.
+  // Smallest latency of a frame between two nodes.
   absl::Duration latency = absl::ZeroDuration();
-  // Largest addition to `latency`. Each frame draws its own addition, uniformly
-  // from 0 to this.
+  // Largest addition to `latency`. Each frame between two nodes draws its own
+  // addition, uniformly from 0 to this.
   absl::Duration jitter = absl::ZeroDuration();
 
   // Options of the job. If tune_fusion is set, the simulation tries fusion
   // thresholds, and the answer is that of the threshold with the shortest
   // iteration.
   JobOptions job;
-  // Time of a node's processor for each message, sent or received.
+  // Time that each message between two nodes costs the sender, and again the
+  // receiver. A message is one frame, or several fused frames.
   absl::Duration message_time = absl::ZeroDuration();
-  // Time to copy all gradients to host memory and all parameters back. Layers
-  // by factors copy their factors instead, at the same rate. See
-  // SimulatedTrainer.
+  // Time to copy all gradients to host memory and all parameters back. It gives
+  // the rate of all copies. For a layer by factors, the worker's own factors
+  // are copied out, and those of all other workers in. See SimulatedTrainer.
   absl::Duration host_copy = absl::ZeroDuration();
 
   // Delays of workers before each forward, by rank.
@@ -108,7 +109,8 @@ struct IterationResult {
   // hides, delays.
   absl::Duration network_exposed;
 
-  // Bytes sent plus received in the last iteration, with headers, by node.
+  // Bytes that each node sends to other nodes and receives from them in the
+  // last step, with headers.
   std::vector<int64_t> node_bytes;
   // Node with the most bytes.
   int busiest_node = 0;
