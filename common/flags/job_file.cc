@@ -48,6 +48,17 @@ absl::Status ParseLine(absl::string_view line, JobSpec& spec,
   return InvalidArgumentError(mistake);
 }
 
+// Returns the line without its comment, which begins with '#' at the start of
+// the line or after a blank. Another '#' is part of a value.
+absl::string_view WithoutComment(absl::string_view line) {
+  for (size_t i = 0; i < line.size(); ++i) {
+    if (line[i] == '#' && (i == 0 || absl::ascii_isspace(line[i - 1]))) {
+      return line.substr(0, i);
+    }
+  }
+  return line;
+}
+
 }  // namespace
 
 // Reading stops at the first bad line.
@@ -57,7 +68,7 @@ absl::StatusOr<std::vector<std::string>> ParseJobText(absl::string_view text,
   int number = 0;
   for (absl::string_view line : absl::StrSplit(text, '\n')) {
     ++number;
-    line = absl::StripAsciiWhitespace(line.substr(0, line.find('#')));
+    line = absl::StripAsciiWhitespace(WithoutComment(line));
     if (line.empty()) continue;
     const absl::Status status = ParseLine(line, spec, names);
     if (!status.ok()) {

@@ -10,7 +10,8 @@
 namespace nereus {
 
 // A job file sets options of a job, one in each line. An option has the name of
-// its flag without "--". A '#' begins a comment:
+// its flag without "--". A '#' at the start of a line, or after a blank, begins
+// a comment:
 //
 //   # Two machines, each with a server and four workers.
 //   workers = 8

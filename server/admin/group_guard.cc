@@ -42,8 +42,11 @@ void WriteNumber(int socket, pid_t number) {
 }
 
 // Runs in the guard. Closes all descriptors but its socket: another one could
-// keep a pipe of the owner open.
-[[noreturn]] void RunGuard(int socket) {
+// keep a pipe of the owner open. Closes `owners_end` of the socket first: on an
+// old kernel close_range fails, and with that end open the guard would never
+// see that the owner has died.
+[[noreturn]] void RunGuard(int socket, int owners_end) {
+  close(owners_end);
   setsid();  // Ctrl-C of a terminal does not reach the guard.
   // `killall nereusctl` does not reach the guard either.
   prctl(PR_SET_NAME, GroupGuard::kProcessName);
@@ -81,7 +84,7 @@ absl::StatusOr<std::unique_ptr<GroupGuard>> GroupGuard::Start() {
   if (child == 0) {
     const pid_t guard = fork();
     if (guard != 0) _exit(guard < 0 ? 1 : 0);
-    RunGuard(read_end.get());
+    RunGuard(read_end.get(), write_end.get());
   }
   int status = 0;
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {

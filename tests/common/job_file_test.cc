@@ -79,6 +79,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(JobFileTest, WrittenJobIsReadBack) {
   JobSpec spec;
+  spec.name = "run#3";
   spec.workers = 3;
   spec.options.rounds.quorum = Quorum::kSolo;
   spec.options.rounds.staleness = 7;
@@ -88,6 +89,7 @@ TEST(JobFileTest, WrittenJobIsReadBack) {
   ASSERT_TRUE(names.ok()) << names.status();
   EXPECT_EQ(JobText(read), JobText(spec));
   EXPECT_EQ(read.options, spec.options);
+  EXPECT_EQ(read.name, "run#3");
   EXPECT_THAT(JobText(spec),
               AllOf(HasSubstr("workers = 3\n"), HasSubstr("staleness = 7\n"),
                     Not(HasSubstr("beta1"))));

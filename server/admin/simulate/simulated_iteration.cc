@@ -213,6 +213,7 @@ class IterationSimulation : public SimulatedTrainer::Driver {
   std::vector<std::unique_ptr<Shard>> shards_;               // All, by index.
   std::vector<std::unique_ptr<SimulatedTrainer>> trainers_;  // All, by rank.
   Outbox outbox_;
+  int64_t link_frames_ = 0;    // Delivered frames between nodes.
   bool started_ = false;       // True once the initial values are there.
   std::deque<Posted> posted_;  // Frames before the start, in order.
 };
@@ -292,6 +293,7 @@ void IterationSimulation::Send(PeerId from, PeerId to, const Frame& frame) {
 }
 
 void IterationSimulation::Deliver(PeerId to, const Frame& frame) {
+  if (NodeOf(frame.header.sender) != NodeOf(to)) ++link_frames_;
   if (to.role == Role::kWorker) {
     trainers_[to.rank]->Deliver(frame);
   } else {
@@ -333,16 +335,17 @@ void IterationSimulation::OnStepDone(PeerId worker, int64_t step) {
   if (is_last && !job_->decoupled()) record_.EndStep(step, events_.now());
 }
 
-// The number of frames is known beforehand (FramesPerStep), so progress is the
-// share of them that has been delivered.
+// The number of frames between nodes is known beforehand (FramesPerStep), so
+// progress is the share of them that has been delivered.
 IterationResult IterationSimulation::Run(const WhatIfProgress& progress) {
   const auto frames =
       static_cast<double>(program_.steps * FramesPerStep(*job_, hosts_));
   for (auto& trainer : trainers_) trainer->Begin();
   while (!record_.done()) {
     NEREUS_CHECK(events_.RunNext()) << "no event is left";
-    if (progress != nullptr && events_.events_run() % kEventsPerProgress == 0) {
-      const auto delivered = static_cast<double>(network_.frames_delivered());
+    if (progress != nullptr && frames > 0 &&
+        events_.events_run() % kEventsPerProgress == 0) {
+      const auto delivered = static_cast<double>(link_frames_);
       progress(delivered < frames ? delivered / frames : 1.0);
     }
   }
