@@ -19,10 +19,10 @@ inline std::vector<std::string> FlagsWithVariables() {
       "compute-trace control-port coordinate-only coordinator data data-port "
       "delay delay-in-turn device epochs explain holdout host host-copy "
       "hosts iterations jitter job json latency limit log-level "
-      "memory-bandwidth message-time model name node out replay restarts "
-      "restore round run seed server server-binary shard shared-memory "
-      "stall-after standalone state steps threads timeout trace verify "
-      "worker-binary",
+      "memory-bandwidth message-time model name node once out replay "
+      "restarts restore round run seed server server-binary shard "
+      "shared-memory stall-after standalone state steps threads timeout trace "
+      "verify worker-binary",
       ' ');
 }
 
