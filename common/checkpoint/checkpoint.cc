@@ -127,7 +127,9 @@ absl::StatusOr<CheckpointList> ListCheckpoints(Storage& storage) {
       list.complete.push_back(*std::move(manifest));
     } else if (absl::IsNotFound(manifest.status())) {
       list.unfinished.push_back(
-          {round, CheckpointFolder(round), manifest.status()});
+          {round, CheckpointFolder(round),
+           NotFoundError("it has no manifest: it is being written, was never "
+                         "finished, or was copied in part")});
     } else if (IsDamage(manifest.status())) {
       list.damaged.push_back(
           {round, CheckpointFolder(round), manifest.status()});

@@ -40,6 +40,10 @@ absl::Status NoProgramError(const std::string& path) {
   if (std::filesystem::is_directory(path, error)) {
     return NotFoundError(path, " is a folder, and no program");
   }
+  const bool exists = std::filesystem::exists(path, error);
+  if (!exists && error == std::errc::permission_denied) {
+    return NotFoundError("no program at ", path, ": ", error.message());
+  }
   return NotFoundError("the program ", path, " does not exist");
 }
 

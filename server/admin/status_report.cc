@@ -110,9 +110,11 @@ std::string StatusTable(const JobStatus& status) {
   for (const JobStatus::Member& member : status.members) {
     if (!member.stall.has_value()) continue;
     absl::StrAppend(&text, NameOf(member), " has waited ",
-                    absl::FormatDuration(member.stall->waited), " for ",
-                    member.stall->missing, " in round ", member.stall->round,
-                    " of layer ", member.stalled_layer, "\n");
+                    absl::FormatDuration(absl::Trunc(member.stall->waited,
+                                                     absl::Milliseconds(100))),
+                    " for ", member.stall->missing, " in round ",
+                    member.stall->round, " of layer ", member.stalled_layer,
+                    "\n");
   }
   for (size_t shard = 0; shard < status.shard_servers.size(); ++shard) {
     const ShardServers& servers = status.shard_servers[shard];

@@ -181,7 +181,7 @@ absl::Status CheckShardsPlace(const JoinRequest& request, const JobToJoin& to) {
 absl::Status CheckStateArrays(const JoinRequest& request, const JobToJoin& to) {
   const int32_t arrays = request.caller.state_arrays;
   if (arrays < 0 || arrays > kStateArraysMax) {
-    return InvalidArgumentError(request.name, " keeps ", arrays,
+    return InvalidArgumentError("worker ", request.name, " keeps ", arrays,
                                 " arrays of optimizer state, must be in [0, ",
                                 kStateArraysMax, "]");
   }
@@ -202,7 +202,7 @@ absl::Status CheckStateArrays(const JoinRequest& request, const JobToJoin& to) {
   }
   for (const auto& [whose, theirs] : others) {
     if (theirs == arrays) continue;
-    return FailedPreconditionError(request.name, " keeps ", arrays,
+    return FailedPreconditionError("worker ", request.name, " keeps ", arrays,
                                    " arrays of optimizer state, ", whose,
                                    " has ", theirs);
   }

@@ -43,10 +43,11 @@ std::string MemberRecord::NoteHeartbeat(const Heartbeat& last, const Job* job) {
     return "";
   }
   stall_logged = stall.waited;
-  return absl::StrCat("layer ", job->layers[stall.layer].name, ", round ",
-                      stall.round, " has waited ",
-                      absl::FormatDuration(stall.waited), " at ", Name(),
-                      " for ", Printable(stall.missing));
+  return absl::StrCat(
+      "layer ", job->layers[stall.layer].name, ", round ", stall.round,
+      " has waited ",
+      absl::FormatDuration(absl::Trunc(stall.waited, absl::Milliseconds(100))),
+      " at ", Name(), " for ", Printable(stall.missing));
 }
 
 // A busy member may report late: it reads or writes a checkpoint.

@@ -547,8 +547,8 @@ TEST(CoordinatorCheckpointRestartTest,
   const absl::Status why = RefusalIn(driver.Say(1, request), 1);
   EXPECT_EQ(why.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(why.message(),
-            "other keeps 1 arrays of optimizer state, the checkpoint of round "
-            "8 has 2");
+            "worker other keeps 1 arrays of optimizer state, the checkpoint of "
+            "round 8 has 2");
   request.caller.state_arrays = 2;
   EXPECT_TRUE(RefusalIn(driver.Say(2, request), 2).ok());
 }

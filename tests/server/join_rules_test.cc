@@ -450,14 +450,16 @@ TEST(JoinRulesTest, OptimizerStateThatDiffersIsRefusedWhereWorkersUpdate) {
   all.options.spec.options.optimizer_place = OptimizerPlace::kWorker;
   all.first.caller.state_arrays = 2;
   all.second.caller.state_arrays = 1;
-  ExpectUnlike(all.Check(all.second),
-               "second keeps 1 arrays of optimizer state, worker first has 2");
+  ExpectUnlike(
+      all.Check(all.second),
+      "worker second keeps 1 arrays of optimizer state, worker first has 2");
   JobOptions options;
   options.optimizer_place = OptimizerPlace::kWorker;
   const JobPtr job = EpochAfter(*TestJob(1, 2, all.first.layers, options),
                                 [](Job& next) { next.state_arrays = 3; });
-  ExpectUnlike(all.Check(all.second, job.get()),
-               "second keeps 1 arrays of optimizer state, the job has 3");
+  ExpectUnlike(
+      all.Check(all.second, job.get()),
+      "worker second keeps 1 arrays of optimizer state, the job has 3");
   // The servers' state is not the workers'.
   all.options.spec.options.optimizer_place = OptimizerPlace::kServer;
   EXPECT_TRUE(all.Check(all.second).ok());
@@ -492,9 +494,10 @@ TEST(JoinRulesTest, CheckpointWithOtherOptimizerStateIsRefusedWithBoth) {
   all.options.spec.options.optimizer_place = OptimizerPlace::kWorker;
   all.options.restored_state_arrays = 2;
   all.second.caller.state_arrays = 1;
-  ExpectUnlike(all.CheckFirst(all.second),
-               "second keeps 1 arrays of optimizer state, the checkpoint of "
-               "round 12 has 2");
+  ExpectUnlike(
+      all.CheckFirst(all.second),
+      "worker second keeps 1 arrays of optimizer state, the checkpoint of "
+      "round 12 has 2");
 }
 
 TEST(JoinRulesTest, RunningJobIsNotComparedWithItsCheckpointAgain) {
