@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 
 namespace nereus {
@@ -12,6 +13,12 @@ namespace {
 // the program has no heartbeat for kSilence by then, the worker is gone.
 constexpr absl::Duration kAskAgainAfter = absl::Seconds(2);
 constexpr absl::Duration kSilence = absl::Milliseconds(1500);
+
+// True if the worker has the name that `nereusctl run` gives: its index.
+bool HasGivenName(const JobStatus::Member& worker) {
+  int index = 0;
+  return absl::SimpleAtoi(worker.name, &index);
+}
 
 // Returns the member that runs as `worker` and has not left the job; null if
 // there is none.
@@ -50,9 +57,14 @@ void EndCheck::LookAtRestart(LocalProcess& child,
   const JobStatus::Member* const active =
       status.ok() ? FindActive(*status, child.worker) : nullptr;
   // The process before may still count as a member, which sends nothing.
-  if (active != nullptr && active->since_heartbeat < now - child.since) {
-    child.seen = LocalProcess::Seen::kMember;
-  }
+  const bool is_member =
+      active != nullptr && active->since_heartbeat < now - child.since;
+  // A program may give its worker another name, so it may be any member.
+  const bool may_be_member =
+      status.ok() && absl::c_any_of(status->members, [](const auto& member) {
+        return member.id.role == Role::kWorker && !HasGivenName(member);
+      });
+  if (is_member || may_be_member) child.seen = LocalProcess::Seen::kMember;
 }
 
 // A worker that is active right after its program has ended has not left. The
@@ -88,11 +100,14 @@ void EndCheck::LookAtError(LocalProcess& child,
   if (!child.is_restart) return;
   const absl::StatusOr<JobStatus> status = fetch_(coordinator);
   if (!status.ok()) return;
-  const bool all_left =
-      status->state == JobState::kRunning &&
-      absl::c_none_of(status->members, [](const auto& member) {
-        return member.id.role == Role::kWorker && !member.left;
-      });
+  int workers = 0;
+  int left = 0;
+  for (const JobStatus::Member& member : status->members) {
+    workers += member.id.role == Role::kWorker ? 1 : 0;
+    left += member.left ? 1 : 0;
+  }
+  // Without any worker in the list, all have died, and none has left.
+  const bool all_left = left > 0 && left == workers;
   child.is_late = all_left || status->state == JobState::kFinished;
 }
 

@@ -11,8 +11,8 @@
 
 namespace nereus {
 
-// Asks the coordinator what the end of a program means (LocalWorkers:
-// exit_decides), because its exit code alone does not tell:
+// Asks the coordinator about the ends of programs (LocalWorkers::exit_decides),
+// because an exit code alone does not tell:
 //
 //   code 0, but the program has not left the job   --> mistake
 //   an error of a program that was started again,

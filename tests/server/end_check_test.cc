@@ -140,6 +140,23 @@ TEST_F(EndCheckTest, ProgramThatHasNotJoinedWhenTheJobIsFinishedIsLate) {
   EXPECT_TRUE(child_.is_late);
 }
 
+// The only worker was killed, and the program fails before it joins again.
+TEST_F(EndCheckTest, FailureCountsIfNoWorkerIsLeftInTheJob) {
+  child_.is_restart = true;
+  End(1);
+  status_.members.clear();
+  EXPECT_EQ(Look(), 1);
+  EXPECT_FALSE(child_.is_late);
+}
+
+TEST_F(EndCheckTest, ProgramThatNamesItsWorkerItselfMayHaveJoined) {
+  child_.is_restart = true;
+  member().name = "mine";
+  EXPECT_EQ(Look(), 1);
+  EXPECT_EQ(Look(absl::ZeroDuration(), /*is_finished=*/true), 0);
+  EXPECT_FALSE(child_.is_late);
+}
+
 // The process that was killed is still in the list.
 TEST_F(EndCheckTest, MemberThatSendsNothingSinceTheRestartIsTheOldProcess) {
   child_.is_restart = true;
