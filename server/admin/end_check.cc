@@ -1,6 +1,6 @@
 #include "server/admin/end_check.h"
 
-#include <utility>
+#include <optional>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/numbers.h"
@@ -13,6 +13,8 @@ namespace {
 // the program has no heartbeat for kSilence by then, the worker is gone.
 constexpr absl::Duration kAskAgainAfter = absl::Seconds(2);
 constexpr absl::Duration kSilence = absl::Milliseconds(1500);
+// Time between two questions about programs that were started again.
+constexpr absl::Duration kAskPeriod = absl::Milliseconds(200);
 
 // True if the worker has the name that `nereusctl run` gives: its index.
 bool HasGivenName(const JobStatus::Member& worker) {
@@ -32,28 +34,36 @@ const JobStatus::Member* FindActive(const JobStatus& status, int worker) {
 
 }  // namespace
 
+// Look is called for each line that a program writes, so it has a limit for its
+// questions about programs that have not joined yet.
 void EndCheck::Look(absl::Span<LocalProcess> processes,
                     const std::string& coordinator, bool is_finished,
-                    absl::Time now) const {
+                    absl::Time now) {
+  std::optional<absl::StatusOr<JobStatus>> answer;
+  const auto ask = [&]() -> const absl::StatusOr<JobStatus>& {
+    if (!answer.has_value()) answer = fetch_(coordinator);
+    return *answer;
+  };
+  const bool is_due = is_finished || now - restarts_at_ >= kAskPeriod;
+  if (is_due) restarts_at_ = now;
   for (LocalProcess& child : processes) {
     if (child.is_server || child.seen == LocalProcess::Seen::kJudged) continue;
     if (!child.exit.has_value()) {
-      LookAtRestart(child, coordinator, is_finished, now);
+      if (is_due) LookAtRestart(child, ask, is_finished, now);
     } else if (child.exit->ok()) {
-      LookAtGoodEnd(child, coordinator, now);
+      LookAtGoodEnd(child, ask, now);
     } else {
-      LookAtError(child, coordinator);
+      LookAtError(child, ask);
     }
   }
 }
 
-void EndCheck::LookAtRestart(LocalProcess& child,
-                             const std::string& coordinator, bool is_finished,
-                             absl::Time now) const {
+void EndCheck::LookAtRestart(LocalProcess& child, Ask ask, bool is_finished,
+                             absl::Time now) {
   if (!child.is_restart || child.seen == LocalProcess::Seen::kMember) return;
   child.is_late = is_finished;
   if (is_finished) return;
-  const absl::StatusOr<JobStatus> status = fetch_(coordinator);
+  const absl::StatusOr<JobStatus>& status = ask();
   const JobStatus::Member* const active =
       status.ok() ? FindActive(*status, child.worker) : nullptr;
   // The process before may still count as a member, which sends nothing.
@@ -70,13 +80,11 @@ void EndCheck::LookAtRestart(LocalProcess& child,
 // A worker that is active right after its program has ended has not left. The
 // second look spares a program that trains on in the background, below a shell
 // that has ended.
-void EndCheck::LookAtGoodEnd(LocalProcess& child,
-                             const std::string& coordinator,
-                             absl::Time now) const {
+void EndCheck::LookAtGoodEnd(LocalProcess& child, Ask ask, absl::Time now) {
   const bool is_first = child.seen != LocalProcess::Seen::kLeftBehind;
   if (!is_first && now - child.since < kAskAgainAfter) return;
   child.seen = LocalProcess::Seen::kJudged;
-  const absl::StatusOr<JobStatus> status = fetch_(coordinator);
+  const absl::StatusOr<JobStatus>& status = ask();
   const JobStatus::Member* const active =
       status.ok() ? FindActive(*status, child.worker) : nullptr;
   if (is_first) {
@@ -94,11 +102,10 @@ void EndCheck::LookAtGoodEnd(LocalProcess& child,
 
 // If the coordinator does not answer, LocalJob knows whether the job has
 // finished.
-void EndCheck::LookAtError(LocalProcess& child,
-                           const std::string& coordinator) const {
+void EndCheck::LookAtError(LocalProcess& child, Ask ask) {
   child.seen = LocalProcess::Seen::kJudged;
   if (!child.is_restart) return;
-  const absl::StatusOr<JobStatus> status = fetch_(coordinator);
+  const absl::StatusOr<JobStatus>& status = ask();
   if (!status.ok()) return;
   int workers = 0;
   int left = 0;

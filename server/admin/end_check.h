@@ -2,7 +2,9 @@
 
 #include <functional>
 #include <string>
+#include <utility>
 
+#include "absl/functional/function_ref.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "common/base/status.h"
@@ -34,19 +36,23 @@ class EndCheck {
 
   // Looks at programs that have ended since the last call, and at those that
   // were started again and have not joined yet. Blocks while the coordinator is
-  // asked. `is_finished`: the coordinator has ended, because the job is
-  // finished.
+  // asked, which is at most once. `is_finished`: the coordinator has ended,
+  // because the job is finished.
   void Look(absl::Span<LocalProcess> processes, const std::string& coordinator,
-            bool is_finished, absl::Time now) const;
+            bool is_finished, absl::Time now);
 
  private:
-  void LookAtRestart(LocalProcess& child, const std::string& coordinator,
-                     bool is_finished, absl::Time now) const;
-  void LookAtGoodEnd(LocalProcess& child, const std::string& coordinator,
-                     absl::Time now) const;
-  void LookAtError(LocalProcess& child, const std::string& coordinator) const;
+  // Asks the coordinator, or returns its earlier answer of the same Look.
+  using Ask = absl::FunctionRef<const absl::StatusOr<JobStatus>&()>;
+
+  static void LookAtRestart(LocalProcess& child, Ask ask, bool is_finished,
+                            absl::Time now);
+  static void LookAtGoodEnd(LocalProcess& child, Ask ask, absl::Time now);
+  static void LookAtError(LocalProcess& child, Ask ask);
 
   const Fetch fetch_;
+  // Last time at which Look looked at programs that were started again.
+  absl::Time restarts_at_ = absl::InfinitePast();
 };
 
 }  // namespace nereus

@@ -165,7 +165,7 @@ class LocalJob : private ProcessEvents {
   LocalWorkers* const workers_;
   ProgressDisplay* const display_;
   EndNotices notices_;
-  const EndCheck end_check_;
+  EndCheck end_check_;
   // Child processes. Null before and after Run.
   std::unique_ptr<ProcessGroup> group_;
   // Processes of the job, indexed as in group_.
