@@ -120,6 +120,8 @@ void JsonFields::WideInteger(const char* name, int64_t& value, int64_t min,
   }
 }
 
+bool JsonFields::Has(const char* name) const { return in_->contains(name); }
+
 bool JsonFields::IsNull(const char* name, bool is_absent) {
   if (!is_reading()) {
     if (is_absent) (*out_)[name] = nullptr;

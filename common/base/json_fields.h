@@ -105,6 +105,13 @@ class JsonFields {
     }
   }
 
+  // Transfers a list of objects that earlier versions did not write. If it is
+  // missing, reading leaves `items` empty.
+  template <typename T, typename List>
+  void NewerObjects(const char* name, std::vector<T>& items, List list) {
+    if (!is_reading() || Has(name)) Objects(name, items, list);
+  }
+
   // Transfers a value that may be absent. JSON has null for an absent value;
   // `transfer(value)` transfers a value that is there.
   template <typename T, typename Transfer>
@@ -134,6 +141,8 @@ class JsonFields {
 
  private:
   void WideInteger(const char* name, int64_t& value, int64_t min, int64_t max);
+  // True if the object to read has field `name`. REQUIRES: is_reading().
+  bool Has(const char* name) const;
   // Reading: true if field `name` is null. Writing: returns `is_absent`, and
   // writes null if it is true.
   bool IsNull(const char* name, bool is_absent);

@@ -79,6 +79,26 @@ absl::Status ValidateFiles(absl::Span<const ManifestFile> files) {
   return absl::OkStatus();
 }
 
+// Log lines repeat the settings, so they are printable and short.
+absl::Status ValidateSettings(absl::Span<const Setting> settings) {
+  if (settings.size() > kSettingsMax) {
+    return InvalidArgumentError("manifest: worker_settings has ",
+                                settings.size(), " items, at most ",
+                                kSettingsMax);
+  }
+  for (const Setting& setting : settings) {
+    for (const std::string& text : {setting.name, setting.value}) {
+      const bool printable =
+          absl::c_all_of(text, [](char c) { return c >= ' ' && c <= '~'; });
+      if (printable && text.size() <= kSettingBytesMax) continue;
+      return InvalidArgumentError("manifest: worker_settings has ",
+                                  ShownName(text), ", not at most ",
+                                  kSettingBytesMax, " printable characters");
+    }
+  }
+  return absl::OkStatus();
+}
+
 void ListOptimizer(JsonFields& fields, OptimizerOptions& optimizer) {
   fields.Name("rule", optimizer.rule, UpdateRuleName, ParseUpdateRule);
   fields.Float("learning_rate", optimizer.learning_rate);
@@ -95,6 +115,11 @@ void ListFile(JsonFields& fields, ManifestFile& file) {
   fields.Integer("crc32c", file.crc32c, 0, UINT32_MAX);
 }
 
+void ListSetting(JsonFields& fields, Setting& setting) {
+  fields.Text("name", setting.name);
+  fields.Text("value", setting.value);
+}
+
 void ListManifest(JsonFields& fields, Manifest& manifest) {
   fields.Text("job", manifest.job);
   fields.Integer("round", manifest.round, 0, kCheckpointRoundMax);
@@ -104,6 +129,7 @@ void ListManifest(JsonFields& fields, Manifest& manifest) {
   fields.Integer("state_arrays", manifest.state_arrays, 0, kStateArraysMax);
   fields.Object("optimizer", manifest.optimizer, ListOptimizer);
   fields.Objects("layers", manifest.layers, ListLayerFields);
+  fields.NewerObjects("worker_settings", manifest.worker_settings, ListSetting);
   fields.Objects("files", manifest.files, ListFile);
 }
 
@@ -139,6 +165,7 @@ absl::Status Manifest::Validate() const {
   NEREUS_TRY(optimizer.Validate());
   NEREUS_TRY(ValidateState(*this));
   NEREUS_TRY(ValidateLayers(layers));
+  NEREUS_TRY(ValidateSettings(worker_settings));
   return ValidateFiles(files);
 }
 

@@ -9,6 +9,7 @@
 #include "common/compute/optimizer.h"
 #include "common/plan/layer_spec.h"
 #include "common/protocol/job.h"
+#include "common/protocol/setting.h"
 
 namespace nereus {
 
@@ -39,7 +40,10 @@ struct Manifest {
   OptimizerPlace optimizer_place = OptimizerPlace::kServer;
   // Number of arrays of optimizer state of each layer (Job::state_arrays).
   int32_t state_arrays = 0;
-  std::vector<LayerSpec> layers;    // Layers of the model, in forward order.
+  std::vector<LayerSpec> layers;  // Layers of the model, in forward order.
+  // Settings of the workers, such as --seed (JoinRequest::settings). A job that
+  // goes on with other values is warned. Empty if unknown.
+  std::vector<Setting> worker_settings;
   std::vector<ManifestFile> files;  // Files, in the order of their shards.
 
   bool operator==(const Manifest&) const = default;

@@ -19,5 +19,7 @@ struct Setting {
 
 // Largest number of settings of one member.
 inline constexpr size_t kSettingsMax = 64;
+// Largest length of a setting's name, and of its value, in bytes.
+inline constexpr size_t kSettingBytesMax = 256;
 
 }  // namespace nereus

@@ -278,7 +278,8 @@ void Coordinator::OnPart(const MemberRecord& member, const CheckpointPart& part,
   }
   auto record = checkpoints_.OnPart(*job(), part);
   if (!record.has_value()) return;
-  out.push_back(CompleteCheckpoint{job(), *std::move(record)});
+  out.push_back(
+      CompleteCheckpoint{job(), *std::move(record), WorkerSettings(roster_)});
 }
 
 absl::Status Coordinator::OnChecksums(const MemberRecord& member,
@@ -475,8 +476,7 @@ void Coordinator::Drop(PeerId id, const std::string& why,
                        CoordinatorOutbox& out) {
   MemberRecord* const member = roster_.Find(id);
   if (member == nullptr) return;
-  const std::string text =
-      absl::StrCat(member->Describe(), " was removed: ", why);
+  const auto text = absl::StrCat(member->Describe(), " was removed: ", why);
   out.push_back(Announce{true, text});
   if (member->session.has_value()) {
     Refuse(*member->session,

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/algorithm/container.h"
+#include "absl/strings/str_join.h"
 #include "common/base/printable.h"
 #include "common/base/status.h"
 
@@ -11,6 +12,8 @@ namespace {
 
 // Limit in bytes of a name, address or setting of a member: logs repeat it.
 constexpr size_t kNameBytesMax = 256;
+// Manifests of checkpoints keep the settings of the workers.
+static_assert(kNameBytesMax == kSettingBytesMax);
 
 // Limit in bytes of the text that says what a stalled round waits for.
 constexpr size_t kStallBytesMax = 4096;
@@ -33,6 +36,37 @@ std::string Shown(absl::string_view text) {
   constexpr size_t kShownBytesMax = 64;
   if (text.size() > kShownBytesMax) return absl::StrCat(text.size());
   return absl::StrCat("\"", Printable(text), "\"");
+}
+
+// Setting whose value two members do not share; "none" if a member lacks it.
+struct OtherSetting {
+  std::string name;
+  std::string ours;
+  std::string theirs;
+};
+
+// Returns the settings that differ, in the order of `ours`, then of `theirs`.
+std::vector<OtherSetting> OtherSettings(const std::vector<Setting>& ours,
+                                        const std::vector<Setting>& theirs) {
+  const auto find = [](const std::vector<Setting>& all,
+                       const std::string& name) {
+    return absl::c_find_if(
+        all, [&](const Setting& each) { return each.name == name; });
+  };
+  std::vector<OtherSetting> others;
+  for (const Setting& setting : ours) {
+    const auto their = find(theirs, setting.name);
+    if (their == theirs.end()) {
+      others.push_back({setting.name, setting.value, "none"});
+    } else if (their->value != setting.value) {
+      others.push_back({setting.name, setting.value, their->value});
+    }
+  }
+  for (const Setting& setting : theirs) {
+    if (find(ours, setting.name) != ours.end()) continue;
+    others.push_back({setting.name, "none", setting.value});
+  }
+  return others;
 }
 
 }  // namespace
@@ -91,31 +125,33 @@ absl::Status CheckHeartbeat(const Heartbeat& heartbeat, const Job* job) {
                               kStallBytesMax, " bytes");
 }
 
-// A setting that only one of the two members has counts as different.
 absl::Status CompareSettings(absl::string_view our_name,
                              const std::vector<Setting>& ours,
                              absl::string_view their_name,
                              const std::vector<Setting>& theirs) {
-  const auto value_in = [](const std::vector<Setting>& all,
-                           const std::string& name) {
-    for (const Setting& each : all) {
-      if (each.name == name) return std::optional<std::string>(each.value);
-    }
-    return std::optional<std::string>();
-  };
-  for (const std::vector<Setting>* side : {&ours, &theirs}) {
-    for (const Setting& setting : *side) {
-      const auto our_value = value_in(ours, setting.name);
-      const auto their_value = value_in(theirs, setting.name);
-      if (our_value == their_value) continue;
-      return FailedPreconditionError(
-          setting.name, " differs: ", our_name, " has ",
-          our_value.value_or("none"), ", ", their_name, " has ",
-          their_value.value_or("none"),
-          "; all processes of a job must have the same value");
-    }
+  const std::vector<OtherSetting> others = OtherSettings(ours, theirs);
+  if (others.empty()) return absl::OkStatus();
+  const OtherSetting& first = others.front();
+  return FailedPreconditionError(
+      first.name, " differs: ", our_name, " has ", first.ours, ", ", their_name,
+      " has ", first.theirs,
+      "; all processes of a job must have the same value");
+}
+
+std::string CoordinatorOptions::DescribeOtherSettings(
+    const std::vector<Setting>& settings) const {
+  if (restored_settings.empty()) return "";
+  std::vector<std::string> parts;
+  for (const OtherSetting& other : OtherSettings(settings, restored_settings)) {
+    parts.push_back(
+        absl::StrCat(other.name, " is ", other.ours, ", was ", other.theirs));
   }
-  return absl::OkStatus();
+  if (parts.empty()) return "";
+  return absl::StrCat(
+      "the workers differ from those that made the checkpoint of round ",
+      start_checkpoint->round, ": ", absl::StrJoin(parts, "; "),
+      ". If the order of the examples depends on this, some of them are used "
+      "twice or not at all");
 }
 
 absl::Status CheckStep(absl::string_view what, int64_t step) {

@@ -51,6 +51,8 @@ struct CoordinatorOptions {
   std::vector<LayerSpec> restored_layers;  // Model of that checkpoint.
   // Number of arrays of optimizer state in that checkpoint.
   int32_t restored_state_arrays = 0;
+  // Settings of the workers that made it; empty if unknown.
+  std::vector<Setting> restored_settings;
 
   // Least time between two searches for a better plan that follow measurements
   // of workers (Replanner).
@@ -74,6 +76,10 @@ struct CoordinatorOptions {
   // goes on at the same example, or less than a batch before it. REQUIRES:
   // start_checkpoint.has_value().
   CheckpointRecord StartFor(absl::Span<const LayerSpec> layers) const;
+
+  // Returns a warning that names the settings of the workers that differ from
+  // those with which start_checkpoint was made; "" if none does.
+  std::string DescribeOtherSettings(const std::vector<Setting>& settings) const;
 
   // Errors: kInvalidArgument, with the option.
   absl::Status Validate() const;

@@ -103,6 +103,7 @@ struct SaveState {
 struct CompleteCheckpoint {
   JobPtr job;
   CheckpointRecord record;
+  std::vector<Setting> worker_settings;  // Manifest::worker_settings.
 };
 using CoordinatorAction = std::variant<SendToMember, EndSession, Announce,
                                        SaveState, CompleteCheckpoint>;

@@ -13,7 +13,7 @@
 #include "common/base/printable.h"
 #include "common/base/status.h"
 #include "common/protocol/connections.h"
-#include "server/coordinator/join_rules.h"
+#include "server/coordinator/first_job.h"
 
 namespace nereus {
 namespace {
@@ -59,50 +59,25 @@ Epochs::Epochs(const CoordinatorOptions* options, MemberList* roster,
   if (!HasEveryShard()) reasons_.insert(ChangeReason::kShardLost);
 }
 
-// The job gets the layers of the first worker; CheckJoin has compared the
-// layers of the other workers with these.
 absl::Status Epochs::StartJob(CoordinatorOutbox& out) {
   roster_.NumberHosts(hosts_, out);
   roster_.NumberWorkers();
-  const auto worker = absl::c_find_if(
-      roster_.members(), [](const MemberRecord& m) { return m.is_worker(); });
-  const std::vector<LayerSpec>& layers = worker->request.layers;
+  Job job = MakeFirstJob(options_, roster_);
   absl::StatusOr<Plan> plan = replanner_.FirstPlan(
-      layers, {options_.spec.workers, options_.spec.shards,
-               options_.spec.options.rounds.quorum == Quorum::kAll
-                   ? roster_.WorkerHostsHere()
-                   : 0});
+      job.layers, {options_.spec.workers, options_.spec.shards,
+                   options_.spec.options.rounds.quorum == Quorum::kAll
+                       ? roster_.WorkerHostsHere()
+                       : 0});
   if (!plan.ok()) {
     return InvalidArgumentError("cannot make a plan: ",
                                 plan.status().message());
   }
-  Job job;
-  job.id = options_.job_id;
-  job.epoch = kFirstEpoch;
-  job.workers = FirstWorkers(options_.spec.workers);
-  for (const auto& [rank, host] : roster_.WorkerHosts()) {
-    job.workers[rank].host = host;
-  }
-  job.crew.worker_names = roster_.WorkerNames();
-  job.layers = layers;
   job.routes = std::move(plan->routes);
-  job.options = options_.spec.options;
-  job.options.optimizer_place = DecidePlace(options_.spec, roster_).place;
   job.options.measure = replanner_.measures(options_.spec.options);
-  job.options.has_checkpoints = options_.has_checkpoints;
-  job.state_arrays = worker->request.caller.state_arrays;
-  // Makes a checkpoint of round 0, in case a shard dies early.
-  if (options_.has_checkpoints) job.checkpoint_round = 0;
   if (options_.start_checkpoint.has_value()) {
-    const CheckpointRecord start = options_.StartFor(layers);
-    job.history.base_round = start.round;
-    job.history.first_step = job.history.base_round + 1;
-    job.history.contributions_before = start.contributions;
-    job.checkpoint_round = kInitialRound;
-    for (EpochWorker& each : job.workers) {
-      each.first_step = job.history.first_step;
-    }
-    checkpoints_.OnComplete(start);
+    checkpoints_.OnComplete(options_.StartFor(job.layers));
+    std::string news = options_.DescribeOtherSettings(WorkerSettings(roster_));
+    if (!news.empty()) out.push_back(Announce{true, std::move(news)});
   }
   in_force_.job = NEREUS_TRY(MakeJob(std::move(job), options_.spec.shards));
   in_force_.explanations = std::move(plan->explanations);

@@ -257,4 +257,11 @@ void MemberList::EndForAll(const JobOver& over, CoordinatorOutbox& out) {
   }
 }
 
+std::vector<Setting> WorkerSettings(const MemberList& roster) {
+  for (const MemberRecord& member : roster.members()) {
+    if (member.is_worker()) return member.request.settings;
+  }
+  return {};
+}
+
 }  // namespace nereus

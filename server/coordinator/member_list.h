@@ -238,4 +238,8 @@ class MemberList {
   absl::Time awake_at_ = absl::InfinitePast();
 };
 
+// Returns the settings of the workers (JoinRequest::settings), which all of
+// them share; empty if there is no worker.
+std::vector<Setting> WorkerSettings(const MemberList& roster);
+
 }  // namespace nereus

@@ -87,6 +87,7 @@ absl::Status WriteWhole(Storage& storage, const std::string& job_name,
   manifest.optimizer_place = job.options.optimizer_place;
   manifest.state_arrays = job.state_arrays;
   manifest.layers.assign(job.model().begin(), job.model().end());
+  manifest.worker_settings = complete.worker_settings;
   for (const CheckpointFile& file : complete.record.files) {
     manifest.files.push_back({file.name, file.bytes, file.crc});
   }

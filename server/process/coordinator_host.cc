@@ -198,6 +198,7 @@ absl::Status Restore(const ServerOptions& options, Storage& storage,
   made.spec.optimizer_by_worker = false;
   made.restored_state_arrays = manifest.state_arrays;
   made.restored_layers = std::move(found->manifest.layers);
+  made.restored_settings = std::move(found->manifest.worker_settings);
   return absl::OkStatus();
 }
 

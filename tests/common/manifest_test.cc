@@ -25,6 +25,7 @@ namespace nereus {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 Manifest SomeManifest() {
   Manifest manifest;
@@ -35,6 +36,7 @@ Manifest SomeManifest() {
   manifest.optimizer_place = OptimizerPlace::kWorker;
   manifest.state_arrays = 3;
   manifest.layers = AwkwardLayers();
+  manifest.worker_settings = {{"--seed", "7"}, {"--data", "60 images"}};
   manifest.files = {{"shard-0-of-2-epoch-4.safetensors", 1234, 0xdeadbeef},
                     {"shard-1-of-2-epoch-4.safetensors", 0, 7}};
   return manifest;
@@ -68,6 +70,25 @@ TEST(ManifestTest, ManifestIsReadableText) {
                               "  \"round\": 120,\n"));
   EXPECT_THAT(text, HasSubstr("\"learning_rate\": 0.02,\n"));
   EXPECT_THAT(text, HasSubstr("\"name\": \"less \\\"quoted\\\\\",\n"));
+}
+
+// Earlier builds wrote no settings.
+TEST(ManifestTest, ManifestWithoutSettingsIsRead) {
+  Manifest manifest = SomeManifest();
+  manifest.worker_settings.clear();
+  const std::string text = absl::StrReplaceAll(
+      Encode(manifest), {{"  \"worker_settings\": [],\n", ""}});
+  EXPECT_THAT(text, Not(HasSubstr("settings")));
+  const auto decoded = DecodeManifest(WithChecksum(text));
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  EXPECT_EQ(*decoded, manifest);
+}
+
+TEST(ManifestTest, TooManySettingsAreRefused) {
+  Manifest manifest = SomeManifest();
+  manifest.worker_settings.resize(kSettingsMax + 1);
+  EXPECT_THAT(std::string(EncodeManifest(manifest).status().message()),
+              HasSubstr("worker_settings has 65 items, at most 64"));
 }
 
 TEST(ManifestTest, FloatsKeepTheirBits) {
@@ -145,6 +166,11 @@ INSTANTIATE_TEST_SUITE_P(
         Replacement{"Contributions", ": 484", ": 18446744073709551615",
                     "contributions_before is 18446744073709551615"},
         Replacement{"Job", "training", "a b", "job is \"a b\""},
+        Replacement{"Setting", "60 images", "60\\nimages",
+                    "worker_settings has \"60\\nimages\", not at most 256 "
+                    "printable characters"},
+        Replacement{"Settings", "\"value\": \"7\"", "\"value\": 7",
+                    "worker_settings[0]: value is number 7, not a string"},
         Replacement{"Place", "\"worker\"", "\"nowhere\"", "nowhere"},
         Replacement{"StateArrays", "\"state_arrays\": 3", "\"state_arrays\": 9",
                     "state_arrays is 9"},

@@ -30,6 +30,7 @@ std::string SomeText() {
   manifest.contributions_before = 484;
   manifest.state_arrays = 1;
   manifest.layers = AwkwardLayers();
+  manifest.worker_settings = {{"--seed", "7"}};
   manifest.files = {{"shard-0-of-2-epoch-4.safetensors", 1234, 99},
                     {"shard-1-of-2-epoch-4.safetensors", 0, 7}};
   return *EncodeManifest(manifest);

@@ -388,6 +388,7 @@ ls $dir/ck)"),
             HasSubstr("export: 1\n"), HasSubstr("checkpoints: 1\n"),
             HasSubstr("--restore=ROUND takes another one: 9, 0"),
             HasSubstr("latest: 1\n"), HasSubstr("restored: 0\n"),
+            HasSubstr("made the checkpoint of round 9: --epochs is 3, was 2"),
             HasSubstr("as of round 23"), HasSubstr("round-000000000023"),
             HasSubstr("set-aside-round-000000000015")));
 }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "server/coordinator/coordinator.h"
@@ -14,9 +15,11 @@ namespace {
 
 using testing::AllOf;
 using testing::Contains;
+using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 using testing::SizeIs;
 using testing::UnorderedElementsAre;
 
@@ -348,6 +351,60 @@ TEST(CoordinatorRestoreTest, JobWithOtherBatchesGoesOnAtTheSameExample) {
   EXPECT_EQ(ContributionsWithRows(14), 31);
   EXPECT_EQ(ContributionsWithRows(7), 62);
   EXPECT_EQ(ContributionsWithRows(28), 15);
+}
+
+// Starts a job of a checkpoint whose workers had `before`, with a worker that
+// has `now`.
+Reaction RestoreWith(std::vector<Setting> before, std::vector<Setting> now) {
+  CoordinatorOptions options = OptionsOf(1, 1);
+  options.has_checkpoints = true;
+  options.start_checkpoint = CheckpointRecord{8, 31, {{"file", 5, 7}}};
+  options.restored_layers = WorkerRequest("w").layers;
+  options.restored_settings = std::move(before);
+  CoordinatorDriver driver(options);
+  JoinRequest shard = ShardRequest(0);
+  shard.has_checkpoints = true;
+  driver.Say(kShard0, shard);
+  JoinRequest worker = WorkerRequest("w");
+  worker.settings = std::move(now);
+  return driver.Say(kWorker0, worker);
+}
+
+TEST(CoordinatorRestoreTest, OtherSettingsThanThoseOfTheCheckpointAreWarnedOf) {
+  const Reaction reaction =
+      RestoreWith({{"--seed", "1"}, {"--limit", "2000"}, {"--epochs", "3"}},
+                  {{"--limit", "4000"}, {"--epochs", "3"}, {"--model", "m"}});
+  EXPECT_THAT(
+      reaction.announced,
+      Contains(
+          AllOf(HasSubstr("those that made the checkpoint of round 8: "
+                          "--limit is 4000, was 2000; --model is m, was none; "
+                          "--seed is none, was 1. If the order"),
+                Not(HasSubstr("--epochs")))));
+}
+
+TEST(CoordinatorRestoreTest, EqualOrUnknownSettingsAreNoReasonToWarn) {
+  const std::vector<Setting> settings = {{"--seed", "1"}, {"--limit", "2000"}};
+  for (const auto& before : {settings, std::vector<Setting>()}) {
+    EXPECT_THAT(RestoreWith(before, settings).announced,
+                Each(Not(HasSubstr("made the checkpoint"))));
+  }
+}
+
+TEST(CoordinatorRestoreTest, CheckpointHasTheSettingsOfItsWorkers) {
+  CoordinatorOptions options = OptionsOf(1, 1);
+  options.has_checkpoints = true;
+  CoordinatorDriver driver(options);
+  JoinRequest shard = ShardRequest(0);
+  shard.has_checkpoints = true;
+  driver.Say(kShard0, shard);
+  JoinRequest worker = WorkerRequest("w");
+  worker.settings = {{"--seed", "1"}};
+  driver.Say(kWorker0, worker);
+  const Reaction made = driver.Say(kShard0, PartOf(0, 0, 1));
+  ASSERT_THAT(made.completed, SizeIs(1));
+  EXPECT_THAT(made.completed[0].worker_settings,
+              ElementsAre(Setting{"--seed", "1"}));
 }
 
 }  // namespace
