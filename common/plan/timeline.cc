@@ -130,7 +130,7 @@ class Player {
   void Take(const Event& event);
   // Plays the backward pass of one layer.
   void Backward(double now, size_t layer);
-  // Sends the layer, or holds it back for fusion.
+  // Sends the layer, or holds it back.
   void Ready(double now, size_t layer);
   // Books the layer's transfers up to the next event in the diagram. On a ring
   // these are all transfers of the round, or of its first half with decoupled
@@ -152,11 +152,12 @@ class Player {
   LinkBookings links_;  // Links of all hosts.
   // Events to come, the earliest on top.
   std::priority_queue<Event, std::vector<Event>, std::greater<Event>> events_;
-  int64_t added_ = 0;         // Number of events added.
-  std::vector<size_t> held_;  // Layers that fusion holds back.
-  double held_bytes_ = 0;     // Bytes of these layers.
-  double device_ = 0;         // Time when the device is free.
-  double backward_end_ = 0;   // Time when all gradients exist.
+  int64_t added_ = 0;  // Number of events added.
+  // Layers that are held back, by fusion or to the end of the backward pass.
+  std::vector<size_t> held_;
+  double held_bytes_ = 0;    // Bytes of these layers.
+  double device_ = 0;        // Time when the device is free.
+  double backward_end_ = 0;  // Time when all gradients exist.
   // Time when each layer's round is done. With decoupled rounds, a layer by
   // factors is done when the factors have arrived: the next forward pass makes
   // their product.
@@ -218,7 +219,8 @@ void Player::Ready(double now, size_t layer) {
   held_.push_back(layer);
   held_bytes_ += elements * static_cast<double>(WireBytes(route.wire));
   const bool holds =
-      layer > 0 && held_bytes_ < static_cast<double>(scene_.fusion_bytes);
+      layer > 0 && (scene_.model.sequential ||
+                    held_bytes_ < static_cast<double>(scene_.fusion_bytes));
   if (holds) return;
   held_bytes_ = 0;
   for (const size_t each : std::exchange(held_, {})) Send(now, each);

@@ -24,6 +24,9 @@ struct TimeModel {
   bool decoupled = false;
   // Share of a layer's gradient that travels (1 - SparsityOptions::share).
   double share = 1;
+  // True if no gradient leaves before the whole backward pass is over
+  // (Overlap::kNone).
+  bool sequential = false;
 
   // Returns OK, or kInvalidArgument that names the field and its value.
   absl::Status Validate(absl::Span<const LayerSpec> layers) const;

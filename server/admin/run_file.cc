@@ -132,6 +132,7 @@ absl::StatusOr<ExplainedPlan> ExplainRun(absl::string_view json) {
   options.time = SlowestOf(workers);
   options.time->decoupled = spec.options.overlap == Overlap::kDecoupled;
   options.time->share = 1 - spec.options.sparsity.share;
+  options.time->sequential = spec.options.overlap == Overlap::kNone;
   NEREUS_TRY(options.time->Validate(layers));
   Plan plan = NEREUS_TRY(PlanOfRun(layers, options, &workers[0]));
   plan.fusion_bytes = FusionFor(layers, options, plan.routes);

@@ -187,7 +187,8 @@ PlanOptions Replanner::OptionsFor(const Job& job, int workers,
   options.rules = rules_;
   if (!known_.has_value()) return options;
   options.time = TimeModel{known_->times, known_->link, job.decoupled(),
-                           1 - job.options.sparsity.share};
+                           1 - job.options.sparsity.share,
+                           job.options.overlap == Overlap::kNone};
   return options;
 }
 

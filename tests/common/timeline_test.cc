@@ -172,6 +172,15 @@ TEST(TimelineTest, SendingOverlapsWithBackward) {
   EXPECT_EQ(Play(layers, {2, 2}, model, Scheme::kServer), 2000 + 200);
 }
 
+TEST(TimelineTest, WithoutOverlapNothingLeavesBeforeTheEndOfBackward) {
+  const std::vector<LayerSpec> layers = {VectorLayer("a", 84),
+                                         VectorLayer("b", 84)};
+  TimeModel model = Model({Seconds(0, 1000), Seconds(0, 1000)});
+  model.sequential = true;
+  EXPECT_EQ(Play(layers, {2, 2}, model, Scheme::kRing),
+            2000 + 2 * 2 * (42 + kHeader));
+}
+
 // The figures of DeAR: forward 1, backward 2, all-reduce 4.
 TEST(TimelineTest, DecoupledRoundsAreGatheredDuringForward) {
   std::vector<LayerSpec> layers;

@@ -102,7 +102,8 @@ double Predicted(const WhatIf& what_if) {
       TimeModel{what_if.times,
                 {what_if.node_rate, what_if.latency, what_if.message_time},
                 what_if.job.overlap == Overlap::kDecoupled,
-                1};
+                1,
+                what_if.job.overlap == Overlap::kNone};
   const auto plan = MakePlan(what_if.layers, options);
   EXPECT_TRUE(plan.ok()) << plan.status();
   return PlanCost(what_if.layers, options, plan->routes);
@@ -112,7 +113,8 @@ double Predicted(const WhatIf& what_if) {
 // that forward waits for a layer whose frames share a message with other
 // layers. So its error is larger with decoupled rounds.
 TEST(TimePlanTest, TimelinePredictsTheSimulatedTimeOfFusion) {
-  for (const Overlap overlap : {Overlap::kWaitFree, Overlap::kDecoupled}) {
+  for (const Overlap overlap :
+       {Overlap::kNone, Overlap::kWaitFree, Overlap::kDecoupled}) {
     for (const Scheme scheme : {Scheme::kServer, Scheme::kRing}) {
       for (const int64_t fusion_bytes :
            {kNoFusion, int64_t{0}, int64_t{1} << 14, int64_t{1} << 18,
