@@ -27,6 +27,12 @@ absl::Status CheckHost(const std::string& host) {
   return absl::OkStatus();
 }
 
+absl::Status ProcessAddress::Validate() const {
+  NEREUS_TRY(CheckHost(host));
+  NEREUS_TRY(CheckPort("control_port", control_port));
+  return CheckPort("data_port", data_port);
+}
+
 absl::Status CheckHostPort(absl::string_view name, absl::string_view address) {
   const size_t colon = address.rfind(':');
   const absl::string_view host = address.substr(0, colon);

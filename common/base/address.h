@@ -6,6 +6,25 @@
 
 namespace nereus {
 
+// Addresses of a process that joins a job.
+struct ProcessAddress {
+  // Address that other members connect to. In a job on several computers, it
+  // must be one that the other computers can reach.
+  std::string host = "127.0.0.1";
+  // Address at which the process listens. Empty: `host`. In a container,
+  // 0.0.0.0 also lets in what comes to another address of the container.
+  std::string listen;
+  int control_port = 0;  // Port for control calls; 0: a free port.
+  int data_port = 0;     // Port for other members; 0: a free port.
+
+  const std::string& listen_host() const {
+    return listen.empty() ? host : listen;
+  }
+
+  // Returns OK, or kInvalidArgument with the field and its value.
+  absl::Status Validate() const;
+};
+
 // Returns "host:port", with brackets around an IPv6 address.
 std::string JoinHostPort(const std::string& host, int port);
 

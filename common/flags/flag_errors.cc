@@ -20,6 +20,7 @@
 #include "absl/strings/str_split.h"
 #include "common/base/status.h"
 #include "common/flags/flags.h"
+#include "common/flags/service_variables.h"
 #include "common/flags/variables.h"
 
 extern char** environ;
@@ -309,6 +310,7 @@ std::string Suggest(absl::string_view given,
 }
 
 int ParseFlags(CLI::App& app, int argc, char** argv) {
+  DropServiceVariables();
   const std::string missing = ExplainMisread(app, argc, argv);
   if (!missing.empty()) {
     std::cerr << app.get_name() << ": " << missing

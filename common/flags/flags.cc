@@ -5,6 +5,7 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "common/base/status.h"
@@ -58,6 +59,47 @@ void AddSharedMemoryFlag(CLI::App& app, bool& shared_memory) {
             {{"auto", true}, {"off", false}},
             "auto: processes on one host exchange gradients through shared "
             "memory, if all of them can; off: this process uses TCP alone");
+}
+
+void AddAddressFlags(CLI::App& app, ProcessAddress& address,
+                     absl::Duration& connect_timeout,
+                     const std::string& control_help,
+                     const std::string& data_help) {
+  AddFlag(app, "host", address.host,
+          "address that the other processes connect to, and to listen at");
+  AddFlag(app, "listen", address.listen,
+          "address to listen at, if it is another than --host: 0.0.0.0 in a "
+          "container");
+  AddFlag(app, "control-port", address.control_port, control_help);
+  AddFlag(app, "data-port", address.data_port, data_help);
+  AddTextFlag(
+      app, "connect-timeout",
+      absl::StrCat(absl::ToDoubleSeconds(connect_timeout)),
+      [&connect_timeout](const std::string& text) {
+        double seconds = 0.0;
+        if (!absl::SimpleAtod(text, &seconds) || !(seconds > 0.0)) {
+          return InvalidArgumentError("\"", text,
+                                      "\" is no number of seconds above 0");
+        }
+        connect_timeout = absl::Seconds(seconds);
+        return absl::OkStatus();
+      },
+      "seconds to try to connect to the coordinator or to another process, "
+      "and to go on without the coordinator once it is gone")
+      ->type_name("SECONDS");
+}
+
+CLI::Option* AddSeedFlag(CLI::App& app, const std::string& name, uint64_t& seed,
+                         const std::string& help) {
+  return AddTextFlag(
+             app, name, absl::StrCat(seed),
+             [&seed](const std::string& text) {
+               if (absl::SimpleAtoi(text, &seed)) return absl::OkStatus();
+               return InvalidArgumentError(
+                   "\"", text, "\" is no whole number from 0 to 2^64 - 1");
+             },
+             help)
+      ->type_name("UINT");
 }
 
 void AddNodeFlag(CLI::App& app, std::string& node) {

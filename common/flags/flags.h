@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
+#include "common/base/address.h"
 #include "common/base/logging.h"
 #include "common/base/status.h"
 #include "common/protocol/job_spec.h"
@@ -97,6 +98,17 @@ void AddCommonFlags(CLI::App& app, const std::string& program,
 // Adds --shared-memory, by which a user turns off the exchange of frames
 // through shared memory.
 void AddSharedMemoryFlag(CLI::App& app, bool& shared_memory);
+
+// Adds --host, --listen, --connect-timeout, --control-port and --data-port of a
+// process that joins a job. The help says what the two ports are for.
+void AddAddressFlags(CLI::App& app, ProcessAddress& address,
+                     absl::Duration& connect_timeout,
+                     const std::string& control_help,
+                     const std::string& data_help);
+
+// Adds a flag for a whole number from 0 to 2^64 - 1.
+CLI::Option* AddSeedFlag(CLI::App& app, const std::string& name, uint64_t& seed,
+                         const std::string& help);
 
 // Adds --node, the name of the host of a process that joins a job.
 void AddNodeFlag(CLI::App& app, std::string& node);

@@ -16,9 +16,10 @@ namespace nereus {
 inline std::vector<std::string> FlagsWithVariables() {
   return absl::StrSplit(
       "all-layers backward-share bandwidth batch checkpoint-dir compute "
-      "compute-trace control-port coordinate-only coordinator data data-port "
+      "compute-trace connect-timeout control-port coordinate-only coordinator "
+      "data data-port "
       "delay delay-in-turn device epochs explain holdout host host-copy "
-      "hosts iterations jitter job json latency limit log-level "
+      "hosts iterations jitter job json latency limit listen log-level "
       "memory-bandwidth message-time model name node once out replay "
       "restarts restore round run seed server server-binary shard "
       "shared-memory stall-after standalone state steps threads timeout trace "

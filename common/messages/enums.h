@@ -38,7 +38,7 @@ struct ProtoEnum<OptimizerPlace> {
 template <>
 struct ProtoEnum<JobState> {
   using Type = v1::JobState;
-  static constexpr JobState kLast = JobState::kFailed;
+  static constexpr JobState kLast = JobState::kLost;
 };
 
 // Returns the Protobuf value that stands for `value`.

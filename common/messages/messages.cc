@@ -149,7 +149,7 @@ v1::EpochReport ReportToProto(const EpochReport& report) {
   for (const StepVerdict& verdict : report.report.verdicts) {
     *message.add_verdicts() = ToProto(verdict);
   }
-  message.set_drained(report.report.drained);
+  message.set_ready_to_switch(report.report.ready_to_switch);
   return message;
 }
 
@@ -168,7 +168,7 @@ EpochReport ReportFromProto(const v1::EpochReport& message) {
   for (const v1::StepVerdict& verdict : message.verdicts()) {
     report.report.verdicts.push_back(FromProto(verdict));
   }
-  report.report.drained = message.drained();
+  report.report.ready_to_switch = message.ready_to_switch();
   return report;
 }
 
@@ -315,6 +315,7 @@ v1::MemberMessage ToProto(const MemberMessage& message) {
   } else if (const auto* leave = std::get_if<Leave>(&message)) {
     proto.mutable_leave()->set_last_step(leave->last_step);
     proto.mutable_leave()->set_epoch(leave->epoch);
+    proto.mutable_leave()->set_early(leave->early);
   } else if (const auto* part = std::get_if<CheckpointPart>(&message)) {
     *proto.mutable_checkpoint_part() = PartToProto(*part);
   } else if (const auto* failure = std::get_if<Failure>(&message)) {
@@ -323,8 +324,9 @@ v1::MemberMessage ToProto(const MemberMessage& message) {
     proto.mutable_fusion_timed()->set_trial(timed->trial);
     proto.mutable_fusion_timed()->set_begun_step(timed->begun_step);
     proto.mutable_fusion_timed()->set_step_seconds(timed->step_seconds);
-  } else if (const auto* drained = std::get_if<Drained>(&message)) {
-    proto.mutable_drained()->set_epoch(drained->epoch);
+  } else if (const auto* ready_to_switch =
+                 std::get_if<ReadyToSwitch>(&message)) {
+    proto.mutable_ready_to_switch()->set_epoch(ready_to_switch->epoch);
   } else if (const auto* measured = std::get_if<Measured>(&message)) {
     *proto.mutable_measured() = MeasuredToProto(*measured);
   } else if (const auto* want = std::get_if<WantCheckpoint>(&message)) {
@@ -359,7 +361,8 @@ absl::StatusOr<MemberMessage> FromProto(const v1::MemberMessage& message) {
     case v1::MemberMessage::kEpochReport:
       return ReportFromProto(message.epoch_report());
     case v1::MemberMessage::kLeave:
-      return Leave{message.leave().last_step(), message.leave().epoch()};
+      return Leave{message.leave().last_step(), message.leave().epoch(),
+                   message.leave().early()};
     case v1::MemberMessage::kCheckpointPart: {
       const v1::CheckpointPart& part = message.checkpoint_part();
       return CheckpointPart{part.epoch(), part.shard(), part.round(),
@@ -373,8 +376,8 @@ absl::StatusOr<MemberMessage> FromProto(const v1::MemberMessage& message) {
       return FusionTimed{timed.trial(), timed.begun_step(),
                          timed.step_seconds()};
     }
-    case v1::MemberMessage::kDrained:
-      return Drained{message.drained().epoch()};
+    case v1::MemberMessage::kReadyToSwitch:
+      return ReadyToSwitch{message.ready_to_switch().epoch()};
     case v1::MemberMessage::kMeasured:
       return MeasuredFromProto(message.measured());
     case v1::MemberMessage::kWantCheckpoint:
@@ -420,6 +423,8 @@ v1::CoordinatorMessage ToProto(const CoordinatorMessage& message) {
     proto.mutable_save_last()->set_sender(last->sender);
   } else if (const auto* gathered = std::get_if<Gathered>(&message)) {
     *proto.mutable_gathered() = ToProto(*gathered);
+  } else {
+    proto.mutable_ask_to_leave();
   }
   return proto;
 }
@@ -447,9 +452,9 @@ absl::StatusOr<CoordinatorMessage> FromProto(
       const JobState state = NEREUS_TRY(EnumFromProto<JobState>(
           "the job's state", message.job_over().state()));
       if (!IsOver(state)) {
-        return InvalidArgumentError("JobOver says that the job is ",
-                                    JobStateName(state),
-                                    ", must be finished or failed");
+        return InvalidArgumentError(
+            "JobOver says that the job is ", JobStateName(state),
+            ", must be finished, failed, stopped or lost");
       }
       const int64_t saved_rounds = message.job_over().saved_rounds();
       NEREUS_TRY(CheckAtLeast("saved rounds", saved_rounds, 0));
@@ -476,6 +481,8 @@ absl::StatusOr<CoordinatorMessage> FromProto(
     }
     case v1::CoordinatorMessage::kGathered:
       return FromProto(message.gathered());
+    case v1::CoordinatorMessage::kAskToLeave:
+      return AskToLeave{};
     case v1::CoordinatorMessage::MESSAGE_NOT_SET:
       break;
   }

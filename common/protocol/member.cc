@@ -24,8 +24,8 @@ void Member::OnSession(Outbox& out) {
     out.Add(SendMessage{Resume{start_->job->id, start_->self,
                                request_.incarnation, start_->job->epoch}});
     for (const LostPeer& lost : lost_peers_) out.Add(SendMessage{lost});
-    if (machine_->Report().drained) {
-      out.Add(SendMessage{Drained{start_->job->epoch}});
+    if (machine_->Report().ready_to_switch) {
+      out.Add(SendMessage{ReadyToSwitch{start_->job->epoch}});
     }
     if (wanted_.has_value()) out.Add(SendMessage{*wanted_});
     if (checksums_.has_value()) out.Add(SendMessage{*checksums_});
@@ -35,8 +35,8 @@ void Member::OnSession(Outbox& out) {
   }
 }
 
-void Member::OnLeave(int64_t last_step, Outbox& out) {
-  leave_ = Leave{last_step, start_->job->epoch};
+void Member::OnLeave(int64_t last_step, bool early, Outbox& out) {
+  leave_ = Leave{last_step, start_->job->epoch, early};
   out.Add(SendMessage{*leave_});
 }
 
@@ -102,10 +102,10 @@ void Member::OnMessage(const CoordinatorMessage& message, Outbox& out) {
   } else if (const auto* refusal = std::get_if<Refusal>(&message)) {
     End(refusal->why, out);
   } else if (const auto* job_over = std::get_if<JobOver>(&message)) {
-    End(job_over->state == JobState::kFinished
-            ? absl::OkStatus()
-            : AbortedError("the job failed: ", job_over->reason),
-        out);
+    // A stopped job is what the workers that have left wanted.
+    const bool is_good =
+        job_over->state == JobState::kStopped && leave_.has_value();
+    End(is_good ? absl::OkStatus() : OutcomeOf(*job_over), out);
   }
 }
 

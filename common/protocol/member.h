@@ -52,8 +52,9 @@ class Member {
   // Takes a message of the coordinator.
   void OnMessage(const CoordinatorMessage& message, Outbox& out);
 
-  // Tells the coordinator that the process begins no step after `last_step`.
-  void OnLeave(int64_t last_step, Outbox& out);
+  // Tells the coordinator that this worker begins no step after `last_step`,
+  // and whether it leaves `early` (Leave), or that this server asks to leave.
+  void OnLeave(int64_t last_step, bool early, Outbox& out);
 
   // Sends the outcome of writing a shard's file of a checkpoint.
   void OnPart(const CheckpointPart& part, Outbox& out);

@@ -15,6 +15,7 @@
 #include "common/plan/planner.h"
 #include "common/plan/timeline.h"
 #include "common/protocol/job.h"
+#include "common/protocol/job_over.h"
 #include "common/protocol/peer.h"
 #include "common/protocol/setting.h"
 
@@ -37,11 +38,12 @@ namespace nereus {
 //                             <--   SetFusion, with JobOptions::tune_fusion
 //     FusionTimed             -->
 //     Measured                -->   with JobOptions::measure
-//     Drained                 -->   Job::switch_round is done
+//     ReadyToSwitch           -->   Job::switch_round is done
 //     WantCheckpoint          -->   a caller requests a checkpoint
 //     ReplicaChecksums        -->   of a checkpoint's round, or the last round
 //     Gather                  -->   a caller's value for all workers
 //                             <--   Gathered: the values of all workers
+//                             <--   AskToLeave: an operator drains the member
 //     Leave                   -->
 //                             <--   SaveLast, when all workers have left
 //                             <--   JobOver
@@ -196,9 +198,9 @@ struct MachineReport {
   // NanPolicy::kSkip: newest verdicts that the member knows.
   std::vector<StepVerdict> verdicts;
 
-  // True if the member is drained: it has finished all rounds up to
+  // True if the member is ready to switch: it has finished all rounds up to
   // Job::switch_round.
-  bool drained = false;
+  bool ready_to_switch = false;
 };
 
 // Answer to PrepareEpoch. The report stays true until the next EpochStart.
@@ -208,10 +210,14 @@ struct EpochReport {
   MachineReport report;  // Progress of its machine.
 };
 
-// Announcement of a worker that it begins no more steps.
+// Announcement of a worker that it begins no more steps, or wish of a server to
+// end. A server stays a member until backups have the values of its chunks, and
+// then hears that its job is over (JobOver).
 struct Leave {
-  int64_t last_step = kInitialRound;  // Last step that the worker has begun.
-  uint64_t epoch = 0;                 // Epoch that the worker is in.
+  int64_t last_step = kInitialRound;  // Workers: last step that it has begun.
+  uint64_t epoch = 0;                 // Epoch that the member is in.
+  // Workers: true if the job is not done, and goes on without this worker.
+  bool early = false;
 };
 
 // Report of a server that it has written its file of a checkpoint for a shard,
@@ -239,9 +245,9 @@ struct FusionTimed {
   double step_seconds = 0;  // Median time of a step, in seconds.
 };
 
-// Announcement of a member that it is drained. The member stays drained until
-// the epoch ends.
-struct Drained {
+// Announcement of a member that it is ready to switch. The member stays ready
+// to switch until the epoch ends.
+struct ReadyToSwitch {
   uint64_t epoch = 0;  // Epoch that the member is in.
 };
 
@@ -298,7 +304,7 @@ struct Gather {
 // Any message of a member.
 using MemberMessage =
     std::variant<JoinRequest, Resume, Heartbeat, LostPeer, EpochReport, Leave,
-                 CheckpointPart, Failure, FusionTimed, Drained, Measured,
+                 CheckpointPart, Failure, FusionTimed, ReadyToSwitch, Measured,
                  WantCheckpoint, ReplicaChecksums, Gather>;
 
 // Tells a process what it waits for: the start of the job, the place that it
@@ -380,38 +386,14 @@ struct EpochStart {
   std::vector<std::pair<PeerId, PeerId>> broken_links;
 };
 
-// Phase of a job.
-enum class JobState {
-  // The job has not begun: it waits for members that are missing.
-  kWaiting,
-  // The job has begun and is not over. It may wait for members meanwhile.
-  kRunning,
-  // All workers have left, and the last checkpoint is complete or given up.
-  kFinished,
-  // The job has ended with an error.
-  kFailed,
-};
-
-// Returns the name of a phase in reports: "running".
-absl::string_view JobStateName(JobState state);
-
-// True if the job is finished, or has failed.
-inline bool IsOver(JobState state) {
-  return state == JobState::kFinished || state == JobState::kFailed;
-}
-
-// Tells a member that the job is over. Ends the membership and the session.
-struct JobOver {
-  JobState state = JobState::kFinished;  // kFinished or kFailed.
-  std::string reason;                    // Cause of failure, else empty.
-  // Round of the newest checkpoint; kInitialRound: none exists.
-  int64_t saved_round = kInitialRound;
-};
+// Asks a member to leave a job that goes on, because an operator drains it
+// (`nereusctl drain`).
+struct AskToLeave {};
 
 // Any message of the coordinator.
 using CoordinatorMessage =
     std::variant<Waiting, Refusal, PrepareEpoch, EpochStart, JobOver, SetFusion,
-                 SaveLast, Gathered>;
+                 SaveLast, Gathered, AskToLeave>;
 
 // Time over which JobStatus::steps_per_second is averaged.
 inline constexpr absl::Duration kRateWindow = absl::Seconds(10);

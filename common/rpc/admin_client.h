@@ -26,4 +26,12 @@ absl::StatusOr<JobStatus> FetchJobStatus(const std::string& address,
 absl::Status RequestCheckpoint(const std::string& address,
                                absl::Duration timeout);
 
+// Asks the coordinator at `address` to let the member `member` leave: the name
+// of a worker, or "shard 2". OK means that the member was asked; FetchJobStatus
+// shows when it is gone. Errors: as FetchJobStatus; kNotFound, the job has no
+// such member; kFailedPrecondition also if the member cannot leave;
+// kUnavailable also if the member has no session now.
+absl::Status DrainMember(const std::string& address, const std::string& member,
+                         absl::Duration timeout);
+
 }  // namespace nereus

@@ -45,6 +45,9 @@ std::shared_ptr<grpc::Channel> MakeControlChannel(const std::string& address) {
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5000);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  // Resolves the name again for each try: a pod that is started again has
+  // another address. gRPC's own minimum between two lookups is 30 s.
+  arguments.SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, 500);
   // Sends a ping when the connection was silent for 10 s, and ends the
   // connection if no answer comes within 5 s. Otherwise the member would not
   // notice that the coordinator's computer has lost its power: such a computer

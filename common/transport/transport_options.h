@@ -9,9 +9,11 @@ namespace nereus {
 
 // Options of a transport. Every field has a working default.
 struct TransportOptions {
-  // Address at which to listen. `port` 0 takes a free port, see
-  // Transport::port.
+  // Address to which peers connect, and at which this process listens unless
+  // `listen` names another address, such as 0.0.0.0. `port` 0 takes a free
+  // port, see Transport::port.
   std::string host = "127.0.0.1";
+  std::string listen;
   int port = 0;
 
   // Longest time of one attempt to connect to a peer. Also the longest time

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "common/base/exit_codes.h"
 #include "common/base/status.h"
 #include "nlohmann/json_fwd.hpp"
-#include "server/process/exit_codes.h"
 
 namespace CLI {
 class App;

@@ -36,6 +36,10 @@ std::unique_ptr<Command> MakeRunCommand();
 // `status`: shows the job of a running coordinator, with its members.
 std::unique_ptr<Command> MakeStatusCommand();
 
+// `drain`: lets a worker or a server leave a running job, and waits until it
+// has left.
+std::unique_ptr<Command> MakeDrainCommand();
+
 // `checkpoint`: makes a checkpoint of a running job, and waits for it.
 std::unique_ptr<Command> MakeCheckpointCommand();
 

@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "absl/algorithm/container.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 
@@ -34,6 +35,25 @@ const JobStatus::Member* FindActive(const JobStatus& status, int worker) {
 
 }  // namespace
 
+void EndCheck::NoteLine(absl::Span<LocalProcess> processes,
+                        absl::string_view line) {
+  const bool is_removed = absl::StrContains(line, " was removed: ");
+  if (!is_removed && !absl::StrContains(line, " left early, after ")) return;
+  for (LocalProcess& child : processes) {
+    const std::string name = absl::StrCat("] worker ", child.worker, " ");
+    const bool has_ended = child.exit.has_value();
+    if (child.is_server || child.is_replaced ||
+        !absl::StrContains(line, name)) {
+      continue;
+    }
+    if (!is_removed) {
+      child.seen = LocalProcess::Seen::kLeftEarly;
+    } else if (has_ended && child.exit->ok()) {
+      child.seen = LocalProcess::Seen::kRemoved;
+    }
+  }
+}
+
 // Look is called for each line that a program writes, so it has a limit for its
 // questions about programs that have not joined yet.
 void EndCheck::Look(absl::Span<LocalProcess> processes,
@@ -47,7 +67,10 @@ void EndCheck::Look(absl::Span<LocalProcess> processes,
   const bool is_due = is_finished || now - restarts_at_ >= kAskPeriod;
   if (is_due) restarts_at_ = now;
   for (LocalProcess& child : processes) {
-    if (child.is_server || child.seen == LocalProcess::Seen::kJudged) continue;
+    if (child.is_server || child.seen == LocalProcess::Seen::kJudged ||
+        child.seen == LocalProcess::Seen::kLeftEarly) {
+      continue;
+    }
     if (!child.exit.has_value()) {
       if (is_due) LookAtRestart(child, ask, is_finished, now);
     } else if (child.exit->ok()) {
@@ -81,19 +104,23 @@ void EndCheck::LookAtRestart(LocalProcess& child, Ask ask, bool is_finished,
 // second look spares a program that trains on in the background, below a shell
 // that has ended.
 void EndCheck::LookAtGoodEnd(LocalProcess& child, Ask ask, absl::Time now) {
-  const bool is_first = child.seen != LocalProcess::Seen::kLeftBehind;
-  if (!is_first && now - child.since < kAskAgainAfter) return;
+  const bool is_removed = child.seen == LocalProcess::Seen::kRemoved;
+  const bool is_first =
+      !is_removed && child.seen != LocalProcess::Seen::kLeftBehind;
+  if (!is_first && !is_removed && now - child.since < kAskAgainAfter) return;
   child.seen = LocalProcess::Seen::kJudged;
-  const absl::StatusOr<JobStatus>& status = ask();
-  const JobStatus::Member* const active =
-      status.ok() ? FindActive(*status, child.worker) : nullptr;
-  if (is_first) {
-    if (active != nullptr && status->state == JobState::kRunning) {
-      child.seen = LocalProcess::Seen::kLeftBehind;
+  if (!is_removed) {
+    const absl::StatusOr<JobStatus>& status = ask();
+    const JobStatus::Member* const active =
+        status.ok() ? FindActive(*status, child.worker) : nullptr;
+    if (is_first) {
+      if (active != nullptr && status->state == JobState::kRunning) {
+        child.seen = LocalProcess::Seen::kLeftBehind;
+      }
+      return;
     }
-    return;
+    if (active != nullptr && active->since_heartbeat < kSilence) return;
   }
-  if (active != nullptr && active->since_heartbeat < kSilence) return;
   child.is_done = false;
   child.mistake =
       "ended with code 0 without leaving the job (Client::Leave, in Python "

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/functional/function_ref.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "common/base/status.h"
@@ -33,6 +34,12 @@ class EndCheck {
       std::function<absl::StatusOr<JobStatus>(const std::string& coordinator)>;
 
   explicit EndCheck(Fetch fetch) : fetch_(std::move(fetch)) {}
+
+  // Notes a line of a server's log: the coordinator logs which worker leaves
+  // early, and which one it removes. The second also happens in the last second
+  // of a job, when it is too late to ask.
+  static void NoteLine(absl::Span<LocalProcess> processes,
+                       absl::string_view line);
 
   // Looks at programs that have ended since the last call, and at those that
   // were started again and have not joined yet. Blocks while the coordinator is

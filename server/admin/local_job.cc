@@ -18,9 +18,6 @@
 #include "server/admin/local_job.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <system_error>
 #include <utility>
@@ -28,10 +25,8 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "common/base/clock.h"
+#include "common/base/exit_codes.h"
 #include "common/base/status.h"
-#include "common/flags/job_file.h"
-#include "common/flags/model_file.h"
-#include "server/process/exit_codes.h"
 
 namespace nereus {
 namespace {
@@ -67,6 +62,8 @@ absl::StatusOr<LocalOutcome> LocalJob::Run() {
   const absl::Status status = RunProcesses();
   display_->Clear();
   StopWorkers();
+  // Not SIGTERM, with which servers would first hand over their values.
+  Signal(/*servers=*/true, SIGINT);
   group_->Stop(kServerGrace);
   group_.reset();
   std::error_code ignored;
@@ -114,44 +111,33 @@ absl::Status LocalJob::AwaitServers() {
       "Python nereus.torch.shutdown)");
 }
 
+int LocalJob::Signal(bool servers, int signal) {
+  int running = 0;
+  for (size_t i = 0; i < processes_.size(); ++i) {
+    const LocalProcess& child = processes_[i];
+    if (child.is_server != servers || child.exit.has_value()) continue;
+    // Returns false for a process that could not be started.
+    running += group_->Signal(static_cast<int>(i), signal) ? 1 : 0;
+  }
+  return running;
+}
+
+// After SIGTERM, workers leave the job early, and it makes a last checkpoint.
 void LocalJob::StopWorkers() {
-  const auto signal_all = [this](int signal) {
-    int running = 0;
-    for (size_t i = 0; i < processes_.size(); ++i) {
-      const int process = static_cast<int>(i);
-      // Signal returns false for a process that could not be started.
-      if (processes_[i].is_server || processes_[i].exit.has_value()) continue;
-      running += group_->Signal(process, signal) ? 1 : 0;
-    }
-    return running;
-  };
-  int running = signal_all(outcome_.signal != 0 ? outcome_.signal : SIGTERM);
+  int running = Signal(/*servers=*/false,
+                       outcome_.signal != 0 ? outcome_.signal : SIGTERM);
   const absl::Time deadline = SteadyNow() + kWorkerGrace;
   while (running > 0 && SteadyNow() < deadline) {
     const auto signal = group_->WaitOnce(deadline - SteadyNow());
     if (!signal.ok() || *signal != 0) break;
-    running = signal_all(0);
+    running = Signal(/*servers=*/false, 0);
   }
-  signal_all(SIGKILL);
+  Signal(/*servers=*/false, SIGKILL);
 }
 
 // The job file and the state of the coordinator live in a temporary folder.
 absl::Status LocalJob::StartCoordinator() {
-  std::error_code error;
-  const std::filesystem::path temporary =
-      std::filesystem::temp_directory_path(error);
-  if (error) {
-    const char* const given = std::getenv("TMPDIR");
-    return UnavailableError("no folder for temporary files: TMPDIR is ",
-                            given == nullptr ? "not set" : given, ": ",
-                            error.message());
-  }
-  std::string folder = (temporary / "nereus-XXXXXX").string();
-  if (mkdtemp(folder.data()) == nullptr) {
-    return UnavailableError("cannot make ", folder, ": ", strerror(errno));
-  }
-  files_ = {folder + "/job.conf", folder + "/coordinator.sqlite"};
-  NEREUS_TRY(WriteTextFile(files_.job, JobText(options_.spec)));
+  files_ = NEREUS_TRY(MakeLocalFiles(options_.spec));
   LocalProcess child;
   child.is_server = true;
   const bool is_shard = options_.restarts == 0;
@@ -229,7 +215,7 @@ void LocalJob::OnOutputLine(int process, const std::string& line) {
     if (is_result.value_or(false) && std::exchange(child.is_done, true)) {
       status = InvalidArgumentError("it has reported its result twice");
     }
-  } else if (process == 0 && coordinator_.empty()) {
+  } else if (coordinator_.empty()) {
     absl::StatusOr<std::string> address = ParseListeningLine(line);
     status = address.status();
     coordinator_ = std::move(address).value_or("");
@@ -244,6 +230,7 @@ void LocalJob::OnOutputLine(int process, const std::string& line) {
 void LocalJob::OnErrorLine(int process, const std::string& line) {
   LocalProcess& child = processes_[process];
   has_begun_ = has_begun_ || absl::EndsWith(line, "] job running");
+  if (child.is_server) EndCheck::NoteLine(absl::MakeSpan(processes_), line);
   if (!child.is_server && workers_->ShowErrorLine(child.worker, line)) return;
   child.error_lines.push_back(line.substr(0, LocalProcess::kErrorLineBytesMax));
   if (child.error_lines.size() > LocalProcess::kErrorLinesMax) {
@@ -291,10 +278,16 @@ std::optional<absl::Time> LocalJob::FinishedAt() const {
 bool LocalJob::HasFailed(const LocalProcess& child) const {
   if (child.is_replaced || child.is_given_up) return false;
   if (!child.mistake.empty()) return true;
+  if (IsDrained(child)) return false;
   if (!child.exit.has_value()) return false;
   if ((child.is_server || child.is_done) && IsFinished()) return false;
   const bool is_early = child.is_server ? coordinator_.empty() : !child.is_done;
   return !child.exit->ok() || is_early;
+}
+
+bool LocalJob::IsDrained(const LocalProcess& child) {
+  return !child.is_done && child.exit.has_value() && child.exit->ok() &&
+         child.seen == LocalProcess::Seen::kLeftEarly;
 }
 
 bool LocalJob::IsVerdict(const LocalProcess& child) const {
@@ -304,7 +297,8 @@ bool LocalJob::IsVerdict(const LocalProcess& child) const {
 
 bool LocalJob::MayBeReplaced(const LocalProcess& child) const {
   return child.mistake.empty() && !IsVerdict(child) &&
-         outcome_.restarts < options_.restarts && !coordinator_.empty() &&
+         outcome_.restarts < options_.restarts &&
+         (!coordinator_.empty() || child.was_killed()) &&
          !CoordinatorHasFailed() && !IsFinished();
 }
 
@@ -339,9 +333,12 @@ absl::Status LocalJob::ReplaceTheDead() {
     next.is_restart = true;
     next.since = now;
     if (next.name == kCoordinator) {
-      // The other processes look for the coordinator at its old port.
-      next.arguments = CoordinatorArguments(
-          options_, files_, coordinator_.substr(coordinator_.rfind(':') + 1));
+      // The other processes, if there are any, look for it at its old port.
+      const std::string port =
+          coordinator_.empty()
+              ? "0"
+              : coordinator_.substr(coordinator_.rfind(':') + 1);
+      next.arguments = CoordinatorArguments(options_, files_, port);
     }
     NEREUS_TRY(StartProcess(std::move(next)));
   }
@@ -373,6 +370,7 @@ bool LocalJob::IsToBeGivenUp(const LocalProcess& child) const {
            (!child.exit.has_value() &&
             SteadyNow() - *FinishedAt() > kWorkerEndTimeout);
   }
+  if (IsDrained(child)) return true;
   // Before any worker has trained, the job waits for all workers, and would
   // wait for ever for a worker that is given up.
   return options_.restarts == 0 && child.was_killed() &&

@@ -95,6 +95,9 @@ class LocalJob : private ProcessEvents {
   absl::Status StartProcess(LocalProcess child);
   // Waits until the servers have ended, because all workers have left.
   absl::Status AwaitServers();
+  // Sends a signal to all servers, or to all workers, that run; 0: none.
+  // Returns the number of processes.
+  int Signal(bool servers, int signal);
   // Asks the workers that still run to end. Kills those that have not ended
   // after kWorkerGrace, or when this process gets another signal.
   void StopWorkers();
@@ -123,9 +126,12 @@ class LocalJob : private ProcessEvents {
   bool CoordinatorHasFailed() const;
   // True if a process has failed, and was not replaced and is not given up.
   bool HasFailed(const LocalProcess& child) const;
-  // True for a worker that must not be started again: exits decide, SIGKILL did
-  // not end it, and its code is not kExitAgain, so its program would end in the
-  // same way again.
+  // True for a worker of the reference trainer that has left the job early, as
+  // an operator has asked for.
+  static bool IsDrained(const LocalProcess& child);
+  // True for a worker that must not be started again: exits decide, no kill
+  // from outside ended it, and its code is not kExitAgain, so its program would
+  // end in the same way again.
   bool IsVerdict(const LocalProcess& child) const;
   // True if restarts are left and a restart of this process can help the job.
   bool MayBeReplaced(const LocalProcess& child) const;

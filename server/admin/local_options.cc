@@ -1,8 +1,18 @@
 #include "server/admin/local_options.h"
 
+#include <stdlib.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+
 #include "CLI/CLI.hpp"
 #include "absl/strings/numbers.h"
 #include "common/base/status.h"
+#include "common/flags/job_file.h"
+#include "common/flags/model_file.h"
 #include "server/process/checkpoint_files.h"
 
 namespace nereus {
@@ -174,6 +184,25 @@ absl::Status RefuseIdleLocalFlags(const CLI::App& app, int argc, char** argv,
 }
 
 // Port 0 picks a free port, so that several jobs can run on one computer.
+absl::StatusOr<LocalFiles> MakeLocalFiles(const JobSpec& spec) {
+  std::error_code error;
+  const std::filesystem::path temporary =
+      std::filesystem::temp_directory_path(error);
+  if (error) {
+    const char* const given = std::getenv("TMPDIR");
+    return UnavailableError("no folder for temporary files: TMPDIR is ",
+                            given == nullptr ? "not set" : given, ": ",
+                            error.message());
+  }
+  std::string folder = (temporary / "nereus-XXXXXX").string();
+  if (mkdtemp(folder.data()) == nullptr) {
+    return UnavailableError("cannot make ", folder, ": ", strerror(errno));
+  }
+  LocalFiles files = {folder + "/job.conf", folder + "/coordinator.sqlite"};
+  NEREUS_TRY(WriteTextFile(files.job, JobText(spec)));
+  return files;
+}
+
 std::vector<std::string> ServerArguments(const LocalJobOptions& options,
                                          const LocalFiles& files, int shard,
                                          absl::string_view coordinator) {

@@ -111,6 +111,10 @@ struct LocalFiles {
   std::string state;
 };
 
+// Makes a temporary folder, and in it the job file of `spec`. Errors:
+// kUnavailable, there is no place for it; those of WriteTextFile.
+absl::StatusOr<LocalFiles> MakeLocalFiles(const JobSpec& spec);
+
 // Returns the arguments of nereus-server for shard `shard`, without the path of
 // the program. `coordinator` is HOST:PORT of the coordinator's control port;
 // empty for shard 0 if it coordinates.

@@ -5,6 +5,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/base/exit_codes.h"
 #include "common/base/status.h"
 
 namespace nereus {
@@ -30,8 +31,15 @@ bool IsLineShown(absl::string_view line, LogLevel level) {
   return true;
 }
 
+bool LocalProcess::was_killed() const {
+  return exit.has_value() &&
+         (exit->signal != 0 || exit->code == kExitTerminated);
+}
+
 bool LocalProcess::was_killed_from_outside() const {
-  return exit.has_value() && ShellCode(*exit) == ShellCode({0, SIGKILL});
+  if (!exit.has_value()) return false;
+  const int code = ShellCode(*exit);
+  return code == ShellCode({0, SIGKILL}) || code == ShellCode({0, SIGTERM});
 }
 
 std::string LocalProcess::DescribeFailure() const {

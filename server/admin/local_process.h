@@ -55,6 +55,8 @@ struct LocalProcess {
     kNothing,     // None yet.
     kMember,      // The program was a member of the job while it ran.
     kLeftBehind,  // The program was a member after it ended with code 0.
+    kRemoved,     // The coordinator removed it after it ended with code 0.
+    kLeftEarly,   // The worker left before the job was done.
     kJudged,      // Nothing more is to be asked.
   };
   Seen seen = Seen::kNothing;
@@ -72,12 +74,12 @@ struct LocalProcess {
   // Time of its end. Until then, time at which it was started again.
   absl::Time since;
 
-  // True if a signal ended the process.
-  bool was_killed() const { return exit.has_value() && exit->signal != 0; }
+  // True if a signal ended the process, or SIGTERM after it had left the job.
+  bool was_killed() const;
 
-  // True if SIGKILL ended the process, or the program that a shell ran in it.
-  // Such a kill comes from outside. Most other signals that end a process are
-  // errors of its program: SIGSEGV, SIGABRT, SIGFPE.
+  // True if SIGKILL or SIGTERM ended the process, or the program that a shell
+  // ran in it. Such a kill comes from outside. Most other signals that end a
+  // process are errors of its program: SIGSEGV, SIGABRT, SIGFPE.
   bool was_killed_from_outside() const;
 
   // Returns how the process failed: "worker 2 exited with code 1". REQUIRES:

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
+#include "common/base/exit_codes.h"
 #include "common/base/version.h"
 #include "common/flags/flags.h"
 #include "server/admin/commands.h"
@@ -20,13 +21,15 @@ int main(int argc, char** argv) {
   for (auto* const make :
        {nereus::MakePlanCommand, nereus::MakeSimulateCommand,
         nereus::MakeLocalCommand, nereus::MakeRunCommand,
-        nereus::MakeStatusCommand, nereus::MakeCheckpointCommand,
-        nereus::MakeCheckpointsCommand, nereus::MakeExportCommand}) {
+        nereus::MakeStatusCommand, nereus::MakeDrainCommand,
+        nereus::MakeCheckpointCommand, nereus::MakeCheckpointsCommand,
+        nereus::MakeExportCommand}) {
     commands.push_back(make());
   }
   CLI::App app("Plans, runs and inspects Nereus jobs", "nereusctl");
   app.set_version_flag("--version",
                        std::string("nereusctl ") + nereus::kVersion);
+  app.footer(nereus::kExitCodesHelp);
   app.require_subcommand(1);
   std::vector<CLI::App*> subcommands;
   std::vector<std::string> arguments(argv, argv + argc);

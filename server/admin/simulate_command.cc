@@ -89,7 +89,7 @@ class SimulateCommand final : public Command {
             "--delay or --jitter, until more of them change the mean by half a "
             "per cent at most")
         ->check(CLI::Range(0, kIterationsMax));
-    AddFlag(app, "seed", question_.asked().seed, "seed of the jitter");
+    AddSeedFlag(app, "seed", question_.asked().seed, "seed of the jitter");
     json_.Register(app);
   }
 

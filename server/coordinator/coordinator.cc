@@ -33,8 +33,11 @@ Coordinator::Coordinator(CoordinatorOptions options, CoordinatorState state,
       epochs_(&options_, &roster_, &checkpoints_, std::move(state.epoch),
               std::move(state.hosts)),
       last_(&options_, &roster_, &epochs_, &checkpoints_),
+      departures_(&options_, &roster_, &epochs_),
       gatherings_(std::move(state.gatherings), job()),
-      lacks_last_checkpoint_(state_ == JobState::kFinished && last_.Lacks()) {}
+      lacks_last_checkpoint_(
+          (state_ == JobState::kFinished || state_ == JobState::kStopped) &&
+          last_.Lacks()) {}
 
 void Coordinator::Save(CoordinatorOutbox& out) const {
   out.push_back(SaveState{{state_, reason_, epochs_.in_force(), roster_.Saved(),
@@ -154,10 +157,10 @@ void Coordinator::OnResume(SessionId session, const Resume& resume,
   if (resume.job != options_.job_id) {
     return Refuse(
         session,
-        FailedPreconditionError(
+        DataLossError(
             "this coordinator does not know the job that this process is a "
-            "member of: it was started without the job's --state=FILE and "
-            "would begin job ",
+            "member of: it was started without --state=FILE, or with another "
+            "--state or --job-name than that job's, and would begin job ",
             options_.spec.name,
             " anew. The progress of the old job is lost but for its "
             "checkpoints: start all processes again, the coordinator with "
@@ -182,7 +185,7 @@ void Coordinator::OnResume(SessionId session, const Resume& resume,
              "again without it",
              checkpoints_.newest().has_value() ? ", and with --restore=latest"
                                                : ""),
-         out);
+         out, JobState::kLost);
   }
   Attach(*member, session, resume.epoch, now, out);
 }
@@ -225,7 +228,8 @@ absl::Status Coordinator::OnMemberMessage(MemberRecord& member,
     NEREUS_TRY(CheckReport(report->report));
     epochs_.OnReport(member, *report);
   } else if (const auto* leave = std::get_if<Leave>(&message)) {
-    return OnLeave(member, *leave, out);
+    const bool saves = NEREUS_TRY(departures_.OnLeave(member, *leave, out));
+    if (saves) Save(out);
   } else if (const auto* timed = std::get_if<FusionTimed>(&message)) {
     NEREUS_TRY(FusionTuning::Check(*timed));
     if (member.is_worker()) epochs_.OnFusionTimed(member, *timed, out);
@@ -245,8 +249,10 @@ absl::Status Coordinator::OnMemberMessage(MemberRecord& member,
          out);
   } else if (const auto* part = std::get_if<CheckpointPart>(&message)) {
     OnPart(member, *part, out);
-  } else if (const auto* drained = std::get_if<Drained>(&message)) {
-    member.drained = member.drained || drained->epoch == job()->epoch;
+  } else if (const auto* ready_to_switch =
+                 std::get_if<ReadyToSwitch>(&message)) {
+    member.ready_to_switch =
+        member.ready_to_switch || ready_to_switch->epoch == job()->epoch;
   } else if (const auto* want = std::get_if<WantCheckpoint>(&message)) {
     RequestCheckpoint(now, out, want->begun_step).IgnoreError();
   } else if (const auto* failure = std::get_if<Failure>(&message)) {
@@ -254,7 +260,9 @@ absl::Status Coordinator::OnMemberMessage(MemberRecord& member,
                       Printable(failure->reason.substr(0, kTextBytesMax))),
          out);
   } else if (const auto* sums = std::get_if<ReplicaChecksums>(&message)) {
-    return OnChecksums(member, *sums, out);
+    const absl::Status same = replicas_.OnChecksums(member, *sums, *job());
+    if (!absl::IsDataLoss(same)) return same;
+    Fail(std::string(same.message()), out);
   } else if (const auto* gather = std::get_if<Gather>(&message)) {
     NEREUS_TRY(Gatherings::Check(*gather));
     if (member.is_worker()) gatherings_.OnGather(member, *gather, now, out);
@@ -280,38 +288,6 @@ void Coordinator::OnPart(const MemberRecord& member, const CheckpointPart& part,
   if (!record.has_value()) return;
   out.push_back(
       CompleteCheckpoint{job(), *std::move(record), WorkerSettings(roster_)});
-}
-
-absl::Status Coordinator::OnChecksums(const MemberRecord& member,
-                                      const ReplicaChecksums& checksums,
-                                      CoordinatorOutbox& out) {
-  // Workers may have done a round of an earlier epoch again since.
-  if (!member.is_worker() || checksums.epoch != job()->epoch) {
-    return absl::OkStatus();
-  }
-  absl::Status same = replicas_.OnChecksums(member.Name(), checksums, *job());
-  if (same.ok() || absl::IsInvalidArgument(same)) return same;
-  Fail(std::string(same.message()), out);
-  return absl::OkStatus();
-}
-
-// The worker stays a member until no other worker needs it (Outsiders).
-absl::Status Coordinator::OnLeave(MemberRecord& member, const Leave& leave,
-                                  CoordinatorOutbox& out) {
-  NEREUS_TRY(CheckStep("the last step", leave.last_step));
-  if (!member.admitted || !member.is_worker()) {
-    return InvalidArgumentError(
-        "it sent a Leave, which only workers of the job may send");
-  }
-  // The worker sent its Leave before it heard that it must drop its values.
-  const bool is_undone =
-      leave.epoch < job()->epoch && epochs_.in_force().IsFromBase(member.id);
-  if (is_undone || member.has_left()) return absl::OkStatus();
-  member.last_step = leave.last_step;
-  Save(out);
-  out.push_back(Announce{
-      false, absl::StrCat(member.Name(), " left after its last step")});
-  return absl::OkStatus();
 }
 
 // The member has reconnect_grace to resume in another session.
@@ -342,12 +318,24 @@ void Coordinator::Advance(absl::Time now, CoordinatorOutbox& out) {
     BeginEpoch(now, out);
   }
   if (state_ != JobState::kRunning) return;
-  if (roster_.AllLeft()) return FinishIfSaved(now, out);
+  if (roster_.AllLeft()) {
+    FinishIfSaved(now, out);
+    const bool goes_on =
+        !over() && LacksServer(*job(), roster_) && DropGone(roster_);
+    if (!goes_on) return;
+  }
+  while (MemberRecord* const server = departures_.FindSpareServer()) {
+    outsiders_.Release(*server, now + options_.lease(),
+                       checkpoints_.saved_round(), out);
+    Remove(*server, out);
+  }
   epochs_.ForgetLinks(
       outsiders_.ReleaseLeavers(*job(), checkpoints_.saved_round(),
                                 now + options_.lease(), roster_, out));
   const absl::StatusOr<bool> begins = epochs_.Advance(now, out);
-  if (!begins.ok()) return Fail(std::string(begins.status().message()), out);
+  if (!begins.ok()) {
+    return Fail(std::string(begins.status().message()), out, JobState::kLost);
+  }
   if (*begins) BeginEpoch(now, out);
   if (gatherings_.Complete(*job(), roster_)) Save(out);
   gatherings_.Send(roster_, out);
@@ -374,13 +362,15 @@ void Coordinator::FinishIfSaved(absl::Time now, CoordinatorOutbox& out) {
                                 *job()),
          out);
   }
-  state_ = JobState::kFinished;
+  const bool stops = departures_.AllLeftEarly();
+  state_ = stops ? JobState::kStopped : JobState::kFinished;
   lacks_last_checkpoint_ = last_.Lacks();
   const int64_t saved = checkpoints_.saved_round();
-  out.push_back(Announce{saved < last_.LastStep(),
-                         DescribeEnd(options_, last_.LastStep(), saved)});
+  const auto end = DescribeEnd(options_, state_, last_.LastStep(), saved);
+  if (stops) reason_ = end;
+  out.push_back(Announce{stops || saved < last_.LastStep(), end});
   Save(out);
-  roster_.EndForAll(JobOver{state_, "", saved}, out);
+  roster_.EndForAll(JobOver{state_, reason_, saved}, out);
 }
 
 absl::Status Coordinator::RequestCheckpoint(absl::Time now,
@@ -412,9 +402,10 @@ void Coordinator::OnCheckpoint(int64_t round, const absl::Status& written,
   Advance(now, out);
 }
 
-void Coordinator::Fail(const std::string& reason, CoordinatorOutbox& out) {
+void Coordinator::Fail(const std::string& reason, CoordinatorOutbox& out,
+                       JobState state) {
   if (over()) return;
-  state_ = JobState::kFailed;
+  state_ = state;
   reason_ = reason;  // The first failure, as it may have caused later ones.
   if (job() != nullptr) Save(out);
   roster_.EndForAll(JobOver{state_, reason_, checkpoints_.saved_round()}, out);
@@ -432,18 +423,9 @@ void Coordinator::OnTick(absl::Time now, CoordinatorOutbox& out) {
     rate_.Note(now, epochs_.BegunStep());
     gatherings_.SendNotices(*job(), roster_, now, out);
   }
-  const std::string missing = DescribeMissing(
-      {options_, state_, reason_, roster_, epochs_, checkpoints_, last_});
-  if (missing.empty()) return;
-  for (MemberRecord& member : roster_.members()) {
-    const bool waits =
-        !member.admitted || member.has_left() || epochs_.target().has_value();
-    if (!waits || !member.session.has_value()) continue;
-    const absl::Duration past = now - member.times.notified_at;
-    if (past < options_.waiting_notice_interval) continue;
-    member.times.notified_at = now;
-    member.Send(Waiting{missing}, out);
-  }
+  TellWaiting(
+      {options_, state_, reason_, roster_, epochs_, checkpoints_, last_},
+      roster_, now, out);
 }
 
 void Coordinator::NoticePause(absl::Time now) {
@@ -482,19 +464,25 @@ void Coordinator::Drop(PeerId id, const std::string& why,
     Refuse(*member->session,
            CancelledError(member->Name(), " was counted as dead: ", why), out);
   }
-  const bool takes_part = state_ == JobState::kRunning && member->admitted;
-  if (takes_part) epochs_.NoteLost(*member);
-  if (takes_part && roster_.AllLeft() && member->has_left()) {
+  const std::string lost = Remove(*member, out);
+  if (!lost.empty()) Fail(absl::StrCat(text, lost), out, JobState::kLost);
+}
+
+std::string Coordinator::Remove(MemberRecord& member, CoordinatorOutbox& out) {
+  const PeerId id = member.id;
+  const bool takes_part = state_ == JobState::kRunning && member.admitted;
+  if (takes_part) epochs_.NoteLost(member);
+  if (takes_part && roster_.AllLeft() && member.has_left()) {
     // All workers have left: LastStep needs this leaver in the list.
-    member->session.reset();
-    member->told_over = true;
-    return;
+    member.session.reset();
+    member.told_over = true;
+    return "";
   }
   roster_.Remove(id);
   epochs_.ForgetLinks({id});
-  if (takes_part && id.role == Role::kShard && !epochs_.OnServerLost(id, out)) {
-    Fail(absl::StrCat(text, ", and there is no checkpoint to go on from"), out);
-  }
+  const bool goes_on =
+      !takes_part || id.role != Role::kShard || epochs_.OnServerLost(id, out);
+  return goes_on ? "" : ", and there is no checkpoint to go on from";
 }
 
 }  // namespace nereus

@@ -9,6 +9,7 @@
 #include "server/coordinator/checkpoint_ledger.h"
 #include "server/coordinator/coordinator_options.h"
 #include "server/coordinator/coordinator_outbox.h"
+#include "server/coordinator/departures.h"
 #include "server/coordinator/epochs.h"
 #include "server/coordinator/gatherings.h"
 #include "server/coordinator/job_description.h"
@@ -25,6 +26,8 @@ namespace nereus {
 // decides when the job is over.
 //
 //   kWaiting --all have joined--> kRunning --all workers left--> kFinished
+//                                    |------all left early-----> kStopped
+//                                    |------values are lost----> kLost
 //                                    '------cannot go on-------> kFailed
 //
 // A job for which there is no plan fails when all have joined. When all workers
@@ -82,21 +85,23 @@ class Coordinator {
   // for reports. Therefore the time in which members must report starts now.
   void OnSavedAgain(absl::Time now) { roster_.AskAgain(now); }
 
-  // Ends the job as failed, unless it is over already. Members with a session
-  // hear the reason now, other members when they resume.
-  void Fail(const std::string& reason, CoordinatorOutbox& out);
+  // Ends the job as failed or, by `state`, as lost, unless it is over already.
+  // Members with a session hear the reason now, other members when they resume.
+  void Fail(const std::string& reason, CoordinatorOutbox& out,
+            JobState state = JobState::kFailed);
 
   JobState state() const { return state_; }
-  // Reason why the job has failed; "" otherwise.
+  // Reason why the job has failed or was stopped; "" otherwise.
   const std::string& reason() const { return reason_; }
   bool over() const { return IsOver(state_); }
   // Job as of the current epoch; null before the job runs.
   const JobPtr& job() const { return epochs_.job(); }
   const Epochs& epochs() const { return epochs_; }
   const CheckpointLedger& checkpoints() const { return checkpoints_; }
+  const Departures& departures() const { return departures_; }
 
-  // True if the job is finished and has a folder for checkpoints, but no
-  // checkpoint of its last step.
+  // True if the job is finished or was stopped and has a folder for
+  // checkpoints, but no checkpoint of its last step.
   bool lacks_last_checkpoint() const { return lacks_last_checkpoint_; }
   // True if no process needs this coordinator any more, so that its process may
   // end: no member has a session, each member has heard that the job is over or
@@ -134,11 +139,6 @@ class Coordinator {
                                CoordinatorOutbox& out);
   void OnPart(const MemberRecord& member, const CheckpointPart& part,
               CoordinatorOutbox& out);
-  absl::Status OnChecksums(const MemberRecord& member,
-                           const ReplicaChecksums& checksums,
-                           CoordinatorOutbox& out);
-  absl::Status OnLeave(MemberRecord& member, const Leave& leave,
-                       CoordinatorOutbox& out);
 
   // Does all that an event has made possible: decides claims, starts the job,
   // releases leavers, changes the epoch, answers gatherings, finishes the job.
@@ -159,6 +159,9 @@ class Coordinator {
   // removes the member from the roster. A leaver stays in the roster if all
   // workers have left.
   void Drop(PeerId id, const std::string& why, CoordinatorOutbox& out);
+  // Removes a member from the roster. If the job cannot go on without it,
+  // returns why; otherwise returns "".
+  std::string Remove(MemberRecord& member, CoordinatorOutbox& out);
   // Asks the driver to save the state.
   void Save(CoordinatorOutbox& out) const;
   // Logs news of a checkpoint, and saves the state if news.saves.
@@ -172,6 +175,7 @@ class Coordinator {
   CheckpointLedger checkpoints_;  // Checkpoints made and requested.
   Epochs epochs_;                 // Current epoch, and the next one.
   LastCheckpoint last_;           // Checkpoint at the end of the job.
+  Departures departures_;         // Members that leave.
   ReplicaCheck replicas_;         // Comparison of the workers' replicas.
   Gatherings gatherings_;         // Values that the workers' callers gather.
   StepRate rate_;                 // Steps per second, for the status.

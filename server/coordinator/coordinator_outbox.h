@@ -63,6 +63,7 @@ struct CoordinatorState {
     // Request with which it joined, without the layers: the job has them.
     JoinRequest request;
     bool left = false;                  // True if it has left.
+    bool left_early = false;            // True if its Leave was early.
     int64_t last_step = kInitialRound;  // Last step, if it has left.
   };
   JobState state = JobState::kWaiting;

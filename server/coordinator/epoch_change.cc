@@ -2,8 +2,8 @@
 // have each shard (NextHolders), which workers must drop their values
 // (ForgetMisled), where the workers start (FindStart), which rounds some
 // workers have finished and others have not (FindFinished), and whether the
-// plan may change (AllAreDrained, ChangePlan). MakeRestartedEpoch goes back to
-// a checkpoint.
+// plan may change (AllAreReadyToSwitch, ChangePlan). MakeRestartedEpoch goes
+// back to a checkpoint.
 //
 // FindStart takes the first of three starts that is possible:
 //   1. If a worker that stays has all values, it is the donor, and all workers
@@ -269,14 +269,14 @@ absl::StatusOr<std::vector<ShardServers>> FreshHolders(
   return all;
 }
 
-// True if the plan may change: all workers and primaries are drained, no worker
-// leaves, no worker has begun a step after the switch round, and no shard
-// changes its primary.
-bool AllAreDrained(const Job& job, const EpochChange& change,
-                   const std::vector<ShardServers>& shard_servers) {
+// True if the plan may change: all workers and primaries are ready to switch,
+// no worker leaves, no worker has begun a step after the switch round, and no
+// shard changes its primary.
+bool AllAreReadyToSwitch(const Job& job, const EpochChange& change,
+                         const std::vector<ShardServers>& shard_servers) {
   if (!job.switches()) return false;
   const bool workers = absl::c_all_of(change.workers, [&](const auto& worker) {
-    return worker.report.drained && !worker.leaves &&
+    return worker.report.ready_to_switch && !worker.leaves &&
            worker.report.begun_step == job.switch_round &&
            job.PositionOf(worker.rank) >= 0;
   });
@@ -284,7 +284,8 @@ bool AllAreDrained(const Job& job, const EpochChange& change,
   for (size_t shard = 0; shard < shard_servers.size(); ++shard) {
     const int server = shard_servers[shard].primary;
     const bool stays = server == job.shard_servers[shard].primary;
-    if (!stays || !FindServer(change, server)->report.drained) return false;
+    if (!stays || !FindServer(change, server)->report.ready_to_switch)
+      return false;
   }
   return true;
 }
@@ -409,7 +410,7 @@ absl::StatusOr<NextEpoch> MakeNextEpoch(const Job& job, uint64_t epoch,
   }
   if (change.routes.has_value()) {
     if (next.workers_from_base.empty() &&
-        AllAreDrained(job, change, shard_servers)) {
+        AllAreReadyToSwitch(job, change, shard_servers)) {
       ChangePlan(job, *change.routes, made);
     } else if (job.MaySwitchAfter(made.history.first_step)) {
       made.switch_round = made.history.first_step;

@@ -37,9 +37,9 @@ struct EpochChange {
   bool checkpoint = false;       // True if the epoch must make a checkpoint.
   // Threshold of fusion; empty if fusion is not tuned.
   std::optional<int64_t> fusion_bytes = {};
-  // Routes of a better plan, by layer of the model. If all members are drained,
-  // the next epoch has these routes. Otherwise it gets a switch round, if
-  // Job::MaySwitchAfter allows one.
+  // Routes of a better plan, by layer of the model. If all members are ready to
+  // switch, the next epoch has these routes. Otherwise it gets a switch round,
+  // if Job::MaySwitchAfter allows one.
   std::optional<std::vector<Route>> routes = {};
   // Names of all workers, by rank.
   std::map<int32_t, std::string> worker_names = {};

@@ -179,10 +179,6 @@ bool Epochs::SplitMates(const MemberRecord& member, const MemberRecord& peer,
 // If there is a current backup, it takes over with the next epoch. Otherwise
 // the job waits for another server and goes back to its last checkpoint.
 bool Epochs::OnServerLost(PeerId server, CoordinatorOutbox& out) {
-  if (roster_.AllLeft()) {
-    reasons_.insert(ChangeReason::kShardLost);
-    return true;
-  }
   if (HasEveryShard()) {
     const auto& all = job()->shard_servers;
     if (absl::c_any_of(all, [&](const auto& servers) {
@@ -194,10 +190,11 @@ bool Epochs::OnServerLost(PeerId server, CoordinatorOutbox& out) {
     }
     return true;
   }
-  if (!checkpoints_.newest().has_value() && !checkpoints_.is_completing()) {
-    return false;
-  }
+  const bool may_go_back =
+      checkpoints_.newest().has_value() || checkpoints_.is_completing();
+  if (!may_go_back && !roster_.AllLeft()) return false;
   reasons_.insert(ChangeReason::kShardLost);
+  if (!may_go_back) return true;
   out.push_back(Announce{
       true, absl::StrCat("the job waits for another ", PeerName(server),
                          ", and then goes back to its last checkpoint")});
@@ -226,7 +223,7 @@ bool Epochs::NeedsChange() const {
   // checkpoint off to a later round, and plans may change faster than a file is
   // written.
   const bool may_plan = !roster_.SomeLeave() && !checkpoints_.wanted();
-  if (job()->switches() ? roster_.AllDrained()
+  if (job()->switches() ? roster_.AllReadyToSwitch()
                         : Has(ChangeReason::kBetterPlan) && may_plan) {
     return true;
   }
@@ -247,10 +244,11 @@ bool Epochs::MembersWantChange() const {
     if (!member.has_left()) continue;
     // An epoch without this leaver is needed once another worker goes beyond
     // the leaver's last step. Before that all workers may be about to leave.
-    // With partial rounds other workers may be many steps behind, so the change
-    // starts at once.
+    // If this worker left early, the others probably go on. With partial rounds
+    // they may be many steps behind. In both cases the change starts at once.
     if (job()->PositionOf(member.id.rank) >= 0 &&
-        (job()->partial() || GoesBeyond(*job(), roster_, *member.last_step))) {
+        (job()->partial() || member.leaves_early ||
+         GoesBeyond(*job(), roster_, *member.last_step))) {
       return true;
     }
   }
@@ -272,7 +270,9 @@ void Epochs::StartChange(absl::Time now, CoordinatorOutbox& out) {
 bool Epochs::IsComplete() const {
   const bool has_shards = !Has(ChangeReason::kShardLost) ||
                           roster_.Count(Role::kShard) == options_.spec.shards;
-  return has_shards && roster_.WorkersHere() >= options_.spec.min_workers;
+  // Workers that have all left can make the last checkpoint, however few.
+  return has_shards && (roster_.AllLeft() ||
+                        roster_.WorkersHere() >= options_.spec.min_workers);
 }
 
 // REQUIRES: all admitted members have reported.
@@ -284,8 +284,11 @@ EpochChange Epochs::GatherReports() const {
           {member.id.rank, !member.admitted,
            member.admitted ? member.report->report : MachineReport()});
     } else if (member.admitted) {
-      change.workers.push_back(
-          {member.id.rank, member.has_left(), member.report->report});
+      // If all have left, they take part in the next epoch all the same, to
+      // make the last checkpoint.
+      change.workers.push_back({member.id.rank,
+                                member.has_left() && !roster_.AllLeft(),
+                                member.report->report});
     } else {
       change.joiners.push_back(member.id.rank);
     }
@@ -388,10 +391,12 @@ void Epochs::AdmitAll(absl::Time now) {
     in_force_.members.push_back({member.id, member.request.incarnation,
                                  member.request.data_address, member.host});
     const bool from_base = in_force_.IsFromBase(member.id);
-    if (from_base) member.last_step.reset();
+    if (from_base) {
+      member.last_step.reset();
+      if (member.is_worker()) member.leaves_early = false;
+    }
     if (!member.admitted || from_base) {
-      member.first_step = job()->history.first_step;
-      member.life_epoch = job()->epoch;
+      member.life = {job()->history.first_step, job()->epoch};
       member.heartbeat.begun_step = job()->history.first_step - 1;
       member.heartbeat.round = job()->history.base_round;
     }
@@ -400,7 +405,7 @@ void Epochs::AdmitAll(absl::Time now) {
     if (!member.admitted) member.times.heard_at = now;
     member.admitted = true;
     member.report.reset();
-    member.drained = false;
+    member.ready_to_switch = false;
   }
 }
 
@@ -459,10 +464,11 @@ bool Epochs::HasNewBackup() const {
 }
 
 // A primary has all values of its shard; a backup does if it is current.
-bool Epochs::HasEveryShard() const {
+bool Epochs::HasEveryShard(std::optional<PeerId> without) const {
   const auto lives = [&](int server) {
-    const MemberRecord* const member = roster_.Find(PeerId::Shard(server));
-    return member != nullptr && member->admitted;
+    const PeerId id = PeerId::Shard(server);
+    const MemberRecord* const member = roster_.Find(id);
+    return id != without && member != nullptr && member->admitted;
   };
   for (int shard = 0; shard < options_.spec.shards; ++shard) {
     const ShardServers& servers = job()->shard_servers[shard];
@@ -470,6 +476,14 @@ bool Epochs::HasEveryShard() const {
     if (!lives(servers.backup) || !IsBackupCurrent(shard)) return false;
   }
   return true;
+}
+
+bool LacksServer(const Job& job, const MemberList& roster) {
+  return absl::c_any_of(job.shard_servers, [&](const ShardServers& servers) {
+    const MemberRecord* const primary =
+        roster.Find(PeerId::Shard(servers.primary));
+    return primary == nullptr || !primary->admitted;
+  });
 }
 
 }  // namespace nereus

@@ -24,12 +24,10 @@ namespace nereus {
 // Epochs::NeedsChange finds all other reasons in the state of the job: a
 // process joins, the other workers go on without a leaver, two live members
 // have lost their connection, a backup has become current, a requested
-// checkpoint needs a round, or all members are drained.
+// checkpoint needs a round, or all members are ready to switch.
 enum class ChangeReason {
   kMemberLost,  // A member counts as dead.
-  // No live server has the values of a shard, or a server was lost after all
-  // workers had left.
-  kShardLost,
+  kShardLost,   // No live server has the values of a shard.
   // The coordinator was restarted. Members may have missed messages that it
   // sent before.
   kCoordinatorRestarted,
@@ -119,14 +117,18 @@ class Epochs {
     reasons_.insert(ChangeReason::kMemberLost);
     recovery_.NoteLost(member);
   }
+  // True if, for each shard, a live server other than `without` has every
+  // result that a worker has received.
+  bool HasEveryShard(std::optional<PeerId> without = std::nullopt) const;
   // Forgets which connections these members have lost: they are gone from the
   // roster.
   void ForgetLinks(const std::vector<PeerId>& members) {
     for (const PeerId member : members) links_.Forget(member);
   }
   // Notes that a server is gone from the roster. Returns true if the job can go
-  // on: all workers have left, live servers have every shard (HasEveryShard),
-  // or there is a checkpoint (one that lacks only its manifest counts).
+  // on: live servers have every shard (HasEveryShard), or there is a checkpoint
+  // (one that lacks only its manifest counts). Also returns true if all workers
+  // have left: the job then is finished without its last checkpoint.
   bool OnServerLost(PeerId server, CoordinatorOutbox& out);
 
  private:
@@ -172,10 +174,6 @@ class Epochs {
   bool IsBackupCurrent(int shard) const;
   // True if a backup has become current in this epoch.
   bool HasNewBackup() const;
-  // True if, for each shard, a live server has every result that a worker has
-  // received.
-  bool HasEveryShard() const;
-
   const CoordinatorOptions& options_;
   MemberList& roster_;
   CheckpointLedger& checkpoints_;
@@ -192,5 +190,8 @@ class Epochs {
   // have said so, and may be dead by now.
   std::set<int32_t> current_backups_;
 };
+
+// True if the server of a shard is gone, and no epoch without it has begun.
+bool LacksServer(const Job& job, const MemberList& roster);
 
 }  // namespace nereus

@@ -60,8 +60,8 @@ Gatherings::Workers Gatherings::WorkersOf(const Job& job,
     if (position < 0) continue;
     // Prefers the member's own first step: a change of plan gives all workers
     // in `job` the same first step.
-    workers[member.id.rank] = {
-        &member, member.first_step.value_or(job.workers[position].first_step)};
+    workers[member.id.rank] = {&member, member.life.first_step.value_or(
+                                            job.workers[position].first_step)};
   }
   return workers;
 }
@@ -161,7 +161,7 @@ Gatherings::Needs Gatherings::NeedsOf(const GatheringId& id,
     // A heartbeat from before the worker dropped its values says nothing.
     const Heartbeat& heartbeat = worker.member->heartbeat;
     if (heartbeat.epoch >= cleared_in_ &&
-        heartbeat.epoch >= worker.member->life_epoch &&
+        heartbeat.epoch >= worker.member->life.epoch &&
         heartbeat.pushed_step > id.step) {
       needs.gone_on = worker.member;
     }

@@ -61,7 +61,9 @@ std::string DescribeMissing(const JobView& view) {
     return absl::StrCat(
         "job ", view.options.spec.name,
         " is finished except for its last checkpoint, of round ", *round,
-        ", which the servers write now");
+        LacksServer(*view.epochs.job(), view.roster)
+            ? ", which waits for the place of a lost server to be taken"
+            : ", which the servers write now");
   }
   if (runs && !view.epochs.target().has_value()) return "";
   const std::vector<std::string> missing = MissingMembers(view);
@@ -75,16 +77,34 @@ std::string DescribeMissing(const JobView& view) {
                       here.empty() ? "none" : absl::StrJoin(here, ", "));
 }
 
-std::string DescribeEnd(const CoordinatorOptions& options, int64_t last_step,
-                        int64_t saved_round) {
-  const std::string end =
-      absl::StrCat("job ", options.spec.name, " is finished after step ",
-                   last_step, "; its parameters are ");
+void TellWaiting(const JobView& view, MemberList& roster, absl::Time now,
+                 CoordinatorOutbox& out) {
+  const std::string missing = DescribeMissing(view);
+  if (missing.empty()) return;
+  for (MemberRecord& member : roster.members()) {
+    const bool waits = !member.admitted || member.has_left() ||
+                       view.epochs.target().has_value();
+    if (!waits || !member.session.has_value()) continue;
+    const absl::Duration past = now - member.times.notified_at;
+    if (past < view.options.waiting_notice_interval) continue;
+    member.times.notified_at = now;
+    member.Send(Waiting{missing}, out);
+  }
+}
+
+std::string DescribeEnd(const CoordinatorOptions& options, JobState state,
+                        int64_t last_step, int64_t saved_round) {
+  const bool stops = state == JobState::kStopped;
+  const std::string end = absl::StrCat(
+      "job ", options.spec.name, stops ? " was stopped" : " is finished",
+      " after step ", last_step, stops ? ", as all workers left early" : "",
+      "; its parameters are ");
   if (!options.has_checkpoints) {
     return absl::StrCat(end, "not saved: --checkpoint-dir=DIR keeps them");
   }
   if (saved_round >= last_step) {
-    return absl::StrCat(end, "in the checkpoint of round ", saved_round);
+    return absl::StrCat(end, "in the checkpoint of round ", saved_round,
+                        stops ? ", and --restore=latest goes on from it" : "");
   }
   return absl::StrCat(end, "NOT SAVED; ",
                       saved_round > kInitialRound

@@ -25,14 +25,21 @@ struct JobView {
   const LastCheckpoint& last;
 };
 
-// Returns the line for the log at the end of a job. `last_step`: last step of
-// the job. `saved_round`: round of its newest checkpoint.
-std::string DescribeEnd(const CoordinatorOptions& options, int64_t last_step,
-                        int64_t saved_round);
+// Returns the line for the log at the end of a job that is finished or was
+// stopped, as `state` says. `last_step`: last step of the job. `saved_round`:
+// round of its newest checkpoint.
+std::string DescribeEnd(const CoordinatorOptions& options, JobState state,
+                        int64_t last_step, int64_t saved_round);
 
 // Returns what the job waits for, and which members are here; "" if the job
 // does not wait.
 std::string DescribeMissing(const JobView& view);
+
+// Tells each member of `roster` that waits what the job waits for, unless it
+// has been told within CoordinatorOptions::waiting_notice_interval. `roster`:
+// the one in `view`.
+void TellWaiting(const JobView& view, MemberList& roster, absl::Time now,
+                 CoordinatorOutbox& out);
 
 // Returns the status for `nereusctl status`, without the rate of steps.
 JobStatus DescribeJob(const JobView& view, absl::Time now);

@@ -117,6 +117,7 @@ std::string EncodeState(const CoordinatorState& state) {
     *added->mutable_request() =
         std::move(*ToProto(MemberMessage(member.request)).mutable_join());
     if (member.left) added->set_left(member.last_step);
+    added->set_left_early(member.left_early);
   }
   message.set_next_rank(state.next_rank);
   message.set_all_from_base(state.epoch.all_from_base);
@@ -163,6 +164,7 @@ absl::StatusOr<CoordinatorState> DecodeState(const std::string& bytes) {
     MemberMessage request = NEREUS_TRY(FromProto(join));
     member.request = std::get<JoinRequest>(std::move(request));
     member.left = saved.has_left();
+    member.left_early = saved.left_early();
     if (member.left) member.last_step = saved.left();
     state.members.push_back(std::move(member));
   }

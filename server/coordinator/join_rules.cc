@@ -57,11 +57,12 @@ absl::Status CheckPhase(const JoinRequest& request, const JobToJoin& to) {
     return NotFoundError(request.name, " asks for job \"", request.job,
                          "\", this coordinator serves job \"", name, "\"");
   }
-  if (to.state == JobState::kFailed) {
-    return AbortedError("job ", name, " has failed: ", to.reason);
-  }
   if (to.state == JobState::kFinished) {
     return OutOfRangeError("job ", name, " is finished");
+  }
+  if (IsOver(to.state)) {
+    const absl::Status outcome = OutcomeOf({to.state, to.reason});
+    return Prefixed(outcome, "job ", name, " is over: ");
   }
   return absl::OkStatus();
 }

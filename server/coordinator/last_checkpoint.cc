@@ -1,6 +1,7 @@
 #include "server/coordinator/last_checkpoint.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/algorithm/container.h"
 
@@ -30,11 +31,13 @@ bool LastCheckpoint::Lacks() const {
   return options_.has_checkpoints && checkpoints_.saved_round() < LastStep();
 }
 
-// If a shard is lost, the job still waits for a manifest that is being written.
+// If a shard is lost, the job goes back to its newest checkpoint, and waits for
+// one that lacks only its manifest.
 std::optional<int64_t> LastCheckpoint::AwaitedRound() const {
   if (!options_.has_checkpoints) return std::nullopt;
   const int64_t round = LastStep();
   const bool is_lost = epochs_.Has(ChangeReason::kShardLost) &&
+                       !checkpoints_.newest().has_value() &&
                        !checkpoints_.IsCompleting(round);
   if (round <= kInitialRound || checkpoints_.HasFailed(round) ||
       checkpoints_.saved_round() >= round || is_lost) {
@@ -75,8 +78,15 @@ bool LastCheckpoint::MayBeLost(int64_t round) const {
 
 bool LastCheckpoint::Ask(int64_t round, absl::Time now,
                          CoordinatorOutbox& out) {
-  gives_up_at_ = std::min(
-      gives_up_at_, now + (MayBeLost(round) ? options_.lease() : kTimeMax));
+  const uint64_t epoch = epochs_.job()->epoch;
+  if (std::exchange(asked_in_, epoch) != epoch) {
+    gives_up_at_ = absl::InfiniteFuture();
+  }
+  // A server that was lost may be started again.
+  const bool may_be_lost =
+      !LacksServer(*epochs_.job(), roster_) && MayBeLost(round);
+  gives_up_at_ =
+      std::min(gives_up_at_, now + (may_be_lost ? options_.lease() : kTimeMax));
   if (now >= gives_up_at_) return false;
   const Job& job = *epochs_.job();
   // If all workers are gone, names the first one, which cannot send: the

@@ -14,7 +14,10 @@ namespace nereus {
 // Checkpoint of the last round of the job.
 //
 //   all workers have left --Ask--> members save --complete--> the job is over
-//   members save --too late, failed, or lost with a shard--> the job is over
+//   members save --too late, or failed--> the job is over
+//   members save --a server is lost: backups take over--> members save
+//   members save --a shard is lost--> the job goes back to its last checkpoint
+//     once another server has come; without one it is over
 //
 // The wait is bounded: a lease if a part may be lost, 30 minutes otherwise.
 // Without the wait, a job would end with the parameters of its last steps
@@ -60,7 +63,8 @@ class LastCheckpoint {
   MemberList& roster_;
   const Epochs& epochs_;
   const CheckpointLedger& checkpoints_;
-  absl::Time gives_up_at_ =  // Time at which the wait ends.
+  uint64_t asked_in_ = 0;    // Epoch of the last Ask.
+  absl::Time gives_up_at_ =  // Time at which the wait of this epoch ends.
       absl::InfiniteFuture();
 };
 

@@ -79,6 +79,7 @@ MemberList::MemberList(const CoordinatorState& saved, absl::Time now,
     member.times = {now, now, now + lease, now, {}};
     member.admitted = true;
     if (each.left) member.last_step = each.last_step;
+    member.leaves_early = each.left_early;
     members_.push_back(std::move(member));
   }
 }
@@ -88,6 +89,7 @@ std::vector<CoordinatorState::Member> MemberList::Saved() const {
   for (const MemberRecord& member : members_) {
     if (!member.admitted) continue;
     saved.push_back({member.id, member.request, member.has_left(),
+                     member.has_left() && member.leaves_early,
                      member.last_step.value_or(kInitialRound)});
     saved.back().request.layers.clear();
   }
@@ -262,6 +264,18 @@ std::vector<Setting> WorkerSettings(const MemberList& roster) {
     if (member.is_worker()) return member.request.settings;
   }
   return {};
+}
+
+bool DropGone(MemberList& roster) {
+  const auto is_gone = [](const MemberRecord& member) {
+    return member.is_worker() && member.told_over;
+  };
+  std::vector<MemberRecord>& members = roster.members();
+  if (absl::c_count_if(members, is_gone) == roster.Count(Role::kWorker)) {
+    return false;
+  }
+  std::erase_if(members, is_gone);
+  return true;
 }
 
 }  // namespace nereus

@@ -32,8 +32,10 @@ struct MemberTimes {
 //   joined --an epoch begins--> member (admitted)
 //   joined --its session ends--> removed
 //   member --its session ends--> away --Resume in a new session--> member
-//   member --Leave: a worker has done its work--> left --no other worker needs
-//     it--> released: removed (Outsiders)
+//   member --Leave of a worker--> left --no other worker needs it--> released:
+//     removed (Outsiders)
+//   member --Leave of a server, and backups have its values--> removed
+//     (Departures)
 //   member, away, left --silent for a lease, or without a session for
 //     reconnect_grace, or its report is late--> dead: removed
 //
@@ -54,17 +56,24 @@ struct MemberRecord {
   // True if the coordinator need not tell it (any more) that the job is over:
   // it has been told, or it has not resumed its session in time.
   bool told_over = false;
-  // First step of the worker since it was admitted or dropped its values
-  // (EpochStart::from_base). Empty if the coordinator was restarted since then.
-  std::optional<int64_t> first_step;
-  uint64_t life_epoch = 0;           // Epoch in which first_step was set.
+  // Time of a worker since it was admitted or dropped its values
+  // (EpochStart::from_base).
+  struct Life {
+    // Its first step. Empty if the coordinator was restarted since then.
+    std::optional<int64_t> first_step;
+    uint64_t epoch = 0;  // Epoch in which it began.
+  };
+  Life life;
   std::optional<int64_t> last_step;  // Last step; empty until it leaves.
+  // Workers: true if they left before the job was done. Servers: true if they
+  // have asked to leave.
+  bool leaves_early = false;
 
   // Report for the change of epoch under way.
   std::optional<EpochReport> report;
   // Last SaveLast that it was sent in this session.
   std::optional<SaveLast> save_told;
-  bool drained = false;  // True if it is drained in this epoch.
+  bool ready_to_switch = false;  // True if it is ready to switch in this epoch.
 
   bool is_worker() const { return id.role == Role::kWorker; }
   bool has_left() const { return last_step.has_value(); }
@@ -200,10 +209,10 @@ class MemberList {
              return m.admitted && !m.report.has_value();
            }) == 0;
   }
-  // True if every admitted member is drained or has left.
-  bool AllDrained() const {
+  // True if every admitted member is ready to switch or has left.
+  bool AllReadyToSwitch() const {
     return CountIf([](const auto& m) {
-             return m.admitted && !m.has_left() && !m.drained;
+             return m.admitted && !m.has_left() && !m.ready_to_switch;
            }) == 0;
   }
   // True if no member has a session, and every admitted member is told_over.
@@ -241,5 +250,9 @@ class MemberList {
 // Returns the settings of the workers (JoinRequest::settings), which all of
 // them share; empty if there is no worker.
 std::vector<Setting> WorkerSettings(const MemberList& roster);
+
+// Removes the leavers that are gone (MemberRecord::told_over). Returns false,
+// and does nothing, if no other worker is in the roster.
+bool DropGone(MemberList& roster);
 
 }  // namespace nereus

@@ -53,14 +53,17 @@ std::vector<PeerId> Outsiders::ReleaseLeavers(const Job& job,
     if (!is_needed) leavers.push_back(leaver.id);
   }
   for (const PeerId id : leavers) {
-    const MemberRecord& leaver = *roster.Find(id);
-    released_[leaver.request.incarnation] = until;
-    if (leaver.session.has_value()) {
-      TellOver(*leaver.session, {JobState::kFinished, "", saved_round}, out);
-    }
+    Release(*roster.Find(id), until, saved_round, out);
     roster.Remove(id);
   }
   return leavers;
+}
+
+void Outsiders::Release(const MemberRecord& member, absl::Time until,
+                        int64_t saved_round, CoordinatorOutbox& out) {
+  released_[member.request.incarnation] = until;
+  if (!member.session.has_value()) return;
+  TellOver(*member.session, {JobState::kFinished, "", saved_round}, out);
 }
 
 void Outsiders::NoteReturn(const JoinRequest& request) {

@@ -25,8 +25,8 @@ namespace nereus {
 //   claims --the member sends a message over a second later--> refused
 //   claims --the member is away, has left or is dead--> joins in its place
 //
-// A released worker has left, and no other worker needs it. If the coordinator
-// forgot it at once and the worker resumed, the answer would be that it counts
+// A released member has left, and no other member needs it. If the coordinator
+// forgot it at once and the process resumed, the answer would be that it counts
 // as dead. A silent process counts as dead because the coordinator has heard
 // nothing from it, but it may live. If the coordinator forgot it at once, the
 // coordinator could end before the process hears that the job is over.
@@ -57,7 +57,12 @@ class Outsiders {
   std::vector<PeerId> ReleaseLeavers(const Job& job, int64_t saved_round,
                                      absl::Time until, MemberList& roster,
                                      CoordinatorOutbox& out);
-  // True if the process is a released worker that is not forgotten yet.
+  // Notes that a member is released, and tells its process that its job is
+  // over. The process may ask again until `until`. The caller must remove the
+  // member.
+  void Release(const MemberRecord& member, absl::Time until,
+               int64_t saved_round, CoordinatorOutbox& out);
+  // True if the process is a released member that is not forgotten yet.
   bool IsReleased(uint64_t incarnation) const {
     return released_.contains(incarnation);
   }
@@ -89,7 +94,7 @@ class Outsiders {
   };
 
   std::vector<Claim> claims_;  // In the order of their requests.
-  // Time until which a released worker may ask, by its incarnation.
+  // Time until which a released member may ask, by its incarnation.
   std::map<uint64_t, absl::Time> released_;
   std::vector<Silent> silent_;
 };

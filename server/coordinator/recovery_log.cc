@@ -71,9 +71,11 @@ std::string RecoveryLog::OnEpoch(const EpochInForce& epoch,
   text += Clause(back, back.size() == 1 ? " is back" : " are back");
   text += Clause(links, " lost their connection, and make another");
   text += Clause(hosts, " could not connect, and are two hosts");
-  absl::StrAppendFormat(&text, "; %d of %d workers, %d of %d servers; ",
-                        job.worker_count(), workers, roster.Count(Role::kShard),
-                        shards);
+  // A job may have more workers than it began with.
+  const int here = job.worker_count();
+  absl::StrAppend(
+      &text, "; ", here, here <= workers ? absl::StrCat(" of ", workers) : "",
+      " workers, ", roster.Count(Role::kShard), " of ", shards, " servers; ");
   const int64_t next = job.history.first_step;
   if (!epoch.all_from_base) {
     return absl::StrCat(text, "no step is lost, step ", next, " is next");

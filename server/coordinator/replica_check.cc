@@ -11,9 +11,13 @@ constexpr size_t kRoundsMax = 8;
 
 }  // namespace
 
-absl::Status ReplicaCheck::OnChecksums(const std::string& name,
+absl::Status ReplicaCheck::OnChecksums(const MemberRecord& member,
                                        const ReplicaChecksums& checksums,
                                        const Job& job) {
+  if (!member.is_worker() || checksums.epoch != job.epoch) {
+    return absl::OkStatus();
+  }
+  const std::string name = member.Name();
   const size_t layers = job.model().size();
   if (checksums.layers.size() != layers || checksums.round < 0 ||
       checksums.round > kStepMax) {
@@ -32,7 +36,7 @@ absl::Status ReplicaCheck::OnChecksums(const std::string& name,
   const Report& first = place->second;
   for (size_t layer = 0; layer < layers; ++layer) {
     if (first.layers[layer] == checksums.layers[layer]) continue;
-    return FailedPreconditionError(
+    return DataLossError(
         "replicas differ after step ", checksums.round,
         ": the parameters of "
         "layer ",

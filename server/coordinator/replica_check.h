@@ -8,6 +8,7 @@
 #include "common/base/status.h"
 #include "common/protocol/job.h"
 #include "common/protocol/membership.h"
+#include "server/coordinator/member_list.h"
 
 namespace nereus {
 
@@ -19,11 +20,12 @@ namespace nereus {
 // Plain bookkeeping. Bounded: keeps one report for each of the last 8 rounds.
 class ReplicaCheck {
  public:
-  // Compares a report with the first one of its round. `name`: name of the
-  // worker, for messages. Errors: kInvalidArgument, the report does not fit the
-  // model; kFailedPrecondition, the replicas differ; the message names the
-  // first layer that differs and both workers.
-  absl::Status OnChecksums(const std::string& name,
+  // Compares a report of `member` with the first one of its round. Ignores a
+  // report of an earlier epoch: workers may have done its round again since.
+  // Errors: kInvalidArgument, the report does not fit the model; kDataLoss, the
+  // replicas differ; the message names the first layer that differs and both
+  // workers.
+  absl::Status OnChecksums(const MemberRecord& member,
                            const ReplicaChecksums& checksums, const Job& job);
 
   // Forgets all reports. Called when an epoch begins, because workers may do

@@ -112,6 +112,9 @@ struct CoordinatorService::Impl final {
         grpc::CallbackServerContext* context,
         const v1::RequestCheckpointRequest*,
         v1::RequestCheckpointResponse*) override;
+    grpc::ServerUnaryReactor* Drain(grpc::CallbackServerContext* context,
+                                    const v1::DrainRequest* request,
+                                    v1::DrainResponse*) override;
     Impl* const impl;
   };
 
@@ -129,6 +132,10 @@ struct CoordinatorService::Impl final {
   void GiveUpIfNothingIsSaved(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   void OnCheckpoint(int64_t round, const absl::Status& written)
       ABSL_LOCKS_EXCLUDED(mu);
+  // True if the job is over, and this is saved.
+  bool is_over() const ABSL_SHARED_LOCKS_REQUIRED(mu) {
+    return coordinator.over() && actions.empty();
+  }
   // Logs the job's state if it has changed.
   void LogState() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
 
@@ -143,7 +150,9 @@ struct CoordinatorService::Impl final {
   SaveFirst actions ABSL_GUARDED_BY(mu);
   StateSaver saver ABSL_GUARDED_BY(mu);
   std::function<void(const absl::Status&)> on_failure ABSL_GUARDED_BY(mu);
-  absl::Status failure ABSL_GUARDED_BY(mu);  // Not OK: saving was given up.
+  // Not OK: AwaitEnd returns, because saving was given up or the wait was
+  // interrupted.
+  absl::Status failure ABSL_GUARDED_BY(mu);
 
   CoordinatorRpc coordinator_rpc;
   AdminRpc admin_rpc;
@@ -196,6 +205,23 @@ grpc::ServerUnaryReactor* CoordinatorService::Impl::AdminRpc::RequestCheckpoint(
     MutexLock lock(&impl->mu);
     CoordinatorOutbox out;
     status = impl->coordinator.RequestCheckpoint(SteadyNow(), out);
+    impl->Carry(std::move(out));
+  }
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(ToGrpcStatus(status));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* CoordinatorService::Impl::AdminRpc::Drain(
+    grpc::CallbackServerContext* context, const v1::DrainRequest* request,
+    v1::DrainResponse*) {
+  absl::Status status;
+  {
+    MutexLock lock(&impl->mu);
+    CoordinatorOutbox out;
+    const Coordinator& coordinator = impl->coordinator;
+    status = coordinator.departures().Ask(request->member(),
+                                          coordinator.state(), out);
     impl->Carry(std::move(out));
   }
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
@@ -290,14 +316,22 @@ absl::Status CoordinatorService::AwaitEnd() {
   impl_->mu.Await([this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(impl_->mu) {
     // Waits on while the end of the job is not saved, because no member has
     // heard of it.
-    const bool over = impl_->coordinator.over() && impl_->actions.empty();
-    return over || !impl_->failure.ok();
+    return impl_->is_over() || !impl_->failure.ok();
   });
-  if (!impl_->failure.ok()) return impl_->failure;
-  if (impl_->coordinator.state() == JobState::kFinished) {
-    return absl::OkStatus();
-  }
-  return AbortedError("the job failed: ", impl_->coordinator.reason());
+  if (!impl_->is_over()) return impl_->failure;
+  return OutcomeOf({impl_->coordinator.state(), impl_->coordinator.reason()});
+}
+
+void CoordinatorService::Interrupt() {
+  MutexLock lock(&impl_->mu);
+  impl_->failure.Update(CancelledError("the wait was interrupted"));
+}
+
+CoordinatorService::Progress CoordinatorService::progress() const {
+  MutexLock lock(&impl_->mu);
+  if (impl_->is_over()) return Progress::kOver;
+  return impl_->coordinator.departures().AllLeft() ? Progress::kEnding
+                                                   : Progress::kGoesOn;
 }
 
 void CoordinatorService::set_on_failure(

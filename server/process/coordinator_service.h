@@ -46,11 +46,21 @@ class CoordinatorService {
   void EndSessions();
 
   // Blocks until the job is over. Returns OK if the job is finished. Errors:
-  // kAborted, the job failed, with the reason; kUnavailable, all attempts to
-  // save the job's state have failed for longer than a lease. After
+  // those of OutcomeOf; kCancelled, Interrupt was called; kUnavailable, all
+  // attempts to save the job's state have failed for longer than a lease. After
   // kUnavailable this process must end: a coordinator that is started in its
   // place goes on from the last saved state.
   absl::Status AwaitEnd();
+  // Makes AwaitEnd return now.
+  void Interrupt();
+
+  // How far the job is from its end.
+  enum class Progress {
+    kGoesOn,
+    kEnding,  // All workers have left; the last checkpoint is being made.
+    kOver,    // The job is over, and this is saved.
+  };
+  Progress progress() const;
 
   // Sets a function that is called once, when AwaitEnd would return
   // kUnavailable. The function runs on a thread of this object, under its lock,

@@ -35,6 +35,13 @@ class AdminRedirect final : public v1::Admin::CallbackService {
     reactor->Finish(Elsewhere(address_));
     return reactor;
   }
+  grpc::ServerUnaryReactor* Drain(grpc::CallbackServerContext* context,
+                                  const v1::DrainRequest*,
+                                  v1::DrainResponse*) override {
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    reactor->Finish(Elsewhere(address_));
+    return reactor;
+  }
 
  private:
   const std::string address_;

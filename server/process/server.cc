@@ -8,6 +8,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/time/clock.h"
 #include "common/base/address.h"
+#include "common/base/clock.h"
 #include "common/base/descriptor_limit.h"
 #include "common/base/logging.h"
 #include "common/base/mutex.h"
@@ -31,6 +32,8 @@
 namespace nereus {
 namespace {
 
+using Progress = CoordinatorService::Progress;
+
 // Longest time that a coordinator waits for members that have not heard of the
 // job's end.
 constexpr absl::Duration kFarewellTimeout = absl::Seconds(5);
@@ -39,6 +42,11 @@ constexpr absl::Duration kFarewellTimeout = absl::Seconds(5);
 // join costs the other members an epoch, so a process that is counted as dead
 // again and again must not join too often.
 constexpr absl::Duration kRejoinPause = absl::Seconds(5);
+
+// Time in which the workers leave if they were asked to end at the same time.
+constexpr absl::Duration kOthersTime = absl::Seconds(2);
+// Time between two looks at whether this process has left.
+constexpr absl::Duration kLeavePoll = absl::Milliseconds(10);
 
 class ServerImpl final : public Server {
  public:
@@ -60,6 +68,8 @@ class ServerImpl final : public Server {
     return coordinator_ != nullptr &&
            coordinator_->service().lacks_last_checkpoint();
   }
+  void Leave() override ABSL_LOCKS_EXCLUDED(mu_);
+  bool has_left_early() const override { return has_left_early_; }
 
  private:
   // Starts the control port with the services of this process.
@@ -68,8 +78,18 @@ class ServerImpl final : public Server {
   absl::Status Join(int data_port);
   // Joins again after this process was counted as dead.
   absl::Status JoinAgain(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mu_);
-  // Waits until the membership has an outcome, and returns it.
+  // Waits until the membership has an outcome, or this process leaves the job.
   absl::Status AwaitOutcome() ABSL_LOCKS_EXCLUDED(mu_);
+  // Asks the coordinator to let the shard leave, and waits for that and, in the
+  // coordinator's process, for the end of the job, for kLeaveTimeout at most.
+  void LeaveJob() ABSL_LOCKS_EXCLUDED(mu_);
+  bool HasOutcome() ABSL_LOCKS_EXCLUDED(mu_) {
+    MutexLock lock(&mu_);
+    return outcome_.has_value();
+  }
+  // Waits until the members know that the job is over, unless this process
+  // leaves before that.
+  void AwaitMembersKnow();
   // Sets the outcome of the membership, unless it has one.
   void End(const absl::Status& outcome) ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -89,6 +109,9 @@ class ServerImpl final : public Server {
   // Outcome of the current membership, or coordinator_failure_. Absent while
   // neither has happened.
   std::optional<absl::Status> outcome_ ABSL_GUARDED_BY(mu_);
+  bool leaving_ ABSL_GUARDED_BY(mu_) = false;  // True once Leave was called.
+
+  bool has_left_early_ = false;  // See has_left_early. Used by one thread.
 
   // Last: its threads use the above. Null if this process only coordinates,
   // between two memberships, and after a failed Join.
@@ -113,7 +136,7 @@ absl::Status ServerImpl::Listen() {
     control_->SetReady(true);
     return absl::OkStatus();
   }
-  NEREUS_TRY(Join(options_.data_port));
+  NEREUS_TRY(Join(options_.address.data_port));
   data_port_ = shard_->data_port();
   return absl::OkStatus();
 }
@@ -137,18 +160,19 @@ absl::Status ServerImpl::Serve() {
     redirect_ = std::make_unique<RedirectService>(options_.coordinator_address);
     services = redirect_->services();
   }
-  control_ = NEREUS_TRY(
-      ControlServer::Start(options_.host, options_.control_port, services));
-  coordinator_address_ = coordinates
-                             ? JoinHostPort(options_.host, control_->port())
-                             : options_.coordinator_address;
+  control_ = NEREUS_TRY(ControlServer::Start(
+      options_.address.listen_host(), options_.address.control_port, services));
+  coordinator_address_ =
+      coordinates ? JoinHostPort(options_.address.host, control_->port())
+                  : options_.coordinator_address;
   return absl::OkStatus();
 }
 
 absl::Status ServerImpl::Join(int data_port) {
   shard_ = NEREUS_TRY(ShardProcess::Join(
       options_, coordinator_address_, data_port, settings_, storage_.get(),
-      control_.get(), [this](const absl::Status& outcome) { End(outcome); }));
+      control_.get(), [this](const absl::Status& outcome) { End(outcome); },
+      [this] { Leave(); }));
   return absl::OkStatus();
 }
 
@@ -171,18 +195,57 @@ absl::Status ServerImpl::JoinAgain(const absl::Status& why) {
 }
 
 absl::Status ServerImpl::AwaitOutcome() {
-  MutexLock lock(&mu_);
-  mu_.Await([this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return outcome_.has_value();
-  });
-  return *outcome_;
+  {
+    MutexLock lock(&mu_);
+    mu_.Await([this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+      return outcome_.has_value() || leaving_;
+    });
+    if (outcome_.has_value()) return *outcome_;
+  }
+  LeaveJob();
+  return absl::OkStatus();
+}
+
+// If all processes of the job were asked to end, the workers leave within
+// kOthersTime, and the job then makes its last checkpoint.
+void ServerImpl::LeaveJob() {
+  has_left_early_ = true;
+  control_->SetReady(false);
+  if (shard_ != nullptr) shard_->AskToLeave();
+  const absl::Time from = SteadyNow();
+  while (SteadyNow() - from < kLeaveTimeout) {
+    const bool has_shard = shard_ != nullptr && !HasOutcome();
+    const Progress progress = coordinator_ == nullptr
+                                  ? Progress::kOver
+                                  : coordinator_->service().progress();
+    if (!has_shard && progress == Progress::kOver) return;
+    const bool is_worth_it = (has_shard && shard_->may_be_released()) ||
+                             progress == Progress::kEnding;
+    if (!is_worth_it && SteadyNow() - from > kOthersTime) break;
+    absl::SleepFor(kLeavePoll);
+  }
+  if (shard_ == nullptr || HasOutcome()) return;
+  NEREUS_LOG(Warning) << "ends while no other server has all values of this "
+                         "shard: the job goes back to its last checkpoint";
+}
+
+void ServerImpl::Leave() {
+  {
+    MutexLock lock(&mu_);
+    leaving_ = true;
+  }
+  if (coordinator_ != nullptr) coordinator_->service().Interrupt();
 }
 
 absl::Status ServerImpl::AwaitEnd() {
   if (options_.coordinate_only) {
-    const absl::Status outcome = coordinator_->service().AwaitEnd();
+    absl::Status outcome = coordinator_->service().AwaitEnd();
+    if (absl::IsCancelled(outcome)) {
+      LeaveJob();
+      outcome = absl::OkStatus();
+    }
     control_->SetReady(false);
-    coordinator_->service().AwaitMembersKnow(kFarewellTimeout);
+    AwaitMembersKnow();
     return outcome;
   }
   absl::Status outcome = AwaitOutcome();
@@ -204,10 +267,14 @@ absl::Status ServerImpl::AwaitEnd() {
   // From now on, this process opens no further session: the coordinator waits
   // until the sessions of all members have ended.
   if (shard_ != nullptr) shard_->StopSession();
-  if (coordinator_ != nullptr) {
-    coordinator_->service().AwaitMembersKnow(kFarewellTimeout);
-  }
+  if (coordinator_ != nullptr) AwaitMembersKnow();
   return outcome;
+}
+
+void ServerImpl::AwaitMembersKnow() {
+  CoordinatorService& service = coordinator_->service();
+  if (has_left_early_ && service.progress() != Progress::kOver) return;
+  service.AwaitMembersKnow(kFarewellTimeout);
 }
 
 }  // namespace
@@ -241,12 +308,12 @@ absl::Status ServerOptions::Validate() const {
         "(checkpoint_every) nor restored");
   }
   if (!restore.empty()) NEREUS_TRY(CheckRestore(restore));
-  NEREUS_TRY(CheckHost(host));
-  NEREUS_TRY(CheckPort("control_port", control_port));
-  NEREUS_TRY(CheckPort("data_port", data_port));
-  if (control_port == data_port && control_port != 0 && !coordinate_only) {
+  NEREUS_TRY(address.Validate());
+  if (address.control_port == address.data_port && address.data_port != 0 &&
+      !coordinate_only) {
     return InvalidArgumentError("control_port and data_port are both ",
-                                control_port, ": give two different ports");
+                                address.data_port,
+                                ": give two different ports");
   }
   return MakeCoordinatorOptions(*this).Validate();
 }

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "common/base/address.h"
 #include "common/base/status.h"
 #include "common/protocol/job_spec.h"
 
@@ -25,11 +26,7 @@ struct ServerOptions {
   // coordinator; then it must be shard 0 or have coordinate_only.
   std::string coordinator_address;
 
-  // Address at which this process listens, and to which peers connect. Port 0
-  // picks a free port.
-  std::string host = "127.0.0.1";
-  int control_port = 0;
-  int data_port = 0;
+  ProcessAddress address;  // Addresses and ports of this process.
   // True if frames to peers on the same host may go through shared memory.
   bool shared_memory = true;
   // Name of the host, which the coordinator gets (HostClaim::node). Empty:
@@ -85,10 +82,21 @@ class Server {
   virtual int data_port() const = 0;
 
   // Blocks until the job is over for this process. Returns OK if the job is
-  // finished. Errors: kAborted, the job failed, with the reason; kUnavailable,
+  // finished. Errors: those of OutcomeOf; kUnavailable,
   // the coordinator is gone, or cannot save its state. Any other error says why
   // this shard could not join or not go on.
   virtual absl::Status AwaitEnd() = 0;
+
+  // Lets this process leave the job: AwaitEnd returns OK soon. A shard first
+  // waits until other servers have its values (`--backup=1`), or the job's last
+  // checkpoint is made, for kLeaveTimeout at most. A coordinator can leave
+  // nothing: AwaitEnd returns at once. `--state` has what the next one needs.
+  virtual void Leave() = 0;
+  // Longest time from Leave to the end of AwaitEnd.
+  static constexpr absl::Duration kLeaveTimeout = absl::Seconds(9);
+  // True if AwaitEnd has returned because this process leaves a job that is not
+  // over.
+  virtual bool has_left_early() const = 0;
 
   // True if this process is the coordinator of a finished job that has a folder
   // for checkpoints, and no checkpoint has the job's last step.

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <atomic>
 #include <cstdio>
 #include <map>
 #include <string>
@@ -18,18 +19,19 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/address.h"
 #include "common/base/descriptor_limit.h"
+#include "common/base/exit_codes.h"
 #include "common/base/logging.h"
 #include "common/base/version.h"
 #include "common/flags/flags.h"
-#include "server/process/exit_codes.h"
 #include "server/process/server.h"
+#include "server/process/terminate_watch.h"
 
 namespace nereus {
 namespace {
 
-// Ends the process at once, which is safe at any moment: checkpoints and the
-// state file are written whole or not at all, and peers notice that their
-// connections close.
+// Ends the process at once (SIGINT), which is safe at any moment: checkpoints
+// and the state file are written whole or not at all, and peers notice that
+// their connections close. After SIGTERM the server first leaves the job.
 void ExitOnSignal(int signal_number) { _exit(128 + signal_number); }
 
 // Lets all threads share two arenas of malloc. One thread allocates a payload
@@ -46,12 +48,10 @@ void AddServerFlags(CLI::App& app, ServerOptions& options) {
   AddFlag(app, "coordinator", options.coordinator_address,
           "HOST:PORT of the coordinator's control port; without it, shard 0 "
           "is the coordinator");
-  AddFlag(app, "host", options.host,
-          "address to listen at, which the other processes connect to");
-  AddFlag(app, "control-port", options.control_port,
-          "port for control calls, health checks and nereusctl; 0: a free one");
-  AddFlag(app, "data-port", options.data_port,
-          "port for gradients; 0: a free one");
+  AddAddressFlags(
+      app, options.address, options.connect_timeout,
+      "port for control calls, health checks and nereusctl; 0: a free one",
+      "port for gradients; 0: a free one");
   AddSharedMemoryFlag(app, options.shared_memory);
   AddNodeFlag(app, options.node);
 }
@@ -94,6 +94,13 @@ absl::Status CheckFlags(const CLI::App& app, int argc, char** argv,
                      "--stall-after"},
                     "with --coordinate-only: the process is not a shard"));
   }
+  if (options.checkpoint_dir.empty()) {
+    status.Update(RefuseFlags(app, argc, argv, {"--checkpoints-kept"},
+                              "without --checkpoint-dir"));
+  }
+  if (options.state_file.empty()) {
+    status.Update(RefuseFlags(app, argc, argv, {"--once"}, "without --state"));
+  }
   status.Update(
       RefuseIdleJobFlags(app, argc, argv, job.spec, job.file_options));
   status.Update(options.Validate());
@@ -102,15 +109,46 @@ absl::Status CheckFlags(const CLI::App& app, int argc, char** argv,
 
 // Prints the line `listening`, for which programs that start a server wait.
 void PrintAddresses(const ServerOptions& options, const Server& server) {
-  const std::string data = options.coordinate_only
-                               ? "none"
-                               : JoinHostPort(options.host, server.data_port());
+  const std::string data =
+      options.coordinate_only
+          ? "none"
+          : JoinHostPort(options.address.host, server.data_port());
   const int written = std::printf(
       "listening control=%s data=%s\n",
-      JoinHostPort(options.host, server.control_port()).c_str(), data.c_str());
+      JoinHostPort(options.address.host, server.control_port()).c_str(),
+      data.c_str());
   if (written >= 0 && std::fflush(stdout) == 0) return;
   NEREUS_LOG(Warning) << "standard output cannot be written: a program that "
                          "waits there for the line `listening` waits for ever";
+}
+
+// Waits until the job is over, or this process has left it. Returns the exit
+// code.
+int AwaitEnd(const ServerOptions& options, Server& server,
+             TerminateWatch& watch) {
+  std::atomic<bool> is_terminated = false;
+  watch.Set([&] {
+    is_terminated = true;
+    server.Leave();
+  });
+  PrintAddresses(options, server);
+  const absl::Status outcome = server.AwaitEnd();
+  watch.Set(nullptr);
+  if (server.has_left_early()) {
+    NEREUS_LOG(Info) << "left the job early, "
+                     << (is_terminated ? "because of SIGTERM"
+                                       : "as an operator has asked for");
+    return is_terminated ? kExitTerminated : kExitDone;
+  }
+  if (outcome.ok()) {
+    return server.lacks_last_checkpoint() ? kExitNotSaved : kExitDone;
+  }
+  if (absl::IsOutOfRange(outcome)) {
+    NEREUS_LOG(Info) << outcome.message() << ": nothing is left to do";
+    return kExitDone;
+  }
+  NEREUS_LOG(Error) << outcome.message();
+  return ExitCodeOf(outcome);
 }
 
 int Main(int argc, char** argv) {
@@ -119,6 +157,7 @@ int Main(int argc, char** argv) {
       "One shard of a job's parameter servers, or the job's coordinator, or "
       "both. The coordinator's flags decide for all.",
       "nereus-server");
+  app.footer(kExitCodesHelp);
   ServerOptions options;
   JobFlags job;
   LogLevel log_level = LogLevel::kInfo;
@@ -152,19 +191,15 @@ int Main(int argc, char** argv) {
   RaiseDescriptorLimit();
   signal(SIGPIPE, SIG_IGN);
   signal(SIGINT, ExitOnSignal);
-  signal(SIGTERM, ExitOnSignal);
+  TerminateWatch watch;
   const auto server = Server::Start(options);
   if (!server.ok()) {
     NEREUS_LOG(Error) << server.status().message();
-    return kExitFailed;
+    // A damaged checkpoint or state would be damaged at the next start, too.
+    return absl::IsDataLoss(server.status()) ? kExitJobFailed
+                                             : ExitCodeOf(server.status());
   }
-  PrintAddresses(options, **server);
-  const absl::Status outcome = (*server)->AwaitEnd();
-  if (outcome.ok()) {
-    return (*server)->lacks_last_checkpoint() ? kExitNotSaved : kExitDone;
-  }
-  NEREUS_LOG(Error) << outcome.message();
-  return kExitFailed;
+  return AwaitEnd(options, **server, watch);
 }
 
 }  // namespace

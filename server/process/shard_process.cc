@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <utility>
+#include <variant>
 
 #include "common/base/descriptor_limit.h"
 #include "common/base/identity.h"
@@ -41,9 +42,11 @@ std::string DescribeMissing(const Job& job, const Shard::OpenRound& open) {
 absl::StatusOr<std::unique_ptr<ShardProcess>> ShardProcess::Join(
     const ServerOptions& options, const std::string& coordinator_address,
     int data_port, const std::vector<Setting>& settings, Storage* storage,
-    ControlServer* control, std::function<void(const absl::Status&)> ended) {
+    ControlServer* control, std::function<void(const absl::Status&)> ended,
+    std::function<void()> drained) {
   MemberProcess::Options member;
-  member.transport = {.host = options.host,
+  member.transport = {.host = options.address.host,
+                      .listen = options.address.listen,
                       .port = data_port,
                       .shared_memory = options.shared_memory};
   member.node = options.node;
@@ -51,7 +54,7 @@ absl::StatusOr<std::unique_ptr<ShardProcess>> ShardProcess::Join(
   member.connect_timeout = options.connect_timeout;
   member.stall_threshold = options.stall_threshold;
   std::unique_ptr<ShardProcess> shard(
-      new ShardProcess(storage, control, std::move(ended)));
+      new ShardProcess(storage, control, std::move(ended), std::move(drained)));
   shard->process_ =
       NEREUS_TRY(MemberProcess::Listen(std::move(member), control));
   JoinRequest request;
@@ -66,8 +69,12 @@ absl::StatusOr<std::unique_ptr<ShardProcess>> ShardProcess::Join(
 }
 
 ShardProcess::ShardProcess(Storage* storage, ControlServer* control,
-                           std::function<void(const absl::Status&)> ended)
-    : storage_(storage), control_(control), ended_(std::move(ended)) {
+                           std::function<void(const absl::Status&)> ended,
+                           std::function<void()> drained)
+    : storage_(storage),
+      control_(control),
+      ended_(std::move(ended)),
+      drained_(std::move(drained)) {
   if (storage_ == nullptr) return;
   writer_ = std::make_unique<CheckpointWriter>(
       storage_, [this](const CheckpointPart& part) {
@@ -107,8 +114,21 @@ MemberProcess::Events ShardProcess::MakeEvents() {
   events.driver.load = [this](const LoadCheckpoint& load) {
     return Load(load);
   };
+  events.heard = [this](const CoordinatorMessage& message) {
+    if (std::holds_alternative<nereus::AskToLeave>(message)) drained_();
+    if (std::holds_alternative<SaveLast>(message)) may_be_released_ = true;
+  };
   events.take_stock = [this] { return TakeStock(); };
   return events;
+}
+
+// The member keeps its wish, and sends it again in each new session.
+bool ShardProcess::AskToLeave() {
+  if (!is_member_) return false;
+  process_->Post([this](Outbox& out) {
+    process_->member().OnLeave(kInitialRound, /*early=*/true, out);
+  });
+  return true;
 }
 
 // Before the first epoch there is nothing to report.
@@ -140,6 +160,8 @@ absl::Status ShardProcess::Load(const LoadCheckpoint& load) {
 
 void ShardProcess::OnEntered(const EpochStart& start) {
   control_->SetReady(true);
+  is_member_ = true;
+  if (start.job->options.backup) may_be_released_ = true;
   NEREUS_LOG(Info) << "epoch " << start.job->epoch
                    << ": workers=" << start.job->worker_count()
                    << " shards=" << start.job->shards()

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -37,7 +38,8 @@ class ShardProcess {
   static absl::StatusOr<std::unique_ptr<ShardProcess>> Join(
       const ServerOptions& options, const std::string& coordinator_address,
       int data_port, const std::vector<Setting>& settings, Storage* storage,
-      ControlServer* control, std::function<void(const absl::Status&)> ended);
+      ControlServer* control, std::function<void(const absl::Status&)> ended,
+      std::function<void()> drained);
 
   // Ends the membership. Waits for a checkpoint file that is being written.
   ~ShardProcess();
@@ -45,13 +47,23 @@ class ShardProcess {
   // Port at which peers connect.
   int data_port() const { return process_->port(); }
 
+  // Asks the coordinator to let this server leave the job: it stays a member
+  // until other servers have its values, and then `ended` is called with OK.
+  // Returns false, and does nothing, if this server is no member yet.
+  bool AskToLeave();
+
+  // True if AskToLeave is worth a wait: the job has backups, or it makes its
+  // last checkpoint now.
+  bool may_be_released() const { return may_be_released_; }
+
   // Opens no further session. An open session stays until the coordinator ends
   // it or this is destroyed.
   void StopSession() { process_->StopSession(); }
 
  private:
   ShardProcess(Storage* storage, ControlServer* control,
-               std::function<void(const absl::Status&)> ended);
+               std::function<void(const absl::Status&)> ended,
+               std::function<void()> drained);
 
   MemberProcess::Events MakeEvents();
 
@@ -67,6 +79,10 @@ class ShardProcess {
   Storage* const storage_;        // Checkpoints; may be null.
   ControlServer* const control_;  // Answers readiness checks.
   const std::function<void(const absl::Status&)> ended_;
+  const std::function<void()> drained_;
+
+  std::atomic<bool> is_member_ = false;        // True from the first epoch on.
+  std::atomic<bool> may_be_released_ = false;  // See may_be_released().
 
   // Used by the driving thread only; null before the first epoch. Owned by
   // process_.

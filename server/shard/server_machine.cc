@@ -3,8 +3,8 @@
 // makes the verdict (OnVote), epochs follow (Freeze, Report, OnEpoch), and sums
 // over the shards are reported. Shard has the rounds.
 //
-//   running --all rounds up to the switch round are done--> drained
-//   running, drained --Freeze--> frozen --OnEpoch--> running
+//   running --all rounds up to the switch round are done--> ready to switch
+//   running, ready to switch --Freeze--> frozen --OnEpoch--> running
 
 #include "server/shard/server_machine.h"
 
@@ -38,19 +38,19 @@ bool ServerMachine::Holds(int shard) const {
 
 void ServerMachine::Start(Outbox& out) {
   for (auto& [index, shard] : shards_) shard.Start(out);
-  SayDrained(out);
+  SayReadyToSwitch(out);
 }
 
-bool ServerMachine::drained() const {
+bool ServerMachine::ready_to_switch() const {
   return job_->switches() && absl::c_all_of(shards_, [](const auto& held) {
-           return !held.second.serves() || held.second.drained();
+           return !held.second.serves() || held.second.ready_to_switch();
          });
 }
 
-void ServerMachine::SayDrained(Outbox& out) {
-  if (is_drained_sent_ || !drained()) return;
-  is_drained_sent_ = true;
-  out.Add(SendMessage{Drained{job_->epoch}});
+void ServerMachine::SayReadyToSwitch(Outbox& out) {
+  if (is_ready_sent_ || !ready_to_switch()) return;
+  is_ready_sent_ = true;
+  out.Add(SendMessage{ReadyToSwitch{job_->epoch}});
 }
 
 absl::StatusOr<Landing> ServerMachine::OnHeader(
@@ -118,7 +118,7 @@ void ServerMachine::OnFrame(PeerId from, const Frame& frame, Outbox& out) {
     NEREUS_CHECK(chunk.ok()) << chunk.status();
     shards_.at(chunk->shard).OnFrame(from, frame, *chunk, out);
   }
-  SayDrained(out);
+  SayReadyToSwitch(out);
 }
 
 void ServerMachine::Freeze() {
@@ -129,7 +129,7 @@ void ServerMachine::Freeze() {
 MachineReport ServerMachine::Report() const {
   MachineReport report;
   report.verdicts = votes_.verdicts().all();
-  report.drained = drained();
+  report.ready_to_switch = ready_to_switch();
   for (const auto& [index, shard] : shards_) {
     report.closed_rounds.merge(shard.Report().closed_rounds);
   }
@@ -140,7 +140,7 @@ MachineReport ServerMachine::Report() const {
 // Makes and starts shards that are new here.
 void ServerMachine::OnEpoch(JobPtr job, Outbox& out) {
   job_ = std::move(job);
-  is_drained_sent_ = false;
+  is_ready_sent_ = false;
   probes_.clear();
   votes_.OnEpoch(job_);
   for (int index = 0; index < job_->shards(); ++index) {
@@ -156,7 +156,7 @@ void ServerMachine::OnEpoch(JobPtr job, Outbox& out) {
       held->second.OnEpoch(job_, out);
     }
   }
-  SayDrained(out);
+  SayReadyToSwitch(out);
 }
 
 void ServerMachine::SaveLast(int64_t round, int32_t sender, Outbox& out) {

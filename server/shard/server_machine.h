@@ -58,10 +58,10 @@ class ServerMachine final : public Machine {
   int64_t SumOf(int64_t (Shard::*count)() const) const;
   // True if this server is the primary or the backup of `shard` in this epoch.
   bool Holds(int shard) const;
-  // True if all shards of which this server is the primary are drained.
-  bool drained() const;
-  // Tells the coordinator, once in an epoch, if this server is drained.
-  void SayDrained(Outbox& out);
+  // True if all shards of which this server is the primary are ready to switch.
+  bool ready_to_switch() const;
+  // Tells the coordinator, once in an epoch, if this server is ready to switch.
+  void SayReadyToSwitch(Outbox& out);
   absl::StatusOr<Landing> OnProbeHeader(PeerId from,
                                         const FrameHeader& header) const;
   void OnProbe(PeerId from, const FrameHeader& header, Outbox& out);
@@ -69,7 +69,7 @@ class ServerMachine final : public Machine {
 
   const int server_;  // Rank of this server.
   JobPtr job_;
-  bool is_drained_sent_ = false;   // True once Drained was sent.
+  bool is_ready_sent_ = false;     // True once ReadyToSwitch was sent.
   std::map<int, int64_t> probes_;  // Number of probes in this epoch, by worker.
   Votes votes_;
   std::map<int, Shard> shards_;  // Shards that this server holds, by index.

@@ -202,7 +202,7 @@ std::optional<int64_t> Shard::closed_round() const {
 
 // RoundSaver::handed_over() has a value once all values have arrived that
 // workers hand over.
-bool Shard::drained() const {
+bool Shard::ready_to_switch() const {
   const Job& job = *epoch_.job;
   if (!job.switches()) return false;
   bool updates_all = true;

@@ -79,7 +79,7 @@ class Shard final : public Machine {
 
   // True if the job has a switch round, all rounds up to it are closed, and the
   // values that workers hand over as of it have arrived.
-  bool drained() const;
+  bool ready_to_switch() const;
 
   // True on the primary if the backup is current for every chunk: it has all
   // results that workers have seen of this shard.

@@ -133,7 +133,7 @@ int Main(int argc, char** argv) {
   CLI::App app("One worker of sync_benchmark.py.");
   AddFlag(app, "coordinator", flags.client.coordinator_address,
           "HOST:PORT of shard 0's control port");
-  AddFlag(app, "host", flags.client.host, "address to listen at");
+  AddFlag(app, "host", flags.client.address.host, "address to listen at");
   AddSharedMemoryFlag(app, flags.client.shared_memory);
   AddNodeFlag(app, flags.client.node);
   AddFlag(app, "bytes", flags.bytes, "bytes of the layer")

@@ -131,8 +131,9 @@ class Node final : public FrameHandler {
 
 std::unique_ptr<Node> Start(PeerId self, PeerId peer,
                             const BenchmarkOptions& options) {
-  auto transport =
-      SocketTransport::Start({.shared_memory = options.shared_memory});
+  TransportOptions transport_options;
+  transport_options.shared_memory = options.shared_memory;
+  auto transport = SocketTransport::Start(transport_options);
   NEREUS_CHECK(transport.ok()) << transport.status();
   return std::make_unique<Node>(*std::move(transport), self, peer,
                                 options.frames);

@@ -46,7 +46,7 @@ FrameHeader SomeHeader() {
 // requires a new version.
 constexpr HeaderBytes kGolden = {
     0x4e, 0x52, 0x53, 0x31,                          // "NRS1"
-    0x0a,                                            // version
+    0x0b,                                            // version
     0x04,                                            // kind: result
     0x01,                                            // wire: float32
     0x00,                                            // part
@@ -61,7 +61,7 @@ constexpr HeaderBytes kGolden = {
     0x83, 0x92, 0x06, 0xe3,                          // payload CRC-32C
     0x00, 0x00,                                      // exponent
     0x00, 0x00,                                      // frames
-    0x4a, 0x77, 0x3b, 0x13,  // CRC-32C of all bytes above
+    0xb2, 0xaa, 0x71, 0x8d,  // CRC-32C of all bytes above
 };
 
 HeaderBytes Encode(const FrameHeader& header) {
@@ -76,12 +76,12 @@ void Seal(HeaderBytes& bytes) {
   std::memcpy(bytes.data() + 60, &crc, sizeof(crc));
 }
 
-TEST(FrameHeaderTest, HeaderHasTheBytesOfVersion10) {
-  ASSERT_EQ(kProtocolVersion, 10u) << "a new version needs new golden bytes";
+TEST(FrameHeaderTest, HeaderHasTheBytesOfVersion11) {
+  ASSERT_EQ(kProtocolVersion, 11u) << "a new version needs new golden bytes";
   EXPECT_EQ(Encode(SomeHeader()), kGolden);
 }
 
-TEST(FrameHeaderTest, BytesOfVersion10AreReadBack) {
+TEST(FrameHeaderTest, BytesOfVersion11AreReadBack) {
   const auto header = DecodeFrameHeader(kGolden);
   ASSERT_TRUE(header.ok()) << header.status();
   EXPECT_EQ(*header, SomeHeader());
@@ -187,9 +187,10 @@ INSTANTIATE_TEST_SUITE_P(
     All, BadFieldTest,
     testing::Values(
         BadField{"Magic", 0, {'N', 'R', 'S', '2'}, "magic is 844321358"},
-        BadField{"OlderVersion", 4, {9}, "protocol version is 9, expected 10"},
         BadField{
-            "NewerVersion", 4, {11}, "protocol version is 11, expected 10"},
+            "OlderVersion", 4, {10}, "protocol version is 10, expected 11"},
+        BadField{
+            "NewerVersion", 4, {12}, "protocol version is 12, expected 11"},
         BadField{"KindZero", 5, {0}, "kind is 0"},
         BadField{"KindAfterTheLast", 5, {20}, "kind is 20"},
         BadField{"KindHighest", 5, {255}, "kind is 255"},

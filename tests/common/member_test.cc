@@ -31,7 +31,7 @@ using testing::SizeIs;
 struct Log {
   std::vector<std::string> entries;
   int machines = 0;
-  bool drained = false;  // The machines' answer in their reports.
+  bool ready_to_switch = false;  // The machines' answer in their reports.
 };
 
 // A machine that records its calls.
@@ -56,7 +56,7 @@ class FakeMachine final : public Machine {
   MachineReport Report() const override {
     MachineReport report;
     report.begun_step = 40 + number_;
-    report.drained = log_->drained;
+    report.ready_to_switch = log_->ready_to_switch;
     return report;
   }
   void SaveLast(int64_t round, int32_t sender, Outbox&) override {
@@ -273,13 +273,13 @@ TEST_F(MemberTest, AdmittedMemberResumesInANewSession) {
   EXPECT_EQ(resume.epoch, 4u);
 }
 
-TEST_F(MemberTest, DrainedIsRepeatedInANewSession) {
+TEST_F(MemberTest, ReadyToSwitchIsRepeatedInANewSession) {
   Enter(5);
   EXPECT_THAT(Session().messages, SizeIs(1));
-  log_.drained = true;
+  log_.ready_to_switch = true;
   const Effects resumed = Session();
   ASSERT_THAT(resumed.messages, SizeIs(2));
-  EXPECT_EQ(std::get<Drained>(resumed.messages[1]).epoch, 5u);
+  EXPECT_EQ(std::get<ReadyToSwitch>(resumed.messages[1]).epoch, 5u);
 }
 
 TEST_F(MemberTest, FramesWaitForTheFirstEpoch) {
@@ -413,7 +413,7 @@ TEST_F(MemberTest, ChecksumsAreRepeatedBeforeTheLeave) {
   Enter(3);
   Sum(0, 7, 0xa);
   Outbox out;
-  member_.OnLeave(7, out);
+  member_.OnLeave(7, /*early=*/false, out);
   const Effects resumed = Session();
   ASSERT_THAT(resumed.messages, SizeIs(3));
   EXPECT_TRUE(std::holds_alternative<ReplicaChecksums>(resumed.messages[1]));
@@ -456,7 +456,7 @@ TEST_F(MemberTest, JobThatGoesBackHasNotBegunTheStepOfTheRequest) {
 TEST_F(MemberTest, LeaveIsRepeatedInANewSession) {
   Enter(3);
   Outbox out;
-  member_.OnLeave(12, out);
+  member_.OnLeave(12, /*early=*/false, out);
   EXPECT_EQ(Only<Leave>(Carry(out)).last_step, 12);
   for (const uint64_t epoch : {4u, 5u}) {
     const Effects resumed = Session();

@@ -435,7 +435,7 @@ TEST_F(SessionTest, RefusalsArriveWithTheirCode) {
        other([](auto& request) { request.name = "worker:2"; })},
       {absl::StatusCode::kAlreadyExists, "is the name of a worker at",
        WorkerJoin()},
-      {absl::StatusCode::kFailedPrecondition, "does not know the job",
+      {absl::StatusCode::kDataLoss, "does not know the job",
        Resume{76, PeerId::Worker(0), 1, 1}},
       {absl::StatusCode::kCancelled, "counted as dead",
        Resume{77, PeerId::Worker(0), 12345, 1}},

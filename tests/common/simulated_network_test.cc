@@ -289,7 +289,7 @@ TEST(SimulatedNetworkTest, RunsWithoutRatesKeepTheirDigest) {
   recorder.network_.OfferAgain(5);
   recorder.network_.OfferAgain(6);
   recorder.RunAll();
-  EXPECT_EQ(recorder.network_.digest(), 12743945065593533470u);
+  EXPECT_EQ(recorder.network_.digest(), 13824620427470431586u);
 }
 
 TEST(SimulatedNetworkTest, DigestTellsRunsApart) {

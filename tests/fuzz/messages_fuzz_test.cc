@@ -82,7 +82,7 @@ EpochReport SomeReport() {
   report.report.peer_layers = {{1, 11, 2}};
   report.report.closed_rounds = {{0, 11}, {3, 12}};
   report.report.verdicts = {{11, true}, {12, false}};
-  report.report.drained = true;
+  report.report.ready_to_switch = true;
   return report;
 }
 
@@ -160,7 +160,7 @@ void CheckConverted(const LostPeer& lost) { ExpectRank(lost.peer); }
 void CheckConverted(const Heartbeat&) {}
 void CheckConverted(const EpochReport&) {}
 void CheckConverted(const Leave&) {}
-void CheckConverted(const Drained&) {}
+void CheckConverted(const ReadyToSwitch&) {}
 void CheckConverted(const Measured&) {}
 void CheckConverted(const CheckpointPart&) {}
 void CheckConverted(const Failure&) {}
@@ -190,6 +190,7 @@ void CheckConverted(const SetFusion& set) {
 void CheckConverted(const Waiting&) {}
 void CheckConverted(const PrepareEpoch&) {}
 void CheckConverted(const Refusal& refusal) { ASSERT_FALSE(refusal.why.ok()); }
+void CheckConverted(const AskToLeave&) {}
 void CheckConverted(const JobOver& over) {
   ASSERT_TRUE(IsOver(over.state));
   ASSERT_GE(over.saved_round, kInitialRound);
@@ -345,8 +346,8 @@ TEST(MessagesFuzzTest, HostileLostPeerIsRefusedOrSound) {
 TEST(MessagesFuzzTest, HostileEpochReportIsRefusedOrSound) {
   FuzzMember(SomeReport());
 }
-TEST(MessagesFuzzTest, HostileDrainedIsRefusedOrSound) {
-  FuzzMember(Drained{5});
+TEST(MessagesFuzzTest, HostileReadyToSwitchIsRefusedOrSound) {
+  FuzzMember(ReadyToSwitch{5});
 }
 TEST(MessagesFuzzTest, HostileMeasuredIsRefusedOrSound) {
   FuzzMember(SomeMeasured());
@@ -519,7 +520,7 @@ TEST(MessagesTest, SeatsAndMembersMatch) {
 TEST(MessagesTest, PlanInputsSurviveTheWire) {
   const auto report = FromProto(ToProto(MemberMessage(SomeReport())));
   ASSERT_TRUE(report.ok()) << report.status();
-  EXPECT_TRUE(std::get<EpochReport>(*report).report.drained);
+  EXPECT_TRUE(std::get<EpochReport>(*report).report.ready_to_switch);
 
   const auto measured = FromProto(ToProto(MemberMessage(SomeMeasured())));
   ASSERT_TRUE(measured.ok()) << measured.status();

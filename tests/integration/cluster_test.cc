@@ -102,17 +102,18 @@ TEST(ClusterTest, ExcessWorkerIsRefusedAndTheJobGoesOn) {
 TEST(ClusterTest, PortInUseIsAnErrorWithTheAddress) {
   LocalCluster cluster(Job(1, 1));
   ServerOptions options = Job(1, 1);
-  options.control_port = cluster.server(0).control_port();
+  options.address.control_port = cluster.server(0).control_port();
   const auto control = Server::Start(options);
   EXPECT_EQ(control.status().code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(std::string(control.status().message()),
-              HasSubstr(absl::StrCat("127.0.0.1:", options.control_port)));
-  options.control_port = 0;
-  options.data_port = cluster.server(0).data_port();
+  EXPECT_THAT(
+      std::string(control.status().message()),
+      HasSubstr(absl::StrCat("127.0.0.1:", options.address.control_port)));
+  options.address.control_port = 0;
+  options.address.data_port = cluster.server(0).data_port();
   const auto data = Server::Start(options);
   EXPECT_FALSE(data.ok());
   EXPECT_THAT(std::string(data.status().message()),
-              HasSubstr(absl::StrCat("127.0.0.1:", options.data_port)));
+              HasSubstr(absl::StrCat("127.0.0.1:", options.address.data_port)));
 }
 
 TEST(ClusterTest, UnreachableCoordinatorIsAnErrorWithTheAddress) {

@@ -296,31 +296,31 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         Mistake{"Model",
                 "--name=b --limit=200 --model=mlp",
-                1,
+                4,
                 {"--model differs: worker b has mlp, worker first has cnn"}},
         Mistake{"Batch",
                 "--name=b --limit=200 --batch=64",
-                1,
+                4,
                 {"--batch differs: worker b has 64, worker first has 32"}},
         Mistake{"Epochs",
                 "--name=b --limit=200 --epochs=3",
-                1,
+                4,
                 {"--epochs differs: worker b has 3, worker first has 8"}},
         Mistake{"Seed",
                 "--name=b --limit=200 --seed=7",
-                1,
+                4,
                 {"--seed differs: worker b has 7, worker first has 1"}},
         Mistake{"Limit",
                 "--name=b --limit=300",
-                1,
+                4,
                 {"--limit differs: worker b has 300, worker first has 200"}},
         Mistake{"Job",
                 "--name=b --limit=200 --job-name=other",
-                1,
+                4,
                 {"asks for job \"other\", this coordinator serves job"}},
         Mistake{"Name",
                 "--name=first --limit=200",
-                1,
+                75,
                 {"first is the name of a worker at", "--name gives each"}}),
     NameOf);
 
@@ -399,7 +399,7 @@ TEST_F(FolderTest, ServersWithTwoFoldersAreRefused) {
                       "--checkpoint-dir=$dir/one\n"
                       "$server --shard=1 --coordinator=$control "
                       "--checkpoint-dir=$dir/two"),
-            1)
+            4)
       << output();
   EXPECT_THAT(output(), HasSubstr("--checkpoint-dir differs: "));
 }
@@ -408,7 +408,7 @@ TEST_F(FolderTest, ServersWithTwoFoldersAreRefused) {
 TEST_F(FolderTest, SecondJobInAFolderIsRefused) {
   EXPECT_EQ(RunScript("start_server --checkpoint-dir=$dir/ck\n"
                       "$server --checkpoint-dir=$dir/ck --restore=latest"),
-            1)
+            4)
       << output();
   EXPECT_THAT(output(), HasSubstr("the coordinator of another job has"));
 }
@@ -416,7 +416,7 @@ TEST_F(FolderTest, SecondJobInAFolderIsRefused) {
 TEST_F(FolderTest, SecondCoordinatorOfAStateIsRefused) {
   EXPECT_EQ(RunScript("start_server --state=$dir/state\n"
                       "$server --state=$dir/state"),
-            1)
+            75)
       << output();
   EXPECT_THAT(output(), HasSubstr("is open in another process"));
 }
@@ -435,7 +435,7 @@ TEST_F(FolderTest, RunWithoutItsFolderEndsWithAFailure) {
                      "touch $dir/file && mv -T $dir/file $dir/gone\n"
                      "wait $server; code=$?; cat $dir/server.log >&2\n"
                      "wait $worker; exit $code"),
-      3)
+      6)
       << output();
   EXPECT_THAT(output(), HasSubstr("NOT SAVED"));
 }
@@ -473,7 +473,7 @@ TEST_F(FolderTest, CoordinatorThatCannotSaveEndsWithTheReason) {
                                    "fill_disk\n"
                                    "train 1000000 2> $dir/second.log &\n"
                                    "end_as_server")),
-            1)
+            75)
       << output();
   EXPECT_THAT(output(), HasSubstr("the job's state could not be saved for 3s"));
 }
@@ -488,7 +488,7 @@ TEST_F(FolderTest, UnsavedEndOfTheJobIsAFailure) {
                 "train $epochs 2> $dir/worker.log &\n"
                 "fill_disk\n"
                 "end_as_server")),
-            1)
+            75)
       << output();
   EXPECT_THAT(output(), HasSubstr("the job's state could not be saved for 3s"));
 }
@@ -512,7 +512,7 @@ TEST_F(WrongAddressTest, TakenPortIsNamedWithTheReason) {
   EXPECT_EQ(RunScript("start_server --shard=0 --servers=1 --workers=1\n"
                       "$server --shard=0 --servers=1 --workers=1 "
                       "--control-port=${control##*:}"),
-            1)
+            75)
       << output();
   EXPECT_THAT(output(), HasSubstr("cannot listen at 127.0.0.1:"));
   EXPECT_THAT(output(), HasSubstr("Address already in use"));
@@ -564,7 +564,7 @@ TEST_F(WrongAddressTest, CoordinatorWithoutItsStateRefusesOldMembers) {
                 "--control-port=$port\n"
                 "wait $worker; code=$?; tail -n 2 $dir/worker.log >&2\n"
                 "exit $code"),
-      1)
+      5)
       << output();
   EXPECT_THAT(output(), HasSubstr("does not know the job"));
   EXPECT_THAT(output(), HasSubstr("--state=FILE"));

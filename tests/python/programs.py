@@ -66,6 +66,27 @@ def train(kind="array", steps=300):
     sys.stdout.write(f"y = {line[0]:.2f} x + {line[1]:.2f}, bits {bits(line)}\n")
 
 
+def terminated(steps=60):
+    """Worker 1 gets SIGTERM in its fifth step, leaves early, and is started again."""
+    mark = os.path.join(os.environ["TEST_FOLDER"], "terminated")
+    line, gradient = make_values("array", [0.0, 0.0]), make_values("array", [0.0, 0.0])
+    with nereus.Client([line_layer(line)]) as client, nereus.LeaveSignal() as leave:
+        if RANK == 1 and os.path.exists(mark):
+            open(mark + " twice", "wb").close()
+        while (step := client.begin_step()).step < steps:
+            if leave.is_set or step.should_leave:
+                client.leave(early=True)
+                sys.exit(leave.EXIT_CODE if leave.is_set else 0)
+            do_step(client, step, line, gradient)
+            if RANK == 1 and step.step == 4:
+                open(mark, "wb").close()
+                os.kill(os.getpid(), signal.SIGTERM)
+            # Worker 0 waits for the other one to come back.
+            while RANK == 0 and step.step == 20 and not os.path.exists(mark + " twice"):
+                time.sleep(0.01)
+    sys.stdout.write(f"terminated {os.path.exists(mark)}, bits {bits(line)}\n")
+
+
 def own_optimizer(means_apart=""):
     """The worker runs the optimizer, with momentum as its state."""
     line, velocity, gradient = (make_values("array", [0.0, 0.0]) for _ in range(3))

@@ -71,6 +71,12 @@ def test_ctrl_c_ends_a_wait_soon(run, where):
     assert job.lines[0] == ["stopped soon: True"], job.text
 
 
+def test_a_worker_leaves_early_after_sigterm_and_comes_back(run):
+    job = run("terminated", flags=("--min-workers=1",))
+    assert equal_lines(job).startswith("terminated True, bits "), job.text
+    assert "worker 1 left early, after step 4" in job.text or "exited with code 143" in job.text
+
+
 def test_a_timeout_names_what_is_missing(run):
     job = run("timeouts")
     assert re.match(r"stalled in time: True; wait for layer line has not ended within 0.3 s; "

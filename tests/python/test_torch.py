@@ -82,7 +82,8 @@ def test_a_training_loop_works_as_it_is(train, name, scheme):
 # A worker that joins gets momentum, moments and counters of the others. Otherwise the job fails at
 # its end, because replicas differ.
 @pytest.mark.parametrize("arguments, flags", [
-    (("sgd",), ()), (("adam",), ()), (("adam", "dear"), ("--overlap=dear",))])
+    (("sgd",), ()), (("adam",), ()), (("adam", "dear"), ("--overlap=dear",)),
+    (("adam", "", "SIGTERM"), ()), (("adam", "dear", "SIGTERM"), ("--overlap=dear",))])
 def test_a_killed_worker_comes_back_and_replicas_stay_equal(run, arguments, flags):
     job = run(PROGRAM, "killed", *arguments, flags=("--min-workers=2", *flags))
     assert equal_lines(job).startswith("killed True checksum "), job.text

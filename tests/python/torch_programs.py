@@ -192,13 +192,14 @@ def scenario_alone(name, workers):
     return [parameter.detach().cpu() for parameter in model.parameters()]
 
 
-def killed(optimizer_kind="adam", overlap=None):
-    """Worker 1 is killed in the middle of a backward, and starts again as a new worker."""
+def killed(optimizer_kind="adam", overlap=None, how="SIGKILL"):
+    """Worker 1 is killed in the middle of a backward, or leaves after SIGTERM, and starts again
+    as a new worker."""
     nt.init()
     torch.manual_seed(1)
     model = make_model("mlp")
     optimizer = nt.DistributedOptimizer(make_optimizer(optimizer_kind, model.parameters()),
-                                        model=model, overlap=overlap)
+                                        model=model, overlap=overlap or None)
     scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
     mark = os.path.join(os.environ["TEST_FOLDER"], "killed")
     own, step = int(os.environ["NEREUS_LOCAL_RANK"]), 0
@@ -209,7 +210,7 @@ def killed(optimizer_kind="adam", overlap=None):
         step = nt.step_info().step
         if own == 1 and step == 7 and not os.path.exists(mark):
             open(mark, "w", encoding="utf-8").close()
-            loss.register_hook(lambda _: os.kill(os.getpid(), signal.SIGKILL))
+            loss.register_hook(lambda _: os.kill(os.getpid(), getattr(signal, how)))
         loss.backward()
         optimizer.step()
         scheduler.step()

@@ -156,7 +156,7 @@ TEST(CoordinatorBackupTest, BackupThatIsNotCurrentDoesNotTakeOver) {
   ReplaceServer0(driver);
   driver.Break(kShard1);
   driver.Pass(absl::Seconds(1.5));
-  EXPECT_EQ(driver.state(), JobState::kFailed);
+  EXPECT_EQ(driver.state(), JobState::kLost);
   EXPECT_THAT(driver.coordinator().reason(),
               HasSubstr("there is no checkpoint to go on from"));
 }
@@ -191,7 +191,7 @@ TEST(CoordinatorBackupTest, BackupThatDiesAndRejoinsIsNotCurrent) {
   driver.Say(kNewShard + 1, Another(0));
   driver.Break(kShard1);
   driver.Pass(absl::Seconds(1.5));
-  EXPECT_EQ(driver.state(), JobState::kFailed);
+  EXPECT_EQ(driver.state(), JobState::kLost);
 }
 
 TEST(CoordinatorBackupTest, JobThatLosesBothServersFailsWithoutACheckpoint) {
@@ -200,7 +200,7 @@ TEST(CoordinatorBackupTest, JobThatLosesBothServersFailsWithoutACheckpoint) {
   driver.Break(kShard0);
   driver.Break(kShard1);
   driver.Pass(absl::Seconds(1.5));
-  EXPECT_EQ(driver.state(), JobState::kFailed);
+  EXPECT_EQ(driver.state(), JobState::kLost);
 }
 
 TEST(CoordinatorBackupTest, JobThatLosesBothServersWaitsForOthersAndGoesBack) {
@@ -234,7 +234,7 @@ TEST(CoordinatorBackupTest, WithThreeServersTheNextServerIsTheBackup) {
   // Server 2 was the backup of shard 1, so only server 1 has its values.
   driver.Break(kShard1);
   driver.Pass(absl::Seconds(1.5));
-  EXPECT_EQ(driver.state(), JobState::kFailed);
+  EXPECT_EQ(driver.state(), JobState::kLost);
 }
 
 TEST(CoordinatorBackupTest, ServerThatIsOnlyABackupMayDie) {
@@ -292,7 +292,7 @@ TEST_F(BackupRestartTest, LastServerWithAShardMustComeBack) {
   driver_.Restart(Lose());
   ResumeAll({kWorker0, kWorker1});
   driver_.Pass(absl::Seconds(10.5));
-  EXPECT_EQ(driver_.state(), JobState::kFailed);
+  EXPECT_EQ(driver_.state(), JobState::kLost);
 }
 
 TEST_F(BackupRestartTest, NewServerBecomesABackupAfterARestart) {

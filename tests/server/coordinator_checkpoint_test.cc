@@ -255,14 +255,14 @@ class LostShardWithoutCheckpointTest : public LostShardTest {
 
 TEST_F(LostShardWithoutCheckpointTest, EndsTheJobWithTheReason) {
   const Reaction failed = LoseShard();
-  EXPECT_EQ(driver_.state(), JobState::kFailed);
+  EXPECT_EQ(driver_.state(), JobState::kLost);
   EXPECT_THAT(driver_.coordinator().reason(),
               AllOf(HasSubstr("shard 1 (s1 at s1:1) was removed: "),
                     HasSubstr("there is no checkpoint to go on from")));
   EXPECT_THAT(HearersOf<JobOver>(failed),
               UnorderedElementsAre(kShard0, kWorker0, kWorker1));
   ASSERT_THAT(failed.saved, SizeIs(1));
-  EXPECT_EQ(failed.saved[0].state, JobState::kFailed);
+  EXPECT_EQ(failed.saved[0].state, JobState::kLost);
 }
 
 // A checkpoint that is nearly complete is awaited.
@@ -284,7 +284,7 @@ TEST_F(LostShardWithoutCheckpointTest, ManifestThatFailsEndsTheJob) {
   driver_.Say(kNewShard, AnotherShard());
   driver_.ReportRest(6);
   driver_.Checkpoint(3, UnavailableError("disk is full"));
-  EXPECT_EQ(driver_.state(), JobState::kFailed);
+  EXPECT_EQ(driver_.state(), JobState::kLost);
   EXPECT_THAT(driver_.coordinator().reason(),
               HasSubstr("there is no checkpoint to go on from"));
 }

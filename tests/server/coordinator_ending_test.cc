@@ -77,6 +77,47 @@ TEST_F(CoordinatorLastCheckpointTest,
   EXPECT_EQ(driver->state(), JobState::kFinished);
 }
 
+// The job goes back to the checkpoint of round 1, where the workers begin anew.
+TEST(CoordinatorEndTest, JobGoesBackWhenAShardIsLostAtItsEnd) {
+  CoordinatorDriver driver(DurableOptions());
+  driver.Gather();
+  driver.MakeCheckpoint(1);
+  driver.Say(kWorker0, Leave{3});
+  driver.Say(kWorker1, Leave{3});
+  driver.Break(kShard1);
+  driver.Pass(absl::Seconds(2));
+  EXPECT_EQ(driver.state(), JobState::kRunning);
+  EXPECT_THAT(driver.Status().waiting,
+              HasSubstr("waits for the place of a lost server to be taken"));
+  JoinRequest another = ShardRequest(1);
+  another.incarnation = 99;
+  another.has_checkpoints = true;
+  driver.Say(50, another);
+  const Reaction on = driver.ReportRest(3);
+  EXPECT_TRUE(Heard<EpochStart>(on, kWorker0).from_base);
+  EXPECT_EQ(driver.job().history.base_round, 1);
+  EXPECT_FALSE(driver.Status().members[0].left);
+}
+
+TEST(CoordinatorEndTest, BackupsTakeOverWhenAServerIsLostAtTheEnd) {
+  CoordinatorOptions options = DurableOptions();
+  options.spec.options.backup = true;
+  CoordinatorDriver driver(options);
+  driver.Gather();
+  driver.Say(kWorker0, Leave{3});
+  driver.Say(kWorker1, Leave{3});
+  driver.Break(kShard1);
+  driver.Pass(absl::Seconds(2));
+  MachineReport report;
+  report.closed_rounds = {{0, 3}, {1, 3}};
+  driver.Report(kShard0, report);
+  const Reaction on = driver.ReportRest(3);
+  EXPECT_EQ(driver.job().epoch, 2u);
+  EXPECT_FALSE(Heard<EpochStart>(on, kWorker0).from_base);
+  EXPECT_TRUE(driver.Status().members[0].left);
+  EXPECT_EQ(Heard<SaveLast>(driver.Tick(), kShard0), (SaveLast{2, 3, 0}));
+}
+
 TEST_F(CoordinatorLastCheckpointTest, ManifestUnderWayNeedsNoMember) {
   driver->Say(kShard1, PartOf(1, 3, 1));
   for (const SessionId session : {kShard0, kShard1, kWorker0, kWorker1}) {

@@ -69,7 +69,8 @@ TEST(CoordinatorEpochTest, AnyMessageOfAMemberRenewsItsLease) {
   timed.step_seconds = 0.01;
   for (const MemberMessage& message : std::vector<MemberMessage>{
            Heartbeat(), LostPeer(), EpochReport(), Leave(), CheckpointPart(),
-           timed, Drained(), measured, WantCheckpoint(), ReplicaChecksums()}) {
+           timed, ReadyToSwitch(), measured, WantCheckpoint(),
+           ReplicaChecksums()}) {
     SCOPED_TRACE(message.index());
     CoordinatorDriver driver(OptionsOf(2, 1));
     driver.Gather();
@@ -115,12 +116,12 @@ TEST(CoordinatorEpochTest, DeathOfAServerFailsAJobWithoutCheckpoints) {
     if (session_ends) driver.Break(kShard1);
     const Reaction failed =
         driver.Pass(absl::Seconds(10.5), /*silent=*/{kShard1});
-    EXPECT_EQ(driver.state(), JobState::kFailed);
+    EXPECT_EQ(driver.state(), JobState::kLost);
     EXPECT_THAT(driver.coordinator().reason(),
                 HasSubstr("shard 1 (s1 at s1:1) was removed: "));
     EXPECT_THAT(HearersOf<JobOver>(failed),
                 UnorderedElementsAre(kShard0, kWorker0, kWorker1));
-    EXPECT_EQ(Heard<JobOver>(failed, kWorker0).state, JobState::kFailed);
+    EXPECT_EQ(Heard<JobOver>(failed, kWorker0).state, JobState::kLost);
     EXPECT_EQ(Heard<JobOver>(failed, kWorker0).reason,
               driver.coordinator().reason());
     EXPECT_THAT(failed.ended, IsSupersetOf({kShard0, kWorker0, kWorker1}));
@@ -242,7 +243,7 @@ TEST(CoordinatorEpochTest, JobFailsIfOnlyDeadWorkersHadALayer) {
   driver.ReportRest(4);
   EXPECT_EQ(driver.state(), JobState::kRunning);
   const Reaction failed = driver.Say(kNew, WorkerRequest("new"));
-  EXPECT_EQ(driver.state(), JobState::kFailed);
+  EXPECT_EQ(driver.state(), JobState::kLost);
   EXPECT_THAT(driver.coordinator().reason(),
               AllOf(HasSubstr("all workers were lost"), HasSubstr("layer fc")));
   EXPECT_THAT(HearersOf<JobOver>(failed), UnorderedElementsAre(kShard0, kNew));
@@ -604,16 +605,6 @@ TEST(CoordinatorLeaveTest, JobIsFinishedIfTheLastWorkerDiesAndTheOthersLeft) {
   driver.Break(kWorker1);
   driver.Pass(absl::Seconds(1.5));
   EXPECT_EQ(driver.state(), JobState::kFinished);
-}
-
-TEST(CoordinatorLeaveTest, ServerDoesNotLeave) {
-  CoordinatorDriver driver(OptionsOf(2, 1));
-  driver.Gather();
-  driver.Say(kShard0, Leave{7});
-  EXPECT_EQ(driver.state(), JobState::kFailed);
-  EXPECT_THAT(driver.coordinator().reason(),
-              HasSubstr("shard 0 (s0 at s0:1) was removed: it sent a "
-                        "Leave, which only workers of the job may send"));
 }
 
 // In partial rounds the other workers may be far from the leaver's last step,

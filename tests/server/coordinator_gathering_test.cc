@@ -166,7 +166,7 @@ TEST_F(GatheringTest, HeartbeatFromAnEarlierLifeDoesNotCount) {
   MemberRecord& other = *roster.Find(roster.members()[1].id);
   other.heartbeat.pushed_step = 7;
   other.heartbeat.epoch = job.epoch - 1;
-  other.life_epoch = job.epoch;
+  other.life.epoch = job.epoch;
   CoordinatorOutbox out;
   gatherings.OnGather(roster.members()[0], Value(4, "a"), absl::Now(), out);
   gatherings.Complete(job, roster);

@@ -50,13 +50,13 @@ class CoordinatorPlanTest : public testing::Test {
     return driver_.Say(kWorker1, SlowProducts());
   }
 
-  // All members but `silent` say that they are drained. Returns the last
-  // reaction.
+  // All members but `silent` say that they are ready to switch. Returns the
+  // last reaction.
   Reaction Settle(SessionId silent = -1) {
     Reaction last;
     for (const SessionId session : {kShard0, kShard1, kWorker0, kWorker1}) {
       if (session == silent) continue;
-      last = driver_.Say(session, Drained{driver_.job().epoch});
+      last = driver_.Say(session, ReadyToSwitch{driver_.job().epoch});
     }
     return last;
   }
@@ -65,7 +65,7 @@ class CoordinatorPlanTest : public testing::Test {
     Reaction last;
     for (const SessionId session : {kShard0, kShard1, kWorker0, kWorker1}) {
       MachineReport report;
-      report.drained = true;
+      report.ready_to_switch = true;
       if (session < kWorker0) {
         report.closed_rounds[static_cast<int>(session)] = round;
       } else {
@@ -143,13 +143,13 @@ TEST_F(CoordinatorTunedPlanTest, FusionIsTunedAnewForAnotherPlan) {
   }
 }
 
-TEST_F(CoordinatorPlanTest, PlanChangesOnceTheLastMemberIsDrained) {
+TEST_F(CoordinatorPlanTest, PlanChangesOnceTheLastMemberIsReadyToSwitch) {
   Measure();
   driver_.ReportRest(3);
   EXPECT_THAT(HearersOf<PrepareEpoch>(Settle(/*silent=*/kShard1)), IsEmpty());
-  // A Drained of another epoch does not count.
-  EXPECT_THAT(driver_.Say(kShard1, Drained{1}).sent, IsEmpty());
-  EXPECT_THAT(HearersOf<PrepareEpoch>(driver_.Say(kShard1, Drained{2})),
+  // A ReadyToSwitch of another epoch does not count.
+  EXPECT_THAT(driver_.Say(kShard1, ReadyToSwitch{1}).sent, IsEmpty());
+  EXPECT_THAT(HearersOf<PrepareEpoch>(driver_.Say(kShard1, ReadyToSwitch{2})),
               SizeIs(4));
 }
 

@@ -316,13 +316,13 @@ TEST_F(CoordinatorRestartTest, MemberOfANewerEpochFailsTheJob) {
   driver_.Say(kBack + kWorker1, resume);
   EXPECT_EQ(driver_.state(), JobState::kRunning);
   const Reaction back = driver_.ResumeIn(kBack + kWorker0, kWorker0);
-  EXPECT_EQ(driver_.state(), JobState::kFailed);
+  EXPECT_EQ(driver_.state(), JobState::kLost);
   EXPECT_THAT(Heard<JobOver>(back, kBack + kWorker1).reason,
               AllOf(HasSubstr("a state of epoch 1, and a member is in epoch 2"),
                     HasSubstr("the --state file is older than the job"),
                     HasSubstr("with --restore=latest")));
   ASSERT_THAT(back.saved, SizeIs(1));
-  EXPECT_EQ(back.saved[0].state, JobState::kFailed);
+  EXPECT_EQ(back.saved[0].state, JobState::kLost);
 }
 
 // Returns the contributions with which a job begins whose checkpoint was made

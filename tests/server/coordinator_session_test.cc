@@ -138,7 +138,7 @@ TEST(CoordinatorSessionTest, OnlyMembersMayResume) {
     const absl::Status why = RefusalIn(refused, kNew + i);
     // A process that counts as dead may join again (kCancelled). A process of
     // another job must not join this job.
-    EXPECT_EQ(why.code(), i == 0 ? absl::StatusCode::kFailedPrecondition
+    EXPECT_EQ(why.code(), i == 0 ? absl::StatusCode::kDataLoss
                                  : absl::StatusCode::kCancelled)
         << i;
     EXPECT_THAT(
@@ -158,7 +158,7 @@ TEST(CoordinatorSessionTest, MemberOfAnotherJobHearsHowToStartAgain) {
                 WorkerRequest("w0").incarnation, 7};
   const Reaction refused = driver.Say(kNew, resume);
   const absl::Status why = RefusalIn(refused, kNew);
-  EXPECT_EQ(why.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(why.code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(std::string(why.message()),
               AllOf(HasSubstr("does not know the job"),
                     HasSubstr("would begin job training anew"),
@@ -168,7 +168,7 @@ TEST(CoordinatorSessionTest, MemberOfAnotherJobHearsHowToStartAgain) {
   driver.Gather();
   resume.epoch = 2;
   EXPECT_EQ(RefusalIn(driver.Say(kNew + 1, resume), kNew + 1).code(),
-            absl::StatusCode::kFailedPrecondition);
+            absl::StatusCode::kDataLoss);
   EXPECT_EQ(driver.state(), JobState::kRunning);
 }
 
@@ -243,7 +243,7 @@ TEST(CoordinatorSessionTest, ShardThatComesTooLateHearsThatTheJobHasFailed) {
   JoinRequest another = ShardRequest(0);
   another.incarnation = 99;
   const absl::Status why = RefusalIn(driver.Say(kNew, another), kNew);
-  EXPECT_EQ(why.code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(why.code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(std::string(why.message()),
               HasSubstr("there is no checkpoint to go on from"));
 }

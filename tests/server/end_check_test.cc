@@ -94,6 +94,24 @@ TEST_F(EndCheckTest, JobThatFinishesWithoutTheWorkerDoesNotHideTheMistake) {
   EXPECT_THAT(child_.mistake, HasSubstr("without leaving"));
 }
 
+// The job finishes before the second question.
+TEST_F(EndCheckTest, LineOfTheCoordinatorTellsOfTheMistakeAtOnce) {
+  const std::string line =
+      "12:00:00.000 WARNING [coordinator] worker 1 (h:1) was removed: gone";
+  EndCheck::NoteLine(absl::MakeSpan(&child_, 1), line);
+  EXPECT_EQ(child_.seen, LocalProcess::Seen::kNothing);
+  End(0);
+  Look();
+  EndCheck::NoteLine(absl::MakeSpan(&child_, 1),
+                     "12:00:00.000 WARNING [coordinator] worker 11 (h:2) was "
+                     "removed: gone");
+  EXPECT_EQ(child_.seen, LocalProcess::Seen::kLeftBehind);
+  EndCheck::NoteLine(absl::MakeSpan(&child_, 1), line);
+  EXPECT_EQ(Look(absl::Milliseconds(100), /*is_finished=*/true), 0);
+  EXPECT_THAT(child_.mistake, HasSubstr("without leaving the job"));
+  EXPECT_FALSE(child_.is_done);
+}
+
 // A shell has ended, and the program that it started in the background trains.
 TEST_F(EndCheckTest, ProgramInTheBackgroundIsSpared) {
   End(0);

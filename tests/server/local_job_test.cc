@@ -373,7 +373,7 @@ TEST_F(LocalJobTest, ServerThatDiesAsTheJobEndsIsNoFailure) {
 
 // The report tells that the model was not saved.
 TEST_F(LocalJobTest, CoordinatorThatHasNotSavedTheModelHasNotFailed) {
-  SetServer("wait_for worker0.done; wait_for worker1.done; exit 3");
+  SetServer("wait_for worker0.done; wait_for worker1.done; exit 6");
   const auto outcome = Run();
   ASSERT_TRUE(outcome.ok()) << outcome.status();
   EXPECT_THAT(outcome->workers, SizeIs(2));
@@ -403,6 +403,18 @@ TEST_F(LocalJobTest, FailureTellsThatRestartsAreUsedUp) {
   const std::string message = FailureMessage(absl::StatusCode::kAborted);
   EXPECT_THAT(LastLine(message),
               HasSubstr("all 1 restarts are used: --restarts=N allows more"));
+}
+
+// The other processes do not know its address yet.
+TEST_F(LocalJobTest, CoordinatorThatIsKilledBeforeItListensIsStartedAgain) {
+  options_.restarts = 1;
+  SetServer(
+      "if mkdir $dir/begun 2>/dev/null; then kill -9 $$; fi\n"
+      "echo listening control=h:1 data=h:2; wait_for worker1.done",
+      /*listens=*/false);
+  ASSERT_TRUE(Run().ok());
+  EXPECT_THAT(Shown(), HasSubstr("it is started again (1 of 1)"));
+  EXPECT_THAT(Shown(), HasSubstr("coordinator at h:1"));
 }
 
 TEST_F(LocalJobTest, ServerThatEndsBeforeItListensHasFailed) {
@@ -612,7 +624,7 @@ TEST_F(ProgramJobTest, FailedServerIsNoFailureOfAWorker) {
 }
 
 TEST_F(ProgramJobTest, ModelThatIsNotSavedIsReported) {
-  SetServer("wait_for worker0.done; wait_for worker1.done; exit 3");
+  SetServer("wait_for worker0.done; wait_for worker1.done; exit 6");
   SetProgram("touch $dir/worker$rank.done");
   const auto outcome = RunProgram();
   ASSERT_TRUE(outcome.ok()) << outcome.status();
@@ -622,7 +634,7 @@ TEST_F(ProgramJobTest, ModelThatIsNotSavedIsReported) {
 // Programs may need the servers to leave the job.
 TEST_F(ProgramJobTest, SignalReachesTheProgramsBeforeTheServers) {
   SetServer(
-      "trap '[ -e $dir/saved0 ] && touch $dir/after$rank; exit' TERM\n"
+      "trap '[ -e $dir/saved0 ] && touch $dir/after$rank; exit' INT TERM\n"
       "while :; do sleep 0.02; done");
   SetProgram(absl::StrCat(
       "trap 'sleep 0.3; touch $dir/saved$rank; exit 0' INT\n"

@@ -36,14 +36,14 @@ EpochChange SettledChange() {
     worker.rank = rank;
     worker.report.begun_step = 7;
     worker.report.peer_layers = {{0, 7, 3}};
-    worker.report.drained = true;
+    worker.report.ready_to_switch = true;
     change.workers.push_back(worker);
   }
   for (const int32_t rank : {0, 1}) {
     EpochChange::Server server;
     server.rank = rank;
     server.report.closed_rounds[rank] = 7;
-    server.report.drained = true;
+    server.report.ready_to_switch = true;
     change.servers.push_back(server);
   }
   change.routes = {kByServers, kByRing};
@@ -57,7 +57,7 @@ JobPtr Next(const Job& job, const EpochChange& change) {
   return next->job;
 }
 
-TEST(PlanChangeTest, OnceDrainedTheShardsHaveTheBaseOfTheNextPlan) {
+TEST(PlanChangeTest, OnceReadyToSwitchTheShardsHaveTheBaseOfTheNextPlan) {
   const JobPtr next = Next(*EndingJob(), SettledChange());
   EXPECT_EQ(next->routes, (std::vector<Route>{kByServers, kByRing}));
   EXPECT_EQ(next->history.base_round, 7);
@@ -105,13 +105,13 @@ TEST(PlanChangeTest, WithoutABetterPlanStepsGoOn) {
   EXPECT_FALSE(Next(*EndingJob(), change)->switches());
 }
 
-TEST(PlanChangeTest, PlanStaysUntilAllMembersAreDrained) {
+TEST(PlanChangeTest, PlanStaysUntilAllMembersAreReadyToSwitch) {
   EpochChange worker = SettledChange();
-  worker.workers[1].report.drained = false;
+  worker.workers[1].report.ready_to_switch = false;
   ExpectAnnounced(*EndingJob(), worker);
 
   EpochChange server = SettledChange();
-  server.servers[1].report.drained = false;
+  server.servers[1].report.ready_to_switch = false;
   ExpectAnnounced(*EndingJob(), server);
 
   EpochChange leaver = SettledChange();

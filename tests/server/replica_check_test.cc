@@ -33,7 +33,10 @@ class ReplicaCheckTest : public testing::Test {
  protected:
   absl::Status Report(const std::string& worker, int64_t round,
                       std::vector<uint32_t> layers) {
-    return check_.OnChecksums(worker, {job_->epoch, round, std::move(layers)},
+    MemberRecord member;
+    member.id = PeerId::Worker(0);
+    member.request.name = worker.substr(std::string("worker ").size());
+    return check_.OnChecksums(member, {job_->epoch, round, std::move(layers)},
                               *job_);
   }
   void ExpectEqual(const std::string& worker, int64_t round,
@@ -45,7 +48,7 @@ class ReplicaCheckTest : public testing::Test {
                        std::vector<uint32_t> layers,
                        const std::string& message) {
     const absl::Status status = Report(worker, round, std::move(layers));
-    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
     EXPECT_THAT(std::string(status.message()), HasSubstr(message));
   }
 

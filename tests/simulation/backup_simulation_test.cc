@@ -61,6 +61,30 @@ TEST(BackupSimulationTest, LostServerCostsNoStep) {
   }
 }
 
+// Each server in turn: the rolling restart of all servers of a job.
+TEST(BackupSimulationTest, ServersThatLeaveCostNoStepAndNoPause) {
+  for (const uint64_t seed : TestSeeds(60)) {
+    SCOPED_TRACE(ReplayHint(seed));
+    SimulatedClusterOptions options = JobWithBackups(seed);
+    options.rules.cost = CostKind::kBytes;
+    SimulatedCluster cluster(options, RandomWorkload(MixedLayers(), seed));
+    int64_t steps = 2;
+    ASSERT_TRUE(cluster.RunSteps(steps).ok());
+    for (int shard = 0; shard < options.shards; ++shard) {
+      const ProcessId server = cluster.processes().shard_process(shard);
+      const absl::Time asked_at = cluster.events().now();
+      ASSERT_TRUE(cluster.faults().AskToLeave(server));
+      const absl::Status status = cluster.RunSteps(steps += 2);
+      ASSERT_TRUE(status.ok()) << status;
+      EXPECT_LT(cluster.events().now() - asked_at, absl::Milliseconds(600));
+      cluster.AdvanceBy(absl::Seconds(8));
+      EXPECT_FALSE(cluster.processes().alive(server));
+      EXPECT_TRUE(AllAreBack(cluster));
+    }
+    EXPECT_EQ(cluster.job().history.base_round, kInitialRound);
+  }
+}
+
 TEST(BackupSimulationTest, JobGoesOnWithASingleServerUntilAnotherComes) {
   for (const uint64_t seed : TestSeeds(60)) {
     SCOPED_TRACE(ReplayHint(seed));

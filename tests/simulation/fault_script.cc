@@ -49,7 +49,20 @@ void FaultScript::SlowDown(ProcessId id, double factor) {
                                            1 / factor);
 }
 
-void FaultScript::LeaveSoon(ProcessId id) { process(id).worker->LeaveSoon(); }
+void FaultScript::LeaveSoon(ProcessId id, bool early) {
+  process(id).worker->LeaveSoon(early);
+}
+
+bool FaultScript::AskToLeave(ProcessId id) {
+  SimulatedProcess& server = process(id);
+  if (server.start() == nullptr) return false;
+  server.Run([this, &server] {
+    Outbox out;
+    server.member->OnLeave(kInitialRound, /*early=*/true, out);
+    at_.world->execute(server, out);
+  });
+  return true;
+}
 
 // ---- Connections.
 

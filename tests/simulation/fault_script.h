@@ -83,8 +83,12 @@ class FaultScript {
   // Makes a process compute `factor` times slower, and its node send and
   // receive so; 1: as before.
   void SlowDown(ProcessId process, double factor);
-  // Makes a worker leave politely once it has done the step under way.
-  void LeaveSoon(ProcessId process);
+  // Makes a worker leave once it has done the step under way. `early`:
+  // Leave::early.
+  void LeaveSoon(ProcessId process, bool early = false);
+  // Lets a server ask to leave. Returns false, and does nothing, if it is no
+  // member.
+  bool AskToLeave(ProcessId server);
 
   // ---- Connections between members.
 

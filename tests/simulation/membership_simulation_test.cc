@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/simulation/random_faults.h"
 #include "tests/simulation/simulated_cluster.h"
@@ -13,6 +14,8 @@
 
 namespace nereus {
 namespace {
+
+using testing::HasSubstr;
 
 constexpr int kSeeds = 100;
 constexpr int64_t kSteps = 8;
@@ -126,10 +129,43 @@ TEST(MembershipSimulationTest, WorkerThatLeavesLosesNothing) {
     SimulatedClusterOptions options = FaultyJob(seed);
     SimulatedCluster cluster(options, RandomWorkload(MixedLayers(), seed));
     ASSERT_TRUE(cluster.RunSteps(2).ok());
-    cluster.faults().LeaveSoon(cluster.live_workers()[seed % 2]);
+    cluster.faults().LeaveSoon(cluster.live_workers()[seed % 2],
+                               /*early=*/seed % 4 < 2);
     const absl::Status status = cluster.RunSteps(5);
     ASSERT_TRUE(status.ok()) << status;
     EXPECT_EQ(cluster.job().worker_count(), options.workers - 1);
+  }
+}
+
+// The others notice at once that it has left, not at their next heartbeats.
+TEST(MembershipSimulationTest, WorkerThatLeavesEarlyDelaysNoOther) {
+  for (const uint64_t seed : TestSeeds(60)) {
+    SCOPED_TRACE(ReplayHint(seed));
+    SimulatedClusterOptions options = FaultyJob(seed);
+    SimulatedCluster cluster(options, RandomWorkload(MixedLayers(), seed));
+    ASSERT_TRUE(cluster.RunSteps(2).ok());
+    const absl::Time begun_at = cluster.events().now();
+    cluster.faults().LeaveSoon(cluster.live_workers()[0], /*early=*/true);
+    const absl::Status status = cluster.RunSteps(5);
+    ASSERT_TRUE(status.ok()) << status;
+    EXPECT_LT(cluster.events().now() - begun_at, absl::Milliseconds(700));
+  }
+}
+
+TEST(MembershipSimulationTest, JobStopsWhenAllWorkersLeaveEarly) {
+  for (const uint64_t seed : TestSeeds(60)) {
+    SCOPED_TRACE(ReplayHint(seed));
+    SimulatedClusterOptions options = FaultyJob(seed);
+    options.has_disk = true;
+    SimulatedCluster cluster(options, RandomWorkload(MixedLayers(), seed));
+    ASSERT_TRUE(cluster.RunSteps(3).ok());
+    for (const ProcessId worker : cluster.live_workers()) {
+      cluster.faults().LeaveSoon(worker, /*early=*/true);
+    }
+    cluster.AdvanceBy(absl::Seconds(20));
+    EXPECT_EQ(cluster.coordinator()->state(), JobState::kStopped);
+    EXPECT_THAT(cluster.coordinator()->reason(),
+                HasSubstr("its parameters are in the checkpoint of round"));
   }
 }
 

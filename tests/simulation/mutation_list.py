@@ -140,9 +140,9 @@ add("an epoch begins before all members have reported", [SWARM],
      "member.admitted ? member.report->report : MachineReport()",
      "member.report.value_or(EpochReport()).report"),
     ("server/coordinator/epochs.cc",
-     "{member.id.rank, member.has_left(), member.report->report}",
-     "{member.id.rank, member.has_left(),\n"
-     "           member.report.value_or(EpochReport()).report}"))
+     "                                member.report->report});",
+     "                                "
+     "member.report.value_or(EpochReport()).report});"))
 
 add("a worker that has reported goes on finishing rounds between workers", [SWARM],
     ("worker/machine/worker_machine.cc",

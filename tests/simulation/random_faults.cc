@@ -43,7 +43,8 @@ constexpr Fault kAll[] = {Fault::kWorkerDies,
                           Fault::kCoordinatorDiesInFile,
                           Fault::kSavesFail,
                           Fault::kCheckpointIsAskedFor,
-                          Fault::kWriteFails};
+                          Fault::kWriteFails,
+                          Fault::kShardLeaves};
 constexpr size_t kWorkerKinds = 17;
 static_assert(kAll[kWorkerKinds] == Fault::kShardDies);
 
@@ -240,7 +241,7 @@ bool RandomFaults::StrikeWorker(Fault fault) {
       return true;
     case Fault::kWorkerLeaves:
       if (live < 2) return false;
-      faults_->LeaveSoon(victim);
+      faults_->LeaveSoon(victim, /*early=*/victim % 2 == 0);
       return true;
     case Fault::kWorkerPauses:
       return live > 1 && PauseFor(victim);
@@ -343,6 +344,8 @@ bool RandomFaults::StrikeServer(Fault fault) {
     case Fault::kCheckpointIsAskedFor:
       // The request fails if the coordinator is dead or the job is over.
       return faults_->RequestCheckpoint().ok();
+    case Fault::kShardLeaves:
+      return faults_->AskToLeave(victim);
     default:
       faults_->FailNextWrite(ResourceExhaustedError("no space left on device"));
       return true;
@@ -547,6 +550,7 @@ bool RandomFaults::Part() {
 bool IsLost(const absl::Status& status) {
   return absl::IsAborted(status) &&
          (absl::StrContains(status.message(), "all workers were lost") ||
+          absl::StrContains(status.message(), "all workers left early") ||
           absl::StrContains(status.message(), "there is no checkpoint"));
 }
 

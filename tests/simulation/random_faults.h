@@ -15,7 +15,7 @@ enum class Fault {
   // ---- Faults of workers.
   kWorkerDies,  // A worker dies. Another worker may take its place.
   kWorkerComes,
-  kWorkerLeaves,
+  kWorkerLeaves,  // A worker leaves, early or because it is done.
   kWorkerPauses,  // A worker pauses for less or for more than the lease.
   kWorkerSlows,
   kDriverStalls,  // The driver of a process stalls. Its session goes on.
@@ -46,6 +46,7 @@ enum class Fault {
   kSavesFail,  // No state can be saved. The coordinator may die meanwhile.
   kCheckpointIsAskedFor,
   kWriteFails,
+  kShardLeaves,  // A server asks to leave, and another one comes.
 
   // ---- Faults of hosts.
   kHostDies,         // All processes of a host die in one instant.
@@ -141,8 +142,9 @@ class RandomFaults {
   std::map<Fault, int> strikes_;             // Strikes of each kind.
 };
 
-// True if the job failed because values are lost: all processes with the values
-// of a layer died, and there was no checkpoint.
+// True if the job ended before its steps were done, as it may: all processes
+// with the values of a layer died, and there was no checkpoint, or the last
+// worker that had not left early died.
 bool IsLost(const absl::Status& status);
 
 }  // namespace nereus

@@ -122,7 +122,7 @@ bool SimulatedWorker::HasFactors(int layer) const {
 // ---- A step.
 
 void SimulatedWorker::TryStep() {
-  if (is_leaving_ && !has_left_ && step_ > kInitialRound) Leave();
+  if (LeavesBefore(step_) && !has_left_ && step_ > kInitialRound) Leave();
   if (has_left_ || step_ >= world_->steps_wanted) return;
   // With Overlap::kDecoupled, the step may have begun already.
   const bool has_begun =
@@ -170,7 +170,7 @@ void SimulatedWorker::Leave() {
   world_->last_step = std::max(world_->last_step, step_ - 1);
   Outbox out;
   machine_->OnLeave(out);
-  process_->member->OnLeave(step_ - 1, out);
+  process_->member->OnLeave(step_ - 1, leaves_early_, out);
   world_->execute(*process_, out);
 }
 
@@ -202,7 +202,7 @@ void SimulatedWorker::Backward(int layer) {
   // If the machine does not let the next step begin now, TryStep asks again
   // after this step.
   const int64_t next = step_ + 1;
-  if (next < world_->steps_wanted && !is_leaving_) Begin(next);
+  if (next < world_->steps_wanted && !LeavesBefore(next)) Begin(next);
   Forward(0);
 }
 
@@ -340,8 +340,9 @@ void SimulatedWorker::UpdateParameters() {
 
 // ---- Requests and state for the cluster.
 
-void SimulatedWorker::LeaveSoon() {
-  is_leaving_ = true;
+void SimulatedWorker::LeaveSoon(bool early) {
+  leaves_before_ = early ? 0 : step_;
+  leaves_early_ = early;
   if (process_->alive && process_->idle && machine_ != nullptr) TryStep();
 }
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -52,8 +53,10 @@ class SimulatedWorker {
   void OnLayerDone(const LayerDone& done);
   // Takes the coordinator's answer of a gathering.
   void OnGathered(const Gathered& answer);
-  // Lets the worker leave once the step under way is done.
-  void LeaveSoon();
+  // Lets the worker leave once the step under way is done. If the job goes back
+  // afterwards, the worker does its steps again, unless it leaves `early`
+  // (Leave::early).
+  void LeaveSoon(bool early);
   // Makes each computation take `factor` times as long.
   void set_slowness(double factor) { slowness_ = factor; }
 
@@ -102,6 +105,9 @@ class SimulatedWorker {
   bool HasFactors(int layer) const;
   int layer_count() const { return static_cast<int>(layers_.size()); }
 
+  bool LeavesBefore(int64_t step) const {
+    return leaves_before_.has_value() && step >= *leaves_before_;
+  }
   void Leave();
   // True if the open step has a gathering that has not begun. Every third step
   // has one, between its begin and its first push: workers that join wait for
@@ -132,7 +138,9 @@ class SimulatedWorker {
   int64_t step_ = kInitialRound;           // See step().
   int64_t gathered_step_ = kInitialRound;  // Last step with a gathering.
   double slowness_ = 1;                    // Factor of all computing times.
-  bool is_leaving_ = false;                // See LeaveSoon.
+  bool leaves_early_ = false;              // Argument of LeaveSoon.
+  // First step that the worker does not begin, since LeaveSoon was called.
+  std::optional<int64_t> leaves_before_;
   bool has_left_ = false;
 };
 

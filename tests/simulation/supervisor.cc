@@ -161,7 +161,7 @@ void Supervisor::NoteOutcome(const SimulatedProcess& process,
                              const absl::Status& outcome) {
   const Coordinator* const coordinator = coordinator_->get();
   if (coordinator == nullptr) return;
-  if (coordinator->state() == JobState::kFailed) {
+  if (coordinator->over() && coordinator->state() != JobState::kFinished) {
     world_->laws.EndRun(AbortedError(coordinator->reason()));
   } else if (coordinator->state() == JobState::kWaiting && !process.stranger) {
     world_->laws.EndRun(outcome);

@@ -6,6 +6,8 @@
 
 #include <string>
 
+#include "absl/time/time.h"
+
 namespace nereus {
 namespace {
 
@@ -13,9 +15,10 @@ using testing::AllOf;
 using testing::HasSubstr;
 
 constexpr const char* kVariables[] = {
-    "NEREUS_COORDINATOR", "NEREUS_JOB_NAME",     "NEREUS_NAME",
-    "NEREUS_HOST",        "NEREUS_NODE",         "NEREUS_CONTROL_PORT",
-    "NEREUS_DATA_PORT",   "NEREUS_SHARED_MEMORY"};
+    "NEREUS_COORDINATOR",  "NEREUS_JOB_NAME",     "NEREUS_NAME",
+    "NEREUS_HOST",         "NEREUS_LISTEN",       "NEREUS_NODE",
+    "NEREUS_DATA_PORT",    "NEREUS_CONTROL_PORT", "NEREUS_CONNECT_TIMEOUT",
+    "NEREUS_SHARED_MEMORY"};
 
 class ClientOptionsTest : public testing::Test {
  protected:
@@ -34,15 +37,19 @@ TEST_F(ClientOptionsTest, EachVariableSetsItsField) {
   setenv("NEREUS_CONTROL_PORT", "7001", 1);
   setenv("NEREUS_DATA_PORT", "7002", 1);
   setenv("NEREUS_SHARED_MEMORY", "off", 1);
+  setenv("NEREUS_LISTEN", "0.0.0.0", 1);
+  setenv("NEREUS_CONNECT_TIMEOUT", "2.5", 1);
   const auto options = ClientOptions::FromEnvironment();
   ASSERT_TRUE(options.ok()) << options.status();
   EXPECT_EQ(options->coordinator_address, "10.0.0.1:7000");
   EXPECT_EQ(options->job, "digits");
   EXPECT_EQ(options->name, "w3");
-  EXPECT_EQ(options->host, "10.0.0.3");
+  EXPECT_EQ(options->address.host, "10.0.0.3");
+  EXPECT_EQ(options->address.listen, "0.0.0.0");
+  EXPECT_EQ(options->connect_timeout, absl::Seconds(2.5));
   EXPECT_EQ(options->node, "rack-1");
-  EXPECT_EQ(options->control_port, 7001);
-  EXPECT_EQ(options->data_port, 7002);
+  EXPECT_EQ(options->address.control_port, 7001);
+  EXPECT_EQ(options->address.data_port, 7002);
   EXPECT_FALSE(options->shared_memory);
   EXPECT_TRUE(options->Validate().ok()) << options->Validate();
 }
@@ -56,8 +63,8 @@ TEST_F(ClientOptionsTest, VariableThatIsEmptyOrNotSetLeavesTheDefault) {
   ASSERT_TRUE(options.ok()) << options.status();
   const ClientOptions defaults;
   EXPECT_EQ(options->job, defaults.job);
-  EXPECT_EQ(options->host, defaults.host);
-  EXPECT_EQ(options->data_port, defaults.data_port);
+  EXPECT_EQ(options->address.host, defaults.address.host);
+  EXPECT_EQ(options->address.data_port, defaults.address.data_port);
   EXPECT_TRUE(options->shared_memory);
 }
 
@@ -83,13 +90,20 @@ TEST_F(ClientOptionsTest, TimesMustBePositive) {
   }
 }
 
-// Kubernetes sets a variable like the second one for a Service.
+// Kubernetes sets this variable for a Service that is called nereus-data.
+TEST_F(ClientOptionsTest, PortOfAServiceIsNoPortOfThisProcess) {
+  setenv("NEREUS_DATA_PORT", "tcp://10.0.0.1:7001", 1);
+  const auto options = ClientOptions::FromEnvironment();
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_EQ(options->address.data_port, 0);
+}
+
 TEST_F(ClientOptionsTest, WrongValueIsRefusedWithItsVariable) {
   const struct {
     const char* name;
     const char* value;
   } kCases[] = {{"NEREUS_CONTROL_PORT", "x"},
-                {"NEREUS_DATA_PORT", "tcp://10.0.0.1:7001"},
+                {"NEREUS_CONNECT_TIMEOUT", "-1"},
                 {"NEREUS_SHARED_MEMORY", "on"}};
   for (const auto& c : kCases) {
     setenv(c.name, c.value, 1);

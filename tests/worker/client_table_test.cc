@@ -48,7 +48,9 @@ class FakeClient final : public BoundClient {
   absl::StatusOr<bool> TakesFactors(int) const override { return false; }
   absl::Status Checkpoint() override { return Done(); }
   absl::Status Abort(absl::string_view) override { return Done(); }
-  absl::Status Leave(absl::Duration, CUstream_st*) override { return Done(); }
+  absl::Status Leave(bool, absl::Duration, CUstream_st*) override {
+    return Done();
+  }
   const Client& client() const override { std::abort(); }
 
  private:

@@ -58,7 +58,7 @@ class RerouteTest : public testing::Test {
     worker.ReceiveResults(kInitialRound, Values());
     EXPECT_TRUE(Begin(worker, 0).begun);
     worker.Push(0, FloatBuffer(std::vector<float>(kElements, 0)));
-    EXPECT_FALSE(worker.machine().Report().drained);
+    EXPECT_FALSE(worker.machine().Report().ready_to_switch);
     return worker.ReceiveResults(0, Values());
   }
 
@@ -95,8 +95,9 @@ TEST_F(RerouteTest, NoStepBeginsAfterThePlansLast) {
   WorkerUnderTest worker(EndingJob(OptimizerPlace::kServer), 0);
   const Effects done = DoStep(worker);
   ASSERT_THAT(done.messages, SizeIs(1));
-  EXPECT_EQ(std::get<Drained>(done.messages[0]).epoch, worker.job()->epoch);
-  EXPECT_TRUE(worker.machine().Report().drained);
+  EXPECT_EQ(std::get<ReadyToSwitch>(done.messages[0]).epoch,
+            worker.job()->epoch);
+  EXPECT_TRUE(worker.machine().Report().ready_to_switch);
   EXPECT_FALSE(Begin(worker, 1).begun);
 }
 
@@ -109,7 +110,7 @@ TEST_F(RerouteTest, LayersThatServersUpdatedAreFetchedWhenTheNextStepBegins) {
       worker.Enter(Rerouted(*worker.job(), /*servers_updated=*/true));
   EXPECT_THAT(entered.sent, IsEmpty());
   EXPECT_FALSE(worker.machine().Report().fetching);
-  EXPECT_FALSE(worker.machine().Report().drained);
+  EXPECT_FALSE(worker.machine().Report().ready_to_switch);
 
   const Begun first = Begin(worker, 1);
   EXPECT_FALSE(first.begun);

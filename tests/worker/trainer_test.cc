@@ -65,9 +65,6 @@ class RecordingClient : public Client {
     calls.push_back("abort");
     return FailedPreconditionError(reason);
   }
-  absl::Status Leave(absl::Duration /*timeout*/) override {
-    return absl::OkStatus();
-  }
 
   absl::Status Push(int layer, int64_t step,
                     absl::Span<float> gradient) override {
@@ -115,6 +112,9 @@ class RecordingClient : public Client {
   JobTraits job;
 
  private:
+  absl::Status LeaveJob(bool /*early*/, absl::Duration /*timeout*/) override {
+    return absl::OkStatus();
+  }
   std::string Describe(int layer, int64_t step) const {
     return layers_[layer].spec.name + " " + std::to_string(step);
   }

@@ -68,10 +68,11 @@ absl::Status ReadOptions(const nereus_client_options& in, Binding& binding) {
   ReadText(in.coordinator_address, options.coordinator_address);
   ReadText(in.job, options.job);
   ReadText(in.name, options.name);
-  ReadText(in.host, options.host);
+  ReadText(in.host, options.address.host);
+  ReadText(in.listen, options.address.listen);
   ReadText(in.node, options.node);
-  options.control_port = in.control_port;
-  options.data_port = in.data_port;
+  options.address.control_port = in.control_port;
+  options.address.data_port = in.data_port;
   NEREUS_TRY(ReadSettings(in, options.settings));
   const bool without_shared_memory = NEREUS_TRY(
       ReadFlag("options.without_shared_memory", in.without_shared_memory));

@@ -55,7 +55,9 @@ class BoundClient {
   virtual absl::StatusOr<bool> TakesFactors(int layer) const = 0;
   virtual absl::Status Checkpoint() = 0;
   virtual absl::Status Abort(absl::string_view reason) = 0;
-  virtual absl::Status Leave(absl::Duration timeout, CUstream_st* stream) = 0;
+  // Leaves the job; `early`: as Client::LeaveEarly.
+  virtual absl::Status Leave(bool early, absl::Duration timeout,
+                             CUstream_st* stream) = 0;
   // Client for calls that need no stream: traits, Skipped, Report.
   virtual const Client& client() const = 0;
 };

@@ -69,8 +69,10 @@ class GpuBoundClient final : public BoundClient {
   absl::Status Abort(absl::string_view reason) override {
     return client_->Abort(reason);
   }
-  absl::Status Leave(absl::Duration timeout, CUstream_st* stream) override {
-    return client_->Leave(stream, timeout);
+  absl::Status Leave(bool early, absl::Duration timeout,
+                     CUstream_st* stream) override {
+    return early ? client_->LeaveEarly(stream, timeout)
+                 : client_->Leave(stream, timeout);
   }
   const Client& client() const override { return client_->client(); }
 

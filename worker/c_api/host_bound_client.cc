@@ -74,8 +74,9 @@ class HostBoundClient final : public BoundClient {
   absl::Status Abort(absl::string_view reason) override {
     return client_->Abort(reason);
   }
-  absl::Status Leave(absl::Duration timeout, CUstream_st*) override {
-    return client_->Leave(timeout);
+  absl::Status Leave(bool early, absl::Duration timeout,
+                     CUstream_st*) override {
+    return early ? client_->LeaveEarly(timeout) : client_->Leave(timeout);
   }
   const Client& client() const override { return *client_; }
 

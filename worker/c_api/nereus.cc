@@ -7,6 +7,7 @@
 #include "worker/c_api/nereus.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -27,7 +28,9 @@
 #include "worker/c_api/report_json.h"
 #include "worker/c_api/structs.h"
 
-static_assert(sizeof(nereus_client_options) == nereus::kClientOptionsBytesMin);
+// The first header had no `listen`.
+static_assert(offsetof(nereus_client_options, listen) ==
+              nereus::kClientOptionsBytesMin);
 static_assert(sizeof(nereus_layer) == nereus::kLayerBytesMin);
 static_assert(sizeof(nereus_step) == nereus::kStepBytesMin);
 static_assert(sizeof(nereus_traits) == nereus::kTraitsBytesMin);
@@ -169,6 +172,7 @@ nereus_step StepOf(const StepInfo& info) {
   step.loss_scale = info.loss_scale;
   step.contributions_before = info.contributions_before;
   step.went_back = info.went_back ? 1 : 0;
+  step.should_leave = info.should_leave ? 1 : 0;
   return step;
 }
 
@@ -447,7 +451,16 @@ nereus_code nereus_client_abort(nereus_client* client, const char* reason) {
 nereus_code nereus_client_leave(nereus_client* client, int64_t timeout_ms,
                                 void* stream) {
   return nereus::OnClient(client, [&](BoundClient& bound) {
-    return bound.Leave(nereus::Timeout(timeout_ms), nereus::Stream(stream));
+    return bound.Leave(/*early=*/false, nereus::Timeout(timeout_ms),
+                       nereus::Stream(stream));
+  });
+}
+
+nereus_code nereus_client_leave_early(nereus_client* client, int64_t timeout_ms,
+                                      void* stream) {
+  return nereus::OnClient(client, [&](BoundClient& bound) {
+    return bound.Leave(/*early=*/true, nereus::Timeout(timeout_ms),
+                       nereus::Stream(stream));
   });
 }
 

@@ -99,11 +99,11 @@ typedef struct nereus_client_options {
   const char* coordinator_address;  // "host:port". Required.
   const char* job;                  // Name of the job. NULL: "default".
   const char* name;                 // Name of this worker. NULL: "host:pid".
-  const char* host;                 // Address to listen at. NULL: "127.0.0.1".
-  const char* node;                 // Name of the host. NULL: none is given.
-  int32_t control_port;             // Port for health checks. 0: a free port.
-  int32_t data_port;                // Port for other members. 0: a free port.
-  const nereus_setting* settings;   // Array of settings_count settings.
+  const char* host;                // Own address for others. NULL: "127.0.0.1".
+  const char* node;                // Name of the host. NULL: none is given.
+  int32_t control_port;            // Port for health checks. 0: a free port.
+  int32_t data_port;               // Port for other members. 0: a free port.
+  const nereus_setting* settings;  // Array of settings_count settings.
   int32_t settings_count;
   int32_t without_shared_memory;  // 1: frames never go through shared memory.
   int32_t means_apart;            // 1: ClientOptions::means_in_place is false.
@@ -114,6 +114,7 @@ typedef struct nereus_client_options {
   int32_t device;                 // Number of the GPU.
   int32_t scales_loss;            // 1: ClientOptions::scales_loss is true.
   int64_t staging_bytes;          // GpuOptions::staging_bytes.
+  const char* listen;             // Address to listen at. NULL: `host`.
 } nereus_client_options;
 
 // Kind of a layer.
@@ -156,8 +157,8 @@ typedef struct nereus_step {
   // This worker's examples begin at number (contributions_before + position) *
   // B, if each worker takes B examples in a step.
   int64_t contributions_before;
-  int32_t went_back;  // 1: StepInfo::went_back is true.
-  int32_t reserved;
+  int32_t went_back;     // 1: StepInfo::went_back is true.
+  int32_t should_leave;  // 1: call nereus_client_leave_early now.
 } nereus_step;
 
 // Properties of the job (JobTraits in worker/public/client.h).
@@ -330,6 +331,12 @@ NEREUS_API nereus_code nereus_client_abort(nereus_client* client,
 // silent for round_timeout_ms, in this call or in several.
 NEREUS_API nereus_code nereus_client_leave(nereus_client* client,
                                            int64_t timeout_ms, void* stream);
+// Leaves a job that is not done and goes on without this worker, because of
+// nereus_step.should_leave or because the process was asked to end. After a
+// timeout as nereus_client_leave.
+NEREUS_API nereus_code nereus_client_leave_early(nereus_client* client,
+                                                 int64_t timeout_ms,
+                                                 void* stream);
 // Frees a client. If the client has not left, the job takes this worker for
 // dead. Afterwards the layers' memory belongs to the caller. Does nothing if
 // the client is NULL.

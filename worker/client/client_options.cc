@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "common/base/address.h"
 #include "common/base/status.h"
@@ -31,19 +32,35 @@ absl::StatusOr<ClientOptions> ClientOptions::FromEnvironment() {
       {"NEREUS_COORDINATOR", &options.coordinator_address},
       {"NEREUS_JOB_NAME", &options.job},
       {"NEREUS_NAME", &options.name},
-      {"NEREUS_HOST", &options.host},
+      {"NEREUS_HOST", &options.address.host},
+      {"NEREUS_LISTEN", &options.address.listen},
       {"NEREUS_NODE", &options.node}};
   for (const auto& [name, field] : texts) {
     *field = Variable(name).value_or(*field);
   }
   const std::pair<const char*, int*> ports[] = {
-      {"NEREUS_CONTROL_PORT", &options.control_port},
-      {"NEREUS_DATA_PORT", &options.data_port}};
+      {"NEREUS_CONTROL_PORT", &options.address.control_port},
+      {"NEREUS_DATA_PORT", &options.address.data_port}};
   for (const auto& [name, field] : ports) {
     const std::optional<std::string> value = Variable(name);
-    if (!value.has_value() || absl::SimpleAtoi(*value, field)) continue;
+    // Kubernetes sets such a variable for a Service nereus-data.
+    const bool is_of_service =
+        value.has_value() && absl::StrContains(*value, "://");
+    if (!value.has_value() || is_of_service ||
+        absl::SimpleAtoi(*value, field)) {
+      continue;
+    }
     return InvalidArgumentError("the variable ", name, " is \"", *value,
                                 "\", which is not a number");
+  }
+  if (const auto value = Variable("NEREUS_CONNECT_TIMEOUT")) {
+    double seconds = 0.0;
+    if (!absl::SimpleAtod(*value, &seconds) || !(seconds > 0.0)) {
+      return InvalidArgumentError("the variable NEREUS_CONNECT_TIMEOUT is \"",
+                                  *value,
+                                  "\", must be a number of seconds above 0");
+    }
+    options.connect_timeout = absl::Seconds(seconds);
   }
   const std::string memory = Variable("NEREUS_SHARED_MEMORY").value_or("auto");
   if (memory != "auto" && memory != "off") {
@@ -68,9 +85,7 @@ absl::Status ClientOptions::Validate() const {
     status.Update(InvalidArgumentError("settings has ", settings.size(),
                                        ", at most ", kSettingsMax));
   }
-  status.Update(CheckHost(host));
-  status.Update(CheckPort("control_port", control_port));
-  status.Update(CheckPort("data_port", data_port));
+  status.Update(address.Validate());
   status.Update(CheckPositive("connect_timeout", connect_timeout));
   status.Update(CheckPositive("round_timeout", round_timeout));
   status.Update(CheckPositive("stall_threshold", stall_threshold));

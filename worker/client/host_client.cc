@@ -96,9 +96,9 @@ class HostClientImpl final : public HostClient {
     NEREUS_TRY(failure());
     return FailJob(std::string(reason));
   }
-  absl::Status Leave(absl::Duration timeout) override;
 
  private:
+  absl::Status LeaveJob(bool early, absl::Duration timeout) override;
   absl::Status CheckLayer(int layer) const {
     return Ledger(
         [&](const StepLedger& ledger) { return ledger.CheckLayer(layer); });
@@ -414,7 +414,7 @@ absl::StatusOr<std::vector<std::string>> HostClientImpl::Gather(
   return rounds_->AwaitGathered(until);
 }
 
-absl::Status HostClientImpl::Leave(absl::Duration timeout) {
+absl::Status HostClientImpl::LeaveJob(bool early, absl::Duration timeout) {
   const absl::Time from = SteadyNow();
   NEREUS_TRY(failure());
   NEREUS_TRY(Ledger([](const StepLedger& ledger) {
@@ -429,7 +429,7 @@ absl::Status HostClientImpl::Leave(absl::Duration timeout) {
   const std::optional<StepLedger::Call> last =
       NEREUS_TRY(rounds_->BeginLeave(SteadyNow()));
   // Empty if an earlier call, which timed out, has already asked to leave.
-  if (last.has_value()) process_->Leave(*last);
+  if (last.has_value()) process_->Leave(*last, early);
   // Other workers may still need frames of this worker's last round. So the
   // connections stay open until the coordinator ends the membership.
   const absl::Duration patience = options_.client.round_timeout;

@@ -42,11 +42,12 @@ WorkerProcess::~WorkerProcess() = default;
 
 absl::Status WorkerProcess::Join(std::vector<LayerSpec> specs) {
   const ClientOptions& client = options_.client;
-  control_ =
-      NEREUS_TRY(ControlServer::Start(client.host, client.control_port, {}));
+  control_ = NEREUS_TRY(ControlServer::Start(client.address.listen_host(),
+                                             client.address.control_port, {}));
   MemberProcess::Options options;
-  options.transport = {.host = client.host,
-                       .port = client.data_port,
+  options.transport = {.host = client.address.host,
+                       .listen = client.address.listen,
+                       .port = client.address.data_port,
                        .shared_memory = client.shared_memory};
   options.node = client.node;
   options.coordinator_address = client.coordinator_address;
@@ -56,7 +57,7 @@ absl::Status WorkerProcess::Join(std::vector<LayerSpec> specs) {
   process_ =
       NEREUS_TRY(MemberProcess::Listen(std::move(options), control_.get()));
   NEREUS_LOG(Info) << "listening control="
-                   << JoinHostPort(client.host, control_->port())
+                   << JoinHostPort(client.address.host, control_->port())
                    << " data=" << process_->data_address();
   process_->Join(MakeRequest(std::move(specs)), MakeEvents());
   return absl::OkStatus();
@@ -209,13 +210,13 @@ void WorkerProcess::Fail(const std::string& reason) {
   });
 }
 
-void WorkerProcess::Leave(const StepLedger::Call& last) {
-  process_->Post([this, last](Outbox& out) {
+void WorkerProcess::Leave(const StepLedger::Call& last, bool early) {
+  process_->Post([this, last, early](Outbox& out) {
     WorkerMachine* const machine = caller_.machine(last.life);
     if (machine == nullptr) return;
     caller_.OnLeave();
     machine->OnLeave(out);
-    process_->member().OnLeave(last.step, out);
+    process_->member().OnLeave(last.step, early, out);
   });
 }
 
@@ -315,6 +316,7 @@ void WorkerProcess::OnHeard(const CoordinatorMessage& message) {
   if (const auto* set = std::get_if<SetFusion>(&message)) {
     process_->Post([this, set = *set](Outbox&) { caller_.OnSetFusion(set); });
   }
+  if (std::holds_alternative<AskToLeave>(message)) should_leave_ = true;
 }
 
 Heartbeat WorkerProcess::TakeStock() {
@@ -353,6 +355,7 @@ void WorkerProcess::TellBegun(std::optional<StepInfo> begun) {
   }
   rounds_->Use([&](StepLedger& ledger) {
     if (job_->options.scale_loss) begun->loss_scale = ledger.loss_scale();
+    begun->should_leave = should_leave_;
     ledger.Begin(*begun);
   });
 }

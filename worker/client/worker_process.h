@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -73,8 +74,8 @@ class WorkerProcess {
   void Gather();
   // Ends the job for all workers, because of `reason`.
   void Fail(const std::string& reason);
-  // Leaves the job after the last step that was pushed.
-  void Leave(const StepLedger::Call& last);
+  // Leaves the job after the last step that was pushed. `early`: Leave::early.
+  void Leave(const StepLedger::Call& last, bool early);
   // Makes a thread that is in DriveUntil evaluate its `done` again.
   void Wake();
   // Drives the machine on the calling thread until `done` returns true
@@ -144,6 +145,9 @@ class WorkerProcess {
   // Used by the driving thread only.
   Caller caller_;                        // Passes the calls to the machine.
   std::vector<int32_t> probed_servers_;  // Ranks of the servers to probe.
+  // True once an operator has asked this worker to leave. Set by threads of the
+  // session.
+  std::atomic<bool> should_leave_ = false;
 
   mutable Mutex mu_;
   // Round of the newest checkpoint, if the coordinator has said at the end of

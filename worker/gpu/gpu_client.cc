@@ -53,8 +53,7 @@ absl::Span<float> FloatsOf(const Buffer& values) {
   return {values.floats(), static_cast<size_t>(values.float_count())};
 }
 
-// GpuClient on top of a HostClient. In a push, the caller's thread only checks,
-// records an event and queues the push; the staging thread waits for the GPU.
+// GpuClient on top of a HostClient.
 class GpuClientImpl final : public GpuClient {
  public:
   GpuClientImpl(ClientOptions options, const GpuOptions& gpu,
@@ -86,7 +85,6 @@ class GpuClientImpl final : public GpuClient {
   absl::Status Abort(absl::string_view reason) override {
     return client_->Abort(reason);
   }
-  absl::Status Leave(cudaStream_t stream, absl::Duration timeout) override;
   Staged staged() const override {
     return {stager_->bytes_out(), stager_->bytes_in()};
   }
@@ -96,6 +94,8 @@ class GpuClientImpl final : public GpuClient {
   const Client& client() const override { return *client_; }
 
  private:
+  absl::Status LeaveJob(bool early, cudaStream_t stream,
+                        absl::Duration timeout) override;
   std::string NameOf(int layer, absl::string_view what) const {
     return absl::StrCat("layer ", layers_[layer].spec.name, ", ", what);
   }
@@ -461,18 +461,19 @@ absl::Status GpuClientImpl::WaitAll(int64_t step, cudaStream_t stream,
   return absl::OkStatus();
 }
 
-absl::Status GpuClientImpl::Leave(cudaStream_t stream, absl::Duration timeout) {
+absl::Status GpuClientImpl::LeaveJob(bool early, cudaStream_t stream,
+                                     absl::Duration timeout) {
   const absl::Time until = SteadyNow() + timeout;
-  for (size_t layer = 0; layer < layers_.size(); ++layer) {
-    NEREUS_TRY(WaitForward(static_cast<int>(layer), stream, TimeLeft(until)));
+  for (int layer = 0; layer < std::ssize(layers_); ++layer) {
+    NEREUS_TRY(WaitForward(layer, stream, TimeLeft(until)));
   }
-  // Only in the first call of Leave: each Outdate makes readers copy the values
-  // from the GPU again.
+  // Only in the first call: each Outdate makes readers copy the values again.
   if (updates_parameters() && !flights_.is_leaving()) {
     for (const auto& mirror : mirrors_) NEREUS_TRY(mirror->Outdate(stream));
     flights_.SetLeaving();
   }
-  return client_->Leave(TimeLeft(until));
+  return early ? client_->LeaveEarly(TimeLeft(until))
+               : client_->Leave(TimeLeft(until));
 }
 
 }  // namespace

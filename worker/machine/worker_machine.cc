@@ -143,7 +143,7 @@ void WorkerMachine::Proceed(Outbox& out) {
     syncers_[*layer]->Gather(out);
     NoteDone(*layer);
   }
-  SayDrained(out);
+  SayReadyToSwitch(out);
 }
 
 void WorkerMachine::SendLayers(const std::vector<int>& layers, Outbox& out) {
@@ -318,7 +318,7 @@ MachineReport WorkerMachine::Report() const {
   MachineReport report;
   report.begun_step = begun_step_;
   report.verdicts = verdicts_.all();
-  report.drained = drained();
+  report.ready_to_switch = ready_to_switch();
   for (size_t layer = 0; layer < syncers_.size(); ++layer) {
     const Syncer& syncer = *syncers_[layer];
     report.fetching |= syncer.fetching();
@@ -332,7 +332,7 @@ MachineReport WorkerMachine::Report() const {
 
 void WorkerMachine::OnEpoch(JobPtr job, Outbox& out) {
   const JobPtr before = std::exchange(job_, std::move(job));
-  is_drained_sent_ = false;
+  is_ready_sent_ = false;
   checksums_.clear();
   verdicts_.Add(job_->history.verdicts);
   plan_.OnEpoch(job_);
@@ -349,7 +349,7 @@ void WorkerMachine::OnEpoch(JobPtr job, Outbox& out) {
 
 // A round that is done and not reported does not count: its verdict is not
 // known, and the caller may still wait for it.
-bool WorkerMachine::drained() const {
+bool WorkerMachine::ready_to_switch() const {
   return job_->switches() && !syncers_.empty() &&
          absl::c_all_of(syncers_, [&](const auto& syncer) {
            return syncer->done_round() >= job_->switch_round &&
@@ -357,10 +357,10 @@ bool WorkerMachine::drained() const {
          });
 }
 
-void WorkerMachine::SayDrained(Outbox& out) {
-  if (is_drained_sent_ || !drained()) return;
-  is_drained_sent_ = true;
-  out.Add(SendMessage{Drained{job_->epoch}});
+void WorkerMachine::SayReadyToSwitch(Outbox& out) {
+  if (is_ready_sent_ || !ready_to_switch()) return;
+  is_ready_sent_ = true;
+  out.Add(SendMessage{ReadyToSwitch{job_->epoch}});
 }
 
 void WorkerMachine::Reroute(int layer, Outbox& out) {

@@ -115,9 +115,10 @@ class WorkerMachine final : public Machine {
   void PushNorms(Outbox& out);
   // True if the plan ends, and the last round of the plan is done and reported
   // for all layers.
-  bool drained() const;
-  // Tells the coordinator, once in an epoch, that this worker is drained.
-  void SayDrained(Outbox& out);
+  bool ready_to_switch() const;
+  // Tells the coordinator, once in an epoch, that this worker is ready to
+  // switch.
+  void SayReadyToSwitch(Outbox& out);
 
   absl::StatusOr<Landing> OnProbeHeader(PeerId from,
                                         const FrameHeader& header) const;
@@ -128,11 +129,11 @@ class WorkerMachine final : public Machine {
   const int rank_;                                // This worker's rank.
   JobPtr job_;                                    // The job in this epoch.
   std::vector<std::unique_ptr<Syncer>> syncers_;  // Syncer of each layer.
-  SendPlan plan_;                 // Decides when each layer is sent.
-  int64_t begun_step_;            // The last step that the caller has begun.
-  bool is_drained_sent_ = false;  // True if Drained was sent in this epoch.
-  Verdicts verdicts_;             // Verdicts that this worker has received.
-  Buffer probe_payload_;          // Zeros, for Probe.
+  SendPlan plan_;               // Decides when each layer is sent.
+  int64_t begun_step_;          // The last step that the caller has begun.
+  bool is_ready_sent_ = false;  // True if ReadyToSwitch was sent in this epoch.
+  Verdicts verdicts_;           // Verdicts that this worker has received.
+  Buffer probe_payload_;        // Zeros, for Probe.
   // Checksums of the replica that are known so far: by round, then by layer.
   std::map<int64_t, std::map<int, uint32_t>> checksums_;
 

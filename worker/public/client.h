@@ -114,6 +114,10 @@ struct StepInfo {
   // drop what it recorded of steps that it has not waited for, such as their
   // losses.
   bool went_back = false;
+
+  // True if an operator has asked this worker to leave (`nereusctl drain`). The
+  // caller then calls LeaveEarly in place of this step, and ends its process.
+  bool should_leave = false;
 };
 
 // Properties of the job that a client has joined. They never change while the
@@ -443,8 +447,24 @@ class Client {
   //                        this worker waited for the other workers. Destroy
   //                        the client. Calls that repeat Leave after
   //                        kDeadlineExceeded share this time.
-  virtual absl::Status Leave(absl::Duration timeout) = 0;
+  absl::Status Leave(absl::Duration timeout) {
+    return LeaveJob(/*early=*/false, timeout);
+  }
   absl::Status Leave() { return Leave(absl::InfiniteDuration()); }
+
+  // Leaves a job that is not done, as Leave does: because the process was asked
+  // to end (SIGTERM, see LeaveSignal), or because of StepInfo::should_leave.
+  // The other workers go on without this one at once. If all workers leave
+  // early, the job is stopped: it makes its last checkpoint, and another job
+  // can go on from there (`--restore=latest`). Errors: those of Leave.
+  absl::Status LeaveEarly(absl::Duration timeout) {
+    return LeaveJob(/*early=*/true, timeout);
+  }
+  absl::Status LeaveEarly() { return LeaveEarly(absl::InfiniteDuration()); }
+
+ private:
+  // Implements Leave and LeaveEarly.
+  virtual absl::Status LeaveJob(bool early, absl::Duration timeout) = 0;
 };
 
 }  // namespace nereus

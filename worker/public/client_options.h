@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/base/address.h"
 #include "common/compute/optimizer.h"
 #include "common/protocol/setting.h"
 
@@ -56,15 +57,9 @@ struct ClientOptions {
   // values. At most kSettingsMax.
   std::vector<Setting> settings;
 
-  // Address that this process listens at, and that other members connect to. In
-  // a job on several computers, use an address that the other computers can
-  // reach.
-  std::string host = "127.0.0.1";
-
-  // Port at `host` for health checks. 0 takes a free port.
-  int control_port = 0;
-  // Port at `host` for the connections of other members. 0 takes a free port.
-  int data_port = 0;
+  // Addresses and ports of this process. The control port answers health
+  // checks.
+  ProcessAddress address;
 
   // True if this process allows frames to and from processes on the same host
   // to go through shared memory. They do if both processes allow it.
@@ -99,10 +94,12 @@ struct ClientOptions {
 
   // Returns the defaults, except for the fields that these variables set:
   // NEREUS_COORDINATOR (coordinator_address), NEREUS_JOB_NAME (job),
-  // NEREUS_NAME, NEREUS_HOST, NEREUS_CONTROL_PORT, NEREUS_DATA_PORT,
-  // NEREUS_SHARED_MEMORY ("auto" or "off") and NEREUS_NODE. The program
+  // NEREUS_NAME, NEREUS_HOST, NEREUS_LISTEN, NEREUS_CONTROL_PORT,
+  // NEREUS_DATA_PORT, NEREUS_CONNECT_TIMEOUT (in seconds), NEREUS_SHARED_MEMORY
+  // ("auto" or "off") and NEREUS_NODE. The program
   // nereus-worker takes values for its flags from the same variables. An empty
-  // variable counts as not set. REQUIRES: no other thread changes the
+  // variable counts as not set, and so does a port like tcp://10.0.0.1:7001,
+  // which Kubernetes sets for a Service. REQUIRES: no other thread changes the
   // environment meanwhile.
   //
   // Errors: kInvalidArgument, with the variable and its value. If

@@ -241,9 +241,14 @@ class GpuClient {
   // Leaves the job, as Client::Leave. With `--optimizer=worker`, the caller
   // queues its last update of parameters and state on `stream` before it calls
   // Leave.
-  virtual absl::Status Leave(CUstream_st* stream, absl::Duration timeout) = 0;
-  absl::Status Leave(CUstream_st* stream) {
-    return Leave(stream, absl::InfiniteDuration());
+  absl::Status Leave(CUstream_st* stream,
+                     absl::Duration timeout = absl::InfiniteDuration()) {
+    return LeaveJob(/*early=*/false, stream, timeout);
+  }
+  // Leaves a job that is not done, as Client::LeaveEarly.
+  absl::Status LeaveEarly(CUstream_st* stream,
+                          absl::Duration timeout = absl::InfiniteDuration()) {
+    return LeaveJob(/*early=*/true, stream, timeout);
   }
 
   // Bytes of layers' values that were copied between the GPU and the host.
@@ -264,6 +269,11 @@ class GpuClient {
   // traits, Skipped, Report. Do not call its Mean: a GpuClient writes the mean
   // gradient to the memory of the pushed gradient.
   virtual const Client& client() const = 0;
+
+ private:
+  // Implements Leave and LeaveEarly.
+  virtual absl::Status LeaveJob(bool early, CUstream_st* stream,
+                                absl::Duration timeout) = 0;
 };
 
 }  // namespace nereus

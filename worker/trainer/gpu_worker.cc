@@ -37,6 +37,9 @@ class GpuNetworkClient final : public NetworkClient {
     return client_->Abort(reason);
   }
   absl::Status Leave() override { return client_->Leave(device_.stream()); }
+  absl::Status LeaveEarly() override {
+    return client_->LeaveEarly(device_.stream());
+  }
   absl::StatusOr<std::vector<GpuSpan>> Timeline() const override {
     return client_->Timeline();
   }

@@ -24,6 +24,7 @@ class HostNetworkClient final : public NetworkClient {
     return client_->Abort(reason);
   }
   absl::Status Leave() override { return client_->Leave(); }
+  absl::Status LeaveEarly() override { return client_->LeaveEarly(); }
 
   absl::Status Push(int layer, int64_t step) override {
     const absl::Span<float> gradient = network_->gradient(layer);

@@ -40,8 +40,9 @@ class NetworkClient {
   // Ends the job for all workers.
   virtual absl::Status Abort(absl::string_view reason) = 0;
 
-  // Leaves the job.
+  // Leave the job.
   virtual absl::Status Leave() = 0;
+  virtual absl::Status LeaveEarly() = 0;
 
   // Returns the timeline of a GPU (GpuClient::Timeline), if JoinWithGpu was
   // called with keep_timeline.

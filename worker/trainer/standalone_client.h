@@ -53,9 +53,12 @@ class StandaloneClient final : public Client {
   // Reports the rounds of each layer. Bytes and latencies are 0.
   ClientReport Report() const override;
   absl::Status Abort(absl::string_view reason) override;
-  absl::Status Leave(absl::Duration) override { return absl::OkStatus(); }
 
  private:
+  absl::Status LeaveJob(bool, absl::Duration) override {
+    return absl::OkStatus();
+  }
+
   // State of one layer.
   struct LayerState {
     LayerBinding binding;

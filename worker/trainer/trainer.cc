@@ -181,10 +181,14 @@ absl::StatusOr<TrainResult> Run::Finish() {
     // A worker can join after the last step of the job.
     const bool late =
         step_.contributions_before * network_->batch() >= images_wanted_;
-    absl::Status status = late ? absl::OkStatus() : Step();
+    result_.leaves_early =
+        !late && (step_.should_leave ||
+                  (options_.should_leave && options_.should_leave()));
+    const bool has_step = !late && !result_.leaves_early;
+    absl::Status status = has_step ? Step() : absl::OkStatus();
     // The count is equal on all workers, so all end with the same step.
     const int64_t contributions = step_.contributions_before + step_.workers;
-    ends = late || contributions * network_->batch() >= images_wanted_;
+    ends = !has_step || contributions * network_->batch() >= images_wanted_;
     if (status.ok() && ends && pending_.has_value()) {
       status = AwaitAll(options_.now()).status();
     }

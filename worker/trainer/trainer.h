@@ -52,6 +52,10 @@ struct TrainerOptions {
   // late in turn.
   absl::Duration delay_in_turn;
 
+  // Returns true if this worker must leave the job early: Train asks before
+  // each step, besides StepInfo::should_leave. Empty: never.
+  std::function<bool()> should_leave;
+
   // Returns OK, or kInvalidArgument with the field's name and value.
   absl::Status Validate() const;
 };
@@ -63,6 +67,9 @@ struct TrainResult {
   int64_t skipped = 0;     // Number of steps that the job skipped for a NaN.
   int64_t images = 0;      // Number of images that this worker trained on.
   int workers = 0;         // Number of workers in the last step.
+  // True if training ended before the last pass was complete, because this
+  // worker must leave early.
+  bool leaves_early = false;
   // Mean loss of this worker over the last pass through the images; NaN if none
   // of its steps had a finite loss.
   double train_loss = 0.0;
@@ -86,8 +93,8 @@ struct TrainResult {
 // factors. A step ends when all layers are synchronised. (In a decoupled job,
 // with `--overlap=dear`, the next step begins before that.) Training ends with
 // the step in which the images of all workers together complete the last pass
-// (TrainerOptions::epochs). Train neither evaluates the network nor leaves the
-// job.
+// (TrainerOptions::epochs), or when this worker must leave early. Train neither
+// evaluates the network nor leaves the job.
 //
 // Errors: kInvalidArgument, bad options, or data that do not fit the network;
 // kFailedPrecondition, the loss is not a finite number, and the job does not

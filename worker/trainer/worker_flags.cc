@@ -5,6 +5,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/strip.h"
+#include "common/base/exit_codes.h"
 #include "common/base/status.h"
 #include "common/flags/model_file.h"
 #include "worker/trainer/idx_file.h"
@@ -32,14 +33,9 @@ void AddMemberFlags(CLI::App& app, WorkerFlags& flags) {
   AddFlag(app, "name", client.name,
           "name of this worker in messages; empty: HOST:PID. A worker with the "
           "name of a dead worker takes its place");
-  AddFlag(app, "host", client.host,
-          "address to listen at, which the other processes connect to");
-  AddFlag(app, "control-port", client.control_port,
-          "port for health checks; 0: a free port")
-      ->check(CLI::Range(0, 65535));
-  AddFlag(app, "data-port", client.data_port,
-          "port for the other workers; 0: a free port")
-      ->check(CLI::Range(0, 65535));
+  AddAddressFlags(app, client.address, client.connect_timeout,
+                  "port for health checks; 0: a free port",
+                  "port for the other workers; 0: a free port");
   AddSharedMemoryFlag(app, client.shared_memory);
   AddNodeFlag(app, client.node);
 }
@@ -69,9 +65,10 @@ void AddDeviceFlags(CLI::App& app, WorkerFlags& flags) {
 void AddDataFlags(CLI::App& app, WorkerFlags& flags) {
   AddFlag(app, "epochs", flags.epochs, "passes over the training images")
       ->check(CLI::Range(int64_t{1}, kEpochsMax));
-  AddFlag(app, "seed", flags.seed,
-          "seed of the initial parameters and of the order of the images; must "
-          "be equal on all workers");
+  AddSeedFlag(
+      app, "seed", flags.seed,
+      "seed of the initial parameters and of the order of the images; must "
+      "be equal on all workers");
   AddFlag(app, "data", flags.data.folder,
           "folder with the files of MNIST (IDX, plain or .gz); empty: "
           "generated images");
@@ -177,6 +174,7 @@ std::optional<int> GpuNumber(absl::string_view device) {
 int ReadWorkerFlags(int argc, char** argv, WorkerFlags& flags) {
   CLI::App app("Trains a classifier of images as one worker of a Nereus job.",
                "nereus-worker");
+  app.footer(kExitCodesHelp);
   AddCommonFlags(app, "nereus-worker", flags.log_level);
   FlagGroups groups;
   groups.member = FlagsAddedBy(app, [&] { AddMemberFlags(app, flags); });

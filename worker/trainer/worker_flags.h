@@ -10,10 +10,6 @@
 
 namespace nereus {
 
-// Exit codes of nereus-worker after an error.
-inline constexpr int kExitFailure = 1;
-inline constexpr int kExitUsage = 2;
-
 // Images to train and test with.
 struct DataFlags {
   std::string folder;    // Folder of IDX files. Empty: generated images.

@@ -16,11 +16,13 @@
 #include <cstdio>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "common/base/descriptor_limit.h"
+#include "common/base/exit_codes.h"
 #include "common/base/identity.h"
 #include "common/base/logging.h"
 #include "common/base/status.h"
@@ -28,6 +30,7 @@
 #include "common/flags/model_file.h"
 #include "common/plan/compute_times.h"
 #include "worker/public/client.h"
+#include "worker/public/leave_signal.h"
 #include "worker/replay/gpu_replay.h"
 #include "worker/replay/host_replay.h"
 #include "worker/replay/replay.h"
@@ -86,43 +89,71 @@ absl::Status WriteTrace(const std::string& path,
   return absl::OkStatus();
 }
 
-// Trains until the end of the job, leaves, and measures the accuracy.
-absl::StatusOr<WorkerResult> TrainAndLeave(const WorkerFlags& flags,
-                                           const DataSplit& data,
-                                           NetworkClient* network_client) {
-  const Client* const client = &network_client->client();
-  Network* const network = &network_client->network();
-  const int rank = client->traits().rank;
-  const int64_t initial_bytes = TotalBytes(client->Report().peers);
-
+// Returns the options of the training. `client` must outlive them.
+TrainerOptions MakeTrainerOptions(const WorkerFlags& flags,
+                                  const Client& client) {
   TrainerOptions options;
   options.epochs = flags.epochs;
   options.seed = flags.seed;
   options.delay = absl::Seconds(flags.straggler.delay_seconds);
   options.delay_in_turn = absl::Seconds(flags.straggler.in_turn_seconds);
-  options.progress = [&](const TrainProgress& progress) {
-    const WorkerProgress event =
-        MakeProgress(rank, progress, TotalBytes(client->Report().peers));
-    if (flags.json) {
-      // If standard output is closed, training goes on. Then the last line,
-      // which Run prints, fails.
-      PrintLine(FormatWorkerEvent(event)).IgnoreError();
-    } else {
+  options.progress = [&client,
+                      json = flags.json](const TrainProgress& progress) {
+    const WorkerProgress event = MakeProgress(
+        client.traits().rank, progress, TotalBytes(client.Report().peers));
+    if (!json) {
       NEREUS_LOG(Info) << ProgressText(event);
+      return;
     }
+    // If standard output is closed, training goes on. Then the last line,
+    // which Run prints, fails.
+    PrintLine(FormatWorkerEvent(event)).IgnoreError();
   };
+  return options;
+}
+
+// Outcome of a worker's training.
+struct Outcome {
+  std::optional<WorkerResult> report;  // Empty if the worker left early.
+  bool was_signalled = false;          // True if it left because of SIGTERM.
+};
+
+// Trains until the end of the job, leaves, and measures the accuracy.
+absl::StatusOr<Outcome> TrainAndLeave(const WorkerFlags& flags,
+                                      const DataSplit& data,
+                                      NetworkClient* network_client,
+                                      const LeaveSignal& signal) {
+  const Client* const client = &network_client->client();
+  Network* const network = &network_client->network();
+  const int rank = client->traits().rank;
+  const int64_t initial_bytes = TotalBytes(client->Report().peers);
+
+  TrainerOptions options = MakeTrainerOptions(flags, *client);
+  options.should_leave = [&] { return signal.is_set(); };
   TrainResult trained;
   absl::Status left;
   do {
-    TrainResult result = NEREUS_TRY(Train(options, data, network_client));
-    result.Add(trained);
-    trained = result;
+    absl::StatusOr<TrainResult> result = Train(options, data, network_client);
+    // A NaN of this worker has ended the job.
+    if (absl::IsFailedPrecondition(result.status())) {
+      return AbortedError(result.status().message());
+    }
+    NEREUS_TRY(result.status());
+    result->Add(trained);
+    trained = *result;
     // Leaves before Accuracy, so that no other worker waits meanwhile.
-    left = network_client->Leave();
+    left = trained.leaves_early ? network_client->LeaveEarly()
+                                : network_client->Leave();
     // If the job goes back while this worker leaves, its last steps must be
     // done again.
   } while (absl::IsOutOfRange(left));
   NEREUS_TRY(left);
+  if (trained.leaves_early) {
+    NEREUS_LOG(Info) << "left the job early, after step " << trained.last_step
+                     << (signal.is_set() ? ", because of SIGTERM"
+                                         : ", as an operator has asked for");
+    return Outcome{std::nullopt, signal.is_set()};
+  }
   if (!flags.trace.empty()) {
     const std::vector<GpuSpan> spans = NEREUS_TRY(network_client->Timeline());
     NEREUS_TRY(WriteTrace(flags.trace, spans, network->specs()));
@@ -138,28 +169,28 @@ absl::StatusOr<WorkerResult> TrainAndLeave(const WorkerFlags& flags,
     report.test_accuracy = Accuracy(data.test, data.normalisation, network);
   }
   NEREUS_TRY(network->device().status());
-  return report;
+  return Outcome{std::move(report)};
 }
 
 void LogTraining(const WorkerFlags& flags, const DataSplit& data,
                  const Client& client) {
   NEREUS_LOG(Info) << "training " << flags.model << " on " << data.train.count()
-                   << " images, testing on " << data.test.count()
-                   << ", on device " << flags.device << "; batch "
-                   << flags.batch << ", epochs " << flags.epochs << ", seed "
-                   << flags.seed << ", rank " << client.traits().rank;
+                   << " images of " << data.classes() << " classes, testing on "
+                   << data.test.count() << ", on device " << flags.device
+                   << "; batch " << flags.batch << ", epochs " << flags.epochs
+                   << ", seed " << flags.seed << ", rank "
+                   << client.traits().rank;
 }
 
 // Joins the job, on a CPU or a GPU, and trains. Errors: kCancelled, this worker
 // counts as dead and may join again; all other errors end the program.
-absl::StatusOr<WorkerResult> JoinAndTrain(const WorkerFlags& flags,
-                                          const DataSplit& data,
-                                          Network* network) {
+absl::StatusOr<Outcome> JoinAndTrain(const WorkerFlags& flags,
+                                     const DataSplit& data, Network* network) {
   if (flags.on_gpu()) {
     const std::unique_ptr<NetworkClient> network_client =
         NEREUS_TRY(JoinWithGpu(flags.client, network, !flags.trace.empty()));
     LogTraining(flags, data, network_client->client());
-    return TrainAndLeave(flags, data, network_client.get());
+    return TrainAndLeave(flags, data, network_client.get(), LeaveSignal());
   }
   OptimizerState state;
   std::vector<LayerBinding> layers = BindLayers(network, &state);
@@ -169,7 +200,8 @@ absl::StatusOr<WorkerResult> JoinAndTrain(const WorkerFlags& flags,
                        : Client::Connect(flags.client, std::move(layers)));
   LogTraining(flags, data, *client);
   return TrainAndLeave(
-      flags, data, MakeHostNetworkClient(network, &state, client.get()).get());
+      flags, data, MakeHostNetworkClient(network, &state, client.get()).get(),
+      LeaveSignal());
 }
 
 // Returns the settings that must be equal on all workers, so that together they
@@ -233,14 +265,21 @@ absl::Status RunReplay(const WorkerFlags& flags) {
   return absl::OkStatus();
 }
 
-absl::Status Run(WorkerFlags flags) {
+// Returns the exit code of the program.
+absl::StatusOr<int> Run(WorkerFlags flags) {
   SetGemmThreads(flags.threads);
-  if (flags.is_replay()) return RunReplay(flags);
+  if (flags.is_replay()) {
+    NEREUS_TRY(RunReplay(flags));
+    return 0;
+  }
   std::shared_ptr<Device> device = MakeCpuDevice();
   if (flags.on_gpu()) {
     device = NEREUS_TRY(MakeGpuDevice(*GpuNumber(flags.device)));
   }
-  const DataSplit data = NEREUS_TRY(LoadData(flags));
+  absl::StatusOr<DataSplit> loaded = LoadData(flags);
+  // Whatever is wrong with the data, another start would not help.
+  if (!loaded.ok()) return InvalidArgumentError(loaded.status().message());
+  const DataSplit data = *std::move(loaded);
   if (flags.batch > data.train.count()) {
     return InvalidArgumentError("--batch is ", flags.batch,
                                 ", must be at most ", data.train.count(),
@@ -251,22 +290,25 @@ absl::Status Run(WorkerFlags flags) {
   const std::unique_ptr<Network> network = NEREUS_TRY(Network::Create(
       flags.model, data.train.image, data.classes(), flags.batch, device));
   network->Initialize(flags.seed);
-  absl::StatusOr<WorkerResult> report =
-      JoinAndTrain(flags, data, network.get());
+  absl::StatusOr<Outcome> outcome = JoinAndTrain(flags, data, network.get());
   // A worker that was silent for too long counts as dead (kCancelled), and
   // joins again as a new worker.
   int joins = 1;
-  while (absl::IsCancelled(report.status())) {
-    NEREUS_LOG(Warning) << report.status().message() << "; joining again";
+  while (absl::IsCancelled(outcome.status())) {
+    NEREUS_LOG(Warning) << outcome.status().message() << "; joining again";
     ++joins;
-    report = JoinAndTrain(flags, data, network.get());
+    outcome = JoinAndTrain(flags, data, network.get());
   }
-  if (joins > 1 && absl::IsOutOfRange(report.status())) {
-    NEREUS_LOG(Warning) << report.status().message()
+  if (joins > 1 && absl::IsOutOfRange(outcome.status())) {
+    NEREUS_LOG(Warning) << outcome.status().message()
                         << ": the other workers have finished the job";
-    return absl::OkStatus();
+    return 0;
   }
-  if (!report.ok()) return report.status();
+  NEREUS_TRY(outcome.status());
+  std::optional<WorkerResult>& report = outcome->report;
+  if (!report.has_value()) {
+    return outcome->was_signalled ? LeaveSignal::kExitCode : 0;
+  }
   report->joins = joins;
   if (report->steps.skipped >
       kSkippedShareMax * static_cast<double>(report->steps.done)) {
@@ -274,9 +316,12 @@ absl::Status Run(WorkerFlags flags) {
                         << " steps were skipped for a NaN: is --learning-rate "
                            "too high?";
   }
-  if (flags.json) return PrintLine(FormatWorkerEvent(*report));
+  if (flags.json) {
+    NEREUS_TRY(PrintLine(FormatWorkerEvent(*report)));
+    return 0;
+  }
   for (const std::string& line : DoneText(*report)) NEREUS_LOG(Info) << line;
-  return absl::OkStatus();
+  return 0;
 }
 
 // Ends the process at once, even if its threads wait. That is safe: for its
@@ -306,8 +351,8 @@ int main(int argc, char** argv) {
   if (flags.client.name.empty()) flags.client.name = nereus::ProcessName();
   nereus::SetLogName(flags.standalone ? "standalone"
                                       : "worker " + flags.client.name);
-  const absl::Status status = nereus::Run(flags);
-  if (status.ok()) return 0;
-  NEREUS_LOG(Error) << status.ToString();
-  return nereus::kExitFailure;
+  const absl::StatusOr<int> code = nereus::Run(flags);
+  if (code.ok()) return *code;
+  NEREUS_LOG(Error) << code.status().ToString();
+  return nereus::ExitCodeOf(code.status());
 }

@@ -27,7 +27,8 @@ constexpr absl::Duration kShutdownTurn = absl::Milliseconds(50);
 absl::StatusOr<std::unique_ptr<Transport>> SocketTransport::Start(
     const TransportOptions& options) {
   NEREUS_TRY(options.Validate());
-  Listener listener = NEREUS_TRY(Listen(options.host, options.port));
+  Listener listener = NEREUS_TRY(Listen(
+      options.listen.empty() ? options.host : options.listen, options.port));
   std::unique_ptr<Poller> poller = NEREUS_TRY(Poller::Create());
   return std::unique_ptr<Transport>(
       new SocketTransport(options, std::move(listener), std::move(poller)));

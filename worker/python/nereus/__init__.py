@@ -7,15 +7,17 @@ docs/python.md has an example. The package needs libnereus.so, and nothing else.
 
 from ._function import run
 from .client import Client, Step, Traits
-from .errors import (Forked, InvalidArgument, JobFinished, JobWentBack, LibraryError,
-                     ModelMismatch, NereusError, Stalled, Unreachable, WorkerLost)
+from .errors import (Forked, InvalidArgument, JobFinished, JobWentBack, LeftEarly,
+                     LibraryError, ModelMismatch, NereusError, Stalled, Unreachable,
+                     WorkerLost)
 from .layer import Layer
+from .leave_signal import LeaveSignal
 from .options import Options
 
 __all__ = [
     "Client", "Forked", "InvalidArgument", "JobFinished", "JobWentBack", "Layer",
-    "LibraryError", "ModelMismatch", "NereusError", "Options", "Stalled", "Step", "Traits",
-    "Unreachable", "WorkerLost", "run"]
+    "LeaveSignal", "LeftEarly", "LibraryError", "ModelMismatch", "NereusError", "Options",
+    "Stalled", "Step", "Traits", "Unreachable", "WorkerLost", "run"]
 
 # Version of Nereus with which this package came (kVersion in common/base/version.h).
 __version__ = "0.1.0"

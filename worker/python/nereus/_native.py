@@ -45,7 +45,7 @@ class ClientOptions(Sized):
         ("without_shared_memory", _int32), ("means_apart", _int32), ("memory", _int32),
         ("connect_timeout_ms", _int64), ("round_timeout_ms", _int64),
         ("stall_threshold_ms", _int64), ("device", _int32), ("scales_loss", _int32),
-        ("staging_bytes", _int64)]
+        ("staging_bytes", _int64), ("listen", _text)]
 
 
 class Layer(Sized):
@@ -61,7 +61,7 @@ class Step(Sized):
         ("size", ctypes.c_uint32), ("position", _int32), ("step", _int64),
         ("workers", _int32), ("local_position", _int32), ("local_workers", _int32),
         ("loss_scale", _float), ("contributions_before", _int64), ("went_back", _int32),
-        ("reserved", _int32)]
+        ("should_leave", _int32)]
 
 
 class Traits(Sized):
@@ -106,6 +106,7 @@ FUNCTIONS = {
     "nereus_client_report_json": (_pointer, _text, _int64, ctypes.POINTER(_int64)),
     "nereus_client_abort": (_pointer, _text),
     "nereus_client_leave": (_pointer, _int64, _pointer),
+    "nereus_client_leave_early": (_pointer, _int64, _pointer),
 }
 
 

@@ -38,6 +38,7 @@ class Step(NamedTuple):
     contributions_before: int
     loss_scale: float
     went_back: bool
+    should_leave: bool = False
 
 
 class Traits(NamedTuple):
@@ -219,8 +220,8 @@ class Client:
         step = _native.Step()
         self._await("begin_step", "nereus_client_begin_step", (),
                     (arguments.stream(stream), ctypes.byref(step)), timeout)
-        return Step(*(getattr(step, name) for name in Step._fields[:-1]),
-                    went_back=bool(step.went_back))
+        return Step(*(getattr(step, name) for name in Step._fields[:-2]),
+                    bool(step.went_back), bool(step.should_leave))
 
     def push(self, layer, step, gradient, *, stream=None):
         """Contributes `gradient` of a layer and returns at once. The library uses the array
@@ -353,12 +354,13 @@ class Client:
         if code != FAILED_PRECONDITION:  # The library's answer to an abort.
             _native.check(code)
 
-    def leave(self, timeout=None, *, stream=None):
+    def leave(self, timeout=None, *, stream=None, early=False):
         """Leaves the job after the last pushed step. Returns when the other workers are
         done, or need nothing more from this one. After a timeout, only leave and close may
-        follow."""
-        self._await("leave", "nereus_client_leave", (), (arguments.stream(stream),),
-                    timeout)
+        follow. early: the job is not done, and goes on without this worker: after SIGTERM
+        (LeaveSignal), or if Step.should_leave."""
+        function = "nereus_client_leave_early" if early else "nereus_client_leave"
+        self._await("leave", function, (), (arguments.stream(stream),), timeout)
         self._handle.has_left = True
 
     def close(self):

@@ -72,6 +72,16 @@ class WorkerLost(_EndsProgram):
     code = 75
 
 
+class LeftEarly(_EndsProgram):
+    """This worker has left a job that goes on without it: the process got SIGTERM, or an
+    operator has drained it (`nereusctl drain`). A program that does not catch this error
+    ends with code 143 or 0."""
+
+    def __init__(self, message, code):
+        super().__init__(message)
+        self.code = code
+
+
 class Stalled(NereusError, TimeoutError):
     """The timeout of a wait has passed. The text names what is missing. The same call may
     be made again."""

@@ -9,11 +9,12 @@ from . import _native, arguments
 from .errors import InvalidArgument
 
 _TEXTS = {"NEREUS_COORDINATOR": "coordinator", "NEREUS_JOB_NAME": "job",
-          "NEREUS_NAME": "name", "NEREUS_HOST": "host", "NEREUS_NODE": "node"}
+          "NEREUS_NAME": "name", "NEREUS_HOST": "host", "NEREUS_LISTEN": "listen",
+          "NEREUS_NODE": "node"}
 _PORTS = {"NEREUS_CONTROL_PORT": "control_port", "NEREUS_DATA_PORT": "data_port"}
 
-_VARIABLES = (*_TEXTS, *_PORTS, "NEREUS_SHARED_MEMORY", "NEREUS_LIBRARY", "NEREUS_LOCAL_RANK",
-              "NEREUS_LOCAL_SIZE")
+_VARIABLES = (*_TEXTS, *_PORTS, "NEREUS_CONNECT_TIMEOUT", "NEREUS_SHARED_MEMORY",
+              "NEREUS_LIBRARY", "NEREUS_LOCAL_RANK", "NEREUS_LOCAL_SIZE")
 # Variables of Nereus's programs whose names are much like those.
 _ALIKE = ("NEREUS_HOSTS",)
 # Smallest part of two names' letters that are the same, of names that are alike.
@@ -40,6 +41,7 @@ class Options:
     job: str = "default"
     name: str = ""
     host: str = ""
+    listen: str = ""
     node: str = ""
     control_port: int = 0
     data_port: int = 0
@@ -68,8 +70,12 @@ class Options:
                 found[name] = os.environ[variable]
         for variable, name in _PORTS.items():
             text = os.environ.get(variable)
-            if text and name not in values:
+            # Kubernetes sets a port like tcp://10.0.0.1:7001 for a Service nereus-data.
+            if text and "://" not in text and name not in values:
                 found[name] = _port(variable, text)
+        timeout = os.environ.get("NEREUS_CONNECT_TIMEOUT")
+        if timeout and "connect_timeout" not in values:
+            found["connect_timeout"] = _seconds("NEREUS_CONNECT_TIMEOUT", timeout)
         memory = os.environ.get("NEREUS_SHARED_MEMORY") or "auto"
         if memory not in ("auto", "off"):
             raise InvalidArgument(f'the variable NEREUS_SHARED_MEMORY is "{memory}", must be '
@@ -95,6 +101,14 @@ def misspelt_variable():
 def _port(variable, text):
     try:
         return int(text)
+    except ValueError:
+        raise InvalidArgument(
+            f'the variable {variable} is "{text}", which is not a number') from None
+
+
+def _seconds(variable, text):
+    try:
+        return float(text)
     except ValueError:
         raise InvalidArgument(
             f'the variable {variable} is "{text}", which is not a number') from None
@@ -133,9 +147,9 @@ def native_options(options):
     return _native.ClientOptions(
         optimizer=_native.OPTIMIZERS[options.optimizer],
         coordinator_address=text("coordinator"), job=text("job"), name=text("name"),
-        host=text("host"), node=text("node"), control_port=number("control_port", 32),
-        data_port=number("data_port", 32), settings=settings,
-        settings_count=len(options.settings),
+        host=text("host"), listen=text("listen"), node=text("node"),
+        control_port=number("control_port", 32), data_port=number("data_port", 32),
+        settings=settings, settings_count=len(options.settings),
         without_shared_memory=not options.shared_memory,
         means_apart=bool(options.means_apart), scales_loss=bool(options.scales_loss),
         connect_timeout_ms=milliseconds("connect_timeout"),

@@ -9,8 +9,9 @@
 docs/pytorch.md has the whole loop, and what works.
 """
 
-from ..errors import (Forked, InvalidArgument, JobFinished, JobWentBack, LibraryError,
-                      ModelMismatch, NereusError, Stalled, Unreachable, WorkerLost)
+from ..errors import (Forked, InvalidArgument, JobFinished, JobWentBack, LeftEarly,
+                      LibraryError, ModelMismatch, NereusError, Stalled, Unreachable,
+                      WorkerLost)
 from .exported import load_exported
 from .functions import average, barrier, broadcast_object, gather_object
 from .hook import CommHookState, comm_hook, factorize
@@ -20,7 +21,7 @@ from .process import (begin_step, init, is_initialized, local_rank, local_size, 
 
 __all__ = [
     "CommHookState", "DistributedOptimizer", "Forked", "InvalidArgument", "JobFinished",
-    "JobWentBack", "LibraryError", "ModelMismatch", "NereusError", "Stalled", "Unreachable",
-    "WorkerLost", "average", "barrier", "begin_step", "broadcast_object", "comm_hook",
-    "factorize", "gather_object", "init", "is_initialized", "load_exported", "local_rank",
-    "local_size", "rank", "shutdown", "size", "step_info"]
+    "JobWentBack", "LeftEarly", "LibraryError", "ModelMismatch", "NereusError", "Stalled",
+    "Unreachable", "WorkerLost", "average", "barrier", "begin_step", "broadcast_object",
+    "comm_hook", "factorize", "gather_object", "init", "is_initialized", "load_exported",
+    "local_rank", "local_size", "rank", "shutdown", "size", "step_info"]

@@ -10,7 +10,8 @@ import logging
 import torch
 
 from ..client import Client, Step
-from ..errors import FAILED_PRECONDITION, JobWentBack, ModelMismatch, NereusError
+from ..errors import FAILED_PRECONDITION, JobWentBack, LeftEarly, ModelMismatch, NereusError
+from ..leave_signal import LeaveSignal
 from . import factors, layout, state
 from .deferred import DeferredUpdates
 from .hooks import WeakCall
@@ -42,6 +43,7 @@ class Engine:
         self._model = model
         self._options = options
         self._client = None
+        self._signal = None  # LeaveSignal, from the joining on.
         self._device = named[0][1].device
         self._passes_done = 0
         self._is_open = False  # True from begin_step to the end of the last backward.
@@ -189,6 +191,7 @@ class Engine:
             client.close()
             raise
         self._client = client
+        self._signal = LeaveSignal()
 
     def _layers_of(self, rows):
         return layout.layers_of(self._named, rows)
@@ -241,6 +244,7 @@ class Engine:
                 if not self._is_pending(layer):
                     layer.check_addresses()
             self.step_info = self._client.begin_step(stream=self._stream())
+            self._leave_if_asked()
             if self.step_info.went_back:
                 if self._deferred is not None:
                     self._deferred.forget()
@@ -448,15 +452,8 @@ class Engine:
 
     def check_parameters(self):
         """Checks that Nereus knows all parameters that the optimizer updates."""
-        if self._client is None:
-            return
-        for group in self._optimizer.param_groups:
-            for parameter in group["params"]:
-                if id(parameter) not in self._of_parameter and parameter.grad is not None:
-                    raise NereusError(
-                        f"a parameter of shape {tuple(parameter.shape)} has a gradient, but "
-                        "was frozen, or not in the optimizer, when that was wrapped: wrap "
-                        "the optimizer once it has all parameters", FAILED_PRECONDITION)
+        if self._client is not None:
+            layout.check_known(self._optimizer, self._of_parameter)
 
     def plan(self):
         """Returns a list of dicts, one for each layer: its name, how it travels, rows of its
@@ -478,8 +475,15 @@ class Engine:
         """Returns the values of all workers (nereus.Client.gather)."""
         return self._client.gather(value)
 
-    def leave(self):
-        """Leaves the job after the last step."""
+    def _leave_if_asked(self):
+        """Leaves the job early after SIGTERM, or if an operator drains this worker."""
+        code = LeaveSignal.EXIT_CODE if self._signal.is_set else 0
+        if code or self.step_info.should_leave:
+            self.leave(early=True)
+            raise LeftEarly(f"left the job early, {'SIGTERM' if code else 'drained'}", code)
+
+    def leave(self, early=False):
+        """Leaves the job after the last step; early: it is not done."""
         if self._client is None or self._client.closed:
             return
         self.finish()
@@ -487,6 +491,7 @@ class Engine:
             self._state.adopt_all()
             self._extras.write()
         try:
-            self._client.leave(stream=self._stream())
+            self._client.leave(stream=self._stream(), early=early)
         finally:
+            self._signal.close()
             self._client.close()

@@ -390,3 +390,15 @@ def _check(name, parameter):
             f"parameter {name} has shape {tuple(parameter.shape)} and strides "
             f"{parameter.stride()}, whose values do not lie one after the other: make it "
             "contiguous")
+
+
+def check_known(optimizer, known):
+    """Checks that each parameter of the optimizer with a gradient is known. known: container
+    of the ids of parameters."""
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if id(parameter) not in known and parameter.grad is not None:
+                raise NereusError(
+                    f"a parameter of shape {tuple(parameter.shape)} has a gradient, but was "
+                    "frozen, or not in the optimizer, when that was wrapped: wrap the "
+                    "optimizer once it has all parameters", FAILED_PRECONDITION)

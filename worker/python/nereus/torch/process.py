@@ -96,7 +96,8 @@ def engine():
 def begin_step():
     """Begins a step of the job, unless one is open, and returns it as a nereus.Step: its
     number, and this worker's position among its workers. A loop that chooses its examples by
-    them has each example once, whoever joins or dies:
+    them has each example once, whoever joins; of a worker that dies, the examples of the step
+    under way are lost:
 
         while (step := nt.begin_step()).contributions_before < batches:
             x, y = batch_number(step.contributions_before + step.position)
