@@ -59,9 +59,10 @@ make_torch_root() {
     --customize-hook='rm -rf "$1"/var/cache/* "$1"/var/log/* "$1"/var/lib/apt/lists/*' \
     bookworm "$tree"
   "$root/deploy/build_wheel.sh" --out="$scratch/wheel"
-  /usr/bin/python3 -m venv "$scratch/venv"
-  "$scratch/venv/bin/pip" install --quiet --no-index --no-compile --prefix=/usr \
-    --root="$tree" "$scratch"/wheel/nereus-*.whl
+  local packages=/usr/lib/python3/dist-packages
+  python3 -m zipfile -e "$scratch"/wheel/nereus-*.whl "$tree$packages"
+  chmod 755 "$tree$packages"/nereus/bin/*
+  ln -s "$packages"/nereus/bin/* "$tree/usr/bin"
   echo 'nonroot:x:65532:65532:nonroot:/:/usr/sbin/nologin' >>"$tree/etc/passwd"
   echo 'nonroot:x:65532:' >>"$tree/etc/group"
   "$root/deploy/image/sbom.py" "$tree" --name=nereus-torch --version="$version"

@@ -1,6 +1,7 @@
 """Tools that the tests of the deployment need, and what they make of the manifests."""
 
 import os
+import re
 import shutil
 import subprocess
 
@@ -62,3 +63,13 @@ def renders(render):
             "combined": render("base", *COMBINED)}
     made.update({name: render("base", name) for name in COMPONENTS})
     return made
+
+
+@pytest.fixture(scope="session")
+def images():
+    """Builds the images of server and worker. {name: digest}"""
+    need("buildah", "podman")
+    done = subprocess.run([os.path.join(ROOT, "deploy", "image", "build.sh")],
+                          capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return dict(re.findall(r"localhost/(nereus-\w+) .*?(sha256:\w+)", done.stdout))

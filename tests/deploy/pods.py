@@ -1,0 +1,198 @@
+"""A job of Kubernetes in podman's pods: what JobSet and the kubelet do, as far as the
+manifest says it.
+
+Pods come from the rendered JobSet, with the names, labels and variables that JobSet gives
+them. podman honours the security context, limits, volumes and host names, but neither
+restartPolicyRules nor references to fields, which this module resolves. A thread starts
+containers again by their restartPolicyRules. Nothing here waits between two restarts, as
+the kubelet does from the second on.
+"""
+
+import importlib.util
+import itertools
+import json
+import os
+import re
+import subprocess
+import threading
+import time
+
+import yaml
+from conftest import KUBERNETES, ROOT
+
+NEREUSCTL = os.path.join(ROOT, "bazel-bin", "server", "admin", "nereusctl")
+
+specification = importlib.util.spec_from_file_location(
+    "generate", os.path.join(KUBERNETES, "generate.py"))
+generate = importlib.util.module_from_spec(specification)
+specification.loader.exec_module(generate)
+
+
+def podman(*arguments, check=True):
+    done = subprocess.run(["podman", *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 0 or not check, done.stderr
+    return done.stdout.strip()
+
+
+def resolve(pod, options, address):
+    """Writes a pod's variables out: those of its ConfigMap, of its fields, and $(NAME)."""
+    fields = {"status.podIP": address, "spec.nodeName": pod["metadata"]["name"]}
+    for kind in ("labels", "annotations"):
+        for key, value in pod["metadata"][kind].items():
+            fields[f"metadata.{kind}['{key}']"] = value
+    for container in pod["spec"]["containers"]:
+        values = dict(options) if container.pop("envFrom", None) else {}
+        for entry in container.get("env", []):
+            value = (fields[entry["valueFrom"]["fieldRef"]["fieldPath"]]
+                     if "valueFrom" in entry else entry["value"])
+            values[entry["name"]] = re.sub(r"\$\((\w+)\)", lambda m: values[m[1]], value)
+        container["env"] = [{"name": name, "value": value} for name, value in values.items()]
+
+
+class PodJob:
+    """A job in pods. `objects` is a render with a JobSet; `folder` is for scratch files.
+    `folders` of this machine take the place of claims: {claim: folder}."""
+
+    numbers = itertools.count()
+
+    def __init__(self, objects, folder, folders):
+        self.name = f"nereus-test-{os.getpid()}-{next(self.numbers)}"
+        self.folder = folder
+        self.folders = folders
+        self.options = next(o for o in objects if o["kind"] == "ConfigMap")["data"]
+        self.jobs = {job["metadata"]["name"].split("-")[1]: job
+                     for job in generate.jobs_of(generate.the_jobset(objects))
+                     if job["kind"] == "Job"}
+        self.addresses = (f"{self.subnet}.{number}" for number in range(10, 250))
+        self.subnet = None
+        self.coordinator = None  # Its address.
+        self.attempt = 0  # Restarts of the JobSet.
+        self.exits = {}  # Exit codes of each pod, in their order.
+        self.rules = {}  # The restartPolicyRules of each pod that is not being deleted.
+        self.events = self.kubelet = None
+
+    def __enter__(self):
+        podman("network", "create", "--internal", self.name)
+        [network] = json.loads(podman("network", "inspect", self.name))
+        self.subnet = network["subnets"][0]["subnet"].rsplit(".", 1)[0]
+        self.events = subprocess.Popen(
+            ["podman", "events", "--filter=event=died", "--format=json", "--since=1s"],
+            stdout=subprocess.PIPE, text=True)
+        self.kubelet = threading.Thread(target=self.watch, daemon=True)
+        self.kubelet.start()
+        return self
+
+    def __exit__(self, *error):
+        self.events.terminate()
+        self.events.wait()
+        self.kubelet.join()
+        for pod in self.rules:
+            print(f"== {pod}, exit codes {self.exits[pod]}\n{self.log(pod)}")
+        podman("pod", "rm", "--force", "--time=0", *self.rules, check=False)
+        podman("network", "rm", "--force", self.name, check=False)
+        names = podman("volume", "ls", "--quiet", f"--filter=name={self.name}").split()
+        podman("volume", "rm", "--force", *names, check=False)
+
+    def start(self, role, index, **options):
+        """Starts a pod, as JobSet's Job of this role would. Returns its name."""
+        job = self.jobs[role]
+        name = f"{job['metadata']['name']}-{index}"
+        pod = json.loads(json.dumps({"apiVersion": "v1", "kind": "Pod",
+                                     **job["spec"]["template"]}))
+        pod["metadata"]["name"] = name
+        pod["metadata"]["labels"]["jobset.sigs.k8s.io/restart-attempt"] = str(self.attempt)
+        pod["metadata"]["annotations"] = {
+            "batch.kubernetes.io/job-completion-index": str(index)}
+        [container] = pod["spec"]["containers"]
+        rules = container.pop("restartPolicyRules")
+        del container["ports"]  # podman would open them on this machine.
+        for volume in pod["spec"].get("volumes", []):
+            claim = volume.get("persistentVolumeClaim")
+            if claim and claim["claimName"] in self.folders:
+                del volume["persistentVolumeClaim"]
+                volume["hostPath"] = {"path": self.folders[claim["claimName"]]}
+            elif claim:
+                claim["claimName"] = f"{self.name}-{claim['claimName']}"
+        address = next(self.addresses)
+        if role == "coordinator":
+            self.coordinator = address
+        resolve(pod, self.options, address)
+        container["env"] += [{"name": key, "value": value} for key, value in options.items()]
+        path = os.path.join(self.folder, f"{name}.yaml")
+        with open(path, "w", encoding="utf-8") as file:
+            yaml.safe_dump(pod, file)
+        # podman makes a pod's network anew when its only container starts again. An address
+        # of its own keeps what its peers know, as they do of a pod of Kubernetes.
+        podman("kube", "play", "--replace", f"--ip={address}", "--log-driver=k8s-file",
+               f"--mac-address=02:00:00:00:00:{int(address.rsplit('.', 1)[1]):02x}",
+               f"--network={self.name}:alias={name}.{pod['spec']['subdomain']}", path)
+        self.exits[name] = []
+        self.rules[name] = rules
+        return name
+
+    def watch(self):
+        """Does a kubelet's part: starts containers again whose restartPolicyRules say so."""
+        for line in self.events.stdout:
+            event = json.loads(line)
+            pod = event["Name"].removesuffix("-nereus")
+            if pod == event["Name"] or pod not in self.rules:
+                continue
+            code = event.get("ContainerExitCode", 0)
+            self.exits[pod].append(code)
+            for rule in self.rules[pod]:
+                is_listed = code in rule["exitCodes"]["values"]
+                if is_listed == (rule["exitCodes"]["operator"] == "In"):
+                    # podman stops the pod after its only container.
+                    while podman("pod", "inspect", "--format={{.State}}", pod) != "Exited":
+                        time.sleep(0.05)
+                    podman("pod", "start", pod)
+
+    def log(self, pod):
+        return subprocess.run(["podman", "logs", f"{pod}-nereus"], stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, check=False).stdout
+
+    def kill(self, pod):
+        """Kills the process from the node, as the kernel does when memory is short. Returns
+        the time."""
+        pid = podman("inspect", "--format={{.State.Pid}}", f"{pod}-nereus")
+        at = time.monotonic()
+        subprocess.run(["kill", "-KILL", pid], check=True)
+        return at
+
+    def evict(self, *pods):
+        """Deletes pods, as a drain of their node does: SIGTERM, and SIGKILL after the grace
+        period. Returns the seconds that it took."""
+        at = time.monotonic()
+        for pod in pods:
+            self.rules[pod] = []
+        podman("stop", "--time=30", *(f"{pod}-nereus" for pod in pods))
+        return time.monotonic() - at
+
+    def status(self):
+        """What nereusctl says about the job, or None while no coordinator answers."""
+        done = subprocess.run([NEREUSCTL, "status", "--json", "--timeout=2",
+                               f"--server={self.coordinator}:7000"],
+                              capture_output=True, text=True, check=False)
+        return json.loads(done.stdout) if done.returncode == 0 else None
+
+    def until(self, what, is_true, timeout=60):
+        """Waits until `is_true` of the job's status. Returns the status and the time."""
+        end = time.monotonic() + timeout
+        while time.monotonic() < end:
+            status = self.status()
+            if status and is_true(status):
+                return status, time.monotonic()
+            time.sleep(0.05)
+        raise AssertionError(f"not within {timeout} s: {what}; status {self.status()}")
+
+    def await_exits(self, pods, timeout):
+        """Waits until all of these pods have ended. Returns their last exit codes."""
+        end = time.monotonic() + timeout
+        names = [f"{pod}-nereus" for pod in pods]
+        while time.monotonic() < end:
+            lines = podman("inspect", "--format={{.State.Status}} {{.State.ExitCode}}",
+                           *names).splitlines()
+            if all(line.startswith("exited") for line in lines):
+                return dict(zip(pods, (int(line.split()[1]) for line in lines)))
+            time.sleep(0.05)
+        raise AssertionError(f"not ended within {timeout} s: {list(zip(pods, lines))}")
