@@ -88,4 +88,4 @@ for image in "${images[@]}"; do
     --label="org.opencontainers.image.revision=$revision" \
     --tag="nereus-$image:$version" "$scratch" >/dev/null
 done
-buildah images --digests --filter reference='nereus-*'
+for image in "${images[@]}"; do buildah images --digests --noheading "nereus-$image:$version"; done

@@ -65,6 +65,11 @@ def renders(render):
     return made
 
 
+def digests(output):
+    """{name of an image: its digest} in the output of build.sh."""
+    return dict(re.findall(r"localhost/(nereus-\w+) .*?(sha256:\w+)", output))
+
+
 @pytest.fixture(scope="session")
 def images():
     """Builds the images of server and worker. {name: digest}"""
@@ -72,4 +77,4 @@ def images():
     done = subprocess.run([os.path.join(ROOT, "deploy", "image", "build.sh")],
                           capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    return dict(re.findall(r"localhost/(nereus-\w+) .*?(sha256:\w+)", done.stdout))
+    return digests(done.stdout)
