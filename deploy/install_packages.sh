@@ -14,6 +14,11 @@ build_packages=(
 )
 test_packages=(clang clang-format clang-tidy cmake iproute2 patchelf pkg-config
   python3-numpy python3-pytest python3-torch python3-venv python3-wheel)
+# For tests of images, of alerts, and of a job in pods.
+cluster_test_packages=(aardvark-dns buildah catatonit iptables mmdebstrap netavark podman
+  prometheus python3-yaml runc shellcheck)
+# npm comes with Debian's Node.js or another one.
+command -v npm >/dev/null || cluster_test_packages+=(npm)
 
 usage() {
   cat <<'TEXT'
@@ -31,7 +36,7 @@ is_installed() {
 packages=("${build_packages[@]}")
 for argument in "$@"; do
   case "$argument" in
-    --test) packages+=("${test_packages[@]}") ;;
+    --test) packages+=("${test_packages[@]}" "${cluster_test_packages[@]}") ;;
     --help | -h)
       usage
       exit 0

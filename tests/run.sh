@@ -9,13 +9,15 @@ usage() {
 Usage: tests/run.sh [--asan | --tsan | --ubsan]
 
 Without an argument: installs the packages, builds everything, and runs the
-style test, clang-format, all tests, those of the Python package, and clang-tidy
-with its analysis of locks. With one: builds and runs the unit,
+style test, clang-format, all tests, those of the Python package, clang-tidy
+with its analysis of locks, and tests of the images and of the manifests for
+Kubernetes. With one: builds and runs the unit,
 simulation and integration tests with that sanitizer, and no static check.
 
 Some tests train on MNIST, without a sanitizer, and are skipped where they do
 not find its files: in the folder NEREUS_MNIST_DIR, by default
-../shared/data/mnist beside this repository.
+../shared/data/mnist beside this repository. So is what needs JobSet's CRD, in
+the file NEREUS_JOBSET_CRD, by default ../shared/data/jobset-crd.yaml.
 TEXT
 }
 
@@ -154,6 +156,7 @@ else
   check "clang-tidy" check_clang
   check "use from another workspace" check_outside_workspace
   check "wheel" tests/deploy/wheel_check.sh
+  check "on a cluster" tests/deploy/run.sh
   if [[ -x "$cuda/bin/nvcc" ]]; then
     check "use without Bazel" tests/deploy/install_check.sh --cuda
     check "code for GPUs" check_gpu_code
