@@ -16,7 +16,7 @@ test_packages=(clang clang-format clang-tidy cmake iproute2 patchelf pkg-config
   python3-numpy python3-pytest python3-torch python3-venv python3-wheel)
 # For tests of images, of alerts, and of a job in pods.
 cluster_test_packages=(aardvark-dns buildah catatonit iptables mmdebstrap netavark podman
-  prometheus python3-yaml runc shellcheck)
+  prometheus python3-yaml runc)
 # npm comes with Debian's Node.js or another one.
 command -v npm >/dev/null || cluster_test_packages+=(npm)
 

@@ -11,8 +11,8 @@ Usage: tests/run.sh [--asan | --tsan | --ubsan]
 Without an argument: installs the packages, builds everything, and runs the
 style test, clang-format, all tests, those of the Python package, clang-tidy
 with its analysis of locks, and tests of the images and of the manifests for
-Kubernetes. With one: builds and runs the unit,
-simulation and integration tests with that sanitizer, and no static check.
+Kubernetes. With one: builds and runs the unit, simulation and integration
+tests with that sanitizer, and no static check.
 
 Some tests train on MNIST, without a sanitizer, and are skipped where they do
 not find its files: in the folder NEREUS_MNIST_DIR, by default

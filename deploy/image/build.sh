@@ -62,7 +62,7 @@ make_torch_root() {
   local packages=/usr/lib/python3/dist-packages
   python3 -m zipfile -e "$scratch"/wheel/nereus-*.whl "$tree$packages"
   chmod 755 "$tree$packages"/nereus/bin/*
-  ln -s "$packages"/nereus/bin/* "$tree/usr/bin"
+  ln -s "$packages/nereus/bin/nereusctl" "$packages/nereus/bin/nereus-server" "$tree/usr/bin"
   echo 'nonroot:x:65532:65532:nonroot:/:/usr/sbin/nologin' >>"$tree/etc/passwd"
   echo 'nonroot:x:65532:' >>"$tree/etc/group"
   "$root/deploy/image/sbom.py" "$tree" --name=nereus-torch --version="$version"
