@@ -34,6 +34,10 @@ def podman(*arguments, check=True):
     return done.stdout.strip()
 
 
+def pod_of(container):
+    return container.rsplit("-", 1)[0]
+
+
 def resolve(pod, options, address):
     """Writes a pod's variables out: those of its ConfigMap, of its fields, and $(NAME)."""
     fields = {"status.podIP": address, "spec.nodeName": pod["metadata"]["name"]}
@@ -67,8 +71,8 @@ class PodJob:
         self.subnet = None
         self.coordinator = None  # Its address.
         self.attempt = 0  # Restarts of the JobSet.
-        self.exits = {}  # Exit codes of each pod, in their order.
-        self.rules = {}  # The restartPolicyRules of each pod that is not being deleted.
+        self.exits = {}  # Exit codes of each container, in their order.
+        self.rules = {}  # The restartPolicyRules of each, none if its pod is being deleted.
         self.events = self.kubelet = None
 
     def __enter__(self):
@@ -86,15 +90,16 @@ class PodJob:
         self.events.terminate()
         self.events.wait()
         self.kubelet.join()
-        for pod in self.rules:
-            print(f"== {pod}, exit codes {self.exits[pod]}\n{self.log(pod)}")
-        podman("pod", "rm", "--force", "--time=0", *self.rules, check=False)
+        for container in self.rules:
+            print(f"== {container}, exit codes {self.exits[container]}\n{self.log(container)}")
+        podman("pod", "rm", "--force", "--time=0", *set(map(pod_of, self.rules)), check=False)
         podman("network", "rm", "--force", self.name, check=False)
         names = podman("volume", "ls", "--quiet", f"--filter=name={self.name}").split()
         podman("volume", "rm", "--force", *names, check=False)
 
     def start(self, role, index, **options):
-        """Starts a pod, as JobSet's Job of this role would. Returns its name."""
+        """Starts a pod, as JobSet's Job of this role would. Returns the name of its container
+        `nereus`."""
         job = self.jobs[role]
         name = f"{job['metadata']['name']}-{index}"
         pod = json.loads(json.dumps({"apiVersion": "v1", "kind": "Pod",
@@ -103,9 +108,10 @@ class PodJob:
         pod["metadata"]["labels"]["jobset.sigs.k8s.io/restart-attempt"] = str(self.attempt)
         pod["metadata"]["annotations"] = {
             "batch.kubernetes.io/job-completion-index": str(index)}
-        [container] = pod["spec"]["containers"]
-        rules = container.pop("restartPolicyRules")
-        del container["ports"]  # podman would open them on this machine.
+        rules = {}
+        for container in pod["spec"]["containers"]:
+            del container["ports"]  # podman would open them on this machine.
+            rules[f"{name}-{container['name']}"] = container.pop("restartPolicyRules")
         for volume in pod["spec"].get("volumes", []):
             claim = volume.get("persistentVolumeClaim")
             if claim and claim["claimName"] in self.folders:
@@ -117,7 +123,8 @@ class PodJob:
         if role == "coordinator":
             self.coordinator = address
         resolve(pod, self.options, address)
-        container["env"] += [{"name": key, "value": value} for key, value in options.items()]
+        pod["spec"]["containers"][0]["env"] += [
+            {"name": key, "value": value} for key, value in options.items()]
         path = os.path.join(self.folder, f"{name}.yaml")
         with open(path, "w", encoding="utf-8") as file:
             yaml.safe_dump(pod, file)
@@ -126,46 +133,47 @@ class PodJob:
         podman("kube", "play", "--replace", f"--ip={address}", "--log-driver=k8s-file",
                f"--mac-address=02:00:00:00:00:{int(address.rsplit('.', 1)[1]):02x}",
                f"--network={self.name}:alias={name}.{pod['spec']['subdomain']}", path)
-        self.exits[name] = []
-        self.rules[name] = rules
-        return name
+        self.exits.update({container: [] for container in rules})
+        self.rules.update(rules)
+        return f"{name}-nereus"
 
     def watch(self):
         """Does a kubelet's part: starts containers again whose restartPolicyRules say so."""
         for line in self.events.stdout:
             event = json.loads(line)
-            pod = event["Name"].removesuffix("-nereus")
-            if pod == event["Name"] or pod not in self.rules:
+            container = event["Name"]
+            if container not in self.rules:
                 continue
             code = event.get("ContainerExitCode", 0)
-            self.exits[pod].append(code)
-            for rule in self.rules[pod]:
+            self.exits[container].append(code)
+            for rule in self.rules[container]:
                 is_listed = code in rule["exitCodes"]["values"]
                 if is_listed == (rule["exitCodes"]["operator"] == "In"):
                     # podman stops the pod after its only container.
+                    pod = pod_of(container)
                     while podman("pod", "inspect", "--format={{.State}}", pod) != "Exited":
                         time.sleep(0.05)
                     podman("pod", "start", pod)
 
-    def log(self, pod):
-        return subprocess.run(["podman", "logs", f"{pod}-nereus"], stdout=subprocess.PIPE,
+    def log(self, container):
+        return subprocess.run(["podman", "logs", container], stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, text=True, check=False).stdout
 
-    def kill(self, pod):
+    def kill(self, container):
         """Kills the process from the node, as the kernel does when memory is short. Returns
         the time."""
-        pid = podman("inspect", "--format={{.State.Pid}}", f"{pod}-nereus")
+        pid = podman("inspect", "--format={{.State.Pid}}", container)
         at = time.monotonic()
         subprocess.run(["kill", "-KILL", pid], check=True)
         return at
 
-    def evict(self, *pods):
+    def evict(self, *containers):
         """Deletes pods, as a drain of their node does: SIGTERM, and SIGKILL after the grace
         period. Returns the seconds that it took."""
         at = time.monotonic()
-        for pod in pods:
-            self.rules[pod] = []
-        podman("stop", "--time=30", *(f"{pod}-nereus" for pod in pods))
+        for container in containers:
+            self.rules[container] = []
+        podman("stop", "--time=30", *containers)
         return time.monotonic() - at
 
     def status(self):
@@ -185,14 +193,13 @@ class PodJob:
             time.sleep(0.05)
         raise AssertionError(f"not within {timeout} s: {what}; status {self.status()}")
 
-    def await_exits(self, pods, timeout):
-        """Waits until all of these pods have ended. Returns their last exit codes."""
+    def await_exits(self, containers, timeout):
+        """Waits until all of these containers have ended. Returns their last exit codes."""
         end = time.monotonic() + timeout
-        names = [f"{pod}-nereus" for pod in pods]
         while time.monotonic() < end:
             lines = podman("inspect", "--format={{.State.Status}} {{.State.ExitCode}}",
-                           *names).splitlines()
+                           *containers).splitlines()
             if all(line.startswith("exited") for line in lines):
-                return dict(zip(pods, (int(line.split()[1]) for line in lines)))
+                return dict(zip(containers, (int(line.split()[1]) for line in lines)))
             time.sleep(0.05)
-        raise AssertionError(f"not ended within {timeout} s: {list(zip(pods, lines))}")
+        raise AssertionError(f"not ended within {timeout} s: {list(zip(containers, lines))}")

@@ -15,7 +15,7 @@ ACCURACY_MIN = 0.98
 
 OVERLAY = """
 resources: [{base}]
-components: [{checkpoints}]
+components: [{components}]
 configMapGenerator:
 - name: nereus
   behavior: merge
@@ -24,25 +24,27 @@ patches:
 - target: {{kind: JobSet}}
   patch: |-
     - op: add
-      path: /spec/replicatedJobs/2/template/spec/template/spec/volumes
+      path: /spec/replicatedJobs/{workers}/template/spec/template/spec/volumes
       value: [{{name: data, persistentVolumeClaim: {{claimName: mnist}}}}]
     - op: add
-      path: /spec/replicatedJobs/2/template/spec/template/spec/containers/0/volumeMounts/-
+      path: /spec/replicatedJobs/{workers}/template/spec/template/spec/containers/0/volumeMounts/-
       value: {{name: data, mountPath: /data, readOnly: true}}
 """
 
 
 @pytest.fixture
 def job(kubectl, images, tmp_path, request):
-    """A job that trains so many passes of MNIST. None of its pods is started yet."""
+    """A job of base with these components that trains so many passes of MNIST. None of its
+    pods is started yet."""
     need("runc", "iptables")
     mnist = os.environ.get("NEREUS_MNIST_DIR", "")
     if not os.path.isdir(mnist):
         pytest.skip("NEREUS_MNIST_DIR names no folder with MNIST's files")
+    epochs, *components = request.param
+    folder = os.path.relpath(KUBERNETES, tmp_path)
     text = OVERLAY.format(
-        base=os.path.relpath(os.path.join(KUBERNETES, "base"), tmp_path),
-        checkpoints=os.path.relpath(os.path.join(KUBERNETES, "components/checkpoints"), tmp_path),
-        epochs=request.param)
+        base=f"{folder}/base", epochs=epochs, workers=1 if "colocated" in components else 2,
+        components=", ".join(f"{folder}/components/{name}" for name in components))
     with open(tmp_path / "kustomization.yaml", "w", encoding="utf-8") as file:
         file.write(text)
     objects = load(subprocess.run([kubectl, "kustomize", str(tmp_path)], check=True,
@@ -76,7 +78,7 @@ def results(job, pods):
             for pod in pods}
 
 
-@pytest.mark.parametrize("job", [14], indirect=True)
+@pytest.mark.parametrize("job", [(14, "checkpoints")], ids=["base"], indirect=True)
 def test_kills_drains_and_a_new_worker_cost_no_accuracy(job):
     (coordinator, *servers, first, second, third, fourth), status = start_all(job)
     times = {}
@@ -160,7 +162,7 @@ def test_kills_drains_and_a_new_worker_cost_no_accuracy(job):
             file.write("\n")
 
 
-@pytest.mark.parametrize("job", [3], indirect=True)
+@pytest.mark.parametrize("job", [(3, "checkpoints")], ids=["base"], indirect=True)
 def test_a_job_that_is_stopped_goes_on_after_a_restart(job):
     pods, status = start_all(job)
     # All pods are deleted, for example because Kueue gives their room to another job.
@@ -174,3 +176,16 @@ def test_a_job_that_is_stopped_goes_on_after_a_restart(job):
     assert set(job.await_exits(pods, 120).values()) == {0}
     measured = results(job, pods[3:])
     assert len({parameters for _, parameters in measured.values()}) == 1, measured
+
+
+@pytest.mark.parametrize("job", [(1, "checkpoints", "colocated")], ids=["colocated"],
+                         indirect=True)
+def test_worker_and_server_of_one_pod_share_memory(job):
+    coordinator = job.start("coordinator", 0)
+    workers = [job.start("worker", index, NEREUS_LOG_LEVEL="debug") for index in range(4)]
+    servers = [worker.replace("-nereus", "-server") for worker in workers]
+    ends = job.await_exits([coordinator, *workers, *servers], 120)
+    assert set(ends.values()) == {0}, ends
+    for worker in workers:
+        assert job.log(worker).count("by shared memory") == 1
+    assert len({parameters for _, parameters in results(job, workers).values()}) == 1
