@@ -101,10 +101,12 @@ class PodJob:
         """Starts a pod, as JobSet's Job of this role would. Returns the name of its container
         `nereus`."""
         job = self.jobs[role]
-        name = f"{job['metadata']['name']}-{index}"
+        host = f"{job['metadata']['name']}-{index}"
+        name = f"{self.name}-{host}"  # Two tests may run on one machine.
         pod = json.loads(json.dumps({"apiVersion": "v1", "kind": "Pod",
                                      **job["spec"]["template"]}))
         pod["metadata"]["name"] = name
+        pod["spec"]["hostname"] = host
         pod["metadata"]["labels"]["jobset.sigs.k8s.io/restart-attempt"] = str(self.attempt)
         pod["metadata"]["annotations"] = {
             "batch.kubernetes.io/job-completion-index": str(index)}
@@ -128,13 +130,13 @@ class PodJob:
         path = os.path.join(self.folder, f"{name}.yaml")
         with open(path, "w", encoding="utf-8") as file:
             yaml.safe_dump(pod, file)
+        self.exits.update({container: [] for container in rules})
+        self.rules.update(rules)
         # podman makes a pod's network anew when its only container starts again. An address
         # of its own keeps what its peers know, as they do of a pod of Kubernetes.
         podman("kube", "play", "--replace", f"--ip={address}", "--log-driver=k8s-file",
                f"--mac-address=02:00:00:00:00:{int(address.rsplit('.', 1)[1]):02x}",
-               f"--network={self.name}:alias={name}.{pod['spec']['subdomain']}", path)
-        self.exits.update({container: [] for container in rules})
-        self.rules.update(rules)
+               f"--network={self.name}:alias={host}.{pod['spec']['subdomain']}", path)
         return f"{name}-nereus"
 
     def watch(self):
@@ -171,14 +173,20 @@ class PodJob:
         """Deletes pods, as a drain of their node does: SIGTERM, and SIGKILL after the grace
         period. Returns the seconds that it took."""
         at = time.monotonic()
+        seen = {container: len(self.exits[container]) for container in containers}
         for container in containers:
             self.rules[container] = []
         podman("stop", "--time=30", *containers)
-        return time.monotonic() - at
+        seconds = time.monotonic() - at
+        # A late event of this pod would count to the pod that takes its place.
+        while any(len(self.exits[container]) == seen[container] for container in containers):
+            assert time.monotonic() < at + 60, "podman has not told how the containers ended"
+            time.sleep(0.05)
+        return seconds
 
     def status(self):
         """What nereusctl says about the job, or None while no coordinator answers."""
-        done = subprocess.run([NEREUSCTL, "status", "--json", "--timeout=2",
+        done = subprocess.run([NEREUSCTL, "status", "--json", "--timeout=0.5",
                                f"--server={self.coordinator}:7000"],
                               capture_output=True, text=True, check=False)
         return json.loads(done.stdout) if done.returncode == 0 else None

@@ -102,7 +102,7 @@ def test_kills_drains_and_a_new_worker_cost_no_accuracy(job):
     assert job.exits[servers[1]] == [137]
 
     # The coordinator is killed. Training goes on meanwhile.
-    before = job.status()["step"]
+    before = job.until("an answer", lambda s: True)[0]["step"]
     killed_at = job.kill(coordinator)
     status, at = job.until("the coordinator is back", lambda s: s["step"] > before)
     times["coordinator killed: it answers again"] = at - killed_at
@@ -129,7 +129,7 @@ def test_kills_drains_and_a_new_worker_cost_no_accuracy(job):
     subprocess.run([NEREUSCTL, "drain", "1", f"--server={job.coordinator}:7000"], check=True)
     assert job.await_exits([second], 10) == {second: 0}
     times["worker drained: it has ended"] = time.monotonic() - asked_at
-    assert live(job.status()) == set("0234")
+    job.until("worker 1 is away", lambda s: live(s) == set("0234"), timeout=2)
 
     # The node of a worker and of a server is drained: they leave, and new pods replace them.
     times["worker evicted: it has ended"] = job.evict(fourth)
