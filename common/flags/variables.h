@@ -43,8 +43,9 @@ inline std::vector<std::string> PackageVariables() {
 // inherit these variables.
 inline std::vector<std::string> TestVariables() {
   return absl::StrSplit(
-      "NEREUS_FUZZ_SECONDS NEREUS_MNIST_DIR NEREUS_TEST_SEED "
-      "NEREUS_TEST_SEEDS NEREUS_TEST_SEEDS_MAX",
+      "NEREUS_FUZZ_SECONDS NEREUS_JOBSET_CRD NEREUS_MNIST_DIR NEREUS_POD_TIMES "
+      "NEREUS_TEST_PACKAGES NEREUS_TEST_SEED NEREUS_TEST_SEEDS "
+      "NEREUS_TEST_SEEDS_MAX NEREUS_TEST_TORCH_IMAGE",
       ' ');
 }
 
