@@ -219,9 +219,8 @@ grpc::ServerUnaryReactor* CoordinatorService::Impl::AdminRpc::Drain(
   {
     MutexLock lock(&impl->mu);
     CoordinatorOutbox out;
-    const Coordinator& coordinator = impl->coordinator;
-    status = coordinator.departures().Ask(request->member(),
-                                          coordinator.state(), out);
+    status = impl->coordinator.departures().Ask(request->member(),
+                                                impl->coordinator.state(), out);
     impl->Carry(std::move(out));
   }
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();

@@ -6,6 +6,7 @@
 #include <utility>
 #include <variant>
 
+#include "absl/algorithm/container.h"
 #include "common/base/descriptor_limit.h"
 #include "common/base/identity.h"
 #include "common/base/logging.h"
@@ -35,6 +36,21 @@ std::string DescribeMissing(const Job& job, const Shard::OpenRound& open) {
     return DescribeWorkers(job, open.missing_workers);
   }
   return absl::StrCat("the backup on server ", open.missing_backup);
+}
+
+// True if each shard of which this server is the primary has a current backup,
+// or the job has no backups. `current`: shards whose backup became current in
+// this epoch.
+bool HasBackups(const EpochStart& start, const std::vector<int32_t>& current) {
+  const Job& job = *start.job;
+  for (int shard = 0; job.options.backup && shard < job.shards(); ++shard) {
+    const ShardServers& servers = job.shard_servers[shard];
+    if (servers.primary == start.self.rank && !servers.backup_is_current &&
+        !absl::c_linear_search(current, shard)) {
+      return false;
+    }
+  }
+  return true;
 }
 
 }  // namespace
@@ -124,6 +140,7 @@ MemberProcess::Events ShardProcess::MakeEvents() {
 
 // The member keeps its wish, and sends it again in each new session.
 bool ShardProcess::AskToLeave() {
+  is_leaving_ = true;
   if (!is_member_) return false;
   process_->Post([this](Outbox& out) {
     process_->member().OnLeave(kInitialRound, /*early=*/true, out);
@@ -140,6 +157,9 @@ Heartbeat ShardProcess::TakeStock() {
   heartbeat.chunks = machine_->chunk_count();
   heartbeat.epoch = job.epoch;
   heartbeat.current_backups = machine_->current_backups();
+  // A supervisor may end a server that is ready (PodDisruptionBudget).
+  control_->SetReady(!is_leaving_ && HasBackups(*process_->member().start(),
+                                                heartbeat.current_backups));
   if (const auto open = machine_->oldest_open_round()) {
     heartbeat.stall =
         Stall{open->layer, open->round, DescribeMissing(job, *open), {}};
@@ -159,7 +179,7 @@ absl::Status ShardProcess::Load(const LoadCheckpoint& load) {
 }
 
 void ShardProcess::OnEntered(const EpochStart& start) {
-  control_->SetReady(true);
+  control_->SetReady(!is_leaving_ && HasBackups(start, {}));
   is_member_ = true;
   if (start.job->options.backup) may_be_released_ = true;
   NEREUS_LOG(Info) << "epoch " << start.job->epoch

@@ -73,7 +73,7 @@ class ShardProcess {
   Heartbeat TakeStock();
   // Reads values from a checkpoint. An error ends the membership.
   absl::Status Load(const LoadCheckpoint& load);
-  // Reports the process as ready, and logs the epoch.
+  // Reports whether the process is ready, and logs the epoch.
   void OnEntered(const EpochStart& start);
 
   Storage* const storage_;        // Checkpoints; may be null.
@@ -81,7 +81,8 @@ class ShardProcess {
   const std::function<void(const absl::Status&)> ended_;
   const std::function<void()> drained_;
 
-  std::atomic<bool> is_member_ = false;        // True from the first epoch on.
+  std::atomic<bool> is_member_ = false;   // True from the first epoch on.
+  std::atomic<bool> is_leaving_ = false;  // True once AskToLeave was called.
   std::atomic<bool> may_be_released_ = false;  // See may_be_released().
 
   // Used by the driving thread only; null before the first epoch. Owned by
