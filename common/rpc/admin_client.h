@@ -27,10 +27,11 @@ absl::Status RequestCheckpoint(const std::string& address,
                                absl::Duration timeout);
 
 // Asks the coordinator at `address` to let the member `member` leave: the name
-// of a worker, or "shard 2". OK means that the member was asked; FetchJobStatus
-// shows when it is gone. Errors: as FetchJobStatus; kNotFound, the job has no
-// such member; kFailedPrecondition also if the member cannot leave;
-// kUnavailable also if the member has no session now.
+// of a worker, or "shard 2". Waits until it has left, or the job is over.
+// Errors: as FetchJobStatus; kNotFound, the job has no such member;
+// kFailedPrecondition also if the member cannot leave; kUnavailable also if the
+// member has no session now; kDeadlineExceeded also if it has not left within
+// `timeout`.
 absl::Status DrainMember(const std::string& address, const std::string& member,
                          absl::Duration timeout);
 

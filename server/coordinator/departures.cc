@@ -8,6 +8,20 @@
 #include "common/base/printable.h"
 
 namespace nereus {
+namespace {
+
+// Name of the member, as an operator gives it: the name of a worker, or "shard
+// 2".
+std::string NameOf(const MemberRecord& member) {
+  return member.is_worker() ? member.request.name : member.Name();
+}
+
+// True if `name` names the member. "worker a" also names the worker a.
+bool IsNamed(const MemberRecord& member, absl::string_view name) {
+  return name == NameOf(member) || name == member.Name();
+}
+
+}  // namespace
 
 absl::StatusOr<bool> Departures::OnLeave(MemberRecord& member,
                                          const Leave& leave,
@@ -48,8 +62,8 @@ absl::Status Departures::Ask(absl::string_view name, JobState state,
   }
   std::vector<std::string> names;
   for (const MemberRecord& member : roster_.members()) {
-    names.push_back(member.is_worker() ? member.request.name : member.Name());
-    if (name != names.back() && name != member.Name()) continue;
+    names.push_back(NameOf(member));
+    if (!IsNamed(member, name)) continue;
     if (!member.admitted) {
       return FailedPreconditionError(member.Name(),
                                      " has not begun yet: end its process");
@@ -78,6 +92,12 @@ absl::Status Departures::Ask(absl::string_view name, JobState state,
   return NotFoundError("the job has no member \"", Printable(name),
                        "\"; its members are ",
                        names.empty() ? "none" : absl::StrJoin(names, ", "));
+}
+
+bool Departures::HasMember(absl::string_view name) const {
+  return absl::c_any_of(roster_.members(), [&](const MemberRecord& member) {
+    return !member.has_left() && IsNamed(member, name);
+  });
 }
 
 MemberRecord* Departures::FindSpareServer() const {

@@ -36,6 +36,9 @@ class Departures {
   absl::Status Ask(absl::string_view name, JobState state,
                    CoordinatorOutbox& out) const;
 
+  // True if `name`, as in Ask, names a member that has not left.
+  bool HasMember(absl::string_view name) const;
+
   // Returns a server that has asked to leave and that the job can spare: other
   // servers have the values of all shards. Null if there is none, or if all
   // workers have left, because their last checkpoint needs every server.

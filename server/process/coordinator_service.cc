@@ -21,6 +21,7 @@
 #include "proto/coordinator.grpc.pb.h"
 #include "server/coordinator/save_first.h"
 #include "server/process/checkpoint_finisher.h"
+#include "server/process/drain_calls.h"
 #include "server/process/session_calls.h"
 
 // The Coordinator gets five kinds of events, under one lock: a message of a
@@ -82,9 +83,12 @@ struct CoordinatorService::Impl final {
               Hear(session, message);
             },
             [this](SessionId session) { SessionEnded(session); }),
+        drains([this](DrainCall* call) {
+          MutexLock lock(&mu);
+          drains.Forget(call);
+        }),
         saver(disk.jobs, options.spec.name),
-        coordinator_rpc(this),
-        admin_rpc(this),
+        services{CoordinatorRpc(this), AdminRpc(this)},
         finisher(disk.checkpoints, disk.checkpoints_kept, options.spec.name,
                  [this](int64_t round, const absl::Status& written) {
                    OnCheckpoint(round, written);
@@ -118,6 +122,11 @@ struct CoordinatorService::Impl final {
     Impl* const impl;
   };
 
+  struct Services final {
+    CoordinatorRpc coordinator;
+    AdminRpc admin;
+  };
+
   void Hear(SessionId session, const v1::MemberMessage& message)
       ABSL_LOCKS_EXCLUDED(mu);
   void SessionEnded(SessionId session) ABSL_LOCKS_EXCLUDED(mu);
@@ -145,6 +154,7 @@ struct CoordinatorService::Impl final {
   Coordinator coordinator ABSL_GUARDED_BY(mu);
   JobState logged_state ABSL_GUARDED_BY(mu) = JobState::kWaiting;
   SessionCalls sessions ABSL_GUARDED_BY(mu);
+  DrainCalls drains ABSL_GUARDED_BY(mu);
   bool stopping ABSL_GUARDED_BY(mu) = false;  // Ends the ticker.
   // Actions that wait until the state is saved.
   SaveFirst actions ABSL_GUARDED_BY(mu);
@@ -154,8 +164,7 @@ struct CoordinatorService::Impl final {
   // interrupted.
   absl::Status failure ABSL_GUARDED_BY(mu);
 
-  CoordinatorRpc coordinator_rpc;
-  AdminRpc admin_rpc;
+  Services services;
   CheckpointFinisher finisher;  // Last two: their threads use the above.
   std::thread ticker;
 };
@@ -215,16 +224,17 @@ grpc::ServerUnaryReactor* CoordinatorService::Impl::AdminRpc::RequestCheckpoint(
 grpc::ServerUnaryReactor* CoordinatorService::Impl::AdminRpc::Drain(
     grpc::CallbackServerContext* context, const v1::DrainRequest* request,
     v1::DrainResponse*) {
-  absl::Status status;
-  {
-    MutexLock lock(&impl->mu);
-    CoordinatorOutbox out;
-    status = impl->coordinator.departures().Ask(request->member(),
-                                                impl->coordinator.state(), out);
-    impl->Carry(std::move(out));
+  MutexLock lock(&impl->mu);
+  CoordinatorOutbox out;
+  const absl::Status status = impl->coordinator.departures().Ask(
+      request->member(), impl->coordinator.state(), out);
+  if (!status.ok()) {
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    reactor->Finish(ToGrpcStatus(status));
+    return reactor;
   }
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(ToGrpcStatus(status));
+  grpc::ServerUnaryReactor* reactor = impl->drains.Open(request->member());
+  impl->Carry(std::move(out));
   return reactor;
 }
 
@@ -257,6 +267,11 @@ void CoordinatorService::Impl::Carry(CoordinatorOutbox out) {
           ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) { CarryOut(action); });
   if (was_held && actions.empty()) coordinator.OnSavedAgain(SteadyNow());
   LogState();
+  if (!actions.empty()) return;
+  drains.Answer([this](const std::string& member) ABSL_EXCLUSIVE_LOCKS_REQUIRED(
+                    mu) {
+    return coordinator.over() || !coordinator.departures().HasMember(member);
+  });
 }
 
 void CoordinatorService::Impl::CarryOut(const CoordinatorAction& action) {
@@ -340,13 +355,14 @@ void CoordinatorService::set_on_failure(
 }
 
 std::vector<grpc::Service*> CoordinatorService::services() {
-  return {&impl_->coordinator_rpc, &impl_->admin_rpc};
+  return {&impl_->services.coordinator, &impl_->services.admin};
 }
 
 void CoordinatorService::EndSessions() {
   MutexLock lock(&impl_->mu);
   impl_->stopping = true;
   impl_->sessions.EndAll();
+  impl_->drains.EndAll();
 }
 
 bool CoordinatorService::lacks_last_checkpoint() const {

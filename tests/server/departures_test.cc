@@ -170,6 +170,19 @@ TEST(DrainTest, MemberIsAskedByItsName) {
   }
 }
 
+TEST(DrainTest, WorkerThatHasLeftIsNoLongerThere) {
+  CoordinatorDriver driver(OptionsOf(2, 1));
+  driver.Gather();
+  const Departures& departures = driver.coordinator().departures();
+  EXPECT_TRUE(departures.HasMember("w1"));
+  EXPECT_TRUE(departures.HasMember("worker w1"));
+  EXPECT_TRUE(departures.HasMember("shard 0"));
+  EXPECT_FALSE(departures.HasMember("w2"));
+  driver.Say(kWorker1, Early(7));
+  EXPECT_FALSE(departures.HasMember("w1"));
+  EXPECT_TRUE(departures.HasMember("w0"));
+}
+
 TEST(DrainTest, MemberThatCannotLeaveIsNotAsked) {
   CoordinatorOptions options = OptionsOf(2, 2);
   options.own_shard = 0;
