@@ -38,6 +38,12 @@ def pod_of(container):
     return container.rsplit("-", 1)[0]
 
 
+def is_restarted(rules, code):
+    """Whether one of a container's restartPolicyRules restarts it after this exit code."""
+    return any((code in rule["exitCodes"]["values"]) == (rule["exitCodes"]["operator"] == "In")
+               for rule in rules)
+
+
 def resolve(pod, options, address):
     """Writes a pod's variables out: those of its ConfigMap, of its fields, and $(NAME)."""
     fields = {"status.podIP": address, "spec.nodeName": pod["metadata"]["name"]}
@@ -73,22 +79,19 @@ class PodJob:
         self.attempt = 0  # Restarts of the JobSet.
         self.exits = {}  # Exit codes of each container, in their order.
         self.rules = {}  # The restartPolicyRules of each, none if its pod is being deleted.
-        self.events = self.kubelet = None
+        self.looks = 0  # Times that watch() has looked at all containers.
+        self.is_over = threading.Event()
+        self.kubelet = threading.Thread(target=self.watch, daemon=True)
 
     def __enter__(self):
         podman("network", "create", "--internal", self.name)
         [network] = json.loads(podman("network", "inspect", self.name))
         self.subnet = network["subnets"][0]["subnet"].rsplit(".", 1)[0]
-        self.events = subprocess.Popen(
-            ["podman", "events", "--filter=event=died", "--format=json", "--since=1s"],
-            stdout=subprocess.PIPE, text=True)
-        self.kubelet = threading.Thread(target=self.watch, daemon=True)
         self.kubelet.start()
         return self
 
     def __exit__(self, *error):
-        self.events.terminate()
-        self.events.wait()
+        self.is_over.set()
         self.kubelet.join()
         for container in self.rules:
             print(f"== {container}, exit codes {self.exits[container]}\n{self.log(container)}")
@@ -140,22 +143,33 @@ class PodJob:
         return f"{name}-nereus"
 
     def watch(self):
-        """Does a kubelet's part: starts containers again whose restartPolicyRules say so."""
-        for line in self.events.stdout:
-            event = json.loads(line)
-            container = event["Name"]
-            if container not in self.rules:
-                continue
-            code = event.get("ContainerExitCode", 0)
-            self.exits[container].append(code)
-            for rule in self.rules[container]:
-                is_listed = code in rule["exitCodes"]["values"]
-                if is_listed == (rule["exitCodes"]["operator"] == "In"):
+        """Does a kubelet's part: notes how containers end, and starts them again whose
+        restartPolicyRules say so. It looks ten times in a second. The stream of
+        `podman events` would be simpler, but sometimes tells nothing for minutes."""
+        noted = set()
+        while not self.is_over.wait(0.1):
+            ended = [entry for entry in self.containers() if entry["State"] == "exited"]
+            for entry in ended:
+                container = entry["Names"][0]
+                if entry["Id"] in noted or container not in self.rules:
+                    continue
+                noted.add(entry["Id"])
+                code = entry["ExitCode"]
+                self.exits[container].append(code)
+                if is_restarted(self.rules[container], code):
                     # podman stops the pod after its only container.
                     pod = pod_of(container)
                     while podman("pod", "inspect", "--format={{.State}}", pod) != "Exited":
                         time.sleep(0.05)
                     podman("pod", "start", pod)
+                    noted.remove(entry["Id"])
+            self.looks += 1
+
+    def containers(self):
+        """The containers of the job, as podman lists them; [] if one vanishes meanwhile."""
+        listed = podman("ps", "--all", f"--filter=name=^{self.name}-", "--format=json",
+                        check=False)
+        return json.loads(listed or "[]")
 
     def log(self, container):
         return subprocess.run(["podman", "logs", container], stdout=subprocess.PIPE,
@@ -173,14 +187,15 @@ class PodJob:
         """Deletes pods, as a drain of their node does: SIGTERM, and SIGKILL after the grace
         period. Returns the seconds that it took."""
         at = time.monotonic()
-        seen = {container: len(self.exits[container]) for container in containers}
         for container in containers:
             self.rules[container] = []
         podman("stop", "--time=30", *containers)
         seconds = time.monotonic() - at
-        # A late event of this pod would count to the pod that takes its place.
-        while any(len(self.exits[container]) == seen[container] for container in containers):
-            assert time.monotonic() < at + 60, "podman has not told how the containers ended"
+        # The end must be noted before another pod takes the place of this one: in a look that
+        # begins after it.
+        looks = self.looks
+        while self.looks < looks + 2:
+            assert self.kubelet.is_alive()
             time.sleep(0.05)
         return seconds
 

@@ -93,9 +93,10 @@ def test_kills_drains_and_a_new_worker_cost_no_accuracy(job):
     assert job.exits[third] == [137]
 
     # A server is killed. The other one has its values.
+    status, _ = job.until("all backups are whole", has_backups)
     killed_at = job.kill(servers[1])
     _, at = job.until("an epoch without shard 1's process",
-                      lambda s: s["epoch"] > status["epoch"])
+                      lambda s: s["epoch"] > status["epoch"] and not has_backups(s))
     times["server killed: the workers go on"] = at - killed_at
     status, at = job.until("all backups are whole", has_backups)
     times["server killed: all shards have their backups"] = at - killed_at
