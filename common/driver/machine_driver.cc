@@ -223,8 +223,9 @@ void MachineDriver::OnDisconnected(PeerId peer, const absl::Status& reason) {
   // The lost connection may be no failure: the coordinator knows whether the
   // peer has left.
   const std::string text(reason.ok() ? "closed by the peer" : reason.message());
-  NEREUS_LOG(Info) << "the connection to " << start_->job->NameOf(peer)
-                   << " is lost: " << text;
+  NEREUS_LOG(Info, {LogEvent::kConnection})
+      << "the connection to " << start_->job->NameOf(peer)
+      << " is lost: " << text;
   member_->OnLostPeer(peer, text, outbox_);
   Execute();
 }

@@ -8,6 +8,7 @@
 #include "common/base/address.h"
 #include "common/base/clock.h"
 #include "common/base/identity.h"
+#include "common/base/log_repeats.h"
 #include "common/base/logging.h"
 #include "common/base/status.h"
 #include "common/base/version.h"
@@ -16,10 +17,9 @@
 namespace nereus {
 namespace {
 
-// Number of notices in a row, each of which says that the job waits, until one
-// is logged as a warning. The coordinator sends a notice every three seconds,
-// and processes often start some seconds apart.
-constexpr int kNoticesOfAWarning = 4;
+// Time that the job may wait before the log lines about it are warnings.
+// Processes often start some seconds apart.
+constexpr absl::Duration kWarnAfter = absl::Seconds(10);
 
 // Returns the host claim of this process. Without `node`, processes with the
 // same kernel and network namespace share a host. With `node`, the network
@@ -93,17 +93,18 @@ SessionClient::Events MemberProcess::SessionEvents() {
     // The member sends messages again that the last session may have lost.
     driver_->Post([this](Outbox& out) { member_->OnSession(out); });
   };
-  // `notices`: number of messages in a row that have said that the job waits.
-  events.message = [this,
-                    notices = 0](const CoordinatorMessage& message) mutable {
+  // `repeats`: messages that say why the job waits, which come every three
+  // seconds.
+  events.message = [this, repeats = LogRepeats()](
+                       const CoordinatorMessage& message) mutable {
     if (const auto* waiting = std::get_if<Waiting>(&message)) {
-      if (++notices % kNoticesOfAWarning == 0) {
-        NEREUS_LOG(Warning) << waiting->text;
-      } else {
-        NEREUS_LOG(Info) << waiting->text;
+      if (const auto lasts = repeats.Note(waiting->text, SteadyNow())) {
+        WriteLog(*lasts >= kWarnAfter ? LogLevel::kWarning : LogLevel::kInfo,
+                 {LogEvent::kWaiting},
+                 absl::StrCat(waiting->text, LastsText(*lasts)));
       }
     } else {
-      notices = 0;
+      repeats.Clear();
     }
     if (events_.heard != nullptr) events_.heard(message);
     driver_->Post(

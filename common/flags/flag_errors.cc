@@ -16,10 +16,15 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "common/base/exit_codes.h"
+#include "common/base/logging.h"
 #include "common/base/status.h"
 #include "common/flags/flags.h"
+#include "common/flags/given_options.h"
 #include "common/flags/service_variables.h"
 #include "common/flags/variables.h"
 
@@ -53,16 +58,6 @@ size_t Typos(absl::string_view a, absl::string_view b) {
   return typos[a.size()][b.size()];
 }
 
-// Returns the options of `app` and of the subcommands on the command line.
-std::vector<const CLI::Option*> OptionsOf(const CLI::App& app) {
-  std::vector<const CLI::Option*> options = app.get_options();
-  for (const CLI::App* subcommand : app.get_subcommands()) {
-    const auto more = subcommand->get_options();
-    options.insert(options.end(), more.begin(), more.end());
-  }
-  return options;
-}
-
 std::vector<std::string> FlagsOf(const CLI::App& app) {
   std::vector<std::string> flags;
   for (const CLI::Option* option : OptionsOf(app)) {
@@ -71,12 +66,6 @@ std::vector<std::string> FlagsOf(const CLI::App& app) {
     }
   }
   return flags;
-}
-
-bool IsOnCommandLine(const std::string& flag, int argc, char** argv) {
-  return std::any_of(argv + 1, argv + argc, [&](const char* argument) {
-    return argument == flag || absl::StartsWith(argument, flag + "=");
-  });
 }
 
 // Returns "--flag=value" for the first flag that has the choice `value`; "" if
@@ -200,6 +189,21 @@ std::string Explain(const CLI::App& app, const CLI::ParseError& error, int argc,
   return text;
 }
 
+// Sets the format of the log from --log-format, for mistakes that the parser
+// finds before it has the value of that flag.
+void SetFormatOfMistakes(int argc, char** argv) {
+  for (int i = 1; i < argc; ++i) {
+    absl::string_view value = argv[i];
+    if (value == "--log-format" && i + 1 < argc) {
+      value = argv[i + 1];
+    } else if (!absl::ConsumePrefix(&value, "--log-format=")) {
+      continue;
+    }
+    if (value == "json") SetLogFormat(LogFormat::kJson);
+    if (value == "text") SetLogFormat(LogFormat::kText);
+  }
+}
+
 // Logs a warning for each unknown variable NEREUS_* and each known variable
 // that is empty. Variables of other Nereus programs count as known, because a
 // shell often sets variables for several programs.
@@ -309,14 +313,24 @@ std::string Suggest(absl::string_view given,
   return best.empty() ? "" : absl::StrCat("; did you mean ", best, "?");
 }
 
-int ParseFlags(CLI::App& app, int argc, char** argv) {
-  DropServiceVariables();
-  const std::string missing = ExplainMisread(app, argc, argv);
-  if (!missing.empty()) {
-    std::cerr << app.get_name() << ": " << missing
-              << "\nRun with --help for the flags." << std::endl;
-    return 2;
+int RefuseCommandLine(const CLI::App& app, absl::string_view mistake) {
+  const std::string text = absl::StrCat(app.get_name(), ": ", mistake,
+                                        absl::EndsWith(mistake, "?") ? "" : ".",
+                                        " Run with --help for the flags.");
+  if (GetLogFormat() == LogFormat::kJson) {
+    NEREUS_LOG(Error, {LogEvent::kEnd}) << text;
+  } else {
+    std::cerr << text << std::endl;
   }
+  return kExitUsage;
+}
+
+int ParseFlags(CLI::App& app, int argc, char** argv,
+               const std::function<void()>& begin) {
+  DropServiceVariables();
+  SetFormatOfMistakes(argc, argv);
+  const std::string missing = ExplainMisread(app, argc, argv);
+  if (!missing.empty()) return RefuseCommandLine(app, missing);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -327,10 +341,9 @@ int ParseFlags(CLI::App& app, int argc, char** argv) {
                 << std::endl;
       return 1;
     }
-    std::cerr << app.get_name() << ": " << Explain(app, error, argc, argv)
-              << "\nRun with --help for the flags." << std::endl;
-    return 2;
+    return RefuseCommandLine(app, Explain(app, error, argc, argv));
   }
+  if (begin != nullptr) begin();
   WarnOfVariables(app);
   return -1;
 }
@@ -346,15 +359,20 @@ std::vector<std::string> FlagsAddedBy(CLI::App& app,
 absl::Status RefuseFlags(const CLI::App& app, int argc, char** argv,
                          const std::vector<std::string>& flags,
                          const std::string& why) {
+  std::vector<std::string> variables;
   for (const std::string& flag : flags) {
     if (IsOnCommandLine(flag, argc, argv)) {
       return InvalidArgumentError(flag, " does not count ", why);
     }
     const CLI::Option* const option = app.get_option_no_throw(flag);
     if (option == nullptr || option->count() == 0) continue;
-    NEREUS_LOG(Info) << "the variable " << FlagVariable(flag.substr(2))
-                     << " does not count " << why;
+    variables.push_back(FlagVariable(flag.substr(2)));
   }
+  if (variables.empty()) return absl::OkStatus();
+  const bool is_one = variables.size() == 1;
+  NEREUS_LOG(Info) << (is_one ? "the variable " : "the variables ")
+                   << absl::StrJoin(variables, ", ")
+                   << (is_one ? " does not count " : " do not count ") << why;
   return absl::OkStatus();
 }
 

@@ -10,6 +10,7 @@
 #include "absl/strings/str_replace.h"
 #include "common/base/status.h"
 #include "common/base/version.h"
+#include "common/flags/given_options.h"
 #include "common/flags/job_file.h"
 
 namespace nereus {
@@ -42,16 +43,19 @@ absl::Status NoChoice(absl::string_view given,
                               absl::StrJoin(choices, ", "));
 }
 
-void AddCommonFlags(CLI::App& app, const std::string& program,
-                    LogLevel& log_level) {
+void AddCommonFlags(CLI::App& app, const std::string& program, LogFlags& log) {
   app.set_version_flag("--version", program + " " + kVersion);
-  AddChoice(app, "log-level", log_level,
+  AddChoice(app, "log-level", log.level,
             {{"debug", LogLevel::kDebug},
              {"info", LogLevel::kInfo},
              {"warning", LogLevel::kWarning},
              {"error", LogLevel::kError}},
             "lowest level of the log lines to show: debug, info, warning or "
             "error");
+  AddChoice(app, "log-format", log.format,
+            {{"text", LogFormat::kText}, {"json", LogFormat::kJson}},
+            "form of the log lines on standard error: text, or json, an object "
+            "a line for programs that collect logs");
 }
 
 void AddSharedMemoryFlag(CLI::App& app, bool& shared_memory) {
@@ -149,14 +153,23 @@ void AddJobFlags(CLI::App& app, JobFlags& flags) {
 absl::Status RefuseIdleJobFlags(const CLI::App& app, int argc, char** argv,
                                 const JobSpec& spec,
                                 const std::vector<std::string>& file_options) {
+  std::vector<std::string> idle;
   for (const JobOption& option : JobOptionTable()) {
     const std::string why = option.WhyIdle(spec);
     if (why.empty()) continue;
-    NEREUS_TRY(RefuseFlags(app, argc, argv, {option.flag()}, why));
-    if (absl::c_linear_search(file_options, option.name)) {
-      NEREUS_LOG(Info) << option.name << " of the job file does not count "
-                       << why;
+    if (IsOnCommandLine(option.flag(), argc, argv)) {
+      return InvalidArgumentError(option.flag(), " does not count ", why);
     }
+    const CLI::Option* const flag = app.get_option_no_throw(option.flag());
+    if (flag != nullptr && flag->count() > 0) {
+      idle.push_back(absl::StrCat(FlagVariable(option.name), " ", why));
+    } else if (absl::c_linear_search(file_options, option.name)) {
+      idle.push_back(absl::StrCat(option.name, " of the job file ", why));
+    }
+  }
+  if (!idle.empty()) {
+    NEREUS_LOG(Info) << "some options do not count: "
+                     << absl::StrJoin(idle, ", ");
   }
   return absl::OkStatus();
 }

@@ -91,9 +91,20 @@ CLI::Option* AddChoice(CLI::App& app, const std::string& name, T& value,
       ->type_name(absl::StrJoin(choices, "|"));
 }
 
-// Adds --version and --log-level.
-void AddCommonFlags(CLI::App& app, const std::string& program,
-                    LogLevel& log_level);
+// Level and format of the log lines of a program.
+struct LogFlags {
+  LogLevel level = LogLevel::kInfo;
+  LogFormat format = LogFormat::kText;
+
+  // Sets the level and the format of this process.
+  void Apply() const {
+    SetLogLevel(level);
+    SetLogFormat(format);
+  }
+};
+
+// Adds --version, --log-level and --log-format.
+void AddCommonFlags(CLI::App& app, const std::string& program, LogFlags& log);
 
 // Adds --shared-memory, by which a user turns off the exchange of frames
 // through shared memory.
@@ -131,8 +142,8 @@ struct JobFlags {
 void AddJobFlags(CLI::App& app, JobFlags& flags);
 
 // Returns an error if an option on the command line has no effect with the
-// job's other options, such as --beta1 with --update=sgd. If a variable or the
-// job file sets such an option, RefuseIdleJobFlags only logs a line.
+// job's other options, such as --beta1 with --update=sgd. Of such options that
+// a variable or the job file sets, RefuseIdleJobFlags only logs one line.
 // `file_options`: see JobFlags. Errors: kInvalidArgument, with the flag.
 absl::Status RefuseIdleJobFlags(const CLI::App& app, int argc, char** argv,
                                 const JobSpec& spec,
@@ -143,8 +154,16 @@ absl::Status RefuseIdleJobFlags(const CLI::App& app, int argc, char** argv,
 // --version, 1 if their text could not be written, 2 after a mistake. Prints
 // the mistake with its flag or variable and, if a similar name exists, a
 // suggestion. Logs a warning for each variable NEREUS_* that no Nereus program
-// or test reads, and for each known variable that is empty.
-int ParseFlags(CLI::App& app, int argc, char** argv);
+// or test reads, and for each known variable that is empty. Calls `begin`, if
+// it is given, after parsing and before these warnings: a long-running program
+// applies its LogFlags there, and logs its first line.
+int ParseFlags(CLI::App& app, int argc, char** argv,
+               const std::function<void()>& begin = nullptr);
+
+// Tells the user of a mistake in the command line, and returns the exit code of
+// the program. The message is one line, the last one of the program: a log line
+// with --log-format=json.
+int RefuseCommandLine(const CLI::App& app, absl::string_view mistake);
 
 // Returns "; did you mean X?" if X of `names` resembles `given`, and otherwise
 // "".
@@ -157,9 +176,9 @@ std::vector<std::string> FlagsAddedBy(CLI::App& app,
 
 // Returns kInvalidArgument if one of `flags` is on the command line. `why`
 // completes the message "--flag does not count ...", as in "with --standalone".
-// If a variable sets one of `flags`, RefuseFlags only logs a line, because a
-// shell often sets variables for several programs. REQUIRES: `app` has parsed
-// the command line.
+// Of variables that set some of `flags`, RefuseFlags only logs one line,
+// because a shell often sets variables for several programs. REQUIRES: `app`
+// has parsed the command line.
 absl::Status RefuseFlags(const CLI::App& app, int argc, char** argv,
                          const std::vector<std::string>& flags,
                          const std::string& why);

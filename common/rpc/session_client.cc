@@ -11,6 +11,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "common/base/clock.h"
+#include "common/base/log_repeats.h"
 #include "common/base/logging.h"
 #include "common/base/mutex.h"
 #include "common/base/status.h"
@@ -34,8 +35,8 @@ namespace {
 // Shortest and longest pause between two attempts to open a session.
 constexpr absl::Duration kBackoffMin = absl::Milliseconds(50);
 constexpr absl::Duration kBackoffMax = absl::Seconds(1);
-// Time between two warnings that no coordinator answers.
-constexpr absl::Duration kComplainInterval = absl::Seconds(3);
+// Time without an answer after which the log warns of it.
+constexpr absl::Duration kComplainAfter = absl::Seconds(3);
 
 using Stream =
     grpc::ClientReaderWriter<v1::MemberMessage, v1::CoordinatorMessage>;
@@ -71,8 +72,8 @@ struct SessionClient::Impl {
   bool answered = false;
   // End of the last accepted session; the start of this object before that.
   absl::Time last_answer = SteadyNow();
-  absl::Time complain_at;  // Earliest time of the next warning.
-  absl::Status unread;     // Not OK once a message could not be understood.
+  LogPace complaints;   // Pace of the warnings that no coordinator answers.
+  absl::Status unread;  // Not OK once a message could not be understood.
 
   Mutex mu;
   // True once no further session is to open.
@@ -173,10 +174,11 @@ absl::Status SessionClient::Impl::Judge(const absl::Status& status) {
     return UnavailableError("no coordinator answers at ", address, " for ",
                             absl::FormatDuration(limit), ": ", why);
   }
-  if (now - last_answer > kComplainInterval && now > complain_at) {
-    NEREUS_LOG(Warning) << "no coordinator answers at " << address
-                        << " yet, trying on: " << why;
-    complain_at = now + kComplainInterval;
+  const absl::Duration lasts = now - last_answer;
+  if (lasts > kComplainAfter && complaints.IsDue(lasts)) {
+    NEREUS_LOG(Warning, {LogEvent::kWaiting})
+        << "no coordinator answers at " << address << " yet, trying on"
+        << LastsText(lasts) << ": " << why;
   }
   return absl::OkStatus();
 }
@@ -205,7 +207,7 @@ grpc::Status SessionClient::Impl::Attend() {
   if (accepted) {
     answered = true;
     last_answer = SteadyNow();
-    complain_at = last_answer + kComplainInterval;
+    complaints = LogPace();
   }
   {
     MutexLock lock(&mu);

@@ -7,6 +7,7 @@
 #include "common/flags/flags.h"
 #include "common/flags/model_file.h"
 #include "nlohmann/json.hpp"
+#include "server/admin/progress_display.h"
 
 namespace nereus {
 
@@ -25,6 +26,8 @@ absl::Status Command::RefuseIdleFlags(int /*argc*/, char** /*argv*/) const {
   return absl::OkStatus();
 }
 
+void Command::BeginLog(int /*argc*/, char** /*argv*/) const {}
+
 int Command::Run(std::ostream& out, std::ostream& err) {
   const absl::StatusOr<int> code = Execute(out, err);
   if (!code.ok()) return Fail(code.status(), err);
@@ -36,8 +39,9 @@ int Command::Run(std::ostream& out, std::ostream& err) {
 
 // kInvalidArgument means that the user must change the command line.
 int Command::Fail(const absl::Status& status, std::ostream& err) const {
-  err << "nereusctl " << name_ << ": " << std::string(status.message())
-      << std::endl;
+  err << UserLine(GetLogFormat(), LogLevel::kError, {LogEvent::kEnd},
+                  absl::StrCat("nereusctl ", name_, ": ", status.message()))
+      << std::flush;
   return absl::IsInvalidArgument(status) ? kExitUsage : kExitFailed;
 }
 

@@ -37,6 +37,10 @@ class Command {
   // line, which was parsed before.
   virtual absl::Status RefuseIdleFlags(int argc, char** argv) const;
 
+  // Writes the first line of the log, if the command has a log. `argc` and
+  // `argv`: see RefuseIdleFlags.
+  virtual void BeginLog(int argc, char** argv) const;
+
   // Does the work after parsing. Writes results to `out`, and progress and
   // errors to `err`. Returns the exit code of Execute. If Execute returns an
   // error, or returns kExitDone and `out` cannot be written, calls Fail and

@@ -59,6 +59,10 @@ class LocalCommand final : public Command {
     return RefuseIdleLocalFlags(app(), argc, argv, options_, job_);
   }
 
+  void BeginLog(int argc, char** argv) const override {
+    BeginLocalLog(app(), argc, argv, options_, job_);
+  }
+
  private:
   void AddFlags(CLI::App& app) override {
     AddLocalFlags(app, options_, job_);
@@ -95,7 +99,8 @@ class LocalCommand final : public Command {
     const std::string program = NEREUS_TRY(FindProgram(
         worker_binary_, "nereus-worker", "../../worker/trainer/nereus-worker"));
     ReferenceWorkers workers(options_, program);
-    ProgressDisplay display(&err, isatty(STDERR_FILENO) != 0);
+    ProgressDisplay display(&err, isatty(STDERR_FILENO) != 0,
+                            options_.log.format);
     LocalJob job(options_, server, &workers, &display);
     absl::StatusOr<LocalOutcome> outcome = job.Run();
     if (!outcome.ok()) {
@@ -104,9 +109,10 @@ class LocalCommand final : public Command {
                                        workers.has_run() ? HowToGoOn() : ""));
     }
     if (outcome->signal != 0) {
-      err << "nereusctl local: "
-          << (outcome->signal == SIGINT ? "interrupted" : "asked to end")
-          << ", all processes are stopped" << HowToGoOn() << std::endl;
+      display.PrintLine(absl::StrCat(
+          "nereusctl local: ",
+          outcome->signal == SIGINT ? "interrupted" : "asked to end",
+          ", all processes are stopped", HowToGoOn()));
       return ShellCode({0, outcome->signal});
     }
     const LocalReport report =

@@ -229,15 +229,16 @@ void LocalJob::OnOutputLine(int process, const std::string& line) {
 // After a signal, shows no lines: the servers log that workers have gone.
 void LocalJob::OnErrorLine(int process, const std::string& line) {
   LocalProcess& child = processes_[process];
-  has_begun_ = has_begun_ || absl::EndsWith(line, "] job running");
-  if (child.is_server) EndCheck::NoteLine(absl::MakeSpan(processes_), line);
+  const std::string text = AsTextLine(line);
+  has_begun_ = has_begun_ || absl::EndsWith(text, "] job running");
+  if (child.is_server) EndCheck::NoteLine(absl::MakeSpan(processes_), text);
   if (!child.is_server && workers_->ShowErrorLine(child.worker, line)) return;
-  child.error_lines.push_back(line.substr(0, LocalProcess::kErrorLineBytesMax));
+  child.error_lines.push_back(text.substr(0, LocalProcess::kErrorLineBytesMax));
   if (child.error_lines.size() > LocalProcess::kErrorLinesMax) {
     child.error_lines.pop_front();
   }
-  if (outcome_.signal == 0 && IsLineShown(line, options_.log_level)) {
-    display_->PrintLine(absl::StrCat(child.name, ": ", line));
+  if (outcome_.signal == 0 && IsLineShown(text, options_.log.level)) {
+    display_->PrintLineOf(child.name, line);
   }
 }
 

@@ -11,6 +11,7 @@
 #include "CLI/CLI.hpp"
 #include "absl/strings/numbers.h"
 #include "common/base/status.h"
+#include "common/flags/given_options.h"
 #include "common/flags/job_file.h"
 #include "common/flags/model_file.h"
 #include "server/process/checkpoint_files.h"
@@ -41,11 +42,16 @@ constexpr TrainingFlag kTrainingFlags[] = {
      "seconds that one worker is late, another one in each step; for tests"},
 };
 
-std::string LogLevelArgument(const LocalJobOptions& options) {
-  // The processes write lines of level info even if only higher levels are
-  // shown, because these lines explain a failure.
-  return absl::StrCat("--log-level=",
-                      options.log_level == LogLevel::kDebug ? "debug" : "info");
+// Adds the flags of the log. The processes write lines of level info even if
+// only higher levels are shown, because these lines explain a failure.
+void AddLogArguments(const LocalJobOptions& options,
+                     std::vector<std::string>& arguments) {
+  const bool is_debug = options.log.level == LogLevel::kDebug;
+  arguments.push_back(
+      absl::StrCat("--log-level=", is_debug ? "debug" : "info"));
+  if (options.log.format == LogFormat::kJson) {
+    arguments.push_back("--log-format=json");
+  }
 }
 
 // Returns the flag --shared-memory, which servers and workers get.
@@ -71,7 +77,7 @@ std::string InDecimal(const std::string& text) {
 void AddJobArguments(const LocalJobOptions& options, const LocalFiles& files,
                      absl::string_view coordinator,
                      std::vector<std::string>& arguments) {
-  arguments.push_back(LogLevelArgument(options));
+  AddLogArguments(options, arguments);
   if (!options.checkpoint_dir.empty()) {
     arguments.push_back(
         absl::StrCat("--checkpoint-dir=", options.checkpoint_dir));
@@ -170,7 +176,7 @@ void AddLocalJobFlags(CLI::App& app, LocalJobOptions& options, JobFlags& job) {
           "folder for checkpoints");
   AddFlag(app, "restore", options.restore,
           "checkpoint to begin from: its round, or latest");
-  AddCommonFlags(app, "nereusctl", options.log_level);
+  AddCommonFlags(app, "nereusctl", options.log);
 }
 
 absl::Status RefuseIdleLocalFlags(const CLI::App& app, int argc, char** argv,
@@ -181,6 +187,13 @@ absl::Status RefuseIdleLocalFlags(const CLI::App& app, int argc, char** argv,
   return RefuseFlags(app, argc, argv,
                      {"--checkpoint-every", "--checkpoints-kept", "--restore"},
                      "without --checkpoint-dir");
+}
+
+void BeginLocalLog(const CLI::App& app, int argc, char** argv,
+                   const LocalJobOptions& options, const JobFlags& job) {
+  ChangeLogContext([](LogContext& context) { context.role = "nereusctl"; });
+  if (options.log.level > LogLevel::kInfo) return;
+  NEREUS_LOG(Info, {LogEvent::kStart}) << DescribeStart(app, argc, argv, &job);
 }
 
 // Port 0 picks a free port, so that several jobs can run on one computer.
@@ -238,8 +251,8 @@ std::vector<std::string> WorkerArguments(const LocalOptions& options, int index,
       "--data-port=0",
       "--json",
       SharedMemoryArgument(options),
-      "--node=" + NodeOfWorker(options, index),
-      LogLevelArgument(options)};
+      "--node=" + NodeOfWorker(options, index)};
+  AddLogArguments(options, arguments);
   const std::map<std::string, std::string> defaults =
       LocalOptions::DefaultTraining();
   for (const auto& [name, value] : options.training) {

@@ -57,9 +57,9 @@ struct LocalJobOptions {
   std::string restore;
 
   // Lowest level of the log lines of Nereus's own programs that are shown while
-  // the job runs. After a failure, the last lines are shown, whatever their
-  // level.
-  LogLevel log_level = LogLevel::kWarning;
+  // the job runs, and the format of all log lines. After a failure, the last
+  // lines are shown, whatever their level.
+  LogFlags log = {LogLevel::kWarning};
 
   // Returns OK, or kInvalidArgument with the flag and its value.
   absl::Status Validate() const;
@@ -99,6 +99,11 @@ void AddLocalJobFlags(CLI::App& app, LocalJobOptions& options, JobFlags& job);
 absl::Status RefuseIdleLocalFlags(const CLI::App& app, int argc, char** argv,
                                   const LocalJobOptions& options,
                                   const JobFlags& job);
+
+// Writes the first line of the log of `nereusctl local` or `run`, if
+// --log-level shows lines of level info. `app`, `argc`, `argv`: as above.
+void BeginLocalLog(const CLI::App& app, int argc, char** argv,
+                   const LocalJobOptions& options, const JobFlags& job);
 
 // Largest number of workers, and of servers, of a local job.
 inline constexpr int kLocalProcessesMax = 64;

@@ -7,6 +7,7 @@
 #include "absl/strings/str_split.h"
 #include "common/base/exit_codes.h"
 #include "common/base/status.h"
+#include "nlohmann/json.hpp"
 
 namespace nereus {
 
@@ -19,6 +20,27 @@ absl::StatusOr<std::string> ParseListeningLine(absl::string_view line) {
   }
   return InvalidArgumentError("not a line \"listening control=... data=...\": ",
                               line.substr(0, LocalProcess::kErrorLineBytesMax));
+}
+
+std::string AsTextLine(const std::string& line) {
+  if (!absl::StartsWith(line, "{")) return line;
+  const auto json = nlohmann::json::parse(line, /*cb=*/nullptr,
+                                          /*allow_exceptions=*/false);
+  const auto text = [&](const char* key) -> std::string {
+    const auto found = json.find(key);
+    return found != json.end() && found->is_string() ? found->get<std::string>()
+                                                     : "";
+  };
+  if (!json.is_object() || text("severity").empty()) return line;
+  LogContext context;
+  context.role = text("role");
+  context.name = text("name");
+  if (const auto rank = json.find("rank");
+      rank != json.end() && rank->is_number_integer()) {
+    context.rank = rank->get<int64_t>();
+  }
+  return absl::StrCat(text("time"), " ", text("severity"), " [",
+                      context.Label(), "] ", text("message"));
 }
 
 bool IsLineShown(absl::string_view line, LogLevel level) {

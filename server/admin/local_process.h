@@ -19,9 +19,13 @@ namespace nereus {
 // Errors: kInvalidArgument, with the line.
 absl::StatusOr<std::string> ParseListeningLine(absl::string_view line);
 
+// Returns a log line of LogFormat::kJson in the form of kText, without a line
+// feed. Returns any other line unchanged.
+std::string AsTextLine(const std::string& line);
+
 // True if a line of a process's standard error is worth showing: a log line of
-// `level` or above (logging.h), or a line that is no log line, which often
-// tells the reason of a crash.
+// `level` or above in the form of LogFormat::kText, or a line that is no log
+// line, which often tells the reason of a crash.
 bool IsLineShown(absl::string_view line, LogLevel level);
 
 // A process of a local job.

@@ -46,7 +46,12 @@ int main(int argc, char** argv) {
   pointers.push_back(nullptr);
   argc = static_cast<int>(arguments.size());
   argv = pointers.data();
-  const int exit_code = nereus::ParseFlags(app, argc, argv);
+  const auto begin_log = [&] {
+    for (size_t i = 0; i < commands.size(); ++i) {
+      if (subcommands[i]->parsed()) commands[i]->BeginLog(argc, argv);
+    }
+  };
+  const int exit_code = nereus::ParseFlags(app, argc, argv, begin_log);
   if (exit_code >= 0) return exit_code;
   for (size_t i = 0; i < commands.size(); ++i) {
     if (!subcommands[i]->parsed()) continue;

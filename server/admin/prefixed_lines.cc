@@ -3,6 +3,7 @@
 #include <string>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
@@ -32,6 +33,10 @@ absl::string_view LastDrawn(absl::string_view line) {
 
 void PrefixedLines::Write(int worker, absl::string_view line) {
   line = LastDrawn(line);
+  if (format_ == LogFormat::kJson && absl::StartsWith(line, "{")) {
+    *out_ << line << std::endl;
+    return;
+  }
   std::string prefix = absl::StrCat("[worker-", worker, "]");
   if (is_terminal_) {
     prefix = absl::StrCat("\x1b[", kFirstColour + worker % kColours, "m",

@@ -3,6 +3,7 @@
 #include <ostream>
 
 #include "absl/strings/string_view.h"
+#include "common/base/logging.h"
 
 namespace nereus {
 
@@ -12,9 +13,11 @@ namespace nereus {
 class PrefixedLines {
  public:
   // `out` isn't owned and must outlive this. On a terminal, each worker has a
-  // colour.
-  PrefixedLines(std::ostream* out, bool is_terminal)
-      : out_(out), is_terminal_(is_terminal) {}
+  // colour. With LogFormat::kJson, lines that are JSON objects stay as they
+  // are.
+  PrefixedLines(std::ostream* out, bool is_terminal,
+                LogFormat format = LogFormat::kText)
+      : out_(out), is_terminal_(is_terminal), format_(format) {}
 
   // Writes a line of `worker`. A progress bar uses carriage returns to draw its
   // line again and again in one place; of such a line, writes only the last
@@ -27,6 +30,7 @@ class PrefixedLines {
  private:
   std::ostream* const out_;
   const bool is_terminal_;
+  const LogFormat format_;
 };
 
 }  // namespace nereus

@@ -26,8 +26,8 @@ int UsableCores();
 //   NEREUS_NAME         name of the worker: its index. A program that is
 //                       started again has the name of its predecessor, and so
 //                       takes its place.
-//   NEREUS_NODE, NEREUS_SHARED_MEMORY  values of the flags --node and
-//                       --shared-memory
+//   NEREUS_NODE, NEREUS_SHARED_MEMORY, NEREUS_LOG_FORMAT  values of the flags
+//                       --node, --shared-memory and --log-format
 //   NEREUS_LOCAL_RANK, NEREUS_LOCAL_SIZE  index of the worker, and the number
 //                       of workers: a program may choose its GPU by them
 //

@@ -1,5 +1,9 @@
 #include "server/admin/progress_display.h"
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+
 namespace nereus {
 namespace {
 
@@ -24,13 +28,30 @@ void ProgressDisplay::Show(const std::string& text, absl::Time now) {
     *out_ << kEraseLine << text << std::flush;
     is_drawn_ = true;
   } else {
-    *out_ << text << std::endl;
+    PrintLine(text);
   }
 }
 
 void ProgressDisplay::PrintLine(const std::string& line) {
   Clear();
-  *out_ << line << std::endl;
+  *out_ << UserLine(format_, LogLevel::kInfo, {}, line) << std::flush;
+}
+
+void ProgressDisplay::PrintLineOf(const std::string& process,
+                                  const std::string& line) {
+  if (format_ == LogFormat::kJson && absl::StartsWith(line, "{")) {
+    *out_ << line << std::endl;
+  } else {
+    PrintLine(absl::StrCat(process, ": ", line));
+  }
+}
+
+std::string UserLine(LogFormat format, LogLevel level, const LogFields& fields,
+                     const std::string& text) {
+  if (format == LogFormat::kText) return text + "\n";
+  LogContext context;
+  context.role = "nereusctl";
+  return FormatLogLine(format, context, absl::Now(), level, fields, text);
 }
 
 void ProgressDisplay::Clear() {

@@ -49,7 +49,8 @@ constexpr char kExamples[] =
 // Returns the variables of flags of `nereusctl run` that the programs must not
 // inherit. A program can have a flag of the same name with another meaning:
 // NEREUS_JSON, for example, would also set --json of nereus-worker. The
-// programs inherit NEREUS_LOG_LEVEL, which means the same to them.
+// programs inherit NEREUS_LOG_LEVEL, which means the same to them. They get
+// --log-format as NEREUS_LOG_FORMAT (ProgramWorkers).
 std::vector<std::string> OwnVariables(const CLI::App& app) {
   std::vector<std::string> variables;
   for (const CLI::Option* option : app.get_options()) {
@@ -76,6 +77,10 @@ class RunCommand final : public Command {
 
   absl::Status RefuseIdleFlags(int argc, char** argv) const override {
     return RefuseIdleLocalFlags(app(), argc, argv, options_, job_);
+  }
+
+  void BeginLog(int argc, char** argv) const override {
+    BeginLocalLog(app(), argc, argv, options_, job_);
   }
 
  private:
@@ -132,7 +137,8 @@ class RunCommand final : public Command {
     std::ostream out(&out_buffer);
     std::ostream err(&err_buffer);
     PrefixedLines out_lines(&out, isatty(STDOUT_FILENO) != 0);
-    PrefixedLines err_lines(&err, isatty(STDERR_FILENO) != 0);
+    PrefixedLines err_lines(&err, isatty(STDERR_FILENO) != 0,
+                            options_.log.format);
     ProgramWorkers workers(options_, command_, ChooseThreads(err),
                            OwnVariables(app()), &out_lines, &err_lines);
     const absl::Time started_at = SteadyNow();
@@ -159,10 +165,17 @@ class RunCommand final : public Command {
     if (std::getenv("OMP_NUM_THREADS") != nullptr) return std::nullopt;
     const int cores = UsableCores();
     const int threads = ThreadsOfEach(cores, options_.spec.workers);
-    err << "OMP_NUM_THREADS=" << threads
-        << " for each program: " << options_.spec.workers << " share " << cores
-        << " cores; set the variable to choose another number" << std::endl;
+    Tell(absl::StrCat("OMP_NUM_THREADS=", threads, " for each program: ",
+                      options_.spec.workers, " share ", cores,
+                      " cores; set the variable to choose another number"),
+         err);
     return threads;
+  }
+
+  // Writes a line to `err`.
+  void Tell(const std::string& line, std::ostream& err) const {
+    err << UserLine(options_.log.format, LogLevel::kInfo, {}, line)
+        << std::flush;
   }
 
   // Writes an error to `err`, and sets the code and the reason of the ending.
@@ -179,7 +192,7 @@ class RunCommand final : public Command {
                 std::ostream& err) const {
     // The display must not redraw its last line in place: a program may have
     // written a line since.
-    ProgressDisplay display(&err, /*is_terminal=*/false);
+    ProgressDisplay display(&err, /*is_terminal=*/false, options_.log.format);
     LocalJob job(options_, server, &workers, &display);
     const absl::StatusOr<LocalOutcome> outcome = job.Run();
     Ending ending;
@@ -194,8 +207,9 @@ class RunCommand final : public Command {
       ending.code = ShellCode({0, outcome->signal});
       ending.reason =
           outcome->signal == SIGINT ? "interrupted" : "asked to end";
-      err << "nereusctl run: " << ending.reason << ", all processes are stopped"
-          << std::endl;
+      Tell(absl::StrCat("nereusctl run: ", ending.reason,
+                        ", all processes are stopped"),
+           err);
     } else if (outcome->is_not_saved) {
       Fail(DataLossError("the model of the last step was not saved in ",
                          options_.checkpoint_dir, "; the lines above say why"),

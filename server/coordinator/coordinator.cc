@@ -46,8 +46,10 @@ void Coordinator::Save(CoordinatorOutbox& out) const {
                            gatherings_.state()}});
 }
 
-void Coordinator::Note(CheckpointNews news, CoordinatorOutbox& out) const {
-  out.push_back(Announce{news.bad, std::move(news.text)});
+void Coordinator::Note(int64_t round, CheckpointNews news,
+                       CoordinatorOutbox& out) const {
+  out.push_back(
+      Announce{news.bad, std::move(news.text), {LogEvent::kCheckpoint, round}});
   if (news.saves) Save(out);
 }
 
@@ -118,6 +120,8 @@ void Coordinator::OnJoin(SessionId session, const JoinRequest& request,
   outsiders_.NoteReturn(request);
   if (!status.ok()) return Refuse(session, std::move(status), out);
   roster_.Add(request, session, /*running=*/job() != nullptr, now);
+  const std::string news = roster_.Find(session)->Describe() + " has joined";
+  out.push_back(Announce{false, news, {LogEvent::kMemberJoined}});
 }
 
 // A message that comes soon after a claim may have been sent before it.
@@ -220,8 +224,8 @@ absl::Status Coordinator::OnMemberMessage(MemberRecord& member,
   if (const auto* heartbeat = std::get_if<Heartbeat>(&message)) {
     NEREUS_TRY(CheckHeartbeat(*heartbeat, job().get()));
     epochs_.OnHeartbeat(member, *heartbeat);
-    std::string stall = member.NoteHeartbeat(*heartbeat, job().get());
-    if (!stall.empty()) out.push_back(Announce{true, std::move(stall)});
+    auto stall = member.NoteHeartbeat(*heartbeat, job().get());
+    if (stall.has_value()) out.push_back(*std::move(stall));
     return absl::OkStatus();
   }
   if (const auto* report = std::get_if<EpochReport>(&message)) {
@@ -262,7 +266,9 @@ absl::Status Coordinator::OnMemberMessage(MemberRecord& member,
   } else if (const auto* sums = std::get_if<ReplicaChecksums>(&message)) {
     const absl::Status same = replicas_.OnChecksums(member, *sums, *job());
     if (!absl::IsDataLoss(same)) return same;
-    Fail(std::string(same.message()), out);
+    const std::string why(same.message());
+    out.push_back(Announce{true, why, {LogEvent::kReplicas, sums->round}});
+    Fail(why, out);
   } else if (const auto* gather = std::get_if<Gather>(&message)) {
     NEREUS_TRY(Gatherings::Check(*gather));
     if (member.is_worker()) gatherings_.OnGather(member, *gather, now, out);
@@ -282,7 +288,8 @@ void Coordinator::OnPart(const MemberRecord& member, const CheckpointPart& part,
     const std::string why =
         absl::StrCat(member.Describe(),
                      " could not write its part: ", Printable(part.error));
-    return Note(checkpoints_.OnFailure(part.round, why, *job()), out);
+    return Note(part.round, checkpoints_.OnFailure(part.round, why, *job()),
+                out);
   }
   auto record = checkpoints_.OnPart(*job(), part);
   if (!record.has_value()) return;
@@ -315,6 +322,7 @@ void Coordinator::Advance(absl::Time now, CoordinatorOutbox& out) {
     const absl::Status started = epochs_.StartJob(out);
     if (!started.ok()) return Fail(std::string(started.message()), out);
     state_ = JobState::kRunning;
+    AnnounceEpoch(*job(), DescribePlan(*job()), out);
     BeginEpoch(now, out);
   }
   if (state_ != JobState::kRunning) return;
@@ -358,7 +366,8 @@ void Coordinator::FinishIfSaved(absl::Time now, CoordinatorOutbox& out) {
   const auto awaited = last_.AwaitedRound();
   if (awaited.has_value()) {
     if (last_.Ask(*awaited, now, out)) return;
-    Note(checkpoints_.OnFailure(*awaited, "its parts did not arrive in time",
+    Note(*awaited,
+         checkpoints_.OnFailure(*awaited, "its parts did not arrive in time",
                                 *job()),
          out);
   }
@@ -368,7 +377,9 @@ void Coordinator::FinishIfSaved(absl::Time now, CoordinatorOutbox& out) {
   const int64_t saved = checkpoints_.saved_round();
   const auto end = DescribeEnd(options_, state_, last_.LastStep(), saved);
   if (stops) reason_ = end;
-  out.push_back(Announce{stops || saved < last_.LastStep(), end});
+  out.push_back(Announce{stops || saved < last_.LastStep(),
+                         end,
+                         {LogEvent::kJobState, last_.LastStep()}});
   Save(out);
   roster_.EndForAll(JobOver{state_, reason_, saved}, out);
 }
@@ -398,7 +409,7 @@ void Coordinator::OnCheckpoint(int64_t round, const absl::Status& written,
                                absl::Time now, CoordinatorOutbox& out) {
   NoticePause(now);
   if (!checkpoints_.IsCompleting(round)) return;
-  Note(checkpoints_.OnWritten(round, written, *job()), out);
+  Note(round, checkpoints_.OnWritten(round, written, *job()), out);
   Advance(now, out);
 }
 
@@ -459,7 +470,7 @@ void Coordinator::Drop(PeerId id, const std::string& why,
   MemberRecord* const member = roster_.Find(id);
   if (member == nullptr) return;
   const auto text = absl::StrCat(member->Describe(), " was removed: ", why);
-  out.push_back(Announce{true, text});
+  out.push_back(Announce{true, text, {LogEvent::kMemberLost}});
   if (member->session.has_value()) {
     Refuse(*member->session,
            CancelledError(member->Name(), " was counted as dead: ", why), out);

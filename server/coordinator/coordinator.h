@@ -165,7 +165,7 @@ class Coordinator {
   // Asks the driver to save the state.
   void Save(CoordinatorOutbox& out) const;
   // Logs news of a checkpoint, and saves the state if news.saves.
-  void Note(CheckpointNews news, CoordinatorOutbox& out) const;
+  void Note(int64_t round, CheckpointNews news, CoordinatorOutbox& out) const;
 
   const CoordinatorOptions options_;
   JobState state_ = JobState::kWaiting;

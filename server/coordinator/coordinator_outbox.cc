@@ -21,13 +21,28 @@ EpochStart EpochInForce::StartFor(PeerId member) const {
   return start;
 }
 
+void AnnounceEpoch(const Job& job, absl::string_view new_plan,
+                   CoordinatorOutbox& out) {
+  const int64_t first_step = job.history.first_step;
+  out.push_back(Announce{
+      false,
+      absl::StrCat("epoch ", job.epoch, " with ", job.worker_count(),
+                   " workers begins at step ", first_step,
+                   new_plan.empty() ? "" : ", with a new plan"),
+      {LogEvent::kEpoch, first_step, "", static_cast<int64_t>(job.epoch)}});
+  if (new_plan.empty()) return;
+  out.push_back(Announce{false,
+                         absl::StrCat("the new plan: ", new_plan),
+                         {LogEvent::kPlan, first_step}});
+}
+
 void Refuse(SessionId session, absl::Status why, CoordinatorOutbox& out) {
-  // Two refusals are no warning. If a member counts as dead (kCancelled), Drop
-  // has logged the warning. The other one comes from a finished job
-  // (kOutOfRange).
-  const bool is_bad = !absl::IsCancelled(why) && !absl::IsOutOfRange(why);
-  out.push_back(
-      Announce{is_bad, absl::StrCat("refused a process: ", why.message())});
+  if (!absl::IsCancelled(why)) {
+    // No warning if the job is finished (kOutOfRange).
+    out.push_back(Announce{!absl::IsOutOfRange(why),
+                           absl::StrCat("refused a process: ", why.message()),
+                           {LogEvent::kRefused}});
+  }
   out.push_back(SendToMember{session, Refusal{std::move(why)}});
   out.push_back(EndSession{session});
 }

@@ -6,6 +6,8 @@
 #include <variant>
 #include <vector>
 
+#include "absl/strings/string_view.h"
+#include "common/base/log_event.h"
 #include "common/base/status.h"
 #include "common/protocol/membership.h"
 #include "server/coordinator/checkpoint_ledger.h"
@@ -92,6 +94,7 @@ struct EndSession {
 struct Announce {
   bool bad = false;  // True for a warning.
   std::string text;
+  LogFields fields = {};  // Event, step and layer of the line.
 };
 // Writes the state to disk. Until it is written, the driver carries out no
 // later action except Announce.
@@ -110,7 +113,13 @@ using CoordinatorAction = std::variant<SendToMember, EndSession, Announce,
                                        SaveState, CompleteCheckpoint>;
 using CoordinatorOutbox = std::vector<CoordinatorAction>;
 
-// Logs that a process is refused, tells the process, and ends its session.
+// Announces that the epoch of `job` begins. `new_plan` describes its plan; "":
+// that of the epoch before.
+void AnnounceEpoch(const Job& job, absl::string_view new_plan,
+                   CoordinatorOutbox& out);
+
+// Tells a process that it is refused, and ends its session. Logs the refusal,
+// unless the process counts as dead (kCancelled): then Drop has logged it.
 void Refuse(SessionId session, absl::Status why, CoordinatorOutbox& out);
 
 // Tells a process that the job is over, and ends its session.

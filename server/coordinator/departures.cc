@@ -33,8 +33,10 @@ absl::StatusOr<bool> Departures::OnLeave(MemberRecord& member,
   }
   if (!member.is_worker()) {
     if (!member.leaves_early) {
-      out.push_back(Announce{
-          false, absl::StrCat(member.Name(), " asks to leave the job")});
+      out.push_back(
+          Announce{false,
+                   absl::StrCat(member.Name(), " asks to leave the job"),
+                   {LogEvent::kMemberLeft}});
     }
     member.leaves_early = true;
     return false;
@@ -45,12 +47,13 @@ absl::StatusOr<bool> Departures::OnLeave(MemberRecord& member,
   if (is_undone || member.has_left()) return false;
   member.last_step = leave.last_step;
   member.leaves_early = leave.early;
-  out.push_back(
-      Announce{false, absl::StrCat(member.Name(),
-                                   leave.early ? " left early, after step "
-                                               : " left after its last "
-                                                 "step, ",
-                                   leave.last_step)});
+  out.push_back(Announce{false,
+                         absl::StrCat(member.Name(),
+                                      leave.early ? " left early, after step "
+                                                  : " left after its last "
+                                                    "step, ",
+                                      leave.last_step),
+                         {LogEvent::kMemberLeft, leave.last_step}});
   return true;
 }
 
@@ -85,8 +88,10 @@ absl::Status Departures::Ask(absl::string_view name, JobState state,
       return UnavailableError(member.Name(), " has no session now: ask again");
     }
     member.Send(AskToLeave{}, out);
-    out.push_back(Announce{
-        false, absl::StrCat("asks ", member.Name(), " to leave (drain)")});
+    out.push_back(
+        Announce{false,
+                 absl::StrCat("asks ", member.Name(), " to leave (drain)"),
+                 {LogEvent::kMemberLeft}});
     return absl::OkStatus();
   }
   return NotFoundError("the job has no member \"", Printable(name),

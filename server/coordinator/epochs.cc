@@ -77,7 +77,9 @@ absl::Status Epochs::StartJob(CoordinatorOutbox& out) {
   if (options_.start_checkpoint.has_value()) {
     checkpoints_.OnComplete(options_.StartFor(job.layers));
     std::string news = options_.DescribeOtherSettings(WorkerSettings(roster_));
-    if (!news.empty()) out.push_back(Announce{true, std::move(news)});
+    if (!news.empty()) {
+      out.push_back(Announce{true, std::move(news), {LogEvent::kCheckpoint}});
+    }
   }
   in_force_.job = NEREUS_TRY(MakeJob(std::move(job), options_.spec.shards));
   in_force_.explanations = std::move(plan->explanations);
@@ -111,8 +113,8 @@ void Epochs::OnReport(MemberRecord& member, const EpochReport& report) const {
 void Epochs::OnMeasured(const MemberRecord& member, const Measured& measured,
                         absl::Time now, CoordinatorOutbox& out) {
   if (!replanner_.OnMeasured(member.id.rank, measured, *job(), now)) return;
-  out.push_back(
-      Announce{false, replanner_.DescribeKnown(*job(), fusion_.bytes())});
+  const std::string known = replanner_.DescribeKnown(*job(), fusion_.bytes());
+  out.push_back(Announce{false, known, {LogEvent::kPlan}});
   if (WantsAnotherPlan()) {
     reasons_.insert(ChangeReason::kBetterPlan);
     return;
@@ -126,9 +128,10 @@ void Epochs::TuneFusionAnew(CoordinatorOutbox& out) {
   const auto better = replanner_.FindBetterFusion(*job(), fusion_.reference());
   if (!better.has_value()) return;
   roster_.TellWorkers(*fusion_.Restart(better->bytes, BegunStep()), out);
-  out.push_back(
-      Announce{false, absl::StrCat("tunes fusion from ", better->bytes,
-                                   " bytes on: ", better->why)});
+  out.push_back(Announce{false,
+                         absl::StrCat("tunes fusion from ", better->bytes,
+                                      " bytes on: ", better->why),
+                         {LogEvent::kPlan}});
 }
 
 void Epochs::OnFusionTimed(const MemberRecord& member, const FusionTimed& timed,
@@ -136,7 +139,8 @@ void Epochs::OnFusionTimed(const MemberRecord& member, const FusionTimed& timed,
   const std::optional<SetFusion> next = fusion_.OnTimed(member.id.rank, timed);
   if (!next.has_value()) return;
   roster_.TellWorkers(*next, out);
-  if (fusion_.done()) out.push_back(Announce{false, fusion_.DescribeBest()});
+  if (!fusion_.done()) return;
+  out.push_back(Announce{false, fusion_.DescribeBest(), {LogEvent::kPlan}});
 }
 
 std::optional<PeerId> Epochs::OnLostPeer(const MemberRecord& member,
@@ -153,9 +157,11 @@ std::optional<PeerId> Epochs::OnLostPeer(const MemberRecord& member,
     return std::nullopt;
   }
   // No warning: the line about the next epoch warns if a member was lost.
-  out.push_back(Announce{
-      false, absl::StrCat(member.Name(), " lost its connection to ",
-                          peer->Describe(), ": ", Printable(lost.reason))});
+  out.push_back(
+      Announce{false,
+               absl::StrCat(member.Name(), " lost its connection to ",
+                            peer->Describe(), ": ", Printable(lost.reason)),
+               {LogEvent::kConnection}});
   return links_.Note(member.id, lost.peer, lost.reached, now);
 }
 
@@ -172,7 +178,9 @@ bool Epochs::SplitMates(const MemberRecord& member, const MemberRecord& peer,
   if (!news.has_value()) return false;
   links_.NoteSplit(member.id, peer.id);
   recovery_.NoteSplit(member.id, peer.id);
-  if (!news->empty()) out.push_back(Announce{true, *std::move(news)});
+  if (!news->empty()) {
+    out.push_back(Announce{true, *std::move(news), {LogEvent::kHosts}});
+  }
   return true;
 }
 
@@ -184,9 +192,10 @@ bool Epochs::OnServerLost(PeerId server, CoordinatorOutbox& out) {
     if (absl::c_any_of(all, [&](const auto& servers) {
           return servers.primary == server.rank;
         })) {
-      out.push_back(
-          Announce{false, absl::StrCat("backups take over all chunks that ",
-                                       PeerName(server), " served")});
+      out.push_back(Announce{false,
+                             absl::StrCat("backups take over all chunks that ",
+                                          PeerName(server), " served"),
+                             {LogEvent::kReplicas}});
     }
     return true;
   }
@@ -195,9 +204,11 @@ bool Epochs::OnServerLost(PeerId server, CoordinatorOutbox& out) {
   if (!may_go_back && !roster_.AllLeft()) return false;
   reasons_.insert(ChangeReason::kShardLost);
   if (!may_go_back) return true;
-  out.push_back(Announce{
-      true, absl::StrCat("the job waits for another ", PeerName(server),
-                         ", and then goes back to its last checkpoint")});
+  out.push_back(
+      Announce{true,
+               absl::StrCat("the job waits for another ", PeerName(server),
+                            ", and then goes back to its last checkpoint"),
+               {LogEvent::kWaiting}});
   return true;
 }
 
@@ -368,19 +379,19 @@ void Epochs::Enter(NextEpoch next, bool restarts,
                         : *fusion_.bytes(),
                     BegunStep());
   }
-  out.push_back(Announce{
-      false, absl::StrCat(
-                 "epoch ", job()->epoch, " with ", job()->worker_count(),
-                 " workers begins at step ", job()->history.first_step,
-                 changes_plan ? absl::StrCat(", with a new plan: ", better->why)
-                              : "")});
+  AnnounceEpoch(*job(), changes_plan ? better->why : "", out);
   std::string recovery =
       recovery_.OnEpoch(in_force_, roster_, was_restarted, begun_step,
                         options_.spec.workers, options_.spec.shards, now);
-  if (!recovery.empty()) out.push_back(Announce{true, std::move(recovery)});
+  if (!recovery.empty()) {
+    out.push_back(Announce{true,
+                           std::move(recovery),
+                           {LogEvent::kEpoch, job()->history.first_step}});
+  }
   if (!AllBackupsAreCurrent(*before) && AllBackupsAreCurrent(*job())) {
-    out.push_back(
-        Announce{false, "the backup of every shard is current again"});
+    out.push_back(Announce{false,
+                           "the backup of every shard is current again",
+                           {LogEvent::kReplicas}});
   }
 }
 

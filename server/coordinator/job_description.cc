@@ -11,16 +11,6 @@
 namespace nereus {
 namespace {
 
-std::string DescribePlan(const Job& job) {
-  std::map<Scheme, int> layers;
-  for (size_t layer = 0; layer < job.model().size(); ++layer) {
-    ++layers[job.routes[layer].scheme];
-  }
-  return absl::StrJoin(layers, ", ", [](std::string* out, const auto& entry) {
-    absl::StrAppend(out, entry.second, " by ", SchemeName(entry.first));
-  });
-}
-
 // Returns what the job waits for. While the job runs, this is called only in a
 // change of epoch, for which members must report.
 std::vector<std::string> MissingMembers(const JobView& view) {
@@ -51,6 +41,16 @@ std::vector<std::string> MissingMembers(const JobView& view) {
 }
 
 }  // namespace
+
+std::string DescribePlan(const Job& job) {
+  std::map<Scheme, int> layers;
+  for (size_t layer = 0; layer < job.model().size(); ++layer) {
+    ++layers[job.routes[layer].scheme];
+  }
+  return absl::StrJoin(layers, ", ", [](std::string* out, const auto& entry) {
+    absl::StrAppend(out, entry.second, " by ", SchemeName(entry.first));
+  });
+}
 
 std::string DescribeMissing(const JobView& view) {
   if (IsOver(view.state)) return "";

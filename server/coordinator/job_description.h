@@ -31,6 +31,9 @@ struct JobView {
 std::string DescribeEnd(const CoordinatorOptions& options, JobState state,
                         int64_t last_step, int64_t saved_round);
 
+// Returns how many layers travel by each scheme: "3 by server, 1 by ring".
+std::string DescribePlan(const Job& job);
+
 // Returns what the job waits for, and which members are here; "" if the job
 // does not wait.
 std::string DescribeMissing(const JobView& view);

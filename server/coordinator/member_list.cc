@@ -34,20 +34,23 @@ std::string MemberRecord::Describe() const {
                       "at ", request.data_address, ")");
 }
 
-std::string MemberRecord::NoteHeartbeat(const Heartbeat& last, const Job* job) {
+std::optional<Announce> MemberRecord::NoteHeartbeat(const Heartbeat& last,
+                                                    const Job* job) {
   const std::optional<Stall> before = std::exchange(heartbeat, last).stall;
-  if (!last.stall.has_value()) return "";
+  if (!last.stall.has_value()) return std::nullopt;
   const Stall& stall = *last.stall;
-  if (before.has_value() && before->layer == stall.layer &&
-      before->round == stall.round && stall.waited < stall_logged * 2) {
-    return "";
-  }
-  stall_logged = stall.waited;
-  return absl::StrCat(
-      "layer ", job->layers[stall.layer].name, ", round ", stall.round,
-      " has waited ",
-      absl::FormatDuration(absl::Trunc(stall.waited, absl::Milliseconds(100))),
-      " at ", Name(), " for ", Printable(stall.missing));
+  const bool goes_on = before.has_value() && before->layer == stall.layer &&
+                       before->round == stall.round;
+  if (!goes_on) stall_pace = LogPace();
+  if (!stall_pace.IsDue(stall.waited)) return std::nullopt;
+  const std::string& layer = job->layers[stall.layer].name;
+  return Announce{
+      true,
+      absl::StrCat("layer ", layer, ", round ", stall.round, " has waited ",
+                   absl::FormatDuration(
+                       absl::Trunc(stall.waited, absl::Milliseconds(100))),
+                   " at ", Name(), " for ", Printable(stall.missing)),
+      {LogEvent::kStall, stall.round, layer}};
 }
 
 // A busy member may report late: it reads or writes a checkpoint.
@@ -154,7 +157,8 @@ void MemberList::NumberHosts(HostTable& hosts, CoordinatorOutbox& out) {
       HostTable::Numbered numbered = hosts.NumberOf(member.request);
       member.host = numbered.host;
       if (numbered.news.empty()) continue;
-      out.push_back(Announce{true, std::move(numbered.news)});
+      out.push_back(
+          Announce{true, std::move(numbered.news), {LogEvent::kHosts}});
     }
   }
 }

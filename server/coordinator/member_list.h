@@ -9,6 +9,7 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/time/time.h"
+#include "common/base/log_repeats.h"
 #include "common/protocol/membership.h"
 #include "server/coordinator/coordinator_outbox.h"
 #include "server/coordinator/host_table.h"
@@ -50,9 +51,9 @@ struct MemberRecord {
   int32_t host = -1;
 
   MemberTimes times;
-  Heartbeat heartbeat;          // Last heartbeat.
-  absl::Duration stall_logged;  // Length of its stall in the last log line.
-  bool admitted = false;        // True once it is a member of an epoch.
+  Heartbeat heartbeat;    // Last heartbeat.
+  LogPace stall_pace;     // Pace of the log lines about its stall.
+  bool admitted = false;  // True once it is a member of an epoch.
   // True if the coordinator need not tell it (any more) that the job is over:
   // it has been told, or it has not resumed its session in time.
   bool told_over = false;
@@ -102,10 +103,9 @@ struct MemberRecord {
   }
 
   // Keeps its last heartbeat. Returns a line for the log if a round of the
-  // member stalls: when the stall is first reported, and each time it has
-  // lasted twice as long as in the line before. Returns "" otherwise. `job`:
-  // null only if `last` reports no stall.
-  std::string NoteHeartbeat(const Heartbeat& last, const Job* job);
+  // member stalls and a line is due by LogPace. `job`: null only if `last`
+  // reports no stall.
+  std::optional<Announce> NoteHeartbeat(const Heartbeat& last, const Job* job);
 };
 
 // Processes that have joined the job, in the order of joining. At the start of

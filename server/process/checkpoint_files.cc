@@ -114,9 +114,9 @@ absl::Status SetAsideAfter(Storage& storage, int64_t round, bool unfinished) {
   const auto set_aside = [&](int64_t later, absl::string_view why) {
     if (later <= round) return absl::OkStatus();
     const std::string folder = NEREUS_TRY(SetAside(storage, later));
-    NEREUS_LOG(Warning) << "the checkpoint of round " << later << " " << why
-                        << ": its folder is now " << folder
-                        << ", which you may remove";
+    NEREUS_LOG(Warning, {LogEvent::kCheckpoint, later})
+        << "the checkpoint of round " << later << " " << why
+        << ": its folder is now " << folder << ", which you may remove";
     return absl::OkStatus();
   };
   for (const Manifest& manifest : list.complete) {

@@ -52,7 +52,7 @@ void CheckpointFinisher::Run() {
       // If old checkpoints cannot be removed, the new one counts all the same.
       const absl::Status removed = KeepLast(*storage_, kept_);
       if (!removed.ok()) {
-        NEREUS_LOG(Warning)
+        NEREUS_LOG(Warning, {LogEvent::kCheckpoint})
             << "older checkpoints are not all removed: " << removed.message();
       }
     }

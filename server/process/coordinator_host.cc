@@ -165,8 +165,8 @@ absl::Status Restore(const ServerOptions& options, Storage& storage,
   std::optional<FoundCheckpoint> found =
       NEREUS_TRY(FindRestored(options, storage));
   if (!found.has_value()) {
-    NEREUS_LOG(Warning) << options.checkpoint_dir
-                        << " has no checkpoint: the job begins anew";
+    NEREUS_LOG(Warning, {LogEvent::kCheckpoint})
+        << options.checkpoint_dir << " has no checkpoint: the job begins anew";
     return SetAsideAfter(storage, kInitialRound, /*unfinished=*/true);
   }
   const Manifest& manifest = found->manifest;
@@ -174,20 +174,22 @@ absl::Status Restore(const ServerOptions& options, Storage& storage,
       absl::StrCat("the checkpoint of round ", manifest.round),
       manifest.optimizer_place, manifest.optimizer.rule, options.spec));
   if (manifest.job != options.spec.name) {
-    NEREUS_LOG(Warning) << "job " << options.spec.name
-                        << " goes on from a checkpoint"
-                        << " of job " << manifest.job;
+    NEREUS_LOG(Warning, {LogEvent::kCheckpoint})
+        << "job " << options.spec.name << " goes on from a checkpoint"
+        << " of job " << manifest.job;
   }
   const std::string before = DescribeOptimizer(manifest.optimizer);
   const std::string now = DescribeOptimizer(options.spec.options.optimizer);
   if (before != now) {
-    NEREUS_LOG(Warning) << "updates go on with " << now
-                        << "; the checkpoint was made with " << before;
+    NEREUS_LOG(Warning, {LogEvent::kCheckpoint})
+        << "updates go on with " << now << "; the checkpoint was made with "
+        << before;
   }
   // Verifies the values now: the shards read them later, when it is too late
   // for another checkpoint.
-  NEREUS_LOG(Info) << "verifying the checkpoint of round " << manifest.round
-                   << ", " << found->record.bytes() << " bytes";
+  NEREUS_LOG(Info, {LogEvent::kCheckpoint, manifest.round})
+      << "verifying the checkpoint of round " << manifest.round << ", "
+      << found->record.bytes() << " bytes";
   if (const absl::Status whole = VerifyCheckpoint(storage, manifest);
       !whole.ok()) {
     return WithOthers(whole, manifest.round, "--restore", storage);
@@ -244,7 +246,7 @@ CoordinatorOptions MakeCoordinatorOptions(const ServerOptions& options) {
 absl::StatusOr<std::unique_ptr<CoordinatorHost>> CoordinatorHost::Start(
     const ServerOptions& options, Storage* storage,
     const std::vector<Setting>& settings) {
-  NEREUS_LOG(Info) << DescribeJob(options);
+  NEREUS_LOG(Info, {LogEvent::kJobState}) << DescribeJob(options);
   auto host = std::make_unique<CoordinatorHost>();
   CoordinatorOptions made = MakeCoordinatorOptions(options);
   made.server_settings = settings;
@@ -271,10 +273,10 @@ absl::StatusOr<std::unique_ptr<CoordinatorHost>> CoordinatorHost::Start(
       saved.has_value() && options.once && IsOver(saved->state);
   if (is_running || stays_over) {
     NEREUS_TRY(CheckSaved(options, settings, *saved));
-    NEREUS_LOG(Info) << (is_running ? "going on with job " : "found job ")
-                     << options.spec.name << " in epoch "
-                     << saved->epoch.job->epoch << " from "
-                     << options.state_file;
+    NEREUS_LOG(Info, {LogEvent::kJobState})
+        << (is_running ? "going on with job " : "found job ")
+        << options.spec.name << " in epoch " << saved->epoch.job->epoch
+        << " from " << options.state_file;
     made.job_id = saved->epoch.job->id;
     if (storage != nullptr && is_running) {
       NEREUS_TRY(

@@ -11,6 +11,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "common/base/clock.h"
+#include "common/base/log_repeats.h"
 #include "common/base/logging.h"
 #include "common/base/mutex.h"
 #include "common/base/status.h"
@@ -53,11 +54,13 @@ class StateSaver {
     if (jobs_ == nullptr) return absl::OkStatus();
     absl::Status saved = jobs_->Save(job_name_, state);
     if (!saved.ok() && !is_failing_) {
-      NEREUS_LOG(Error) << "the job's state cannot be saved, and nothing of "
-                           "the job changes until it can: "
-                        << saved.message();
+      NEREUS_LOG(Error, {LogEvent::kJobState})
+          << "the job's state cannot be saved, and nothing of "
+             "the job changes until it can: "
+          << saved.message();
     } else if (saved.ok() && is_failing_) {
-      NEREUS_LOG(Warning) << "the job's state is saved again";
+      NEREUS_LOG(Warning, {LogEvent::kJobState})
+          << "the job's state is saved again";
     }
     is_failing_ = !saved.ok();
     return saved;
@@ -67,6 +70,38 @@ class StateSaver {
   JobStore* const jobs_;  // Null: Save does nothing.
   const std::string job_name_;
   bool is_failing_ = false;  // True if the last Save failed.
+};
+
+// Log of the coordinator's decisions.
+class CoordinatorLog {
+ public:
+  // Writes a line. Leaves out refusals that say the same again and again.
+  void Write(const Announce& line) {
+    const LogLevel level = line.bad ? LogLevel::kWarning : LogLevel::kInfo;
+    std::optional<absl::Duration> lasts = absl::ZeroDuration();
+    if (line.fields.event == LogEvent::kRefused) {
+      lasts = refusals_.Note(line.text, SteadyNow());
+    }
+    if (!lasts.has_value()) return;
+    if (line.fields.epoch >= 0) {
+      ChangeLogContext(
+          [&](LogContext& context) { context.epoch = line.fields.epoch; });
+    }
+    WriteLog(level, line.fields, absl::StrCat(line.text, LastsText(*lasts)));
+  }
+
+  // Writes a line if the job's state has changed.
+  void WriteState(JobState state, const std::string& reason) {
+    if (state == state_) return;
+    state_ = state;
+    NEREUS_LOG(Info, {LogEvent::kJobState})
+        << "job " << JobStateName(state) << (reason.empty() ? "" : ": ")
+        << reason;
+  }
+
+ private:
+  LogRepeats refusals_;                  // Lines about refusals.
+  JobState state_ = JobState::kWaiting;  // State in the last line about it.
 };
 
 }  // namespace
@@ -145,14 +180,12 @@ struct CoordinatorService::Impl final {
   bool is_over() const ABSL_SHARED_LOCKS_REQUIRED(mu) {
     return coordinator.over() && actions.empty();
   }
-  // Logs the job's state if it has changed.
-  void LogState() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
 
   const absl::Duration lease;  // Longest time for which saving may fail.
 
   Mutex mu;
   Coordinator coordinator ABSL_GUARDED_BY(mu);
-  JobState logged_state ABSL_GUARDED_BY(mu) = JobState::kWaiting;
+  CoordinatorLog log ABSL_GUARDED_BY(mu);
   SessionCalls sessions ABSL_GUARDED_BY(mu);
   DrainCalls drains ABSL_GUARDED_BY(mu);
   bool stopping ABSL_GUARDED_BY(mu) = false;  // Ends the ticker.
@@ -175,7 +208,9 @@ void CoordinatorService::Impl::Hear(SessionId session,
   MutexLock lock(&mu);
   if (!sessions.Has(session)) return;
   if (!message.ok()) {
-    NEREUS_LOG(Warning) << "ended a session: " << message.status().message();
+    log.Write({true,
+               absl::StrCat("ended a session: ", message.status().message()),
+               {LogEvent::kRefused}});
     sessions.Write(session,
                    ToProto(CoordinatorMessage(Refusal{message.status()})));
     return sessions.End(session);
@@ -266,7 +301,7 @@ void CoordinatorService::Impl::Carry(CoordinatorOutbox out) {
       [this](const CoordinatorAction& action)
           ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) { CarryOut(action); });
   if (was_held && actions.empty()) coordinator.OnSavedAgain(SteadyNow());
-  LogState();
+  log.WriteState(coordinator.state(), coordinator.reason());
   if (!actions.empty()) return;
   drains.Answer([this](const std::string& member) ABSL_EXCLUSIVE_LOCKS_REQUIRED(
                     mu) {
@@ -276,12 +311,7 @@ void CoordinatorService::Impl::Carry(CoordinatorOutbox out) {
 
 void CoordinatorService::Impl::CarryOut(const CoordinatorAction& action) {
   if (const auto* announce = std::get_if<Announce>(&action)) {
-    if (announce->bad) {
-      NEREUS_LOG(Warning) << announce->text;
-    } else {
-      NEREUS_LOG(Info) << announce->text;
-    }
-    return;
+    return log.Write(*announce);
   }
   if (const auto* complete = std::get_if<CompleteCheckpoint>(&action)) {
     finisher.Finish(*complete);
@@ -290,14 +320,6 @@ void CoordinatorService::Impl::CarryOut(const CoordinatorAction& action) {
   } else {
     sessions.End(std::get<EndSession>(action).session);
   }
-}
-
-void CoordinatorService::Impl::LogState() {
-  if (coordinator.state() == logged_state) return;
-  logged_state = coordinator.state();
-  NEREUS_LOG(Info) << "job " << JobStateName(logged_state)
-                   << (coordinator.reason().empty() ? "" : ": ")
-                   << coordinator.reason();
 }
 
 void CoordinatorService::Impl::RunTicks() {

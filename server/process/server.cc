@@ -184,7 +184,8 @@ void ServerImpl::End(const absl::Status& outcome) {
 }
 
 absl::Status ServerImpl::JoinAgain(const absl::Status& why) {
-  NEREUS_LOG(Warning) << why.message() << "; joining again";
+  NEREUS_LOG(Warning, {LogEvent::kMemberLost})
+      << why.message() << "; joining again";
   shard_.reset();
   {
     MutexLock lock(&mu_);
@@ -225,8 +226,9 @@ void ServerImpl::LeaveJob() {
     absl::SleepFor(kLeavePoll);
   }
   if (shard_ == nullptr || HasOutcome()) return;
-  NEREUS_LOG(Warning) << "ends while no other server has all values of this "
-                         "shard: the job goes back to its last checkpoint";
+  NEREUS_LOG(Warning, {LogEvent::kMemberLeft})
+      << "ends while no other server has all values of this "
+         "shard: the job goes back to its last checkpoint";
 }
 
 void ServerImpl::Leave() {
@@ -261,7 +263,8 @@ absl::Status ServerImpl::AwaitEnd() {
   }
   control_->SetReady(false);
   if (joined_again && absl::IsOutOfRange(outcome)) {
-    NEREUS_LOG(Warning) << outcome.message() << ": without this server";
+    NEREUS_LOG(Warning, {LogEvent::kMemberLost})
+        << outcome.message() << ": without this server";
     outcome = absl::OkStatus();
   }
   // From now on, this process opens no further session: the coordinator waits

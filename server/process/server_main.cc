@@ -20,9 +20,11 @@
 #include "common/base/address.h"
 #include "common/base/descriptor_limit.h"
 #include "common/base/exit_codes.h"
+#include "common/base/identity.h"
 #include "common/base/logging.h"
 #include "common/base/version.h"
 #include "common/flags/flags.h"
+#include "common/flags/given_options.h"
 #include "server/process/server.h"
 #include "server/process/terminate_watch.h"
 
@@ -101,8 +103,10 @@ absl::Status CheckFlags(const CLI::App& app, int argc, char** argv,
   if (options.state_file.empty()) {
     status.Update(RefuseFlags(app, argc, argv, {"--once"}, "without --state"));
   }
-  status.Update(
-      RefuseIdleJobFlags(app, argc, argv, job.spec, job.file_options));
+  if (options.coordinator_address.empty()) {
+    status.Update(
+        RefuseIdleJobFlags(app, argc, argv, job.spec, job.file_options));
+  }
   status.Update(options.Validate());
   return status;
 }
@@ -122,10 +126,21 @@ void PrintAddresses(const ServerOptions& options, const Server& server) {
                          "waits there for the line `listening` waits for ever";
 }
 
-// Waits until the job is over, or this process has left it. Returns the exit
-// code.
-int AwaitEnd(const ServerOptions& options, Server& server,
-             TerminateWatch& watch) {
+// Exit code of the program, and the last line of its log.
+struct Ending {
+  int code = kExitDone;
+  LogLevel level = LogLevel::kInfo;
+  std::string text;
+};
+
+Ending FailureOf(const absl::Status& outcome) {
+  return {ExitCodeOf(outcome), LogLevel::kError,
+          std::string(outcome.message())};
+}
+
+// Waits until the job is over, or this process has left it.
+Ending AwaitEnd(const ServerOptions& options, Server& server,
+                TerminateWatch& watch) {
   std::atomic<bool> is_terminated = false;
   watch.Set([&] {
     is_terminated = true;
@@ -135,20 +150,34 @@ int AwaitEnd(const ServerOptions& options, Server& server,
   const absl::Status outcome = server.AwaitEnd();
   watch.Set(nullptr);
   if (server.has_left_early()) {
-    NEREUS_LOG(Info) << "left the job early, "
-                     << (is_terminated ? "because of SIGTERM"
-                                       : "as an operator has asked for");
-    return is_terminated ? kExitTerminated : kExitDone;
-  }
-  if (outcome.ok()) {
-    return server.lacks_last_checkpoint() ? kExitNotSaved : kExitDone;
+    return {is_terminated ? kExitTerminated : kExitDone, LogLevel::kInfo,
+            absl::StrCat("left the job early, ",
+                         is_terminated ? "because of SIGTERM"
+                                       : "as an operator has asked for")};
   }
   if (absl::IsOutOfRange(outcome)) {
-    NEREUS_LOG(Info) << outcome.message() << ": nothing is left to do";
-    return kExitDone;
+    return {kExitDone, LogLevel::kInfo,
+            absl::StrCat(outcome.message(), ": nothing is left to do")};
   }
-  NEREUS_LOG(Error) << outcome.message();
-  return ExitCodeOf(outcome);
+  if (!outcome.ok()) return FailureOf(outcome);
+  if (server.lacks_last_checkpoint()) {
+    return {kExitNotSaved, LogLevel::kError,
+            "the job is finished, but the model of its last step is not saved; "
+            "the lines above say why"};
+  }
+  return {kExitDone, LogLevel::kInfo, "the job is finished"};
+}
+
+// Starts the server and waits for its end. The server is gone when this
+// returns: its last line would otherwise come before those of its threads.
+Ending Serve(const ServerOptions& options) {
+  TerminateWatch watch;
+  const auto server = Server::Start(options);
+  if (server.ok()) return AwaitEnd(options, **server, watch);
+  Ending ending = FailureOf(server.status());
+  // A damaged checkpoint or state would be damaged at the next start, too.
+  if (absl::IsDataLoss(server.status())) ending.code = kExitJobFailed;
+  return ending;
 }
 
 int Main(int argc, char** argv) {
@@ -160,8 +189,8 @@ int Main(int argc, char** argv) {
   app.footer(kExitCodesHelp);
   ServerOptions options;
   JobFlags job;
-  LogLevel log_level = LogLevel::kInfo;
-  AddCommonFlags(app, "nereus-server", log_level);
+  LogFlags log;
+  AddCommonFlags(app, "nereus-server", log);
   AddServerFlags(app, options);
   std::vector<std::string> coordinators_flags = FlagsAddedBy(app, [&] {
     AddCoordinatorFlags(app, options);
@@ -174,32 +203,33 @@ int Main(int argc, char** argv) {
           "the members that it waits for");
   AddFlag(app, "checkpoint-dir", options.checkpoint_dir,
           "a folder for checkpoints, shared by all servers");
-  if (const int code = ParseFlags(app, argc, argv); code >= 0) return code;
-
-  SetLogLevel(log_level);
-  SetLogName(options.coordinate_only ? "coordinator"
-                                     : absl::StrCat("shard ", options.shard));
+  const auto begin_log = [&] {
+    log.Apply();
+    ChangeLogContext([&](LogContext& context) {
+      const bool is_shard = !options.coordinate_only;
+      context = {job.spec.name, is_shard ? "server" : "coordinator",
+                 is_shard ? options.shard : -1, ProcessName()};
+    });
+    NEREUS_LOG(Info, {LogEvent::kStart})
+        << DescribeStart(app, argc, argv, &job);
+  };
+  if (const int code = ParseFlags(app, argc, argv, begin_log); code >= 0) {
+    return code;
+  }
   options.stall_threshold = absl::Seconds(stall_seconds);
   options.spec = job.spec;
   const absl::Status status =
       CheckFlags(app, argc, argv, options, job, coordinators_flags);
   if (!status.ok()) {
-    std::fprintf(stderr, "nereus-server: %s\nRun with --help for the flags.\n",
-                 WithFlagNames(app, status.message(), kFlagsOfFields).c_str());
-    return kExitUsage;
+    return RefuseCommandLine(
+        app, WithFlagNames(app, status.message(), kFlagsOfFields));
   }
   RaiseDescriptorLimit();
   signal(SIGPIPE, SIG_IGN);
   signal(SIGINT, ExitOnSignal);
-  TerminateWatch watch;
-  const auto server = Server::Start(options);
-  if (!server.ok()) {
-    NEREUS_LOG(Error) << server.status().message();
-    // A damaged checkpoint or state would be damaged at the next start, too.
-    return absl::IsDataLoss(server.status()) ? kExitJobFailed
-                                             : ExitCodeOf(server.status());
-  }
-  return AwaitEnd(options, **server, watch);
+  const Ending ending = Serve(options);
+  WriteLog(ending.level, {LogEvent::kEnd}, ending.text);
+  return ending.code;
 }
 
 }  // namespace

@@ -168,8 +168,9 @@ Heartbeat ShardProcess::TakeStock() {
 }
 
 absl::Status ShardProcess::Load(const LoadCheckpoint& load) {
-  NEREUS_LOG(Info) << "restoring " << load.values.size()
-                   << " chunks as of round " << load.round;
+  NEREUS_LOG(Info, {LogEvent::kCheckpoint, load.round})
+      << "restoring " << load.values.size() << " chunks as of round "
+      << load.round;
   const absl::Status status =
       storage_ == nullptr
           ? FailedPreconditionError("this server has no --checkpoint-dir")
@@ -182,11 +183,15 @@ void ShardProcess::OnEntered(const EpochStart& start) {
   control_->SetReady(!is_leaving_ && HasBackups(start, {}));
   is_member_ = true;
   if (start.job->options.backup) may_be_released_ = true;
-  NEREUS_LOG(Info) << "epoch " << start.job->epoch
-                   << ": workers=" << start.job->worker_count()
-                   << " shards=" << start.job->shards()
-                   << " layers=" << start.job->model().size()
-                   << " chunks_here=" << machine_->chunk_count();
+  ChangeLogContext([&](LogContext& context) {
+    context.epoch = static_cast<int64_t>(start.job->epoch);
+  });
+  NEREUS_LOG(Info, {LogEvent::kEpoch, start.job->history.first_step})
+      << "epoch " << start.job->epoch
+      << ": workers=" << start.job->worker_count()
+      << " shards=" << start.job->shards()
+      << " layers=" << start.job->model().size()
+      << " chunks_here=" << machine_->chunk_count();
   const absl::Status enough =
       CheckDescriptors(start.job->worker_count(), start.job->shards());
   if (!enough.ok()) NEREUS_LOG(Error) << enough.message();

@@ -148,7 +148,6 @@ absl::Status JoinAndWork(const WorkerOptions& options) {
   Model model(options);
   const std::unique_ptr<Client> client =
       NEREUS_TRY(Client::Connect(options.client, model.Bind()));
-  SetLogName(absl::StrCat("worker ", client->traits().rank));
   std::printf("joined rank=%d seconds=%.6f\n", client->traits().rank,
               Seconds());
   std::fflush(stdout);
@@ -188,7 +187,7 @@ int Main(int argc, char** argv) {
           "leaves after this number of steps; 0: never leaves")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 24));
   if (const int code = ParseFlags(app, argc, argv); code >= 0) return code;
-  SetLogName("worker");
+  ChangeLogContext([](LogContext& context) { context.role = "worker"; });
   signal(SIGPIPE, SIG_IGN);
   signal(SIGTERM, ExitOnSignal);
   const absl::Status status = Run(options);

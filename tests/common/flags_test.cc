@@ -149,7 +149,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"UnlikeOtherNames",
                 {"--frobnicate=1"},
                 {},
-                "unknown flag --frobnicate\n",
+                "unknown flag --frobnicate. Run",
                 "did you mean"},
         Mistake{"ExtraLetter",
                 {"--battch=1"},
@@ -174,7 +174,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"ThreeTypos",
                 {"--lernin-rat=1"},
                 {},
-                "unknown flag --lernin-rat\n",
+                "unknown flag --lernin-rat. Run",
                 "did you mean"},
         // --beta2 differs by one letter, --beta1 by two.
         Mistake{"LikeTwoFlags", {"--beta22=1"}, {}, "did you mean --beta2?"},
@@ -185,8 +185,8 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"FirstOfTwoMistakes",
                 {"--frob=a: b", "--bacth=5"},
                 {},
-                "unknown flag --frob\n"},
-        Mistake{"NoDashes", {"fly"}, {}, "unknown argument fly\n"},
+                "unknown flag --frob. Run"},
+        Mistake{"NoDashes", {"fly"}, {}, "unknown argument fly. Run"},
         Mistake{"FlagOfACommand",
                 {"plan", "--wrokers=3"},
                 {},
@@ -194,7 +194,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"FlagOfAnAbsentCommand",
                 {"--wrokers=3"},
                 {},
-                "unknown flag --wrokers\n",
+                "unknown flag --wrokers. Run",
                 "did you mean"}),
     NameOf);
 
@@ -224,7 +224,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"NoSuchChoice",
                 {"--update=rms"},
                 {},
-                "--update: \"rms\" is not one of adam, sgd\n",
+                "--update: \"rms\" is not one of adam, sgd. Run",
                 "did you mean"},
         Mistake{"ChoiceOfAnotherFlag",
                 {"--optimizer=adam"},
@@ -319,11 +319,11 @@ TEST(FlagsDeathTest, EachProgramKnowsTheVariablesOfJobFlags) {
   EXPECT_EXIT(
       {
         CLI::App other("Has the flags of a job.", "other");
-        LogLevel log_level = LogLevel::kInfo;
+        LogFlags log;
         JobFlags job;
         bool shared_memory = true;
         const std::vector<std::string> flags = FlagsAddedBy(other, [&] {
-          AddCommonFlags(other, "other", log_level);
+          AddCommonFlags(other, "other", log);
           AddJobFlags(other, job);
           AddSharedMemoryFlag(other, shared_memory);
         });
@@ -347,11 +347,27 @@ TEST(FlagsDeathTest, HelpAndVersionExitWithSuccess) {
       {
         SetVariables({});
         Program program;
-        LogLevel log_level = LogLevel::kInfo;
-        AddCommonFlags(program.app, "tester", log_level);
+        LogFlags log;
+        AddCommonFlags(program.app, "tester", log);
         std::exit(ExitCodeOf(Parse(program, {"--version"})));
       },
       testing::ExitedWithCode(0), IsEmpty());
+}
+
+// The parser stops at the mistake, before it has the value of --log-format.
+TEST(FlagsDeathTest, MistakeHasTheFormatOfTheLog) {
+  const auto json = AllOf(HasSubstr("\"severity\":\"ERROR\""),
+                          HasSubstr("\"message\":\"tester: "),
+                          HasSubstr("\"event\":\"end\"}\n"));
+  EXPECT_EXIT(ParseAndExit({"--batch=x", "--log-format=json"}),
+              testing::ExitedWithCode(2), json);
+  EXPECT_EXIT(ParseAndExit({"--batch=x", "--log-format", "json"}),
+              testing::ExitedWithCode(2), json);
+  EXPECT_EXIT(ParseAndExit({"--batch=x"}, {"NEREUS_LOG_FORMAT=json"}),
+              testing::ExitedWithCode(2), json);
+  EXPECT_EXIT(ParseAndExit({"--batch=x", "--log-format=text"},
+                           {"NEREUS_LOG_FORMAT=json"}),
+              testing::ExitedWithCode(2), Not(HasSubstr("severity")));
 }
 
 // Ends the process, with kGoesOn if `what` is true.
@@ -441,6 +457,15 @@ TEST(FlagsDeathTest, VariableThatDoesNotCountIsLoggedAndNotRefused) {
               testing::ExitedWithCode(kGoesOn),
               HasSubstr("the variable NEREUS_BATCH does not count with "
                         "--replay"));
+}
+
+TEST(FlagsDeathTest, VariablesThatDoNotCountShareALine) {
+  EXPECT_EXIT(
+      ExitWith(
+          RefuseBatchAndJson({}, {"NEREUS_BATCH=3", "NEREUS_JSON=true"}).ok()),
+      testing::ExitedWithCode(kGoesOn),
+      HasSubstr("the variables NEREUS_BATCH, NEREUS_JSON do not count "
+                "with --replay\n"));
 }
 
 TEST(FlagsDeathTest, UnsetVariableIsNotMentioned) {

@@ -97,14 +97,16 @@ TEST_F(EndCheckTest, JobThatFinishesWithoutTheWorkerDoesNotHideTheMistake) {
 // The job finishes before the second question.
 TEST_F(EndCheckTest, LineOfTheCoordinatorTellsOfTheMistakeAtOnce) {
   const std::string line =
-      "12:00:00.000 WARNING [coordinator] worker 1 (h:1) was removed: gone";
+      "2026-11-27T12:00:00.000Z WARNING [coordinator] worker 1 (h:1) was "
+      "removed: gone";
   EndCheck::NoteLine(absl::MakeSpan(&child_, 1), line);
   EXPECT_EQ(child_.seen, LocalProcess::Seen::kNothing);
   End(0);
   Look();
-  EndCheck::NoteLine(absl::MakeSpan(&child_, 1),
-                     "12:00:00.000 WARNING [coordinator] worker 11 (h:2) was "
-                     "removed: gone");
+  EndCheck::NoteLine(
+      absl::MakeSpan(&child_, 1),
+      "2026-11-27T12:00:00.000Z WARNING [coordinator] worker 11 (h:2) was "
+      "removed: gone");
   EXPECT_EQ(child_.seen, LocalProcess::Seen::kLeftBehind);
   EndCheck::NoteLine(absl::MakeSpan(&child_, 1), line);
   EXPECT_EQ(Look(absl::Milliseconds(100), /*is_finished=*/true), 0);

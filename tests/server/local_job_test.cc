@@ -46,16 +46,30 @@ TEST(ListeningLineTest, RefusesAnyOtherLine) {
   }
 }
 
+TEST(TextLineTest, JsonLineHasTheFormOfText) {
+  const std::string rest =
+      "\"time\":\"2026-11-27T14:03:11.123Z\",\"severity\":\"INFO\","
+      "\"message\":\"hello\"";
+  EXPECT_EQ(AsTextLine("{" + rest + ",\"role\":\"server\",\"rank\":2}"),
+            "2026-11-27T14:03:11.123Z INFO [shard 2] hello");
+  EXPECT_EQ(AsTextLine("{" + rest + ",\"role\":\"worker\",\"name\":\"b\"}"),
+            "2026-11-27T14:03:11.123Z INFO [worker b] hello");
+  for (const std::string line :
+       {"plain", "", "{", "{}", "{\"severity\":1}", "[1]", "{\"a\":{}}"}) {
+    EXPECT_EQ(AsTextLine(line), line);
+  }
+}
+
 TEST(ShownLineTest, OnlyLogLinesBelowTheLevelAreHidden) {
   const struct {
     const char* line;
     LogLevel highest;  // Highest level at which the line is shown.
   } kCases[] = {
-      {"12:00:00.000 DEBUG [shard 0] x", LogLevel::kDebug},
-      {"12:00:00.000 INFO [shard 0] x", LogLevel::kInfo},
-      {"12:00:00.000 WARNING [shard 0] x", LogLevel::kWarning},
-      {"12:00:00.000 ERROR [shard 0] x", LogLevel::kError},
-      {"12:00:00.000 FATAL [shard 0] x", LogLevel::kError},
+      {"2026-11-27T12:00:00.000Z DEBUG [shard 0] x", LogLevel::kDebug},
+      {"2026-11-27T12:00:00.000Z INFO [shard 0] x", LogLevel::kInfo},
+      {"2026-11-27T12:00:00.000Z WARNING [shard 0] x", LogLevel::kWarning},
+      {"2026-11-27T12:00:00.000Z ERROR [shard 0] x", LogLevel::kError},
+      {"2026-11-27T12:00:00.000Z CRITICAL [shard 0] x", LogLevel::kError},
       {"terminate called after INFO", LogLevel::kError},
       {"", LogLevel::kError},
   };
@@ -224,11 +238,12 @@ TEST_F(LocalJobTest, ProcessThatIsStartedAgainKeepsItsHost) {
 
 TEST_F(LocalJobTest, ShowsProgressAndTheLinesThatMatter) {
   SetWorker(
-      "progress_event; echo '12:00:00.000 INFO [worker] quiet' >&2\n"
-      "echo '12:00:00.000 WARNING [worker] slow' >&2\n"
+      "progress_event; echo '2026-11-27T12:00:00.000Z INFO [worker] quiet' "
+      ">&2\n"
+      "echo '2026-11-27T12:00:00.000Z WARNING [worker] slow' >&2\n"
       "done_event; touch $dir/worker$rank.done");
   ASSERT_TRUE(Run().ok());
-  EXPECT_THAT(Shown(), HasSubstr("worker 0: 12:00:00.000 WARNING "
+  EXPECT_THAT(Shown(), HasSubstr("worker 0: 2026-11-27T12:00:00.000Z WARNING "
                                  "[worker] slow\n"));
   EXPECT_THAT(Shown(), Not(HasSubstr("quiet")));
   EXPECT_THAT(Shown(), HasSubstr("starting\n"));
@@ -382,7 +397,8 @@ TEST_F(LocalJobTest, CoordinatorThatHasNotSavedTheModelHasNotFailed) {
 TEST_F(LocalJobTest, LastLineHasTheReasonOfTheCoordinator) {
   SetServer(
       "wait_for worker0.pid\n"
-      "echo '12:00:00.000 ERROR [shard 0] the job failed: fc has a NaN' >&2\n"
+      "echo '2026-11-27T12:00:00.000Z ERROR [shard 0] the job failed: fc has a "
+      "NaN' >&2\n"
       "exit 1");
   SetWorker("sleep 3600");
   const std::string message = FailureMessage(absl::StatusCode::kAborted);
@@ -493,15 +509,16 @@ class ProgramJobTest : public LocalJobTest {
 
 TEST_F(ProgramJobTest, ShowsBothStreamsOfEachWorkerWithItsName) {
   SetProgram(
-      "echo \"$1\"; echo 12:00:00.000 INFO [x] quiet >&2\n"
+      "echo \"$1\"; echo 2026-11-27T12:00:00.000Z INFO [x] quiet >&2\n"
       "printf 'no line feed'; touch $dir/worker$rank.done");
   const auto outcome = RunProgram();
   ASSERT_TRUE(outcome.ok()) << outcome.status();
   for (const char* worker : {"[worker-0]", "[worker-1]"}) {
     EXPECT_THAT(out_.str(), HasSubstr(absl::StrCat(worker, " an argument\n")));
     EXPECT_THAT(out_.str(), HasSubstr(absl::StrCat(worker, " no line feed\n")));
-    EXPECT_THAT(err_.str(), HasSubstr(absl::StrCat(
-                                worker, " 12:00:00.000 INFO [x] quiet\n")));
+    EXPECT_THAT(err_.str(),
+                HasSubstr(absl::StrCat(
+                    worker, " 2026-11-27T12:00:00.000Z INFO [x] quiet\n")));
   }
   EXPECT_FALSE(failed_.has_value());
   ExpectNoProcess();

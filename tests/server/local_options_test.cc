@@ -134,7 +134,7 @@ TEST(LocalOptionsTest, WorkersGetTheTrainingFlagsAndTheCoordinatorsAddress) {
   options.training["model"] = "mlp";
   options.training["data"] = "/data/digits";
   options.training["limit"] = "400";
-  options.log_level = LogLevel::kDebug;
+  options.log = {LogLevel::kDebug, LogFormat::kJson};
   EXPECT_THAT(
       WorkerArguments(options, 3, "127.0.0.1:7"),
       AllOf(Contains("--coordinator=127.0.0.1:7"), Contains("--model=mlp"),
@@ -142,7 +142,8 @@ TEST(LocalOptionsTest, WorkersGetTheTrainingFlagsAndTheCoordinatorsAddress) {
             Contains("--batch=32"), Contains("--epochs=8"),
             Contains("--seed=1"), Contains("--threads=1"),
             Contains("--device=cpu"), Contains("--holdout=0.2"),
-            Contains("--json"), Contains("--log-level=debug")));
+            Contains("--json"), Contains("--log-level=debug"),
+            Contains("--log-format=json")));
 }
 
 // Returns the --node of each server, then that of each worker.

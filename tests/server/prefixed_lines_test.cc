@@ -43,6 +43,14 @@ TEST(PrefixedLinesTest, ProgressBarThatErasesItselfStays) {
   EXPECT_EQ(out.str(), "[worker-0] 100 %\n[worker-0] windows\n[worker-0]   \n");
 }
 
+TEST(PrefixedLinesTest, JsonObjectsStayAsTheyAreWithJson) {
+  std::ostringstream out;
+  PrefixedLines lines(&out, /*is_terminal=*/false, LogFormat::kJson);
+  lines.Write(0, "{\"a\":1}");
+  lines.Write(0, "step 1");
+  EXPECT_EQ(out.str(), "{\"a\":1}\n[worker-0] step 1\n");
+}
+
 TEST(PrefixedLinesTest, LostLineIsNoticed) {
   std::ostringstream out;
   PrefixedLines lines(&out, /*is_terminal=*/false);

@@ -1,5 +1,6 @@
 #include "server/admin/progress_display.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <sstream>
@@ -36,6 +37,21 @@ TEST(ProgressDisplayTest, DrawsInPlaceOnATerminalAndKeepsOtherLinesWhole) {
   display.Clear();
   display.Clear();
   EXPECT_EQ(out.str(), "\r\x1b[Knote\n\r\x1b[Kc\r\x1b[K");
+}
+
+TEST(ProgressDisplayTest, AllLinesAreJsonWithJsonEvenOnATerminal) {
+  std::ostringstream out;
+  ProgressDisplay display(&out, /*is_terminal=*/true, LogFormat::kJson);
+  display.Show("a", kStart);
+  display.PrintLineOf("shard 0", "{\"b\":1}");
+  display.PrintLineOf("shard 0", "crash");
+  display.Clear();
+  const auto line = [](const std::string& message) {
+    return "\\{\"time\":\"[^\"]*\",\"severity\":\"INFO\",\"message\":\"" +
+           message + "\",\"role\":\"nereusctl\"}\n";
+  };
+  EXPECT_THAT(out.str(), testing::MatchesRegex(line("a") + "\\{\"b\":1}\n" +
+                                               line("shard 0: crash")));
 }
 
 }  // namespace

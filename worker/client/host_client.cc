@@ -136,6 +136,7 @@ class HostClientImpl final : public HostClient {
   // Shared with the buffers that the table counts.
   const std::shared_ptr<RoundTable> rounds_;
   std::unique_ptr<WorkerProcess> process_;  // The side of the driving thread.
+  SkipNotes skips_;  // Lines about gradients that are not finite.
 };
 
 // Waits until no connection reads the caller's memory, because the caller may
@@ -227,7 +228,7 @@ absl::StatusOr<bool> HostClientImpl::IsFit(int layer, int64_t step,
       absl::StrCat(name, " has ", found->value, " at element ", found->index,
                    " of ", values.size());
   if (policy != NanPolicy::kSkip) return FailJob(reason);
-  NEREUS_LOG(Warning) << reason << ": all workers skip the step";
+  skips_.Log(step, specs_[layer].name, reason);
   rounds_->Use([&](StepLedger& ledger) { ledger.NoteUnfit(step); });
   // Waits for the rest of the copy: the machine may write zeros over the
   // values, and the copy must not write there afterwards.

@@ -1,7 +1,11 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 
+#include "absl/base/thread_annotations.h"
+#include "common/base/log_repeats.h"
+#include "common/base/mutex.h"
 #include "common/protocol/job_options.h"
 
 namespace nereus {
@@ -13,5 +17,20 @@ namespace nereus {
 // state.
 void LogJoined(const std::string& job, const JobOptions& options,
                bool keeps_state);
+
+// Log lines about steps that all workers skip, because a gradient of this
+// worker is not finite. A gradient can be so in every step, so the lines of a
+// layer become rare (LogRepeats). Thread-safe.
+class SkipNotes {
+ public:
+  // Logs that the step is skipped because of `layer`, if a line is due.
+  // `reason`: the place and the value.
+  void Log(int64_t step, const std::string& layer, const std::string& reason)
+      ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  Mutex mu_;
+  LogRepeats repeats_ ABSL_GUARDED_BY(mu_);  // Lines of each layer.
+};
 
 }  // namespace nereus

@@ -56,10 +56,16 @@ absl::Status WorkerProcess::Join(std::vector<LayerSpec> specs) {
   options.stall_threshold = client.stall_threshold;
   process_ =
       NEREUS_TRY(MemberProcess::Listen(std::move(options), control_.get()));
+  JoinRequest request = MakeRequest(std::move(specs));
+  ChangeLogContext([&](LogContext& context) {
+    context.job = request.job;
+    context.role = "worker";
+    context.name = request.name;
+  });
   NEREUS_LOG(Info) << "listening control="
                    << JoinHostPort(client.address.host, control_->port())
                    << " data=" << process_->data_address();
-  process_->Join(MakeRequest(std::move(specs)), MakeEvents());
+  process_->Join(std::move(request), MakeEvents());
   return absl::OkStatus();
 }
 
@@ -290,10 +296,14 @@ void WorkerProcess::OnLayerDone(const LayerDone& done) {
 void WorkerProcess::OnEntered(const std::shared_ptr<const EpochStart>& start) {
   const Job& job = *start->job;
   const int64_t first_step = job.history.first_step;
-  NEREUS_LOG(Info) << "epoch " << job.epoch
-                   << ": workers=" << job.worker_count() << " seat="
-                   << job.LineupOf(first_step).SeatOf(start->self.rank)
-                   << " first_step=" << first_step;
+  ChangeLogContext([&](LogContext& context) {
+    context.rank = start->self.rank;
+    context.epoch = static_cast<int64_t>(job.epoch);
+  });
+  NEREUS_LOG(Info, {LogEvent::kEpoch, first_step})
+      << "epoch " << job.epoch << ": workers=" << job.worker_count()
+      << " seat=" << job.LineupOf(first_step).SeatOf(start->self.rank)
+      << " first_step=" << first_step;
   caller_.OnEntered(start->job);
   probed_servers_ = ShardsToProbe(*start, process_->data_address());
   {

@@ -1,12 +1,13 @@
 #include "worker/trainer/worker_flags.h"
 
-#include <cstdio>
 #include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/strip.h"
 #include "common/base/exit_codes.h"
+#include "common/base/identity.h"
 #include "common/base/status.h"
+#include "common/flags/given_options.h"
 #include "common/flags/model_file.h"
 #include "worker/trainer/idx_file.h"
 #include "worker/trainer/network.h"
@@ -160,6 +161,22 @@ absl::Status CheckFlags(const CLI::App& app, int argc, char** argv,
   return status;
 }
 
+// Sets up the log of this process, and writes its first line.
+void BeginLog(WorkerFlags& flags, const std::string& text) {
+  flags.log.Apply();
+  if (flags.client.name.empty()) flags.client.name = ProcessName();
+  ChangeLogContext([&](LogContext& context) {
+    if (flags.standalone) {
+      context.role = "standalone";
+    } else {
+      context.job = flags.client.job;
+      context.role = "worker";
+      context.name = flags.client.name;
+    }
+  });
+  NEREUS_LOG(Info, {LogEvent::kStart}) << text;
+}
+
 }  // namespace
 
 std::optional<int> GpuNumber(absl::string_view device) {
@@ -175,7 +192,7 @@ int ReadWorkerFlags(int argc, char** argv, WorkerFlags& flags) {
   CLI::App app("Trains a classifier of images as one worker of a Nereus job.",
                "nereus-worker");
   app.footer(kExitCodesHelp);
-  AddCommonFlags(app, "nereus-worker", flags.log_level);
+  AddCommonFlags(app, "nereus-worker", flags.log);
   FlagGroups groups;
   groups.member = FlagsAddedBy(app, [&] { AddMemberFlags(app, flags); });
   AddSwitch(app, "standalone", flags.standalone,
@@ -190,14 +207,17 @@ int ReadWorkerFlags(int argc, char** argv, WorkerFlags& flags) {
                    "beta1", "beta2", "epsilon"});
   });
   // Ends the program for --help, --version, or a mistake that the parser finds.
-  if (const int code = ParseFlags(app, argc, argv); code >= 0) return code;
+  const auto begin_log = [&] {
+    BeginLog(flags, DescribeStart(app, argc, argv));
+  };
+  if (const int code = ParseFlags(app, argc, argv, begin_log); code >= 0) {
+    return code;
+  }
   const absl::Status status = CheckFlags(app, argc, argv, flags, groups);
   if (status.ok()) return -1;
-  std::fprintf(stderr, "nereus-worker: %s\nRun with --help for the flags.\n",
-               WithFlagNames(app, status.message(),
-                             {{"coordinator_address", "--coordinator"}})
-                   .c_str());
-  return kExitUsage;
+  return RefuseCommandLine(
+      app, WithFlagNames(app, status.message(),
+                         {{"coordinator_address", "--coordinator"}}));
 }
 
 }  // namespace nereus

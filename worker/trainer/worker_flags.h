@@ -39,7 +39,7 @@ struct WorkerFlags {
   std::string model = "cnn";
   std::string device = "cpu";  // "cpu", or "cuda:N".
   std::string trace;           // File for a GPU's timeline. Empty: none.
-  LogLevel log_level = LogLevel::kInfo;
+  LogFlags log;
   DataFlags data;
   ReplayFlags replay;
   StragglerFlags straggler;

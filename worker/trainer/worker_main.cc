@@ -23,7 +23,6 @@
 
 #include "common/base/descriptor_limit.h"
 #include "common/base/exit_codes.h"
-#include "common/base/identity.h"
 #include "common/base/logging.h"
 #include "common/base/status.h"
 #include "common/compute/gemm.h"
@@ -66,6 +65,12 @@ absl::StatusOr<DataSplit> LoadData(const WorkerFlags& flags) {
   return Split(GenerateSynthetic(kSyntheticSeed, count), holdout);
 }
 
+void LogProgress(const std::vector<std::string>& lines) {
+  for (const std::string& line : lines) {
+    NEREUS_LOG(Info, {LogEvent::kProgress}) << line;
+  }
+}
+
 // Writes a line to standard output, for `nereusctl local` and scripts.
 absl::Status PrintLine(const std::string& line) {
   if (std::printf("%s\n", line.c_str()) >= 0 && std::fflush(stdout) == 0) {
@@ -102,7 +107,7 @@ TrainerOptions MakeTrainerOptions(const WorkerFlags& flags,
     const WorkerProgress event = MakeProgress(
         client.traits().rank, progress, TotalBytes(client.Report().peers));
     if (!json) {
-      NEREUS_LOG(Info) << ProgressText(event);
+      NEREUS_LOG(Info, {LogEvent::kProgress}) << ProgressText(event);
       return;
     }
     // If standard output is closed, training goes on. Then the last line,
@@ -116,6 +121,13 @@ TrainerOptions MakeTrainerOptions(const WorkerFlags& flags,
 struct Outcome {
   std::optional<WorkerResult> report;  // Empty if the worker left early.
   bool was_signalled = false;          // True if it left because of SIGTERM.
+  int64_t last_step = -1;              // Its last step, if it left early.
+};
+
+// Exit code of the program, and the last line of its log.
+struct Ending {
+  int code = kExitDone;
+  std::string text;
 };
 
 // Trains until the end of the job, leaves, and measures the accuracy.
@@ -149,10 +161,7 @@ absl::StatusOr<Outcome> TrainAndLeave(const WorkerFlags& flags,
   } while (absl::IsOutOfRange(left));
   NEREUS_TRY(left);
   if (trained.leaves_early) {
-    NEREUS_LOG(Info) << "left the job early, after step " << trained.last_step
-                     << (signal.is_set() ? ", because of SIGTERM"
-                                         : ", as an operator has asked for");
-    return Outcome{std::nullopt, signal.is_set()};
+    return Outcome{std::nullopt, signal.is_set(), trained.last_step};
   }
   if (!flags.trace.empty()) {
     const std::vector<GpuSpan> spans = NEREUS_TRY(network_client->Timeline());
@@ -261,16 +270,25 @@ absl::Status RunReplay(const WorkerFlags& flags) {
     NEREUS_TRY(WriteTrace(flags.trace, report.gpu->timeline, options.layers));
   }
   if (flags.json) return PrintLine(ReplayJson(report));
-  for (const std::string& line : ReplayText(report)) NEREUS_LOG(Info) << line;
+  LogProgress(ReplayText(report));
   return absl::OkStatus();
 }
 
-// Returns the exit code of the program.
-absl::StatusOr<int> Run(WorkerFlags flags) {
+// Returns the ending of a worker that has left the job early.
+Ending EndingOf(const Outcome& outcome) {
+  const bool was_signalled = outcome.was_signalled;
+  return {was_signalled ? LeaveSignal::kExitCode : kExitDone,
+          absl::StrCat("left the job early, after step ", outcome.last_step,
+                       was_signalled ? ", because of SIGTERM"
+                                     : ", as an operator has asked for")};
+}
+
+// Does the work of the program.
+absl::StatusOr<Ending> Run(WorkerFlags flags) {
   SetGemmThreads(flags.threads);
   if (flags.is_replay()) {
     NEREUS_TRY(RunReplay(flags));
-    return 0;
+    return Ending{kExitDone, "the replay is done"};
   }
   std::shared_ptr<Device> device = MakeCpuDevice();
   if (flags.on_gpu()) {
@@ -295,33 +313,33 @@ absl::StatusOr<int> Run(WorkerFlags flags) {
   // joins again as a new worker.
   int joins = 1;
   while (absl::IsCancelled(outcome.status())) {
-    NEREUS_LOG(Warning) << outcome.status().message() << "; joining again";
+    NEREUS_LOG(Warning, {LogEvent::kMemberLost})
+        << outcome.status().message() << "; joining again";
     ++joins;
     outcome = JoinAndTrain(flags, data, network.get());
   }
   if (joins > 1 && absl::IsOutOfRange(outcome.status())) {
-    NEREUS_LOG(Warning) << outcome.status().message()
-                        << ": the other workers have finished the job";
-    return 0;
+    return Ending{kExitDone,
+                  absl::StrCat(outcome.status().message(),
+                               ": the other workers have finished the job")};
   }
   NEREUS_TRY(outcome.status());
   std::optional<WorkerResult>& report = outcome->report;
-  if (!report.has_value()) {
-    return outcome->was_signalled ? LeaveSignal::kExitCode : 0;
-  }
+  if (!report.has_value()) return EndingOf(*outcome);
   report->joins = joins;
   if (report->steps.skipped >
       kSkippedShareMax * static_cast<double>(report->steps.done)) {
-    NEREUS_LOG(Warning) << report->steps.skipped << " of " << report->steps.done
-                        << " steps were skipped for a NaN: is --learning-rate "
-                           "too high?";
+    NEREUS_LOG(Warning, {LogEvent::kSkippedStep})
+        << report->steps.skipped << " of " << report->steps.done
+        << " steps were skipped for a NaN: is --learning-rate "
+           "too high?";
   }
   if (flags.json) {
     NEREUS_TRY(PrintLine(FormatWorkerEvent(*report)));
-    return 0;
+  } else {
+    LogProgress(DoneText(*report));
   }
-  for (const std::string& line : DoneText(*report)) NEREUS_LOG(Info) << line;
-  return 0;
+  return Ending{kExitDone, "left the job after its last step"};
 }
 
 // Ends the process at once, even if its threads wait. That is safe: for its
@@ -347,12 +365,11 @@ int main(int argc, char** argv) {
   nereus::WorkerFlags flags;
   const int exit_code = nereus::ReadWorkerFlags(argc, argv, flags);
   if (exit_code >= 0) return exit_code;
-  nereus::SetLogLevel(flags.log_level);
-  if (flags.client.name.empty()) flags.client.name = nereus::ProcessName();
-  nereus::SetLogName(flags.standalone ? "standalone"
-                                      : "worker " + flags.client.name);
-  const absl::StatusOr<int> code = nereus::Run(flags);
-  if (code.ok()) return *code;
-  NEREUS_LOG(Error) << code.status().ToString();
-  return nereus::ExitCodeOf(code.status());
+  const absl::StatusOr<nereus::Ending> ending = nereus::Run(flags);
+  if (ending.ok()) {
+    NEREUS_LOG(Info, {nereus::LogEvent::kEnd}) << ending->text;
+    return ending->code;
+  }
+  NEREUS_LOG(Error, {nereus::LogEvent::kEnd}) << ending.status().ToString();
+  return nereus::ExitCodeOf(ending.status());
 }

@@ -210,14 +210,16 @@ void ConnectionLifecycle::Refuse(SocketConnection& connection,
     if (absl::IsUnavailable(reason)) {
       NEREUS_LOG(Debug) << what << connection.address() << ": "
                         << reason.message();
-    } else {
-      NEREUS_LOG(Warning) << what << connection.address() << ": "
-                          << reason.message();
+    } else if (const auto lasts =
+                   refusals_.Note(std::string(reason.message()), SteadyNow())) {
+      NEREUS_LOG(Warning, {LogEvent::kRefused})
+          << what << connection.address() << ": " << reason.message()
+          << LastsText(*lasts);
     }
   } else if (state == State::kOpen) {
-    NEREUS_LOG(Warning) << "ending the connection to "
-                        << PeerName(connection.peer()) << " ("
-                        << connection.address() << "): " << reason.message();
+    NEREUS_LOG(Warning, {LogEvent::kConnection})
+        << "ending the connection to " << PeerName(connection.peer()) << " ("
+        << connection.address() << "): " << reason.message();
   }
   // Leaves the socket open until the deadline, or until the peer closes its
   // side, which it does after it has read the reason.

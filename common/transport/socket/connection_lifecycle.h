@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "absl/time/time.h"
+#include "common/base/log_repeats.h"
 #include "common/base/socket.h"
 #include "common/base/status.h"
 #include "common/protocol/frame.h"
@@ -101,6 +102,7 @@ class ConnectionLifecycle {
   Delivery& delivery_;          // Tells the handler.
   TrafficTable& traffic_;       // Counts frames of open connections.
   Dialler& dialler_;            // Makes the sockets of attempts.
+  LogRepeats refusals_;         // Log lines about refused strangers, by reason.
 };
 
 }  // namespace nereus

@@ -29,8 +29,11 @@ std::vector<Accepted> PeerAcceptor::AcceptSome(int strangers, absl::Time now) {
       if (!accepted.exhausted) break;
       // Stops watching for a pause: otherwise the poller would report the
       // waiting connections again and again.
-      NEREUS_LOG(Warning) << "cannot accept connections for now: no file "
-                             "descriptors are left";
+      if (const auto lasts = shortages_.Note("descriptors", now)) {
+        NEREUS_LOG(Warning) << "cannot accept connections for now: no file "
+                               "descriptors are left"
+                            << LastsText(*lasts);
+      }
       poller_.Watch(listener_.socket.get(), 0, this);
       resume_at_ = now + kPause;
       break;

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "common/base/log_repeats.h"
 #include "common/base/socket.h"
 #include "common/transport/socket/poller.h"
 
@@ -45,6 +46,7 @@ class PeerAcceptor {
   const int strangers_max_;  // Largest number of strangers.
   Poller& poller_;           // Watches the port, except in a pause.
   absl::Time resume_at_ = absl::InfiniteFuture();  // End of the pause, if any.
+  LogRepeats shortages_;  // Log lines about a lack of descriptors.
 };
 
 }  // namespace nereus

@@ -39,7 +39,8 @@ def init(**options):
         job = _launcher.find_job(found.host)
         found = Options(**{**vars(found), **job, "name": found.name or job.get("name", "")})
         others = sorted(name for name in os.environ
-                        if name.startswith("NEREUS_") and name != "NEREUS_LIBRARY")
+                        if name.startswith("NEREUS_")
+                        and name not in ("NEREUS_LIBRARY", "NEREUS_LOG_FORMAT"))
         misspelt = misspelt_variable()
         if not found.coordinator and misspelt is not None:
             name, meant = misspelt
