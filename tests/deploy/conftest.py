@@ -25,6 +25,19 @@ def need(*programs):
             pytest.skip(f"there is no {program}: deploy/install_packages.sh --test installs it")
 
 
+def need_root(what):
+    if os.geteuid() != 0:
+        pytest.skip(f"{what} need root")
+
+
+@pytest.fixture(scope="session")
+def mnist():
+    path = os.environ.get("NEREUS_MNIST_DIR", "")
+    if not os.path.isdir(path):
+        pytest.skip("NEREUS_MNIST_DIR names no folder with MNIST's files")
+    return path
+
+
 @pytest.fixture(scope="session")
 def kubectl():
     path = os.environ.get("KUBECTL")
@@ -74,8 +87,7 @@ def digests(output):
 def images():
     """Builds the images of server and worker. {name: digest}"""
     need("buildah", "podman")
-    if os.geteuid() != 0:
-        pytest.skip("images and pods need root")
+    need_root("images and pods")
     done = subprocess.run([os.path.join(ROOT, "deploy", "image", "build.sh")],
                           capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

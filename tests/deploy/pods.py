@@ -17,10 +17,9 @@ import subprocess
 import threading
 import time
 
+import jobs
 import yaml
-from conftest import KUBERNETES, ROOT
-
-NEREUSCTL = os.path.join(ROOT, "bazel-bin", "server", "admin", "nereusctl")
+from conftest import KUBERNETES
 
 specification = importlib.util.spec_from_file_location(
     "generate", os.path.join(KUBERNETES, "generate.py"))
@@ -201,20 +200,11 @@ class PodJob:
 
     def status(self):
         """What nereusctl says about the job, or None while no coordinator answers."""
-        done = subprocess.run([NEREUSCTL, "status", "--json", "--timeout=0.5",
-                               f"--server={self.coordinator}:7000"],
-                              capture_output=True, text=True, check=False)
-        return json.loads(done.stdout) if done.returncode == 0 else None
+        return jobs.status(f"{self.coordinator}:7000")
 
     def until(self, what, is_true, timeout=60):
         """Waits until `is_true` of the job's status. Returns the status and the time."""
-        end = time.monotonic() + timeout
-        while time.monotonic() < end:
-            status = self.status()
-            if status and is_true(status):
-                return status, time.monotonic()
-            time.sleep(0.05)
-        raise AssertionError(f"not within {timeout} s: {what}; status {self.status()}")
+        return jobs.until(what, self.status, is_true, timeout), time.monotonic()
 
     def await_exits(self, containers, timeout):
         """Waits until all of these containers have ended. Returns their last exit codes."""

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Tests the manifests, the images, and a job in pods on this machine. Arguments are those of
-# pytest. A test is skipped, with the reason, where its tools cannot be had.
+# Tests the manifests, the images, and jobs in pods, in Slurm and under systemd on this machine.
+# Arguments are those of pytest. A test is skipped, with the reason, where its tools cannot be had.
 #
 # NEREUS_MNIST_DIR and NEREUS_JOBSET_CRD name MNIST's files and JobSet's CRD; by default they
 # are looked for in ../shared/data beside this repository. NEREUS_POD_TIMES names a file for

@@ -9,7 +9,8 @@ import time
 
 import pytest
 from conftest import KUBERNETES, load, need
-from pods import NEREUSCTL, PodJob
+from jobs import NEREUSCTL, has_backups, live
+from pods import PodJob
 
 ACCURACY_MIN = 0.98
 
@@ -33,13 +34,10 @@ patches:
 
 
 @pytest.fixture
-def job(kubectl, images, tmp_path, request):
+def job(kubectl, images, mnist, tmp_path, request):
     """A job of base with these components that trains so many passes of MNIST. None of its
     pods is started yet."""
     need("runc", "iptables")
-    mnist = os.environ.get("NEREUS_MNIST_DIR", "")
-    if not os.path.isdir(mnist):
-        pytest.skip("NEREUS_MNIST_DIR names no folder with MNIST's files")
     epochs, *components = request.param
     folder = os.path.relpath(KUBERNETES, tmp_path)
     text = OVERLAY.format(
@@ -51,17 +49,6 @@ def job(kubectl, images, tmp_path, request):
                                   capture_output=True, text=True).stdout)
     with PodJob(objects, tmp_path, {"mnist": mnist}) as made:
         yield made
-
-
-def live(status):
-    """The names of the workers that are members."""
-    return {worker["name"] for worker in status["workers"] if not worker["left"]}
-
-
-def has_backups(status):
-    return (len(status["shards"]) == 2 and len(status["shard_servers"]) == 2
-            and all(server["backup_is_current"] and server["primary"] == shard
-                    for shard, server in enumerate(status["shard_servers"])))
 
 
 def start_all(job):

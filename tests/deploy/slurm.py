@@ -1,0 +1,162 @@
+"""A cluster of Slurm on this machine: its daemons for two nodes, in namespaces of their own."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+
+import jobs
+from conftest import ROOT, need
+from namespace import Namespace
+
+SCRIPT = os.path.join(ROOT, "deploy", "slurm", "train.sbatch")
+
+CONFIGURATION = """
+ClusterName=nereus
+SlurmctldHost={machine}(127.0.0.1)
+SlurmUser=root
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.socket
+CredType=cred/munge
+MpiDefault=none
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SwitchType=switch/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU
+ReturnToService=2
+SlurmdParameters=config_overrides
+StateSaveLocation={folder}/state
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdSpoolDir={folder}/spool-%n
+SlurmdPidFile={folder}/slurmd-%n.pid
+SlurmdLogFile={folder}/slurmd-%n.log
+NodeName=node1 NodeHostname={machine} NodeAddr=10.0.0.1 Port=7001 CPUs=8
+NodeName=node2 NodeHostname={machine} NodeAddr=10.0.0.2 Port=7002 CPUs=8
+PartitionName=all Nodes=ALL Default=YES State=UP
+"""
+
+DAEMONS = """
+ip address add 10.0.0.1/24 dev lo
+ip address add 10.0.0.2/24 dev lo
+(cat /etc/hosts; echo 10.0.0.1 node1; echo 10.0.0.2 node2) >{folder}/hosts
+mount --bind {folder}/hosts /etc/hosts
+export SLURM_CONF={folder}/slurm.conf
+(umask 077; head --bytes=128 /dev/urandom >{folder}/munge.key)
+munged --force --key-file={folder}/munge.key --socket={folder}/munge.socket \\
+  --pid-file={folder}/munge.pid --log-file={folder}/munge.log --seed-file={folder}/munge.seed
+slurmctld
+slurmd -N node1
+slurmd -N node2
+exec sleep infinity
+"""
+
+
+class Slurm(Namespace):
+    """Runs jobs of train.sbatch, one at a time. Their files are in `folder`."""
+
+    def __init__(self, folder):
+        need("munged", "slurmctld", "slurmd", "sbatch")
+        self.folder = folder
+        os.mkdir(folder / "state")
+        with open(folder / "slurm.conf", "w", encoding="utf-8") as file:
+            file.write(CONFIGURATION.format(
+                machine=socket.gethostname().split(".")[0], folder=folder))
+        super().__init__(DAEMONS.format(folder=folder), folder / "daemons.log")
+        self.job = None
+
+    def __enter__(self):
+        super().__enter__()
+        try:
+            jobs.until("both nodes are idle", lambda: self.slurm("sinfo", "-h", "-o", "%T %D"),
+                       lambda text: text.split() == ["idle", "2"])
+        except AssertionError:
+            self.show()
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *error):
+        self.show()
+        super().__exit__(*error)
+
+    def show(self):
+        """Prints what all processes have written, which pytest shows if a test fails."""
+        for path in sorted(self.folder.glob("*.log")):
+            print(f"== {path.name}\n{path.read_text(errors='replace')}")
+
+    def slurm(self, *command, **variables):
+        """Runs a program of Slurm. Returns its output."""
+        path = os.pathsep.join(
+            [*(os.path.dirname(program) for program in jobs.PROGRAMS.values()),
+             os.environ["PATH"]])
+        return self.run(command, stdout=subprocess.PIPE, text=True, check=False,
+                        env={**os.environ, "PATH": path, "TMPDIR": str(self.folder),
+                             "SLURM_CONF": f"{self.folder}/slurm.conf", **variables}).stdout
+
+    def submit(self, *program, **variables):
+        """Submits a job of two nodes that runs `program` as worker."""
+        output = self.slurm("sbatch", "--nodes=2", f"--output={self.folder}/job-%j.log", SCRIPT,
+                            *program, **variables)
+        self.job = output.split()[-1]
+
+    def log(self):
+        return (self.folder / f"job-{self.job}.log").read_text(errors="replace")
+
+    def state(self):
+        """Slurm's view of the job: {"JobState": "RUNNING", "ExitCode": "0:0", ...}."""
+        return dict(re.findall(r"(\w+)=(\S+)",
+                               self.slurm("scontrol", "--oneliner", "show", "job", self.job)))
+
+    def until_state(self, *states, timeout=60):
+        return jobs.until(f"the job is {states}", self.state,
+                          lambda state: state.get("JobState") in states, timeout)
+
+    def status(self):
+        return jobs.status(f"node1:{10000 + int(self.job)}", self.run)
+
+    def until(self, what, is_true, timeout=60):
+        return jobs.until(what, self.status, is_true, timeout)
+
+    def processes(self, node):
+        """{process: command line} of the job's tasks on a node, and of their shells."""
+        mark = {f"SLURM_CONF={self.folder}/slurm.conf", f"SLURMD_NODENAME={node}"}
+        found = {}
+        for process in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open(f"/proc/{process}/environ", encoding="utf-8", errors="replace") as file:
+                    is_ours = mark <= set(file.read().split("\0"))
+                with open(f"/proc/{process}/cmdline", encoding="utf-8", errors="replace") as file:
+                    command = file.read().replace("\0", " ")
+            except OSError:
+                continue  # It has ended.
+            if is_ours:
+                found[int(process)] = command
+        return found
+
+    def kill(self, node, program):
+        """Kills the task whose command line begins so."""
+        [process] = [process for process, command in self.processes(node).items()
+                     if command.startswith(program)]
+        os.kill(process, signal.SIGKILL)
+
+    def lose(self, node):
+        """Lets a node vanish: its tasks, Slurm's processes above them, and its daemon."""
+        tasks = self.processes(node)
+        with open(self.folder / f"slurmd-{node}.pid", encoding="utf-8") as file:
+            self.run(["kill", "-KILL", file.read().strip()], check=True)
+        for process in set(map(parent, tasks)) | set(tasks):
+            os.kill(process, signal.SIGKILL)
+        self.slurm("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=lost")
+
+    def bring_back(self, node):
+        self.slurm("slurmd", "-N", node)
+        jobs.until(f"{node} is idle", lambda: self.slurm("sinfo", "-h", "-n", node, "-o", "%T"),
+                   lambda text: text.strip() == "idle")
+
+
+def parent(process):
+    with open(f"/proc/{process}/stat", encoding="utf-8") as file:
+        return int(file.read().rpartition(")")[2].split()[1])
