@@ -45,6 +45,8 @@ FOLDERS = {
                      "common/tensor common/transport common/transport/socket",
     "common/device": "common/tensor",
     "common/checkpoint": "common/compute common/plan common/protocol common/tensor",
+    "common/http": "",
+    "common/metrics": "common/http common/protocol",
     "common/rpc": "grpc common/messages common/plan common/protocol proto",
     "common/flags": "common/compute common/plan common/protocol",
     "server/shard": "pure common/compute common/plan common/protocol common/tensor",
@@ -52,10 +54,12 @@ FOLDERS = {
     "server/process": "grpc common/checkpoint common/driver common/flags "
                       "common/messages common/plan common/protocol common/rpc "
                       "common/transport common/transport/socket proto "
-                      "server/coordinator server/shard",
+                      "common/metrics server/coordinator server/report "
+                      "server/shard",
+    "server/report": "common/metrics common/plan common/protocol",
     "server/admin": "common/checkpoint common/compute common/flags common/messages "
                     "common/plan common/protocol common/rpc server/admin/simulate "
-                    "server/process",
+                    "server/process server/report",
     "server/admin/simulate": "pure common/network common/plan common/protocol "
                              "server/shard worker/machine",
     "worker/public": "common/compute common/plan common/protocol common/tensor",
@@ -63,8 +67,8 @@ FOLDERS = {
                       "common/tensor worker/public",
     "worker/measure": "common/plan common/protocol worker/public",
     "worker/client": "common/compute common/driver common/messages common/plan "
-                     "common/protocol common/rpc common/tensor common/transport "
-                     "common/transport/socket worker/machine worker/measure "
+                     "common/metrics common/protocol common/rpc common/tensor "
+                     "common/transport common/transport/socket worker/machine worker/measure "
                      "worker/public",
     "worker/gpu": "common/compute common/device common/driver common/plan "
                   "common/protocol common/tensor worker/client worker/public",

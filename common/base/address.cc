@@ -30,7 +30,13 @@ absl::Status CheckHost(const std::string& host) {
 absl::Status ProcessAddress::Validate() const {
   NEREUS_TRY(CheckHost(host));
   NEREUS_TRY(CheckPort("control_port", control_port));
-  return CheckPort("data_port", data_port);
+  NEREUS_TRY(CheckPort("data_port", data_port));
+  NEREUS_TRY(CheckPort("http_port", http_port));
+  if (http_port != 0 && (http_port == control_port || http_port == data_port)) {
+    return InvalidArgumentError("http_port is ", http_port,
+                                ", which is another port of the process, too");
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CheckHostPort(absl::string_view name, absl::string_view address) {

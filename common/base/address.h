@@ -16,6 +16,7 @@ struct ProcessAddress {
   std::string listen;
   int control_port = 0;  // Port for control calls; 0: a free port.
   int data_port = 0;     // Port for other members; 0: a free port.
+  int http_port = 0;     // Port for metrics and pages over HTTP; 0: none.
 
   const std::string& listen_host() const {
     return listen.empty() ? host : listen;

@@ -1,8 +1,8 @@
 #include "common/base/socket.h"
 
+#include <linux/tcp.h>  // Not netinet/tcp.h, whose tcp_info lacks busy times.
 #include <netdb.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -201,6 +201,16 @@ absl::Status ConnectResult(const Descriptor& socket) {
     error = errno;
   }
   return error == 0 ? absl::OkStatus() : UnavailableError(ErrnoText(error));
+}
+
+absl::Duration PeerLimitedTime(const Descriptor& socket) {
+  tcp_info info = {};
+  socklen_t length = sizeof(info);
+  // An older kernel fills fewer fields.
+  if (getsockopt(socket.get(), IPPROTO_TCP, TCP_INFO, &info, &length) != 0) {
+    return absl::ZeroDuration();
+  }
+  return absl::Microseconds(info.tcpi_rwnd_limited);
 }
 
 bool IsOnSameHost(const Descriptor& socket) {

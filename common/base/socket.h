@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "common/base/descriptor.h"
 #include "common/base/status.h"
 
@@ -64,6 +65,10 @@ absl::StatusOr<Descriptor> BeginConnect(const SocketAddress& address);
 // Returns OK if the connection of BeginConnect is made. Errors: kUnavailable,
 // it has failed. REQUIRES: the socket is writable.
 absl::Status ConnectResult(const Descriptor& socket);
+
+// Returns the time in which a connected TCP socket could not send because the
+// other process took no bytes from its kernel. Zero: the kernel does not say.
+absl::Duration PeerLimitedTime(const Descriptor& socket);
 
 // True if both ends of the connection have the same IP address: then they are
 // on one host.

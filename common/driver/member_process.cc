@@ -125,6 +125,8 @@ void MemberProcess::TakeStock() {
   Heartbeat stock = events_.take_stock();
   stock.stall = stalls_.Watch(std::move(stock.stall), SteadyNow(),
                               options_.stall_threshold);
+  transport_->MeasureLinks();
+  links_.Measure(transport_->traffic(), SteadyNow(), stock.activity);
   MutexLock lock(&mu_);
   stock_ = std::move(stock);
 }

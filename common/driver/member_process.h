@@ -10,6 +10,7 @@
 #include "absl/time/time.h"
 #include "common/base/mutex.h"
 #include "common/base/status.h"
+#include "common/driver/link_watch.h"
 #include "common/driver/machine_driver.h"
 #include "common/protocol/member.h"
 #include "common/protocol/membership.h"
@@ -132,7 +133,8 @@ class MemberProcess {
   ControlServer* const control_;  // Answers liveness checks. Not owned.
   const std::unique_ptr<Transport> transport_;
   Events events_;      // Constant after Join.
-  StallWatch stalls_;  // Used by the driving thread only.
+  StallWatch stalls_;  // These two: used by the driving thread only.
+  LinkWatch links_;
 
   Mutex mu_;
   Heartbeat stock_ ABSL_GUARDED_BY(mu_);  // Last state of the machine.

@@ -68,7 +68,8 @@ void AddSharedMemoryFlag(CLI::App& app, bool& shared_memory) {
 void AddAddressFlags(CLI::App& app, ProcessAddress& address,
                      absl::Duration& connect_timeout,
                      const std::string& control_help,
-                     const std::string& data_help) {
+                     const std::string& data_help,
+                     const std::string& http_help) {
   AddFlag(app, "host", address.host,
           "address that the other processes connect to, and to listen at");
   AddFlag(app, "listen", address.listen,
@@ -76,6 +77,7 @@ void AddAddressFlags(CLI::App& app, ProcessAddress& address,
           "container");
   AddFlag(app, "control-port", address.control_port, control_help);
   AddFlag(app, "data-port", address.data_port, data_help);
+  AddFlag(app, "http-port", address.http_port, http_help);
   AddTextFlag(
       app, "connect-timeout",
       absl::StrCat(absl::ToDoubleSeconds(connect_timeout)),

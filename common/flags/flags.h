@@ -110,12 +110,14 @@ void AddCommonFlags(CLI::App& app, const std::string& program, LogFlags& log);
 // through shared memory.
 void AddSharedMemoryFlag(CLI::App& app, bool& shared_memory);
 
-// Adds --host, --listen, --connect-timeout, --control-port and --data-port of a
-// process that joins a job. The help says what the two ports are for.
+// Adds --host, --listen, --connect-timeout, --control-port, --data-port and
+// --http-port of a process that joins a job. The help says what the ports are
+// for.
 void AddAddressFlags(CLI::App& app, ProcessAddress& address,
                      absl::Duration& connect_timeout,
                      const std::string& control_help,
-                     const std::string& data_help);
+                     const std::string& data_help,
+                     const std::string& http_help);
 
 // Adds a flag for a whole number from 0 to 2^64 - 1.
 CLI::Option* AddSeedFlag(CLI::App& app, const std::string& name, uint64_t& seed,

@@ -16,15 +16,13 @@ namespace nereus {
 inline std::vector<std::string> FlagsWithVariables() {
   return absl::StrSplit(
       "all-layers backward-share bandwidth batch checkpoint-dir compute "
-      "compute-trace connect-timeout control-port coordinate-only coordinator "
-      "data data-port "
-      "delay delay-in-turn device epochs explain holdout host host-copy "
-      "hosts iterations jitter job json latency limit listen log-format "
-      "log-level "
-      "memory-bandwidth message-time model name node once out replay "
-      "restarts restore round run seed server server-binary shard "
-      "shared-memory stall-after standalone state steps threads timeout trace "
-      "verify worker-binary",
+      "compute-trace connect-timeout control-port coordinate-only "
+      "coordinator data data-port delay delay-in-turn device epochs explain "
+      "holdout host host-copy hosts http-port interval iterations jitter "
+      "job json latency limit listen log-format log-level memory-bandwidth "
+      "message-time model name node once out replay restarts restore round "
+      "run seed server server-binary shard shared-memory stall-after "
+      "standalone state steps threads timeout trace verify worker-binary",
       ' ');
 }
 
@@ -45,7 +43,8 @@ inline std::vector<std::string> PackageVariables() {
 inline std::vector<std::string> TestVariables() {
   return absl::StrSplit(
       "NEREUS_FUZZ_SECONDS NEREUS_JOBSET_CRD NEREUS_MNIST_DIR NEREUS_POD_TIMES "
-      "NEREUS_TEST_PACKAGES NEREUS_TEST_SEED NEREUS_TEST_SEEDS "
+      "NEREUS_SCREENSHOTS NEREUS_TEST_PACKAGES NEREUS_TEST_SEED "
+      "NEREUS_TEST_SEEDS "
       "NEREUS_TEST_SEEDS_MAX NEREUS_TEST_TORCH_IMAGE",
       ' ');
 }

@@ -68,6 +68,8 @@ absl::StatusOr<WireType> WireFromProto(v1::Route::Wire wire) {
   return UnknownEnum("a route's wire type", wire);
 }
 
+}  // namespace
+
 v1::Route RouteToProto(const Route& route,
                        const RouteExplanation& explanation) {
   v1::Route message;
@@ -89,6 +91,19 @@ absl::StatusOr<Route> RouteFromProto(const v1::Route& message) {
   route.wire = NEREUS_TRY(WireFromProto(message.wire()));
   return route;
 }
+
+RouteExplanation ExplanationFromProto(const v1::Route& message) {
+  RouteExplanation explanation;
+  explanation.server_elements = message.server_elements();
+  explanation.ring_elements = message.ring_elements();
+  if (message.has_factor_elements()) {
+    explanation.factor_elements = message.factor_elements();
+  }
+  explanation.reason = message.reason();
+  return explanation;
+}
+
+namespace {
 
 // Writes the options of JobOptionTable that the coordinator sends to members.
 // Then writes the fields of JobOptions that can change with the epoch, or that
@@ -251,14 +266,7 @@ absl::StatusOr<JobPtr> FromProto(const v1::Job& message,
   job.layers = NEREUS_TRY(LayersFromProto(message.layers()));
   for (const v1::Route& route : message.routes()) {
     job.routes.emplace_back() = NEREUS_TRY(RouteFromProto(route));
-    RouteExplanation explanation;
-    explanation.server_elements = route.server_elements();
-    explanation.ring_elements = route.ring_elements();
-    explanation.reason = route.reason();
-    if (route.has_factor_elements()) {
-      explanation.factor_elements = route.factor_elements();
-    }
-    explanations.push_back(std::move(explanation));
+    explanations.push_back(ExplanationFromProto(route));
   }
   job.options = NEREUS_TRY(OptionsFromProto(message.options()));
   job.crew.left_workers.assign(message.left_workers().begin(),

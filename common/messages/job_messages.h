@@ -42,6 +42,11 @@ StepVerdict FromProto(const v1::StepVerdict& message);
 v1::ShardServers ToProto(const ShardServers& servers);
 ShardServers FromProto(const v1::ShardServers& message);
 
+// Convert a route with its explanation. RouteFromProto checks only the enums.
+v1::Route RouteToProto(const Route& route, const RouteExplanation& explanation);
+absl::StatusOr<Route> RouteFromProto(const v1::Route& message);
+RouteExplanation ExplanationFromProto(const v1::Route& message);
+
 // Converts a job together with the explanation of each layer's route.
 v1::Job ToProto(const Job& job,
                 absl::Span<const RouteExplanation> explanations);

@@ -9,6 +9,7 @@
 #include "absl/algorithm/container.h"
 #include "common/base/status.h"
 #include "common/base/version.h"
+#include "common/messages/activity_messages.h"
 #include "common/messages/enums.h"
 #include "common/messages/fields.h"
 #include "common/messages/gathering_messages.h"
@@ -101,10 +102,11 @@ v1::Heartbeat HeartbeatToProto(const Heartbeat& beat) {
     message.set_pushed_step(beat.pushed_step);
   }
   message.set_went_back_in(beat.went_back_in);
+  *message.mutable_activity() = ToProto(beat.activity);
   return message;
 }
 
-Heartbeat HeartbeatFromProto(const v1::Heartbeat& message) {
+absl::StatusOr<Heartbeat> HeartbeatFromProto(const v1::Heartbeat& message) {
   Heartbeat beat;
   beat.begun_step = message.begun_step();
   beat.round = message.round();
@@ -117,6 +119,7 @@ Heartbeat HeartbeatFromProto(const v1::Heartbeat& message) {
   beat.busy = message.busy();
   if (message.has_pushed_step()) beat.pushed_step = message.pushed_step();
   beat.went_back_in = message.went_back_in();
+  beat.activity = NEREUS_TRY(FromProto(message.activity()));
   return beat;
 }
 
@@ -352,7 +355,7 @@ absl::StatusOr<MemberMessage> FromProto(const v1::MemberMessage& message) {
       return Resume{resume.job(), member, resume.incarnation(), resume.epoch()};
     }
     case v1::MemberMessage::kHeartbeat:
-      return HeartbeatFromProto(message.heartbeat());
+      return NEREUS_TRY(HeartbeatFromProto(message.heartbeat()));
     case v1::MemberMessage::kLostPeer: {
       const v1::LostPeer& lost = message.lost_peer();
       const PeerId peer = NEREUS_TRY(FromProto(lost.peer()));

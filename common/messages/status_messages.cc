@@ -2,14 +2,196 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "common/base/status.h"
 #include "common/base/version.h"
+#include "common/messages/activity_messages.h"
 #include "common/messages/enums.h"
 #include "common/messages/fields.h"
 #include "common/messages/job_messages.h"
 
 namespace nereus {
+
+template <>
+struct ProtoEnum<LateCause> {
+  using Type = v1::GetStatusResponse::LateCause;
+  static constexpr LateCause kLast = LateCause::kLink;
+};
+static_assert(static_cast<int>(LateCause::kComputing) + 1 ==
+              v1::GetStatusResponse::LATE_CAUSE_COMPUTING);
+
+namespace {
+
+v1::GetStatusResponse::Pace PaceToProto(const Pace& pace) {
+  v1::GetStatusResponse::Pace message;
+  *message.mutable_step() = ToProto(pace.step);
+  message.set_link_share(pace.link_share);
+  *message.mutable_late() = DurationToProto(pace.late);
+  message.set_cause(EnumToProto(pace.cause));
+  return message;
+}
+
+absl::StatusOr<Pace> PaceFromProto(const v1::GetStatusResponse::Pace& message) {
+  Pace pace;
+  pace.step = FromProto(message.step());
+  pace.link_share = message.link_share();
+  pace.late = DurationFromProto(message.late());
+  pace.cause = NEREUS_TRY(
+      EnumFromProto<LateCause>("a member's cause to be late", message.cause()));
+  return pace;
+}
+
+google::protobuf::Timestamp TimeToProto(absl::Time time) {
+  google::protobuf::Timestamp message;
+  message.set_seconds(absl::ToUnixSeconds(time));
+  message.set_nanos(static_cast<int>(absl::ToInt64Nanoseconds(
+      time - absl::FromUnixSeconds(message.seconds()))));
+  return message;
+}
+
+absl::Time TimeFromProto(const google::protobuf::Timestamp& message) {
+  return absl::FromUnixSeconds(message.seconds()) +
+         absl::Nanoseconds(message.nanos());
+}
+
+v1::GetStatusResponse::JobCounts CountsToProto(const JobCounts& counts) {
+  v1::GetStatusResponse::JobCounts message;
+  message.set_epochs(counts.epochs);
+  message.set_plan_changes(counts.plan_changes);
+  message.set_workers_lost(counts.workers_lost);
+  message.set_servers_lost(counts.servers_lost);
+  message.set_checkpoints(counts.checkpoints);
+  message.set_checkpoints_failed(counts.checkpoints_failed);
+  return message;
+}
+
+JobCounts CountsFromProto(const v1::GetStatusResponse::JobCounts& message) {
+  return {message.epochs(),       message.plan_changes(),
+          message.workers_lost(), message.servers_lost(),
+          message.checkpoints(),  message.checkpoints_failed()};
+}
+
+void AddMember(const JobStatus::Member& member,
+               v1::GetStatusResponse& message) {
+  auto& added = *message.add_members();
+  *added.mutable_member() = ToProto(member.id);
+  added.set_name(TextField(member.name));
+  added.set_data_address(TextField(member.data_address));
+  added.set_round(member.round);
+  *added.mutable_since_heartbeat() = DurationToProto(member.since_heartbeat);
+  added.set_left(member.left);
+  added.set_stored_bytes(member.stored_bytes);
+  added.set_chunks(member.chunks);
+  if (member.host != -1) added.set_host(member.host);
+  added.set_split(member.split);
+  *added.mutable_activity() = ToProto(member.activity);
+  if (member.pace.has_value()) {
+    *added.mutable_pace() = PaceToProto(*member.pace);
+  }
+  *added.mutable_late_total() = DurationToProto(member.late_total);
+  if (!member.stall.has_value()) return;
+  *added.mutable_stall() = StallToProto(*member.stall);
+  added.set_stalled_layer(member.stalled_layer);
+}
+
+absl::StatusOr<JobStatus::Member> MemberFromProto(
+    const v1::GetStatusResponse::MemberStatus& message) {
+  JobStatus::Member member;
+  member.id = NEREUS_TRY(FromProto(message.member()));
+  member.name = message.name();
+  member.data_address = message.data_address();
+  member.round = message.round();
+  member.since_heartbeat = DurationFromProto(message.since_heartbeat());
+  member.left = message.left();
+  member.stored_bytes = message.stored_bytes();
+  member.chunks = message.chunks();
+  if (message.has_stall()) member.stall = StallFromProto(message.stall());
+  member.stalled_layer = message.stalled_layer();
+  if (message.has_host()) member.host = message.host();
+  member.split = message.split();
+  member.activity = NEREUS_TRY(FromProto(message.activity()));
+  if (message.has_pace()) {
+    member.pace = NEREUS_TRY(PaceFromProto(message.pace()));
+  }
+  member.late_total = DurationFromProto(message.late_total());
+  return member;
+}
+
+void AddSteps(const StepStatus& steps, v1::GetStatusResponse& message) {
+  message.set_step(steps.begun);
+  message.set_steps_per_second(steps.per_second);
+  message.set_partial(steps.partial);
+  if (steps.since_begun < absl::InfiniteDuration()) {
+    *message.mutable_since_step() = DurationToProto(steps.since_begun);
+  }
+  if (steps.predicted > absl::ZeroDuration()) {
+    *message.mutable_step_predicted() = DurationToProto(steps.predicted);
+  }
+}
+
+StepStatus StepsFromProto(const v1::GetStatusResponse& message) {
+  StepStatus steps;
+  steps.begun = message.step();
+  steps.per_second = message.steps_per_second();
+  steps.partial = message.partial();
+  if (message.has_since_step()) {
+    steps.since_begun = DurationFromProto(message.since_step());
+  }
+  steps.predicted = DurationFromProto(message.step_predicted());
+  return steps;
+}
+
+void AddPlan(const PlanStatus& plan, v1::GetStatusResponse& message) {
+  message.set_plan(TextField(plan.schemes));
+  for (const PlanStatus::Layer& layer : plan.layers) {
+    auto& added = *message.add_layers();
+    added.set_name(TextField(layer.name));
+    *added.mutable_route() = RouteToProto(layer.route, layer.explanation);
+    added.set_parameters(layer.parameters);
+  }
+  message.set_layers_left_out(plan.layers_left_out);
+}
+
+absl::StatusOr<PlanStatus> PlanFromProto(const v1::GetStatusResponse& message) {
+  PlanStatus plan;
+  plan.schemes = message.plan();
+  for (const auto& layer : message.layers()) {
+    const Route route = NEREUS_TRY(RouteFromProto(layer.route()));
+    plan.layers.push_back({layer.name(), route,
+                           ExplanationFromProto(layer.route()),
+                           layer.parameters()});
+  }
+  plan.layers_left_out = message.layers_left_out();
+  return plan;
+}
+
+void AddCheckpoint(const CheckpointStatus& checkpoint,
+                   v1::GetStatusResponse& message) {
+  message.set_checkpoint_round(checkpoint.round);
+  message.set_checkpoint_contributions(checkpoint.contributions);
+  message.set_checkpoint_bytes(checkpoint.bytes);
+  message.set_checkpoint_wanted(checkpoint.wanted);
+  message.set_checkpoint_failure(TextField(checkpoint.failure));
+  if (checkpoint.since < absl::InfiniteDuration()) {
+    *message.mutable_since_checkpoint() = DurationToProto(checkpoint.since);
+  }
+}
+
+CheckpointStatus CheckpointFromProto(const v1::GetStatusResponse& message) {
+  CheckpointStatus checkpoint;
+  checkpoint.round = message.checkpoint_round();
+  checkpoint.contributions = message.checkpoint_contributions();
+  checkpoint.bytes = message.checkpoint_bytes();
+  checkpoint.wanted = message.checkpoint_wanted();
+  checkpoint.failure = message.checkpoint_failure();
+  if (message.has_since_checkpoint()) {
+    checkpoint.since = DurationFromProto(message.since_checkpoint());
+  }
+  return checkpoint;
+}
+
+}  // namespace
 
 // The answer also has the coordinator's build, so that an operator sees which
 // version has answered.
@@ -20,38 +202,26 @@ v1::GetStatusResponse ToProto(const JobStatus& status) {
   message.set_id(status.id);
   message.set_epoch(status.epoch);
   message.set_state(EnumToProto(status.state));
-  message.set_step(status.step);
-  message.set_steps_per_second(status.steps_per_second);
-  message.set_plan(TextField(status.plan));
-  message.set_partial(status.partial);
+  AddSteps(status.steps, message);
+  AddPlan(status.plan, message);
   message.set_reason(TextField(status.reason));
   message.set_waiting(TextField(status.waiting));
   message.set_workers(status.workers);
   message.set_shards(status.shards);
   for (const JobStatus::Member& member : status.members) {
-    auto* added = message.add_members();
-    *added->mutable_member() = ToProto(member.id);
-    added->set_name(TextField(member.name));
-    added->set_data_address(TextField(member.data_address));
-    added->set_round(member.round);
-    *added->mutable_since_heartbeat() = DurationToProto(member.since_heartbeat);
-    added->set_left(member.left);
-    added->set_stored_bytes(member.stored_bytes);
-    added->set_chunks(member.chunks);
-    if (member.host != -1) added->set_host(member.host);
-    added->set_split(member.split);
-    if (!member.stall.has_value()) continue;
-    *added->mutable_stall() = StallToProto(*member.stall);
-    added->set_stalled_layer(member.stalled_layer);
+    AddMember(member, message);
   }
-  message.set_checkpoint_round(status.checkpoint.round);
-  message.set_checkpoint_contributions(status.checkpoint.contributions);
-  message.set_checkpoint_bytes(status.checkpoint.bytes);
-  message.set_checkpoint_wanted(status.checkpoint.wanted);
-  message.set_checkpoint_failure(TextField(status.checkpoint.failure));
+  AddCheckpoint(status.checkpoint, message);
   for (const ShardServers& servers : status.shard_servers) {
     *message.add_shard_servers() = ToProto(servers);
   }
+  for (const JobStatus::Event& event : status.events) {
+    auto& added = *message.add_events();
+    *added.mutable_at() = TimeToProto(event.at);
+    added.set_bad(event.bad);
+    added.set_text(TextField(event.text));
+  }
+  *message.mutable_counts() = CountsToProto(status.counts);
   return message;
 }
 
@@ -62,35 +232,27 @@ absl::StatusOr<JobStatus> FromProto(const v1::GetStatusResponse& message) {
   status.epoch = message.epoch();
   status.state =
       NEREUS_TRY(EnumFromProto<JobState>("the job's state", message.state()));
-  status.step = message.step();
-  status.steps_per_second = message.steps_per_second();
-  status.plan = message.plan();
-  status.partial = message.partial();
+  status.steps = StepsFromProto(message);
+  status.plan = NEREUS_TRY(PlanFromProto(message));
   status.reason = message.reason();
   status.waiting = message.waiting();
   status.workers = message.workers();
   status.shards = message.shards();
   NEREUS_TRY(CheckAtLeast("the workers", status.workers, 0));
   NEREUS_TRY(CheckAtLeast("the shards", status.shards, 0));
-  for (const auto& member : message.members()) {
-    const PeerId id = NEREUS_TRY(FromProto(member.member()));
-    status.members.push_back(
-        {id, member.name(), member.data_address(), member.round(),
-         DurationFromProto(member.since_heartbeat()), member.left(),
-         member.stored_bytes(), member.chunks(), std::nullopt,
-         member.stalled_layer(), member.has_host() ? member.host() : -1,
-         member.split()});
-    if (!member.has_stall()) continue;
-    status.members.back().stall = StallFromProto(member.stall());
+  for (const auto& message_member : message.members()) {
+    JobStatus::Member member = NEREUS_TRY(MemberFromProto(message_member));
+    status.members.push_back(std::move(member));
   }
-  status.checkpoint.round = message.checkpoint_round();
-  status.checkpoint.contributions = message.checkpoint_contributions();
-  status.checkpoint.bytes = message.checkpoint_bytes();
-  status.checkpoint.wanted = message.checkpoint_wanted();
-  status.checkpoint.failure = message.checkpoint_failure();
+  status.checkpoint = CheckpointFromProto(message);
   for (const v1::ShardServers& servers : message.shard_servers()) {
     status.shard_servers.push_back(FromProto(servers));
   }
+  for (const auto& event : message.events()) {
+    status.events.push_back(
+        {TimeFromProto(event.at()), event.bad(), event.text()});
+  }
+  status.counts = CountsFromProto(message.counts());
   return status;
 }
 

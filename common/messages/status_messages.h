@@ -1,7 +1,7 @@
 #pragma once
 
 #include "common/base/status.h"
-#include "common/protocol/membership.h"
+#include "common/protocol/job_status.h"
 #include "proto/admin.pb.h"
 
 namespace nereus {

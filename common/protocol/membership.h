@@ -14,6 +14,7 @@
 #include "common/plan/compute_times.h"
 #include "common/plan/planner.h"
 #include "common/plan/timeline.h"
+#include "common/protocol/activity.h"
 #include "common/protocol/job.h"
 #include "common/protocol/job_over.h"
 #include "common/protocol/peer.h"
@@ -153,6 +154,7 @@ struct Heartbeat {
   // True if the member's driver does long work. The member answers no message
   // until this work is done.
   bool busy = false;
+  Activity activity;  // Work of the member.
 };
 
 // Report of a member that its connection to a peer has ended, or that it could
@@ -394,76 +396,5 @@ struct AskToLeave {};
 using CoordinatorMessage =
     std::variant<Waiting, Refusal, PrepareEpoch, EpochStart, JobOver, SetFusion,
                  SaveLast, Gathered, AskToLeave>;
-
-// Time over which JobStatus::steps_per_second is averaged.
-inline constexpr absl::Duration kRateWindow = absl::Seconds(10);
-
-// State of a job's checkpoints.
-struct CheckpointStatus {
-  // Round of the newest complete checkpoint; kInitialRound: none exists.
-  int64_t round = kInitialRound;
-  // Number of contributions in all steps up to and including `round`. It tells
-  // which examples the job has used.
-  int64_t contributions = 0;
-  int64_t bytes = 0;    // Length of that checkpoint.
-  bool wanted = false;  // True if a requested checkpoint is still to come.
-  // Cause of failure of the last checkpoint that failed; empty: no checkpoint
-  // has failed, or a newer one is complete.
-  std::string failure;
-};
-
-// State of a job as the coordinator knows it, for `nereusctl status`. The
-// coordinator makes a new JobStatus for each request. A value type.
-struct JobStatus {
-  // State of one member. `round`, `stored_bytes`, `chunks` and `stall` are
-  // those of its last heartbeat (Heartbeat).
-  struct Member {
-    PeerId id;                 // Role and rank.
-    std::string name;          // JoinRequest::name.
-    std::string data_address;  // "host:port" of the member's data port.
-    // Workers: last round that is done for every layer.
-    int64_t round = kInitialRound;
-    // Time since the coordinator got the member's last message.
-    absl::Duration since_heartbeat;
-    // True if the worker has left the job.
-    bool left = false;
-    // Servers: bytes of parameters and optimizer state.
-    int64_t stored_bytes = 0;
-    int64_t chunks = 0;  // Servers: number of chunks.
-    // Oldest open round, if it has waited too long (StallWatch); else nothing.
-    std::optional<Stall> stall;
-    // Name of the layer in `stall`.
-    std::string stalled_layer;
-    // Number of the member's host; -1: a host of its own, or the member is not
-    // in an epoch yet.
-    int32_t host = -1;
-    // True if the coordinator treats the worker as a host of its own, because
-    // this worker and another worker of its host could not connect.
-    bool split = false;
-  };
-  // Name of the job.
-  std::string job;
-  uint64_t id = 0;                      // Id of the job.
-  uint64_t epoch = 0;                   // Current epoch; 0 before the first.
-  JobState state = JobState::kWaiting;  // Phase of the job.
-  // Last step that any worker has begun; kInitialRound: none.
-  int64_t step = kInitialRound;
-  // Steps per second over the last kRateWindow; 0: not known.
-  double steps_per_second = 0;
-  // Number of layers by scheme, as text for users: "3 by server, 1 by ring".
-  std::string plan;
-  // True if the job has partial rounds (--quorum), so that workers can be
-  // several steps apart.
-  bool partial = false;
-  std::string reason;           // Cause of failure, else empty.
-  std::string waiting;          // Members that are missing, else empty.
-  int workers = 0;              // Number of workers that the job needs.
-  int shards = 0;               // Number of shards.
-  std::vector<Member> members;  // Workers by rank, then servers by rank.
-  // Servers of each shard; empty before the job runs, or without backups.
-  std::vector<ShardServers> shard_servers;
-
-  CheckpointStatus checkpoint;  // Newest checkpoint, and the next one.
-};
 
 }  // namespace nereus

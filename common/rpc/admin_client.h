@@ -4,7 +4,7 @@
 
 #include "absl/time/time.h"
 #include "common/base/status.h"
-#include "common/protocol/membership.h"
+#include "common/protocol/job_status.h"
 
 namespace nereus {
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,10 @@ struct TrafficCount {
   PeerId peer;
   int64_t bytes_sent = 0;
   int64_t bytes_received = 0;
+  // Time in which frames waited because the network was slower than this
+  // process, as of the last MeasureLinks; nothing: they do not go through the
+  // network.
+  std::optional<absl::Duration> busy;
 };
 
 // Moves frames between this process and its peers, and calls a handler
@@ -97,6 +102,10 @@ class Transport {
   // Makes the Poll under way return without further waiting; if there is none,
   // the next one.
   virtual void Wake() = 0;
+
+  // Brings TrafficCount::busy of all peers up to date. REQUIRES: the calling
+  // thread is the thread that calls Poll.
+  virtual void MeasureLinks() {}
 
   // Returns the traffic with each peer that was ever connected.
   virtual std::vector<TrafficCount> traffic() const = 0;

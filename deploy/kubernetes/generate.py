@@ -85,7 +85,8 @@ def runtime_of(objects):
     """The ClusterTrainingRuntime. It cannot bring a ConfigMap, so each pod names the
     variables itself. A TrainJob changes the container `node` of the step `trainer`."""
     spec = copy.deepcopy(the_jobset(objects)["spec"])
-    options = next(item for item in objects if item["kind"] == "ConfigMap")["data"]
+    options = next(item for item in objects if item["kind"] == "ConfigMap"
+                   and item["metadata"]["name"] == "nereus")["data"]
     workers = next(role for role in spec["replicatedJobs"] if role["name"] == "worker")
     for role in spec["replicatedJobs"]:
         pod = role["template"]["spec"]["template"]["spec"]

@@ -6,7 +6,6 @@
 #include "common/base/address.h"
 #include "common/flags/flags.h"
 #include "common/flags/model_file.h"
-#include "nlohmann/json.hpp"
 #include "server/admin/progress_display.h"
 
 namespace nereus {
@@ -74,11 +73,6 @@ void AddCoordinatorFlags(CLI::App& app, std::string& server,
       });
   AddFlag(app, "timeout", timeout_seconds, "seconds to wait for the answer")
       ->check(CLI::Range(0.001, 86400.0));
-}
-
-std::string FormatJson(const nlohmann::ordered_json& json) {
-  return json.dump(2, ' ', /*ensure_ascii=*/false,
-                   nlohmann::ordered_json::error_handler_t::replace);
 }
 
 }  // namespace nereus

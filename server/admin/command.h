@@ -6,7 +6,6 @@
 
 #include "common/base/exit_codes.h"
 #include "common/base/status.h"
-#include "nlohmann/json_fwd.hpp"
 
 namespace CLI {
 class App;
@@ -94,10 +93,5 @@ class JsonFlag {
 // writes into `server` and `timeout_seconds`, which must live as long as `app`.
 void AddCoordinatorFlags(CLI::App& app, std::string& server,
                          double& timeout_seconds);
-
-// Returns `json` as indented text without a final newline. Replaces bytes that
-// are not UTF-8, which file names can have: otherwise the library would throw
-// an exception.
-std::string FormatJson(const nlohmann::ordered_json& json);
 
 }  // namespace nereus

@@ -36,6 +36,9 @@ std::unique_ptr<Command> MakeRunCommand();
 // `status`: shows the job of a running coordinator, with its members.
 std::unique_ptr<Command> MakeStatusCommand();
 
+// `top`: shows what `status` shows, again and again, until the job is over.
+std::unique_ptr<Command> MakeTopCommand();
+
 // `drain`: lets a worker or a server leave a running job, and waits until it
 // has left.
 std::unique_ptr<Command> MakeDrainCommand();

@@ -7,6 +7,7 @@
 #include "CLI/CLI.hpp"
 #include "absl/time/time.h"
 #include "common/base/clock.h"
+#include "common/base/json_text.h"
 #include "common/base/status.h"
 #include "common/flags/flags.h"
 #include "common/rpc/admin_client.h"

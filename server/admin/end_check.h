@@ -9,7 +9,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "common/base/status.h"
-#include "common/protocol/membership.h"
+#include "common/protocol/job_status.h"
 #include "server/admin/local_process.h"
 
 namespace nereus {

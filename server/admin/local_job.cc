@@ -84,7 +84,7 @@ absl::Status LocalJob::RunProcesses() {
                    absl::FormatDuration(kListenTimeout))));
   display_->PrintLine(absl::StrCat("coordinator at ", coordinator_,
                                    "; nereusctl status --server=", coordinator_,
-                                   " shows the job"));
+                                   " shows the job", PageText(options_)));
   NEREUS_TRY(StartOthers());
   NEREUS_TRY(WaitUntil([this] { return HaveEnded(/*servers=*/false); },
                        absl::InfiniteFuture(), ""));

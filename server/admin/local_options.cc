@@ -85,9 +85,11 @@ void AddJobArguments(const LocalJobOptions& options, const LocalFiles& files,
   if (!coordinator.empty()) {
     arguments.push_back(absl::StrCat("--job-name=", options.spec.name));
     arguments.push_back(absl::StrCat("--coordinator=", coordinator));
+    arguments.push_back("--http-port=0");
     return;
   }
   arguments.push_back(absl::StrCat("--job=", files.job));
+  arguments.push_back(absl::StrCat("--http-port=", options.http_port));
   if (!options.restore.empty()) {
     arguments.push_back(absl::StrCat("--restore=", options.restore));
   }
@@ -176,6 +178,9 @@ void AddLocalJobFlags(CLI::App& app, LocalJobOptions& options, JobFlags& job) {
           "folder for checkpoints");
   AddFlag(app, "restore", options.restore,
           "checkpoint to begin from: its round, or latest");
+  AddFlag(app, "http-port", options.http_port,
+          "port of a page about the job, at 127.0.0.1; 0: none")
+      ->check(CLI::Range(0, 65535));
   AddCommonFlags(app, "nereusctl", options.log);
 }
 
@@ -237,6 +242,11 @@ std::vector<std::string> CoordinatorArguments(const LocalJobOptions& options,
   return arguments;
 }
 
+std::string PageText(const LocalJobOptions& options) {
+  if (options.http_port == 0) return "";
+  return absl::StrCat(", as http://127.0.0.1:", options.http_port, "/ does");
+}
+
 std::string NodeOfWorker(const LocalJobOptions& options, int index) {
   return HostName(options.cluster().HostOfWorker(index));
 }
@@ -249,6 +259,7 @@ std::vector<std::string> WorkerArguments(const LocalOptions& options, int index,
       absl::StrCat("--coordinator=", coordinator),
       "--control-port=0",
       "--data-port=0",
+      "--http-port=0",
       "--json",
       SharedMemoryArgument(options),
       "--node=" + NodeOfWorker(options, index)};

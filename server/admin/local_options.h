@@ -56,6 +56,9 @@ struct LocalJobOptions {
   // Checkpoint to begin from: ServerOptions::restore.
   std::string restore;
 
+  // Port of the coordinator's page and metrics; 0: none.
+  int http_port = 0;
+
   // Lowest level of the log lines of Nereus's own programs that are shown while
   // the job runs, and the format of all log lines. After a failure, the last
   // lines are shown, whatever their level.
@@ -132,6 +135,10 @@ std::vector<std::string> ServerArguments(const LocalJobOptions& options,
 std::vector<std::string> CoordinatorArguments(const LocalJobOptions& options,
                                               const LocalFiles& files,
                                               absl::string_view port);
+
+// Returns the end of the line that says how to look at the job: the address of
+// its page. "": the job has none.
+std::string PageText(const LocalJobOptions& options);
 
 // Returns the name of the host that worker `index` plays: the value of --node.
 std::string NodeOfWorker(const LocalJobOptions& options, int index);

@@ -14,7 +14,9 @@ namespace nereus {
 absl::StatusOr<std::string> ParseListeningLine(absl::string_view line) {
   const std::vector<std::string> words =
       absl::StrSplit(line, absl::ByAnyChar(" ="));
-  if (words.size() == 5 && words[0] == "listening" && words[1] == "control" &&
+  const bool ends_well =
+      words.size() == 5 || (words.size() == 7 && words[5] == "http");
+  if (ends_well && words[0] == "listening" && words[1] == "control" &&
       words[3] == "data" && !words[2].empty() && !words[4].empty()) {
     return words[2];
   }

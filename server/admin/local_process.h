@@ -16,6 +16,7 @@ namespace nereus {
 // Reads the line that nereus-server writes when it listens, and returns the
 // address of the control port:
 //   listening control=127.0.0.1:41234 data=127.0.0.1:41235
+// With --http-port, " http=127.0.0.1:41236" follows.
 // Errors: kInvalidArgument, with the line.
 absl::StatusOr<std::string> ParseListeningLine(absl::string_view line);
 

@@ -14,9 +14,9 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "common/base/json_text.h"
 #include "common/base/status.h"
 #include "nlohmann/json.hpp"
-#include "server/admin/command.h"
 #include "server/admin/quantity.h"
 
 namespace nereus {

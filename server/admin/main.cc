@@ -21,9 +21,9 @@ int main(int argc, char** argv) {
   for (auto* const make :
        {nereus::MakePlanCommand, nereus::MakeSimulateCommand,
         nereus::MakeLocalCommand, nereus::MakeRunCommand,
-        nereus::MakeStatusCommand, nereus::MakeDrainCommand,
-        nereus::MakeCheckpointCommand, nereus::MakeCheckpointsCommand,
-        nereus::MakeExportCommand}) {
+        nereus::MakeStatusCommand, nereus::MakeTopCommand,
+        nereus::MakeDrainCommand, nereus::MakeCheckpointCommand,
+        nereus::MakeCheckpointsCommand, nereus::MakeExportCommand}) {
     commands.push_back(make());
   }
   CLI::App app("Plans, runs and inspects Nereus jobs", "nereusctl");

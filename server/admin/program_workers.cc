@@ -59,7 +59,8 @@ ProcessOptions ProgramWorkers::Program(int worker,
       {"NEREUS_LOCAL_SIZE", absl::StrCat(options_.spec.workers)},
       {"NEREUS_HOST", std::nullopt},
       {"NEREUS_CONTROL_PORT", std::nullopt},
-      {"NEREUS_DATA_PORT", std::nullopt}};
+      {"NEREUS_DATA_PORT", std::nullopt},
+      {"NEREUS_HTTP_PORT", std::nullopt}};
   for (const std::string& variable : own_variables_) {
     variables.try_emplace(variable, std::nullopt);
   }

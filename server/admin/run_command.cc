@@ -12,6 +12,7 @@
 
 #include "CLI/CLI.hpp"
 #include "common/base/clock.h"
+#include "common/base/json_text.h"
 #include "common/base/status.h"
 #include "common/flags/model_file.h"
 #include "nlohmann/json.hpp"

@@ -5,11 +5,11 @@
 #include <vector>
 
 #include "common/base/json_fields.h"
+#include "common/base/json_text.h"
 #include "common/base/status.h"
 #include "common/plan/model_table.h"
 #include "common/protocol/job_spec.h"
 #include "nlohmann/json.hpp"
-#include "server/admin/command.h"
 #include "server/admin/local_report.h"
 
 namespace nereus {

@@ -7,10 +7,10 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/base/json_text.h"
 #include "common/plan/layer_groups.h"
 #include "common/plan/scheme.h"
 #include "nlohmann/json.hpp"
-#include "server/admin/command.h"
 #include "server/admin/quantity.h"
 
 namespace nereus {

@@ -4,7 +4,7 @@
 #include "common/flags/flags.h"
 #include "common/rpc/admin_client.h"
 #include "server/admin/commands.h"
-#include "server/admin/status_report.h"
+#include "server/report/status_report.h"
 
 namespace nereus {
 namespace {

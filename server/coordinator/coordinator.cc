@@ -46,8 +46,9 @@ void Coordinator::Save(CoordinatorOutbox& out) const {
                            gatherings_.state()}});
 }
 
-void Coordinator::Note(int64_t round, CheckpointNews news,
-                       CoordinatorOutbox& out) const {
+void Coordinator::Note(int64_t round, CheckpointNews news, absl::Time now,
+                       CoordinatorOutbox& out) {
+  tally_.OnCheckpoint(!news.bad, now);
   out.push_back(
       Announce{news.bad, std::move(news.text), {LogEvent::kCheckpoint, round}});
   if (news.saves) Save(out);
@@ -56,11 +57,9 @@ void Coordinator::Note(int64_t round, CheckpointNews news,
 JobStatus Coordinator::Status(absl::Time now) const {
   JobStatus status = DescribeJob(
       {options_, state_, reason_, roster_, epochs_, checkpoints_, last_}, now);
-  status.steps_per_second = rate_.PerSecond();
+  tally_.Fill(status, now);
   return status;
 }
-
-// Joining.
 
 // A member that has sent a message lives, whatever the message says.
 void Coordinator::OnMessage(SessionId session, const MemberMessage& message,
@@ -224,6 +223,7 @@ absl::Status Coordinator::OnMemberMessage(MemberRecord& member,
   if (const auto* heartbeat = std::get_if<Heartbeat>(&message)) {
     NEREUS_TRY(CheckHeartbeat(*heartbeat, job().get()));
     epochs_.OnHeartbeat(member, *heartbeat);
+    tally_.OnHeartbeat(member, *heartbeat, now);
     auto stall = member.NoteHeartbeat(*heartbeat, job().get());
     if (stall.has_value()) out.push_back(*std::move(stall));
     return absl::OkStatus();
@@ -252,7 +252,7 @@ absl::Status Coordinator::OnMemberMessage(MemberRecord& member,
                                     : " have never been connected"),
          out);
   } else if (const auto* part = std::get_if<CheckpointPart>(&message)) {
-    OnPart(member, *part, out);
+    OnPart(member, *part, now, out);
   } else if (const auto* ready_to_switch =
                  std::get_if<ReadyToSwitch>(&message)) {
     member.ready_to_switch =
@@ -278,7 +278,7 @@ absl::Status Coordinator::OnMemberMessage(MemberRecord& member,
 
 // The manifest makes a checkpoint valid, so it follows the last part.
 void Coordinator::OnPart(const MemberRecord& member, const CheckpointPart& part,
-                         CoordinatorOutbox& out) {
+                         absl::Time now, CoordinatorOutbox& out) {
   if (member.is_worker() || part.shard < 0 ||
       part.shard >= options_.spec.shards) {
     return;
@@ -289,7 +289,7 @@ void Coordinator::OnPart(const MemberRecord& member, const CheckpointPart& part,
         absl::StrCat(member.Describe(),
                      " could not write its part: ", Printable(part.error));
     return Note(part.round, checkpoints_.OnFailure(part.round, why, *job()),
-                out);
+                now, out);
   }
   auto record = checkpoints_.OnPart(*job(), part);
   if (!record.has_value()) return;
@@ -310,8 +310,6 @@ void Coordinator::OnSessionEnd(SessionId session, absl::Time now,
   if (!member->admitted) roster_.Remove(PeerId(member->id));
   Advance(now, out);
 }
-
-// Actions after an event.
 
 // Runs after every event: each step may make the next one possible.
 void Coordinator::Advance(absl::Time now, CoordinatorOutbox& out) {
@@ -356,6 +354,7 @@ void Coordinator::BeginEpoch(absl::Time now, CoordinatorOutbox& out) {
   // epoch, they report the checksums of their last done round again.
   replicas_.Clear();
   if (epochs_.in_force().all_from_base) gatherings_.Clear(job()->epoch);
+  tally_.OnEpoch(*job());
   epochs_.AdmitAll(now);
   Save(out);
   epochs_.TellAll(out);
@@ -369,7 +368,7 @@ void Coordinator::FinishIfSaved(absl::Time now, CoordinatorOutbox& out) {
     Note(*awaited,
          checkpoints_.OnFailure(*awaited, "its parts did not arrive in time",
                                 *job()),
-         out);
+         now, out);
   }
   const bool stops = departures_.AllLeftEarly();
   state_ = stops ? JobState::kStopped : JobState::kFinished;
@@ -409,7 +408,7 @@ void Coordinator::OnCheckpoint(int64_t round, const absl::Status& written,
                                absl::Time now, CoordinatorOutbox& out) {
   NoticePause(now);
   if (!checkpoints_.IsCompleting(round)) return;
-  Note(round, checkpoints_.OnWritten(round, written, *job()), out);
+  Note(round, checkpoints_.OnWritten(round, written, *job()), now, out);
   Advance(now, out);
 }
 
@@ -431,7 +430,7 @@ void Coordinator::OnTick(absl::Time now, CoordinatorOutbox& out) {
   if (over()) roster_.NoteGone(now);
   Advance(now, out);
   if (job() != nullptr) {
-    rate_.Note(now, epochs_.BegunStep());
+    tally_.OnTick(epochs_.BegunStep(), now);
     gatherings_.SendNotices(*job(), roster_, now, out);
   }
   TellWaiting(
@@ -471,6 +470,7 @@ void Coordinator::Drop(PeerId id, const std::string& why,
   if (member == nullptr) return;
   const auto text = absl::StrCat(member->Describe(), " was removed: ", why);
   out.push_back(Announce{true, text, {LogEvent::kMemberLost}});
+  if (member->admitted) tally_.OnDead(id);
   if (member->session.has_value()) {
     Refuse(*member->session,
            CancelledError(member->Name(), " was counted as dead: ", why), out);
@@ -490,6 +490,7 @@ std::string Coordinator::Remove(MemberRecord& member, CoordinatorOutbox& out) {
     return "";
   }
   roster_.Remove(id);
+  tally_.OnGone(id);
   epochs_.ForgetLinks({id});
   const bool goes_on =
       !takes_part || id.role != Role::kShard || epochs_.OnServerLost(id, out);

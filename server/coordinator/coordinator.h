@@ -5,6 +5,7 @@
 
 #include "absl/time/time.h"
 #include "common/base/status.h"
+#include "common/protocol/job_status.h"
 #include "common/protocol/membership.h"
 #include "server/coordinator/checkpoint_ledger.h"
 #include "server/coordinator/coordinator_options.h"
@@ -17,7 +18,7 @@
 #include "server/coordinator/member_list.h"
 #include "server/coordinator/outsiders.h"
 #include "server/coordinator/replica_check.h"
-#include "server/coordinator/step_rate.h"
+#include "server/coordinator/tally.h"
 
 namespace nereus {
 
@@ -111,7 +112,7 @@ class Coordinator {
     return !outsiders_.has_silent() && roster_.AllToldOver();
   }
 
-  // Returns the status of the job for `nereusctl status`.
+  // Returns the status of the job for operators.
   JobStatus Status(absl::Time now) const;
 
  private:
@@ -138,7 +139,7 @@ class Coordinator {
                                const MemberMessage& message, absl::Time now,
                                CoordinatorOutbox& out);
   void OnPart(const MemberRecord& member, const CheckpointPart& part,
-              CoordinatorOutbox& out);
+              absl::Time now, CoordinatorOutbox& out);
 
   // Does all that an event has made possible: decides claims, starts the job,
   // releases leavers, changes the epoch, answers gatherings, finishes the job.
@@ -164,8 +165,9 @@ class Coordinator {
   std::string Remove(MemberRecord& member, CoordinatorOutbox& out);
   // Asks the driver to save the state.
   void Save(CoordinatorOutbox& out) const;
-  // Logs news of a checkpoint, and saves the state if news.saves.
-  void Note(int64_t round, CheckpointNews news, CoordinatorOutbox& out) const;
+  // Logs and counts news of a checkpoint, and saves the state if news.saves.
+  void Note(int64_t round, CheckpointNews news, absl::Time now,
+            CoordinatorOutbox& out);
 
   const CoordinatorOptions options_;
   JobState state_ = JobState::kWaiting;
@@ -178,7 +180,7 @@ class Coordinator {
   Departures departures_;         // Members that leave.
   ReplicaCheck replicas_;         // Comparison of the workers' replicas.
   Gatherings gatherings_;         // Values that the workers' callers gather.
-  StepRate rate_;                 // Steps per second, for the status.
+  Tally tally_;                   // Counts and times, for the status.
   bool lacks_last_checkpoint_;    // See lacks_last_checkpoint().
 };
 

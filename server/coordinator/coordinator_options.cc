@@ -1,6 +1,7 @@
 #include "server/coordinator/coordinator_options.h"
 
 #include <algorithm>
+#include <array>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_join.h"
@@ -17,6 +18,31 @@ static_assert(kNameBytesMax == kSettingBytesMax);
 
 // Limit in bytes of the text that says what a stalled round waits for.
 constexpr size_t kStallBytesMax = 4096;
+
+// Limit of the times of an activity. Sums of them are then finite.
+constexpr absl::Duration kActivityMax = absl::Hours(24 * 365 * 100);
+
+// Checks that sums of activities are finite, and that shares are shares.
+absl::Status CheckActivity(const Activity& activity) {
+  const auto is_share = [](double share) { return share >= 0 && share <= 1; };
+  const bool is_valid =
+      absl::c_all_of(std::array{activity.steps, activity.bytes_sent,
+                                activity.bytes_received},
+                     [](int64_t count) { return count >= 0; }) &&
+      absl::c_all_of(std::array{activity.times.forward, activity.times.backward,
+                                activity.times.other, activity.times.waiting},
+                     [](absl::Duration time) {
+                       return time >= absl::ZeroDuration() &&
+                              time < kActivityMax;
+                     }) &&
+      (!activity.busiest.has_value() ||
+       (is_share(activity.busiest->share) &&
+        is_share(activity.busiest->others.value_or(0))));
+  if (is_valid) return absl::OkStatus();
+  return InvalidArgumentError(
+      "a member reports an activity with numbers below 0, with a time of a "
+      "century, or with a share that is not in [0, 1]");
+}
 
 absl::Status CheckRange(absl::string_view name, int value, int low, int high) {
   if (value >= low && value <= high) return absl::OkStatus();
@@ -107,6 +133,7 @@ absl::Status CheckHeartbeat(const Heartbeat& heartbeat, const Job* job) {
   NEREUS_TRY(CheckStep("the step", heartbeat.begun_step));
   NEREUS_TRY(CheckStep("the pushed step", heartbeat.pushed_step));
   NEREUS_TRY(CheckStep("the round", heartbeat.round));
+  NEREUS_TRY(CheckActivity(heartbeat.activity));
   if (!heartbeat.stall.has_value()) return absl::OkStatus();
   const Stall& stall = *heartbeat.stall;
   NEREUS_TRY(CheckStep("the stalled round", stall.round));

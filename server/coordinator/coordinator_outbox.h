@@ -36,6 +36,9 @@ struct EpochInForce {
   // all members.
   std::vector<int32_t> workers_from_base;
   bool all_from_base = false;
+  // Time of a step that the plan predicts; zero before all workers have
+  // measured in this epoch. Members are not told it.
+  absl::Duration predicted;
 
   // True if `member` drops its values as the epoch begins.
   bool IsFromBase(PeerId member) const;

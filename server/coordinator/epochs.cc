@@ -88,8 +88,6 @@ absl::Status Epochs::StartJob(CoordinatorOutbox& out) {
   return absl::OkStatus();
 }
 
-// Events.
-
 void Epochs::OnHeartbeat(const MemberRecord& member,
                          const Heartbeat& heartbeat) {
   if (job() == nullptr || heartbeat.epoch != job()->epoch || !member.admitted) {
@@ -113,8 +111,9 @@ void Epochs::OnReport(MemberRecord& member, const EpochReport& report) const {
 void Epochs::OnMeasured(const MemberRecord& member, const Measured& measured,
                         absl::Time now, CoordinatorOutbox& out) {
   if (!replanner_.OnMeasured(member.id.rank, measured, *job(), now)) return;
-  const std::string known = replanner_.DescribeKnown(*job(), fusion_.bytes());
-  out.push_back(Announce{false, known, {LogEvent::kPlan}});
+  const Replanner::Known known = *replanner_.known(*job(), fusion_.bytes());
+  in_force_.predicted = known.predicted;
+  out.push_back(Announce{false, Replanner::Describe(known), {LogEvent::kPlan}});
   if (WantsAnotherPlan()) {
     reasons_.insert(ChangeReason::kBetterPlan);
     return;
@@ -372,6 +371,7 @@ void Epochs::Enter(NextEpoch next, bool restarts,
   }
   checkpoints_.OnEpoch(*job(), restarts);
   replanner_.OnEpoch(*job(), changes_plan);
+  in_force_.predicted = absl::ZeroDuration();
   if (changes_plan && fusion_.bytes().has_value()) {
     // Trials with the old plan do not count for the new one.
     fusion_.Restart(replanner_.measures(job()->options)

@@ -114,6 +114,26 @@ std::string DescribeEnd(const CoordinatorOptions& options, JobState state,
                           : "no checkpoint was made");
 }
 
+namespace {
+
+// Sets JobStatus::layers and layers_left_out.
+void DescribeLayers(const Job& job,
+                    const std::vector<RouteExplanation>& explanations,
+                    JobStatus& status) {
+  for (size_t i = 0; i < job.layers.size() && i < explanations.size(); ++i) {
+    status.plan.layers.push_back({job.layers[i].name, job.routes[i],
+                                  explanations[i], job.layers[i].parameters});
+  }
+  absl::c_stable_sort(status.plan.layers, [](const auto& a, const auto& b) {
+    return a.bytes() > b.bytes();
+  });
+  const int layers = static_cast<int>(status.plan.layers.size());
+  status.plan.layers_left_out = std::max(0, layers - kStatusLayersMax);
+  status.plan.layers.resize(layers - status.plan.layers_left_out);
+}
+
+}  // namespace
+
 JobStatus DescribeJob(const JobView& view, absl::Time now) {
   JobStatus status;
   status.job = view.options.spec.name;
@@ -123,21 +143,26 @@ JobStatus DescribeJob(const JobView& view, absl::Time now) {
   const Job* const job = view.epochs.job().get();
   if (job != nullptr) {
     status.epoch = job->epoch;
-    status.step = view.epochs.BegunStep();
-    status.plan = DescribePlan(*job);
-    status.partial = job->partial();
+    status.steps.begun = view.epochs.BegunStep();
+    status.plan.schemes = DescribePlan(*job);
+    status.steps.partial = job->partial();
     if (job->options.backup) status.shard_servers = job->shard_servers;
+    status.steps.predicted = view.epochs.in_force().predicted;
+    DescribeLayers(*job, view.epochs.in_force().explanations, status);
   }
   status.waiting = DescribeMissing(view);
   status.workers = view.options.spec.workers;
   status.shards = view.options.spec.shards;
   for (const MemberRecord& member : view.roster.members()) {
     const Heartbeat& last = member.heartbeat;
+    status.steps.begun =
+        std::max(status.steps.begun, member.last_step.value_or(kInitialRound));
     status.members.push_back(
         {member.id, member.request.name, member.request.data_address,
          last.round, now - member.times.heard_at, member.has_left(),
          last.stored_bytes, last.chunks, last.stall, "", member.host,
-         view.epochs.hosts().IsSplit(member.request.incarnation)});
+         view.epochs.hosts().IsSplit(member.request.incarnation), last.activity,
+         std::nullopt, absl::ZeroDuration()});
     if (!last.stall.has_value()) continue;
     status.members.back().stalled_layer = job->layers[last.stall->layer].name;
   }

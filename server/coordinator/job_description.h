@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "common/protocol/job_status.h"
 #include "common/protocol/membership.h"
 #include "server/coordinator/checkpoint_ledger.h"
 #include "server/coordinator/coordinator_options.h"
@@ -44,7 +45,7 @@ std::string DescribeMissing(const JobView& view);
 void TellWaiting(const JobView& view, MemberList& roster, absl::Time now,
                  CoordinatorOutbox& out);
 
-// Returns the status for `nereusctl status`, without the rate of steps.
+// Returns the status for operators, without what Tally counts and times.
 JobStatus DescribeJob(const JobView& view, absl::Time now);
 
 }  // namespace nereus

@@ -256,9 +256,8 @@ std::optional<Replanner::Known> Replanner::known(
                absl::Seconds(PlanCost(job.model(), options, RoutesOf(job)))};
 }
 
-std::string Replanner::DescribeKnown(
-    const Job& job, std::optional<int64_t> fusion_bytes) const {
-  const auto [measured, predicted] = *known(job, fusion_bytes);
+std::string Replanner::Describe(const Known& known) {
+  const auto& [measured, predicted] = known;
   return absl::StrFormat(
       "workers have measured: links of %.4g bytes/s, latency %s, %s for each "
       "further frame; %s computing a step; %s an iteration, %s predicted",

@@ -100,9 +100,8 @@ class Replanner {
   // `fusion_bytes`: the threshold of fusion, if it is tuned.
   std::optional<Known> known(const Job& job,
                              std::optional<int64_t> fusion_bytes) const;
-  // Returns the line for the log about known(), which must have a value.
-  std::string DescribeKnown(const Job& job,
-                            std::optional<int64_t> fusion_bytes) const;
+  // Returns the line for the log about `known`.
+  static std::string Describe(const Known& known);
 
  private:
   PlanOptions OptionsFor(const Job& job, int workers, int hosts) const;

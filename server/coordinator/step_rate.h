@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/time/time.h"
-#include "common/protocol/membership.h"
+#include "common/protocol/job_status.h"
 
 namespace nereus {
 

@@ -11,7 +11,6 @@
 
 #include "absl/base/thread_annotations.h"
 #include "common/base/clock.h"
-#include "common/base/log_repeats.h"
 #include "common/base/logging.h"
 #include "common/base/mutex.h"
 #include "common/base/status.h"
@@ -23,6 +22,7 @@
 #include "server/coordinator/save_first.h"
 #include "server/process/checkpoint_finisher.h"
 #include "server/process/drain_calls.h"
+#include "server/process/job_log.h"
 #include "server/process/session_calls.h"
 
 // The Coordinator gets five kinds of events, under one lock: a message of a
@@ -70,38 +70,6 @@ class StateSaver {
   JobStore* const jobs_;  // Null: Save does nothing.
   const std::string job_name_;
   bool is_failing_ = false;  // True if the last Save failed.
-};
-
-// Log of the coordinator's decisions.
-class CoordinatorLog {
- public:
-  // Writes a line. Leaves out refusals that say the same again and again.
-  void Write(const Announce& line) {
-    const LogLevel level = line.bad ? LogLevel::kWarning : LogLevel::kInfo;
-    std::optional<absl::Duration> lasts = absl::ZeroDuration();
-    if (line.fields.event == LogEvent::kRefused) {
-      lasts = refusals_.Note(line.text, SteadyNow());
-    }
-    if (!lasts.has_value()) return;
-    if (line.fields.epoch >= 0) {
-      ChangeLogContext(
-          [&](LogContext& context) { context.epoch = line.fields.epoch; });
-    }
-    WriteLog(level, line.fields, absl::StrCat(line.text, LastsText(*lasts)));
-  }
-
-  // Writes a line if the job's state has changed.
-  void WriteState(JobState state, const std::string& reason) {
-    if (state == state_) return;
-    state_ = state;
-    NEREUS_LOG(Info, {LogEvent::kJobState})
-        << "job " << JobStateName(state) << (reason.empty() ? "" : ": ")
-        << reason;
-  }
-
- private:
-  LogRepeats refusals_;                  // Lines about refusals.
-  JobState state_ = JobState::kWaiting;  // State in the last line about it.
 };
 
 }  // namespace
@@ -180,12 +148,14 @@ struct CoordinatorService::Impl final {
   bool is_over() const ABSL_SHARED_LOCKS_REQUIRED(mu) {
     return coordinator.over() && actions.empty();
   }
+  // Returns the job's status, with the last lines of the log.
+  JobStatus Status() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
 
   const absl::Duration lease;  // Longest time for which saving may fail.
 
   Mutex mu;
   Coordinator coordinator ABSL_GUARDED_BY(mu);
-  CoordinatorLog log ABSL_GUARDED_BY(mu);
+  JobLog log ABSL_GUARDED_BY(mu);
   SessionCalls sessions ABSL_GUARDED_BY(mu);
   DrainCalls drains ABSL_GUARDED_BY(mu);
   bool stopping ABSL_GUARDED_BY(mu) = false;  // Ends the ticker.
@@ -234,7 +204,7 @@ grpc::ServerUnaryReactor* CoordinatorService::Impl::AdminRpc::GetStatus(
     v1::GetStatusResponse* response) {
   {
     MutexLock lock(&impl->mu);
-    *response = ToProto(impl->coordinator.Status(SteadyNow()));
+    *response = ToProto(impl->Status());
   }
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   reactor->Finish(grpc::Status::OK);
@@ -322,6 +292,12 @@ void CoordinatorService::Impl::CarryOut(const CoordinatorAction& action) {
   }
 }
 
+JobStatus CoordinatorService::Impl::Status() {
+  JobStatus status = coordinator.Status(SteadyNow());
+  status.events = log.events();
+  return status;
+}
+
 void CoordinatorService::Impl::RunTicks() {
   MutexLock lock(&mu);
   while (!stopping) {
@@ -374,6 +350,11 @@ void CoordinatorService::set_on_failure(
     std::function<void(const absl::Status&)> on_failure) {
   MutexLock lock(&impl_->mu);
   impl_->on_failure = std::move(on_failure);
+}
+
+JobStatus CoordinatorService::Status() const {
+  MutexLock lock(&impl_->mu);
+  return impl_->Status();
 }
 
 std::vector<grpc::Service*> CoordinatorService::services() {

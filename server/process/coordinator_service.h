@@ -7,6 +7,7 @@
 
 #include "absl/time/time.h"
 #include "common/checkpoint/storage.h"
+#include "common/protocol/job_status.h"
 #include "server/coordinator/coordinator.h"
 #include "server/process/job_store.h"
 
@@ -37,6 +38,9 @@ class CoordinatorService {
   // Finishes the checkpoints that have all parts on disk. REQUIRES: the control
   // server that serves services() was shut down.
   ~CoordinatorService();
+
+  // Returns the state of the job, for the metrics and the page.
+  JobStatus Status() const;
 
   // Returns services for the control server. They live as long as this.
   std::vector<grpc::Service*> services();

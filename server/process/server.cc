@@ -14,11 +14,14 @@
 #include "common/base/mutex.h"
 #include "common/base/status.h"
 #include "common/checkpoint/file_storage.h"
+#include "common/metrics/process_pages.h"
 #include "common/rpc/control_server.h"
 #include "server/process/checkpoint_files.h"
 #include "server/process/coordinator_host.h"
+#include "server/process/coordinator_pages.h"
 #include "server/process/redirect_service.h"
 #include "server/process/shard_process.h"
+#include "server/report/job_metrics.h"
 
 // A server process has a control port, which serves the coordinator or, in
 // other processes, refusals that name its address (Serve). Unless it only
@@ -74,6 +77,8 @@ class ServerImpl final : public Server {
  private:
   // Starts the control port with the services of this process.
   absl::Status Serve();
+  // Starts the pages of this process.
+  absl::Status ServePages();
   // Begins a membership in shard_, which listens at `data_port`.
   absl::Status Join(int data_port);
   // Joins again after this process was counted as dead.
@@ -100,6 +105,7 @@ class ServerImpl final : public Server {
   std::unique_ptr<CoordinatorHost> coordinator_;  // Null: in another process.
   std::unique_ptr<RedirectService> redirect_;     // Null with coordinator_.
   std::unique_ptr<ControlServer> control_;        // Serves either of the two.
+  std::unique_ptr<ProcessPages> pages_;
   std::string coordinator_address_;
   int data_port_ = 0;
 
@@ -132,6 +138,7 @@ absl::Status ServerImpl::Listen() {
   }
   settings_ = NEREUS_TRY(ServerSettings(options_));
   NEREUS_TRY(Serve());
+  NEREUS_TRY(ServePages());
   if (options_.coordinate_only) {
     control_->SetReady(true);
     return absl::OkStatus();
@@ -168,11 +175,27 @@ absl::Status ServerImpl::Serve() {
   return absl::OkStatus();
 }
 
+absl::Status ServerImpl::ServePages() {
+  std::optional<Role> role;
+  if (!options_.coordinate_only) role = Role::kShard;
+  if (coordinator_ == nullptr) {
+    pages_ = std::make_unique<ProcessPages>(role);
+  } else {
+    const CoordinatorService& service = coordinator_->service();
+    pages_ = std::make_unique<ProcessPages>(
+        role, CoordinatorPages(service), [&service](MetricList& metrics) {
+          AddJobMetrics(service.Status(), absl::Now(), metrics);
+        });
+  }
+  return pages_->Listen(options_.address);
+}
+
 absl::Status ServerImpl::Join(int data_port) {
   shard_ = NEREUS_TRY(ShardProcess::Join(
       options_, coordinator_address_, data_port, settings_, storage_.get(),
       control_.get(), [this](const absl::Status& outcome) { End(outcome); },
-      [this] { Leave(); }));
+      [this] { Leave(); },
+      [this](const Heartbeat& heartbeat) { pages_->Set(heartbeat); }));
   return absl::OkStatus();
 }
 

@@ -53,7 +53,9 @@ void AddServerFlags(CLI::App& app, ServerOptions& options) {
   AddAddressFlags(
       app, options.address, options.connect_timeout,
       "port for control calls, health checks and nereusctl; 0: a free one",
-      "port for gradients; 0: a free one");
+      "port for gradients; 0: a free one",
+      "port for metrics (/metrics) and, at the coordinator, a page about the "
+      "job; 0: none");
   AddSharedMemoryFlag(app, options.shared_memory);
   AddNodeFlag(app, options.node);
 }
@@ -117,10 +119,15 @@ void PrintAddresses(const ServerOptions& options, const Server& server) {
       options.coordinate_only
           ? "none"
           : JoinHostPort(options.address.host, server.data_port());
+  const int http_port = options.address.http_port;
+  const std::string http =
+      http_port == 0 ? ""
+                     : absl::StrCat(" http=", JoinHostPort(options.address.host,
+                                                           http_port));
   const int written = std::printf(
-      "listening control=%s data=%s\n",
+      "listening control=%s data=%s%s\n",
       JoinHostPort(options.address.host, server.control_port()).c_str(),
-      data.c_str());
+      data.c_str(), http.c_str());
   if (written >= 0 && std::fflush(stdout) == 0) return;
   NEREUS_LOG(Warning) << "standard output cannot be written: a program that "
                          "waits there for the line `listening` waits for ever";

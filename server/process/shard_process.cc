@@ -59,7 +59,7 @@ absl::StatusOr<std::unique_ptr<ShardProcess>> ShardProcess::Join(
     const ServerOptions& options, const std::string& coordinator_address,
     int data_port, const std::vector<Setting>& settings, Storage* storage,
     ControlServer* control, std::function<void(const absl::Status&)> ended,
-    std::function<void()> drained) {
+    std::function<void()> drained, std::function<void(const Heartbeat&)> beat) {
   MemberProcess::Options member;
   member.transport = {.host = options.address.host,
                       .listen = options.address.listen,
@@ -80,7 +80,9 @@ absl::StatusOr<std::unique_ptr<ShardProcess>> ShardProcess::Join(
   request.name = ProcessName();
   request.has_checkpoints = storage != nullptr;
   request.settings = settings;
-  shard->process_->Join(std::move(request), shard->MakeEvents());
+  MemberProcess::Events events = shard->MakeEvents();
+  events.heartbeat = std::move(beat);
+  shard->process_->Join(std::move(request), std::move(events));
   return shard;
 }
 

@@ -33,13 +33,15 @@ class ShardProcess {
   // server of the shard that the options name. `storage`: the folder of
   // checkpoints, or null. `ended` is called with the outcome when the
   // membership is over. It may be called several times, on any thread; the
-  // first outcome counts. `storage` and `control` are not owned and must
-  // outlive this. Errors: those of MemberProcess::Listen.
+  // first outcome counts. `beat` gets each heartbeat, on a thread of the
+  // session. `storage` and `control` are not owned and must outlive this.
+  // Errors: those of MemberProcess::Listen.
   static absl::StatusOr<std::unique_ptr<ShardProcess>> Join(
       const ServerOptions& options, const std::string& coordinator_address,
       int data_port, const std::vector<Setting>& settings, Storage* storage,
       ControlServer* control, std::function<void(const absl::Status&)> ended,
-      std::function<void()> drained);
+      std::function<void()> drained,
+      std::function<void(const Heartbeat&)> beat);
 
   // Ends the membership. Waits for a checkpoint file that is being written.
   ~ShardProcess();

@@ -12,7 +12,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 KUBERNETES = os.path.join(ROOT, "deploy", "kubernetes")
 COMPONENTS = sorted(os.listdir(os.path.join(KUBERNETES, "components")))
 # The order that docs/kubernetes.md gives. no-jobset goes with none of them.
-COMBINED = ["checkpoints", "gpu", "kueue", "colocated"]
+COMBINED = ["checkpoints", "gpu", "kueue", "monitoring", "colocated"]
 
 
 def load(text):

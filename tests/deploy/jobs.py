@@ -43,6 +43,16 @@ def has_backups(status):
                     for shard, server in enumerate(status["shard_servers"])))
 
 
+# A look may miss the moment in which a member is away, so its loss counts, too. Losses are
+# counted from the start of the coordinator on.
+def has_lost_a_worker(status, others):
+    return live(status) == others or status["counts"]["workers_lost"] > 0
+
+
+def has_lost_a_server(status):
+    return not has_backups(status) or status["counts"]["servers_lost"] > 0
+
+
 def results(log):
     """The test accuracy and the checksum of the parameters in the last lines of workers."""
     return re.findall(r"test accuracy ([\d.]+), parameters (\w+)", log)

@@ -68,7 +68,8 @@ class PodJob:
         self.name = f"nereus-test-{os.getpid()}-{next(self.numbers)}"
         self.folder = folder
         self.folders = folders
-        self.options = next(o for o in objects if o["kind"] == "ConfigMap")["data"]
+        self.options = next(o for o in objects if o["kind"] == "ConfigMap"
+                            and o["metadata"]["name"] == "nereus")["data"]
         self.jobs = {job["metadata"]["name"].split("-")[1]: job
                      for job in generate.jobs_of(generate.the_jobset(objects))
                      if job["kind"] == "Job"}

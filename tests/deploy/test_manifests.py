@@ -53,6 +53,13 @@ def of_kind(objects, kind):
     return [item for item in objects if item["kind"] == kind]
 
 
+def options_of(objects):
+    """The options of the job: the data of its ConfigMap."""
+    [options] = [item["data"] for item in of_kind(objects, "ConfigMap")
+                 if item["metadata"]["name"] == "nereus"]
+    return options
+
+
 def roles_of(objects):
     """{role: template of the Job} of a JobSet, of Jobs, or of a training runtime."""
     for item in objects:
@@ -145,7 +152,7 @@ def test_pods_are_hardened_and_pinned(renders, render, name):
 @pytest.mark.parametrize("name", OVERLAYS)
 def test_selectors_and_numbers_agree(renders, name):
     objects = renders[name]
-    [options] = [item["data"] for item in of_kind(objects, "ConfigMap")]
+    options = options_of(objects)
     roles = roles_of(objects)
     servers = roles.get("server", roles["worker"])
     assert int(options["NEREUS_SERVERS"]) == servers["spec"]["completions"]
@@ -156,11 +163,14 @@ def test_selectors_and_numbers_agree(renders, name):
                              for kind in ("PodDisruptionBudget", "PodMonitor")
                              for item in of_kind(objects, kind))]:
         assert selector["matchLabels"][JOBSET_NAME] == "train", kind
-    opened = {port["port"] for rule in policy["spec"]["ingress"] for port in rule["ports"]}
+    opened, *opened_to_others = ({port["port"] for port in rule["ports"]}
+                                 for rule in policy["spec"]["ingress"])
     heard = {port["containerPort"] for job in roles.values()
              for container in job["spec"]["template"]["spec"]["containers"]
              for port in container["ports"]}
     assert opened == heard
+    # Pages that only answer questions.
+    assert all(ports <= {7002, 7012} for ports in opened_to_others)
 
 
 def test_variables_are_flags_of_the_programs(renders):
@@ -168,7 +178,7 @@ def test_variables_are_flags_of_the_programs(renders):
                                    capture_output=True, text=True, check=True).stdout
                     for program in ("server/nereus-server", "worker/trainer/nereus-worker"))
     for name, objects in renders.items():
-        names = set(of_kind(objects, "ConfigMap")[0]["data"])
+        names = set(options_of(objects))
         for job in roles_of(objects).values():
             for container in job["spec"]["template"]["spec"]["containers"]:
                 names |= {entry["name"] for entry in container["env"]}

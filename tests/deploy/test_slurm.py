@@ -5,7 +5,8 @@ import re
 
 import pytest
 from conftest import need_root
-from jobs import has_backups, live, results, until
+from jobs import (has_backups, has_lost_a_server, has_lost_a_worker, live, results,
+                  until)
 from slurm import Slurm
 
 ACCURACY_MIN = 0.9  # After one epoch.
@@ -39,11 +40,11 @@ def test_kills_and_a_lost_node_cost_no_job(cluster, submit):
     submit(delay=0.15)  # Seconds in each step: the job must not end before the last event.
 
     cluster.kill("node2", "nereus-worker")
-    cluster.until("an epoch without worker 1", lambda s: live(s) == {"0"})
+    cluster.until("an epoch without worker 1", lambda s: has_lost_a_worker(s, {"0"}))
     cluster.until("worker 1 is back", lambda s: live(s) == {"0", "1"})
 
     cluster.kill("node2", "nereus-server")
-    cluster.until("an epoch without shard 1's process", lambda s: not has_backups(s))
+    cluster.until("an epoch without shard 1's process", has_lost_a_server)
     before = cluster.until("all backups are whole", has_backups)
 
     cluster.kill("node1", "nereus-server --coordinate-only")

@@ -8,7 +8,8 @@ import subprocess
 
 import pytest
 from conftest import ROOT, need, need_root
-from jobs import PROGRAMS, has_backups, live, results, status, until
+from jobs import (PROGRAMS, has_backups, has_lost_a_server, has_lost_a_worker, live, results,
+                  status, until)
 from namespace import Namespace
 
 UNITS = os.path.join(ROOT, "deploy", "systemd")
@@ -162,10 +163,10 @@ def test_units_start_again_what_should_start_again(host):
     host.until("the job trains", lambda s: live(s) == names and has_backups(s) and s["step"] >= 5)
 
     host.kill(WORKERS[1])
-    host.until("an epoch without a worker", lambda s: live(s) == {"node1-0"})
+    host.until("an epoch without a worker", lambda s: has_lost_a_worker(s, {"node1-0"}))
     host.until("the worker is back", lambda s: live(s) == names)
     host.kill(SERVERS[1])
-    host.until("an epoch without a server", lambda s: not has_backups(s))
+    host.until("an epoch without a server", has_lost_a_server)
     before = host.until("all backups are whole", has_backups)
     host.kill(COORDINATOR)
     host.until("the coordinator is back", lambda s: s["step"] > before["step"])

@@ -49,6 +49,17 @@ JoinRequest SomeJoin() {
   return request;
 }
 
+Activity SomeActivity() {
+  Activity activity;
+  activity.steps = 14;
+  activity.times = {absl::Seconds(3), absl::Seconds(6), absl::Seconds(1),
+                    absl::Seconds(2.5)};
+  activity.bytes_sent = 1 << 20;
+  activity.bytes_received = 1 << 21;
+  activity.busiest = BusyLink{PeerId::Shard(1), 0.75, 0.25};
+  return activity;
+}
+
 Heartbeat SomeHeartbeat() {
   Heartbeat heartbeat;
   heartbeat.begun_step = 13;
@@ -59,6 +70,7 @@ Heartbeat SomeHeartbeat() {
   heartbeat.stall = Stall{1, 13, "worker 1", absl::Seconds(12.5)};
   heartbeat.epoch = 5;
   heartbeat.current_backups = {0, 2};
+  heartbeat.activity = SomeActivity();
   return heartbeat;
 }
 
@@ -135,7 +147,22 @@ v1::GetStatusResponse SomeStatus() {
   member.host = 3;
   member.stall = Stall{1, 13, "worker 1", absl::Seconds(12.5)};
   member.stalled_layer = "fc";
+  member.activity = SomeActivity();
+  member.pace =
+      Pace{SomeActivity().times, 0.5, absl::Milliseconds(30), LateCause::kLink};
+  member.late_total = absl::Seconds(9);
   status.members = {member};
+  status.steps = {14, 2.5, absl::Seconds(1), absl::Milliseconds(380), true};
+  status.plan.schemes = "1 by ring";
+  PlanStatus::Layer& layer = status.plan.layers.emplace_back();
+  layer.name = "fc";
+  layer.route = {Scheme::kRing, WireType::kBfloat16};
+  layer.explanation.reason = "the ring moves less";
+  layer.parameters = 1000;
+  status.plan.layers_left_out = 1;
+  status.events = {{absl::FromUnixMillis(1234567), true, "worker 0 is lost"}};
+  status.counts = {1, 2, 3, 4, 5, 6};
+  status.checkpoint.since = absl::Seconds(60);
   status.checkpoint.round = 12;
   status.checkpoint.contributions = 26;
   status.checkpoint.bytes = 1234;

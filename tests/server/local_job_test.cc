@@ -33,6 +33,9 @@ TEST(ListeningLineTest, GivesTheAddressOfTheControlPort) {
     ASSERT_TRUE(address.ok()) << address.status();
     EXPECT_EQ(*address, control);
   }
+  EXPECT_EQ(
+      ParseListeningLine("listening control=a:1 data=a:2 http=a:3").value(),
+      "a:1");
 }
 
 TEST(ListeningLineTest, RefusesAnyOtherLine) {

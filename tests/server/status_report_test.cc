@@ -1,4 +1,4 @@
-#include "server/admin/status_report.h"
+#include "server/report/status_report.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/protocol/membership.h"
+#include "common/protocol/job_status.h"
 
 namespace nereus {
 namespace {

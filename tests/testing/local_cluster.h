@@ -7,7 +7,7 @@
 
 #include "absl/time/time.h"
 #include "common/base/status.h"
-#include "common/protocol/membership.h"
+#include "common/protocol/job_status.h"
 #include "server/process/server.h"
 #include "worker/public/client.h"
 

@@ -60,6 +60,7 @@ absl::Status ReadSettings(const nereus_client_options& in,
 absl::Status ReadOptions(const nereus_client_options& in, Binding& binding) {
   constexpr std::optional<OptimizerPlace> kPlaces[] = {
       OptimizerPlace::kServer, OptimizerPlace::kWorker, std::nullopt};
+  NEREUS_TRY(CheckReserved("options", in.reserved));
   ClientOptions& options = binding.options;
   options.scales_loss =
       NEREUS_TRY(ReadFlag("options.scales_loss", in.scales_loss));
@@ -73,6 +74,7 @@ absl::Status ReadOptions(const nereus_client_options& in, Binding& binding) {
   ReadText(in.node, options.node);
   options.address.control_port = in.control_port;
   options.address.data_port = in.data_port;
+  options.address.http_port = in.http_port;
   NEREUS_TRY(ReadSettings(in, options.settings));
   const bool without_shared_memory = NEREUS_TRY(
       ReadFlag("options.without_shared_memory", in.without_shared_memory));

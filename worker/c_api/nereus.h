@@ -115,6 +115,8 @@ typedef struct nereus_client_options {
   int32_t scales_loss;            // 1: ClientOptions::scales_loss is true.
   int64_t staging_bytes;          // GpuOptions::staging_bytes.
   const char* listen;             // Address to listen at. NULL: `host`.
+  int32_t http_port;              // Port for metrics over HTTP. 0: none.
+  int32_t reserved;               // 0.
 } nereus_client_options;
 
 // Kind of a layer.

@@ -40,7 +40,8 @@ absl::StatusOr<ClientOptions> ClientOptions::FromEnvironment() {
   }
   const std::pair<const char*, int*> ports[] = {
       {"NEREUS_CONTROL_PORT", &options.address.control_port},
-      {"NEREUS_DATA_PORT", &options.address.data_port}};
+      {"NEREUS_DATA_PORT", &options.address.data_port},
+      {"NEREUS_HTTP_PORT", &options.address.http_port}};
   for (const auto& [name, field] : ports) {
     const std::optional<std::string> value = Variable(name);
     // Kubernetes sets such a variable for a Service nereus-data.

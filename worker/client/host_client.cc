@@ -182,7 +182,8 @@ absl::Status HostClientImpl::AwaitValues(absl::Time until) {
 }
 
 absl::StatusOr<StepInfo> HostClientImpl::BeginStep(absl::Duration timeout) {
-  const absl::Time until = SteadyNow() + timeout;
+  const absl::Time from = SteadyNow();
+  const absl::Time until = from + timeout;
   NEREUS_TRY(Ledger([](const StepLedger& ledger) {
     return ledger.CheckComplete(/*or_untouched=*/false);
   }));
@@ -205,7 +206,11 @@ absl::StatusOr<StepInfo> HostClientImpl::BeginStep(absl::Duration timeout) {
         until);
     absl::StatusOr<StepInfo> begun = rounds_->AwaitBegin(next->step, until);
     if (absl::IsOutOfRange(begun.status())) continue;
-    if (begun.ok()) process_->meter().OnBegin();
+    if (begun.ok()) {
+      process_->meter().OnBegin(from);
+    } else {
+      process_->meter().OnOtherWait(from);
+    }
     return begun;
   }
 }
@@ -412,7 +417,10 @@ absl::StatusOr<std::vector<std::string>> HostClientImpl::Gather(
       NEREUS_TRY(rounds_->BeginGathering(std::string(value)));
   // Empty if an earlier call, which timed out, has begun this gathering.
   if (begun.has_value()) process_->Gather();
-  return rounds_->AwaitGathered(until);
+  const absl::Time from = SteadyNow();
+  auto values = rounds_->AwaitGathered(until);
+  process_->meter().OnOtherWait(from);
+  return values;
 }
 
 absl::Status HostClientImpl::LeaveJob(bool early, absl::Duration timeout) {

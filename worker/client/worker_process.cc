@@ -44,6 +44,7 @@ absl::Status WorkerProcess::Join(std::vector<LayerSpec> specs) {
   const ClientOptions& client = options_.client;
   control_ = NEREUS_TRY(ControlServer::Start(client.address.listen_host(),
                                              client.address.control_port, {}));
+  NEREUS_TRY(pages_.Listen(client.address));
   MemberProcess::Options options;
   options.transport = {.host = client.address.host,
                        .listen = client.address.listen,
@@ -114,6 +115,7 @@ MemberProcess::Events WorkerProcess::MakeEvents() {
   events.take_stock = [this] { return TakeStock(); };
   events.heartbeat = [this](Heartbeat& heartbeat) {
     UpdateHeartbeat(heartbeat);
+    pages_.Set(heartbeat);
   };
   return events;
 }
@@ -347,6 +349,9 @@ void WorkerProcess::UpdateHeartbeat(Heartbeat& heartbeat) const {
     heartbeat.pushed_step = ledger.pushed_step();
     heartbeat.round = ledger.round();
   });
+  const Activity phases = meter_.phases();
+  heartbeat.activity.steps = phases.steps;
+  heartbeat.activity.times = phases.times;
   heartbeat.went_back_in = rounds_->Use(
       [](StepLedger& ledger) { return ledger.gathering().went_back_in(); });
 }

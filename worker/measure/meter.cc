@@ -12,19 +12,35 @@ constexpr absl::Duration kReportInterval = absl::Seconds(5);
 
 Meter::Meter(absl::Span<const LayerSpec> layers) : steps_(layers) {}
 
-void Meter::OnBegin() {
+void Meter::OnBegin(absl::Time from) {
   MutexLock lock(&mu_);
-  steps_.OnBegin(SteadyNow());
+  const absl::Time now = SteadyNow();
+  steps_.OnBegin(now);
+  phases_.OnBegin(from, now);
 }
 
 void Meter::OnPush(int layer) {
   MutexLock lock(&mu_);
-  steps_.OnPush(layer, SteadyNow());
+  const absl::Time now = SteadyNow();
+  steps_.OnPush(layer, now);
+  phases_.OnPush(now);
 }
 
 void Meter::OnWait(int layer, absl::Time from) {
   MutexLock lock(&mu_);
-  steps_.OnWait(layer, from, SteadyNow());
+  const absl::Time now = SteadyNow();
+  steps_.OnWait(layer, from, now);
+  phases_.OnWait(from, now);
+}
+
+void Meter::OnOtherWait(absl::Time from) {
+  MutexLock lock(&mu_);
+  phases_.OnWait(from, SteadyNow());
+}
+
+Activity Meter::phases() const {
+  MutexLock lock(&mu_);
+  return phases_.sums();
 }
 
 std::optional<LinkProbe::Train> Meter::NextTrain() {

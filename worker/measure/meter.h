@@ -11,22 +11,27 @@
 #include "common/base/mutex.h"
 #include "common/protocol/membership.h"
 #include "worker/measure/link_probe.h"
+#include "worker/measure/step_phases.h"
 #include "worker/measure/step_times.h"
 #include "worker/public/client.h"
 
 namespace nereus {
 
-// Measures, for the planner, how long one worker computes for each layer, and
-// how fast its link to a server is. Reads the clock for StepTimes and
-// LinkProbe, and locks them. Thread-safe.
+// Measures how long one worker computes for each layer, and how fast its link
+// to a server is, for the planner; and how it spends its time, for operators.
+// Reads the clock for StepTimes, StepPhases and LinkProbe, and locks them.
+// Thread-safe.
 class Meter {
  public:
   explicit Meter(absl::Span<const LayerSpec> layers);
 
-  // Handle events of the caller (see StepTimes).
-  void OnBegin() ABSL_LOCKS_EXCLUDED(mu_);
+  // Handle events of the caller (StepTimes, StepPhases). `from`: time at which
+  // the caller's call began.
+  void OnBegin(absl::Time from) ABSL_LOCKS_EXCLUDED(mu_);
   void OnPush(int layer) ABSL_LOCKS_EXCLUDED(mu_);
   void OnWait(int layer, absl::Time from) ABSL_LOCKS_EXCLUDED(mu_);
+  // Handles a call that has waited for something else than a layer or a step.
+  void OnOtherWait(absl::Time from) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Returns the train of probes to send now, at a moment without traffic, if
   // one is due.
@@ -37,13 +42,17 @@ class Meter {
   // Returns the measurements if they are due: once as soon as StepTimes and
   // LinkProbe have results, then every 5 s.
   std::optional<Measurements> TakeDue() ABSL_LOCKS_EXCLUDED(mu_);
+  // Returns the time of the caller's steps by phases.
+  Activity phases() const ABSL_LOCKS_EXCLUDED(mu_);
+
   // Returns the last result of TakeDue.
   std::optional<Measurements> last() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   mutable Mutex mu_;
   StepTimes steps_ ABSL_GUARDED_BY(mu_);  // Times of the caller.
-  LinkProbe link_ ABSL_GUARDED_BY(mu_);   // Speed of the link.
+  StepPhases phases_ ABSL_GUARDED_BY(mu_);
+  LinkProbe link_ ABSL_GUARDED_BY(mu_);                    // Speed of the link.
   std::optional<Measurements> last_ ABSL_GUARDED_BY(mu_);  // See last().
   // Time of the last result of TakeDue.
   absl::Time reported_at_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();

@@ -36,7 +36,8 @@ void AddMemberFlags(CLI::App& app, WorkerFlags& flags) {
           "name of a dead worker takes its place");
   AddAddressFlags(app, client.address, client.connect_timeout,
                   "port for health checks; 0: a free port",
-                  "port for the other workers; 0: a free port");
+                  "port for the other workers; 0: a free port",
+                  "port for metrics (/metrics); 0: none");
   AddSharedMemoryFlag(app, client.shared_memory);
   AddNodeFlag(app, client.node);
 }

@@ -58,6 +58,13 @@ class Channel {
   // has written nonsense into the memory.
   virtual absl::StatusOr<bool> Write(FrameWriter& frames) = 0;
 
+  // Returns the time since the last call in which frames waited because the
+  // network was slower than this process (BlockedTime); nothing: frames do not
+  // go through the network.
+  virtual std::optional<absl::Duration> TakeBlockedTime() {
+    return std::nullopt;
+  }
+
   // Delivers frames that have arrived, for one turn at most.
   virtual Received Receive() = 0;
 

@@ -99,6 +99,7 @@ void FrameWriter::Fill() {
 
 absl::StatusOr<bool> FrameWriter::Write(int fd) {
   int64_t turn = 0;
+  is_full_ = false;
   while (turn < kTurnBytes) {
     if (filled_ == 0) Fill();
     if (filled_ == 0 && prefix_ == 0) return true;
@@ -126,7 +127,8 @@ absl::StatusOr<bool> FrameWriter::Write(int fd) {
     const ssize_t sent = sendmsg(fd, &message, MSG_NOSIGNAL);
     if (sent < 0) {
       if (errno == EINTR) continue;
-      if (errno == EAGAIN || errno == EWOULDBLOCK) return false;
+      is_full_ = errno == EAGAIN || errno == EWOULDBLOCK;
+      if (is_full_) return false;
       return LostConnection(errno);
     }
     Take(sent);

@@ -51,6 +51,9 @@ class FrameWriter {
   // if the kernel takes no more bytes now, or the turn is over (Channel).
   // Errors: kUnavailable, the connection is lost.
   absl::StatusOr<bool> Write(int fd);
+  // True if the last Write into a socket has ended because the kernel took no
+  // more bytes.
+  bool is_full() const { return is_full_; }
   // Writes into a ring. Returns true if everything is written; false if the
   // ring is full, or the turn is over. Errors: kInvalidArgument, the reader has
   // written nonsense into the ring. REQUIRES: no frame is partly in a socket.
@@ -92,6 +95,7 @@ class FrameWriter {
   Frame last_;             // Argument of PushLast.
   bool has_last_ = false;  // True if last_ is still to be put into a slot.
   bool ended_ = false;     // True if Push drops frames.
+  bool is_full_ = false;   // See is_full().
   // Frames that are being written: [first_, filled_) of slots_. The kernel has
   // sent_ bytes of the frame in slot first_.
   std::array<Slot, kFramesMax> slots_;

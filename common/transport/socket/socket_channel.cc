@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "common/base/clock.h"
 #include "common/base/logging.h"
 #include "common/base/status.h"
 
@@ -36,7 +37,12 @@ void SocketChannel::Open(PeerId peer, TrafficCounters& counters) {
 absl::StatusOr<bool> SocketChannel::Write(FrameWriter& frames) {
   absl::StatusOr<bool> all = frames.Write(socket_.get());
   blocked_ = all.ok() && !*all;
+  blocked_time_.OnWritten(frames.is_full(), SteadyNow());
   return all;
+}
+
+std::optional<absl::Duration> SocketChannel::TakeBlockedTime() {
+  return blocked_time_.Take(PeerLimitedTime(socket_), SteadyNow());
 }
 
 uint32_t SocketChannel::events(bool reads) const {

@@ -8,6 +8,7 @@
 #include "common/protocol/machine.h"
 #include "common/tensor/buffer.h"
 #include "common/transport/handshake.h"
+#include "common/transport/socket/blocked_time.h"
 #include "common/transport/socket/channel.h"
 #include "common/transport/socket/delivery.h"
 #include "common/transport/socket/frame_reader.h"
@@ -41,6 +42,7 @@ class SocketChannel final : public Channel {
 
   void Open(PeerId peer, TrafficCounters& counters) override;
   absl::StatusOr<bool> Write(FrameWriter& frames) override;
+  std::optional<absl::Duration> TakeBlockedTime() override;
   Received Receive() override;
   void Stop() override;
   void LeavePlace() override;
@@ -77,7 +79,8 @@ class SocketChannel final : public Channel {
   bool complete_ = false;     // True if the frame has arrived and waits.
 
   bool blocked_;  // True if the socket takes no more, or is not connected.
-  bool stopped_ = false;  // Stop was called.
+  BlockedTime blocked_time_;  // Time of blocked_ after it was connected.
+  bool stopped_ = false;      // Stop was called.
 };
 
 }  // namespace nereus

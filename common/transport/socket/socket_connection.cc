@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "absl/time/time.h"
+#include "common/base/socket.h"
 #include "common/transport/socket/connection_set.h"
 
 namespace nereus {
@@ -102,6 +104,13 @@ void SocketConnection::End(Frame last) {
   channel_->Stop();
   writer_.PushLast(std::move(last));
   set_.Mark(*this, Work::kWrite);
+}
+
+void SocketConnection::MeasureLink() {
+  if (!is_open()) return;
+  if (const auto blocked = channel_->TakeBlockedTime()) {
+    counters_->AddBlocked(*blocked);
+  }
 }
 
 }  // namespace nereus

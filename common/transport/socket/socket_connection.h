@@ -113,6 +113,10 @@ class SocketConnection final : public Connection {
   // Sends `last` after all queued frames. Delivers no frame from now on.
   void End(Frame last);
 
+  // Adds the time since the last call in which the network was slower than this
+  // process to the counters of Open. Does nothing unless open.
+  void MeasureLink();
+
   // Moves queued frames into the channel; see Channel::Write.
   absl::StatusOr<bool> Write() { return channel_->Write(writer_); }
 

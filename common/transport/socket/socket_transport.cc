@@ -152,6 +152,11 @@ bool SocketTransport::LookForAWhile() const {
   return false;
 }
 
+void SocketTransport::MeasureLinks() {
+  connections_.ForEach(
+      [](SocketConnection& connection) { connection.MeasureLink(); });
+}
+
 bool SocketTransport::HasUnsent() {
   bool has = links_.HasFramesToDial();
   connections_.ForEach([&has](SocketConnection& connection) {

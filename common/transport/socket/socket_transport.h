@@ -65,6 +65,7 @@ class SocketTransport final : public Transport {
   void Flush() override { pump_.WriteEarly(); }
   void Poll(absl::Duration timeout, FrameHandler& handler) override;
   void Wake() override { poller_->Wake(); }
+  void MeasureLinks() override;
   std::vector<TrafficCount> traffic() const override {
     return traffic_.Counts();
   }

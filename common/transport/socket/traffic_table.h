@@ -1,11 +1,14 @@
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "common/protocol/frame.h"
 #include "common/protocol/peer.h"
 #include "common/transport/transport.h"
@@ -16,6 +19,9 @@ namespace nereus {
 struct TrafficCounters {
   std::atomic<int64_t> sent{0};      // Bytes handed to the kernel or the ring.
   std::atomic<int64_t> received{0};  // Bytes of frames delivered or discarded.
+  // TrafficCount::busy, in microseconds; -1: no connection has been measured
+  // that goes through the network.
+  std::atomic<int64_t> busy_us{-1};
 
   // CountSent and CountReceived count the bytes of one frame with its header.
   // Hellos and refusals do not count.
@@ -28,6 +34,14 @@ struct TrafficCounters {
   }
   void CountReceived(const FrameHeader& header) {
     received += kFrameHeaderBytes + header.payload_bytes;
+  }
+  // Adds to TrafficCount::busy. One thread at a time may call this.
+  void AddBlocked(absl::Duration time) {
+    busy_us = std::max<int64_t>(busy_us, 0) + absl::ToInt64Microseconds(time);
+  }
+  std::optional<absl::Duration> busy() const {
+    const int64_t us = busy_us;
+    return us < 0 ? std::nullopt : std::optional(absl::Microseconds(us));
   }
 };
 
@@ -47,7 +61,7 @@ class TrafficTable {
     std::lock_guard<std::mutex> lock(mu_);
     std::vector<TrafficCount> counts;
     for (const auto& [peer, each] : counters_) {
-      counts.push_back({peer, each.sent, each.received});
+      counts.push_back({peer, each.sent, each.received, each.busy()});
     }
     return counts;
   }

@@ -45,7 +45,8 @@ class ClientOptions(Sized):
         ("without_shared_memory", _int32), ("means_apart", _int32), ("memory", _int32),
         ("connect_timeout_ms", _int64), ("round_timeout_ms", _int64),
         ("stall_threshold_ms", _int64), ("device", _int32), ("scales_loss", _int32),
-        ("staging_bytes", _int64), ("listen", _text)]
+        ("staging_bytes", _int64), ("listen", _text), ("http_port", _int32),
+        ("reserved", _int32)]
 
 
 class Layer(Sized):

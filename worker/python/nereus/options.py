@@ -11,7 +11,8 @@ from .errors import InvalidArgument
 _TEXTS = {"NEREUS_COORDINATOR": "coordinator", "NEREUS_JOB_NAME": "job",
           "NEREUS_NAME": "name", "NEREUS_HOST": "host", "NEREUS_LISTEN": "listen",
           "NEREUS_NODE": "node"}
-_PORTS = {"NEREUS_CONTROL_PORT": "control_port", "NEREUS_DATA_PORT": "data_port"}
+_PORTS = {"NEREUS_CONTROL_PORT": "control_port", "NEREUS_DATA_PORT": "data_port",
+          "NEREUS_HTTP_PORT": "http_port"}
 
 _VARIABLES = (*_TEXTS, *_PORTS, "NEREUS_CONNECT_TIMEOUT", "NEREUS_SHARED_MEMORY",
               "NEREUS_LIBRARY", "NEREUS_LOCAL_RANK", "NEREUS_LOCAL_SIZE")
@@ -45,6 +46,7 @@ class Options:
     node: str = ""
     control_port: int = 0
     data_port: int = 0
+    http_port: int = 0  # Port for metrics; 0: none.
     shared_memory: bool = True
     optimizer: str = "server"
     scales_loss: bool = False
@@ -149,6 +151,7 @@ def native_options(options):
         coordinator_address=text("coordinator"), job=text("job"), name=text("name"),
         host=text("host"), listen=text("listen"), node=text("node"),
         control_port=number("control_port", 32), data_port=number("data_port", 32),
+        http_port=number("http_port", 32),
         settings=settings, settings_count=len(options.settings),
         without_shared_memory=not options.shared_memory,
         means_apart=bool(options.means_apart), scales_loss=bool(options.scales_loss),

@@ -1,0 +1,58 @@
+#include "common/messages/activity_messages.h"
+
+#include "common/messages/fields.h"
+#include "common/messages/job_messages.h"
+
+namespace nereus {
+
+v1::PhaseTimes ToProto(const PhaseTimes& times) {
+  v1::PhaseTimes message;
+  *message.mutable_forward() = DurationToProto(times.forward);
+  *message.mutable_backward() = DurationToProto(times.backward);
+  *message.mutable_other() = DurationToProto(times.other);
+  *message.mutable_waiting() = DurationToProto(times.waiting);
+  return message;
+}
+
+PhaseTimes FromProto(const v1::PhaseTimes& message) {
+  return {DurationFromProto(message.forward()),
+          DurationFromProto(message.backward()),
+          DurationFromProto(message.other()),
+          DurationFromProto(message.waiting())};
+}
+
+v1::Activity ToProto(const Activity& activity) {
+  v1::Activity message;
+  message.set_steps(activity.steps);
+  *message.mutable_times() = ToProto(activity.times);
+  message.set_bytes_sent(activity.bytes_sent);
+  message.set_bytes_received(activity.bytes_received);
+  if (activity.busiest.has_value()) {
+    v1::Activity::BusyLink& busiest = *message.mutable_busiest();
+    *busiest.mutable_peer() = ToProto(activity.busiest->peer);
+    busiest.set_share(activity.busiest->share);
+    if (activity.busiest->others.has_value()) {
+      busiest.set_others(*activity.busiest->others);
+    }
+  }
+  return message;
+}
+
+absl::StatusOr<Activity> FromProto(const v1::Activity& message) {
+  Activity activity;
+  activity.steps = message.steps();
+  activity.times = FromProto(message.times());
+  activity.bytes_sent = message.bytes_sent();
+  activity.bytes_received = message.bytes_received();
+  if (message.has_busiest()) {
+    activity.busiest.emplace();
+    activity.busiest->peer = NEREUS_TRY(FromProto(message.busiest().peer()));
+    activity.busiest->share = message.busiest().share();
+    if (message.busiest().has_others()) {
+      activity.busiest->others = message.busiest().others();
+    }
+  }
+  return activity;
+}
+
+}  // namespace nereus

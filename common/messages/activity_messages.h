@@ -1,0 +1,16 @@
+#pragma once
+
+#include "common/base/status.h"
+#include "common/protocol/activity.h"
+#include "proto/coordinator.pb.h"
+
+namespace nereus {
+
+// Convert what a member has done. FromProto checks only the id of the peer of
+// the busiest link.
+v1::PhaseTimes ToProto(const PhaseTimes& times);
+PhaseTimes FromProto(const v1::PhaseTimes& message);
+v1::Activity ToProto(const Activity& activity);
+absl::StatusOr<Activity> FromProto(const v1::Activity& message);
+
+}  // namespace nereus

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "absl/time/time.h"
+#include "common/protocol/peer.h"
+
+namespace nereus {
+
+// Connection that the network slows most, of those of one member.
+struct BusyLink {
+  PeerId peer;  // Member at the other end.
+  // Share of the time in which frames waited because the network was slower
+  // than the member, in [0, 1].
+  double share = 0;
+  // Median share of the member's other connections with as much traffic;
+  // nothing: it has none. As large as `share`: the member's own link is slow.
+  // Much smaller: the peer's link is. Nothing: either may be.
+  std::optional<double> others;
+
+  bool operator==(const BusyLink&) const = default;
+};
+
+// Times of a worker's caller in one step, or in several. A step lasts from one
+// begin to the next (StepPhases).
+struct PhaseTimes {
+  absl::Duration forward;   // Before the first push.
+  absl::Duration backward;  // From there to the last push.
+  absl::Duration other;     // After the last push, such as an optimizer.
+  absl::Duration waiting;   // In calls that wait for the job.
+
+  absl::Duration computing() const { return forward + backward + other; }
+  absl::Duration total() const { return computing() + waiting; }
+  bool operator==(const PhaseTimes&) const = default;
+};
+
+// Work of a member since its process joined the job, for the status and the
+// metrics. The coordinator decides nothing by it. A value type.
+struct Activity {
+  int64_t steps = 0;  // Workers: number of steps begun.
+  PhaseTimes times;   // Workers: sums over these steps.
+  // Bytes of frames that were sent and received.
+  int64_t bytes_sent = 0;
+  int64_t bytes_received = 0;
+  // The busiest link in the interval before the heartbeat; absent: the member
+  // has no connection, or has just joined.
+  std::optional<BusyLink> busiest;
+
+  bool operator==(const Activity&) const = default;
+};
+
+}  // namespace nereus

@@ -1,0 +1,97 @@
+#include "server/report/job_metrics.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+
+namespace nereus {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+const absl::Time kNow = absl::FromUnixSeconds(1'000'000);
+
+std::string TextOf(const JobStatus& status) {
+  MetricList metrics;
+  AddJobMetrics(status, kNow, metrics);
+  return metrics.ToText();
+}
+
+JobStatus Running() {
+  JobStatus status;
+  status.state = JobState::kRunning;
+  status.workers = 4;
+  status.shards = 2;
+  status.steps = {41, 10, absl::Seconds(2), absl::Milliseconds(98), false};
+  status.counts = {3, 1, 2, 0, 7, 1};
+  return status;
+}
+
+TEST(JobMetricsTest, TellsStateAndSteps) {
+  EXPECT_THAT(
+      TextOf(Running()),
+      AllOf(HasSubstr("nereus_job_state{state=\"running\"} 1\n"),
+            HasSubstr("nereus_job_state{state=\"failed\"} 0\n"),
+            HasSubstr("nereus_members{role=\"worker\",state=\"expected\"} 4\n"),
+            HasSubstr("nereus_members{role=\"server\",state=\"live\"} 0\n"),
+            HasSubstr("nereus_members_lost_total{role=\"worker\"} 2\n"),
+            HasSubstr("nereus_step 41\n"),
+            HasSubstr("nereus_last_step_timestamp_seconds 999998\n"),
+            HasSubstr("nereus_step_predicted_seconds 0.098"),
+            HasSubstr("nereus_step_measured_seconds 0.1"),
+            HasSubstr("# TYPE nereus_epochs_total counter\n"),
+            HasSubstr("nereus_checkpoint_failures_total 1\n")));
+}
+
+TEST(JobMetricsTest, WhatIsNotKnownIsLeftOut) {
+  EXPECT_THAT(TextOf(JobStatus()),
+              AllOf(Not(HasSubstr("timestamp")),
+                    Not(HasSubstr("nereus_step_predicted_seconds")),
+                    Not(HasSubstr("nereus_step_measured_seconds")),
+                    Not(HasSubstr("nereus_checkpoint_bytes"))));
+}
+
+TEST(JobMetricsTest, TheLatestWorkersHaveASeriesEach) {
+  JobStatus status = Running();
+  for (int rank = 0; rank < 1024; ++rank) {
+    JobStatus::Member& worker = status.members.emplace_back();
+    worker.id = PeerId::Worker(rank);
+    worker.late_total = absl::Seconds(rank);
+  }
+  const std::string text = TextOf(status);
+  EXPECT_THAT(
+      text,
+      AllOf(HasSubstr("nereus_worker_late_seconds_total{rank=\"1023\"} 1023\n"),
+            HasSubstr("{rank=\"960\"}"), Not(HasSubstr("{rank=\"959\"}"))));
+}
+
+TEST(JobMetricsTest, NamesOfLayersAreEscaped) {
+  JobStatus status = Running();
+  PlanStatus::Layer& layer = status.plan.layers.emplace_back();
+  layer.name = "a\"b\\c\nd";
+  EXPECT_THAT(TextOf(status), HasSubstr("layer=\"a\\\"b\\\\c\\nd\""));
+}
+
+// The largest status that a coordinator makes.
+TEST(JobMetricsTest, MetricsOfAThousandWorkersAreSmall) {
+  JobStatus status = Running();
+  for (int rank = 0; rank < 1024; ++rank) {
+    JobStatus::Member& worker = status.members.emplace_back();
+    worker.id = PeerId::Worker(rank);
+    worker.late_total = absl::Seconds(rank);
+  }
+  for (int i = 0; i < kStatusLayersMax; ++i) {
+    PlanStatus::Layer& layer = status.plan.layers.emplace_back();
+    layer.name = absl::StrCat("transformer.block.", i, ".mlp.projection");
+  }
+  for (int i = 0; i < 64; ++i) status.shard_servers.push_back({i, i, true});
+  EXPECT_LT(TextOf(status).size(), 100'000u);
+}
+
+}  // namespace
+}  // namespace nereus
