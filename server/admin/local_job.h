@@ -172,8 +172,6 @@ class LocalJob : private ProcessEvents {
   ProgressDisplay* const display_;
   EndNotices notices_;
   EndCheck end_check_;
-  // Child processes. Null before and after Run.
-  std::unique_ptr<ProcessGroup> group_;
   // Processes of the job, indexed as in group_.
   std::vector<LocalProcess> processes_;
   // Indices of processes, in the order of ends.
@@ -190,6 +188,9 @@ class LocalJob : private ProcessEvents {
   } failed_;
   // Result of Run.
   LocalOutcome outcome_;
+  // Child processes; null before Run. Last: its destructor ends the processes
+  // that still run, and its events use the above.
+  std::unique_ptr<ProcessGroup> group_;
 };
 
 }  // namespace nereus
