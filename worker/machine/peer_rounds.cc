@@ -217,8 +217,13 @@ std::vector<FrameGrid> PeerRounds::GridsOf(int contributors) const {
 
 absl::Status PeerRounds::CheckRequest(const FrameHeader& header) const {
   const int asking = layer_.job->PositionOf(header.sender.rank);
+  // The coordinator names a source that has said that it has the round. If it
+  // names another worker, that has no memory of the round.
+  const bool has_round =
+      header.round == finished_.round && finished_.contributors > 0 &&
+      finished_.memory.size() >= GridsOf(finished_.contributors).size();
   if (asking < 0 || header.payload_bytes != 0 || header.offset != 0 ||
-      header.round != finished_.round || !IsSourceOf(header.round)) {
+      !has_round || !IsSourceOf(header.round)) {
     return RefuseFrame(header,
                        "this worker does not send that round to other workers");
   }

@@ -11,8 +11,10 @@ RoundLedger::RoundLedger(const WorkerLayer& layer) : layer_(layer) {
 }
 
 int64_t RoundLedger::next_round() const {
-  return fetching() ? layer_.job->workers[layer_.position()].first_step
-                    : done_round_ + 1;
+  // A worker that has left the epoch while it fetched has no first step.
+  return fetching() && layer_.position() >= 0
+             ? layer_.job->workers[layer_.position()].first_step
+             : done_round_ + 1;
 }
 
 std::optional<bool> RoundLedger::Skipped(int64_t round) const {

@@ -168,6 +168,8 @@ void Syncer::OnVerdict(const StepVerdict& verdict, Outbox& out) {
 // Called after every event that can complete the round: a frame, the
 // contribution of this worker, its request for the result, or a verdict.
 void Syncer::FinishIfComplete(Outbox& out) {
+  // A worker that has left the epoch while it fetched has no round.
+  if (fetching() && layer_.position() < 0) return;
   std::optional<RoundResult> result = exchange_->Finish(out);
   if (!result.has_value()) return;
   ledger_.Finish(result->contributors, std::move(result->mean));
