@@ -60,7 +60,9 @@ int HttpServer::Impl::Answer(mg_connection* connection, void* data) {
   const auto& impl = *static_cast<const Impl*>(data);
   const mg_request_info& request = *mg_get_request_info(connection);
   const std::string_view method = request.request_method;
-  const auto page = impl.pages.find(request.local_uri);
+  // A request for "*" has no path.
+  const auto page =
+      impl.pages.find(request.local_uri == nullptr ? "" : request.local_uri);
   HttpAnswer answer;
   if (method != "GET" && method != "HEAD") {
     answer.code = 405;

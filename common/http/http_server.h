@@ -16,9 +16,9 @@ struct HttpAnswer {
   std::string body;
 };
 
-// Serves pages of this process over HTTP, for metrics, health checks and
-// people. Read-only: it answers GET and HEAD, and reads no body. It has two
-// threads, so two slow clients make others wait, but never the job.
+// Serves pages of this process over HTTP, for metrics and people. Read-only: it
+// answers GET and HEAD, and reads no body. It has two threads, so two slow
+// clients make others wait, but never the job.
 class HttpServer {
  public:
   // Makes an answer. Any thread may call it, several at a time.

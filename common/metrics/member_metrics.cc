@@ -53,11 +53,6 @@ void AddMemberMetrics(Role role, const Heartbeat& heartbeat,
                    "Share of the last second in which the network slowed the "
                    "busiest connection",
                    activity.busiest.has_value() ? activity.busiest->share : 0);
-  metrics.AddGauge("nereus_round_waiting_seconds",
-                   "Age of the oldest open round, once it counts as stalled",
-                   heartbeat.stall.has_value()
-                       ? absl::ToDoubleSeconds(heartbeat.stall->waited)
-                       : 0);
 }
 
 }  // namespace nereus

@@ -17,6 +17,14 @@ constexpr double kLateByLink = 0.3;
 // Time of which the activities of a member must tell before its pace is known.
 constexpr absl::Duration kPaceAfter = absl::Seconds(5);
 
+// Shortest time between two activities that are kept: a member that sends more
+// heartbeats than it must cannot fill the memory.
+constexpr absl::Duration kNoteInterval = absl::Milliseconds(500);
+
+// Largest number of members that are blamed for slow links at a time. It bounds
+// the time of an update.
+constexpr size_t kSlowLinksMax = 8;
+
 // Mean of shares of links.
 class MeanShare {
  public:
@@ -42,6 +50,9 @@ void Paces::Note(PeerId member, uint64_t process, const Activity& activity,
     record.process = process;
   }
   auto& activities = record.activities;
+  if (!activities.empty() && now - activities.back().first < kNoteInterval) {
+    return;
+  }
   activities.emplace_back(now, activity);
   while (now - activities.front().first > kRateWindow) activities.pop_front();
 }
@@ -109,7 +120,7 @@ std::map<PeerId, double> Paces::FindSlowLinks() const {
   const double normal = *quartile;
 
   std::map<PeerId, double> slow;
-  for (;;) {
+  while (slow.size() < kSlowLinksMax) {
     std::map<PeerId, MeanShare> blames;
     for (const auto& [id, link] : links) {
       const double excess = std::max(0.0, link.share - normal);
@@ -127,10 +138,11 @@ std::map<PeerId, double> Paces::FindSlowLinks() const {
         });
     if (slow.count(worst->first) > 0 ||
         worst->second.mean() < std::max(kLateByLink, normal)) {
-      return slow;
+      break;
     }
     slow[worst->first] = worst->second.mean();
   }
+  return slow;
 }
 
 // If the workers hardly wait, a slow link is hidden behind computing.

@@ -8,7 +8,7 @@
 
 namespace nereus {
 
-// How well a job is, in the order of urgency.
+// How well a job is.
 enum class Health {
   kOver,      // The job is over.
   kBad,       // The job makes no steps.

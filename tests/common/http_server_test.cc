@@ -93,6 +93,13 @@ TEST_F(HttpServerTest, OtherPathsAndMethodsAreRefused) {
   EXPECT_THAT(Get("/etc/passwd"), StartsWith("HTTP/1.1 404 Not Found\r\n"));
   EXPECT_THAT(Get("/../../etc/passwd"), StartsWith("HTTP/1.1 404"));
   EXPECT_THAT(Get("/metrics/"), StartsWith("HTTP/1.1 404"));
+  for (const char* const method : {"OPTIONS", "GET", "HEAD"}) {
+    EXPECT_THAT(
+        Exchange(absl::StrCat(method, " * HTTP/1.1\r\nHost: a\r\n\r\n")),
+        Not(HasSubstr("200 OK")))
+        << method;
+  }
+  EXPECT_THAT(Get("/"), EndsWith("hello")) << "the server lives";
   for (const char* const method : {"POST", "PUT", "DELETE", "PATCH"}) {
     EXPECT_THAT(Exchange(absl::StrCat(method, " /metrics HTTP/1.1\r\nHost: a",
                                       "\r\nContent-Length: 2\r\n\r\nxx")),

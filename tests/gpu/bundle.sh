@@ -48,7 +48,7 @@ cp tests/gpu/first_run.sh tests/gpu/first_run*.py "$top/tests/gpu"
 # first_run.sh uses the latter only if those of the machine are missing or too old.
 mkdir -p "$top/lib/compiler"
 libraries() { ldd "$top/worker/trainer/nereus-worker" | awk -v name="$1" '$1 ~ name { print $3 }'; }
-libraries '^libisal' | xargs cp -t "$top/lib"
+libraries '^lib(isal|civetweb|prometheus)' | xargs cp -t "$top/lib"
 libraries '^(libstdc\+\+|libgcc_s)' | xargs cp -t "$top/lib/compiler"
 # The programs have most of their code in common, so the dictionary of xz must hold several
 # programs.

@@ -3,9 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
 #include <string>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "common/metrics/member_metrics.h"
+#include "common/metrics/process_metrics.h"
 
 namespace nereus {
 namespace {
@@ -68,6 +73,26 @@ TEST(JobMetricsTest, TheLatestWorkersHaveASeriesEach) {
       text,
       AllOf(HasSubstr("nereus_worker_late_seconds_total{rank=\"1023\"} 1023\n"),
             HasSubstr("{rank=\"960\"}"), Not(HasSubstr("{rank=\"959\"}"))));
+}
+
+// Server 0 is often the coordinator, too. Prometheus takes no page on which a
+// metric is described twice.
+TEST(JobMetricsTest, NoMetricIsAlsoOneOfAMember) {
+  JobStatus status = Running();
+  status.members.emplace_back().id = PeerId::Worker(0);
+  for (const Role role : {Role::kShard, Role::kWorker}) {
+    MetricList metrics;
+    AddProcessMetrics(metrics);
+    AddMemberMetrics(role, Heartbeat(), metrics);
+    AddJobMetrics(status, kNow, metrics);
+    std::set<std::string> described;
+    for (const absl::string_view line :
+         absl::StrSplit(metrics.ToText(), '\n')) {
+      if (!absl::StartsWith(line, "# TYPE ")) continue;
+      EXPECT_TRUE(described.emplace(line).second) << line;
+    }
+    EXPECT_GT(described.size(), 20u);
+  }
 }
 
 TEST(JobMetricsTest, NamesOfLayersAreEscaped) {

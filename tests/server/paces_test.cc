@@ -186,6 +186,20 @@ TEST_F(PacesTest, ForgetsWhatIsOlderThanTheWindow) {
   EXPECT_EQ(CauseOf(Worker(1)), LateCause::kNone);
 }
 
+TEST_F(PacesTest, HeartbeatThatComesTooSoonIsNotKept) {
+  Activity activity;
+  const absl::Time start = absl::UnixEpoch();
+  for (int i = 0; i <= 6; ++i) {
+    activity.steps = 10 * i;
+    activity.times.forward = activity.steps * kStep;
+    paces_.Note(Worker(0), 1, activity, start + absl::Seconds(i));
+  }
+  activity.times.forward = absl::Hours(1);
+  paces_.Note(Worker(0), 1, activity, start + absl::Seconds(6.01));
+  paces_.Update(start + absl::Seconds(6.01));
+  EXPECT_EQ(paces_.PaceOf(Worker(0))->step.forward, kStep);
+}
+
 TEST_F(PacesTest, AnotherProcessOfAMemberBeginsAnew) {
   Activity activity;
   activity.steps = 1000;
