@@ -19,12 +19,19 @@ class Job:
     def __init__(self, nereusctl, root, folder, command, workers, flags):
         environment = {**os.environ, "PYTHONPATH": os.path.join(root, "worker", "python"),
                        "PYTHONUNBUFFERED": "1", "TEST_FOLDER": str(folder)}
-        result = subprocess.run(
-            [nereusctl, "run", "-np", str(workers), *flags, "--", sys.executable, *command],
-            capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False, env=environment)
-        self.code = result.returncode
-        self.text = result.stdout + result.stderr
-        self.lines = [re.findall(rf"^\[worker-{worker}\] (.*)$", result.stdout, re.M)
+        with subprocess.Popen(
+                [nereusctl, "run", "-np", str(workers), *flags, "--", sys.executable, *command],
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                env=environment) as process:
+            try:
+                output, error = process.communicate(timeout=LIMIT_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.terminate()  # nereusctl then ends all processes of the job.
+                output, error = process.communicate()
+                pytest.fail(f"the job took more than {LIMIT_SECONDS} s:\n{output}{error}")
+        self.code = process.returncode
+        self.text = output + error
+        self.lines = [re.findall(rf"^\[worker-{worker}\] (.*)$", output, re.M)
                       for worker in range(workers)]
 
 

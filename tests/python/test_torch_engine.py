@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 import nereus
 from nereus import options  # pylint: disable=wrong-import-position
 import nereus.torch as nt  # pylint: disable=wrong-import-position
-from nereus.torch import factors  # pylint: disable=wrong-import-position
+from nereus.torch import factors, state  # pylint: disable=wrong-import-position
 # pylint: disable=wrong-import-position,unused-import
 from one_worker import batch, equal, gradients, job, step, wrapped
 from torch_scenarios import Net, Tied, loss_of
@@ -238,6 +238,26 @@ def test_state_of_other_shapes_is_said_and_kept(caplog):
     step(model, optimizer)
     assert "the state of Counting is not known" in caplog.text
     assert len(optimizer.state) == len(list(model.parameters()))
+
+
+class Fixed(torch.optim.Adam):
+    """Has a default that is no argument, as AdamW since torch 2.6."""
+
+    def __init__(self, params, lr=0.1):
+        super().__init__(params, lr=lr)
+        self.defaults["decoupled"] = True
+        for group in self.param_groups:
+            group["decoupled"] = True
+
+    def step(self, closure=None):
+        assert all(group["decoupled"] for group in self.param_groups)
+        return super().step(closure)
+
+
+@pytest.mark.parametrize("made", [Fixed, torch.optim.AdamW])
+def test_state_is_known_if_a_default_is_no_argument(made):
+    optimizer = made([torch.zeros(2, 2, requires_grad=True)])
+    assert state.kinds_of_state(optimizer) == (["exp_avg", "exp_avg_sq"], ["step"])
 
 
 def test_loaded_state_is_kept_and_lives_in_the_layers():

@@ -5,6 +5,7 @@ them. State of a parameter's shape lives in the state of its layer; numbers such
 in a layer of their own, `Extras`.
 """
 
+import inspect
 import itertools
 import logging
 
@@ -58,7 +59,14 @@ def _trial_state(optimizer, group, shape):
                if name in optimizer.defaults and name not in _WAYS_TO_COMPUTE}
     parameter = torch.zeros(shape, requires_grad=True)
     parameter.grad = torch.zeros(shape)
-    trial = plain_class(optimizer)([parameter], **options)
+    made = plain_class(optimizer)
+    # A class may have defaults that its constructor does not take: since torch 2.6 AdamW has one
+    # of Adam's.
+    taken = inspect.signature(made).parameters
+    takes_all = any(each.kind == each.VAR_KEYWORD for each in taken.values())
+    trial = made([parameter], **{name: value for name, value in options.items()
+                                 if takes_all or name in taken})
+    trial.param_groups[0].update(options)
     with torch.enable_grad():
         trial.step()
     return trial.state[parameter]
