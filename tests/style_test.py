@@ -41,8 +41,10 @@ FOLDERS = {
     "common/transport/memory": "common/protocol common/tensor",
     "common/transport/socket": "common/protocol common/tensor common/transport "
                                "common/transport/memory",
+    "common/trace": "common/protocol",
     "common/driver": "common/compute common/plan common/protocol common/rpc "
-                     "common/tensor common/transport common/transport/socket",
+                     "common/tensor common/trace common/transport "
+                     "common/transport/socket",
     "common/device": "common/tensor",
     "common/checkpoint": "common/compute common/plan common/protocol common/tensor",
     "common/http": "",
@@ -65,13 +67,14 @@ FOLDERS = {
     "worker/public": "common/compute common/plan common/protocol common/tensor",
     "worker/machine": "pure common/compute common/plan common/protocol "
                       "common/tensor worker/public",
-    "worker/measure": "common/plan common/protocol worker/public",
-    "worker/client": "common/compute common/driver common/messages common/plan "
+    "worker/measure": "common/plan common/protocol common/trace worker/public",
+    "worker/client": "common/compute common/driver common/messages common/plan common/trace "
                      "common/metrics common/protocol common/rpc common/tensor "
                      "common/transport common/transport/socket worker/machine worker/measure "
                      "worker/public",
     "worker/gpu": "common/compute common/device common/driver common/plan "
-                  "common/protocol common/tensor worker/client worker/public",
+                  "common/protocol common/tensor common/trace worker/client "
+                  "worker/public",
     "worker/c_api": "common/plan common/protocol worker/client worker/public",
     "worker/replay": "common/compute common/device common/plan worker/public",
     "worker/trainer": "common/compute common/device common/flags common/messages "

@@ -99,6 +99,7 @@ MachineDriver::MachineDriver(Transport* transport, Member* member, int layers,
       member_(member),
       connect_timeout_(connect_timeout),
       events_(std::move(events)),
+      trace_(events_.recorder),
       traffic_(layers),
       turn_([this] { transport_->Wake(); }),
       thread_([this] { Run(); }) {}
@@ -168,17 +169,18 @@ void MachineDriver::DriveUntil(absl::FunctionRef<bool()> done,
 }
 
 void MachineDriver::RunPosted() {
+  std::vector<Event> events;
   {
     // The events run after the lock is released, because they may post events.
-    // The swap keeps the memory of both vectors.
     MutexLock lock(&mu_);
-    running_.swap(posted_);
+    events.swap(posted_);
   }
-  for (Event& event : running_) {
+  for (Event& event : events) {
+    trace_.Begin();
     event(outbox_);
     Execute();
+    trace_.EndEvent();
   }
-  running_.clear();
 }
 
 // An encoded payload goes to scratch even if the member has returned a place
@@ -192,6 +194,7 @@ absl::StatusOr<Landing> MachineDriver::OnHeader(PeerId from,
 }
 
 void MachineDriver::OnFrame(PeerId from, const Frame& frame) {
+  trace_.Begin();
   traffic_.CountReceived(frame);
   if (IsEncoded(frame.header)) {
     OnEncodedFrame(from, frame);
@@ -199,6 +202,7 @@ void MachineDriver::OnFrame(PeerId from, const Frame& frame) {
     member_->OnFrame(from, frame, outbox_);
   }
   Execute();
+  trace_.EndFrame(start_->self, from, frame.header);
 }
 
 void MachineDriver::OnEncodedFrame(PeerId from, const Frame& frame) {
@@ -245,6 +249,7 @@ void MachineDriver::Execute() {
 
 void MachineDriver::CarryOut(const Action& action) {
   if (!AwaitSources(action)) return;
+  const absl::Time begin = trace_.BeginAction();
   std::visit(
       ActionVisitor{
           [&](const SendFrame& send) { Send(send.to, send.frame); },
@@ -277,6 +282,7 @@ void MachineDriver::CarryOut(const Action& action) {
           [&](const EndMembership& end) { events_.ended(end.outcome); },
       },
       action);
+  trace_.EndAction(action, begin);
 }
 
 bool MachineDriver::SplitsOnDevice(const SplitGradient& split) const {
@@ -389,6 +395,7 @@ void MachineDriver::Follow(std::shared_ptr<const EpochStart> start) {
 }
 
 void MachineDriver::Send(PeerId to, const Frame& frame) {
+  const absl::Time begin = trace_.BeginAction();
   Frame sent = frame;
   sent.payload = PayloadOf(frame);
   if (sent.payload.bytes() != frame.header.payload_bytes) EncodePayload(sent);
@@ -396,6 +403,7 @@ void MachineDriver::Send(PeerId to, const Frame& frame) {
   sent.priority = start_->job->SendPriority(frame.header);
   sent.fused = start_->job->fuses();
   transport_->Send(to, sent);
+  trace_.EndSend(start_->self, to, frame.header, begin);
 }
 
 void MachineDriver::Broadcast(const BroadcastFrame& broadcast) {

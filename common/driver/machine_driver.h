@@ -14,9 +14,11 @@
 #include "common/base/status.h"
 #include "common/driver/accelerator.h"
 #include "common/driver/driving_turn.h"
+#include "common/driver/event_trace.h"
 #include "common/driver/layer_traffic.h"
 #include "common/protocol/member.h"
 #include "common/protocol/pulse.h"
+#include "common/trace/span_recorder.h"
 #include "common/transport/transport.h"
 
 namespace nereus {
@@ -58,6 +60,9 @@ class MachineDriver final : private FrameHandler {
     // Workers only. Device that computes instead of the CPU. Null: the CPU
     // computes. Not owned; must outlive the driver.
     Accelerator* accelerator = nullptr;
+    // Keeper of the driver's spans while the job is traced. Null: none. Not
+    // owned; must outlive the driver.
+    SpanRecorder* recorder = nullptr;
     // Servers only. `save` writes a part of a checkpoint, and `load` reads one.
     // `load` may wait, because the machine can do nothing before it has the
     // values. If it returns an error, the driver calls `ended` with the error
@@ -159,9 +164,9 @@ class MachineDriver final : private FrameHandler {
   const Events events_;
 
   // Used by the driving thread only.
-  Outbox outbox_;               // Actions of the frame or event that runs.
-  bool ended_ = false;          // True after End, and after a failed Load.
-  std::vector<Event> running_;  // Events that RunPosted runs now.
+  Outbox outbox_;       // Actions of the frame or event that runs.
+  bool ended_ = false;  // True after End, and after a failed Load.
+  EventTrace trace_;    // Spans of the frame or event that runs.
   // Current epoch; null before the first.
   std::shared_ptr<const EpochStart> start_;
 

@@ -47,7 +47,8 @@ MemberProcess::MemberProcess(Options options, ControlServer* control,
                              std::unique_ptr<Transport> transport)
     : options_(std::move(options)),
       control_(control),
-      transport_(std::move(transport)) {}
+      transport_(std::move(transport)),
+      tracer_([this](const MemberMessage& message) { Send(message); }) {}
 
 MemberProcess::~MemberProcess() {
   // The session posts events to the driver, and the driver sends messages in
@@ -74,6 +75,7 @@ void MemberProcess::Join(JoinRequest request, Events events) {
   // session, but not before the first event, and the session posts this event.
   member_ = std::make_unique<Member>(std::move(request), events_.make_machine);
   MachineDriver::Events driver = events_.driver;
+  driver.recorder = &tracer_.recorder();
   driver.send_message = [this](const MemberMessage& message) {
     session_->Send(message);
   };
@@ -97,6 +99,7 @@ SessionClient::Events MemberProcess::SessionEvents() {
   // seconds.
   events.message = [this, repeats = LogRepeats()](
                        const CoordinatorMessage& message) mutable {
+    if (tracer_.OnMessage(message)) return;
     if (const auto* waiting = std::get_if<Waiting>(&message)) {
       if (const auto lasts = repeats.Note(waiting->text, SteadyNow())) {
         WriteLog(*lasts >= kWarnAfter ? LogLevel::kWarning : LogLevel::kInfo,

@@ -12,6 +12,7 @@
 #include "common/base/status.h"
 #include "common/driver/link_watch.h"
 #include "common/driver/machine_driver.h"
+#include "common/driver/tracer.h"
 #include "common/protocol/member.h"
 #include "common/protocol/membership.h"
 #include "common/protocol/stall_watch.h"
@@ -117,6 +118,10 @@ class MemberProcess {
   Member& member() { return *member_; }
   const MachineDriver& driver() const { return *driver_; }
   const Transport& transport() const { return *transport_; }
+  // Keeper of the spans of this process while the job is traced.
+  SpanRecorder& recorder() { return tracer_.recorder(); }
+  // Sets another source of such spans (Tracer::SetSource).
+  void AddSpanSource(SpanSource* source) { tracer_.SetSource(source); }
 
  private:
   MemberProcess(Options options, ControlServer* control,
@@ -139,8 +144,9 @@ class MemberProcess {
   Mutex mu_;
   Heartbeat stock_ ABSL_GUARDED_BY(mu_);  // Last state of the machine.
 
-  std::unique_ptr<Member> member_;          // Used by the driving thread only.
-  std::unique_ptr<MachineDriver> driver_;   // Uses member_ and transport_.
+  Tracer tracer_;                          // Uses session_, once that is there.
+  std::unique_ptr<Member> member_;         // Used by the driving thread only.
+  std::unique_ptr<MachineDriver> driver_;  // Uses member_ and transport_.
   std::unique_ptr<SessionClient> session_;  // Posts events to driver_.
 };
 

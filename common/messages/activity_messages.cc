@@ -55,4 +55,30 @@ absl::StatusOr<Activity> FromProto(const v1::Activity& message) {
   return activity;
 }
 
+v1::Measured ToProto(const Measured& measured) {
+  v1::Measured message;
+  for (const LayerTime& time : measured.times) {
+    v1::Measured::LayerTime* added = message.add_times();
+    *added->mutable_forward() = DurationToProto(time.forward);
+    *added->mutable_backward() = DurationToProto(time.backward);
+  }
+  *message.mutable_step_time() = DurationToProto(measured.step_time);
+  message.set_rate(measured.link.rate);
+  *message.mutable_latency() = DurationToProto(measured.link.latency);
+  *message.mutable_message_time() = DurationToProto(measured.link.message_time);
+  return message;
+}
+
+Measured FromProto(const v1::Measured& message) {
+  Measured measured;
+  for (const v1::Measured::LayerTime& time : message.times()) {
+    measured.times.push_back({DurationFromProto(time.forward()),
+                              DurationFromProto(time.backward())});
+  }
+  measured.step_time = DurationFromProto(message.step_time());
+  measured.link = {message.rate(), DurationFromProto(message.latency()),
+                   DurationFromProto(message.message_time())};
+  return measured;
+}
+
 }  // namespace nereus

@@ -2,6 +2,7 @@
 
 #include "common/base/status.h"
 #include "common/protocol/activity.h"
+#include "common/protocol/membership.h"
 #include "proto/coordinator.pb.h"
 
 namespace nereus {
@@ -12,5 +13,9 @@ v1::PhaseTimes ToProto(const PhaseTimes& times);
 PhaseTimes FromProto(const v1::PhaseTimes& message);
 v1::Activity ToProto(const Activity& activity);
 absl::StatusOr<Activity> FromProto(const v1::Activity& message);
+
+// Convert measurements. FromProto checks nothing: the coordinator does.
+v1::Measured ToProto(const Measured& measured);
+Measured FromProto(const v1::Measured& message);
 
 }  // namespace nereus

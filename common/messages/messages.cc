@@ -14,6 +14,7 @@
 #include "common/messages/fields.h"
 #include "common/messages/gathering_messages.h"
 #include "common/messages/job_messages.h"
+#include "common/messages/trace_messages.h"
 
 // Conversion of all control messages. The first half has one pair of functions
 // for each message with many fields. ToProto and FromProto at the end choose
@@ -175,32 +176,6 @@ EpochReport ReportFromProto(const v1::EpochReport& message) {
   return report;
 }
 
-v1::Measured MeasuredToProto(const Measured& measured) {
-  v1::Measured message;
-  for (const LayerTime& time : measured.times) {
-    v1::Measured::LayerTime* added = message.add_times();
-    *added->mutable_forward() = DurationToProto(time.forward);
-    *added->mutable_backward() = DurationToProto(time.backward);
-  }
-  *message.mutable_step_time() = DurationToProto(measured.step_time);
-  message.set_rate(measured.link.rate);
-  *message.mutable_latency() = DurationToProto(measured.link.latency);
-  *message.mutable_message_time() = DurationToProto(measured.link.message_time);
-  return message;
-}
-
-Measured MeasuredFromProto(const v1::Measured& message) {
-  Measured measured;
-  for (const v1::Measured::LayerTime& time : message.times()) {
-    measured.times.push_back({DurationFromProto(time.forward()),
-                              DurationFromProto(time.backward())});
-  }
-  measured.step_time = DurationFromProto(message.step_time());
-  measured.link = {message.rate(), DurationFromProto(message.latency()),
-                   DurationFromProto(message.message_time())};
-  return measured;
-}
-
 v1::EpochStart StartToProto(const EpochStart& start) {
   v1::EpochStart message;
   *message.mutable_self() = ToProto(start.self);
@@ -238,6 +213,18 @@ absl::StatusOr<EpochStart> StartFromProto(const v1::EpochStart& message) {
   return InvalidArgumentError(
       "the epoch that ", PeerName(start.self),
       " must enter has no entry for it in epoch_members");
+}
+
+// A coordinator of ours never sends a value outside these ranges.
+absl::StatusOr<SetFusion> FusionFromProto(const v1::SetFusion& set) {
+  if (set.bytes() < 0 || set.bytes() > kFusionBytesMax || set.steps() < 0) {
+    return InvalidArgumentError("SetFusion has ", set.bytes(), " bytes and ",
+                                set.steps(), " steps: bytes must be from 0 to ",
+                                kFusionBytesMax, ", and steps 0 or more");
+  }
+  NEREUS_TRY(CheckAtLeast("the trial", set.trial(), 0));
+  NEREUS_TRY(CheckAtLeast("the first step", set.from_step(), 0));
+  return SetFusion{set.trial(), set.bytes(), set.from_step(), set.steps()};
 }
 
 }  // namespace
@@ -331,7 +318,7 @@ v1::MemberMessage ToProto(const MemberMessage& message) {
                  std::get_if<ReadyToSwitch>(&message)) {
     proto.mutable_ready_to_switch()->set_epoch(ready_to_switch->epoch);
   } else if (const auto* measured = std::get_if<Measured>(&message)) {
-    *proto.mutable_measured() = MeasuredToProto(*measured);
+    *proto.mutable_measured() = ToProto(*measured);
   } else if (const auto* want = std::get_if<WantCheckpoint>(&message)) {
     proto.mutable_want_checkpoint()->set_begun_step(want->begun_step);
   } else if (const auto* sums = std::get_if<ReplicaChecksums>(&message)) {
@@ -341,6 +328,10 @@ v1::MemberMessage ToProto(const MemberMessage& message) {
         sums->layers.begin(), sums->layers.end());
   } else if (const auto* gather = std::get_if<Gather>(&message)) {
     *proto.mutable_gather() = ToProto(*gather);
+  } else if (const auto* question = std::get_if<ClockQuestion>(&message)) {
+    *proto.mutable_clock_question() = ToProto(*question);
+  } else if (const auto* part = std::get_if<TracePart>(&message)) {
+    *proto.mutable_trace_part() = ToProto(*part);
   }
   return proto;
 }
@@ -382,7 +373,7 @@ absl::StatusOr<MemberMessage> FromProto(const v1::MemberMessage& message) {
     case v1::MemberMessage::kReadyToSwitch:
       return ReadyToSwitch{message.ready_to_switch().epoch()};
     case v1::MemberMessage::kMeasured:
-      return MeasuredFromProto(message.measured());
+      return FromProto(message.measured());
     case v1::MemberMessage::kWantCheckpoint:
       return WantCheckpoint{message.want_checkpoint().begun_step()};
     case v1::MemberMessage::kReplicaChecksums: {
@@ -393,6 +384,10 @@ absl::StatusOr<MemberMessage> FromProto(const v1::MemberMessage& message) {
     }
     case v1::MemberMessage::kGather:
       return FromProto(message.gather());
+    case v1::MemberMessage::kClockQuestion:
+      return FromProto(message.clock_question());
+    case v1::MemberMessage::kTracePart:
+      return NEREUS_TRY(FromProto(message.trace_part()));
     // A message of a type that only a newer build knows looks like this, too.
     case v1::MemberMessage::MESSAGE_NOT_SET:
       break;
@@ -426,6 +421,12 @@ v1::CoordinatorMessage ToProto(const CoordinatorMessage& message) {
     proto.mutable_save_last()->set_sender(last->sender);
   } else if (const auto* gathered = std::get_if<Gathered>(&message)) {
     *proto.mutable_gathered() = ToProto(*gathered);
+  } else if (const auto* order = std::get_if<TraceOrder>(&message)) {
+    *proto.mutable_trace_order() = ToProto(*order);
+  } else if (const auto* answer = std::get_if<ClockAnswer>(&message)) {
+    *proto.mutable_clock_answer() = ToProto(*answer);
+  } else if (const auto* end = std::get_if<TraceEnd>(&message)) {
+    proto.mutable_trace_end()->set_trace(end->trace);
   } else {
     proto.mutable_ask_to_leave();
   }
@@ -463,19 +464,8 @@ absl::StatusOr<CoordinatorMessage> FromProto(
       NEREUS_TRY(CheckAtLeast("saved rounds", saved_rounds, 0));
       return JobOver{state, message.job_over().reason(), saved_rounds - 1};
     }
-    // A coordinator of ours never sends a value outside these ranges.
-    case v1::CoordinatorMessage::kSetFusion: {
-      const v1::SetFusion& set = message.set_fusion();
-      if (set.bytes() < 0 || set.bytes() > kFusionBytesMax || set.steps() < 0) {
-        return InvalidArgumentError("SetFusion has ", set.bytes(),
-                                    " bytes and ", set.steps(),
-                                    " steps: bytes must be from 0 to ",
-                                    kFusionBytesMax, ", and steps 0 or more");
-      }
-      NEREUS_TRY(CheckAtLeast("the trial", set.trial(), 0));
-      NEREUS_TRY(CheckAtLeast("the first step", set.from_step(), 0));
-      return SetFusion{set.trial(), set.bytes(), set.from_step(), set.steps()};
-    }
+    case v1::CoordinatorMessage::kSetFusion:
+      return NEREUS_TRY(FusionFromProto(message.set_fusion()));
     case v1::CoordinatorMessage::kSaveLast: {
       const v1::SaveLast& last = message.save_last();
       NEREUS_TRY(CheckAtLeast("the last round", last.round(), 0));
@@ -486,6 +476,12 @@ absl::StatusOr<CoordinatorMessage> FromProto(
       return FromProto(message.gathered());
     case v1::CoordinatorMessage::kAskToLeave:
       return AskToLeave{};
+    case v1::CoordinatorMessage::kTraceOrder:
+      return FromProto(message.trace_order());
+    case v1::CoordinatorMessage::kClockAnswer:
+      return FromProto(message.clock_answer());
+    case v1::CoordinatorMessage::kTraceEnd:
+      return TraceEnd{message.trace_end().trace()};
     case v1::CoordinatorMessage::MESSAGE_NOT_SET:
       break;
   }

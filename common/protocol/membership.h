@@ -19,6 +19,7 @@
 #include "common/protocol/job_over.h"
 #include "common/protocol/peer.h"
 #include "common/protocol/setting.h"
+#include "common/protocol/span.h"
 
 namespace nereus {
 
@@ -45,6 +46,11 @@ namespace nereus {
 //     Gather                  -->   a caller's value for all workers
 //                             <--   Gathered: the values of all workers
 //                             <--   AskToLeave: an operator drains the member
+//                             <--   TraceOrder: an operator traces the job
+//     ClockQuestion           -->
+//                             <--   ClockAnswer
+//                             <--   TraceEnd, after the last step
+//     TracePart               -->   the spans of the member
 //     Leave                   -->
 //                             <--   SaveLast, when all workers have left
 //                             <--   JobOver
@@ -303,11 +309,29 @@ struct Gather {
   std::string value;  // At most kGatheredBytesMax bytes.
 };
 
+// Asks for the time of the coordinator, for a trace.
+struct ClockQuestion {
+  uint64_t trace = 0;  // TraceOrder::trace.
+  absl::Time asked;    // Time on the member's clock.
+};
+
+// Spans of a member for a trace.
+struct TracePart {
+  uint64_t trace = 0;       // TraceOrder::trace.
+  std::vector<Span> spans;  // At most kTracePartSpansMax.
+  bool is_last = false;     // True if no other part of the member follows.
+  // Last part: number of spans that the member could not keep, and what it
+  // knows of the coordinator's clock, at most two samples.
+  int64_t lost = 0;
+  std::vector<ClockSample> clock;
+};
+
 // Any message of a member.
 using MemberMessage =
     std::variant<JoinRequest, Resume, Heartbeat, LostPeer, EpochReport, Leave,
                  CheckpointPart, Failure, FusionTimed, ReadyToSwitch, Measured,
-                 WantCheckpoint, ReplicaChecksums, Gather>;
+                 WantCheckpoint, ReplicaChecksums, Gather, ClockQuestion,
+                 TracePart>;
 
 // Tells a process what it waits for: the start of the job, the place that it
 // has claimed, the next epoch, the other workers of its gathering, or, after
@@ -392,9 +416,32 @@ struct EpochStart {
 // (`nereusctl drain`).
 struct AskToLeave {};
 
+// Asks a member to record spans of some steps, until TraceEnd. The order of
+// another trace ends the last one; another order of the same trace changes its
+// steps.
+struct TraceOrder {
+  uint64_t trace = 0;      // Random number of the trace.
+  int64_t first_step = 0;  // Steps [first_step, last_step] are traced.
+  int64_t last_step = 0;
+  int64_t spans_max = 0;  // Number of spans that the member keeps at most.
+};
+
+// Answer to ClockQuestion.
+struct ClockAnswer {
+  uint64_t trace = 0;  // Copies of the question's fields.
+  absl::Time asked;
+  absl::Time answered;  // Time on the coordinator's clock.
+};
+
+// Asks a member to send its spans of a trace (TracePart).
+struct TraceEnd {
+  uint64_t trace = 0;
+};
+
 // Any message of the coordinator.
 using CoordinatorMessage =
     std::variant<Waiting, Refusal, PrepareEpoch, EpochStart, JobOver, SetFusion,
-                 SaveLast, Gathered, AskToLeave>;
+                 SaveLast, Gathered, AskToLeave, TraceOrder, ClockAnswer,
+                 TraceEnd>;
 
 }  // namespace nereus

@@ -1,10 +1,13 @@
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <string>
 
 #include "absl/time/time.h"
 #include "common/base/status.h"
 #include "common/protocol/job_status.h"
+#include "common/protocol/trace.h"
 
 namespace nereus {
 
@@ -34,5 +37,25 @@ absl::Status RequestCheckpoint(const std::string& address,
 // `timeout`.
 absl::Status DrainMember(const std::string& address, const std::string& member,
                          absl::Duration timeout);
+
+// Steps that an operator wants to trace.
+struct TraceQuestion {
+  // First step; -1: the next one that all members can trace whole.
+  int64_t first_step = -1;
+  int64_t steps = 1;
+  int64_t spans_max = 200'000;  // Number of spans that a member keeps at most.
+};
+
+// Traces the job of the coordinator at `address`. Blocks until all members have
+// sent their spans, for `timeout` at most. `progress` is called when the trace
+// begins, and whenever more steps are done: `trace` has no spans yet, and
+// `done` is the last round that all workers have done, or kInitialRound.
+// Errors: as FetchJobStatus; kFailedPrecondition also if the job does not run,
+// has begun the first step already, is being traced, or was over before the
+// last step.
+absl::StatusOr<JobTrace> FetchTrace(
+    const std::string& address, const TraceQuestion& question,
+    absl::Duration timeout,
+    const std::function<void(const JobTrace& trace, int64_t done)>& progress);
 
 }  // namespace nereus

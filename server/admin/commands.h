@@ -39,6 +39,13 @@ std::unique_ptr<Command> MakeStatusCommand();
 // `top`: shows what `status` shows, again and again, until the job is over.
 std::unique_ptr<Command> MakeTopCommand();
 
+// `trace`: records what all members of a running job do in some steps, and
+// writes it to a file that Perfetto opens.
+std::unique_ptr<Command> MakeTraceCommand();
+
+// `explain`: says what limits a job, by a file of `trace`. It needs no cluster.
+std::unique_ptr<Command> MakeExplainCommand();
+
 // `drain`: lets a worker or a server leave a running job, and waits until it
 // has left.
 std::unique_ptr<Command> MakeDrainCommand();

@@ -22,6 +22,7 @@ int main(int argc, char** argv) {
        {nereus::MakePlanCommand, nereus::MakeSimulateCommand,
         nereus::MakeLocalCommand, nereus::MakeRunCommand,
         nereus::MakeStatusCommand, nereus::MakeTopCommand,
+        nereus::MakeTraceCommand, nereus::MakeExplainCommand,
         nereus::MakeDrainCommand, nereus::MakeCheckpointCommand,
         nereus::MakeCheckpointsCommand, nereus::MakeExportCommand}) {
     commands.push_back(make());

@@ -98,8 +98,8 @@ class Coordinator {
   // Job as of the current epoch; null before the job runs.
   const JobPtr& job() const { return epochs_.job(); }
   const Epochs& epochs() const { return epochs_; }
-  const CheckpointLedger& checkpoints() const { return checkpoints_; }
   const Departures& departures() const { return departures_; }
+  const MemberList& roster() const { return roster_; }
 
   // True if the job is finished or was stopped and has a folder for
   // checkpoints, but no checkpoint of its last step.

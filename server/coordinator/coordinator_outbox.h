@@ -1,12 +1,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "common/base/log_event.h"
 #include "common/base/status.h"
 #include "common/protocol/membership.h"
@@ -20,6 +22,13 @@ using SessionId = int64_t;
 
 // Two ends of a link; the lower id comes first.
 using PeerPair = std::pair<PeerId, PeerId>;
+
+// Measurements of all workers, the slowest for each figure, and the time of an
+// iteration that these predict for the job's plan.
+struct KnownTimes {
+  Measured measured;
+  absl::Duration predicted;
+};
 
 // Current epoch as members are told of it, without the fields that differ
 // between members.
@@ -36,9 +45,9 @@ struct EpochInForce {
   // all members.
   std::vector<int32_t> workers_from_base;
   bool all_from_base = false;
-  // Time of a step that the plan predicts; zero before all workers have
-  // measured in this epoch. Members are not told it.
-  absl::Duration predicted;
+  // Times in this epoch; absent before all workers have measured. Members are
+  // not told them.
+  std::optional<KnownTimes> times;
 
   // True if `member` drops its values as the epoch begins.
   bool IsFromBase(PeerId member) const;

@@ -111,9 +111,9 @@ void Epochs::OnReport(MemberRecord& member, const EpochReport& report) const {
 void Epochs::OnMeasured(const MemberRecord& member, const Measured& measured,
                         absl::Time now, CoordinatorOutbox& out) {
   if (!replanner_.OnMeasured(member.id.rank, measured, *job(), now)) return;
-  const Replanner::Known known = *replanner_.known(*job(), fusion_.bytes());
-  in_force_.predicted = known.predicted;
-  out.push_back(Announce{false, Replanner::Describe(known), {LogEvent::kPlan}});
+  in_force_.times = *replanner_.known(*job(), fusion_.bytes());
+  const std::string news = Replanner::Describe(*in_force_.times);
+  out.push_back(Announce{false, news, {LogEvent::kPlan}});
   if (WantsAnotherPlan()) {
     reasons_.insert(ChangeReason::kBetterPlan);
     return;
@@ -371,7 +371,7 @@ void Epochs::Enter(NextEpoch next, bool restarts,
   }
   checkpoints_.OnEpoch(*job(), restarts);
   replanner_.OnEpoch(*job(), changes_plan);
-  in_force_.predicted = absl::ZeroDuration();
+  in_force_.times.reset();
   if (changes_plan && fusion_.bytes().has_value()) {
     // Trials with the old plan do not count for the new one.
     fusion_.Restart(replanner_.measures(job()->options)

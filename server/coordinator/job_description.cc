@@ -147,7 +147,8 @@ JobStatus DescribeJob(const JobView& view, absl::Time now) {
     status.plan.schemes = DescribePlan(*job);
     status.steps.partial = job->partial();
     if (job->options.backup) status.shard_servers = job->shard_servers;
-    status.steps.predicted = view.epochs.in_force().predicted;
+    const std::optional<KnownTimes>& times = view.epochs.in_force().times;
+    if (times.has_value()) status.steps.predicted = times->predicted;
     DescribeLayers(*job, view.epochs.in_force().explanations, status);
   }
   status.waiting = DescribeMissing(view);

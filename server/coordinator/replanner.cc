@@ -246,17 +246,17 @@ std::optional<Replanner::BetterFusion> Replanner::FindBetterFusion(
                                             after, before, bytes)};
 }
 
-std::optional<Replanner::Known> Replanner::known(
+std::optional<KnownTimes> Replanner::known(
     const Job& job, std::optional<int64_t> fusion_bytes) const {
   if (!known_.has_value()) return std::nullopt;
   PlanOptions options = OptionsFor(job, job.worker_count(), HostsOf(job));
   options.rules.choose_fusion = false;
   if (fusion_bytes.has_value()) options.rules.fusion_bytes = *fusion_bytes;
-  return Known{*known_,
-               absl::Seconds(PlanCost(job.model(), options, RoutesOf(job)))};
+  return KnownTimes{
+      *known_, absl::Seconds(PlanCost(job.model(), options, RoutesOf(job)))};
 }
 
-std::string Replanner::Describe(const Known& known) {
+std::string Replanner::Describe(const KnownTimes& known) {
   const auto& [measured, predicted] = known;
   return absl::StrFormat(
       "workers have measured: links of %.4g bytes/s, latency %s, %s for each "

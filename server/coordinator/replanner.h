@@ -13,6 +13,7 @@
 #include "common/plan/planner.h"
 #include "common/protocol/job.h"
 #include "common/protocol/membership.h"
+#include "server/coordinator/coordinator_outbox.h"
 
 namespace nereus {
 
@@ -90,18 +91,12 @@ class Replanner {
   std::optional<BetterFusion> FindBetterFusion(const Job& job,
                                                int64_t bytes) const;
 
-  // Slowest measurement of all workers for each figure, and the time of an
-  // iteration that these predict for the job's plan.
-  struct Known {
-    Measured measured;
-    absl::Duration predicted;
-  };
   // Returns what is known; nothing before all workers have measured.
   // `fusion_bytes`: the threshold of fusion, if it is tuned.
-  std::optional<Known> known(const Job& job,
-                             std::optional<int64_t> fusion_bytes) const;
+  std::optional<KnownTimes> known(const Job& job,
+                                  std::optional<int64_t> fusion_bytes) const;
   // Returns the line for the log about `known`.
-  static std::string Describe(const Known& known);
+  static std::string Describe(const KnownTimes& known);
 
  private:
   PlanOptions OptionsFor(const Job& job, int workers, int hosts) const;

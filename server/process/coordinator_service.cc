@@ -24,6 +24,7 @@
 #include "server/process/drain_calls.h"
 #include "server/process/job_log.h"
 #include "server/process/session_calls.h"
+#include "server/process/trace_calls.h"
 
 // The Coordinator gets five kinds of events, under one lock: a message of a
 // session (Hear), a session's end (SessionEnded), a request for a checkpoint
@@ -90,6 +91,13 @@ struct CoordinatorService::Impl final {
           MutexLock lock(&mu);
           drains.Forget(call);
         }),
+        traces([this](SessionId session, const CoordinatorMessage& message)
+                   ABSL_EXCLUSIVE_LOCKS_REQUIRED(
+                       mu) { sessions.Write(session, ToProto(message)); },
+               [this](TraceCall* call) {
+                 MutexLock lock(&mu);
+                 traces.Forget(call);
+               }),
         saver(disk.jobs, options.spec.name),
         services{CoordinatorRpc(this), AdminRpc(this)},
         finisher(disk.checkpoints, disk.checkpoints_kept, options.spec.name,
@@ -122,6 +130,8 @@ struct CoordinatorService::Impl final {
     grpc::ServerUnaryReactor* Drain(grpc::CallbackServerContext* context,
                                     const v1::DrainRequest* request,
                                     v1::DrainResponse*) override;
+    TraceCalls::Reactor* Trace(grpc::CallbackServerContext* context,
+                               const v1::TraceRequest* request) override;
     Impl* const impl;
   };
 
@@ -140,7 +150,7 @@ struct CoordinatorService::Impl final {
   void CarryOut(const CoordinatorAction& action)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // If saves have failed for longer than a lease, sets `failure`, which ends
-  // AwaitEnd, and calls on_failure.
+  // AwaitEnd, and calls its function.
   void GiveUpIfNothingIsSaved(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   void OnCheckpoint(int64_t round, const absl::Status& written)
       ABSL_LOCKS_EXCLUDED(mu);
@@ -158,14 +168,19 @@ struct CoordinatorService::Impl final {
   JobLog log ABSL_GUARDED_BY(mu);
   SessionCalls sessions ABSL_GUARDED_BY(mu);
   DrainCalls drains ABSL_GUARDED_BY(mu);
+  TraceCalls traces ABSL_GUARDED_BY(mu);
   bool stopping ABSL_GUARDED_BY(mu) = false;  // Ends the ticker.
   // Actions that wait until the state is saved.
   SaveFirst actions ABSL_GUARDED_BY(mu);
   StateSaver saver ABSL_GUARDED_BY(mu);
-  std::function<void(const absl::Status&)> on_failure ABSL_GUARDED_BY(mu);
-  // Not OK: AwaitEnd returns, because saving was given up or the wait was
-  // interrupted.
-  absl::Status failure ABSL_GUARDED_BY(mu);
+  // Failure to go on.
+  struct Failure {
+    std::function<void(const absl::Status&)> tell;  // Caller of set_on_failure.
+    // Not OK: AwaitEnd returns, because saving was given up or the wait was
+    // interrupted.
+    absl::Status why;
+  };
+  Failure failure ABSL_GUARDED_BY(mu);
 
   Services services;
   CheckpointFinisher finisher;  // Last two: their threads use the above.
@@ -185,15 +200,24 @@ void CoordinatorService::Impl::Hear(SessionId session,
                    ToProto(CoordinatorMessage(Refusal{message.status()})));
     return sessions.End(session);
   }
+  // The coordinator does not know of traces: they decide nothing.
+  if (const auto* question = std::get_if<ClockQuestion>(&*message)) {
+    return traces.OnQuestion(session, *question);
+  }
+  if (proto.has_trace_part()) {
+    return traces.OnPart(session, proto.trace_part(), SteadyNow());
+  }
   CoordinatorOutbox out;
   coordinator.OnMessage(session, *message, SteadyNow(), out);
   Carry(std::move(out));
+  if (std::holds_alternative<Heartbeat>(*message)) traces.OnHeartbeat(session);
 }
 
 // The coordinator then decides how long the member may be without a session.
 void CoordinatorService::Impl::SessionEnded(SessionId session) {
   MutexLock lock(&mu);
   sessions.Forget(session);
+  traces.OnSessionEnd(session, SteadyNow());
   CoordinatorOutbox out;
   coordinator.OnSessionEnd(session, SteadyNow(), out);
   Carry(std::move(out));
@@ -243,13 +267,19 @@ grpc::ServerUnaryReactor* CoordinatorService::Impl::AdminRpc::Drain(
   return reactor;
 }
 
+TraceCalls::Reactor* CoordinatorService::Impl::AdminRpc::Trace(
+    grpc::CallbackServerContext* /*context*/, const v1::TraceRequest* request) {
+  MutexLock lock(&impl->mu);
+  return impl->traces.Open(*request, impl->coordinator, SteadyNow());
+}
+
 void CoordinatorService::Impl::GiveUpIfNothingIsSaved(absl::Time now) {
-  if (actions.failing_for(now) <= lease || !failure.ok()) return;
-  failure = UnavailableError(
+  if (actions.failing_for(now) <= lease || !failure.why.ok()) return;
+  failure.why = UnavailableError(
       "the job's state could not be saved for ", absl::FormatDuration(lease),
       ": ", actions.failure().message(),
       ". This coordinator ends, so that one that can save takes its place");
-  if (on_failure != nullptr) on_failure(failure);
+  if (failure.tell != nullptr) failure.tell(failure.why);
 }
 
 void CoordinatorService::Impl::OnCheckpoint(int64_t round,
@@ -308,6 +338,7 @@ void CoordinatorService::Impl::RunTicks() {
     const absl::Time now = SteadyNow();
     coordinator.OnTick(now, out);
     Carry(std::move(out));
+    traces.OnTick(coordinator, now);
     GiveUpIfNothingIsSaved(now);
   }
 }
@@ -328,15 +359,15 @@ absl::Status CoordinatorService::AwaitEnd() {
   impl_->mu.Await([this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(impl_->mu) {
     // Waits on while the end of the job is not saved, because no member has
     // heard of it.
-    return impl_->is_over() || !impl_->failure.ok();
+    return impl_->is_over() || !impl_->failure.why.ok();
   });
-  if (!impl_->is_over()) return impl_->failure;
+  if (!impl_->is_over()) return impl_->failure.why;
   return OutcomeOf({impl_->coordinator.state(), impl_->coordinator.reason()});
 }
 
 void CoordinatorService::Interrupt() {
   MutexLock lock(&impl_->mu);
-  impl_->failure.Update(CancelledError("the wait was interrupted"));
+  impl_->failure.why.Update(CancelledError("the wait was interrupted"));
 }
 
 CoordinatorService::Progress CoordinatorService::progress() const {
@@ -349,7 +380,7 @@ CoordinatorService::Progress CoordinatorService::progress() const {
 void CoordinatorService::set_on_failure(
     std::function<void(const absl::Status&)> on_failure) {
   MutexLock lock(&impl_->mu);
-  impl_->on_failure = std::move(on_failure);
+  impl_->failure.tell = std::move(on_failure);
 }
 
 JobStatus CoordinatorService::Status() const {
@@ -366,6 +397,7 @@ void CoordinatorService::EndSessions() {
   impl_->stopping = true;
   impl_->sessions.EndAll();
   impl_->drains.EndAll();
+  impl_->traces.EndAll();
 }
 
 bool CoordinatorService::lacks_last_checkpoint() const {

@@ -16,6 +16,14 @@ grpc::Status Elsewhere(const std::string& coordinator_address) {
       "this shard does not coordinate the job: ask ", coordinator_address));
 }
 
+// A call of Admin.Trace that ends at once with an error. It deletes itself when
+// gRPC has finished with it.
+class RefusedTrace final : public grpc::ServerWriteReactor<v1::TraceReply> {
+ public:
+  explicit RefusedTrace(const grpc::Status& status) { Finish(status); }
+  void OnDone() override { delete this; }
+};
+
 // Admin service that refuses every call.
 class AdminRedirect final : public v1::Admin::CallbackService {
  public:
@@ -41,6 +49,11 @@ class AdminRedirect final : public v1::Admin::CallbackService {
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
     reactor->Finish(Elsewhere(address_));
     return reactor;
+  }
+  grpc::ServerWriteReactor<v1::TraceReply>* Trace(
+      grpc::CallbackServerContext* /*context*/,
+      const v1::TraceRequest*) override {
+    return new RefusedTrace(Elsewhere(address_));
   }
 
  private:

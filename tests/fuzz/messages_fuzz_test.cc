@@ -74,6 +74,29 @@ Heartbeat SomeHeartbeat() {
   return heartbeat;
 }
 
+TracePart SomeTracePart() {
+  Span span;
+  span.kind = SpanKind::kSend;
+  span.layer = 1;
+  span.chunk = 0;
+  span.round = 12;
+  span.peer = PeerId::Shard(1);
+  span.frame = FrameKind::kContribution;
+  span.bytes = 4096;
+  span.flow = 0x123456789abcdef0;
+  span.begin = absl::FromUnixNanos(1'000'000'123);
+  span.end = absl::FromUnixNanos(1'000'009'123);
+  Span event = span;
+  event.peer.reset();
+  event.frame = FrameKind::kHello;
+  event.bytes = event.flow = 0;
+  return {9,
+          {span, event},
+          true,
+          3,
+          {{span.begin, absl::Seconds(-5), absl::Microseconds(40)}}};
+}
+
 CheckpointPart SomePart() {
   return {5, 3, 12, "shard-0", 1234, 0xdeadbeef, "the disk is full"};
 }
@@ -214,6 +237,21 @@ void CheckConverted(const SetFusion& set) {
   ASSERT_GE(set.from_step, 0);
 }
 
+void CheckConverted(const ClockQuestion&) {}
+void CheckConverted(const ClockAnswer&) {}
+void CheckConverted(const TraceOrder& order) {
+  ASSERT_LE(order.first_step, order.last_step);
+}
+void CheckConverted(const TraceEnd&) {}
+void CheckConverted(const TracePart& part) {
+  ASSERT_LE(std::ssize(part.spans), kTracePartSpansMax);
+  for (const Span& span : part.spans) {
+    ASSERT_LE(span.begin, span.end);
+    ASSERT_GE(span.layer, -1);
+    ASSERT_NE(SpanKindName(span.kind), "unknown");
+    if (span.peer.has_value()) ExpectRank(*span.peer);
+  }
+}
 void CheckConverted(const Waiting&) {}
 void CheckConverted(const PrepareEpoch&) {}
 void CheckConverted(const Refusal& refusal) { ASSERT_FALSE(refusal.why.ok()); }
@@ -380,6 +418,13 @@ TEST(MessagesFuzzTest, HostileMeasuredIsRefusedOrSound) {
   FuzzMember(SomeMeasured());
 }
 TEST(MessagesFuzzTest, HostileLeaveIsRefusedOrSound) { FuzzMember(Leave{12}); }
+TEST(MessagesFuzzTest, HostileTraceIsRefusedOrSound) {
+  const absl::Time time = absl::FromUnixNanos(1'000'000'123);
+  FuzzMember(ClockQuestion{9, time});
+  FuzzMember(SomeTracePart());
+  FuzzCoordinator(ClockAnswer{9, time, time});
+  FuzzCoordinator(TraceOrder{9, 100, 109, 1000});
+}
 
 TEST(MessagesFuzzTest, HostileWaitingIsRefusedOrSound) {
   FuzzCoordinator(Waiting{"1 more worker (2 needed)"});

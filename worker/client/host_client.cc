@@ -207,7 +207,7 @@ absl::StatusOr<StepInfo> HostClientImpl::BeginStep(absl::Duration timeout) {
     absl::StatusOr<StepInfo> begun = rounds_->AwaitBegin(next->step, until);
     if (absl::IsOutOfRange(begun.status())) continue;
     if (begun.ok()) {
-      process_->meter().OnBegin(from);
+      process_->meter().OnBegin(begun->step, from);
     } else {
       process_->meter().OnOtherWait(from);
     }

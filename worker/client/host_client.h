@@ -11,6 +11,7 @@
 #include "common/protocol/outbox.h"
 #include "common/tensor/arrival.h"
 #include "common/tensor/device_layer.h"
+#include "common/trace/span_source.h"
 #include "worker/public/client.h"
 
 namespace nereus {
@@ -47,6 +48,10 @@ struct HostClientOptions {
   // worker-owned layers. Owned by the client and by its caller together,
   // because the caller also uses the device. Null: the CPU computes.
   std::shared_ptr<Accelerator> accelerator = nullptr;
+
+  // Other source of spans while the job is traced. Not owned; must outlive the
+  // client. Null: there is none.
+  SpanSource* traced = nullptr;
 };
 
 // Client for layers in host memory, with extra calls and options for code that

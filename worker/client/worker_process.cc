@@ -57,6 +57,8 @@ absl::Status WorkerProcess::Join(std::vector<LayerSpec> specs) {
   options.stall_threshold = client.stall_threshold;
   process_ =
       NEREUS_TRY(MemberProcess::Listen(std::move(options), control_.get()));
+  meter_.set_recorder(&process_->recorder());
+  if (options_.traced != nullptr) process_->AddSpanSource(options_.traced);
   JoinRequest request = MakeRequest(std::move(specs));
   ChangeLogContext([&](LogContext& context) {
     context.job = request.job;

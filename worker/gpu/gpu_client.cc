@@ -206,7 +206,7 @@ absl::Status GpuClientImpl::Start(cudaStream_t stream) {
   pools_ = MakeGpuPools(layers_, gpu_);
   look_ = NEREUS_TRY(DeviceLook::Create(stager_.get(), *pools_.own));
   std::vector<HostLayerBinding> bindings = NEREUS_TRY(Bind(stream));
-  HostClientOptions options = {.client = options_};
+  HostClientOptions options = {.client = options_, .traced = timeline_.get()};
   options.accelerator = std::make_shared<GpuAccelerator>(
       GpuAccelerator::Parts{stager_.get(), products_, splitters_, mirrors_});
   // Saves a copy on the host: OnPart and Land read a mean where it is made.

@@ -3,6 +3,7 @@
 #include <map>
 
 #include "absl/time/time.h"
+#include "common/base/clock.h"
 #include "common/base/status.h"
 #include "common/device/cuda_status.h"
 #include "common/device/device_scope.h"
@@ -14,11 +15,49 @@ namespace {
 constexpr size_t kMomentsMax = 1 << 16;
 constexpr char kWhat[] = "timeline";
 
+SpanKind KindOf(GpuSpan::Kind kind) {
+  if (kind == GpuSpan::Kind::kCompute) return SpanKind::kCompute;
+  return kind == GpuSpan::Kind::kCopyOut ? SpanKind::kCopyOut
+                                         : SpanKind::kCopyIn;
+}
+
 }  // namespace
 
 GpuTimeline::~GpuTimeline() {
   const DeviceScope scope(device_, kWhat);
   for (const Moment& moment : moments_) (void)cudaEventDestroy(moment.event);
+  if (anchor_ != nullptr) (void)cudaEventDestroy(anchor_);
+}
+
+// With cudaEventDefault, an event records the time, unlike those of Stager.
+cudaEvent_t GpuTimeline::Record(cudaStream_t stream) {
+  cudaEvent_t event = nullptr;
+  status_ = CudaStatus(cudaEventCreateWithFlags(&event, cudaEventDefault),
+                       kWhat, "cudaEventCreateWithFlags");
+  if (!status_.ok()) return nullptr;
+  status_ =
+      CudaStatus(cudaEventRecord(event, stream), kWhat, "cudaEventRecord");
+  if (status_.ok()) return event;
+  (void)cudaEventDestroy(event);
+  return nullptr;
+}
+
+// Uses a stream of its own, which has no other work. So the GPU reaches the
+// event at once.
+void GpuTimeline::SetAnchor() {
+  if (anchor_ != nullptr) return;
+  cudaStream_t stream = nullptr;
+  status_ =
+      CudaStatus(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
+                 kWhat, "cudaStreamCreateWithFlags");
+  if (!status_.ok()) return;
+  anchor_ = Record(stream);
+  if (anchor_ != nullptr) {
+    status_ = CudaStatus(cudaEventSynchronize(anchor_), kWhat,
+                         "cudaEventSynchronize");
+    anchored_at_ = SteadyNow();
+  }
+  (void)cudaStreamDestroy(stream);
 }
 
 void GpuTimeline::Note(GpuSpan::Kind kind, int layer, int64_t step, bool begins,
@@ -26,14 +65,11 @@ void GpuTimeline::Note(GpuSpan::Kind kind, int layer, int64_t step, bool begins,
   MutexLock lock(&mu_);
   if (moments_.size() >= kMomentsMax || !status_.ok()) return;
   const DeviceScope scope(device_, kWhat);
-  cudaEvent_t event = nullptr;
-  // With cudaEventDefault, an event records the time, unlike those of Stager.
-  status_ = CudaStatus(cudaEventCreateWithFlags(&event, cudaEventDefault),
-                       kWhat, "cudaEventCreateWithFlags");
+  if (recorder_ != nullptr && recorder_->Covers(step)) SetAnchor();
   if (!status_.ok()) return;
+  const cudaEvent_t event = Record(stream);
+  if (event == nullptr) return;
   moments_.push_back({kind, layer, step, begins, event});
-  status_ =
-      CudaStatus(cudaEventRecord(event, stream), kWhat, "cudaEventRecord");
 }
 
 absl::StatusOr<std::vector<GpuSpan>> GpuTimeline::Read() const {
@@ -45,16 +81,47 @@ absl::StatusOr<std::vector<GpuSpan>> GpuTimeline::Read() const {
   NEREUS_TRY(scope.status());
   MutexLock lock(&mu_);
   NEREUS_TRY(status_);
+  if (moments_.empty()) return std::vector<GpuSpan>();
+  return SpansSince(moments_.front().event, /*waits=*/true);
+}
+
+void GpuTimeline::AddSpans() {
+  const DeviceScope scope(device_, kWhat);
+  if (!scope.status().ok()) return;
+  MutexLock lock(&mu_);
+  if (anchor_ == nullptr || !status_.ok()) return;
+  const auto found = SpansSince(anchor_, /*waits=*/false);
+  if (found.ok()) {
+    std::vector<Span> spans;
+    for (const GpuSpan& each : *found) {
+      Span& span = spans.emplace_back();
+      span.kind = KindOf(each.kind);
+      span.layer = each.layer;
+      span.round = each.step;
+      span.begin = anchored_at_ + each.begin;
+      span.end = anchored_at_ + each.end;
+    }
+    recorder_->Add(spans);
+  }
+  if (is_kept_) return;
+  for (const Moment& moment : moments_) (void)cudaEventDestroy(moment.event);
+  moments_.clear();
+  (void)cudaEventDestroy(anchor_);
+  anchor_ = nullptr;
+}
+
+absl::StatusOr<std::vector<GpuSpan>> GpuTimeline::SpansSince(cudaEvent_t since,
+                                                             bool waits) const {
   std::vector<GpuSpan> spans;
   // Spans that have begun and not ended, at most one of each kind.
   std::map<GpuSpan::Kind, GpuSpan> open;
   for (const Moment& moment : moments_) {
+    if (!waits && cudaEventQuery(moment.event) != cudaSuccess) continue;
     NEREUS_TRY(CudaStatus(cudaEventSynchronize(moment.event), kWhat,
                           "cudaEventSynchronize"));
     float milliseconds = 0.0f;
     NEREUS_TRY(
-        CudaStatus(cudaEventElapsedTime(&milliseconds, moments_.front().event,
-                                        moment.event),
+        CudaStatus(cudaEventElapsedTime(&milliseconds, since, moment.event),
                    kWhat, "cudaEventElapsedTime"));
     const absl::Duration at = absl::Milliseconds(milliseconds);
     if (moment.begins) {

@@ -12,30 +12,30 @@ constexpr absl::Duration kReportInterval = absl::Seconds(5);
 
 Meter::Meter(absl::Span<const LayerSpec> layers) : steps_(layers) {}
 
-void Meter::OnBegin(absl::Time from) {
+void Meter::OnBegin(int64_t step, absl::Time from) {
   MutexLock lock(&mu_);
   const absl::Time now = SteadyNow();
   steps_.OnBegin(now);
-  phases_.OnBegin(from, now);
+  phases_.OnBegin(step, from, now);
 }
 
 void Meter::OnPush(int layer) {
   MutexLock lock(&mu_);
   const absl::Time now = SteadyNow();
   steps_.OnPush(layer, now);
-  phases_.OnPush(now);
+  phases_.OnPush(layer, now);
 }
 
 void Meter::OnWait(int layer, absl::Time from) {
   MutexLock lock(&mu_);
   const absl::Time now = SteadyNow();
   steps_.OnWait(layer, from, now);
-  phases_.OnWait(from, now);
+  phases_.OnWait(layer, from, now);
 }
 
 void Meter::OnOtherWait(absl::Time from) {
   MutexLock lock(&mu_);
-  phases_.OnWait(from, SteadyNow());
+  phases_.OnWait(/*layer=*/-1, from, SteadyNow());
 }
 
 Activity Meter::phases() const {

@@ -10,6 +10,7 @@
 #include "absl/types/span.h"
 #include "common/base/mutex.h"
 #include "common/protocol/membership.h"
+#include "common/trace/span_recorder.h"
 #include "worker/measure/link_probe.h"
 #include "worker/measure/step_phases.h"
 #include "worker/measure/step_times.h"
@@ -25,9 +26,16 @@ class Meter {
  public:
   explicit Meter(absl::Span<const LayerSpec> layers);
 
+  // Sets the keeper of the caller's spans while the job is traced. It is not
+  // owned, and must outlive this.
+  void set_recorder(SpanRecorder* recorder) ABSL_LOCKS_EXCLUDED(mu_) {
+    MutexLock lock(&mu_);
+    phases_.set_recorder(recorder);
+  }
+
   // Handle events of the caller (StepTimes, StepPhases). `from`: time at which
   // the caller's call began.
-  void OnBegin(absl::Time from) ABSL_LOCKS_EXCLUDED(mu_);
+  void OnBegin(int64_t step, absl::Time from) ABSL_LOCKS_EXCLUDED(mu_);
   void OnPush(int layer) ABSL_LOCKS_EXCLUDED(mu_);
   void OnWait(int layer, absl::Time from) ABSL_LOCKS_EXCLUDED(mu_);
   // Handles a call that has waited for something else than a layer or a step.

@@ -2,27 +2,48 @@
 
 namespace nereus {
 
+absl::Duration& StepPhases::SumOf(SpanKind kind) {
+  if (kind == SpanKind::kForward) return sums_.times.forward;
+  if (kind == SpanKind::kBackward) return sums_.times.backward;
+  return kind == SpanKind::kOther ? sums_.times.other : sums_.times.waiting;
+}
+
 // Calls of several threads may overlap: then `now` can be before mark_.
-void StepPhases::Add(absl::Time now, absl::Duration& phase) {
+void StepPhases::Add(absl::Time now, SpanKind kind, int layer) {
   if (!mark_.has_value() || now <= *mark_) return;
-  phase += now - *mark_;
+  SumOf(kind) += now - *mark_;
+  if (recorder_ != nullptr && recorder_->Covers(step_)) {
+    Span span;
+    span.kind = kind;
+    span.layer = layer;
+    span.round = step_;
+    span.begin = *mark_;
+    span.end = now;
+    recorder_->Add({&span, 1});
+  }
   mark_ = now;
 }
 
-void StepPhases::OnBegin(absl::Time from, absl::Time to) {
-  OnWait(from, to);
+void StepPhases::OnBegin(int64_t step, absl::Time from, absl::Time to) {
+  Add(from, has_pushed_ ? SpanKind::kOther : SpanKind::kForward, /*layer=*/-1);
+  step_ = step;
+  Add(to, SpanKind::kWait, /*layer=*/-1);
   if (!mark_.has_value()) mark_ = to;
   has_pushed_ = false;
   ++sums_.steps;
 }
 
-void StepPhases::OnWait(absl::Time from, absl::Time to) {
-  Add(from, has_pushed_ ? sums_.times.other : sums_.times.forward);
-  Add(to, sums_.times.waiting);
+void StepPhases::OnWait(int layer, absl::Time from, absl::Time to) {
+  Add(from, has_pushed_ ? SpanKind::kOther : SpanKind::kForward, /*layer=*/-1);
+  Add(to, SpanKind::kWait, layer);
 }
 
-void StepPhases::OnPush(absl::Time now) {
-  Add(now, has_pushed_ ? sums_.times.backward : sums_.times.forward);
+void StepPhases::OnPush(int layer, absl::Time now) {
+  if (has_pushed_) {
+    Add(now, SpanKind::kBackward, layer);
+  } else {
+    Add(now, SpanKind::kForward, /*layer=*/-1);
+  }
   has_pushed_ = true;
 }
 

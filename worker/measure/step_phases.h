@@ -4,6 +4,9 @@
 
 #include "absl/time/time.h"
 #include "common/protocol/activity.h"
+#include "common/protocol/frame.h"
+#include "common/protocol/span.h"
+#include "common/trace/span_recorder.h"
 
 namespace nereus {
 
@@ -15,23 +18,35 @@ namespace nereus {
 // with a wait, or with the next step, is `other`. So time in which the caller
 // loads its examples before the first push counts as forward.
 //
+// While the job is traced, it also gives each of these times to a SpanRecorder.
+// A span of backward has the layer that the caller pushed at its end.
+//
 // Pure.
 class StepPhases {
  public:
+  // Sets the keeper of spans. It is not owned, and must outlive this.
+  void set_recorder(SpanRecorder* recorder) { recorder_ = recorder; }
+
   // Handles a call of BeginStep that has begun a step.
-  void OnBegin(absl::Time from, absl::Time to);
-  // Handles any other call that waits.
-  void OnWait(absl::Time from, absl::Time to);
-  // Handles a push.
-  void OnPush(absl::Time now);
+  void OnBegin(int64_t step, absl::Time from, absl::Time to);
+  // Handles any other call that waits. `layer`: index of the layer that it
+  // waits for; -1: none.
+  void OnWait(int layer, absl::Time from, absl::Time to);
+  // Handles a push of a layer.
+  void OnPush(int layer, absl::Time now);
 
   // Returns the sums so far. Fields about traffic are empty.
   const Activity& sums() const { return sums_; }
 
  private:
-  // Adds the time since mark_ to `phase`, and moves mark_ to `now`.
-  void Add(absl::Time now, absl::Duration& phase);
+  // Adds the time since mark_ to the sum of a phase, and moves mark_ to `now`.
+  // `kind`: kForward, kBackward, kOther or kWait.
+  void Add(absl::Time now, SpanKind kind, int layer);
+  // Returns the sum of a phase.
+  absl::Duration& SumOf(SpanKind kind);
 
+  SpanRecorder* recorder_ = nullptr;  // Keeper of spans; null: there is none.
+  int64_t step_ = kInitialRound;      // Step that the caller has begun last.
   Activity sums_;
   std::optional<absl::Time> mark_;  // End of the time in sums_; nothing before
                                     // the first step.

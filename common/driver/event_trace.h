@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "common/protocol/frame.h"
+#include "common/protocol/outbox.h"
+#include "common/protocol/span.h"
+#include "common/trace/span_recorder.h"
+
+namespace nereus {
+
+// Spans of a driver: of the frame or event that it handles now, and of what
+// follows from it. Reads the clock only while a trace is under way. Used by the
+// driving thread only.
+class EventTrace {
+ public:
+  // `recorder` is not owned, must outlive this, and may be null: then nothing
+  // is recorded.
+  explicit EventTrace(SpanRecorder* recorder) : recorder_(recorder) {}
+
+  // Begins a frame or event.
+  void Begin();
+
+  // Notes the begin and the end of an action, for which the driver does
+  // arithmetic or tells the caller that a layer is done.
+  absl::Time BeginAction() const;
+  void EndAction(const Action& action, absl::Time begin);
+  // Notes that a frame was handed to the transport since `begin`.
+  void EndSend(PeerId self, PeerId to, const FrameHeader& header,
+               absl::Time begin);
+
+  // End a frame or an event. Keep its spans if they are of a step that is
+  // traced.
+  void EndFrame(PeerId self, PeerId from, const FrameHeader& header);
+  void EndEvent();
+
+ private:
+  // Keeps `outer` and the spans within it, which get its layer, chunk and round
+  // if they have none.
+  void Keep(const Span& outer);
+
+  SpanRecorder* const recorder_;
+  bool on_ = false;   // True if the frame or event may be of a traced step.
+  absl::Time begin_;  // Begin of the frame or event.
+  std::vector<Span> spans_;  // Spans of what followed from it.
+};
+
+}  // namespace nereus

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "common/protocol/job.h"
+#include "common/protocol/membership.h"
+#include "common/protocol/peer.h"
+#include "common/protocol/span.h"
+
+namespace nereus {
+
+// Spans of one member in a trace.
+struct MemberTrace {
+  PeerId member;
+  std::string name;         // Name of the member in messages: "worker 3".
+  std::string host;         // Text that is equal for members of one host.
+  std::vector<Span> spans;  // In no order.
+  int64_t lost = 0;         // Number of spans that the member could not keep.
+  // Offset of the coordinator's clock from the member's, at some moments.
+  // Empty: the member has not answered, and has no spans.
+  std::vector<ClockSample> clock;
+};
+
+// A trace of a job: what each member did in some steps, and when. An operator
+// asks the coordinator for it (`nereusctl trace`).
+struct JobTrace {
+  std::string job_name;
+  JobPtr job;              // The job at the begin of the trace.
+  int64_t first_step = 0;  // Steps [first_step, last_step] are traced.
+  int64_t last_step = 0;
+  // Measurements of the workers, by the slowest for each figure; absent: not
+  // known.
+  std::optional<Measured> measured;
+  std::vector<MemberTrace> members;  // Workers by rank, then servers.
+};
+
+// Returns the time on the coordinator's clock of a moment on the clock of a
+// member: the offset of the nearest two samples, with the drift between them.
+// Without a sample, the offset is 0.
+absl::Time OnCoordinatorClock(absl::Time time,
+                              const std::vector<ClockSample>& clock);
+
+}  // namespace nereus
