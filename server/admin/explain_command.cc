@@ -27,6 +27,8 @@ namespace {
 
 // Largest number of layers that the text lists.
 constexpr size_t kLayersShown = 8;
+// Smallest share of a step that a worker must wait for such a layer.
+constexpr double kShareMin = 0.001;
 
 // Returns the shape of the cluster that the trace shows.
 ClusterShape ShapeOf(const Job& job) {
@@ -109,21 +111,22 @@ std::string SummaryText(const JobTrace& trace, const TraceSummary& summary) {
                   slowest.name, ", computes ",
                   Milliseconds(slowest.step.computing()), " in a step; the ",
                   "median is ", Milliseconds(summary.computing), ".\n");
-  if (summary.layers.empty()) {
-    absl::StrAppend(&text, "No worker waits for a layer.\n");
-    return text;
-  }
+  // Layers that cost nearly nothing are left out.
+  const auto end = absl::c_find_if(summary.layers, [&](const auto& layer) {
+    return layer.waited < kShareMin * summary.step;
+  });
+  const auto count = static_cast<size_t>(end - summary.layers.begin());
+  if (count == 0) return text + "No worker waits for a layer.\n";
   absl::StrAppend(&text, "A worker waits in a step for:\n");
-  for (size_t i = 0; i < std::min(kLayersShown, summary.layers.size()); ++i) {
+  for (size_t i = 0; i < std::min(kLayersShown, count); ++i) {
     const auto& [layer, waited] = summary.layers[i];
     const Route& route = trace.job->routes[layer];
     absl::StrAppendFormat(&text, "  %-24s %12s  by %s, %s\n",
                           trace.job->layers[layer].name, Milliseconds(waited),
                           SchemeName(route.scheme), WireTypeName(route.wire));
   }
-  if (summary.layers.size() > kLayersShown) {
-    absl::StrAppend(&text, "  and ", summary.layers.size() - kLayersShown,
-                    " other layers\n");
+  if (count > kLayersShown) {
+    absl::StrAppend(&text, "  and ", count - kLayersShown, " other layers\n");
   }
   return text;
 }
