@@ -55,8 +55,7 @@ void Coordinator::Note(int64_t round, CheckpointNews news, absl::Time now,
 }
 
 JobStatus Coordinator::Status(absl::Time now) const {
-  JobStatus status = DescribeJob(
-      {options_, state_, reason_, roster_, epochs_, checkpoints_, last_}, now);
+  JobStatus status = DescribeJob(view(), now);
   tally_.Fill(status, now);
   return status;
 }
@@ -433,9 +432,7 @@ void Coordinator::OnTick(absl::Time now, CoordinatorOutbox& out) {
     tally_.OnTick(epochs_.BegunStep(), now);
     gatherings_.SendNotices(*job(), roster_, now, out);
   }
-  TellWaiting(
-      {options_, state_, reason_, roster_, epochs_, checkpoints_, last_},
-      roster_, now, out);
+  TellWaiting(view(), roster_, now, out);
 }
 
 void Coordinator::NoticePause(absl::Time now) {

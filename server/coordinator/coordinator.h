@@ -99,7 +99,11 @@ class Coordinator {
   const JobPtr& job() const { return epochs_.job(); }
   const Epochs& epochs() const { return epochs_; }
   const Departures& departures() const { return departures_; }
-  const MemberList& roster() const { return roster_; }
+  // Returns all parts, for a description of the job. The result must not
+  // outlive this.
+  JobView view() const {
+    return {options_, state_, reason_, roster_, epochs_, checkpoints_, last_};
+  }
 
   // True if the job is finished or was stopped and has a folder for
   // checkpoints, but no checkpoint of its last step.

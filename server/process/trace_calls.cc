@@ -26,7 +26,7 @@ constexpr size_t kQueueMax = 4;
 // not count.
 int64_t DoneRound(const Coordinator& coordinator) {
   int64_t done = kStepMax;
-  for (const MemberRecord& member : coordinator.roster().members()) {
+  for (const MemberRecord& member : coordinator.view().roster.members()) {
     if (!member.is_worker() || !member.admitted || member.has_left()) continue;
     done = std::min(done, member.heartbeat.round);
   }
@@ -141,7 +141,7 @@ absl::Status TraceCalls::Begin(const v1::TraceRequest& request,
     NEREUS_TRY(CheckFirst(trace.wanted_first, coordinator));
     trace.order.first_step = trace.wanted_first;
   }
-  for (const MemberRecord& member : coordinator.roster().members()) {
+  for (const MemberRecord& member : coordinator.view().roster.members()) {
     if (!member.admitted || member.has_left()) continue;
     if (!member.session.has_value()) continue;
     trace.members.emplace_back(*member.session, member.id);
@@ -197,7 +197,7 @@ void TraceCalls::ChooseSteps(const Coordinator& coordinator) {
   facts.last_step = trace_->order.last_step;
   for (const auto& [session, id] : trace_->members) {
     send_(session, trace_->order);
-    const MemberRecord* const member = coordinator.roster().Find(id);
+    const MemberRecord* const member = coordinator.view().roster.Find(id);
     if (member == nullptr) continue;  // Its session is about to end.
     MemberTrace& added = facts.members.emplace_back();
     added.member = id;

@@ -197,7 +197,7 @@ TEST(CoordinatorRequestTest, RequestNeedsARunningJobWithAFolder) {
   const auto request = [](CoordinatorDriver& driver) {
     const absl::Status status = driver.TryRequestCheckpoint();
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-    EXPECT_FALSE(driver.coordinator().checkpoints().wanted());
+    EXPECT_FALSE(driver.coordinator().view().checkpoints.wanted());
     return std::string(status.message());
   };
   CoordinatorDriver driver(DurableOptions(1, 1));

@@ -212,7 +212,7 @@ const Job& SimulatedCoordinator::job() const {
 
 uint64_t SimulatedCoordinator::restarted_in() const {
   return coordinator_ != nullptr
-             ? coordinator_->checkpoints().state().restarted_in
+             ? coordinator_->view().checkpoints.state().restarted_in
              : saved_->checkpoints.restarted_in;
 }
 

@@ -62,7 +62,7 @@ class SwarmRun {
     // checkpoint. Another epoch then makes one of a later round (seed 1568).
     const auto wanted = [&] {
       return cluster_.coordinator() != nullptr &&
-             cluster_.coordinator()->checkpoints().wanted();
+             cluster_.coordinator()->view().checkpoints.wanted();
     };
     for (int i = 0; i < 2 || (i < 4 && wanted()); ++i) {
       steps += kQuietSteps;
