@@ -92,6 +92,7 @@ void MemberProcess::Join(JoinRequest request, Events events) {
 SessionClient::Events MemberProcess::SessionEvents() {
   SessionClient::Events events;
   events.opened = [this] {
+    tracer_.Drop();
     // The member sends messages again that the last session may have lost.
     driver_->Post([this](Outbox& out) { member_->OnSession(out); });
   };

@@ -71,13 +71,23 @@ void Tracer::OnAnswer(const ClockAnswer& answer) {
   SendSpans(answer.trace, clock);
 }
 
+void Tracer::Drop() {
+  {
+    MutexLock lock(&mu_);
+    trace_ = 0;
+    questions_left_ = 0;
+  }
+  recorder_.Take();
+}
+
 void Tracer::OnEnd(const TraceEnd& end) {
   {
     MutexLock lock(&mu_);
-    if (end.trace != trace_ || is_ending_) return;
+    if (end.trace != trace_ || (is_ending_ && !end.drops)) return;
     questions_left_ = kQuestions;
     is_ending_ = true;
   }
+  if (end.drops) return Drop();
   Ask(end.trace);
 }
 

@@ -23,7 +23,7 @@ namespace nereus {
 //
 // The quickest answer of each 8 counts (ClockSample). The second comparison
 // shows how far the clocks have drifted apart. If the session breaks meanwhile,
-// the trace stays unfinished, and the next order ends it.
+// the trace ends: the coordinator no longer counts on this member.
 //
 // Thread-safe.
 class Tracer {
@@ -35,6 +35,9 @@ class Tracer {
   // Handles a message of the coordinator. Returns false, and does nothing, if
   // it is none of a trace.
   bool OnMessage(const CoordinatorMessage& message) ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Ends the trace, if one is under way, and drops its spans.
+  void Drop() ABSL_LOCKS_EXCLUDED(mu_);
 
   SpanRecorder& recorder() { return recorder_; }
 

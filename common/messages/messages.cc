@@ -427,6 +427,7 @@ v1::CoordinatorMessage ToProto(const CoordinatorMessage& message) {
     *proto.mutable_clock_answer() = ToProto(*answer);
   } else if (const auto* end = std::get_if<TraceEnd>(&message)) {
     proto.mutable_trace_end()->set_trace(end->trace);
+    proto.mutable_trace_end()->set_drops(end->drops);
   } else {
     proto.mutable_ask_to_leave();
   }
@@ -481,7 +482,7 @@ absl::StatusOr<CoordinatorMessage> FromProto(
     case v1::CoordinatorMessage::kClockAnswer:
       return FromProto(message.clock_answer());
     case v1::CoordinatorMessage::kTraceEnd:
-      return TraceEnd{message.trace_end().trace()};
+      return TraceEnd{message.trace_end().trace(), message.trace_end().drops()};
     case v1::CoordinatorMessage::MESSAGE_NOT_SET:
       break;
   }

@@ -433,9 +433,11 @@ struct ClockAnswer {
   absl::Time answered;  // Time on the coordinator's clock.
 };
 
-// Asks a member to send its spans of a trace (TracePart).
+// Asks a member to send its spans of a trace (TracePart), or to drop them, if
+// the operator is gone.
 struct TraceEnd {
   uint64_t trace = 0;
+  bool drops = false;
 };
 
 // Any message of the coordinator.

@@ -213,8 +213,7 @@ void TraceCalls::ChooseSteps(const Coordinator& coordinator) {
 void TraceCalls::OnPart(SessionId session, const v1::TracePart& part,
                         absl::Time now) {
   if (!trace_.has_value() || part.trace() != trace_->order.trace ||
-      trace_->asked_at == absl::InfiniteFuture() || trace_->members.empty() ||
-      trace_->members.front().first != session) {
+      !trace_->HasAsked(session)) {
     return;  // The part is of an earlier trace, or came too late.
   }
   v1::TraceReply reply;
@@ -223,27 +222,30 @@ void TraceCalls::OnPart(SessionId session, const v1::TracePart& part,
   *spans->mutable_part() = part;
   trace_->call->Write(std::move(reply));
   trace_->asked_at = now;
-  if (!part.is_last()) return;
-  trace_->members.erase(trace_->members.begin());
-  AskNext(now);
+  trace_->spans += part.spans_size();
+  // A member that sends more than it may is cut off.
+  if (part.is_last() || trace_->spans > trace_->order.spans_max) {
+    DropFirst();
+    AskNext(now);
+  }
 }
 
 void TraceCalls::OnSessionEnd(SessionId session, absl::Time now) {
   if (!trace_.has_value()) return;
-  const bool was_asked = trace_->asked_at != absl::InfiniteFuture() &&
-                         !trace_->members.empty() &&
-                         trace_->members.front().first == session;
+  if (trace_->HasAsked(session)) {
+    DropFirst();
+    return AskNext(now);
+  }
   std::erase_if(trace_->members,
                 [=](const auto& member) { return member.first == session; });
-  if (was_asked) AskNext(now);
 }
 
 void TraceCalls::OnTick(const Coordinator& coordinator, absl::Time now) {
   if (!trace_.has_value()) return;
-  if (trace_->asked_at != absl::InfiniteFuture()) {
-    if (now - trace_->asked_at <= kPatience) return;
-    trace_->members.erase(trace_->members.begin());
-    return AskNext(now);
+  if (trace_->is_done) {
+    if (trace_->has_asked() && now - trace_->asked_at > kPatience) DropFirst();
+    if (!trace_->has_asked()) AskNext(now);
+    return;
   }
   if (coordinator.over()) {
     return End(FailedPreconditionError(
@@ -255,22 +257,34 @@ void TraceCalls::OnTick(const Coordinator& coordinator, absl::Time now) {
     return;
   }
   const int64_t done = DoneRound(coordinator);
-  if (done > trace_->told_round) {
+  if (done > trace_->told_round && trace_->call->queued() < kQueueMax) {
     trace_->told_round = done;
     v1::TraceReply reply;
     reply.set_done_round(done);
-    if (trace_->call->queued() < kQueueMax) trace_->call->Write(reply);
+    trace_->call->Write(std::move(reply));
   }
-  if (done >= trace_->order.last_step) AskNext(now);
+  if (done < trace_->order.last_step) return;
+  trace_->is_done = true;
+  AskNext(now);
+}
+
+void TraceCalls::DropFirst() {
+  trace_->members.erase(trace_->members.begin());
+  trace_->asked_at = absl::InfiniteFuture();
+  trace_->spans = 0;
 }
 
 void TraceCalls::AskNext(absl::Time now) {
   if (trace_->members.empty()) return End(absl::OkStatus());
+  if (trace_->call->queued() >= kQueueMax) return;  // OnTick asks later.
   trace_->asked_at = now;
   send_(trace_->members.front().first, TraceEnd{trace_->order.trace});
 }
 
 void TraceCalls::End(const absl::Status& status) {
+  for (const auto& [session, member] : trace_->members) {
+    send_(session, TraceEnd{trace_->order.trace, /*drops=*/true});
+  }
   trace_->call->End(status);
   trace_.reset();
 }

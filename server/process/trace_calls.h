@@ -91,9 +91,18 @@ class TraceCalls {
     // Members that have not sent all their spans, in the order of the replies.
     std::vector<std::pair<SessionId, PeerId>> members;
     int64_t told_round = kInitialRound;  // Last done round told the caller.
+    bool is_done = false;                // True once the last step is done.
     // Time since which the first of `members` is asked for its spans; infinite:
-    // the steps are not done.
+    // it is not asked yet.
     absl::Time asked_at = absl::InfiniteFuture();
+    int64_t spans = 0;  // Number of spans that this member has sent.
+
+    bool has_asked() const { return asked_at < absl::InfiniteFuture(); }
+    // True if the first of `members` is asked, in this session.
+    bool HasAsked(SessionId session) const {
+      return has_asked() && !members.empty() &&
+             members.front().first == session;
+    }
   };
 
   // Chooses the members, and sends them the order to record.
@@ -104,9 +113,12 @@ class TraceCalls {
   bool AllRecord(absl::Time now) const;
   // Chooses the steps. Tells them to the members, and the caller.
   void ChooseSteps(const Coordinator& coordinator);
-  // Asks the first member for its spans, or ends the call if none is left.
+  // Goes on to the next member.
+  void DropFirst();
+  // Asks the first member for its spans, unless too many replies wait to be
+  // written. Ends the call if no member is left. REQUIRES: no member is asked.
   void AskNext(absl::Time now);
-  // Ends the call under way.
+  // Ends the call under way. Members that record drop their spans.
   void End(const absl::Status& status);
 
   const std::function<void(SessionId, const CoordinatorMessage&)> send_;

@@ -221,6 +221,23 @@ TEST_F(TracerTest, TheOrderOfOtherStepsAsksNoQuestions) {
   EXPECT_TRUE(tracer_.recorder().Covers(3));
 }
 
+TEST_F(TracerTest, SpansThatNobodyWaitsForAreDropped) {
+  for (const bool breaks : {false, true}) {
+    tracer_.OnMessage(TraceOrder{7, 3, 5, 100});
+    AnswerAll(absl::ZeroDuration());
+    const Span span = SpanOfRound(4);
+    tracer_.recorder().Add({&span, 1});
+    if (breaks) {
+      tracer_.Drop();
+    } else {
+      tracer_.OnMessage(TraceEnd{7, /*drops=*/true});
+    }
+    EXPECT_FALSE(tracer_.recorder().is_on());
+    tracer_.OnMessage(TraceEnd{7});
+    EXPECT_THAT(sent_, IsEmpty());
+  }
+}
+
 TEST_F(TracerTest, ANewOrderEndsTheLastTrace) {
   tracer_.OnMessage(TraceOrder{7, 3, 5, 100});
   const Span span = SpanOfRound(4);

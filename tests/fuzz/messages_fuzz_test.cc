@@ -81,14 +81,12 @@ TracePart SomeTracePart() {
   span.chunk = 0;
   span.round = 12;
   span.peer = PeerId::Shard(1);
-  span.frame = FrameKind::kContribution;
   span.bytes = 4096;
   span.flow = 0x123456789abcdef0;
   span.begin = absl::FromUnixNanos(1'000'000'123);
   span.end = absl::FromUnixNanos(1'000'009'123);
   Span event = span;
   event.peer.reset();
-  event.frame = FrameKind::kHello;
   event.bytes = event.flow = 0;
   return {9,
           {span, event},
@@ -424,6 +422,7 @@ TEST(MessagesFuzzTest, HostileTraceIsRefusedOrSound) {
   FuzzMember(SomeTracePart());
   FuzzCoordinator(ClockAnswer{9, time, time});
   FuzzCoordinator(TraceOrder{9, 100, 109, 1000});
+  FuzzCoordinator(TraceEnd{9, true});
 }
 
 TEST(MessagesFuzzTest, HostileWaitingIsRefusedOrSound) {
