@@ -62,7 +62,9 @@ std::optional<Span> SpanOf(const Action& action) {
 Span SpanOf(SpanKind kind, PeerId peer, const FrameHeader& header) {
   Span span;
   span.kind = kind;
-  span.layer = static_cast<int32_t>(header.layer);
+  // A vote is on a step of all layers.
+  span.layer =
+      header.kind == FrameKind::kVote ? -1 : static_cast<int32_t>(header.layer);
   span.chunk = static_cast<int32_t>(header.chunk);
   span.round = header.round;
   span.peer = peer;

@@ -23,16 +23,17 @@ class EventTrace {
   // Begins a frame or event.
   void Begin();
 
-  // Notes the begin and the end of an action, for which the driver does
-  // arithmetic or tells the caller that a layer is done.
+  // BeginAction returns the time. EndAction adds the span of an action that
+  // does arithmetic, or tells the caller that a layer is done.
   absl::Time BeginAction() const;
   void EndAction(const Action& action, absl::Time begin);
-  // Notes that a frame was handed to the transport since `begin`.
+  // Adds the span since `begin`, in which a frame was encoded and handed to the
+  // transport. A probe has no span.
   void EndSend(PeerId self, PeerId to, const FrameHeader& header,
                absl::Time begin);
 
-  // End a frame or an event. Keep its spans if they are of a step that is
-  // traced.
+  // End a frame or an event. Keep the spans of a frame of a traced step, and of
+  // an event that led to something in a traced step.
   void EndFrame(PeerId self, PeerId from, const FrameHeader& header);
   void EndEvent();
 

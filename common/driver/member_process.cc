@@ -48,7 +48,8 @@ MemberProcess::MemberProcess(Options options, ControlServer* control,
     : options_(std::move(options)),
       control_(control),
       transport_(std::move(transport)),
-      tracer_([this](const MemberMessage& message) { Send(message); }) {}
+      tracer_(
+          [this](const MemberMessage& message) { sender_->Send(message); }) {}
 
 MemberProcess::~MemberProcess() {
   // The session posts events to the driver, and the driver sends messages in
@@ -86,6 +87,7 @@ void MemberProcess::Join(JoinRequest request, Events events) {
       SessionClientOptions{options_.coordinator_address,
                            options_.connect_timeout, options_.connect_timeout},
       SessionEvents());
+  sender_ = session_.get();
   session_->Start();
 }
 

@@ -144,6 +144,9 @@ class MemberProcess {
   Mutex mu_;
   Heartbeat stock_ ABSL_GUARDED_BY(mu_);  // Last state of the machine.
 
+  // Session of the tracer, which uses it on the session's own threads, also
+  // while the destructor destroys it. Null before Join.
+  SessionClient* sender_ = nullptr;
   Tracer tracer_;                          // Uses session_, once that is there.
   std::unique_ptr<Member> member_;         // Used by the driving thread only.
   std::unique_ptr<MachineDriver> driver_;  // Uses member_ and transport_.

@@ -28,10 +28,16 @@ bool Tracer::OnMessage(const CoordinatorMessage& message) {
 }
 
 void Tracer::OnOrder(const TraceOrder& order) {
+  const bool is_new = [&] {
+    MutexLock lock(&mu_);
+    return trace_ != order.trace;
+  }();
+  if (is_new) Drop();
   recorder_.Begin(order);
   {
     MutexLock lock(&mu_);
-    if (std::exchange(trace_, order.trace) == order.trace) return;
+    trace_ = order.trace;
+    if (!is_new) return;
     questions_left_ = kQuestions;
     is_ending_ = false;
     best_[0].reset();
@@ -78,6 +84,7 @@ void Tracer::Drop() {
     questions_left_ = 0;
   }
   recorder_.Take();
+  if (source_ != nullptr) source_->AddSpans();  // So that it forgets them.
 }
 
 void Tracer::OnEnd(const TraceEnd& end) {

@@ -22,8 +22,9 @@ namespace nereus {
 //   TraceEnd   --> asks 8 times again --> sends all spans
 //
 // The quickest answer of each 8 counts (ClockSample). The second comparison
-// shows how far the clocks have drifted apart. If the session breaks meanwhile,
-// the trace ends: the coordinator no longer counts on this member.
+// shows how far the clocks have drifted apart. The trace ends, and its spans
+// are dropped, if TraceEnd says so, and when the member opens another session:
+// the coordinator then no longer asks it.
 //
 // Thread-safe.
 class Tracer {
@@ -33,7 +34,7 @@ class Tracer {
       : send_(std::move(send)) {}
 
   // Handles a message of the coordinator. Returns false, and does nothing, if
-  // it is none of a trace.
+  // the message is not about a trace.
   bool OnMessage(const CoordinatorMessage& message) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Ends the trace, if one is under way, and drops its spans.
@@ -41,7 +42,8 @@ class Tracer {
 
   SpanRecorder& recorder() { return recorder_; }
 
-  // Sets another source of spans, before the first order. It is not owned, and
+  // Sets the source of spans that are not recorded at once, before the first
+  // order. It is not owned, and
   // must outlive this.
   void SetSource(SpanSource* source);
 

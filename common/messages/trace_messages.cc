@@ -14,6 +14,9 @@ namespace {
 // Largest time and duration: about 146 years, so that sums do not overflow.
 constexpr int64_t kNanosecondsMax = INT64_MAX / 2;
 
+// Largest number of lost spans, so that sums do not overflow.
+constexpr int64_t kLostMax = int64_t{1} << 40;
+
 // Returns an error if `value` is not in [least, most].
 absl::Status CheckRange(absl::string_view field, int64_t value, int64_t least,
                         int64_t most) {
@@ -162,7 +165,8 @@ v1::TracePart ToProto(const TracePart& part) {
 absl::StatusOr<TracePart> FromProto(const v1::TracePart& message) {
   NEREUS_TRY(CheckRange("the number of spans of a message",
                         message.spans_size(), 0, kTracePartSpansMax));
-  NEREUS_TRY(CheckAtLeast("the number of lost spans", message.lost(), 0));
+  NEREUS_TRY(
+      CheckRange("the number of lost spans", message.lost(), 0, kLostMax));
   TracePart part{message.trace(), {}, message.is_last(), message.lost(), {}};
   part.spans.reserve(static_cast<size_t>(message.spans_size()));
   for (const v1::Span& span : message.spans()) {
@@ -212,7 +216,8 @@ absl::StatusOr<JobTrace> FromProto(const v1::TraceReply::TraceBegun& message) {
     added.member = NEREUS_TRY(FromProto(member.member()));
     added.name = member.name();
     added.host = member.host();
-    NEREUS_TRY(CheckAtLeast("the number of lost spans", member.lost(), 0));
+    NEREUS_TRY(
+        CheckRange("the number of lost spans", member.lost(), 0, kLostMax));
     added.lost = member.lost();
     added.clock = NEREUS_TRY(SamplesFromProto(member.clock()));
   }

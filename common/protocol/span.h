@@ -71,7 +71,7 @@ struct Span {
 // Returns Span::flow of a frame that `from` sends to `to`.
 uint64_t FlowOf(PeerId from, PeerId to, const FrameHeader& header);
 
-// Largest difference of last_step and first_step of a trace.
+// Largest number of steps of a trace.
 inline constexpr int64_t kTraceStepsMax = 100000;
 // Largest number of spans that a member keeps for a trace. Span takes 80 bytes.
 inline constexpr int64_t kTraceSpansMax = 4'000'000;
@@ -81,7 +81,8 @@ inline constexpr int64_t kTracePartSpansMax = 20'000;
 // Comparison of a member's clock with the coordinator's, by one question and
 // its answer (Cristian, "Probabilistic clock synchronization", 1989).
 struct ClockSample {
-  absl::Time at;          // Time on the member's clock, half way.
+  // Time on the member's clock, half way between question and answer.
+  absl::Time at;
   absl::Duration offset;  // Time on the coordinator's clock minus `at`.
   absl::Duration error;   // Largest error of `offset`: half of the round trip.
 

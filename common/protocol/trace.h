@@ -20,8 +20,9 @@ struct MemberTrace {
   std::string host;         // Text that is equal for members of one host.
   std::vector<Span> spans;  // In no order.
   int64_t lost = 0;         // Number of spans that the member could not keep.
-  // Offset of the coordinator's clock from the member's, at some moments.
-  // Empty: the member has not answered, and has no spans.
+  // Comparisons of the member's clock with the coordinator's. Empty: the member
+  // has not sent its last part. It then has no spans, because their times
+  // cannot be converted.
   std::vector<ClockSample> clock;
 };
 
@@ -32,15 +33,14 @@ struct JobTrace {
   JobPtr job;              // The job at the begin of the trace.
   int64_t first_step = 0;  // Steps [first_step, last_step] are traced.
   int64_t last_step = 0;
-  // Measurements of the workers, by the slowest for each figure; absent: not
-  // known.
+  // Measurements: each figure is that of the slowest worker; absent: not known.
   std::optional<Measured> measured;
   std::vector<MemberTrace> members;  // Workers by rank, then servers.
 };
 
-// Returns the time on the coordinator's clock of a moment on the clock of a
-// member: the offset of the nearest two samples, with the drift between them.
-// Without a sample, the offset is 0.
+// Converts a time of a member to the coordinator's clock. Between the first and
+// the last sample the offset changes evenly; before and after them it is that
+// of the nearer one. Without a sample, it is 0.
 absl::Time OnCoordinatorClock(absl::Time time,
                               const std::vector<ClockSample>& clock);
 

@@ -36,8 +36,9 @@ absl::Status AddSpans(const v1::TraceReply::MemberSpans& message,
   }
   TracePart part = NEREUS_TRY(FromProto(message.part()));
   found->spans.insert(found->spans.end(), part.spans.begin(), part.spans.end());
-  found->lost += part.lost;
-  if (part.is_last) found->clock = std::move(part.clock);
+  if (!part.is_last) return absl::OkStatus();
+  found->lost = part.lost;
+  found->clock = std::move(part.clock);
   return absl::OkStatus();
 }
 
@@ -117,6 +118,10 @@ absl::StatusOr<JobTrace> FetchTrace(
   const absl::Status ended = FromGrpcStatus(reader->Finish());
   if (!read.ok()) return WithAddress(read, address);
   if (!ended.ok()) return WithAddress(ended, address);
+  // The times of a member that was cut off cannot be converted.
+  for (MemberTrace& member : trace.members) {
+    if (member.clock.empty()) member.spans.clear();
+  }
   if (trace.job != nullptr) return trace;
   return WithAddress(UnavailableError("the trace is empty"), address);
 }

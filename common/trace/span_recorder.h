@@ -7,13 +7,14 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/types/span.h"
 #include "common/base/mutex.h"
+#include "common/protocol/frame.h"
 #include "common/protocol/membership.h"
 #include "common/protocol/span.h"
 
 namespace nereus {
 
 // Keeps the spans of one process in the steps of a trace. Without a trace it
-// keeps nothing, and a question costs one atomic read. Thread-safe.
+// keeps nothing, and is_on and Covers cost one atomic read. Thread-safe.
 class SpanRecorder {
  public:
   // True while a trace is under way, from Begin to Take.
@@ -25,10 +26,12 @@ class SpanRecorder {
   }
 
   // Begins to keep spans, and drops those of an earlier trace. An order of the
-  // trace under way only changes its steps.
+  // trace under way changes its steps, and drops spans of other steps.
   void Begin(const TraceOrder& order) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Keeps spans, in this order, unless there are TraceOrder::spans_max already.
+  // Keeps spans. If there are more than TraceOrder::spans_max, keeps the first
+  // ones and counts the others; but as long as all steps are traced, because
+  // the steps are not chosen yet, drops earlier steps instead.
   void Add(absl::Span<const Span> spans) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Spans of a trace.
@@ -50,6 +53,8 @@ class SpanRecorder {
   uint64_t trace_ ABSL_GUARDED_BY(mu_) = 0;  // TraceOrder::trace.
   int64_t spans_max_ ABSL_GUARDED_BY(mu_) = 0;
   Taken taken_ ABSL_GUARDED_BY(mu_);
+  // Largest round of spans that were dropped or not kept.
+  int64_t dropped_round_ ABSL_GUARDED_BY(mu_) = kInitialRound - 1;
 };
 
 }  // namespace nereus

@@ -8,11 +8,12 @@
 namespace nereus {
 
 // File of a trace: a TAR archive (POSIX.1-1988, ustar) that Perfetto opens as
-// it is. It has two members:
+// it is. It has two files:
 //
 //   perfetto_manifest.json  the manifest: attributes of the trace, among them
-//                           the offset of each member's clock from the
-//                           coordinator's, and its largest error
+//                           for each member what to add to its clock to get the
+//                           coordinator's at the end of the trace, and the
+//                           largest error
 //   job.json                FormatTraceJson
 //
 // Functions that write or read the file. Errors of WriteTraceArchive:

@@ -33,8 +33,8 @@ absl::Status ParseSteps(const std::string& text, TraceQuestion& question) {
   } else if (parts.size() == 2 &&
              absl::SimpleAtoi(parts[0], &question.first_step) &&
              absl::SimpleAtoi(parts[1], &end)) {
-    is_good = question.first_step >= 0;
-    question.steps = end - question.first_step;
+    is_good = question.first_step >= 0 && end > question.first_step;
+    if (is_good) question.steps = end - question.first_step;
   }
   if (is_good && question.steps >= 1 && question.steps <= kTraceStepsMax) {
     return absl::OkStatus();
@@ -108,11 +108,11 @@ class TraceCommand final : public Command {
               std::ostream& err) const {
     int64_t spans = 0;
     int64_t lost = 0;
-    nlohmann::ordered_json silent = nlohmann::ordered_json::array();
+    nlohmann::ordered_json cut_off = nlohmann::ordered_json::array();
     for (const MemberTrace& member : trace.members) {
       spans += static_cast<int64_t>(member.spans.size());
       lost += member.lost;
-      if (member.clock.empty()) silent.push_back(member.name);
+      if (member.clock.empty()) cut_off.push_back(member.name);
     }
     if (json_) {
       out << FormatJson({{"file", out_},
@@ -121,7 +121,7 @@ class TraceCommand final : public Command {
                          {"members", trace.members.size()},
                          {"spans", spans},
                          {"spans_lost", lost},
-                         {"members_without_spans", silent}})
+                         {"members_without_spans", cut_off}})
           << "\n";
     } else {
       out << out_ << ": steps " << trace.first_step << " to " << trace.last_step
@@ -129,9 +129,9 @@ class TraceCommand final : public Command {
           << " spans; ui.perfetto.dev opens it, and `nereusctl "
           << "explain " << out_ << "` says what limits the job\n";
     }
-    for (const auto& name : silent) {
+    for (const auto& name : cut_off) {
       err << name.get<std::string>()
-          << " has sent no spans: it has left or is lost\n";
+          << " has no spans in the file: it has left, or is lost\n";
     }
     if (lost > 0) {
       err << lost << " spans were not kept: trace fewer steps, or give a "

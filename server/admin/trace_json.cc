@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_format.h"
 #include "common/base/json_fields.h"
@@ -41,6 +42,23 @@ int ThreadOf(SpanKind kind) {
 
 // Layer and round of a span. Spans of one gradient have the same.
 using LayerRound = std::pair<int32_t, int64_t>;
+
+// Returns the spans in the order of their begins.
+std::vector<const Span*> ByTime(const std::vector<Span>& spans) {
+  std::vector<const Span*> sorted;
+  for (const Span& span : spans) sorted.push_back(&span);
+  absl::c_stable_sort(
+      sorted, [](const Span* a, const Span* b) { return a->begin < b->begin; });
+  return sorted;
+}
+
+// Returns the first span that ends at `time` or later; null if there is none.
+// `spans` are in the order of time and do not overlap.
+const Span* FirstAfter(const std::vector<const Span*>& spans, absl::Time time) {
+  const auto found = absl::c_partition_point(
+      spans, [=](const Span* span) { return span->end < time; });
+  return found == spans.end() ? nullptr : *found;
+}
 
 // Writer of the events of one trace.
 class Writer {
@@ -169,20 +187,20 @@ void Writer::WriteArrow(char phase, uint64_t id, const MemberTrace& member,
 }
 
 void Writer::WriteLocalArrows(const MemberTrace& member) {
-  std::map<LayerRound, const Span*> backward, waits, events, done;
+  // Spans by time: of the caller and of the driver.
+  std::map<LayerRound, const Span*> backward, events;
   std::map<int64_t, const Span*> forward;
-  for (const Span& span : member.spans) {
-    const LayerRound of(span.layer, span.round);
+  std::map<int32_t, std::vector<const Span*>> waits;
+  std::vector<const Span*> forwards;
+  for (const Span* const span : ByTime(member.spans)) {
+    const LayerRound of(span->layer, span->round);
     // The first one of several spans counts.
-    const auto note = [&](auto& spans, const auto& key) {
-      const Span*& first = spans[key];
-      if (first == nullptr || span.begin < first->begin) first = &span;
-    };
-    if (span.kind == SpanKind::kBackward) note(backward, of);
-    if (span.kind == SpanKind::kWait) note(waits, of);
-    if (span.kind == SpanKind::kEvent) note(events, of);
-    if (span.kind == SpanKind::kDone) note(done, of);
-    if (span.kind == SpanKind::kForward) note(forward, span.round);
+    if (span->kind == SpanKind::kBackward) backward.try_emplace(of, span);
+    if (span->kind == SpanKind::kEvent) events.try_emplace(of, span);
+    if (span->kind == SpanKind::kWait) waits[span->layer].push_back(span);
+    if (span->kind != SpanKind::kForward) continue;
+    forward.try_emplace(span->round, span);
+    forwards.push_back(span);
   }
   const auto draw = [&](const Span* from, const Span* to) {
     if (from == nullptr || to == nullptr) return;
@@ -191,19 +209,20 @@ void Writer::WriteLocalArrows(const MemberTrace& member) {
     WriteArrow('s', id, member, *from);
     WriteArrow('f', id, member, *to);
   };
-  const auto find = [](const auto& spans, const auto& key) {
-    const auto found = spans.find(key);
-    return found == spans.end() ? nullptr : found->second;
-  };
   for (const auto& [of, event] : events) {
     if (of.first < 0) continue;
     // The forward pass ends with the gradient of the layer pushed first.
-    const Span* const from = find(backward, of);
-    draw(from != nullptr ? from : find(forward, of.second), event);
+    const auto found = backward.find(of);
+    const auto first = forward.find(of.second);
+    draw(found != backward.end()  ? found->second
+         : first != forward.end() ? first->second
+                                  : nullptr,
+         event);
   }
-  for (const auto& [of, span] : done) {
-    const Span* const to = find(waits, of);
-    draw(span, to != nullptr ? to : find(forward, of.second + 1));
+  for (const Span& span : member.spans) {
+    if (span.kind != SpanKind::kDone) continue;
+    const Span* const wait = FirstAfter(waits[span.layer], span.begin);
+    draw(&span, wait != nullptr ? wait : FirstAfter(forwards, span.begin));
   }
 }
 

@@ -33,14 +33,13 @@ struct TraceSummary {
   absl::Duration late;
   int slowest = 0;            // Index of the slowest worker.
   std::vector<Layer> layers;  // Layers that are waited for, the longest first.
-  // Computing time of each layer: that of the slowest worker. Time of forward
-  // is split by operations (SplitCompute), because callers do not mark its
-  // layers.
+  // Computing time of each layer: the longest of all workers, for forward and
+  // backward apart. Time of forward is split by operations (SplitCompute),
+  // because callers do not mark its layers.
   std::vector<LayerTime> times;
 };
 
-// Summarises a trace. Errors: kDataLoss, the trace has no whole step of a
-// worker.
+// Summarises a trace. Errors: kDataLoss, no worker has a span of forward.
 absl::StatusOr<TraceSummary> Summarise(const JobTrace& trace);
 
 }  // namespace nereus

@@ -371,7 +371,7 @@ void Epochs::Enter(NextEpoch next, bool restarts,
   }
   checkpoints_.OnEpoch(*job(), restarts);
   replanner_.OnEpoch(*job(), changes_plan);
-  in_force_.times.reset();
+  in_force_.times = replanner_.known(*job(), fusion_.bytes());
   if (changes_plan && fusion_.bytes().has_value()) {
     // Trials with the old plan do not count for the new one.
     fusion_.Restart(replanner_.measures(job()->options)

@@ -200,17 +200,10 @@ void CoordinatorService::Impl::Hear(SessionId session,
                    ToProto(CoordinatorMessage(Refusal{message.status()})));
     return sessions.End(session);
   }
-  // The coordinator does not know of traces: they decide nothing.
-  if (const auto* question = std::get_if<ClockQuestion>(&*message)) {
-    return traces.OnQuestion(session, *question);
-  }
-  if (proto.has_trace_part()) {
-    return traces.OnPart(session, proto.trace_part(), SteadyNow());
-  }
   CoordinatorOutbox out;
   coordinator.OnMessage(session, *message, SteadyNow(), out);
   Carry(std::move(out));
-  if (std::holds_alternative<Heartbeat>(*message)) traces.OnHeartbeat(session);
+  traces.OnMessage(session, *message, coordinator, SteadyNow());
 }
 
 // The coordinator then decides how long the member may be without a session.

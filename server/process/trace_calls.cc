@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <deque>
+#include <iterator>
+#include <variant>
 
 #include "absl/algorithm/container.h"
 #include "absl/base/thread_annotations.h"
@@ -22,13 +24,13 @@ constexpr absl::Duration kPatience = absl::Seconds(10);
 // Number of replies that may wait to be written when the next member is asked.
 constexpr size_t kQueueMax = 4;
 
-// Returns the last round that all workers have done. Workers that have left do
-// not count.
+// Returns the last round that all workers have done. A worker that has left has
+// done its last step.
 int64_t DoneRound(const Coordinator& coordinator) {
   int64_t done = kStepMax;
   for (const MemberRecord& member : coordinator.view().roster.members()) {
-    if (!member.is_worker() || !member.admitted || member.has_left()) continue;
-    done = std::min(done, member.heartbeat.round);
+    if (!member.is_worker() || !member.admitted) continue;
+    done = std::min(done, member.last_step.value_or(member.heartbeat.round));
   }
   return done == kStepMax ? kInitialRound : done;
 }
@@ -60,11 +62,15 @@ class TraceCall final : public TraceCalls::Reactor {
 
   // Finishes the call when all queued replies have been written.
   void End(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mu_) {
-    MutexLock lock(&mu_);
-    if (finishing_) return;
-    finishing_ = true;
-    status_ = status;
-    if (queue_.empty()) Finish(ToGrpcStatus(status_));
+    {
+      MutexLock lock(&mu_);
+      if (finishing_) return;
+      finishing_ = true;
+      status_ = status;
+      if (!queue_.empty()) return;
+    }
+    // This comes last, without the lock: gRPC may delete this meanwhile.
+    Finish(ToGrpcStatus(status));
   }
 
   // Number of replies that wait to be written.
@@ -156,17 +162,39 @@ absl::Status TraceCalls::Begin(const v1::TraceRequest& request,
   return absl::OkStatus();
 }
 
-void TraceCalls::OnQuestion(SessionId session, const ClockQuestion& question) {
-  send_(session, ClockAnswer{question.trace, question.asked, SteadyNow()});
-  if (trace_.has_value() && question.trace == trace_->order.trace) {
-    trace_->recording.insert(session);
+void TraceCalls::OnMessage(SessionId session, const MemberMessage& message,
+                           const Coordinator& coordinator, absl::Time now) {
+  if (!trace_.has_value()) return;
+  const bool is_traced = absl::c_any_of(
+      trace_->members,
+      [=](const auto& member) { return member.first == session; });
+  if (!is_traced) return;
+  if (const auto* question = std::get_if<ClockQuestion>(&message)) {
+    OnQuestion(session, *question);
+  } else if (const auto* part = std::get_if<TracePart>(&message)) {
+    OnPart(session, *part, now);
+  } else if (std::holds_alternative<Heartbeat>(message)) {
+    OnHeartbeat(session, coordinator, now);
   }
 }
 
-void TraceCalls::OnHeartbeat(SessionId session) {
-  if (trace_.has_value() && trace_->recording.contains(session)) {
-    trace_->ready.insert(session);
-  }
+void TraceCalls::OnQuestion(SessionId session, const ClockQuestion& question) {
+  if (question.trace != trace_->order.trace) return;
+  send_(session, ClockAnswer{question.trace, question.asked, SteadyNow()});
+  trace_->recording.insert(session);
+}
+
+// Chooses the steps at once: until members hear of them, they record all steps.
+void TraceCalls::OnHeartbeat(SessionId session, const Coordinator& coordinator,
+                             absl::Time now) {
+  if (trace_->has_steps) return;
+  const bool all_record =
+      absl::c_all_of(trace_->members, [this](const auto& member) {
+        return trace_->recording.contains(member.first);
+      });
+  if (!all_record) return;
+  trace_->ready.insert(session);
+  if (AllRecord(now)) ChooseSteps(coordinator);
 }
 
 bool TraceCalls::AllRecord(absl::Time now) const {
@@ -210,21 +238,23 @@ void TraceCalls::ChooseSteps(const Coordinator& coordinator) {
   trace_->call->Write(std::move(reply));
 }
 
-void TraceCalls::OnPart(SessionId session, const v1::TracePart& part,
+void TraceCalls::OnPart(SessionId session, const TracePart& part,
                         absl::Time now) {
-  if (!trace_.has_value() || part.trace() != trace_->order.trace ||
-      !trace_->HasAsked(session)) {
+  if (part.trace != trace_->order.trace || !trace_->HasAsked(session)) {
     return;  // The part is of an earlier trace, or came too late.
   }
   v1::TraceReply reply;
   v1::TraceReply::MemberSpans* const spans = reply.mutable_spans();
   *spans->mutable_member() = ToProto(trace_->members.front().second);
-  *spans->mutable_part() = part;
+  *spans->mutable_part() = ToProto(part);
   trace_->call->Write(std::move(reply));
   trace_->asked_at = now;
-  trace_->spans += part.spans_size();
-  // A member that sends more than it may is cut off.
-  if (part.is_last() || trace_->spans > trace_->order.spans_max) {
+  trace_->spans += std::ssize(part.spans);
+  // A member that sends more than it may, or parts that are not full, is cut
+  // off.
+  const bool is_bad = trace_->spans > trace_->order.spans_max ||
+                      std::ssize(part.spans) < kTracePartSpansMax;
+  if (part.is_last || is_bad) {
     DropFirst();
     AskNext(now);
   }
@@ -249,8 +279,8 @@ void TraceCalls::OnTick(const Coordinator& coordinator, absl::Time now) {
   }
   if (coordinator.over()) {
     return End(FailedPreconditionError(
-        "the job was over before the last step to trace was done: trace fewer "
-        "or earlier steps"));
+        "the job was over before the members could send their spans: trace "
+        "earlier steps"));
   }
   if (!trace_->has_steps) {
     if (AllRecord(now)) ChooseSteps(coordinator);

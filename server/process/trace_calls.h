@@ -23,16 +23,18 @@ class TraceCall;
 
 // Calls of Admin.Trace. At most one trace is under way.
 //
-//   Open --TraceOrder to all members--> they record all steps
-//   all of them do: the steps are chosen --TraceOrder--> they record these
+//   Open --TraceOrder to all members--> they record all steps, or those from
+//     the one on that the caller wants
+//   all of them do, or 10 s are over: the steps are chosen --TraceOrder--> they
+//     record these
 //   all workers have done the last step --TraceEnd to one member after the
 //     other--> each sends its spans, which go on to the caller
-//   all have sent, or are gone: the call ends
+//   all have sent, or are gone or silent: the call ends
 //
-// If the caller does not care which steps are traced, the first one is the one
-// that no worker has begun when all members record. The first ClockQuestion of
-// a member says that it records, and the next heartbeat which steps it has
-// begun.
+// The first ClockQuestion of a member says that it records. When all do, the
+// next heartbeat of each worker says which step it has begun. If the caller
+// wants no certain steps, the first one to trace is the one after the largest
+// of these.
 //
 // Only one member sends at a time, so that the coordinator holds the spans of
 // few members. The coordinator's decisions do not depend on a trace.
@@ -55,12 +57,10 @@ class TraceCalls {
   Reactor* Open(const v1::TraceRequest& request, const Coordinator& coordinator,
                 absl::Time now);
 
-  // Answers a question of a member.
-  void OnQuestion(SessionId session, const ClockQuestion& question);
-  // Notes that the coordinator has handled a heartbeat.
-  void OnHeartbeat(SessionId session);
-  // Hands spans of a member on to the caller. `part` has valid fields.
-  void OnPart(SessionId session, const v1::TracePart& part, absl::Time now);
+  // Handles a message that the coordinator has handled: a question, a part, or
+  // a heartbeat. Other messages are none of a trace.
+  void OnMessage(SessionId session, const MemberMessage& message,
+                 const Coordinator& coordinator, absl::Time now);
   // Notes that a session is over.
   void OnSessionEnd(SessionId session, absl::Time now);
   // Chooses the steps once all members record. Tells the caller how far the job
@@ -85,15 +85,15 @@ class TraceCalls {
     bool has_steps = false;  // True once the steps are chosen.
     absl::Time ordered_at;   // Time of Open.
     // Sessions of members that record, and of those that have sent a heartbeat
-    // since.
+    // since all record.
     std::set<SessionId> recording;
     std::set<SessionId> ready;
     // Members that have not sent all their spans, in the order of the replies.
     std::vector<std::pair<SessionId, PeerId>> members;
     int64_t told_round = kInitialRound;  // Last done round told the caller.
     bool is_done = false;                // True once the last step is done.
-    // Time since which the first of `members` is asked for its spans; infinite:
-    // it is not asked yet.
+    // Time of the question to the first of `members` for its spans, or of its
+    // last part; infinite: it is not asked yet.
     absl::Time asked_at = absl::InfiniteFuture();
     int64_t spans = 0;  // Number of spans that this member has sent.
 
@@ -109,8 +109,13 @@ class TraceCalls {
   absl::Status Begin(const v1::TraceRequest& request,
                      const Coordinator& coordinator, absl::Time now,
                      TraceCall* call);
-  // True if all members record, or do not answer.
+  // True if all members are `ready`, or 10 s have passed.
   bool AllRecord(absl::Time now) const;
+  void OnQuestion(SessionId session, const ClockQuestion& question);
+  void OnHeartbeat(SessionId session, const Coordinator& coordinator,
+                   absl::Time now);
+  // Hands spans of a member on to the caller.
+  void OnPart(SessionId session, const TracePart& part, absl::Time now);
   // Chooses the steps. Tells them to the members, and the caller.
   void ChooseSteps(const Coordinator& coordinator);
   // Goes on to the next member.

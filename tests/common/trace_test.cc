@@ -72,6 +72,19 @@ TEST(SpanRecorderTest, AnotherOrderOfATraceChangesItsSteps) {
   EXPECT_EQ(taken.lost, 0);
 }
 
+TEST(SpanRecorderTest, EarlierStepsMakeRoomUntilTheStepsAreChosen) {
+  SpanRecorder recorder;
+  recorder.Begin({7, 0, kStepMax, 2});
+  for (const int64_t round : {1, 1, 2, 3}) {
+    const Span span = SpanOfRound(round);
+    recorder.Add({&span, 1});
+  }
+  recorder.Begin({7, 2, 3, 2});
+  const SpanRecorder::Taken taken = recorder.Take();
+  EXPECT_THAT(taken.spans, ElementsAre(SpanOfRound(2), SpanOfRound(3)));
+  EXPECT_EQ(taken.lost, 0);
+}
+
 TEST(SpanRecorderTest, CountsSpansThatItCannotKeep) {
   SpanRecorder recorder;
   recorder.Begin({7, 3, 5, 3});

@@ -103,11 +103,12 @@ void GpuTimeline::AddSpans() {
     }
     recorder_->Add(spans);
   }
+  // Times since an anchor are float values, so the next trace has another one.
+  (void)cudaEventDestroy(anchor_);
+  anchor_ = nullptr;
   if (is_kept_) return;
   for (const Moment& moment : moments_) (void)cudaEventDestroy(moment.event);
   moments_.clear();
-  (void)cudaEventDestroy(anchor_);
-  anchor_ = nullptr;
 }
 
 absl::StatusOr<std::vector<GpuSpan>> GpuTimeline::SpansSince(cudaEvent_t since,

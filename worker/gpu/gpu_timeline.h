@@ -85,8 +85,8 @@ class GpuTimeline final : public SpanSource {
   absl::Status status_ ABSL_GUARDED_BY(mu_);  // First error.
   // Begins and ends, in the order of the calls.
   std::vector<Moment> moments_ ABSL_GUARDED_BY(mu_);
-  // Event that the GPU has reached, and the host's time then. Null: there was
-  // no trace yet.
+  // Event that the GPU has reached, and the host's time then. Null: no span of
+  // the trace under way has begun.
   cudaEvent_t anchor_ ABSL_GUARDED_BY(mu_) = nullptr;
   absl::Time anchored_at_ ABSL_GUARDED_BY(mu_);
 };

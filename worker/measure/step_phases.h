@@ -13,10 +13,10 @@ namespace nereus {
 // Sums up how the caller of a client spends the time of its steps: in forward,
 // in backward, in what follows, and in calls that wait (Activity).
 //
-// A step lasts from one BeginStep to the next. Time before its first push is
-// forward, time between two pushes is backward, and time after a push that ends
-// with a wait, or with the next step, is `other`. So time in which the caller
-// loads its examples before the first push counts as forward.
+// A step lasts from one BeginStep to the next. Time up to the first push is
+// forward. After that, time that ends with a push is backward, and time that
+// ends with a wait or with the next BeginStep is `other`. So time in which the
+// caller loads its examples before the first push counts as forward.
 //
 // While the job is traced, it also gives each of these times to a SpanRecorder.
 // A span of backward has the layer that the caller pushed at its end.
@@ -24,7 +24,7 @@ namespace nereus {
 // Pure.
 class StepPhases {
  public:
-  // Sets the keeper of spans. It is not owned, and must outlive this.
+  // Sets the recorder. It is not owned, and must outlive this.
   void set_recorder(SpanRecorder* recorder) { recorder_ = recorder; }
 
   // Handles a call of BeginStep that has begun a step.
@@ -45,7 +45,7 @@ class StepPhases {
   // Returns the sum of a phase.
   absl::Duration& SumOf(SpanKind kind);
 
-  SpanRecorder* recorder_ = nullptr;  // Keeper of spans; null: there is none.
+  SpanRecorder* recorder_ = nullptr;  // Null: there is none.
   int64_t step_ = kInitialRound;      // Step that the caller has begun last.
   Activity sums_;
   std::optional<absl::Time> mark_;  // End of the time in sums_; nothing before
