@@ -28,12 +28,14 @@ const std::vector<std::vector<std::string>> kCommands = {
     {"server/admin/nereusctl", "top"},
     {"server/admin/nereusctl", "checkpoint"},
     {"server/admin/nereusctl", "checkpoints"},
+    {"server/admin/nereusctl", "explain"},
     {"server/admin/nereusctl", "export"},
     {"server/admin/nereusctl", "local"},
     {"server/admin/nereusctl", "plan"},
     {"server/admin/nereusctl", "run"},
     {"server/admin/nereusctl", "simulate"},
     {"server/admin/nereusctl", "status"},
+    {"server/admin/nereusctl", "trace"},
 };
 
 std::string HelpOf(std::vector<std::string> command) {

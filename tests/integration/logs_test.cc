@@ -136,7 +136,7 @@ TEST_F(LogsTest, LastLineOfEachProcessOfAFailedJobHasTheCause) {
 epochs=100000 folder=
 begin
 n=0
-until grep -q '"event":"progress"' $dir/wa.log; do
+until grep -qs '"event":"progress"' $dir/wa.log; do
   n=$((n + 1)); [ $n -lt 600 ] || { show; exit 97; }; sleep 0.1
 done
 kill -KILL $pid_s1
