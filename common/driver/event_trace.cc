@@ -47,12 +47,12 @@ std::optional<Span> SpanOf(const Action& action) {
           },
           [](const auto& other) -> Found {
             using Other = std::decay_t<decltype(other)>;
-            constexpr bool is_arithmetic = std::is_same_v<Other, CopyValues> ||
+            constexpr bool kIsArithmetic = std::is_same_v<Other, CopyValues> ||
                                            std::is_same_v<Other, CheckValues> ||
                                            std::is_same_v<Other, ScaleValues> ||
                                            std::is_same_v<Other, RoundValues> ||
                                            std::is_same_v<Other, SelectBlocks>;
-            if (!is_arithmetic) return std::nullopt;
+            if (!kIsArithmetic) return std::nullopt;
             return Arithmetic(SpanKind::kArithmetic);
           },
       },

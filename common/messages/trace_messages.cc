@@ -1,7 +1,6 @@
 #include "common/messages/trace_messages.h"
 
 #include <cstdint>
-#include <utility>
 #include <vector>
 
 #include "common/messages/activity_messages.h"
@@ -170,8 +169,8 @@ absl::StatusOr<TracePart> FromProto(const v1::TracePart& message) {
   TracePart part{message.trace(), {}, message.is_last(), message.lost(), {}};
   part.spans.reserve(static_cast<size_t>(message.spans_size()));
   for (const v1::Span& span : message.spans()) {
-    Span read = NEREUS_TRY(SpanFromProto(span));
-    part.spans.push_back(std::move(read));
+    const Span read = NEREUS_TRY(SpanFromProto(span));
+    part.spans.push_back(read);
   }
   part.clock = NEREUS_TRY(SamplesFromProto(message.clock()));
   return part;
