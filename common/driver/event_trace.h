@@ -11,9 +11,9 @@
 
 namespace nereus {
 
-// Spans of a driver: of the frame or event that it handles now, and of what
-// follows from it. Reads the clock only while a trace is under way. Used by the
-// driving thread only.
+// Spans of a driver: of the frame or event that it handles now, and of the
+// actions that follow from it. Reads the clock only while a trace is under way.
+// Used by the driving thread only.
 class EventTrace {
  public:
   // `recorder` is not owned, must outlive this, and may be null: then nothing
@@ -45,7 +45,7 @@ class EventTrace {
   SpanRecorder* const recorder_;
   bool on_ = false;   // True if the frame or event may be of a traced step.
   absl::Time begin_;  // Begin of the frame or event.
-  std::vector<Span> spans_;  // Spans of what followed from it.
+  std::vector<Span> spans_;  // Spans of the actions so far.
 };
 
 }  // namespace nereus

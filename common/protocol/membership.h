@@ -320,8 +320,8 @@ struct TracePart {
   uint64_t trace = 0;       // TraceOrder::trace.
   std::vector<Span> spans;  // At most kTracePartSpansMax.
   bool is_last = false;     // True if no other part of the member follows.
-  // Last part: number of spans that the member could not keep, and what it
-  // knows of the coordinator's clock, at most two samples.
+  // Last part: number of spans that the member could not keep, and its
+  // comparisons of the clocks, at most two.
   int64_t lost = 0;
   std::vector<ClockSample> clock;
 };

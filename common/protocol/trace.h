@@ -26,8 +26,8 @@ struct MemberTrace {
   std::vector<ClockSample> clock;
 };
 
-// A trace of a job: what each member did in some steps, and when. An operator
-// asks the coordinator for it (`nereusctl trace`).
+// A trace of a job: the spans of each member in some steps. An operator asks
+// the coordinator for it (`nereusctl trace`).
 struct JobTrace {
   std::string job_name;
   JobPtr job;              // The job at the begin of the trace.

@@ -40,7 +40,8 @@ ClusterShape ShapeOf(const Job& job) {
   return cluster;
 }
 
-// Returns the question what a step of this job would take with other flags.
+// Returns the question for the planner: the job of the trace, with the times of
+// the trace.
 WhatIf QuestionOf(const JobTrace& trace, const TraceSummary& summary) {
   const Job& job = *trace.job;
   WhatIf what_if;

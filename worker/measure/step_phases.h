@@ -21,7 +21,7 @@ namespace nereus {
 // While the job is traced, it also gives each of these times to a SpanRecorder.
 // A span of backward has the layer that the caller pushed at its end.
 //
-// Pure.
+// Reads no clock. Not thread-safe.
 class StepPhases {
  public:
   // Sets the recorder. It is not owned, and must outlive this.
