@@ -54,7 +54,7 @@ class MachineDriver final : private FrameHandler {
     // Workers only. Reports that a part of a layer's round is done. Null: the
     // driver ignores parts.
     std::function<void(const PartDone&)> part_done = nullptr;
-    // Workers only. Reports that a server has received a whole train of probes.
+    // Workers only. Reports that a member has received a whole train of probes.
     // Null: the driver ignores these reports.
     std::function<void(const ProbeAnswered&)> probed = nullptr;
     // Workers only. Device that computes instead of the CPU. Null: the CPU

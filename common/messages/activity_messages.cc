@@ -63,9 +63,15 @@ v1::Measured ToProto(const Measured& measured) {
     *added->mutable_backward() = DurationToProto(time.backward);
   }
   *message.mutable_step_time() = DurationToProto(measured.step_time);
-  message.set_rate(measured.link.rate);
-  *message.mutable_latency() = DurationToProto(measured.link.latency);
-  *message.mutable_message_time() = DurationToProto(measured.link.message_time);
+  if (measured.link.has_value()) {
+    v1::Measured::Link& link = *message.mutable_link();
+    link.set_rate(measured.link->rate);
+    *link.mutable_latency() = DurationToProto(measured.link->latency);
+    *link.mutable_message_time() = DurationToProto(measured.link->message_time);
+  }
+  if (measured.memory_rate.has_value()) {
+    message.set_memory_rate(*measured.memory_rate);
+  }
   return message;
 }
 
@@ -76,8 +82,12 @@ Measured FromProto(const v1::Measured& message) {
                               DurationFromProto(time.backward())});
   }
   measured.step_time = DurationFromProto(message.step_time());
-  measured.link = {message.rate(), DurationFromProto(message.latency()),
-                   DurationFromProto(message.message_time())};
+  if (message.has_link()) {
+    measured.link = {message.link().rate(),
+                     DurationFromProto(message.link().latency()),
+                     DurationFromProto(message.link().message_time())};
+  }
+  if (message.has_memory_rate()) measured.memory_rate = message.memory_rate();
   return measured;
 }
 

@@ -7,6 +7,7 @@
 #include "common/base/status.h"
 #include "common/plan/cost_model.h"
 #include "common/plan/scheme.h"
+#include "common/plan/timeline.h"
 #include "common/plan/wire_type.h"
 #include "nlohmann/json.hpp"
 
@@ -44,12 +45,23 @@ void ListProgress(JsonFields& fields, WorkerProgress& progress) {
   fields.Count("bytes", progress.bytes);
 }
 
+void ListLink(JsonFields& fields, LinkSpeed& link) {
+  fields.Number("bytes_per_second", link.rate);
+  ListTime(fields, "latency_seconds", link.latency);
+  ListTime(fields, "message_seconds", link.message_time);
+  fields.Check(link.Validate());
+}
+
 void ListMeasured(JsonFields& fields, WorkerResult::Measured& measured) {
   ListTime(fields, "step_seconds", measured.step_time);
-  fields.Number("bytes_per_second", measured.link.rate);
-  ListTime(fields, "latency_seconds", measured.link.latency);
-  ListTime(fields, "message_seconds", measured.link.message_time);
-  fields.Check(measured.link.Validate());
+  fields.OrNull("link", measured.link, [&](LinkSpeed& link) {
+    fields.Object("link", link, ListLink);
+  });
+  fields.OrNull("memory_bytes_per_second", measured.memory_rate,
+                [&](double& rate) {
+                  fields.Number("memory_bytes_per_second", rate);
+                  fields.Check(CheckMemoryRate(rate));
+                });
 }
 
 // Returns OK if the names are known and the layer can go by the scheme.

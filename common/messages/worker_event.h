@@ -108,8 +108,11 @@ struct WorkerResult {
   struct Measured {
     // Time of one step.
     absl::Duration step_time;
-    // Speed of the worker's link.
-    LinkSpeed link;
+    // Speed of the host's link. Absent: another worker has measured it.
+    std::optional<LinkSpeed> link;
+    // Bytes per second through the host's memory. Absent: another worker has
+    // measured it, or the worker was alone on its host.
+    std::optional<double> memory_rate;
   };
 
   // Number of the worker among those that `nereusctl local` has started. It can

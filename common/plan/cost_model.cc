@@ -92,6 +92,12 @@ bool SharesProduct(const LayerSpec& layer, int64_t workers, int64_t local) {
          WideInteger{layer.rows} * workers >= kSharedProductRowsMin;
 }
 
+double ProductsOf(const LayerSpec& layer, int64_t workers, int64_t local) {
+  const auto all = static_cast<double>(workers);
+  return SharesProduct(layer, workers, local) ? all / static_cast<double>(local)
+                                              : all - 1;
+}
+
 int64_t LocalElements(const LayerSpec& layer, Scheme scheme,
                       const ClusterShape& cluster) {
   const WideInteger mates = cluster.host_workers_most() - 1;

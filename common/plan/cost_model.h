@@ -129,6 +129,13 @@ inline constexpr int64_t kSharedProductRowsMin = 32;
 // number of workers of the host.
 bool SharesProduct(const LayerSpec& layer, int64_t workers, int64_t local);
 
+// Returns the time in which a worker multiplies a layer's factors, in units of
+// the product of one worker's factors. If the workers of a host share the
+// product, each computes a part of the product of all workers' factors.
+// Otherwise a worker multiplies the factors of all its peers; the product of
+// its own factors is part of the backward pass. Arguments as for SharesProduct.
+double ProductsOf(const LayerSpec& layer, int64_t workers, int64_t local);
+
 // Returns the elements that the workers of host 0 hand each other through
 // memory for one layer in one step, each counted once. Gradients and results
 // are float32 values; factors have the route's wire type.

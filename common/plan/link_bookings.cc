@@ -21,10 +21,12 @@ double Occupy(double now, double seconds, double& free_at) {
 }
 
 LinkBookings::LinkBookings(const ClusterShape& cluster, const LinkSpeed& link,
-                           bool fuses)
+                           double memory_rate, bool fuses)
     : cluster_(cluster),
       hosts_(static_cast<size_t>(cluster.worker_hosts())),
       link_(link),
+      memory_rate_(memory_rate),
+      mates_(static_cast<double>(cluster.host_workers_most() - 1)),
       fuses_(fuses),
       out_(std::max(cluster.worker_hosts(),
                     cluster.HostOfServer(cluster.servers - 1) + 1),
@@ -60,8 +62,26 @@ double LinkBookings::Carry(double elements, WireType wire, bool joins) const {
   return bytes / link_.rate + messages * message_seconds();
 }
 
-double LinkBookings::ToShard(double now, size_t shard, double elements,
-                             WireType wire) {
+double LinkBookings::MemorySeconds(double elements, WireType wire) const {
+  return elements * static_cast<double>(WireBytes(wire)) / memory_rate_;
+}
+
+double LinkBookings::WithinHostSeconds(double elements, WireType wire) const {
+  return mates_ * MemorySeconds(elements, wire);
+}
+
+Arrival LinkBookings::OccupyMemory(double now, double seconds) {
+  if (seconds == 0) return {now, now};
+  const double last = Occupy(now, seconds, memory_);
+  return {last - seconds, last};
+}
+
+Arrival LinkBookings::WithinHost(double now, double elements, WireType wire) {
+  return OccupyMemory(now, WithinHostSeconds(elements, wire));
+}
+
+Arrival LinkBookings::ToShard(double now, size_t shard, double elements,
+                              WireType wire) {
   const auto own = static_cast<size_t>(cluster_.HostOfServer(shard));
   double& leaves = pushes_leave_[shard];
   const bool joins = Joins(now, leaves);
@@ -80,38 +100,48 @@ double LinkBookings::ToShard(double now, size_t shard, double elements,
     const double all = static_cast<double>(senders) * seconds;
     there = std::max(there, Occupy(now, all, in_[own])) + latency();
   }
-  return there;
+  if (own == 0) {
+    const double local = MemorySeconds(elements, wire);
+    there = std::max(there, OccupyMemory(now, local).last);
+  }
+  return {now, there};
 }
 
-double LinkBookings::FromShard(double now, size_t shard, double elements,
-                               WireType wire) {
+Arrival LinkBookings::FromShard(double now, size_t shard, double elements,
+                                WireType wire) {
   const auto own = static_cast<size_t>(cluster_.HostOfServer(shard));
   double& leaves = results_leave_[shard];
   const bool joins = Joins(now, leaves);
   if (!joins) leaves = std::max(now, out_[own]);
   const double seconds = Carry(elements, wire, joins);
-  double there = now;
+  Arrival there = {now, now};
   size_t receivers = 0;
   for (size_t host = 0; host < hosts_; ++host) {
     if (host == own) continue;
-    there = std::max(there, Occupy(now, seconds, in_[host]));
+    there.last = std::max(there.last, Occupy(now, seconds, in_[host]));
     ++receivers;
   }
   if (receivers > 0) {
     const double all = static_cast<double>(receivers) * seconds;
-    there = std::max(there, Occupy(now, all, out_[own])) + latency();
+    there.first = std::max(now, out_[own]) + latency();
+    there.last = std::max(there.last, Occupy(now, all, out_[own])) + latency();
+  }
+  if (own == 0) {
+    const double local = MemorySeconds(elements, wire);
+    there.last = std::max(there.last, OccupyMemory(now, local).last);
   }
   return there;
 }
 
-double LinkBookings::AmongHosts(double now, double times, double elements,
-                                WireType wire) {
+Arrival LinkBookings::AmongHosts(double now, double times, double elements,
+                                 WireType wire) {
   const double seconds =
       times * Carry(elements, wire, Joins(now, peers_leave_));
-  double there = now;
+  Arrival there = {now, now};
   for (size_t host = 0; host < hosts_; ++host) {
-    there = std::max({there, Occupy(now, seconds, out_[host]),
-                      Occupy(now, seconds, in_[host])});
+    there.first = std::max({there.first, out_[host], in_[host]});
+    there.last = std::max({there.last, Occupy(now, seconds, out_[host]),
+                           Occupy(now, seconds, in_[host])});
     peers_leave_ = std::max(peers_leave_, out_[host]);
   }
   return there;
@@ -121,11 +151,13 @@ double LinkBookings::AmongHosts(double now, double times, double elements,
 // once for each hop. The first layer of a shared message books the message's
 // time. A layer that joins the message books no whole message, but waits for
 // the message on each hop.
-double LinkBookings::AroundRing(double now, double hops, double elements,
-                                WireType wire) {
+Arrival LinkBookings::AroundRing(double now, int halves, double hops,
+                                 double elements, WireType wire) {
   const bool joins = Joins(now, peers_leave_);
-  double there = AmongHosts(now, hops, elements, wire) + hops * latency();
-  if (joins) there += hops * message_seconds();
+  Arrival there = AmongHosts(now, hops, elements, wire);
+  there.last += hops * latency();
+  if (joins) there.last += hops * message_seconds();
+  if (halves == 2) there.first = (there.first + there.last) / 2;
   return there;
 }
 

@@ -14,37 +14,52 @@ namespace nereus {
 // again, and returns it.
 double Occupy(double now, double seconds, double& free_at);
 
-// Bookings of the links of all hosts during one iteration of a Timeline. A link
-// has two sides, out and in. Each side carries one transfer at a time, in the
-// order of the calls. A booking is for a whole transfer and not for single
-// frames: it moves the time at which a side is free again.
+// Times at which the first and the last values of a transfer arrive, in seconds
+// from the iteration's start.
+struct Arrival {
+  double first = 0;
+  double last = 0;
+};
+
+// Bookings of the links of all hosts, and of the memory of host 0, during one
+// iteration of a Timeline. A link has two sides, out and in. Each side, and the
+// memory, carries one transfer at a time, in the order of the calls. A booking
+// is for a whole transfer and not for single frames: it moves the time at which
+// a side is free again.
 //
 // Times are seconds from the iteration's start. Callers must book transfers in
 // the order in which they become ready. Otherwise a transfer waits behind
-// transfers that became ready after it. Values that stay within a host book
-// nothing. Not thread-safe. Memory: a few numbers for each host and shard.
+// transfers that became ready after it. Not thread-safe. Memory: a few numbers
+// for each host and shard.
 class LinkBookings {
  public:
   // Members are on the hosts that ClusterShape gives them. All links have the
-  // speed `link`. `fuses`: true if transfers that wait for the same peer share
-  // messages.
-  LinkBookings(const ClusterShape& cluster, const LinkSpeed& link, bool fuses);
+  // speed `link`. `memory_rate`: bytes per second through the memory of a host.
+  // `fuses`: true if transfers that wait for the same peer share messages.
+  LinkBookings(const ClusterShape& cluster, const LinkSpeed& link,
+               double memory_rate, bool fuses);
 
   // Book a transfer of `elements` values, ready at `now`: ToShard from every
   // host with workers to `shard`, FromShard from the shard to every host with
-  // workers. The shard's own host needs no transfer. Return the time when the
-  // last transfer has arrived.
-  double ToShard(double now, size_t shard, double elements, WireType wire);
-  double FromShard(double now, size_t shard, double elements, WireType wire);
+  // workers. To and from the shard's own host, values pass through memory.
+  Arrival ToShard(double now, size_t shard, double elements, WireType wire);
+  Arrival FromShard(double now, size_t shard, double elements, WireType wire);
 
   // Books a transfer of `elements` values that each host with workers sends
-  // `times` times and receives `times` times. Returns the time when all links
-  // have carried these transfers, without the latency.
-  double AmongHosts(double now, double times, double elements, WireType wire);
+  // `times` times and receives `times` times. The latency does not count.
+  Arrival AmongHosts(double now, double times, double elements, WireType wire);
 
-  // Books `hops` hops around the ring of hosts, of `elements` values each.
-  // Returns the time when the last hop has arrived.
-  double AroundRing(double now, double hops, double elements, WireType wire);
+  // Books `hops` hops around the ring of hosts, of `elements` values each. The
+  // first values are complete after half of the hops if `halves` is 2, because
+  // these hops make the sums; with `halves` of 1, at once.
+  Arrival AroundRing(double now, int halves, double hops, double elements,
+                     WireType wire);
+
+  // Books the memory of host 0 for `elements` values that each of its workers
+  // but one sends, or receives, from `now` on.
+  Arrival WithinHost(double now, double elements, WireType wire);
+  // Seconds of that booking alone.
+  double WithinHostSeconds(double elements, WireType wire) const;
 
   // Latency of a link, in seconds.
   double latency() const;
@@ -58,10 +73,16 @@ class LinkBookings {
   // `leaves`.
   bool Joins(double now, double leaves) const;
   double message_seconds() const;
+  // Returns the seconds in which `elements` values pass through memory once.
+  double MemorySeconds(double elements, WireType wire) const;
+  // Occupies the memory of host 0. A memory without limit is never occupied.
+  Arrival OccupyMemory(double now, double seconds);
 
   const ClusterShape cluster_;  // Numbers of workers, servers and hosts.
   const size_t hosts_;          // Number of hosts with workers.
   const LinkSpeed link_;        // Speed of every link.
+  const double memory_rate_;    // Bytes per second through memory.
+  const double mates_;          // Number of workers of host 0, less one.
   const bool fuses_;            // True if transfers share messages.
   std::vector<double> out_;     // Time when each host's sending side is free.
   std::vector<double> in_;      // Time when each host's receiving side is free.
@@ -72,6 +93,7 @@ class LinkBookings {
   std::vector<double> results_leave_;
   // Time when the last message from workers to workers of other hosts has left.
   double peers_leave_ = 0;
+  double memory_ = 0;  // Time when the memory of host 0 is free.
 };
 
 }  // namespace nereus

@@ -1,5 +1,6 @@
 #include "common/plan/link_speed.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/base/status.h"
@@ -20,6 +21,11 @@ absl::Status LinkSpeed::Validate() const {
                                 absl::FormatDuration(kComputeTimeMax));
   }
   return absl::OkStatus();
+}
+
+LinkSpeed SlowerOf(const LinkSpeed& a, const LinkSpeed& b) {
+  return {std::min(a.rate, b.rate), std::max(a.latency, b.latency),
+          std::max(a.message_time, b.message_time)};
 }
 
 }  // namespace nereus

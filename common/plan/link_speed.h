@@ -21,4 +21,7 @@ struct LinkSpeed {
   bool operator==(const LinkSpeed&) const = default;
 };
 
+// Returns a link with the slower of both values in each field.
+LinkSpeed SlowerOf(const LinkSpeed& a, const LinkSpeed& b);
+
 }  // namespace nereus

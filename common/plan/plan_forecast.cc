@@ -1,6 +1,7 @@
 #include "common/plan/plan_forecast.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "absl/algorithm/container.h"
@@ -33,11 +34,15 @@ nlohmann::ordered_json OrNull(const std::optional<double>& value) {
 std::string FormatSummary(const PlanReport& report,
                           const PlanForecast& forecast) {
   const LinkSpeed& link = forecast.model.link;
+  const double memory_rate = forecast.model.memory_rate;
   std::string text = absl::StrFormat(
       "By time: links of %.4g bytes/s, %s a frame and %s more for each in a "
-      "row;\n%s computing a step.\nAn iteration: %s ms predicted",
+      "row;\n%s%s computing a step.\nAn iteration: %s ms predicted",
       link.rate, absl::FormatDuration(link.latency),
       absl::FormatDuration(link.message_time),
+      std::isinf(memory_rate)
+          ? ""
+          : absl::StrFormat("memory of %.4g bytes/s; ", memory_rate),
       absl::FormatDuration(TotalTime(forecast.model.times)),
       Milliseconds(forecast.iteration_seconds));
   if (forecast.iteration_seconds_measured.has_value()) {
@@ -163,6 +168,10 @@ nlohmann::ordered_json ForecastJson(const PlanReport& report,
        {{"bytes_per_second", link.rate},
         {"latency_seconds", absl::ToDoubleSeconds(link.latency)},
         {"message_seconds", absl::ToDoubleSeconds(link.message_time)}}},
+      {"memory_bytes_per_second",
+       std::isinf(forecast.model.memory_rate)
+           ? nlohmann::ordered_json()
+           : nlohmann::ordered_json(forecast.model.memory_rate)},
       {"compute_seconds", forecast.compute_seconds},
       {"iteration_seconds", forecast.iteration_seconds},
       {"iteration_seconds_measured",

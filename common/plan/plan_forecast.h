@@ -59,6 +59,7 @@ std::string FormatForecastText(const PlanReport& report,
 // nereusctl simulate:
 //
 //   {"link": {"bytes_per_second", "latency_seconds", "message_seconds"},
+//    "memory_bytes_per_second": or null,
 //    "compute_seconds", "iteration_seconds",
 //    "iteration_seconds_measured": or null,
 //    "fusion": {"bytes": or null: none, "without_seconds", "best_bytes",

@@ -13,16 +13,17 @@
 
 // The player behind Timeline: one iteration as a queue of events.
 //
-//   kBackward --> kReady --> (Send) --server--> kResult --> done
-//    layer L-1     gradient           --factor--> kProduct --> done
-//    ... layer 0   exists             --ring----------------> done
+//   kBackward --> kReady --> (Send) --server--> kResult ------------> kOutcome
+//    layer L-1     gradient         --factor--> kFactors > kProduct > kOutcome
+//    ... layer 0   exists           --ring--------------------------> kOutcome
 //
 // When the backward pass of a layer ends, that of the layer before it begins.
 // Ready collects layers until fusion lets them go. Send books the transfers of
 // a layer on all links at once (LinkBookings), and adds an event for the time
-// at which they have arrived. With decoupled rounds, the second half of each
-// round is not an event: Gather plays all second halves, in forward order,
-// after the whole backward pass.
+// at which they have arrived. The workers of a host add up their gradients
+// before, and hand the outcome on to each other at the end. With decoupled
+// rounds, the second half of each round is not an event: Gather plays all
+// second halves, in forward order, after the whole backward pass.
 //
 // Read Play, then Take and the functions that it calls, in the order of the
 // diagram.
@@ -41,17 +42,34 @@ struct Scene {
 
   // Returns the seconds in which a worker multiplies a layer's factors. The
   // layer's backward pass makes two products from one worker's rows, so the
-  // product of one worker's factors takes half of the time of that pass. If the
-  // workers of a host share the product (SharesProduct), each computes a part
-  // of the product of all workers' factors; the host with the fewest workers
-  // takes longest. Otherwise a worker multiplies the factors of all its peers;
-  // the product of its own factors is part of the backward pass.
+  // product of one worker's factors takes half of the time of that pass. The
+  // host with the fewest workers takes longest.
   double ProductSeconds(size_t layer) const {
-    const auto all = static_cast<double>(cluster.workers);
-    const int64_t local = cluster.host_workers_least();
-    const bool shares = SharesProduct(layers[layer], cluster.workers, local);
     return absl::ToDoubleSeconds(model.times[layer].backward) / 2 *
-           (shares ? all / static_cast<double>(local) : all - 1);
+           ProductsOf(layers[layer], cluster.workers,
+                      cluster.host_workers_least());
+  }
+
+  // Returns the values of a layer's product that the workers of a host hand on
+  // to each other: none unless they share the product.
+  double ProductElements(size_t layer) const {
+    const LayerSpec& spec = layers[layer];
+    const int64_t local = cluster.host_workers_most();
+    return SharesProduct(spec, cluster.workers, local)
+               ? static_cast<double>(spec.m) * static_cast<double>(spec.n)
+               : 0;
+  }
+
+  // Returns the values of both factors of `workers` workers.
+  double FactorElements(size_t layer, int64_t workers) const {
+    const LayerSpec& spec = layers[layer];
+    return static_cast<double>(workers) * static_cast<double>(spec.rows) *
+           static_cast<double>(spec.m + spec.n);
+  }
+
+  // Returns the number of a layer's values that travel.
+  double ElementsOf(size_t layer) const {
+    return static_cast<double>(layers[layer].parameters) * model.share;
   }
 
   // Returns the number of a chunk's values that travel.
@@ -81,11 +99,12 @@ class Player {
   // `scene` is not owned and must outlive this.
   explicit Player(const Scene& scene)
       : scene_(scene),
-        links_(scene.cluster, scene.model.link,
+        links_(scene.cluster, scene.model.link, scene.model.memory_rate,
                scene.fusion_bytes != kNoFusion),
         done_(scene.layers.size(), 0.0),
         ready_(scene.layers.size(), 0.0),
-        ring_reduced_(scene.layers.size(), 0.0) {}
+        ring_reduced_(scene.layers.size(), 0.0),
+        is_late_(scene.layers.size(), false) {}
 
   // Plays the iteration and returns its seconds. Called once.
   double Play();
@@ -101,8 +120,17 @@ class Player {
  private:
   // Kinds of events. kBackward: the backward pass of a layer may begin. kReady:
   // the gradient of a layer exists. kResult: all contributions to a chunk are
-  // at its shard. kProduct: all factors of a layer are at the workers.
-  enum class EventKind { kBackward, kReady, kResult, kProduct };
+  // at its shard. kFactors: the host has all factors of a layer. kProduct: all
+  // workers of the host have them. kOutcome: the host has the mean, or parts of
+  // the product.
+  enum class EventKind {
+    kBackward,
+    kReady,
+    kResult,
+    kFactors,
+    kProduct,
+    kOutcome
+  };
 
   // Event of the iteration. Of events at the same time, the event that was
   // added first comes first, so that every process predicts the same times.
@@ -112,6 +140,9 @@ class Player {
     EventKind kind = EventKind::kBackward;  // Kind of event.
     size_t layer = 0;                       // Index of the layer.
     const Chunk* chunk = nullptr;           // kResult: the chunk.
+    // kOutcome: number of values, and the time at which the last one arrives.
+    double elements = 0;
+    double last = 0;
 
     bool operator>(const Event& other) const {
       return std::tie(time, order) > std::tie(other.time, other.order);
@@ -122,6 +153,18 @@ class Player {
   void Add(double time, EventKind kind, size_t layer,
            const Chunk* chunk = nullptr) {
     events_.push({time, added_++, kind, layer, chunk});
+  }
+  // Adds the event for an outcome of `elements` values that arrives at the
+  // hosts. The workers hand on the first values while the last ones arrive.
+  void AddOutcome(const Arrival& there, size_t layer, double elements) {
+    const double seconds =
+        links_.WithinHostSeconds(elements, WireType::kFloat32);
+    if (seconds == 0) {
+      done_[layer] = std::max(done_[layer], there.last);
+      return;
+    }
+    events_.push({std::max(there.first, there.last - seconds), added_++,
+                  EventKind::kOutcome, layer, nullptr, elements, there.last});
   }
 
   // Takes events in order of time until none is left.
@@ -139,12 +182,16 @@ class Player {
   // Push books the contributions to a chunk; Result books the chunk's result.
   void Push(double now, const Chunk& chunk);
   void Result(double now, const Chunk& chunk);
+  // Books what the workers of a host hand on to each other of an outcome. The
+  // layer, or its chunk, is then done.
+  void HandOn(double now, size_t layer, double elements, double last);
   // Books an all-reduce on a ring. With `halves` of 1, books one of its halves
-  // (reduce-scatter or all-gather); with 2, both. Returns the time when they
-  // are over.
-  double Ring(double now, size_t layer, int halves);
-  // Books the broadcast of both factors of a layer.
+  // (reduce-scatter or all-gather); with 2, both.
+  Arrival Ring(double now, size_t layer, int halves);
+  // Books the broadcast of both factors of a layer. Factors sends them to the
+  // other hosts. ShareFactors hands those of other hosts on to all workers.
   void Factors(double now, size_t layer);
+  void ShareFactors(double now, size_t layer);
   // Books the second halves of decoupled rounds, from `now` on.
   void Gather(double now);
 
@@ -158,9 +205,8 @@ class Player {
   double held_bytes_ = 0;    // Bytes of these layers.
   double device_ = 0;        // Time when the device is free.
   double backward_end_ = 0;  // Time when all gradients exist.
-  // Time when each layer's round is done. With decoupled rounds, a layer by
-  // factors is done when the factors have arrived: the next forward pass makes
-  // their product.
+  // Time when each layer's round is done, or when its factors have arrived if
+  // is_late_ is true.
   std::vector<double> done_;
   std::vector<double> ready_;  // Time when each layer's gradient exists.
   // With decoupled rounds: chunks, and the times when all contributions to them
@@ -169,6 +215,9 @@ class Player {
   // With decoupled rounds: time when the reduce-scatter of each layer on a ring
   // is over; 0: the layer is not on a ring.
   std::vector<double> ring_reduced_;
+  // With decoupled rounds: true if the next forward pass makes the product of
+  // the layer's factors.
+  std::vector<bool> is_late_;
 };
 
 void Player::Run() {
@@ -187,9 +236,16 @@ void Player::Take(const Event& event) {
       return Ready(event.time, event.layer);
     case EventKind::kResult:
       return Result(event.time, *event.chunk);
-    case EventKind::kProduct:
-      done_[event.layer] =
+    case EventKind::kFactors:
+      return ShareFactors(event.time, event.layer);
+    case EventKind::kProduct: {
+      const double end =
           Occupy(event.time, scene_.ProductSeconds(event.layer), device_);
+      return AddOutcome({end, end}, event.layer,
+                        scene_.ProductElements(event.layer));
+    }
+    case EventKind::kOutcome:
+      return HandOn(event.time, event.layer, event.elements, event.last);
   }
 }
 
@@ -243,19 +299,29 @@ void Player::Send(double now, size_t layer) {
       return;
     case Scheme::kFactor:
       return Factors(now, layer);
-    case Scheme::kRing:
+    case Scheme::kRing: {
+      const double elements = scene_.ElementsOf(layer);
+      const Arrival summed =
+          links_.WithinHost(now, elements, WireType::kFloat32);
+      Arrival there = Ring(summed.first, layer, scene_.model.decoupled ? 1 : 2);
+      there.last = std::max(there.last, summed.last);
       if (scene_.model.decoupled) {
-        ring_reduced_[layer] = Ring(now, layer, /*halves=*/1);
+        ring_reduced_[layer] = there.last;
       } else {
-        done_[layer] = Ring(now, layer, /*halves=*/2);
+        AddOutcome(there, layer, elements);
       }
+    }
   }
 }
 
 void Player::Push(double now, const Chunk& chunk) {
-  const double there =
-      links_.ToShard(now, static_cast<size_t>(chunk.shard),
-                     scene_.ElementsOf(chunk), scene_.routes[chunk.layer].wire);
+  const double elements = scene_.ElementsOf(chunk);
+  const Arrival summed = links_.WithinHost(now, elements, WireType::kFloat32);
+  const double there = std::max(
+      summed.last, links_
+                       .ToShard(summed.first, static_cast<size_t>(chunk.shard),
+                                elements, scene_.routes[chunk.layer].wire)
+                       .last);
   if (scene_.model.decoupled) {
     reduced_.push_back({there, &chunk});
   } else {
@@ -264,28 +330,34 @@ void Player::Push(double now, const Chunk& chunk) {
 }
 
 void Player::Result(double now, const Chunk& chunk) {
-  const double there = links_.FromShard(now, static_cast<size_t>(chunk.shard),
-                                        scene_.ElementsOf(chunk),
-                                        scene_.routes[chunk.layer].wire);
-  done_[chunk.layer] = std::max(done_[chunk.layer], there);
+  const double elements = scene_.ElementsOf(chunk);
+  AddOutcome(links_.FromShard(now, static_cast<size_t>(chunk.shard), elements,
+                              scene_.routes[chunk.layer].wire),
+             chunk.layer, elements);
 }
 
-double Player::Ring(double now, size_t layer, int halves) {
-  const double elements =
-      static_cast<double>(scene_.layers[layer].parameters) * scene_.model.share;
+void Player::HandOn(double now, size_t layer, double elements, double last) {
+  const double there =
+      links_.WithinHost(now, elements, WireType::kFloat32).last;
+  done_[layer] = std::max({done_[layer], there, last});
+}
+
+Arrival Player::Ring(double now, size_t layer, int halves) {
   const auto hosts = static_cast<double>(scene_.cluster.worker_hosts());
   const double hops = halves * (hosts - 1);
-  return links_.AroundRing(now, hops, elements / hosts,
+  return links_.AroundRing(now, halves, hops, scene_.ElementsOf(layer) / hosts,
                            scene_.routes[layer].wire);
 }
 
 void Player::Factors(double now, size_t layer) {
   const LayerSpec& spec = scene_.layers[layer];
   const WireType wire = scene_.routes[layer].wire;
+  const ClusterShape& cluster = scene_.cluster;
+  const Arrival shared = links_.WithinHost(
+      now, scene_.FactorElements(layer, cluster.host_workers_most()), wire);
   // A host sends the matrices of each of its workers to every other host. The
   // host with the most workers sends at least as many matrices as any host
   // receives, so all transfers are over when its sends are.
-  const ClusterShape& cluster = scene_.cluster;
   const int64_t others = cluster.worker_hosts() - 1;
   double there = now;
   if (others > 0) {
@@ -293,12 +365,28 @@ void Player::Factors(double now, size_t layer) {
         static_cast<double>(cluster.host_workers_most() * others);
     const auto rows = static_cast<double>(spec.rows);
     links_.AmongHosts(now, times, rows * static_cast<double>(spec.m), wire);
-    there = links_.AmongHosts(now, times, rows * static_cast<double>(spec.n),
-                              wire) +
-            links_.latency();
+    there =
+        links_.AmongHosts(now, times, rows * static_cast<double>(spec.n), wire)
+            .last +
+        links_.latency();
   }
-  if (scene_.model.decoupled) {
+  Add(std::max(there, shared.last), EventKind::kFactors, layer);
+}
+
+void Player::ShareFactors(double now, size_t layer) {
+  const ClusterShape& cluster = scene_.cluster;
+  const double there =
+      links_
+          .WithinHost(now,
+                      scene_.FactorElements(
+                          layer, cluster.workers - cluster.host_workers_most()),
+                      scene_.routes[layer].wire)
+          .last;
+  // The next forward pass makes the products of factors that arrive after the
+  // backward pass.
+  if (scene_.model.decoupled && backward_end_ > 0 && there >= backward_end_) {
     done_[layer] = there;
+    is_late_[layer] = true;
   } else {
     Add(there, EventKind::kProduct, layer);
   }
@@ -312,15 +400,15 @@ void Player::Gather(double now) {
     return a.second->layer < b.second->layer;
   });
   for (auto& [there, chunk] : reduced_) {
-    const double asked = links_.ToShard(now, static_cast<size_t>(chunk->shard),
-                                        /*elements=*/0, WireType::kFloat32);
-    there = std::max(there, asked);
+    const Arrival asked = links_.ToShard(now, static_cast<size_t>(chunk->shard),
+                                         /*elements=*/0, WireType::kFloat32);
+    there = std::max(there, asked.last);
   }
   auto next = reduced_.begin();
   for (size_t layer = 0; layer < scene_.layers.size(); ++layer) {
     if (ring_reduced_[layer] > 0) {
-      done_[layer] =
-          Ring(std::max(now, ring_reduced_[layer]), layer, /*halves=*/1);
+      AddOutcome(Ring(std::max(now, ring_reduced_[layer]), layer, /*halves=*/1),
+                 layer, scene_.ElementsOf(layer));
     }
     for (; next != reduced_.end() &&
            static_cast<size_t>(next->second->layer) == layer;
@@ -328,6 +416,7 @@ void Player::Gather(double now) {
       Result(next->first, *next->second);
     }
   }
+  Run();
 }
 
 double Player::Play() {
@@ -349,8 +438,12 @@ double Player::Play() {
   double forward = backward_end_;
   for (size_t layer = 0; layer < scene_.layers.size(); ++layer) {
     forward = std::max(forward, done_[layer]);
-    if (scene_.routes[layer].scheme == Scheme::kFactor) {
+    if (is_late_[layer]) {
       forward += scene_.ProductSeconds(layer);
+      forward = links_
+                    .WithinHost(forward, scene_.ProductElements(layer),
+                                WireType::kFloat32)
+                    .last;
     }
     forward += absl::ToDoubleSeconds(model.times[layer].forward);
   }
@@ -379,7 +472,14 @@ absl::Status TimeModel::Validate(absl::Span<const LayerSpec> layers) const {
     return InvalidArgumentError("share is ", share,
                                 ", must be above 0 and at most 1");
   }
+  NEREUS_TRY(CheckMemoryRate(memory_rate));
   return link.Validate();
+}
+
+// The negated comparison also refuses NaN.
+absl::Status CheckMemoryRate(double rate) {
+  if (rate > 0) return absl::OkStatus();
+  return InvalidArgumentError("memory_rate is ", rate, ", must be above 0");
 }
 
 Timeline::Played Timeline::PlayLayers(absl::Span<const Route> routes,

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -18,6 +19,9 @@ namespace nereus {
 struct TimeModel {
   std::vector<LayerTime> times;  // Computing time of each layer, on one worker.
   LinkSpeed link;                // Link of each host.
+  // Bytes per second that all members of a host together hand each other
+  // through memory.
+  double memory_rate = std::numeric_limits<double>::infinity();
 
   // True if workers gather results during the next forward pass
   // (Overlap::kDecoupled).
@@ -32,6 +36,10 @@ struct TimeModel {
   absl::Status Validate(absl::Span<const LayerSpec> layers) const;
 };
 
+// Returns OK, or kInvalidArgument with the value if `rate` is no rate of a
+// memory (TimeModel::memory_rate).
+absl::Status CheckMemoryRate(double rate);
+
 // Predictor of the time of an iteration. It goes through the events of one
 // iteration once:
 //
@@ -43,8 +51,10 @@ struct TimeModel {
 //   - With fusion, workers hold back layers. A transfer then joins the message
 //     of an earlier transfer to the same peer if that message has not begun to
 //     leave. Among workers, a transfer joins until the message has left.
-//   - Workers of one host hand each other values in no time, and share products
-//     of factors if SharesProduct is true.
+//   - Members of one host hand each other values through the host's memory,
+//     which carries one transfer at a time. Only the memory of host 0 counts,
+//     because no host has more members. Workers of one host share products of
+//     factors if SharesProduct is true.
 //
 // The model follows Zhang et al., "Poseidon", algorithm 2 (wait-free
 // backpropagation), and with `decoupled` Zhang et al., "DeAR" (BackPipe and
@@ -79,7 +89,8 @@ class Timeline {
     // products of factors.
     double compute_seconds = 0;
     // Seconds of each layer from its gradient to its result on all workers.
-    // With `decoupled`, a layer by factors ends when all factors have arrived.
+    // With `decoupled`, a layer whose product the next forward pass makes ends
+    // when all factors have arrived.
     std::vector<double> sync_seconds;
   };
   // Returns the times of an iteration. Arguments as for Play.

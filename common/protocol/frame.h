@@ -84,9 +84,10 @@ enum class FrameKind : uint8_t {
   // On a ring, carrier to the carrier on the next host: part of the mean of all
   // gradients.
   kMean = 15,
-  // Worker to server: frame of a train. A train is a run of frames that a
-  // worker sends to measure its link. Server to worker: the server has received
-  // the whole train. `round` is the number of the train.
+  // Worker to a server or to a mate: frame of a train. A train is a run of
+  // frames that a worker sends to measure the link or the memory of its host.
+  // Back to the worker: the whole train has arrived. `round` is the number of
+  // the train.
   kProbe = 16,
   // Source to the worker that asked with kPullRound: part of the round's
   // outcome.
@@ -130,10 +131,12 @@ inline constexpr uint8_t kValuesPart = 0;
 // momentum (AddBlockUpdate).
 inline constexpr uint8_t kResumedPart = 1;
 
-// Values of FrameHeader::part in kProbe from a worker. kMoreFollow: more frames
-// of the train follow. kLastOfTrain: this frame is the last one of the train.
+// Values of FrameHeader::part in kProbe. kMoreFollow: more frames of the train
+// follow. kLastOfTrain: this frame is the last one of the train. kTrainAnswer:
+// this frame answers a train.
 inline constexpr uint8_t kMoreFollow = 0;
 inline constexpr uint8_t kLastOfTrain = 1;
+inline constexpr uint8_t kTrainAnswer = 2;
 
 // Values of FrameHeader::part in kVote and kVerdict. kGood: the step counts.
 // kSkipped: the step changes no parameters.

@@ -218,8 +218,7 @@ WireType Job::WireOf(const FrameHeader& header) const {
     case FrameKind::kMean:
       return wire;
     case FrameKind::kProbe:
-      return header.sender.role == Role::kWorker ? WireType::kFloat32
-                                                 : WireType::kNone;
+      return header.part == kTrainAnswer ? WireType::kNone : WireType::kFloat32;
     case FrameKind::kOwned:
     case FrameKind::kAggregate:
     case FrameKind::kCopy:

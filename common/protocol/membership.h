@@ -263,7 +263,11 @@ struct ReadyToSwitch {
 struct Measured {
   std::vector<LayerTime> times;  // Computing time of each layer of the model.
   absl::Duration step_time;      // Time of a whole iteration.
-  LinkSpeed link;                // Speed of the worker's link to servers.
+  // Speed of the link of the worker's host, from the worker that measures it.
+  std::optional<LinkSpeed> link;
+  // Bytes per second that the workers of the host together hand each other
+  // through memory, from the worker that measures it.
+  std::optional<double> memory_rate;
 };
 
 // Request of a worker's caller for a checkpoint. It will be a checkpoint of the

@@ -198,7 +198,7 @@ struct PartDone {
   int64_t count = 0;
 };
 
-// Tells the caller that the server has received a whole train of probes.
+// Tells the caller that the target has received a whole train of probes.
 struct ProbeAnswered {
   int64_t train = 0;
 };

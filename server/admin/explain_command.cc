@@ -54,9 +54,12 @@ WhatIf QuestionOf(const JobTrace& trace, const TraceSummary& summary) {
   rules.fusion_bytes = job.options.fusion_bytes;
   what_if.plan.rules = RulesFor(job.options, std::move(rules));
   what_if.job = job.options;
-  what_if.node_rate = trace.measured->link.rate;
-  what_if.latency = trace.measured->link.latency;
-  what_if.message_time = trace.measured->link.message_time;
+  const LinkSpeed& link = *trace.measured->link;
+  what_if.node_rate = link.rate;
+  what_if.latency = link.latency;
+  what_if.message_time = link.message_time;
+  what_if.memory_rate =
+      trace.measured->memory_rate.value_or(what_if.memory_rate);
   return what_if;
 }
 
@@ -70,7 +73,9 @@ struct Forecast {
 // measured its links.
 absl::StatusOr<std::optional<Forecast>> MakeJobForecast(
     const JobTrace& trace, const TraceSummary& summary) {
-  if (!trace.measured.has_value()) return std::nullopt;
+  if (!trace.measured.has_value() || !trace.measured->link.has_value()) {
+    return std::nullopt;
+  }
   const WhatIf what_if = QuestionOf(trace, summary);
   const PlanOptions options = NEREUS_TRY(PlanOptionsOf(what_if));
   NEREUS_TRY(options.time->Validate(what_if.layers));

@@ -1,9 +1,11 @@
 #include "server/admin/run_file.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "common/base/json_fields.h"
 #include "common/base/json_text.h"
 #include "common/base/status.h"
@@ -53,6 +55,12 @@ absl::StatusOr<std::vector<WorkerResult>> ReadWorkers(const Json& list) {
         "worker ", worker.rank,
         " has measured nothing: the run was too short, or not by --cost=time");
   }
+  if (!workers.empty() &&
+      absl::c_none_of(workers, [](const WorkerResult& worker) {
+        return worker.measured->link.has_value();
+      })) {
+    return InvalidArgumentError("no worker has measured the link of its host");
+  }
   if (!workers.empty()) return workers;
   return InvalidArgumentError(
       "no worker has reported its end: did the job fail?");
@@ -62,14 +70,16 @@ absl::StatusOr<std::vector<WorkerResult>> ReadWorkers(const Json& list) {
 // waits for the slowest worker.
 TimeModel SlowestOf(const std::vector<WorkerResult>& workers) {
   TimeModel model;
-  model.link = workers[0].measured->link;
+  model.link.rate = std::numeric_limits<double>::infinity();
   model.times.resize(workers[0].layers.size());
   for (const WorkerResult& worker : workers) {
-    const LinkSpeed& link = worker.measured->link;
-    model.link.rate = std::min(model.link.rate, link.rate);
-    model.link.latency = std::max(model.link.latency, link.latency);
-    model.link.message_time =
-        std::max(model.link.message_time, link.message_time);
+    const WorkerResult::Measured& measured = *worker.measured;
+    if (measured.link.has_value()) {
+      model.link = SlowerOf(model.link, *measured.link);
+    }
+    if (measured.memory_rate.has_value()) {
+      model.memory_rate = std::min(model.memory_rate, *measured.memory_rate);
+    }
     for (size_t i = 0; i < model.times.size(); ++i) {
       const LayerTime& time = worker.layers[i].time;
       model.times[i].forward = std::max(model.times[i].forward, time.forward);

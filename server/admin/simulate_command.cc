@@ -76,10 +76,6 @@ class SimulateCommand final : public Command {
         ->expected(1)
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
         ->type_name("TEXT");
-    AddParsedFlag(app, "memory-bandwidth", memory_bits_per_second_,
-                  ParseBitRate, "unlimited",
-                  "bandwidth of each machine's memory, for what its processes "
-                  "send each other, such as 100Gbit or unlimited");
     AddParsedFlag(
         app, "host-copy", question_.asked().host_copy, ParseTimeWithUnit, "0s",
         "time to copy all gradients to host memory and all parameters "
@@ -95,7 +91,6 @@ class SimulateCommand final : public Command {
 
   absl::StatusOr<int> Execute(std::ostream& out, std::ostream& err) override {
     WhatIf what_if = NEREUS_TRY(question_.Make(/*needs_times=*/true));
-    what_if.memory_rate = memory_bits_per_second_ / kBitsPerByte;
     Progress progress(err);
     const auto simulate = [&progress](const WhatIf& asked) {
       return SimulateIterations(
@@ -147,8 +142,7 @@ class SimulateCommand final : public Command {
   }
 
   WhatIfFlags question_;  // Model, cluster, job, and more fields of WhatIf.
-  double memory_bits_per_second_ = 0;  // --memory-bandwidth
-  JsonFlag json_;                      // --json
+  JsonFlag json_;         // --json
 };
 
 }  // namespace

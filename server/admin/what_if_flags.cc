@@ -68,6 +68,10 @@ void WhatIfFlags::AddNetworkFlags(CLI::App& app) {
                 "0s",
                 "time of a machine's processor for each message, sent or "
                 "received, such as 30us");
+  AddParsedFlag(app, "memory-bandwidth", memory_bits_per_second_, ParseBitRate,
+                "unlimited",
+                "bandwidth of each machine's memory, for what its processes "
+                "send each other, such as 100Gbit or unlimited");
 }
 
 // Sets --compute to "not given", which differs from a time of 0.
@@ -136,6 +140,7 @@ absl::StatusOr<WhatIf> WhatIfFlags::Make(bool needs_times) const {
     what_if.times = NEREUS_TRY(Times(what_if.layers));
   }
   what_if.node_rate = bits_per_second_ / kBitsPerByte;
+  what_if.memory_rate = memory_bits_per_second_ / kBitsPerByte;
   return what_if;
 }
 

@@ -57,6 +57,8 @@ class WhatIfFlags {
   int64_t batch_ = 32;
   // Value of --bandwidth.
   double bits_per_second_ = 0;
+  // Value of --memory-bandwidth.
+  double memory_bits_per_second_ = 0;
   // Value of --compute. Negative: not given.
   absl::Duration compute_;
   // Value of --backward-share.

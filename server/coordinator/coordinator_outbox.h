@@ -24,7 +24,7 @@ using SessionId = int64_t;
 using PeerPair = std::pair<PeerId, PeerId>;
 
 // Measurements of all workers, the slowest for each figure, and the time of an
-// iteration that these predict for the job's plan.
+// iteration that these predict for the job's plan. The link is always known.
 struct KnownTimes {
   Measured measured;
   absl::Duration predicted;

@@ -54,11 +54,21 @@ bool Differs(absl::Duration a, absl::Duration b,
                  absl::ToDoubleSeconds(least));
 }
 
+bool Differs(const LinkSpeed& a, const LinkSpeed& b) {
+  return Differs(a.rate, b.rate) || Differs(a.latency, b.latency) ||
+         Differs(a.message_time, b.message_time, kMessageTimeChangeMin);
+}
+
+// True if the worker has measured more, or less, than before, or if a figure
+// has changed.
 bool Differs(const Measured& a, const Measured& b) {
-  return Differs(a.link.rate, b.link.rate) ||
-         Differs(a.link.latency, b.link.latency) ||
-         Differs(a.link.message_time, b.link.message_time,
-                 kMessageTimeChangeMin) ||
+  if (a.link.has_value() != b.link.has_value() ||
+      a.memory_rate.has_value() != b.memory_rate.has_value()) {
+    return true;
+  }
+  return (a.link.has_value() && Differs(*a.link, *b.link)) ||
+         (a.memory_rate.has_value() &&
+          Differs(*a.memory_rate, *b.memory_rate)) ||
          Differs(TotalTime(a.times), TotalTime(b.times));
 }
 
@@ -107,12 +117,17 @@ absl::StatusOr<Plan> Replanner::FirstPlan(absl::Span<const LayerSpec> layers,
 absl::Status Replanner::Check(const Measured& measured, const Job& job) {
   TimeModel model;
   model.times = measured.times;
-  model.link = measured.link;
+  model.link = measured.link.value_or(LinkSpeed{kRateMin});
   NEREUS_TRY(model.Validate(job.model()));
-  if (!(measured.link.rate >= kRateMin && measured.link.rate <= kRateMax)) {
+  for (const auto& [name, rate] :
+       {std::pair{"link", model.link.rate},
+        std::pair{"memory", measured.memory_rate.value_or(kRateMin)}}) {
+    if (rate >= kRateMin && rate <= kRateMax) continue;
     return InvalidArgumentError(
-        "a worker has measured that its link's rate is ", measured.link.rate,
-        ", not from ", kRateMin, " to ", kRateMax, " bytes/s");
+        "a worker has measured that the rate of its "
+        "host's ",
+        name, " is ", rate, ", not from ", kRateMin, " to ", kRateMax,
+        " bytes/s");
   }
   if (measured.step_time > absl::ZeroDuration() &&
       measured.step_time <= kComputeTimeMax) {
@@ -138,10 +153,15 @@ Measured Replanner::Slowest() const {
       time.backward = std::max(time.backward, other.backward);
     }
     slowest.step_time = std::max(slowest.step_time, measured.step_time);
-    LinkSpeed& link = slowest.link;
-    link.rate = std::min(link.rate, measured.link.rate);
-    link.latency = std::max(link.latency, measured.link.latency);
-    link.message_time = std::max(link.message_time, measured.link.message_time);
+    if (measured.link.has_value()) {
+      slowest.link =
+          SlowerOf(slowest.link.value_or(*measured.link), *measured.link);
+    }
+    if (measured.memory_rate.has_value()) {
+      slowest.memory_rate =
+          std::min(slowest.memory_rate.value_or(*measured.memory_rate),
+                   *measured.memory_rate);
+    }
   }
   return slowest;
 }
@@ -162,8 +182,11 @@ bool Replanner::OnMeasured(int32_t worker, const Measured& measured,
   }
   const bool all = known_.has_value() || measured_.size() >= job.workers.size();
   if (!all || !news_ || now < not_before_) return false;
-  news_ = false;
   Measured slowest = Slowest();
+  // The worker that measured the link may have left, and its successor has no
+  // result yet.
+  if (!slowest.link.has_value()) return false;
+  news_ = false;
   const bool looks = !known_.has_value() || Differs(*known_, slowest);
   if (!looks) return false;
   known_ = std::move(slowest);
@@ -186,9 +209,13 @@ PlanOptions Replanner::OptionsFor(const Job& job, int workers,
   options.cluster = {workers, job.shards(), hosts};
   options.rules = rules_;
   if (!known_.has_value()) return options;
-  options.time = TimeModel{known_->times, known_->link, job.decoupled(),
-                           1 - job.options.sparsity.share,
-                           job.options.overlap == Overlap::kNone};
+  TimeModel& model = options.time.emplace();
+  model.times = known_->times;
+  model.link = *known_->link;
+  if (known_->memory_rate.has_value()) model.memory_rate = *known_->memory_rate;
+  model.decoupled = job.decoupled();
+  model.share = 1 - job.options.sparsity.share;
+  model.sequential = job.options.overlap == Overlap::kNone;
   return options;
 }
 
@@ -258,11 +285,15 @@ std::optional<KnownTimes> Replanner::known(
 
 std::string Replanner::Describe(const KnownTimes& known) {
   const auto& [measured, predicted] = known;
+  const std::string memory =
+      measured.memory_rate.has_value()
+          ? absl::StrFormat("; memory of %.4g bytes/s", *measured.memory_rate)
+          : "";
   return absl::StrFormat(
       "workers have measured: links of %.4g bytes/s, latency %s, %s for each "
-      "further frame; %s computing a step; %s an iteration, %s predicted",
-      measured.link.rate, absl::FormatDuration(measured.link.latency),
-      absl::FormatDuration(measured.link.message_time),
+      "further frame%s; %s computing a step; %s an iteration, %s predicted",
+      measured.link->rate, absl::FormatDuration(measured.link->latency),
+      absl::FormatDuration(measured.link->message_time), memory,
       absl::FormatDuration(TotalTime(measured.times)),
       absl::FormatDuration(measured.step_time),
       absl::FormatDuration(predicted));

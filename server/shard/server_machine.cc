@@ -1,7 +1,7 @@
 // Read in this order: frames are routed to a shard, or are votes and probes
-// (OnHeader, OnFrame), a probe is answered (OnProbe), the last vote on a step
-// makes the verdict (OnVote), epochs follow (Freeze, Report, OnEpoch), and sums
-// over the shards are reported. Shard has the rounds.
+// (OnHeader, OnFrame), the last vote on a step makes the verdict (OnVote),
+// epochs follow (Freeze, Report, OnEpoch), and sums over the shards are
+// reported. Shard has the rounds.
 //
 //   running --all rounds up to the switch round are done--> ready to switch
 //   running, ready to switch --Freeze--> frozen --OnEpoch--> running
@@ -15,13 +15,6 @@
 #include "common/base/status.h"
 
 namespace nereus {
-namespace {
-
-// Largest number of answers to one worker's probes in an epoch: one a second
-// for hours.
-constexpr int64_t kProbesMax = 65536;
-
-}  // namespace
 
 ServerMachine::ServerMachine(JobPtr job, int server)
     : server_(server), job_(std::move(job)), votes_(job_) {
@@ -57,39 +50,14 @@ absl::StatusOr<Landing> ServerMachine::OnHeader(
     PeerId from, const FrameHeader& header) const {
   NEREUS_TRY(CheckFrame(*job_, from, header));
   if (header.kind == FrameKind::kVote) return votes_.OnHeader(from, header);
-  if (header.kind == FrameKind::kProbe) return OnProbeHeader(from, header);
+  if (header.kind == FrameKind::kProbe) {
+    return ProbeAnswers::OnHeader(*job_, PeerId::Shard(server_), from, header);
+  }
   const Chunk chunk = NEREUS_TRY(FindChunk(*job_, header));
   const auto held = shards_.find(chunk.shard);
   if (held != shards_.end()) return held->second.OnHeader(from, header, chunk);
   return RefuseFrame(header, "the chunk is ", PeerName(job_->ServerOf(chunk)),
                      "'s, this is ", PeerName(PeerId::Shard(server_)));
-}
-
-// A probe belongs to no chunk, so it is checked here and not by a shard.
-absl::StatusOr<Landing> ServerMachine::OnProbeHeader(
-    PeerId from, const FrameHeader& header) const {
-  if (job_->options.measure && from.role == Role::kWorker &&
-      header.layer == 0 && header.chunk == 0 && header.offset == 0 &&
-      header.part <= kLastOfTrain) {
-    return Landing::Scratch();
-  }
-  return RefuseFrame(header,
-                     "a probe must come from a worker of a job that measures, "
-                     "with layer, chunk and offset 0 and part 0 or 1");
-}
-
-void ServerMachine::OnProbe(PeerId from, const FrameHeader& header,
-                            Outbox& out) {
-  // Without the limit, a worker could fill the queue of frames to it with
-  // answers.
-  const bool answers =
-      header.part == kLastOfTrain && ++probes_[from.rank] <= kProbesMax;
-  if (!answers) return;
-  out.Add(
-      SendFrame{from,
-                {MakeHeader(*job_, PeerId::Shard(server_), FrameKind::kProbe,
-                            /*layer=*/0, /*chunk=*/0, header.round),
-                 {}}});
 }
 
 // The verdict on a step lets rounds of all shards close.
@@ -112,7 +80,7 @@ void ServerMachine::OnFrame(PeerId from, const Frame& frame, Outbox& out) {
   if (frame.header.kind == FrameKind::kVote) {
     OnVote(from, frame.header, out);
   } else if (frame.header.kind == FrameKind::kProbe) {
-    OnProbe(from, frame.header, out);
+    probes_.OnFrame(*job_, PeerId::Shard(server_), from, frame.header, out);
   } else {
     const auto chunk = FindChunk(*job_, frame.header);
     NEREUS_CHECK(chunk.ok()) << chunk.status();
@@ -141,7 +109,7 @@ MachineReport ServerMachine::Report() const {
 void ServerMachine::OnEpoch(JobPtr job, Outbox& out) {
   job_ = std::move(job);
   is_ready_sent_ = false;
-  probes_.clear();
+  probes_.OnEpoch();
   votes_.OnEpoch(job_);
   for (int index = 0; index < job_->shards(); ++index) {
     if (!Holds(index)) {

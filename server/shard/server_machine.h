@@ -8,6 +8,7 @@
 #include "common/base/status.h"
 #include "common/protocol/job.h"
 #include "common/protocol/machine.h"
+#include "common/protocol/probe_answers.h"
 #include "server/shard/shard.h"
 #include "server/shard/votes.h"
 
@@ -62,15 +63,12 @@ class ServerMachine final : public Machine {
   bool ready_to_switch() const;
   // Tells the coordinator, once in an epoch, if this server is ready to switch.
   void SayReadyToSwitch(Outbox& out);
-  absl::StatusOr<Landing> OnProbeHeader(PeerId from,
-                                        const FrameHeader& header) const;
-  void OnProbe(PeerId from, const FrameHeader& header, Outbox& out);
   void OnVote(PeerId from, const FrameHeader& header, Outbox& out);
 
   const int server_;  // Rank of this server.
   JobPtr job_;
-  bool is_ready_sent_ = false;     // True once ReadyToSwitch was sent.
-  std::map<int, int64_t> probes_;  // Number of probes in this epoch, by worker.
+  bool is_ready_sent_ = false;  // True once ReadyToSwitch was sent.
+  ProbeAnswers probes_;         // Answers to probes of workers.
   Votes votes_;
   std::map<int, Shard> shards_;  // Shards that this server holds, by index.
 };

@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
 #include <string>
 #include <vector>
@@ -105,6 +106,65 @@ TEST(TimelineTest, HostSendsAsMuchAsASingleWorker) {
       EXPECT_EQ(Play(layers, {hosts, 2, hosts}, model, scheme), singles);
       EXPECT_LT(singles, Play(layers, {4 * hosts, 2}, model, scheme));
     }
+  }
+}
+
+// The memory carries four bytes per second: a value in a second.
+TEST(TimelineTest, WorkersOfAHostHandValuesOnThroughMemory) {
+  const std::vector<LayerSpec> layers = {VectorLayer("a", 100)};
+  TimeModel model = Model({Seconds(1, 2)});
+  model.memory_rate = kRate;
+  // Two gradients to the carrier, the sum to the server of the host, the result
+  // back, and two copies of it for the mates.
+  EXPECT_EQ(Play(layers, {3, 1, 1}, model, Scheme::kServer),
+            3 + 100 * (2 + 1 + 1 + 2));
+  // A worker that is alone has no mates, but its server is on its host too.
+  EXPECT_EQ(Play(layers, {1, 1, 1}, model, Scheme::kServer), 3 + 100 * (1 + 1));
+  // On a single host no ring is needed. 16 bits do not travel within a host.
+  EXPECT_EQ(Play(layers, {3, 1, 1}, model, Scheme::kRing), 3 + 100 * (2 + 2));
+  EXPECT_EQ(Play(layers, {3, 1, 1}, model, Scheme::kRing, WireType::kBfloat16),
+            3 + 100 * (2 + 2));
+  model.decoupled = true;
+  EXPECT_EQ(Play(layers, {3, 1, 1}, model, Scheme::kRing), 3 + 100 * (2 + 2));
+}
+
+// The hosts begin to send a layer's sum while the last gradients are added, and
+// hand on the first means while the last ones arrive.
+TEST(TimelineTest, SlowerOfMemoryAndLinkDecides) {
+  const std::vector<LayerSpec> layers = {VectorLayer("a", 400)};
+  TimeModel model = Model({Seconds(0, 0)});
+  const double ring = Play(layers, {4, 1, 2}, model, Scheme::kRing);
+  EXPECT_EQ(ring, 2 * (200 + kHeader));
+  // Memory has 400 values to carry, twice: a tenth of a second each.
+  model.memory_rate = 10 * kRate;
+  EXPECT_EQ(Play(layers, {4, 1, 2}, model, Scheme::kRing), ring);
+  model.memory_rate = kRate / 10;
+  EXPECT_EQ(Play(layers, {4, 1, 2}, model, Scheme::kRing), 2 * 400 * 10);
+}
+
+TEST(TimelineTest, FactorsAndPartsOfProductsPassThroughMemory) {
+  // A worker has 2 x 8 + 2 x 8 values. It sends them to the other host. The
+  // host's other worker gets those of three workers.
+  const std::vector<LayerSpec> few = {FactorLayer("b", 8, 8, false, 2)};
+  TimeModel model = Model({Seconds(0, 0)});
+  const double sent = 2 * 2 * (16 + kHeader);
+  ASSERT_EQ(Play(few, {4, 2, 2}, model, Scheme::kFactor), sent);
+  model.memory_rate = kRate;
+  EXPECT_EQ(Play(few, {4, 2, 2}, model, Scheme::kFactor), sent + 2 * 32);
+  // With 32 rows of all workers, each worker multiplies half of the product,
+  // and hands it on.
+  const std::vector<LayerSpec> shared = {FactorLayer("b", 8, 8, false, 8)};
+  EXPECT_EQ(Play(shared, {4, 2, 2}, model, Scheme::kFactor),
+            2 * 2 * (64 + kHeader) + 2 * 128 + 8 * 8);
+}
+
+TEST(TimelineTest, MemoryWithoutASpeedIsRefused) {
+  const std::vector<LayerSpec> layers = {VectorLayer("a", 100)};
+  TimeModel model = Model({Seconds(0, 0)});
+  for (const double rate : {0.0, -1.0, std::nan("")}) {
+    model.memory_rate = rate;
+    EXPECT_THAT(std::string(model.Validate(layers).message()),
+                HasSubstr("memory_rate is "));
   }
 }
 

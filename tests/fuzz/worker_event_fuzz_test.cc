@@ -56,8 +56,9 @@ std::string SomeResult() {
     result.layers.push_back(layer);
   }
   result.traffic = {{.is_shard = true, .rank = 1}, {.rank = 3}};
-  result.measured = {absl::Milliseconds(20),
-                     {125e6, absl::Microseconds(90), absl::Microseconds(3)}};
+  result.measured = {
+      absl::Milliseconds(20),
+      LinkSpeed{125e6, absl::Microseconds(90), absl::Microseconds(3)}, 5e9};
   return FormatWorkerEvent(result);
 }
 

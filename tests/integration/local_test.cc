@@ -216,6 +216,29 @@ TEST_F(LocalTest, WorkersOfOneHostMoveExactlyThePredictedBytes) {
   }
 }
 
+TEST_F(LocalTest, OneWorkerOfEachHostMeasuresTheLinkAndAnotherOneTheMemory) {
+  RunUntilInTime([this](int epochs) {
+    Start({"--workers=4", "--hosts=2", "--model=mlp", "--limit=400",
+           absl::StrCat("--epochs=", epochs), absl::StrCat("--json=", json_)});
+    EXPECT_EQ(run_->Finish(), 0) << run_->error();
+    int links = 0;
+    int memories = 0;
+    const nlohmann::json report = ReadReport();
+    for (const auto& worker : report.at("workers")) {
+      const auto& measured = worker.at("measured");
+      if (measured.is_null()) return false;  // The job was too short.
+      const bool has_link = !measured.at("link").is_null();
+      const bool has_memory = !measured.at("memory_bytes_per_second").is_null();
+      EXPECT_FALSE(has_link && has_memory) << worker.at("rank");
+      links += has_link ? 1 : 0;
+      memories += has_memory ? 1 : 0;
+    }
+    EXPECT_EQ(links, 2);
+    EXPECT_EQ(memories, 2);
+    return true;
+  });
+}
+
 // The frames between processes of one host use no link.
 TEST_F(LocalTest, JobOnOneHostMovesNoBytes) {
   ASSERT_NO_FATAL_FAILURE(

@@ -64,7 +64,7 @@ TEST(CoordinatorEpochTest, AnyMessageOfAMemberRenewsItsLease) {
   Measured measured;
   measured.times.assign(2, {absl::Milliseconds(1), absl::Milliseconds(2)});
   measured.step_time = absl::Milliseconds(10);
-  measured.link.rate = 1e9;
+  measured.link = LinkSpeed{1e9};
   FusionTimed timed;
   timed.step_seconds = 0.01;
   for (const MemberMessage& message : std::vector<MemberMessage>{

@@ -210,7 +210,7 @@ TEST(CoordinatorPlanWithBackupsTest, ChangeOfPlansNeedsACheckpoint) {
 
 TEST_F(CoordinatorPlanTest, ImpossibleMeasurementsCostTheSenderItsMembership) {
   Measured wrong = SlowProducts();
-  wrong.link.rate = -1;
+  wrong.link->rate = -1;
   const Reaction reaction = driver_.Say(kWorker1, wrong);
   EXPECT_THAT(std::string(RefusalIn(reaction, kWorker1).message()),
               HasSubstr("rate is -1"));

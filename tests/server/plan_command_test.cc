@@ -162,6 +162,30 @@ TEST(PlanCommandTest, MissingOrConflictingFlagIsAUsageError) {
   }
 }
 
+// Four workers of a host hand each other gradients and results.
+TEST(PlanCommandTest, SlowMemoryOfAHostCountsInThePlan) {
+  std::vector<std::string> question = {
+      "--model=vgg19",  "--workers=8",     "--hosts=2", "--bandwidth=10Gbit",
+      "--compute=0.5s", "--scheme=server", "--explain", "--json"};
+  const auto ask = [&] {
+    const Result result = RunPlan(question);
+    EXPECT_EQ(result.exit_code, kExitDone) << result.err;
+    return nlohmann::json::parse(result.out)["time"];
+  };
+  const nlohmann::json fast = ask();
+  EXPECT_TRUE(fast["memory_bytes_per_second"].is_null());
+  question.push_back("--memory-bandwidth=8Gbit");
+  const nlohmann::json slow = ask();
+  EXPECT_EQ(slow["memory_bytes_per_second"], 1e9);
+  // 6 times 575 MB, beside what the worker on the server's host sends it.
+  EXPECT_GT(slow["iteration_seconds"], 3.4);
+  EXPECT_LT(fast["iteration_seconds"], 1.5);
+  question.pop_back();
+  question.back() = "--memory-bandwidth=8Gbit";
+  const Result text = RunPlan(question);
+  EXPECT_THAT(text.out, HasSubstr("\nmemory of 1e+09 bytes/s; 500"));
+}
+
 TEST(PlanCommandTest, ExplainShowsTheIterationForEachScheme) {
   const Result result =
       RunPlan({"--model=vgg19", "--workers=16", "--bandwidth=1Gbit",

@@ -75,17 +75,61 @@ TEST(ReplannerTest, SlowestWorkerCounts) {
   slow.times[1].backward = absl::Milliseconds(9);
   replanner.OnMeasured(0, slow, *job, kStart);
   Measured other = SomeMeasured();
-  other.link.latency = absl::Milliseconds(2);
+  other.link->latency = absl::Milliseconds(2);
   other.step_time = absl::Milliseconds(300);
   replanner.OnMeasured(1, other, *job, kStart);
   const auto known = replanner.known(*job, {});
   ASSERT_TRUE(known.has_value());
-  EXPECT_EQ(known->measured.link.rate, 10e6);
-  EXPECT_EQ(known->measured.link.latency, absl::Milliseconds(2));
+  EXPECT_EQ(known->measured.link->rate, 10e6);
+  EXPECT_EQ(known->measured.link->latency, absl::Milliseconds(2));
   EXPECT_EQ(known->measured.times[1].backward, absl::Milliseconds(9));
   EXPECT_EQ(known->measured.step_time, absl::Milliseconds(300));
   // 4 MiB each way at 10 MB/s.
   EXPECT_GT(known->predicted, absl::Milliseconds(300));
+}
+
+// The link of a host is measured by one worker, its memory by another one.
+TEST(ReplannerTest, LinkAndMemoryCanBeMeasuredByDifferentWorkers) {
+  Replanner replanner = Eager();
+  const JobPtr job = SomeJob(3);
+  Measured neither = SomeMeasured();
+  neither.link.reset();
+  Measured memory = neither;
+  memory.memory_rate = 3e9;
+  EXPECT_FALSE(replanner.OnMeasured(0, neither, *job, kStart));
+  EXPECT_FALSE(replanner.OnMeasured(1, memory, *job, kStart));
+  // No worker has measured the link.
+  EXPECT_FALSE(replanner.OnMeasured(2, neither, *job, kStart));
+  EXPECT_FALSE(replanner.known(*job, {}).has_value());
+  EXPECT_TRUE(replanner.OnMeasured(0, SomeMeasured(), *job, kStart));
+  auto known = replanner.known(*job, {});
+  ASSERT_TRUE(known.has_value());
+  EXPECT_EQ(known->measured.link->rate, 125e6);
+  EXPECT_EQ(known->measured.memory_rate, 3e9);
+  EXPECT_THAT(Replanner::Describe(*known), HasSubstr("memory of 3e+09 bytes"));
+  // The slower memory counts, and only a noticeable change.
+  memory.memory_rate = 2.8e9;
+  EXPECT_FALSE(replanner.OnMeasured(1, memory, *job, kStart));
+  memory.memory_rate = 1e9;
+  EXPECT_TRUE(replanner.OnMeasured(1, memory, *job, kStart));
+  known = replanner.known(*job, {});
+  EXPECT_EQ(known->measured.memory_rate, 1e9);
+}
+
+TEST(ReplannerTest, SlowMemoryOfAHostMakesAnIterationLonger) {
+  const JobPtr singles = SomeJob(4);
+  const JobPtr job = EpochAfter(*singles, [](Job& next) {
+    for (EpochWorker& worker : next.workers) worker.host = worker.rank / 2;
+  });
+  Replanner replanner = Eager();
+  Measured measured = SomeMeasured(1e12);
+  for (const int rank : {0, 1, 2, 3}) {
+    replanner.OnMeasured(rank, measured, *job, kStart);
+  }
+  const absl::Duration fast = replanner.known(*job, {})->predicted;
+  measured.memory_rate = 1e6;
+  EXPECT_TRUE(replanner.OnMeasured(1, measured, *job, kStart));
+  EXPECT_GT(replanner.known(*job, {})->predicted, 10 * fast);
 }
 
 TEST(ReplannerTest, SearchesAgainWhenMeasurementsHaveChanged) {
@@ -100,9 +144,9 @@ TEST(ReplannerTest, SearchesAgainWhenMeasurementsHaveChanged) {
   busy.times[0].forward = absl::Milliseconds(5);
   EXPECT_TRUE(replanner.OnMeasured(1, busy, *job, kStart));
   // Each frame costs that much.
-  busy.link.message_time = absl::Microseconds(15);
+  busy.link->message_time = absl::Microseconds(15);
   EXPECT_FALSE(replanner.OnMeasured(1, busy, *job, kStart));
-  busy.link.message_time = absl::Microseconds(60);
+  busy.link->message_time = absl::Microseconds(60);
   EXPECT_TRUE(replanner.OnMeasured(1, busy, *job, kStart));
 }
 
@@ -130,7 +174,7 @@ TEST(ReplannerTest, FlickeringMeasurementsLeadToFewSearches) {
   // A lasting change of the measurements is noticed later.
   now += absl::Minutes(5);
   replanner.OnMeasured(0, SomeMeasured(1e6), *job, now);
-  EXPECT_EQ(replanner.known(*job, {})->measured.link.rate, 1e6);
+  EXPECT_EQ(replanner.known(*job, {})->measured.link->rate, 1e6);
 }
 
 TEST(ReplannerTest, WorkersThatAreGoneDoNotCount) {
@@ -139,13 +183,13 @@ TEST(ReplannerTest, WorkersThatAreGoneDoNotCount) {
   replanner.OnMeasured(0, SomeMeasured(), *job, kStart);
   replanner.OnMeasured(1, SomeMeasured(), *job, kStart);
   replanner.OnMeasured(2, SomeMeasured(1e6), *job, kStart);
-  EXPECT_EQ(replanner.known(*job, {})->measured.link.rate, 1e6);
+  EXPECT_EQ(replanner.known(*job, {})->measured.link->rate, 1e6);
   const JobPtr two = EpochAfter(*job, [](Job& next) {
     next.workers = {{0, 0}, {1, 0}};
   });
   replanner.OnEpoch(*two, /*changed=*/false);
   EXPECT_TRUE(replanner.OnMeasured(0, SomeMeasured(), *two, kStart));
-  EXPECT_EQ(replanner.known(*two, {})->measured.link.rate, 125e6);
+  EXPECT_EQ(replanner.known(*two, {})->measured.link->rate, 125e6);
 }
 
 TEST(ReplannerTest, ByBytesThePlanFollowsTheNumberOfWorkers) {
@@ -231,17 +275,19 @@ TEST(ReplannerTest, ImpossibleMeasurementsAreRefused) {
   };
   EXPECT_THAT(refusal([](Measured& m) { m.times.pop_back(); }),
               HasSubstr("times has 1 layers, the model 2"));
-  EXPECT_THAT(refusal([](Measured& m) { m.link.rate = 0; }),
+  EXPECT_THAT(refusal([](Measured& m) { m.link->rate = 0; }),
               HasSubstr("rate is 0"));
   EXPECT_THAT(refusal([](Measured& m) {
-                m.link.rate = std::numeric_limits<double>::infinity();
+                m.link->rate = std::numeric_limits<double>::infinity();
               }),
-              HasSubstr("rate is inf, not from 1 to"));
-  EXPECT_THAT(refusal([](Measured& m) { m.link.latency = -absl::Seconds(1); }),
+              HasSubstr("the rate of its host's link is inf, not from 1 to"));
+  EXPECT_THAT(refusal([](Measured& m) { m.link->latency = -absl::Seconds(1); }),
               HasSubstr("latency is -1s"));
   EXPECT_THAT(
       refusal([](Measured& m) { m.times[0].forward = -absl::Seconds(1); }),
       HasSubstr("computes for -1s"));
+  EXPECT_THAT(refusal([](Measured& m) { m.memory_rate = 0; }),
+              HasSubstr("the rate of its host's memory is 0"));
   EXPECT_THAT(refusal([](Measured& m) { m.step_time = absl::ZeroDuration(); }),
               HasSubstr("an iteration takes 0"));
 }

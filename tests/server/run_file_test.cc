@@ -29,9 +29,10 @@ Json SomeRun() {
     WorkerResult result;
     result.rank = rank;
     result.workers = 2;
-    result.measured = {
-        absl::Milliseconds(10 + 2 * rank),
-        {1e6 * (2 - rank), absl::Microseconds(50), absl::Microseconds(5)}};
+    result.measured = {absl::Milliseconds(10 + 2 * rank),
+                       LinkSpeed{1e6 * (2 - rank), absl::Microseconds(50),
+                                 absl::Microseconds(5)},
+                       std::nullopt};
     for (const LayerSpec& spec :
          {VectorLayer("scale", 1000), FactorLayer("fc", 64, 32, true, 4)}) {
       LayerResult layer;
@@ -159,9 +160,19 @@ TEST(RunFileTest, MissingOrBadFieldIsNamed) {
       refusal([](Json& run) { run["workers"][1]["measured"] = nullptr; }),
       HasSubstr("worker 1 has measured nothing"));
   EXPECT_THAT(refusal([](Json& run) {
-                run["workers"][0]["measured"]["bytes_per_second"] = -1;
+                run["workers"][0]["measured"]["link"]["bytes_per_second"] = -1;
               }),
               HasSubstr("rate is -1"));
+  EXPECT_THAT(refusal([](Json& run) {
+                run["workers"][0]["measured"]["memory_bytes_per_second"] = 0;
+              }),
+              HasSubstr("memory_rate is 0"));
+  EXPECT_THAT(refusal([](Json& run) {
+                for (Json& worker : run["workers"]) {
+                  worker["measured"]["link"] = nullptr;
+                }
+              }),
+              HasSubstr("no worker has measured the link of its host"));
   EXPECT_THAT(refusal([](Json& run) { run["workers"][1]["layers"].erase(1); }),
               HasSubstr("different models"));
   EXPECT_FALSE(ExplainRun("[]").ok());

@@ -87,6 +87,7 @@ TEST(ServerMachineTest, AnswersTheLastFrameOfATrainOfProbes) {
   ASSERT_THAT(last.sent, SizeIs(1));
   EXPECT_EQ(last.sent[0].to, worker);
   EXPECT_EQ(last.sent[0].frame.header.kind, FrameKind::kProbe);
+  EXPECT_EQ(last.sent[0].frame.header.part, kTrainAnswer);
   EXPECT_EQ(last.sent[0].frame.header.round, 7);
   EXPECT_EQ(last.sent[0].frame.header.payload_bytes, 0u);
 

@@ -101,6 +101,7 @@ double Predicted(const WhatIf& what_if) {
   options.time =
       TimeModel{what_if.times,
                 {what_if.node_rate, what_if.latency, what_if.message_time},
+                what_if.memory_rate,
                 what_if.job.overlap == Overlap::kDecoupled,
                 1,
                 what_if.job.overlap == Overlap::kNone};
@@ -143,6 +144,36 @@ TEST(TimePlanTest, TimelinePredictsTheCostOfMessagesOnManyMachines) {
         EXPECT_NEAR(Predicted(what_if) / simulated, 1, 0.15)
             << SchemeName(scheme) << " on " << workers << ", " << microseconds
             << " us: " << simulated;
+      }
+    }
+  }
+}
+
+// Workers of one host hand gradients and results to each other through its
+// memory, which may be slower than the links.
+TEST(TimePlanTest, TimelinePredictsTheTimeOfTheLocalHalf) {
+  for (const double memory_rate : {0.5e9, 2e9, 8e9}) {
+    for (const double link_rate : {0.125e9, 1.25e9}) {
+      for (const Overlap overlap : {Overlap::kWaitFree, Overlap::kDecoupled}) {
+        for (const Scheme scheme : kSchemes) {
+          WhatIf what_if;
+          what_if.layers = *LoadModel("alexnet", 32);
+          what_if.times =
+              SplitCompute(what_if.layers, absl::Seconds(0.2), 2.0 / 3.0);
+          what_if.plan.cluster = {8, 2, 2};
+          what_if.plan.rules.forced = scheme;
+          what_if.plan.rules.cost = CostKind::kTime;
+          what_if.job.overlap = overlap;
+          what_if.node_rate = link_rate;
+          what_if.memory_rate = memory_rate;
+          what_if.latency = absl::Microseconds(20);
+          what_if.iterations = 2;
+          const double simulated = Simulated(what_if);
+          EXPECT_NEAR(Predicted(what_if) / simulated, 1, 0.2)
+              << SchemeName(scheme) << ", memory of " << memory_rate
+              << ", links of " << link_rate << ", " << OverlapName(overlap)
+              << ": " << simulated;
+        }
       }
     }
   }

@@ -106,7 +106,8 @@ JobTrace SomeTrace() {
       Measured{{{absl::Milliseconds(1), absl::Milliseconds(1)},
                 {absl::Milliseconds(3), absl::Milliseconds(2)}},
                absl::Milliseconds(10),
-               {125e6, absl::Microseconds(90), absl::Microseconds(3)}};
+               LinkSpeed{125e6, absl::Microseconds(90), absl::Microseconds(3)},
+               5e9};
   trace.members = {TraceOfWorker(0), TraceOfWorker(1), TraceOfServer()};
   return trace;
 }

@@ -94,15 +94,29 @@ TEST(ReportTest, ProgressIsOneLineOfJson) {
 
 TEST(ReportTest, MeasurementsAreReported) {
   ClientReport costs = Costs();
-  costs.measured = {{{absl::Milliseconds(1), absl::Milliseconds(2)}},
-                    absl::Milliseconds(20),
-                    {125e6, absl::Microseconds(90), absl::Microseconds(3)}};
+  costs.measured = {
+      {{absl::Milliseconds(1), absl::Milliseconds(2)}},
+      absl::Milliseconds(20),
+      LinkSpeed{125e6, absl::Microseconds(90), absl::Microseconds(3)},
+      std::nullopt};
   const json done = json::parse(FormatWorkerEvent(ResultOf(costs)));
   EXPECT_EQ(done["measured"], json::parse(R"({
-      "step_seconds": 0.02, "bytes_per_second": 125000000.0,
-      "latency_seconds": 0.00009, "message_seconds": 0.000003})"));
+      "step_seconds": 0.02, "link": {"bytes_per_second": 125000000.0,
+      "latency_seconds": 0.00009, "message_seconds": 0.000003},
+      "memory_bytes_per_second": null})"));
   EXPECT_EQ(done["layers"][0]["forward_seconds"], 0.001);
   EXPECT_EQ(done["layers"][0]["backward_seconds"], 0.002);
+}
+
+TEST(ReportTest, WorkerThatMeasuresMemoryReportsNoLink) {
+  ClientReport costs = Costs();
+  costs.measured = {{{absl::Milliseconds(1), absl::Milliseconds(2)}},
+                    absl::Milliseconds(20),
+                    std::nullopt,
+                    5e9};
+  const json done = json::parse(FormatWorkerEvent(ResultOf(costs)));
+  EXPECT_EQ(done["measured"]["link"], nullptr);
+  EXPECT_EQ(done["measured"]["memory_bytes_per_second"], 5e9);
 }
 
 TEST(ReportTest, DoneHasEveryField) {

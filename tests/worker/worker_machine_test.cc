@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "common/tensor/device_layer.h"
@@ -321,6 +322,79 @@ INSTANTIATE_TEST_SUITE_P(
         RefusalCase{"LowestRound", PeerId::Worker(2),
                     [](auto& h) { h.round = -1; }, "rounds 0 and 1"}),
     NameOf);
+
+// Returns a job that measures. Workers 0 and 2 are on one host.
+JobPtr MeasuringJob() {
+  JobOptions options;
+  options.measure = true;
+  return EpochAfter(*TestJob(3, 1, {VectorLayer("a", 2)}, options),
+                    [](Job& made) {
+                      made.workers[0].host = 5;
+                      made.workers[2].host = 5;
+                    });
+}
+
+std::unique_ptr<WorkerMachine> MeasuringWorker(const JobPtr& job, int rank) {
+  auto machine = std::make_unique<WorkerMachine>(
+      job, rank,
+      std::vector<LayerMemory>{{Buffer::AllocateZeroed(8), Buffer()}});
+  Outbox out;
+  machine->Start(out);
+  Carry(out);
+  return machine;
+}
+
+TEST(ProbeTest, WorkerOfTheHostAnswersATrainOnce) {
+  const JobPtr job = MeasuringJob();
+  const auto asker = MeasuringWorker(job, 2);
+  const auto mate = MeasuringWorker(job, 0);
+  Outbox out;
+  asker->Probe(PeerId::Worker(0), /*train=*/7, /*frames=*/3,
+               /*payload_bytes=*/8, out);
+  const Effects train = Carry(out);
+  ASSERT_EQ(train.sent.size(), 3u);
+  std::vector<Frame> answers;
+  for (const auto& sent : train.sent) {
+    EXPECT_EQ(sent.to, PeerId::Worker(0));
+    for (const auto& answer :
+         DeliverAll(*mate, PeerId::Worker(2), {sent.frame}).sent) {
+      EXPECT_EQ(answer.to, PeerId::Worker(2));
+      answers.push_back(answer.frame);
+    }
+  }
+  ASSERT_EQ(answers.size(), 1u);
+  EXPECT_EQ(answers[0].header.part, kTrainAnswer);
+  EXPECT_EQ(answers[0].header.payload_bytes, 0u);
+  ASSERT_TRUE(asker->OnHeader(PeerId::Worker(0), answers[0].header).ok());
+  asker->OnFrame(PeerId::Worker(0), answers[0], out);
+  ASSERT_EQ(out.actions().size(), 1u);
+  const auto* answered = std::get_if<ProbeAnswered>(&out.actions()[0]);
+  ASSERT_NE(answered, nullptr);
+  EXPECT_EQ(answered->train, 7);
+}
+
+TEST(ProbeTest, ProbesAndAnswersOfOtherHostsAreRefused) {
+  const JobPtr job = MeasuringJob();
+  const auto machine = MeasuringWorker(job, 0);
+  for (const uint8_t part : {kMoreFollow, kLastOfTrain, kTrainAnswer}) {
+    for (const int rank : {1, 2}) {
+      FrameHeader header = MakeHeader(*job, PeerId::Worker(rank),
+                                      FrameKind::kProbe, 0, 0, /*round=*/7);
+      header.part = part;
+      header.wire = job->WireOf(header);
+      EXPECT_EQ(machine->OnHeader(header.sender, header).ok(), rank == 2)
+          << "worker " << rank << ", part " << int{part};
+    }
+  }
+  // Servers answer, and send no probes.
+  FrameHeader server =
+      MakeHeader(*job, PeerId::Shard(0), FrameKind::kProbe, 0, 0, /*round=*/7);
+  server.wire = job->WireOf(server);
+  EXPECT_FALSE(machine->OnHeader(PeerId::Shard(0), server).ok());
+  server.part = kTrainAnswer;
+  server.wire = job->WireOf(server);
+  EXPECT_TRUE(machine->OnHeader(PeerId::Shard(0), server).ok());
+}
 
 // A worker does a step again after the verdict that the step counts.
 class SettledStepTest : public testing::TestWithParam<OptimizerPlace> {};

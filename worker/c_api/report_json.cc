@@ -14,11 +14,18 @@ nlohmann::json MeasuredJson(const Measurements& measured) {
         {{"forward_seconds", absl::ToDoubleSeconds(time.forward)},
          {"backward_seconds", absl::ToDoubleSeconds(time.backward)}});
   }
-  return {
+  nlohmann::json json = {
       {"layers", layers},
-      {"step_seconds", absl::ToDoubleSeconds(measured.step_time)},
-      {"link_bytes_per_second", measured.link.rate},
-      {"link_latency_seconds", absl::ToDoubleSeconds(measured.link.latency)}};
+      {"step_seconds", absl::ToDoubleSeconds(measured.step_time)}};
+  if (measured.link.has_value()) {
+    json["link_bytes_per_second"] = measured.link->rate;
+    json["link_latency_seconds"] =
+        absl::ToDoubleSeconds(measured.link->latency);
+  }
+  if (measured.memory_rate.has_value()) {
+    json["memory_bytes_per_second"] = *measured.memory_rate;
+  }
+  return json;
 }
 
 }  // namespace

@@ -309,7 +309,8 @@ void WorkerProcess::OnEntered(const std::shared_ptr<const EpochStart>& start) {
       << " seat=" << job.LineupOf(first_step).SeatOf(start->self.rank)
       << " first_step=" << first_step;
   caller_.OnEntered(start->job);
-  probed_servers_ = ShardsToProbe(*start, process_->data_address());
+  probe_plan_ = PlanProbes(*start);
+  meter_.OnEpoch(probe_plan_);
   {
     MutexLock lock(&mu_);
     epoch_ = start;
@@ -366,8 +367,8 @@ void WorkerProcess::TellBegun(std::optional<StepInfo> begun) {
   }
   if (job_->options.measure) {
     if (auto due = meter_.TakeDue()) {
-      process_->Send(
-          Measured{std::move(due->times), due->step_time, due->link});
+      process_->Send(Measured{std::move(due->times), due->step_time, due->link,
+                              due->memory_rate});
     }
   }
   rounds_->Use([&](StepLedger& ledger) {
@@ -394,11 +395,10 @@ void WorkerProcess::ProbeIfIdle() {
   const auto train = meter_.NextTrain();
   if (!train.has_value()) return;
   process_->Post([this, train = *train](Outbox& out) {
-    // Workers at different positions probe different servers.
-    const auto position =
-        static_cast<size_t>(process_->member().start()->job->PositionOf(rank_));
-    caller_.machine()->Probe(probed_servers_[position % probed_servers_.size()],
-                             train.id, train.frames, train.payload_bytes, out);
+    // The worker may have entered another epoch since.
+    if (probe_plan_.probed == Probed::kNothing) return;
+    caller_.machine()->Probe(probe_plan_.target, train.id, train.frames,
+                             train.payload_bytes, out);
   });
 }
 

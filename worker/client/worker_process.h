@@ -128,7 +128,7 @@ class WorkerProcess {
   void TellBegun(std::optional<StepInfo> begun);
   // Tries again to begin the step that the caller waits for, if there is one.
   void RetryBegin();
-  // Sends probes to a server if no round is open.
+  // Sends probes if no round is open.
   void ProbeIfIdle();
 
   // Borrowed from the client.
@@ -145,8 +145,8 @@ class WorkerProcess {
   JobPtr job_;    // The job as of the first epoch.
 
   // Used by the driving thread only.
-  Caller caller_;                        // Passes the calls to the machine.
-  std::vector<int32_t> probed_servers_;  // Ranks of the servers to probe.
+  Caller caller_;         // Passes the calls to the machine.
+  ProbePlan probe_plan_;  // Measurements by probes in this epoch.
   // True once an operator has asked this worker to leave. Set by threads of the
   // session.
   std::atomic<bool> should_leave_ = false;

@@ -44,7 +44,7 @@ void WorkerMachine::Start(Outbox& out) {
   for (auto& syncer : syncers_) syncer->Start(out);
 }
 
-void WorkerMachine::Probe(int server, int64_t train, int frames,
+void WorkerMachine::Probe(PeerId target, int64_t train, int frames,
                           int64_t payload_bytes, Outbox& out) {
   if (probe_payload_.bytes() < payload_bytes) {
     probe_payload_ = Buffer::AllocateZeroed(payload_bytes);
@@ -56,8 +56,8 @@ void WorkerMachine::Probe(int server, int64_t train, int frames,
   header.payload_bytes = static_cast<uint32_t>(payload_bytes);
   for (int frame = 0; frame < frames; ++frame) {
     header.part = frame + 1 < frames ? kMoreFollow : kLastOfTrain;
-    out.Add(SendFrame{PeerId::Shard(server),
-                      {header, probe_payload_.Slice(0, payload_bytes)}});
+    out.Add(
+        SendFrame{target, {header, probe_payload_.Slice(0, payload_bytes)}});
   }
 }
 
@@ -234,11 +234,10 @@ absl::StatusOr<Landing> WorkerMachine::OnVerdictHeader(
 
 absl::StatusOr<Landing> WorkerMachine::OnProbeHeader(
     PeerId from, const FrameHeader& header) const {
-  if (job_->options.measure && from.role == Role::kShard && header.layer == 0 &&
-      header.chunk == 0 && header.offset == 0 && header.payload_bytes == 0) {
-    return Landing::Scratch();
-  }
-  return RefuseFrame(header, "servers answer probes, without payload");
+  const PeerId self = PeerId::Worker(rank_);
+  return header.part == kTrainAnswer
+             ? PlaceProbeAnswer(*job_, self, from, header)
+             : ProbeAnswers::OnHeader(*job_, self, from, header);
 }
 
 absl::StatusOr<Landing> WorkerMachine::OnHeader(
@@ -266,9 +265,13 @@ absl::StatusOr<Landing> WorkerMachine::OnHeader(
   return landing;
 }
 
-void WorkerMachine::OnFrame(PeerId, const Frame& frame, Outbox& out) {
+void WorkerMachine::OnFrame(PeerId from, const Frame& frame, Outbox& out) {
   if (frame.header.kind == FrameKind::kProbe) {
-    return out.Add(ProbeAnswered{frame.header.round});
+    if (frame.header.part == kTrainAnswer) {
+      return out.Add(ProbeAnswered{frame.header.round});
+    }
+    return probes_.OnFrame(*job_, PeerId::Worker(rank_), from, frame.header,
+                           out);
   }
   if (frame.header.kind == FrameKind::kVerdict) {
     return OnVerdict(frame.header, out);
@@ -334,6 +337,7 @@ void WorkerMachine::OnEpoch(JobPtr job, Outbox& out) {
   const JobPtr before = std::exchange(job_, std::move(job));
   is_ready_sent_ = false;
   checksums_.clear();
+  probes_.OnEpoch();
   verdicts_.Add(job_->history.verdicts);
   plan_.OnEpoch(job_);
   for (int layer = 0; layer < static_cast<int>(syncers_.size()); ++layer) {

@@ -10,6 +10,7 @@
 #include "common/base/status.h"
 #include "common/protocol/job.h"
 #include "common/protocol/machine.h"
+#include "common/protocol/probe_answers.h"
 #include "common/protocol/verdicts.h"
 #include "worker/machine/send_plan.h"
 #include "worker/machine/syncer.h"
@@ -35,10 +36,10 @@ class WorkerMachine final : public Machine {
   // job has another JobOptions::fusion_bytes than the job before.
   void SetFusion(int64_t bytes) { plan_.SetFusion(bytes); }
 
-  // Sends a server `frames` frames of `payload_bytes` each, to measure the
-  // connection. ProbeAnswered follows when the server has answered the last
-  // frame, unless the epoch ends before that.
-  void Probe(int server, int64_t train, int frames, int64_t payload_bytes,
+  // Sends `target`, a server or a worker of this host, `frames` frames of
+  // `payload_bytes` each, to measure the connection. ProbeAnswered follows when
+  // the target has answered the last frame, unless the epoch ends before that.
+  void Probe(PeerId target, int64_t train, int frames, int64_t payload_bytes,
              Outbox& out);
 
   // Fetches the first values. A LayerDone per layer follows, for the round
@@ -134,6 +135,7 @@ class WorkerMachine final : public Machine {
   bool is_ready_sent_ = false;  // True if ReadyToSwitch was sent in this epoch.
   Verdicts verdicts_;           // Verdicts that this worker has received.
   Buffer probe_payload_;        // Zeros, for Probe.
+  ProbeAnswers probes_;         // Answers to probes of mates.
   // Checksums of the replica that are known so far: by round, then by layer.
   std::map<int64_t, std::map<int, uint32_t>> checksums_;
 

@@ -10,10 +10,11 @@
 
 namespace nereus {
 
-// Measures the link of this worker to a server, by trains of probe frames. The
-// frames of a train leave one behind the other, and the server answers the last
-// one. A train of one frame without payload measures the time of a frame there
-// and back. A train of several such frames measures the time that each further
+// Measures the link of this worker to a server, or the memory through which it
+// reaches another worker of its host, by trains of probe frames. The frames of
+// a train leave one behind the other, and the receiver answers the last one. A
+// train of one frame without payload measures the time of a frame there and
+// back. A train of several such frames measures the time that each further
 // frame takes. A train of large frames measures the rate.
 //
 // Trains leave at quiet moments, when no round is under way. Some trains meet

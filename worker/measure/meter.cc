@@ -1,6 +1,10 @@
 #include "worker/measure/meter.h"
 
+#include <algorithm>
+#include <thread>
+
 #include "common/base/clock.h"
+#include "common/protocol/frame.h"
 
 namespace nereus {
 namespace {
@@ -43,28 +47,43 @@ Activity Meter::phases() const {
   return phases_.sums();
 }
 
+void Meter::OnEpoch(const ProbePlan& plan) {
+  MutexLock lock(&mu_);
+  if (plan.probed != plan_.probed) probe_ = LinkProbe();
+  plan_ = plan;
+}
+
 std::optional<LinkProbe::Train> Meter::NextTrain() {
   MutexLock lock(&mu_);
-  return link_.Next(SteadyNow());
+  if (plan_.probed == Probed::kNothing) return std::nullopt;
+  return probe_.Next(SteadyNow());
 }
 
 void Meter::OnAnswer(int64_t train) {
   MutexLock lock(&mu_);
-  link_.OnAnswer(train, SteadyNow());
+  probe_.OnAnswer(train, SteadyNow());
 }
 
 std::optional<Measurements> Meter::TakeDue() {
-  // StepTimes and LinkProbe must both have a result, because the planner uses
-  // compute times and link together.
+  // If this worker probes, StepTimes and LinkProbe must both have a result,
+  // because the planner uses compute times and link together.
   const absl::Time now = SteadyNow();
   MutexLock lock(&mu_);
-  const std::optional<LinkSpeed> speed = link_.speed();
-  if (!speed.has_value() || !steps_.enough() ||
-      now - reported_at_ < kReportInterval) {
+  const std::optional<LinkSpeed> speed = probe_.speed();
+  const bool lacks_speed =
+      plan_.probed != Probed::kNothing && !speed.has_value();
+  if (lacks_speed || !steps_.enough() || now - reported_at_ < kReportInterval) {
     return std::nullopt;
   }
   reported_at_ = now;
-  last_ = Measurements{steps_.times(), steps_.step_time(), *speed};
+  last_ = Measurements{steps_.times(), steps_.step_time(), std::nullopt,
+                       std::nullopt};
+  if (plan_.probed == Probed::kLink) {
+    last_->link = speed;
+  } else if (plan_.probed == Probed::kMemory) {
+    const auto cores = static_cast<int>(std::thread::hardware_concurrency());
+    last_->memory_rate = MemoryRateOf(*speed, plan_.local_workers, cores);
+  }
   return last_;
 }
 
@@ -73,19 +92,12 @@ std::optional<Measurements> Meter::last() const {
   return last_;
 }
 
-std::vector<int32_t> ShardsToProbe(const EpochStart& start,
-                                   const std::string& own) {
-  std::vector<int32_t> near;
-  std::vector<int32_t> far;
-  for (const EpochMember& each : start.epoch_members) {
-    if (each.id.role != Role::kShard) continue;
-    const size_t host_bytes = each.data_address.rfind(':');
-    // Compares the hosts of both addresses, without the ports.
-    const bool here =
-        own.compare(0, own.rfind(':'), each.data_address, 0, host_bytes) == 0;
-    (here ? near : far).push_back(each.id.rank);
-  }
-  return far.empty() ? near : far;
+// A frame takes the time of its bytes and LinkSpeed::message_time.
+double MemoryRateOf(const LinkSpeed& probed, int local_workers, int cores) {
+  const auto bytes = static_cast<double>(kFramePayloadBytesMax);
+  const double seconds =
+      bytes / probed.rate + absl::ToDoubleSeconds(probed.message_time);
+  return std::clamp(cores / 2, 1, local_workers) * bytes / seconds;
 }
 
 }  // namespace nereus

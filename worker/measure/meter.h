@@ -2,8 +2,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <string>
-#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/time/time.h"
@@ -12,16 +10,17 @@
 #include "common/protocol/membership.h"
 #include "common/trace/span_recorder.h"
 #include "worker/measure/link_probe.h"
+#include "worker/measure/probe_plan.h"
 #include "worker/measure/step_phases.h"
 #include "worker/measure/step_times.h"
 #include "worker/public/client.h"
 
 namespace nereus {
 
-// Measures how long one worker computes for each layer, and how fast its link
-// to a server is, for the planner; and how it spends its time, for operators.
-// Reads the clock for StepTimes, StepPhases and LinkProbe, and locks them.
-// Thread-safe.
+// Measures how long one worker computes for each layer, and how fast the link
+// or the memory of its host is, for the planner; and how it spends its time,
+// for operators. Reads the clock for StepTimes, StepPhases and LinkProbe, and
+// locks them. Thread-safe.
 class Meter {
  public:
   explicit Meter(absl::Span<const LayerSpec> layers);
@@ -41,14 +40,17 @@ class Meter {
   // Handles a call that has waited for something else than a layer or a step.
   void OnOtherWait(absl::Time from) ABSL_LOCKS_EXCLUDED(mu_);
 
+  // Notes what to measure by probes from now on. If it is something else than
+  // before, earlier samples are dropped.
+  void OnEpoch(const ProbePlan& plan) ABSL_LOCKS_EXCLUDED(mu_);
   // Returns the train of probes to send now, at a moment without traffic, if
   // one is due.
   std::optional<LinkProbe::Train> NextTrain() ABSL_LOCKS_EXCLUDED(mu_);
   // Handles the answer to a train.
   void OnAnswer(int64_t train) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Returns the measurements if they are due: once as soon as StepTimes and
-  // LinkProbe have results, then every 5 s.
+  // Returns the measurements if they are due: once as soon as StepTimes has a
+  // result, and LinkProbe too if this worker probes; then every 5 s.
   std::optional<Measurements> TakeDue() ABSL_LOCKS_EXCLUDED(mu_);
   // Returns the time of the caller's steps by phases.
   Activity phases() const ABSL_LOCKS_EXCLUDED(mu_);
@@ -60,16 +62,17 @@ class Meter {
   mutable Mutex mu_;
   StepTimes steps_ ABSL_GUARDED_BY(mu_);  // Times of the caller.
   StepPhases phases_ ABSL_GUARDED_BY(mu_);
-  LinkProbe link_ ABSL_GUARDED_BY(mu_);                    // Speed of the link.
+  ProbePlan plan_ ABSL_GUARDED_BY(mu_);   // Measurement by probes.
+  LinkProbe probe_ ABSL_GUARDED_BY(mu_);  // Its samples.
   std::optional<Measurements> last_ ABSL_GUARDED_BY(mu_);  // See last().
   // Time of the last result of TakeDue.
   absl::Time reported_at_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
 };
 
-// Returns the ranks of the shards that a worker with data address `own` probes:
-// the shards with another host in their data address; if there are none, all
-// shards.
-std::vector<int32_t> ShardsToProbe(const EpochStart& start,
-                                   const std::string& own);
+// Returns the bytes per second that all workers of a host together hand each
+// other through memory. `probed`: speed from one worker to another one. Each
+// transfer keeps two of the `cores` busy, so up to cores / 2 workers send at
+// full speed at the same time.
+double MemoryRateOf(const LinkSpeed& probed, int local_workers, int cores);
 
 }  // namespace nereus

@@ -39,11 +39,18 @@ struct PeerTraffic {
 };
 
 // Measurements of one worker. Times are medians over the worker's last steps.
-// The speed of the link is that of the fastest among the last probes.
+// One worker of each host measures the host's link; if the host has more
+// workers, another one measures its memory. Their speeds are those of the
+// fastest among the last probes.
 struct Measurements {
   std::vector<LayerTime> times;  // Compute times, by layer.
   absl::Duration step_time;      // Time of one whole step.
-  LinkSpeed link;                // Speed of the link to the servers.
+  // Speed of the host's link. Absent: another worker measures it.
+  std::optional<LinkSpeed> link;
+  // Bytes per second that the workers of the host together hand each other
+  // through memory. Absent: another worker measures it, or nothing is to be
+  // measured.
+  std::optional<double> memory_rate;
 };
 
 // Report of a client (Client::Report).

@@ -113,7 +113,8 @@ WorkerResult MakeResult(const TrainResult& result, const ClientReport& costs,
                   absl::ToDoubleSeconds(result.wait)};
   // A worker that has not measured enough steps reports no measurements.
   if (costs.measured.has_value()) {
-    made.measured = {costs.measured->step_time, costs.measured->link};
+    made.measured = {costs.measured->step_time, costs.measured->link,
+                     costs.measured->memory_rate};
   }
   for (size_t i = 0; i < specs.size(); ++i) {
     const LayerReport& cost = costs.layers[i];

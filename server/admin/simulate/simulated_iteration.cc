@@ -438,6 +438,7 @@ absl::StatusOr<PlanOptions> PlanOptionsOf(const WhatIf& what_if) {
   options.time =
       TimeModel{what_if.times,
                 {what_if.node_rate, what_if.latency, what_if.message_time},
+                what_if.memory_rate,
                 what_if.job.overlap == Overlap::kDecoupled,
                 1 - what_if.job.sparsity.share,
                 what_if.job.overlap == Overlap::kNone};

@@ -31,8 +31,7 @@ struct WhatIf {
 
   // Bytes per second that each node can send, and also receive.
   double node_rate = kUnlimitedRate;
-  // Bytes per second between the processes of a node, through its memory. The
-  // plan assumes no limit.
+  // Bytes per second between the processes of a node, through its memory.
   double memory_rate = kUnlimitedRate;
   // Smallest latency of a frame between two nodes.
   absl::Duration latency = absl::ZeroDuration();

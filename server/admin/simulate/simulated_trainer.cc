@@ -233,9 +233,13 @@ void SimulatedTrainer::OnReceived(int layer, int64_t step) {
 
 // Products with the factors of other workers need the device.
 void SimulatedTrainer::OnDevice(int layer, int64_t step) {
-  const int peers = program_->job->worker_count() - 1;
-  if (by_factors(layer) && peers > 0) {
-    const absl::Duration product = program_->times[layer].backward / 2 * peers;
+  const Job& job = *program_->job;
+  if (by_factors(layer) && job.worker_count() > 1) {
+    const Lineup& lineup = job.LineupOf(step);
+    const absl::Duration product =
+        program_->times[layer].backward / 2 *
+        ProductsOf(job.layers[layer], job.worker_count(),
+                   std::ssize(lineup.at(lineup.HostOf(rank_))));
     events_->At(Compute(step, product),
                 [this, layer, step] { OnLayerDone(layer, step); });
   } else {
