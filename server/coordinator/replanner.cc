@@ -19,9 +19,9 @@
 namespace nereus {
 namespace {
 
-// Least relative saving that is worth a change of the plan. Predictions may be
-// wrong by about as much.
-constexpr double kGainMin = 0.05;
+// Least relative saving that is worth a change of the plan. A prediction may be
+// wrong by more, but then the predictions of both plans mostly are.
+constexpr double kGainMin = 0.03;
 
 // A plan that returns layers from 16 bits to float32 may cost up to this share
 // more. The job changes to this plan when 16 bits no longer save time.

@@ -27,7 +27,7 @@ namespace nereus {
 // A job begins with the plan that moves the fewest bytes. With CostKind::kTime,
 // Replanner looks for the plan with the shortest iteration once all workers
 // have measured; for every figure the slowest worker counts. A new plan must
-// save 5 % (but see Better). Without that margin, noise in the measurements
+// save 3 % (but see Better). Without that margin, noise in the measurements
 // would change plans again and again, and each change costs about two
 // iterations.
 //
@@ -73,7 +73,7 @@ class Replanner {
     std::string why;  // Costs of both plans, for the log.
   };
   // Returns a plan for `workers` workers on `hosts` hosts (0: each worker has
-  // its own host) that costs at least 5 % less than the job's plan. Returns
+  // its own host) that costs at least 3 % less than the job's plan. Returns
   // nothing if there is no such plan, or if the job may not change its plan
   // (chooses). With PlanRules::choose_wire, also returns a plan that costs up
   // to 1 % more, if it differs from the job's plan only in layers with float32
@@ -87,7 +87,7 @@ class Replanner {
     std::string why;  // Predictions for both thresholds, for the log.
   };
   // Returns the best threshold for the job's plan, if the predicted iteration
-  // is at least 5 % shorter with this threshold than with `bytes`.
+  // is at least 3 % shorter with this threshold than with `bytes`.
   std::optional<BetterFusion> FindBetterFusion(const Job& job,
                                                int64_t bytes) const;
 

@@ -28,7 +28,8 @@ or twice in the first half minute, which does not count. Variants:
                   (--overlap=dear)
   ring, dear-ring all layers on a ring (--scheme=ring), without a search
 Seconds are of all counted steps, of all workers and of all runs; variants run
-in turn. CPU seconds are of all processes, per step of the whole job; those of
+in turn. Many workers need more of the processor than one machine has: --slower
+gives them time. CPU seconds are of all processes, per step of the whole job; those of
 Nereus count from the start of its processes. "MB" are the bytes that the
 busiest host's link sent and received, by the counters of its interface, divided
 by all steps: first values, measurements and TCP count too. "Times faster" is
@@ -250,6 +251,10 @@ def main():
                         default="hosts",
                         help="order in which workers start: host by host, one "
                              "on each host in turn, or mixed")
+    parser.add_argument("--slower", type=float, default=1,
+                        help="multiplies the times of computing by this; with "
+                             "a --rate divided by as much, the processor has "
+                             "more time for the same work")
     parser.add_argument("--rate", default="1gbit",
                         help="rate of each link and direction for tc: 1gbit")
     parser.add_argument("--steps", type=int, default=20,
@@ -269,6 +274,10 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     with Hosts(arguments.hosts, arguments.rate) as hosts:
         for name in arguments.only or CASES:
+            case = CASES[name]
+            CASES[name] = case._replace(
+                forward=case.forward * arguments.slower,
+                backward=case.backward * arguments.slower)
             compare(hosts, name, variants, arguments)
 
 
