@@ -23,16 +23,17 @@ struct SocketAddress {
 };
 
 // Returns host and port of "host:port" or "[host]:port", without the brackets.
-// Errors: kInvalidArgument, `address` has another form, or its port is not from
-// 1 to 65535.
+// Does not check the host; CheckHostPort does. Errors: kInvalidArgument,
+// `address` has no host, or no port from 1 to 65535.
 absl::StatusOr<std::pair<std::string, std::string>> SplitHostPort(
     absl::string_view address);
 
-// Returns all addresses of `address`, "host:port". With `numeric_only`, the
-// host must be a number like 10.0.0.1, and the call is quick. Otherwise the
-// call may ask name servers and take seconds, so a thread that drives a machine
-// must not make it. Errors: kInvalidArgument, `address` is not "host:port";
-// kUnavailable, the host is not numeric or is not known now.
+// Returns the addresses to which `address`, "host:port", resolves. With
+// `numeric_only`, the host must be a number like 10.0.0.1, and the call is
+// quick. Otherwise the call may ask name servers and take seconds, so a thread
+// that drives a machine must not make it. Errors: kInvalidArgument, `address`
+// is not "host:port"; kUnavailable, the host is not numeric or is not known
+// now.
 absl::StatusOr<std::vector<SocketAddress>> Resolve(absl::string_view address,
                                                    bool numeric_only);
 
@@ -43,7 +44,7 @@ struct Listener {
 };
 // Listens at the first address of `host` at which that is possible. With `port`
 // 0, the system picks a free port. Asks name servers if `host` is a name.
-// Errors: kUnavailable, with "host:port".
+// Errors: kUnavailable, whose message has "host:port".
 absl::StatusOr<Listener> Listen(const std::string& host, int port);
 
 // Outcome of accepting a connection.
@@ -66,8 +67,9 @@ absl::StatusOr<Descriptor> BeginConnect(const SocketAddress& address);
 // it has failed. REQUIRES: the socket is writable.
 absl::Status ConnectResult(const Descriptor& socket);
 
-// Returns the time in which a connected TCP socket could not send because the
-// other process took no bytes from its kernel. Zero: the kernel does not say.
+// Returns the time, since the connection was made, in which a TCP socket could
+// not send because the peer's process read too slowly. Also zero if the kernel
+// does not tell this time.
 absl::Duration PeerLimitedTime(const Descriptor& socket);
 
 // True if both ends of the connection have the same IP address: then they are

@@ -38,8 +38,8 @@ absl::StatusOr<OptimizerPlace> ParseOptimizerPlace(absl::string_view name);
 // Rule and constants of the optimizer, equal on all members of a job: a member
 // with other constants would compute other parameters. A value type.
 struct OptimizerOptions {
-  UpdateRule rule = UpdateRule::kSgd;  // Rule of the update.
-  float learning_rate = 0.01f;         // Step size, >= 0.
+  UpdateRule rule = UpdateRule::kSgd;
+  float learning_rate = 0.01f;  // Step size, >= 0.
   float momentum = 0.9f;  // sgd: share of the velocity that stays, in [0, 1).
   // The update adds this number times the parameter to the gradient; >= 0.
   float weight_decay = 0.0f;
@@ -53,9 +53,8 @@ struct OptimizerOptions {
   absl::Status Validate() const;
 };
 
-// Constants with which the reference networks learn well. After 5 passes over
-// the images of MNIST, with 128 images a step over all workers, the networks
-// recognise 98.5 % or more of the held-out digits, for each of five seeds.
+// Constants with which the reference networks learn well (docs/benchmarks.md,
+// "Accuracy", has figures for the cnn).
 inline constexpr OptimizerOptions kReferenceOptimizer = {
     .learning_rate = 0.02f, .weight_decay = 0.0005f};
 

@@ -1,4 +1,4 @@
-// Errors and warnings about command lines.
+// Errors and warnings about command lines and the variables of flags.
 //
 // CLI11, the parser of command lines, reports a mistake as text, which often
 // leaves out the flag or the value. Explain turns that text into "--flag is
@@ -82,8 +82,8 @@ std::string FlagWithChoice(const CLI::App& app, const std::string& value) {
 }
 
 // Explains arguments that CLI11 did not expect. CLI11 lists them in reverse
-// order and mixes values with flags. The explanation names only the first
-// unknown flag of the command line, which is more helpful.
+// order and mixes values with flags. So the explanation names only the first
+// unknown flag of the command line. Without one, it repeats CLI11's list.
 std::string ExplainUnexpected(const CLI::App& app, const std::string& message,
                               int argc, char** argv) {
   const std::vector<std::string> flags = FlagsOf(app);
@@ -99,8 +99,11 @@ std::string ExplainUnexpected(const CLI::App& app, const std::string& message,
                                   "it to nereus-server, or to nereusctl local"
                                 : Suggest(name, flags));
   }
-  return absl::StrCat("unknown argument ",
-                      message.substr(message.find(": ") + 2));
+  std::vector<std::string> unknown = absl::StrSplit(
+      message.substr(message.find(": ") + 2), ' ', absl::SkipEmpty());
+  absl::c_reverse(unknown);
+  return absl::StrCat("unknown argument", unknown.size() == 1 ? " " : "s ",
+                      absl::StrJoin(unknown, " "));
 }
 
 // Explains that the command line begins with none of the program's commands.
@@ -151,8 +154,8 @@ std::string Explain(const CLI::App& app, const CLI::ParseError& error, int argc,
   if (begin == std::string::npos) return message;
   const size_t end = message.find_first_of(" :=,", begin);
   const std::string flag = message.substr(begin, end - begin);
-  // If the flag is not on the command line, its variable has set it: then the
-  // message names the variable.
+  // If only the flag's variable has set the flag, the explanation names the
+  // variable.
   const std::string variable = FlagVariable(flag.substr(2));
   const bool is_set = std::getenv(variable.c_str()) != nullptr;
   const std::string source = is_set && !IsOnCommandLine(flag, argc, argv)
@@ -179,7 +182,7 @@ std::string Explain(const CLI::App& app, const CLI::ParseError& error, int argc,
                         " to ", WithoutZeros(ends.second));
   }
   if (says(" is required")) return message;
-  // All other messages are "--flag: text".
+  // Other messages are "--flag: text"; the flag is replaced by its source.
   std::string text =
       absl::StrCat(source, ": ", After(message, ": ", /*otherwise=*/message));
   if (says("is not one of")) {
@@ -247,12 +250,13 @@ std::string ExplainNan(const CLI::Option& option, absl::string_view name,
   return absl::StrCat(name, " is \"", value, "\", must be a number");
 }
 
-// Explains the first flag whose value CLI11 would take otherwise than the user
-// means, on the command line or in a variable. Returns "" if there is none.
+// Explains the first flag, on the command line or in a variable, whose value
+// CLI11 would misread. Returns "" if there is none.
 //
-// CLI11 gives a flag without a value the argument behind it: "--data=
-// --workers=4", from a script in which a variable is not set, would train with
-// one worker. CLI11 also lets NaN pass each check of a range.
+// If a flag has no value, CLI11 takes the next argument as its value. A script
+// with an unset variable gives "--data= --workers=4": --data would get the
+// value "--workers=4", and the job would have 1 worker, the default. CLI11 also
+// lets NaN pass each check of a range.
 std::string ExplainMisread(const CLI::App& app, int argc, char** argv) {
   std::vector<const CLI::Option*> options = app.get_options();
   for (const CLI::App* command : app.get_subcommands(/*filter=*/{})) {

@@ -95,7 +95,7 @@ std::string FusionTuning::DescribeBest() const {
       "fusion of ", tuner_.best(), " bytes from step ", told_->from_step,
       " on: an iteration took ",
       absl::FormatDuration(absl::Seconds(tuner_.best_seconds())),
-      ", the least of ", tuner_.trials(), " trials");
+      ", the best by ", tuner_.trials(), " trials");
 }
 
 }  // namespace nereus

@@ -13,23 +13,22 @@
 namespace nereus {
 
 // Leads the workers of a job through the trials of a FusionTuner, which looks
-// for the threshold of fusion with the shortest iterations. The threshold is
-// the number of bytes of pushed layers for which a worker waits before it sends
-// them.
+// for the threshold of fusion with the shortest iterations. A worker defers
+// pushed layers until they have this many bytes together.
 //
 //   trial --all workers have answered--> next trial, or done
 //   trial --an epoch begins--> the same trial again
-//   trial, done --Restart, for another plan--> first trial
+//   trial, done --Restart: another plan, or a better prediction--> first trial
 //
 // In a trial, the coordinator tells all workers a threshold and the step from
 // which they use it. Each worker measures some steps with this threshold, and
-// answers with the time that a step took. The longest time of all workers
-// counts, because they all wait for the slowest one.
+// answers with their median time. The longest time of all workers counts,
+// because they all wait for the slowest one.
 //
-// All workers switch to a threshold in the same step. The coordinator chooses a
-// step that is later than all steps which the workers had begun when they
-// answered. A worker that hears of this step too late switches later, which
-// costs time and nothing else.
+// All workers should switch to a threshold in the same step. The coordinator
+// chooses a step that is later than all steps which the workers had begun when
+// they answered. A worker that hears of this step too late switches later. The
+// trial is then less exact; the results of the job are the same.
 //
 // Pure; the coordinator owns it.
 class FusionTuning {
@@ -42,8 +41,8 @@ class FusionTuning {
   static absl::Status Check(const FusionTimed& timed);
 
   // Starts an epoch with these workers. Returns the message for all workers;
-  // nothing if fusion is not tuned. `begun_step`: last step that a worker is
-  // known to have begun.
+  // nothing if fusion is not tuned. `begun_step`: no worker is known to have
+  // begun a later step.
   std::optional<SetFusion> OnEpoch(std::vector<int32_t> workers,
                                    int64_t begun_step);
 
@@ -54,8 +53,9 @@ class FusionTuning {
 
   // Threshold of the first trial.
   int64_t first() const { return first_; }
-  // Threshold that another one must beat in a prediction to be tried: the best
-  // one, or the first one while the trials go on.
+  // Threshold with which predictions are compared: the best one, or the first
+  // one while the trials go on. The caller restarts the trials only for a
+  // threshold that is predicted to be faster.
   int64_t reference() const { return done() ? tuner_.best() : first_; }
 
   // Notes the answer of a worker. If it was the last answer to the trial,
@@ -76,7 +76,8 @@ class FusionTuning {
   const FusionTuner& tuner() const { return tuner_; }
 
  private:
-  // Makes the message that begins the trial, or sets the best threshold.
+  // Makes the message that begins the trial or, once the trials are over, the
+  // message that sets the best threshold.
   const SetFusion& Next(int64_t begun_step);
 
   const bool on_;
@@ -84,8 +85,9 @@ class FusionTuning {
   FusionTuner tuner_;
   int32_t trial_ = 0;              // Number of the trial; an answer names it.
   std::optional<SetFusion> told_;  // Last message to the workers.
-  double step_seconds_ = 0;        // Longest time of a step in the last trial.
-  std::vector<int32_t> workers_;   // Ranks of the epoch's workers.
+  // Slowest worker's answer to the last complete trial; 0: none yet.
+  double step_seconds_ = 0;
+  std::vector<int32_t> workers_;            // Ranks of the epoch's workers.
   std::map<int32_t, FusionTimed> answers_;  // Answers to the trial, by worker.
 };
 

@@ -14,7 +14,8 @@ namespace {
 // Limit in bytes of all values of an answer together. The coordinator sends a
 // copy of the answer to each worker.
 constexpr size_t kAnswerBytesMax = size_t{2} << 20;
-// Number of answers before the first step that are kept for later workers.
+// Largest number of answers before the first step. All are kept, for workers
+// that join later; a further gathering fails.
 constexpr int32_t kFirstAnswersMax = 64;
 
 // Time between two notices that tell a waiting worker which workers are

@@ -22,18 +22,21 @@ namespace nereus {
 //             '--one of them has pushed a later step--> answered with an error
 //
 // A gathering needs the values of all workers that take part in the step of its
-// id. A gathering before the first step (the step of the id is kInitialRound)
-// needs each worker whose first step is also the first step of a worker that
-// has sent its value. If its workers have gone back to a checkpoint, it needs
-// all that went back in the same epoch instead. A gathering no longer needs
-// workers that leave or die. A worker that joins later gets what the first
-// workers gathered before their first step, so that it begins as they did. The
-// first 64 of these answers are kept.
+// id. Before the first step (the step of the id is kInitialRound), workers
+// gather with those that begin at the same step: a gathering needs all workers
+// with the first step of a worker that has sent its value. After a return to a
+// checkpoint (went_back_in of the id is an epoch), it needs all workers that
+// went back in this epoch, or have not entered it yet. A gathering no longer
+// needs workers that leave or die. A worker that joins later gets what the
+// first workers gathered before their first step, so that it begins as they
+// did. All these answers are kept, so a worker may gather at most 64 times
+// before its first step. A gathering also fails if its values together exceed 2
+// MiB.
 //
 // A worker sends its value again with each heartbeat until it has the answer.
-// Only the newest of all other answers is kept for this: when a later gathering
-// is complete, each of its workers has the answer of the gathering before.
-// Pure.
+// Of the answers after a first step or a return to a checkpoint, only the
+// newest is kept: when a later gathering is complete, each of its workers has
+// the answer before. Pure.
 class Gatherings {
  public:
   // `job`: null before the first epoch.
@@ -45,14 +48,13 @@ class Gatherings {
   static absl::Status Check(const Gather& gather);
 
   // Notes the value of a worker, or sends the answer if there is one already.
-  // Drops a value that the worker may have sent before it went back to a
-  // checkpoint with the job: the worker then sends a new value, or this one
-  // again.
+  // Drops the value of a worker that has not yet gone back to a checkpoint, as
+  // the job has: the worker then sends a new value, or this one again.
   void OnGather(const MemberRecord& worker, const Gather& gather,
                 absl::Time now, CoordinatorOutbox& out);
 
-  // Completes gatherings. Returns true if the state must be saved before Send
-  // is called.
+  // Makes the answers of all gatherings that have the needed values or have
+  // failed. Returns true if the state must be saved before Send is called.
   bool Complete(const Job& job, const MemberList& roster);
   // Sends the answers of the gatherings that Complete has completed.
   void Send(const MemberList& roster, CoordinatorOutbox& out);
@@ -61,8 +63,9 @@ class Gatherings {
   void SendNotices(const Job& job, const MemberList& roster, absl::Time now,
                    CoordinatorOutbox& out);
 
-  // Forgets all values and the newest answer, because the job goes back in
-  // `epoch`: the workers gather again. Keeps the answers before the first step.
+  // Forgets all values and the newest answer, because the job goes back to a
+  // checkpoint in `epoch`, and the workers gather again. Keeps the answers
+  // before the first step.
   void Clear(uint64_t epoch);
 
   const GatheringAnswers& state() const { return state_; }
@@ -95,10 +98,11 @@ class Gatherings {
   // Returns the workers of `job` that are members.
   static Workers WorkersOf(const Job& job, const MemberList& roster);
   Needs NeedsOf(const GatheringId& id, const Workers& workers) const;
-  // Returns the answer of a gathering; nothing if a value is missing.
+  // Returns the answer of a gathering: its values, or why it failed. Returns
+  // nothing while it waits for a value.
   std::optional<Gathered> Answer(const GatheringId& id, const Workers& workers,
                                  const Job& job) const;
-  // Keeps an answer for workers that ask again.
+  // Keeps an answer, if a worker may still ask for it.
   void Keep(const Gathered& answer);
   // True if the worker waits for the answer of `id`.
   bool IsOpen(int rank, const GatheringId& id) const {
@@ -106,7 +110,7 @@ class Gatherings {
     return found != open_.end() && found->second.gather.id == id;
   }
 
-  GatheringAnswers state_;  // Answers that workers may ask for again.
+  GatheringAnswers state_;  // Answers for which workers may still ask.
   // Epoch of the last Clear; before the first Clear, epoch of the constructor's
   // `job`. OnGather drops values of workers that have not entered this epoch
   // yet.

@@ -108,7 +108,7 @@ TEST(ReplayTuningTest, ReplayTriesThresholdsOfFusionAndKeepsTheBest) {
   for (int64_t steps = 1600; trials == 0 && steps <= 25600; steps *= 4) {
     log = LogOfTunedReplay(steps);
     const std::vector<std::string> parts =
-        absl::StrSplit(log, absl::MaxSplits(", the least of ", 1));
+        absl::StrSplit(log, absl::MaxSplits(", the best by ", 1));
     if (parts.size() < 2) continue;
     const std::vector<std::string> words = absl::StrSplit(parts[1], ' ');
     ASSERT_TRUE(absl::SimpleAtoi(words[0], &trials)) << parts[1];

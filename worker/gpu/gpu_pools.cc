@@ -15,7 +15,7 @@ namespace {
 
 constexpr auto kFloatBytes = static_cast<int64_t>(sizeof(float));
 
-// Number of copies of a layer that can be in pinned memory at once: the
+// Largest number of arrays of a layer's length in the pool `own`: the
 // parameters, the state of the caller's optimizer, the state of the job's
 // optimizer, and three rounds of a ring. PeerRounds has two rounds open, and
 // keeps one that was finished before an epoch.
@@ -28,7 +28,7 @@ absl::Status CheckGpuLayers(const std::vector<GpuLayerBinding>& layers,
   std::vector<LayerSpec> specs;
   for (const GpuLayerBinding& layer : layers) specs.push_back(layer.spec);
   NEREUS_TRY(ValidateLayers(specs));
-  // Number of pinned bytes that the gradient of the largest layer needs.
+  // Largest number of pinned bytes that one push of a layer needs.
   int64_t largest = 0;
   for (const GpuLayerBinding& layer : layers) {
     if (layer.state_arrays < 0 || layer.state_arrays > kStateArraysMax) {
@@ -49,7 +49,7 @@ absl::Status CheckGpuLayers(const std::vector<GpuLayerBinding>& layers,
   if (options.staging_bytes > 0 && options.staging_bytes < largest) {
     return InvalidArgumentError(
         "staging_bytes is ", options.staging_bytes,
-        ", must be 0 or at least what the largest layer needs: ", largest);
+        ", must be 0 or at least what the push of a layer needs: ", largest);
   }
   return absl::OkStatus();
 }
@@ -65,8 +65,9 @@ GpuPools MakeGpuPools(const std::vector<GpuLayerBinding>& layers,
                PinnedPool::RoundedUp(layer.spec.parameters * kFloatBytes) +
            PinnedPool::RoundedUp(GpuSplitter::PinnedBytesOf(layer.spec));
   }
-  // The user's limit holds only for the gradients. The other pool has no such
-  // limit, because its use depends on the plan.
+  // The user's limit holds only for the pool `gradients`. The pool `own` gets
+  // the limit above: its use depends on the plan, which the user does not
+  // choose.
   if (options.staging_bytes > 0) gradients = options.staging_bytes;
   return {PinnedPool::Create(options.device, gradients),
           PinnedPool::Create(options.device, own)};

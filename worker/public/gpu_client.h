@@ -23,8 +23,9 @@ struct GpuOptions {
 
   // Limit, in bytes, of the pinned host memory through which gradients travel:
   // host memory that a GPU reads and writes by itself. 0: as much as all
-  // gradients of one step need. Otherwise the limit must be at least the size
-  // of the largest layer.
+  // gradients of one step need. Otherwise the limit must be at least what the
+  // push of each layer needs: its float32 values and half as much again, or
+  // both factors, rounded up. Connect says how much.
   //
   // With less memory than one step needs, a gradient waits on the GPU until an
   // earlier gradient has left this memory. All workers must then push the
@@ -35,7 +36,8 @@ struct GpuOptions {
   //
   // The client pins more memory, beyond this limit: for the parameters, as much
   // as the model has; for the state of an optimizer that runs on the workers;
-  // and, for each layer that goes around a ring, twice the layer's size.
+  // and, for each layer that goes around a ring, up to three times the layer's
+  // size.
   int64_t staging_bytes = 0;
 
   // True if the client records when the GPU computed and copied (see

@@ -67,7 +67,8 @@ class GpuReplay final : public ReplayDevice {
 
   // Makes the stream and the events.
   absl::Status Start();
-  // Returns memory of the GPU with `values`; empty memory for no values.
+  // Returns memory of the GPU for `values`, and begins to copy them there. The
+  // copy is done once the default stream is. Empty memory for no values.
   absl::StatusOr<DeviceMemory> Upload(absl::string_view what,
                                       const std::vector<float>& values) const;
 
@@ -78,8 +79,8 @@ class GpuReplay final : public ReplayDevice {
   std::array<cudaEvent_t, 2> marks_ = {};
   int last_mark_ = 0;  // Index of the event of the last call.
   std::vector<Layer> layers_;
-  // Bytes that were copied before the first step, and until the end of the last
-  // step.
+  // Bytes that the client had copied since Connect: before the first step, and
+  // after the last one.
   GpuClient::Staged staged_before_;
   GpuClient::Staged staged_after_;
   // Uses the memory above, so the destructor destroys the client first.
@@ -176,9 +177,11 @@ absl::Status GpuReplay::Leave() {
   for (size_t i = 0; i < layers_.size(); ++i) {
     NEREUS_TRY(WaitForward(static_cast<int>(i)));
   }
-  // With `optimizer=worker`, Leave makes the client copy all parameters to the
-  // host once more: for their checksums, and on one worker for the job's last
-  // checkpoint. These copies belong to no step, so they do not count.
+  // Leave makes the client copy parameters to the host once more where the GPU
+  // has updated them: all layers with `optimizer=worker`, else worker-owned
+  // layers. The client needs them for checksums, and one worker also for the
+  // job's last checkpoint. These copies belong to no step, so they do not
+  // count.
   staged_after_ = client_->staged();
   return client_->Leave(stream_);
 }

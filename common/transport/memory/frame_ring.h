@@ -19,17 +19,19 @@ namespace nereus {
 // Payloads have no checksum here: they stay in main memory, which Nereus trusts
 // for all its other values too.
 //
-//   head: bytes ever written.   tail: bytes ever read, never above head. Both
-//   count the bytes that are skipped at the end of the circle.
+//   head: bytes ever written.   tail: bytes ever popped, never above head.
+//   Both count the bytes that are skipped at the end of the circle, and the
+//   padding: frames begin at multiples of 64 bytes.
 //
 //        tail           head
 //          v              v
 //   |------#####frames#####---------|   positions modulo kCapacity
 //
-// No method here waits. An end with nothing to do sets its sleep flag, and its
-// process may then sleep. When there is something to do again, the other end
-// clears the flag (TakeSleeper), and its process must wake the sleeping one.
-// MemoryChannel does so by a byte through a socket.
+// No method here waits. An end that cannot go on (no frame to read, or no room
+// to write) sets its sleep flag, and its process may then sleep. When there is
+// something to do again, the other end clears the flag (TakeSleeper), and its
+// process must wake the sleeping one. MemoryChannel does so by a byte through a
+// socket.
 class FrameRing {
  public:
   // Bytes of the largest frame with its header. The ring has room for four such
@@ -42,10 +44,12 @@ class FrameRing {
   // Start of a ring's memory: the counters and flags of both ends, each on a
   // cache line of its own.
   struct alignas(64) Control {
-    alignas(64) std::atomic<uint64_t> head;           // Set by the writer.
-    alignas(64) std::atomic<uint64_t> tail;           // Set by the reader.
-    alignas(64) std::atomic<uint32_t> reader_sleeps;  // 1: wake the reader.
-    alignas(64) std::atomic<uint32_t> writer_sleeps;  // 1: wake the writer.
+    alignas(64) std::atomic<uint64_t> head;  // Set by the writer.
+    alignas(64) std::atomic<uint64_t> tail;  // Set by the reader.
+    // 1: the reader sleeps, and the writer must wake it.
+    alignas(64) std::atomic<uint32_t> reader_sleeps;
+    // 1: the writer sleeps, and the reader must wake it.
+    alignas(64) std::atomic<uint32_t> writer_sleeps;
   };
   // Bytes of shared memory for one ring.
   static constexpr size_t kBytes = sizeof(Control) + kCapacity;
@@ -76,7 +80,7 @@ class FrameRingWriter : private FrameRing {
 
   // Announces that this end sleeps, and returns true. But if there is room for
   // a frame of any size by now, takes the announcement back and returns false.
-  // Called after a Push that found no room.
+  // Called when frames are left to write.
   bool MaySleep();
   // Takes the announcement back.
   void Awake() { control_.writer_sleeps.store(0, std::memory_order_relaxed); }
