@@ -22,9 +22,9 @@ bool ChunkReplica::DelaysClosing() const {
           state_ == State::kCurrent);
 }
 
-// A backup that was not current when the epoch began delays no answer: the
-// primary sends it the same values with the whole chunk, before it becomes
-// current.
+// A backup that was not current when the epoch began delays no answer. Before
+// its state is kCurrent, it has the values of all answers: from the means, or
+// from the whole chunk.
 bool ChunkReplica::AllowsShowing() const {
   return !epoch_.has_backup() || !epoch_.servers().backup_is_current ||
          state_ == State::kCurrent;
@@ -94,7 +94,8 @@ void ChunkReplica::SendChunk(int64_t open, Outbox& out) {
   for (int64_t start = 0; start < held_.state.bytes(); start += bytes) {
     send(held_.state.Slice(start, bytes));
   }
-  if (held_.mean.bytes() > 0) send(held_.mean);
+  // A server that became the primary may still have a mean of an earlier plan.
+  if (HasMean(open - 1) && held_.mean.bytes() > 0) send(held_.mean);
 }
 
 // The backup's side.
@@ -127,8 +128,8 @@ absl::StatusOr<Landing> ChunkReplica::OnVerdictHeader(const FrameHeader& header,
   return Landing::Scratch();
 }
 
-// While a copy is on its way here, the backup takes no mean: the copy will
-// change the open round.
+// While a copy is on its way here, the backup takes no mean: once the copy is
+// complete, another round is open.
 absl::StatusOr<Landing> ChunkReplica::OnMeanHeader(
     const FrameHeader& header, int64_t open, const FullRound& full) const {
   const int64_t frame = NEREUS_TRY(full.Find(header));
@@ -176,17 +177,22 @@ std::optional<ChunkCopy> ChunkReplica::OnCopyFrame(const Frame& frame,
   return std::exchange(incoming_, ChunkCopy());
 }
 
-// Workers hold the optimizer state of layers that they own. A server has this
-// state only as of a base round that is not the initial round.
+// Workers hold the optimizer state of layers that they own. A server has it
+// only as of a base round after the initial one: from a checkpoint, or from the
+// switch round of an earlier plan.
 ChunkCopy ChunkReplica::BeginCopy(int64_t round) const {
   const Job& job = *epoch_.job;
   const bool restored = job.history.base_round != kInitialRound;
   const bool has_state = epoch_.Updates(held_.chunk.layer) || restored;
-  const bool has_mean =
-      job.options.optimizer_place == OptimizerPlace::kWorker &&
-      epoch_.UsesServers(held_.chunk.layer) && round > job.history.base_round;
   return ChunkCopy(round, held_.chunk.length, has_state ? job.state_arrays : 0,
-                   has_mean);
+                   HasMean(round));
+}
+
+bool ChunkReplica::HasMean(int64_t round) const {
+  const Job& job = *epoch_.job;
+  return job.options.optimizer_place == OptimizerPlace::kWorker &&
+         epoch_.UsesServers(held_.chunk.layer) &&
+         round > job.history.base_round;
 }
 
 void ChunkReplica::SayHave(int64_t open, Outbox& out) const {

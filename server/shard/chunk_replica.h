@@ -13,11 +13,12 @@
 namespace nereus {
 
 // Replication of one chunk. On the primary, this class follows the state of the
-// backup, and sends the backup frames. On the backup, it takes these frames.
+// backup and sends frames to it. On the backup, it takes these frames.
 //
-// The primary sends either the mean of each round, which the backup applies by
-// the same arithmetic, or the whole chunk, if the backup lacks a round. The
-// state of the backup, as the primary knows it:
+// For each round, the primary sends the mean, which the backup applies by the
+// same arithmetic, or the verdict that skips the round. If the backup lacks a
+// closed round, the primary sends the whole chunk. The state of the backup, as
+// the primary knows it:
 //
 //   kUnknown --kHave: it lacks no closed round--> kCurrent
 //   kUnknown --kHave: it lacks a closed round---> kBehind
@@ -25,8 +26,8 @@ namespace nereus {
 //   any state --new epoch--> kUnknown
 //
 // If the backup is current, workers see a result only after the backup has it
-// too. Otherwise the primary could die after a worker has got a result, and the
-// backup that takes over would never have heard of that round.
+// too. Without this rule, the primary could die after a worker has got a
+// result, and the backup that takes over would not have the round.
 class ChunkReplica {
  public:
   enum class State {
@@ -48,8 +49,8 @@ class ChunkReplica {
 
   State state() const { return state_; }
   // True if a complete round must go to the backup before it closes. A backup
-  // that was not current when the epoch began delays no round, until the
-  // primary has sent it the whole chunk or has heard that it lacks no round.
+  // that was current when the epoch began delays all rounds. Any other backup
+  // delays rounds once its state is kSent or kCurrent.
   bool DelaysClosing() const;
   // True if the primary may send workers the values that it holds.
   bool AllowsShowing() const;
@@ -66,8 +67,8 @@ class ChunkReplica {
     state_ = round >= open ? State::kCurrent : State::kBehind;
   }
 
-  // Sends the mean of `round`, which is the sum of `full`. If `skipped`, sends
-  // the verdict that skips `round` instead.
+  // Sends the mean of `round`. REQUIRES: `full` is scaled, so its sum is the
+  // mean. If `skipped`, sends the verdict that skips `round` instead.
   void SendMean(int64_t round, const FullRound& full, bool skipped,
                 Outbox& out) const;
   // Sends the whole chunk as of the round before `open`.
@@ -99,6 +100,9 @@ class ChunkReplica {
   // Returns a copy without frames yet, with the parts that a chunk has as of
   // `round`.
   ChunkCopy BeginCopy(int64_t round) const;
+  // True if a copy as of `round` has the mean of that round: the workers then
+  // run the optimizer.
+  bool HasMean(int64_t round) const;
 
   const ShardEpoch& epoch_;
   const HeldChunk& held_;
