@@ -7,7 +7,7 @@
 #include "common/base/status.h"
 #include "common/plan/cost_model.h"
 #include "common/plan/scheme.h"
-#include "common/plan/timeline.h"
+#include "common/plan/time_model.h"
 #include "common/plan/wire_type.h"
 #include "nlohmann/json.hpp"
 

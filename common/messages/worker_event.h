@@ -158,8 +158,9 @@ using WorkerEvent = std::variant<WorkerProgress, WorkerResult>;
 // Returns an event as one line of JSON: {"event":"progress","rank":0,...}, or
 // {"event":"done","rank":0,...}. A number that is not finite becomes null, and
 // U+FFFD replaces bytes that are not UTF-8. "measured" is null, or an object
-// with "step_seconds", "bytes_per_second", "latency_seconds" and
-// "message_seconds". If it is an object, each layer has "forward_seconds" and
+// with "step_seconds", "link" and "memory_bytes_per_second". "link" is null, or
+// an object with "bytes_per_second", "latency_seconds" and "message_seconds".
+// If "measured" is an object, each layer has "forward_seconds" and
 // "backward_seconds".
 std::string FormatWorkerEvent(const WorkerProgress& progress);
 std::string FormatWorkerEvent(const WorkerResult& result);

@@ -137,8 +137,9 @@ bool SharesProduct(const LayerSpec& layer, int64_t workers, int64_t local);
 double ProductsOf(const LayerSpec& layer, int64_t workers, int64_t local);
 
 // Returns the elements that the workers of host 0 hand each other through
-// memory for one layer in one step, each counted once. Gradients and results
-// are float32 values; factors have the route's wire type.
+// memory for one layer in one step, each counted once. All are float32 values,
+// but for the factors that a worker sends its mates: they have the route's wire
+// type.
 //
 //   by servers, on a ring   2 (L - 1) M N: L - 1 workers hand their gradients
 //                           to one worker, and get the result back

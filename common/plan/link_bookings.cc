@@ -80,8 +80,8 @@ Arrival LinkBookings::WithinHost(double now, double elements, WireType wire) {
   return OccupyMemory(now, WithinHostSeconds(elements, wire));
 }
 
-Arrival LinkBookings::ToShard(double now, size_t shard, double elements,
-                              WireType wire) {
+double LinkBookings::ToShard(double now, size_t shard, double elements,
+                             WireType wire) {
   const auto own = static_cast<size_t>(cluster_.HostOfServer(shard));
   double& leaves = pushes_leave_[shard];
   const bool joins = Joins(now, leaves);
@@ -104,7 +104,7 @@ Arrival LinkBookings::ToShard(double now, size_t shard, double elements,
     const double local = MemorySeconds(elements, wire);
     there = std::max(there, OccupyMemory(now, local).last);
   }
-  return {now, there};
+  return there;
 }
 
 Arrival LinkBookings::FromShard(double now, size_t shard, double elements,

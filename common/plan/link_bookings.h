@@ -14,8 +14,8 @@ namespace nereus {
 // again, and returns it.
 double Occupy(double now, double seconds, double& free_at);
 
-// Times at which the first and the last values of a transfer arrive, in seconds
-// from the iteration's start.
+// Times at which the values of a transfer begin to arrive, and at which the
+// last ones have arrived, in seconds from the iteration's start.
 struct Arrival {
   double first = 0;
   double last = 0;
@@ -27,9 +27,9 @@ struct Arrival {
 // is for a whole transfer and not for single frames: it moves the time at which
 // a side is free again.
 //
-// Times are seconds from the iteration's start. Callers must book transfers in
-// the order in which they become ready. Otherwise a transfer waits behind
-// transfers that became ready after it. Not thread-safe. Memory: a few numbers
+// Times are seconds from the iteration's start. The order of the calls is the
+// order of sending: a transfer waits behind all that were booked before it,
+// even if it is ready earlier. Not thread-safe. An object holds a few numbers
 // for each host and shard.
 class LinkBookings {
  public:
@@ -41,24 +41,27 @@ class LinkBookings {
 
   // Book a transfer of `elements` values, ready at `now`: ToShard from every
   // host with workers to `shard`, FromShard from the shard to every host with
-  // workers. To and from the shard's own host, values pass through memory.
-  Arrival ToShard(double now, size_t shard, double elements, WireType wire);
+  // workers. The shard's own host uses no link. If it is host 0, its memory is
+  // booked; on another host the values take no time. ToShard returns the time
+  // when the last value has arrived.
+  double ToShard(double now, size_t shard, double elements, WireType wire);
   Arrival FromShard(double now, size_t shard, double elements, WireType wire);
 
   // Books a transfer of `elements` values that each host with workers sends
-  // `times` times and receives `times` times. The latency does not count.
+  // `times` times and receives `times` times. The arrival lacks the latency,
+  // which the caller adds.
   Arrival AmongHosts(double now, double times, double elements, WireType wire);
 
-  // Books `hops` hops around the ring of hosts, of `elements` values each. The
-  // first values are complete after half of the hops if `halves` is 2, because
-  // these hops make the sums; with `halves` of 1, at once.
+  // Books `hops` hops around the ring of hosts, of `elements` values each.
+  // `halves`: 2 if the hops make the sums and then spread the means, so that
+  // the first means arrive after half of the hops; 1 for one of the two.
   Arrival AroundRing(double now, int halves, double hops, double elements,
                      WireType wire);
 
-  // Books the memory of host 0 for `elements` values that each of its workers
-  // but one sends, or receives, from `now` on.
+  // Books the memory of host 0 for a transfer that is ready at `now`: each of
+  // its workers but one sends, or receives, `elements` values.
   Arrival WithinHost(double now, double elements, WireType wire);
-  // Seconds of that booking alone.
+  // Returns the seconds of such a transfer, without the wait for the memory.
   double WithinHostSeconds(double elements, WireType wire) const;
 
   // Latency of a link, in seconds.
@@ -91,7 +94,8 @@ class LinkBookings {
   std::vector<double> pushes_leave_;
   // Time when the last message from each shard begins to leave; see above.
   std::vector<double> results_leave_;
-  // Time when the last message from workers to workers of other hosts has left.
+  // Time when the last message between workers of different hosts has left. A
+  // transfer may join this message until then.
   double peers_leave_ = 0;
   double memory_ = 0;  // Time when the memory of host 0 is free.
 };

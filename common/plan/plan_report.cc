@@ -199,8 +199,8 @@ std::string FormatHeading(const PlanReport& report) {
   if (shares) {
     absl::StrAppend(
         &text,
-        "The workers of a host add up their gradients in memory, "
-        "which is taken to cost no\ntime, before the host sends.\n");
+        "The workers of a host add up their gradients in memory, before "
+        "the host sends.\n");
   }
   return text;
 }

@@ -13,9 +13,9 @@
 
 // The player behind Timeline: one iteration as a queue of events.
 //
-//   kBackward --> kReady --> (Send) --server--> kResult ------------> kOutcome
-//    layer L-1     gradient         --factor--> kFactors > kProduct > kOutcome
-//    ... layer 0   exists           --ring--------------------------> kOutcome
+//   kBackward -> kReady -> kSummed --server--> kResult --------------> kOutcome
+//    layer L-1   gradient          --ring----------------------------> kOutcome
+//    ... layer 0 exists -> (Send)  --factor--> kFactors -> kProduct -> kOutcome
 //
 // When the backward pass of a layer ends, that of the layer before it begins.
 // Ready collects layers until fusion lets them go. Send books the transfers of
@@ -119,13 +119,15 @@ class Player {
 
  private:
   // Kinds of events. kBackward: the backward pass of a layer may begin. kReady:
-  // the gradient of a layer exists. kResult: all contributions to a chunk are
-  // at its shard. kFactors: the host has all factors of a layer. kProduct: all
-  // workers of the host have them. kOutcome: the host has the mean, or parts of
-  // the product.
+  // the gradient of a layer exists. kSummed: a host has the first values of the
+  // sum of its workers' gradients. kResult: all contributions to a chunk are at
+  // its shard. kFactors: the host has all factors of a layer. kProduct: all
+  // workers of the host have them. kOutcome: the host gets the mean, or parts
+  // of the product.
   enum class EventKind {
     kBackward,
     kReady,
+    kSummed,
     kResult,
     kFactors,
     kProduct,
@@ -139,8 +141,9 @@ class Player {
     int64_t order = 0;                      // Number of events added before it.
     EventKind kind = EventKind::kBackward;  // Kind of event.
     size_t layer = 0;                       // Index of the layer.
-    const Chunk* chunk = nullptr;           // kResult: the chunk.
-    // kOutcome: number of values, and the time at which the last one arrives.
+    const Chunk* chunk = nullptr;  // kSummed, kResult: the chunk, if any.
+    // kSummed, kOutcome: number of values, and the time at which the last one
+    // is there.
     double elements = 0;
     double last = 0;
 
@@ -153,6 +156,15 @@ class Player {
   void Add(double time, EventKind kind, size_t layer,
            const Chunk* chunk = nullptr) {
     events_.push({time, added_++, kind, layer, chunk});
+  }
+  // Books the sum of a host's gradients, of a chunk or of a layer without
+  // chunks, and adds the event for its first values.
+  void AddSum(double now, size_t layer, const Chunk* chunk, double elements) {
+    const Arrival summed = links_.WithinHost(now, elements, WireType::kFloat32);
+    const Event event = {summed.first, added_++, EventKind::kSummed, layer,
+                         chunk,        elements, summed.last};
+    if (summed.first == now) return Take(event);
+    events_.push(event);
   }
   // Adds the event for an outcome of `elements` values that arrives at the
   // hosts. The workers hand on the first values while the last ones arrive.
@@ -179,8 +191,10 @@ class Player {
   // these are all transfers of the round, or of its first half with decoupled
   // rounds.
   void Send(double now, size_t layer);
-  // Push books the contributions to a chunk; Result books the chunk's result.
-  void Push(double now, const Chunk& chunk);
+  // Push books the contributions to a chunk, and SendRing a layer's hops, of
+  // sums that are complete at `summed`. Result books the chunk's result.
+  void Push(double now, const Chunk& chunk, double summed);
+  void SendRing(double now, size_t layer, double summed);
   void Result(double now, const Chunk& chunk);
   // Books what the workers of a host hand on to each other of an outcome. The
   // layer, or its chunk, is then done.
@@ -234,6 +248,10 @@ void Player::Take(const Event& event) {
       return Backward(event.time, event.layer);
     case EventKind::kReady:
       return Ready(event.time, event.layer);
+    case EventKind::kSummed:
+      return event.chunk == nullptr
+                 ? SendRing(event.time, event.layer, event.last)
+                 : Push(event.time, *event.chunk, event.last);
     case EventKind::kResult:
       return Result(event.time, *event.chunk);
     case EventKind::kFactors:
@@ -294,34 +312,31 @@ void Player::Send(double now, size_t layer) {
     case Scheme::kServer:
       for (const Chunk& chunk :
            scene_.placement.layer_chunks(static_cast<int>(layer))) {
-        Push(now, chunk);
+        AddSum(now, layer, &chunk, scene_.ElementsOf(chunk));
       }
       return;
     case Scheme::kFactor:
       return Factors(now, layer);
-    case Scheme::kRing: {
-      const double elements = scene_.ElementsOf(layer);
-      const Arrival summed =
-          links_.WithinHost(now, elements, WireType::kFloat32);
-      Arrival there = Ring(summed.first, layer, scene_.model.decoupled ? 1 : 2);
-      there.last = std::max(there.last, summed.last);
-      if (scene_.model.decoupled) {
-        ring_reduced_[layer] = there.last;
-      } else {
-        AddOutcome(there, layer, elements);
-      }
-    }
+    case Scheme::kRing:
+      return AddSum(now, layer, /*chunk=*/nullptr, scene_.ElementsOf(layer));
   }
 }
 
-void Player::Push(double now, const Chunk& chunk) {
+void Player::SendRing(double now, size_t layer, double summed) {
+  Arrival there = Ring(now, layer, scene_.model.decoupled ? 1 : 2);
+  there.last = std::max(there.last, summed);
+  if (scene_.model.decoupled) {
+    ring_reduced_[layer] = there.last;
+  } else {
+    AddOutcome(there, layer, scene_.ElementsOf(layer));
+  }
+}
+
+void Player::Push(double now, const Chunk& chunk, double summed) {
   const double elements = scene_.ElementsOf(chunk);
-  const Arrival summed = links_.WithinHost(now, elements, WireType::kFloat32);
   const double there = std::max(
-      summed.last, links_
-                       .ToShard(summed.first, static_cast<size_t>(chunk.shard),
-                                elements, scene_.routes[chunk.layer].wire)
-                       .last);
+      summed, links_.ToShard(now, static_cast<size_t>(chunk.shard), elements,
+                             scene_.routes[chunk.layer].wire));
   if (scene_.model.decoupled) {
     reduced_.push_back({there, &chunk});
   } else {
@@ -380,7 +395,7 @@ void Player::ShareFactors(double now, size_t layer) {
           .WithinHost(now,
                       scene_.FactorElements(
                           layer, cluster.workers - cluster.host_workers_most()),
-                      scene_.routes[layer].wire)
+                      WireType::kFloat32)
           .last;
   // The next forward pass makes the products of factors that arrive after the
   // backward pass.
@@ -400,9 +415,9 @@ void Player::Gather(double now) {
     return a.second->layer < b.second->layer;
   });
   for (auto& [there, chunk] : reduced_) {
-    const Arrival asked = links_.ToShard(now, static_cast<size_t>(chunk->shard),
-                                         /*elements=*/0, WireType::kFloat32);
-    there = std::max(there, asked.last);
+    const double asked = links_.ToShard(now, static_cast<size_t>(chunk->shard),
+                                        /*elements=*/0, WireType::kFloat32);
+    there = std::max(there, asked);
   }
   auto next = reduced_.begin();
   for (size_t layer = 0; layer < scene_.layers.size(); ++layer) {
@@ -415,8 +430,8 @@ void Player::Gather(double now) {
          ++next) {
       Result(next->first, *next->second);
     }
+    Run();  // Workers hand this layer on before the next one.
   }
-  Run();
 }
 
 double Player::Play() {
@@ -435,15 +450,15 @@ double Player::Play() {
     return std::max(device_, *absl::c_max_element(done_));
   }
   Gather(backward_end_);
-  double forward = backward_end_;
+  // Products of factors that came in time may last longer than the backward
+  // pass.
+  double forward = device_;
   for (size_t layer = 0; layer < scene_.layers.size(); ++layer) {
     forward = std::max(forward, done_[layer]);
     if (is_late_[layer]) {
       forward += scene_.ProductSeconds(layer);
-      forward = links_
-                    .WithinHost(forward, scene_.ProductElements(layer),
-                                WireType::kFloat32)
-                    .last;
+      forward += links_.WithinHostSeconds(scene_.ProductElements(layer),
+                                          WireType::kFloat32);
     }
     forward += absl::ToDoubleSeconds(model.times[layer].forward);
   }
@@ -451,36 +466,6 @@ double Player::Play() {
 }
 
 }  // namespace
-
-absl::Status TimeModel::Validate(absl::Span<const LayerSpec> layers) const {
-  if (times.size() != layers.size()) {
-    return InvalidArgumentError("times has ", times.size(),
-                                " layers, the model ", layers.size());
-  }
-  for (size_t i = 0; i < layers.size(); ++i) {
-    for (const auto& [pass, time] :
-         {std::pair{"forward", times[i].forward},
-          std::pair{"backward", times[i].backward}}) {
-      if (time >= absl::ZeroDuration() && time <= kComputeTimeMax) continue;
-      return InvalidArgumentError("the ", pass, " pass of layer ", i,
-                                  " computes for ", absl::FormatDuration(time),
-                                  ", must be from 0 to ",
-                                  absl::FormatDuration(kComputeTimeMax));
-    }
-  }
-  if (!(share > 0 && share <= 1)) {
-    return InvalidArgumentError("share is ", share,
-                                ", must be above 0 and at most 1");
-  }
-  NEREUS_TRY(CheckMemoryRate(memory_rate));
-  return link.Validate();
-}
-
-// The negated comparison also refuses NaN.
-absl::Status CheckMemoryRate(double rate) {
-  if (rate > 0) return absl::OkStatus();
-  return InvalidArgumentError("memory_rate is ", rate, ", must be above 0");
-}
 
 Timeline::Played Timeline::PlayLayers(absl::Span<const Route> routes,
                                       int64_t fusion_bytes) const {

@@ -1,44 +1,16 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 #include <vector>
 
 #include "absl/types/span.h"
-#include "common/base/status.h"
-#include "common/plan/compute_times.h"
 #include "common/plan/cost_model.h"
 #include "common/plan/layer_spec.h"
-#include "common/plan/link_speed.h"
 #include "common/plan/placement.h"
 #include "common/plan/route.h"
+#include "common/plan/time_model.h"
 
 namespace nereus {
-
-// Assumptions about the time of an iteration, measured or guessed.
-struct TimeModel {
-  std::vector<LayerTime> times;  // Computing time of each layer, on one worker.
-  LinkSpeed link;                // Link of each host.
-  // Bytes per second that all members of a host together hand each other
-  // through memory.
-  double memory_rate = std::numeric_limits<double>::infinity();
-
-  // True if workers gather results during the next forward pass
-  // (Overlap::kDecoupled).
-  bool decoupled = false;
-  // Share of a layer's gradient that travels (1 - SparsityOptions::share).
-  double share = 1;
-  // True if no gradient leaves before the whole backward pass is over
-  // (Overlap::kNone).
-  bool sequential = false;
-
-  // Returns OK, or kInvalidArgument that names the field and its value.
-  absl::Status Validate(absl::Span<const LayerSpec> layers) const;
-};
-
-// Returns OK, or kInvalidArgument with the value if `rate` is no rate of a
-// memory (TimeModel::memory_rate).
-absl::Status CheckMemoryRate(double rate);
 
 // Predictor of the time of an iteration. It goes through the events of one
 // iteration once:
@@ -54,7 +26,7 @@ absl::Status CheckMemoryRate(double rate);
 //   - Members of one host hand each other values through the host's memory,
 //     which carries one transfer at a time. Only the memory of host 0 counts,
 //     because no host has more members. Workers of one host share products of
-//     factors if SharesProduct is true.
+//     factors if SharesProduct is true, as workers without GPUs do.
 //
 // The model follows Zhang et al., "Poseidon", algorithm 2 (wait-free
 // backpropagation), and with `decoupled` Zhang et al., "DeAR" (BackPipe and

@@ -137,7 +137,8 @@ struct Stall {
   absl::Duration waited;
 };
 
-// Sign of life and progress of a member, sent every kHeartbeatInterval.
+// Sign of life and progress of a member, sent every kHeartbeatInterval, and at
+// once when the backups of a server's shards have become current.
 struct Heartbeat {
   int64_t begun_step = kInitialRound;  // Workers: last step begun.
   // Workers: last step of which all layers are pushed since the worker joined
@@ -268,6 +269,8 @@ struct Measured {
   // Bytes per second that the workers of the host together hand each other
   // through memory, from the worker that measures it.
   std::optional<double> memory_rate;
+
+  bool operator==(const Measured&) const = default;
 };
 
 // Request of a worker's caller for a checkpoint. It will be a checkpoint of the

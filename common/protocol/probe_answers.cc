@@ -21,12 +21,17 @@ bool IsOfNoLayer(const FrameHeader& header) {
 
 }  // namespace
 
-absl::StatusOr<Landing> ProbeAnswers::OnHeader(const Job& job, PeerId self,
-                                               PeerId from,
-                                               const FrameHeader& header) {
+absl::StatusOr<Landing> ProbeAnswers::OnHeader(
+    const Job& job, PeerId self, PeerId from, const FrameHeader& header) const {
   if (job.options.measure && MayProbe(job, from, self) && IsOfNoLayer(header) &&
       header.part <= kLastOfTrain) {
-    return Landing::Scratch();
+    const int64_t bytes = header.payload_bytes;
+    if (self.role == Role::kShard || bytes == 0) return Landing::Scratch();
+    if (memory_.bytes() == 0) {
+      memory_ = Buffer::AllocateZeroed(kProbeMemoryBytes);
+    }
+    return Landing::At(memory_.Slice(
+        frames_ % kProbeMemoryFrames * kFramePayloadBytesMax, bytes));
   }
   return RefuseFrame(header,
                      "a probe must come from a worker of a job that measures, "
@@ -36,6 +41,7 @@ absl::StatusOr<Landing> ProbeAnswers::OnHeader(const Job& job, PeerId self,
 
 void ProbeAnswers::OnFrame(const Job& job, PeerId self, PeerId from,
                            const FrameHeader& header, Outbox& out) {
+  ++frames_;
   const bool answers =
       header.part == kLastOfTrain && ++answers_[from.rank] <= kAnswersMax;
   if (!answers) return;

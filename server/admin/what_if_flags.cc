@@ -46,8 +46,8 @@ void WhatIfFlags::Register(CLI::App& app) {
       ->check(CLI::Range(int64_t{1}, kBatchMax));
   AddNetworkFlags(app);
   AddComputeFlags(app);
-  // Asks for no dense steps, because the question is about a job that has run
-  // for a while.
+  // The default of --dense-steps is 0 here: the question is about a job that
+  // has run for a while.
   spec_.options.sparsity.dense_steps = 0;
   AddJobOptions(app, spec_,
                 {"scheme", "cost", "wire", "overlap", "fusion", "quorum",
@@ -74,13 +74,12 @@ void WhatIfFlags::AddNetworkFlags(CLI::App& app) {
                 "send each other, such as 100Gbit or unlimited");
 }
 
-// Sets --compute to "not given", which differs from a time of 0.
 void WhatIfFlags::AddComputeFlags(CLI::App& app) {
   AddParsedFlag(app, "compute", compute_, ParseTimeWithUnit, "0s",
                 "time of one machine for forward and backward of a step, such "
                 "as 0.925s; it is split over the layers by their operations")
       ->default_str("");
-  compute_ = -absl::InfiniteDuration();
+  compute_ = -absl::InfiniteDuration();  // Not given: a given time is >= 0.
   AddFlag(app, "backward-share", backward_share_,
           "share of --compute that is backward")
       ->check(CLI::Range(0.0, 1.0));
@@ -120,7 +119,6 @@ absl::StatusOr<std::vector<LayerTime>> WhatIfFlags::Times(
   return DataLossError(compute_trace_, ": ", times.status().message());
 }
 
-// Without times, layers compute in no time, so only the network takes time.
 absl::StatusOr<WhatIf> WhatIfFlags::Make(bool needs_times) const {
   if (cluster_.hosts != 0 && spec_.options.rounds.quorum != Quorum::kAll) {
     return InvalidArgumentError(
@@ -134,6 +132,7 @@ absl::StatusOr<WhatIf> WhatIfFlags::Make(bool needs_times) const {
     what_if.plan.cluster.servers = cluster_.worker_hosts();
   what_if.plan.rules = spec_.rules;
   what_if.job = spec_.options;
+  // Times of 0, unless the caller needs times or a flag gives them.
   what_if.times.resize(what_if.layers.size());
   if (needs_times || compute_ >= absl::ZeroDuration() ||
       !compute_trace_.empty()) {

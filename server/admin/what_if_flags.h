@@ -12,9 +12,9 @@
 
 namespace nereus {
 
-// The question of `nereusctl plan` and `nereusctl simulate`: a model, a
-// cluster, and options of a job. Both commands have these flags with the same
-// defaults, so that their answers can be compared.
+// Flags by which `nereusctl plan` and `nereusctl simulate` ask their question:
+// a model, a cluster, and options of a job. Both commands have these flags with
+// the same defaults, so that their answers can be compared.
 class WhatIfFlags {
  public:
   // Adds the flags to `app`. Parsing writes into this object, which must live
@@ -24,13 +24,14 @@ class WhatIfFlags {
   // Returns the question. Without `needs_times`, both --compute and
   // --compute-trace may be left out; then layers compute in no time.
   //
-  // Errors: kInvalidArgument, a flag is missing, or its value is impossible;
-  // kUnavailable, a file cannot be read; kDataLoss, a file has wrong content.
+  // Errors: kInvalidArgument, a flag is missing, its value is impossible, or
+  // two flags exclude each other; kUnavailable, a file cannot be read;
+  // kDataLoss, a file has wrong content.
   absl::StatusOr<WhatIf> Make(bool needs_times) const;
 
-  // Question with the fields that parsing sets directly: latency and message
-  // time. (Make sets the others.) Before parsing, a command may add flags that
-  // set other fields.
+  // Question as far as parsing sets it directly: latency and message time.
+  // Before parsing, a command may add flags for jitter, delays and the like.
+  // Make adds the model, the cluster, the job, the times and the rates.
   WhatIf& asked() { return asked_; }
   const std::string& model() const { return model_; }
   int64_t batch() const { return batch_; }

@@ -183,9 +183,12 @@ bool Replanner::OnMeasured(int32_t worker, const Measured& measured,
   const bool all = known_.has_value() || measured_.size() >= job.workers.size();
   if (!all || !news_ || now < not_before_) return false;
   Measured slowest = Slowest();
-  // The worker that measured the link may have left, and its successor has no
-  // result yet.
+  // The worker that measured the link, or the memory, may have left, and its
+  // successor has no result yet. The memory of before is still the best guess.
   if (!slowest.link.has_value()) return false;
+  if (!slowest.memory_rate.has_value() && known_.has_value()) {
+    slowest.memory_rate = known_->memory_rate;
+  }
   news_ = false;
   const bool looks = !known_.has_value() || Differs(*known_, slowest);
   if (!looks) return false;

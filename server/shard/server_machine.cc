@@ -51,7 +51,7 @@ absl::StatusOr<Landing> ServerMachine::OnHeader(
   NEREUS_TRY(CheckFrame(*job_, from, header));
   if (header.kind == FrameKind::kVote) return votes_.OnHeader(from, header);
   if (header.kind == FrameKind::kProbe) {
-    return ProbeAnswers::OnHeader(*job_, PeerId::Shard(server_), from, header);
+    return probes_.OnHeader(*job_, PeerId::Shard(server_), from, header);
   }
   const Chunk chunk = NEREUS_TRY(FindChunk(*job_, header));
   const auto held = shards_.find(chunk.shard);

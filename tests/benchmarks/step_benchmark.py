@@ -170,6 +170,7 @@ def summary(name, variant, hosts, workers, results):
             "variant": variant, "transport": VARIANTS[variant].transport,
             "hosts": hosts.count, "processes": len(workers),
             "places": workers, "rate": hosts.rate,
+            "compute_seconds": CASES[name].forward + CASES[name].backward,
             "bytes": 4 * sum(layer.parameters for layer in layers),
             "seconds_median": statistics.median(times),
             "seconds_min": times[0], "seconds_max": times[-1],
@@ -263,6 +264,8 @@ def main():
     parser.add_argument("--json", action="store_true",
                         help="prints a JSON object per line")
     arguments = parser.parse_args()
+    if arguments.slower <= 0:
+        sys.exit("--slower must be above 0")
     for name in ("hosts", "per_host", "steps", "runs"):
         if getattr(arguments, name) < 1:
             sys.exit(f"--{name.replace('_', '-')} must be at least 1")
@@ -273,7 +276,7 @@ def main():
     variants = available(names)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     with Hosts(arguments.hosts, arguments.rate) as hosts:
-        for name in arguments.only or CASES:
+        for name in dict.fromkeys(arguments.only or CASES):
             case = CASES[name]
             CASES[name] = case._replace(
                 forward=case.forward * arguments.slower,

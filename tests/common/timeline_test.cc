@@ -138,8 +138,8 @@ TEST(TimelineTest, SlowerOfMemoryAndLinkDecides) {
   // Memory has 400 values to carry, twice: a tenth of a second each.
   model.memory_rate = 10 * kRate;
   EXPECT_EQ(Play(layers, {4, 1, 2}, model, Scheme::kRing), ring);
-  model.memory_rate = kRate / 10;
-  EXPECT_EQ(Play(layers, {4, 1, 2}, model, Scheme::kRing), 2 * 400 * 10);
+  model.memory_rate = kRate / 4;
+  EXPECT_EQ(Play(layers, {4, 1, 2}, model, Scheme::kRing), 2 * 400 * 4);
 }
 
 TEST(TimelineTest, FactorsAndPartsOfProductsPassThroughMemory) {
@@ -158,10 +158,47 @@ TEST(TimelineTest, FactorsAndPartsOfProductsPassThroughMemory) {
             2 * 2 * (64 + kHeader) + 2 * 128 + 8 * 8);
 }
 
+// The product of layer b's factors is made behind the backward pass of layer a,
+// for 10 s, before the next forward pass.
+TEST(TimelineTest, DeviceDoesOneThingAtATimeInDecoupledRounds) {
+  const std::vector<LayerSpec> layers = {VectorLayer("a", 10),
+                                         FactorLayer("b", 8, 8, false, 2)};
+  TimeModel model = Model({Seconds(30, 10), Seconds(1, 20)}, kInfinity);
+  model.decoupled = true;
+  const auto placement = Placement::Make(layers, 2);
+  ASSERT_TRUE(placement.ok());
+  const std::vector<Route> routes = {{Scheme::kRing, WireType::kFloat32},
+                                     {Scheme::kFactor, WireType::kFloat32}};
+  const Timeline::Played played =
+      Timeline(layers, *placement, {2, 2}, model).PlayLayers(routes, kNoFusion);
+  EXPECT_EQ(played.compute_seconds, 30 + 10 + 1 + 20 + 10);
+  EXPECT_EQ(played.seconds, played.compute_seconds);
+}
+
+// Layer b's factors arrive last, and its forward pass comes first. It does not
+// wait until the workers have handed on the mean of layer r, which takes 500 s.
+TEST(TimelineTest, ProductOfLateFactorsDoesNotWaitForLaterLayers) {
+  const std::vector<LayerSpec> layers = {FactorLayer("b", 8, 8, false, 8),
+                                         VectorLayer("r", 5000)};
+  TimeModel model = Model({Seconds(1000, 1), Seconds(0, 1)}, kInfinity);
+  model.memory_rate = 40;
+  model.decoupled = true;
+  const ClusterShape cluster = {4, 1, 2};
+  const auto placement = Placement::Make(layers, 1);
+  ASSERT_TRUE(placement.ok());
+  const std::vector<Route> routes = {{Scheme::kFactor, WireType::kFloat32},
+                                     {Scheme::kRing, WireType::kFloat32}};
+  const double seconds =
+      Timeline(layers, *placement, cluster, model).Play(routes, kNoFusion);
+  // The sum of r takes 500 s, the factors of both hosts 25.6 s each, the parts
+  // of the product 6.4 s.
+  EXPECT_NEAR(seconds, 1000 + 500 + 2 * 25.6 + 6.4, 3);
+}
+
 TEST(TimelineTest, MemoryWithoutASpeedIsRefused) {
   const std::vector<LayerSpec> layers = {VectorLayer("a", 100)};
   TimeModel model = Model({Seconds(0, 0)});
-  for (const double rate : {0.0, -1.0, std::nan("")}) {
+  for (const double rate : {0.0, 1e-320, -1.0, std::nan("")}) {
     model.memory_rate = rate;
     EXPECT_THAT(std::string(model.Validate(layers).message()),
                 HasSubstr("memory_rate is "));

@@ -116,6 +116,28 @@ TEST(ReplannerTest, LinkAndMemoryCanBeMeasuredByDifferentWorkers) {
   EXPECT_EQ(known->measured.memory_rate, 1e9);
 }
 
+// Worker 1 has measured the memory. Its successor has no result yet.
+TEST(ReplannerTest, MemoryIsNotForgottenWhenItsWorkerLeaves) {
+  Replanner replanner = Eager();
+  const JobPtr job = SomeJob(3);
+  Measured memory = SomeMeasured();
+  memory.link.reset();
+  memory.memory_rate = 3e9;
+  replanner.OnMeasured(0, SomeMeasured(), *job, kStart);
+  replanner.OnMeasured(1, memory, *job, kStart);
+  replanner.OnMeasured(2, SomeMeasured(), *job, kStart);
+  ASSERT_EQ(replanner.known(*job, {})->measured.memory_rate, 3e9);
+  const JobPtr two = EpochAfter(*job, [](Job& next) {
+    next.workers = {{0, 0}, {2, 0}};
+  });
+  replanner.OnEpoch(*two, /*changed=*/false);
+  replanner.OnMeasured(0, SomeMeasured(), *two, kStart);
+  EXPECT_EQ(replanner.known(*two, {})->measured.memory_rate, 3e9);
+  memory.memory_rate = 1e9;
+  replanner.OnMeasured(2, memory, *two, kStart);
+  EXPECT_EQ(replanner.known(*two, {})->measured.memory_rate, 1e9);
+}
+
 TEST(ReplannerTest, SlowMemoryOfAHostMakesAnIterationLonger) {
   const JobPtr singles = SomeJob(4);
   const JobPtr job = EpochAfter(*singles, [](Job& next) {

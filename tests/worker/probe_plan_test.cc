@@ -95,6 +95,10 @@ TEST(MemoryRateTest, TwoCoresCarryOneTransferAtATime) {
   EXPECT_DOUBLE_EQ(MemoryRateOf(probed, 4, 2), one);
   EXPECT_DOUBLE_EQ(MemoryRateOf(probed, 4, 4), 2 * one);
   EXPECT_DOUBLE_EQ(MemoryRateOf(probed, 4, 64), 4 * one);
+  // A measurement that was disturbed.
+  probed.rate = 1e12;
+  probed.message_time = absl::ZeroDuration();
+  EXPECT_EQ(MemoryRateOf(probed, 16, 64), 1e12);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <variant>
@@ -351,17 +352,25 @@ TEST(ProbeTest, WorkerOfTheHostAnswersATrainOnce) {
   Outbox out;
   asker->Probe(PeerId::Worker(0), /*train=*/7, /*frames=*/3,
                /*payload_bytes=*/8, out);
+  // The worker copies each payload to another place, as parts of gradients:
+  // what it does not read is not measured.
+  std::set<const void*> places;
   const Effects train = Carry(out);
   ASSERT_EQ(train.sent.size(), 3u);
   std::vector<Frame> answers;
   for (const auto& sent : train.sent) {
     EXPECT_EQ(sent.to, PeerId::Worker(0));
+    const auto landing = mate->OnHeader(PeerId::Worker(2), sent.frame.header);
+    ASSERT_TRUE(landing.ok()) << landing.status();
+    EXPECT_EQ(landing->kind, Landing::Kind::kPlace);
+    places.insert(landing->place.data());
     for (const auto& answer :
          DeliverAll(*mate, PeerId::Worker(2), {sent.frame}).sent) {
       EXPECT_EQ(answer.to, PeerId::Worker(2));
       answers.push_back(answer.frame);
     }
   }
+  EXPECT_EQ(places.size(), 3u);
   ASSERT_EQ(answers.size(), 1u);
   EXPECT_EQ(answers[0].header.part, kTrainAnswer);
   EXPECT_EQ(answers[0].header.payload_bytes, 0u);

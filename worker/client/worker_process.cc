@@ -394,9 +394,10 @@ void WorkerProcess::ProbeIfIdle() {
   if (!job_->options.measure || !is_idle) return;
   const auto train = meter_.NextTrain();
   if (!train.has_value()) return;
-  process_->Post([this, train = *train](Outbox& out) {
-    // The worker may have entered another epoch since.
-    if (probe_plan_.probed == Probed::kNothing) return;
+  const uint64_t epoch = process_->member().start()->job->epoch;
+  process_->Post([this, epoch, train = *train](Outbox& out) {
+    // In another epoch the train is lost: the plan may have changed.
+    if (process_->member().start()->job->epoch != epoch) return;
     caller_.machine()->Probe(probe_plan_.target, train.id, train.frames,
                              train.payload_bytes, out);
   });

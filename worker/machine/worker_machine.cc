@@ -46,8 +46,8 @@ void WorkerMachine::Start(Outbox& out) {
 
 void WorkerMachine::Probe(PeerId target, int64_t train, int frames,
                           int64_t payload_bytes, Outbox& out) {
-  if (probe_payload_.bytes() < payload_bytes) {
-    probe_payload_ = Buffer::AllocateZeroed(payload_bytes);
+  if (probe_payload_.bytes() == 0) {
+    probe_payload_ = Buffer::AllocateZeroed(kProbeMemoryBytes);
   }
   FrameHeader header =
       MakeHeader(*job_, PeerId::Worker(rank_), FrameKind::kProbe, /*layer=*/0,
@@ -56,8 +56,10 @@ void WorkerMachine::Probe(PeerId target, int64_t train, int frames,
   header.payload_bytes = static_cast<uint32_t>(payload_bytes);
   for (int frame = 0; frame < frames; ++frame) {
     header.part = frame + 1 < frames ? kMoreFollow : kLastOfTrain;
-    out.Add(
-        SendFrame{target, {header, probe_payload_.Slice(0, payload_bytes)}});
+    out.Add(SendFrame{target,
+                      {header, probe_payload_.Slice(
+                                   frame % kProbeMemoryFrames * payload_bytes,
+                                   payload_bytes)}});
   }
 }
 
@@ -237,7 +239,7 @@ absl::StatusOr<Landing> WorkerMachine::OnProbeHeader(
   const PeerId self = PeerId::Worker(rank_);
   return header.part == kTrainAnswer
              ? PlaceProbeAnswer(*job_, self, from, header)
-             : ProbeAnswers::OnHeader(*job_, self, from, header);
+             : probes_.OnHeader(*job_, self, from, header);
 }
 
 absl::StatusOr<Landing> WorkerMachine::OnHeader(

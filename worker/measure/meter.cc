@@ -1,7 +1,8 @@
 #include "worker/measure/meter.h"
 
+#include <unistd.h>
+
 #include <algorithm>
-#include <thread>
 
 #include "common/base/clock.h"
 #include "common/protocol/frame.h"
@@ -11,6 +12,9 @@ namespace {
 
 // Time between two reports to the coordinator.
 constexpr absl::Duration kReportInterval = absl::Seconds(5);
+// Largest rate of a memory that is reported, in bytes per second. No machine
+// comes near it; a measurement that is disturbed may.
+constexpr double kMemoryRateMax = 1e12;
 
 }  // namespace
 
@@ -49,7 +53,9 @@ Activity Meter::phases() const {
 
 void Meter::OnEpoch(const ProbePlan& plan) {
   MutexLock lock(&mu_);
-  if (plan.probed != plan_.probed) probe_ = LinkProbe();
+  if (plan.probed != plan_.probed || plan.target != plan_.target) {
+    probe_ = LinkProbe();
+  }
   plan_ = plan;
 }
 
@@ -81,7 +87,7 @@ std::optional<Measurements> Meter::TakeDue() {
   if (plan_.probed == Probed::kLink) {
     last_->link = speed;
   } else if (plan_.probed == Probed::kMemory) {
-    const auto cores = static_cast<int>(std::thread::hardware_concurrency());
+    const auto cores = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
     last_->memory_rate = MemoryRateOf(*speed, plan_.local_workers, cores);
   }
   return last_;
@@ -97,7 +103,8 @@ double MemoryRateOf(const LinkSpeed& probed, int local_workers, int cores) {
   const auto bytes = static_cast<double>(kFramePayloadBytesMax);
   const double seconds =
       bytes / probed.rate + absl::ToDoubleSeconds(probed.message_time);
-  return std::clamp(cores / 2, 1, local_workers) * bytes / seconds;
+  const double transfers = std::clamp(cores / 2, 1, local_workers);
+  return std::min(transfers * bytes / seconds, kMemoryRateMax);
 }
 
 }  // namespace nereus

@@ -41,7 +41,7 @@ class Meter {
   void OnOtherWait(absl::Time from) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Notes what to measure by probes from now on. If it is something else than
-  // before, earlier samples are dropped.
+  // before, or at another member, earlier samples are dropped.
   void OnEpoch(const ProbePlan& plan) ABSL_LOCKS_EXCLUDED(mu_);
   // Returns the train of probes to send now, at a moment without traffic, if
   // one is due.
@@ -70,9 +70,11 @@ class Meter {
 };
 
 // Returns the bytes per second that all workers of a host together hand each
-// other through memory. `probed`: speed from one worker to another one. Each
-// transfer keeps two of the `cores` busy, so up to cores / 2 workers send at
-// full speed at the same time.
+// other through memory. `probed`: speed from one worker to another one, which
+// copies what it gets. Each transfer keeps two of the machine's `cores` busy,
+// so up to cores / 2 workers send at full speed at the same time. Neglects that
+// the memory may be slower than all of them together, and that a container may
+// have fewer processors.
 double MemoryRateOf(const LinkSpeed& probed, int local_workers, int cores);
 
 }  // namespace nereus
