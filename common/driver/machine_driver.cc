@@ -278,6 +278,9 @@ void MachineDriver::CarryOut(const Action& action) {
           [&](const SaveCheckpoint& save) { events_.save(save); },
           [&](const LoadCheckpoint& load) { Load(load); },
           [&](const SendMessage& send) { events_.send_message(send.message); },
+          [&](const SendHeartbeat&) {
+            if (events_.send_heartbeat != nullptr) events_.send_heartbeat();
+          },
           [&](const FollowEpoch& follow) { Follow(follow.start); },
           [&](const EndMembership& end) { events_.ended(end.outcome); },
       },

@@ -47,6 +47,8 @@ class MachineDriver final : private FrameHandler {
     std::function<void(const LayerDone&)> layer_done;
     // Sends a message of the member to the coordinator.
     std::function<void(const MemberMessage&)> send_message;
+    // Sends a heartbeat at once. Null: the driver ignores such actions.
+    std::function<void()> send_heartbeat = nullptr;
     // Reports that the member and its machine have entered an epoch.
     std::function<void(const std::shared_ptr<const EpochStart>&)> entered;
     // Reports that the membership has ended, and the outcome.

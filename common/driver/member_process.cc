@@ -80,6 +80,7 @@ void MemberProcess::Join(JoinRequest request, Events events) {
   driver.send_message = [this](const MemberMessage& message) {
     session_->Send(message);
   };
+  driver.send_heartbeat = [this] { SendHeartbeatNow(); };
   driver_ = std::make_unique<MachineDriver>(
       transport_.get(), member_.get(), options_.layers,
       options_.connect_timeout, std::move(driver));
@@ -125,8 +126,8 @@ SessionClient::Events MemberProcess::SessionEvents() {
 }
 
 // The driving thread runs this when the heartbeat that has asked for it may
-// have been sent already. So each heartbeat reports the state at about the time
-// of the heartbeat before it.
+// have been sent already. So a heartbeat that is due reports the state at about
+// the time of the heartbeat before it.
 void MemberProcess::TakeStock() {
   Heartbeat stock = events_.take_stock();
   stock.stall = stalls_.Watch(std::move(stock.stall), SteadyNow(),
@@ -142,14 +143,23 @@ std::optional<Heartbeat> MemberProcess::MakeHeartbeat() {
       driver_->OnHeartbeatDue([this](Outbox&) { TakeStock(); });
   control_->SetAlive(beat.is_alive);
   if (!beat.is_alive) return std::nullopt;
+  return StockHeartbeat(beat.is_busy);
+}
+
+Heartbeat MemberProcess::StockHeartbeat(bool is_busy) {
   Heartbeat heartbeat;
   {
     MutexLock lock(&mu_);
     heartbeat = stock_;
   }
-  heartbeat.busy = beat.is_busy;
+  heartbeat.busy = is_busy;
   if (events_.heartbeat != nullptr) events_.heartbeat(heartbeat);
   return heartbeat;
+}
+
+void MemberProcess::SendHeartbeatNow() {
+  TakeStock();
+  session_->Send(StockHeartbeat(/*is_busy=*/false));
 }
 
 }  // namespace nereus

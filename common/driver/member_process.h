@@ -53,15 +53,15 @@ class MemberProcess {
   };
 
   // Hooks of the owner. make_machine, take_stock and the driver's events run on
-  // the driving thread. `heard` and `heartbeat` run on threads of the session.
-  // Only driver.load may wait.
+  // the driving thread. `heard` runs on threads of the session, `heartbeat` on
+  // these or on the driving thread. Only driver.load may wait.
   struct Events {
     // Makes the machine for the first epoch, and again for each epoch that
     // begins from the base round.
     Member::MakeMachine make_machine;
-    // Hooks of the driver. MemberProcess sets send_message itself. If the
-    // session fails, MemberProcess also calls driver.ended, on a thread of the
-    // session.
+    // Hooks of the driver. MemberProcess sets send_message and send_heartbeat
+    // itself. If the session fails, MemberProcess also calls driver.ended, on a
+    // thread of the session.
     MachineDriver::Events driver;
     // Receives each message of the coordinator before the member does. May be
     // null.
@@ -69,7 +69,8 @@ class MemberProcess {
     // Returns the state of the machine, which the next heartbeat reports. Its
     // `stall` must be the oldest open round, however long this round has
     // waited. Runs once for each heartbeat, unless the driving thread has not
-    // run the call for the last heartbeat yet.
+    // run the call for the last heartbeat yet; and before a heartbeat that the
+    // machine asks for.
     std::function<Heartbeat()> take_stock;
     // Changes values of a heartbeat just before it is sent. May be null.
     std::function<void(Heartbeat&)> heartbeat = nullptr;
@@ -130,6 +131,11 @@ class MemberProcess {
   // Stores the state of the machine in stock_. Only the driving thread calls
   // this.
   void TakeStock() ABSL_LOCKS_EXCLUDED(mu_);
+  // Returns a heartbeat with the last state of the machine.
+  Heartbeat StockHeartbeat(bool is_busy) ABSL_LOCKS_EXCLUDED(mu_);
+  // Sends a heartbeat with the present state. Only the driving thread calls
+  // this.
+  void SendHeartbeatNow() ABSL_LOCKS_EXCLUDED(mu_);
   // Returns the heartbeat that is due; nothing if the driver stands still, and
   // so no heartbeat may be sent.
   std::optional<Heartbeat> MakeHeartbeat() ABSL_LOCKS_EXCLUDED(mu_);

@@ -223,6 +223,11 @@ struct SendMessage {
   MemberMessage message;
 };
 
+// Sends the coordinator a heartbeat at once: this member's state has changed in
+// a way that the coordinator should know before the next heartbeat is due. If
+// no session is open, does nothing.
+struct SendHeartbeat {};
+
 // Closes and opens connections, so that they are those of a new epoch
 // (ConnectionsOf in common/protocol/connections.h).
 struct FollowEpoch {
@@ -240,7 +245,7 @@ using Action =
                  ChecksumValues, ScaleValues, RoundValues, SplitGradient,
                  SelectBlocks, UpdateParameters, MultiplyFactors, LayerDone,
                  PartDone, ProbeAnswered, SaveCheckpoint, LoadCheckpoint,
-                 SendMessage, FollowEpoch, EndMembership>;
+                 SendMessage, SendHeartbeat, FollowEpoch, EndMembership>;
 
 // Actions of one event, in the order in which the driver must carry them out.
 // A driver uses one outbox for all events: its list keeps its memory, so in the

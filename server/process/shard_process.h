@@ -33,8 +33,8 @@ class ShardProcess {
   // server of the shard that the options name. `storage`: the folder of
   // checkpoints, or null. `ended` is called with the outcome when the
   // membership is over. It may be called several times, on any thread; the
-  // first outcome counts. `beat` gets each heartbeat, on a thread of the
-  // session. `storage` and `control` are not owned and must outlive this.
+  // first outcome counts. `beat` gets each heartbeat, on any
+  // thread. `storage` and `control` are not owned and must outlive this.
   // Errors: those of MemberProcess::Listen.
   static absl::StatusOr<std::unique_ptr<ShardProcess>> Join(
       const ServerOptions& options, const std::string& coordinator_address,

@@ -22,6 +22,7 @@ ServerMachine::ServerMachine(JobPtr job, int server)
     if (!Holds(index)) continue;
     shards_.try_emplace(index, job_, index, PeerId::Shard(server_));
   }
+  ExpectBackups();
 }
 
 bool ServerMachine::Holds(int shard) const {
@@ -85,8 +86,29 @@ void ServerMachine::OnFrame(PeerId from, const Frame& frame, Outbox& out) {
     const auto chunk = FindChunk(*job_, frame.header);
     NEREUS_CHECK(chunk.ok()) << chunk.status();
     shards_.at(chunk->shard).OnFrame(from, frame, *chunk, out);
+    if (frame.header.kind == FrameKind::kHave) {
+      NoteBackup(chunk->shard, out);
+    }
   }
   SayReadyToSwitch(out);
+}
+
+void ServerMachine::ExpectBackups() {
+  behind_.clear();
+  for (const auto& [index, shard] : shards_) {
+    const ShardServers& servers = job_->shard_servers[index];
+    if (shard.serves() && servers.backup >= 0 && !servers.backup_is_current) {
+      behind_.insert(index);
+    }
+  }
+}
+
+void ServerMachine::NoteBackup(int shard, Outbox& out) {
+  if (!behind_.contains(shard) || !shards_.at(shard).has_current_backup()) {
+    return;
+  }
+  behind_.erase(shard);
+  if (behind_.empty()) out.Add(SendHeartbeat{});
 }
 
 void ServerMachine::Freeze() {
@@ -124,6 +146,7 @@ void ServerMachine::OnEpoch(JobPtr job, Outbox& out) {
       held->second.OnEpoch(job_, out);
     }
   }
+  ExpectBackups();
   SayReadyToSwitch(out);
 }
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "common/base/status.h"
@@ -63,12 +64,21 @@ class ServerMachine final : public Machine {
   bool ready_to_switch() const;
   // Tells the coordinator, once in an epoch, if this server is ready to switch.
   void SayReadyToSwitch(Outbox& out);
+  // Notes of which shards the backups are to become current in this epoch.
+  void ExpectBackups();
+  // Handles the news that a backup has a chunk of `shard`. When all expected
+  // backups are current, sends a heartbeat: without the news, the coordinator
+  // would take the shards for lost if this server died now.
+  void NoteBackup(int shard, Outbox& out);
   void OnVote(PeerId from, const FrameHeader& header, Outbox& out);
 
   const int server_;  // Rank of this server.
   JobPtr job_;
   bool is_ready_sent_ = false;  // True once ReadyToSwitch was sent.
   ProbeAnswers probes_;         // Answers to probes of workers.
+  // Shards that this server serves, and whose backups were not current when the
+  // epoch began and are not current yet.
+  std::set<int> behind_;
   Votes votes_;
   std::map<int, Shard> shards_;  // Shards that this server holds, by index.
 };

@@ -6,18 +6,20 @@
   tests/integration/kill_runs.py --data=DIR [--runs=20] [--backup=1]
   tests/integration/kill_runs.py --data=DIR --stop-seconds=10
   tests/integration/kill_runs.py --data=DIR --mixed --runs=50
+  tests/integration/kill_runs.py --data=DIR --hosts=2 --backup=1
 
 Run 0 has no faults. In each of the --runs later runs the script strikes a
 worker, then a server, then the coordinator, at random times: it kills the
 process by SIGKILL, and nereusctl restarts it. With --stop-seconds it stops the
 process for this time instead. With --mixed the order is random; each process is
 killed, or stopped for 1.5 times the lease. Each run is `nereusctl local` with 4
-workers and 2 servers.
+workers and 2 servers. With --hosts=2 they play two hosts, and the script also
+strikes all processes of a host at once.
 
 A run is good if it ends by itself with a complete report, equal replicas, and
 an accuracy that is at most half a percentage point below that of run 0. Without
 --backup the servers have checkpoints to go back to, and the last step must be
-saved too; with --backup they have none. A run that ends before all three were
+saved too; with --backup they have none. A run that ends before all kinds were
 struck is done again with twice as many epochs, and is not good if that happens
 three times.
 
@@ -66,7 +68,8 @@ def kind_of(command):
 
 
 def children(parent):
-    """Returns (process, kind) of each running child of a process."""
+    """Returns (process, kind, node) of each running child of a process. The node
+    is its flag --node, or ""."""
     found = []
     for name in os.listdir("/proc"):
         if not name.isdigit():
@@ -79,34 +82,53 @@ def children(parent):
         except OSError:
             continue  # The process has just ended.
         if int(its_parent) == parent and state != "Z":
-            found.append((int(name), kind_of(command)))
+            node = "".join(word for word in command
+                           if word.startswith("--node="))
+            found.append((int(name), kind_of(command), node))
     return found
 
 
+def choose(local, kind, chance):
+    """Returns the processes to strike: a random process of `kind`, or all
+    processes of a random node if `kind` is "host"."""
+    running = children(local.pid)
+    if kind == "host":
+        nodes = sorted({node for _, _, node in running if node})
+        node = chance.choice(nodes) if nodes else "none"
+        return [process for process, _, its_node in running if its_node == node]
+    processes = [process for process, its_kind, _ in running if its_kind == kind]
+    return [chance.choice(processes)] if processes else []
+
+
+def send(processes, number):
+    """Sends a signal to each process that still runs; returns how many do."""
+    running = 0
+    for process in processes:
+        try:
+            os.kill(process, number)
+            running += 1
+        except ProcessLookupError:
+            pass
+    return running
+
+
 def strike(local, kind, chance, options):
-    """Kills or stops a random process of `kind` of the job `local`.
+    """Kills or stops a random process of `kind` of the job `local`, or those of
+    a host.
 
     Returns "killed" or "stopped", or "" if no such process runs.
     """
-    processes = [process for process, process_kind in children(local.pid)
-                 if process_kind == kind]
-    if not processes:
-        return ""
-    process = chance.choice(processes)
+    processes = choose(local, kind, chance)
     stop_seconds = options.stop_seconds
     if options.mixed and chance.random() < 0.5:
         stop_seconds = 1.5 * options.lease
-    try:
-        os.kill(process, signal.SIGSTOP if stop_seconds else signal.SIGKILL)
-    except ProcessLookupError:
+    if not send(processes,
+                signal.SIGSTOP if stop_seconds else signal.SIGKILL):
         return ""
     if not stop_seconds:
         return "killed"
     time.sleep(stop_seconds)
-    try:
-        os.kill(process, signal.SIGCONT)
-    except ProcessLookupError:
-        pass  # The process was killed while it was stopped.
+    send(processes, signal.SIGCONT)  # Some may have been killed meanwhile.
     return "stopped"
 
 
@@ -125,6 +147,19 @@ def strike_when_it_runs(local, kind, chance, options, deadline):
     return ""
 
 
+def await_backups(local, log, begin, deadline):
+    """Waits until the coordinator has logged, behind byte `begin`, that the
+    backup of every shard is current again. Returns False if the job ended, or
+    the deadline passed, before."""
+    while local.poll() is None and time.monotonic() < deadline:
+        with open(log, "rb") as lines:
+            lines.seek(begin)
+            if b"the backup of every shard is current again" in lines.read():
+                return True
+        time.sleep(0.05)
+    return False
+
+
 def train(folder, kinds, epochs, chance, options):
     """Does a job, and strikes a process of each of `kinds` in turn.
 
@@ -136,6 +171,8 @@ def train(folder, kinds, epochs, chance, options):
                "--workers=4", "--servers=2", f"--epochs={epochs}",
                f"--lease={options.lease}", f"--json={report}",
                "--restarts=30", "--log-level=info"]
+    if options.hosts:
+        command.append(f"--hosts={options.hosts}")
     if options.backup:
         command.append("--backup=1")
     else:
@@ -143,11 +180,19 @@ def train(folder, kinds, epochs, chance, options):
                     "--checkpoint-every=20"]
     struck = []
     deadline = time.monotonic() + LIMIT
-    with open(os.path.join(folder, "log"), "wb") as log:
+    log_path = os.path.join(folder, "log")
+    begin = None  # Length of the log before the last strike at a whole host.
+    with open(log_path, "wb") as log:
         local = subprocess.Popen(command, stdout=log, stderr=log)
         try:
             for kind in kinds:
                 time.sleep(chance.uniform(1.5, 4))
+                # Two servers at once may be lost for good, so the second strike
+                # waits for the copies.
+                if (options.backup and begin is not None and
+                        not await_backups(local, log_path, begin, deadline)):
+                    break
+                begin = os.path.getsize(log_path) if kind == "host" else None
                 how = strike_when_it_runs(local, kind, chance, options, deadline)
                 if not how:
                     break
@@ -234,12 +279,17 @@ def parse_arguments():
     parser.add_argument("--data", required=True, help="a folder with MNIST")
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--backup", type=int, choices=(0, 1), default=0)
+    parser.add_argument("--hosts", type=int, default=0)
     parser.add_argument("--stop-seconds", type=float, default=0)
     parser.add_argument("--mixed", action="store_true")
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--lease", type=float, default=4)
     parser.add_argument("--seed", type=int, default=1)
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.hosts == 1 and options.backup:
+        parser.error("--hosts=1 --backup=1: both servers are on the host that is "
+                     "struck")
+    return options
 
 
 def main():
@@ -249,7 +299,8 @@ def main():
     expected = run_once(0, [], 0.0, options)
     if expected is None:
         return 1
-    kinds = ["worker", "server", "coordinator"]
+    kinds = ["worker", *(["host"] if options.hosts else []), "server",
+             "coordinator"]
     good = sum(run_once(number, kinds, expected, options) is not None
                for number in range(1, options.runs + 1))
     print(f"{good} of {options.runs} runs were good; accuracy without faults "

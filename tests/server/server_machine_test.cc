@@ -268,6 +268,74 @@ TEST(ServerMachineTest, EpochMakesAndDropsShards) {
   EXPECT_EQ(machine.chunk_count(), 1);
 }
 
+// Two servers. Returns the heartbeats that each sends from the start until the
+// initial values are at both, if `shard_servers` hold the four shards.
+std::vector<int> HeartbeatsWith(std::vector<ShardServers> shard_servers) {
+  const JobPtr job =
+      EpochAfter(*TestJob(1, 4,
+                          {VectorLayer("a", 2), VectorLayer("b", 3),
+                           VectorLayer("c", 2), VectorLayer("d", 1)}),
+                 [&](Job& next) {
+                   next.options.backup = true;
+                   next.shard_servers = std::move(shard_servers);
+                 });
+  std::deque<ServerMachine> servers;
+  for (const int server : {0, 1}) servers.emplace_back(job, server);
+  std::vector<int> heartbeats = {0, 0};
+  std::deque<Effects::Sent> between;
+  const auto take = [&](int server, const Effects& effects) {
+    heartbeats[server] += effects.heartbeats;
+    for (const Effects::Sent& sent : effects.sent) {
+      if (sent.to.has_value() && sent.to->role == Role::kShard) {
+        between.push_back(sent);
+      }
+    }
+  };
+  const auto deliver = [&] {
+    while (!between.empty()) {
+      const Effects::Sent sent = between.front();
+      between.pop_front();
+      const int to = sent.to->rank;
+      take(to, DeliverAll(servers[to], sent.frame.header.sender, {sent.frame}));
+    }
+  };
+  for (const int server : {0, 1}) {
+    Outbox out;
+    servers[server].Start(out);
+    take(server, Carry(out));
+  }
+  deliver();
+  for (const Chunk& chunk : job->placement.chunks()) {
+    const PeerId worker = PeerId::Worker(0);
+    const int to = job->ServerOf(chunk).rank;
+    take(to, DeliverAll(servers[to], worker,
+                        FramesOf(*job, worker, FrameKind::kContribution,
+                                 chunk.layer, chunk.index, kInitialRound,
+                                 IntegerValues(chunk.length, 0))));
+  }
+  deliver();
+  for (const int server : {0, 1}) {
+    std::vector<int32_t> served;
+    for (int shard = 0; shard < job->shards(); ++shard) {
+      if (job->shard_servers[shard].primary == server) served.push_back(shard);
+    }
+    EXPECT_EQ(servers[server].current_backups(), served);
+  }
+  return heartbeats;
+}
+
+TEST(ServerMachineTest, LastBackupThatBecomesCurrentIsReportedAtOnce) {
+  EXPECT_THAT(HeartbeatsWith(
+                  {{0, 1, false}, {1, 0, false}, {0, 1, false}, {0, 1, true}}),
+              ElementsAre(1, 1));
+}
+
+TEST(ServerMachineTest, BackupThatTheCoordinatorKnowsIsNotReported) {
+  EXPECT_THAT(
+      HeartbeatsWith({{0, 1, true}, {1, 0, false}, {0, 1, true}, {1, 0, true}}),
+      ElementsAre(0, 1));
+}
+
 constexpr int kWorkers = 2;
 constexpr int64_t kNothing = kInitialRound - 1;
 

@@ -145,6 +145,7 @@ void SimulatedCluster::Execute(Process& process, Outbox& out) {
   bool entered = false;
   const ActionVisitor carry_out{
       [&](const SendMessage& send) { ToCoordinator(process.id, send.message); },
+      [&](const SendHeartbeat&) { sessions_.SendHeartbeatOf(process.id); },
       [&](const EndMembership& end) { OnEnd(process, end.outcome); },
       [&](const CheckingAction auto& checking) {
         const NotFinite found = ExecuteArithmetic(checking);

@@ -58,6 +58,14 @@ void SimulatedSessions::Beat(ProcessId id) {
     process.Run([&process] { process.pulse.Answer(); });
   }
   if (!beat.is_alive || process.start() == nullptr) return;
+  SendHeartbeatOf(id);
+  if (!process.is_admitted_worker()) return;
+  const std::optional<Gather> gather = process.worker->UnansweredGather();
+  if (gather.has_value()) ToCoordinator(id, *gather);
+}
+
+void SimulatedSessions::SendHeartbeatOf(ProcessId id) {
+  SimulatedProcess& process = world_->processes[id];
   Heartbeat heartbeat;
   if (process.is_admitted_worker()) heartbeat = process.worker->MakeHeartbeat();
   heartbeat.epoch = process.start()->job->epoch;
@@ -65,9 +73,6 @@ void SimulatedSessions::Beat(ProcessId id) {
     heartbeat.current_backups = process.server->current_backups();
   }
   ToCoordinator(id, heartbeat);
-  if (!process.is_admitted_worker()) return;
-  const std::optional<Gather> gather = process.worker->UnansweredGather();
-  if (gather.has_value()) ToCoordinator(id, *gather);
 }
 
 // ---- Messages.

@@ -37,6 +37,8 @@ class SimulatedSessions {
   // while the process is paused or its Pulse forbids it.
   void Beat(ProcessId process);
 
+  // Sends a heartbeat of a member that is in an epoch, if it has a session.
+  void SendHeartbeatOf(ProcessId process);
   // Sends a message of a member. Drops the message if the member has no
   // session.
   void ToCoordinator(ProcessId process, const MemberMessage& message);

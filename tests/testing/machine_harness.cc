@@ -153,6 +153,7 @@ Effects Carry(Outbox& out) {
       [&](const LayerDone& done) { effects.done.push_back(done); },
       [&](const PartDone& part) { effects.parts.push_back(part); },
       [](const ProbeAnswered&) {},
+      [&](const SendHeartbeat&) { ++effects.heartbeats; },
       [&](const SaveCheckpoint& save) { effects.saves.push_back(save); },
       [&](const LoadCheckpoint& load) { effects.loads.push_back(load); },
       [&](const SendMessage& send) {
@@ -227,6 +228,7 @@ Effects DeliverAll(Machine& machine, PeerId from,
     for (MemberMessage& message : delivery->effects.messages) {
       all.messages.push_back(std::move(message));
     }
+    all.heartbeats += delivery->effects.heartbeats;
   }
   return all;
 }

@@ -78,6 +78,8 @@ struct Effects {
   std::vector<LoadCheckpoint> loads;
   std::vector<ChecksumValues> checksums;
 
+  int heartbeats = 0;  // Number of SendHeartbeat.
+
   // Actions of a Member only.
   std::vector<MemberMessage> messages;
   std::vector<std::shared_ptr<const EpochStart>> followed;

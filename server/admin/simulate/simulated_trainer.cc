@@ -157,7 +157,7 @@ void SimulatedTrainer::Execute() {
       [](const CheckingAction auto&) {},
       [](const ArithmeticAction auto&) {},
       [](const OneOf<ChecksumValues, PartDone, ProbeAnswered, SaveCheckpoint,
-                     LoadCheckpoint, SendMessage, FollowEpoch,
+                     LoadCheckpoint, SendMessage, SendHeartbeat, FollowEpoch,
                      EndMembership> auto&) {},
   };
   for (const Action& action : outbox_.actions()) std::visit(carry_out, action);
