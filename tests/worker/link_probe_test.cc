@@ -62,6 +62,21 @@ TEST(LinkProbeTest, MeasuresLatencyMessageTimeAndRate) {
   }
 }
 
+// A train's time includes that of each frame, and one way there and back.
+TEST(LinkProbeTest, ThroughputCountsTheTimeOfEachFrame) {
+  FakeLink link(/*rate=*/1e9, kLatency, kMessage);
+  for (int i = 0; i < 12; ++i) {
+    EXPECT_FALSE(link.probe().throughput().has_value());
+    ASSERT_TRUE(link.Step(absl::Milliseconds(1)));
+  }
+  const double frame = static_cast<double>(kFramePayloadBytesMax);
+  const double frames = link.last().frames;
+  EXPECT_NEAR(*link.probe().throughput(),
+              frames * frame /
+                  (2 * 100e-6 + (frames - 1) * 20e-6 + frames * frame / 1e9),
+              1);
+}
+
 TEST(LinkProbeTest, OccasionalDisturbancesDoNotCount) {
   FakeLink link(125e6, kLatency, kMessage);
   for (int i = 0; i < 60; ++i) {

@@ -16,11 +16,6 @@ constexpr int kLargeFramesMax = 32;
 // Time below which a large train is too short to measure, in seconds.
 constexpr double kAtOnceSeconds = 0.02;
 
-// Number of trains of each kind that leave without waiting for kInterval. Also
-// the number of samples of each kind that a result needs.
-constexpr int64_t kEagerMin = 4;
-// Number of samples of each kind that are kept.
-constexpr size_t kKept = 9;
 // Time between trains after the first ones.
 constexpr absl::Duration kInterval = absl::Seconds(1);
 
@@ -33,7 +28,8 @@ constexpr double kRateMax = 1e12;
 
 }  // namespace
 
-LinkProbe::LinkProbe() : large_frames_(kLargeFramesMin) {}
+LinkProbe::LinkProbe(size_t needed)
+    : needed_(needed), large_frames_(kLargeFramesMin) {}
 
 int LinkProbe::FramesOf(Kind kind) const {
   switch (kind) {
@@ -49,7 +45,7 @@ int LinkProbe::FramesOf(Kind kind) const {
 
 std::optional<LinkProbe::Train> LinkProbe::Next(absl::Time now) {
   if (under_way_ > 0 && now - sent_ < kPatience) return std::nullopt;
-  const bool eager = next_id_ < kEagerMin * kKinds;
+  const bool eager = next_id_ < static_cast<int64_t>(needed_) * kKinds;
   if (!eager && now - sent_ < kInterval) return std::nullopt;
   const Kind kind = static_cast<Kind>(next_id_ % kKinds);
   sent_ = now;
@@ -77,11 +73,25 @@ double LinkProbe::FastestOf(Kind kind) const {
   return fastest;
 }
 
-std::optional<LinkSpeed> LinkProbe::speed() const {
-  const bool enough = absl::c_all_of(samples_, [](const auto& samples) {
-    return samples.size() >= kEagerMin;
+bool LinkProbe::has_enough() const {
+  return absl::c_all_of(samples_, [this](const auto& samples) {
+    return samples.size() >= needed_;
   });
-  if (!enough) return std::nullopt;
+}
+
+std::optional<double> LinkProbe::throughput() const {
+  if (!has_enough()) return std::nullopt;
+  double fastest = 0;
+  for (const Sample& sample : samples_[kLarge]) {
+    const double bytes =
+        sample.frames * static_cast<double>(kFramePayloadBytesMax);
+    fastest = std::max(fastest, bytes / sample.seconds);
+  }
+  return std::min(fastest, kRateMax);
+}
+
+std::optional<LinkSpeed> LinkProbe::speed() const {
+  if (!has_enough()) return std::nullopt;
   // A train of one frame takes one latency in each direction.
   const double one = FastestOf(kOne);
   LinkSpeed speed;

@@ -19,16 +19,22 @@ namespace nereus {
 //
 // Trains leave at quiet moments, when no round is under way. Some trains meet
 // other traffic nevertheless, so the fastest of the last trains of each kind
-// counts. The first twelve trains leave one at each quiet moment. Later trains
-// leave once a second at most; they let the result follow the network. If a
-// train of large frames is answered within 20 ms, the time is too short to
-// measure well, and the next such train has twice as many frames, up to a
-// limit.
+// counts. The first trains, up to a result, leave one at each quiet moment.
+// Later trains leave once a second at most; they let the result follow the
+// network. If a train of large frames is answered within 20 ms, the time is too
+// short to measure well, and the next such train has twice as many frames, up
+// to a limit.
 //
 // Pure. Bounded: keeps the last nine samples of each kind of train.
 class LinkProbe {
  public:
-  LinkProbe();
+  // Number of samples of each kind that are kept.
+  static constexpr size_t kKept = 9;
+
+  // `needed`: number of samples of each kind that a result needs, at most
+  // kKept. The fastest counts, so with more samples fewer results are too slow
+  // because the receiver was busy.
+  explicit LinkProbe(size_t needed = 4);
 
   // Frames that are sent one behind the other.
   struct Train {
@@ -44,6 +50,10 @@ class LinkProbe {
 
   // Returns the measured speed, or nothing while there are too few samples.
   std::optional<LinkSpeed> speed() const;
+  // Returns the bytes per second of the fastest train of large frames, in which
+  // the time for each frame counts; nothing while there are too few samples.
+  // Unlike a rate without that time, it is no difference of two short times.
+  std::optional<double> throughput() const;
 
  private:
   // Kinds of trains, in the order in which they take turns.
@@ -58,9 +68,12 @@ class LinkProbe {
 
   // Returns the number of frames of the next train of this kind.
   int FramesOf(Kind kind) const;
+  // True if there are enough samples of each kind for a result.
+  bool has_enough() const;
   // Returns the time of the fastest sample, in seconds.
   double FastestOf(Kind kind) const;
 
+  size_t needed_;        // Number of samples of each kind for a result.
   int64_t next_id_ = 0;  // Number of the next train.
   // Time at which the last train left.
   absl::Time sent_ = absl::InfinitePast();

@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "common/base/clock.h"
-#include "common/protocol/frame.h"
 
 namespace nereus {
 namespace {
@@ -54,7 +53,9 @@ Activity Meter::phases() const {
 void Meter::OnEpoch(const ProbePlan& plan) {
   MutexLock lock(&mu_);
   if (plan.probed != plan_.probed || plan.target != plan_.target) {
-    probe_ = LinkProbe();
+    // The mate of a memory probe computes at the same time.
+    probe_ = plan.probed == Probed::kMemory ? LinkProbe(LinkProbe::kKept)
+                                            : LinkProbe();
   }
   plan_ = plan;
 }
@@ -71,13 +72,12 @@ void Meter::OnAnswer(int64_t train) {
 }
 
 std::optional<Measurements> Meter::TakeDue() {
-  // If this worker probes, StepTimes and LinkProbe must both have a result,
-  // because the planner uses compute times and link together.
+  // The worker that probes the link needs results of both StepTimes and
+  // LinkProbe, because the planner uses compute times and link together.
   const absl::Time now = SteadyNow();
   MutexLock lock(&mu_);
   const std::optional<LinkSpeed> speed = probe_.speed();
-  const bool lacks_speed =
-      plan_.probed != Probed::kNothing && !speed.has_value();
+  const bool lacks_speed = plan_.probed == Probed::kLink && !speed.has_value();
   if (lacks_speed || !steps_.enough() || now - reported_at_ < kReportInterval) {
     return std::nullopt;
   }
@@ -86,9 +86,10 @@ std::optional<Measurements> Meter::TakeDue() {
                        std::nullopt};
   if (plan_.probed == Probed::kLink) {
     last_->link = speed;
-  } else if (plan_.probed == Probed::kMemory) {
+  } else if (plan_.probed == Probed::kMemory && speed.has_value()) {
     const auto cores = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
-    last_->memory_rate = MemoryRateOf(*speed, plan_.local_workers, cores);
+    last_->memory_rate =
+        MemoryRateOf(*probe_.throughput(), plan_.local_workers, cores);
   }
   return last_;
 }
@@ -98,13 +99,9 @@ std::optional<Measurements> Meter::last() const {
   return last_;
 }
 
-// A frame takes the time of its bytes and LinkSpeed::message_time.
-double MemoryRateOf(const LinkSpeed& probed, int local_workers, int cores) {
-  const auto bytes = static_cast<double>(kFramePayloadBytesMax);
-  const double seconds =
-      bytes / probed.rate + absl::ToDoubleSeconds(probed.message_time);
-  const double transfers = std::clamp(cores / 2, 1, local_workers);
-  return std::min(transfers * bytes / seconds, kMemoryRateMax);
+double MemoryRateOf(double one_transfer, int local_workers, int cores) {
+  return std::min(std::clamp(cores / 2, 1, local_workers) * one_transfer,
+                  kMemoryRateMax);
 }
 
 }  // namespace nereus

@@ -50,7 +50,7 @@ class Meter {
   void OnAnswer(int64_t train) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Returns the measurements if they are due: once as soon as StepTimes has a
-  // result, and LinkProbe too if this worker probes; then every 5 s.
+  // result, and LinkProbe too if this worker probes the link; then every 5 s.
   std::optional<Measurements> TakeDue() ABSL_LOCKS_EXCLUDED(mu_);
   // Returns the time of the caller's steps by phases.
   Activity phases() const ABSL_LOCKS_EXCLUDED(mu_);
@@ -70,11 +70,11 @@ class Meter {
 };
 
 // Returns the bytes per second that all workers of a host together hand each
-// other through memory. `probed`: speed from one worker to another one, which
-// copies what it gets. Each transfer keeps two of the machine's `cores` busy,
-// so up to cores / 2 workers send at full speed at the same time. Neglects that
+// other through memory. `one_transfer`: those from one worker to another one,
+// which copies them. Each transfer keeps two of the machine's `cores` busy, so
+// up to cores / 2 workers send at full speed at the same time. Neglects that
 // the memory may be slower than all of them together, and that a container may
 // have fewer processors.
-double MemoryRateOf(const LinkSpeed& probed, int local_workers, int cores);
+double MemoryRateOf(double one_transfer, int local_workers, int cores);
 
 }  // namespace nereus
