@@ -177,9 +177,14 @@ void Writer::WriteSpan(const MemberTrace& member, const Span& span) {
   text_ += "}},\n";
 }
 
+// A frame can arrive before the span of its sending ends, so its arrow leaves
+// at the span's begin.
 void Writer::WriteArrow(char phase, uint64_t id, const MemberTrace& member,
                         const Span& span) {
-  WriteHead(phase, member, span, span.begin + (span.end - span.begin) / 2);
+  const absl::Duration within = span.kind == SpanKind::kSend
+                                    ? absl::ZeroDuration()
+                                    : (span.end - span.begin) / 2;
+  WriteHead(phase, member, span, span.begin + within);
   absl::StrAppendFormat(&text_,
                         ", \"cat\": \"gradient\", \"name\": \"gradient\", "
                         "\"id\": \"0x%x\"%s},\n",
