@@ -34,9 +34,9 @@ namespace nereus {
 // MiB.
 //
 // A worker sends its value again with each heartbeat until it has the answer.
-// Of the answers after a first step or a return to a checkpoint, only the
-// newest is kept: when a later gathering is complete, each of its workers has
-// the answer before. Pure.
+// Only the newest answer is kept of those after a first step or a return to a
+// checkpoint: when a later gathering is complete, each of its workers has the
+// answer before. Pure.
 class Gatherings {
  public:
   // `job`: null before the first epoch.
