@@ -392,6 +392,23 @@ TEST(ShardBackupTest, LayersByFactorsAreCopiedAsTheyAre) {
             initial);
 }
 
+// The backup still has the mean of the last round when it becomes the primary.
+TEST(ShardBackupTest, NoMeanIsCopiedOfALayerThatHasLeftTheServers) {
+  ShardPair pair(PlainSgd(OptimizerPlace::kWorker));
+  pair.Begin({10, 20});
+  pair.Round(0, {1, 2});
+  pair.Enter(Holders(0, 1, true), [](Job& job) {
+    for (Route& route : job.routes) route.scheme = Scheme::kRing;
+  });
+  pair.Arrive();
+  pair.Enter(Holders(1, -1, false));
+  pair.Enter(Holders(1, 0, false));
+  for (; !pair.wire().empty(); pair.Arrive(1)) {
+    EXPECT_EQ(pair.wire().front().header.part, 0);
+  }
+  pair.ExpectEqual();
+}
+
 // A job that goes on from a checkpoint, with the optimizer on the workers.
 class RestoredCopyTest : public testing::Test {
  protected:
