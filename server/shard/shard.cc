@@ -175,14 +175,16 @@ void Shard::OnEpoch(JobPtr job, Outbox& out) {
 }
 
 // Makes `round` a round of a checkpoint in this epoch, if it is not one yet,
-// and saves all chunks as of this round.
+// and saves all chunks as of this round. If this shard has saved them before,
+// the sender's frames come again, because another shard has lost its part.
 void Shard::SaveLast(int64_t round, int32_t sender, Outbox& out) {
-  if (!serves() || !saver_.BeginLast(round, sender)) return;
+  if (!serves()) return;
   if (!epoch_.job->IsCheckpoint(round)) {
     auto job = std::make_shared<Job>(*epoch_.job);
     job->checkpoint_round = round;
     epoch_.job = std::move(job);
   }
+  if (!saver_.BeginLast(round, sender)) return;
   for (ChunkRounds& chunk : chunks_) chunk.SaveLast(round, out);
 }
 

@@ -219,6 +219,29 @@ TEST_F(OwnedFrameTest, CountsOnce) {
   EXPECT_EQ(again->kind, Landing::Kind::kDiscard);
 }
 
+// Another shard has lost its part of the last round, so all save it again. This
+// shard has saved its part (simulation seed 627).
+TEST_F(ShardCheckpointTest, OwnedFramesOfASavedLastRoundAreDiscarded) {
+  const auto save_last = [&] {
+    Outbox out;
+    shard_.SaveLast(/*round=*/2, /*sender=*/0, out);
+    return Carry(out).saves;
+  };
+  for (const int64_t round : {0, 1, 2}) {
+    for (const int layer : {0, 1}) Contribute(layer, round, 2);
+  }
+  SendOwned(shard_, *job_, 1);
+  EXPECT_THAT(save_last(), IsEmpty());
+  EXPECT_THAT(SendOwned(shard_, *job_, 2).saves, SizeIs(1));
+  Enter([](Job&) {});
+  EXPECT_THAT(save_last(), IsEmpty());
+  for (const Frame& frame : OwnedOf(*job_, 0, 2, IntegerValues(kOwned, 2), 0)) {
+    const auto landing = shard_.OnHeader(PeerId::Worker(0), frame.header);
+    ASSERT_TRUE(landing.ok()) << landing.status();
+    EXPECT_EQ(landing->kind, Landing::Kind::kDiscard);
+  }
+}
+
 // The job goes on from a checkpoint of round 8: workers 4 and 5.
 JobPtr RestoredJob(JobOptions options = Momentum(/*checkpoint_every=*/2),
                    int32_t state_arrays = 0) {
