@@ -235,23 +235,36 @@ TEST_F(LawsTest, NanInParametersBreaksTheLaw) {
 TEST_F(LawsTest, WorkersThatGatherOtherValuesBreakTheLaw) {
   laws_.Add(std::make_unique<GatheringLaw>());
   const Gathered answer = {{3, 0}, {"a", "b"}, ""};
-  laws_.Tell(WorkerGathered{0, "a", answer});
-  laws_.Tell(WorkerGathered{1, "b", answer});
+  laws_.Tell(WorkerGathered{0, 1, "a", answer});
+  laws_.Tell(WorkerGathered{1, 1, "b", answer});
   ExpectKept();
-  laws_.Tell(WorkerGathered{2, "c", {{3, 0}, {"a", "c"}, ""}});
+  laws_.Tell(WorkerGathered{2, 1, "c", {{3, 0}, {"a", "c"}, ""}});
   ExpectBroken({"the values are a, c, another worker got a, b", "worker 2"});
+}
+
+// Worker 1, which the coordinator has given up, gets its answer late.
+TEST_F(LawsTest, WorkersThatGoBackMayGatherOtherValues) {
+  laws_.Add(std::make_unique<GatheringLaw>());
+  view_.job().epoch = 4;
+  laws_.Tell(WorkerGathered{0, 3, "a", {{3, 0}, {"a", "b"}, ""}});
+  laws_.Tell(EpochBegun{&view_.job(), /*all_from_base=*/true, {}});
+  laws_.Tell(WorkerGathered{0, 4, "c", {{3, 0}, {"c"}, ""}});
+  laws_.Tell(WorkerGathered{1, 3, "b", {{3, 0}, {"a", "b"}, ""}});
+  ExpectKept();
+  laws_.Tell(WorkerGathered{1, 5, "b", {{3, 0}, {"a", "b"}, ""}});
+  ExpectBroken({"the values are a, b, another worker got c", "worker 1"});
 }
 
 TEST_F(LawsTest, GatheringWithoutTheWorkersOwnValueBreaksTheLaw) {
   laws_.Add(std::make_unique<GatheringLaw>());
-  laws_.Tell(WorkerGathered{2, "c", {{3, 0}, {"a", "b"}, ""}});
+  laws_.Tell(WorkerGathered{2, 1, "c", {{3, 0}, {"a", "b"}, ""}});
   ExpectBroken({"value c is not once among a, b"});
 }
 
 TEST_F(LawsTest, GatheringThatFailsBreaksTheLaw) {
   laws_.Add(std::make_unique<GatheringLaw>());
   laws_.Tell(
-      WorkerGathered{2, "c", {{3, 0}, {}, "worker w1 has begun step 4"}});
+      WorkerGathered{2, 1, "c", {{3, 0}, {}, "worker w1 has begun step 4"}});
   ExpectBroken({"worker w1 has begun step 4"});
 }
 

@@ -160,7 +160,8 @@ void SimulatedWorker::OnGathered(const Gathered& answer) {
   const std::optional<Gather> own = UnansweredGather();
   ledger_.gathering().OnGathered(answer);
   if (!own.has_value() || UnansweredGather().has_value()) return;
-  world_->laws.Tell(WorkerGathered{rank_, own->value, answer});
+  world_->laws.Tell(
+      WorkerGathered{rank_, process_->start()->job->epoch, own->value, answer});
   ledger_.gathering().Take().IgnoreError();
   Compute([this, last = layer_count() - 1] { Backward(last); });
 }

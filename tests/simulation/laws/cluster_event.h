@@ -67,7 +67,8 @@ struct StepDone {
 // A worker has the answer of a gathering.
 struct WorkerGathered {
   int rank = 0;
-  std::string value;  // Its own value.
+  uint64_t epoch = 0;  // Epoch of the worker.
+  std::string value;   // Its own value.
   Gathered answer;
 };
 

@@ -1,5 +1,6 @@
 #include "tests/simulation/laws/gathering_law.h"
 
+#include <iterator>
 #include <variant>
 
 #include "absl/algorithm/container.h"
@@ -10,7 +11,7 @@ namespace nereus {
 
 void GatheringLaw::Observe(const ClusterEvent& event) {
   if (const auto* begun = std::get_if<EpochBegun>(&event)) {
-    if (begun->all_from_base) values_.clear();
+    if (begun->all_from_base) returns_.insert(begun->job->epoch);
     return;
   }
   const auto* gathered = std::get_if<WorkerGathered>(&event);
@@ -26,7 +27,10 @@ void GatheringLaw::Observe(const ClusterEvent& event) {
                   absl::StrCat("value ", gathered->value, " is not once among ",
                                absl::StrJoin(answer.values, ", ")));
   }
-  const auto [first, is_first] = values_.emplace(answer.id, answer.values);
+  const uint64_t last_return =
+      *std::prev(returns_.upper_bound(gathered->epoch));
+  const auto [first, is_first] =
+      values_.emplace(std::pair(last_return, answer.id), answer.values);
   if (first->second == answer.values) return;
   Breach(place,
          absl::StrCat("the values are ", absl::StrJoin(answer.values, ", "),
