@@ -66,6 +66,14 @@ struct GatheringAnswers {
   bool operator==(const GatheringAnswers&) const = default;
 };
 
+// Time of a worker since it was admitted or dropped its values
+// (EpochStart::from_base). A change of plan begins no new life. It does change
+// EpochWorker::first_step, which is never before the plan's first step.
+struct WorkerLife {
+  int64_t first_step = 0;  // The worker's first step.
+  uint64_t epoch = 0;      // Epoch in which it began.
+};
+
 // State that a coordinator must find again when it is restarted. Events since
 // the last save are lost. The members make up for this loss: in their new
 // sessions they repeat what still matters (Member::OnSession), and they report
@@ -79,6 +87,7 @@ struct CoordinatorState {
     bool left = false;                  // True if it has left.
     bool left_early = false;            // True if its Leave was early.
     int64_t last_step = kInitialRound;  // Last step, if it has left.
+    WorkerLife life;
   };
   JobState state = JobState::kWaiting;
   std::string reason;  // Reason why the job failed.

@@ -57,12 +57,8 @@ Gatherings::Workers Gatherings::WorkersOf(const Job& job,
   Workers workers;
   for (const MemberRecord& member : roster.members()) {
     if (!member.is_worker()) continue;
-    const int position = job.PositionOf(member.id.rank);
-    if (position < 0) continue;
-    // Prefers the member's own first step: a change of plan gives all workers
-    // in `job` the same first step.
-    workers[member.id.rank] = {&member, member.life.first_step.value_or(
-                                            job.workers[position].first_step)};
+    if (job.PositionOf(member.id.rank) < 0) continue;
+    workers[member.id.rank] = &member;
   }
   return workers;
 }
@@ -141,30 +137,31 @@ Gatherings::Needs Gatherings::NeedsOf(const GatheringId& id,
                                       const Workers& workers) const {
   std::set<int64_t> starts;  // First steps of the workers that gather.
   for (const auto& [rank, worker] : workers) {
-    if (IsOpen(rank, id)) starts.insert(worker.first_step);
+    if (IsOpen(rank, id)) starts.insert(worker->life.first_step);
   }
-  const auto takes_part = [&](const Worker& worker) {
-    if (id.step != kInitialRound) return worker.first_step <= id.step;
-    const Heartbeat& heartbeat = worker.member->heartbeat;
+  const auto takes_part = [&](const MemberRecord& worker) {
+    const int64_t first_step = worker.life.first_step;
+    if (id.step != kInitialRound) return first_step <= id.step;
+    const Heartbeat& heartbeat = worker.heartbeat;
     // Whether the worker goes back, too, is not known yet.
     if (heartbeat.epoch < id.went_back_in) return true;
     return heartbeat.went_back_in == id.went_back_in &&
-           (id.went_back_in > 0 || starts.contains(worker.first_step));
+           (id.went_back_in > 0 || starts.contains(first_step));
   };
   Needs needs;
   for (const auto& [rank, worker] : workers) {
-    if (!takes_part(worker) || worker.member->has_left()) continue;
+    if (!takes_part(*worker) || worker->has_left()) continue;
     if (IsOpen(rank, id)) {
       needs.here.push_back(rank);
       continue;
     }
-    needs.missing.push_back(worker.member);
+    needs.missing.push_back(worker);
     // A heartbeat from before the worker dropped its values says nothing.
-    const Heartbeat& heartbeat = worker.member->heartbeat;
+    const Heartbeat& heartbeat = worker->heartbeat;
     if (heartbeat.epoch >= cleared_in_ &&
-        heartbeat.epoch >= worker.member->life.epoch &&
+        heartbeat.epoch >= worker->life.epoch &&
         heartbeat.pushed_step > id.step) {
-      needs.gone_on = worker.member;
+      needs.gone_on = worker;
     }
   }
   return needs;
@@ -222,7 +219,7 @@ void Gatherings::SendNotices(const Job& job, const MemberList& roster,
     const GatheringId& id = open.gather.id;
     const auto [text, is_new] = texts.emplace(id, "");
     if (is_new) text->second = DescribeWait(id, NeedsOf(id, workers).missing);
-    found->second.member->Send(Waiting{text->second}, out);
+    found->second->Send(Waiting{text->second}, out);
   }
 }
 

@@ -71,13 +71,8 @@ class Gatherings {
   const GatheringAnswers& state() const { return state_; }
 
  private:
-  // Worker of the job's epoch.
-  struct Worker {
-    const MemberRecord* member;
-    int64_t first_step;
-  };
-  // Workers by rank.
-  using Workers = std::map<int, Worker>;
+  // Workers of the job's epoch, by rank.
+  using Workers = std::map<int, const MemberRecord*>;
 
   // Value without an answer.
   struct Open {

@@ -118,6 +118,8 @@ std::string EncodeState(const CoordinatorState& state) {
         std::move(*ToProto(MemberMessage(member.request)).mutable_join());
     if (member.left) added->set_left(member.last_step);
     added->set_left_early(member.left_early);
+    added->set_first_step(member.life.first_step);
+    added->set_first_epoch(member.life.epoch);
   }
   message.set_next_rank(state.next_rank);
   message.set_all_from_base(state.epoch.all_from_base);
@@ -166,6 +168,7 @@ absl::StatusOr<CoordinatorState> DecodeState(const std::string& bytes) {
     member.left = saved.has_left();
     member.left_early = saved.left_early();
     if (member.left) member.last_step = saved.left();
+    member.life = {saved.first_step(), saved.first_epoch()};
     state.members.push_back(std::move(member));
   }
   NEREUS_TRY(CheckMembers(state));

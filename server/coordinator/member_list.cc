@@ -83,6 +83,7 @@ MemberList::MemberList(const CoordinatorState& saved, absl::Time now,
     member.admitted = true;
     if (each.left) member.last_step = each.last_step;
     member.leaves_early = each.left_early;
+    member.life = each.life;
     members_.push_back(std::move(member));
   }
 }
@@ -93,7 +94,7 @@ std::vector<CoordinatorState::Member> MemberList::Saved() const {
     if (!member.admitted) continue;
     saved.push_back({member.id, member.request, member.has_left(),
                      member.has_left() && member.leaves_early,
-                     member.last_step.value_or(kInitialRound)});
+                     member.last_step.value_or(kInitialRound), member.life});
     saved.back().request.layers.clear();
   }
   return saved;

@@ -57,14 +57,7 @@ struct MemberRecord {
   // True if the coordinator need not tell it (any more) that the job is over:
   // it has been told, or it has not resumed its session in time.
   bool told_over = false;
-  // Time of a worker since it was admitted or dropped its values
-  // (EpochStart::from_base).
-  struct Life {
-    // Its first step. Empty if the coordinator was restarted since then.
-    std::optional<int64_t> first_step;
-    uint64_t epoch = 0;  // Epoch in which it began.
-  };
-  Life life;
+  WorkerLife life;
   std::optional<int64_t> last_step;  // Last step; empty until it leaves.
   // Workers: true if they left before the job was done. Servers: true if they
   // have asked to leave.

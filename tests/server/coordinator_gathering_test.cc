@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -91,6 +92,28 @@ TEST_F(GatheringTest, WorkerThatMissedTheAnswerIsToldAgain) {
   EXPECT_THAT(Heard<Gathered>(next, 21).values, ElementsAre("d", "e", "f"));
 }
 
+// The plan changes after step 4. All workers then have the first step 5 in the
+// job, but gather after step 4 as before.
+TEST_F(GatheringTest, WorkersGatherAfterAChangeOfPlanAndARestart) {
+  driver_.Say(kWorker0, Value(3, "a"));
+  driver_.Say(kWorker1, Value(3, "b"));
+  CoordinatorState state = driver_.Say(kWorker2, Value(3, "c")).saved.back();
+  Job job = *state.epoch.job;
+  for (EpochWorker& worker : job.workers) worker.first_step = 5;
+  job.history.first_step = 5;
+  job.history.base_round = 4;
+  state.epoch.job = std::make_shared<const Job>(job);
+  driver_.Restart(state);
+  driver_.ResumeIn(20, kWorker0);
+  driver_.ResumeIn(21, kWorker1);
+  driver_.ResumeIn(22, kWorker2);
+  for (const SessionId session : {20, 21, 22}) driver_.Beat(session, 4, 4);
+  driver_.Say(20, Value(4, "a"));
+  driver_.Say(21, Value(4, "b"));
+  const Reaction done = driver_.Say(22, Value(4, "c"));
+  EXPECT_THAT(Heard<Gathered>(done, 20).values, ElementsAre("a", "b", "c"));
+}
+
 TEST_F(GatheringTest, WorkersThatDieOrLeaveAreNotAwaited) {
   driver_.Say(kWorker0, Value(4, "a"));
   driver_.Say(kWorker1, Leave{4, 1});
@@ -124,10 +147,10 @@ TEST_F(GatheringTest, WorkerThatGoesOnWithoutGatheringIsNamed) {
 // The worker sent the value before it heard that its first step is now 6.
 TEST_F(GatheringTest, ValueOfAnUndoneStepIsNotAnswered) {
   Gatherings gatherings;
-  Job job = driver_.job();
-  for (EpochWorker& worker : job.workers) worker.first_step = 6;
+  const Job job = driver_.job();
   MemberList roster;
   roster.Add(WorkerRequest("w0"), kWorker0, /*running=*/false, absl::Now());
+  roster.Find(roster.members()[0].id)->life.first_step = 6;
   CoordinatorOutbox out;
   gatherings.OnGather(roster.members()[0], Value(4, "a"), absl::Now(), out);
   EXPECT_FALSE(gatherings.Complete(job, roster));

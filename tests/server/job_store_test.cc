@@ -236,6 +236,8 @@ TEST(JobStateTest, EveryMemberIsRestored) {
     EXPECT_EQ(found.id, member.id);
     EXPECT_EQ(found.left, i == 2);
     EXPECT_EQ(found.last_step, member.last_step);
+    EXPECT_EQ(found.life.first_step, member.life.first_step);
+    EXPECT_EQ(found.life.epoch, member.life.epoch);
     EXPECT_EQ(found.request.role, member.request.role);
     EXPECT_EQ(found.request.shard, member.request.shard);
     EXPECT_EQ(found.request.incarnation, member.request.incarnation);

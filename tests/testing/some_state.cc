@@ -76,6 +76,7 @@ CoordinatorState SomeState() {
                                    member.request.data_address,
                                    member.id.rank});
   }
+  state.members[3].life = {12, 3};
   state.members[2].left = true;
   state.members[2].last_step = 20;
   state.next_rank = 5;
