@@ -36,8 +36,11 @@ bool IsFirst(const GatheringId& id) {
   return id.step == kInitialRound && id.went_back_in == 0;
 }
 
+// Returns "" if no worker is missing: the value is of a step that the job has
+// undone.
 std::string DescribeWait(const GatheringId& id,
                          const std::vector<const MemberRecord*>& missing) {
+  if (missing.empty()) return "";
   std::vector<std::string> names;
   for (const MemberRecord* const member : missing) {
     if (names.size() == kNamesMax) {
@@ -219,6 +222,7 @@ void Gatherings::SendNotices(const Job& job, const MemberList& roster,
     const GatheringId& id = open.gather.id;
     const auto [text, is_new] = texts.emplace(id, "");
     if (is_new) text->second = DescribeWait(id, NeedsOf(id, workers).missing);
+    if (text->second.empty()) continue;
     found->second->Send(Waiting{text->second}, out);
   }
 }
