@@ -43,7 +43,8 @@ std::vector<std::string> NamesOf(const std::vector<LayerSpec>& layers) {
 }
 
 // Returns measurements drawn from a wide range. They make the coordinator
-// change its plan again and again.
+// change its plan again and again. As in a job with several workers on a host,
+// not every worker has measured the link or the memory.
 Measured DrawMeasured(SimulatedWorld& world) {
   Measured measured;
   measured.times.resize(world.workload.layers.size());
@@ -52,9 +53,14 @@ Measured DrawMeasured(SimulatedWorld& world) {
             world.Draw(absl::Milliseconds(2))};
   }
   measured.step_time = absl::Milliseconds(1) + world.Draw(absl::Seconds(1));
-  measured.link = {std::pow(10.0, 4 + 6 * world.random.Uniform()),
-                   world.Draw(absl::Milliseconds(100)),
-                   world.Draw(absl::Milliseconds(10))};
+  if (world.random.Chance(0.7)) {
+    measured.link = {std::pow(10.0, 4 + 6 * world.random.Uniform()),
+                     world.Draw(absl::Milliseconds(100)),
+                     world.Draw(absl::Milliseconds(10))};
+  }
+  if (world.random.Chance(0.5)) {
+    measured.memory_rate = std::pow(10.0, 5 + 6 * world.random.Uniform());
+  }
   return measured;
 }
 
