@@ -95,7 +95,7 @@ def own_examples(step, rank, size):
 def checksum(model):
     digest = hashlib.sha256()
     for parameter in model.parameters():
-        digest.update(parameter.detach().cpu().numpy().tobytes())
+        digest.update(parameter.detach().cpu().float().numpy().tobytes())
     return digest.hexdigest()[:16]
 
 
@@ -192,12 +192,13 @@ def scenario_alone(name, workers):
     return [parameter.detach().cpu() for parameter in model.parameters()]
 
 
-def killed(optimizer_kind="adam", overlap=None, how="SIGKILL"):
+def killed(optimizer_kind="adam", overlap=None, how="SIGKILL", dtype="float32"):
     """Worker 1 is killed in the middle of a backward, or leaves after SIGTERM, and starts again
     as a new worker."""
     nt.init()
     torch.manual_seed(1)
-    model = make_model("mlp")
+    dtype = getattr(torch, dtype)
+    model = make_model("mlp").to(dtype)
     optimizer = nt.DistributedOptimizer(make_optimizer(optimizer_kind, model.parameters()),
                                         model=model, overlap=overlap or None)
     scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
@@ -206,7 +207,7 @@ def killed(optimizer_kind="adam", overlap=None, how="SIGKILL"):
     while step + 1 < STEPS:
         x, y = own_examples(step, own, 2)
         optimizer.zero_grad()
-        loss = functional.cross_entropy(model(x), y)
+        loss = functional.cross_entropy(model(x.to(dtype)).float(), y)
         step = nt.step_info().step
         if own == 1 and step == 7 and not os.path.exists(mark):
             open(mark, "w", encoding="utf-8").close()

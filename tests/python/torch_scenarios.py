@@ -97,6 +97,17 @@ def penalized(model, x, y, step, rank, optimizer):
     loss_of(model(x), y).backward()
 
 
+class Half(Net):
+    """Net whose parameters are in bfloat16."""
+
+    def __init__(self):
+        super().__init__()
+        self.bfloat16()
+
+    def forward(self, x):
+        return super().forward(x.bfloat16()).float()
+
+
 class Branches(nn.Module):
     """Three branches: worker 0 uses the first, worker 1 the second, nobody the third."""
 
@@ -200,6 +211,7 @@ SCENARIOS = {
     "without sync": Scenario(Net, without_sync, rows=ROWS_TWICE),
     "two losses": Scenario(Net, two_losses, rows=ROWS_TWICE),
     "autocast": Scenario(Net, autocast),
+    "bfloat16": Scenario(Half, plain),
     "penalized": Scenario(Net, penalized),
     # Workers would measure different layers.
     "unused": Scenario(Branches, unused, factors=0, rows={}),

@@ -76,7 +76,7 @@ class DeferredUpdates:
                 if slot.index >= 0:  # No buffer.
                     update.gradients.append(tensor.grad)
                     tensor.grad = torch.Tensor._make_subclass(
-                        PendingGradient, layer.mean_view(index))
+                        PendingGradient, layer.place_of_mean(index))
                 tensor.__class__ = self._pending_class(type(tensor))
 
     def _pending_class(self, own_class):

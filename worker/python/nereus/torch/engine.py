@@ -185,7 +185,7 @@ class Engine:
             self._take_over()
             for layer in self._layers:
                 if layer.rows:
-                    layer.capture = factors.Capture(self._candidates[layer.name],
+                    layer.capture = factors.Capture(self._candidates[layer.slots[0].name],
                                                     WeakCall(self._begin_backward))
         except BaseException:
             client.close()
@@ -207,6 +207,7 @@ class Engine:
                               "come in the order of forward", FAILED_PRECONDITION)
         self._deferred.hook(self._model, self._layers)
 
+    @torch.no_grad()
     def _take_over(self):
         """Takes what the job has written to the layers' memory."""
         self._differences = self._extras.read_groups()
@@ -464,7 +465,7 @@ class Engine:
         for layer, reported in zip(self._layers, self._client.report()["layers"][1:]):
             found.append({"name": layer.name, "scheme": reported["scheme"],
                           "wire": reported["wire"], "rows": layer.rows,
-                          "reason": self._reasons.get(layer.name, "")})
+                          "reason": self._reasons.get(layer.slots[0].name, "")})
         return found
 
     def report(self):

@@ -161,6 +161,7 @@ class Capture:
         """Returns the relative difference between a weight's gradient and the product."""
         product = sum(given.t() @ rows
                       for given, rows in zip(self.output_gradients, self.inputs))
+        gradient = gradient.float()
         size = max(float(torch.linalg.norm(gradient)), 1e-30)
         return float(torch.linalg.norm(product - gradient)) / size
 
@@ -215,8 +216,10 @@ def _why_not(module, uses):
     weight = module._parameters.get("weight")
     if weight is None or "forward" in module.__dict__:
         return "its weight or its forward was replaced"
-    if not weight.requires_grad or weight.dtype != torch.float32:
-        return "its weight is frozen, or not float32"
+    if not weight.requires_grad:
+        return "its weight is frozen"
+    if weight.dtype == torch.float64:
+        return "its weight has values of type torch.float64"
     if weight.numel() < LARGE_VALUES:
         return f"its weight has fewer than {LARGE_VALUES} values"
     if len(uses[id(weight)]) > 1:

@@ -19,7 +19,7 @@ class _BucketLayer(layout.TorchLayer):
     """Layer whose gradients come in buckets of DDP, which get the means."""
 
     def collect(self):
-        if not self.is_shared and self.slots[0].bucket is not None:
+        if not self.gathers and self.slots[0].bucket is not None:
             return layout.flat(self.slots[0].bucket)
         if self.gradient is None:
             self.gradient = torch.empty_like(self.values)
@@ -33,7 +33,7 @@ class _BucketLayer(layout.TorchLayer):
 
     def distribute(self, is_used):
         for slot in self.slots:
-            if self.is_shared and slot.bucket is not None:
+            if self.gathers and slot.bucket is not None:
                 slot.bucket.copy_(slot.view_of(self.pushed))
 
     def skip(self):

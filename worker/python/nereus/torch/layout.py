@@ -1,7 +1,8 @@
 """Layers of a torch model: which parameters make up which layer, and their memory.
 
 A parameter of LARGE_VALUES values or more is a layer of its own, in torch's own memory.
-Smaller ones that follow each other share a layer, whose memory they are moved to.
+Smaller ones that follow each other share a layer, whose memory they are moved to. Parameters in
+bfloat16 or float16 stay where they are; their layer has a float32 copy of them.
 """
 
 import functools
@@ -18,6 +19,9 @@ LARGE_VALUES = 4096
 # gradients are there, so a large one comes late.
 SHARED_VALUES_MAX = 16384
 
+# Types of parameters; those that are not float32 are copied to it and from it.
+_TYPES = (torch.float32, torch.bfloat16, torch.float16)
+
 # Kinds of layers, by the number of dimensions of the parameter.
 _KINDS = {2: "fc", 3: "conv", 4: "conv", 5: "conv"}
 
@@ -32,9 +36,11 @@ def flat(tensor):
     return permuted.view(-1) if permuted.is_contiguous() else None
 
 
-def _unusual_strides(tensor):
-    """Returns " (strides)" of a tensor in a format such as channels_last, "" of others."""
-    return "" if tensor.is_contiguous() else f" {tuple(tensor.stride())}"
+def _unusual_form(tensor):
+    """Returns the strides of a tensor in a format such as channels_last, and the type of one
+    that is not float32; "" for others."""
+    strides = "" if tensor.is_contiguous() else f" {tuple(tensor.stride())}"
+    return strides + ("" if tensor.dtype == torch.float32 else f" {tensor.dtype}")
 
 
 class Slot:
@@ -65,7 +71,7 @@ class TorchLayer:
     """Layer of the job: one large parameter, or several small ones.
 
     rows: rows of its factors; 0: it has none.
-    values: its parameters, flat. gradient: memory for a gradient, flat, or None.
+    values: its parameters, flat. gradient: memory for a gradient, flat, or None. All are float32.
     pushed: what was pushed in this step, flat, or None.
     """
 
@@ -90,12 +96,13 @@ class TorchLayer:
     def name(self):
         """Name in plans and messages. Layers of other models have other names: that of several
         parameters ends with a checksum of their names and shapes. Strides that are not the
-        usual ones are part of the name, because the values lie in their order."""
+        usual ones are part of the name, because the values lie in their order. So is a type
+        that is not float32, because its values are rounded."""
         first, last = self.slots[0], self.slots[-1]
         if first is last:
-            return first.name + _unusual_strides(first.parameter)
+            return first.name + _unusual_form(first.parameter)
         parts = "".join(f"{slot.name} {tuple(slot.parameter.shape)}"
-                        f"{_unusual_strides(slot.parameter)}\n" for slot in self.slots)
+                        f"{_unusual_form(slot.parameter)}\n" for slot in self.slots)
         return f"{first.name} to {last.name} #{zlib.crc32(parts.encode()):08x}"
 
     @property
@@ -118,18 +125,29 @@ class TorchLayer:
         """True if several parameters share the layer."""
         return len(self.slots) > 1
 
+    @property
+    def is_copied(self):
+        """True if the parameters are not float32, so that `values` is a copy of them."""
+        return self.slots[0].parameter.dtype != torch.float32
+
+    @property
+    def gathers(self):
+        """True if gradients are copied to `gradient`, the layer's own memory."""
+        return self.is_shared or self.is_copied
+
     def bind(self, state_arrays):
         """Puts the parameters where the client finds them. Returns the layer for it."""
         first = self.slots[0].parameter
         with torch.no_grad():
-            if self.is_shared:
+            if self.gathers:
                 self.values = torch.empty(self.size, device=first.device)
                 self.gradient = torch.zeros_like(self.values)
                 self._parts = [slot.view_of(self.gradient) for slot in self.slots]
                 for slot in self.slots:
                     place = slot.view_of(self.values)
                     place.copy_(slot.parameter)
-                    slot.parameter.data = place
+                    if not self.is_copied:
+                        slot.parameter.data = place
             else:
                 self.values = flat(first.detach())
             if state_arrays:
@@ -147,6 +165,15 @@ class TorchLayer:
 
     def take_over(self):
         """Called when the client has written `values`."""
+        if self.is_copied:
+            for slot in self.slots:
+                slot.parameter.copy_(slot.view_of(self.values))
+
+    def give(self):
+        """Writes the parameters to `values`, for the client."""
+        if self.is_copied:
+            for slot in self.slots:
+                slot.view_of(self.values).copy_(slot.parameter)
 
     def check_addresses(self):
         """Checks that the parameters are where they were when the worker joined."""
@@ -190,7 +217,7 @@ class TorchLayer:
 
     def collect(self):
         """Returns the layer's gradient of this step, flat; zeros where there is none."""
-        if not self.is_shared:
+        if not self.gathers:
             return self._own_gradient(self.slots[0])
         for slot, part in zip(self.slots, self._parts):
             gradient = slot.parameter.grad
@@ -217,7 +244,7 @@ class TorchLayer:
         if capture.rows > self.rows and self.sends_factors:
             raise NereusError(
                 f"layer {self.name} has {capture.rows} rows in this step, more than the "
-                f"{self.rows} that its workers agreed on: pass rows={{'{self.name}': "
+                f"{self.rows} that its workers agreed on: pass rows={{'{slot.name}': "
                 f"{-(-capture.rows // passes)}}}, or leave the layer without factors",
                 FAILED_PRECONDITION)
         gradient = slot.parameter.grad
@@ -250,7 +277,7 @@ class TorchLayer:
         """Returns output gradient and input for push_factors, zeros without a gradient."""
         parameter = self.slots[0].parameter
         if self.capture.rows == 0:
-            factors = tuple(parameter.new_zeros(self.rows, count)
+            factors = tuple(self.values.new_zeros(self.rows, count)
                             for count in parameter.shape)
         else:
             factors = self.capture.stacked(self.rows)
@@ -261,6 +288,8 @@ class TorchLayer:
     def place_for_mean(self):
         """Returns memory for the mean gradient of a layer with factors, flat. It is that of
         the last step only if the parameter still has it."""
+        if self.is_copied:
+            return self.gradient
         gradient = self.slots[0].parameter.grad
         if gradient is not None and self.gradient is not None and \
                 gradient.data_ptr() == self.gradient.data_ptr() and \
@@ -270,10 +299,15 @@ class TorchLayer:
         self.gradient = torch.empty_like(self.values)
         return self.gradient
 
-    def mean_view(self, index):
-        """Returns the place of a slot's mean gradient, in the parameter's shape, after the
-        push."""
-        return self._parts[index] if self.is_shared else self.slots[index].view_of(self.pushed)
+    def _mean_of(self, index):
+        """Returns the mean gradient of a slot, in the parameter's shape and in float32."""
+        return self._parts[index] if self.gathers else self.slots[index].view_of(self.pushed)
+
+    def place_of_mean(self, index):
+        """Returns a tensor that stands for the mean gradient of a slot until that is there."""
+        if self.is_copied:
+            return torch.empty_like(self.slots[index].parameter)
+        return self._mean_of(index)
 
     def distribute(self, is_used):
         """Gives each parameter its mean gradient, which is in `pushed`.
@@ -283,11 +317,12 @@ class TorchLayer:
             gradient = slot.parameter.grad
             if gradient is None and not is_used(slot):
                 continue  # torch's optimizer leaves the parameter alone.
-            mean = self.mean_view(index)
+            mean = self._mean_of(index)
             if self.sends_factors and self._before is not None:
                 gradient.add_(mean)  # torch adds gradients to those that are there.
             elif gradient is None or gradient.is_sparse:
-                slot.parameter.grad = mean.clone() if self.is_shared else mean
+                slot.parameter.grad = (mean.to(slot.parameter.dtype, copy=True)
+                                       if self.gathers else mean)
             elif gradient.data_ptr() != mean.data_ptr():
                 gradient.copy_(mean)
         self._before = None
@@ -315,11 +350,13 @@ class StatisticsLayer(TorchLayer):
         return layer
 
     def take_over(self):
+        super().take_over()
         self._base.copy_(self.values)
 
     def collect(self):
         if self.gradient is None:
             self.gradient = torch.empty_like(self.values)
+        self.give()
         torch.sub(self.values, self._base, out=self.gradient)
         # Workers that join read the values until the mean is there.
         self.values.copy_(self._base)
@@ -328,6 +365,7 @@ class StatisticsLayer(TorchLayer):
     def distribute(self, is_used):
         self._base.add_(self.pushed)
         self.values.copy_(self._base)
+        super().take_over()
 
     def skip(self):
         """The statistics stay as before the step."""
@@ -338,7 +376,8 @@ def statistics_layer(model, device):
     slots = []
     for name, buffer in model.named_buffers():
         if name.endswith(("running_mean", "running_var")) and buffer.device == device and \
-                buffer.dtype == torch.float32 and buffer.is_contiguous():
+                buffer.dtype in _TYPES and buffer.is_contiguous() and \
+                (not slots or buffer.dtype == slots[0].parameter.dtype):
             slots.append(Slot(-1, name, buffer, slots[-1].end if slots else 0))
     return StatisticsLayer(slots) if slots else None
 
@@ -368,7 +407,8 @@ def layers_of(named, rows, kind_of=lambda name: TorchLayer):
                                         rows.get(name, 0)))
             continue
         begin = shared[-1].end if shared else 0
-        if begin + parameter.numel() > SHARED_VALUES_MAX:
+        if begin + parameter.numel() > SHARED_VALUES_MAX or (
+                shared and shared[0].parameter.dtype != parameter.dtype):
             close()
             begin = 0
         shared.append(Slot(index, name, parameter, begin))
@@ -377,11 +417,10 @@ def layers_of(named, rows, kind_of=lambda name: TorchLayer):
 
 
 def _check(name, parameter):
-    if parameter.dtype != torch.float32:
+    if parameter.dtype not in _TYPES:
         raise InvalidArgument(
-            f"parameter {name} has values of type {parameter.dtype}, must be torch.float32: "
-            "keep the parameters in float32, and use torch.autocast to compute in another "
-            "type")
+            f"parameter {name} has values of type {parameter.dtype}, must be torch.float32, "
+            "torch.bfloat16 or torch.float16")
     if parameter.numel() == 0:
         raise InvalidArgument(f"parameter {name} has no values: freeze it "
                               "(requires_grad_(False)), or leave it out of the optimizer")

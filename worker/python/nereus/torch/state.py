@@ -53,12 +53,14 @@ def _is_number(value):
             or isinstance(value, (int, float)) and not isinstance(value, bool))
 
 
-def _trial_state(optimizer, group, shape):
-    """Returns the state of a small parameter after a step with the options of a group."""
+def _trial_state(optimizer, group, shape, **tensor_options):
+    """Returns the state of a small parameter after a step with the options of a group.
+
+    tensor_options: arguments of torch.zeros, such as dtype."""
     options = {name: value for name, value in group.items()
                if name in optimizer.defaults and name not in _WAYS_TO_COMPUTE}
-    parameter = torch.zeros(shape, requires_grad=True)
-    parameter.grad = torch.zeros(shape)
+    parameter = torch.zeros(shape, requires_grad=True, **tensor_options)
+    parameter.grad = torch.zeros_like(parameter)
     made = plain_class(optimizer)
     # A class may have defaults that its constructor does not take: since torch 2.6 AdamW has one
     # of Adam's.
@@ -238,8 +240,10 @@ class BoundState:
             self.adopt(layer)
 
     def adopt(self, layer):
-        """Moves tensors that the optimizer has made, or loaded, to the layer's memory. Call
-        it before the layer is pushed: from then on, the client may read them."""
+        """Moves tensors that the optimizer has made, or loaded, to the layer's memory. Copies
+        tensors and parameters that are not float32. Call it before the layer is pushed: from
+        then on, the client may read them."""
+        layer.give()
         if not self._names:
             return
         for slot, places in self._places.get(layer, ()):
@@ -250,7 +254,8 @@ class BoundState:
                 value = state.get(name)
                 if isinstance(value, torch.Tensor) and value.data_ptr() != address:
                     place.copy_(value)
-                    state[name] = place
+                    if value.dtype == place.dtype:
+                        state[name] = place
 
     def restore(self, numbers):
         """Makes the optimizer's state from the layers' memory, in a worker that has joined
@@ -268,10 +273,11 @@ class BoundState:
                 self._optimizer.state.pop(slot.parameter, None)  # The job is new.
                 continue
             group = groups[id(slot.parameter)]
-            examples = _trial_state(self._optimizer, group, _TRIAL_SHAPES[0])
+            examples = _trial_state(self._optimizer, group, _TRIAL_SHAPES[0],
+                                    dtype=slot.parameter.dtype, device=slot.parameter.device)
             state = self._optimizer.state[slot.parameter]
-            state.update({name: place for name, (place, _) in places.items()
-                          if name in examples})
+            state.update({name: place.to(examples[name].dtype)
+                          for name, (place, _) in places.items() if name in examples})
             on_gpu = group.get("capturable") or group.get("fused")
             for name, value in found.items():
                 if name in examples:
