@@ -267,6 +267,8 @@ TEST(CApiLibraryTest, EachWrongFieldOfConnectIsNamed) {
               HasSubstr("options.memory is -1"));
   EXPECT_THAT(refused([](CWorker& w) { w.options.scales_loss = 2; }),
               HasSubstr("options.scales_loss is 2"));
+  EXPECT_THAT(refused([](CWorker& w) { w.options.without_state = 2; }),
+              HasSubstr("options.without_state is 2"));
   EXPECT_THAT(refused([](CWorker& w) { w.options.device = 1; }),
               HasSubstr("NEREUS_MEMORY_CUDA"));
   EXPECT_THAT(refused([](CWorker& w) { w.options.settings_count = 1; }),

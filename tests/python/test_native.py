@@ -202,15 +202,16 @@ def test_options_come_from_the_environment(monkeypatch):
 def test_options_become_those_of_the_library():
     native = native_options(Options(
         coordinator="h:1", job="j", optimizer="any", settings={"batch": 4, "seed": "x"},
-        shared_memory=False, means_apart=True, scales_loss=True, connect_timeout=1.5,
-        round_timeout=2, stall_threshold=0.0001, control_port=7, data_port=8))
+        shared_memory=False, means_apart=True, scales_loss=True, optimizer_has_state=False,
+        connect_timeout=1.5, round_timeout=2, stall_threshold=0.0001, control_port=7, data_port=8))
     assert (native.coordinator_address, native.job, native.name) == (b"h:1", b"j", None)
     assert [(native.settings[i].name, native.settings[i].value) for i in range(2)] == [
         (b"batch", b"4"), (b"seed", b"x")]
     assert (native.optimizer, native.settings_count, native.without_shared_memory,
-            native.means_apart, native.scales_loss, native.connect_timeout_ms,
+            native.means_apart, native.scales_loss, native.without_state,
+            native.connect_timeout_ms,
             native.round_timeout_ms, native.stall_threshold_ms, native.control_port,
-            native.data_port) == (2, 2, 1, 1, 1, 1500, 2000, 1, 7, 8)
+            native.data_port) == (2, 2, 1, 1, 1, 1, 1500, 2000, 1, 7, 8)
     assert native_options(Options()).connect_timeout_ms == 0
 
 

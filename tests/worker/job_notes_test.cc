@@ -26,15 +26,19 @@ JobOptions OptionsWith(OptimizerPlace place, UpdateRule rule, float momentum) {
   return options;
 }
 
-[[noreturn]] void LogAndExit(const JobOptions& options, bool keeps_state) {
-  LogJoined("training", options, keeps_state);
+[[noreturn]] void LogAndExit(const JobOptions& options, bool lacks_state,
+                             bool has_state = true) {
+  ClientOptions client;
+  client.job = "training";
+  client.optimizer_has_state = has_state;
+  LogJoined(client, options, lacks_state);
   std::exit(0);
 }
 
 TEST(JobNotesDeathTest, AWorkerLogsItsJobAndTheOptions) {
   EXPECT_EXIT(
       LogAndExit(OptionsWith(OptimizerPlace::kServer, UpdateRule::kSgd, 0.5f),
-                 /*keeps_state=*/false),
+                 /*lacks_state=*/true),
       testing::ExitedWithCode(0),
       AllOf(HasSubstr("INFO"), HasSubstr("joined job training: "),
             HasSubstr("optimizer server, update sgd"),
@@ -44,7 +48,8 @@ TEST(JobNotesDeathTest, AWorkerLogsItsJobAndTheOptions) {
 struct Optimizer {
   const char* name;
   JobOptions options;
-  bool keeps_state = false;
+  bool lacks_state = true;
+  bool has_state = true;
 };
 
 std::string NameOf(const testing::TestParamInfo<Optimizer>& info) {
@@ -54,7 +59,7 @@ std::string NameOf(const testing::TestParamInfo<Optimizer>& info) {
 class ForgottenStateDeathTest : public testing::TestWithParam<Optimizer> {};
 
 TEST_P(ForgottenStateDeathTest, LogsAWarning) {
-  EXPECT_EXIT(LogAndExit(GetParam().options, GetParam().keeps_state),
+  EXPECT_EXIT(LogAndExit(GetParam().options, GetParam().lacks_state),
               testing::ExitedWithCode(0),
               AllOf(HasSubstr("WARNING"), HasSubstr("no LayerBinding::state"),
                     HasSubstr(DescribeOptimizer(GetParam().options.optimizer)),
@@ -73,7 +78,8 @@ INSTANTIATE_TEST_SUITE_P(
 class GoodStateDeathTest : public testing::TestWithParam<Optimizer> {};
 
 TEST_P(GoodStateDeathTest, LogsNoWarning) {
-  EXPECT_EXIT(LogAndExit(GetParam().options, GetParam().keeps_state),
+  EXPECT_EXIT(LogAndExit(GetParam().options, GetParam().lacks_state,
+                         GetParam().has_state),
               testing::ExitedWithCode(0),
               AllOf(HasSubstr("joined job"), Not(HasSubstr("WARNING"))));
 }
@@ -83,7 +89,10 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         Optimizer{"ThatIsKept",
                   OptionsWith(OptimizerPlace::kWorker, UpdateRule::kAdam, 0),
-                  /*keeps_state=*/true},
+                  /*lacks_state=*/false},
+        Optimizer{"ThatIsSaidNotToBe",
+                  OptionsWith(OptimizerPlace::kWorker, UpdateRule::kAdam, 0),
+                  /*lacks_state=*/true, /*has_state=*/false},
         Optimizer{"OfAnOptimizerWithoutAny",
                   OptionsWith(OptimizerPlace::kWorker, UpdateRule::kSgd, 0)},
         Optimizer{"OfTheServers", OptionsWith(OptimizerPlace::kServer,

@@ -60,8 +60,10 @@ absl::Status ReadSettings(const nereus_client_options& in,
 absl::Status ReadOptions(const nereus_client_options& in, Binding& binding) {
   constexpr std::optional<OptimizerPlace> kPlaces[] = {
       OptimizerPlace::kServer, OptimizerPlace::kWorker, std::nullopt};
-  NEREUS_TRY(CheckReserved("options", in.reserved));
   ClientOptions& options = binding.options;
+  const bool without_state =
+      NEREUS_TRY(ReadFlag("options.without_state", in.without_state));
+  options.optimizer_has_state = !without_state;
   options.scales_loss =
       NEREUS_TRY(ReadFlag("options.scales_loss", in.scales_loss));
   options.optimizer =

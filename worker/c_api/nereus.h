@@ -116,7 +116,7 @@ typedef struct nereus_client_options {
   int64_t staging_bytes;          // GpuOptions::staging_bytes.
   const char* listen;             // Address to listen at. NULL: `host`.
   int32_t http_port;              // Port for metrics over HTTP. 0: none.
-  int32_t reserved;               // 0.
+  int32_t without_state;  // 1: ClientOptions::optimizer_has_state is false.
 } nereus_client_options;
 
 // Kind of a layer.

@@ -165,8 +165,7 @@ absl::Status HostClientImpl::AwaitJoined(absl::Duration timeout) {
   traits_.may_skip = job.votes();
   traits_.sparse = job.options.sparsity.share > 0;
   process_->SetReady();
-  LogJoined(options_.client.job, job.options,
-            !layers_.front().layer.state.empty());
+  LogJoined(options_.client, job.options, layers_.front().layer.state.empty());
   return absl::OkStatus();
 }
 

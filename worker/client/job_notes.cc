@@ -8,24 +8,26 @@
 
 namespace nereus {
 
-void LogJoined(const std::string& job, const JobOptions& options,
-               bool keeps_state) {
+void LogJoined(const ClientOptions& client, const JobOptions& job,
+               bool lacks_state) {
   NEREUS_LOG(Info, {LogEvent::kMemberJoined})
-      << "joined job " << job << ": "
-      << DescribeJobSpec(SpecOf(options), /*told=*/true);
+      << "joined job " << client.job << ": "
+      << DescribeJobSpec(SpecOf(job), /*told=*/true);
   // Momentum and Adam keep state, and a worker that joins needs a copy of it.
-  const bool has_state = options.optimizer.rule == UpdateRule::kAdam ||
-                         options.optimizer.momentum > 0;
-  if (options.optimizer_place != OptimizerPlace::kWorker || keeps_state ||
+  const bool has_state =
+      client.optimizer_has_state &&
+      (job.optimizer.rule == UpdateRule::kAdam || job.optimizer.momentum > 0);
+  if (job.optimizer_place != OptimizerPlace::kWorker || !lacks_state ||
       !has_state) {
     return;
   }
   NEREUS_LOG(Warning)
       << "this worker runs the job's optimizer and has no LayerBinding::state: "
          "if its optimizer keeps any ("
-      << DescribeOptimizer(options.optimizer)
+      << DescribeOptimizer(job.optimizer)
       << "), a worker that joins later begins with other state, and the "
-         "replicas differ from then on";
+         "replicas differ from then on. If it keeps none, set "
+         "ClientOptions::optimizer_has_state to false";
 }
 
 void SkipNotes::Log(int64_t step, const std::string& layer,

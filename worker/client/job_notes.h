@@ -7,16 +7,17 @@
 #include "common/base/log_repeats.h"
 #include "common/base/mutex.h"
 #include "common/protocol/job_options.h"
+#include "worker/public/client_options.h"
 
 namespace nereus {
 
 // Logs the options of the job that a worker has joined. Warns if the caller
 // runs the optimizer, an optimizer with these options has state, and the caller
-// has bound no state (LayerBinding::state). A worker that joins later would
-// then begin with other state. `keeps_state`: true if the caller has bound
-// state.
-void LogJoined(const std::string& job, const JobOptions& options,
-               bool keeps_state);
+// has bound no state (LayerBinding::state), unless `client` says that the
+// optimizer keeps none. A worker that joins later would then begin with other
+// state. `lacks_state`: true if the caller has bound no state.
+void LogJoined(const ClientOptions& client, const JobOptions& job,
+               bool lacks_state);
 
 // Log lines about steps that all workers skip, because a gradient of this
 // worker is not finite. A gradient can be so in every step, so the lines of a

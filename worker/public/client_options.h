@@ -46,6 +46,11 @@ struct ClientOptions {
   // process updates the parameters.
   std::optional<OptimizerPlace> optimizer = OptimizerPlace::kServer;
 
+  // False if the caller runs an optimizer that keeps no state, such as SGD
+  // without momentum. If true, the client warns a caller that runs the
+  // optimizer and has not bound its state (LayerBinding::state).
+  bool optimizer_has_state = true;
+
   // True if the caller multiplies its loss by StepInfo::loss_scale. If false, a
   // job with --loss-scale=dynamic refuses this worker: the client would divide
   // gradients by a factor by which the caller has not multiplied them.

@@ -46,7 +46,7 @@ class ClientOptions(Sized):
         ("connect_timeout_ms", _int64), ("round_timeout_ms", _int64),
         ("stall_threshold_ms", _int64), ("device", _int32), ("scales_loss", _int32),
         ("staging_bytes", _int64), ("listen", _text), ("http_port", _int32),
-        ("reserved", _int32)]
+        ("without_state", _int32)]
 
 
 class Layer(Sized):

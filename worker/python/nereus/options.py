@@ -34,6 +34,8 @@ class Options:
         the caller asks Client.traits.
     scales_loss: True if the caller multiplies its gradients by Step.loss_scale; a job with
         --loss-scale=dynamic refuses other workers.
+    optimizer_has_state: False if the caller runs an optimizer without state. If True, a caller
+        that runs the optimizer and has no layer with `state` gets a warning.
     settings: values that must be equal on all workers, such as {"batch": 32}.
     Times are in seconds; None is Nereus's own default.
     """
@@ -50,6 +52,7 @@ class Options:
     shared_memory: bool = True
     optimizer: str = "server"
     scales_loss: bool = False
+    optimizer_has_state: bool = True
     settings: Dict[str, object] = field(default_factory=dict)
     means_apart: bool = False
     connect_timeout: Optional[float] = None
@@ -155,6 +158,7 @@ def native_options(options):
         settings=settings, settings_count=len(options.settings),
         without_shared_memory=not options.shared_memory,
         means_apart=bool(options.means_apart), scales_loss=bool(options.scales_loss),
+        without_state=not options.optimizer_has_state,
         connect_timeout_ms=milliseconds("connect_timeout"),
         round_timeout_ms=milliseconds("round_timeout"),
         stall_threshold_ms=milliseconds("stall_threshold"),

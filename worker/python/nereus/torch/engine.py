@@ -167,6 +167,7 @@ class Engine:
             **self._options.settings, "backward_passes_per_step": self.passes,
             "memory_format": "; ".join(strides)[:200] or "contiguous"}
         self._options.scales_loss = True
+        self._options.optimizer_has_state = bool(tensor_names)  # Said above if not known.
         for index, layer in enumerate(self._layers):
             layer.index = index + 1
             for slot in layer.slots:
