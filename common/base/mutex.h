@@ -10,13 +10,13 @@
 namespace nereus {
 
 // Mutex on which threads can wait for conditions, as on absl::Mutex. This class
-// uses std::mutex, because ThreadSanitizer sees how a std::mutex orders threads
-// and does not see it for the mutex of a packaged Abseil. Clang checks
-// ABSL_GUARDED_BY with this class.
+// uses std::mutex: ThreadSanitizer knows it, and reports false races with the
+// mutex of an Abseil that was compiled without ThreadSanitizer, such as that of
+// Debian. Clang checks ABSL_GUARDED_BY with this class.
 //
-// Threads wait for a condition and not for a signal, so no code can forget to
-// wake them: each Unlock and each Await makes all waiters test their
-// conditions.
+// Threads wait for a condition and not for a signal: after each Unlock and each
+// Await, all waiters test their conditions. So no code has to wake them, if the
+// conditions read only what this mutex guards.
 class ABSL_LOCKABLE Mutex {
  public:
   Mutex() = default;
@@ -28,8 +28,8 @@ class ABSL_LOCKABLE Mutex {
 
   // Unlocks, and wakes the threads that wait for a condition.
   void Unlock() ABSL_UNLOCK_FUNCTION() {
-    // Wakes the waiters before it unlocks: after the unlock, a waiter may
-    // already have destroyed this mutex.
+    // Wakes the waiters before it unlocks: after the unlock, a thread that was
+    // awake already may see that its condition is true, and destroy this mutex.
     WakeWaiters();
     mu_.unlock();
   }

@@ -6,21 +6,24 @@
 
 namespace nereus {
 
-// Kernels of common/compute/blocks.h and block_pieces.h for a GPU. One launch
-// treats all pieces of one layer, with one thread block for each piece. That
-// suits pieces of some ten thousand values. Without --block, a job chooses
-// blocks of at most 32768 values.
+// Functions of common/compute/blocks.h for a GPU. One launch treats all
+// its pieces of one layer, with one CUDA thread block for each piece. That
+// suits pieces of ten to a hundred thousand values: without --block, a job's
+// blocks have at most 32,768 values.
 //
-// Pointers are of device memory, aligned to their types. Work is queued on
-// `stream`; the calls do not wait. Errors: those of the launch.
+// Pointer arguments are to device memory, aligned to their types. Work is
+// queued on `stream`; the calls do not wait. Errors: those of the launch.
 
-// Does what SplitPieces does, except that it sets norms[k] and adds nothing to
-// it. Its gradient, velocity and residual have the bits of SplitPieces. Its
-// norms have other bits, because it adds in another order. That order is fixed,
-// so equal inputs give equal bits. The relative error of a norm is at most
-// (block / 256 + 9) * 2^-24, for blocks of up to a million values: no term is
-// negative, and a value passes block / 256 additions in its thread and 8 in the
-// sum over the threads.
+// Does what SplitPieces does, except that it overwrites the norm of each piece
+// k, norms[k], where SplitPieces adds to it. `gradient`, `velocity` and `held`
+// get the same bits as by SplitPieces. Norms do not, because 256 threads add in
+// another order. This order is fixed, so equal inputs give equal bits.
+//
+// A norm is a sum of absolute values. Its error, relative to the exact sum, is
+// at most (block / 256 + 9) * 2^-24, where `block` is the number of values of a
+// block, at most 2^20. No term is negative; a term passes block / 256 additions
+// in its thread and 8 in the sum over the threads, and the ninth one bounds the
+// products of these errors.
 cudaError_t SplitPiecesCuda(const BlockPieces& pieces, float momentum,
                             float weight_decay, const PieceUse* uses,
                             const float* parameters, float* gradient,
@@ -28,8 +31,9 @@ cudaError_t SplitPiecesCuda(const BlockPieces& pieces, float momentum,
                             cudaStream_t stream);
 
 // Does what GatherPieces does, except that `packed` and `values` must not
-// overlap at all. `chosen` ascends, so only the first and the last chosen piece
-// may be short, and the place of a piece follows from its index in `chosen`.
+// overlap at all. `chosen` must ascend. Only the first and the last piece of a
+// layer may be shorter than a block, so the place of piece chosen[i] in
+// `packed` follows from i and the length of piece chosen[0].
 cudaError_t GatherPiecesCuda(const BlockPieces& pieces, const int32_t* chosen,
                              int64_t count, const float* values, float* packed,
                              cudaStream_t stream);

@@ -8,26 +8,27 @@
 namespace nereus {
 
 // Device, such as a GPU, that computes for a worker instead of the CPU. It
-// multiplies factors. It also splits the gradients of layers for which Splits
-// is true, and makes the optimizer's steps of layers for which Updates is true.
-// The driving thread (MachineDriver) makes all calls but name(). A call that
-// takes long delays all layers. If a call returns an error, the job ends with
-// the text of this error as its reason.
+// multiplies factors. For layers for which Splits is true, it splits the
+// gradient into the values to send and the residual (--sparsity). For layers
+// for which Updates is true, it runs the optimizer. The driving thread
+// (MachineDriver) makes all calls but name(). A slow call delays all layers. If
+// a call returns an error, the job ends with the text of this error as its
+// reason.
 class Accelerator {
  public:
   virtual ~Accelerator() = default;
 
-  // Returns a name for everything that the bits of products depend on, such as
-  // the model of the GPU and the version of its library
-  // (JoinRequest::products). The coordinator refuses a worker with another name
-  // than the workers that have joined, because replicas would differ. Never
-  // "cpu", which is the name for products of the CPU.
+  // Returns a text that names everything on which the bits of a product of
+  // factors depend, such as the model of the GPU and the version of cuBLAS. The
+  // worker sends it to the coordinator (JoinRequest::products), which refuses a
+  // worker whose text differs from that of the workers that have joined: their
+  // replicas would differ. Never "cpu", which names products of the CPU.
   virtual std::string name() const = 0;
 
   // Computes FactorGradient (common/compute/factor_gradient.h), or queues the
   // computation. After the call, the driver may overwrite the factors. The
-  // gradient goes to the device memory that the caller gave to PushFactors, and
-  // Update or the caller's optimizer reads it there.
+  // gradient goes to the device memory that the training program gave to
+  // PushFactors. Update, or the program's own optimizer, reads it there.
   virtual absl::Status Multiply(const MultiplyFactors& factors) = 0;
 
   // True if the driver must call Split for gradients of `layer`; false if the
@@ -43,8 +44,8 @@ class Accelerator {
 
   // Waits for all queued splits if `values` overlap the norms of one of these
   // splits; otherwise returns at once. So one wait covers the splits of all
-  // layers of a step. The driver calls this before it reads any values, because
-  // it does not know which values are norms.
+  // layers of a step. The driver calls this each time before it reads values,
+  // because it does not know which values are norms.
   virtual absl::Status AwaitNorms(const Buffer& /*values*/) {
     return absl::OkStatus();
   }

@@ -10,13 +10,16 @@ namespace nereus {
 
 // Conversions between float32 values, with which machines work, and payloads in
 // a wire type. A machine gives its driver float32 values, whatever the wire
-// type of the frame. The driver encodes the payloads that it sends, and decodes
-// the payloads that it receives.
+// type of the frame. The driver encodes payloads when it sends them. It decodes
+// received ones before the machine reads them, or as it adds them
+// (AccumulatePayload).
 //
 // With kFloat16, each frame has a scale of its own
 // (common/compute/frame_halves.h). In plain fp16 small gradients would become
-// zero. Rounding twice is like rounding once: if decoded values are encoded
-// again in the same frames, they give the same bits.
+// zero.
+//
+// In each wire type, values that were decoded and are encoded again, with
+// frames that begin and end at the same values, give the same bits.
 
 // Replaces a payload of float32 values by its encoding in the wire type
 // header.wire, in new memory, and sets header.exponent. Does nothing if the

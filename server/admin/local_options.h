@@ -39,12 +39,13 @@ struct LocalJobOptions {
   // Options of the job.
   JobSpec spec;
 
-  // Number of hosts that the processes play: those that play one host behave as
-  // if they shared a host. 0: each worker plays a host of its own, and server i
-  // the host of worker i, as on a cluster (ClusterShape).
+  // Number of hosts that the processes play: processes that play different
+  // hosts behave as if they ran on different computers. 0: each worker plays a
+  // host of its own, and server i the host of worker i, as on a cluster
+  // (ClusterShape).
   int hosts = 0;
 
-  // True if processes exchange gradients through shared memory.
+  // True if processes that play one host exchange frames through shared memory.
   bool shared_memory = true;
 
   // Number of restarts of processes that died, all processes together. Above 0,

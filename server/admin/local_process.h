@@ -13,11 +13,11 @@
 
 namespace nereus {
 
-// Reads the line that nereus-server writes when it listens, and returns the
-// address of the control port:
+// Parses the line that nereus-server writes when it listens, such as
 //   listening control=127.0.0.1:41234 data=127.0.0.1:41235
-// With --http-port, " http=127.0.0.1:41236" follows.
-// Errors: kInvalidArgument, with the line.
+// after which --http-port adds " http=127.0.0.1:41236". Returns the address of
+// the control port: here, 127.0.0.1:41234. Returns kInvalidArgument, with the
+// line, for any other line.
 absl::StatusOr<std::string> ParseListeningLine(absl::string_view line);
 
 // Returns a log line of LogFormat::kJson in the form of kText, without a line
@@ -25,15 +25,15 @@ absl::StatusOr<std::string> ParseListeningLine(absl::string_view line);
 std::string AsTextLine(const std::string& line);
 
 // True if a line of a process's standard error is worth showing: a log line of
-// `level` or above in the form of LogFormat::kText, or a line that is no log
-// line, which often tells the reason of a crash.
+// `level` or above, or any line that is no log line, because that often tells
+// the reason of a crash. REQUIRES: AsTextLine has returned the line.
 bool IsLineShown(absl::string_view line, LogLevel level);
 
 // A process of a local job.
 struct LocalProcess {
-  // Number of lines that are kept of a process's standard error.
+  // Largest number of last lines of standard error that are kept.
   static constexpr size_t kErrorLinesMax = 12;
-  // Number of bytes that are kept of each of these lines.
+  // Largest number of first bytes that are kept of each of these lines.
   static constexpr size_t kErrorLineBytesMax = 2000;
 
   // Name in messages: "coordinator", "shard 0", "worker 2".
@@ -42,32 +42,36 @@ struct LocalProcess {
   bool is_server = false;
   // Arguments of a server. Not used for a worker: see LocalWorkers::Program.
   std::vector<std::string> arguments;
-  // Index of a worker. Not used for a server.
+  // Number of a worker among those that this program starts, from 0; a worker
+  // that takes its place has the same. Not used for a server.
   int worker = 0;
 
   // True if another process was started in its place.
   bool is_replaced = false;
-  // True if the job goes on without this process, or was finished without it.
+  // True if the process has failed and is not started again: the job goes on
+  // without it, or was finished without it.
   bool is_given_up = false;
-  // True for a worker that is done (LocalWorkers::exit_decides).
+  // True for a worker that has done its work: nereus-worker has reported its
+  // result, or another program has ended with code 0
+  // (LocalWorkers::exit_decides).
   bool is_done = false;
-  // True once the user was told that the process has ended long before others.
+  // True once the user was told that this process has ended a while ago, and
+  // that others still run.
   bool is_told = false;
   // True if it was started in the place of another process.
   bool is_restart = false;
-  // Answer of the coordinator about a program (EndCheck).
+  // State of a program by the coordinator's answers (EndCheck).
   enum class Seen {
-    kNothing,     // None yet.
-    kMember,      // The program was a member of the job while it ran.
+    kNothing,     // No answer has named it yet.
+    kMember,      // When last seen, it ran and was a member of the job.
     kLeftBehind,  // The program was a member after it ended with code 0.
     kRemoved,     // The coordinator removed it after it ended with code 0.
     kLeftEarly,   // The worker left before the job was done.
     kJudged,      // Nothing more is to be asked.
   };
   Seen seen = Seen::kNothing;
-  // True for a program that was started again when there was nothing left to
-  // do: it had not joined when the job finished, or it failed when all workers
-  // had left the job.
+  // True for a program that was started again too late: when the job finished,
+  // it had not joined yet, or it failed after all workers had left the job.
   bool is_late = false;
   // Last lines of its standard error, unless LocalWorkers has shown them.
   std::deque<std::string> error_lines;

@@ -140,34 +140,35 @@ class Epochs {
                   absl::string_view reason, CoordinatorOutbox& out);
   // True if there is a reason for another epoch.
   bool NeedsChange() const;
-  // True if a process waits to be admitted to the next epoch, or if the other
-  // workers need an epoch without a worker that has left.
+  // True if a process waits to join, or if a worker has left and the remaining
+  // workers need an epoch without it.
   bool MembersWantChange() const;
   // Asks all members for their reports.
   void StartChange(absl::Time now, CoordinatorOutbox& out);
   // Makes the next epoch from the reports. Returns false if the change must
-  // wait for a manifest.
+  // wait until the driver has written the manifest of a checkpoint.
   absl::StatusOr<bool> FinishChange(absl::Time now, CoordinatorOutbox& out);
   // Makes `next` the epoch in force. `restarts`: `next` goes back to a
-  // checkpoint. `better`: the plan of `next`, if its routes are new.
+  // checkpoint. `better`: the plan that Replanner has found, if `next` uses it.
   void Enter(NextEpoch next, bool restarts,
              const std::optional<Replanner::BetterPlan>& better, absl::Time now,
              CoordinatorOutbox& out);
-  // Returns the facts from which the next epoch is made.
+  // Returns the reports, with what the coordinator knows of the members, as the
+  // input for the next epoch.
   EpochChange GatherReports() const;
   // True if enough members are present for the job to go on.
   bool IsComplete() const;
 
-  // True if the job may change its plan without the risk that it ends. False
-  // for a job with backups and without checkpoints, if workers exchange a layer
-  // without the servers. Then no backup has the values that the workers hand
-  // over for this layer, until the primary has copied them. If the primary were
-  // lost before that, the job would end.
+  // True if a change of plan adds no moment in which the loss of one server
+  // ends the job. False for a job with backups and without checkpoints, if
+  // workers exchange a layer without the servers: workers hand over the values
+  // of this layer to the primary alone, and its backup has them only when the
+  // primary has sent them on.
   bool IsSafeToChangePlan() const;
   // True if there is a better plan, and the job may change to it.
   bool WantsAnotherPlan();
-  // Starts the trials of fusion again if the measurements say that another
-  // threshold is better.
+  // Starts the trials of thresholds of fusion again, if a threshold other than
+  // the chosen one should be faster by the newest measurements of links.
   void TuneFusionAnew(CoordinatorOutbox& out);
 
   // True if the coordinator knows that the backup of `shard` can take over.
@@ -177,7 +178,7 @@ class Epochs {
   const CoordinatorOptions& options_;
   MemberList& roster_;
   CheckpointLedger& checkpoints_;
-  HostTable hosts_;                 // Numbers of the members' hosts.
+  HostTable hosts_;                 // Gives the members' hosts their numbers.
   EpochInForce in_force_;           // Current epoch.
   std::set<ChangeReason> reasons_;  // Reasons that hold now.
   std::optional<uint64_t> target_;  // Number of the next epoch; see target().

@@ -68,43 +68,44 @@ class RoundSaver {
   void CollectHandedOver(int index, int64_t round, Outbox& out);
 
   // Values of worker-owned layers as of Job::switch_round, by chunk of the
-  // shard. The entries of chunks that the servers update are empty. No value
-  // before all of them have arrived.
+  // shard. The entries of other chunks are empty. std::nullopt until all these
+  // values have arrived.
   const std::optional<Saved>& handed_over() const { return handed_over_; }
 
-  // Bytes of the values that are collected or handed over, including buffers
-  // that chunks share.
+  // Bytes of the values that are collected or handed over. A buffer that the
+  // shard's chunk uses, too, counts here as well.
   int64_t held_bytes() const;
 
  private:
-  // Values of one round that is not complete yet.
+  // Values of one round, of which some have not arrived yet.
   struct Collection {
     int64_t round = 0;
     std::vector<ChunkCopy> chunks;
-    int64_t missing = 0;  // Number of incomplete chunks.
+    int64_t missing = 0;  // Number of chunks whose values are incomplete.
   };
 
   // Returns the collection of `round`, or null.
   const Collection* Find(int64_t round) const;
   // Returns the collection of `round`, and begins one if there is none. Returns
-  // null if the round is over: it is saved, kept or forgotten, or a later round
-  // is.
+  // null if this round, or a later one, is over: it was saved, handed over or
+  // forgotten.
   Collection* Open(int64_t round);
   void Add(int index, int64_t round, const Buffer& parameters,
            const Buffer& state, Outbox& out);
-  // Notes that a chunk is complete. If it is the last chunk of the round, saves
-  // the round, keeps it for the next plan, or does both.
+  // Notes that a chunk is complete. If no chunk of the round is missing any
+  // more, saves a checkpoint's round, and hands over a switch round (a round
+  // may be both).
   void FinishChunk(Collection& collection, Outbox& out);
 
   const ShardEpoch& epoch_;
-  std::vector<Chunk> chunks_;           // Chunks that are saved.
+  std::vector<Chunk> chunks_;           // The shard's chunks that it saves.
   std::deque<Collection> open_;         // Incomplete rounds, ascending.
   int64_t last_round_ = kInitialRound;  // Last round that is over.
   std::optional<Saved> handed_over_;
-  // Rank of the worker that sends the worker-owned layers as of the job's last
-  // round; -1 until the coordinator has named it.
+  // Rank of the worker that sends this shard the worker-owned layers at the end
+  // of the job (SaveLast); -1 until the coordinator has named it.
   int32_t last_sender_ = -1;
-  // Last round that was handed to a checkpoint.
+  // Last round for which SaveCheckpoint was appended.
   int64_t saved_round_ = kInitialRound;
 };
 

@@ -68,32 +68,35 @@ class LocalHalf {
   RankList MatesIn(int64_t round) const;
 
   // Returns where a frame of a mate's part lands: in scratch, or nowhere if it
-  // is late or repeated. `unit`, `frame`: numbers of the unit and of the frame
-  // that `header` announces. Errors: kInvalidArgument, the round is not open,
-  // the sender is no mate, or this worker does not carry the unit.
+  // is late or repeated. `unit`, `frame`: indices of the unit and of the frame
+  // in the layer. Returns kInvalidArgument if the round is not open, if the
+  // sender is no mate, or if this worker does not carry the unit.
   absl::StatusOr<Landing> OnLocalHeader(const FrameHeader& header, int64_t unit,
                                         int64_t frame) const;
 
-  // Returns the memory of a frame's sum, `bytes` long: the same in all calls of
-  // a round.
+  // Returns the memory of a frame's sum, `bytes` long. Calls for the same round
+  // and frame return the same memory.
   Buffer SumOf(int64_t round, int64_t frame, int64_t bytes);
   // Adds the part of worker `rank`, which is this worker or a mate, to the sum
-  // of a frame. `place`: memory of the sum, from SumOf or of the same length.
+  // of a frame. `place`: memory of the sum, the same in all calls for a frame:
+  // that of SumOf, or the caller's own of this length.
   // `offset`: index of the frame's first value in the layer. When the last part
   // is added, the sum is multiplied by `factor`. Returns true if the sum is
   // complete. REQUIRES: Has is false for this part.
   bool Add(int rank, int64_t round, int64_t frame, int64_t offset,
            const Buffer& place, Addend addend, float factor, Outbox& out);
-  // True if the part of worker `rank` is in the sum of the frame.
+  // True if Add was called for the part of worker `rank`. In a deterministic
+  // sum, the part may still wait for its turn.
   bool Has(int rank, int64_t round, int64_t frame) const;
   // True if the parts of all workers of this host are in the sum of the frame.
   bool IsSummed(int64_t round, int64_t frame) const;
-  // Ranks of the workers whose parts the sum lacks.
+  // Returns the ranks of this host's workers whose parts have not been added.
   std::vector<int32_t> MissingOf(int64_t round, int64_t frame) const;
 
   // Sends `values`, the outcome of a frame in float32, to the mates. `header`:
-  // header of the frame as it goes between hosts. HandOn replaces its kind, its
-  // sender and the fields that describe the payload.
+  // the header that the outcome has, or would have, on its way between hosts.
+  // HandOn replaces its kind, its sender and the fields that describe the
+  // payload.
   void HandOn(FrameHeader header, Buffer values, Outbox& out) const;
 
   // Enters the job's next epoch: parts of the last epoch no longer count.
@@ -110,14 +113,16 @@ class LocalHalf {
   struct Round {
     int64_t round = kInitialRound - 1;  // Its number; kInitialRound - 1: none.
     FrameSums sums;                     // Which parts each sum has.
-    std::vector<Buffer> memory;  // Memory of each sum; empty until it is used.
+    std::vector<Buffer> memory;  // Memory of the sums; empty before SumOf.
   };
 
   // Ranks of this host's workers in `round`, ascending.
   absl::Span<const int32_t> Local(int64_t round) const;
-  // Returns the sums of `round` if they are open; otherwise nullptr.
+  // Returns the sums of `round`. Returns nullptr if Open was not called for
+  // this round, or was called for a later round in its place.
   const FrameSums* Find(int64_t round) const;
-  // Opens the sums of `round`, unless they are open.
+  // Returns the sums of `round`. If there are none, empties the place of these
+  // sums, which an earlier round may still have.
   Round& Open(int64_t round);
 
   const WorkerLayer& layer_;   // The layer; not owned.

@@ -17,16 +17,16 @@
 
 namespace nereus {
 
-// Measures how long one worker computes for each layer, and how fast the link
-// or the memory of its host is, for the planner; and how it spends its time,
-// for operators. Reads the clock for StepTimes, StepPhases and LinkProbe, and
-// locks them. Thread-safe.
+// Measures one worker. For the planner: how long it computes for each layer,
+// and how fast the link or the memory of its host is, whichever the ProbePlan
+// says. For operators: how the worker spends its time. Reads the clock for
+// StepTimes, StepPhases and LinkProbe, and locks them. Thread-safe.
 class Meter {
  public:
   explicit Meter(absl::Span<const LayerSpec> layers);
 
-  // Sets the keeper of the caller's spans while the job is traced. It is not
-  // owned, and must outlive this.
+  // Sets the recorder that gets the caller's spans while the job is traced. It
+  // is not owned, and must outlive this.
   void set_recorder(SpanRecorder* recorder) ABSL_LOCKS_EXCLUDED(mu_) {
     MutexLock lock(&mu_);
     phases_.set_recorder(recorder);
@@ -40,32 +40,33 @@ class Meter {
   // Handles a call that has waited for something else than a layer or a step.
   void OnOtherWait(absl::Time from) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Notes what to measure by probes from now on. If it is something else than
-  // before, or at another member, earlier samples are dropped.
+  // Notes what to measure by probes from now on. Drops earlier samples if the
+  // plan measures something else than before, or probes another member.
   void OnEpoch(const ProbePlan& plan) ABSL_LOCKS_EXCLUDED(mu_);
-  // Returns the train of probes to send now, at a moment without traffic, if
-  // one is due.
+  // Returns the train of probes to send now, if one is due. Call it at a moment
+  // without traffic.
   std::optional<LinkProbe::Train> NextTrain() ABSL_LOCKS_EXCLUDED(mu_);
   // Handles the answer to a train.
   void OnAnswer(int64_t train) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Returns the measurements if they are due: once as soon as StepTimes has a
-  // result, and LinkProbe too if this worker probes the link; then every 5 s.
+  // Returns the measurements if they are due. The first ones are due when
+  // StepTimes has a result and, if this worker probes the link, LinkProbe has
+  // one, too. Later ones are due every 5 s.
   std::optional<Measurements> TakeDue() ABSL_LOCKS_EXCLUDED(mu_);
   // Returns the time of the caller's steps by phases.
   Activity phases() const ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Returns the last result of TakeDue.
+  // Returns the last measurements that TakeDue has returned, if any.
   std::optional<Measurements> last() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   mutable Mutex mu_;
-  StepTimes steps_ ABSL_GUARDED_BY(mu_);  // Times of the caller.
+  StepTimes steps_ ABSL_GUARDED_BY(mu_);  // Compute times of layers.
   StepPhases phases_ ABSL_GUARDED_BY(mu_);
-  ProbePlan plan_ ABSL_GUARDED_BY(mu_);   // Measurement by probes.
-  LinkProbe probe_ ABSL_GUARDED_BY(mu_);  // Its samples.
+  ProbePlan plan_ ABSL_GUARDED_BY(mu_);   // Task of the probes.
+  LinkProbe probe_ ABSL_GUARDED_BY(mu_);  // Trains and samples for plan_.
   std::optional<Measurements> last_ ABSL_GUARDED_BY(mu_);  // See last().
-  // Time of the last result of TakeDue.
+  // Time when last_ was measured.
   absl::Time reported_at_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
 };
 

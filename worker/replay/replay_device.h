@@ -14,37 +14,37 @@ namespace nereus {
 
 // Values of one layer in a replay.
 struct ReplayLayer {
-  std::vector<float> parameters;  // Zeros.
+  std::vector<float> parameters;  // Zeros at first.
   std::vector<float> gradient;
   // Factors; empty for a layer without factors.
   std::vector<float> output_gradient;
   std::vector<float> input;
 };
 
-// Returns the values of `spec`, the layer with index `layer`. The gradient
-// consists of runs of 1024 equal values, each run with another random value. So
-// in a sparse job blocks have different norms.
+// Makes values for the layer with index `layer`, which `spec` describes. The
+// gradient consists of runs of 1024 equal values, each run with another random
+// value. So in a sparse job blocks have different norms.
 ReplayLayer MakeReplayLayer(const LayerSpec& spec, int layer);
 
 // Use of a GPU by one replay.
 struct GpuUse {
-  GpuClient::Staged staged;       // Bytes copied for all steps.
+  GpuClient::Staged staged;       // Bytes copied in all steps together.
   std::vector<GpuSpan> timeline;  // See GpuClient::Timeline.
 };
 
 // Device of a replay, a CPU or a GPU. It has the memory of the model's layers,
 // and a client for this memory. Instead of computing, it is busy for a given
 // time. For methods with the name of a method of Client, the order of calls and
-// the errors are those of Client. Used by one thread.
+// the errors are those of Client. Not thread-safe.
 class ReplayDevice {
  public:
   virtual ~ReplayDevice() = default;
 
-  // Client of the job, for its traits and its Report.
+  // Returns the device's client, for JobTraits and Client::Report.
   virtual const Client& client() const = 0;
 
   virtual absl::StatusOr<StepInfo> BeginStep() = 0;
-  // Pushes the gradient of the layer, or its factors.
+  // Pushes the factors of a layer that has factors, and the gradient of others.
   virtual absl::Status Push(int layer, int64_t step) = 0;
   virtual absl::Status WaitForward(int layer) = 0;
   virtual absl::Status WaitAll(int64_t step) = 0;

@@ -21,11 +21,13 @@ namespace nereus {
 
 class ConnectionSet;
 
-// Kinds of work that a connection can have to do (ConnectionSet).
+// Kinds of work that may wait on a connection. ConnectionSet has a list of
+// connections for each kind.
 enum class Work {
   kWrite,  // Frames are queued.
-  kRead,   // More frames have arrived than one turn delivers (Channel).
-  kRetry,  // A received frame waits, and must be announced again.
+  kRead,   // More frames have arrived than one Channel::Receive delivers.
+  kRetry,  // The handler could not take a received frame (Landing::kWait): the
+           // channel must announce the frame to the handler again.
 };
 inline constexpr size_t kWorkKinds = 3;
 
@@ -38,11 +40,13 @@ inline constexpr size_t kWorkKinds = 3;
 //                                            +----> open ----> ending
 //   accepted:  stranger ----> introducing ---+
 //
-// Any state may go to ending, which sends a last frame, and to closed.
+// Two transitions are not drawn: from any open or unfinished connection to
+// ending, which sends a last frame, and from any state to closed.
 //
 // Not thread-safe. Belongs to a ConnectionSet, which destroys it some time
-// after Close. So code that is using the connection when it is closed may go
-// on, but must check is_closed().
+// after Close, never within a function of the connection. So a function that
+// calls another one, which may close the connection, checks is_closed() and
+// returns.
 class SocketConnection final : public Connection {
  public:
   enum class State {
