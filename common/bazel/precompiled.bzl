@@ -110,9 +110,15 @@ def precompiled_header(name, header, deps = []):
     )
 
 def _begins_with_header(srcs = [], copts = [], deps = [], **kwargs):
-    """Returns the arguments of a rule, with the precompiled header added if it has C++ files."""
+    """Returns the arguments of a rule, with the precompiled header added if it has C++ files.
+
+    Not if the rule has an optimization level of its own: GCC takes the level from the precompiled
+    header, without a warning, and loops would not become vector instructions.
+    """
     arguments = dict(kwargs, srcs = srcs, copts = copts, deps = deps)
-    if type(srcs) == type([]) and len([src for src in srcs if src.endswith(".cc")]) > 0:
+    has_files = type(srcs) == type([]) and len([src for src in srcs if src.endswith(".cc")]) > 0
+    has_level = len([copt for copt in copts if copt.startswith("-O")]) > 0
+    if has_files and not has_level:
         package = "tests/testing" if native.package_name().startswith("tests/") else "common/bazel"
         # GCC uses a precompiled header only if it comes before all others.
         arguments["copts"] = ["-include " + package + "/precompiled.h"] + copts
