@@ -35,6 +35,20 @@ NEREUS_LOOP void AddScaledLoop(const uint8_t* __restrict addend, int64_t count,
   }
 }
 
+NEREUS_LOOP void AddScaledToLoop(const uint8_t* __restrict base,
+                                 const uint8_t* __restrict addend,
+                                 int64_t count, float factor,
+                                 uint8_t* __restrict sum) {
+  for (int64_t i = 0; i < count; ++i) {
+    float a;
+    float b;
+    std::memcpy(&a, base + 4 * i, sizeof(a));
+    std::memcpy(&b, addend + 4 * i, sizeof(b));
+    a = (a + b) * factor;
+    std::memcpy(sum + 4 * i, &a, sizeof(a));
+  }
+}
+
 // Bits of the exponent; all are set in a NaN or an infinity.
 constexpr uint32_t kExponent = 0x7f800000;
 
@@ -75,6 +89,10 @@ struct Plain {
                         uint8_t* sum) {
     AddScaledLoop(addend, count, factor, sum);
   }
+  static void AddScaledTo(const uint8_t* base, const uint8_t* addend,
+                          int64_t count, float factor, uint8_t* sum) {
+    AddScaledToLoop(base, addend, count, factor, sum);
+  }
   static bool AllFinite(const uint8_t* values, size_t count) {
     return AllFiniteLoop(values, count);
   }
@@ -99,7 +117,8 @@ struct Plain {
 #endif
   }
   static constexpr VectorLoops kLoops = {
-      "plain", AddScaled, AllFinite, LargestFinite, Scale, CopyPastCaches};
+      "plain",       AddScaled, AddScaledTo,   AllFinite,
+      LargestFinite, Scale,     CopyPastCaches};
 };
 
 #if defined(__x86_64__)
@@ -110,6 +129,11 @@ struct Avx2 {
   NEREUS_AVX2 static void AddScaled(const uint8_t* addend, int64_t count,
                                     float factor, uint8_t* sum) {
     AddScaledLoop(addend, count, factor, sum);
+  }
+  NEREUS_AVX2 static void AddScaledTo(const uint8_t* base,
+                                      const uint8_t* addend, int64_t count,
+                                      float factor, uint8_t* sum) {
+    AddScaledToLoop(base, addend, count, factor, sum);
   }
   NEREUS_AVX2 static bool AllFinite(const uint8_t* values, size_t count) {
     return AllFiniteLoop(values, count);
@@ -131,7 +155,8 @@ struct Avx2 {
     _mm_sfence();
   }
   static constexpr VectorLoops kLoops = {
-      "avx2", AddScaled, AllFinite, LargestFinite, Scale, CopyPastCaches};
+      "avx2",        AddScaled, AddScaledTo,   AllFinite,
+      LargestFinite, Scale,     CopyPastCaches};
 };
 #undef NEREUS_AVX2
 
@@ -146,6 +171,11 @@ struct Avx512 {
   NEREUS_AVX512 static void AddScaled(const uint8_t* addend, int64_t count,
                                       float factor, uint8_t* sum) {
     AddScaledLoop(addend, count, factor, sum);
+  }
+  NEREUS_AVX512 static void AddScaledTo(const uint8_t* base,
+                                        const uint8_t* addend, int64_t count,
+                                        float factor, uint8_t* sum) {
+    AddScaledToLoop(base, addend, count, factor, sum);
   }
   NEREUS_AVX512 static bool AllFinite(const uint8_t* values, size_t count) {
     return AllFiniteLoop(values, count);
@@ -166,7 +196,8 @@ struct Avx512 {
     _mm_sfence();
   }
   static constexpr VectorLoops kLoops = {
-      "avx512", AddScaled, AllFinite, LargestFinite, Scale, CopyPastCaches};
+      "avx512",      AddScaled, AddScaledTo,   AllFinite,
+      LargestFinite, Scale,     CopyPastCaches};
 };
 #undef NEREUS_AVX512
 
@@ -200,6 +231,11 @@ std::span<const VectorLoops> AvailableVectorLoops() {
 void AddScaled(const uint8_t* addend, int64_t count, float factor,
                uint8_t* sum) {
   Widest().add_scaled(addend, count, factor, sum);
+}
+
+void AddScaledTo(const uint8_t* base, const uint8_t* addend, int64_t count,
+                 float factor, uint8_t* sum) {
+  Widest().add_scaled_to(base, addend, count, factor, sum);
 }
 
 int64_t FindNotFinite(const void* values, size_t count) {

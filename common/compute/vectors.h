@@ -15,6 +15,11 @@ namespace nereus {
 void AddScaled(const uint8_t* addend, int64_t count, float factor,
                uint8_t* sum);
 
+// Computes sum[i] = (base[i] + addend[i]) * factor. The arrays must not
+// overlap.
+void AddScaledTo(const uint8_t* base, const uint8_t* addend, int64_t count,
+                 float factor, uint8_t* sum);
+
 // Returns the index of the first of `count` values that is NaN or infinite; -1
 // if there is none.
 int64_t FindNotFinite(const void* values, size_t count);
@@ -36,6 +41,9 @@ struct VectorLoops {
   // Does what AddScaled does.
   void (*add_scaled)(const uint8_t* addend, int64_t count, float factor,
                      uint8_t* sum);
+  // Does what AddScaledTo does.
+  void (*add_scaled_to)(const uint8_t* base, const uint8_t* addend,
+                        int64_t count, float factor, uint8_t* sum);
   // Returns true if FindNotFinite would find nothing.
   bool (*all_finite)(const uint8_t* values, size_t count);
   // Does what LargestFinite does.

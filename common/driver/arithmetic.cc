@@ -59,6 +59,16 @@ NotFinite ExecuteArithmetic(const Accumulate& accumulate) {
     const NotFinite found = FirstNotFinite(addend.payload);
     if (found.index >= 0) return found;
   }
+  const Buffer& base = accumulate.base;
+  if (base.bytes() > 0) {
+    NEREUS_CHECK(base.bytes() == sum.bytes() &&
+                 addend.payload.bytes() == sum.bytes())
+        << base.bytes() << " plus " << addend.payload.bytes() << " to "
+        << sum.bytes();
+    AddScaledTo(base.data(), addend.payload.data(), sum.float_count(),
+                accumulate.factor, sum.data());
+    return {};
+  }
   if (!accumulate.replaces) {
     Add(addend.payload, accumulate.factor, sum);
     return {};

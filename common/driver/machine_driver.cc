@@ -63,7 +63,7 @@ auto SourcesOf(const BroadcastFrame& broadcast) {
 }
 auto SourcesOf(const CopyValues& copy) { return std::array{copy.source}; }
 auto SourcesOf(const Accumulate& accumulate) {
-  return std::array{accumulate.addend.payload};
+  return std::array{accumulate.addend.payload, accumulate.base};
 }
 auto SourcesOf(const CheckValues& check) { return std::array{check.values}; }
 auto SourcesOf(const ChecksumValues& check) { return std::array{check.values}; }
@@ -410,11 +410,14 @@ void MachineDriver::Send(PeerId to, const Frame& frame) {
 }
 
 void MachineDriver::Broadcast(const BroadcastFrame& broadcast) {
-  // Encodes the payload and computes its checksum once for all receivers.
+  // Encodes the payload and computes its checksum once for all receivers. With
+  // one receiver, the transport computes the checksum, if the frame needs one.
   Frame encoded = broadcast.frame;
   EncodePayload(encoded);
-  encoded.header.payload_crc = Crc32c(
-      encoded.payload.data(), static_cast<size_t>(encoded.payload.bytes()));
+  if (broadcast.to->size() > 1) {
+    encoded.header.payload_crc = Crc32c(
+        encoded.payload.data(), static_cast<size_t>(encoded.payload.bytes()));
+  }
   for (const int32_t rank : *broadcast.to) {
     Send(PeerId::Worker(rank), encoded);
   }

@@ -75,8 +75,11 @@ NotFinite AccumulatePayload(const Accumulate& accumulate) {
   const Addend& addend = accumulate.addend;
   float* const sum = accumulate.sum.floats();
   const int64_t count = accumulate.sum.float_count();
-  NEREUS_CHECK(count * WireBytes(addend.wire) == addend.payload.bytes())
-      << addend.payload.bytes() << " bytes to " << count << " values";
+  const int64_t base_bytes = accumulate.base.bytes();
+  NEREUS_CHECK(count * WireBytes(addend.wire) == addend.payload.bytes() &&
+               (base_bytes == 0 || base_bytes == accumulate.sum.bytes()))
+      << addend.payload.bytes() << " bytes and a base of " << base_bytes
+      << " bytes to " << count << " values";
   float decoded[kBlock];
   for (int64_t start = 0; start < count; start += kBlock) {
     const int64_t length = std::min(kBlock, count - start);
@@ -89,7 +92,11 @@ NotFinite AccumulatePayload(const Accumulate& accumulate) {
       const int64_t found = FindNotFinite(values, static_cast<size_t>(length));
       if (found >= 0) return {start + found, values[found]};
     }
-    if (!accumulate.replaces) {
+    if (base_bytes > 0) {
+      AddScaledTo(accumulate.base.data() + sizeof(float) * start,
+                  reinterpret_cast<const uint8_t*>(values), length,
+                  accumulate.factor, reinterpret_cast<uint8_t*>(sum + start));
+    } else if (!accumulate.replaces) {
       AddScaled(reinterpret_cast<const uint8_t*>(values), length,
                 accumulate.factor, reinterpret_cast<uint8_t*>(sum + start));
     } else if (accumulate.factor != 1.0f) {

@@ -14,6 +14,7 @@ void FrameSums::Reopen(int contributors, int64_t frames) {
   arrived_.assign(frames * contributors_, false);
   folded_.assign(frames, 0);
   held_.clear();
+  first_.clear();
 }
 
 // Marks the contributor as arrived. Then adds its values, or copies them if it
@@ -27,20 +28,25 @@ void FrameSums::Add(int contributor, int64_t frame, const Buffer& place,
     ++folded_[frame];
     return;
   }
-  if (order_ == SumOrder::kRank && contributor != folded_[frame]) {
+  const bool waits = order_ == SumOrder::kRank && contributor != folded_[frame];
+  if (waits && addend.stays) {
+    held_.emplace(std::pair(frame, contributor), std::move(addend));
+    return;
+  }
+  if (waits) {
     // In a simulation that models only sizes, buffers have no values to copy.
     Buffer copy = addend.payload.data() == nullptr
                       ? Buffer::SizeOnly(place.bytes())
                       : Buffer::Allocate(place.bytes());
     out.Add(Accumulate{copy, std::move(addend), /*replaces=*/true});
-    held_.emplace(std::make_pair(frame, contributor), std::move(copy));
+    held_.emplace(std::pair(frame, contributor), Addend(std::move(copy)));
     return;
   }
   Fold(frame, place, std::move(addend), factor, out);
   // If the next contributors' values were copied, it is their turn now.
   for (auto next = held_.find({frame, folded_[frame]}); next != held_.end();
        next = held_.find({frame, folded_[frame]})) {
-    Fold(frame, place, Addend(next->second), factor, out);
+    Fold(frame, place, std::move(next->second), factor, out);
     held_.erase(next);
   }
 }
@@ -49,13 +55,28 @@ void FrameSums::Fold(int64_t frame, const Buffer& place, Addend addend,
                      float factor, Outbox& out) {
   const bool is_first = folded_[frame] == 0;
   ++folded_[frame];
-  out.Add(Accumulate{place, std::move(addend), /*replaces=*/is_first,
-                     IsComplete(frame) ? factor : 1.0f});
+  if (is_first && addend.stays && !IsComplete(frame)) {
+    first_.emplace(frame, std::move(addend));
+    return;
+  }
+  Accumulate add{place, std::move(addend), /*replaces=*/is_first,
+                 IsComplete(frame) ? factor : 1.0f};
+  if (const auto first = first_.find(frame); first != first_.end()) {
+    add.base = std::move(first->second.payload);
+    // The check brings the values into the cache for the addition.
+    if (first->second.check.has_value()) {
+      out.Add(CheckValues{add.base, *first->second.check});
+    }
+    first_.erase(first);
+  }
+  out.Add(std::move(add));
 }
 
 int64_t FrameSums::held_bytes() const {
   int64_t bytes = 0;
-  for (const auto& held : held_) bytes += held.second.bytes();
+  for (const auto& [at, addend] : held_) {
+    if (!addend.stays) bytes += addend.payload.bytes();
+  }
   return bytes;
 }
 

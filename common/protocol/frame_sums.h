@@ -27,8 +27,9 @@ enum class SumOrder {
 //
 // Plain bookkeeping: Add appends actions, and the driver makes the additions.
 // Not thread-safe. Memory: one bit for each frame and contributor. With
-// SumOrder::kRank, values that come before their turn are copied: in the worst
-// case, the values of all contributors but the first.
+// SumOrder::kRank, values that come before their turn are copied, unless they
+// stay (Addend::stays): in the worst case, the values of all contributors but
+// the first.
 class FrameSums {
  public:
   // Makes an object that has no sum yet: the caller must call Reopen before the
@@ -59,12 +60,13 @@ class FrameSums {
   void Add(int contributor, int64_t frame, const Buffer& place, Addend addend,
            float factor, Outbox& out);
 
-  // Number of bytes of the values that wait for their turn.
+  // Number of bytes of copies of values that wait for their turn.
   int64_t held_bytes() const;
 
  private:
   // Appends the addition of `addend` to the sum of `frame`. If it is the first
-  // addition, it overwrites `place`.
+  // addition, it overwrites `place`. The first addition of values that stay
+  // waits for the second one, and then both are one pass over the memory.
   void Fold(int64_t frame, const Buffer& place, Addend addend, float factor,
             Outbox& out);
 
@@ -73,8 +75,11 @@ class FrameSums {
   // True if Add was called: entry [frame * contributors_ + contributor].
   std::vector<bool> arrived_;
   std::vector<int> folded_;  // Number of contributions in the sum, by frame.
-  // Copies of values that wait for their turn, by frame and contributor.
-  std::map<std::pair<int64_t, int>, Buffer> held_;
+  // Values that wait for their turn, by frame and contributor: copies, or
+  // values that stay.
+  std::map<std::pair<int64_t, int>, Addend> held_;
+  // First values of sums that are not in the memory of the sum yet, by frame.
+  std::map<int64_t, Addend> first_;
 };
 
 }  // namespace nereus

@@ -58,18 +58,24 @@ struct Addend {
   WireType wire = WireType::kFloat32;  // Number format of the values.
   int8_t exponent = 0;                 // FrameHeader::exponent.
   std::optional<GradientCheck> check;  // Absent: the values are not checked.
+  // True if the values do not change until the sum is complete. FrameSums then
+  // does not copy them. REQUIRES: `wire` is kFloat32.
+  bool stays = false;
 };
 
-// Adds an addend to a sum: sum = (sum + addend) * factor, or, with `replaces`,
-// sum = addend * factor. Decodes the addend, and checks it if `addend.check` is
-// present. Sum and addend must have the same number of values. If the check
-// finds a NaN or an infinity, the sum is undefined, and the driver goes on as
-// after CheckValues.
+// Adds an addend to a sum: sum = (sum + addend) * factor. With `replaces`:
+// sum = addend * factor. With a base: sum = (base + addend) * factor. Decodes
+// the addend, and checks it if `addend.check` is present. Sum and addend must
+// have the same number of values. If the check finds a NaN or an infinity, the
+// sum is undefined, and the driver goes on as after CheckValues.
 struct Accumulate {
   Buffer sum;             // Sum so far; afterwards the new sum.
   Addend addend;          // Values to add.
   bool replaces = false;  // True if the old values of `sum` do not count.
   float factor = 1.0f;    // Factor of the new sum.
+  // Float32 values that count in place of the old values of `sum`, apart from
+  // its memory; empty: none.
+  Buffer base = {};
 };
 
 // Copies values between two buffers of the same length.

@@ -49,6 +49,15 @@ TEST(ArithmeticTest, FirstAddendReplacesTheSum) {
   EXPECT_EQ(FloatsOf(sum), (std::vector<float>{1, 2, 3}));
 }
 
+TEST(ArithmeticTest, BaseCountsInPlaceOfTheOldSum) {
+  const Buffer sum = FloatBuffer({NAN, 2, 3});
+  const Buffer base = FloatBuffer({1, 2, 3});
+  ExecuteArithmetic(Accumulate{sum, Addend(FloatBuffer({3, 6, 9})),
+                               /*replaces=*/false, /*factor=*/0.5f, base});
+  EXPECT_EQ(FloatsOf(sum), (std::vector<float>{2, 4, 6}));
+  EXPECT_EQ(FloatsOf(base), (std::vector<float>{1, 2, 3}));
+}
+
 TEST(ArithmeticTest, FactorAppliesToTheNewSum) {
   const Buffer sum = FloatBuffer({1, 2});
   ExecuteArithmetic(Accumulate{sum, Addend(FloatBuffer({3, 6})),

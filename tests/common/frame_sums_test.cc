@@ -89,6 +89,52 @@ TEST_P(FrameSumsTest, LastAdditionMultipliesTheSum) {
   } while (std::next_permutation(arrivals.begin(), arrivals.end()));
 }
 
+// The caller's own values need no copy: they are read when another contributor
+// adds its values, or when it is their turn.
+TEST_P(FrameSumsTest, ValuesThatStayAreNotCopied) {
+  std::vector<int> arrivals = {0, 1, 2};
+  do {
+    for (const int staying : {0, 1, 2}) {
+      const Buffer place = FloatBuffer({1000});
+      const Buffer stays = FloatBuffer({7});
+      sums_.Reopen(3, 1);
+      for (const int contributor : arrivals) {
+        if (contributor != staying) {
+          AddValues(sums_, contributor, 0, place, {10}, 0.5f);
+          continue;
+        }
+        Addend own(stays);
+        own.stays = true;
+        own.check = GradientCheck();
+        const int64_t held = sums_.held_bytes();
+        Outbox out;
+        sums_.Add(contributor, 0, place, own, 0.5f, out);
+        Carry(out);
+        EXPECT_LE(sums_.held_bytes(), held);
+      }
+      EXPECT_THAT(FloatsOf(place), ElementsAre(13.5f));
+      EXPECT_THAT(FloatsOf(stays), ElementsAre(7));
+    }
+  } while (std::next_permutation(arrivals.begin(), arrivals.end()));
+}
+
+TEST(FrameSumsCheckTest, ValuesThatStayAreCheckedWhenTheyAreAdded) {
+  FrameSums sums(SumOrder::kArrival);
+  sums.Reopen(2, 1);
+  const Buffer place = FloatBuffer({0});
+  Addend own(FloatBuffer({5}));
+  own.stays = true;
+  own.check = GradientCheck{.layer = 3};
+  Outbox out;
+  sums.Add(0, 0, place, own, 1.0f, out);
+  EXPECT_TRUE(out.actions().empty());
+  sums.Add(1, 0, place, Addend(FloatBuffer({6})), 1.0f, out);
+  ASSERT_EQ(out.actions().size(), 2u);
+  EXPECT_EQ(std::get<CheckValues>(out.actions()[0]).check.layer, 3);
+  EXPECT_EQ(std::get<Accumulate>(out.actions()[1]).base.data(),
+            own.payload.data());
+}
+
 // An epoch ends in the middle of a round.
 TEST_P(FrameSumsTest, ReopenedSumsForgetAllValues) {
   const Buffer place = FloatBuffer({0});

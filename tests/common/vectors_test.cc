@@ -12,6 +12,7 @@
 #include <cstring>
 #include <limits>
 #include <numeric>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -108,6 +109,23 @@ TEST(VectorsTest, EachWidthFindsNonFiniteValues) {
   }
 }
 
+// GCC can compile the loops without vectors, and no result would change. On
+// x86-64 a 512-bit instruction begins with the byte 0x62, and a 256-bit one
+// with 0xc4 or 0xc5. Sanitizers check each value, so that loops have no
+// vectors.
+#if defined(__x86_64__) && !defined(_GLIBCXX_ASSERTIONS)
+TEST(VectorsTest, WideLoopsHaveWideInstructions) {
+  for (const VectorLoops& loops : AvailableVectorLoops()) {
+    const std::string name = loops.name;
+    if (name == "plain") continue;
+    const std::string code(reinterpret_cast<const char*>(loops.all_finite),
+                           100);
+    const std::string prefixes = name == "avx512" ? "\x62" : "\xc4\xc5";
+    EXPECT_NE(code.find_first_of(prefixes), std::string::npos) << name;
+  }
+}
+#endif
+
 // Returns values with sums and products that need rounding.
 std::vector<float> Thirds(size_t count, int seed) {
   std::vector<float> values(count);
@@ -132,6 +150,15 @@ TEST(VectorsTest, EachWidthAddsToTheSameBitsAtEachAddress) {
         loops.add_scaled(addend.data() + shift, static_cast<int64_t>(count),
                          1.0f / 3.0f, sum.data() + shift);
         EXPECT_EQ(sum.back(), 0xab);
+        std::vector<uint8_t> base(4 * count + shift);
+        if (count > 0) std::memcpy(base.data() + shift, a.data(), 4 * count);
+        std::vector<uint8_t> apart(4 * count + shift + 1, 0xab);
+        loops.add_scaled_to(base.data() + shift, addend.data() + shift,
+                            static_cast<int64_t>(count), 1.0f / 3.0f,
+                            apart.data() + shift);
+        EXPECT_EQ(apart.back(), 0xab);
+        ASSERT_TRUE(std::equal(apart.begin() + shift, apart.end(),
+                               sum.begin() + shift));
         for (size_t i = 0; i < count; ++i) {
           float got;
           std::memcpy(&got, sum.data() + shift + 4 * i, 4);

@@ -173,6 +173,13 @@ TEST(WireValuesTest, AddingAPayloadEqualsDecodingAndAdding) {
             expected[i] *= factor;
           }
           EXPECT_TRUE(SameBits(FloatsOf(sum), expected)) << count;
+          if (replaces) continue;
+          const Buffer apart = Buffer::AllocateZeroed(count * 4);
+          EXPECT_LT(AccumulatePayload(
+                        {apart, addend, false, factor, FloatBuffer(before)})
+                        .index,
+                    0);
+          EXPECT_TRUE(SameBits(FloatsOf(apart), expected)) << count;
         }
       }
     }

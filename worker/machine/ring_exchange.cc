@@ -100,8 +100,10 @@ void RingExchange::Contribute(Outbox& out) {
 void RingExchange::ContributeFrame(Round& round, int64_t index, Outbox& out) {
   if (IsAlone(round)) return OnHostPart(round, index, out);
   if (Carries(round, index)) {
-    const bool is_whole = AddPart(layer_.rank, round, index,
-                                  Addend(OwnValues(round, index)), out);
+    Addend own(OwnValues(round, index));
+    own.stays = true;
+    const bool is_whole =
+        AddPart(layer_.rank, round, index, std::move(own), out);
     if (is_whole) OnHostPart(round, index, out);
     return;
   }

@@ -122,8 +122,9 @@ void ServerExchange::ContributeChunk(const Chunk& chunk, bool asks,
     if (!Travels(chunk, index)) continue;
     Buffer values = ValuesOf(chunk, index);
     if (is_summed_here) {
-      AddToSum(layer_.rank, round, chunk, index, Addend(std::move(values)),
-               out);
+      Addend own(std::move(values));
+      own.stays = true;
+      AddToSum(layer_.rank, round, chunk, index, std::move(own), out);
       continue;
     }
     if (asks && !is_carrier && layer_.caller_updates()) {
