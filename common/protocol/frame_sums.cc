@@ -72,6 +72,11 @@ void FrameSums::Fold(int64_t frame, const Buffer& place, Addend addend,
   out.Add(std::move(add));
 }
 
+void FrameSums::DropStaying() {
+  first_.clear();
+  std::erase_if(held_, [](const auto& each) { return each.second.stays; });
+}
+
 int64_t FrameSums::held_bytes() const {
   int64_t bytes = 0;
   for (const auto& [at, addend] : held_) {

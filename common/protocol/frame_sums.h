@@ -60,6 +60,10 @@ class FrameSums {
   void Add(int contributor, int64_t frame, const Buffer& place, Addend addend,
            float factor, Outbox& out);
 
+  // Forgets values that stay and were not added yet, so that no sum refers to
+  // their memory any more. The sums that lack them never become complete.
+  void DropStaying();
+
   // Number of bytes of copies of values that wait for their turn.
   int64_t held_bytes() const;
 

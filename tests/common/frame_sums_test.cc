@@ -118,6 +118,21 @@ TEST_P(FrameSumsTest, ValuesThatStayAreNotCopied) {
   } while (std::next_permutation(arrivals.begin(), arrivals.end()));
 }
 
+TEST_P(FrameSumsTest, ValuesThatStayCanBeDropped) {
+  for (const int staying : {0, 1}) {
+    const Buffer stays = FloatBuffer({7});
+    sums_.Reopen(2, 1);
+    Addend own(stays);
+    own.stays = true;
+    Outbox out;
+    sums_.Add(staying, 0, FloatBuffer({0}), own, 1.0f, out);
+    own.payload = Buffer();
+    EXPECT_FALSE(stays.unique());
+    sums_.DropStaying();
+    EXPECT_TRUE(stays.unique());
+  }
+}
+
 TEST(FrameSumsCheckTest, ValuesThatStayAreCheckedWhenTheyAreAdded) {
   FrameSums sums(SumOrder::kArrival);
   sums.Reopen(2, 1);

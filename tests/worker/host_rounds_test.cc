@@ -146,6 +146,9 @@ class HostCluster {
     }
   }
 
+  // True if no worker refers to the gradient that a worker pushed last.
+  bool HasGradientBack(int rank) const { return gradients_.at(rank).unique(); }
+
   // The outcome of a round: the parameters, or the mean gradient.
   std::vector<float> Outcome(int rank) {
     const bool here = job_->options.optimizer_place == OptimizerPlace::kServer;
@@ -329,6 +332,8 @@ TEST_P(HostEpochTest, RoundThatAnEpochInterruptsCountsOnce) {
         if (rank == lost) continue;
         ASSERT_EQ(cluster.worker(rank).syncer().done_round(), round) << rank;
         ASSERT_EQ(cluster.Outcome(rank), cluster.Outcome(first)) << rank;
+        // Else the client's Wait would wait for ever.
+        ASSERT_TRUE(cluster.HasGradientBack(rank)) << rank;
       }
     }
   }

@@ -143,6 +143,11 @@ void LocalHalf::HandOn(FrameHeader header, Buffer values, Outbox& out) const {
   out.Add(BroadcastFrame{MatesIn(header.round), {header, std::move(values)}});
 }
 
+void LocalHalf::Close(int64_t round) {
+  Round& closed = rounds_[round % 2];
+  if (closed.round == round) closed.sums.DropStaying();
+}
+
 void LocalHalf::OnEpoch() {
   for (Round& round : rounds_) {
     round.round = kInitialRound - 1;

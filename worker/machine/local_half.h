@@ -99,6 +99,10 @@ class LocalHalf {
   // payload.
   void HandOn(FrameHeader header, Buffer values, Outbox& out) const;
 
+  // Notes that `round` is done, perhaps by a result that the servers have made
+  // in an earlier epoch. Sums that are not complete no longer refer to this
+  // worker's gradient, which then belongs to its caller.
+  void Close(int64_t round);
   // Enters the job's next epoch: parts of the last epoch no longer count.
   void OnEpoch();
 

@@ -256,6 +256,7 @@ std::optional<RoundResult> ServerExchange::Finish(Outbox& out) {
       results_.round() != round) {
     return std::nullopt;
   }
+  local_.Close(round);
   RoundResult result{layer_.job->ContributorsOf(round)};
   if (is_apart_) {
     result.mean = mean_;
