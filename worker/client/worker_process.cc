@@ -14,7 +14,6 @@
 #include <utility>
 #include <variant>
 
-#include "absl/synchronization/notification.h"
 #include "common/base/address.h"
 #include "common/base/clock.h"
 #include "common/base/identity.h"
@@ -243,17 +242,24 @@ std::shared_ptr<const EpochStart> WorkerProcess::epoch() const {
 
 std::string WorkerProcess::DescribeMissing(int layer, absl::Duration timeout) {
   // Shared with the event, which may run after this call has given up.
-  auto missing = std::make_shared<std::string>();
-  auto is_told = std::make_shared<absl::Notification>();
-  process_->Post([this, layer, missing, is_told](Outbox&) {
-    *missing = caller_.machine()->Missing(layer);
-    is_told->Notify();
+  struct Answer {
+    Mutex mu;
+    std::optional<std::string> missing ABSL_GUARDED_BY(mu);
+  };
+  auto answer = std::make_shared<Answer>();
+  process_->Post([this, layer, answer](Outbox&) {
+    MutexLock lock(&answer->mu);
+    answer->missing = caller_.machine()->Missing(layer);
   });
-  if (!is_told->WaitForNotificationWithTimeout(
-          std::min(timeout, kDescribeTimeout))) {
+  MutexLock lock(&answer->mu);
+  const auto is_told = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(answer->mu) {
+    return answer->missing.has_value();
+  };
+  if (!answer->mu.AwaitWithTimeout(is_told,
+                                   std::min(timeout, kDescribeTimeout))) {
     return "unknown, this worker's driver is busy";
   }
-  return missing->empty() ? "nothing any more" : *missing;
+  return answer->missing->empty() ? "nothing any more" : *answer->missing;
 }
 
 ClientReport WorkerProcess::Report() const {
