@@ -144,6 +144,18 @@ def test_statistics_of_a_mixed_model_are_those_of_one_process(dtype):
     assert float(model.norm.running_mean.abs().min()) > 0
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_skipped_step_changes_no_statistics(job, dtype):
+    job.may_skip, job.skips = True, (1,)
+    model = Normalized(dtype)
+    optimizer = wrapped(model, factors=False)
+    train(model, optimizer, steps=1)
+    before = copy.deepcopy(model)
+    train(model, optimizer, steps=1)  # Skipped.
+    assert torch.equal(model.norm.running_mean, before.norm.running_mean)
+    assert torch.equal(model.norm.running_var, before.norm.running_var)
+
+
 def test_gradients_in_bfloat16_add_up():
     model = Half()
     plain = copy.deepcopy(model)

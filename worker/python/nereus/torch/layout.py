@@ -358,8 +358,10 @@ class StatisticsLayer(TorchLayer):
             self.gradient = torch.empty_like(self.values)
         self.give()
         torch.sub(self.values, self._base, out=self.gradient)
-        # Workers that join read the values until the mean is there.
+        # Workers that join read the values until the mean is there. If the job skips the step,
+        # the statistics stay as they were before it.
         self.values.copy_(self._base)
+        super().take_over()
         return self.gradient
 
     def distribute(self, is_used):
