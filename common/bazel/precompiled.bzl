@@ -112,8 +112,8 @@ def precompiled_header(name, header, deps = []):
 def _begins_with_header(srcs = [], copts = [], deps = [], **kwargs):
     """Returns the arguments of a rule, with the precompiled header added if it has C++ files.
 
-    Not if the rule has an optimization level of its own: GCC takes the level from the precompiled
-    header, without a warning, and loops would not become vector instructions.
+    A rule with an optimization level of its own gets no such header: GCC would take the level of
+    the header without a warning, and loops would not become vector instructions.
     """
     arguments = dict(kwargs, srcs = srcs, copts = copts, deps = deps)
     has_files = type(srcs) == type([]) and len([src for src in srcs if src.endswith(".cc")]) > 0

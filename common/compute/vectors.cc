@@ -35,6 +35,8 @@ NEREUS_LOOP void AddScaledLoop(const uint8_t* __restrict addend, int64_t count,
   }
 }
 
+// AddScaledLoop cannot call this loop with `sum` as `base`, because __restrict
+// says that the arrays do not overlap.
 NEREUS_LOOP void AddScaledToLoop(const uint8_t* __restrict base,
                                  const uint8_t* __restrict addend,
                                  int64_t count, float factor,

@@ -314,6 +314,10 @@ add("a host's sum counts as one contribution in the mean", [SWARM],
      "    return 1.0f / static_cast<float>(ContributorsOf(round));\n",
      "    return 1.0f / static_cast<float>(LineupOf(round).hosts());\n"))
 
+add("a round whose result came first keeps the caller's gradient",
+    [Test("//tests/worker:host_rounds_test", "*HostEpochTest*", 0)],
+    ("worker/machine/server_exchange.cc", "  local_.Close(round);\n", ""))
+
 add("a carrier does not hand on factors of other hosts", [SWARM],
     ("worker/machine/factor_exchange.cc",
      "  if (is_carried) local_.HandOn(header, place.values, out);\n",

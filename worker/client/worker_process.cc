@@ -248,8 +248,9 @@ std::string WorkerProcess::DescribeMissing(int layer, absl::Duration timeout) {
   };
   auto answer = std::make_shared<Answer>();
   process_->Post([this, layer, answer](Outbox&) {
+    std::string missing = caller_.machine()->Missing(layer);
     MutexLock lock(&answer->mu);
-    answer->missing = caller_.machine()->Missing(layer);
+    answer->missing = std::move(missing);
   });
   MutexLock lock(&answer->mu);
   const auto is_told = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(answer->mu) {
