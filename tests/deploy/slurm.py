@@ -1,5 +1,6 @@
 """A cluster of Slurm on this machine: its daemons for two nodes, in namespaces of their own."""
 
+import contextlib
 import os
 import re
 import signal
@@ -147,8 +148,10 @@ class Slurm(Namespace):
         tasks = self.processes(node)
         with open(self.folder / f"slurmd-{node}.pid", encoding="utf-8") as file:
             self.run(["kill", "-KILL", file.read().strip()], check=True)
+        # What is left of the job may end by itself while its processes are killed one by one.
         for process in set(map(parent, tasks)) | set(tasks):
-            os.kill(process, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
         self.slurm("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=lost")
 
     def bring_back(self, node):
