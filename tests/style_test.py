@@ -48,7 +48,7 @@ FOLDERS = {
     "common/device": "common/tensor",
     "common/checkpoint": "common/compute common/plan common/protocol common/tensor",
     "common/http": "",
-    "common/metrics": "common/http common/protocol",
+    "common/metrics": "common/http common/protocol common/transport",
     "common/rpc": "grpc common/messages common/plan common/protocol proto",
     "common/flags": "common/compute common/plan common/protocol",
     "server/shard": "pure common/compute common/plan common/protocol common/tensor",

@@ -72,6 +72,9 @@ v1::Measured ToProto(const Measured& measured) {
   if (measured.memory_rate.has_value()) {
     message.set_memory_rate(*measured.memory_rate);
   }
+  for (const absl::Duration time : measured.sync_times) {
+    message.add_sync_seconds(static_cast<float>(absl::ToDoubleSeconds(time)));
+  }
   return message;
 }
 
@@ -88,6 +91,9 @@ Measured FromProto(const v1::Measured& message) {
                      DurationFromProto(message.link().message_time())};
   }
   if (message.has_memory_rate()) measured.memory_rate = message.memory_rate();
+  for (const float seconds : message.sync_seconds()) {
+    measured.sync_times.push_back(absl::Seconds(seconds));
+  }
   return measured;
 }
 

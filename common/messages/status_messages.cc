@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "common/base/status.h"
 #include "common/base/version.h"
 #include "common/messages/activity_messages.h"
@@ -55,6 +56,27 @@ absl::Time TimeFromProto(const google::protobuf::Timestamp& message) {
          absl::Nanoseconds(message.nanos());
 }
 
+v1::GetStatusResponse::TimeHistogram HistogramToProto(
+    const TimeHistogram& times) {
+  v1::GetStatusResponse::TimeHistogram message;
+  message.mutable_counts()->Assign(times.counts().begin(),
+                                   times.counts().end());
+  *message.mutable_sum() = DurationToProto(times.sum());
+  return message;
+}
+
+absl::StatusOr<TimeHistogram> HistogramFromProto(
+    const v1::GetStatusResponse::TimeHistogram& message) {
+  TimeHistogram::Counts counts = {};
+  if (message.counts().empty()) return TimeHistogram();
+  if (message.counts_size() != std::ssize(counts)) {
+    return InvalidArgumentError("a histogram has ", message.counts_size(),
+                                " counts, not ", counts.size());
+  }
+  absl::c_copy(message.counts(), counts.begin());
+  return TimeHistogram(counts, DurationFromProto(message.sum()));
+}
+
 v1::GetStatusResponse::JobCounts CountsToProto(const JobCounts& counts) {
   v1::GetStatusResponse::JobCounts message;
   message.set_epochs(counts.epochs);
@@ -63,13 +85,32 @@ v1::GetStatusResponse::JobCounts CountsToProto(const JobCounts& counts) {
   message.set_servers_lost(counts.servers_lost);
   message.set_checkpoints(counts.checkpoints);
   message.set_checkpoints_failed(counts.checkpoints_failed);
+  for (const auto& [reason, epochs] : counts.epochs_by_reason) {
+    (*message.mutable_epochs_by_reason())[reason] = epochs;
+  }
+  *message.mutable_workers_replaced() =
+      HistogramToProto(counts.workers_replaced);
+  *message.mutable_servers_replaced() =
+      HistogramToProto(counts.servers_replaced);
   return message;
 }
 
-JobCounts CountsFromProto(const v1::GetStatusResponse::JobCounts& message) {
-  return {message.epochs(),       message.plan_changes(),
-          message.workers_lost(), message.servers_lost(),
-          message.checkpoints(),  message.checkpoints_failed()};
+absl::StatusOr<JobCounts> CountsFromProto(
+    const v1::GetStatusResponse::JobCounts& message) {
+  JobCounts counts;
+  counts.epochs = message.epochs();
+  counts.plan_changes = message.plan_changes();
+  counts.workers_lost = message.workers_lost();
+  counts.servers_lost = message.servers_lost();
+  counts.checkpoints = message.checkpoints();
+  counts.checkpoints_failed = message.checkpoints_failed();
+  counts.epochs_by_reason = {message.epochs_by_reason().begin(),
+                             message.epochs_by_reason().end()};
+  counts.workers_replaced =
+      NEREUS_TRY(HistogramFromProto(message.workers_replaced()));
+  counts.servers_replaced =
+      NEREUS_TRY(HistogramFromProto(message.servers_replaced()));
+  return counts;
 }
 
 void AddMember(const JobStatus::Member& member,
@@ -149,6 +190,10 @@ void AddPlan(const PlanStatus& plan, v1::GetStatusResponse& message) {
     added.set_name(TextField(layer.name));
     *added.mutable_route() = RouteToProto(layer.route, layer.explanation);
     added.set_parameters(layer.parameters);
+    added.set_index(layer.index);
+    if (layer.sync_time.has_value()) {
+      *added.mutable_sync_time() = DurationToProto(*layer.sync_time);
+    }
   }
   message.set_layers_left_out(plan.layers_left_out);
 }
@@ -160,7 +205,9 @@ absl::StatusOr<PlanStatus> PlanFromProto(const v1::GetStatusResponse& message) {
     const Route route = NEREUS_TRY(RouteFromProto(layer.route()));
     plan.layers.push_back({layer.name(), route,
                            ExplanationFromProto(layer.route()),
-                           layer.parameters()});
+                           layer.parameters(), layer.index()});
+    if (!layer.has_sync_time()) continue;
+    plan.layers.back().sync_time = DurationFromProto(layer.sync_time());
   }
   plan.layers_left_out = message.layers_left_out();
   return plan;
@@ -252,7 +299,7 @@ absl::StatusOr<JobStatus> FromProto(const v1::GetStatusResponse& message) {
     status.events.push_back(
         {TimeFromProto(event.at()), event.bad(), event.text()});
   }
-  status.counts = CountsFromProto(message.counts());
+  status.counts = NEREUS_TRY(CountsFromProto(message.counts()));
   return status;
 }
 

@@ -2,7 +2,11 @@
 
 #include <prometheus/text_serializer.h>
 
+#include <cstdint>
+#include <limits>
 #include <sstream>
+
+#include "absl/time/time.h"
 
 namespace nereus {
 
@@ -29,6 +33,29 @@ void MetricList::AddCounter(const std::string& name, const std::string& help,
                             double value, const Labels& labels) {
   Add(name, help, prometheus::MetricType::Counter, labels).counter.value =
       value;
+}
+
+void MetricList::AddHistogram(const std::string& name, const std::string& help,
+                              const TimeHistogram& times,
+                              const Labels& labels) {
+  auto& histogram =
+      Add(name, help, prometheus::MetricType::Histogram, labels).histogram;
+  // In this format each range has the counts of those below it, too.
+  uint64_t count = 0;
+  for (size_t i = 0; i < times.counts().size(); ++i) {
+    count += times.counts()[i];
+    const double bound = i < TimeHistogram::kBounds.size()
+                             ? TimeHistogram::kBounds[i]
+                             : std::numeric_limits<double>::infinity();
+    histogram.bucket.push_back({count, bound});
+  }
+  histogram.sample_count = count;
+  histogram.sample_sum = absl::ToDoubleSeconds(times.sum());
+}
+
+void MetricList::Append(const MetricList& other) {
+  families_.insert(families_.end(), other.families_.begin(),
+                   other.families_.end());
 }
 
 std::string MetricList::ToText() const {

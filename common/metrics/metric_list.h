@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/time_histogram.h"
+
 namespace nereus {
 
 // Metrics of a process at one moment, in Prometheus' text format. Metrics of
@@ -21,6 +23,11 @@ class MetricList {
                 const Labels& labels = {});
   void AddCounter(const std::string& name, const std::string& help,
                   double value, const Labels& labels = {});
+  // Adds a histogram of times in seconds.
+  void AddHistogram(const std::string& name, const std::string& help,
+                    const TimeHistogram& times, const Labels& labels = {});
+  // Adds all metrics of another list.
+  void Append(const MetricList& other);
 
   // Returns the text, version 0.0.4 of the format.
   std::string ToText() const;

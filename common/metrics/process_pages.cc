@@ -2,14 +2,12 @@
 
 #include <utility>
 
-#include "common/metrics/member_metrics.h"
 #include "common/metrics/process_metrics.h"
 
 namespace nereus {
 
-ProcessPages::ProcessPages(std::optional<Role> role, Pages pages,
-                           std::function<void(MetricList&)> add)
-    : role_(role), pages_(std::move(pages)), add_(std::move(add)) {
+ProcessPages::ProcessPages(Pages pages, std::function<void(MetricList&)> add)
+    : pages_(std::move(pages)), add_(std::move(add)) {
   pages_["/metrics"] = [this] { return Metrics(); };
 }
 
@@ -20,21 +18,17 @@ absl::Status ProcessPages::Listen(const ProcessAddress& address) {
   return absl::OkStatus();
 }
 
-void ProcessPages::Set(const Heartbeat& heartbeat) {
+void ProcessPages::Set(MetricList metrics) {
   MutexLock lock(&mu_);
-  heartbeat_ = heartbeat;
+  metrics_ = std::move(metrics);
 }
 
 HttpAnswer ProcessPages::Metrics() const {
   MetricList metrics;
   AddProcessMetrics(metrics);
-  if (role_.has_value()) {
-    Heartbeat heartbeat;
-    {
-      MutexLock lock(&mu_);
-      heartbeat = heartbeat_;
-    }
-    AddMemberMetrics(*role_, heartbeat, metrics);
+  {
+    MutexLock lock(&mu_);
+    metrics.Append(metrics_);
   }
   if (add_ != nullptr) add_(metrics);
   return {.type = MetricList::kType, .body = metrics.ToText()};

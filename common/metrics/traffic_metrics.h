@@ -1,13 +1,14 @@
 #pragma once
 
 #include "common/metrics/metric_list.h"
-#include "common/protocol/membership.h"
+#include "common/protocol/activity.h"
+#include "common/transport/transport.h"
 
 namespace nereus {
 
-// Adds what a member of a job does, by its last heartbeat: times of a worker's
-// steps, traffic, and what a server stores.
-void AddMemberMetrics(Role role, const Heartbeat& heartbeat,
-                      MetricList& metrics);
+// Adds the traffic and the connections of a member.
+void AddTrafficMetrics(const Activity& activity,
+                       const ConnectionCounts& connections,
+                       MetricList& metrics);
 
 }  // namespace nereus

@@ -1,11 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/time/time.h"
+#include "common/base/time_histogram.h"
 #include "common/plan/planner.h"
 #include "common/protocol/activity.h"
 #include "common/protocol/job.h"
@@ -61,11 +63,20 @@ struct CheckpointStatus {
 
 // Numbers of what has happened in the job since this coordinator was started.
 struct JobCounts {
-  int64_t epochs = 0;        // Epochs that have begun.
+  int64_t epochs = 0;  // Epochs that have begun.
+  // Number of epochs by the reason for them, the first that holds: "start", the
+  // first epoch; "lost", a member counted as dead; "join" and "leave", a member
+  // came or went; "plan", another plan; "checkpoint", a requested checkpoint;
+  // "other", such as a lost connection.
+  std::map<std::string, int64_t> epochs_by_reason;
   int64_t plan_changes = 0;  // Epochs that had another plan.
   int64_t workers_lost = 0;  // Workers that were counted as dead.
   int64_t servers_lost = 0;  // Servers that were counted as dead.
-  int64_t checkpoints = 0;   // Checkpoints that were completed.
+  // Times from the last message of a lost member to the epoch that another
+  // member of its role joined.
+  TimeHistogram workers_replaced;
+  TimeHistogram servers_replaced;
+  int64_t checkpoints = 0;  // Checkpoints that were completed.
   int64_t checkpoints_failed = 0;
 };
 
@@ -93,6 +104,10 @@ struct PlanStatus {
     Route route;
     RouteExplanation explanation;
     int64_t parameters = 0;
+    int32_t index = 0;  // Number among the layers of the model.
+    // Time from the push of the layer to its result: the median over the
+    // workers of what each has last reported. Nothing: not known.
+    std::optional<absl::Duration> sync_time = {};
 
     // Bytes that the layer moves over the link of a host in a step, as planned.
     int64_t bytes() const;

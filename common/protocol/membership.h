@@ -269,6 +269,10 @@ struct Measured {
   // Bytes per second that the workers of the host together hand each other
   // through memory, from the worker that measures it.
   std::optional<double> memory_rate;
+  // Mean time from the push of each layer of the model to its result, for the
+  // status; zero: no round of the layer was done since the last report. Empty:
+  // not known.
+  std::vector<absl::Duration> sync_times = {};
 
   bool operator==(const Measured&) const = default;
 };

@@ -27,6 +27,20 @@ struct TrafficCount {
   std::optional<absl::Duration> busy;
 };
 
+// Connections of a process.
+struct ConnectionCounts {
+  // Numbers of open connections whose frames go through sockets, and of those
+  // whose frames go through shared memory. As of the last MeasureLinks.
+  int sockets = 0;
+  int memories = 0;
+  // Number of processes so far that connected, but were refused although the
+  // transport was ready for them: they are no peers, or they run other code.
+  int64_t refused_strangers = 0;
+  // Number of connections to peers so far that were ended because of a frame
+  // that the peer may not send.
+  int64_t refused_peers = 0;
+};
+
 // Moves frames between this process and its peers, and calls a handler
 // (FrameHandler) that receives them. Knows nothing of rounds.
 //
@@ -44,8 +58,8 @@ struct TrafficCount {
 // does not call Poll for long, its peers stand still: they fill the buffers of
 // their sockets, and then wait.
 //
-// Send, Wake and traffic are thread-safe. One thread at a time may call Poll
-// and the other methods. Every call of the handler happens in Poll.
+// Send, Wake, traffic and connections are thread-safe. One thread at a time may
+// call Poll and the other methods. Every call of the handler happens in Poll.
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -103,12 +117,15 @@ class Transport {
   // the next one.
   virtual void Wake() = 0;
 
-  // Brings TrafficCount::busy of all peers up to date. REQUIRES: the calling
-  // thread is the thread that calls Poll.
+  // Brings TrafficCount::busy of all peers and the numbers of open connections
+  // up to date. REQUIRES: the calling thread is the thread that calls Poll.
   virtual void MeasureLinks() {}
 
   // Returns the traffic with each peer that was ever connected.
   virtual std::vector<TrafficCount> traffic() const = 0;
+
+  // Returns the connections so far.
+  virtual ConnectionCounts connections() const = 0;
 
   // Stops listening. Waits, for `timeout` at most, until the kernel or the
   // shared memory has all queued frames and each peer has closed its side of

@@ -240,6 +240,7 @@ absl::Status Coordinator::OnMemberMessage(MemberRecord& member,
     return absl::OkStatus();
   } else if (const auto* measured = std::get_if<Measured>(&message)) {
     NEREUS_TRY(Replanner::Check(*measured, *job()));
+    tally_.OnMeasured(member.id, measured->sync_times);
     if (member.is_worker()) epochs_.OnMeasured(member, *measured, now, out);
   } else if (const auto* lost = std::get_if<LostPeer>(&message)) {
     const auto goes = epochs_.OnLostPeer(member, *lost, now, out);
@@ -353,7 +354,7 @@ void Coordinator::BeginEpoch(absl::Time now, CoordinatorOutbox& out) {
   // epoch, they report the checksums of their last done round again.
   replicas_.Clear();
   if (epochs_.in_force().all_from_base) gatherings_.Clear(job()->epoch);
-  tally_.OnEpoch(*job());
+  tally_.OnEpoch(*job(), now);
   epochs_.AdmitAll(now);
   Save(out);
   epochs_.TellAll(out);
@@ -467,7 +468,7 @@ void Coordinator::Drop(PeerId id, const std::string& why,
   if (member == nullptr) return;
   const auto text = absl::StrCat(member->Describe(), " was removed: ", why);
   out.push_back(Announce{true, text, {LogEvent::kMemberLost}});
-  if (member->admitted) tally_.OnDead(id);
+  if (member->admitted) tally_.OnDead(*member);
   if (member->session.has_value()) {
     Refuse(*member->session,
            CancelledError(member->Name(), " was counted as dead: ", why), out);

@@ -122,7 +122,8 @@ void DescribeLayers(const Job& job,
                     JobStatus& status) {
   for (size_t i = 0; i < job.layers.size() && i < explanations.size(); ++i) {
     status.plan.layers.push_back({job.layers[i].name, job.routes[i],
-                                  explanations[i], job.layers[i].parameters});
+                                  explanations[i], job.layers[i].parameters,
+                                  static_cast<int32_t>(i)});
   }
   absl::c_stable_sort(status.plan.layers, [](const auto& a, const auto& b) {
     return a.bytes() > b.bytes();

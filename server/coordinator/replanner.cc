@@ -129,6 +129,19 @@ absl::Status Replanner::Check(const Measured& measured, const Job& job) {
         name, " is ", rate, ", not from ", kRateMin, " to ", kRateMax,
         " bytes/s");
   }
+  if (!measured.sync_times.empty() &&
+      measured.sync_times.size() != job.model().size()) {
+    return InvalidArgumentError("a worker has reported the times of ",
+                                measured.sync_times.size(),
+                                " layers, the model has ", job.model().size());
+  }
+  for (const absl::Duration time : measured.sync_times) {
+    if (time >= absl::ZeroDuration() && time <= kComputeTimeMax) continue;
+    return InvalidArgumentError(
+        "a worker has reported that the result of a "
+        "layer takes ",
+        absl::FormatDuration(time));
+  }
   if (measured.step_time > absl::ZeroDuration() &&
       measured.step_time <= kComputeTimeMax) {
     return absl::OkStatus();

@@ -1,7 +1,13 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <map>
 #include <optional>
+#include <set>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -24,14 +30,19 @@ class Tally {
                    absl::Time now) {
     paces_.Note(member.id, member.request.incarnation, heartbeat.activity, now);
   }
-  void OnEpoch(const Job& job);
+  void OnEpoch(const Job& job, absl::Time now);
   // A member counts as dead.
-  void OnDead(PeerId member) {
-    ++(member.role == Role::kWorker ? counts_.workers_lost
-                                    : counts_.servers_lost);
+  void OnDead(const MemberRecord& member);
+  // A member has measured. REQUIRES: `sync_times` is empty, or has a time for
+  // each layer of the model.
+  void OnMeasured(PeerId member, std::vector<absl::Duration> sync_times) {
+    sync_times_[member] = std::move(sync_times);
   }
   // A member is gone from the roster, for whatever reason.
-  void OnGone(PeerId member) { paces_.Forget(member); }
+  void OnGone(PeerId member) {
+    paces_.Forget(member);
+    sync_times_.erase(member);
+  }
   // A checkpoint is complete, or has failed.
   void OnCheckpoint(bool is_complete, absl::Time now);
   // `begun_step`: last step that any worker has begun. Called a few times a
@@ -43,11 +54,31 @@ class Tally {
   void Fill(JobStatus& status, absl::Time now) const;
 
  private:
+  // Largest number of losses of a role that wait for a replacement.
+  static constexpr size_t kLostMax = 1024;
+
+  // Returns the reason for the epoch `job` (JobCounts::epochs_by_reason).
+  // `members`: those of the epoch.
+  std::string ReasonFor(const Job& job, const std::set<PeerId>& members) const;
+  // Returns the median over the workers of the time from a layer's push to its
+  // result; nothing if it is not known.
+  std::optional<absl::Duration> SyncTimeOf(size_t layer) const;
+
   StepRate rate_;
   Paces paces_;
   absl::Time paces_at_ = absl::InfinitePast();  // Last Paces::Update.
   JobCounts counts_;
-  std::vector<Route> routes_;    // Routes of the last epoch.
+  // Routes of the last epoch, its members without those that have since counted
+  // as dead, and its checkpoint_round.
+  std::vector<Route> routes_;
+  std::set<PeerId> members_;
+  int64_t checkpoint_round_ = kInitialRound;
+  bool has_lost_ = false;  // True if a member counted as dead since then.
+  // Times of the last messages of lost members that are not replaced, by role.
+  // At most kLostMax of each role.
+  std::map<Role, std::deque<absl::Time>> lost_;
+  // Last times that each worker has reported (Measured::sync_times).
+  std::map<PeerId, std::vector<absl::Duration>> sync_times_;
   std::optional<int64_t> step_;  // Last step that any worker has begun.
   absl::Time step_at_ = absl::InfinitePast();        // Time when it grew.
   absl::Time checkpoint_at_ = absl::InfinitePast();  // Last complete one.

@@ -2,14 +2,17 @@
 
 #include <utility>
 
+#include "common/base/clock.h"
 #include "server/process/checkpoint_files.h"
 
 namespace nereus {
 
 CheckpointWriter::CheckpointWriter(
-    Storage* storage, std::function<void(const CheckpointPart&)> written)
+    Storage* storage, std::function<void(const CheckpointPart&)> written,
+    std::function<void(absl::Duration)> timed)
     : storage_(storage),
       written_(std::move(written)),
+      timed_(std::move(timed)),
       thread_([this] { Run(); }) {}
 
 CheckpointWriter::~CheckpointWriter() {
@@ -54,7 +57,9 @@ void CheckpointWriter::Run() {
       if (stopping_) return;
       task = std::move(next_.extract(next_.begin()).mapped());
     }
+    const absl::Time from = SteadyNow();
     const CheckpointPart part = WritePart(*storage_, *task->job, task->save);
+    timed_(SteadyNow() - from);
     // Releases the values before the shard hears of the outcome: a shard can
     // update values in place if it has the only reference to them.
     task.reset();

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/time/time.h"
 #include "common/base/mutex.h"
 #include "common/checkpoint/storage.h"
 #include "common/protocol/job.h"
@@ -22,8 +23,11 @@ class CheckpointWriter {
   // outcome of each part, unless the destructor drops the part. It is called on
   // this object's thread or, if a later part replaces the part, by the Save of
   // the later one.
+  // `timed` gets the time that each part took to write, or to fail, on this
+  // object's thread.
   CheckpointWriter(Storage* storage,
-                   std::function<void(const CheckpointPart&)> written);
+                   std::function<void(const CheckpointPart&)> written,
+                   std::function<void(absl::Duration)> timed);
 
   // Waits for the file that is being written, if any. Drops the parts that
   // wait, without a call of `written`.
@@ -47,6 +51,7 @@ class CheckpointWriter {
   // Constant after construction.
   Storage* const storage_;
   const std::function<void(const CheckpointPart&)> written_;
+  const std::function<void(absl::Duration)> timed_;
 
   Mutex mu_;
   std::map<int, Task> next_ ABSL_GUARDED_BY(mu_);  // Parts that wait, by shard.

@@ -176,14 +176,12 @@ absl::Status ServerImpl::Serve() {
 }
 
 absl::Status ServerImpl::ServePages() {
-  std::optional<Role> role;
-  if (!options_.coordinate_only) role = Role::kShard;
   if (coordinator_ == nullptr) {
-    pages_ = std::make_unique<ProcessPages>(role);
+    pages_ = std::make_unique<ProcessPages>();
   } else {
     const CoordinatorService& service = coordinator_->service();
     pages_ = std::make_unique<ProcessPages>(
-        role, CoordinatorPages(service), [&service](MetricList& metrics) {
+        CoordinatorPages(service), [&service](MetricList& metrics) {
           AddJobMetrics(service.Status(), absl::Now(), metrics);
         });
   }
@@ -195,7 +193,7 @@ absl::Status ServerImpl::Join(int data_port) {
       options_, coordinator_address_, data_port, settings_, storage_.get(),
       control_.get(), [this](const absl::Status& outcome) { End(outcome); },
       [this] { Leave(); },
-      [this](const Heartbeat& heartbeat) { pages_->Set(heartbeat); }));
+      [this](MetricList metrics) { pages_->Set(std::move(metrics)); }));
   return absl::OkStatus();
 }
 

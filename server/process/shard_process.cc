@@ -59,7 +59,7 @@ absl::StatusOr<std::unique_ptr<ShardProcess>> ShardProcess::Join(
     const ServerOptions& options, const std::string& coordinator_address,
     int data_port, const std::vector<Setting>& settings, Storage* storage,
     ControlServer* control, std::function<void(const absl::Status&)> ended,
-    std::function<void()> drained, std::function<void(const Heartbeat&)> beat) {
+    std::function<void()> drained, std::function<void(MetricList)> measured) {
   MemberProcess::Options member;
   member.transport = {.host = options.address.host,
                       .listen = options.address.listen,
@@ -70,7 +70,8 @@ absl::StatusOr<std::unique_ptr<ShardProcess>> ShardProcess::Join(
   member.connect_timeout = options.connect_timeout;
   member.stall_threshold = options.stall_threshold;
   std::unique_ptr<ShardProcess> shard(
-      new ShardProcess(storage, control, std::move(ended), std::move(drained)));
+      new ShardProcess(storage, control, std::move(ended), std::move(drained),
+                       std::move(measured)));
   shard->process_ =
       NEREUS_TRY(MemberProcess::Listen(std::move(member), control));
   JoinRequest request;
@@ -80,26 +81,28 @@ absl::StatusOr<std::unique_ptr<ShardProcess>> ShardProcess::Join(
   request.name = ProcessName();
   request.has_checkpoints = storage != nullptr;
   request.settings = settings;
-  MemberProcess::Events events = shard->MakeEvents();
-  events.heartbeat = std::move(beat);
-  shard->process_->Join(std::move(request), std::move(events));
+  shard->process_->Join(std::move(request), shard->MakeEvents());
   return shard;
 }
 
 ShardProcess::ShardProcess(Storage* storage, ControlServer* control,
                            std::function<void(const absl::Status&)> ended,
-                           std::function<void()> drained)
+                           std::function<void()> drained,
+                           std::function<void(MetricList)> measured)
     : storage_(storage),
       control_(control),
       ended_(std::move(ended)),
-      drained_(std::move(drained)) {
+      drained_(std::move(drained)),
+      measured_(std::move(measured)) {
   if (storage_ == nullptr) return;
   writer_ = std::make_unique<CheckpointWriter>(
-      storage_, [this](const CheckpointPart& part) {
+      storage_,
+      [this](const CheckpointPart& part) {
         process_->Post([this, part](Outbox& out) {
           process_->member().OnPart(part, out);
         });
-      });
+      },
+      [this](absl::Duration time) { metrics_.OnWritten(time); });
 }
 
 ShardProcess::~ShardProcess() {
@@ -137,6 +140,9 @@ MemberProcess::Events ShardProcess::MakeEvents() {
     if (std::holds_alternative<SaveLast>(message)) may_be_released_ = true;
   };
   events.take_stock = [this] { return TakeStock(); };
+  events.heartbeat = [this](const Heartbeat& heartbeat) {
+    measured_(metrics_.Make(heartbeat, process_->transport().connections()));
+  };
   return events;
 }
 
@@ -159,6 +165,7 @@ Heartbeat ShardProcess::TakeStock() {
   heartbeat.chunks = machine_->chunk_count();
   heartbeat.epoch = job.epoch;
   heartbeat.current_backups = machine_->current_backups();
+  metrics_.OnStock(*machine_, job);
   // A supervisor may end a server that is ready (PodDisruptionBudget).
   control_->SetReady(!is_leaving_ && HasBackups(*process_->member().start(),
                                                 heartbeat.current_backups));

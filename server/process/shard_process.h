@@ -9,10 +9,12 @@
 #include "common/base/status.h"
 #include "common/checkpoint/storage.h"
 #include "common/driver/member_process.h"
+#include "common/metrics/metric_list.h"
 #include "common/protocol/setting.h"
 #include "common/rpc/control_server.h"
 #include "server/process/checkpoint_writer.h"
 #include "server/process/server.h"
+#include "server/process/server_metrics.h"
 #include "server/shard/server_machine.h"
 
 namespace nereus {
@@ -33,15 +35,14 @@ class ShardProcess {
   // server of the shard that the options name. `storage`: the folder of
   // checkpoints, or null. `ended` is called with the outcome when the
   // membership is over. It may be called several times, on any thread; the
-  // first outcome counts. `beat` gets each heartbeat, on any
-  // thread. `storage` and `control` are not owned and must outlive this.
-  // Errors: those of MemberProcess::Listen.
+  // first outcome counts. `measured` gets the metrics of this server at each
+  // heartbeat, on any thread. `storage` and `control` are not owned and must
+  // outlive this. Errors: those of MemberProcess::Listen.
   static absl::StatusOr<std::unique_ptr<ShardProcess>> Join(
       const ServerOptions& options, const std::string& coordinator_address,
       int data_port, const std::vector<Setting>& settings, Storage* storage,
       ControlServer* control, std::function<void(const absl::Status&)> ended,
-      std::function<void()> drained,
-      std::function<void(const Heartbeat&)> beat);
+      std::function<void()> drained, std::function<void(MetricList)> measured);
 
   // Ends the membership. Waits for a checkpoint file that is being written.
   ~ShardProcess();
@@ -65,7 +66,8 @@ class ShardProcess {
  private:
   ShardProcess(Storage* storage, ControlServer* control,
                std::function<void(const absl::Status&)> ended,
-               std::function<void()> drained);
+               std::function<void()> drained,
+               std::function<void(MetricList)> measured);
 
   MemberProcess::Events MakeEvents();
 
@@ -82,7 +84,9 @@ class ShardProcess {
   ControlServer* const control_;  // Answers readiness checks.
   const std::function<void(const absl::Status&)> ended_;
   const std::function<void()> drained_;
+  const std::function<void(MetricList)> measured_;
 
+  ServerMetrics metrics_;
   std::atomic<bool> is_member_ = false;   // True from the first epoch on.
   std::atomic<bool> is_leaving_ = false;  // True once AskToLeave was called.
   std::atomic<bool> may_be_released_ = false;  // See may_be_released().

@@ -50,11 +50,23 @@ void AddMembers(const JobStatus& status, MetricList& metrics) {
   };
   add_lost("worker", status.counts.workers_lost);
   add_lost("server", status.counts.servers_lost);
+  const auto add_replaced = [&](const std::string& role,
+                                const TimeHistogram& times) {
+    metrics.AddHistogram("nereus_member_replacement_seconds",
+                         "Times from the last message of a lost member to the "
+                         "epoch that another member of its role joined",
+                         times, {{"role", role}});
+  };
+  add_replaced("worker", status.counts.workers_replaced);
+  add_replaced("server", status.counts.servers_replaced);
 }
 
 void AddSteps(const JobStatus& status, absl::Time now, MetricList& metrics) {
-  metrics.AddCounter("nereus_epochs_total", "Epochs that have begun",
-                     static_cast<double>(status.counts.epochs));
+  for (const auto& [reason, epochs] : status.counts.epochs_by_reason) {
+    metrics.AddCounter("nereus_epochs_total",
+                       "Epochs that have begun, by the reason for them",
+                       static_cast<double>(epochs), {{"reason", reason}});
+  }
   metrics.AddCounter("nereus_plan_changes_total",
                      "Epochs that had another plan than the one before",
                      static_cast<double>(status.counts.plan_changes));
@@ -90,6 +102,14 @@ void AddLayers(const JobStatus& status, MetricList& metrics) {
                      "Bytes that a layer moves over the link of a host in a "
                      "step, as planned",
                      static_cast<double>(layer.bytes()),
+                     {{"layer", layer.name}});
+  }
+  for (const PlanStatus::Layer& layer : status.plan.layers) {
+    if (!layer.sync_time.has_value()) continue;
+    metrics.AddGauge("nereus_layer_sync_seconds",
+                     "Time from the push of a layer to its result, median over "
+                     "the workers",
+                     absl::ToDoubleSeconds(*layer.sync_time),
                      {{"layer", layer.name}});
   }
 }

@@ -142,9 +142,10 @@ function showServers(status) {
 }
 
 function showLayers(status) {
-  table("layers", ["layer", "scheme", "wire", "parameters", "bytes a step", "why"],
-    status.layers.map((layer) => [text(layer.name), text(layer.scheme), text(layer.wire),
-      layer.parameters.toLocaleString("en"), bytes(layer.bytes), text(layer.reason)]));
+  table("layers", ["layer", "scheme", "wire", "parameters", "bytes a step",
+    "push to result", "why"], status.layers.map((layer) => [text(layer.name), text(layer.scheme), text(layer.wire),
+      layer.parameters.toLocaleString("en"), bytes(layer.bytes),
+      layer.sync_seconds === null ? "" : time(layer.sync_seconds), text(layer.reason)]));
   if (status.layers_left_out > 0) {
     at("layers").append("and " + status.layers_left_out + " smaller ones");
   }

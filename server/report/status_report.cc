@@ -285,6 +285,9 @@ Json LayersJson(const JobStatus& status) {
                       {"wire", std::string(WireTypeName(layer.route.wire))},
                       {"parameters", layer.parameters},
                       {"bytes", layer.bytes()},
+                      {"sync_seconds", layer.sync_time.has_value()
+                                           ? SecondsJson(*layer.sync_time)
+                                           : nullptr},
                       {"reason", layer.explanation.reason}});
   }
   return layers;
@@ -296,6 +299,22 @@ Json CheckpointJson(const CheckpointStatus& checkpoint) {
           {"contributions", checkpoint.contributions},
           {"bytes", checkpoint.bytes},
           {"seconds_since", SecondsJson(checkpoint.since)}};
+}
+
+Json TimesJson(const TimeHistogram& times) {
+  return {{"count", times.count()}, {"seconds_sum", SecondsJson(times.sum())}};
+}
+
+Json CountsJson(const JobCounts& counts) {
+  return {{"epochs", counts.epochs},
+          {"epochs_by_reason", counts.epochs_by_reason},
+          {"plan_changes", counts.plan_changes},
+          {"workers_lost", counts.workers_lost},
+          {"servers_lost", counts.servers_lost},
+          {"workers_replaced", TimesJson(counts.workers_replaced)},
+          {"servers_replaced", TimesJson(counts.servers_replaced)},
+          {"checkpoints", counts.checkpoints},
+          {"checkpoints_failed", counts.checkpoints_failed}};
 }
 
 Json EventsJson(const JobStatus& status) {
@@ -342,7 +361,6 @@ std::string StatusTable(const JobStatus& status) {
 
 std::string StatusJson(const JobStatus& status) {
   const JobHealth health = Judge(status);
-  const JobCounts& counts = status.counts;
   return FormatJson(
              {{"health", HealthName(health.kind)},
               {"summary", health.text},
@@ -365,13 +383,7 @@ std::string StatusJson(const JobStatus& status) {
               {"layers_left_out", status.plan.layers_left_out},
               {"checkpoint", CheckpointJson(status.checkpoint)},
               {"checkpoint_failure", status.checkpoint.failure},
-              {"counts",
-               {{"epochs", counts.epochs},
-                {"plan_changes", counts.plan_changes},
-                {"workers_lost", counts.workers_lost},
-                {"servers_lost", counts.servers_lost},
-                {"checkpoints", counts.checkpoints},
-                {"checkpoints_failed", counts.checkpoints_failed}}},
+              {"counts", CountsJson(status.counts)},
               {"events", EventsJson(status)}}) +
          "\n";
 }

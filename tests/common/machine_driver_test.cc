@@ -100,6 +100,7 @@ class FakeTransport final : public Transport {
     woken_ = true;
   }
   std::vector<TrafficCount> traffic() const override { return {}; }
+  ConnectionCounts connections() const override { return {}; }
   void Shutdown(absl::Duration) override {}
 
   std::optional<PeerId> connects;  // Peer that connects in the next Poll.

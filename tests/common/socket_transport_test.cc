@@ -100,6 +100,8 @@ TEST_F(SocketStrangerTest, StrangerWithAWrongTokenIsRefused) {
     EXPECT_THAT(RefusalIn(answer),
                 testing::Not(HasSubstr(absl::StrCat(token))));
   }
+  // They may be meant for an earlier process, so they count as early.
+  EXPECT_EQ(shard_->transport().connections().refused_strangers, 0);
   ExpectPeersUndisturbed();
 }
 
@@ -114,6 +116,9 @@ TEST_F(SocketStrangerTest, BytesThatAreNoPreambleAreRefused) {
   }
   EXPECT_THAT(RefusalIn(AnswerTo("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")),
               HasSubstr("go to the --control-port"));
+  const ConnectionCounts counts = shard_->transport().connections();
+  EXPECT_EQ(counts.refused_strangers, 4);
+  EXPECT_EQ(counts.refused_peers, 0);
   ExpectPeersUndisturbed();
 }
 

@@ -200,6 +200,12 @@ TEST_P(TransportContractTest, RefusedHeaderEndsOnlyItsConnection) {
     return shard->heard.size() == 2 && good->heard.size() == 1;
   }));
   EXPECT_TRUE(good->ended.empty());
+  shard->transport().MeasureLinks();
+  const ConnectionCounts counts = shard->transport().connections();
+  EXPECT_EQ(counts.refused_peers, 1);
+  EXPECT_EQ(counts.refused_strangers, 0);
+  EXPECT_EQ(counts.sockets + counts.memories, 1);
+  EXPECT_EQ(counts.sockets, GetParam().has_checksums ? 1 : 0);
 }
 
 TEST_P(TransportContractTest, WrongChecksumEndsTheConnection) {

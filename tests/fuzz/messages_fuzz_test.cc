@@ -183,7 +183,9 @@ v1::GetStatusResponse SomeStatus() {
   layer.parameters = 1000;
   status.plan.layers_left_out = 1;
   status.events = {{absl::FromUnixMillis(1234567), true, "worker 0 is lost"}};
-  status.counts = {1, 2, 3, 4, 5, 6};
+  status.counts.epochs = 1;
+  status.counts.epochs_by_reason = {{"start", 1}};
+  status.counts.workers_replaced.Add(absl::Seconds(1));
   status.checkpoint.since = absl::Seconds(60);
   status.checkpoint.round = 12;
   status.checkpoint.contributions = 26;

@@ -9,8 +9,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "common/metrics/member_metrics.h"
 #include "common/metrics/process_metrics.h"
+#include "server/process/server_metrics.h"
 
 namespace nereus {
 namespace {
@@ -33,7 +33,14 @@ JobStatus Running() {
   status.workers = 4;
   status.shards = 2;
   status.steps = {41, 10, absl::Seconds(2), absl::Milliseconds(98), false};
-  status.counts = {3, 1, 2, 0, 7, 1};
+  status.counts.epochs = 3;
+  status.counts.epochs_by_reason = {{"start", 1}, {"lost", 2}};
+  status.counts.plan_changes = 1;
+  status.counts.workers_lost = 2;
+  status.counts.workers_replaced.Add(absl::Milliseconds(1500));
+  status.counts.workers_replaced.Add(absl::Milliseconds(400));
+  status.counts.checkpoints = 7;
+  status.counts.checkpoints_failed = 1;
   return status;
 }
 
@@ -50,6 +57,14 @@ TEST(JobMetricsTest, TellsStateAndSteps) {
             HasSubstr("nereus_step_predicted_seconds 0.098"),
             HasSubstr("nereus_step_measured_seconds 0.1"),
             HasSubstr("# TYPE nereus_epochs_total counter\n"),
+            HasSubstr("nereus_epochs_total{reason=\"lost\"} 2\n"),
+            HasSubstr("# TYPE nereus_member_replacement_seconds histogram\n"),
+            HasSubstr("_bucket{role=\"worker\",le=\"0.3\"} 0\n"),
+            HasSubstr("_bucket{role=\"worker\",le=\"1\"} 1\n"),
+            HasSubstr("_bucket{role=\"worker\",le=\"3\"} 2\n"),
+            HasSubstr("_bucket{role=\"worker\",le=\"+Inf\"} 2\n"),
+            HasSubstr("_seconds_sum{role=\"worker\"} 1.9\n"),
+            HasSubstr("_seconds_count{role=\"server\"} 0\n"),
             HasSubstr("nereus_checkpoint_failures_total 1\n")));
 }
 
@@ -77,22 +92,19 @@ TEST(JobMetricsTest, TheLatestWorkersHaveASeriesEach) {
 
 // Server 0 is often the coordinator, too. Prometheus takes no page on which a
 // metric is described twice.
-TEST(JobMetricsTest, NoMetricIsAlsoOneOfAMember) {
+TEST(JobMetricsTest, NoMetricIsAlsoOneOfAServer) {
   JobStatus status = Running();
   status.members.emplace_back().id = PeerId::Worker(0);
-  for (const Role role : {Role::kShard, Role::kWorker}) {
-    MetricList metrics;
-    AddProcessMetrics(metrics);
-    AddMemberMetrics(role, Heartbeat(), metrics);
-    AddJobMetrics(status, kNow, metrics);
-    std::set<std::string> described;
-    for (const absl::string_view line :
-         absl::StrSplit(metrics.ToText(), '\n')) {
-      if (!absl::StartsWith(line, "# TYPE ")) continue;
-      EXPECT_TRUE(described.emplace(line).second) << line;
-    }
-    EXPECT_GT(described.size(), 20u);
+  MetricList metrics;
+  AddProcessMetrics(metrics);
+  metrics.Append(ServerMetrics().Make(Heartbeat(), ConnectionCounts()));
+  AddJobMetrics(status, kNow, metrics);
+  std::set<std::string> described;
+  for (const absl::string_view line : absl::StrSplit(metrics.ToText(), '\n')) {
+    if (!absl::StartsWith(line, "# TYPE ")) continue;
+    EXPECT_TRUE(described.emplace(line).second) << line;
   }
+  EXPECT_GT(described.size(), 20u);
 }
 
 TEST(JobMetricsTest, NamesOfLayersAreEscaped) {

@@ -15,6 +15,8 @@ namespace nereus {
 namespace {
 
 using testing::AllOf;
+using testing::Each;
+using testing::ElementsAre;
 using testing::HasSubstr;
 
 // Timeout of waits that must succeed; no passing test waits that long.
@@ -64,6 +66,50 @@ std::shared_ptr<RoundTable> StartedTable() {
     table->Finish(layer, kInitialRound, /*skipped=*/false, At(0));
   Begin(*table, Step(0));
   return table;
+}
+
+TEST(RoundTableTest, SyncTimesAreMeansSinceTheLastCall) {
+  auto table = TwoLayers();
+  Restart(*table);
+  for (const int layer : {0, 1}) {
+    table->Finish(layer, kInitialRound, /*skipped=*/false, At(0));
+  }
+  EXPECT_THAT(table->TakeSyncTimes(), Each(absl::ZeroDuration()));
+  double now = 0;
+  const auto run = [&](int64_t step, double seconds) {
+    Begin(*table, Step(step));
+    ASSERT_TRUE(table->BeginPush(0, step, At(now)).ok());
+    ASSERT_TRUE(table->BeginPush(1, step, At(now)).ok());
+    now += seconds;
+    table->Finish(0, step, /*skipped=*/false, At(now));
+    table->Finish(1, step, /*skipped=*/false, At(now + 0.5));
+    now += 1;
+  };
+  run(0, 1);
+  run(1, 2);
+  EXPECT_THAT(table->TakeSyncTimes(),
+              ElementsAre(absl::Seconds(1.5), absl::Seconds(2)));
+  run(2, 5);
+  EXPECT_THAT(table->TakeSyncTimes(),
+              ElementsAre(absl::Seconds(5), absl::Seconds(5.5)));
+}
+
+// Its layers report a skipped step one after the other.
+TEST(RoundTableTest, CountsSkippedStepsAndUnfitGradients) {
+  auto table = TwoLayers();
+  Restart(*table);
+  for (const int layer : {0, 1}) {
+    table->Finish(layer, kInitialRound, /*skipped=*/false, At(0));
+  }
+  table->NoteUnfit(0);
+  table->NoteUnfit(0);
+  for (const int64_t step : {0, 1, 2, 3}) {
+    for (const int layer : {0, 1}) {
+      table->Finish(layer, step, /*skipped=*/step != 1, At(1));
+    }
+  }
+  EXPECT_EQ(table->counts().skipped_steps, 3);
+  EXPECT_EQ(table->counts().unfit_gradients, 2);
 }
 
 TEST(RoundTableTest,

@@ -22,6 +22,8 @@ TEST(StepPhasesTest, SplitsAStepByItsPushesAndWaits) {
   phases.OnWait(2, At(38), At(45));
   phases.OnBegin(1, At(46), At(50));
   EXPECT_EQ(phases.sums().steps, 2);
+  EXPECT_EQ(phases.steps().count(), 1) << "the second step is not over";
+  EXPECT_EQ(phases.steps().sum(), absl::Milliseconds(45));
   const PhaseTimes& times = phases.sums().times;
   EXPECT_EQ(times.forward, absl::Milliseconds(10));
   EXPECT_EQ(times.backward, absl::Milliseconds(20));

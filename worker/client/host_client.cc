@@ -233,7 +233,7 @@ absl::StatusOr<bool> HostClientImpl::IsFit(int layer, int64_t step,
                    " of ", values.size());
   if (policy != NanPolicy::kSkip) return FailJob(reason);
   skips_.Log(step, specs_[layer].name, reason);
-  rounds_->Use([&](StepLedger& ledger) { ledger.NoteUnfit(step); });
+  rounds_->NoteUnfit(step);
   // Waits for the rest of the copy: the machine may write zeros over the
   // values, and the copy must not write there afterwards.
   const auto bytes = static_cast<int64_t>(values.size() * sizeof(float));

@@ -28,7 +28,9 @@ absl::StatusOr<StepLedger::Pushed> RoundTable::BeginPush(
 StepLedger::Done RoundTable::Finish(int layer, int64_t round, bool skipped,
                                     absl::Time now, Buffer mean) {
   MutexLock lock(&mu_);
+  const bool was_skipped = ledger_.Skipped(round);
   const StepLedger::Done done = ledger_.Finish(layer, round, skipped);
+  if (!was_skipped && ledger_.Skipped(round)) ++counts_.skipped_steps;
   // The round was done before, so the caller may be using its mean.
   if (done == StepLedger::Done::kAgain) return done;
   Entry& entry = entries_[layer];
@@ -48,6 +50,12 @@ absl::Span<const float> RoundTable::Mean(int layer) const {
   if (!entry.has_mean) return {};
   if (entry.mean.bytes() == 0) return entry.gradient;
   return {entry.mean.floats(), static_cast<size_t>(entry.mean.float_count())};
+}
+
+void RoundTable::NoteUnfit(int64_t step) {
+  MutexLock lock(&mu_);
+  ledger_.NoteUnfit(step);
+  ++counts_.unfit_gradients;
 }
 
 absl::StatusOr<std::optional<StepLedger::Call>> RoundTable::BeginLeave(
@@ -229,6 +237,23 @@ Buffer RoundTable::Counted(int* borrowed, float* values, size_t count,
 RoundTable::Cost RoundTable::cost(int layer) const {
   MutexLock lock(&mu_);
   return entries_[layer].cost;
+}
+
+std::vector<absl::Duration> RoundTable::TakeSyncTimes() {
+  MutexLock lock(&mu_);
+  std::vector<absl::Duration> times;
+  for (Entry& entry : entries_) {
+    const Cost before = std::exchange(entry.taken, entry.cost);
+    const int64_t rounds = entry.cost.rounds - before.rounds;
+    times.push_back((entry.cost.latency_total - before.latency_total) /
+                    std::max<int64_t>(1, rounds));
+  }
+  return times;
+}
+
+RoundTable::Counts RoundTable::counts() const {
+  MutexLock lock(&mu_);
+  return counts_;
 }
 
 }  // namespace nereus

@@ -62,6 +62,10 @@ class RoundTable : public std::enable_shared_from_this<RoundTable> {
   // not done, or if the caller has since acknowledged that the job went back.
   absl::Span<const float> Mean(int layer) const ABSL_LOCKS_EXCLUDED(mu_);
 
+  // Notes in the ledger that one of this worker's gradients in `step` has a NaN
+  // or an infinity (StepLedger::NoteUnfit).
+  void NoteUnfit(int64_t step) ABSL_LOCKS_EXCLUDED(mu_);
+
   // Notes in the ledger that the caller leaves the job
   // (StepLedger::BeginLeave). If the caller had not begun to leave before, the
   // patience of AwaitOver counts from `now`.
@@ -131,6 +135,16 @@ class RoundTable : public std::enable_shared_from_this<RoundTable> {
     absl::Duration latency_total;
   };
   Cost cost(int layer) const ABSL_LOCKS_EXCLUDED(mu_);
+  // Returns the mean time from push to done of each layer, over the rounds that
+  // were done since the last call; zero: there was none.
+  std::vector<absl::Duration> TakeSyncTimes() ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Numbers since this was made.
+  struct Counts {
+    int64_t skipped_steps = 0;    // Steps that the job has skipped.
+    int64_t unfit_gradients = 0;  // Calls of NoteUnfit.
+  };
+  Counts counts() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   struct Entry {
@@ -140,6 +154,7 @@ class RoundTable : public std::enable_shared_from_this<RoundTable> {
     bool has_mean = false;             // True if the last pushed round is done.
     absl::Time pushed_at;              // Time of the last push.
     Cost cost;                         // Sums over the rounds done.
+    Cost taken;                        // Value of `cost` at TakeSyncTimes.
   };
 
   // Returns a buffer over `values`. When its last reference is dropped, 1 is
@@ -152,6 +167,7 @@ class RoundTable : public std::enable_shared_from_this<RoundTable> {
   mutable Mutex mu_;
   StepLedger ledger_ ABSL_GUARDED_BY(mu_);           // Steps and rounds.
   std::vector<Entry> entries_ ABSL_GUARDED_BY(mu_);  // Entries of the layers.
+  Counts counts_ ABSL_GUARDED_BY(mu_);               // See counts().
   // Number of buffers of BorrowForLife in use.
   int borrowed_for_life_ ABSL_GUARDED_BY(mu_) = 0;
   // Time of the last NoteWaiting, or of BeginLeave if that came later.

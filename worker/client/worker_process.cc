@@ -35,7 +35,8 @@ WorkerProcess::WorkerProcess(const HostClientOptions& options,
     : options_(options),
       layers_(layers),
       rounds_(std::move(rounds)),
-      meter_(specs) {}
+      meter_(specs),
+      pages_(static_cast<int>(specs.size()), meter_, *rounds_) {}
 
 WorkerProcess::~WorkerProcess() = default;
 
@@ -116,7 +117,7 @@ MemberProcess::Events WorkerProcess::MakeEvents() {
   events.take_stock = [this] { return TakeStock(); };
   events.heartbeat = [this](Heartbeat& heartbeat) {
     UpdateHeartbeat(heartbeat);
-    pages_.Set(heartbeat);
+    pages_.OnHeartbeat(heartbeat, *process_);
   };
   return events;
 }
@@ -316,6 +317,7 @@ void WorkerProcess::OnEntered(const std::shared_ptr<const EpochStart>& start) {
       << " seat=" << job.LineupOf(first_step).SeatOf(start->self.rank)
       << " first_step=" << first_step;
   caller_.OnEntered(start->job);
+  pages_.OnEpoch(job.routes, process_->driver().traffic());
   probe_plan_ = PlanProbes(*start);
   meter_.OnEpoch(probe_plan_);
   {
@@ -375,7 +377,7 @@ void WorkerProcess::TellBegun(std::optional<StepInfo> begun) {
   if (job_->options.measure) {
     if (auto due = meter_.TakeDue()) {
       process_->Send(Measured{std::move(due->times), due->step_time, due->link,
-                              due->memory_rate});
+                              due->memory_rate, rounds_->TakeSyncTimes()});
     }
   }
   rounds_->Use([&](StepLedger& ledger) {

@@ -13,11 +13,11 @@
 #include "common/base/mutex.h"
 #include "common/base/status.h"
 #include "common/driver/member_process.h"
-#include "common/metrics/process_pages.h"
 #include "common/protocol/job.h"
 #include "common/rpc/control_server.h"
 #include "worker/client/host_client.h"
 #include "worker/client/round_table.h"
+#include "worker/client/worker_pages.h"
 #include "worker/machine/caller.h"
 #include "worker/machine/worker_machine.h"
 #include "worker/measure/meter.h"
@@ -138,7 +138,7 @@ class WorkerProcess {
   const std::shared_ptr<RoundTable> rounds_;
   Meter meter_;                             // Times the caller's steps.
   std::unique_ptr<ControlServer> control_;  // Answers health checks.
-  ProcessPages pages_{Role::kWorker};       // Metrics.
+  WorkerPages pages_;                       // Metrics.
 
   // Set when the first machine is made, and constant from then on.
   int rank_ = 0;  // This worker's rank.

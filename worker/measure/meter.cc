@@ -50,6 +50,11 @@ Activity Meter::phases() const {
   return phases_.sums();
 }
 
+TimeHistogram Meter::step_times() const {
+  MutexLock lock(&mu_);
+  return phases_.steps();
+}
+
 void Meter::OnEpoch(const ProbePlan& plan) {
   MutexLock lock(&mu_);
   if (plan.probed != plan_.probed || plan.target != plan_.target) {

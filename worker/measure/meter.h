@@ -7,6 +7,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "common/base/mutex.h"
+#include "common/base/time_histogram.h"
 #include "common/protocol/membership.h"
 #include "common/trace/span_recorder.h"
 #include "worker/measure/link_probe.h"
@@ -55,6 +56,8 @@ class Meter {
   std::optional<Measurements> TakeDue() ABSL_LOCKS_EXCLUDED(mu_);
   // Returns the time of the caller's steps by phases.
   Activity phases() const ABSL_LOCKS_EXCLUDED(mu_);
+  // Returns the times of the caller's whole steps.
+  TimeHistogram step_times() const ABSL_LOCKS_EXCLUDED(mu_);
 
   // Returns the last measurements that TakeDue has returned, if any.
   std::optional<Measurements> last() const ABSL_LOCKS_EXCLUDED(mu_);

@@ -31,6 +31,8 @@ void StepPhases::OnBegin(int64_t step, absl::Time from, absl::Time to) {
   if (!mark_.has_value()) mark_ = to;
   has_pushed_ = false;
   ++sums_.steps;
+  if (begun_at_.has_value()) steps_.Add(to - *begun_at_);
+  begun_at_ = to;
 }
 
 void StepPhases::OnWait(int layer, absl::Time from, absl::Time to) {

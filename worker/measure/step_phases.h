@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "absl/time/time.h"
+#include "common/base/time_histogram.h"
 #include "common/protocol/activity.h"
 #include "common/protocol/frame.h"
 #include "common/protocol/span.h"
@@ -37,6 +38,8 @@ class StepPhases {
 
   // Returns the sums so far. Fields about traffic are empty.
   const Activity& sums() const { return sums_; }
+  // Returns the times of all whole steps so far.
+  const TimeHistogram& steps() const { return steps_; }
 
  private:
   // Adds the time since mark_ to the sum of a phase, and moves mark_ to `now`.
@@ -48,6 +51,8 @@ class StepPhases {
   SpanRecorder* recorder_ = nullptr;  // Null: there is none.
   int64_t step_ = kInitialRound;      // Step that the caller has begun last.
   Activity sums_;
+  TimeHistogram steps_;                 // See steps().
+  std::optional<absl::Time> begun_at_;  // Time when the last step began.
   std::optional<absl::Time> mark_;  // End of the time in sums_; nothing before
                                     // the first step.
   bool has_pushed_ = false;         // True after the first push of the step.

@@ -206,17 +206,14 @@ void ConnectionLifecycle::Refuse(SocketConnection& connection,
   if (state == State::kStranger || state == State::kIntroducing) {
     // A peer that came too early or went away (kUnavailable) is normal: logs it
     // at level debug. Any other refusal needs an operator's attention.
-    const char* const what = "refused a connection from ";
     if (absl::IsUnavailable(reason)) {
-      NEREUS_LOG(Debug) << what << connection.address() << ": "
-                        << reason.message();
-    } else if (const auto lasts =
-                   refusals_.Note(std::string(reason.message()), SteadyNow())) {
-      NEREUS_LOG(Warning, {LogEvent::kRefused})
-          << what << connection.address() << ": " << reason.message()
-          << LastsText(*lasts);
+      NEREUS_LOG(Debug) << "refused a connection from " << connection.address()
+                        << ": " << reason.message();
+    } else {
+      NoteStranger(connection, reason);
     }
   } else if (state == State::kOpen) {
+    traffic_.CountRefusedPeer();
     NEREUS_LOG(Warning, {LogEvent::kConnection})
         << "ending the connection to " << PeerName(connection.peer()) << " ("
         << connection.address() << "): " << reason.message();
@@ -231,6 +228,17 @@ void ConnectionLifecycle::Refuse(SocketConnection& connection,
     Lose(connection, reason);
   } else if (state == State::kGreeting) {
     FailAttempt(connection, reason);
+  }
+}
+
+void ConnectionLifecycle::NoteStranger(const SocketConnection& connection,
+                                       const absl::Status& reason) {
+  traffic_.CountRefusedStranger();
+  const std::string why(reason.message());
+  if (const auto lasts = refusals_.Note(why, SteadyNow())) {
+    NEREUS_LOG(Warning, {LogEvent::kRefused})
+        << "refused a connection from " << connection.address() << ": " << why
+        << LastsText(*lasts);
   }
 }
 

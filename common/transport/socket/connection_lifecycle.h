@@ -73,6 +73,9 @@ class ConnectionLifecycle {
   // Checks the answer `hello` of the dialled process, and opens the connection.
   // Errors: the caller passes the error to Refuse.
   absl::Status Complete(SocketConnection& connection, const Frame& hello);
+  // Counts the refusal of a stranger, and logs it unless it repeats others.
+  void NoteStranger(const SocketConnection& connection,
+                    const absl::Status& reason);
   // Opens the memory that the peer offers. Returns null if the peer offers none
   // or it cannot be opened: frames then go through the socket.
   std::unique_ptr<MemoryChannel> TakeOffer(const SocketConnection& connection,
@@ -100,7 +103,7 @@ class ConnectionLifecycle {
   PeerLinks& links_;            // Decides about links.
   ConnectionSet& connections_;  // Owns the connections that are made here.
   Delivery& delivery_;          // Tells the handler.
-  TrafficTable& traffic_;       // Counts frames of open connections.
+  TrafficTable& traffic_;       // Counts frames and refusals.
   Dialler& dialler_;            // Makes the sockets of attempts.
   LogRepeats refusals_;         // Log lines about refused strangers, by reason.
 };

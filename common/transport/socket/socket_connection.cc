@@ -106,11 +106,11 @@ void SocketConnection::End(Frame last) {
   set_.Mark(*this, Work::kWrite);
 }
 
-void SocketConnection::MeasureLink() {
-  if (!is_open()) return;
-  if (const auto blocked = channel_->TakeBlockedTime()) {
-    counters_->AddBlocked(*blocked);
-  }
+bool SocketConnection::MeasureLink() {
+  const auto blocked = channel_->TakeBlockedTime();
+  if (!blocked.has_value()) return false;
+  counters_->AddBlocked(*blocked);
+  return true;
 }
 
 }  // namespace nereus

@@ -118,8 +118,9 @@ class SocketConnection final : public Connection {
   void End(Frame last);
 
   // Adds the time since the last call in which the network was slower than this
-  // process to the counters of Open. Does nothing unless open.
-  void MeasureLink();
+  // process to the counters of Open. Returns false if frames go through shared
+  // memory, so that there is no such time. REQUIRES: the connection is open.
+  bool MeasureLink();
 
   // Moves queued frames into the channel; see Channel::Write.
   absl::StatusOr<bool> Write() { return channel_->Write(writer_); }

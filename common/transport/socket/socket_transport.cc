@@ -153,8 +153,12 @@ bool SocketTransport::LookForAWhile() const {
 }
 
 void SocketTransport::MeasureLinks() {
-  connections_.ForEach(
-      [](SocketConnection& connection) { connection.MeasureLink(); });
+  int sockets = 0;
+  int memories = 0;
+  connections_.ForEach([&](SocketConnection& connection) {
+    if (connection.is_open()) ++(connection.MeasureLink() ? sockets : memories);
+  });
+  traffic_.SetOpen(sockets, memories);
 }
 
 bool SocketTransport::HasUnsent() {

@@ -69,6 +69,9 @@ class SocketTransport final : public Transport {
   std::vector<TrafficCount> traffic() const override {
     return traffic_.Counts();
   }
+  ConnectionCounts connections() const override {
+    return traffic_.connections();
+  }
   void Shutdown(absl::Duration timeout) override;
 
  private:

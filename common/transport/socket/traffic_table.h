@@ -45,8 +45,8 @@ struct TrafficCounters {
   }
 };
 
-// Traffic of a transport for each peer, over all its connections so far.
-// Thread-safe.
+// Traffic of a transport for each peer, over all its connections so far, and
+// the counts of these connections. Thread-safe.
 class TrafficTable {
  public:
   // Returns the counters of `peer`. The reference is valid as long as this
@@ -66,9 +66,30 @@ class TrafficTable {
     return counts;
   }
 
+  // Set or count what ConnectionCounts says.
+  void SetOpen(int sockets, int memories) {
+    std::lock_guard<std::mutex> lock(mu_);
+    connections_.sockets = sockets;
+    connections_.memories = memories;
+  }
+  void CountRefusedStranger() {
+    std::lock_guard<std::mutex> lock(mu_);
+    ++connections_.refused_strangers;
+  }
+  void CountRefusedPeer() {
+    std::lock_guard<std::mutex> lock(mu_);
+    ++connections_.refused_peers;
+  }
+  ConnectionCounts connections() const {
+    std::lock_guard<std::mutex> lock(mu_);
+    return connections_;
+  }
+
  private:
   mutable std::mutex mu_;
-  std::map<PeerId, TrafficCounters> counters_;  // Guarded by mu_.
+  // These two are guarded by mu_.
+  std::map<PeerId, TrafficCounters> counters_;
+  ConnectionCounts connections_;
 };
 
 }  // namespace nereus

@@ -1,0 +1,70 @@
+#include "server/process/server_metrics.h"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+
+#include "common/metrics/traffic_metrics.h"
+
+namespace nereus {
+
+// Rounds that the job does again, because it went back to a checkpoint, count
+// again. A shard that has just come to this server brings rounds that another
+// server has closed: they do not count.
+void ServerMetrics::OnStock(const ServerMachine& machine, const Job& job) {
+  int64_t primary = 0;
+  int64_t backup = 0;
+  std::optional<int64_t> closed;
+  for (int index = 0; index < job.shards(); ++index) {
+    const Shard* const shard = machine.shard(index);
+    if (shard == nullptr) continue;
+    (shard->serves() ? primary : backup) += shard->stored_bytes();
+    const std::optional<int64_t> round = shard->closed_round();
+    if (shard->serves() && round.has_value()) {
+      closed = std::min(*round, closed.value_or(*round));
+    }
+  }
+  MutexLock lock(&mu_);
+  primary_bytes_ = primary;
+  backup_bytes_ = backup;
+  open_bytes_ = machine.held_bytes() - primary - backup;
+  if (!closed.has_value()) return;
+  if (closed_round_ > kInitialRound) {
+    rounds_ += std::max<int64_t>(0, *closed - closed_round_);
+  }
+  closed_round_ = *closed;
+}
+
+void ServerMetrics::OnWritten(absl::Duration time) {
+  MutexLock lock(&mu_);
+  writes_.Add(time);
+}
+
+MetricList ServerMetrics::Make(const Heartbeat& heartbeat,
+                               const ConnectionCounts& connections) const {
+  MetricList metrics;
+  {
+    MutexLock lock(&mu_);
+    const auto add_bytes = [&](const std::string& kind, int64_t bytes) {
+      metrics.AddGauge("nereus_shard_bytes",
+                       "Bytes of parameters and optimizer state, as primary "
+                       "and as backup, and of open rounds",
+                       static_cast<double>(bytes), {{"kind", kind}});
+    };
+    add_bytes("primary", primary_bytes_);
+    add_bytes("backup", backup_bytes_);
+    add_bytes("open_rounds", open_bytes_);
+    metrics.AddCounter("nereus_shard_rounds_total",
+                       "Rounds that are closed for all chunks of the server",
+                       static_cast<double>(rounds_));
+    metrics.AddHistogram("nereus_checkpoint_write_seconds",
+                         "Times to write a shard's part of a checkpoint",
+                         writes_);
+  }
+  metrics.AddGauge("nereus_shard_chunks", "Chunks that this server serves",
+                   static_cast<double>(heartbeat.chunks));
+  AddTrafficMetrics(heartbeat.activity, connections, metrics);
+  return metrics;
+}
+
+}  // namespace nereus
