@@ -4,13 +4,10 @@ import json
 import os
 import re
 import subprocess
-import time
-import urllib.parse
-import urllib.request
 
-import yaml
 from conftest import KUBERNETES, ROOT, load, need
-from watched_job import WatchedJob, free_port
+from prometheus import Prometheus
+from watched_job import WatchedJob
 
 MONITORING = os.path.join(KUBERNETES, "components", "monitoring")
 with open(os.path.join(MONITORING, "alerts.yaml"), encoding="utf-8") as _file:
@@ -19,57 +16,10 @@ with open(os.path.join(MONITORING, "dashboard.json"), encoding="utf-8") as _file
     PANELS = json.load(_file)["panels"]
 
 
-class Prometheus:
-    """Debian's Prometheus, which reads all pages of a job each second."""
-
-    def __init__(self, job, folder):
-        self.port = free_port()
-        config = {
-            "global": {"scrape_interval": "1s"},
-            "scrape_configs": [{"job_name": "nereus", "static_configs": [
-                {"targets": [f"127.0.0.1:{port}"], "labels": {"process": name}}
-                for name, port in job.ports.items()]}]}
-        path = folder / "prometheus.yaml"
-        path.write_text(yaml.safe_dump(config))
-        self.log = open(folder / "prometheus.log", "w", encoding="utf-8")
-        self.process = subprocess.Popen(
-            ["prometheus", f"--config.file={path}", f"--storage.tsdb.path={folder / 'data'}",
-             f"--web.listen-address=127.0.0.1:{self.port}"], stdout=self.log, stderr=self.log)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        self.process.kill()
-        self.process.wait()
-        self.log.close()
-
-    def query(self, expression):
-        """The values of an instant query: {labels as text: value}."""
-        query = urllib.parse.urlencode({"query": expression})
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/api/v1/query?{query}",
-                                    timeout=5) as answer:
-            result = json.loads(answer.read())["data"]["result"]
-        return {json.dumps(entry["metric"], sort_keys=True): float(entry["value"][1])
-                for entry in result}
-
-    def until(self, expression, is_true, timeout=30):
-        end = time.monotonic() + timeout
-        values = None
-        while time.monotonic() < end:
-            try:
-                values = self.query(expression)
-                if is_true(values):
-                    return values
-            except OSError:
-                pass
-            time.sleep(0.5)
-        raise AssertionError(f"{expression}: {values}")
-
-
 def names_of(text):
     """The names of metrics in an expression, or in a page of documentation."""
-    return set(re.findall(r"\b(?:nereus|process)_[a-z_]+", text))
+    return {re.sub("_(bucket|sum|count)$", "", name)
+            for name in re.findall(r"\b(?:nereus|process)_[a-z_]+", text)}
 
 
 def test_prometheus_reads_all_processes_and_has_all_metrics(tmp_path):
