@@ -118,5 +118,34 @@ drain a; wait $pid_wa; echo "worker a: $?"
             HasSubstr("drain a: 0\n"), HasSubstr("worker a: 0\n")));
 }
 
+TEST_F(LeavingTest, WorkersOfAReplayLeave) {
+  EXPECT_EQ(RunScript(absl::StrCat(kJob, R"(
+cat > $dir/model.csv <<'TEXT'
+name,kind,m,n,parameters,rows_per_sample
+first,vector,1,1024,1024,1
+TEXT
+echo '{"layers": [{"name": "first", "forward_seconds": 0.005,
+  "backward_seconds": 0.005}]}' > $dir/times.json
+worker() {
+  $worker --coordinator=127.0.0.1:$port --name=$1 --model=$dir/model.csv \
+    --replay=$dir/times.json --steps=1000000 --batch=1 --json \
+    > $dir/worker$1.$2.log 2>&1 &
+  eval pid_w$1=$!
+}
+coordinator; shard 0 a; shard 1 a; worker a 1; worker b 1
+settled
+kill $pid_wa; wait $pid_wa; echo "worker a: $?"; tail -n 1 $dir/workera.1.log
+$ctl drain b --server=127.0.0.1:$port; wait $pid_wb; echo "worker b: $?"
+cat $dir/coordinator.log
+)")),
+            0)
+      << output();
+  EXPECT_THAT(output(), AllOf(HasSubstr("worker a: 143\n"),
+                              HasSubstr(", because of SIGTERM\n"),
+                              HasSubstr("worker b: 0\n"),
+                              HasSubstr("worker a left early, after step"),
+                              Not(HasSubstr("counted as dead"))));
+}
+
 }  // namespace
 }  // namespace nereus

@@ -48,7 +48,7 @@ class GpuReplay final : public ReplayDevice {
   absl::Status WaitAll(int64_t step) override {
     return client_->WaitAll(step, stream_);
   }
-  absl::Status Leave() override;
+  absl::Status Leave(bool early) override;
   absl::Status Compute(absl::Duration time) override;
   absl::Status MarkBackward() override;
   absl::StatusOr<absl::Duration> BetweenMarks() override;
@@ -171,7 +171,7 @@ absl::Status GpuReplay::Push(int layer, int64_t step) {
       gradient, stream_);
 }
 
-absl::Status GpuReplay::Leave() {
+absl::Status GpuReplay::Leave(bool early) {
   // Waits for the last results, so that their copies count: in a decoupled job
   // nothing has waited for them.
   for (size_t i = 0; i < layers_.size(); ++i) {
@@ -183,7 +183,7 @@ absl::Status GpuReplay::Leave() {
   // job's last checkpoint. These copies belong to no step, so they do not
   // count.
   staged_after_ = client_->staged();
-  return client_->Leave(stream_);
+  return early ? client_->LeaveEarly(stream_) : client_->Leave(stream_);
 }
 
 absl::Status GpuReplay::Compute(absl::Duration time) {

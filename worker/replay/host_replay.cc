@@ -37,7 +37,9 @@ class HostReplay final : public ReplayDevice {
     return client_->WaitForward(layer);
   }
   absl::Status WaitAll(int64_t step) override { return client_->WaitAll(step); }
-  absl::Status Leave() override { return client_->Leave(); }
+  absl::Status Leave(bool early) override {
+    return early ? client_->LeaveEarly() : client_->Leave();
+  }
   // Sleeps until the time at which a device would have done this work. The
   // device begins it when its previous work is done.
   absl::Status Compute(absl::Duration time) override;

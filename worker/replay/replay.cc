@@ -41,7 +41,8 @@ absl::Status Step(const ReplayOptions& options, const StepInfo& begun,
   if (!device->client().traits().decoupled) {
     NEREUS_TRY(device->WaitAll(begun.step));
   }
-  return begun.step + 1 == options.steps ? device->Leave() : absl::OkStatus();
+  return begun.step + 1 == options.steps ? device->Leave(/*early=*/false)
+                                         : absl::OkStatus();
 }
 
 }  // namespace
@@ -71,10 +72,14 @@ absl::StatusOr<ReplayResult> Replay(const ReplayOptions& options,
   int64_t step = -1;
   while (step + 1 < options.steps) {
     const StepInfo begun = NEREUS_TRY(device->BeginStep());
-    if (begun.step >= options.steps) {
-      // This worker has joined after the last step, or the job has gone back to
-      // a checkpoint of it.
-      const absl::Status left = device->Leave();
+    // This worker has joined after the last step, or the job has gone back to a
+    // checkpoint of it.
+    const bool is_late = begun.step >= options.steps;
+    result.left_early =
+        !is_late && (begun.should_leave ||
+                     (options.should_leave && options.should_leave()));
+    if (is_late || result.left_early) {
+      const absl::Status left = device->Leave(result.left_early);
       if (absl::IsOutOfRange(left)) continue;
       NEREUS_TRY(left);
       break;
@@ -90,6 +95,7 @@ absl::StatusOr<ReplayResult> Replay(const ReplayOptions& options,
       continue;
     }
     NEREUS_TRY(status);
+    result.last_step = step;
     if (measured) {
       const absl::Duration time = NEREUS_TRY(device->BetweenMarks());
       result.steps.push_back(time);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -24,6 +25,9 @@ struct ReplayOptions {
   // modulo the number of workers, is this worker's position: each worker is
   // late in turn.
   absl::Duration delay_in_turn;
+  // True once the worker should leave the job early, before the next step.
+  // Called before each step, besides StepInfo::should_leave. Empty: never.
+  std::function<bool()> should_leave;
 
   // Returns OK, or kInvalidArgument with the field's name and value.
   absl::Status Validate() const;
@@ -39,10 +43,14 @@ struct ReplayResult {
   // Number of steps that this worker has begun. A step that the job has
   // repeated counts each time.
   int64_t steps_begun = 0;
+  // True if the worker left the job before its last step; and the last step
+  // that it has done, -1 for none.
+  bool left_early = false;
+  int64_t last_step = -1;
 };
 
-// Takes part in the job until `options.steps` steps of the job are done, then
-// leaves:
+// Takes part in the job until `options.steps` steps of the job are done, or
+// until it should leave, then leaves:
 //
 //   auto device = JoinReplay(client_options, options.layers);
 //   auto result = Replay(options, device->get());

@@ -48,7 +48,8 @@ class ReplayDevice {
   virtual absl::Status Push(int layer, int64_t step) = 0;
   virtual absl::Status WaitForward(int layer) = 0;
   virtual absl::Status WaitAll(int64_t step) = 0;
-  virtual absl::Status Leave() = 0;
+  // `early`: as Client::LeaveEarly.
+  virtual absl::Status Leave(bool early) = 0;
 
   // Keeps the device busy for `time`, after all its work so far.
   virtual absl::Status Compute(absl::Duration time) = 0;

@@ -251,8 +251,17 @@ absl::StatusOr<std::unique_ptr<ReplayDevice>> JoinReplayOn(
   return JoinReplayOnGpu(options, layers, *GpuNumber(flags.device));
 }
 
+// Returns the ending of a worker that has left the job early, after its step
+// `last_step`; -1: it has done none. `was_signalled`: because of SIGTERM.
+Ending LeftEarly(int64_t last_step, bool was_signalled) {
+  return {was_signalled ? LeaveSignal::kExitCode : kExitDone,
+          absl::StrCat("left the job early, after step ", last_step,
+                       was_signalled ? ", because of SIGTERM"
+                                     : ", as an operator has asked for")};
+}
+
 // Runs a replay (--replay).
-absl::Status RunReplay(const WorkerFlags& flags) {
+absl::StatusOr<Ending> RunReplay(const WorkerFlags& flags) {
   ReplayOptions options;
   options.layers = NEREUS_TRY(LoadModelOrFile(flags.model, flags.batch));
   const std::string text = NEREUS_TRY(ReadTextFile(flags.replay.times_file));
@@ -263,33 +272,27 @@ absl::Status RunReplay(const WorkerFlags& flags) {
   NEREUS_TRY(options.Validate());
   const std::unique_ptr<ReplayDevice> device =
       NEREUS_TRY(JoinReplayOn(flags, options.layers));
+  const LeaveSignal signal;
+  options.should_leave = [&] { return signal.is_set(); };
   ReplayResult result = NEREUS_TRY(Replay(options, device.get()));
+  if (result.left_early) return LeftEarly(result.last_step, signal.is_set());
   const ReplayReport report = NEREUS_TRY(
       MakeReplayReport(options, flags.device, std::move(result), *device));
   if (report.gpu.has_value() && !flags.trace.empty()) {
     NEREUS_TRY(WriteTrace(flags.trace, report.gpu->timeline, options.layers));
   }
-  if (flags.json) return PrintLine(ReplayJson(report));
-  LogProgress(ReplayText(report));
-  return absl::OkStatus();
-}
-
-// Returns the ending of a worker that has left the job early.
-Ending EndingOf(const Outcome& outcome) {
-  const bool was_signalled = outcome.was_signalled;
-  return {was_signalled ? LeaveSignal::kExitCode : kExitDone,
-          absl::StrCat("left the job early, after step ", outcome.last_step,
-                       was_signalled ? ", because of SIGTERM"
-                                     : ", as an operator has asked for")};
+  if (flags.json) {
+    NEREUS_TRY(PrintLine(ReplayJson(report)));
+  } else {
+    LogProgress(ReplayText(report));
+  }
+  return Ending{kExitDone, "the replay is done"};
 }
 
 // Does the work of the program.
 absl::StatusOr<Ending> Run(WorkerFlags flags) {
   SetGemmThreads(flags.threads);
-  if (flags.is_replay()) {
-    NEREUS_TRY(RunReplay(flags));
-    return Ending{kExitDone, "the replay is done"};
-  }
+  if (flags.is_replay()) return RunReplay(flags);
   std::shared_ptr<Device> device = MakeCpuDevice();
   if (flags.on_gpu()) {
     device = NEREUS_TRY(MakeGpuDevice(*GpuNumber(flags.device)));
@@ -325,7 +328,9 @@ absl::StatusOr<Ending> Run(WorkerFlags flags) {
   }
   NEREUS_TRY(outcome.status());
   std::optional<WorkerResult>& report = outcome->report;
-  if (!report.has_value()) return EndingOf(*outcome);
+  if (!report.has_value()) {
+    return LeftEarly(outcome->last_step, outcome->was_signalled);
+  }
   report->joins = joins;
   if (report->steps.skipped >
       kSkippedShareMax * static_cast<double>(report->steps.done)) {
