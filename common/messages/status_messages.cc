@@ -267,6 +267,7 @@ v1::GetStatusResponse ToProto(const JobStatus& status) {
     *added.mutable_at() = TimeToProto(event.at);
     added.set_bad(event.bad);
     added.set_text(TextField(event.text));
+    added.set_event(std::string(NameOf<kLogEventNames>(event.event)));
   }
   *message.mutable_counts() = CountsToProto(status.counts);
   return message;
@@ -295,9 +296,12 @@ absl::StatusOr<JobStatus> FromProto(const v1::GetStatusResponse& message) {
   for (const v1::ShardServers& servers : message.shard_servers()) {
     status.shard_servers.push_back(FromProto(servers));
   }
+  // A newer coordinator may know more kinds of events.
   for (const auto& event : message.events()) {
-    status.events.push_back(
-        {TimeFromProto(event.at()), event.bad(), event.text()});
+    status.events.push_back({TimeFromProto(event.at()), event.bad(),
+                             event.text(),
+                             ParseName<kLogEventNames>("event", event.event())
+                                 .value_or(LogEvent::kNone)});
   }
   status.counts = NEREUS_TRY(CountsFromProto(message.counts()));
   return status;

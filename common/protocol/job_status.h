@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "common/base/log_event.h"
 #include "common/base/time_histogram.h"
 #include "common/plan/planner.h"
 #include "common/protocol/activity.h"
@@ -158,6 +159,7 @@ struct JobStatus {
     absl::Time at;     // Wall-clock time.
     bool bad = false;  // True for a warning.
     std::string text;
+    LogEvent event = LogEvent::kNone;  // Kind of event.
   };
 
   // Name of the job.

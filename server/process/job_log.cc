@@ -23,7 +23,7 @@ void JobLog::Write(const Announce& line) {
   }
   const std::string text = absl::StrCat(line.text, LastsText(*lasts));
   WriteLog(level, line.fields, text);
-  events_.push_back({absl::Now(), line.bad, text});
+  events_.push_back({absl::Now(), line.bad, text, line.fields.event});
   if (std::ssize(events_) > kStatusEventsMax) events_.pop_front();
 }
 

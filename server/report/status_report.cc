@@ -320,9 +320,11 @@ Json CountsJson(const JobCounts& counts) {
 Json EventsJson(const JobStatus& status) {
   Json events = Json::array();
   for (const JobStatus::Event& event : status.events) {
-    events.push_back({{"time", TimeText(event.at)},
-                      {"warning", event.bad},
-                      {"text", event.text}});
+    events.push_back(
+        {{"time", TimeText(event.at)},
+         {"warning", event.bad},
+         {"event", std::string(NameOf<kLogEventNames>(event.event))},
+         {"text", event.text}});
   }
   return events;
 }

@@ -41,6 +41,14 @@ def test_prometheus_reads_all_processes_and_has_all_metrics(tmp_path):
             assert prometheus.query('nereus_members{role="server",state="live"}')
             assert list(prometheus.query("min(nereus_shard_backup_current)").values()) == [1]
 
+            # nereusctl has the same figures.
+            status = job.until("layers are measured", lambda status: all(
+                layer["sync_seconds"] for layer in status["layers"]))
+            synced = prometheus.until("nereus_layer_sync_seconds", lambda values: len(values) == 2)
+            assert max(synced.values()) < 1
+            assert status["counts"]["epochs_by_reason"]["start"] == 1
+            assert "epoch" in {event["event"] for event in status["events"]}
+
             # The first step is a checkpoint.
             prometheus.until("nereus_checkpoint_last_success_timestamp_seconds", bool)
 

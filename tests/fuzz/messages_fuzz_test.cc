@@ -181,8 +181,8 @@ v1::GetStatusResponse SomeStatus() {
   layer.route = {Scheme::kRing, WireType::kBfloat16};
   layer.explanation.reason = "the ring moves less";
   layer.parameters = 1000;
-  status.plan.layers_left_out = 1;
-  status.events = {{absl::FromUnixMillis(1234567), true, "worker 0 is lost"}};
+  layer.sync_time = absl::Milliseconds(3);
+  status.events = {{absl::UnixEpoch(), true, "lost", LogEvent::kMemberLost}};
   status.counts.epochs = 1;
   status.counts.epochs_by_reason = {{"start", 1}};
   status.counts.workers_replaced.Add(absl::Seconds(1));
