@@ -184,6 +184,26 @@ class Sparse(nn.Module):
         return self.head(self.embedding((x.flatten(1)[:, :5] * 50).long().abs() % 200).mean(1))
 
 
+def pair():
+    """A generator and its critic."""
+    return nn.ModuleDict({
+        "generator": nn.Sequential(nn.Linear(16, 72), nn.ReLU(), nn.Linear(72, 144)),
+        "critic": nn.Sequential(nn.Linear(144, 72), nn.ReLU(), nn.Linear(72, 1))})
+
+
+def two_models(model, x, y, step, rank, optimizer):
+    """Trains the critic and the generator in turn."""
+    real, critic = x.flatten(1), model["critic"]
+    made = model["generator"](real[:, :16])
+    if step % 2 == 0:
+        loss = functional.softplus(-critic(real)) + functional.softplus(critic(made.detach()))
+        loss.mean().backward()
+        return
+    critic.requires_grad_(False)
+    functional.softplus(-critic(made)).mean().backward()
+    critic.requires_grad_(True)
+
+
 def frozen_later(model, x, y, step, rank, optimizer):
     model.second.weight.requires_grad_(step < 3)
     loss_of(model(x), y).backward()
@@ -221,5 +241,6 @@ SCENARIOS = {
     "strided": Scenario(Strided, plain, factors=0),
     "sparse": Scenario(Sparse, plain, factors=0),
     "frozen later": Scenario(Net, frozen_later),
+    "two models": Scenario(pair, two_models, factors=0, rows={}),
     "copied": Scenario(Net, copied),
 }
