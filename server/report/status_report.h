@@ -28,14 +28,17 @@ std::string StatusTable(const JobStatus& status);
 //                "split", "seconds_since_heartbeat", "left", "late",
 //                "link_busy", "stall": or null, "bytes", "chunks"}],
 //    "shard_servers": [{"primary", "backup": or null, "backup_is_current"}],
-//    "layers": [{"name", "scheme", "wire", "parameters", "bytes", "reason"}],
+//    "layers": [{"name", "scheme", "wire", "parameters", "bytes",
+//                "sync_seconds": or null, "reason"}],
 //    "layers_left_out",
 //    "checkpoint": {"round", "contributions", "bytes",
 //                   "seconds_since": or null} or null,
 //    "checkpoint_failure",
-//    "counts": {"epochs", "plan_changes", "workers_lost", "servers_lost",
-//               "checkpoints", "checkpoints_failed"},
-//    "events": [{"time", "warning", "text"}]}
+//    "counts": {"epochs", "epochs_by_reason": {...}, "plan_changes",
+//               "workers_lost", "servers_lost",
+//               "workers_replaced": {"count", "seconds_sum"},
+//               "servers_replaced", "checkpoints", "checkpoints_failed"},
+//    "events": [{"time", "warning", "event", "text"}]}
 // "split" is true for a process that was made a host of its own. "late" is by
 // how much of each step the others wait for the member, and "cause" is
 // "computing" or "link"; "seconds_total" is the sum over all steps. A stall is
