@@ -5,6 +5,7 @@
   apt-get install iproute2 python3-torch
   sudo tests/benchmarks/torch_benchmark.py
   tests/benchmarks/torch_benchmark.py --hosts=2 --rate=none --only=vgg
+  tests/benchmarks/torch_benchmark.py --hosts=1 --rate=none --variants=torch,alone,nereus
   tests/benchmarks/torch_benchmark.py --hosts=2 --rate=none --device=cuda:0 \\
       --only=torchvision.vgg16 --batch=16
 
@@ -19,10 +20,13 @@ Variants:
   nereus    the defaults: factors of Linears where they are faster
   dear      with --overlap=dear: parameters are updated in the next forward
   dense     without factors
+  torch     PyTorch alone, in each process by itself
+  alone     nereus.torch without a job, in each process by itself
 
 Seconds are of all counted steps, of all workers and of all runs; variants run in turn. "MB" are
 the bytes that the busiest host's link sent and received in a step. "Times faster" is the median
-of ddp divided by the variant's.
+of the first variant divided by the variant's. "us a parameter" is what a step takes longer than
+with the first variant, for each tensor that is trained.
 """
 
 import argparse
@@ -37,7 +41,10 @@ from hosts import Hosts, OneMachine
 from replay_job import Job, TOP, percentile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-VARIANTS = ("ddp", "ddp-best", "nereus", "dear", "dense")
+VARIANTS = ("ddp", "ddp-best", "nereus", "dear", "dense", "torch", "alone")
+DEFAULT_VARIANTS = VARIANTS[:5]
+# Those that join a job of Nereus.
+JOINING = ("nereus", "dear", "dense")
 MODELS = ("vgg", "resnet18", "gpt")
 
 
@@ -49,14 +56,16 @@ def measure(hosts, variant, model, arguments):
     steps = arguments.steps + arguments.warm_up
     with tempfile.TemporaryDirectory() as folder, Job(hosts, folder) as job:
         environment = {"GLOO_SOCKET_IFNAME": "lo" if arguments.rate == "none" else "eth0"}
-        if not variant.startswith("ddp"):
-            cuda = arguments.device != "cpu"
+        if variant in JOINING:
             environment = {
                 "NEREUS_COORDINATOR": job.start_servers(
                     ["--log-level=warning",
                      *(["--overlap=dear"] if variant == "dear" else []),
                      *(["--shared-memory=off"] if arguments.rate == "none" else [])]),
-                "NEREUS_SHARED_MEMORY": "off" if arguments.rate == "none" else "auto",
+                "NEREUS_SHARED_MEMORY": "off" if arguments.rate == "none" else "auto"}
+        if variant in (*JOINING, "alone"):
+            cuda = arguments.device != "cpu"
+            environment |= {
                 "NEREUS_LIBRARY": os.environ.get("NEREUS_LIBRARY") or os.path.join(
                     TOP, "bazel-bin/worker/c_api",
                     "libnereus_cuda.so" if cuda else "libnereus.so"),
@@ -68,7 +77,7 @@ def measure(hosts, variant, model, arguments):
                 arguments.python, os.path.join(HERE, "peers/torch_train.py"), variant, model,
                 str(rank), str(hosts.count), str(steps), str(arguments.batch),
                 arguments.device, folder], **environment,
-                **(own if not variant.startswith("ddp") else {}))
+                **(own if variant in JOINING else {}))
         results = job.finish()
     sent = max(after - first for first, after in zip(before, hosts.link_bytes())) / steps
     return results, sent
@@ -79,10 +88,11 @@ def compare(hosts, model, arguments):
     for _ in range(arguments.runs):
         for variant, runs in found.items():
             runs.append(measure(hosts, variant, model, arguments))
+    of_model = found[next(iter(found))][0][0][0]
     print(f"\n{model}, batch {arguments.batch}, {hosts.count} hosts, {hosts.rate}, "
-          f"{found[next(iter(found))][0][0][0]['megabytes']:.1f} MB\n"
+          f"{of_model['megabytes']:.1f} MB in {of_model['parameters']} parameters\n"
           f"{'variant':<9} {'median':>8} {'5 %':>8} {'95 %':>8} {'MB':>8} times faster, "
-          "layers' ways, checksum", flush=True)
+          "us a parameter, layers' ways, checksum", flush=True)
     base = None
     for variant, runs in found.items():
         times = [seconds for results, _ in runs for result in results
@@ -92,7 +102,8 @@ def compare(hosts, model, arguments):
         first = runs[0][0][0]
         print(f"{variant:<9} {median:8.4f} {percentile(times, 0.05):8.4f} "
               f"{percentile(times, 0.95):8.4f} "
-              f"{statistics.median(sent for _, sent in runs) / 1e6:8.2f} {base / median:6.2f}  "
+              f"{statistics.median(sent for _, sent in runs) / 1e6:8.2f} {base / median:6.2f} "
+              f"{(median - base) * 1e6 / of_model['parameters']:8.1f}  "
               f"{first['ways']} {first['checksum']}", flush=True)
 
 
@@ -102,7 +113,8 @@ def main():
     parser.add_argument("--only", action="append", metavar="MODEL",
                         help="one of " + ", ".join(MODELS) + ", or torchvision.NAME; may be "
                              "repeated")
-    parser.add_argument("--variants", default=",".join(VARIANTS), help="default: %(default)s")
+    parser.add_argument("--variants", default=",".join(DEFAULT_VARIANTS),
+                        help="default: %(default)s")
     parser.add_argument("--hosts", type=int, default=4)
     parser.add_argument("--rate", default="1gbit",
                         help="rate of each link and direction for tc; none: this machine")

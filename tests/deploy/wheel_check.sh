@@ -42,7 +42,7 @@ unshare --mount --pid --net --fork bash -euc "ip link set lo up
     cd /tmp
     python3 -m venv --system-site-packages venv
     venv/bin/pip install --quiet --no-index nereus-*.whl
-    PATH=/tmp/venv/bin:/usr/bin:/bin
+    PATH=\$PWD/venv/bin:\$PATH
     python3 -m nereus.check
     nereusctl run -np 2 -- python3 own_loop.py'" | tee "$scratch/output"
 [[ "$(grep -c '] y = 3.00 x + 1.00' "$scratch/output")" -eq 2 ]]

@@ -1,10 +1,10 @@
-"""A process that trains in PyTorch, with DDP over Gloo or with nereus.torch.
+"""A process that trains in PyTorch: with DDP over Gloo, with nereus.torch, or by itself.
 
 For ../torch_benchmark.py.
 
   torch_train.py VARIANT MODEL RANK PROCESSES STEPS BATCH DEVICE FOLDER
 
-Prints {"step_seconds": [...], "megabytes", "ways", "checksum"}.
+Prints {"step_seconds": [...], "megabytes", "parameters", "ways", "checksum"}.
 """
 
 import collections
@@ -102,6 +102,8 @@ def make(model, device):
 def wrap(variant, net, optimizer, rank, processes, device, folder):
     """Returns the model to call, the optimizer, and a function that ends the training and
     returns how layers travelled."""
+    if variant == "torch":
+        return net, optimizer, dict
     if variant.startswith("ddp"):
         import torch.distributed as dist
         from torch.nn.parallel import DistributedDataParallel
@@ -157,7 +159,8 @@ def main():
         digest.update(parameter.detach().cpu().numpy().tobytes())
     print(json.dumps({
         "step_seconds": seconds, "ways": ways, "checksum": digest.hexdigest()[:8],
-        "megabytes": sum(each.numel() for each in net.parameters()) * 4e-6}), flush=True)
+        "megabytes": sum(each.numel() for each in net.parameters()) * 4e-6,
+        "parameters": len(list(net.parameters()))}), flush=True)
 
 
 if __name__ == "__main__":
