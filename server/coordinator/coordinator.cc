@@ -326,18 +326,19 @@ void Coordinator::Advance(absl::Time now, CoordinatorOutbox& out) {
   if (state_ != JobState::kRunning) return;
   if (roster_.AllLeft()) {
     FinishIfSaved(now, out);
-    const bool goes_on =
-        !over() && LacksServer(*job(), roster_) && DropGone(roster_);
-    if (!goes_on) return;
+    if (over() || !LacksServer(*job(), roster_) || !DropGone(roster_)) return;
   }
+  const int64_t saved = checkpoints_.saved_round();
+  const absl::Time until = now + options_.lease();
   while (MemberRecord* const server = departures_.FindSpareServer()) {
-    outsiders_.Release(*server, now + options_.lease(),
-                       checkpoints_.saved_round(), out);
+    outsiders_.Release(*server, until, saved, out);
     Remove(*server, out);
   }
-  epochs_.ForgetLinks(
-      outsiders_.ReleaseLeavers(*job(), checkpoints_.saved_round(),
-                                now + options_.lease(), roster_, out));
+  for (const PeerId leaver :
+       outsiders_.ReleaseLeavers(*job(), saved, until, roster_, out)) {
+    tally_.OnGone(leaver);
+    epochs_.ForgetLinks(leaver);
+  }
   const absl::StatusOr<bool> begins = epochs_.Advance(now, out);
   if (!begins.ok()) {
     return Fail(std::string(begins.status().message()), out, JobState::kLost);
@@ -489,7 +490,7 @@ std::string Coordinator::Remove(MemberRecord& member, CoordinatorOutbox& out) {
   }
   roster_.Remove(id);
   tally_.OnGone(id);
-  epochs_.ForgetLinks({id});
+  epochs_.ForgetLinks(id);
   const bool goes_on =
       !takes_part || id.role != Role::kShard || epochs_.OnServerLost(id, out);
   return goes_on ? "" : ", and there is no checkpoint to go on from";

@@ -120,11 +120,8 @@ class Epochs {
   // True if, for each shard, a live server other than `without` has every
   // result that a worker has received.
   bool HasEveryShard(std::optional<PeerId> without = std::nullopt) const;
-  // Forgets which connections these members have lost: they are gone from the
-  // roster.
-  void ForgetLinks(const std::vector<PeerId>& members) {
-    for (const PeerId member : members) links_.Forget(member);
-  }
+  // Forgets which connections a member has lost that is gone from the roster.
+  void ForgetLinks(PeerId member) { links_.Forget(member); }
   // Notes that a server is gone from the roster. Returns true if the job can go
   // on: live servers have every shard (HasEveryShard), or there is a checkpoint
   // (one that lacks only its manifest counts). Also returns true if all workers

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -220,6 +221,29 @@ TEST_F(CoordinatorPlanTest, ImpossibleMeasurementsCostTheSenderItsMembership) {
 TEST_F(CoordinatorPlanTest, MeasurementsOfAShardAreIgnored) {
   driver_.Say(kShard0, SlowProducts());
   EXPECT_THAT(driver_.Say(kWorker0, SlowProducts()).sent, IsEmpty());
+}
+
+// Workers that come and go would otherwise count, and take memory, for ever.
+TEST_F(CoordinatorPlanTest, AWorkerThatHasLeftDoesNotCountInTimesOfLayers) {
+  const auto say = [&](SessionId session, absl::Duration time) {
+    Measured measured = SlowProducts();
+    measured.times[1] = measured.times[0];  // No plan is better.
+    measured.sync_times = {time, time};
+    driver_.Say(session, measured);
+  };
+  const auto sync_time = [&] {
+    return driver_.Status().plan.layers[0].sync_time;
+  };
+  EXPECT_EQ(sync_time(), std::nullopt);
+  say(kWorker0, absl::Milliseconds(9));
+  EXPECT_EQ(sync_time(), absl::Milliseconds(9));
+  say(kWorker1, absl::Milliseconds(1));
+  EXPECT_EQ(sync_time(), absl::Milliseconds(1));
+  driver_.Say(kWorker1, Leave{3, 1, /*early=*/true});
+  driver_.ReportRest(/*begun_step=*/3);
+  driver_.Beat(kWorker0, 4, 3);
+  EXPECT_THAT(driver_.Status().members, SizeIs(3));
+  EXPECT_EQ(sync_time(), absl::Milliseconds(9));
 }
 
 }  // namespace
