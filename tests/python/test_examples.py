@@ -39,4 +39,4 @@ def test_gpt_learns_a_text(run, example, tmp_path):
     text.write_text("to be, or not to be, that is the question: " * 100, encoding="utf-8")
     job = run(example("gpt_torch.py"), f"--data={text}", "--steps=100", "--batch=4")
     losses = [float(loss) for loss in re.findall(r"step \d+ of 100: loss ([\d.]+)", job.text)]
-    assert len(losses) == 2 and losses[-1] < 1.0, job.text
+    assert len(losses) == 4 and losses[-1] < 1.5, job.text

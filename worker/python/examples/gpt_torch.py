@@ -66,8 +66,7 @@ def main():
     device = torch.device("cuda", nt.local_rank() % gpus) if gpus else torch.device("cpu")
     codes = torch.tensor([letters.index(letter) for letter in text], device=device)
     model = Gpt(len(letters)).to(device)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    optimizer = nt.DistributedOptimizer(optimizer, model=model)
+    optimizer = nt.DistributedOptimizer(torch.optim.AdamW(model.parameters(), lr=1e-3), model=model)
     chance = torch.Generator()
     chance.seed()  # Another one on each worker.
     step, losses = -1, {}
@@ -84,8 +83,9 @@ def main():
             continue  # A server was lost. The next step is the one after a checkpoint.
         step = nt.step_info().step if nt.step_info() else step + 1
         losses[step] = float(loss.detach())
-        if nt.rank() == 0 and (step + 1) % 50 == 0:
-            print(f"step {step + 1} of {options.steps}: loss {losses[step]:.3f}", flush=True)
+        if nt.rank() == 0 and (step + 1) % 25 == 0:
+            recent = torch.tensor(list(losses.values())[-25:]).mean()
+            print(f"step {step + 1} of {options.steps}: loss {recent:.3f}", flush=True)
     if nt.rank() == 0:
         print(write(model, letters))
         if options.plot:
