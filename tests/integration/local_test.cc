@@ -112,7 +112,8 @@ class LocalTest : public testing::Test {
   std::optional<pid_t> FindRunning(const std::string& word) {
     for (const ProcessInfo& child : ChildrenOf(run_->pid())) {
       std::ifstream file(absl::StrCat("/proc/", child.pid, "/cmdline"));
-      const std::string command((std::istreambuf_iterator<char>(file)), {});
+      std::string command;
+      std::getline(file, command);  // An iterator throws if the process ends.
       if (absl::StrContains(command, word)) return child.pid;
     }
     return std::nullopt;
