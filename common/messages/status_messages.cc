@@ -65,14 +65,11 @@ v1::GetStatusResponse::TimeHistogram HistogramToProto(
   return message;
 }
 
-absl::StatusOr<TimeHistogram> HistogramFromProto(
+// The histogram of another version may have other ranges: it is taken as empty.
+TimeHistogram HistogramFromProto(
     const v1::GetStatusResponse::TimeHistogram& message) {
   TimeHistogram::Counts counts = {};
-  if (message.counts().empty()) return TimeHistogram();
-  if (message.counts_size() != std::ssize(counts)) {
-    return InvalidArgumentError("a histogram has ", message.counts_size(),
-                                " counts, not ", counts.size());
-  }
+  if (message.counts_size() != std::ssize(counts)) return TimeHistogram();
   absl::c_copy(message.counts(), counts.begin());
   return TimeHistogram(counts, DurationFromProto(message.sum()));
 }
@@ -95,8 +92,7 @@ v1::GetStatusResponse::JobCounts CountsToProto(const JobCounts& counts) {
   return message;
 }
 
-absl::StatusOr<JobCounts> CountsFromProto(
-    const v1::GetStatusResponse::JobCounts& message) {
+JobCounts CountsFromProto(const v1::GetStatusResponse::JobCounts& message) {
   JobCounts counts;
   counts.epochs = message.epochs();
   counts.plan_changes = message.plan_changes();
@@ -106,10 +102,8 @@ absl::StatusOr<JobCounts> CountsFromProto(
   counts.checkpoints_failed = message.checkpoints_failed();
   counts.epochs_by_reason = {message.epochs_by_reason().begin(),
                              message.epochs_by_reason().end()};
-  counts.workers_replaced =
-      NEREUS_TRY(HistogramFromProto(message.workers_replaced()));
-  counts.servers_replaced =
-      NEREUS_TRY(HistogramFromProto(message.servers_replaced()));
+  counts.workers_replaced = HistogramFromProto(message.workers_replaced());
+  counts.servers_replaced = HistogramFromProto(message.servers_replaced());
   return counts;
 }
 
@@ -303,7 +297,7 @@ absl::StatusOr<JobStatus> FromProto(const v1::GetStatusResponse& message) {
                              ParseName<kLogEventNames>("event", event.event())
                                  .value_or(LogEvent::kNone)});
   }
-  status.counts = NEREUS_TRY(CountsFromProto(message.counts()));
+  status.counts = CountsFromProto(message.counts());
   return status;
 }
 

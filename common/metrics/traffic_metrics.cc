@@ -27,9 +27,9 @@ void AddTrafficMetrics(const Activity& activity,
   add_open("memory", connections.memories);
   const auto add_refused = [&](const std::string& reason, int64_t count) {
     metrics.AddCounter("nereus_connections_refused_total",
-                       "Connections that were refused because the process is "
-                       "no member (stranger), or ended because of a frame that "
-                       "a member may not send (frame)",
+                       "Connections that were refused in the handshake "
+                       "(stranger), or ended because of a frame that the "
+                       "member may not send (frame)",
                        static_cast<double>(count), {{"reason", reason}});
   };
   add_refused("stranger", connections.refused_strangers);

@@ -73,7 +73,7 @@ struct JobCounts {
   int64_t plan_changes = 0;  // Epochs that had another plan.
   int64_t workers_lost = 0;  // Workers that were counted as dead.
   int64_t servers_lost = 0;  // Servers that were counted as dead.
-  // Times from the last message of a lost member to the epoch that another
+  // Times from the last message of a lost member to the epoch that the next
   // member of its role joined.
   TimeHistogram workers_replaced;
   TimeHistogram servers_replaced;

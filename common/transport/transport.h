@@ -33,8 +33,10 @@ struct ConnectionCounts {
   // whose frames go through shared memory. As of the last MeasureLinks.
   int sockets = 0;
   int memories = 0;
-  // Number of processes so far that connected, but were refused although the
-  // transport was ready for them: they are no peers, or they run other code.
+  // Number of connections so far that were refused in the handshake: of
+  // processes that are not Nereus or another build of it, and second ones of
+  // a peer. Wrong tokens do not count, as they may be meant for an earlier
+  // process.
   int64_t refused_strangers = 0;
   // Number of connections to peers so far that were ended because of a frame
   // that the peer may not send.

@@ -35,6 +35,7 @@ Coordinator::Coordinator(CoordinatorOptions options, CoordinatorState state,
       last_(&options_, &roster_, &epochs_, &checkpoints_),
       departures_(&options_, &roster_, &epochs_),
       gatherings_(std::move(state.gatherings), job()),
+      tally_(job().get()),
       lacks_last_checkpoint_(
           (state_ == JobState::kFinished || state_ == JobState::kStopped) &&
           last_.Lacks()) {}

@@ -25,6 +25,22 @@ std::set<PeerId> MembersOf(const Job& job) {
 
 }  // namespace
 
+// Each reason has a number from the start: a series that begins at 1 would hide
+// its first event from Prometheus.
+Tally::Tally(const Job* job) {
+  for (const char* const reason :
+       {"start", "lost", "join", "leave", "plan", "checkpoint", "other"}) {
+    counts_.epochs_by_reason[reason] = 0;
+  }
+  if (job != nullptr) Follow(*job);
+}
+
+void Tally::Follow(const Job& job) {
+  routes_ = job.routes;
+  members_ = MembersOf(job);
+  checkpoint_round_ = job.checkpoint_round;
+}
+
 std::string Tally::ReasonFor(const Job& job,
                              const std::set<PeerId>& members) const {
   if (routes_.empty()) return "start";
@@ -38,7 +54,7 @@ std::string Tally::ReasonFor(const Job& job,
 // A lost member may be back in the next epoch already: OnDead has taken it out
 // of members_, so it counts as one that joins.
 void Tally::OnEpoch(const Job& job, absl::Time now) {
-  std::set<PeerId> members = MembersOf(job);
+  const std::set<PeerId> members = MembersOf(job);
   ++counts_.epochs;
   ++counts_.epochs_by_reason[ReasonFor(job, members)];
   if (!routes_.empty() && routes_ != job.routes) ++counts_.plan_changes;
@@ -50,9 +66,7 @@ void Tally::OnEpoch(const Job& job, absl::Time now) {
         .Add(now - lost.front());
     lost.pop_front();
   }
-  routes_ = job.routes;
-  members_ = std::move(members);
-  checkpoint_round_ = job.checkpoint_round;
+  Follow(job);
   has_lost_ = false;
 }
 
@@ -60,6 +74,7 @@ void Tally::OnDead(const MemberRecord& member) {
   ++(member.is_worker() ? counts_.workers_lost : counts_.servers_lost);
   has_lost_ = true;
   members_.erase(member.id);
+  if (member.has_left()) return;  // No other worker is to take its place.
   std::deque<absl::Time>& lost = lost_[member.id.role];
   lost.push_back(member.times.last_message_at);
   if (lost.size() > kLostMax) lost.pop_front();

@@ -25,6 +25,10 @@ namespace nereus {
 // coordinator decides nothing by it, and a restarted coordinator counts anew.
 class Tally {
  public:
+  // `job`: that of the epoch with which a restarted coordinator goes on; null:
+  // there is none.
+  explicit Tally(const Job* job);
+
   // Handle events of the coordinator.
   void OnHeartbeat(const MemberRecord& member, const Heartbeat& heartbeat,
                    absl::Time now) {
@@ -36,7 +40,9 @@ class Tally {
   // A member has measured. REQUIRES: `sync_times` is empty, or has a time for
   // each layer of the model.
   void OnMeasured(PeerId member, std::vector<absl::Duration> sync_times) {
-    sync_times_[member] = std::move(sync_times);
+    if (member.role == Role::kWorker) {
+      sync_times_[member] = std::move(sync_times);
+    }
   }
   // A member is gone from the roster, for whatever reason.
   void OnGone(PeerId member) {
@@ -57,6 +63,8 @@ class Tally {
   // Largest number of losses of a role that wait for a replacement.
   static constexpr size_t kLostMax = 1024;
 
+  // Notes what later epochs are compared with.
+  void Follow(const Job& job);
   // Returns the reason for the epoch `job` (JobCounts::epochs_by_reason).
   // `members`: those of the epoch.
   std::string ReasonFor(const Job& job, const std::set<PeerId>& members) const;

@@ -9,8 +9,9 @@
 namespace nereus {
 
 // Rounds that the job does again, because it went back to a checkpoint, count
-// again. A shard that has just come to this server brings rounds that another
-// server has closed: they do not count.
+// again. These do not count: rounds that another server has closed of a shard
+// that has just come to this server, and rounds of layers that did not use the
+// servers.
 void ServerMetrics::OnStock(const ServerMachine& machine, const Job& job) {
   int64_t primary = 0;
   int64_t backup = 0;
@@ -28,11 +29,10 @@ void ServerMetrics::OnStock(const ServerMachine& machine, const Job& job) {
   primary_bytes_ = primary;
   backup_bytes_ = backup;
   open_bytes_ = machine.held_bytes() - primary - backup;
-  if (!closed.has_value()) return;
-  if (closed_round_ > kInitialRound) {
+  if (closed.has_value() && closed_round_ > kInitialRound) {
     rounds_ += std::max<int64_t>(0, *closed - closed_round_);
   }
-  closed_round_ = *closed;
+  closed_round_ = closed.value_or(kInitialRound);
 }
 
 void ServerMetrics::OnWritten(absl::Duration time) {
@@ -47,18 +47,21 @@ MetricList ServerMetrics::Make(const Heartbeat& heartbeat,
     MutexLock lock(&mu_);
     const auto add_bytes = [&](const std::string& kind, int64_t bytes) {
       metrics.AddGauge("nereus_shard_bytes",
-                       "Bytes of parameters and optimizer state, as primary "
-                       "and as backup, and of open rounds",
+                       "Bytes stored as primary and as backup, and bytes of "
+                       "open rounds and of checkpoints under way "
+                       "(open_rounds); memory that two share counts twice",
                        static_cast<double>(bytes), {{"kind", kind}});
     };
     add_bytes("primary", primary_bytes_);
     add_bytes("backup", backup_bytes_);
     add_bytes("open_rounds", open_bytes_);
     metrics.AddCounter("nereus_shard_rounds_total",
-                       "Rounds that are closed for all chunks of the server",
+                       "Rounds that are closed for all chunks that the server "
+                       "serves; none while no layer uses the servers",
                        static_cast<double>(rounds_));
     metrics.AddHistogram("nereus_checkpoint_write_seconds",
-                         "Times to write a shard's part of a checkpoint",
+                         "Times to write a shard's part of a checkpoint, or "
+                         "to fail to",
                          writes_);
   }
   metrics.AddGauge("nereus_shard_chunks", "Chunks that this server serves",

@@ -54,7 +54,7 @@ void AddMembers(const JobStatus& status, MetricList& metrics) {
                                 const TimeHistogram& times) {
     metrics.AddHistogram("nereus_member_replacement_seconds",
                          "Times from the last message of a lost member to the "
-                         "epoch that another member of its role joined",
+                         "epoch that the next member of its role joined",
                          times, {{"role", role}});
   };
   add_replaced("worker", status.counts.workers_replaced);
@@ -108,7 +108,7 @@ void AddLayers(const JobStatus& status, MetricList& metrics) {
     if (!layer.sync_time.has_value()) continue;
     metrics.AddGauge("nereus_layer_sync_seconds",
                      "Time from the push of a layer to its result, median over "
-                     "the workers",
+                     "the workers, of the largest layers",
                      absl::ToDoubleSeconds(*layer.sync_time),
                      {{"layer", layer.name}});
   }

@@ -7,7 +7,7 @@
 
 Four workers of this machine train worker/python/examples/gpt_torch.py. In the second run, the
 third worker gets SIGKILL half way; nereusctl starts it again. The losses are those that the first
-worker prints. Prints the steps that were trained without that worker.
+worker prints. Prints them, and what nereusctl says of the kill.
 """
 
 import argparse
@@ -57,7 +57,10 @@ def train(arguments, kill_at):
                 losses[int(found[1])] = float(found[2])
                 print(line.rstrip(), flush=True)
             if kill_at is not None and losses and max(losses) >= kill_at:
-                os.kill(find_worker(VICTIM), signal.SIGKILL)
+                victim = find_worker(VICTIM)
+                if victim is None:
+                    sys.exit(f"loss_curves: worker {VICTIM} does not run")
+                os.kill(victim, signal.SIGKILL)
                 kill_at = None
             if "started again" in line or "the job goes on" in line:
                 print(line.rstrip(), flush=True)

@@ -42,13 +42,13 @@ class Prometheus:
 
     def get(self, path):
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/api/v1/{path}",
-                                    timeout=5) as answer:
+                                    timeout=30) as answer:
             return json.loads(answer.read())["data"]
 
     def firing(self):
         """The names of the alerts that fire."""
-        return {alert["labels"]["alertname"] for alert in self.get("alerts")["alerts"]
-                if alert["state"] == "firing"}
+        alerts = self.get("alerts")["alerts"]
+        return {alert["labels"]["alertname"] for alert in alerts if alert["state"] == "firing"}
 
     def query(self, expression):
         """The values of an instant query: {labels as text: value}."""

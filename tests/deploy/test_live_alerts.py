@@ -1,6 +1,6 @@
 """Debian's Prometheus watches a live job: each alert fires for its cause, and not without.
 
-All times of the alerts are a hundred and twentieth: a minute is half a second."""
+All times of the alerts are an eightieth: a minute is 0.75 s."""
 
 import copy
 import re
@@ -15,12 +15,12 @@ from prometheus import Prometheus
 from test_alerts import GROUP
 from watched_job import WatchedJob
 
-SPEED = 120
+SPEED = 80
 SCRAPED_EVERY = "500ms"
 
 
 def short(match):
-    """A duration of Prometheus, such as 10m, in milliseconds and a hundred and twentieth."""
+    """An eightieth of a duration of Prometheus, such as 10m, in milliseconds."""
     return f"{int(match[1]) * 60000 // SPEED}ms"
 
 
@@ -96,6 +96,7 @@ def test_each_alert_fires_for_its_cause(job, tmp_path):
         job.processes["worker 1"].send_signal(signal.SIGCONT)
         until_quiet("NereusNoProgress")
 
+        until_quiet("NereusStraggler", "NereusSlowerThanForecast")
         with Pauses(job.processes["worker 1"]):
             until_firing("NereusStraggler", "NereusSlowerThanForecast")
         until_quiet("NereusStraggler", "NereusSlowerThanForecast")

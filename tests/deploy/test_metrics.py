@@ -52,6 +52,14 @@ def test_prometheus_reads_all_processes_and_has_all_metrics(tmp_path):
             # The first step is a checkpoint.
             prometheus.until("nereus_checkpoint_last_success_timestamp_seconds", bool)
 
+            # A worker comes back.
+            job.processes["worker 1"].kill()
+            job.start_worker(1)
+            replaced = prometheus.until(
+                'nereus_member_replacement_seconds_sum{role="worker"}',
+                lambda values: values and min(values.values()) > 0)
+            assert max(replaced.values()) < 30
+
             # Each metric of the alerts exists, and each is documented.
             found = names_of(" ".join(prometheus.query('{job="nereus"}')))
             with open(os.path.join(ROOT, "docs", "operating.md"), encoding="utf-8") as file:

@@ -40,7 +40,7 @@ class TallyTest : public testing::Test {
   }
 
   Job job_;
-  Tally tally_;
+  Tally tally_{nullptr};
 };
 
 TEST_F(TallyTest, EachEpochHasTheFirstReasonThatHolds) {
@@ -89,6 +89,28 @@ TEST_F(TallyTest, AServerThatIsBackInTheNextEpochIsReplaced) {
   EXPECT_EQ(Counts().servers_lost, 1);
 }
 
+// The members of a restarted coordinator's job have not joined anew.
+TEST_F(TallyTest, ARestartedCoordinatorKnowsTheMembers) {
+  job_.workers = {{.rank = 0}, {.rank = 1}};
+  tally_ = Tally(&job_);
+  Lose(PeerId::Worker(1), 2);
+  Enter({0}, 3);
+  EXPECT_EQ(Counts().epochs_by_reason.at("lost"), 1);
+  EXPECT_EQ(Counts().epochs_by_reason.at("start"), 0);
+  EXPECT_EQ(Counts().workers_replaced.count(), 0);
+}
+
+TEST_F(TallyTest, ALeaverThatDiesIsNotReplaced) {
+  Enter({0, 1}, 1);
+  MemberRecord leaver;
+  leaver.id = PeerId::Worker(1);
+  leaver.last_step = 4;
+  tally_.OnDead(leaver);
+  Enter({0, 2}, 3);
+  EXPECT_EQ(Counts().workers_lost, 1);
+  EXPECT_EQ(Counts().workers_replaced.count(), 0);
+}
+
 TEST_F(TallyTest, SyncTimesAreMediansOverTheWorkersThatHaveOne) {
   const auto of = [&](int32_t index) {
     JobStatus status;
@@ -107,8 +129,8 @@ TEST_F(TallyTest, SyncTimesAreMediansOverTheWorkersThatHaveOne) {
   EXPECT_EQ(of(2), std::nullopt) << "no such layer";
   tally_.OnMeasured(PeerId::Worker(0), {ms(1), ms(0)});
   EXPECT_EQ(of(0), ms(2)) << "the last report counts";
-  tally_.OnGone(PeerId::Shard(1));
-  EXPECT_EQ(of(0), ms(2));
+  tally_.OnMeasured(PeerId::Shard(1), {ms(1), ms(1)});
+  EXPECT_EQ(of(0), ms(2)) << "servers push nothing";
   tally_.OnGone(PeerId::Worker(1));
   EXPECT_EQ(of(0), ms(1)) << "of two, the shorter one";
 }

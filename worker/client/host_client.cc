@@ -233,7 +233,6 @@ absl::StatusOr<bool> HostClientImpl::IsFit(int layer, int64_t step,
                    " of ", values.size());
   if (policy != NanPolicy::kSkip) return FailJob(reason);
   skips_.Log(step, specs_[layer].name, reason);
-  rounds_->NoteUnfit(step);
   // Waits for the rest of the copy: the machine may write zeros over the
   // values, and the copy must not write there afterwards.
   const auto bytes = static_cast<int64_t>(values.size() * sizeof(float));
@@ -283,6 +282,7 @@ absl::Status HostClientImpl::PushArriving(
     is_fit =
         NEREUS_TRY(IsFit(layer, step, "the gradient", gradient, arrival.get()));
   }
+  if (!is_fit) rounds_->NoteUnfit(step);
   const StepLedger::Pushed pushed =
       NEREUS_TRY(BeginPush(layer, step, gradient));
   process_->Push(
@@ -303,6 +303,7 @@ absl::Status HostClientImpl::PushArrivingFactors(
             /*arrival=*/nullptr));
   const bool input_is_fit = NEREUS_TRY(
       IsFit(layer, step, "the input", factors.input, /*arrival=*/nullptr));
+  if (!output_is_fit || !input_is_fit) rounds_->NoteUnfit(step);
   const StepLedger::Pushed pushed =
       NEREUS_TRY(BeginPush(layer, step, gradient));
   const auto borrow = [&](absl::Span<const float> values) {

@@ -245,8 +245,10 @@ std::vector<absl::Duration> RoundTable::TakeSyncTimes() {
   for (Entry& entry : entries_) {
     const Cost before = std::exchange(entry.taken, entry.cost);
     const int64_t rounds = entry.cost.rounds - before.rounds;
-    times.push_back((entry.cost.latency_total - before.latency_total) /
-                    std::max<int64_t>(1, rounds));
+    const absl::Duration total =
+        entry.cost.latency_total - before.latency_total;
+    times.push_back(
+        std::min(total / std::max<int64_t>(1, rounds), kComputeTimeMax));
   }
   return times;
 }

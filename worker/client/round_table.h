@@ -62,8 +62,8 @@ class RoundTable : public std::enable_shared_from_this<RoundTable> {
   // not done, or if the caller has since acknowledged that the job went back.
   absl::Span<const float> Mean(int layer) const ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Notes in the ledger that one of this worker's gradients in `step` has a NaN
-  // or an infinity (StepLedger::NoteUnfit).
+  // Notes in the ledger that a gradient of this worker in `step`, or one of its
+  // factors, has a NaN or an infinity (StepLedger::NoteUnfit).
   void NoteUnfit(int64_t step) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Notes in the ledger that the caller leaves the job
@@ -136,7 +136,8 @@ class RoundTable : public std::enable_shared_from_this<RoundTable> {
   };
   Cost cost(int layer) const ABSL_LOCKS_EXCLUDED(mu_);
   // Returns the mean time from push to done of each layer, over the rounds that
-  // were done since the last call; zero: there was none.
+  // were done since the last call, at most kComputeTimeMax; zero: there was
+  // none.
   std::vector<absl::Duration> TakeSyncTimes() ABSL_LOCKS_EXCLUDED(mu_);
 
   // Numbers since this was made.

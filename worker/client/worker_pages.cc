@@ -55,8 +55,8 @@ void WorkerPages::AddTraffic(MetricList& metrics) const {
     const auto add = [&, name = std::string(SchemeName(scheme))](
                          const std::string& direction, int64_t count) {
       metrics.AddCounter("nereus_worker_bytes_total",
-                         "Bytes of the frames of layers, by the scheme that "
-                         "the layer had",
+                         "Bytes of frames of the model's layers, by the scheme "
+                         "that the layer had",
                          static_cast<double>(count),
                          {{"scheme", name}, {"direction", direction}});
     };
@@ -74,9 +74,11 @@ void WorkerPages::AddSteps(const Activity& activity,
                      "Steps that the job has skipped",
                      static_cast<double>(counts.skipped_steps));
   metrics.AddCounter("nereus_gradients_not_finite_total",
-                     "Gradients of this worker with a NaN or an infinity",
+                     "Pushes of this worker with a NaN or an infinity",
                      static_cast<double>(counts.unfit_gradients));
-  metrics.AddHistogram("nereus_worker_step_seconds", "Times of whole steps",
+  metrics.AddHistogram("nereus_worker_step_seconds",
+                       "Times from the begin of a step to that of the next "
+                       "one",
                        meter_.step_times());
   const auto add_phase = [&](const std::string& phase, absl::Duration time) {
     metrics.AddCounter("nereus_worker_phase_seconds_total",

@@ -38,7 +38,7 @@ class StepPhases {
 
   // Returns the sums so far. Fields about traffic are empty.
   const Activity& sums() const { return sums_; }
-  // Returns the times of all whole steps so far.
+  // Returns the times from the begin of each step to that of the next one.
   const TimeHistogram& steps() const { return steps_; }
 
  private:

@@ -255,7 +255,9 @@ absl::StatusOr<std::unique_ptr<ReplayDevice>> JoinReplayOn(
 // `last_step`; -1: it has done none. `was_signalled`: because of SIGTERM.
 Ending LeftEarly(int64_t last_step, bool was_signalled) {
   return {was_signalled ? LeaveSignal::kExitCode : kExitDone,
-          absl::StrCat("left the job early, after step ", last_step,
+          absl::StrCat("left the job early, ",
+                       last_step < 0 ? "before its first step"
+                                     : absl::StrCat("after step ", last_step),
                        was_signalled ? ", because of SIGTERM"
                                      : ", as an operator has asked for")};
 }
