@@ -79,9 +79,10 @@ def test_each_alert_fires_for_its_cause(job, tmp_path):
                        lambda firing: not set(names) & firing[0], timeout=60)
 
         prometheus.until("count(up == 1)", lambda values: list(values.values()) == [5])
+        job.until("all backups are current", jobs.has_backups)
         # As long as the longest alert waits. The step of a busy machine may be slower than
         # predicted, and its workers may differ.
-        end = time.monotonic() + 17
+        end = time.monotonic() + 23
         while time.monotonic() < end:
             assert prometheus.firing() <= {"NereusSlowerThanForecast", "NereusStraggler"}
             time.sleep(0.5)
