@@ -67,6 +67,18 @@ TEST_F(CoordinatorRestartTest, StateHasTheJob) {
   EXPECT_EQ(saved_.checkpoints.newest->round, 3);
 }
 
+// The members of the job count neither as joined nor as replacements.
+TEST_F(CoordinatorRestartTest, CountsGoOnFromTheMembersOfTheState) {
+  driver_.Restart(saved_);
+  ResumeAll({kShard0, kWorker0, kWorker1});
+  driver_.ReportRest(/*begun_step=*/4);
+  const JobCounts counts = driver_.Status().counts;
+  EXPECT_EQ(counts.epochs, 1);
+  EXPECT_EQ(counts.epochs_by_reason.at("other"), 1);
+  EXPECT_EQ(counts.epochs_by_reason.at("start"), 0);
+  EXPECT_EQ(counts.workers_replaced.count(), 0);
+}
+
 // Otherwise a restarted coordinator might not know the epoch of its members.
 TEST_F(CoordinatorRestartTest, EpochIsSavedBeforeAnyMemberHearsOfIt) {
   CoordinatorDriver driver(OptionsOf(1, 1));
