@@ -41,6 +41,15 @@ def test_prometheus_reads_all_processes_and_has_all_metrics(tmp_path):
             assert prometheus.query('nereus_members{role="server",state="live"}')
             assert list(prometheus.query("min(nereus_shard_backup_current)").values()) == [1]
 
+            # Each value is stored once as primary and once as backup, 4.2 MB in all.
+            stored = prometheus.query("sum by (kind) (nereus_shard_bytes)")
+            assert len(stored) == 3
+            for kind in ("primary", "backup"):
+                assert stored[json.dumps({"kind": kind})] >= 8 * 524288
+            assert min(prometheus.query("sum by (process) (nereus_connections)").values()) >= 2
+            assert list(prometheus.query(
+                "sum(nereus_connections_refused_total)").values()) == [0]
+
             # nereusctl has the same figures.
             status = job.until("layers are measured", lambda status: all(
                 layer["sync_seconds"] for layer in status["layers"]))
