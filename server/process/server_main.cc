@@ -7,7 +7,6 @@
 
 #include <malloc.h>
 #include <signal.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <atomic>
@@ -22,6 +21,7 @@
 #include "common/base/exit_codes.h"
 #include "common/base/identity.h"
 #include "common/base/logging.h"
+#include "common/base/signal_exit.h"
 #include "common/base/version.h"
 #include "common/flags/flags.h"
 #include "common/flags/given_options.h"
@@ -30,11 +30,6 @@
 
 namespace nereus {
 namespace {
-
-// Ends the process at once (SIGINT), which is safe at any moment: checkpoints
-// and the state file are written whole or not at all, and peers notice that
-// their connections close. After SIGTERM the server first leaves the job.
-void ExitOnSignal(int signal_number) { _exit(128 + signal_number); }
 
 // Lets all threads share two arenas of malloc. One thread allocates a payload
 // and another frees it, and each arena keeps freed memory. With an arena for
@@ -233,7 +228,7 @@ int Main(int argc, char** argv) {
   }
   RaiseDescriptorLimit();
   signal(SIGPIPE, SIG_IGN);
-  signal(SIGINT, ExitOnSignal);
+  ExitOnSignals();  // Until Serve has its own answer to SIGTERM.
   const Ending ending = Serve(options);
   WriteLog(ending.level, {LogEvent::kEnd}, ending.text);
   return ending.code;

@@ -1,7 +1,6 @@
 #include "server/process/terminate_watch.h"
 
 #include <signal.h>
-#include <unistd.h>
 
 #include <thread>
 #include <utility>
@@ -9,6 +8,7 @@
 #include "absl/base/thread_annotations.h"
 #include "common/base/exit_codes.h"
 #include "common/base/mutex.h"
+#include "common/base/signal_exit.h"
 
 namespace nereus {
 
@@ -18,6 +18,7 @@ struct TerminateWatch::State {
 };
 
 TerminateWatch::TerminateWatch() : state_(std::make_shared<State>()) {
+  PrepareExitAtOnce();
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
@@ -27,8 +28,11 @@ TerminateWatch::TerminateWatch() : state_(std::make_shared<State>()) {
     while (sigwait(&signals, &received) == 0) {
       MutexLock lock(&state->mu);
       const auto call = std::exchange(state->on_terminate, nullptr);
-      if (call == nullptr) _exit(kExitTerminated);
-      call();
+      if (call != nullptr) {
+        call();
+      } else {
+        ExitAtOnce(kExitTerminated, "SIGTERM: ends at once");
+      }
     }
   }).detach();
 }

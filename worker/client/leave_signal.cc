@@ -5,6 +5,8 @@
 
 #include <atomic>
 
+#include "common/base/signal_exit.h"
+
 namespace nereus {
 namespace {
 
@@ -17,11 +19,17 @@ struct sigaction terminate_before;
 struct sigaction alarm_before;
 
 void OnTerminate(int) {
-  if (is_set_now.exchange(true)) _exit(LeaveSignal::kExitCode);
-  alarm(kPatienceSeconds);
+  if (is_set_now.exchange(true)) {
+    ExitAtOnce(LeaveSignal::kExitCode, "a second SIGTERM: ends at once");
+  } else {
+    alarm(kPatienceSeconds);
+  }
 }
 
-void OnAlarm(int) { _exit(LeaveSignal::kExitCode); }
+void OnAlarm(int) {
+  ExitAtOnce(LeaveSignal::kExitCode,
+             "could not leave the job within 9 s of SIGTERM: ends at once");
+}
 
 void Install(int signal, void (*handler)(int), struct sigaction* before) {
   struct sigaction action = {};
@@ -34,6 +42,7 @@ void Install(int signal, void (*handler)(int), struct sigaction* before) {
 }  // namespace
 
 LeaveSignal::LeaveSignal() {
+  PrepareExitAtOnce();
   is_set_now = false;
   Install(SIGALRM, OnAlarm, &alarm_before);
   Install(SIGTERM, OnTerminate, &terminate_before);

@@ -8,7 +8,6 @@
 // TrainAndLeave trains, leaves and collects the report.
 
 #include <signal.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -24,6 +23,7 @@
 #include "common/base/descriptor_limit.h"
 #include "common/base/exit_codes.h"
 #include "common/base/logging.h"
+#include "common/base/signal_exit.h"
 #include "common/base/status.h"
 #include "common/compute/gemm.h"
 #include "common/flags/model_file.h"
@@ -349,26 +349,13 @@ absl::StatusOr<Ending> Run(WorkerFlags flags) {
   return Ending{kExitDone, "left the job after its last step"};
 }
 
-// Ends the process at once, even if its threads wait. That is safe: for its
-// peers this worker has died, which they handle. Servers and other workers have
-// the parameters and the optimizer state.
-void ExitOnSignal(int signal_number) { _exit(128 + signal_number); }
-
-void InstallSignalHandlers() {
-  struct sigaction action = {};
-  action.sa_handler = ExitOnSignal;
-  sigemptyset(&action.sa_mask);
-  sigaction(SIGTERM, &action, nullptr);
-  sigaction(SIGINT, &action, nullptr);
-}
-
 }  // namespace
 }  // namespace nereus
 
 int main(int argc, char** argv) {
   nereus::RaiseDescriptorLimit();
   signal(SIGPIPE, SIG_IGN);  // Standard output may close; training goes on.
-  nereus::InstallSignalHandlers();
+  nereus::ExitOnSignals();
   nereus::WorkerFlags flags;
   const int exit_code = nereus::ReadWorkerFlags(argc, argv, flags);
   if (exit_code >= 0) return exit_code;

@@ -1,0 +1,86 @@
+#include "common/base/signal_exit.h"
+
+#include <poll.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <thread>
+
+#include "common/base/logging.h"
+
+namespace nereus {
+namespace {
+
+// The request to end that the thread waits for. Signal handlers may write it,
+// so it has neither locks nor constructors.
+struct Request {
+  sem_t is_made;
+  std::atomic<pid_t> process;  // The one that has the thread.
+  std::atomic<bool> is_taken;
+  std::atomic<int> exit_code;
+  std::atomic<const char*> text;
+};
+Request request;
+
+// Returns whether a line to standard error need not wait for its reader.
+bool CanWriteLine() {
+  pollfd wanted = {.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
+  return poll(&wanted, 1, /*timeout=*/0) == 1 &&
+         (wanted.revents & POLLOUT) != 0;
+}
+
+void ServeRequest() {
+  while (sem_wait(&request.is_made) != 0 && errno == EINTR) {
+  }
+  if (CanWriteLine()) {
+    NEREUS_LOG(Info, {LogEvent::kEnd}) << request.text.load();
+  }
+  _exit(request.exit_code);
+}
+
+void OnSignal(int signal_number) {
+  ExitAtOnce(128 + signal_number, signal_number == SIGINT
+                                      ? "SIGINT: ends at once"
+                                      : "SIGTERM: ends at once");
+}
+
+}  // namespace
+
+void PrepareExitAtOnce() {
+  [[maybe_unused]] static const bool is_ready = [] {
+    sem_init(&request.is_made, /*pshared=*/0, /*value=*/0);
+    // The thread takes no signals: a handler would wait for it.
+    sigset_t all;
+    sigset_t before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    std::thread(ServeRequest).detach();
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    request.process = getpid();
+    return true;
+  }();
+}
+
+void ExitAtOnce(int exit_code, const char* text) {
+  if (request.process != getpid() || request.is_taken.exchange(true)) {
+    _exit(exit_code);
+  }
+  request.exit_code = exit_code;
+  request.text = text;
+  sem_post(&request.is_made);
+}
+
+void ExitOnSignals() {
+  PrepareExitAtOnce();
+  struct sigaction action = {};
+  action.sa_handler = OnSignal;
+  action.sa_flags = SA_RESTART;
+  sigemptyset(&action.sa_mask);
+  sigaction(SIGTERM, &action, nullptr);
+  sigaction(SIGINT, &action, nullptr);
+}
+
+}  // namespace nereus

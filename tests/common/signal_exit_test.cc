@@ -1,0 +1,78 @@
+#include "common/base/signal_exit.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+namespace nereus {
+namespace {
+
+using testing::ExitedWithCode;
+
+// Each statement runs in a process of its own.
+class SignalExitTest : public testing::Test {
+ public:
+  SignalExitTest() { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
+};
+
+// Sends this process a signal, and stays until another thread ends it.
+void EndBy(int signal_number) {
+  ExitOnSignals();
+  raise(signal_number);
+  for (;;) pause();
+}
+
+// Gives this process a standard error that takes no more bytes.
+void FillStandardError() {
+  int ends[2];
+  if (pipe2(ends, O_NONBLOCK) != 0) abort();
+  while (write(ends[1], "x", 1) == 1) {
+  }
+  fcntl(ends[1], F_SETFL, 0);
+  dup2(ends[1], STDERR_FILENO);
+}
+
+TEST_F(SignalExitTest, TheLogEndsWithTheSignal) {
+  EXPECT_EXIT(EndBy(SIGINT), ExitedWithCode(130),
+              "INFO .nereus. SIGINT: ends at once\n$");
+  EXPECT_EXIT(EndBy(SIGTERM), ExitedWithCode(143), "SIGTERM: ends at once\n$");
+}
+
+TEST_F(SignalExitTest, DoesNotWaitForAReaderOfTheLog) {
+  EXPECT_EXIT(
+      {
+        FillStandardError();
+        EndBy(SIGINT);
+      },
+      ExitedWithCode(130), "");
+}
+
+TEST_F(SignalExitTest, AChildOfForkEndsWithoutTheThread) {
+  EXPECT_EXIT(
+      {
+        ExitOnSignals();
+        const pid_t child = fork();
+        if (child == 0) EndBy(SIGTERM);
+        int state = 0;
+        waitpid(child, &state, 0);
+        _exit(WIFEXITED(state) ? WEXITSTATUS(state) : 1);
+      },
+      ExitedWithCode(143), "^$");
+}
+
+TEST_F(SignalExitTest, EndsOnceHoweverManySignalsCome) {
+  EXPECT_EXIT(
+      {
+        PrepareExitAtOnce();
+        ExitAtOnce(143, "the first");
+        ExitAtOnce(143, "the second");
+      },
+      ExitedWithCode(143), "^(.*the first\n)?$");
+}
+
+}  // namespace
+}  // namespace nereus
