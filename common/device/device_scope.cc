@@ -43,11 +43,17 @@ absl::StatusOr<CUcontext> PrimaryContext(int device, absl::string_view what) {
 absl::Status CheckDevice(int device) {
   const std::string what = absl::StrCat("GPU ", device);
   int count = 0;
-  NEREUS_TRY(
-      CudaStatus(cudaGetDeviceCount(&count), what, "cudaGetDeviceCount"));
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  const absl::Status status = CudaStatus(error, what, "cudaGetDeviceCount");
+  if (error == cudaErrorNoDevice || error == cudaErrorInsufficientDriver) {
+    return InvalidArgumentError(
+        status.message(), ": this needs a GPU of NVIDIA and a driver for CUDA ",
+        CUDART_VERSION / 1000, "; a container must be given both");
+  }
+  NEREUS_TRY(status);
   if (device >= 0 && device < count) return absl::OkStatus();
-  return UnavailableError(what, ": this machine has ", count,
-                          " GPUs, numbered from 0");
+  return InvalidArgumentError(what, ": this machine has ", count,
+                              " GPUs, numbered from 0");
 }
 
 DeviceScope::DeviceScope(int device, absl::string_view what)

@@ -7,8 +7,8 @@
 
 namespace nereus {
 
-// Returns OK if this machine has GPU `device`. Errors: kUnavailable, no such
-// GPU or no driver; others of CudaStatus.
+// Returns OK if this machine has GPU `device`. Errors: kInvalidArgument, no
+// such GPU or no driver that fits; others of CudaStatus.
 absl::Status CheckDevice(int device);
 
 // Makes `device` the calling thread's device while the scope lives: the thread

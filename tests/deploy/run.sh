@@ -4,8 +4,8 @@
 #
 # NEREUS_MNIST_DIR and NEREUS_JOBSET_CRD name MNIST's files and JobSet's CRD; by default they
 # are looked for in ../shared/data beside this repository. NEREUS_POD_TIMES names a file for
-# the times that the job in pods took to recover. NEREUS_TEST_TORCH_IMAGE=1 builds and tests
-# the image for PyTorch, too, which takes minutes.
+# the times that the job in pods took to recover. NEREUS_TEST_LARGE_IMAGES=1 builds and tests
+# the images for PyTorch and for GPUs, too, which takes minutes.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 scratch="$(mktemp -d)"

@@ -12,7 +12,8 @@ from conftest import ROOT, digests
 from pods import podman
 
 BYTES_MAX = {"nereus-server": 35e6, "nereus-worker": 80e6}
-PROGRAMS = {"nereus-server": ["nereus-server", "nereusctl"], "nereus-worker": ["nereus-worker"]}
+PROGRAMS = {"nereus-server": ["nereus-server", "nereusctl"], "nereus-worker": ["nereus-worker"],
+            "nereus-worker-cuda": ["nereus-worker"]}
 VERSION = re.search(r'kVersion\[\] = "(.*)"', open(
     os.path.join(ROOT, "common/base/version.h"), encoding="utf-8").read())[1]
 HARDENED = ["--rm", "--read-only", "--cap-drop=all", "--security-opt=no-new-privileges",
@@ -74,7 +75,7 @@ def faults_of_sbom(tree, name):
     return faults
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", BYTES_MAX)
 def test_programs_run_hardened(images, name):
     for program in PROGRAMS[name]:
         assert podman("run", *HARDENED, f"--entrypoint=/usr/bin/{program}",
@@ -86,14 +87,14 @@ def test_programs_run_hardened(images, name):
     assert re.fullmatch(r"[0-9a-f]{40}", config["Labels"]["org.opencontainers.image.revision"])
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", BYTES_MAX)
 def test_images_are_small_and_have_no_shell(images, trees, name):
     assert int(podman("image", "inspect", "--format={{.Size}}",
                       f"{name}:{VERSION}")) <= BYTES_MAX[name]
     assert sorted(os.listdir(os.path.join(trees[name], "usr/bin"))) == PROGRAMS[name]
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", BYTES_MAX)
 def test_bill_of_materials_lists_every_file(trees, name):
     assert len(elf_files(trees[name])) > 50
     assert faults_of_sbom(trees[name], name) == []
@@ -121,10 +122,33 @@ def test_two_builds_give_the_same_images(images, tmp_path):
     assert len(images) == 2
 
 
+def build_large(name):
+    if os.environ.get("NEREUS_TEST_LARGE_IMAGES") != "1":
+        pytest.skip("takes minutes: NEREUS_TEST_LARGE_IMAGES=1 asks for it")
+    subprocess.run([os.path.join(ROOT, "deploy", "image", "build.sh"), name], check=True)
+
+
+def test_the_image_for_gpus_is_whole_and_says_that_there_is_no_gpu():
+    build_large("worker-cuda")
+    name = "nereus-worker-cuda"
+    tree = podman("image", "mount", f"{name}:{VERSION}")
+    try:
+        assert sorted(os.listdir(os.path.join(tree, "usr/bin"))) == PROGRAMS[name]
+        assert any("libcublas.so" in path for path in elf_files(tree))
+        assert faults_of_sbom(tree, name) == []
+    finally:
+        podman("image", "unmount", f"{name}:{VERSION}")
+    if os.path.exists("/dev/nvidiactl"):
+        return  # The worker might find the GPU.
+    done = subprocess.run(
+        ["podman", "run", *HARDENED, f"{name}:{VERSION}", "--device=cuda:0", "--model=mlp",
+         "--coordinator=127.0.0.1:1"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stderr
+    assert "this needs a GPU of NVIDIA and a driver" in done.stderr
+
+
 def test_pytorch_trains_in_its_image():
-    if os.environ.get("NEREUS_TEST_TORCH_IMAGE") != "1":
-        pytest.skip("takes minutes: NEREUS_TEST_TORCH_IMAGE=1 asks for it")
-    subprocess.run([os.path.join(ROOT, "deploy", "image", "build.sh"), "torch"], check=True)
+    build_large("torch")
     example = os.path.join(ROOT, "worker/python/examples/mnist_torch.py")
     mnist = os.environ["NEREUS_MNIST_DIR"]
     output = podman("run", *HARDENED, f"--volume={example}:/train.py:ro",

@@ -573,7 +573,7 @@ TEST_F(GpuClientTest, WrongOptionsAreNamed) {
   GpuOptions gpu;
   gpu.device = 99;
   const absl::Status no_such = connect(gpu, worker.Bindings());
-  EXPECT_EQ(no_such.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(no_such.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(no_such.message()), HasSubstr("GPU 99"));
   gpu = {};
   gpu.device = -1;

@@ -104,7 +104,7 @@ TEST_F(GpuReplayJobTest, MissingGpuEndsTheReplayAndIsNamed) {
 control=localhost:1
 replay --device=cuda:77
 )")),
-            75);
+            2);
   EXPECT_THAT(output(), HasSubstr("GPU 77"));
 }
 

@@ -160,7 +160,7 @@ TEST(GpuReplayDeviceTest, MissingGpuIsNamed) {
   ClientOptions client;
   client.coordinator_address = "localhost:1";
   const auto device = JoinReplayOnGpu(client, SmallModel(), 77);
-  EXPECT_TRUE(absl::IsUnavailable(device.status())) << device.status();
+  EXPECT_TRUE(absl::IsInvalidArgument(device.status())) << device.status();
   EXPECT_THAT(std::string(device.status().message()), HasSubstr("GPU 77"));
 }
 

@@ -257,7 +257,7 @@ TEST_F(StagingTest, WrongPointersAreNamed) {
 
 TEST_F(StagingTest, MissingDeviceIsNamed) {
   const auto stager = Stager::Create(99);
-  EXPECT_EQ(stager.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(stager.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(stager.status().message()), HasSubstr("GPU 99"));
 }
 

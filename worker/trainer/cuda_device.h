@@ -21,7 +21,7 @@ namespace nereus {
 class CudaDevice final : public Device {
  public:
   // Returns GPU `number`, counted as by cudaSetDevice, and makes it the device
-  // of the calling thread. Errors: kUnavailable, no driver or no such GPU;
+  // of the calling thread. Errors: kInvalidArgument, no driver or no such GPU;
   // kResourceExhausted, out of device memory.
   static absl::StatusOr<std::shared_ptr<CudaDevice>> Create(int number);
   ~CudaDevice() override;
