@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Writes the bill of materials of an image's file system, and what scanners look for.
 
-Usage: sbom.py TREE --name=NAME --version=VERSION
+Usage: sbom.py TREE --name=NAME --version=VERSION [--cuda=DIR]
 
 Writes TREE/usr/share/sbom/NAME.spdx.json (SPDX 2.3): each program and library with its
 checksums, and the Debian package that it comes from. A file that no package of TREE has
 was copied from this machine, by its name: the package's copyright file and its status
-(/var/lib/dpkg/status.d) are copied after it. SOURCE_DATE_EPOCH is the date of the document.
+(/var/lib/dpkg/status.d) are copied after it. cuBLAS may be of no Debian package: --cuda names
+the CUDA Toolkit, whose header has its version and whose licence is copied. SOURCE_DATE_EPOCH is
+the date of the document.
 """
 
 import argparse
@@ -15,11 +17,13 @@ import glob
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import time
 
 Package = collections.namedtuple("Package", "name version architecture source source_version")
+CUBLAS = "nvidia-cublas"  # Name of the package of a cuBLAS that dpkg does not know.
 
 
 def with_usr(path):
@@ -75,7 +79,23 @@ def copy_evidence(tree, host, package):
     shutil.copyfile(f"/usr/share/doc/{package.name}/copyright", os.path.join(doc, "copyright"))
 
 
-def find_packages(tree):
+def cublas_of(tree, cuda):
+    """The package of a cuBLAS that dpkg does not know. Copies its licence."""
+    with open(os.path.join(cuda, "include/cublas_api.h"), encoding="utf-8") as file:
+        numbers = dict(re.findall(r"#define CUBLAS_VER_(\w+) (\d+)", file.read()))
+    version = ".".join(numbers[part] for part in ("MAJOR", "MINOR", "PATCH", "BUILD"))
+    licences = [path for pattern in ("EULA.txt", "dist-info/nvidia_cublas-*/licenses/*")
+                for path in glob.glob(os.path.join(cuda, pattern))]
+    if not licences:
+        raise SystemExit(f"sbom.py: {cuda} has no licence of cuBLAS (EULA.txt), which the image "
+                         "must have")
+    doc = os.path.join(tree, "usr/share/doc", CUBLAS)
+    os.makedirs(doc, exist_ok=True)
+    shutil.copyfile(licences[0], os.path.join(doc, "copyright"))
+    return Package(CUBLAS, version, os.uname().machine, CUBLAS, version)
+
+
+def find_packages(tree, cuda):
     """Two values: {path of a file: its package or None}, and all packages."""
     host = Database("/")
     own = Database(tree)
@@ -89,8 +109,12 @@ def find_packages(tree):
             continue
         name = next(filter(None, (
             host.owner(os.path.realpath(os.path.join(folder, os.path.basename(path))))
-            for folder in (f"/usr/lib/{os.uname().machine}-linux-gnu", "/usr/lib64"))), None)
-        if name and name not in copied:
+            for folder in (f"/usr/lib/{os.uname().machine}-linux-gnu", "/usr/lib64",
+                           f"{cuda}/lib64"))), None)
+        if not name and cuda and os.path.basename(path).startswith("libcublas"):
+            name = CUBLAS
+            copied.setdefault(name, cublas_of(tree, cuda))
+        elif name and name not in copied:
             copied[name] = host.describe(name)
             copy_evidence(tree, host, copied[name])
         files[path] = copied.get(name)
@@ -106,8 +130,12 @@ def package_entry(package):
     purl = (f"pkg:deb/debian/{package.name.replace('+', '%2B')}@"
             f"{package.version.replace(':', '%3A').replace('+', '%2B')}"
             f"?arch={package.architecture}&distro=debian-12")
+    supplier = "Debian"
+    if package.name == CUBLAS:
+        purl = f"pkg:generic/{CUBLAS}@{package.version}"
+        supplier = "NVIDIA"
     return {"SPDXID": identifier("Package", package.name), "name": package.name,
-            "versionInfo": package.version, "supplier": "Organization: Debian",
+            "versionInfo": package.version, "supplier": f"Organization: {supplier}",
             "downloadLocation": "NOASSERTION", "filesAnalyzed": False,
             "sourceInfo": f"{package.source} {package.source_version}",
             "licenseConcluded": "NOASSERTION", "licenseDeclared": "NOASSERTION",
@@ -128,8 +156,8 @@ def file_entry(tree, path):
             "copyrightText": "NOASSERTION"}
 
 
-def document(tree, name, version):
-    files, packages = find_packages(tree)
+def document(tree, name, version, cuda):
+    files, packages = find_packages(tree, cuda)
     entries = [file_entry(tree, path) for path in files]
     main = identifier("Package", name)
     relations = [("SPDXRef-DOCUMENT", "DESCRIBES", main)]
@@ -161,8 +189,9 @@ def main():
     parser.add_argument("tree")
     parser.add_argument("--name", required=True)
     parser.add_argument("--version", required=True)
+    parser.add_argument("--cuda", default="")
     arguments = parser.parse_args()
-    made = document(arguments.tree.rstrip("/"), arguments.name, arguments.version)
+    made = document(arguments.tree.rstrip("/"), arguments.name, arguments.version, arguments.cuda)
     folder = os.path.join(arguments.tree, "usr/share/sbom")
     os.makedirs(folder, exist_ok=True)
     with open(os.path.join(folder, f"{arguments.name}.spdx.json"), "w",
