@@ -7,9 +7,11 @@
 
 #include <atomic>
 #include <cerrno>
+#include <system_error>
 #include <thread>
 
 #include "common/base/logging.h"
+#include "common/base/mutex.h"
 
 namespace nereus {
 namespace {
@@ -32,6 +34,8 @@ bool CanWriteLine() {
          (wanted.revents & POLLOUT) != 0;
 }
 
+void EndWithoutLine(int) { _exit(request.exit_code); }
+
 void ServeRequest() {
   while (sem_wait(&request.is_made) != 0 && errno == EINTR) {
   }
@@ -50,18 +54,23 @@ void OnSignal(int signal_number) {
 }  // namespace
 
 void PrepareExitAtOnce() {
-  [[maybe_unused]] static const bool is_ready = [] {
-    sem_init(&request.is_made, /*pshared=*/0, /*value=*/0);
-    // The thread takes no signals: a handler would wait for it.
-    sigset_t all;
-    sigset_t before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+  static Mutex mu;
+  MutexLock lock(&mu);
+  if (request.process == getpid()) return;
+  sem_init(&request.is_made, /*pshared=*/0, /*value=*/0);
+  request.is_taken = false;
+  // The thread takes no signals: a handler would wait for it.
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  try {
     std::thread(ServeRequest).detach();
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
     request.process = getpid();
-    return true;
-  }();
+  } catch (const std::system_error&) {
+    request.process = 0;
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 void ExitAtOnce(int exit_code, const char* text) {
@@ -70,6 +79,11 @@ void ExitAtOnce(int exit_code, const char* text) {
   }
   request.exit_code = exit_code;
   request.text = text;
+  struct sigaction action = {};
+  action.sa_handler = EndWithoutLine;
+  sigemptyset(&action.sa_mask);
+  sigaction(SIGALRM, &action, nullptr);
+  alarm(/*seconds=*/1);
   sem_post(&request.is_made);
 }
 

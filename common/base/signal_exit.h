@@ -2,13 +2,16 @@
 
 namespace nereus {
 
-// Starts the thread that ExitAtOnce needs. Later calls do nothing.
+// Starts the thread that ExitAtOnce needs. Later calls do nothing, but in a
+// child of fork(), which has no such thread yet. Without it, because the system
+// gives no more threads, ExitAtOnce writes no line.
 void PrepareExitAtOnce();
 
-// Ends the process with a last line in its log: event `end`, with `text`. There
-// is no line if it would wait for a reader of standard error, in a child of
-// fork(), and after a second call. May return: another thread writes the line
-// and ends the process.
+// Ends the process, and writes the event `end` with `text` to its log before.
+// There is no line if it would wait for a reader of standard error, and none
+// after a second call. May return: another thread writes the line and ends the
+// process, and until then all threads go on. Uses alarm(2) and SIGALRM, so that
+// the process ends within a second even if the write does not.
 //
 // For signal handlers: async-signal-safe. `text` must be a constant. Call
 // PrepareExitAtOnce first.

@@ -46,7 +46,7 @@ absl::Status CheckDevice(int device) {
   const cudaError_t error = cudaGetDeviceCount(&count);
   const absl::Status status = CudaStatus(error, what, "cudaGetDeviceCount");
   if (error == cudaErrorNoDevice || error == cudaErrorInsufficientDriver) {
-    return InvalidArgumentError(
+    return UnavailableError(
         status.message(), ": this needs a GPU of NVIDIA and a driver for CUDA ",
         CUDART_VERSION / 1000, "; a container must be given both");
   }

@@ -8,7 +8,8 @@
 namespace nereus {
 
 // Returns OK if this machine has GPU `device`. Errors: kInvalidArgument, no
-// such GPU or no driver that fits; others of CudaStatus.
+// such GPU; kUnavailable, no GPU at all, or no driver that fits, as while the
+// driver is being installed; others of CudaStatus.
 absl::Status CheckDevice(int device);
 
 // Makes `device` the calling thread's device while the scope lives: the thread

@@ -22,7 +22,8 @@ import shutil
 import subprocess
 import time
 
-Package = collections.namedtuple("Package", "name version architecture source source_version")
+Package = collections.namedtuple(
+    "Package", "name version architecture source source_version supplier")
 CUBLAS = "nvidia-cublas"  # Name of the package of a cuBLAS that dpkg does not know.
 
 
@@ -47,9 +48,10 @@ class Database:
                               check=True, capture_output=True, text=True).stdout
 
     def describe(self, name):
-        return Package(*self.query(
+        *fields, maintainer = self.query(
             "-W", "-f=${Package}\t${Version}\t${Architecture}\t${source:Package}"
-            "\t${source:Version}", name).split("\t"))
+            "\t${source:Version}\t${Maintainer}", name).split("\t")
+        return Package(*fields, "NVIDIA" if maintainer.endswith("@nvidia.com>") else "Debian")
 
     def owner(self, path):
         return self.owners.get(with_usr(path))
@@ -92,7 +94,7 @@ def cublas_of(tree, cuda):
     doc = os.path.join(tree, "usr/share/doc", CUBLAS)
     os.makedirs(doc, exist_ok=True)
     shutil.copyfile(licences[0], os.path.join(doc, "copyright"))
-    return Package(CUBLAS, version, os.uname().machine, CUBLAS, version)
+    return Package(CUBLAS, version, os.uname().machine, CUBLAS, version, "NVIDIA")
 
 
 def find_packages(tree, cuda):
@@ -127,15 +129,13 @@ def identifier(kind, text):
 
 
 def package_entry(package):
-    purl = (f"pkg:deb/debian/{package.name.replace('+', '%2B')}@"
+    purl = (f"pkg:deb/{package.supplier.lower()}/{package.name.replace('+', '%2B')}@"
             f"{package.version.replace(':', '%3A').replace('+', '%2B')}"
             f"?arch={package.architecture}&distro=debian-12")
-    supplier = "Debian"
     if package.name == CUBLAS:
         purl = f"pkg:generic/{CUBLAS}@{package.version}"
-        supplier = "NVIDIA"
     return {"SPDXID": identifier("Package", package.name), "name": package.name,
-            "versionInfo": package.version, "supplier": f"Organization: {supplier}",
+            "versionInfo": package.version, "supplier": f"Organization: {package.supplier}",
             "downloadLocation": "NOASSERTION", "filesAnalyzed": False,
             "sourceInfo": f"{package.source} {package.source_version}",
             "licenseConcluded": "NOASSERTION", "licenseDeclared": "NOASSERTION",

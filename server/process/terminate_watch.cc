@@ -25,13 +25,17 @@ TerminateWatch::TerminateWatch() : state_(std::make_shared<State>()) {
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   std::thread([state = state_, signals] {
     int received = 0;
+    bool was_called = false;
     while (sigwait(&signals, &received) == 0) {
       MutexLock lock(&state->mu);
       const auto call = std::exchange(state->on_terminate, nullptr);
       if (call != nullptr) {
+        was_called = true;
         call();
       } else {
-        ExitAtOnce(kExitTerminated, "SIGTERM: ends at once");
+        ExitAtOnce(kExitTerminated, was_called
+                                        ? "a second SIGTERM: ends at once"
+                                        : "SIGTERM: ends at once");
       }
     }
   }).detach();

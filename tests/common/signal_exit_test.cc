@@ -7,6 +7,9 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <string>
+
+#include "common/base/logging.h"
 
 namespace nereus {
 namespace {
@@ -36,6 +39,11 @@ void FillStandardError() {
   dup2(ends[1], STDERR_FILENO);
 }
 
+// Takes the log's lines, and waits for ever.
+void StandStill(LogLevel, const std::string&) {
+  for (;;) pause();
+}
+
 TEST_F(SignalExitTest, TheLogEndsWithTheSignal) {
   EXPECT_EXIT(EndBy(SIGINT), ExitedWithCode(130),
               "INFO .nereus. SIGINT: ends at once\n$");
@@ -51,17 +59,37 @@ TEST_F(SignalExitTest, DoesNotWaitForAReaderOfTheLog) {
       ExitedWithCode(130), "");
 }
 
-TEST_F(SignalExitTest, AChildOfForkEndsWithoutTheThread) {
+TEST_F(SignalExitTest, EndsEvenIfTheLogStandsStill) {
   EXPECT_EXIT(
       {
-        ExitOnSignals();
-        const pid_t child = fork();
-        if (child == 0) EndBy(SIGTERM);
-        int state = 0;
-        waitpid(child, &state, 0);
-        _exit(WIFEXITED(state) ? WEXITSTATUS(state) : 1);
+        SetLogSink(StandStill);
+        EndBy(SIGINT);
       },
-      ExitedWithCode(143), "^$");
+      ExitedWithCode(130), "^$");
+}
+
+// Runs `child` in a child of fork(), and ends with its exit code.
+template <typename Child>
+void EndAsChildDoes(Child child) {
+  ExitOnSignals();
+  const pid_t process = fork();
+  if (process == 0) child();
+  int state = 0;
+  waitpid(process, &state, 0);
+  _exit(WIFEXITED(state) ? WEXITSTATUS(state) : 1);
+}
+
+TEST_F(SignalExitTest, AChildOfForkEndsWithoutTheThread) {
+  EXPECT_EXIT(EndAsChildDoes([] {
+                raise(SIGTERM);
+                for (;;) pause();
+              }),
+              ExitedWithCode(143), "^$");
+}
+
+TEST_F(SignalExitTest, AChildOfForkMayPrepareAnew) {
+  EXPECT_EXIT(EndAsChildDoes([] { EndBy(SIGTERM); }), ExitedWithCode(143),
+              "SIGTERM: ends at once\n$");
 }
 
 TEST_F(SignalExitTest, EndsOnceHoweverManySignalsCome) {

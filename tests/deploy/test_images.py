@@ -69,7 +69,9 @@ def faults_of_sbom(tree, name):
         notice = os.path.join(tree, "usr/share/doc", entry["name"], "copyright")
         if not os.path.getsize(notice):
             faults.append(f"{entry['name']} has no copyright file")
-        if not entry["supplier"].endswith("Debian"):
+        if "cublas" in entry["name"]:
+            if entry["supplier"] != "Organization: NVIDIA":
+                faults.append(f"{entry['name']} is of {entry['supplier']}")
             continue
         with open(status, encoding="utf-8") as file:
             if f"Version: {entry['versionInfo']}\n" not in file.read():
@@ -140,12 +142,10 @@ def test_the_image_for_gpus_is_whole_and_says_that_there_is_no_gpu():
         assert faults_of_sbom(tree, name) == []
     finally:
         podman("image", "unmount", f"{name}:{VERSION}")
-    if os.path.exists("/dev/nvidiactl"):
-        return  # The worker might find the GPU.
     done = subprocess.run(
         ["podman", "run", *HARDENED, f"{name}:{VERSION}", "--device=cuda:0", "--model=mlp",
          "--coordinator=127.0.0.1:1"], capture_output=True, text=True, check=False)
-    assert done.returncode == 2, done.stderr
+    assert done.returncode == 75, done.stderr
     assert "this needs a GPU of NVIDIA and a driver" in done.stderr
 
 

@@ -25,7 +25,7 @@ WORKERS = ["nereus-worker@0", "nereus-worker@1"]
 # The systemd of the test sees copies of /etc and of the programs, and none of the machine's own
 # units: these targets take their place.
 TARGETS = ["sysinit", "basic", "shutdown", "network-online", "multi-user"]
-#
+
 # A systemd mounts control groups in /sys/fs/cgroup, and makes it read-only in the end. Where that
 # is a tmpfs, it would be so for the whole machine: this systemd gets a tmpfs of its own with the
 # same mounts.
@@ -91,6 +91,7 @@ class Systemd(Namespace):
             pytest.skip("this machine's own systemd has its control groups: use a container")
         self.folder = folder
         self.groups = control_groups()
+        self.top = top_of_groups()
         units = folder / "units"
         (units / "service.d").mkdir(parents=True)
         (units / "service.d" / "log.conf").write_text(
@@ -131,15 +132,15 @@ class Systemd(Namespace):
         until("all control groups are empty", self.remove_groups, lambda removed: removed)
 
     def remove_groups(self):
-        """Removes the control groups that this systemd has made. Returns whether nothing is left
-        that was not there before."""
+        """Removes the control groups that this systemd has made. Returns whether none is left, and
+        the folder of all groups is as it was."""
         try:
             for group in sorted(control_groups() - self.groups, reverse=True):
                 if "/init.scope" in group or "/system.slice" in group:
                     os.rmdir(group)
         except OSError:
             return False  # A process of it has not ended yet.
-        return control_groups() <= self.groups and os.access("/sys/fs/cgroup", os.W_OK)
+        return self.top == top_of_groups()
 
     def status(self):
         return status("node1:7000", self.run)
@@ -159,6 +160,11 @@ class Systemd(Namespace):
 
     def log(self, unit):
         return (self.folder / f"{unit}.log").read_text(errors="replace")
+
+
+def top_of_groups():
+    """What a systemd changes in the folder: its names, and whether it is writable."""
+    return sorted(os.listdir("/sys/fs/cgroup")), os.access("/sys/fs/cgroup", os.W_OK)
 
 
 def control_groups():

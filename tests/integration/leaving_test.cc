@@ -97,32 +97,33 @@ cat $dir/coordinator.log
                     Not(HasSubstr("counted as dead"))));
 }
 
-// Shard 0 stands still, so that no worker can leave.
+// Shard 0 and the coordinator stand still, so that no member can leave.
 TEST_F(LeavingTest, EveryLogEndsWithTheSignalThatEndsTheProcess) {
   EXPECT_EQ(RunScript(absl::StrCat(kJob, R"(
 coordinator; shard 0 a; shard 1 a; worker a 1; worker b 1
 settled
-kill -STOP $pid_s0
+kill -STOP $pid_s0 $pid_c
 kill $pid_wa; sleep 0.1; kill $pid_wa; wait $pid_wa; echo "worker a: $?"
-kill -INT $pid_wb $pid_s1 $pid_c
+kill $pid_s1; sleep 0.1; kill $pid_s1
+kill -CONT $pid_c; kill -INT $pid_wb $pid_c
 wait $pid_wb; echo "worker b: $?"
 wait $pid_s1; echo "shard 1: $?"
 wait $pid_c; echo "coordinator: $?"
 kill -9 $pid_s0
-tail -qn 1 $dir/workera.1.log
-tail -qn 1 $dir/workerb.1.log $dir/shard1.a.log $dir/coordinator.log
+grep -h "ends at once" $dir/workera.1.log
+grep -h "ends at once" $dir/workerb.1.log $dir/shard1.a.log $dir/coordinator.log
 )")),
             0)
       << output();
   EXPECT_THAT(
       output(),
       AllOf(HasSubstr("worker a: 143\n"), HasSubstr("worker b: 130\n"),
-            HasSubstr("shard 1: 130\n"), HasSubstr("coordinator: 130\n")));
+            HasSubstr("shard 1: 143\n"), HasSubstr("coordinator: 130\n")));
   EXPECT_THAT(
       output(),
       AllOf(HasSubstr("INFO [worker a] a second SIGTERM: ends at once\n"),
             HasSubstr("INFO [worker b] SIGINT: ends at once\n"),
-            HasSubstr("INFO [shard 1] SIGINT: ends at once\n"),
+            HasSubstr("INFO [shard 1] a second SIGTERM: ends at once\n"),
             HasSubstr("INFO [coordinator] SIGINT: ends at once\n")));
 }
 

@@ -27,6 +27,7 @@ void OnTerminate(int) {
 }
 
 void OnAlarm(int) {
+  static_assert(kPatienceSeconds == 9);
   ExitAtOnce(LeaveSignal::kExitCode,
              "could not leave the job within 9 s of SIGTERM: ends at once");
 }

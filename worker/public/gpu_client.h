@@ -160,10 +160,10 @@ class GpuClient {
   // Joins the job. Work that is queued on `stream` after the call sees the
   // job's parameters.
   //
-  // Errors: those of Client::Connect; kInvalidArgument, no driver or no such
-  // GPU; kInvalidArgument, a pointer that does not point to memory of that GPU
-  // or is not aligned to 4 bytes; kResourceExhausted, device memory or pinned
-  // memory is used up.
+  // Errors: those of Client::Connect; kUnavailable, no driver;
+  // kInvalidArgument, no such GPU, or a pointer that does not point to memory
+  // of that GPU or is not aligned to 4 bytes; kResourceExhausted, device memory
+  // or pinned memory is used up.
   static absl::StatusOr<std::unique_ptr<GpuClient>> Connect(
       const ClientOptions& options, const GpuOptions& gpu,
       std::vector<GpuLayerBinding> layers, CUstream_st* stream);

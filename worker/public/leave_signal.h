@@ -16,9 +16,10 @@ namespace nereus {
 //
 // While an object exists, the first SIGTERM only sets is_set. If the process
 // has not ended 9 seconds later, or gets another SIGTERM, it ends at once, with
-// kExitCode: so it ends within the 10 seconds that `docker stop` grants. Uses
-// alarm(2) and SIGALRM. The destructor restores the handlers of before. At most
-// one object exists at a time. Thread-safe.
+// kExitCode, and its log says so: so it ends within the 10 seconds that `docker
+// stop` grants. Uses alarm(2) and SIGALRM, and starts a thread, for that line
+// of the log, which stays. The destructor restores the handlers of before. At
+// most one object exists at a time. Thread-safe.
 class LeaveSignal {
  public:
   // Exit code of a process that SIGTERM ended: 128 + 15.

@@ -21,8 +21,8 @@ namespace nereus {
 class CudaDevice final : public Device {
  public:
   // Returns GPU `number`, counted as by cudaSetDevice, and makes it the device
-  // of the calling thread. Errors: kInvalidArgument, no driver or no such GPU;
-  // kResourceExhausted, out of device memory.
+  // of the calling thread. Errors: kInvalidArgument, no such GPU; kUnavailable,
+  // no driver; kResourceExhausted, out of device memory.
   static absl::StatusOr<std::shared_ptr<CudaDevice>> Create(int number);
   ~CudaDevice() override;
 

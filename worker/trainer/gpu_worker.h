@@ -13,8 +13,8 @@ namespace nereus {
 // Returns GPU `number`. In a program that was built without CUDA, MakeGpuDevice
 // and JoinWithGpu return kUnimplemented.
 //
-// Errors: kInvalidArgument, no driver or no such GPU; kResourceExhausted, out
-// of device memory.
+// Errors: kInvalidArgument, no such GPU; kUnavailable, no driver;
+// kResourceExhausted, out of device memory.
 absl::StatusOr<std::shared_ptr<Device>> MakeGpuDevice(int number);
 
 // Joins the job with `network`, which must be on a device of MakeGpuDevice and
