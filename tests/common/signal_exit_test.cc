@@ -68,6 +68,8 @@ TEST_F(SignalExitTest, EndsEvenIfTheLogStandsStill) {
       ExitedWithCode(130), "^$");
 }
 
+#ifndef __SANITIZE_THREAD__  // Which hands on no signal in a child of fork().
+
 // Runs `child` in a child of fork(), and ends with its exit code.
 template <typename Child>
 void EndAsChildDoes(Child child) {
@@ -91,6 +93,8 @@ TEST_F(SignalExitTest, AChildOfForkMayPrepareAnew) {
   EXPECT_EXIT(EndAsChildDoes([] { EndBy(SIGTERM); }), ExitedWithCode(143),
               "SIGTERM: ends at once\n$");
 }
+
+#endif
 
 TEST_F(SignalExitTest, EndsOnceHoweverManySignalsCome) {
   EXPECT_EXIT(
