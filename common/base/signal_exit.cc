@@ -1,6 +1,5 @@
 #include "common/base/signal_exit.h"
 
-#include <poll.h>
 #include <semaphore.h>
 #include <signal.h>
 #include <unistd.h>
@@ -16,32 +15,25 @@
 namespace nereus {
 namespace {
 
-// The request to end that the thread waits for. Signal handlers may write it,
-// so it has neither locks nor constructors.
+// Request to end the process; the thread waits for it. Signal handlers write
+// it, so it has no lock.
 struct Request {
   sem_t is_made;
-  std::atomic<pid_t> process;  // The one that has the thread.
+  std::atomic<pid_t> process;  // Process that has the thread; 0: none has.
   std::atomic<bool> is_taken;
   std::atomic<int> exit_code;
   std::atomic<const char*> text;
 };
 Request request;
 
-// Returns whether a line to standard error need not wait for its reader.
-bool CanWriteLine() {
-  pollfd wanted = {.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
-  return poll(&wanted, 1, /*timeout=*/0) == 1 &&
-         (wanted.revents & POLLOUT) != 0;
-}
-
+// Handler of SIGALRM.
 void EndWithoutLine(int) { _exit(request.exit_code); }
 
+// Body of the thread.
 void ServeRequest() {
   while (sem_wait(&request.is_made) != 0 && errno == EINTR) {
   }
-  if (CanWriteLine()) {
-    NEREUS_LOG(Info, {LogEvent::kEnd}) << request.text.load();
-  }
+  NEREUS_LOG(Info, {LogEvent::kEnd}) << request.text.load();
   _exit(request.exit_code);
 }
 

@@ -2,16 +2,15 @@
 
 namespace nereus {
 
-// Starts the thread that ExitAtOnce needs. Later calls do nothing, but in a
-// child of fork(), which has no such thread yet. Without it, because the system
-// gives no more threads, ExitAtOnce writes no line.
+// Starts the thread that writes the line of ExitAtOnce. A later call does
+// nothing, except in a child of fork(): there it starts the child's thread. If
+// the system refuses the thread, ExitAtOnce ends the process without a line.
 void PrepareExitAtOnce();
 
-// Ends the process, and writes the event `end` with `text` to its log before.
-// There is no line if it would wait for a reader of standard error, and none
-// after a second call. May return: another thread writes the line and ends the
-// process, and until then all threads go on. Uses alarm(2) and SIGALRM, so that
-// the process ends within a second even if the write does not.
+// Writes a line with the event `end` and `text` to the log, and ends the
+// process. Another thread does both, so this function may return, and all
+// threads go on until then. A second call ends the process without the line.
+// If the log does not take the line, alarm(2) ends the process after a second.
 //
 // For signal handlers: async-signal-safe. `text` must be a constant. Call
 // PrepareExitAtOnce first.

@@ -60,7 +60,7 @@ add_libraries() {
 
 # make_tree NAME PROGRAM...: makes the file system of one image.
 make_tree() {
-  local name="$1" tree="$out/$1" program toolkit=()
+  local name="$1" tree="$out/$1" program toolkit=""
   shift
   rm -rf "$tree"
   mkdir -p "$tree/usr/bin" "$tree/etc"
@@ -75,15 +75,15 @@ make_tree() {
   if [[ "$name" == worker-cuda ]]; then
     # The worker loads cuBLAS itself. The driver's libcuda.so.1 is the node's.
     local library
-    toolkit=("${CUDA_HOME:-/usr/local/cuda}")
+    toolkit="${CUDA_HOME:-/usr/local/cuda}"
     for library in libcublas.so.13 libcublasLt.so.13; do
-      library="${toolkit[0]}/lib64/$library"
+      library="$toolkit/lib64/$library"
       install -D -m 755 -t "$tree/usr/lib/$(uname -m)-linux-gnu" "$library"
       add_libraries "$tree" "$library"
     done
   fi
   "$root/deploy/image/sbom.py" "$tree" --name="nereus-$name" --version="$version" \
-    ${toolkit[@]+"--cuda=${toolkit[0]}"}
+    ${toolkit:+"--cuda=$toolkit"}
 }
 
 if [[ ${#cuda[@]} -eq 0 ]]; then

@@ -6,9 +6,9 @@ Usage: sbom.py TREE --name=NAME --version=VERSION [--cuda=DIR]
 Writes TREE/usr/share/sbom/NAME.spdx.json (SPDX 2.3): each program and library with its
 checksums, and the Debian package that it comes from. A file that no package of TREE has
 was copied from this machine, by its name: the package's copyright file and its status
-(/var/lib/dpkg/status.d) are copied after it. cuBLAS may be of no Debian package: --cuda names
-the CUDA Toolkit, whose header has its version and whose licence is copied. SOURCE_DATE_EPOCH is
-the date of the document.
+(/var/lib/dpkg/status.d) are copied after it. If dpkg does not know cuBLAS, the CUDA Toolkit in
+the folder --cuda has its version, in a header, and its licence, which is copied.
+SOURCE_DATE_EPOCH is the date of the document.
 """
 
 import argparse
@@ -115,7 +115,7 @@ def find_packages(tree, cuda):
                            f"{cuda}/lib64"))), None)
         if not name and cuda and os.path.basename(path).startswith("libcublas"):
             name = CUBLAS
-            copied.setdefault(name, cublas_of(tree, cuda))
+            copied[name] = copied.get(name) or cublas_of(tree, cuda)
         elif name and name not in copied:
             copied[name] = host.describe(name)
             copy_evidence(tree, host, copied[name])

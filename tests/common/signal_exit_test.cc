@@ -7,9 +7,6 @@
 #include <unistd.h>
 
 #include <cstdlib>
-#include <string>
-
-#include "common/base/logging.h"
 
 namespace nereus {
 namespace {
@@ -39,11 +36,6 @@ void FillStandardError() {
   dup2(ends[1], STDERR_FILENO);
 }
 
-// Takes the log's lines, and waits for ever.
-void StandStill(LogLevel, const std::string&) {
-  for (;;) pause();
-}
-
 TEST_F(SignalExitTest, TheLogEndsWithTheSignal) {
   EXPECT_EXIT(EndBy(SIGINT), ExitedWithCode(130),
               "INFO .nereus. SIGINT: ends at once\n$");
@@ -57,15 +49,6 @@ TEST_F(SignalExitTest, DoesNotWaitForAReaderOfTheLog) {
         EndBy(SIGINT);
       },
       ExitedWithCode(130), "");
-}
-
-TEST_F(SignalExitTest, EndsEvenIfTheLogStandsStill) {
-  EXPECT_EXIT(
-      {
-        SetLogSink(StandStill);
-        EndBy(SIGINT);
-      },
-      ExitedWithCode(130), "^$");
 }
 
 #ifndef __SANITIZE_THREAD__  // Which hands on no signal in a child of fork().

@@ -26,9 +26,9 @@ WORKERS = ["nereus-worker@0", "nereus-worker@1"]
 # units: these targets take their place.
 TARGETS = ["sysinit", "basic", "shutdown", "network-online", "multi-user"]
 
-# A systemd mounts control groups in /sys/fs/cgroup, and makes it read-only in the end. Where that
-# is a tmpfs, it would be so for the whole machine: this systemd gets a tmpfs of its own with the
-# same mounts.
+# A systemd mounts control groups in /sys/fs/cgroup, and then makes this folder read-only. If the
+# folder is a tmpfs, it becomes read-only for the whole machine. So the systemd of the test gets a
+# tmpfs of its own with the same mounts.
 START = """
 if [[ $(stat --file-system --format=%T /sys/fs/cgroup) == tmpfs ]]; then
   mkdir {folder}/groups

@@ -17,9 +17,10 @@ namespace nereus {
 // While an object exists, the first SIGTERM only sets is_set. If the process
 // has not ended 9 seconds later, or gets another SIGTERM, it ends at once, with
 // kExitCode, and its log says so: so it ends within the 10 seconds that `docker
-// stop` grants. Uses alarm(2) and SIGALRM, and starts a thread, for that line
-// of the log, which stays. The destructor restores the handlers of before. At
-// most one object exists at a time. Thread-safe.
+// stop` grants. Uses alarm(2) and SIGALRM. The first constructor starts a
+// thread that writes this line of the log; the thread lives as long as the
+// process. The destructor restores the handlers of before. At most one object
+// exists at a time. Thread-safe.
 class LeaveSignal {
  public:
   // Exit code of a process that SIGTERM ended: 128 + 15.
