@@ -196,6 +196,7 @@ absl::StatusOr<Landing> MachineDriver::OnHeader(PeerId from,
 void MachineDriver::OnFrame(PeerId from, const Frame& frame) {
   trace_.Begin();
   traffic_.CountReceived(frame);
+  if (events_.received != nullptr) events_.received(frame.header);
   if (IsEncoded(frame.header)) {
     OnEncodedFrame(from, frame);
   } else {

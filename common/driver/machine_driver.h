@@ -59,6 +59,9 @@ class MachineDriver final : private FrameHandler {
     // Workers only. Reports that a member has received a whole train of probes.
     // Null: the driver ignores these reports.
     std::function<void(const ProbeAnswered&)> probed = nullptr;
+    // Reports a frame that the member accepts, before the member gets it. Null:
+    // the driver does not report frames.
+    std::function<void(const FrameHeader&)> received = nullptr;
     // Workers only. Device that computes instead of the CPU. Null: the CPU
     // computes. Not owned; must outlive the driver.
     Accelerator* accelerator = nullptr;

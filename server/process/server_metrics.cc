@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "common/base/clock.h"
 #include "common/metrics/traffic_metrics.h"
 
 namespace nereus {
@@ -35,6 +36,17 @@ void ServerMetrics::OnStock(const ServerMachine& machine, const Job& job) {
   closed_round_ = closed.value_or(kInitialRound);
 }
 
+void ServerMetrics::OnFrame(const FrameHeader& header) {
+  const absl::Time now = SteadyNow();
+  MutexLock lock(&mu_);
+  contributions_.OnFrame(header, now);
+}
+
+void ServerMetrics::OnNewMachine() {
+  MutexLock lock(&mu_);
+  contributions_.Restart();
+}
+
 void ServerMetrics::OnWritten(absl::Duration time) {
   MutexLock lock(&mu_);
   writes_.Add(time);
@@ -59,6 +71,10 @@ MetricList ServerMetrics::Make(const Heartbeat& heartbeat,
                        "Rounds that are closed for all chunks that the server "
                        "serves; none while no layer uses the servers",
                        static_cast<double>(rounds_));
+    metrics.AddHistogram("nereus_shard_round_seconds",
+                         "Times from the first frame of a round's "
+                         "contributions to the last, by chunk and round",
+                         contributions_.times());
     metrics.AddHistogram("nereus_checkpoint_write_seconds",
                          "Times to write a shard's part of a checkpoint, or "
                          "to fail to",

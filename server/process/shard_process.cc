@@ -119,10 +119,14 @@ MemberProcess::Events ShardProcess::MakeEvents() {
   events.make_machine = [this](const EpochStart& start, Outbox& out) {
     auto machine = std::make_unique<ServerMachine>(start.job, start.self.rank);
     machine_ = machine.get();
+    metrics_.OnNewMachine();
     machine->Start(out);
     return machine;
   };
   events.driver.layer_done = [](const LayerDone&) {};
+  events.driver.received = [this](const FrameHeader& header) {
+    metrics_.OnFrame(header);
+  };
   events.driver.entered =
       [this](const std::shared_ptr<const EpochStart>& start) {
         OnEntered(*start);
