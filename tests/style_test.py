@@ -72,13 +72,13 @@ FOLDERS = {
                      "common/metrics common/protocol common/rpc common/tensor "
                      "common/transport common/transport/socket worker/machine worker/measure "
                      "worker/public",
-    "worker/gpu": "common/compute common/device common/driver common/plan "
+    "worker/gpu": "common/compute common/device common/driver common/metrics common/plan "
                   "common/protocol common/tensor common/trace worker/client "
-                  "worker/public",
+                  "worker/measure worker/public",
     "worker/c_api": "common/plan common/protocol worker/client worker/public",
     "worker/replay": "common/compute common/device common/plan worker/public",
     "worker/trainer": "common/compute common/device common/flags common/messages "
-                      "common/plan worker/public worker/replay",
+                      "common/plan worker/measure worker/public worker/replay",
     "worker/examples": "worker/public",
 }
 IMPURE = re.compile(

@@ -10,7 +10,8 @@ from conftest import ROOT
 
 PROGRAMS = {name: os.path.join(ROOT, "bazel-bin", folder, name) for name, folder in {
     "nereus-server": "server", "nereus-worker": os.path.join("worker", "trainer"),
-    "nereusctl": os.path.join("server", "admin")}.items()}
+    "nereusctl": os.path.join("server", "admin"),
+    "emulated_gpu_worker": os.path.join("tests", "gpu")}.items()}
 NEREUSCTL = PROGRAMS["nereusctl"]
 
 

@@ -5,6 +5,8 @@ import os
 import re
 import subprocess
 
+import jobs
+import pytest
 from conftest import KUBERNETES, ROOT, load, need
 from prometheus import Prometheus
 from watched_job import WatchedJob
@@ -20,6 +22,13 @@ def names_of(text):
     """The names of metrics in an expression, or in a page of documentation."""
     return {re.sub("_(bucket|sum|count)$", "", name)
             for name in re.findall(r"\b(?:nereus|process)_[a-z_]+", text)}
+
+
+def values_of(job, process, name):
+    """The values of a metric of a process, by the rest of their names, labels included."""
+    return {label[len(name):]: float(value) for label, value in
+            (line.rsplit(" ", 1) for line in job.get(process, "/metrics").splitlines())
+            if label.startswith(name)}
 
 
 def test_prometheus_reads_all_processes_and_has_all_metrics(tmp_path):
@@ -82,6 +91,33 @@ def test_prometheus_reads_all_processes_and_has_all_metrics(tmp_path):
                 for target in panel.get("targets", []):
                     expression = target["expr"].replace("$namespace", "")
                     assert prometheus.until(expression, bool, timeout=90), panel["title"]
+
+
+def test_a_gpu_and_a_server_tell_how_long_they_wait(tmp_path):
+    if not os.path.exists(jobs.PROGRAMS["emulated_gpu_worker"]):
+        pytest.skip("emulated_gpu_worker is not built: it needs the headers of the CUDA Toolkit")
+    with WatchedJob(tmp_path, workers=2, servers=1, options=["--scheme=server"],
+                    worker_program="emulated_gpu_worker",
+                    worker_options=["--device=cuda:0"]) as job:
+        job.until_running()
+        prefix = "nereus_gpu_copy_seconds_total"
+        assert set(values_of(job, "worker 0", prefix).values()) == {0}  # It measures from now on.
+
+        # Each of two reads counts a step. 2.1 MB of gradients go out and 2.1 MB come back.
+        copies = jobs.until("copies are measured", lambda: values_of(job, "worker 0", prefix),
+                            lambda values: len(values) == 4 and sum(values.values()) > 0)
+        assert sum(time for labels, time in copies.items() if 'direction="out"' in labels) > 0
+        assert sum(time for labels, time in copies.items() if 'direction="in"' in labels) > 0
+        again = jobs.until("copies grow", lambda: values_of(job, "worker 0", prefix),
+                           lambda values: sum(values.values()) > sum(copies.values()))
+        assert all(again[labels] >= time for labels, time in copies.items())
+
+        # 2 chunks in each round. Both workers compute for as long.
+        rounds = jobs.until(
+            "rounds are closed", lambda: values_of(job, "server 0", "nereus_shard_round_seconds"),
+            lambda values: values['_bucket{le="+Inf"}'] > 40)
+        assert 0 < rounds["_sum"] / rounds["_count"] < 0.5
+        assert rounds["_count"] == rounds['_bucket{le="+Inf"}']
 
 
 def test_promtool_accepts_the_metrics(tmp_path):

@@ -36,10 +36,12 @@ class WatchedJob:
     """A coordinator, servers and workers. Each has a page; `ports` has the ports by name.
 
     `options` are those of the coordinator, `server_options` those of all servers. Member N of
-    a role is on host N % hosts_count."""
+    a role is on host N % hosts_count. `worker_program`: a name in jobs.PROGRAMS;
+    `worker_options`: options of all workers."""
 
     def __init__(self, folder, workers, servers, options=(), server_options=(), steps=1000000,
-                 hosts=None, hosts_count=1):
+                 hosts=None, hosts_count=1, worker_program="nereus-worker",
+                 worker_options=()):
         self.folder = folder
         self.workers = workers
         self.servers = servers
@@ -48,6 +50,8 @@ class WatchedJob:
         self.steps = steps
         self.hosts = hosts or ThisMachine()
         self.hosts_count = hosts_count
+        self.worker_program = worker_program
+        self.worker_options = list(worker_options)
         self.ports = {}
         self.processes = {}
         self.exits = contextlib.ExitStack()
@@ -97,11 +101,11 @@ class WatchedJob:
                  f"--shard={shard}", f"--coordinator={self.coordinator}", *self.server_options)
 
     def start_worker(self, number, *options):
-        self.run(f"worker {number}", number % self.hosts_count, "nereus-worker",
+        self.run(f"worker {number}", number % self.hosts_count, self.worker_program,
                  f"--name={number}", f"--coordinator={self.coordinator}",
                  f"--model={self.folder / 'model.csv'}",
                  f"--replay={self.folder / 'times.json'}", f"--steps={self.steps}", "--batch=32",
-                 *options)
+                 *self.worker_options, *options)
 
     def url(self, name, path):
         return f"http://{self.hosts.address(0)}:{self.ports[name]}{path}"

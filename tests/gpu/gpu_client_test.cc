@@ -13,7 +13,6 @@
 #include <limits>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -23,8 +22,6 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "common/base/status.h"
-#include "common/protocol/trace.h"
-#include "common/rpc/admin_client.h"
 #include "tests/gpu/device_array.h"
 #include "tests/gpu/gate.h"
 #include "tests/gpu/gpu_toy_worker.h"
@@ -344,76 +341,6 @@ TEST_F(GpuClientTest, LayersMayStayOnTheHost) {
         });
     for (const absl::Status& status : results) {
       EXPECT_TRUE(status.ok()) << status;
-    }
-  }
-}
-
-TEST_F(GpuClientTest, TimelineShowsCopiesBesideComputing) {
-  LocalCluster cluster(Job(1, 1));
-  GpuToyWorker worker;
-  GpuOptions gpu;
-  gpu.timeline = true;
-  ASSERT_TRUE(worker.Connect(cluster.client_options(), gpu).ok());
-  for (int i = 0; i < 3; ++i) ASSERT_TRUE(worker.NextStep().ok());
-  const auto spans = worker.client()->Timeline();
-  ASSERT_TRUE(spans.ok()) << spans.status();
-  std::map<GpuSpan::Kind, std::vector<std::pair<int64_t, int>>> seen;
-  std::map<std::pair<int64_t, int>, absl::Duration> pushed;
-  for (const GpuSpan& span : *spans) {
-    seen[span.kind].push_back({span.step, span.layer});
-    EXPECT_LE(span.begin, span.end);
-    const std::pair<int64_t, int> which = {span.step, span.layer};
-    if (span.kind == GpuSpan::Kind::kCompute) pushed[which] = span.end;
-    if (span.kind == GpuSpan::Kind::kCopyOut) {
-      EXPECT_GE(span.begin, pushed.at(which));
-    }
-  }
-  const std::vector<std::pair<int64_t, int>> all = {
-      {0, 2}, {0, 1}, {0, 0}, {1, 2}, {1, 1}, {1, 0}, {2, 2}, {2, 1}, {2, 0}};
-  EXPECT_EQ(seen[GpuSpan::Kind::kCompute], all);
-  EXPECT_EQ(seen[GpuSpan::Kind::kCopyOut], all);
-  EXPECT_EQ(seen[GpuSpan::Kind::kCopyIn].size(), all.size());
-}
-
-// A trace of the job has the work of the GPU, on the clock of the host.
-TEST_F(GpuClientTest, TraceShowsComputingAndCopiesOfTheGpu) {
-  LocalCluster cluster(Job(1, 1));
-  GpuToyWorker worker;
-  ASSERT_TRUE(worker.Connect(cluster.client_options()).ok());
-  std::atomic<bool> is_over = false;
-  absl::StatusOr<JobTrace> trace = absl::UnknownError("not traced");
-  std::thread operating([&] {
-    trace = FetchTrace(cluster.client_options().coordinator_address,
-                       {.first_step = -1, .steps = 3}, absl::Seconds(60),
-                       [](const JobTrace&, int64_t) {});
-    is_over = true;
-  });
-  while (!is_over) {
-    ASSERT_TRUE(worker.NextStep().ok());
-    absl::SleepFor(absl::Milliseconds(5));
-  }
-  operating.join();
-  ASSERT_TRUE(trace.ok()) << trace.status();
-  std::map<SpanKind, std::set<std::pair<int64_t, int>>> seen;
-  std::map<std::pair<int64_t, int>, absl::Time> pushed;
-  for (const Span& span : trace->members.front().spans) {
-    seen[span.kind].insert({span.round - trace->first_step, span.layer});
-    const std::pair<int64_t, int> which = {span.round, span.layer};
-    if (span.kind == SpanKind::kCompute) pushed[which] = span.end;
-    if (span.kind == SpanKind::kCopyOut) {
-      EXPECT_GE(span.begin, pushed.at(which));
-    }
-  }
-  const std::set<std::pair<int64_t, int>> all = {
-      {0, 2}, {0, 1}, {0, 0}, {1, 2}, {1, 1}, {1, 0}, {2, 2}, {2, 1}, {2, 0}};
-  EXPECT_EQ(seen[SpanKind::kCompute], all);
-  EXPECT_EQ(seen[SpanKind::kCopyOut], all);
-  EXPECT_EQ(seen[SpanKind::kCopyIn], all);
-  // A round is done after its gradient was computed. The GPU's times are late.
-  constexpr absl::Duration kWakeUp = absl::Milliseconds(5);
-  for (const Span& span : trace->members.front().spans) {
-    if (span.kind == SpanKind::kDone) {
-      EXPECT_GE(span.end + kWakeUp, pushed.at({span.round, span.layer}));
     }
   }
 }

@@ -8,6 +8,7 @@
 #include "absl/types/span.h"
 #include "common/base/status.h"
 #include "common/driver/accelerator.h"
+#include "common/metrics/metric_list.h"
 #include "common/protocol/outbox.h"
 #include "common/tensor/arrival.h"
 #include "common/tensor/device_layer.h"
@@ -52,6 +53,10 @@ struct HostClientOptions {
   // Other source of spans while the job is traced. Not owned; must outlive the
   // client. Null: there is none.
   SpanSource* traced = nullptr;
+
+  // Adds metrics to each page /metrics of the client. Called on threads of the
+  // page, until the client is destroyed. May be empty.
+  std::function<void(MetricList&)> add_metrics = nullptr;
 };
 
 // Client for layers in host memory, with extra calls and options for code that

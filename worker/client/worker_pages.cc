@@ -9,8 +9,12 @@
 namespace nereus {
 
 WorkerPages::WorkerPages(int layers, const Meter& meter,
-                         const RoundTable& rounds)
-    : meter_(meter), rounds_(rounds), layers_(layers) {
+                         const RoundTable& rounds,
+                         std::function<void(MetricList&)> add)
+    : meter_(meter),
+      rounds_(rounds),
+      layers_(layers),
+      pages_({}, std::move(add)) {
   for (const Scheme scheme : kSchemes) schemes_[scheme];
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <vector>
 
@@ -25,8 +26,10 @@ namespace nereus {
 // Thread-safe.
 class WorkerPages {
  public:
-  // `layers`: number of layers. The others must outlive this.
-  WorkerPages(int layers, const Meter& meter, const RoundTable& rounds);
+  // `layers`: number of layers. `add`: see ProcessPages. The others must
+  // outlive this.
+  WorkerPages(int layers, const Meter& meter, const RoundTable& rounds,
+              std::function<void(MetricList&)> add);
 
   // Listens at `address`, unless its http_port is 0. Errors: those of
   // HttpServer::Start.

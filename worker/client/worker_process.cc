@@ -36,7 +36,8 @@ WorkerProcess::WorkerProcess(const HostClientOptions& options,
       layers_(layers),
       rounds_(std::move(rounds)),
       meter_(specs),
-      pages_(static_cast<int>(specs.size()), meter_, *rounds_) {}
+      pages_(static_cast<int>(specs.size()), meter_, *rounds_,
+             options.add_metrics) {}
 
 WorkerProcess::~WorkerProcess() = default;
 

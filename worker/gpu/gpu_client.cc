@@ -10,7 +10,6 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/time/time.h"
-#include "absl/types/span.h"
 #include "common/base/clock.h"
 #include "common/base/status.h"
 #include "common/device/stager.h"
@@ -48,10 +47,6 @@ namespace {
 // Interval at which the staging thread, while it waits for pinned memory,
 // checks whether the client is closed and the job goes on.
 constexpr absl::Duration kLookInterval = absl::Milliseconds(1);
-
-absl::Span<float> FloatsOf(const Buffer& values) {
-  return {values.floats(), static_cast<size_t>(values.float_count())};
-}
 
 // GpuClient on top of a HostClient.
 class GpuClientImpl final : public GpuClient {
@@ -211,6 +206,9 @@ absl::Status GpuClientImpl::Start(cudaStream_t stream) {
       GpuAccelerator::Parts{stager_.get(), products_, splitters_, mirrors_});
   // Saves a copy on the host: OnPart and Land read a mean where it is made.
   options.client.means_in_place = false;
+  options.add_metrics = [this](MetricList& metrics) {
+    timeline_->AddMetrics(metrics);
+  };
   options.part_done = [this](const PartDone& part) { OnPart(part); };
   options.done = [this](const LayerDone& done, bool fetched) {
     OnDone(done, fetched);
@@ -257,7 +255,7 @@ absl::StatusOr<StepInfo> GpuClientImpl::BeginStep(cudaStream_t stream,
   for (const auto& mirror : mirrors_) {
     NEREUS_TRY(mirror->Return(stream));
   }
-  timeline_->Begin(GpuSpan::Kind::kCompute, 0, info.step, stream);
+  timeline_->BeginStep(info.step, stream);
   return info;
 }
 
@@ -288,11 +286,10 @@ absl::Status GpuClientImpl::CheckPush(int layer, int64_t step,
 }
 
 absl::Status GpuClientImpl::Queue(GpuPush pushed, cudaStream_t stream) {
-  // Ends the span of the computing that led to this push.
   const int layer = pushed.layer;
-  timeline_->End(GpuSpan::Kind::kCompute, layer, pushed.step, stream);
+  timeline_->EndComputing(layer, stream);
   pushed.made = NEREUS_TRY(stager_->Mark(NameOf(layer, "gradient"), stream));
-  timeline_->Begin(GpuSpan::Kind::kCompute, layer, pushed.step, stream);
+  timeline_->BeginComputing(stream);
   // The caller's update after the layer's last round is on `stream` by now.
   if (updates_parameters()) {
     NEREUS_TRY(mirrors_[layer]->Outdate(stream));
@@ -403,7 +400,7 @@ absl::StatusOr<Stager::Point> GpuClientImpl::Land(
     return Stager::Point();
   }
   if (updates_parameters() && outcome.by_factors) {
-    // The product of all workers' factors is on the GPU already.
+    // The GPU has made the product of all workers' factors.
     return stager_->Mark(what, stager_->in());
   }
   // If all parts are copied already, only a point to wait for is needed.
@@ -440,8 +437,11 @@ absl::Status GpuClientImpl::Wait(int layer, int64_t step, cudaStream_t stream,
   // If `step` was not pushed, the host client's Wait returns that error.
   NEREUS_TRY(flights_.AwaitHandedOn(layer, step, until));
   NEREUS_TRY(client_->Wait(layer, step, TimeLeft(until)));
-  return flights_.Follow(layer, step, *stager_, NameOf(layer, "outcome"),
-                         stream);
+  timeline_->EndComputing(layer, stream);
+  const absl::Status followed =
+      flights_.Follow(layer, step, *stager_, NameOf(layer, "outcome"), stream);
+  timeline_->BeginComputing(stream);
+  return followed;
 }
 
 absl::Status GpuClientImpl::WaitForward(int layer, cudaStream_t stream,

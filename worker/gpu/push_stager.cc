@@ -18,10 +18,6 @@ constexpr int64_t kFloatBytes = sizeof(float);
 
 int64_t BytesOf(const LayerSpec& spec) { return spec.parameters * kFloatBytes; }
 
-absl::Span<float> FloatsOf(const Buffer& values) {
-  return {values.floats(), static_cast<size_t>(values.float_count())};
-}
-
 // Arrival of values that are in pinned memory already: it never waits. Keeps
 // that memory as long as the host client reads the values.
 class FinishedArrival final : public Arrival {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -21,6 +22,11 @@
 #include "worker/public/gpu_client.h"
 
 namespace nereus {
+
+// Returns the float32 values of a buffer.
+inline absl::Span<float> FloatsOf(const Buffer& buffer) {
+  return {buffer.floats(), static_cast<size_t>(buffer.float_count())};
+}
 
 // A caller's push of one layer.
 struct GpuPush {

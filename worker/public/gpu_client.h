@@ -52,8 +52,8 @@ struct GpuOptions {
 // beginning of the timeline.
 struct GpuSpan {
   enum class Kind {
-    // Work on the caller's stream: from the beginning of the step, or from the
-    // push of the layer before, to the push of this layer.
+    // Work on the caller's stream: from the begin of the step, or from the last
+    // push or wait, to the push of this layer or to a wait for it.
     kCompute,
     kCopyOut,  // Copy of a gradient to the host.
     kCopyIn,   // Copy of a result, or of a part of it, to the GPU.

@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_format.h"
+#include "worker/measure/copy_times.h"
 #include "worker/public/client.h"
 #include "worker/public/gpu_client.h"
 #include "worker/trainer/report.h"
@@ -68,21 +71,11 @@ Json CopiesJson(const CopyCost& copies) {
   };
 }
 
-// Returns the HiddenShare of the copies for which `counts` returns true;
-// nothing if there are no such copies.
-template <typename Counts>
-std::optional<double> HiddenShareOf(absl::Span<const GpuSpan> timeline,
-                                    Counts counts) {
-  std::vector<GpuSpan> spans;
-  bool has_copies = false;
-  for (const GpuSpan& span : timeline) {
-    const bool is_copy = span.kind != GpuSpan::Kind::kCompute;
-    if (is_copy && !counts(span)) continue;
-    has_copies |= is_copy;
-    spans.push_back(span);
-  }
+// Returns the share of `times` that is hidden; nothing if there are no copies.
+std::optional<double> HiddenShareOf(const CopyTimes& times) {
+  const bool has_copies = times.hidden + times.exposed > absl::ZeroDuration();
   if (!has_copies) return std::nullopt;
-  return HiddenShare(spans);
+  return times.hidden_share();
 }
 
 // Returns the cost of the copies of a replay of `steps` steps. The shares leave
@@ -96,15 +89,16 @@ CopyCost CopyCostOf(const GpuUse& use, int64_t steps) {
   // The first step of a worker that joined a running job is not step 0.
   int64_t first = use.timeline.front().step;
   for (const GpuSpan& span : use.timeline) first = std::min(first, span.step);
-  using Kind = GpuSpan::Kind;
-  cost.hidden = HiddenShareOf(
-      use.timeline, [&](const GpuSpan& span) { return span.step > first; });
-  cost.hidden_out = HiddenShareOf(use.timeline, [&](const GpuSpan& span) {
-    return span.step > first && span.kind == Kind::kCopyOut;
-  });
-  cost.hidden_in = HiddenShareOf(use.timeline, [&](const GpuSpan& span) {
-    return span.step > first && span.kind == Kind::kCopyIn;
-  });
+  std::vector<GpuSpan> spans;
+  absl::c_copy_if(
+      use.timeline, std::back_inserter(spans), [&](const GpuSpan& span) {
+        return span.kind == GpuSpan::Kind::kCompute || span.step > first;
+      });
+  const CopyTimes out = CopyTimesOf(spans, GpuSpan::Kind::kCopyOut);
+  const CopyTimes in = CopyTimesOf(spans, GpuSpan::Kind::kCopyIn);
+  cost.hidden = HiddenShareOf(CopyTimes(out) += in);
+  cost.hidden_out = HiddenShareOf(out);
+  cost.hidden_in = HiddenShareOf(in);
   return cost;
 }
 

@@ -48,7 +48,7 @@ absl::Duration Quantile(std::vector<absl::Duration> times, double share);
 // "copies" is null on a CPU, otherwise {"bytes_out_per_step",
 // "bytes_in_per_step", "hidden_share", "hidden_share_out", "hidden_share_in"}:
 // bytes to the host (out) and to the GPU (in), and the share of the copies'
-// time in which the GPU also computed (see HiddenShare), for all copies and for
+// time in which the GPU also computed (CopyTimes), for all copies and for
 // each direction. The first step does not count in the shares: its copies wait
 // until memory is pinned. A quantile is null if no step has a time. A share is
 // null if there are no copies.

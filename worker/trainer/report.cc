@@ -53,30 +53,6 @@ std::string TraceJson(absl::Span<const GpuSpan> spans,
   return nlohmann::json{{"traceEvents", events}}.dump();
 }
 
-double HiddenShare(absl::Span<const GpuSpan> spans) {
-  // Spans of computing, which follow each other.
-  std::vector<const GpuSpan*> computing;
-  for (const GpuSpan& span : spans) {
-    if (span.kind == GpuSpan::Kind::kCompute) computing.push_back(&span);
-  }
-  absl::Duration all;
-  absl::Duration hidden;
-  for (const GpuSpan& copy : spans) {
-    if (copy.kind == GpuSpan::Kind::kCompute) continue;
-    all += copy.end - copy.begin;
-    // Skips the spans of computing that end before the copy; they are in order.
-    auto compute = absl::c_partition_point(computing, [&](const GpuSpan* span) {
-      return span->end <= copy.begin;
-    });
-    for (; compute != computing.end() && (*compute)->begin < copy.end;
-         ++compute) {
-      hidden += std::min(copy.end, (*compute)->end) -
-                std::max(copy.begin, (*compute)->begin);
-    }
-  }
-  return all > absl::ZeroDuration() ? absl::FDivDuration(hidden, all) : 0.0;
-}
-
 int64_t TotalBytes(const std::vector<PeerTraffic>& traffic) {
   int64_t bytes = 0;
   for (const PeerTraffic& peer : traffic) {

@@ -18,10 +18,6 @@ namespace nereus {
 std::string TraceJson(absl::Span<const GpuSpan> spans,
                       absl::Span<const LayerSpec> specs);
 
-// Returns the share of the copies' time in which the GPU also computed; 0
-// without copies.
-double HiddenShare(absl::Span<const GpuSpan> spans);
-
 // Returns the sum of the bytes sent to and received from all peers.
 int64_t TotalBytes(const std::vector<PeerTraffic>& traffic);
 

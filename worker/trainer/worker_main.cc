@@ -28,6 +28,7 @@
 #include "common/compute/gemm.h"
 #include "common/flags/model_file.h"
 #include "common/plan/compute_times.h"
+#include "worker/measure/copy_times.h"
 #include "worker/public/client.h"
 #include "worker/public/leave_signal.h"
 #include "worker/replay/gpu_replay.h"
@@ -88,8 +89,10 @@ absl::Status WriteTrace(const std::string& path,
   file << TraceJson(spans, specs) << "\n";
   file.close();
   if (!file) return UnavailableError("cannot write ", path);
+  CopyTimes copies = CopyTimesOf(spans, GpuSpan::Kind::kCopyOut);
+  copies += CopyTimesOf(spans, GpuSpan::Kind::kCopyIn);
   NEREUS_LOG(Info) << "timeline: " << path << "; the GPU computed during "
-                   << std::lround(100.0 * HiddenShare(spans))
+                   << std::lround(100.0 * copies.hidden_share())
                    << " % of the time that copies took";
   return absl::OkStatus();
 }
