@@ -18,7 +18,19 @@ __global__ void ColumnSumsKernel(int64_t rows, int64_t columns, float scale,
   sums[column] = static_cast<float>(scale * sum);
 }
 
+__global__ void AddScaledKernel(const float* addend, int64_t count, float scale,
+                                float* sum) {
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (i < count) sum[i] = (sum[i] + addend[i]) * scale;
+}
+
 }  // namespace
+
+cudaError_t AddScaledCuda(const float* addend, int64_t count, float scale,
+                          float* sum, cudaStream_t stream) {
+  return Launch(AddScaledKernel, BlocksFor(count, kThreads), kThreads, stream,
+                addend, count, scale, sum);
+}
 
 cudaError_t ColumnSumsCuda(int64_t rows, int64_t columns, float scale,
                            const float* matrix, float* sums,

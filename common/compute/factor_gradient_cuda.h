@@ -32,6 +32,12 @@ cublasStatus_t FactorGradientCuda(cublasHandle_t handle, int64_t rows,
                                   const float* input, float* gradient,
                                   cudaStream_t stream);
 
+// Computes sum[i] = (sum[i] + addend[i]) * scale, with the bits of AddScaled
+// (common/compute/vectors.h). Device memory, {count}. The work is queued on
+// `stream`; the call does not wait. Returns the error of the launch.
+cudaError_t AddScaledCuda(const float* addend, int64_t count, float scale,
+                          float* sum, cudaStream_t stream);
+
 // Computes sums[i] = scale * (sum of column i), in double, row after row: the
 // bits are those of FactorGradientBias. Device memory; matrix: {rows, columns},
 // sums: {columns}. The work is queued on `stream`; the call does not wait.

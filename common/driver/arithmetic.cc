@@ -178,12 +178,15 @@ void ExecuteArithmetic(const MultiplyFactors& multiply) {
       << multiply.gradient.float_count();
   const float* const output_gradient = multiply.output_gradient.floats();
   float* const gradient = multiply.gradient.floats();
-  FactorGradientRows(multiply.rows, m, n, multiply.begin, multiply.end,
-                     multiply.scale, output_gradient, multiply.input.floats(),
-                     gradient);
-  if (!multiply.makes_bias()) return;
-  FactorGradientBias(multiply.rows, m, multiply.scale, output_gradient,
-                     gradient + (multiply.end - multiply.begin) * n);
+  const bool has_addend = multiply.addend.bytes() > 0;
+  const float scale = has_addend ? 1.0f : multiply.scale;
+  FactorGradientRows(multiply.rows, m, n, multiply.begin, multiply.end, scale,
+                     output_gradient, multiply.input.floats(), gradient);
+  if (multiply.makes_bias()) {
+    FactorGradientBias(multiply.rows, m, scale, output_gradient,
+                       gradient + (multiply.end - multiply.begin) * n);
+  }
+  if (has_addend) Add(multiply.addend, multiply.scale, multiply.gradient);
 }
 
 }  // namespace nereus

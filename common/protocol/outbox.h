@@ -157,9 +157,10 @@ struct SelectBlocks {
 };
 
 // Multiplies the factors of a gradient: gradient = scale * product
-// (FactorGradient in common/compute/factor_gradient.h). Can compute only a part
-// of the gradient: rows [begin, end) of its matrix. If the part has the last
-// row of the matrix, it has the bias too, behind this row.
+// (FactorGradient in common/compute/factor_gradient.h). With an addend:
+// gradient = (product + addend) * scale. Can compute only a part of the
+// gradient: rows [begin, end) of its matrix. If the part has the last row of
+// the matrix, it has the bias too, behind this row.
 struct MultiplyFactors {
   int64_t rows = 0;        // Rows of the factors.
   int64_t m = 0;           // Rows of the gradient's matrix.
@@ -172,6 +173,8 @@ struct MultiplyFactors {
   Buffer gradient;
   int64_t begin = 0;  // First row of the part.
   int64_t end = 0;    // Row after the last one of the part.
+  // Values of the same part of a gradient; empty: there is no addend.
+  Buffer addend = {};
 
   // True if the part is the whole gradient.
   bool is_whole() const { return begin == 0 && end == m; }

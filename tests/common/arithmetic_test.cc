@@ -176,6 +176,18 @@ TEST(ArithmeticTest, FactorsAreMultiplied) {
                  expected.data());
   EXPECT_EQ(FloatsOf(multiply.gradient), expected);
 
+  // The addend is added before the sum is scaled.
+  MultiplyFactors sum = multiply;
+  const std::vector<float> addend = IntegerValues(10, 3);
+  sum.addend = FloatBuffer(addend);
+  sum.gradient = FloatBuffer(std::vector<float>(10, 7.0f));
+  ExecuteArithmetic(sum);
+  std::vector<float> with_addend(10);
+  for (size_t i = 0; i < addend.size(); ++i) {
+    with_addend[i] = expected[i] + 0.5f * addend[i];
+  }
+  EXPECT_EQ(FloatsOf(sum.gradient), with_addend);
+
   // Last row of the matrix, and the bias.
   MultiplyFactors part = multiply;
   part.begin = 1;
@@ -183,6 +195,10 @@ TEST(ArithmeticTest, FactorsAreMultiplied) {
   ExecuteArithmetic(part);
   EXPECT_EQ(FloatsOf(part.gradient),
             std::vector<float>(expected.begin() + 4, expected.end()));
+  part.addend = sum.addend.Slice(4 * 4, 6 * 4);
+  ExecuteArithmetic(part);
+  EXPECT_EQ(FloatsOf(part.gradient),
+            std::vector<float>(with_addend.begin() + 4, with_addend.end()));
 }
 
 TEST(ArithmeticTest, ActionsOnBuffersWithoutBytesDoNothing) {

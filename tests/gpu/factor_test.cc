@@ -96,6 +96,20 @@ TEST_F(FactorTest, WithoutABiasNothingIsWrittenBeyondTheProduct) {
   gradient.Read();
 }
 
+TEST_F(FactorTest, AnAddendIsAddedAndTheSumScaled) {
+  constexpr int64_t kCount = 1000;
+  const std::vector<float> addend = Normal(kCount, 7);
+  const std::vector<float> before = Normal(kCount, 8);
+  const DeviceArray<float> on_addend(addend);
+  const DeviceArray<float> sum(before);
+  NEREUS_CUDA(AddScaledCuda(on_addend.data(), kCount, 0.3f, sum.data(),
+                            /*stream=*/nullptr));
+  const std::vector<float> found = sum.Read();
+  for (int64_t i = 0; i < kCount; ++i) {
+    EXPECT_EQ(found[i], (before[i] + addend[i]) * 0.3f) << i;
+  }
+}
+
 TEST_F(FactorTest, EqualFactorsGiveEqualBits) {
   const Shape shape = {96, 130, 70};
   const DeviceArray<float> output(Normal(shape.rows * shape.m, 5));

@@ -28,6 +28,8 @@ struct JobCase {
   double sparsity = 0.0;
   NanPolicy nan = NanPolicy::kFail;
   UpdateRule rule = UpdateRule::kSgd;
+  // True if workers push whole gradients of layers with factors in some steps.
+  bool whole = false;
 };
 
 ServerOptions Options(const JobCase& job) {
@@ -66,7 +68,9 @@ TEST_P(AllJobsTest, GpusAndCpusComputeEqualBits) {
   {
     LocalCluster cluster(Options(job));
     std::vector<ToyWorker> workers;
-    for (int i = 0; i < kWorkers; ++i) workers.emplace_back(SmallModel());
+    for (int i = 0; i < kWorkers; ++i) {
+      workers.emplace_back(SmallModel()).set_pushes_whole(job.whole);
+    }
     const auto results = cluster.RunWorkers(kWorkers, [&](int i) {
       return by_layer ? workers[i].TrainLayerByLayer(cluster.client_options(),
                                                      kSteps)
@@ -79,6 +83,7 @@ TEST_P(AllJobsTest, GpusAndCpusComputeEqualBits) {
   if (job.scarce) gpu.staging_bytes = int64_t{5} << 18;
   LocalCluster cluster(Options(job));
   std::vector<GpuToyWorker> workers(kWorkers);
+  for (GpuToyWorker& worker : workers) worker.set_pushes_whole(job.whole);
   const auto results = cluster.RunWorkers(kWorkers, [&](int i) {
     return by_layer ? workers[i].TrainLayerByLayer(cluster.client_options(),
                                                    kSteps, gpu)
@@ -129,6 +134,18 @@ INSTANTIATE_TEST_SUITE_P(
         JobCase{.name = "FactorAdam",
                 .forced = Scheme::kFactor,
                 .rule = UpdateRule::kAdam},
+        JobCase{.name = "Whole", .forced = Scheme::kFactor, .whole = true},
+        JobCase{.name = "WholeWorkersUpdate",
+                .forced = Scheme::kFactor,
+                .place = OptimizerPlace::kWorker,
+                .scarce = true,
+                .whole = true},
+        JobCase{
+            .name = "WholeServer", .forced = Scheme::kServer, .whole = true},
+        JobCase{.name = "WholeVotes",
+                .forced = Scheme::kFactor,
+                .nan = NanPolicy::kSkip,
+                .whole = true},
         JobCase{.name = "RingAdam",
                 .forced = Scheme::kRing,
                 .rule = UpdateRule::kAdam}),

@@ -121,6 +121,9 @@ class GpuToyWorker {
     return client_->Leave(stream_);
   }
 
+  // Does the same as that of ToyWorker.
+  void set_pushes_whole(bool pushes_whole) { pushes_whole_ = pushes_whole; }
+
   // Makes the layer's gradient and pushes it.
   absl::Status Push(int layer, const StepInfo& begun) {
     Make(layer, begun);
@@ -131,7 +134,7 @@ class GpuToyWorker {
   void Make(int layer, const StepInfo& begun) {
     const LayerSpec& spec = layers_[layer];
     const Memory& memory = memory_[layer];
-    if (spec.has_factors) {
+    if (PushesFactors(layer, begun.step)) {
       Fill(*memory.output_gradient, spec.rows * spec.m, begun, 1,
            begun.loss_scale);
       Fill(*memory.input, spec.rows * spec.n, begun, 2, 1.0f);
@@ -144,7 +147,7 @@ class GpuToyWorker {
   // itself; only the client does.
   absl::Status PushAsItIs(int layer, int64_t step) {
     const Memory& memory = memory_[layer];
-    if (!layers_[layer].has_factors) {
+    if (!PushesFactors(layer, step)) {
       return client_->Push(layer, step, memory.gradient->data(), stream_);
     }
     return client_->PushFactors(
@@ -182,6 +185,12 @@ class GpuToyWorker {
     std::unique_ptr<DeviceArray<float>> input;
   };
 
+  bool PushesFactors(int layer, int64_t step) const {
+    const int rank = client_->client().traits().rank;
+    return layers_[layer].has_factors &&
+           !(pushes_whole_ && ToyWorker::PushesWhole(rank, step));
+  }
+
   // Queues work on the stream that writes the values that ToyWorker would make.
   void Fill(const DeviceArray<float>& array, int64_t count,
             const StepInfo& begun, int salt, float scale) {
@@ -214,6 +223,7 @@ class GpuToyWorker {
   }
 
   const std::vector<LayerSpec> layers_;
+  bool pushes_whole_ = false;
   float momentum_ = 0.0f;
   cudaStream_t stream_ = nullptr;
   std::vector<Memory> memory_;

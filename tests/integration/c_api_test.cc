@@ -414,7 +414,7 @@ TEST_F(CApiTest, ALayerWhoseFactorsThePlanDoesNotSendMayBePushedWhole) {
   EXPECT_EQ(worker_.WaitAll(), NEREUS_OK) << LastError();
 }
 
-TEST(CApiFactorsTest, ALayerWhoseFactorsThePlanSendsIsNotPushedWhole) {
+TEST(CApiFactorsTest, OneWorkerPushesALayerWholeAndAnotherItsFactors) {
   ServerOptions options = Workers(2);
   options.spec.rules.forced = Scheme::kFactor;
   const LocalCluster cluster(options);
@@ -427,10 +427,22 @@ TEST(CApiFactorsTest, ALayerWhoseFactorsThePlanSendsIsNotPushedWhole) {
   ASSERT_EQ(nereus_client_takes_factors(first.client, 0, &takes), NEREUS_OK);
   EXPECT_EQ(takes, 1);
   std::vector<float> gradient(6, 1.0f);
-  EXPECT_EQ(nereus_client_push(first.client, 0, 0, gradient.data(), 6,
+  ASSERT_EQ(nereus_client_push(first.client, 0, 0, gradient.data(), 6,
                                /*stream=*/nullptr),
-            NEREUS_FAILED_PRECONDITION);
-  EXPECT_EQ(first.PushFactors(), NEREUS_OK) << LastError();
+            NEREUS_OK)
+      << LastError();
+  ASSERT_EQ(nereus_client_wait_connected(second.client, kPatienceMs, nullptr),
+            NEREUS_OK)
+      << LastError();
+  ASSERT_EQ(second.BeginStep(), NEREUS_OK) << LastError();
+  ASSERT_EQ(second.PushFactors(), NEREUS_OK) << LastError();
+  for (CWorker* const worker : {&first, &second}) {
+    ASSERT_EQ(worker->PushScale(), NEREUS_OK) << LastError();
+  }
+  for (CWorker* const worker : {&first, &second}) {
+    EXPECT_EQ(worker->WaitAll(), NEREUS_OK) << LastError();
+  }
+  EXPECT_EQ(first.fc, second.fc);
 }
 
 TEST_F(CApiTest, TraitsAndReportDescribeTheJob) {

@@ -63,6 +63,13 @@ def test_updates_in_the_next_forward_equal_one_process(train, model, optimizer, 
     assert difference(found, torch_programs.alone(model, optimizer)) < TOLERANCE
 
 
+def test_a_step_with_more_rows_is_told_once(train):
+    job, _ = train("scenario", "more rows", flags=("--scheme=factor",))
+    told = re.findall(r"layer second.weight has 8 rows in this step, more than the 4 .*"
+                      r"pass rows=\{'second.weight': 8\}", job.text)
+    assert len(told) == 2, job.text  # One of each worker.
+
+
 def test_adam_equals_one_process(train):
     _, found = train("train", "mlp", "adam")
     assert difference(found, torch_programs.alone("mlp", "adam")) < TOLERANCE
@@ -155,8 +162,6 @@ def test_a_process_without_a_coordinator_trains_alone(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("case, message", [
-    ("rows", r"layer second.weight has 5 rows in this step, more than the 4 .*"
-             r"pass rows=\{'second.weight': 5\}"),
     ("type", r"parameter .*first.weight has values of type torch.float64, must be torch.float32"),
     ("numbers", r"lr=0\.[12] in parameter group 0 on this worker and 0\.[12] in the job.*"
                 r"give the optimizers of all workers the same"),

@@ -66,6 +66,13 @@ def fewer_rows(model, x, y, step, rank, optimizer):
     loss_of(model(x[:count]), y[:count]).backward()
 
 
+def more_rows(model, x, y, step, rank, optimizer):
+    """Has each example twice, on both workers or on one."""
+    if step == 2 or step % 2 == 1 and rank == 1:
+        x, y = torch.cat([x, x]), torch.cat([y, y])
+    loss_of(model(x), y).backward()
+
+
 def accumulated(model, x, y, step, rank, optimizer):
     half = len(x) // 2
     for part in (slice(None, half), slice(half, None)):
@@ -227,6 +234,8 @@ SCENARIOS = {
     "clipped": Scenario(Net, plain, finish=clip),
     "evaluated": Scenario(Net, evaluated),
     "fewer rows": Scenario(Net, fewer_rows),
+    "more rows": Scenario(Net, more_rows),
+    "more rows, clipped": Scenario(Net, more_rows, finish=clip),
     "accumulated": Scenario(Net, accumulated, passes=2),
     "without sync": Scenario(Net, without_sync, rows=ROWS_TWICE),
     "two losses": Scenario(Net, two_losses, rows=ROWS_TWICE),

@@ -34,8 +34,9 @@ TEST(MembershipSimulationTest, SurvivingWorkersGoOnTogetherUnderAnyFaults) {
   int lost = 0;
   for (const uint64_t seed : TestSeeds(kSeeds)) {
     SCOPED_TRACE(ReplayHint(seed));
-    SimulatedCluster cluster(FaultyJob(seed),
-                             RandomWorkload(MixedLayers(), seed));
+    SimulatedCluster cluster(
+        FaultyJob(seed),
+        WithWholeGradients(RandomWorkload(MixedLayers(), seed), seed));
     cluster.set_patience(kPatience);
     const RandomFaults faults(seed, WorkerFaults(), &cluster);
     const absl::Status status = cluster.RunSteps(kSteps);
@@ -62,7 +63,8 @@ TEST(MembershipSimulationTest, DeadWorkerCostsAFailureTimeout) {
   for (const uint64_t seed : TestSeeds(60)) {
     SCOPED_TRACE(ReplayHint(seed));
     SimulatedClusterOptions options = FaultyJob(seed);
-    SimulatedCluster cluster(options, RandomWorkload(MixedLayers(), seed));
+    SimulatedCluster cluster(
+        options, WithWholeGradients(RandomWorkload(MixedLayers(), seed), seed));
     ASSERT_TRUE(cluster.RunSteps(2).ok());
     const bool pauses = seed % 2 == 0;
     const ProcessId victim = cluster.live_workers()[seed % 2];
@@ -100,7 +102,8 @@ TEST(MembershipSimulationTest, HostHasItsNumberUntilItReboots) {
     SimulatedClusterOptions options = FaultyJob(seed);
     options.places.workers_on = {2, 1};
     options.workers = 3;
-    SimulatedCluster cluster(options, RandomWorkload(MixedLayers(), seed));
+    SimulatedCluster cluster(
+        options, WithWholeGradients(RandomWorkload(MixedLayers(), seed), seed));
     ASSERT_TRUE(cluster.RunSteps(2).ok());
     EXPECT_EQ(cluster.job().LineupOf(kStepMax).hosts(), 2);
     const std::set<int32_t> before = HostsOf(cluster.job());
@@ -127,7 +130,8 @@ TEST(MembershipSimulationTest, WorkerThatLeavesLosesNothing) {
   for (const uint64_t seed : TestSeeds(60)) {
     SCOPED_TRACE(ReplayHint(seed));
     SimulatedClusterOptions options = FaultyJob(seed);
-    SimulatedCluster cluster(options, RandomWorkload(MixedLayers(), seed));
+    SimulatedCluster cluster(
+        options, WithWholeGradients(RandomWorkload(MixedLayers(), seed), seed));
     ASSERT_TRUE(cluster.RunSteps(2).ok());
     cluster.faults().LeaveSoon(cluster.live_workers()[seed % 2],
                                /*early=*/seed % 4 < 2);
@@ -142,7 +146,8 @@ TEST(MembershipSimulationTest, WorkerThatLeavesEarlyDelaysNoOther) {
   for (const uint64_t seed : TestSeeds(60)) {
     SCOPED_TRACE(ReplayHint(seed));
     SimulatedClusterOptions options = FaultyJob(seed);
-    SimulatedCluster cluster(options, RandomWorkload(MixedLayers(), seed));
+    SimulatedCluster cluster(
+        options, WithWholeGradients(RandomWorkload(MixedLayers(), seed), seed));
     ASSERT_TRUE(cluster.RunSteps(2).ok());
     const absl::Time begun_at = cluster.events().now();
     cluster.faults().LeaveSoon(cluster.live_workers()[0], /*early=*/true);
@@ -157,7 +162,8 @@ TEST(MembershipSimulationTest, JobStopsWhenAllWorkersLeaveEarly) {
     SCOPED_TRACE(ReplayHint(seed));
     SimulatedClusterOptions options = FaultyJob(seed);
     options.has_disk = true;
-    SimulatedCluster cluster(options, RandomWorkload(MixedLayers(), seed));
+    SimulatedCluster cluster(
+        options, WithWholeGradients(RandomWorkload(MixedLayers(), seed), seed));
     ASSERT_TRUE(cluster.RunSteps(3).ok());
     for (const ProcessId worker : cluster.live_workers()) {
       cluster.faults().LeaveSoon(worker, /*early=*/true);

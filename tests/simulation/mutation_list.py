@@ -458,6 +458,28 @@ add("a round that comes whole from a source expects parts of the product", [SWAR
      "  round.missing_parts = 0;\n  round.arrived.assign(frames, false);\n",
      "  round.arrived.assign(frames, false);\n"))
 
+# Whole gradients in place of factors.
+
+add("a whole gradient is added to the rows of factors before it", [TRAINING, SWARM],
+    ("worker/machine/factor_exchange.cc",
+     "    out.Add(CopyValues{rows, Buffer::AllocateLike(rows, rows.bytes())});\n",
+     "    out.Add(CopyValues{rows, rows});\n"))
+
+add("whole gradients are added in the order of arrival", [TRAINING, SWARM],
+    ("worker/machine/peer_rounds.cc",
+     "[seat](const WholeGradient& whole) { return whole.seat > seat; }",
+     "[seat](const WholeGradient& whole) { return whole.seat + seat < 0; }"))
+
+add("a round from a source comes without its whole gradients", [SWARM],
+    ("worker/machine/peer_rounds.cc",
+     "  if (finished_.whole_sum.bytes() > 0) {\n",
+     "  if (finished_.whole_sum.bytes() < 0) {\n"))
+
+add("a whole gradient stays in the sum of a later round",
+    [Test("//tests/worker:peer_rounds_test", "*ARoundFromTheSource*", 0)],
+    ("worker/machine/peer_rounds.cc",
+     "  if (round.whole.empty() || IsSkipped()) round.whole_sum = Buffer();\n", ""))
+
 
 def misfits(read):
     """Yields the file and a message for each mutation that does not fit the code.

@@ -28,8 +28,9 @@ TEST(RestartSimulationTest, JobGoesOnWhateverDies) {
   int lost = 0;
   for (const uint64_t seed : TestSeeds(kSeeds)) {
     SCOPED_TRACE(ReplayHint(seed));
-    SimulatedCluster cluster(DurableJob(seed),
-                             RandomWorkload(MixedLayers(), seed));
+    SimulatedCluster cluster(
+        DurableJob(seed),
+        WithWholeGradients(RandomWorkload(MixedLayers(), seed), seed));
     cluster.set_patience(kPatience);
     const RandomFaults faults(seed, AllFaults(), &cluster);
     const absl::Status status = cluster.RunSteps(kSteps);
@@ -47,7 +48,8 @@ TEST(RestartSimulationTest, LostShardCostsTheStepsSinceTheLastCheckpoint) {
     options.job.checkpoint_every = 3;
     options.rules.cost =
         CostKind::kBytes;  // The base round is the checkpoint's.
-    SimulatedCluster cluster(options, RandomWorkload(MixedLayers(), seed));
+    SimulatedCluster cluster(
+        options, WithWholeGradients(RandomWorkload(MixedLayers(), seed), seed));
     ASSERT_TRUE(cluster.RunSteps(5).ok());
     cluster.AdvanceBy(absl::Seconds(1));
     ASSERT_EQ(cluster.disk().checkpoints_made(), 2);  // Rounds 0 and 2.
@@ -70,7 +72,8 @@ TEST(RestartSimulationTest, TrainingGoesOnWhileTheCoordinatorIsAway) {
     SimulatedClusterOptions options = DurableJob(seed);
     options.rules.cost = CostKind::kBytes;  // Plans do not change.
     options.gathers = false;  // Values are gathered by the coordinator.
-    SimulatedCluster cluster(options, RandomWorkload(MixedLayers(), seed));
+    SimulatedCluster cluster(
+        options, WithWholeGradients(RandomWorkload(MixedLayers(), seed), seed));
     ASSERT_TRUE(cluster.RunSteps(2).ok());
     cluster.faults().CrashCoordinator();
     absl::Status status = cluster.RunSteps(6);
@@ -92,7 +95,8 @@ TEST(RestartSimulationTest, CoordinatorThatStoodStillCountsNoMemberAsDead) {
     SCOPED_TRACE(ReplayHint(seed));
     SimulatedClusterOptions options = DurableJob(seed);
     options.rules.cost = CostKind::kBytes;  // Plans do not change.
-    SimulatedCluster cluster(options, RandomWorkload(MixedLayers(), seed));
+    SimulatedCluster cluster(
+        options, WithWholeGradients(RandomWorkload(MixedLayers(), seed), seed));
     ASSERT_TRUE(cluster.RunSteps(2).ok());
     cluster.faults().PauseCoordinator(absl::Seconds(6));
     cluster.AdvanceBy(absl::Seconds(1));
@@ -110,7 +114,8 @@ TEST(RestartSimulationTest, RequestedCheckpointIsMade) {
     SimulatedClusterOptions options = DurableJob(seed);
     options.job.checkpoint_every = 0;
     options.rules.cost = CostKind::kBytes;  // No epoch that would make another.
-    SimulatedCluster cluster(options, RandomWorkload(MixedLayers(), seed));
+    SimulatedCluster cluster(
+        options, WithWholeGradients(RandomWorkload(MixedLayers(), seed), seed));
     ASSERT_TRUE(cluster.RunSteps(2).ok());
     cluster.AdvanceBy(absl::Seconds(1));
     EXPECT_EQ(cluster.disk().checkpoints_made(),
@@ -137,7 +142,8 @@ TEST(RestartSimulationTest, LastCheckpointIsWholeWhenTheJobIsFinished) {
     SimulatedClusterOptions options = DurableJob(seed);
     options.rules.cost = CostKind::kBytes;
     options.disk_time_max = absl::Seconds(2);  // Longer than a step.
-    SimulatedCluster cluster(options, RandomWorkload(MixedLayers(), seed));
+    SimulatedCluster cluster(
+        options, WithWholeGradients(RandomWorkload(MixedLayers(), seed), seed));
     ASSERT_TRUE(cluster.RunSteps(6).ok());
     for (const ProcessId worker : cluster.live_workers()) {
       cluster.faults().LeaveSoon(worker);
@@ -158,7 +164,8 @@ TEST(RestartSimulationTest, LastStepIsSavedWhateverThePlanIs) {
     options.job.checkpoint_every = 0;
     options.rules = {};
     options.rules.cost = CostKind::kTime;
-    SimulatedCluster cluster(options, RandomWorkload(MixedLayers(), seed));
+    SimulatedCluster cluster(
+        options, WithWholeGradients(RandomWorkload(MixedLayers(), seed), seed));
     const auto steps = static_cast<int64_t>(1 + seed % 8);
     ASSERT_TRUE(cluster.RunSteps(steps).ok());
     for (const ProcessId worker : cluster.live_workers()) {
@@ -193,7 +200,8 @@ TEST(RestartSimulationTest, FailureAfterTheLastStepDoesNotHoldTheJobUp) {
     SCOPED_TRACE(ReplayHint(seed));
     SimulatedClusterOptions options = DurableJob(seed);
     options.disk_time_max = absl::Milliseconds(500);
-    SimulatedCluster cluster(options, RandomWorkload(MixedLayers(), seed));
+    SimulatedCluster cluster(
+        options, WithWholeGradients(RandomWorkload(MixedLayers(), seed), seed));
     ASSERT_TRUE(cluster.RunSteps(6).ok());
     const std::vector<ProcessId> workers = cluster.live_workers();
     const ProcessId shard = cluster.processes().shard_process(0);
@@ -243,7 +251,8 @@ TEST(RestartSimulationTest, ServerThatIsLostAtTheEndCostsNoModel) {
     options.shards = 2;
     options.job.backup = seed % 2 == 0;
     options.disk_time_max = absl::Milliseconds(500);
-    SimulatedCluster cluster(options, RandomWorkload(MixedLayers(), seed));
+    SimulatedCluster cluster(
+        options, WithWholeGradients(RandomWorkload(MixedLayers(), seed), seed));
     ASSERT_TRUE(cluster.RunSteps(6).ok());
     cluster.AdvanceBy(absl::Seconds(2));  // The first checkpoint is written.
     for (const ProcessId worker : cluster.live_workers()) {

@@ -124,6 +124,14 @@ Workload RandomWorkload(std::vector<LayerSpec> layers, uint64_t seed) {
   return workload;
 }
 
+Workload WithWholeGradients(Workload workload, uint64_t seed) {
+  if (seed % 3 != 1) return workload;
+  workload.multiplies = [seed](int rank, int64_t step, int layer) {
+    return Noise(seed + 7, rank, step, layer) > 0.5f;
+  };
+  return workload;
+}
+
 float IntegerGradient(int rank, int64_t step, int layer, int64_t element) {
   return static_cast<float>((rank * 7 + step * 3 + layer + element) % 16 - 8);
 }

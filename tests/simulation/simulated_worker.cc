@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/crc32c.h"
 #include "common/base/logging.h"
+#include "common/compute/factor_gradient.h"
 #include "tests/simulation/simulated_process.h"
 #include "tests/simulation/simulated_world.h"
 
@@ -247,10 +248,19 @@ void SimulatedWorker::Push(int index, Outbox& out) {
   const auto pushed = ledger_.BeginPush(index, step_);
   NEREUS_CHECK(pushed.ok()) << pushed.status();
   if (!is_fit) ledger_.NoteUnfit(step_);
-  const bool has_factors = HasFactors(index);
+  bool has_factors = HasFactors(index);
   if (has_factors) {
     workload.factors(rank_, step_, index, parameters,
                      Floats(layer.output_gradient), Floats(layer.input));
+    if (workload.multiplies != nullptr &&
+        workload.multiplies(rank_, step_, index)) {
+      const LayerSpec& spec = workload.layers[index];
+      FactorGradient(spec.rows, spec.m, spec.n,
+                     spec.parameters > spec.m * spec.n, /*scale=*/1.0f,
+                     layer.output_gradient.floats(), layer.input.floats(),
+                     layer.gradient.floats());
+      has_factors = false;
+    }
   } else {
     workload.gradient(rank_, step_, index, parameters, Floats(layer.gradient));
   }

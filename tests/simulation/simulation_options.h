@@ -41,6 +41,10 @@ struct Workload {
       absl::Span<float> output_gradient, absl::Span<float> input)>
       factors;
 
+  // Returns true if the worker pushes the product of the factors of a layer,
+  // and not the factors. If absent, it always pushes the factors.
+  std::function<bool(int rank, int64_t step, int layer)> multiplies;
+
   // Returns true if the worker's gradient of `step` has a NaN in one layer.
   // `life` counts the machines of the worker, from 1. If absent, no gradient
   // has a NaN.

@@ -29,8 +29,11 @@ class SwarmRun {
  public:
   explicit SwarmRun(uint64_t seed)
       : options_(DrawFeatures(seed)),
-        cluster_(options_, seed % 2 == 0 ? RandomWorkload(MixedLayers(), seed)
-                                         : SignedWorkload()),
+        cluster_(options_,
+                 WithWholeGradients(seed % 2 == 0
+                                        ? RandomWorkload(MixedLayers(), seed)
+                                        : SignedWorkload(),
+                                    seed)),
         faults_(seed, options_.has_disk ? AllFaults() : WorkerFaults(),
                 &cluster_) {
     cluster_.set_patience(kPatience);

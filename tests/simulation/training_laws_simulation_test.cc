@@ -38,7 +38,8 @@ TEST(TrainingLawsTest, ReplicasAreEqualInAnyOrderOfArrival) {
   for (const uint64_t seed : TestSeeds(kSeeds)) {
     SCOPED_TRACE(ReplayHint(seed));
     const SimulatedClusterOptions options = RandomJob(seed);
-    SimulatedCluster cluster(options, RandomWorkload(MixedLayers(), seed));
+    SimulatedCluster cluster(
+        options, WithWholeGradients(RandomWorkload(MixedLayers(), seed), seed));
     for (int64_t steps = 1; steps <= 4; ++steps) {
       ASSERT_TRUE(cluster.RunSteps(steps).ok()) << cluster.RunSteps(steps);
       for (size_t layer = 0; layer < MixedLayers().size(); ++layer) {
@@ -114,7 +115,8 @@ TEST(TrainingLawsTest, DeterministicJobHasTheBitsOfOneMachine) {
     options.rules.wire = WireType::kFloat32;
     options.job.deterministic = true;
     options.job.optimizer_place = OptimizerPlace::kServer;
-    const Workload workload = RandomWorkload(MixedLayers(), seed);
+    const Workload workload =
+        WithWholeGradients(RandomWorkload(MixedLayers(), seed), seed);
     SimulatedCluster cluster(options, workload);
     const OneMachineLaw& one_machine =
         cluster.laws().Add(std::make_unique<OneMachineLaw>(

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "common/compute/factor_gradient.h"
 #include "tests/testing/machine_harness.h"
 #include "worker/machine/worker_machine.h"
@@ -308,16 +309,144 @@ TEST(FactorExchangeTest, MissingNamesThePeers) {
   EXPECT_EQ(worker.machine.syncer(0).Missing(), "worker 0, worker 3");
 }
 
-TEST(FactorExchangeTest, ADenseGradientIsRefusedAndMayBeRetriedAsFactors) {
-  FactorWorker worker(FactorJob(2), 0);
+// A gradient of a step with more rows than the factors have room for.
+std::vector<float> WholeGradient(const Job& job, int worker, int64_t round) {
+  return IntegerValues(job.layers[0].parameters, worker * 100 + round);
+}
+
+std::vector<Frame> WholeFrames(const Job& job, int worker, int64_t round) {
+  return FramesOf(job, PeerId::Worker(worker), FrameKind::kFactors, 0,
+                  /*chunk=*/worker, round, WholeGradient(job, worker, round),
+                  kWholePart);
+}
+
+// Returns the mean if the workers in `whole` push whole gradients.
+std::vector<float> MeanWithWhole(const Job& job, int64_t round,
+                                 const std::vector<int>& whole) {
+  std::vector<float> output_gradient;
+  std::vector<float> input;
+  std::vector<float> sum(job.layers[0].parameters);
+  for (int worker = 0; worker < job.worker_count(); ++worker) {
+    const bool is_whole = absl::c_linear_search(whole, worker);
+    for (const float value : OutputGradient(worker, round)) {
+      output_gradient.push_back(is_whole ? 0.0f : value);
+    }
+    for (const float value : Input(worker, round)) {
+      input.push_back(is_whole ? 0.0f : value);
+    }
+    if (!is_whole) continue;
+    const std::vector<float> gradient = WholeGradient(job, worker, round);
+    for (size_t i = 0; i < sum.size(); ++i) sum[i] += gradient[i];
+  }
+  std::vector<float> mean(sum.size());
+  FactorGradient(job.worker_count() * kRows, kM, kN, mean.size() > kM * kN,
+                 1.0f, output_gradient.data(), input.data(), mean.data());
+  for (size_t i = 0; i < sum.size(); ++i) {
+    mean[i] = (mean[i] + sum[i]) * job.MeanScale(round);
+  }
+  return mean;
+}
+
+TEST(FactorExchangeTest, AWholeGradientGoesInPlaceOfFactors) {
+  FactorWorker worker(FactorJob(3, OptimizerPlace::kWorker), 1);
+  for (int64_t round = 0; round < 3; ++round) {
+    const Buffer gradient = FloatBuffer(WholeGradient(*worker.job, 1, round));
+    Outbox out;
+    ASSERT_TRUE(worker.machine.OnPush(0, round, gradient, out).ok());
+    const Effects effects = Carry(out);
+    ASSERT_EQ(effects.sent.size(), 1u);
+    EXPECT_EQ(effects.sent[0].frame.header.kind, FrameKind::kFactors);
+    EXPECT_EQ(effects.sent[0].frame.header.part, kWholePart);
+    EXPECT_EQ(effects.sent[0].frame.header.chunk, 1u);
+    EXPECT_TRUE(effects.sent[0].IsFor(PeerId::Worker(0)));
+    EXPECT_TRUE(effects.sent[0].IsFor(PeerId::Worker(2)));
+    worker.Receive(0, round);
+    EXPECT_EQ(worker.machine.syncer(0).Missing(), "worker 2");
+    EXPECT_EQ(worker.Receive(2, round).done.size(), 1u);
+    EXPECT_EQ(FloatsOf(gradient), MeanWithWhole(*worker.job, round, {1}));
+    // The frame has the values that were pushed.
+    EXPECT_EQ(FloatsOf(effects.sent[0].frame.payload),
+              WholeGradient(*worker.job, 1, round));
+  }
+}
+
+TEST(FactorExchangeTest, WholeGradientsOfPeersAreAddedInTheOrderOfSeats) {
+  for (const bool bias : {true, false}) {
+    FactorWorker worker(FactorJob(3, OptimizerPlace::kWorker, bias), 0);
+    for (int64_t round = 0; round < 4; ++round) {
+      const Buffer gradient =
+          Buffer::AllocateZeroed(worker.job->layers[0].parameters * 4);
+      // In odd rounds only worker 2 pushes a whole gradient.
+      std::vector<int> whole = {2};
+      DeliverAll(worker.machine, PeerId::Worker(2),
+                 WholeFrames(*worker.job, 2, round));
+      worker.Push(round, gradient);
+      if (round % 2 == 0) {
+        whole = {1, 2};
+        DeliverAll(worker.machine, PeerId::Worker(1),
+                   WholeFrames(*worker.job, 1, round));
+      } else {
+        worker.Receive(1, round);
+      }
+      EXPECT_EQ(worker.machine.syncer(0).done_round(), round);
+      EXPECT_EQ(FloatsOf(gradient), MeanWithWhole(*worker.job, round, whole));
+    }
+  }
+}
+
+TEST(FactorExchangeTest, MeanOfAWholeGradientGoesWhereTheCallerSays) {
+  FactorWorker worker(FactorJob(2, OptimizerPlace::kWorker), 0);
+  const Buffer gradient = FloatBuffer(WholeGradient(*worker.job, 0, 0));
+  const Buffer mean = Buffer::AllocateZeroed(gradient.bytes());
   Outbox out;
-  const absl::Status status = worker.machine.OnPush(
-      0, 0, Buffer::AllocateZeroed(worker.job->layers[0].parameters * 4), out);
-  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("layer fc"));
-  EXPECT_TRUE(out.empty());
-  worker.Push(0);
-  EXPECT_EQ(worker.Receive(1, 0).done.size(), 1u);
+  ASSERT_TRUE(
+      worker.machine.OnPush(0, 0, gradient, out, /*fit=*/true, 1.0f, mean)
+          .ok());
+  Carry(out);
+  worker.Receive(1, 0);
+  EXPECT_EQ(FloatsOf(gradient), WholeGradient(*worker.job, 0, 0));
+  EXPECT_EQ(FloatsOf(mean), MeanWithWhole(*worker.job, 0, {0}));
+  EXPECT_TRUE(gradient.unique());
+  EXPECT_TRUE(mean.unique());
+}
+
+TEST(FactorExchangeTest, RepeatedFramesOfWholeGradientsAreDiscarded) {
+  FactorWorker worker(FactorJob(3), 0);
+  const Frame whole = WholeFrames(*worker.job, 1, 0).front();
+  DeliverAll(worker.machine, PeerId::Worker(1), {whole});
+  for (const Frame& frame : {whole, FactorFrames(*worker.job, 1, 0)[0]}) {
+    const auto landing = worker.Announce(1, frame.header);
+    ASSERT_TRUE(landing.ok()) << landing.status();
+    EXPECT_EQ(landing->kind, Landing::Kind::kDiscard);
+  }
+}
+
+TEST(FactorExchangeTest, AWorkerMaySendOnlyItsOwnWholeGradientAndNoFactors) {
+  FactorWorker worker(FactorJob(3), 0);
+  const FrameHeader whole = WholeFrames(*worker.job, 1, 0).front().header;
+  const auto expect_refused = [&](const FrameHeader& header,
+                                  const std::string& why) {
+    const absl::Status status = worker.Announce(1, header).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()), HasSubstr(why));
+  };
+  FrameHeader header = whole;
+  header.chunk = 2;
+  expect_refused(header, "a worker sends only its own factors");
+  header.chunk = 3;
+  expect_refused(header, "the round has 3 contributors");
+  header = whole;
+  header.part = 4;
+  expect_refused(header, "the part must be 0 or 1");
+  header = whole;
+  header.payload_bytes -= 4;
+  expect_refused(header, "");
+  header = whole;
+  header.offset = kFrameElementsMax;
+  expect_refused(header, "");
+  DeliverAll(worker.machine, PeerId::Worker(1),
+             {FactorFrames(*worker.job, 1, 0)[0]});
+  expect_refused(whole, "the worker has sent factors in this round already");
 }
 
 TEST(FactorExchangeTest, RoundsArePushedOneAfterTheOther) {

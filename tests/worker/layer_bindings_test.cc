@@ -121,22 +121,6 @@ TEST_F(LayerBindingsTest, LayersWithoutStateGoWithAnyOptimizer) {
   EXPECT_TRUE(CheckState({}, OptimizerPlace::kServer).ok());
 }
 
-// Tests of CheckHasNoFactors.
-
-TEST_F(LayerBindingsTest, ALayerWithFactorsMayNotBePushedAsAGradient) {
-  ExpectRefused(CheckHasNoFactors(layers_[1].spec),
-                absl::StatusCode::kFailedPrecondition,
-                "layer fc is pushed by its factors in every step "
-                "(LayerSpec::has_factors): call PushFactors");
-}
-
-TEST_F(LayerBindingsTest, ALayerWithoutFactorsIsPushedAsAGradient) {
-  EXPECT_TRUE(CheckHasNoFactors(layers_[0].spec).ok());
-  LayerSpec dense = layers_[1].spec;
-  dense.has_factors = false;
-  EXPECT_TRUE(CheckHasNoFactors(dense).ok());
-}
-
 // Tests of CheckFactors.
 
 struct FactorCase {

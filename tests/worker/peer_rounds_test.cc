@@ -37,10 +37,20 @@ struct Case {
   OptimizerPlace place;
   WireType wire = WireType::kFloat32;
 
+  // True if all workers but worker 0 push whole gradients, up to round 2.
+  bool whole = false;
+
   bool factors() const { return scheme == Scheme::kFactor; }
-  // Number of frames of a worker's contribution to a small round, and of the
-  // memory of the round: one for each factor, or one for all.
-  size_t frames() const { return factors() ? 2 : 1; }
+  bool PushesWhole(int rank, int64_t round) const {
+    return whole && rank > 0 && round <= 2;
+  }
+  // Number of frames of a worker's contribution to a small round: one for each
+  // factor, or one for all.
+  size_t frames_sent(int rank) const {
+    return factors() && !PushesWhole(rank, /*round=*/0) ? 2 : 1;
+  }
+  // Number of frames of the memory of a round.
+  size_t frames_kept() const { return (factors() ? 2 : 1) + (whole ? 1 : 0); }
 };
 
 // Has momentum, so that a worker that lacks the state gets other parameters.
@@ -73,7 +83,7 @@ std::vector<float> Noise(int64_t count, int rank, int64_t round, int matrix) {
 // names.
 class Cluster {
  public:
-  explicit Cluster(JobPtr job) : job_(std::move(job)) {
+  Cluster(int workers, const Case& c) : case_(c), job_(PeerJob(workers, c)) {
     for (const EpochWorker& each : job_->workers) Add(each.rank);
   }
 
@@ -109,7 +119,7 @@ class Cluster {
   }
   // The values of worker `of` after its last round.
   Effects PushThatOf(int of, int rank, int64_t round) {
-    if (job_->routes[0].scheme != Scheme::kFactor) {
+    if (!case_.factors() || case_.PushesWhole(of, round)) {
       gradients_[rank] = FloatBuffer(Noise(kElements, of, round, 0));
       return worker(rank).Push(round, gradients_[rank]);
     }
@@ -178,6 +188,7 @@ class Cluster {
     Bring(to, delivery->effects, lost);
   }
 
+  const Case case_;
   JobPtr job_;
   std::map<int, std::unique_ptr<WorkerUnderTest>> workers_;
   std::map<int, Buffer> gradients_;
@@ -189,6 +200,10 @@ INSTANTIATE_TEST_SUITE_P(
     SchemesAndPlaces, PeerEpochTest,
     testing::Values(Case{Scheme::kFactor, OptimizerPlace::kServer},
                     Case{Scheme::kFactor, OptimizerPlace::kWorker},
+                    Case{Scheme::kFactor, OptimizerPlace::kServer,
+                         WireType::kFloat32, /*whole=*/true},
+                    Case{Scheme::kFactor, OptimizerPlace::kWorker,
+                         WireType::kFloat16, /*whole=*/true},
                     Case{Scheme::kRing, OptimizerPlace::kServer},
                     Case{Scheme::kRing, OptimizerPlace::kWorker},
                     // Frames of a recovered round are cut in another way than
@@ -198,22 +213,23 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) {
       return absl::StrCat(SchemeName(info.param.scheme), "_",
                           OptimizerPlaceName(info.param.place),
-                          info.param.wire == WireType::kFloat32 ? "" : "_fp16");
+                          info.param.wire == WireType::kFloat32 ? "" : "_fp16",
+                          info.param.whole ? "_whole" : "");
     });
 
-// Returns three workers. The last frames of round 1 came to worker 0, which
+// Returns three workers. The last frames of `round` came to worker 0, which
 // finished it, but not to worker 1. Then worker 2 died.
-Cluster HalfFinished(const Case& c) {
-  Cluster cluster(PeerJob(3, c));
+Cluster HalfFinished(const Case& c, int64_t round = 1) {
+  Cluster cluster(3, c);
   cluster.StartAll();
-  cluster.Run({0, 1, 2}, 0);
-  cluster.Bring(0, cluster.Push(0, 1));
-  cluster.Bring(1, cluster.Push(1, 1));
-  cluster.Bring(2, cluster.Push(2, 1), [](const Frame& frame, int to) {
+  for (int64_t done = 0; done < round; ++done) cluster.Run({0, 1, 2}, done);
+  cluster.Bring(0, cluster.Push(0, round));
+  cluster.Bring(1, cluster.Push(1, round));
+  cluster.Bring(2, cluster.Push(2, round), [](const Frame& frame, int to) {
     return to == 1 && frame.header.kind != FrameKind::kSum;
   });
-  EXPECT_EQ(cluster.worker(0).syncer().done_round(), 1);
-  EXPECT_EQ(cluster.worker(1).syncer().done_round(), 0);
+  EXPECT_EQ(cluster.worker(0).syncer().done_round(), round);
+  EXPECT_EQ(cluster.worker(1).syncer().done_round(), round - 1);
   cluster.Kill(2);
   return cluster;
 }
@@ -252,6 +268,18 @@ TEST_P(PeerEpochTest, AWorkerThatIsBehindGetsTheRoundFromTheSource) {
   for (int64_t round = 2; round < 5; ++round) cluster.Run({0, 1}, round);
 }
 
+// The memory of round 4 had whole gradients in round 2.
+TEST_P(PeerEpochTest, ARoundFromTheSourceHasNothingOfAnEarlierRound) {
+  Cluster cluster = HalfFinished(GetParam(), /*round=*/4);
+  auto entered = cluster.Enter([](Job& job) {
+    job.workers = {{0, 0}, {1, 0}};
+    job.history.finished_rounds = {{0, 4, /*source=*/0, /*contributors=*/3}};
+  });
+  cluster.Bring(1, entered[1]);
+  cluster.ExpectDone({0, 1}, 4);
+  cluster.Run({0, 1}, 5);
+}
+
 TEST_P(PeerEpochTest, TheSourceMayBeAStepAhead) {
   Cluster cluster = HalfFinished(GetParam());
   cluster.worker(0).machine().Freeze();
@@ -278,8 +306,8 @@ TEST_P(PeerEpochTest, TheSourceKeepsTheRoundThroughSeveralEpochs) {
     const auto asked = Deliver(cluster.worker(0).machine(), PeerId::Worker(1),
                                entered[1].sent[0].frame);
     ASSERT_TRUE(asked.ok()) << asked.status();
-    ASSERT_EQ(asked->effects.sent.size(), GetParam().frames());
-    for (size_t i = 0; i + 1 < GetParam().frames(); ++i) {
+    ASSERT_EQ(asked->effects.sent.size(), GetParam().frames_kept());
+    for (size_t i = 0; i + 1 < GetParam().frames_kept(); ++i) {
       ASSERT_TRUE(Deliver(cluster.worker(1).machine(), PeerId::Worker(0),
                           asked->effects.sent[i].frame)
                       .ok());
@@ -297,7 +325,7 @@ TEST_P(PeerEpochTest, TheSourceAnswersOnceInAnEpoch) {
   const Frame pull = entered[1].sent[0].frame;
   Machine& source = cluster.worker(0).machine();
   EXPECT_EQ(DeliverAll(source, PeerId::Worker(1), {pull}).sent.size(),
-            GetParam().frames());
+            GetParam().frames_kept());
   const auto again = Deliver(source, PeerId::Worker(1), pull);
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_EQ(again->landing, Landing::Kind::kDiscard);
@@ -354,7 +382,7 @@ TEST_P(PeerEpochTest, ASourceThatHasLeftServesToo) {
 
 // The worker has no part in the round that is open.
 TEST_P(PeerEpochTest, AWorkerThatHasLeftWaitsForNoOther) {
-  Cluster cluster(PeerJob(3, GetParam()));
+  Cluster cluster(3, GetParam());
   cluster.StartAll();
   cluster.Run({0, 1, 2}, 0);
   cluster.Kill(2);
@@ -367,8 +395,8 @@ TEST_P(PeerEpochTest, AWorkerThatHasLeftWaitsForNoOther) {
 
 // No worker has finished the round: the workers that live do it again.
 TEST_P(PeerEpochTest, AnOpenRoundIsDoneAgainWithoutTheLostWorker) {
-  Cluster cluster(PeerJob(3, GetParam()));
-  Cluster expected(PeerJob(2, GetParam()));
+  Cluster cluster(3, GetParam());
+  Cluster expected(2, GetParam());
   cluster.StartAll();
   expected.StartAll();
   // Worker 0 dies: the positions of the other workers change.
@@ -381,7 +409,7 @@ TEST_P(PeerEpochTest, AnOpenRoundIsDoneAgainWithoutTheLostWorker) {
     job.workers = {{1, 0}, {2, 0}};
   });
   for (const int rank : {2, 1}) {
-    EXPECT_EQ(entered[rank].sent.size(), GetParam().frames());
+    EXPECT_EQ(entered[rank].sent.size(), GetParam().frames_sent(rank));
     cluster.Bring(rank, entered[rank]);
   }
   cluster.ExpectDone({1, 2}, 0);
@@ -398,7 +426,7 @@ TEST_P(PeerEpochTest, AnOpenRoundIsDoneAgainWithoutTheLostWorker) {
 
 // The report must stay true.
 TEST_P(PeerEpochTest, AFrozenWorkerTakesNoFrames) {
-  Cluster cluster(PeerJob(2, GetParam()));
+  Cluster cluster(2, GetParam());
   cluster.StartAll();
   cluster.Push(0, 0);
   cluster.worker(0).machine().Freeze();
@@ -416,7 +444,7 @@ TEST_P(PeerEpochTest, AFrozenWorkerTakesNoFrames) {
 }
 
 TEST_P(PeerEpochTest, APushOnAFrozenWorkerFinishesNoRound) {
-  Cluster cluster(PeerJob(2, GetParam()));
+  Cluster cluster(2, GetParam());
   cluster.StartAll();
   cluster.Bring(1, cluster.Push(1, 0));
   cluster.worker(0).machine().Freeze();
@@ -430,7 +458,7 @@ TEST_P(PeerEpochTest, APushOnAFrozenWorkerFinishesNoRound) {
 // Returns a job in which worker 7 joins two workers that have done rounds 0 and
 // 1.
 Cluster WithJoiner(const Case& c, bool next_pushed) {
-  Cluster cluster(PeerJob(2, c));
+  Cluster cluster(2, c);
   cluster.StartAll();
   for (const int64_t round : {0, 1}) cluster.Run({0, 1}, round);
   if (next_pushed) {
@@ -495,7 +523,7 @@ TEST_P(PeerEpochTest, ARoundBeforeTheJoinersFirstGoesOnWithoutIt) {
 }
 
 TEST_P(PeerEpochTest, AWorkerThatHasLeftTakesNoFrames) {
-  Cluster cluster(PeerJob(2, GetParam()));
+  Cluster cluster(2, GetParam());
   cluster.StartAll();
   cluster.Push(1, 0);
   cluster.Enter([](Job& job) {

@@ -259,7 +259,8 @@ NEREUS_API nereus_code nereus_client_begin_step(nereus_client* client,
 // Contributes `gradient` of a layer, `length` values, which the client uses
 // until the wait for the layer returns. If the caller runs the optimizer, the
 // client then writes the mean gradient to this memory (for the exception see
-// means_apart).
+// means_apart). A layer with factors may be pushed so, too, if the step has
+// more rows than the layer: other workers may push factors in the same step.
 NEREUS_API nereus_code nereus_client_push(nereus_client* client, int32_t layer,
                                           int64_t step, float* gradient,
                                           int64_t length, void* stream);
@@ -271,10 +272,10 @@ NEREUS_API nereus_code nereus_client_push_factors(nereus_client* client,
                                                   const nereus_factors* factors,
                                                   float* gradient,
                                                   int64_t length, void* stream);
-// Sets *takes to 1 if only nereus_client_push_factors accepts the layer in this
-// step: the plan sends the layer's factors, or the client has
-// NEREUS_MEMORY_CUDA and the layer has factors. Otherwise sets *takes to 0:
-// then nereus_client_push accepts the layer.
+// Sets *takes to 1 if nereus_client_push_factors is the way to push the layer
+// in this step: the plan sends the layer's factors, or the client has
+// NEREUS_MEMORY_CUDA, and multiplies the layer's factors on the GPU. Otherwise
+// sets *takes to 0: a caller that has the gradient may as well push it.
 NEREUS_API nereus_code nereus_client_takes_factors(nereus_client* client,
                                                    int32_t layer,
                                                    int32_t* takes);

@@ -60,7 +60,8 @@ class HostClientImpl final : public HostClient {
   absl::Status Push(int layer, int64_t step,
                     absl::Span<float> gradient) override;
   absl::Status PushArriving(int layer, int64_t step, absl::Span<float> gradient,
-                            const std::shared_ptr<Arrival>& arrival) override;
+                            const std::shared_ptr<Arrival>& arrival,
+                            absl::Span<float> mean) override;
   absl::Status PushFactors(int layer, int64_t step, const Factors& factors,
                            absl::Span<float> gradient) override {
     return PushArrivingFactors(layer, step, factors, gradient, nullptr);
@@ -260,14 +261,12 @@ absl::StatusOr<StepLedger::Pushed> HostClientImpl::BeginPush(
 
 absl::Status HostClientImpl::Push(int layer, int64_t step,
                                   absl::Span<float> gradient) {
-  NEREUS_TRY(CheckLayer(layer));
-  NEREUS_TRY(CheckHasNoFactors(specs_[layer]));
-  return PushArriving(layer, step, gradient, nullptr);
+  return PushArriving(layer, step, gradient, nullptr, {});
 }
 
 absl::Status HostClientImpl::PushArriving(
     int layer, int64_t step, absl::Span<float> gradient,
-    const std::shared_ptr<Arrival>& arrival) {
+    const std::shared_ptr<Arrival>& arrival, absl::Span<float> mean) {
   NEREUS_TRY(CheckLayer(layer));
   const LayerSpec& spec = specs_[layer];
   NEREUS_TRY(
@@ -275,10 +274,9 @@ absl::Status HostClientImpl::PushArriving(
   // Checked before the plan is read: if the job has gone back, the new plan may
   // be another one than that of the caller's step.
   NEREUS_TRY(Interruption());
-  if (takes_factors(layer)) return CheckHasNoFactors(spec);
   bool is_fit = true;
-  // In other jobs the process that adds the values checks them.
-  if (traits_.may_skip || traits_.sparse) {
+  // In other jobs, servers and rings check the values that they add.
+  if (traits_.may_skip || traits_.sparse || takes_factors(layer)) {
     is_fit =
         NEREUS_TRY(IsFit(layer, step, "the gradient", gradient, arrival.get()));
   }
@@ -287,7 +285,8 @@ absl::Status HostClientImpl::PushArriving(
       NEREUS_TRY(BeginPush(layer, step, gradient));
   process_->Push(
       layer, step, pushed, is_fit,
-      rounds_->Borrow(layer, gradient.data(), gradient.size(), arrival));
+      rounds_->Borrow(layer, gradient.data(), gradient.size(), arrival),
+      rounds_->Borrow(layer, mean.data(), mean.size()));
   return absl::OkStatus();
 }
 

@@ -80,11 +80,12 @@ class HostClient : public Client {
   // If the arrival fails, the job ends for all workers, with the error of the
   // arrival.
   //
-  // Also accepts the gradient of a layer with factors, if the plan does not
-  // send its factors (takes_factors is false).
-  virtual absl::Status PushArriving(
-      int layer, int64_t step, absl::Span<float> gradient,
-      const std::shared_ptr<Arrival>& arrival) = 0;
+  // `mean`: memory for the mean gradient of a layer whose factors the plan
+  // sends (takes_factors). If it is empty, the mean replaces the gradient.
+  virtual absl::Status PushArriving(int layer, int64_t step,
+                                    absl::Span<float> gradient,
+                                    const std::shared_ptr<Arrival>& arrival,
+                                    absl::Span<float> mean = {}) = 0;
 
   // Pushes factors that have arrived, in memory that `arrival` keeps alive. The
   // client keeps a reference to `arrival` as long as it reads the factors. If

@@ -28,16 +28,6 @@ absl::Status CheckFactors(const LayerSpec& layer, const Factors& factors,
   return CheckLength(layer, "the gradient", gradient.size(), layer.parameters);
 }
 
-// A caller must not push the gradient of a layer with factors, even if the plan
-// does not send the factors: plans change, and all workers must push alike.
-absl::Status CheckHasNoFactors(const LayerSpec& layer) {
-  if (!layer.has_factors) return absl::OkStatus();
-  return FailedPreconditionError(
-      "layer ", layer.name,
-      " is pushed by its factors in every step (LayerSpec::has_factors): call "
-      "PushFactors");
-}
-
 // Servers that run the optimizer would ignore the caller's state.
 absl::Status CheckState(const std::vector<LayerBinding>& layers,
                         std::optional<OptimizerPlace> optimizer) {

@@ -28,10 +28,6 @@ absl::Status CheckFactors(const LayerSpec& layer, const Factors& factors,
                           absl::Span<const float> gradient,
                           bool needs_gradient);
 
-// Checks that the caller may push a gradient of the layer: it may not if the
-// layer has factors. Errors: kFailedPrecondition.
-absl::Status CheckHasNoFactors(const LayerSpec& layer);
-
 // Checks that the layers have no optimizer state if `optimizer` says that the
 // servers run the optimizer. Errors: kInvalidArgument.
 absl::Status CheckState(const std::vector<LayerBinding>& layers,

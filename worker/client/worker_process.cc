@@ -166,13 +166,15 @@ void WorkerProcess::BeginStep(const StepLedger::Call& call) {
 // The caller's thread has checked the push, so the machine cannot refuse it.
 void WorkerProcess::Push(int layer, int64_t step,
                          const StepLedger::Pushed& pushed, bool is_fit,
-                         Buffer gradient) {
+                         Buffer gradient, Buffer mean) {
   process_->Post([this, layer, step, pushed, is_fit,
-                  gradient = std::move(gradient)](Outbox& out) mutable {
+                  gradient = std::move(gradient),
+                  mean = std::move(mean)](Outbox& out) mutable {
     WorkerMachine* const machine = caller_.machine(pushed.life);
     if (machine == nullptr) return;
-    const absl::Status status = machine->OnPush(
-        layer, step, std::move(gradient), out, is_fit, pushed.loss_scale);
+    const absl::Status status =
+        machine->OnPush(layer, step, std::move(gradient), out, is_fit,
+                        pushed.loss_scale, std::move(mean));
     NEREUS_CHECK(status.ok()) << status;
   });
 }

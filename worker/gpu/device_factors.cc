@@ -20,6 +20,9 @@ constexpr const char* kVariables[] = {"NVIDIA_TF32_OVERRIDE",
 // Limit of a variable's value in the name, in bytes.
 constexpr size_t kValueBytesMax = 32;
 
+// Subject of messages about Multiply.
+constexpr char kWhat[] = "product of all workers' factors";
+
 // Alignment of cudaMalloc, in bytes.
 constexpr int64_t kAlignment = 256;
 
@@ -114,26 +117,43 @@ absl::StatusOr<uint8_t*> DeviceFactors::Scratch(int64_t bytes) {
   return static_cast<uint8_t*>(scratch_.data());
 }
 
+absl::Status DeviceFactors::Compute(const MultiplyFactors& factors,
+                                    const float* output, const float* input,
+                                    const float* addend, float* product) {
+  NEREUS_TRY(CublasStatus(
+      FactorGradientCuda(all_.get(), factors.rows, factors.m, factors.n,
+                         factors.bias, addend == nullptr ? factors.scale : 1.0f,
+                         output, input, product, stream_),
+      kWhat, "cublasGemmEx"));
+  if (addend == nullptr) return absl::OkStatus();
+  return CudaStatus(AddScaledCuda(addend, factors.addend.float_count(),
+                                  factors.scale, product, stream_),
+                    kWhat, "AddScaledCuda");
+}
+
 absl::Status DeviceFactors::Multiply(const MultiplyFactors& factors) {
-  constexpr char kWhat[] = "product of all workers' factors";
   const DeviceScope scope(stager_.device(), kWhat);
   NEREUS_TRY(scope.status());
   NEREUS_CHECK(factors.is_whole()) << "workers with GPUs do not share products";
   const int64_t output_bytes = factors.output_gradient.bytes();
   const int64_t input_bytes = factors.input.bytes();
   const int64_t gradient_bytes = factors.gradient.bytes();
-  // The two factors share one allocation; each begins at a multiple of
-  // kAlignment. If the gradient does not begin at such a multiple, the product
-  // is made in this allocation, too, and then copied to the gradient. The
-  // reason: cuBLAS chooses its kernel, and so the bits, by the alignment.
+  // The factors and the addend share one allocation; each begins at a multiple
+  // of kAlignment. If the gradient does not begin at such a multiple, the
+  // product is made in this allocation, too, and then copied to the gradient.
+  // The reason: cuBLAS chooses its kernel, and so the bits, by the alignment.
   const int64_t input_at = Aligned(output_bytes);
-  const int64_t product_at = input_at + Aligned(input_bytes);
+  const int64_t addend_at = input_at + Aligned(input_bytes);
+  const int64_t product_at = addend_at + Aligned(factors.addend.bytes());
   const bool is_aligned =
       reinterpret_cast<uintptr_t>(factors.gradient.data()) % kAlignment == 0;
   uint8_t* const memory =
       NEREUS_TRY(Scratch(product_at + (is_aligned ? 0 : gradient_bytes)));
   auto* const output = reinterpret_cast<float*>(memory);
   auto* const input = reinterpret_cast<float*>(memory + input_at);
+  auto* const addend = factors.addend.bytes() > 0
+                           ? reinterpret_cast<float*>(memory + addend_at)
+                           : nullptr;
   auto* const product = is_aligned
                             ? factors.gradient.floats()
                             : reinterpret_cast<float*>(memory + product_at);
@@ -141,6 +161,10 @@ absl::Status DeviceFactors::Multiply(const MultiplyFactors& factors) {
                                   output_bytes, stream_);
   status.Update(
       CopyAsync(kWhat, input, factors.input.data(), input_bytes, stream_));
+  if (addend != nullptr) {
+    status.Update(CopyAsync(kWhat, addend, factors.addend.data(),
+                            factors.addend.bytes(), stream_));
+  }
   absl::StatusOr<Stager::Point> copied = stager_.Mark(kWhat, stream_);
   status.Update(copied.status());
   if (!status.ok()) {
@@ -149,11 +173,7 @@ absl::Status DeviceFactors::Multiply(const MultiplyFactors& factors) {
     (void)cudaStreamSynchronize(stream_);
     return status;
   }
-  status =
-      CublasStatus(FactorGradientCuda(all_.get(), factors.rows, factors.m,
-                                      factors.n, factors.bias, factors.scale,
-                                      output, input, product, stream_),
-                   kWhat, "cublasGemmEx");
+  status = Compute(factors, output, input, addend, product);
   if (!is_aligned) {
     status.Update(CopyAsync(kWhat, factors.gradient.data(), product,
                             gradient_bytes, stream_));

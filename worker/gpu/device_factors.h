@@ -58,6 +58,10 @@ class DeviceFactors final {
 
   // Makes the handles, the stream and the name.
   absl::Status Start();
+  // Queues the work of Multiply on factors and an addend that are, or will be,
+  // in device memory. `addend`: null without one.
+  absl::Status Compute(const MultiplyFactors& factors, const float* output,
+                       const float* input, const float* addend, float* product);
   // Returns `bytes` bytes of device memory for Multiply. The next call of
   // Scratch returns the same memory, or a larger allocation instead of it.
   absl::StatusOr<uint8_t*> Scratch(int64_t bytes);

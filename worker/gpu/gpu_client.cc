@@ -287,6 +287,7 @@ absl::Status GpuClientImpl::CheckPush(int layer, int64_t step,
 
 absl::Status GpuClientImpl::Queue(GpuPush pushed, cudaStream_t stream) {
   const int layer = pushed.layer;
+  pushed.by_factors = client_->takes_factors(layer);
   timeline_->EndComputing(layer, stream);
   pushed.made = NEREUS_TRY(stager_->Mark(NameOf(layer, "gradient"), stream));
   timeline_->BeginComputing(stream);
@@ -301,7 +302,6 @@ absl::Status GpuClientImpl::Queue(GpuPush pushed, cudaStream_t stream) {
 absl::Status GpuClientImpl::Push(int layer, int64_t step, float* gradient,
                                  cudaStream_t stream) {
   NEREUS_TRY(CheckPush(layer, step, gradient, stream));
-  NEREUS_TRY(CheckHasNoFactors(layers_[layer].spec));
   return Queue({layer, step, gradient, {}, {}}, stream);
 }
 

@@ -53,7 +53,7 @@ void GpuFlights::Add(GpuPush push) {
   flight = Flight();
   flight.step = push.step;
   flight.gradient = push.gradient;
-  flight.by_factors = push.factors.input != nullptr;
+  flight.by_factors = push.by_factors;
   queue_.push_back(std::move(push));
 }
 

@@ -91,7 +91,7 @@ class GpuFlights {
   struct Outcome {
     Buffer mean;                // Pinned memory of the push (SetValues).
     float* gradient = nullptr;  // Memory for the mean (GpuPush::gradient).
-    bool by_factors = false;    // True if the factors are sent.
+    bool by_factors = false;    // See GpuPush.
     int64_t landed_count = 0;   // See NoteLanded.
   };
   // Returns the outcome of a round that is not done yet. Returns nothing if the

@@ -158,10 +158,14 @@ absl::StatusOr<PushStager::Staged> PushStager::StageGradient(
   } else {
     NEREUS_TRY(CopyOut(push, memory.Slice(halves_at, halves_bytes), *gradient));
   }
-  return Staged{
-      values, [client, layer, step, values, gradient = std::move(gradient)] {
-        return client->PushArriving(layer, step, FloatsOf(values), gradient);
-      }};
+  // The product of the other workers' factors is made in device memory.
+  const absl::Span<float> mean =
+      push.by_factors ? GradientOf(push) : absl::Span<float>();
+  return Staged{values, [client, layer, step, values, mean,
+                         gradient = std::move(gradient)] {
+                  return client->PushArriving(layer, step, FloatsOf(values),
+                                              gradient, mean);
+                }};
 }
 
 // Copies both factors completely before the host client gets them: they are

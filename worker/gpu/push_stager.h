@@ -41,6 +41,9 @@ struct GpuPush {
   GpuFactors factors;
   // Point of the caller's stream at which the pushed values are computed.
   Stager::Point made;
+  // True if the mean is made of factors: those above, or those of other workers
+  // beside this worker's gradient.
+  bool by_factors = false;
 };
 
 // Copies pushed values to pinned memory, where the host client reads them. Once

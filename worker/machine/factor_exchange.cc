@@ -20,6 +20,9 @@
 //      product, each worker multiplies its part (MakePart), and the parts of
 //      its mates land beside it.
 //
+// A whole gradient takes the place of a worker's factors in 1 to 3, and is
+// added to the product in 4.
+//
 // The rows are ordered by seat, so every worker sums in the same order and
 // gets the same bits. The biases, if the layer has some, are the column sums of
 // output_gradient, and come out of the same product.
@@ -91,7 +94,17 @@ Buffer FactorExchange::Rows(const Round& round, int seat,
 }
 
 void FactorExchange::PlaceOwn(Outbox& out) {
-  const Round& round = rounds_.At(ledger_.next_round());
+  Round& round = rounds_.At(ledger_.next_round());
+  if (layer_.gradient.bytes() > 0) {
+    const int seat = round.lineup.SeatOf(layer_.rank);
+    const WholeGradient& whole = WholeOf(round, seat, out);
+    for (int64_t i = 0; i < FrameCount(layer_.spec().parameters); ++i) {
+      round.Mark(whole.begin + i);
+    }
+    out.Add(CopyValues{whole.values, layer_.gradient});
+    out.Add(RoundValues{whole.values, layer_.route().wire});
+    return;
+  }
   const FactorBuffers& own = layer_.factors;
   const Buffer* const given[] = {&own.output_gradient, &own.input};
   for (const uint8_t matrix : kMatrices) {
@@ -104,18 +117,38 @@ void FactorExchange::PlaceOwn(Outbox& out) {
   }
 }
 
+const FactorExchange::WholeGradient& FactorExchange::WholeOf(Round& round,
+                                                             int seat,
+                                                             Outbox& out) {
+  const WholeGradient* const whole = PeerRounds::FindWhole(round, seat);
+  if (whole != nullptr) return *whole;
+  const int64_t first = seat * frames_per_worker_;
+  for (int64_t i = first; i < first + frames_per_worker_; ++i) {
+    if (!round.arrived[i]) round.Mark(i);
+  }
+  for (const uint8_t matrix : kMatrices) {
+    const Buffer rows = Rows(round, seat, matrix);
+    out.Add(CopyValues{rows, Buffer::AllocateLike(rows, rows.bytes())});
+  }
+  return rounds_.AddWhole(round, seat);
+}
+
 void FactorExchange::Contribute(Outbox& out) {
   const Round* round = rounds_.PrepareToSend();
   if (round == nullptr) return;
   const RankList receivers = ReceiversIn(*round);
   const int seat = round->lineup.SeatOf(layer_.rank);
-  for (const uint8_t matrix : kMatrices) {
+  const auto send = [&](uint8_t part, const Buffer& values) {
     FrameHeader header = layer_.Header(FrameKind::kFactors, seat, round->round);
-    header.part = matrix;
-    CutIntoFrames(*layer_.job, header, Rows(*round, seat, matrix),
-                  [&](Frame frame) {
-                    out.Add(BroadcastFrame{receivers, std::move(frame)});
-                  });
+    header.part = part;
+    CutIntoFrames(*layer_.job, header, values, [&](Frame frame) {
+      out.Add(BroadcastFrame{receivers, std::move(frame)});
+    });
+  };
+  const WholeGradient* const whole = PeerRounds::FindWhole(*round, seat);
+  if (whole != nullptr) return send(kWholePart, whole->values);
+  for (const uint8_t matrix : kMatrices) {
+    send(matrix, Rows(*round, seat, matrix));
   }
 }
 
@@ -141,18 +174,27 @@ absl::StatusOr<FactorExchange::Place> FactorExchange::FindPlace(
   if (header.kind == FrameKind::kOutcome && header.part == kProductPart) {
     return FindPart(header, round);
   }
-  if (header.part > kInputMatrix) {
+  if (header.part > kInputMatrix && header.part != kWholePart) {
     return RefuseFrame(header,
-                       "the part must be 0 or 1, the number of a factor");
+                       "the part must be 0 or 1, the number of a factor, or 3, "
+                       "a whole gradient");
   }
   if (header.chunk >= static_cast<uint32_t>(round.contributors)) {
     return RefuseFrame(header, "the round has ", round.contributors,
                        " contributors");
   }
   const LayerSpec& spec = layer_.spec();
+  const auto seat = static_cast<int>(header.chunk);
+  if (header.part == kWholePart) {
+    const int64_t frame = NEREUS_TRY(FrameIndex(header, spec.parameters));
+    const WholeGradient* const whole = PeerRounds::FindWhole(round, seat);
+    if (whole == nullptr) return Place{std::ssize(round.arrived) + frame, {}};
+    return Place{
+        whole->begin + frame,
+        whole->values.Slice(FloatBytes(header.offset), FloatBytes(header))};
+  }
   const int64_t frame =
       NEREUS_TRY(FrameIndex(header, MatrixElements(spec, header.part)));
-  const auto seat = static_cast<int>(header.chunk);
   const int64_t frames_before =
       header.part == kInputMatrix
           ? FrameCount(MatrixElements(spec, kOutputGradientMatrix))
@@ -195,8 +237,25 @@ absl::StatusOr<Landing> FactorExchange::OnHeader(
   const Round& round = rounds_.At(header.round);
   const Place place = NEREUS_TRY(FindPlace(header, round));
   NEREUS_TRY(CheckSender(header, round));
+  const bool is_whole = header.part == kWholePart;
+  if (is_whole && place.index >= std::ssize(round.arrived)) {
+    return PlaceFirstOfWhole(header, round);
+  }
+  if (is_whole && !round.arrived[place.index]) return Landing::Scratch();
   return round.arrived[place.index] ? Landing::Discard()
                                     : Landing::At(place.values);
+}
+
+absl::StatusOr<Landing> FactorExchange::PlaceFirstOfWhole(
+    const FrameHeader& header, const Round& round) const {
+  const auto factors = round.arrived.begin() +
+                       static_cast<int64_t>(header.chunk) * frames_per_worker_;
+  if (std::find(factors, factors + frames_per_worker_, true) !=
+      factors + frames_per_worker_) {
+    return RefuseFrame(header,
+                       "the worker has sent factors in this round already");
+  }
+  return Landing::Scratch();
 }
 
 absl::Status FactorExchange::CheckSender(const FrameHeader& header,
@@ -230,12 +289,18 @@ absl::Status FactorExchange::CheckSender(const FrameHeader& header,
 bool FactorExchange::OnFrame(const Frame& frame, Outbox& out) {
   const FrameHeader& header = frame.header;
   if (PeerRounds::IsRecovery(header.kind)) {
-    rounds_.OnRecoveryFrame(header, out);
+    rounds_.OnRecoveryFrame(frame, out);
     return false;
   }
   Round& round = rounds_.At(header.round);
+  if (header.part == kWholePart) {
+    WholeOf(round, static_cast<int>(header.chunk), out);
+  }
   const Place place = *FindPlace(header, round);
   round.Mark(place.index);
+  if (header.part == kWholePart) {
+    out.Add(Accumulate{place.values, Addend(frame), /*replaces=*/true});
+  }
   if (header.part == kProductPart) {
     --round.missing_parts;
     return true;  // The mate has gathered, and waits for this worker's part.
@@ -251,7 +316,7 @@ bool FactorExchange::OnFrame(const Frame& frame, Outbox& out) {
 std::optional<RoundResult> FactorExchange::Finish(Outbox& out) {
   MakePart(out);
   if (!rounds_.IsComplete()) return std::nullopt;
-  const Round& round = rounds_.At(ledger_.next_round());
+  Round& round = rounds_.At(ledger_.next_round());
   Buffer mean = rounds_.IsSkipped() ? Buffer() : TakeMean(round, out);
   return rounds_.Finish(std::move(mean), out);
 }
@@ -291,22 +356,28 @@ void FactorExchange::MakePart(Outbox& out) {
   });
 }
 
-void FactorExchange::Multiply(const Round& round, int64_t begin, int64_t end,
+void FactorExchange::Multiply(Round& round, int64_t begin, int64_t end,
                               Buffer gradient, Outbox& out) const {
+  rounds_.SumWhole(round, out);
   const LayerSpec& spec = layer_.spec();
   const auto stack = [&](uint8_t matrix) {
     return round.memory[matrix].Slice(
         0, FloatBytes(round.contributors * MatrixElements(spec, matrix)));
   };
+  Buffer addend;
+  if (!round.whole.empty()) {
+    addend =
+        round.whole_sum.Slice(FloatBytes(begin * spec.n), gradient.bytes());
+  }
   out.Add(MultiplyFactors{round.contributors * spec.rows, spec.m, spec.n,
                           layer_.has_bias(),
                           1.0f / static_cast<float>(round.contributors),
                           stack(kOutputGradientMatrix), stack(kInputMatrix),
-                          std::move(gradient), begin, end});
+                          std::move(gradient), begin, end, std::move(addend)});
 }
 
 // A round that came whole from a source has no parts.
-Buffer FactorExchange::TakeMean(const Round& round, Outbox& out) {
+Buffer FactorExchange::TakeMean(Round& round, Outbox& out) {
   const bool is_shared = ProductParts(layer_, round.lineup).are_shared() &&
                          !rounds_.Recovers(round.round);
   if (!is_shared) {
@@ -342,7 +413,14 @@ std::string FactorExchange::Missing() const {
     int64_t first = 0;
     for (int host = 0; host < round.lineup.hosts(); ++host) {
       for (const int32_t rank : round.lineup.at(host)) {
-        add_if_missing(rank, first, frames_per_worker_);
+        const WholeGradient* const whole =
+            PeerRounds::FindWhole(round, round.lineup.SeatOf(rank));
+        if (whole == nullptr) {
+          add_if_missing(rank, first, frames_per_worker_);
+        } else {
+          add_if_missing(rank, whole->begin,
+                         FrameCount(layer_.spec().parameters));
+        }
         first += frames_per_worker_;
       }
     }

@@ -23,11 +23,15 @@ namespace nereus {
 // (ProductParts): each worker multiplies a part and hands the part to its
 // mates.
 //
+// A worker whose step has more rows than K contributes its whole gradient
+// instead, which goes the same way. Its rows of the stacks are then zero, and
+// each worker adds the sum of the whole gradients to the product.
+//
 // The memory of a round is two stacks, one for each factor, with workers * K *
 // (M + N) floats in all. The factors of the worker with seat s are rows [s * K,
 // s * K + K). If workers share the product, the memory has room for a gradient,
-// too. Two rounds are in memory at once and, after an epoch has ended, a third
-// one (PeerRounds).
+// too. Each whole gradient has memory of its own. Two rounds are in memory at
+// once and, after an epoch has ended, a third one (PeerRounds).
 class FactorExchange final : public Exchange {
  public:
   // `layer`, `ledger`: not owned; must outlive this.
@@ -46,9 +50,19 @@ class FactorExchange final : public Exchange {
  private:
   using Round = PeerRounds::Round;
   using Place = PeerRounds::Place;
+  using WholeGradient = PeerRounds::WholeGradient;
 
-  // Copies this worker's factors into its rows of the stacks.
+  // Copies this worker's factors into its rows of the stacks, or its whole
+  // gradient into the round's memory.
   void PlaceOwn(Outbox& out);
+  // Returns the memory of the whole gradient of the worker with this seat.
+  // Without one, adds it to the round: no factors of the worker are expected
+  // any more, and its rows of the stacks become zero.
+  const WholeGradient& WholeOf(Round& round, int seat, Outbox& out);
+  // Returns where the first frame of a whole gradient lands. Errors:
+  // kInvalidArgument, the worker has sent factors in this round, too.
+  absl::StatusOr<Landing> PlaceFirstOfWhole(const FrameHeader& header,
+                                            const Round& round) const;
   // Returns the place of a frame. Errors: kInvalidArgument.
   absl::StatusOr<Place> FindPlace(const FrameHeader& header,
                                   const Round& round) const;
@@ -66,13 +80,14 @@ class FactorExchange final : public Exchange {
   // mates, once all factors are there. If the step is skipped, no worker makes
   // a part: this worker then does not wait for any.
   void MakePart(Outbox& out);
-  // Appends the product of the two stacks, which is the mean gradient. Only its
-  // rows [begin, end) are computed, and written to `gradient`.
-  void Multiply(const Round& round, int64_t begin, int64_t end, Buffer gradient,
+  // Appends the product of the two stacks plus the sum of the whole gradients,
+  // which is the mean gradient. Only its rows [begin, end) are computed, and
+  // written to `gradient`.
+  void Multiply(Round& round, int64_t begin, int64_t end, Buffer gradient,
                 Outbox& out) const;
   // Appends the actions that make the mean gradient, and returns its memory.
   // Returns an empty buffer if the mean is in the memory that the caller gave.
-  Buffer TakeMean(const Round& round, Outbox& out);
+  Buffer TakeMean(Round& round, Outbox& out);
   // Number of a round's frames with factors. Frames with parts of the product
   // have the numbers after these.
   int64_t FactorFrames(const Round& round) const {

@@ -45,6 +45,7 @@ void PeerRounds::Open(Round& round, int64_t number) {
   const Shape shape = shape_of_(round.lineup);
   ExpectAll(round, shape.frames);
   round.sums.assign(shape.frames, false);
+  round.whole.clear();
   round.missing_parts = shape.parts;
   for (int64_t own = 0; own < shape.own_count; ++own) {
     round.Mark(shape.own_begin + own);
@@ -68,6 +69,42 @@ void PeerRounds::Reserve(Round& round, const Shape& shape) const {
     // new memory.
     if (values.bytes() >= bytes && values.unique()) continue;
     values = layer_.Allocate(bytes);
+  }
+}
+
+const PeerRounds::WholeGradient* PeerRounds::FindWhole(const Round& round,
+                                                       int seat) {
+  const auto found = absl::c_find_if(
+      round.whole,
+      [seat](const WholeGradient& whole) { return whole.seat == seat; });
+  return found == round.whole.end() ? nullptr : &*found;
+}
+
+const PeerRounds::WholeGradient& PeerRounds::AddWhole(Round& round,
+                                                      int seat) const {
+  const int64_t elements = layer_.spec().parameters;
+  const auto begin = std::ssize(round.arrived);
+  round.arrived.resize(begin + FrameCount(elements), false);
+  round.missing += FrameCount(elements);
+  const auto place = absl::c_find_if(
+      round.whole,
+      [seat](const WholeGradient& whole) { return whole.seat > seat; });
+  return *round.whole.insert(
+      place, {seat, layer_.Allocate(FloatBytes(elements)), begin});
+}
+
+// The memory of a worker's own whole gradient may belong to frames under way.
+// So a sum of several gradients has memory of its own.
+void PeerRounds::SumWhole(Round& round, Outbox& out) const {
+  if (round.whole.empty()) return;
+  if (round.whole.size() == 1) {
+    round.whole_sum = round.whole.front().values;
+    return;
+  }
+  round.whole_sum = layer_.Allocate(FloatBytes(layer_.spec().parameters));
+  for (const WholeGradient& whole : round.whole) {
+    const bool is_first = &whole == &round.whole.front();
+    out.Add(Accumulate{round.whole_sum, Addend(whole.values), is_first});
   }
 }
 
@@ -122,6 +159,7 @@ RoundResult PeerRounds::Finish(Buffer mean, Outbox& out) {
     Update(round, std::exchange(mean, Buffer()), out);
   }
   RoundResult result{round.contributors, std::move(mean)};
+  if (round.whole.empty() || IsSkipped()) round.whole_sum = Buffer();
   // Open leaves the memory as it is: it has the values of the finished round
   // until frames of the new round land there.
   Open(round, round.round + 2);
@@ -153,6 +191,7 @@ void PeerRounds::Update(const Round& round, const Buffer& mean,
 
 void PeerRounds::OnEpoch(Outbox& out) {
   recovery_.reset();
+  recovers_whole_.reset();
   served_.assign(layer_.job->workers.size(), false);
   KeepFinished();
   if (layer_.position() < 0) return;
@@ -246,28 +285,58 @@ absl::StatusOr<Landing> PeerRounds::OnRecoveryHeader(
   const Place place = NEREUS_TRY(FindInMemory(header));
   // The transport may announce the last frame again after it has ended the
   // round.
+  const std::vector<bool>& arrived = At(header.round).arrived;
   const bool is_repeated =
-      IsPast(header) || At(header.round).arrived[place.index];
-  return is_repeated ? Landing::Discard() : Landing::At(place.values);
+      IsPast(header) ||
+      (place.index < std::ssize(arrived) && arrived[place.index]);
+  if (is_repeated) return Landing::Discard();
+  return IsOfWholeSum(header) ? Landing::Scratch() : Landing::At(place.values);
 }
 
-void PeerRounds::OnRecoveryFrame(const FrameHeader& header, Outbox& out) {
-  if (header.kind == FrameKind::kFinished) {
-    return At(header.round).Mark(FindInMemory(header)->index);
+void PeerRounds::OnRecoveryFrame(const Frame& frame, Outbox& out) {
+  const FrameHeader& header = frame.header;
+  if (header.kind == FrameKind::kPullRound) {
+    served_[layer_.job->PositionOf(header.sender.rank)] = true;
+    return SendFinished(header.sender, out);
   }
-  served_[layer_.job->PositionOf(header.sender.rank)] = true;
-  SendFinished(header.sender, out);
+  Round& round = At(header.round);
+  if (!recovers_whole_.has_value()) {
+    recovers_whole_ = header.frames > 0;
+    if (*recovers_whole_) AddWhole(round, /*seat=*/0);
+  }
+  const Place place = *FindInMemory(header);
+  round.Mark(place.index);
+  if (!IsOfWholeSum(header)) return;
+  out.Add(Accumulate{place.values, Addend(frame), /*replaces=*/true});
+}
+
+bool PeerRounds::IsOfWholeSum(const FrameHeader& header) const {
+  return header.frames > 0 &&
+         header.chunk == GridsOf(recovery_->contributors).size();
 }
 
 absl::StatusOr<PeerRounds::Place> PeerRounds::FindInMemory(
     const FrameHeader& header) const {
   const Round& round = At(header.round);
-  const std::vector<FrameGrid> grids = GridsOf(recovery_->contributors);
+  std::vector<FrameGrid> grids = GridsOf(recovery_->contributors);
+  const bool may_have_whole = layer_.route().scheme == Scheme::kFactor;
+  if (header.frames > (may_have_whole ? 1 : 0) ||
+      header.frames != recovers_whole_.value_or(header.frames)) {
+    return RefuseFrame(header, "it tells of ", header.frames,
+                       " sums of whole gradients");
+  }
+  std::vector<Buffer> memory = round.memory;
+  if (header.frames > 0) {
+    memory.resize(grids.size());
+    memory.push_back(round.whole.empty() ? Buffer()
+                                         : round.whole.front().values);
+    grids.emplace_back(layer_.spec().parameters);
+  }
   if (header.chunk >= grids.size() || header.part != kValuesPart) {
     return RefuseFrame(header, "the round has ", grids.size(),
                        " buffers, and the part must be 0");
   }
-  const Buffer& values = round.memory[header.chunk];
+  const Buffer& values = memory[header.chunk];
   const bool says_none = layer_.sparse.has_value() &&
                          header.payload_bytes == 0 && header.offset == 0;
   if (says_none) return Place{grids[0].Count(), values.Slice(0, 0)};
@@ -275,6 +344,8 @@ absl::StatusOr<PeerRounds::Place> PeerRounds::FindInMemory(
   for (uint32_t before = 0; before < header.chunk; ++before) {
     index += grids[before].Count();
   }
+  // The first frame of the round makes the memory of the sum.
+  if (values.bytes() == 0) return Place{index, Buffer()};
   return Place{index,
                values.Slice(FloatBytes(header.offset), FloatBytes(header))};
 }
@@ -284,8 +355,16 @@ absl::StatusOr<PeerRounds::Place> PeerRounds::FindInMemory(
 void PeerRounds::SendFinished(PeerId to, Outbox& out) const {
   const Job& job = *layer_.job;
   FrameHeader header = layer_.Header(FrameKind::kFinished, 0, finished_.round);
-  for (const FrameGrid& grid : GridsOf(finished_.contributors)) {
-    const Buffer& values = finished_.memory[header.chunk];
+  std::vector<FrameGrid> grids = GridsOf(finished_.contributors);
+  std::vector<Buffer> memory = finished_.memory;
+  if (finished_.whole_sum.bytes() > 0) {
+    header.frames = 1;
+    memory.resize(grids.size());
+    memory.push_back(finished_.whole_sum);
+    grids.emplace_back(layer_.spec().parameters);
+  }
+  for (const FrameGrid& grid : grids) {
+    const Buffer& values = memory[header.chunk];
     for (int64_t index = 0; index < grid.Count(); ++index) {
       if (!finished_.chosen.empty() && !finished_.chosen[index]) continue;
       out.Add(SendFrame{to, CutFrame(job, header, grid, index, values)});

@@ -48,6 +48,13 @@ class PeerRounds {
     int64_t parts = 0;
   };
 
+  // Factors: gradient that a worker contributes in place of its factors.
+  struct WholeGradient {
+    int seat = 0;       // Seat of the worker.
+    Buffer values;      // Memory of the gradient, float32.
+    int64_t begin = 0;  // Number of its first frame in the round.
+  };
+
   // State of one round on this worker.
   struct Round {
     int64_t round = 0;           // Number of the round.
@@ -64,6 +71,12 @@ class PeerRounds {
     // Factors: number of the missing frames that hold parts of the product
     // (ProductParts); the other missing frames hold factors.
     int64_t missing_parts = 0;
+    // Factors: whole gradients of the round, in the order of seats. Their
+    // frames have numbers after those of the memory.
+    std::vector<WholeGradient> whole;
+    // Factors: sum of the whole gradients, once it is made (SumWhole). Stays
+    // until the next round in this memory is done. Empty: there are none.
+    Buffer whole_sum;
     // Sparse: true for each frame of a block that travels; set when this worker
     // sends. If no block travels, true for the last frame, which has no values.
     // Workers wait for this frame, so that no worker is done before all have
@@ -93,6 +106,15 @@ class PeerRounds {
   Round& At(int64_t round) { return rounds_[round % 2]; }
   const Round& At(int64_t round) const { return rounds_[round % 2]; }
 
+  // Returns the whole gradient of the worker with this seat, or null.
+  static const WholeGradient* FindWhole(const Round& round, int seat);
+  // Adds a whole gradient to a round, with undefined values, and expects its
+  // frames. REQUIRES: there is none for this seat.
+  const WholeGradient& AddWhole(Round& round, int seat) const;
+  // Appends the sum of the whole gradients of a round, in the order of seats.
+  // REQUIRES: all its frames are in place.
+  void SumWhole(Round& round, Outbox& out) const;
+
   // Prepares the open round for the sending of this worker's contribution, and
   // returns the round. Returns nullptr if the round comes from a source: the
   // source has this contribution already.
@@ -118,7 +140,7 @@ class PeerRounds {
   }
   // Take recovery frames, which the exchange leaves to this class.
   absl::StatusOr<Landing> OnRecoveryHeader(const FrameHeader& header) const;
-  void OnRecoveryFrame(const FrameHeader& header, Outbox& out);
+  void OnRecoveryFrame(const Frame& frame, Outbox& out);
 
   // True if the open round can end: all its frames are in place, this worker
   // has sent its contribution and requested the result, and the verdict on the
@@ -163,6 +185,8 @@ class PeerRounds {
   std::vector<FrameGrid> GridsOf(int contributors) const;
   absl::Status CheckRequest(const FrameHeader& header) const;
   absl::StatusOr<Place> FindInMemory(const FrameHeader& header) const;
+  // True if a recovery frame is part of the sum of whole gradients.
+  bool IsOfWholeSum(const FrameHeader& header) const;
   void SendFinished(PeerId to, Outbox& out) const;
   void Update(const Round& round, const Buffer& mean, Outbox& out) const;
 
@@ -172,7 +196,9 @@ class PeerRounds {
   std::array<Round, 2> rounds_;                         // Round t is in t % 2.
 
   // Recovery in this epoch.
-  std::optional<FinishedRound> recovery_;  // Round that a source sends whole.
+  std::optional<FinishedRound> recovery_;  // Round that a source sends.
+  // True if that round has whole gradients. Absent before its first frame.
+  std::optional<bool> recovers_whole_;
   // True at the positions of workers to which this worker sent finished_.
   std::vector<bool> served_;
   // The last finished round as of the begin of this epoch, for workers that

@@ -258,7 +258,7 @@ absl::Status RingExchange::CheckOnRing(const FrameHeader& header,
 bool RingExchange::OnFrame(const Frame& frame, Outbox& out) {
   const FrameHeader& header = frame.header;
   if (PeerRounds::IsRecovery(header.kind)) {
-    rounds_.OnRecoveryFrame(header, out);
+    rounds_.OnRecoveryFrame(frame, out);
     return false;
   }
   Round& round = rounds_.At(header.round);

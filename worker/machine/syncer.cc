@@ -81,12 +81,11 @@ void Syncer::BeginStep(Outbox& out) {
   Start(out);
 }
 
-absl::Status Syncer::Push(int64_t round, Buffer gradient, Outbox& out) {
+absl::Status Syncer::Push(int64_t round, Buffer gradient, Buffer mean,
+                          Outbox& out) {
   NEREUS_TRY(ledger_.CheckPush(round));
   if (layer_.route().scheme == Scheme::kFactor) {
-    return FailedPreconditionError(
-        "layer ", layer_.spec().name,
-        " goes by factors: push them with PushFactors");
+    layer_.factors.gradient = mean.bytes() > 0 ? std::move(mean) : gradient;
   }
   layer_.gradient = std::move(gradient);
   OnPushed(round, out);

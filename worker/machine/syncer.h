@@ -52,10 +52,11 @@ class Syncer {
   // the layer from the shards, unless the caller runs the optimizer.
   void BeginStep(Outbox& out);
 
-  // Take the caller's contribution to `round`; only Send sends it. Errors:
-  // kInvalidArgument, the round does not follow the last round that is done;
-  // kFailedPrecondition, from Push only: the scheme needs factors.
-  absl::Status Push(int64_t round, Buffer gradient, Outbox& out);
+  // Take the caller's contribution to `round`; only Send sends it. `mean`:
+  // memory for the mean of a layer by factors; empty: that of `gradient`.
+  // Errors: kInvalidArgument, the round does not follow the last round that is
+  // done.
+  absl::Status Push(int64_t round, Buffer gradient, Buffer mean, Outbox& out);
   absl::Status PushFactors(int64_t round, FactorBuffers factors, Outbox& out);
   // Sends the contribution, if it is unsent. In a sparse job, `choice` says
   // which blocks travel, and Send adds the norms of the layer's blocks to

@@ -97,7 +97,8 @@ struct WorkerLayer {
   const Buffer state;
 
   // Contribution to the open round, lent by the caller until the round is done.
-  // With scheme kFactor `factors` are set, otherwise `gradient`.
+  // With scheme kFactor either `factors` are set, or `gradient` and
+  // factors.gradient; otherwise `gradient`.
   Buffer gradient;
   FactorBuffers factors;
   // Memory for the product of factors, where the caller gave no memory for the

@@ -81,7 +81,8 @@ bool WorkerMachine::BeginStep(int64_t step, Outbox& out) {
 }
 
 absl::Status WorkerMachine::OnPush(int layer, int64_t round, Buffer gradient,
-                                   Outbox& out, bool fit, float scale) {
+                                   Outbox& out, bool fit, float scale,
+                                   Buffer mean) {
   begun_step_ = std::max(begun_step_, round);
   if (IsBarred(round, fit)) {
     const Buffer zeros = Buffer::AllocateZeroed(gradient.bytes());
@@ -92,7 +93,8 @@ absl::Status WorkerMachine::OnPush(int layer, int64_t round, Buffer gradient,
     }
   }
   if (scale != 1.0f) out.Add(ScaleValues{gradient, 1.0f / scale});
-  NEREUS_TRY(syncers_[layer]->Push(round, std::move(gradient), out));
+  NEREUS_TRY(
+      syncers_[layer]->Push(round, std::move(gradient), std::move(mean), out));
   OnPushed(layer, round, fit, out);
   return absl::OkStatus();
 }
@@ -165,7 +167,7 @@ void WorkerMachine::PushNorms(Outbox& out) {
   // blocks by the sum of the workers' norms.
   Syncer& blocks = *syncers_[job_->pool.layer];
   const absl::Status status =
-      blocks.Push(plan_.step(), std::exchange(norms_, Buffer()), out);
+      blocks.Push(plan_.step(), std::exchange(norms_, Buffer()), {}, out);
   NEREUS_CHECK(status.ok()) << status;
   blocks.Send(out);
   blocks.Gather(out);

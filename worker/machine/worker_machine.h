@@ -60,7 +60,7 @@ class WorkerMachine final : public Machine {
   // gradient divided by it, in place. REQUIRES: the model has `layer`, and the
   // buffers have its sizes.
   absl::Status OnPush(int layer, int64_t round, Buffer gradient, Outbox& out,
-                      bool fit = true, float scale = 1.0f);
+                      bool fit = true, float scale = 1.0f, Buffer mean = {});
   absl::Status OnPushFactors(int layer, int64_t round, FactorBuffers factors,
                              Outbox& out, bool fit = true, float scale = 1.0f);
 

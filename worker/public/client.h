@@ -308,9 +308,13 @@ class Client {
   // round. With `--nan=skip`, and in a sparse job unless `--nan=ignore`, this
   // call searches the gradient for NaNs before it returns.
   //
-  // `layer`: index in Connect's `layers`, of a layer that has no factors.
-  // `step`: the step that BeginStep returned. Each layer is pushed once in a
-  // step, after the Wait for its previous round.
+  // `layer`: index in Connect's `layers`. A layer that has factors
+  // (LayerSpec::has_factors) should be pushed by PushFactors. Push is for a
+  // step with more rows than LayerSpec::rows: if the plan sends the layer's
+  // factors, this worker then sends its whole gradient to all others, in their
+  // place. Other workers may push factors in the same step. `step`: the step
+  // that BeginStep returned. Each layer is pushed once in a step, after the
+  // Wait for its previous round.
   //
   // `gradient`: gradient of the mean loss over this worker's examples,
   // multiplied by StepInfo::loss_scale. float32, shape {spec.parameters}, host
@@ -321,10 +325,9 @@ class Client {
   // to this memory (for the exception see ClientOptions::means_in_place). In a
   // sparse job the values in this memory are undefined afterwards.
   //
-  // Errors: kInvalidArgument, no such layer, wrong length, or another step;
-  // kFailedPrecondition, the layer has factors (LayerSpec::has_factors): call
-  // PushFactors. With `--nan=fail`, a NaN or an infinity ends the job for all
-  // workers. Push or the Wait for the layer then returns that error.
+  // Errors: kInvalidArgument, no such layer, wrong length, or another step.
+  // With `--nan=fail`, a NaN or an infinity ends the job for all workers. Push
+  // or the Wait for the layer then returns that error.
   virtual absl::Status Push(int layer, int64_t step,
                             absl::Span<float> gradient) = 0;
 

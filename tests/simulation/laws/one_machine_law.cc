@@ -4,6 +4,7 @@
 #include <utility>
 #include <variant>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_format.h"
 #include "common/compute/factor_gradient.h"
 #include "common/compute/optimizer.h"
@@ -95,17 +96,31 @@ std::vector<float> OneMachineLaw::Product(const Factors& factors, int64_t rows,
 std::vector<float> OneMachineLaw::StackedProduct(int64_t step, int layer,
                                                  float scale) const {
   Factors stack;
+  std::vector<float> whole;
   for (int host = 0; host < lineup_.hosts(); ++host) {
     for (const int32_t rank : lineup_.at(host)) {
-      const Factors own = FactorsOf(rank, step, layer);
+      Factors own = FactorsOf(rank, step, layer);
+      if (workload_.multiplies != nullptr &&
+          workload_.multiplies(rank, step, layer)) {
+        const std::vector<float> gradient = GradientOf(rank, step, layer);
+        whole.resize(gradient.size());
+        for (size_t i = 0; i < gradient.size(); ++i) whole[i] += gradient[i];
+        absl::c_fill(own.output_gradient, 0.0f);
+        absl::c_fill(own.input, 0.0f);
+      }
       stack.output_gradient.insert(stack.output_gradient.end(),
                                    own.output_gradient.begin(),
                                    own.output_gradient.end());
       stack.input.insert(stack.input.end(), own.input.begin(), own.input.end());
     }
   }
-  return Product(stack, lineup_.workers() * workload_.layers[layer].rows, layer,
-                 scale);
+  std::vector<float> gradient =
+      Product(stack, lineup_.workers() * workload_.layers[layer].rows, layer,
+              whole.empty() ? scale : 1.0f);
+  for (size_t i = 0; i < whole.size(); ++i) {
+    gradient[i] = (gradient[i] + whole[i]) * scale;
+  }
+  return gradient;
 }
 
 std::vector<float> OneMachineLaw::GradientOf(int rank, int64_t step,

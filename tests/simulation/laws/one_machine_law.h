@@ -51,7 +51,8 @@ class OneMachineLaw final : public Law {
   std::vector<float> Product(const Factors& factors, int64_t rows, int layer,
                              float scale) const;
   // Returns the sum of all workers' gradients times `scale`, as one product of
-  // their stacked factors.
+  // their stacked factors and the sum of gradients that workers multiply
+  // themselves.
   std::vector<float> StackedProduct(int64_t step, int layer, float scale) const;
   std::vector<float> GradientOf(int rank, int64_t step, int layer) const;
   // Returns the sum of the gradients of a host's workers, added by rank.

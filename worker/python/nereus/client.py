@@ -226,7 +226,10 @@ class Client:
     def push(self, layer, step, gradient, *, stream=None):
         """Contributes `gradient` of a layer and returns at once. The library uses the array
         until the wait for the layer returns; the caller must not touch it before. With
-        optimizer="worker", the mean gradient replaces it."""
+        optimizer="worker", the mean gradient replaces it.
+
+        A layer with factors may be pushed so, too, if the step has more rows than the layer:
+        other workers may push factors in the same step."""
         index, name = self._layer(layer)
         values = self._gradient(name, index, gradient)
         self._push(index, step, (values,), "nereus_client_push", values.address,
@@ -252,8 +255,9 @@ class Client:
                    means.length if means else 0, arguments.stream(stream))
 
     def takes_factors(self, layer):
-        """Returns True if the plan sends the layer's factors in this step. Otherwise push
-        may be called for a layer with factors, too."""
+        """Returns True if the plan sends the layer's factors in this step. Otherwise the
+        client multiplies what push_factors gets: a caller that has the gradient may as well
+        push it."""
         takes = ctypes.c_int32()
         self._call("nereus_client_takes_factors", self._layer(layer)[0],
                    ctypes.byref(takes))

@@ -361,7 +361,7 @@ class Engine:
         capture = layer.capture
         if capture is not None:
             layer.check_factors(self.passes)
-            if layer.sends_factors:
+            if layer.sends_factors and capture.rows <= layer.rows:
                 self._push_factors(layer)
                 return
         layer.pushed = layer.collect()

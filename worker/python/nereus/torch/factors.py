@@ -159,11 +159,14 @@ class Capture:
 
     def difference(self, gradient):
         """Returns the relative difference between a weight's gradient and the product."""
-        product = sum(given.t() @ rows
-                      for given, rows in zip(self.output_gradients, self.inputs))
         gradient = gradient.float()
         size = max(float(torch.linalg.norm(gradient)), 1e-30)
-        return float(torch.linalg.norm(product - gradient)) / size
+        return float(torch.linalg.norm(self.product() - gradient)) / size
+
+    def product(self):
+        """Returns the weight's gradient, m x n. There is at least one row."""
+        return sum(given.t() @ rows
+                   for given, rows in zip(self.output_gradients, self.inputs))
 
     @property
     def tolerance(self):

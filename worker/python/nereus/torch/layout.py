@@ -6,12 +6,15 @@ bfloat16 or float16 stay where they are; their layer has a float32 copy of them.
 """
 
 import functools
+import logging
 import zlib
 
 import torch
 
 from ..errors import FAILED_PRECONDITION, InvalidArgument, NereusError
 from ..layer import Layer
+
+_log = logging.getLogger("nereus")
 
 # Smallest parameter, in values, that is a layer of its own: 16 KiB.
 LARGE_VALUES = 4096
@@ -87,6 +90,7 @@ class TorchLayer:
         self.pushed = None
         self.missing = 0  # Gradients of this backward pass that have not come.
         self._parts = []  # Views of `gradient`, of each slot.
+        self._has_told = False  # True if a warning has told of a step with more rows.
         self._is_checked = False  # True if factors were compared with a gradient.
         # Gradient of a layer with factors at the begin of the step, its values if they are
         # needed, and the number of changes of its memory.
@@ -217,6 +221,8 @@ class TorchLayer:
 
     def collect(self):
         """Returns the layer's gradient of this step, flat; zeros where there is none."""
+        if self.has_factors and self.sends_factors:
+            return self._product()
         if not self.gathers:
             return self._own_gradient(self.slots[0])
         for slot, part in zip(self.slots, self._parts):
@@ -241,12 +247,13 @@ class TorchLayer:
     def check_factors(self, passes):
         """Checks the captured factors of this step. Errors: NereusError."""
         capture, slot = self.capture, self.slots[0]
-        if capture.rows > self.rows and self.sends_factors:
-            raise NereusError(
-                f"layer {self.name} has {capture.rows} rows in this step, more than the "
-                f"{self.rows} that its workers agreed on: pass rows={{'{slot.name}': "
-                f"{-(-capture.rows // passes)}}}, or leave the layer without factors",
-                FAILED_PRECONDITION)
+        if capture.rows > self.rows and self.sends_factors and not self._has_told:
+            self._has_told = True
+            _log.warning(
+                "layer %s has %d rows in this step, more than the %d that its workers agreed on: "
+                "this worker sends its whole gradient, as in all such steps. If they are many, "
+                "pass rows={'%s': %d}", self.name, capture.rows, self.rows, slot.name,
+                -(-capture.rows // passes))
         gradient = slot.parameter.grad
         if self._is_checked:
             if self.sends_factors and gradient is not None and (
@@ -284,6 +291,15 @@ class TorchLayer:
         self.capture.clear()
         self._before = parameter.grad
         return factors
+
+    def _product(self):
+        """Returns the product of the factors, flat, which have too many rows to be sent."""
+        slot = self.slots[0]
+        self._before = slot.parameter.grad
+        place = self.place_for_mean()
+        place.view(slot.parameter.shape).copy_(self.capture.product())
+        self.capture.clear()
+        return place
 
     def place_for_mean(self):
         """Returns memory for the mean gradient of a layer with factors, flat. It is that of
