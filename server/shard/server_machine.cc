@@ -17,7 +17,7 @@
 namespace nereus {
 
 ServerMachine::ServerMachine(JobPtr job, int server)
-    : server_(server), job_(std::move(job)), votes_(job_) {
+    : server_(server), job_(std::move(job)), votes_(job_, server) {
   for (int index = 0; index < job_->shards(); ++index) {
     if (!Holds(index)) continue;
     shards_.try_emplace(index, job_, index, PeerId::Shard(server_));

@@ -7,10 +7,29 @@
 
 namespace nereus {
 
-Votes::Votes(JobPtr job) { OnEpoch(std::move(job)); }
+namespace {
+
+// True if the server has rounds to close, or tells the workers the verdicts.
+bool NeedsVerdicts(const Job& job, int server) {
+  if (job.shard_servers.front().primary == server) return true;
+  for (int layer = 0; layer < std::ssize(job.layers); ++layer) {
+    if (!UsesServers(job.routes[layer].scheme)) continue;
+    for (const Chunk& chunk : job.placement.layer_chunks(layer)) {
+      if (job.ServerOf(chunk) == PeerId::Shard(server)) return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+Votes::Votes(JobPtr job, int server) : server_(server) {
+  OnEpoch(std::move(job));
+}
 
 void Votes::OnEpoch(JobPtr job) {
   job_ = std::move(job);
+  counts_ = NeedsVerdicts(*job_, server_);
   frozen_ = false;
   verdicts_.Add(job_->history.verdicts);
   open_.clear();
@@ -31,13 +50,14 @@ absl::StatusOr<Landing> Votes::OnHeader(PeerId from,
   if (!job_->votes() || position < 0 || header.layer != 0 ||
       header.chunk != 0 || header.offset != 0 || header.payload_bytes != 0 ||
       header.part > kSkipped || header.round < 0 ||
-      header.round > decided_step() + 2 ||
+      (counts_ && header.round > decided_step() + 2) ||
       position >= job_->ContributorsOf(header.round)) {
     return RefuseFrame(
         header, "a vote must come from a contributor to its step, and step ",
         decided_step(), " is the last step with a verdict");
   }
-  if (frozen_ || header.round <= decided_step()) return Landing::Discard();
+  const bool is_past = header.round <= decided_step();
+  if (!counts_ || frozen_ || is_past) return Landing::Discard();
   const auto count = open_.find(header.round);
   const bool repeated = count != open_.end() && count->second.voted[position];
   return repeated ? Landing::Discard() : Landing::Scratch();

@@ -17,14 +17,19 @@ namespace nereus {
 //
 //   no vote --first vote--> open --last contributor's vote--> verdict
 //
-// All servers reach the same verdict, because every worker sends its vote to
+// Only servers that need verdicts count votes: those with rounds to close, and
+// the primary of shard 0, which tells the workers. A server without rounds
+// would hold up no worker, so workers could be any number of steps ahead of it.
+//
+// These servers reach the same verdict, because every worker sends its vote to
 // all of them. A worker may die after only some servers have got its vote. Then
 // the next epoch tells all servers the verdicts that these servers have
 // reported. Therefore no vote counts between Freeze and OnEpoch: a verdict made
 // in this time would be in no report.
 class Votes {
  public:
-  explicit Votes(JobPtr job);
+  // `server`: number of the server that counts.
+  Votes(JobPtr job, int server);
 
   // Checks and counts frames of kind kVote, as Machine does.
   absl::StatusOr<Landing> OnHeader(PeerId from,
@@ -53,7 +58,9 @@ class Votes {
   // has one.
   int64_t decided_step() const;
 
+  const int server_;  // See the constructor.
   JobPtr job_;
+  bool counts_ = false;  // True if this server counts votes in this epoch.
   bool frozen_ = false;
   Verdicts verdicts_;              // Verdicts on the last steps.
   std::map<int64_t, Count> open_;  // Indexed by step; at most two.

@@ -45,7 +45,7 @@ bool IsDiscarded(const Votes& votes, const FrameHeader& vote) {
 
 TEST(VotesTest, LastVoteBringsTheVerdict) {
   const JobPtr job = VotingJob();
-  Votes votes(job);
+  Votes votes(job, /*server=*/0);
   EXPECT_EQ(Cast(votes, *job, 1, 0), std::nullopt);
   EXPECT_EQ(Cast(votes, *job, 0, 0), (StepVerdict{0, false}));
   EXPECT_EQ(votes.verdicts().Skipped(0), false);
@@ -53,7 +53,7 @@ TEST(VotesTest, LastVoteBringsTheVerdict) {
 
 TEST(VotesTest, SingleVoteAgainstAStepIsEnough) {
   const JobPtr job = VotingJob();
-  Votes votes(job);
+  Votes votes(job, /*server=*/0);
   EXPECT_EQ(Cast(votes, *job, 0, 0, /*skipped=*/true), std::nullopt);
   EXPECT_EQ(Cast(votes, *job, 1, 0), (StepVerdict{0, true}));
 }
@@ -61,16 +61,35 @@ TEST(VotesTest, SingleVoteAgainstAStepIsEnough) {
 // A worker that has heard a verdict from another server.
 TEST(VotesTest, WorkerMayBeAStepAhead) {
   const JobPtr job = VotingJob();
-  Votes votes(job);
+  Votes votes(job, /*server=*/0);
   EXPECT_EQ(Cast(votes, *job, 0, 0), std::nullopt);
   EXPECT_EQ(Cast(votes, *job, 0, 1, /*skipped=*/true), std::nullopt);
   EXPECT_EQ(Cast(votes, *job, 1, 0), (StepVerdict{0, false}));
   EXPECT_EQ(Cast(votes, *job, 1, 1), (StepVerdict{1, true}));
 }
 
+// Nothing holds up a worker that is ahead of a server without rounds: its votes
+// must not be refused.
+TEST(VotesTest, AServerWithoutRoundsCountsNoVotes) {
+  JobOptions options;
+  options.nan = NanPolicy::kSkip;
+  for (const Scheme scheme : {Scheme::kRing, Scheme::kServer}) {
+    const JobPtr job = TestJob(2, 2, {VectorLayer("a", 4), VectorLayer("b", 4)},
+                               options, scheme);
+    Votes first(job, /*server=*/0);
+    Votes second(job, /*server=*/1);
+    EXPECT_FALSE(IsDiscarded(first, VoteOf(*job, 0, 0, false)));
+    EXPECT_EQ(IsDiscarded(second, VoteOf(*job, 0, 0, false)),
+              scheme == Scheme::kRing);
+    const FrameHeader ahead = VoteOf(*job, 0, 7, false);
+    EXPECT_FALSE(first.OnHeader(kWorker0, ahead).ok());
+    EXPECT_EQ(second.OnHeader(kWorker0, ahead).ok(), scheme == Scheme::kRing);
+  }
+}
+
 TEST(VotesTest, VoteCountsOnce) {
   const JobPtr job = VotingJob();
-  Votes votes(job);
+  Votes votes(job, /*server=*/0);
   Cast(votes, *job, 0, 0);
   EXPECT_TRUE(IsDiscarded(votes, VoteOf(*job, 0, 0, true)));
   Cast(votes, *job, 1, 0);
@@ -81,7 +100,7 @@ TEST(VotesTest, VoteCountsOnce) {
 // The report must stay true until all members know it.
 TEST(VotesTest, NothingIsCountedBetweenTwoEpochs) {
   const JobPtr job = VotingJob();
-  Votes votes(job);
+  Votes votes(job, /*server=*/0);
   Cast(votes, *job, 0, 0);
   votes.Freeze();
   EXPECT_TRUE(IsDiscarded(votes, VoteOf(*job, 1, 0, false)));
@@ -96,7 +115,7 @@ TEST(VotesTest, StepWithAVerdictTakesNoVotes) {
   const JobPtr job = EpochAfter(*VotingJob(), [](Job& late) {
     late.history.verdicts = {{6, true}};
   });
-  Votes votes(job);
+  Votes votes(job, /*server=*/0);
   EXPECT_EQ(votes.verdicts().Skipped(6), true);
   EXPECT_TRUE(IsDiscarded(votes, VoteOf(*job, 0, 6, false)));
   EXPECT_EQ(Cast(votes, *job, 0, 7), std::nullopt);
@@ -106,7 +125,7 @@ TEST(VotesTest, OnlyContributorsVote) {
   const JobPtr job = EpochAfter(*VotingJob(), [](Job& late) {
     late.workers = {{0, 0}, {1, 0}, {2, 1}};
   });
-  Votes votes(job);
+  Votes votes(job, /*server=*/0);
   Cast(votes, *job, 0, 0);
   EXPECT_FALSE(
       votes.OnHeader(PeerId::Worker(2), VoteOf(*job, 2, 0, true)).ok());
@@ -116,7 +135,7 @@ TEST(VotesTest, OnlyContributorsVote) {
 
 TEST(VotesTest, WrongVotesAreRefused) {
   const JobPtr job = VotingJob();
-  const Votes votes(job);
+  const Votes votes(job, /*server=*/0);
   const auto refusal = [&](PeerId from, auto edit) {
     FrameHeader vote = VoteOf(*job, from.rank, 0, false);
     edit(vote);
@@ -139,7 +158,7 @@ TEST(VotesTest, WrongVotesAreRefused) {
 
 TEST(VotesTest, VotesAreRefusedInAJobWithoutVotes) {
   const JobPtr job = TestJob(1, 1, {VectorLayer("scale", 4)});
-  const Votes votes(job);
+  const Votes votes(job, /*server=*/0);
   EXPECT_FALSE(votes.OnHeader(kWorker0, VoteOf(*job, 0, 0, false)).ok());
 }
 
