@@ -75,7 +75,7 @@ auto SourcesOf(const UpdateParameters& update) {
   return std::array{update.gradient};
 }
 auto SourcesOf(const MultiplyFactors& multiply) {
-  return std::array{multiply.output_gradient, multiply.input};
+  return std::array{multiply.output_gradient, multiply.input, multiply.addend};
 }
 
 // Returns the hello that this process sends to its peers in an epoch.

@@ -54,10 +54,10 @@ struct LayerSpec {
   // its output. In a transformer, a layer has one row for each token.
   int64_t rows = 0;
 
-  // True if every worker pushes the factors of this layer in every step: two
-  // matrices, K x M and K x N, whose product is the gradient of the weight. A
-  // plan may then send the factors instead of the gradient. Only a fully
-  // connected layer may have factors.
+  // True if workers push the factors of this layer: two matrices, K x M and
+  // K x N, whose product is the gradient of the weight. A plan may then send
+  // the factors instead of the gradient. In a step with more than K rows a
+  // worker pushes the gradient. Only a fully connected layer may have factors.
   bool has_factors = false;
 
   bool operator==(const LayerSpec&) const = default;

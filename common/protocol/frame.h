@@ -55,7 +55,7 @@ enum class FrameKind : uint8_t {
   // results of this round and to hand them on.
   kPull = 5,
   // Worker to worker: part of a factor, one of the two matrices whose product
-  // is the gradient; or part of the whole gradient, in place of the factors.
+  // is the gradient; or part of the dense gradient, in place of the factors.
   kFactors = 6,
   // Worker to the source of a FinishedRound: request for the whole outcome of
   // this round, all factors or the mean. The source answers with kFinished.
@@ -112,12 +112,12 @@ inline constexpr int64_t kInitialRound = -1;
 // Values of FrameHeader::part in kFactors, and in kOutcome of a layer that goes
 // by factors. The first two name the factor that the frame is part of.
 // kProductPart, only in kOutcome: the frame is part of the product of the
-// factors. kWholePart: the frame is part of the whole gradient of a worker
+// factors. kDensePart: the frame is part of the dense gradient of a worker
 // whose step has more rows than the factors have room for.
 inline constexpr uint8_t kOutputGradientMatrix = 0;
 inline constexpr uint8_t kInputMatrix = 1;
 inline constexpr uint8_t kProductPart = 2;
-inline constexpr uint8_t kWholePart = 3;
+inline constexpr uint8_t kDensePart = 3;
 
 // Value of FrameHeader::part in all other frames with values, unless
 // kResumedPart applies: the frame has parameters or a gradient. Parts 1, 2, ...
@@ -170,13 +170,13 @@ struct FrameHeader {
   // In a sparse round, in kContribution, kAggregate, and kLocal to the carrier
   // of a chunk: number of frames with values that the sender sends for this
   // chunk. If the number is 0, one frame without payload says so. In kFinished:
-  // 1 if the outcome has a sum of whole gradients (kWholePart), 0 if not. 0 in
+  // 1 if the outcome has a sum of dense gradients (kDensePart), 0 if not. 0 in
   // all other frames.
   uint16_t frames = 0;
   int64_t round = 0;  // Round of the layer; kVote and kVerdict: the step.
   PeerId sender;      // Member that sends the frame.
   // Index of the payload's first element, counted from the start of the values
-  // that a FrameGrid cuts: a chunk, factor, whole gradient, part of a product,
+  // that a FrameGrid cuts: a chunk, factor, dense gradient, part of a product,
   // segment (in a sparse job: layer) or buffer. A frame of the grid begins at
   // this index.
   uint32_t offset = 0;

@@ -28,8 +28,8 @@ struct JobCase {
   double sparsity = 0.0;
   NanPolicy nan = NanPolicy::kFail;
   UpdateRule rule = UpdateRule::kSgd;
-  // True if workers push whole gradients of layers with factors in some steps.
-  bool whole = false;
+  // True if workers push dense gradients of layers with factors in some steps.
+  bool dense = false;
 };
 
 ServerOptions Options(const JobCase& job) {
@@ -69,7 +69,7 @@ TEST_P(AllJobsTest, GpusAndCpusComputeEqualBits) {
     LocalCluster cluster(Options(job));
     std::vector<ToyWorker> workers;
     for (int i = 0; i < kWorkers; ++i) {
-      workers.emplace_back(SmallModel()).set_pushes_whole(job.whole);
+      workers.emplace_back(SmallModel()).set_pushes_dense(job.dense);
     }
     const auto results = cluster.RunWorkers(kWorkers, [&](int i) {
       return by_layer ? workers[i].TrainLayerByLayer(cluster.client_options(),
@@ -83,7 +83,7 @@ TEST_P(AllJobsTest, GpusAndCpusComputeEqualBits) {
   if (job.scarce) gpu.staging_bytes = int64_t{5} << 18;
   LocalCluster cluster(Options(job));
   std::vector<GpuToyWorker> workers(kWorkers);
-  for (GpuToyWorker& worker : workers) worker.set_pushes_whole(job.whole);
+  for (GpuToyWorker& worker : workers) worker.set_pushes_dense(job.dense);
   const auto results = cluster.RunWorkers(kWorkers, [&](int i) {
     return by_layer ? workers[i].TrainLayerByLayer(cluster.client_options(),
                                                    kSteps, gpu)
@@ -134,18 +134,18 @@ INSTANTIATE_TEST_SUITE_P(
         JobCase{.name = "FactorAdam",
                 .forced = Scheme::kFactor,
                 .rule = UpdateRule::kAdam},
-        JobCase{.name = "Whole", .forced = Scheme::kFactor, .whole = true},
-        JobCase{.name = "WholeWorkersUpdate",
+        JobCase{.name = "Dense", .forced = Scheme::kFactor, .dense = true},
+        JobCase{.name = "DenseWorkersUpdate",
                 .forced = Scheme::kFactor,
                 .place = OptimizerPlace::kWorker,
                 .scarce = true,
-                .whole = true},
+                .dense = true},
         JobCase{
-            .name = "WholeServer", .forced = Scheme::kServer, .whole = true},
-        JobCase{.name = "WholeVotes",
+            .name = "DenseServer", .forced = Scheme::kServer, .dense = true},
+        JobCase{.name = "DenseVotes",
                 .forced = Scheme::kFactor,
                 .nan = NanPolicy::kSkip,
-                .whole = true},
+                .dense = true},
         JobCase{.name = "RingAdam",
                 .forced = Scheme::kRing,
                 .rule = UpdateRule::kAdam}),

@@ -122,7 +122,7 @@ class GpuToyWorker {
   }
 
   // Does the same as that of ToyWorker.
-  void set_pushes_whole(bool pushes_whole) { pushes_whole_ = pushes_whole; }
+  void set_pushes_dense(bool pushes_dense) { pushes_dense_ = pushes_dense; }
 
   // Makes the layer's gradient and pushes it.
   absl::Status Push(int layer, const StepInfo& begun) {
@@ -188,7 +188,7 @@ class GpuToyWorker {
   bool PushesFactors(int layer, int64_t step) const {
     const int rank = client_->client().traits().rank;
     return layers_[layer].has_factors &&
-           !(pushes_whole_ && ToyWorker::PushesWhole(rank, step));
+           !(pushes_dense_ && ToyWorker::PushesDense(rank, step));
   }
 
   // Queues work on the stream that writes the values that ToyWorker would make.
@@ -223,7 +223,7 @@ class GpuToyWorker {
   }
 
   const std::vector<LayerSpec> layers_;
-  bool pushes_whole_ = false;
+  bool pushes_dense_ = false;
   float momentum_ = 0.0f;
   cudaStream_t stream_ = nullptr;
   std::vector<Memory> memory_;

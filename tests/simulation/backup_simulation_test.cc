@@ -37,7 +37,7 @@ TEST(BackupSimulationTest, LostServerCostsNoStep) {
     SimulatedClusterOptions options = JobWithBackups(seed);
     options.rules.cost = CostKind::kBytes;
     SimulatedCluster cluster(
-        options, WithWholeGradients(RandomWorkload(MixedLayers(), seed), seed));
+        options, WithDenseGradients(RandomWorkload(MixedLayers(), seed), seed));
     Random random(seed);
     int64_t steps = 0;
     for (int lost = 0; lost < 3; ++lost) {
@@ -69,7 +69,7 @@ TEST(BackupSimulationTest, ServersThatLeaveCostNoStepAndNoPause) {
     SimulatedClusterOptions options = JobWithBackups(seed);
     options.rules.cost = CostKind::kBytes;
     SimulatedCluster cluster(
-        options, WithWholeGradients(RandomWorkload(MixedLayers(), seed), seed));
+        options, WithDenseGradients(RandomWorkload(MixedLayers(), seed), seed));
     int64_t steps = 2;
     ASSERT_TRUE(cluster.RunSteps(steps).ok());
     for (int shard = 0; shard < options.shards; ++shard) {
@@ -94,7 +94,7 @@ TEST(BackupSimulationTest, JobGoesOnWithASingleServerUntilAnotherComes) {
     options.rules.cost = CostKind::kBytes;
     options.shards = 2;
     SimulatedCluster cluster(
-        options, WithWholeGradients(RandomWorkload(MixedLayers(), seed), seed));
+        options, WithDenseGradients(RandomWorkload(MixedLayers(), seed), seed));
     ASSERT_TRUE(cluster.RunSteps(2).ok());
     const int lost = static_cast<int>(seed % 2);
     cluster.faults().Crash(cluster.processes().shard_process(lost));
@@ -136,7 +136,7 @@ TEST(BackupSimulationTest, JobGoesOnWhateverDies) {
     options.has_disk = true;
     options.job.checkpoint_every = static_cast<int64_t>(seed / 12 % 4);
     SimulatedCluster cluster(
-        options, WithWholeGradients(RandomWorkload(MixedLayers(), seed), seed));
+        options, WithDenseGradients(RandomWorkload(MixedLayers(), seed), seed));
     cluster.set_patience(kPatience);
     const RandomFaults faults(seed, AllFaults(), &cluster);
     const absl::Status status = cluster.RunSteps(8);

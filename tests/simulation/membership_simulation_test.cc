@@ -36,7 +36,7 @@ TEST(MembershipSimulationTest, SurvivingWorkersGoOnTogetherUnderAnyFaults) {
     SCOPED_TRACE(ReplayHint(seed));
     SimulatedCluster cluster(
         FaultyJob(seed),
-        WithWholeGradients(RandomWorkload(MixedLayers(), seed), seed));
+        WithDenseGradients(RandomWorkload(MixedLayers(), seed), seed));
     cluster.set_patience(kPatience);
     const RandomFaults faults(seed, WorkerFaults(), &cluster);
     const absl::Status status = cluster.RunSteps(kSteps);
@@ -64,7 +64,7 @@ TEST(MembershipSimulationTest, DeadWorkerCostsAFailureTimeout) {
     SCOPED_TRACE(ReplayHint(seed));
     SimulatedClusterOptions options = FaultyJob(seed);
     SimulatedCluster cluster(
-        options, WithWholeGradients(RandomWorkload(MixedLayers(), seed), seed));
+        options, WithDenseGradients(RandomWorkload(MixedLayers(), seed), seed));
     ASSERT_TRUE(cluster.RunSteps(2).ok());
     const bool pauses = seed % 2 == 0;
     const ProcessId victim = cluster.live_workers()[seed % 2];
@@ -103,7 +103,7 @@ TEST(MembershipSimulationTest, HostHasItsNumberUntilItReboots) {
     options.places.workers_on = {2, 1};
     options.workers = 3;
     SimulatedCluster cluster(
-        options, WithWholeGradients(RandomWorkload(MixedLayers(), seed), seed));
+        options, WithDenseGradients(RandomWorkload(MixedLayers(), seed), seed));
     ASSERT_TRUE(cluster.RunSteps(2).ok());
     EXPECT_EQ(cluster.job().LineupOf(kStepMax).hosts(), 2);
     const std::set<int32_t> before = HostsOf(cluster.job());
@@ -131,7 +131,7 @@ TEST(MembershipSimulationTest, WorkerThatLeavesLosesNothing) {
     SCOPED_TRACE(ReplayHint(seed));
     SimulatedClusterOptions options = FaultyJob(seed);
     SimulatedCluster cluster(
-        options, WithWholeGradients(RandomWorkload(MixedLayers(), seed), seed));
+        options, WithDenseGradients(RandomWorkload(MixedLayers(), seed), seed));
     ASSERT_TRUE(cluster.RunSteps(2).ok());
     cluster.faults().LeaveSoon(cluster.live_workers()[seed % 2],
                                /*early=*/seed % 4 < 2);
@@ -147,7 +147,7 @@ TEST(MembershipSimulationTest, WorkerThatLeavesEarlyDelaysNoOther) {
     SCOPED_TRACE(ReplayHint(seed));
     SimulatedClusterOptions options = FaultyJob(seed);
     SimulatedCluster cluster(
-        options, WithWholeGradients(RandomWorkload(MixedLayers(), seed), seed));
+        options, WithDenseGradients(RandomWorkload(MixedLayers(), seed), seed));
     ASSERT_TRUE(cluster.RunSteps(2).ok());
     const absl::Time begun_at = cluster.events().now();
     cluster.faults().LeaveSoon(cluster.live_workers()[0], /*early=*/true);
@@ -163,7 +163,7 @@ TEST(MembershipSimulationTest, JobStopsWhenAllWorkersLeaveEarly) {
     SimulatedClusterOptions options = FaultyJob(seed);
     options.has_disk = true;
     SimulatedCluster cluster(
-        options, WithWholeGradients(RandomWorkload(MixedLayers(), seed), seed));
+        options, WithDenseGradients(RandomWorkload(MixedLayers(), seed), seed));
     ASSERT_TRUE(cluster.RunSteps(3).ok());
     for (const ProcessId worker : cluster.live_workers()) {
       cluster.faults().LeaveSoon(worker, /*early=*/true);

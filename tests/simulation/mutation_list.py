@@ -69,12 +69,8 @@ add("a peer's factors land in another rank's rows", [SWARM],
      "Rows(round, round.contributors - 1 - seat, header.part)"))
 
 add("a repeated frame of factors is counted", [SWARM],
-    ("worker/machine/factor_exchange.cc", """\
-  return round.arrived[place.index] ? Landing::Discard()
-                                    : Landing::At(place.values);
-""", """\
-  return Landing::At(place.values);
-"""))
+    ("worker/machine/factor_exchange.cc",
+     "  if (!is_first && round.arrived[place.index]) return Landing::Discard();\n", ""))
 
 # Memory that a connection or a disk is still reading.
 
@@ -219,8 +215,8 @@ add("the last vote decides", [NAN],
 
 add("servers count votes after they have reported", [NAN],
     ("server/shard/votes.cc",
-     "  if (frozen_ || header.round <= decided_step()) return Landing::Discard();\n",
-     "  if (header.round <= decided_step()) return Landing::Discard();\n"))
+     "  if (!counts_ || frozen_ || is_past) return Landing::Discard();\n",
+     "  if (!counts_ || is_past) return Landing::Discard();\n"))
 
 add("a worker takes verdicts after it has reported", [NAN],
     ("worker/machine/worker_machine.cc",
@@ -458,27 +454,27 @@ add("a round that comes whole from a source expects parts of the product", [SWAR
      "  round.missing_parts = 0;\n  round.arrived.assign(frames, false);\n",
      "  round.arrived.assign(frames, false);\n"))
 
-# Whole gradients in place of factors.
+# Dense gradients in place of factors.
 
-add("a whole gradient is added to the rows of factors before it", [TRAINING, SWARM],
+add("a dense gradient is added to the rows of factors before it", [TRAINING, SWARM],
     ("worker/machine/factor_exchange.cc",
      "    out.Add(CopyValues{rows, Buffer::AllocateLike(rows, rows.bytes())});\n",
      "    out.Add(CopyValues{rows, rows});\n"))
 
-add("whole gradients are added in the order of arrival", [TRAINING, SWARM],
+add("dense gradients are added in the order of arrival", [TRAINING, SWARM],
     ("worker/machine/peer_rounds.cc",
-     "[seat](const WholeGradient& whole) { return whole.seat > seat; }",
-     "[seat](const WholeGradient& whole) { return whole.seat + seat < 0; }"))
+     "[seat](const DenseGradient& dense) { return dense.seat > seat; }",
+     "[seat](const DenseGradient& dense) { return dense.seat + seat < 0; }"))
 
-add("a round from a source comes without its whole gradients", [SWARM],
+add("a round from a source comes without its dense gradients", [SWARM],
     ("worker/machine/peer_rounds.cc",
-     "  if (finished_.whole_sum.bytes() > 0) {\n",
-     "  if (finished_.whole_sum.bytes() < 0) {\n"))
+     "  if (finished_.dense_sum.bytes() > 0) {\n",
+     "  if (finished_.dense_sum.bytes() < 0) {\n"))
 
-add("a whole gradient stays in the sum of a later round",
+add("a dense gradient stays in the sum of a later round",
     [Test("//tests/worker:peer_rounds_test", "*ARoundFromTheSource*", 0)],
     ("worker/machine/peer_rounds.cc",
-     "  if (round.whole.empty() || IsSkipped()) round.whole_sum = Buffer();\n", ""))
+     "  if (round.dense.empty() || IsSkipped()) round.dense_sum = Buffer();\n", ""))
 
 
 def misfits(read):

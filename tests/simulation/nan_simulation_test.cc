@@ -21,7 +21,7 @@ constexpr int64_t kSteps = 8;
 // step that is done again in the next life draws anew.
 Workload PoisonedWorkload(uint64_t seed, uint64_t one_in) {
   Workload workload =
-      WithWholeGradients(RandomWorkload(MixedLayers(), seed), seed);
+      WithDenseGradients(RandomWorkload(MixedLayers(), seed), seed);
   workload.poisons = [seed, one_in](int rank, int64_t step, int life) {
     Random random(((seed * 100 + static_cast<uint64_t>(rank)) * 100 +
                    static_cast<uint64_t>(step)) *
@@ -77,7 +77,7 @@ TEST(NanSimulationTest, NanThatIsNotAllowedEndsTheJobAndNamesTheWorker) {
     options.job.sparsity.share = 0;
     options.job.nan = NanPolicy::kFail;
     Workload workload =
-        WithWholeGradients(RandomWorkload(MixedLayers(), seed), seed);
+        WithDenseGradients(RandomWorkload(MixedLayers(), seed), seed);
     int64_t step = static_cast<int64_t>(seed % kSteps);
     const auto layer_at = [&workload](int64_t at) {
       return workload.layers[static_cast<size_t>(at) % workload.layers.size()];

@@ -30,7 +30,7 @@ TEST(RestartSimulationTest, JobGoesOnWhateverDies) {
     SCOPED_TRACE(ReplayHint(seed));
     SimulatedCluster cluster(
         DurableJob(seed),
-        WithWholeGradients(RandomWorkload(MixedLayers(), seed), seed));
+        WithDenseGradients(RandomWorkload(MixedLayers(), seed), seed));
     cluster.set_patience(kPatience);
     const RandomFaults faults(seed, AllFaults(), &cluster);
     const absl::Status status = cluster.RunSteps(kSteps);
@@ -49,7 +49,7 @@ TEST(RestartSimulationTest, LostShardCostsTheStepsSinceTheLastCheckpoint) {
     options.rules.cost =
         CostKind::kBytes;  // The base round is the checkpoint's.
     SimulatedCluster cluster(
-        options, WithWholeGradients(RandomWorkload(MixedLayers(), seed), seed));
+        options, WithDenseGradients(RandomWorkload(MixedLayers(), seed), seed));
     ASSERT_TRUE(cluster.RunSteps(5).ok());
     cluster.AdvanceBy(absl::Seconds(1));
     ASSERT_EQ(cluster.disk().checkpoints_made(), 2);  // Rounds 0 and 2.
@@ -73,7 +73,7 @@ TEST(RestartSimulationTest, TrainingGoesOnWhileTheCoordinatorIsAway) {
     options.rules.cost = CostKind::kBytes;  // Plans do not change.
     options.gathers = false;  // Values are gathered by the coordinator.
     SimulatedCluster cluster(
-        options, WithWholeGradients(RandomWorkload(MixedLayers(), seed), seed));
+        options, WithDenseGradients(RandomWorkload(MixedLayers(), seed), seed));
     ASSERT_TRUE(cluster.RunSteps(2).ok());
     cluster.faults().CrashCoordinator();
     absl::Status status = cluster.RunSteps(6);
@@ -96,7 +96,7 @@ TEST(RestartSimulationTest, CoordinatorThatStoodStillCountsNoMemberAsDead) {
     SimulatedClusterOptions options = DurableJob(seed);
     options.rules.cost = CostKind::kBytes;  // Plans do not change.
     SimulatedCluster cluster(
-        options, WithWholeGradients(RandomWorkload(MixedLayers(), seed), seed));
+        options, WithDenseGradients(RandomWorkload(MixedLayers(), seed), seed));
     ASSERT_TRUE(cluster.RunSteps(2).ok());
     cluster.faults().PauseCoordinator(absl::Seconds(6));
     cluster.AdvanceBy(absl::Seconds(1));
@@ -115,7 +115,7 @@ TEST(RestartSimulationTest, RequestedCheckpointIsMade) {
     options.job.checkpoint_every = 0;
     options.rules.cost = CostKind::kBytes;  // No epoch that would make another.
     SimulatedCluster cluster(
-        options, WithWholeGradients(RandomWorkload(MixedLayers(), seed), seed));
+        options, WithDenseGradients(RandomWorkload(MixedLayers(), seed), seed));
     ASSERT_TRUE(cluster.RunSteps(2).ok());
     cluster.AdvanceBy(absl::Seconds(1));
     EXPECT_EQ(cluster.disk().checkpoints_made(),
@@ -143,7 +143,7 @@ TEST(RestartSimulationTest, LastCheckpointIsWholeWhenTheJobIsFinished) {
     options.rules.cost = CostKind::kBytes;
     options.disk_time_max = absl::Seconds(2);  // Longer than a step.
     SimulatedCluster cluster(
-        options, WithWholeGradients(RandomWorkload(MixedLayers(), seed), seed));
+        options, WithDenseGradients(RandomWorkload(MixedLayers(), seed), seed));
     ASSERT_TRUE(cluster.RunSteps(6).ok());
     for (const ProcessId worker : cluster.live_workers()) {
       cluster.faults().LeaveSoon(worker);
@@ -165,7 +165,7 @@ TEST(RestartSimulationTest, LastStepIsSavedWhateverThePlanIs) {
     options.rules = {};
     options.rules.cost = CostKind::kTime;
     SimulatedCluster cluster(
-        options, WithWholeGradients(RandomWorkload(MixedLayers(), seed), seed));
+        options, WithDenseGradients(RandomWorkload(MixedLayers(), seed), seed));
     const auto steps = static_cast<int64_t>(1 + seed % 8);
     ASSERT_TRUE(cluster.RunSteps(steps).ok());
     for (const ProcessId worker : cluster.live_workers()) {
@@ -201,7 +201,7 @@ TEST(RestartSimulationTest, FailureAfterTheLastStepDoesNotHoldTheJobUp) {
     SimulatedClusterOptions options = DurableJob(seed);
     options.disk_time_max = absl::Milliseconds(500);
     SimulatedCluster cluster(
-        options, WithWholeGradients(RandomWorkload(MixedLayers(), seed), seed));
+        options, WithDenseGradients(RandomWorkload(MixedLayers(), seed), seed));
     ASSERT_TRUE(cluster.RunSteps(6).ok());
     const std::vector<ProcessId> workers = cluster.live_workers();
     const ProcessId shard = cluster.processes().shard_process(0);
@@ -252,7 +252,7 @@ TEST(RestartSimulationTest, ServerThatIsLostAtTheEndCostsNoModel) {
     options.job.backup = seed % 2 == 0;
     options.disk_time_max = absl::Milliseconds(500);
     SimulatedCluster cluster(
-        options, WithWholeGradients(RandomWorkload(MixedLayers(), seed), seed));
+        options, WithDenseGradients(RandomWorkload(MixedLayers(), seed), seed));
     ASSERT_TRUE(cluster.RunSteps(6).ok());
     cluster.AdvanceBy(absl::Seconds(2));  // The first checkpoint is written.
     for (const ProcessId worker : cluster.live_workers()) {

@@ -124,7 +124,7 @@ Workload RandomWorkload(std::vector<LayerSpec> layers, uint64_t seed) {
   return workload;
 }
 
-Workload WithWholeGradients(Workload workload, uint64_t seed) {
+Workload WithDenseGradients(Workload workload, uint64_t seed) {
   if (seed % 3 != 1) return workload;
   workload.multiplies = [seed](int rank, int64_t step, int layer) {
     return Noise(seed + 7, rank, step, layer) > 0.5f;

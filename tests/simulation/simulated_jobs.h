@@ -19,9 +19,9 @@ std::vector<LayerSpec> MixedLayers();
 // depend on the seed, the rank, the step, the layer and the parameters.
 Workload RandomWorkload(std::vector<LayerSpec> layers, uint64_t seed);
 
-// Returns the workload, in which workers sometimes push the whole gradient of a
+// Returns the workload, in which workers sometimes push the dense gradient of a
 // layer in place of its factors. In two of three seeds they never do.
-Workload WithWholeGradients(Workload workload, uint64_t seed);
+Workload WithDenseGradients(Workload workload, uint64_t seed);
 
 // Returns a workload with small integers as gradients, which do not depend on
 // the parameters. With ExactSgd, and with a power of two as the number of

@@ -30,7 +30,7 @@ class SwarmRun {
   explicit SwarmRun(uint64_t seed)
       : options_(DrawFeatures(seed)),
         cluster_(options_,
-                 WithWholeGradients(seed % 2 == 0
+                 WithDenseGradients(seed % 2 == 0
                                         ? RandomWorkload(MixedLayers(), seed)
                                         : SignedWorkload(),
                                     seed)),

@@ -39,7 +39,7 @@ TEST(TrainingLawsTest, ReplicasAreEqualInAnyOrderOfArrival) {
     SCOPED_TRACE(ReplayHint(seed));
     const SimulatedClusterOptions options = RandomJob(seed);
     SimulatedCluster cluster(
-        options, WithWholeGradients(RandomWorkload(MixedLayers(), seed), seed));
+        options, WithDenseGradients(RandomWorkload(MixedLayers(), seed), seed));
     for (int64_t steps = 1; steps <= 4; ++steps) {
       ASSERT_TRUE(cluster.RunSteps(steps).ok()) << cluster.RunSteps(steps);
       for (size_t layer = 0; layer < MixedLayers().size(); ++layer) {
@@ -116,7 +116,7 @@ TEST(TrainingLawsTest, DeterministicJobHasTheBitsOfOneMachine) {
     options.job.deterministic = true;
     options.job.optimizer_place = OptimizerPlace::kServer;
     const Workload workload =
-        WithWholeGradients(RandomWorkload(MixedLayers(), seed), seed);
+        WithDenseGradients(RandomWorkload(MixedLayers(), seed), seed);
     SimulatedCluster cluster(options, workload);
     const OneMachineLaw& one_machine =
         cluster.laws().Add(std::make_unique<OneMachineLaw>(

@@ -117,8 +117,8 @@ absl::Status ToyWorker::Push(int layer, int64_t step) {
     if (poisoned_ == std::pair{layer, step}) last_but_two = std::nanf("");
     if (scale > loss_scale_max_) last_but_two = HUGE_VALF;
   };
-  const bool is_whole = pushes_whole_ && PushesWhole(rank, step);
-  if (!layers_[layer].has_factors || is_whole) {
+  const bool is_dense = pushes_dense_ && PushesDense(rank, step);
+  if (!layers_[layer].has_factors || is_dense) {
     fill(gradients_[layer], 0, loss_scale_);
     return client_->Push(layer, step, absl::MakeSpan(gradients_[layer]));
   }

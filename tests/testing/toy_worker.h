@@ -54,11 +54,11 @@ class ToyWorker {
   // Puts an infinity into the gradients if the loss scale of the step is above
   // `scale`, as an overflow would.
   void set_loss_scale_max(float scale) { loss_scale_max_ = scale; }
-  // True if the worker pushes the whole gradient of a layer with factors in
-  // some steps, which the test chooses by rank (PushesWhole).
-  void set_pushes_whole(bool pushes_whole) { pushes_whole_ = pushes_whole; }
-  // True if a worker with set_pushes_whole pushes whole gradients in a step.
-  static bool PushesWhole(int rank, int64_t step) {
+  // True if the worker pushes the dense gradient of a layer with factors in
+  // some steps, which the test chooses by rank (PushesDense).
+  void set_pushes_dense(bool pushes_dense) { pushes_dense_ = pushes_dense; }
+  // True if a worker with set_pushes_dense pushes dense gradients in a step.
+  static bool PushesDense(int rank, int64_t step) {
     return (step + rank) % 3 == 0 || step == 4;
   }
   // Steps of Step, NextStep and Train that the job has skipped.
@@ -85,7 +85,7 @@ class ToyWorker {
   std::pair<int, int64_t> poisoned_ = {-1, -1};  // Layer and step with a NaN.
   float loss_scale_max_ = std::numeric_limits<float>::infinity();
   float loss_scale_ = 1.0f;  // Loss scale of the step.
-  bool pushes_whole_ = false;
+  bool pushes_dense_ = false;
   std::vector<int64_t> skipped_;
   std::vector<std::string> schemes_;
   std::vector<std::vector<float>> parameters_;

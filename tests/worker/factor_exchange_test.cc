@@ -310,32 +310,32 @@ TEST(FactorExchangeTest, MissingNamesThePeers) {
 }
 
 // A gradient of a step with more rows than the factors have room for.
-std::vector<float> WholeGradient(const Job& job, int worker, int64_t round) {
+std::vector<float> DenseGradient(const Job& job, int worker, int64_t round) {
   return IntegerValues(job.layers[0].parameters, worker * 100 + round);
 }
 
-std::vector<Frame> WholeFrames(const Job& job, int worker, int64_t round) {
+std::vector<Frame> DenseFrames(const Job& job, int worker, int64_t round) {
   return FramesOf(job, PeerId::Worker(worker), FrameKind::kFactors, 0,
-                  /*chunk=*/worker, round, WholeGradient(job, worker, round),
-                  kWholePart);
+                  /*chunk=*/worker, round, DenseGradient(job, worker, round),
+                  kDensePart);
 }
 
-// Returns the mean if the workers in `whole` push whole gradients.
-std::vector<float> MeanWithWhole(const Job& job, int64_t round,
-                                 const std::vector<int>& whole) {
+// Returns the mean if the workers in `dense` push dense gradients.
+std::vector<float> MeanWithDense(const Job& job, int64_t round,
+                                 const std::vector<int>& dense) {
   std::vector<float> output_gradient;
   std::vector<float> input;
   std::vector<float> sum(job.layers[0].parameters);
   for (int worker = 0; worker < job.worker_count(); ++worker) {
-    const bool is_whole = absl::c_linear_search(whole, worker);
+    const bool is_dense = absl::c_linear_search(dense, worker);
     for (const float value : OutputGradient(worker, round)) {
-      output_gradient.push_back(is_whole ? 0.0f : value);
+      output_gradient.push_back(is_dense ? 0.0f : value);
     }
     for (const float value : Input(worker, round)) {
-      input.push_back(is_whole ? 0.0f : value);
+      input.push_back(is_dense ? 0.0f : value);
     }
-    if (!is_whole) continue;
-    const std::vector<float> gradient = WholeGradient(job, worker, round);
+    if (!is_dense) continue;
+    const std::vector<float> gradient = DenseGradient(job, worker, round);
     for (size_t i = 0; i < sum.size(); ++i) sum[i] += gradient[i];
   }
   std::vector<float> mean(sum.size());
@@ -347,56 +347,56 @@ std::vector<float> MeanWithWhole(const Job& job, int64_t round,
   return mean;
 }
 
-TEST(FactorExchangeTest, AWholeGradientGoesInPlaceOfFactors) {
+TEST(FactorExchangeTest, ADenseGradientGoesInPlaceOfFactors) {
   FactorWorker worker(FactorJob(3, OptimizerPlace::kWorker), 1);
   for (int64_t round = 0; round < 3; ++round) {
-    const Buffer gradient = FloatBuffer(WholeGradient(*worker.job, 1, round));
+    const Buffer gradient = FloatBuffer(DenseGradient(*worker.job, 1, round));
     Outbox out;
     ASSERT_TRUE(worker.machine.OnPush(0, round, gradient, out).ok());
     const Effects effects = Carry(out);
     ASSERT_EQ(effects.sent.size(), 1u);
     EXPECT_EQ(effects.sent[0].frame.header.kind, FrameKind::kFactors);
-    EXPECT_EQ(effects.sent[0].frame.header.part, kWholePart);
+    EXPECT_EQ(effects.sent[0].frame.header.part, kDensePart);
     EXPECT_EQ(effects.sent[0].frame.header.chunk, 1u);
     EXPECT_TRUE(effects.sent[0].IsFor(PeerId::Worker(0)));
     EXPECT_TRUE(effects.sent[0].IsFor(PeerId::Worker(2)));
     worker.Receive(0, round);
     EXPECT_EQ(worker.machine.syncer(0).Missing(), "worker 2");
     EXPECT_EQ(worker.Receive(2, round).done.size(), 1u);
-    EXPECT_EQ(FloatsOf(gradient), MeanWithWhole(*worker.job, round, {1}));
+    EXPECT_EQ(FloatsOf(gradient), MeanWithDense(*worker.job, round, {1}));
     // The frame has the values that were pushed.
     EXPECT_EQ(FloatsOf(effects.sent[0].frame.payload),
-              WholeGradient(*worker.job, 1, round));
+              DenseGradient(*worker.job, 1, round));
   }
 }
 
-TEST(FactorExchangeTest, WholeGradientsOfPeersAreAddedInTheOrderOfSeats) {
+TEST(FactorExchangeTest, DenseGradientsOfPeersAreAddedInTheOrderOfSeats) {
   for (const bool bias : {true, false}) {
     FactorWorker worker(FactorJob(3, OptimizerPlace::kWorker, bias), 0);
     for (int64_t round = 0; round < 4; ++round) {
       const Buffer gradient =
           Buffer::AllocateZeroed(worker.job->layers[0].parameters * 4);
-      // In odd rounds only worker 2 pushes a whole gradient.
-      std::vector<int> whole = {2};
+      // In odd rounds only worker 2 pushes a dense gradient.
+      std::vector<int> dense = {2};
       DeliverAll(worker.machine, PeerId::Worker(2),
-                 WholeFrames(*worker.job, 2, round));
+                 DenseFrames(*worker.job, 2, round));
       worker.Push(round, gradient);
       if (round % 2 == 0) {
-        whole = {1, 2};
+        dense = {1, 2};
         DeliverAll(worker.machine, PeerId::Worker(1),
-                   WholeFrames(*worker.job, 1, round));
+                   DenseFrames(*worker.job, 1, round));
       } else {
         worker.Receive(1, round);
       }
       EXPECT_EQ(worker.machine.syncer(0).done_round(), round);
-      EXPECT_EQ(FloatsOf(gradient), MeanWithWhole(*worker.job, round, whole));
+      EXPECT_EQ(FloatsOf(gradient), MeanWithDense(*worker.job, round, dense));
     }
   }
 }
 
-TEST(FactorExchangeTest, MeanOfAWholeGradientGoesWhereTheCallerSays) {
+TEST(FactorExchangeTest, MeanOfADenseGradientGoesWhereTheCallerSays) {
   FactorWorker worker(FactorJob(2, OptimizerPlace::kWorker), 0);
-  const Buffer gradient = FloatBuffer(WholeGradient(*worker.job, 0, 0));
+  const Buffer gradient = FloatBuffer(DenseGradient(*worker.job, 0, 0));
   const Buffer mean = Buffer::AllocateZeroed(gradient.bytes());
   Outbox out;
   ASSERT_TRUE(
@@ -404,49 +404,89 @@ TEST(FactorExchangeTest, MeanOfAWholeGradientGoesWhereTheCallerSays) {
           .ok());
   Carry(out);
   worker.Receive(1, 0);
-  EXPECT_EQ(FloatsOf(gradient), WholeGradient(*worker.job, 0, 0));
-  EXPECT_EQ(FloatsOf(mean), MeanWithWhole(*worker.job, 0, {0}));
+  EXPECT_EQ(FloatsOf(gradient), DenseGradient(*worker.job, 0, 0));
+  EXPECT_EQ(FloatsOf(mean), MeanWithDense(*worker.job, 0, {0}));
   EXPECT_TRUE(gradient.unique());
   EXPECT_TRUE(mean.unique());
 }
 
-TEST(FactorExchangeTest, RepeatedFramesOfWholeGradientsAreDiscarded) {
+TEST(FactorExchangeTest, ADenseGradientOfSeveralFramesIsAssembled) {
+  // 75,300 values: a frame and a part of one.
+  const JobPtr job =
+      TestJob(2, 1, {FactorLayer("fc", 300, 250, true, 2)},
+              PlainSgd(OptimizerPlace::kWorker), Scheme::kFactor);
+  const int64_t elements = job->layers[0].parameters;
+  const std::vector<float> whole = IntegerValues(elements, 4);
+  const std::vector<Frame> frames =
+      FramesOf(*job, PeerId::Worker(1), FrameKind::kFactors, 0, /*chunk=*/1,
+               /*round=*/0, whole, kDensePart);
+  ASSERT_EQ(frames.size(), 2u);
+  for (const bool in_order : {true, false}) {
+    WorkerMachine machine(job, 0,
+                          {{Buffer::AllocateZeroed(elements * 4), Buffer()}});
+    Outbox out;
+    machine.Start(out);
+    Carry(out);
+    DeliverAll(machine, PeerId::Shard(0),
+               FramesOf(*job, PeerId::Shard(0), FrameKind::kResult, 0, 0,
+                        kInitialRound, IntegerValues(elements, 0)));
+    // Both may be announced before the first one is there.
+    for (const Frame& frame : frames) {
+      const auto landing = machine.OnHeader(PeerId::Worker(1), frame.header);
+      ASSERT_TRUE(landing.ok()) << landing.status();
+      EXPECT_EQ(landing->kind, Landing::Kind::kScratch);
+    }
+    DeliverAll(machine, PeerId::Worker(1), {frames[in_order ? 0 : 1]});
+    DeliverAll(machine, PeerId::Worker(1), {frames[in_order ? 1 : 0]});
+    const Buffer gradient = FloatBuffer(IntegerValues(elements, 9));
+    ASSERT_TRUE(machine.OnPush(0, 0, gradient, out).ok());
+    EXPECT_EQ(Carry(out).done.size(), 1u);
+    const std::vector<float> own = IntegerValues(elements, 9);
+    std::vector<float> expected(elements);
+    for (int64_t i = 0; i < elements; ++i) {
+      expected[i] = (own[i] + whole[i]) * 0.5f;
+    }
+    EXPECT_EQ(FloatsOf(gradient), expected);
+  }
+}
+
+TEST(FactorExchangeTest, RepeatedFramesOfDenseGradientsAreDiscarded) {
   FactorWorker worker(FactorJob(3), 0);
-  const Frame whole = WholeFrames(*worker.job, 1, 0).front();
-  DeliverAll(worker.machine, PeerId::Worker(1), {whole});
-  for (const Frame& frame : {whole, FactorFrames(*worker.job, 1, 0)[0]}) {
+  const Frame dense = DenseFrames(*worker.job, 1, 0).front();
+  DeliverAll(worker.machine, PeerId::Worker(1), {dense});
+  for (const Frame& frame : {dense, FactorFrames(*worker.job, 1, 0)[0]}) {
     const auto landing = worker.Announce(1, frame.header);
     ASSERT_TRUE(landing.ok()) << landing.status();
     EXPECT_EQ(landing->kind, Landing::Kind::kDiscard);
   }
 }
 
-TEST(FactorExchangeTest, AWorkerMaySendOnlyItsOwnWholeGradientAndNoFactors) {
+TEST(FactorExchangeTest, AWorkerMaySendOnlyItsOwnDenseGradientAndNoFactors) {
   FactorWorker worker(FactorJob(3), 0);
-  const FrameHeader whole = WholeFrames(*worker.job, 1, 0).front().header;
+  const FrameHeader dense = DenseFrames(*worker.job, 1, 0).front().header;
   const auto expect_refused = [&](const FrameHeader& header,
                                   const std::string& why) {
     const absl::Status status = worker.Announce(1, header).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(std::string(status.message()), HasSubstr(why));
   };
-  FrameHeader header = whole;
+  FrameHeader header = dense;
   header.chunk = 2;
-  expect_refused(header, "a worker sends only its own factors");
+  expect_refused(header, "a worker sends only its own contribution");
   header.chunk = 3;
   expect_refused(header, "the round has 3 contributors");
-  header = whole;
+  header = dense;
   header.part = 4;
   expect_refused(header, "the part must be 0 or 1");
-  header = whole;
+  header = dense;
   header.payload_bytes -= 4;
   expect_refused(header, "");
-  header = whole;
+  header = dense;
   header.offset = kFrameElementsMax;
   expect_refused(header, "");
   DeliverAll(worker.machine, PeerId::Worker(1),
              {FactorFrames(*worker.job, 1, 0)[0]});
-  expect_refused(whole, "the worker has sent factors in this round already");
+  expect_refused(dense, "the worker has sent factors in this round already");
 }
 
 TEST(FactorExchangeTest, RoundsArePushedOneAfterTheOther) {

@@ -121,6 +121,17 @@ TEST_F(LayerBindingsTest, LayersWithoutStateGoWithAnyOptimizer) {
   EXPECT_TRUE(CheckState({}, OptimizerPlace::kServer).ok());
 }
 
+TEST_F(LayerBindingsTest, OffsetsOfADenseGradientFitIntoFrames) {
+  LayerSpec spec = layers_[1].spec;
+  spec.parameters = int64_t{1} << 32;
+  EXPECT_TRUE(CheckFitsFrames(spec).ok());
+  ++spec.parameters;
+  ExpectRefused(CheckFitsFrames(spec), absl::StatusCode::kInvalidArgument,
+                "layer fc has 4294967297 values, more than the 4294967296 of a "
+                "gradient that is sent in place of factors: push at most "
+                "LayerSpec::rows rows of factors");
+}
+
 // Tests of CheckFactors.
 
 struct FactorCase {

@@ -37,20 +37,20 @@ struct Case {
   OptimizerPlace place;
   WireType wire = WireType::kFloat32;
 
-  // True if all workers but worker 0 push whole gradients, up to round 2.
-  bool whole = false;
+  // True if all workers but worker 0 push dense gradients, up to round 2.
+  bool dense = false;
 
   bool factors() const { return scheme == Scheme::kFactor; }
-  bool PushesWhole(int rank, int64_t round) const {
-    return whole && rank > 0 && round <= 2;
+  bool PushesDense(int rank, int64_t round) const {
+    return dense && rank > 0 && round <= 2;
   }
   // Number of frames of a worker's contribution to a small round: one for each
   // factor, or one for all.
   size_t frames_sent(int rank) const {
-    return factors() && !PushesWhole(rank, /*round=*/0) ? 2 : 1;
+    return factors() && !PushesDense(rank, /*round=*/0) ? 2 : 1;
   }
   // Number of frames of the memory of a round.
-  size_t frames_kept() const { return (factors() ? 2 : 1) + (whole ? 1 : 0); }
+  size_t frames_kept() const { return (factors() ? 2 : 1) + (dense ? 1 : 0); }
 };
 
 // Has momentum, so that a worker that lacks the state gets other parameters.
@@ -119,7 +119,7 @@ class Cluster {
   }
   // The values of worker `of` after its last round.
   Effects PushThatOf(int of, int rank, int64_t round) {
-    if (!case_.factors() || case_.PushesWhole(of, round)) {
+    if (!case_.factors() || case_.PushesDense(of, round)) {
       gradients_[rank] = FloatBuffer(Noise(kElements, of, round, 0));
       return worker(rank).Push(round, gradients_[rank]);
     }
@@ -201,9 +201,9 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(Case{Scheme::kFactor, OptimizerPlace::kServer},
                     Case{Scheme::kFactor, OptimizerPlace::kWorker},
                     Case{Scheme::kFactor, OptimizerPlace::kServer,
-                         WireType::kFloat32, /*whole=*/true},
+                         WireType::kFloat32, /*dense=*/true},
                     Case{Scheme::kFactor, OptimizerPlace::kWorker,
-                         WireType::kFloat16, /*whole=*/true},
+                         WireType::kFloat16, /*dense=*/true},
                     Case{Scheme::kRing, OptimizerPlace::kServer},
                     Case{Scheme::kRing, OptimizerPlace::kWorker},
                     // Frames of a recovered round are cut in another way than
@@ -214,7 +214,7 @@ INSTANTIATE_TEST_SUITE_P(
       return absl::StrCat(SchemeName(info.param.scheme), "_",
                           OptimizerPlaceName(info.param.place),
                           info.param.wire == WireType::kFloat32 ? "" : "_fp16",
-                          info.param.whole ? "_whole" : "");
+                          info.param.dense ? "_dense" : "");
     });
 
 // Returns three workers. The last frames of `round` came to worker 0, which
@@ -268,7 +268,7 @@ TEST_P(PeerEpochTest, AWorkerThatIsBehindGetsTheRoundFromTheSource) {
   for (int64_t round = 2; round < 5; ++round) cluster.Run({0, 1}, round);
 }
 
-// The memory of round 4 had whole gradients in round 2.
+// The memory of round 4 had dense gradients in round 2.
 TEST_P(PeerEpochTest, ARoundFromTheSourceHasNothingOfAnEarlierRound) {
   Cluster cluster = HalfFinished(GetParam(), /*round=*/4);
   auto entered = cluster.Enter([](Job& job) {
@@ -278,6 +278,31 @@ TEST_P(PeerEpochTest, ARoundFromTheSourceHasNothingOfAnEarlierRound) {
   cluster.Bring(1, entered[1]);
   cluster.ExpectDone({0, 1}, 4);
   cluster.Run({0, 1}, 5);
+}
+
+TEST_P(PeerEpochTest, FramesOfARoundTellAlikeOfDenseGradients) {
+  Cluster cluster = HalfFinished(GetParam());
+  auto entered = cluster.Enter(WithoutTwo);
+  const auto asked = Deliver(cluster.worker(0).machine(), PeerId::Worker(1),
+                             entered[1].sent[0].frame);
+  ASSERT_TRUE(asked.ok()) << asked.status();
+  WorkerUnderTest& receiver = cluster.worker(1);
+  const auto announce = [&](int frame, uint16_t frames) {
+    FrameHeader header = asked->effects.sent[frame].frame.header;
+    header.frames = frames;
+    return receiver.machine().OnHeader(PeerId::Worker(0), header).status();
+  };
+  EXPECT_FALSE(announce(0, 2).ok());
+  const uint16_t told = GetParam().dense ? 1 : 0;
+  EXPECT_EQ(asked->effects.sent[0].frame.header.frames, told);
+  EXPECT_TRUE(announce(0, told).ok());
+  EXPECT_EQ(announce(0, 1).ok(), GetParam().factors());
+  if (!GetParam().factors()) return;
+  ASSERT_TRUE(Deliver(receiver.machine(), PeerId::Worker(0),
+                      asked->effects.sent[0].frame)
+                  .ok());
+  EXPECT_TRUE(announce(1, told).ok());
+  EXPECT_FALSE(announce(1, 1 - told).ok());
 }
 
 TEST_P(PeerEpochTest, TheSourceMayBeAStepAhead) {

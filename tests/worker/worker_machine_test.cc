@@ -306,7 +306,7 @@ INSTANTIATE_TEST_SUITE_P(
                     "the payload must have 32 bytes"},
         RefusalCase{"OthersFactors", PeerId::Worker(2),
                     [](auto& h) { h.chunk = 0; },
-                    "a worker sends only its own factors"},
+                    "a worker sends only its own contribution"},
         RefusalCase{"PositionAfterTheLast", PeerId::Worker(2),
                     [](auto& h) { h.chunk = 3; },
                     "the round has 3 contributors"},

@@ -22,8 +22,6 @@ class HostBoundClient final : public BoundClient {
                                      CUstream_st*) override {
     return client_->BeginStep(timeout);
   }
-  // Also accepts the gradient of a layer with factors, if the plan does not
-  // send its factors.
   absl::Status Push(int layer, int64_t step, float* gradient, int64_t length,
                     CUstream_st*) override {
     return client_->PushArriving(layer, step, SpanOf(gradient, length),

@@ -138,7 +138,7 @@ typedef struct nereus_layer {
   int64_t n;                 // Columns of the matrix: inputs.
   int64_t parameters_count;  // m * n, plus the values beside the matrix.
   int64_t rows;              // Rows of its input, on one worker in one step.
-  int32_t has_factors;       // 1: pushed by nereus_client_push_factors.
+  int32_t has_factors;       // 1: nereus_client_push_factors may push it.
   int32_t state_arrays;      // Number of arrays at `state`.
   float* parameters;         // parameters_count values.
   float* state;              // State of the caller's optimizer, or NULL.

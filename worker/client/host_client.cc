@@ -274,6 +274,7 @@ absl::Status HostClientImpl::PushArriving(
   // Checked before the plan is read: if the job has gone back, the new plan may
   // be another one than that of the caller's step.
   NEREUS_TRY(Interruption());
+  if (takes_factors(layer)) NEREUS_TRY(CheckFitsFrames(spec));
   bool is_fit = true;
   // In other jobs, servers and rings check the values that they add.
   if (traits_.may_skip || traits_.sparse || takes_factors(layer)) {

@@ -81,7 +81,8 @@ class HostClient : public Client {
   // arrival.
   //
   // `mean`: memory for the mean gradient of a layer whose factors the plan
-  // sends (takes_factors). If it is empty, the mean replaces the gradient.
+  // sends (takes_factors). If it is empty, the mean replaces the gradient,
+  // unless the job runs the optimizer.
   virtual absl::Status PushArriving(int layer, int64_t step,
                                     absl::Span<float> gradient,
                                     const std::shared_ptr<Arrival>& arrival,

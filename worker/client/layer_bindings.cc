@@ -28,6 +28,16 @@ absl::Status CheckFactors(const LayerSpec& layer, const Factors& factors,
   return CheckLength(layer, "the gradient", gradient.size(), layer.parameters);
 }
 
+absl::Status CheckFitsFrames(const LayerSpec& layer) {
+  constexpr int64_t kValuesMax = int64_t{1} << 32;
+  if (layer.parameters <= kValuesMax) return absl::OkStatus();
+  return InvalidArgumentError(
+      "layer ", layer.name, " has ", layer.parameters,
+      " values, more than the ", kValuesMax,
+      " of a gradient that is sent in place of factors: push at most "
+      "LayerSpec::rows rows of factors");
+}
+
 // Servers that run the optimizer would ignore the caller's state.
 absl::Status CheckState(const std::vector<LayerBinding>& layers,
                         std::optional<OptimizerPlace> optimizer) {

@@ -28,6 +28,10 @@ absl::Status CheckFactors(const LayerSpec& layer, const Factors& factors,
                           absl::Span<const float> gradient,
                           bool needs_gradient);
 
+// Checks that frames can carry the dense gradient of a layer by factors: their
+// offsets have 32 bits. Errors: kInvalidArgument.
+absl::Status CheckFitsFrames(const LayerSpec& layer);
+
 // Checks that the layers have no optimizer state if `optimizer` says that the
 // servers run the optimizer. Errors: kInvalidArgument.
 absl::Status CheckState(const std::vector<LayerBinding>& layers,

@@ -1,5 +1,6 @@
 #include "worker/gpu/device_factors.h"
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "absl/strings/str_replace.h"
@@ -117,18 +118,23 @@ absl::StatusOr<uint8_t*> DeviceFactors::Scratch(int64_t bytes) {
   return static_cast<uint8_t*>(scratch_.data());
 }
 
-absl::Status DeviceFactors::Compute(const MultiplyFactors& factors,
-                                    const float* output, const float* input,
-                                    const float* addend, float* product) {
-  NEREUS_TRY(CublasStatus(
-      FactorGradientCuda(all_.get(), factors.rows, factors.m, factors.n,
-                         factors.bias, addend == nullptr ? factors.scale : 1.0f,
-                         output, input, product, stream_),
-      kWhat, "cublasGemmEx"));
-  if (addend == nullptr) return absl::OkStatus();
-  return CudaStatus(AddScaledCuda(addend, factors.addend.float_count(),
-                                  factors.scale, product, stream_),
-                    kWhat, "AddScaledCuda");
+absl::Status DeviceFactors::AddTo(float* product, const Buffer& addend,
+                                  float scale, uint8_t* scratch) {
+  absl::Status status;
+  for (int64_t at = 0; status.ok() && at < addend.bytes(); at += kAddendBytes) {
+    const Buffer part =
+        addend.Slice(at, std::min(kAddendBytes, addend.bytes() - at));
+    status = CopyAsync(kWhat, scratch, part.data(), part.bytes(), stream_);
+    status.Update(
+        CudaStatus(AddScaledCuda(reinterpret_cast<const float*>(scratch),
+                                 part.float_count(), scale, product, stream_),
+                   kWhat, "AddScaledCuda"));
+    product += part.float_count();
+  }
+  // Waits, because the owner of the addend reuses its memory after this call.
+  status.Update(CudaStatus(cudaStreamSynchronize(stream_), kWhat,
+                           "cudaStreamSynchronize"));
+  return status;
 }
 
 absl::Status DeviceFactors::Multiply(const MultiplyFactors& factors) {
@@ -138,22 +144,20 @@ absl::Status DeviceFactors::Multiply(const MultiplyFactors& factors) {
   const int64_t output_bytes = factors.output_gradient.bytes();
   const int64_t input_bytes = factors.input.bytes();
   const int64_t gradient_bytes = factors.gradient.bytes();
-  // The factors and the addend share one allocation; each begins at a multiple
-  // of kAlignment. If the gradient does not begin at such a multiple, the
-  // product is made in this allocation, too, and then copied to the gradient.
-  // The reason: cuBLAS chooses its kernel, and so the bits, by the alignment.
+  // The factors and a part of the addend share one allocation; each begins at a
+  // multiple of kAlignment. If the gradient does not begin at such a multiple,
+  // the product is made in this allocation, too, and then copied to the
+  // gradient. The reason: cuBLAS chooses its kernel, and so the bits, by the
+  // alignment.
   const int64_t input_at = Aligned(output_bytes);
   const int64_t addend_at = input_at + Aligned(input_bytes);
-  const int64_t product_at = addend_at + Aligned(factors.addend.bytes());
+  const int64_t product_at = addend_at + kAddendBytes;
   const bool is_aligned =
       reinterpret_cast<uintptr_t>(factors.gradient.data()) % kAlignment == 0;
   uint8_t* const memory =
       NEREUS_TRY(Scratch(product_at + (is_aligned ? 0 : gradient_bytes)));
   auto* const output = reinterpret_cast<float*>(memory);
   auto* const input = reinterpret_cast<float*>(memory + input_at);
-  auto* const addend = factors.addend.bytes() > 0
-                           ? reinterpret_cast<float*>(memory + addend_at)
-                           : nullptr;
   auto* const product = is_aligned
                             ? factors.gradient.floats()
                             : reinterpret_cast<float*>(memory + product_at);
@@ -161,10 +165,6 @@ absl::Status DeviceFactors::Multiply(const MultiplyFactors& factors) {
                                   output_bytes, stream_);
   status.Update(
       CopyAsync(kWhat, input, factors.input.data(), input_bytes, stream_));
-  if (addend != nullptr) {
-    status.Update(CopyAsync(kWhat, addend, factors.addend.data(),
-                            factors.addend.bytes(), stream_));
-  }
   absl::StatusOr<Stager::Point> copied = stager_.Mark(kWhat, stream_);
   status.Update(copied.status());
   if (!status.ok()) {
@@ -173,7 +173,16 @@ absl::Status DeviceFactors::Multiply(const MultiplyFactors& factors) {
     (void)cudaStreamSynchronize(stream_);
     return status;
   }
-  status = Compute(factors, output, input, addend, product);
+  const bool has_addend = factors.addend.bytes() > 0;
+  status = CublasStatus(
+      FactorGradientCuda(all_.get(), factors.rows, factors.m, factors.n,
+                         factors.bias, has_addend ? 1.0f : factors.scale,
+                         output, input, product, stream_),
+      kWhat, "cublasGemmEx");
+  if (has_addend) {
+    status.Update(
+        AddTo(product, factors.addend, factors.scale, memory + addend_at));
+  }
   if (!is_aligned) {
     status.Update(CopyAsync(kWhat, factors.gradient.data(), product,
                             gradient_bytes, stream_));

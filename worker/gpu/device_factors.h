@@ -24,9 +24,9 @@ namespace nereus {
 // MultiplyOwn; one thread at a time may call Multiply.
 //
 // Uses device memory for two workspaces of cuBLAS and, from the first Multiply
-// on, for all workers' factors of one layer, and for the product if the
-// gradient is not aligned to 256 bytes. This memory grows to what the largest
-// layer needs.
+// on, for all workers' factors of one layer, for 4 MiB of an addend, and for
+// the product if the gradient is not aligned to 256 bytes. This memory grows to
+// what the largest layer needs.
 class DeviceFactors final {
  public:
   // Errors: kResourceExhausted, out of device memory; errors of CUDA or cuBLAS.
@@ -58,10 +58,15 @@ class DeviceFactors final {
 
   // Makes the handles, the stream and the name.
   absl::Status Start();
-  // Queues the work of Multiply on factors and an addend that are, or will be,
-  // in device memory. `addend`: null without one.
-  absl::Status Compute(const MultiplyFactors& factors, const float* output,
-                       const float* input, const float* addend, float* product);
+  // Adds an addend to a product, which has as many values, and waits until that
+  // is done. `scratch`: device memory of kAddendBytes bytes.
+  absl::Status AddTo(float* product, const Buffer& addend, float scale,
+                     uint8_t* scratch);
+  // Length of the parts in which Multiply copies an addend to the GPU. Its
+  // memory is reserved at the first product, so a dense gradient in mid-job
+  // needs no new memory, which a program with a cache of its own may not leave.
+  static constexpr int64_t kAddendBytes = int64_t{4} << 20;
+
   // Returns `bytes` bytes of device memory for Multiply. The next call of
   // Scratch returns the same memory, or a larger allocation instead of it.
   absl::StatusOr<uint8_t*> Scratch(int64_t bytes);

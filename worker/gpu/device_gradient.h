@@ -26,10 +26,10 @@ class DeviceGradient final : public Arrival {
  public:
   // `what`: name for messages. `values`: float32 in device memory, as many as
   // `staged` has room for. The GPU must have computed them before the host
-  // client gets this object, and the caller must not change them while this
-  // object exists. `staged`: pinned memory. `look`: searches `values` for NaNs;
-  // null: the host client searches `staged`. `stager` and `look` must outlive
-  // this object.
+  // client gets this object, and the caller must not change them before
+  // they are copied. `staged`: pinned memory. `look`: searches `values` for
+  // NaNs; null: the host client searches `staged`. `stager` and `look` must
+  // outlive this object.
   DeviceGradient(std::string what, Stager* stager, DeviceLook* look,
                  float* values, Buffer staged)
       : what_(std::move(what)),

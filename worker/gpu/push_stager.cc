@@ -148,7 +148,8 @@ absl::StatusOr<PushStager::Staged> PushStager::StageGradient(
       NEREUS_TRY(take_pinned_(what, std::max(bytes, halves_at + halves_bytes)));
   const Buffer values = memory.Slice(0, bytes);
   auto gradient = std::make_shared<DeviceGradient>(
-      what, parts_.stager, job.sparse || job.may_skip ? parts_.look : nullptr,
+      what, parts_.stager,
+      job.sparse || job.may_skip || push.by_factors ? parts_.look : nullptr,
       push.gradient, values);
   if (job.sparse) {
     // Waits on this thread. If a stream waited instead, all later work on that
@@ -158,6 +159,9 @@ absl::StatusOr<PushStager::Staged> PushStager::StageGradient(
   } else {
     NEREUS_TRY(CopyOut(push, memory.Slice(halves_at, halves_bytes), *gradient));
   }
+  // The driver copies the gradient that it sends in place of factors. Waits
+  // here, so that the driver need not wait.
+  if (push.by_factors) NEREUS_TRY(gradient->Await(bytes));
   // The product of the other workers' factors is made in device memory.
   const absl::Span<float> mean =
       push.by_factors ? GradientOf(push) : absl::Span<float>();

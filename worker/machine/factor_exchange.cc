@@ -20,7 +20,7 @@
 //      product, each worker multiplies its part (MakePart), and the parts of
 //      its mates land beside it.
 //
-// A whole gradient takes the place of a worker's factors in 1 to 3, and is
+// A dense gradient takes the place of a worker's factors in 1 to 3, and is
 // added to the product in 4.
 //
 // The rows are ordered by seat, so every worker sums in the same order and
@@ -97,12 +97,12 @@ void FactorExchange::PlaceOwn(Outbox& out) {
   Round& round = rounds_.At(ledger_.next_round());
   if (layer_.gradient.bytes() > 0) {
     const int seat = round.lineup.SeatOf(layer_.rank);
-    const WholeGradient& whole = WholeOf(round, seat, out);
+    const DenseGradient& dense = DenseOf(round, seat, out);
     for (int64_t i = 0; i < FrameCount(layer_.spec().parameters); ++i) {
-      round.Mark(whole.begin + i);
+      round.Mark(dense.begin + i);
     }
-    out.Add(CopyValues{whole.values, layer_.gradient});
-    out.Add(RoundValues{whole.values, layer_.route().wire});
+    out.Add(CopyValues{dense.values, layer_.gradient});
+    out.Add(RoundValues{dense.values, layer_.route().wire});
     return;
   }
   const FactorBuffers& own = layer_.factors;
@@ -117,11 +117,11 @@ void FactorExchange::PlaceOwn(Outbox& out) {
   }
 }
 
-const FactorExchange::WholeGradient& FactorExchange::WholeOf(Round& round,
+const FactorExchange::DenseGradient& FactorExchange::DenseOf(Round& round,
                                                              int seat,
                                                              Outbox& out) {
-  const WholeGradient* const whole = PeerRounds::FindWhole(round, seat);
-  if (whole != nullptr) return *whole;
+  const DenseGradient* const dense = PeerRounds::FindDense(round, seat);
+  if (dense != nullptr) return *dense;
   const int64_t first = seat * frames_per_worker_;
   for (int64_t i = first; i < first + frames_per_worker_; ++i) {
     if (!round.arrived[i]) round.Mark(i);
@@ -130,7 +130,7 @@ const FactorExchange::WholeGradient& FactorExchange::WholeOf(Round& round,
     const Buffer rows = Rows(round, seat, matrix);
     out.Add(CopyValues{rows, Buffer::AllocateLike(rows, rows.bytes())});
   }
-  return rounds_.AddWhole(round, seat);
+  return rounds_.AddDense(round, seat);
 }
 
 void FactorExchange::Contribute(Outbox& out) {
@@ -145,8 +145,8 @@ void FactorExchange::Contribute(Outbox& out) {
       out.Add(BroadcastFrame{receivers, std::move(frame)});
     });
   };
-  const WholeGradient* const whole = PeerRounds::FindWhole(*round, seat);
-  if (whole != nullptr) return send(kWholePart, whole->values);
+  const DenseGradient* const dense = PeerRounds::FindDense(*round, seat);
+  if (dense != nullptr) return send(kDensePart, dense->values);
   for (const uint8_t matrix : kMatrices) {
     send(matrix, Rows(*round, seat, matrix));
   }
@@ -174,10 +174,10 @@ absl::StatusOr<FactorExchange::Place> FactorExchange::FindPlace(
   if (header.kind == FrameKind::kOutcome && header.part == kProductPart) {
     return FindPart(header, round);
   }
-  if (header.part > kInputMatrix && header.part != kWholePart) {
+  if (header.part > kInputMatrix && header.part != kDensePart) {
     return RefuseFrame(header,
                        "the part must be 0 or 1, the number of a factor, or 3, "
-                       "a whole gradient");
+                       "a dense gradient");
   }
   if (header.chunk >= static_cast<uint32_t>(round.contributors)) {
     return RefuseFrame(header, "the round has ", round.contributors,
@@ -185,13 +185,13 @@ absl::StatusOr<FactorExchange::Place> FactorExchange::FindPlace(
   }
   const LayerSpec& spec = layer_.spec();
   const auto seat = static_cast<int>(header.chunk);
-  if (header.part == kWholePart) {
+  if (header.part == kDensePart) {
     const int64_t frame = NEREUS_TRY(FrameIndex(header, spec.parameters));
-    const WholeGradient* const whole = PeerRounds::FindWhole(round, seat);
-    if (whole == nullptr) return Place{std::ssize(round.arrived) + frame, {}};
+    const DenseGradient* const dense = PeerRounds::FindDense(round, seat);
+    if (dense == nullptr) return Place{std::ssize(round.arrived) + frame, {}};
     return Place{
-        whole->begin + frame,
-        whole->values.Slice(FloatBytes(header.offset), FloatBytes(header))};
+        dense->begin + frame,
+        dense->values.Slice(FloatBytes(header.offset), FloatBytes(header))};
   }
   const int64_t frame =
       NEREUS_TRY(FrameIndex(header, MatrixElements(spec, header.part)));
@@ -237,25 +237,22 @@ absl::StatusOr<Landing> FactorExchange::OnHeader(
   const Round& round = rounds_.At(header.round);
   const Place place = NEREUS_TRY(FindPlace(header, round));
   NEREUS_TRY(CheckSender(header, round));
-  const bool is_whole = header.part == kWholePart;
-  if (is_whole && place.index >= std::ssize(round.arrived)) {
-    return PlaceFirstOfWhole(header, round);
-  }
-  if (is_whole && !round.arrived[place.index]) return Landing::Scratch();
-  return round.arrived[place.index] ? Landing::Discard()
-                                    : Landing::At(place.values);
+  const bool is_first = place.index >= std::ssize(round.arrived);
+  if (is_first) NEREUS_TRY(CheckSentNoFactors(header, round));
+  if (!is_first && round.arrived[place.index]) return Landing::Discard();
+  // OnFrame makes the memory of a dense gradient.
+  return header.part == kDensePart ? Landing::Scratch()
+                                   : Landing::At(place.values);
 }
 
-absl::StatusOr<Landing> FactorExchange::PlaceFirstOfWhole(
-    const FrameHeader& header, const Round& round) const {
-  const auto factors = round.arrived.begin() +
-                       static_cast<int64_t>(header.chunk) * frames_per_worker_;
-  if (std::find(factors, factors + frames_per_worker_, true) !=
-      factors + frames_per_worker_) {
-    return RefuseFrame(header,
-                       "the worker has sent factors in this round already");
-  }
-  return Landing::Scratch();
+absl::Status FactorExchange::CheckSentNoFactors(const FrameHeader& header,
+                                                const Round& round) const {
+  const auto begin = round.arrived.begin() +
+                     static_cast<int64_t>(header.chunk) * frames_per_worker_;
+  const auto end = begin + frames_per_worker_;
+  if (std::find(begin, end, true) == end) return absl::OkStatus();
+  return RefuseFrame(header,
+                     "the worker has sent factors in this round already");
 }
 
 absl::Status FactorExchange::CheckSender(const FrameHeader& header,
@@ -267,21 +264,26 @@ absl::Status FactorExchange::CheckSender(const FrameHeader& header,
   const int32_t carrier =
       layer_.job->CarrierOf(layer_.index, seat, round.round, round.host);
   if (header.kind == FrameKind::kOutcome) {
-    const int sender_host = round.lineup.HostOf(sender);
-    if (sender == carrier && sender_host == round.host &&
-        carrier != layer_.rank) {
+    // A mate sends its contribution itself. If it also came from the carrier,
+    // it could count twice.
+    const absl::Span<const int32_t> local = round.lineup.at(round.host);
+    const int first = round.lineup.SeatOf(local.front());
+    const bool is_of_mate = seat >= first && seat < first + std::ssize(local);
+    if (sender == carrier && round.lineup.HostOf(sender) == round.host &&
+        carrier != layer_.rank && !is_of_mate) {
       return absl::OkStatus();
     }
     return RefuseFrame(header, "worker ", carrier,
-                       " carries these factors on this host");
+                       " carries this contribution on this host");
   }
   if (round.lineup.SeatOf(sender) != seat) {
     return RefuseFrame(
-        header, "a worker sends only its own factors, with its seat as chunk");
+        header,
+        "a worker sends only its own contribution, with its seat as chunk");
   }
   if (round.lineup.HostOf(sender) != round.host && carrier != layer_.rank) {
     return RefuseFrame(header, "worker ", carrier,
-                       " carries these factors on this host");
+                       " carries this contribution on this host");
   }
   return absl::OkStatus();
 }
@@ -293,12 +295,12 @@ bool FactorExchange::OnFrame(const Frame& frame, Outbox& out) {
     return false;
   }
   Round& round = rounds_.At(header.round);
-  if (header.part == kWholePart) {
-    WholeOf(round, static_cast<int>(header.chunk), out);
+  if (header.part == kDensePart) {
+    DenseOf(round, static_cast<int>(header.chunk), out);
   }
   const Place place = *FindPlace(header, round);
   round.Mark(place.index);
-  if (header.part == kWholePart) {
+  if (header.part == kDensePart) {
     out.Add(Accumulate{place.values, Addend(frame), /*replaces=*/true});
   }
   if (header.part == kProductPart) {
@@ -358,16 +360,16 @@ void FactorExchange::MakePart(Outbox& out) {
 
 void FactorExchange::Multiply(Round& round, int64_t begin, int64_t end,
                               Buffer gradient, Outbox& out) const {
-  rounds_.SumWhole(round, out);
+  rounds_.SumDense(round, out);
   const LayerSpec& spec = layer_.spec();
   const auto stack = [&](uint8_t matrix) {
     return round.memory[matrix].Slice(
         0, FloatBytes(round.contributors * MatrixElements(spec, matrix)));
   };
   Buffer addend;
-  if (!round.whole.empty()) {
+  if (!round.dense.empty()) {
     addend =
-        round.whole_sum.Slice(FloatBytes(begin * spec.n), gradient.bytes());
+        round.dense_sum.Slice(FloatBytes(begin * spec.n), gradient.bytes());
   }
   out.Add(MultiplyFactors{round.contributors * spec.rows, spec.m, spec.n,
                           layer_.has_bias(),
@@ -413,12 +415,12 @@ std::string FactorExchange::Missing() const {
     int64_t first = 0;
     for (int host = 0; host < round.lineup.hosts(); ++host) {
       for (const int32_t rank : round.lineup.at(host)) {
-        const WholeGradient* const whole =
-            PeerRounds::FindWhole(round, round.lineup.SeatOf(rank));
-        if (whole == nullptr) {
+        const DenseGradient* const dense =
+            PeerRounds::FindDense(round, round.lineup.SeatOf(rank));
+        if (dense == nullptr) {
           add_if_missing(rank, first, frames_per_worker_);
         } else {
-          add_if_missing(rank, whole->begin,
+          add_if_missing(rank, dense->begin,
                          FrameCount(layer_.spec().parameters));
         }
         first += frames_per_worker_;

@@ -23,14 +23,14 @@ namespace nereus {
 // (ProductParts): each worker multiplies a part and hands the part to its
 // mates.
 //
-// A worker whose step has more rows than K contributes its whole gradient
+// A worker whose step has more rows than K contributes its dense gradient
 // instead, which goes the same way. Its rows of the stacks are then zero, and
-// each worker adds the sum of the whole gradients to the product.
+// each worker adds the sum of the dense gradients to the product.
 //
 // The memory of a round is two stacks, one for each factor, with workers * K *
 // (M + N) floats in all. The factors of the worker with seat s are rows [s * K,
 // s * K + K). If workers share the product, the memory has room for a gradient,
-// too. Each whole gradient has memory of its own. Two rounds are in memory at
+// too. Each dense gradient has memory of its own. Two rounds are in memory at
 // once and, after an epoch has ended, a third one (PeerRounds).
 class FactorExchange final : public Exchange {
  public:
@@ -50,19 +50,19 @@ class FactorExchange final : public Exchange {
  private:
   using Round = PeerRounds::Round;
   using Place = PeerRounds::Place;
-  using WholeGradient = PeerRounds::WholeGradient;
+  using DenseGradient = PeerRounds::DenseGradient;
 
-  // Copies this worker's factors into its rows of the stacks, or its whole
+  // Copies this worker's factors into its rows of the stacks, or its dense
   // gradient into the round's memory.
   void PlaceOwn(Outbox& out);
-  // Returns the memory of the whole gradient of the worker with this seat.
+  // Returns the memory of the dense gradient of the worker with this seat.
   // Without one, adds it to the round: no factors of the worker are expected
   // any more, and its rows of the stacks become zero.
-  const WholeGradient& WholeOf(Round& round, int seat, Outbox& out);
-  // Returns where the first frame of a whole gradient lands. Errors:
-  // kInvalidArgument, the worker has sent factors in this round, too.
-  absl::StatusOr<Landing> PlaceFirstOfWhole(const FrameHeader& header,
-                                            const Round& round) const;
+  const DenseGradient& DenseOf(Round& round, int seat, Outbox& out);
+  // OK if the worker whose dense gradient a frame begins has sent no factors in
+  // this round.
+  absl::Status CheckSentNoFactors(const FrameHeader& header,
+                                  const Round& round) const;
   // Returns the place of a frame. Errors: kInvalidArgument.
   absl::StatusOr<Place> FindPlace(const FrameHeader& header,
                                   const Round& round) const;
@@ -80,7 +80,7 @@ class FactorExchange final : public Exchange {
   // mates, once all factors are there. If the step is skipped, no worker makes
   // a part: this worker then does not wait for any.
   void MakePart(Outbox& out);
-  // Appends the product of the two stacks plus the sum of the whole gradients,
+  // Appends the product of the two stacks plus the sum of the dense gradients,
   // which is the mean gradient. Only its rows [begin, end) are computed, and
   // written to `gradient`.
   void Multiply(Round& round, int64_t begin, int64_t end, Buffer gradient,

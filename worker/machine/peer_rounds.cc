@@ -45,7 +45,7 @@ void PeerRounds::Open(Round& round, int64_t number) {
   const Shape shape = shape_of_(round.lineup);
   ExpectAll(round, shape.frames);
   round.sums.assign(shape.frames, false);
-  round.whole.clear();
+  round.dense.clear();
   round.missing_parts = shape.parts;
   for (int64_t own = 0; own < shape.own_count; ++own) {
     round.Mark(shape.own_begin + own);
@@ -72,39 +72,39 @@ void PeerRounds::Reserve(Round& round, const Shape& shape) const {
   }
 }
 
-const PeerRounds::WholeGradient* PeerRounds::FindWhole(const Round& round,
+const PeerRounds::DenseGradient* PeerRounds::FindDense(const Round& round,
                                                        int seat) {
   const auto found = absl::c_find_if(
-      round.whole,
-      [seat](const WholeGradient& whole) { return whole.seat == seat; });
-  return found == round.whole.end() ? nullptr : &*found;
+      round.dense,
+      [seat](const DenseGradient& dense) { return dense.seat == seat; });
+  return found == round.dense.end() ? nullptr : &*found;
 }
 
-const PeerRounds::WholeGradient& PeerRounds::AddWhole(Round& round,
+const PeerRounds::DenseGradient& PeerRounds::AddDense(Round& round,
                                                       int seat) const {
   const int64_t elements = layer_.spec().parameters;
   const auto begin = std::ssize(round.arrived);
   round.arrived.resize(begin + FrameCount(elements), false);
   round.missing += FrameCount(elements);
   const auto place = absl::c_find_if(
-      round.whole,
-      [seat](const WholeGradient& whole) { return whole.seat > seat; });
-  return *round.whole.insert(
+      round.dense,
+      [seat](const DenseGradient& dense) { return dense.seat > seat; });
+  return *round.dense.insert(
       place, {seat, layer_.Allocate(FloatBytes(elements)), begin});
 }
 
-// The memory of a worker's own whole gradient may belong to frames under way.
+// The memory of a worker's own dense gradient may belong to frames under way.
 // So a sum of several gradients has memory of its own.
-void PeerRounds::SumWhole(Round& round, Outbox& out) const {
-  if (round.whole.empty()) return;
-  if (round.whole.size() == 1) {
-    round.whole_sum = round.whole.front().values;
+void PeerRounds::SumDense(Round& round, Outbox& out) const {
+  if (round.dense.empty()) return;
+  if (round.dense.size() == 1) {
+    round.dense_sum = round.dense.front().values;
     return;
   }
-  round.whole_sum = layer_.Allocate(FloatBytes(layer_.spec().parameters));
-  for (const WholeGradient& whole : round.whole) {
-    const bool is_first = &whole == &round.whole.front();
-    out.Add(Accumulate{round.whole_sum, Addend(whole.values), is_first});
+  round.dense_sum = layer_.Allocate(FloatBytes(layer_.spec().parameters));
+  for (const DenseGradient& dense : round.dense) {
+    const bool is_first = &dense == &round.dense.front();
+    out.Add(Accumulate{round.dense_sum, Addend(dense.values), is_first});
   }
 }
 
@@ -159,7 +159,7 @@ RoundResult PeerRounds::Finish(Buffer mean, Outbox& out) {
     Update(round, std::exchange(mean, Buffer()), out);
   }
   RoundResult result{round.contributors, std::move(mean)};
-  if (round.whole.empty() || IsSkipped()) round.whole_sum = Buffer();
+  if (round.dense.empty() || IsSkipped()) round.dense_sum = Buffer();
   // Open leaves the memory as it is: it has the values of the finished round
   // until frames of the new round land there.
   Open(round, round.round + 2);
@@ -191,7 +191,7 @@ void PeerRounds::Update(const Round& round, const Buffer& mean,
 
 void PeerRounds::OnEpoch(Outbox& out) {
   recovery_.reset();
-  recovers_whole_.reset();
+  recovers_dense_.reset();
   served_.assign(layer_.job->workers.size(), false);
   KeepFinished();
   if (layer_.position() < 0) return;
@@ -215,6 +215,7 @@ void PeerRounds::KeepFinished() {
   finished_ = At(round);
   finished_.round = round;
   finished_.contributors = ledger_.contributors();
+  finished_.dense.clear();  // That of a later round.
 }
 
 void PeerRounds::Recover(const FinishedRound& finished, Outbox& out) {
@@ -290,7 +291,7 @@ absl::StatusOr<Landing> PeerRounds::OnRecoveryHeader(
       IsPast(header) ||
       (place.index < std::ssize(arrived) && arrived[place.index]);
   if (is_repeated) return Landing::Discard();
-  return IsOfWholeSum(header) ? Landing::Scratch() : Landing::At(place.values);
+  return IsOfDenseSum(header) ? Landing::Scratch() : Landing::At(place.values);
 }
 
 void PeerRounds::OnRecoveryFrame(const Frame& frame, Outbox& out) {
@@ -300,17 +301,17 @@ void PeerRounds::OnRecoveryFrame(const Frame& frame, Outbox& out) {
     return SendFinished(header.sender, out);
   }
   Round& round = At(header.round);
-  if (!recovers_whole_.has_value()) {
-    recovers_whole_ = header.frames > 0;
-    if (*recovers_whole_) AddWhole(round, /*seat=*/0);
+  if (!recovers_dense_.has_value()) {
+    recovers_dense_ = header.frames > 0;
+    if (*recovers_dense_) AddDense(round, /*seat=*/0);
   }
   const Place place = *FindInMemory(header);
   round.Mark(place.index);
-  if (!IsOfWholeSum(header)) return;
+  if (!IsOfDenseSum(header)) return;
   out.Add(Accumulate{place.values, Addend(frame), /*replaces=*/true});
 }
 
-bool PeerRounds::IsOfWholeSum(const FrameHeader& header) const {
+bool PeerRounds::IsOfDenseSum(const FrameHeader& header) const {
   return header.frames > 0 &&
          header.chunk == GridsOf(recovery_->contributors).size();
 }
@@ -319,17 +320,17 @@ absl::StatusOr<PeerRounds::Place> PeerRounds::FindInMemory(
     const FrameHeader& header) const {
   const Round& round = At(header.round);
   std::vector<FrameGrid> grids = GridsOf(recovery_->contributors);
-  const bool may_have_whole = layer_.route().scheme == Scheme::kFactor;
-  if (header.frames > (may_have_whole ? 1 : 0) ||
-      header.frames != recovers_whole_.value_or(header.frames)) {
+  const bool may_have_dense = layer_.route().scheme == Scheme::kFactor;
+  if (header.frames > (may_have_dense ? 1 : 0) ||
+      header.frames != recovers_dense_.value_or(header.frames)) {
     return RefuseFrame(header, "it tells of ", header.frames,
-                       " sums of whole gradients");
+                       " sums of dense gradients");
   }
   std::vector<Buffer> memory = round.memory;
   if (header.frames > 0) {
     memory.resize(grids.size());
-    memory.push_back(round.whole.empty() ? Buffer()
-                                         : round.whole.front().values);
+    memory.push_back(round.dense.empty() ? Buffer()
+                                         : round.dense.front().values);
     grids.emplace_back(layer_.spec().parameters);
   }
   if (header.chunk >= grids.size() || header.part != kValuesPart) {
@@ -357,10 +358,10 @@ void PeerRounds::SendFinished(PeerId to, Outbox& out) const {
   FrameHeader header = layer_.Header(FrameKind::kFinished, 0, finished_.round);
   std::vector<FrameGrid> grids = GridsOf(finished_.contributors);
   std::vector<Buffer> memory = finished_.memory;
-  if (finished_.whole_sum.bytes() > 0) {
+  if (finished_.dense_sum.bytes() > 0) {
     header.frames = 1;
     memory.resize(grids.size());
-    memory.push_back(finished_.whole_sum);
+    memory.push_back(finished_.dense_sum);
     grids.emplace_back(layer_.spec().parameters);
   }
   for (const FrameGrid& grid : grids) {

@@ -19,8 +19,8 @@ namespace nereus {
 // Memory and progress of the rounds that workers exchange with each other
 // without servers. The ring exchange and the factor exchange share this class.
 // Each worker collects the values of a round in its memory: the mean, or the
-// factors of all workers. At the end of the round these values have equal bits
-// on all workers.
+// factors of all workers and the dense gradients of those without factors. At
+// the end of the round these values have equal bits on all workers.
 //
 // Why two rounds: another worker can be one round ahead of this worker. It is
 // not further ahead, because it cannot finish a round without this worker's
@@ -48,8 +48,9 @@ class PeerRounds {
     int64_t parts = 0;
   };
 
-  // Factors: gradient that a worker contributes in place of its factors.
-  struct WholeGradient {
+  // Factors: gradient that a worker contributes in place of its factors. In a
+  // round that comes from a source: the sum of all of them, with seat 0.
+  struct DenseGradient {
     int seat = 0;       // Seat of the worker.
     Buffer values;      // Memory of the gradient, float32.
     int64_t begin = 0;  // Number of its first frame in the round.
@@ -69,14 +70,14 @@ class PeerRounds {
     // has arrived.
     std::vector<bool> sums;
     // Factors: number of the missing frames that hold parts of the product
-    // (ProductParts); the other missing frames hold factors.
+    // (ProductParts); the other missing frames hold contributions.
     int64_t missing_parts = 0;
-    // Factors: whole gradients of the round, in the order of seats. Their
+    // Factors: dense gradients of the round, in the order of seats. Their
     // frames have numbers after those of the memory.
-    std::vector<WholeGradient> whole;
-    // Factors: sum of the whole gradients, once it is made (SumWhole). Stays
+    std::vector<DenseGradient> dense;
+    // Factors: sum of the dense gradients, once it is made (SumDense). Stays
     // until the next round in this memory is done. Empty: there are none.
-    Buffer whole_sum;
+    Buffer dense_sum;
     // Sparse: true for each frame of a block that travels; set when this worker
     // sends. If no block travels, true for the last frame, which has no values.
     // Workers wait for this frame, so that no worker is done before all have
@@ -93,8 +94,11 @@ class PeerRounds {
 
   // A frame's place in the memory of its round.
   struct Place {
-    int64_t index = 0;  // Number of the frame in the round's memory.
-    Buffer values;      // Memory where its payload lands.
+    // Number of the frame in the round. It is not below the length of
+    // Round::arrived if the frame is part of a dense gradient, or of a sum of
+    // them, of which no frame has come yet.
+    int64_t index = 0;
+    Buffer values;  // Memory where its payload lands.
   };
 
   // `layer`, `ledger`: not owned; must outlive this. `shape_of`: returns the
@@ -106,14 +110,14 @@ class PeerRounds {
   Round& At(int64_t round) { return rounds_[round % 2]; }
   const Round& At(int64_t round) const { return rounds_[round % 2]; }
 
-  // Returns the whole gradient of the worker with this seat, or null.
-  static const WholeGradient* FindWhole(const Round& round, int seat);
-  // Adds a whole gradient to a round, with undefined values, and expects its
+  // Returns the dense gradient of the worker with this seat, or null.
+  static const DenseGradient* FindDense(const Round& round, int seat);
+  // Adds a dense gradient to a round, with undefined values, and expects its
   // frames. REQUIRES: there is none for this seat.
-  const WholeGradient& AddWhole(Round& round, int seat) const;
-  // Appends the sum of the whole gradients of a round, in the order of seats.
-  // REQUIRES: all its frames are in place.
-  void SumWhole(Round& round, Outbox& out) const;
+  const DenseGradient& AddDense(Round& round, int seat) const;
+  // Sets Round::dense_sum, and appends the additions that make this sum, in the
+  // order of seats. REQUIRES: all frames of the dense gradients are in place.
+  void SumDense(Round& round, Outbox& out) const;
 
   // Prepares the open round for the sending of this worker's contribution, and
   // returns the round. Returns nullptr if the round comes from a source: the
@@ -185,8 +189,8 @@ class PeerRounds {
   std::vector<FrameGrid> GridsOf(int contributors) const;
   absl::Status CheckRequest(const FrameHeader& header) const;
   absl::StatusOr<Place> FindInMemory(const FrameHeader& header) const;
-  // True if a recovery frame is part of the sum of whole gradients.
-  bool IsOfWholeSum(const FrameHeader& header) const;
+  // True if a recovery frame is part of the sum of dense gradients.
+  bool IsOfDenseSum(const FrameHeader& header) const;
   void SendFinished(PeerId to, Outbox& out) const;
   void Update(const Round& round, const Buffer& mean, Outbox& out) const;
 
@@ -197,8 +201,8 @@ class PeerRounds {
 
   // Recovery in this epoch.
   std::optional<FinishedRound> recovery_;  // Round that a source sends.
-  // True if that round has whole gradients. Absent before its first frame.
-  std::optional<bool> recovers_whole_;
+  // True if that round has dense gradients. Absent before its first frame.
+  std::optional<bool> recovers_dense_;
   // True at the positions of workers to which this worker sent finished_.
   std::vector<bool> served_;
   // The last finished round as of the begin of this epoch, for workers that

@@ -102,9 +102,9 @@ void RingExchange::ContributeFrame(Round& round, int64_t index, Outbox& out) {
   if (Carries(round, index)) {
     Addend own(OwnValues(round, index));
     own.stays = true;
-    const bool is_whole =
+    const bool is_dense =
         AddPart(layer_.rank, round, index, std::move(own), out);
-    if (is_whole) OnHostPart(round, index, out);
+    if (is_dense) OnHostPart(round, index, out);
     return;
   }
   out.Add(SendFrame{
@@ -264,9 +264,9 @@ bool RingExchange::OnFrame(const Frame& frame, Outbox& out) {
   Round& round = rounds_.At(header.round);
   const int64_t index = *FramesOf(round).Find(header);
   if (header.kind == FrameKind::kLocal) {
-    const bool is_whole =
+    const bool is_dense =
         AddPart(header.sender.rank, round, index, Addend(frame), out);
-    if (is_whole) OnHostPart(round, index, out);
+    if (is_dense) OnHostPart(round, index, out);
     return false;
   }
   if (header.kind == FrameKind::kSum) {

@@ -85,7 +85,10 @@ absl::Status Syncer::Push(int64_t round, Buffer gradient, Buffer mean,
                           Outbox& out) {
   NEREUS_TRY(ledger_.CheckPush(round));
   if (layer_.route().scheme == Scheme::kFactor) {
-    layer_.factors.gradient = mean.bytes() > 0 ? std::move(mean) : gradient;
+    layer_.factors.gradient = std::move(mean);
+    if (layer_.factors.gradient.bytes() == 0 && layer_.caller_updates()) {
+      layer_.factors.gradient = gradient;
+    }
   }
   layer_.gradient = std::move(gradient);
   OnPushed(round, out);

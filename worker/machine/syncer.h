@@ -53,7 +53,8 @@ class Syncer {
   void BeginStep(Outbox& out);
 
   // Take the caller's contribution to `round`; only Send sends it. `mean`:
-  // memory for the mean of a layer by factors; empty: that of `gradient`.
+  // memory for the mean of a layer by factors; empty: if the caller runs the
+  // optimizer, that of `gradient`, otherwise the layer's own.
   // Errors: kInvalidArgument, the round does not follow the last round that is
   // done.
   absl::Status Push(int64_t round, Buffer gradient, Buffer mean, Outbox& out);

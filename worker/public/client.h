@@ -305,13 +305,14 @@ class Client {
   }
 
   // Contributes `gradient` to round `step` of `layer`. Does not wait for the
-  // round. With `--nan=skip`, and in a sparse job unless `--nan=ignore`, this
-  // call searches the gradient for NaNs before it returns.
+  // round. With `--nan=skip`, in a sparse job, and for a layer whose factors
+  // the plan sends, this call searches the gradient for NaNs before it returns;
+  // not with `--nan=ignore`.
   //
   // `layer`: index in Connect's `layers`. A layer that has factors
   // (LayerSpec::has_factors) should be pushed by PushFactors. Push is for a
   // step with more rows than LayerSpec::rows: if the plan sends the layer's
-  // factors, this worker then sends its whole gradient to all others, in their
+  // factors, this worker then sends its dense gradient to all others, in their
   // place. Other workers may push factors in the same step. `step`: the step
   // that BeginStep returned. Each layer is pushed once in a step, after the
   // Wait for its previous round.

@@ -133,7 +133,8 @@ struct GpuFactors {
 // Only values that travel in the round are copied to the host and back. The
 // client changes the values of the pushed gradient.
 //
-// With `--nan=skip`, and in a sparse job, the GPU searches gradients for NaNs.
+// With `--nan=skip`, in a sparse job, and in a layer whose factors the plan
+// sends, the GPU searches gradients for NaNs.
 //
 // With `--optimizer=server`, workers run the job's optimizer on the layers that
 // go by factors or around a ring. This client runs it on the GPU.
@@ -201,8 +202,9 @@ class GpuClient {
   // `gradient`: float32, shape {spec.parameters}, device memory. The client
   // uses this memory until the stream of the Wait for the round continues: work
   // that is queued there after the Wait may use the memory. With
-  // `--optimizer=worker` the client writes the mean gradient to it. Errors: as
-  // for Client::Push.
+  // `--optimizer=worker` the client writes the mean gradient to it. So it does
+  // in any job for a layer whose factors the plan sends. Errors: as for
+  // Client::Push.
   virtual absl::Status Push(int layer, int64_t step, float* gradient,
                             CUstream_st* stream) = 0;
 

@@ -96,15 +96,15 @@ std::vector<float> OneMachineLaw::Product(const Factors& factors, int64_t rows,
 std::vector<float> OneMachineLaw::StackedProduct(int64_t step, int layer,
                                                  float scale) const {
   Factors stack;
-  std::vector<float> whole;
+  std::vector<float> dense;
   for (int host = 0; host < lineup_.hosts(); ++host) {
     for (const int32_t rank : lineup_.at(host)) {
       Factors own = FactorsOf(rank, step, layer);
       if (workload_.multiplies != nullptr &&
           workload_.multiplies(rank, step, layer)) {
         const std::vector<float> gradient = GradientOf(rank, step, layer);
-        whole.resize(gradient.size());
-        for (size_t i = 0; i < gradient.size(); ++i) whole[i] += gradient[i];
+        dense.resize(gradient.size());
+        for (size_t i = 0; i < gradient.size(); ++i) dense[i] += gradient[i];
         absl::c_fill(own.output_gradient, 0.0f);
         absl::c_fill(own.input, 0.0f);
       }
@@ -116,9 +116,9 @@ std::vector<float> OneMachineLaw::StackedProduct(int64_t step, int layer,
   }
   std::vector<float> gradient =
       Product(stack, lineup_.workers() * workload_.layers[layer].rows, layer,
-              whole.empty() ? scale : 1.0f);
-  for (size_t i = 0; i < whole.size(); ++i) {
-    gradient[i] = (gradient[i] + whole[i]) * scale;
+              dense.empty() ? scale : 1.0f);
+  for (size_t i = 0; i < dense.size(); ++i) {
+    gradient[i] = (gradient[i] + dense[i]) * scale;
   }
   return gradient;
 }

@@ -19,7 +19,7 @@ class Layer:
     rows: rows of the layer's input on one worker in one step, such as the batch size.
     m, n: rows and columns of the matrix. By default those of the array's first dimension
         and of all others; an array of one dimension is one row.
-    has_factors: push_factors pushes this layer, which must be of kind "fc".
+    has_factors: push_factors may push this layer, which must be of kind "fc".
     state: state of the caller's optimizer, with optimizer="worker": a float32 array of
         some times the parameters, zero in a new job.
     """

@@ -164,9 +164,10 @@ class Capture:
         return float(torch.linalg.norm(self.product() - gradient)) / size
 
     def product(self):
-        """Returns the weight's gradient, m x n. There is at least one row."""
-        return sum(given.t() @ rows
-                   for given, rows in zip(self.output_gradients, self.inputs))
+        """Returns the weight's gradient, m x n, in float32. There is at least one row."""
+        with without_autocast(self.inputs[0].device.type):
+            return sum(given.t() @ rows
+                       for given, rows in zip(self.output_gradients, self.inputs))
 
     @property
     def tolerance(self):
@@ -225,6 +226,8 @@ def _why_not(module, uses):
         return "its weight has values of type torch.float64"
     if weight.numel() < LARGE_VALUES:
         return f"its weight has fewer than {LARGE_VALUES} values"
+    if not weight.is_contiguous():
+        return "its weight does not lie row by row in memory"
     if len(uses[id(weight)]) > 1:
         return "its weight belongs to several modules"
     return ""

@@ -251,9 +251,9 @@ class TorchLayer:
             self._has_told = True
             _log.warning(
                 "layer %s has %d rows in this step, more than the %d that its workers agreed on: "
-                "this worker sends its whole gradient, as in all such steps. If they are many, "
-                "pass rows={'%s': %d}", self.name, capture.rows, self.rows, slot.name,
-                -(-capture.rows // passes))
+                "where the plan sends its factors, this worker sends its gradient instead. If "
+                "there are many such steps, pass rows={'%s': %d}", self.name, capture.rows,
+                self.rows, slot.name, -(-capture.rows // passes))
         gradient = slot.parameter.grad
         if self._is_checked:
             if self.sends_factors and gradient is not None and (
