@@ -428,6 +428,7 @@ void ChunkRounds::Reopen() {
   const bool stays = phase_ != Phase::kCollecting && epoch_.serves();
   phase_ = stays ? Phase::kClosing : Phase::kCollecting;
   if (!stays) {
+    skipped_ = false;
     // If all workers that took part in the open round of the block layer are
     // gone, the round is passed over, and the last choice of blocks stays.
     if (epoch_.serves() && is_block_layer() && round_ != kInitialRound &&

@@ -100,6 +100,14 @@ Effects ShardPair::Pull(int worker, int layer, int64_t round) {
                                  FrameKind::kPull, layer, 0, round)});
 }
 
+Effects ShardPair::Decide(const StepVerdict& verdict) {
+  Outbox out;
+  server().OnVerdict(verdict, out);
+  Effects all;
+  Take(Carry(out), all);
+  return all;
+}
+
 Shard& ShardPair::Receiver(const Frame& frame) {
   return at(frame.header.sender == PeerId::Shard(0) ? 1 : 0);
 }

@@ -53,6 +53,8 @@ class ShardPair {
   Effects Contribute(int worker, int layer, int64_t round,
                      const std::vector<float>& values);
   Effects Pull(int worker, int layer, int64_t round);
+  // The primary gets the verdict on a step.
+  Effects Decide(const StepVerdict& verdict);
   // So many frames between the servers arrive, or all, and theirs.
   Effects Arrive(int count = std::numeric_limits<int>::max());
   // Sends a round of both layers by all workers.
