@@ -176,7 +176,7 @@ struct MultiplyFactors {
   // Values of the same part of a gradient; empty: there is no addend.
   Buffer addend = {};
 
-  // True if the part is the dense gradient.
+  // True if the part is the whole gradient.
   bool is_whole() const { return begin == 0 && end == m; }
   // True if the part has the bias.
   bool makes_bias() const { return bias && end == m; }

@@ -361,6 +361,28 @@ TEST(ClusterTest, PushFindsANanInItsFactors) {
   }
 }
 
+// No server and no ring adds up a dense gradient, so no other check finds it.
+TEST(ClusterTest, PushFindsANanInAGradientInPlaceOfFactors) {
+  constexpr int64_t kStep = 4;  // All workers push dense gradients.
+  ServerOptions options = Job(2, 1);
+  options.spec.rules.forced = Scheme::kFactor;
+  LocalCluster cluster(options);
+  const auto results = cluster.RunWorkers(2, [&](int index) -> absl::Status {
+    ToyWorker worker(SmallModel());
+    worker.set_pushes_dense(true);
+    NEREUS_TRY(worker.Connect(Named(cluster, index)));
+    for (int64_t step = 0; step < kStep; ++step) {
+      NEREUS_TRY(worker.Step(step));
+    }
+    if (index == 1) worker.Poison(1, kStep);
+    return worker.Step(kStep);
+  });
+  for (const absl::Status& result : results) {
+    EXPECT_THAT(std::string(result.message()),
+                HasSubstr("layer fc, step 4: the gradient has nan"));
+  }
+}
+
 class SkipTest : public testing::TestWithParam<OptimizerPlace> {};
 
 TEST_P(SkipTest, NanMakesAllWorkersSkipTheStep) {

@@ -450,6 +450,28 @@ TEST(FactorExchangeTest, ADenseGradientOfSeveralFramesIsAssembled) {
   }
 }
 
+// Otherwise a contribution could come twice: from the mate that made it, and
+// from the carrier.
+TEST(FactorExchangeTest, ACarrierHandsOnNothingOfTheOwnHost) {
+  Job made = *FactorJob(4);
+  for (int i = 0; i < 4; ++i) made.workers[i].host = i / 2;
+  FactorWorker worker(*MakeJob(std::move(made), /*shards=*/1), 0);
+  const Job& job = *worker.job;
+  // Seats 0 and 1 are those of this host, 2 and 3 those of the other one.
+  int accepted = 0;
+  for (int seat = 0; seat < 4; ++seat) {
+    FrameHeader header = FactorFrames(job, 1, 0)[0].header;
+    header.kind = FrameKind::kOutcome;
+    header.wire = job.WireOf(header);
+    header.chunk = seat;
+    const bool is_carried =
+        seat >= 2 && job.CarrierOf(0, seat, 0, /*host=*/0) == 1;
+    EXPECT_EQ(worker.Announce(1, header).ok(), is_carried) << seat;
+    accepted += is_carried ? 1 : 0;
+  }
+  EXPECT_EQ(accepted, 1);
+}
+
 TEST(FactorExchangeTest, RepeatedFramesOfDenseGradientsAreDiscarded) {
   FactorWorker worker(FactorJob(3), 0);
   const Frame dense = DenseFrames(*worker.job, 1, 0).front();

@@ -59,7 +59,7 @@ class WorkerProcess {
   // Begins the step of `call` as soon as the machine can.
   void BeginStep(const StepLedger::Call& call);
   // Push a layer. `is_fit`: false if the step must be skipped because of this
-  // layer's values. `mean`: see WorkerMachine::OnPush.
+  // layer's values. `mean`: see Syncer::Push.
   void Push(int layer, int64_t step, const StepLedger::Pushed& pushed,
             bool is_fit, Buffer gradient, Buffer mean);
   void PushFactors(int layer, int64_t step, const StepLedger::Pushed& pushed,

@@ -215,7 +215,7 @@ void PeerRounds::KeepFinished() {
   finished_ = At(round);
   finished_.round = round;
   finished_.contributors = ledger_.contributors();
-  finished_.dense.clear();  // That of a later round.
+  finished_.dense.clear();  // These belong to a later round.
 }
 
 void PeerRounds::Recover(const FinishedRound& finished, Outbox& out) {

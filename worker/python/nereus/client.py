@@ -255,9 +255,9 @@ class Client:
                    means.length if means else 0, arguments.stream(stream))
 
     def takes_factors(self, layer):
-        """Returns True if the plan sends the layer's factors in this step. Otherwise the
-        client multiplies what push_factors gets: a caller that has the gradient may as well
-        push it."""
+        """Returns True if push_factors is the way to push the layer in this step: the plan
+        sends its factors, or a GPU multiplies them. Otherwise a caller that has the gradient
+        may as well push it."""
         takes = ctypes.c_int32()
         self._call("nereus_client_takes_factors", self._layer(layer)[0],
                    ctypes.byref(takes))
