@@ -11,16 +11,11 @@ import re
 import subprocess
 import sys
 
-from cpp_classes import class_sizes
 from cpp_includes import Includes
 from simulation.mutation_list import misfits
 
-FILE_LINES_MAX = 700
-PRODUCT_FILE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 70
 PRODUCT_FUNCTION_LINES_MAX = 60
-CLASS_FIELDS_MAX = 15
-CLASS_METHODS_MAX = 35
 COLUMNS_MAX = {".cc": 80, ".h": 80, ".cu": 80, ".proto": 100, ".py": 100,
                ".sh": 100, ".md": 100}
 
@@ -215,25 +210,6 @@ def is_product(path):
     return path.startswith(("common/", "server/", "worker/"))
 
 
-def check_length(path, lines):
-    limit = PRODUCT_FILE_LINES_MAX if is_product(path) else FILE_LINES_MAX
-    if len(lines) > limit:
-        yield len(lines), (f"{len(lines)} lines, the limit is {limit}: give a "
-                           "part of it a class and a file of its own")
-
-
-def check_classes(path, text):
-    """Checks the sizes of classes of the product. Tests may have large fixtures."""
-    if not is_product(path):
-        return
-    for name, line, fields, methods in class_sizes(text):
-        for what, count, limit in (("fields", fields, CLASS_FIELDS_MAX),
-                                   ("methods", methods, CLASS_METHODS_MAX)):
-            if count > limit:
-                yield line, (f"{name} has {count} {what}, the limit is {limit}: "
-                             "give a part of it a class of its own")
-
-
 def statement_start(lines, index):
     """The first line of the statement or signature that `index` ends."""
     while index > 0:
@@ -335,14 +311,11 @@ def check_file(path, read, includes):
     suffix = os.path.splitext(path)[1]
     if suffix in COLUMNS_MAX:
         yield from check_width(path, lines)
-    if suffix in COLUMNS_MAX and suffix != ".md":
-        yield from check_length(path, lines)
     if suffix in (".cc", ".h", ".cu", ".proto"):
         yield from check_prose(lines)
         yield from check_try(lines)
     if suffix in (".cc", ".h", ".cu"):
         yield from check_cpp(path, lines)
-        yield from check_classes(path, text)
         yield from includes.check(path)
     if suffix in (".cc", ".h", ".proto"):
         yield from check_targets(path, read)
