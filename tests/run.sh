@@ -16,8 +16,9 @@ tests with that sanitizer, and no static check.
 
 Some tests train on MNIST, without a sanitizer, and are skipped where they do
 not find its files: in the folder NEREUS_MNIST_DIR, by default
-../shared/data/mnist beside this repository. So is what needs JobSet's CRD, in
-the file NEREUS_JOBSET_CRD, by default ../shared/data/jobset-crd.yaml.
+../shared/data/mnist beside this repository. So are those that need the CRDs of
+JobSet and of the Prometheus operator, in the folder NEREUS_CRDS,
+by default ../shared/data.
 TEXT
 }
 

