@@ -17,7 +17,7 @@ tests with that sanitizer, and no static check.
 Some tests train on MNIST, without a sanitizer, and are skipped where they do
 not find its files: in the folder NEREUS_MNIST_DIR, by default
 ../shared/data/mnist beside this repository. So are those that need the CRDs of
-JobSet and of the Prometheus operator, in the folder NEREUS_CRDS,
+JobSet, Kubeflow Trainer and the Prometheus operator, in the folder NEREUS_CRDS,
 by default ../shared/data.
 TEXT
 }

@@ -4,7 +4,7 @@
 #
 # NEREUS_MNIST_DIR names the folder with MNIST's files, by default ../shared/data/mnist beside
 # this repository. NEREUS_CRDS names a folder that has, itself or in its folders, the CRDs of
-# JobSet and of the Prometheus operator, by default ../shared/data.
+# JobSet, Kubeflow Trainer and the Prometheus operator, by default ../shared/data.
 # NEREUS_POD_TIMES names a file for the times that the job in pods took to recover.
 # NEREUS_TEST_LARGE_IMAGES=1 builds and tests the images for PyTorch and for GPUs, too, which
 # takes minutes.

@@ -12,7 +12,8 @@ from conftest import COMPONENTS, INDEX, KUBERNETES, ROOT, load
 
 OVERLAYS = ["base", "example", "combined", *COMPONENTS]
 CRDS = ["jobsets.jobset.x-k8s.io", "podmonitors.monitoring.coreos.com",
-        "prometheusrules.monitoring.coreos.com"]
+        "prometheusrules.monitoring.coreos.com",
+        "clustertrainingruntimes.trainer.kubeflow.org", "trainjobs.trainer.kubeflow.org"]
 JOBSET_NAME = "jobset.sigs.k8s.io/jobset-name"
 
 
@@ -39,6 +40,12 @@ def findings(crds):
         pytest.skip(f"there are no packages with schemas: {INDEX}")
     from schemas import Schemas  # Imports jsonschema, which is among these packages.
     return Schemas(os.environ["KUBERNETES_SCHEMAS"], crds).findings
+
+
+@pytest.fixture(scope="session")
+def all_renders(renders, render):
+    """The renders with a whole job, and that for Kubeflow Trainer."""
+    return {**renders, "trainer": render("trainer")}
 
 
 def of_kind(objects, kind):
@@ -122,9 +129,9 @@ def test_generated_files_are_those_of_the_base(kubectl):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("name", OVERLAYS)
-def test_objects_fit_the_schemas(renders, findings, name):
-    assert findings(renders[name]) == []
+@pytest.mark.parametrize("name", [*OVERLAYS, "trainer"])
+def test_objects_fit_the_schemas(all_renders, findings, name):
+    assert findings(all_renders[name]) == []
 
 
 def test_training_runtime_is_a_jobset(render, findings):
@@ -137,8 +144,8 @@ def test_training_runtime_is_a_jobset(render, findings):
 
 
 @pytest.mark.parametrize("name", [*OVERLAYS, "trainer"])
-def test_pods_are_hardened_and_pinned(renders, render, name):
-    assert breaches(render("trainer") if name == "trainer" else renders[name]) == []
+def test_pods_are_hardened_and_pinned(all_renders, name):
+    assert breaches(all_renders[name]) == []
 
 
 @pytest.mark.parametrize("name", OVERLAYS)
@@ -219,6 +226,14 @@ SCHEMA_FAULTS = {
         objects)["containers"][0]["securityContext"]["capabilities"].update(drp=[])),
     "unknown key of the metadata": ("base", "label", lambda objects: of_kind(
         objects, "JobSet")[0]["metadata"].update(label={})),
+    "unknown key of a runtime's pod": ("trainer", "enableServiceLink", lambda objects: _pod(
+        objects).update(enableServiceLink=False)),
+    "unknown key of a runtime": ("trainer", "numNode", lambda objects: of_kind(
+        objects, "ClusterTrainingRuntime")[0]["spec"]["mlPolicy"].update(numNode=4)),
+    "unknown key of a TrainJob": ("trainer", "runtimes", lambda objects: of_kind(
+        objects, "TrainJob")[0]["spec"].update(runtimes=[])),
+    "no name of a TrainJob's runtime": ("trainer", "'name' is a required", lambda objects: of_kind(
+        objects, "TrainJob")[0]["spec"]["runtimeRef"].pop("name")),
     "unknown version of a CRD's kind": ("base", "v1beta1", lambda objects: of_kind(
         objects, "JobSet")[0].update(apiVersion="jobset.x-k8s.io/v1beta1")),
     "unknown version": ("base", "policy/v2", lambda objects: of_kind(
@@ -229,9 +244,9 @@ SCHEMA_FAULTS = {
 
 
 @pytest.mark.parametrize("fault", SCHEMA_FAULTS)
-def test_schemas_find(renders, findings, fault):
+def test_schemas_find(all_renders, findings, fault):
     overlay, finding, plant = SCHEMA_FAULTS[fault]
-    objects = copy.deepcopy(renders[overlay])
+    objects = copy.deepcopy(all_renders[overlay])
     plant(objects)
     found = findings(objects)
     assert len(found) == 1 and finding in found[0]
