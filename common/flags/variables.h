@@ -20,7 +20,7 @@ inline std::vector<std::string> FlagsWithVariables() {
       "coordinator data data-port delay delay-in-turn device epochs explain "
       "holdout host host-copy hosts http-port interval iterations jitter "
       "job json latency limit listen log-format log-level max-spans "
-      "memory-bandwidth message-time model name node once out replay "
+      "memory-bandwidth message-time model name node once out rank replay "
       "restarts restore round run seed server server-binary shard "
       "shared-memory stall-after standalone state steps threads timeout "
       "trace verify worker-binary",

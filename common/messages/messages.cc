@@ -51,6 +51,9 @@ v1::JoinRequest JoinToProto(const JoinRequest& request) {
     message.set_optimizer(EnumToProto(*request.caller.optimizer));
   }
   message.set_scales_loss(request.caller.scales_loss);
+  if (request.launch_rank.has_value()) {
+    message.set_launch_rank(*request.launch_rank);
+  }
   for (const LayerSpec& layer : request.layers) {
     *message.add_layers() = ToProto(layer);
   }
@@ -82,6 +85,7 @@ absl::StatusOr<JoinRequest> JoinFromProto(const v1::JoinRequest& message) {
         "the optimizer's place", message.optimizer()));
   }
   request.caller.scales_loss = message.scales_loss();
+  if (message.has_launch_rank()) request.launch_rank = message.launch_rank();
   request.layers = NEREUS_TRY(LayersFromProto(message.layers()));
   return request;
 }

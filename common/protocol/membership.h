@@ -92,9 +92,14 @@ struct JoinRequest {
   std::string build;          // Build of the process, for error messages only.
   std::string job;            // Name of the job, from the user.
   Role role = Role::kWorker;  // Part that the process wants to play.
-  // Servers: rank that the process asks for. Workers: not used, because the
-  // coordinator chooses a worker's rank.
+  // Servers: rank that the process asks for. Workers: not used (see
+  // launch_rank).
   int shard = 0;
+  // Workers: number that the launcher gave the process, in [0, kRanksMax);
+  // absent: none. If all workers have different numbers when the job starts,
+  // their ranks follow the order of these numbers (MemberList::NumberWorkers).
+  // A worker that joins later gets another rank.
+  std::optional<int32_t> launch_rank = std::nullopt;
   // Random number, not 0, that tells this process from all other processes.
   uint64_t incarnation = 0;
   // Workers: name of the worker in all messages to users. Two live workers of a
@@ -389,7 +394,7 @@ struct SaveLast {
 // Answer to Gather.
 struct Gathered {
   GatheringId id;  // Copy of Gather::id.
-  // Values of the workers that have gathered, in the order of their seats.
+  // Values of the workers that have gathered, by rank.
   std::vector<std::string> values;
   std::string error;  // Why the gathering failed; empty: it has succeeded.
 

@@ -255,6 +255,7 @@ std::vector<std::string> WorkerArguments(const LocalOptions& options, int index,
                                          absl::string_view coordinator) {
   std::vector<std::string> arguments = {
       absl::StrCat("--name=", index),
+      absl::StrCat("--rank=", index),
       absl::StrCat("--job-name=", options.spec.name),
       absl::StrCat("--coordinator=", coordinator),
       "--control-port=0",

@@ -26,6 +26,7 @@ int UsableCores();
 //   NEREUS_NAME         name of the worker: its index. A program that is
 //                       started again has the name of its predecessor, and so
 //                       takes its place.
+//   NEREUS_RANK         index of the worker: its rank at the start of the job
 //   NEREUS_NODE, NEREUS_SHARED_MEMORY, NEREUS_LOG_FORMAT  values of the flags
 //                       --node, --shared-memory and --log-format
 //   NEREUS_LOCAL_RANK, NEREUS_LOCAL_SIZE  index of the worker, and the number

@@ -105,7 +105,7 @@ bool Gatherings::Complete(const Job& job, const MemberList& roster) {
   for (const auto& [rank, open] : open_) ids.insert(open.gather.id);
   bool keeps = false;
   for (const GatheringId& id : ids) {
-    std::optional<Gathered> answer = Answer(id, workers, job);
+    std::optional<Gathered> answer = Answer(id, workers);
     if (!answer.has_value()) continue;
     std::vector<int> ranks;
     for (const auto& [rank, open] : open_) {
@@ -171,8 +171,7 @@ Gatherings::Needs Gatherings::NeedsOf(const GatheringId& id,
 }
 
 std::optional<Gathered> Gatherings::Answer(const GatheringId& id,
-                                           const Workers& workers,
-                                           const Job& job) const {
+                                           const Workers& workers) const {
   Needs needs = NeedsOf(id, workers);
   Gathered answer;
   answer.id = id;
@@ -194,11 +193,6 @@ std::optional<Gathered> Gatherings::Answer(const GatheringId& id,
                      bytes, " bytes, must be at most ", kAnswerBytesMax);
     return answer;
   }
-  const Lineup& lineup =
-      job.LineupOf(id.step == kInitialRound ? kStepMax : id.step);
-  absl::c_stable_sort(needs.here, [&](int one, int other) {
-    return lineup.SeatOf(one) < lineup.SeatOf(other);
-  });
   for (const int rank : needs.here) {
     answer.values.push_back(open_.at(rank).gather.value);
   }

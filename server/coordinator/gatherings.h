@@ -95,8 +95,8 @@ class Gatherings {
   Needs NeedsOf(const GatheringId& id, const Workers& workers) const;
   // Returns the answer of a gathering: its values, or why it failed. Returns
   // nothing while it waits for a value.
-  std::optional<Gathered> Answer(const GatheringId& id, const Workers& workers,
-                                 const Job& job) const;
+  std::optional<Gathered> Answer(const GatheringId& id,
+                                 const Workers& workers) const;
   // Keeps an answer, if a worker may still ask for it.
   void Keep(const Gathered& answer);
   // True if the worker waits for the answer of `id`.

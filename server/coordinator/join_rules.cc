@@ -163,6 +163,15 @@ absl::Status CheckWorkersPlace(const JoinRequest& request,
                                 " would be one too many");
 }
 
+// A number out of range is a mistake of the launcher.
+absl::Status CheckLaunchRank(const JoinRequest& request) {
+  const int32_t rank = request.launch_rank.value_or(0);
+  if (rank >= 0 && rank < kRanksMax) return absl::OkStatus();
+  return InvalidArgumentError("worker ", request.name, " has the rank ", rank,
+                              " from its launcher, must be in [0, ", kRanksMax,
+                              ")");
+}
+
 absl::Status CheckShardsPlace(const JoinRequest& request, const JobToJoin& to) {
   if (request.shard < 0 || request.shard >= to.options.spec.shards) {
     return InvalidArgumentError(request.name, " says it is shard ",
@@ -290,6 +299,7 @@ absl::Status CheckJoin(const JoinRequest& request, const JobToJoin& job) {
     NEREUS_TRY(CheckShardsPlace(request, job));
     return CheckFolder(request, job);
   }
+  NEREUS_TRY(CheckLaunchRank(request));
   NEREUS_TRY(CheckWorkersPlace(request, job));
   NEREUS_TRY(ValidateLayers(request.layers));
   NEREUS_TRY(CheckStateArrays(request, job));

@@ -164,10 +164,39 @@ void MemberList::NumberHosts(HostTable& hosts, CoordinatorOutbox& out) {
   }
 }
 
+bool MemberList::HaveLaunchRanks() const {
+  std::set<int32_t> ranks;
+  for (const MemberRecord& member : members_) {
+    if (!member.is_worker()) continue;
+    const std::optional<int32_t>& rank = member.request.launch_rank;
+    if (!rank.has_value() || !ranks.insert(*rank).second) return false;
+  }
+  return !ranks.empty();
+}
+
+void MemberList::NumberWorkers() {
+  if (HaveLaunchRanks()) {
+    // Servers keep their order, behind the workers.
+    absl::c_stable_sort(
+        members_, [](const MemberRecord& one, const MemberRecord& other) {
+          if (!one.is_worker() || !other.is_worker()) {
+            return one.is_worker() && !other.is_worker();
+          }
+          return *one.request.launch_rank < *other.request.launch_rank;
+        });
+  } else {
+    GroupByHost();
+  }
+  next_rank_ = 0;
+  for (MemberRecord& member : members_) {
+    if (member.is_worker()) member.id = PeerId::Worker(next_rank_++);
+  }
+}
+
 // A group has the workers of one host. A server, or a worker without a known
 // host, is a group of its own. The key of a group in `groups` is the index of
 // its first member in the list.
-void MemberList::NumberWorkers() {
+void MemberList::GroupByHost() {
   std::map<size_t, std::vector<MemberRecord>> groups;
   std::map<int32_t, size_t> group_of_host;
   for (size_t i = 0; i < members_.size(); ++i) {
@@ -177,12 +206,8 @@ void MemberList::NumberWorkers() {
     groups[group].push_back(std::move(members_[i]));
   }
   members_.clear();
-  next_rank_ = 0;
   for (auto& [first, group] : groups) {
-    for (MemberRecord& member : group) {
-      if (member.is_worker()) member.id = PeerId::Worker(next_rank_++);
-      members_.push_back(std::move(member));
-    }
+    for (MemberRecord& member : group) members_.push_back(std::move(member));
   }
 }
 

@@ -102,8 +102,7 @@ struct MemberRecord {
 };
 
 // Processes that have joined the job, in the order of joining. At the start of
-// the job NumberWorkers changes this order: the workers of a host then follow
-// each other. Plain bookkeeping.
+// the job NumberWorkers changes this order. Plain bookkeeping.
 //
 // NumberWorkers gives ranks without gaps at the start of the job. Afterwards no
 // rank is given twice, so that a late frame of a dead worker is never taken for
@@ -144,9 +143,15 @@ class MemberList {
   // split processes that are gone. Appends the table's log lines
   // (HostTable::Numbered::news) to `out`.
   void NumberHosts(HostTable& hosts, CoordinatorOutbox& out);
-  // Gives all workers ranks without gaps, host by host: hosts in the order in
-  // which their first workers joined, workers of a host in the order of
+  // Gives all workers ranks without gaps, in the order of the numbers that the
+  // launcher gave them (JoinRequest::launch_rank). If a worker has no number,
+  // or two workers have the same, the ranks go host by host: hosts in the order
+  // in which their first workers joined, workers of a host in the order of
   // joining. Puts the list into this order. Pointers to members become invalid.
+  //
+  // Any order of ranks is correct, because a line-up puts the workers of a host
+  // together, whatever their ranks are. Host by host is the order in which a
+  // launcher would number them.
   void NumberWorkers();
 
   // Gives all members that were asked for a report the full time for it, from
@@ -232,6 +237,11 @@ class MemberList {
   int CountIf(Predicate predicate) const {
     return static_cast<int>(absl::c_count_if(members_, predicate));
   }
+
+  // True if all workers have numbers of their launcher, each another one.
+  bool HaveLaunchRanks() const;
+  // Puts the workers of each host one behind the other (NumberWorkers).
+  void GroupByHost();
 
   std::vector<MemberRecord> members_;  // In the order that the class says.
   int next_rank_ = 0;                  // See next_rank().

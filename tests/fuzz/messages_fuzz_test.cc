@@ -46,6 +46,7 @@ JoinRequest SomeJoin() {
   request.caller.state_arrays = 3;
   request.has_checkpoints = true;
   request.host = {"rack-3", "5b1f2a6c/4026531840"};
+  request.launch_rank = 3;
   return request;
 }
 

@@ -143,7 +143,7 @@ def test_an_old_library_is_refused_with_both_versions(monkeypatch, root, tmp_pat
     old = compile_c(root, tmp_path, "int32_t nereus_abi_version(void) { return 0; }",
                     "-shared", "-fPIC")
     monkeypatch.setenv("NEREUS_LIBRARY", old)
-    with pytest.raises(nereus.LibraryError, match="has version 0 .* needs at least 2"):
+    with pytest.raises(nereus.LibraryError, match="has version 0 .* needs at least 3"):
         _native.load("libnereus.so")
 
 
@@ -181,11 +181,11 @@ def test_options_come_from_the_environment(monkeypatch):
         monkeypatch.delenv(variable)
     assert Options.from_environment() == Options()
     for variable, value in {"COORDINATOR": "h:1", "JOB_NAME": "j", "NAME": "w", "HOST": "a",
-                            "NODE": "n", "CONTROL_PORT": "7", "DATA_PORT": "8",
+                            "NODE": "n", "RANK": "3", "CONTROL_PORT": "7", "DATA_PORT": "8",
                             "SHARED_MEMORY": "off"}.items():
         monkeypatch.setenv("NEREUS_" + variable, value)
     assert Options.from_environment() == Options(
-        coordinator="h:1", job="j", name="w", host="a", node="n", control_port=7,
+        coordinator="h:1", job="j", name="w", rank=3, host="a", node="n", control_port=7,
         data_port=8, shared_memory=False)
     assert Options.from_environment(name="x", data_port=0).name == "x"
     monkeypatch.setenv("NEREUS_NAME", "")
@@ -197,6 +197,23 @@ def test_options_come_from_the_environment(monkeypatch):
     monkeypatch.setenv("NEREUS_SHARED_MEMORY", "on")
     with pytest.raises(nereus.InvalidArgument, match='"on", must be auto or off'):
         Options.from_environment(data_port=5)
+
+
+@pytest.mark.parametrize("variables, rank", [
+    ({}, None),
+    ({"NEREUS_LOCAL_RANK": "2"}, 2),
+    ({"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "NEREUS_LOCAL_RANK": "1"}, 5),
+    ({"NEREUS_RANK": "7", "RANK": "5", "WORLD_SIZE": "8", "NEREUS_LOCAL_RANK": "1"}, 7)])
+def test_the_rank_is_that_of_the_launcher(monkeypatch, variables, rank):
+    for variable in [name for name in os.environ if name.startswith(("NEREUS_", "SLURM_"))]:
+        monkeypatch.delenv(variable)
+    for variable, value in variables.items():
+        monkeypatch.setenv(variable, value)
+    options = Options.from_environment()
+    assert options.rank == rank
+    native = native_options(options)
+    assert (native.has_rank, native.rank) == (rank is not None, rank or 0)
+    assert Options.from_environment(rank=0).rank == 0
 
 
 def test_options_become_those_of_the_library():

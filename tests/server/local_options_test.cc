@@ -211,6 +211,7 @@ TEST(LocalOptionsTest, WorkersDoNotGetTheFlagsOfTheUpdateRule) {
   EXPECT_THAT(WorkerArguments(options, 3, "h:1"),
               Not(Contains(StartsWith("--learning-rate="))));
   EXPECT_THAT(WorkerArguments(options, 3, "h:1"), Contains("--name=3"));
+  EXPECT_THAT(WorkerArguments(options, 3, "h:1"), Contains("--rank=3"));
 }
 
 }  // namespace

@@ -62,6 +62,7 @@ TEST_F(ProgramWorkersTest, ProgramFindsItsJobInItsEnvironment) {
   EXPECT_THAT(Values("NEREUS_COORDINATOR"), ElementsAre("h:1"));
   EXPECT_THAT(Values("NEREUS_JOB_NAME"), ElementsAre("digits"));
   EXPECT_THAT(Values("NEREUS_NAME"), ElementsAre("2"));
+  EXPECT_THAT(Values("NEREUS_RANK"), ElementsAre("2"));
   EXPECT_THAT(Values("NEREUS_NODE"), ElementsAre("host-0"));
   EXPECT_THAT(Values("NEREUS_SHARED_MEMORY"), ElementsAre("auto"));
   EXPECT_THAT(Values("NEREUS_LOCAL_RANK"), ElementsAre("2"));

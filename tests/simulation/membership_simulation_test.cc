@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -56,6 +57,31 @@ TEST(MembershipSimulationTest, ContributionOfEveryLiveWorkerCountsOnce) {
     const RandomFaults faults(seed, WorkerFaults(), &cluster);
     const absl::Status status = cluster.RunSteps(kSteps);
     ASSERT_TRUE(status.ok() || IsLost(status)) << status;
+  }
+}
+
+// Workers join in an order that the seed draws. The launcher's numbers are in
+// no order either, so that workers of a host need not have adjacent ranks.
+TEST(MembershipSimulationTest, RanksAtTheStartAreThoseOfTheLauncher) {
+  for (const uint64_t seed : TestSeeds(kSeeds)) {
+    SCOPED_TRACE(ReplayHint(seed));
+    SimulatedClusterOptions options = FaultyJob(seed);
+    if (seed % 2 == 0) options.places.workers_on = {options.workers - 1, 1};
+    Random random(seed);
+    for (int32_t i = 0; i < options.workers; ++i) {
+      options.launch_ranks.push_back(i);
+      std::swap(options.launch_ranks[i],
+                options.launch_ranks[random.Below(i + 1)]);
+    }
+    SimulatedCluster cluster(
+        options, WithDenseGradients(RandomWorkload(MixedLayers(), seed), seed));
+    const absl::Status status = cluster.RunSteps(3);
+    ASSERT_TRUE(status.ok()) << status;
+    std::vector<int32_t> ranks;
+    for (const ProcessId worker : cluster.live_workers()) {
+      ranks.push_back(cluster.processes()[worker].worker->rank());
+    }
+    ASSERT_EQ(ranks, options.launch_ranks);
   }
 }
 

@@ -69,8 +69,11 @@ struct Places {
 
 // Simulated job: its members, its features, its network and its disk.
 struct SimulatedClusterOptions {
-  uint64_t seed = 0;    // Seed of all delays and of the faulty disk.
-  int workers = 2;      // Number of workers at the start of the job.
+  uint64_t seed = 0;  // Seed of all delays and of the faulty disk.
+  int workers = 2;    // Number of workers at the start of the job.
+  // Number that the launcher gives each of these workers, in the order of their
+  // start. If empty, it gives none.
+  std::vector<int32_t> launch_ranks;
   int shards = 1;       // Number of servers, each the primary of one shard.
   int min_workers = 1;  // Least number of workers with which the job goes on.
   int max_workers = 0;  // Largest number of workers; 0 means `workers`.

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "common/base/status.h"
 #include "common/base/version.h"
 #include "common/compute/optimizer.h"
@@ -40,6 +41,11 @@ JoinRequest Supervisor::MakeRequest(Role role, int shard) const {
   request.data_address = absl::StrCat("p", id);
   request.has_checkpoints = role == Role::kShard && world_->options.has_disk;
   if (role == Role::kWorker) {
+    const std::vector<int32_t>& ranks = world_->options.launch_ranks;
+    const size_t started = absl::c_count_if(
+        world_->processes.all(),
+        [](const auto& each) { return each->role() == Role::kWorker; });
+    if (started < ranks.size()) request.launch_rank = ranks[started];
     request.layers = world_->workload.layers;
     request.caller.optimizer = world_->options.job.optimizer_place;
     request.caller.scales_loss = true;

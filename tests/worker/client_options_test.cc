@@ -15,10 +15,10 @@ using testing::AllOf;
 using testing::HasSubstr;
 
 constexpr const char* kVariables[] = {
-    "NEREUS_COORDINATOR",  "NEREUS_JOB_NAME",     "NEREUS_NAME",
-    "NEREUS_HOST",         "NEREUS_LISTEN",       "NEREUS_NODE",
-    "NEREUS_DATA_PORT",    "NEREUS_CONTROL_PORT", "NEREUS_CONNECT_TIMEOUT",
-    "NEREUS_SHARED_MEMORY"};
+    "NEREUS_COORDINATOR",   "NEREUS_JOB_NAME",     "NEREUS_NAME",
+    "NEREUS_HOST",          "NEREUS_LISTEN",       "NEREUS_NODE",
+    "NEREUS_DATA_PORT",     "NEREUS_CONTROL_PORT", "NEREUS_CONNECT_TIMEOUT",
+    "NEREUS_SHARED_MEMORY", "NEREUS_RANK",         "NEREUS_LOCAL_RANK"};
 
 class ClientOptionsTest : public testing::Test {
  protected:
@@ -66,6 +66,24 @@ TEST_F(ClientOptionsTest, VariableThatIsEmptyOrNotSetLeavesTheDefault) {
   EXPECT_EQ(options->address.host, defaults.address.host);
   EXPECT_EQ(options->address.data_port, defaults.address.data_port);
   EXPECT_TRUE(options->shared_memory);
+}
+
+TEST_F(ClientOptionsTest, RankIsThatOfTheLauncher) {
+  EXPECT_FALSE(ClientOptions::FromEnvironment()->rank.has_value());
+  setenv("NEREUS_LOCAL_RANK", "1", 1);
+  EXPECT_EQ(ClientOptions::FromEnvironment()->rank, 1);
+  setenv("NEREUS_RANK", "5", 1);
+  EXPECT_EQ(ClientOptions::FromEnvironment()->rank, 5);
+  setenv("NEREUS_RANK", "first", 1);
+  EXPECT_THAT(ClientOptions::FromEnvironment().status().message(),
+              HasSubstr("NEREUS_RANK is \"first\""));
+  ClientOptions options;
+  options.coordinator_address = "h:1";
+  EXPECT_TRUE(options.Validate().ok());
+  for (const int32_t wrong : {-1, 65536}) {
+    options.rank = wrong;
+    EXPECT_EQ(options.Validate().code(), absl::StatusCode::kInvalidArgument);
+  }
 }
 
 TEST_F(ClientOptionsTest, OptionsWithoutACoordinatorTellWhereToGetIt) {

@@ -33,15 +33,15 @@ TEST(StepPlanTest, WorkersOfAnEpochShareItsSteps) {
   EXPECT_EQ(plan.InfoOf(4, 2).contributions_before, 12);
 }
 
-TEST(StepPlanTest, WorkersOfAHostHaveConsecutivePositions) {
+TEST(StepPlanTest, PositionsFollowRanksWhateverTheHosts) {
   StepPlan plan;
   plan.Enter(Epoch(0, 0, {0, 1, 2, 5}, /*hosts=*/{4, 3, 4, 4}));
   const StepInfo of_2 = plan.InfoOf(0, 2);
-  EXPECT_EQ(of_2.position, 1);
+  EXPECT_EQ(of_2.position, 2);
   EXPECT_EQ(of_2.local_position, 1);
   EXPECT_EQ(of_2.local_workers, 3);
   const StepInfo of_1 = plan.InfoOf(0, 1);
-  EXPECT_EQ(of_1.position, 3);
+  EXPECT_EQ(of_1.position, 1);
   EXPECT_EQ(of_1.workers, 4);
   EXPECT_EQ(of_1.local_position, 0);
   EXPECT_EQ(of_1.local_workers, 1);

@@ -71,6 +71,13 @@ absl::Status ReadOptions(const nereus_client_options& in, Binding& binding) {
   ReadText(in.coordinator_address, options.coordinator_address);
   ReadText(in.job, options.job);
   ReadText(in.name, options.name);
+  const bool has_rank = NEREUS_TRY(ReadFlag("options.has_rank", in.has_rank));
+  if (has_rank) {
+    options.rank = in.rank;
+  } else if (in.rank != 0) {
+    return InvalidArgumentError("options.rank is ", in.rank,
+                                ", and options.has_rank is 0: set it to 1");
+  }
   ReadText(in.host, options.address.host);
   ReadText(in.listen, options.address.listen);
   ReadText(in.node, options.node);

@@ -45,7 +45,7 @@ extern "C" {
 #define NEREUS_API __attribute__((visibility("default")))
 
 // Version of this header. It grows when functions or fields are added.
-#define NEREUS_ABI_VERSION 2
+#define NEREUS_ABI_VERSION 3
 
 // Outcome of a call. Client in worker/public/client.h says what the caller does
 // about each outcome. The values never change.
@@ -117,6 +117,8 @@ typedef struct nereus_client_options {
   const char* listen;             // Address to listen at. NULL: `host`.
   int32_t http_port;              // Port for metrics over HTTP. 0: none.
   int32_t without_state;  // 1: ClientOptions::optimizer_has_state is false.
+  int32_t has_rank;       // 1: `rank` is ClientOptions::rank.
+  int32_t rank;           // Number that the launcher gave this process.
 } nereus_client_options;
 
 // Kind of a layer.
@@ -149,7 +151,7 @@ typedef struct nereus_layer {
 // Step of the job (StepInfo in worker/public/client.h).
 typedef struct nereus_step {
   uint32_t size;     // sizeof(nereus_step), set by the caller.
-  int32_t position;  // Seat of this worker: its index among `workers`.
+  int32_t position;  // Index of this worker among `workers`, by rank.
   int64_t step;      // Number of the step.
   int32_t workers;
   int32_t local_position;  // Index among the step's workers on this host.

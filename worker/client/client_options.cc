@@ -6,6 +6,7 @@
 #include "absl/strings/numbers.h"
 #include "common/base/address.h"
 #include "common/base/status.h"
+#include "common/protocol/peer.h"
 
 namespace nereus {
 namespace {
@@ -54,6 +55,15 @@ absl::StatusOr<ClientOptions> ClientOptions::FromEnvironment() {
     return InvalidArgumentError("the variable ", name, " is \"", *value,
                                 "\", which is not a number");
   }
+  // On one host the number of the process on its host is its number in the job.
+  for (const char* const name : {"NEREUS_LOCAL_RANK", "NEREUS_RANK"}) {
+    const std::optional<std::string> value = Variable(name);
+    if (!value.has_value()) continue;
+    if (!absl::SimpleAtoi(*value, &options.rank.emplace())) {
+      return InvalidArgumentError("the variable ", name, " is \"", *value,
+                                  "\", which is not a number");
+    }
+  }
   if (const auto value = Variable("NEREUS_CONNECT_TIMEOUT")) {
     double seconds = 0.0;
     if (!absl::SimpleAtod(*value, &seconds) || !(seconds > 0.0)) {
@@ -85,6 +95,10 @@ absl::Status ClientOptions::Validate() const {
   if (settings.size() > kSettingsMax) {
     status.Update(InvalidArgumentError("settings has ", settings.size(),
                                        ", at most ", kSettingsMax));
+  }
+  if (rank.has_value() && (*rank < 0 || *rank >= kRanksMax)) {
+    status.Update(InvalidArgumentError("rank is ", *rank, ", must be in [0, ",
+                                       kRanksMax, ")"));
   }
   status.Update(address.Validate());
   status.Update(CheckPositive("connect_timeout", connect_timeout));

@@ -80,6 +80,7 @@ JoinRequest WorkerProcess::MakeRequest(std::vector<LayerSpec> specs) const {
   request.job = client.job;
   request.role = Role::kWorker;
   request.name = client.name.empty() ? UniqueName() : client.name;
+  request.launch_rank = client.rank;
   request.settings = client.settings;
   request.caller.optimizer = client.optimizer;
   request.caller.scales_loss = client.scales_loss;
@@ -317,7 +318,7 @@ void WorkerProcess::OnEntered(const std::shared_ptr<const EpochStart>& start) {
   });
   NEREUS_LOG(Info, {LogEvent::kEpoch, first_step})
       << "epoch " << job.epoch << ": workers=" << job.worker_count()
-      << " seat=" << job.LineupOf(first_step).SeatOf(start->self.rank)
+      << " position=" << job.PositionOf(start->self.rank)
       << " first_step=" << first_step;
   caller_.OnEntered(start->job);
   pages_.OnEpoch(job.routes, process_->driver().traffic());

@@ -25,12 +25,13 @@ StepInfo StepPlan::InfoOf(int64_t step, int rank) {
   const Lineup& lineup = job.LineupOf(std::max(step, job.history.first_step));
   StepInfo info;
   info.step = step;
-  info.position = lineup.SeatOf(rank);
+  info.position = job.PositionOf(rank);
   info.workers = lineup.workers();
   info.contributions_before = job.history.contributions_before +
                               (step - job.history.first_step) * info.workers;
-  NEREUS_CHECK(info.position >= 0) << "step " << step << " of worker " << rank;
   info.local_position = lineup.LocalOf(rank);
+  NEREUS_CHECK(info.local_position >= 0)
+      << "step " << step << " of worker " << rank;
   info.local_workers = static_cast<int>(lineup.at(lineup.HostOf(rank)).size());
   return info;
 }

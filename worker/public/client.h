@@ -78,9 +78,10 @@ struct StepInfo {
   // same number for the same step.
   int64_t step = 0;
 
-  // Seat of this worker: its index, in [0, workers), among the `workers`
-  // workers that take part in the step. The workers of one host have
-  // consecutive seats. `position` and `workers` can change from step to step,
+  // Position of this worker: its index, in [0, workers), among the `workers`
+  // workers that take part in the step, by rank. At the start of a job whose
+  // workers all have a number of their launcher (ClientOptions::rank), these
+  // are the positions. `position` and `workers` can change from step to step,
   // as workers join and leave.
   int position = 0;
   int workers = 1;

@@ -37,6 +37,12 @@ struct ClientOptions {
   // the second client of a process.
   std::string name;
 
+  // Number that the launcher gave this process among the processes that it
+  // started together, from 0: at the start of the job the rank of this worker
+  // (JobTraits::rank), if all workers have different numbers. Absent: the order
+  // of joining decides.
+  std::optional<int32_t> rank;
+
   // Place where the caller expects the job's optimizer to run. kServer: the job
   // updates the parameters. kWorker: the caller updates them from the mean
   // gradients (Client::Mean). Absent: the caller supports both places, and
@@ -99,7 +105,8 @@ struct ClientOptions {
 
   // Returns the defaults, except for the fields that these variables set:
   // NEREUS_COORDINATOR (coordinator_address), NEREUS_JOB_NAME (job),
-  // NEREUS_NAME, NEREUS_HOST, NEREUS_LISTEN, NEREUS_CONTROL_PORT,
+  // NEREUS_NAME, NEREUS_RANK (rank; if it is not set, NEREUS_LOCAL_RANK),
+  // NEREUS_HOST, NEREUS_LISTEN, NEREUS_CONTROL_PORT,
   // NEREUS_DATA_PORT, NEREUS_CONNECT_TIMEOUT (in seconds), NEREUS_SHARED_MEMORY
   // ("auto" or "off") and NEREUS_NODE. The program
   // nereus-worker takes values for its flags from the same variables. An empty

@@ -34,6 +34,11 @@ void AddMemberFlags(CLI::App& app, WorkerFlags& flags) {
   AddFlag(app, "name", client.name,
           "name of this worker in messages; empty: HOST:PID. A worker with the "
           "name of a dead worker takes its place");
+  app.add_option("--rank", client.rank,
+                 "number of this worker among those that are started together, "
+                 "from 0: its rank at the start of the job; without it, the "
+                 "order of joining decides")
+      ->envname(FlagVariable("rank"));
   AddAddressFlags(app, client.address, client.connect_timeout,
                   "port for health checks; 0: a free port",
                   "port for the other workers; 0: a free port",

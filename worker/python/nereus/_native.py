@@ -11,7 +11,7 @@ import threading
 from .errors import FAILED_PRECONDITION, Forked, LibraryError, error_of
 
 # Version of nereus.h that this file describes.
-ABI_VERSION = 2
+ABI_VERSION = 3
 
 MEMORY_HOST = 0
 MEMORY_CUDA = 1
@@ -46,7 +46,7 @@ class ClientOptions(Sized):
         ("connect_timeout_ms", _int64), ("round_timeout_ms", _int64),
         ("stall_threshold_ms", _int64), ("device", _int32), ("scales_loss", _int32),
         ("staging_bytes", _int64), ("listen", _text), ("http_port", _int32),
-        ("without_state", _int32)]
+        ("without_state", _int32), ("has_rank", _int32), ("rank", _int32)]
 
 
 class Layer(Sized):

@@ -5,7 +5,7 @@ import os
 from dataclasses import dataclass, field, fields
 from typing import Dict, Optional
 
-from . import _native, arguments
+from . import _launcher, _native, arguments
 from .errors import InvalidArgument
 
 _TEXTS = {"NEREUS_COORDINATOR": "coordinator", "NEREUS_JOB_NAME": "job",
@@ -15,7 +15,7 @@ _PORTS = {"NEREUS_CONTROL_PORT": "control_port", "NEREUS_DATA_PORT": "data_port"
           "NEREUS_HTTP_PORT": "http_port"}
 
 _VARIABLES = (*_TEXTS, *_PORTS, "NEREUS_CONNECT_TIMEOUT", "NEREUS_SHARED_MEMORY",
-              "NEREUS_LIBRARY", "NEREUS_LOCAL_RANK", "NEREUS_LOCAL_SIZE")
+              "NEREUS_LIBRARY", "NEREUS_RANK", "NEREUS_LOCAL_RANK", "NEREUS_LOCAL_SIZE")
 # Variables of Nereus's programs whose names are much like those.
 _ALIKE = ("NEREUS_HOSTS",)
 # Smallest part of two names' letters that are the same, of names that are alike.
@@ -29,6 +29,9 @@ ROUND_TIMEOUT = 600.0
 class Options:
     """Options of a client. ClientOptions in worker/public/client_options.h says more.
 
+    rank: number that the launcher gave this process among those that it started together,
+        from 0: the worker's rank at the start of the job, if all workers have different
+        numbers. None: the order of joining decides.
     optimizer: place where the caller expects the job's optimizer to run: "server": the job
         updates the parameters; "worker": the caller does, from the mean gradients; "any":
         the caller asks Client.traits.
@@ -43,6 +46,7 @@ class Options:
     coordinator: str = ""  # "HOST:PORT".
     job: str = "default"
     name: str = ""
+    rank: Optional[int] = None
     host: str = ""
     listen: str = ""
     node: str = ""
@@ -63,7 +67,8 @@ class Options:
     @classmethod
     def from_environment(cls, **values):
         """Returns the options that the variables of `nereusctl run` set, which are those of
-        ClientOptions::FromEnvironment, with `values` in place of them."""
+        ClientOptions::FromEnvironment, with `values` in place of them. torchrun, mpirun and
+        srun set `rank`, too."""
         known = [option.name for option in fields(cls)]
         for name in values:
             if name not in known:
@@ -77,7 +82,9 @@ class Options:
             text = os.environ.get(variable)
             # Kubernetes sets a port like tcp://10.0.0.1:7001 for a Service nereus-data.
             if text and "://" not in text and name not in values:
-                found[name] = _port(variable, text)
+                found[name] = _number(variable, text)
+        if "rank" not in values:
+            found["rank"] = _rank()
         timeout = os.environ.get("NEREUS_CONNECT_TIMEOUT")
         if timeout and "connect_timeout" not in values:
             found["connect_timeout"] = _seconds("NEREUS_CONNECT_TIMEOUT", timeout)
@@ -103,7 +110,18 @@ def misspelt_variable():
     return None
 
 
-def _port(variable, text):
+def _rank():
+    """Returns the number that the launcher gave this process; None if it gave none. On one host
+    the number of the process on its host is its number in the job."""
+    if os.environ.get("NEREUS_RANK"):
+        return _number("NEREUS_RANK", os.environ["NEREUS_RANK"])
+    launched = _launcher.number(0)
+    if launched is None and os.environ.get("NEREUS_LOCAL_RANK"):
+        return _number("NEREUS_LOCAL_RANK", os.environ["NEREUS_LOCAL_RANK"])
+    return launched
+
+
+def _number(variable, text):
     try:
         return int(text)
     except ValueError:
@@ -155,6 +173,8 @@ def native_options(options):
         host=text("host"), listen=text("listen"), node=text("node"),
         control_port=number("control_port", 32), data_port=number("data_port", 32),
         http_port=number("http_port", 32),
+        has_rank=options.rank is not None,
+        rank=0 if options.rank is None else number("rank", 32),
         settings=settings, settings_count=len(options.settings),
         without_shared_memory=not options.shared_memory,
         means_apart=bool(options.means_apart), scales_loss=bool(options.scales_loss),
