@@ -21,6 +21,12 @@ absl::StatusOr<GatheringId> IdFrom(const Message& message) {
   return GatheringId{message.step(), message.index(), message.went_back_in()};
 }
 
+absl::StatusOr<int32_t> LobbyIndexFrom(int32_t index) {
+  if (index >= 0 && index < kLobbyGatheringsMax) return index;
+  return InvalidArgumentError("a gathering in the lobby has the index ", index,
+                              ", must be in [0, ", kLobbyGatheringsMax, ")");
+}
+
 template <typename Message>
 void SetId(const GatheringId& id, Message& message) {
   message.set_step(id.step);
@@ -53,6 +59,51 @@ v1::Gathered ToProto(const Gathered& gathered) {
 absl::StatusOr<Gathered> FromProto(const v1::Gathered& message) {
   Gathered gathered;
   gathered.id = NEREUS_TRY(IdFrom(message));
+  gathered.values.assign(message.values().begin(), message.values().end());
+  gathered.error = message.error();
+  return gathered;
+}
+
+v1::LobbyGather ToProto(const LobbyGather& gather) {
+  v1::LobbyGather message;
+  message.set_protocol_version(gather.protocol_version);
+  message.set_build(gather.build);
+  message.set_job(TextField(gather.job));
+  message.set_number(gather.number);
+  message.set_count(gather.count);
+  message.set_index(gather.index);
+  message.set_value(gather.value);
+  message.set_incarnation(gather.incarnation);
+  return message;
+}
+
+absl::StatusOr<LobbyGather> FromProto(const v1::LobbyGather& message) {
+  LobbyGather gather;
+  gather.protocol_version = message.protocol_version();
+  gather.build = message.build();
+  gather.job = message.job();
+  gather.number = message.number();
+  gather.count = message.count();
+  NEREUS_TRY(CheckAtLeast("a process's number", gather.number, 0));
+  NEREUS_TRY(CheckAtLeast("the number of processes", gather.count,
+                          int64_t{gather.number} + 1));
+  gather.index = NEREUS_TRY(LobbyIndexFrom(message.index()));
+  gather.value = message.value();
+  gather.incarnation = message.incarnation();
+  return gather;
+}
+
+v1::LobbyGathered ToProto(const LobbyGathered& gathered) {
+  v1::LobbyGathered message;
+  message.set_index(gathered.index);
+  for (const std::string& value : gathered.values) message.add_values(value);
+  message.set_error(TextField(gathered.error));
+  return message;
+}
+
+absl::StatusOr<LobbyGathered> FromProto(const v1::LobbyGathered& message) {
+  LobbyGathered gathered;
+  gathered.index = NEREUS_TRY(LobbyIndexFrom(message.index()));
   gathered.values.assign(message.values().begin(), message.values().end());
   gathered.error = message.error();
   return gathered;

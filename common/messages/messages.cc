@@ -336,6 +336,8 @@ v1::MemberMessage ToProto(const MemberMessage& message) {
     *proto.mutable_clock_question() = ToProto(*question);
   } else if (const auto* part = std::get_if<TracePart>(&message)) {
     *proto.mutable_trace_part() = ToProto(*part);
+  } else if (const auto* lobby = std::get_if<LobbyGather>(&message)) {
+    *proto.mutable_lobby_gather() = ToProto(*lobby);
   }
   return proto;
 }
@@ -393,6 +395,8 @@ absl::StatusOr<MemberMessage> FromProto(const v1::MemberMessage& message) {
     case v1::MemberMessage::kTracePart:
       return NEREUS_TRY(FromProto(message.trace_part()));
     // A message of a type that only a newer build knows looks like this, too.
+    case v1::MemberMessage::kLobbyGather:
+      return FromProto(message.lobby_gather());
     case v1::MemberMessage::MESSAGE_NOT_SET:
       break;
   }
@@ -432,6 +436,8 @@ v1::CoordinatorMessage ToProto(const CoordinatorMessage& message) {
   } else if (const auto* end = std::get_if<TraceEnd>(&message)) {
     proto.mutable_trace_end()->set_trace(end->trace);
     proto.mutable_trace_end()->set_drops(end->drops);
+  } else if (const auto* lobby = std::get_if<LobbyGathered>(&message)) {
+    *proto.mutable_lobby_gathered() = ToProto(*lobby);
   } else {
     proto.mutable_ask_to_leave();
   }
@@ -487,6 +493,8 @@ absl::StatusOr<CoordinatorMessage> FromProto(
       return FromProto(message.clock_answer());
     case v1::CoordinatorMessage::kTraceEnd:
       return TraceEnd{message.trace_end().trace(), message.trace_end().drops()};
+    case v1::CoordinatorMessage::kLobbyGathered:
+      return FromProto(message.lobby_gathered());
     case v1::CoordinatorMessage::MESSAGE_NOT_SET:
       break;
   }

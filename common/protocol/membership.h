@@ -28,6 +28,14 @@ namespace nereus {
 // session arrive in order. When a session breaks, messages in it can be lost.
 // proto/coordinator.proto has the Protobuf form. All types here are values.
 //
+// A process may gather with the processes that were started together with it
+// before it joins, in a session of its own:
+//
+//   process                         coordinator
+//     LobbyGather             -->
+//                             <--   Waiting, while processes are missing
+//                             <--   LobbyGathered: the values of all processes
+//
 //   member                          coordinator
 //     JoinRequest, or Resume  -->
 //                             <--   Waiting, until all members are there
@@ -342,16 +350,42 @@ struct TracePart {
   std::vector<ClockSample> clock;
 };
 
-// Any message of a member.
+// Largest number of gatherings of a lobby. The coordinator keeps all answers.
+inline constexpr int32_t kLobbyGatheringsMax = 64;
+
+// Value of a process that has not joined yet, for a gathering with the
+// processes that were started together with it: its lobby. The process sends
+// the message again in each new session until it has the answer,
+// LobbyGathered.
+struct LobbyGather {
+  // Version of frames and messages, and build of the process, as in
+  // JoinRequest.
+  uint32_t protocol_version = 0;
+  std::string build;
+  std::string job;  // Name of the job, from the user.
+  // Number of the process among those that were started together, from 0.
+  int32_t number = 0;
+  int32_t count = 0;  // Number of processes that were started together.
+  // Number of gatherings that the process has ended, below
+  // kLobbyGatheringsMax.
+  int32_t index = 0;
+  std::string value;  // At most kGatheredBytesMax bytes.
+  // Random number, not 0, that tells this process from all other processes.
+  uint64_t incarnation = 0;
+
+  bool operator==(const LobbyGather&) const = default;
+};
+
+// Any message of a process to its coordinator.
 using MemberMessage =
     std::variant<JoinRequest, Resume, Heartbeat, LostPeer, EpochReport, Leave,
                  CheckpointPart, Failure, FusionTimed, ReadyToSwitch, Measured,
                  WantCheckpoint, ReplicaChecksums, Gather, ClockQuestion,
-                 TracePart>;
+                 TracePart, LobbyGather>;
 
 // Tells a process what it waits for: the start of the job, the place that it
-// has claimed, the next epoch, the other workers of its gathering, or, after
-// its Leave, the end of the job.
+// has claimed, the next epoch, the other workers or processes of its
+// gathering, or, after its Leave, the end of the job.
 struct Waiting {
   std::string text;  // For users; names the members that are missing.
 };
@@ -399,6 +433,17 @@ struct Gathered {
   std::string error;  // Why the gathering failed; empty: it has succeeded.
 
   bool operator==(const Gathered&) const = default;
+};
+
+// Answer to LobbyGather.
+struct LobbyGathered {
+  int32_t index = 0;  // Copy of LobbyGather::index.
+  // Values of all processes, by LobbyGather::number. Empty if there is an
+  // error.
+  std::vector<std::string> values;
+  std::string error;  // Why the gathering failed; empty: it has succeeded.
+
+  bool operator==(const LobbyGathered&) const = default;
 };
 
 // Member of an epoch, with what the other members know about it.
@@ -460,6 +505,6 @@ struct TraceEnd {
 using CoordinatorMessage =
     std::variant<Waiting, Refusal, PrepareEpoch, EpochStart, JobOver, SetFusion,
                  SaveLast, Gathered, AskToLeave, TraceOrder, ClockAnswer,
-                 TraceEnd>;
+                 TraceEnd, LobbyGathered>;
 
 }  // namespace nereus

@@ -79,7 +79,7 @@ struct SessionClient::Impl {
   // True once no further session is to open.
   bool stopping ABSL_GUARDED_BY(mu) = false;
   bool open ABSL_GUARDED_BY(mu) = false;  // True while Send queues messages.
-  // True once the open session's JoinRequest or Resume is queued.
+  // True once the open session's first message is queued.
   bool begun ABSL_GUARDED_BY(mu) = false;
   // Call of the open session, for TryCancel; not owned.
   grpc::ClientContext* context ABSL_GUARDED_BY(mu) = nullptr;
@@ -119,7 +119,8 @@ void SessionClient::Send(const MemberMessage& message) {
   MutexLock lock(&impl_->mu);
   const bool begins = std::holds_alternative<JoinRequest>(message) ||
                       std::holds_alternative<Resume>(message);
-  if (!impl_->open || begins == impl_->begun) return;
+  const bool gathers = std::holds_alternative<LobbyGather>(message);
+  if (!impl_->open || (!gathers && begins == impl_->begun)) return;
   impl_->begun = true;
   impl_->queue.push_back(ToProto(message));
 }

@@ -24,14 +24,15 @@ struct SessionClientOptions {
   absl::Duration patience = absl::Seconds(10);
 };
 
-// Client of the coordinator, in the process of a member. Keeps one session
-// open: when a session breaks, opens the next one. The class Member decides
-// which messages to send; SessionClient sends these messages and the
-// heartbeats. Thread-safe.
+// Client of the coordinator, in the process of a member, or of a process that
+// gathers before it joins. Keeps one session open: when a session breaks, opens
+// the next one. The class Member, or LobbyLedger, decides which messages to
+// send; SessionClient sends these messages and the heartbeats. Thread-safe.
 //
 // When a session breaks, messages of both sides may be lost. So the callback
-// `opened` must send the member's messages again (Member::OnSession). Otherwise
-// the coordinator might wait for a lost message for ever.
+// `opened` must send the messages again (Member::OnSession,
+// LobbyLedger::OnSession). Otherwise the coordinator might wait for a lost
+// message for ever.
 //
 // The queue of messages has no limit: the caller of Send bounds it. Messages
 // that a session has not sent when it ends are dropped.
@@ -45,9 +46,10 @@ class SessionClient {
     std::function<void()> opened;
     // Called for each message of the coordinator, in order.
     std::function<void(const CoordinatorMessage& message)> message;
-    // Called about once a second, but not before the session's JoinRequest or
-    // Resume is queued. Returns the heartbeat to send. Returns nothing if the
-    // driver of the member stands still (Pulse); then no heartbeat is sent.
+    // Called about once a second, but not before the session's first message is
+    // queued. Returns the heartbeat to send. Returns nothing if the driver of
+    // the member stands still (Pulse), or if the process is no member; then no
+    // heartbeat is sent.
     std::function<std::optional<Heartbeat>()> heartbeat;
     // Called when the SessionClient gives up: it opens no further session. Not
     // called if the last session ends after Stop. `why`: kUnavailable, no
@@ -70,9 +72,10 @@ class SessionClient {
 
   // Queues a message for the session of the last call of `opened`. Drops the
   // message if that session has ended. The first message of a session must be a
-  // JoinRequest or Resume: Send drops any other message before it. Send also
-  // drops a second JoinRequest or Resume: a caller that is late may answer two
-  // calls of `opened` in one session.
+  // JoinRequest or Resume: Send drops any other message before it, except
+  // LobbyGather, which may come at any time. Send also drops a second
+  // JoinRequest or Resume: a caller that is late may answer two calls of
+  // `opened` in one session.
   void Send(const MemberMessage& message);
 
   // Opens no further session. An open session goes on, and its callbacks may

@@ -10,7 +10,6 @@
 
 #include "common/base/printable.h"
 #include "common/base/status.h"
-#include "server/coordinator/join_rules.h"
 
 namespace nereus {
 namespace {
@@ -35,6 +34,7 @@ Coordinator::Coordinator(CoordinatorOptions options, CoordinatorState state,
       last_(&options_, &roster_, &epochs_, &checkpoints_),
       departures_(&options_, &roster_, &epochs_),
       gatherings_(std::move(state.gatherings), job()),
+      lobby_(options_.spec.workers, std::move(state.lobby)),
       tally_(job().get()),
       lacks_last_checkpoint_(
           (state_ == JobState::kFinished || state_ == JobState::kStopped) &&
@@ -44,7 +44,7 @@ void Coordinator::Save(CoordinatorOutbox& out) const {
   out.push_back(SaveState{{state_, reason_, epochs_.in_force(), roster_.Saved(),
                            roster_.next_rank(), checkpoints_.state(),
                            checkpoints_.wanted(), epochs_.hosts().state(),
-                           gatherings_.state()}});
+                           gatherings_.state(), lobby_.answers()}});
 }
 
 void Coordinator::Note(int64_t round, CheckpointNews news, absl::Time now,
@@ -66,7 +66,9 @@ void Coordinator::OnMessage(SessionId session, const MemberMessage& message,
                             absl::Time now, CoordinatorOutbox& out) {
   NoticePause(now);
   const bool is_first = roster_.NoteMessage(session);
-  if (const auto* join = std::get_if<JoinRequest>(&message)) {
+  if (lobby_.Has(session) || std::holds_alternative<LobbyGather>(message)) {
+    if (is_first || lobby_.Has(session)) OnLobby(session, message, now, out);
+  } else if (const auto* join = std::get_if<JoinRequest>(&message)) {
     OnJoin(session, *join, now, out);
   } else if (const auto* resume = std::get_if<Resume>(&message)) {
     OnResume(session, *resume, now, out);
@@ -86,9 +88,31 @@ void Coordinator::OnMessage(SessionId session, const MemberMessage& message,
   Advance(now, out);
 }
 
+JobToJoin Coordinator::Facts() const {
+  return {options_, state_, reason_, job().get(), roster_};
+}
+
+// The answer is saved before any process hears of it: otherwise a coordinator
+// that is restarted could not give it to the others.
+void Coordinator::OnLobby(SessionId session, const MemberMessage& message,
+                          absl::Time now, CoordinatorOutbox& out) {
+  const auto* const gather = std::get_if<LobbyGather>(&message);
+  const absl::Status status =
+      gather != nullptr ? CheckLobby(*gather, Facts())
+                        : InvalidArgumentError(
+                              "a session that gathers before the process "
+                              "joins can do nothing else");
+  if (!status.ok() && lobby_.Has(session)) {
+    return lobby_.Refuse(session, status, out);
+  }
+  if (!status.ok()) return Refuse(session, status, out);
+  lobby_.OnGather(session, *gather, /*runs=*/job() != nullptr, now, out);
+  if (lobby_.Complete()) Save(out);
+  lobby_.Send(out);
+}
+
 absl::Status Coordinator::CheckJoin(const JoinRequest& request) const {
-  return nereus::CheckJoin(request,
-                           {options_, state_, reason_, job().get(), roster_});
+  return nereus::CheckJoin(request, Facts());
 }
 
 // Makes a claim of the request if a member with a session has the place.
@@ -304,6 +328,7 @@ void Coordinator::OnSessionEnd(SessionId session, absl::Time now,
   NoticePause(now);
   roster_.NoteEnd(session);
   outsiders_.EndClaim(session);
+  lobby_.OnSessionEnd(session);
   MemberRecord* const member = roster_.Find(session);
   if (member == nullptr) return;
   member->session.reset();
@@ -321,6 +346,7 @@ void Coordinator::Advance(absl::Time now, CoordinatorOutbox& out) {
     const absl::Status started = epochs_.StartJob(out);
     if (!started.ok()) return Fail(std::string(started.message()), out);
     state_ = JobState::kRunning;
+    lobby_.RefuseWaiting(out);
     AnnounceEpoch(*job(), DescribePlan(*job()), out);
     BeginEpoch(now, out);
   }
@@ -383,6 +409,7 @@ void Coordinator::FinishIfSaved(absl::Time now, CoordinatorOutbox& out) {
                          {LogEvent::kJobState, last_.LastStep()}});
   Save(out);
   roster_.EndForAll(JobOver{state_, reason_, saved}, out);
+  lobby_.RefuseAll(CheckNotOver(Facts()), out);
 }
 
 absl::Status Coordinator::RequestCheckpoint(absl::Time now,
@@ -419,8 +446,9 @@ void Coordinator::Fail(const std::string& reason, CoordinatorOutbox& out,
   if (over()) return;
   state_ = state;
   reason_ = reason;  // The first failure, as it may have caused later ones.
-  if (job() != nullptr) Save(out);
+  if (job() != nullptr || !lobby_.answers().empty()) Save(out);
   roster_.EndForAll(JobOver{state_, reason_, checkpoints_.saved_round()}, out);
+  lobby_.RefuseAll(CheckNotOver(Facts()), out);
 }
 
 // Time, and death.
@@ -435,6 +463,7 @@ void Coordinator::OnTick(absl::Time now, CoordinatorOutbox& out) {
     tally_.OnTick(epochs_.BegunStep(), now);
     gatherings_.SendNotices(*job(), roster_, now, out);
   }
+  lobby_.SendNotices(roster_, now, out);
   TellWaiting(view(), roster_, now, out);
 }
 

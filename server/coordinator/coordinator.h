@@ -14,7 +14,9 @@
 #include "server/coordinator/epochs.h"
 #include "server/coordinator/gatherings.h"
 #include "server/coordinator/job_description.h"
+#include "server/coordinator/join_rules.h"
 #include "server/coordinator/last_checkpoint.h"
+#include "server/coordinator/lobby_gatherings.h"
 #include "server/coordinator/member_list.h"
 #include "server/coordinator/outsiders.h"
 #include "server/coordinator/replica_check.h"
@@ -120,6 +122,12 @@ class Coordinator {
   JobStatus Status(absl::Time now) const;
 
  private:
+  // Returns the facts that CheckJoin and its like need.
+  JobToJoin Facts() const;
+  // Handles a message of a session that is in the lobby, or that begins with
+  // this message and asks to be.
+  void OnLobby(SessionId session, const MemberMessage& message, absl::Time now,
+               CoordinatorOutbox& out);
   void OnJoin(SessionId session, const JoinRequest& request, absl::Time now,
               CoordinatorOutbox& out);
   // Returns an error if the process may not join now.
@@ -184,6 +192,7 @@ class Coordinator {
   Departures departures_;         // Members that leave.
   ReplicaCheck replicas_;         // Comparison of the workers' replicas.
   Gatherings gatherings_;         // Values that the workers' callers gather.
+  LobbyGatherings lobby_;         // Values of processes before they join.
   Tally tally_;                   // Counts and times, for the status.
   bool lacks_last_checkpoint_;    // See lacks_last_checkpoint().
 };

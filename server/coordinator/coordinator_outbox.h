@@ -74,7 +74,9 @@ struct WorkerLife {
   uint64_t epoch = 0;      // Epoch in which it began.
 };
 
-// State that a coordinator must find again when it is restarted. Events since
+// State that a coordinator must find again when it is restarted. Before the
+// first epoch it has no job and no members, only `state`, `reason` and `lobby`.
+// Events since
 // the last save are lost. The members make up for this loss: in their new
 // sessions they repeat what still matters (Member::OnSession), and they report
 // for the epoch that the restarted coordinator begins.
@@ -95,9 +97,10 @@ struct CoordinatorState {
   std::vector<Member> members;  // Members of the epoch.
   int next_rank = 0;            // Rank of the next worker that joins.
   CheckpointLedger::State checkpoints;
-  bool checkpoint_wanted = false;  // True if a checkpoint is requested.
-  HostTable::State hosts;          // Numbers of the members' hosts.
-  GatheringAnswers gatherings;     // Answers that workers may ask for again.
+  bool checkpoint_wanted = false;    // True if a checkpoint is requested.
+  HostTable::State hosts;            // Numbers of the members' hosts.
+  GatheringAnswers gatherings;       // Answers that workers may ask for again.
+  std::vector<LobbyGathered> lobby;  // Answers of the lobby, by their index.
 };
 
 // Actions of a coordinator, which its driver carries out in order.

@@ -86,6 +86,21 @@ absl::StatusOr<HostTable::State> HostsFromProto(
   return hosts;
 }
 
+absl::StatusOr<std::vector<LobbyGathered>> LobbyFromProto(
+    const v1::CoordinatorState& message) {
+  std::vector<LobbyGathered> lobby;
+  for (const v1::LobbyGathered& each : message.lobby()) {
+    LobbyGathered gathered = NEREUS_TRY(FromProto(each));
+    if (gathered.index != static_cast<int32_t>(lobby.size())) {
+      return InvalidArgumentError("answer ", lobby.size(),
+                                  " of the lobby has the index ",
+                                  gathered.index);
+    }
+    lobby.push_back(std::move(gathered));
+  }
+  return lobby;
+}
+
 // Checks that each member is in the job of the epoch, and occurs once.
 absl::Status CheckMembers(const CoordinatorState& state) {
   const Job& job = *state.epoch.job;
@@ -110,6 +125,10 @@ std::string EncodeState(const CoordinatorState& state) {
   v1::CoordinatorState message;
   message.set_state(EnumToProto(state.state));
   message.set_reason(TextField(state.reason));
+  for (const LobbyGathered& each : state.lobby) {
+    *message.add_lobby() = ToProto(each);
+  }
+  if (state.epoch.job == nullptr) return message.SerializeAsString();
   *message.mutable_job() = ToProto(*state.epoch.job, state.epoch.explanations);
   for (const CoordinatorState::Member& member : state.members) {
     auto* added = message.add_members();
@@ -156,6 +175,11 @@ absl::StatusOr<CoordinatorState> DecodeState(const std::string& bytes) {
   state.state =
       NEREUS_TRY(EnumFromProto<JobState>("the job's state", message.state()));
   state.reason = message.reason();
+  state.lobby = NEREUS_TRY(LobbyFromProto(message));
+  const bool has_begun = state.state != JobState::kWaiting;
+  if (!message.has_job() && (!has_begun || state.state == JobState::kFailed)) {
+    return state;
+  }
   state.epoch.job =
       NEREUS_TRY(FromProto(message.job(), state.epoch.explanations));
   for (auto& saved : *message.mutable_members()) {

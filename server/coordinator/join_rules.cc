@@ -38,33 +38,39 @@ absl::Status CheckTexts(const JoinRequest& request) {
   return absl::OkStatus();
 }
 
-absl::Status CheckBuild(const JoinRequest& request) {
-  if (request.incarnation == 0) {
-    return InvalidArgumentError("a member's incarnation must not be 0");
-  }
-  if (request.protocol_version != kProtocolVersion) {
-    return FailedPreconditionError(
-        "protocol version differs: ", request.name, " (build ", request.build,
-        ") speaks ", request.protocol_version, ", the coordinator (build ",
-        kVersion, ") speaks ", kProtocolVersion);
-  }
-  return absl::OkStatus();
+absl::Status CheckIncarnation(uint64_t incarnation) {
+  if (incarnation != 0) return absl::OkStatus();
+  return InvalidArgumentError("a process's incarnation must not be 0");
 }
 
-absl::Status CheckPhase(const JoinRequest& request, const JobToJoin& to) {
-  const std::string& name = to.options.spec.name;
-  if (request.job != name) {
-    return NotFoundError(request.name, " asks for job \"", request.job,
-                         "\", this coordinator serves job \"", name, "\"");
+// `name`: name of the process, for messages.
+absl::Status CheckVersion(absl::string_view name, absl::string_view build,
+                          uint32_t protocol_version) {
+  if (protocol_version == kProtocolVersion) return absl::OkStatus();
+  return FailedPreconditionError("protocol version differs: ", name, " (build ",
+                                 build, ") speaks ", protocol_version,
+                                 ", the coordinator (build ", kVersion,
+                                 ") speaks ", kProtocolVersion);
+}
+
+absl::Status CheckPhase(absl::string_view name, absl::string_view job,
+                        const JobToJoin& to) {
+  if (job != to.options.spec.name) {
+    return NotFoundError(name, " asks for job \"", job,
+                         "\", this coordinator serves job \"",
+                         to.options.spec.name, "\"");
   }
-  if (to.state == JobState::kFinished) {
-    return OutOfRangeError("job ", name, " is finished");
-  }
-  if (IsOver(to.state)) {
-    const absl::Status outcome = OutcomeOf({to.state, to.reason});
-    return Prefixed(outcome, "job ", name, " is over: ");
-  }
-  return absl::OkStatus();
+  return CheckNotOver(to);
+}
+
+// True if all workers have left, and the job waits for its last checkpoint.
+bool IsEnding(const JobToJoin& to) {
+  return to.job != nullptr && to.roster.AllLeft();
+}
+
+absl::Status EndingError(const JobToJoin& to) {
+  return OutOfRangeError("job ", to.options.spec.name,
+                         " is finished except for its last checkpoint");
 }
 
 // Returns the place of the optimizer if the worker joins. If neither the job
@@ -144,10 +150,7 @@ absl::Status CheckWorkersPlace(const JoinRequest& request,
     return ResourceExhaustedError("job ", options.spec.name,
                                   " has given out all ", kRanksMax, " ranks");
   }
-  if (to.job != nullptr && to.roster.AllLeft()) {
-    return OutOfRangeError("job ", options.spec.name,
-                           " is finished except for its last checkpoint");
-  }
+  if (IsEnding(to)) return EndingError(to);
   const MemberRecord* const holder = to.roster.FindHolder(request);
   if (holder != nullptr && !holder->is_away()) {
     return AlreadyExistsError(request.name, " is the name of a worker at ",
@@ -288,10 +291,47 @@ DecidedPlace DecidePlace(const JobSpec& spec, const MemberList& roster) {
   return {spec.options.optimizer_place, ""};
 }
 
+absl::Status CheckNotOver(const JobToJoin& job) {
+  const std::string& name = job.options.spec.name;
+  if (job.state == JobState::kFinished) {
+    return OutOfRangeError("job ", name, " is finished");
+  }
+  if (!IsOver(job.state)) return absl::OkStatus();
+  return Prefixed(OutcomeOf({job.state, job.reason}), "job ", name,
+                  " is over: ");
+}
+
+absl::Status CheckLobby(const LobbyGather& gather, const JobToJoin& job) {
+  NEREUS_TRY(CheckName("build", gather.build));
+  NEREUS_TRY(CheckName("job", gather.job));
+  NEREUS_TRY(CheckIncarnation(gather.incarnation));
+  const std::string name = absl::StrCat("process ", gather.number);
+  NEREUS_TRY(CheckVersion(name, gather.build, gather.protocol_version));
+  NEREUS_TRY(CheckPhase(name, gather.job, job));
+  if (IsEnding(job)) return EndingError(job);
+  const int workers = job.options.spec.workers;
+  if (gather.count != workers) {
+    return FailedPreconditionError(
+        name, " was started as one of ", gather.count, " processes, and job ",
+        job.options.spec.name, " begins with ", workers,
+        " workers (--workers): the numbers must be equal");
+  }
+  if (gather.number < 0 || gather.number >= gather.count) {
+    return InvalidArgumentError(name, " is none of ", gather.count,
+                                " processes, which have the numbers from 0");
+  }
+  const auto bytes = static_cast<int64_t>(gather.value.size());
+  if (bytes <= kGatheredBytesMax) return absl::OkStatus();
+  return InvalidArgumentError(name, " gathers a value of ", bytes,
+                              " bytes, must be at most ", kGatheredBytesMax);
+}
+
 absl::Status CheckJoin(const JoinRequest& request, const JobToJoin& job) {
   NEREUS_TRY(CheckTexts(request));
-  NEREUS_TRY(CheckBuild(request));
-  NEREUS_TRY(CheckPhase(request, job));
+  NEREUS_TRY(CheckIncarnation(request.incarnation));
+  NEREUS_TRY(
+      CheckVersion(request.name, request.build, request.protocol_version));
+  NEREUS_TRY(CheckPhase(request.name, request.job, job));
   const bool is_worker = request.role == Role::kWorker;
   if (is_worker) NEREUS_TRY(CheckCaller(request, job));
   NEREUS_TRY(CheckSettings(request, job));

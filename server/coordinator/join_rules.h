@@ -43,4 +43,13 @@ DecidedPlace DecidePlace(const JobSpec& spec, const MemberList& roster);
 // see Outsiders).
 absl::Status CheckJoin(const JoinRequest& request, const JobToJoin& job);
 
+// Checks whether a process may gather before it joins. Errors: those of
+// CheckJoin that do not depend on a place or on the model; kFailedPrecondition,
+// another number of processes than the job has workers; kInvalidArgument, the
+// number of the process is out of range, or the value is too long.
+absl::Status CheckLobby(const LobbyGather& gather, const JobToJoin& job);
+
+// Returns OK if the job is not over. Errors: as for CheckJoin.
+absl::Status CheckNotOver(const JobToJoin& job);
+
 }  // namespace nereus

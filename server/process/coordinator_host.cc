@@ -19,6 +19,8 @@
 //
 //   state file has a running job? --yes--> CheckSaved, go on with it
 //            no
+//   it has one that has not begun? --yes--> new job, as below, with the answers
+//            no                             of the processes that have gathered
 //   it has one that is over, and --once is given? --yes--> tell its members
 //            no
 //   --restore given? --no--> CheckNothingIsOverwritten, new job
@@ -154,6 +156,15 @@ absl::Status CheckSaved(const ServerOptions& options,
                                 options.checkpoint_dir));
 }
 
+// True if `saved` is of a job that has not begun, and has answers of gatherings
+// of `workers` processes.
+bool HasLobby(const std::optional<CoordinatorState>& saved, int workers) {
+  return saved.has_value() && saved->state == JobState::kWaiting &&
+         absl::c_all_of(saved->lobby, [&](const LobbyGathered& answer) {
+           return !answer.error.empty() || std::ssize(answer.values) == workers;
+         });
+}
+
 // If --restore asks for a checkpoint and there is one, sets aside all later
 // ones, and sets the fields of `made` that make the job start from it. Without
 // --restore, checks that the folder has no checkpoint.
@@ -269,8 +280,8 @@ absl::StatusOr<std::unique_ptr<CoordinatorHost>> CoordinatorHost::Start(
   }
   const bool is_running =
       saved.has_value() && saved->state == JobState::kRunning;
-  const bool stays_over =
-      saved.has_value() && options.once && IsOver(saved->state);
+  const bool has_job = saved.has_value() && saved->epoch.job != nullptr;
+  const bool stays_over = has_job && options.once && IsOver(saved->state);
   if (is_running || stays_over) {
     NEREUS_TRY(CheckSaved(options, settings, *saved));
     NEREUS_LOG(Info, {LogEvent::kJobState})
@@ -283,13 +294,13 @@ absl::StatusOr<std::unique_ptr<CoordinatorHost>> CoordinatorHost::Start(
           UpdateNewest(*storage, options.spec.name, saved->checkpoints.newest));
     }
   } else {
-    if (saved.has_value() && saved->epoch.job != nullptr) {
+    if (has_job) {
       made.past_job = PastJob{saved->epoch.job->id, saved->state, saved->reason,
                               saved->checkpoints.newest.has_value()
                                   ? saved->checkpoints.newest->round
                                   : kInitialRound};
     }
-    saved.reset();
+    if (!HasLobby(saved, options.spec.workers)) saved.reset();
     if (storage != nullptr) {
       NEREUS_TRY(Restore(options, *storage, made));
     }

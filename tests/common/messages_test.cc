@@ -190,6 +190,35 @@ TEST(MessagesTest, GatheringsArriveWithAllBytes) {
   EXPECT_EQ(std::get<Gathered>(*read), answer);
 }
 
+TEST(MessagesTest, GatheringsOfTheLobbyArriveWithAllBytes) {
+  const std::string bytes("\0\xff\n", 3);
+  const LobbyGather sent = {9, "0.1.0", "training", 2, 3, 63, bytes, 7};
+  EXPECT_EQ(Received(sent), sent);
+  const LobbyGathered answer = {63, {bytes, "", "b"}, "why"};
+  const auto read = FromProto(ToProto(CoordinatorMessage(answer)));
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(std::get<LobbyGathered>(*read), answer);
+}
+
+TEST(MessagesTest, GatheringOfTheLobbyOutOfRangeIsRefused) {
+  const LobbyGather kWrong[] = {{9, "", "training", -1, 3, 0, ""},
+                                {9, "", "training", 3, 3, 0, ""},
+                                {9, "", "training", 0, 0, 0, ""},
+                                {9, "", "training", 0, 3, -1, ""},
+                                {9, "", "training", 0, 3, 64, ""}};
+  for (const LobbyGather& wrong : kWrong) {
+    EXPECT_EQ(FromProto(ToProto(MemberMessage(wrong))).status().code(),
+              absl::StatusCode::kInvalidArgument);
+  }
+}
+
+TEST(MessagesTest, NumberOfTheLauncherArrives) {
+  JoinRequest request;
+  EXPECT_FALSE(Received(request).launch_rank.has_value());
+  request.launch_rank = 0;
+  EXPECT_EQ(Received(request).launch_rank, 0);
+}
+
 TEST(MessagesTest, GatheringWithoutAStepOrAnIndexIsRefused) {
   v1::MemberMessage message;
   message.mutable_gather()->set_step(-2);

@@ -226,6 +226,16 @@ void CheckConverted(const GatheringId& id) {
 }
 void CheckConverted(const Gather& gather) { CheckConverted(gather.id); }
 void CheckConverted(const Gathered& gathered) { CheckConverted(gathered.id); }
+void CheckConverted(const LobbyGather& gather) {
+  ASSERT_GE(gather.number, 0);
+  ASSERT_LT(gather.number, gather.count);
+  ASSERT_GE(gather.index, 0);
+  ASSERT_LT(gather.index, kLobbyGatheringsMax);
+}
+void CheckConverted(const LobbyGathered& gathered) {
+  ASSERT_GE(gathered.index, 0);
+  ASSERT_LT(gathered.index, kLobbyGatheringsMax);
+}
 void CheckConverted(const SaveLast& last) {
   ASSERT_GE(last.round, 0);
   ASSERT_GE(last.sender, 0);
@@ -394,6 +404,12 @@ void FuzzCoordinator(const CoordinatorMessage& message) {
 
 TEST(MessagesFuzzTest, HostileJoinRequestIsRefusedOrSound) {
   FuzzMember(SomeJoin());
+}
+TEST(MessagesFuzzTest, HostileLobbyGatherIsRefusedOrSound) {
+  FuzzMember(LobbyGather{15, "0.1.0", "training", 1, 3, 2, "value", 7});
+}
+TEST(MessagesFuzzTest, HostileLobbyGatheredIsRefusedOrSound) {
+  FuzzCoordinator(LobbyGathered{2, {"a", "", "b"}, "too long"});
 }
 TEST(MessagesFuzzTest, HostileResumeIsRefusedOrSound) {
   FuzzMember(Resume{77, PeerId::Worker(4), 9, 5});

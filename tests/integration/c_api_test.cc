@@ -277,6 +277,13 @@ TEST(CApiLibraryTest, EachWrongFieldOfConnectIsNamed) {
               HasSubstr("options.scales_loss is 2"));
   EXPECT_THAT(refused([](CWorker& w) { w.options.without_state = 2; }),
               HasSubstr("options.without_state is 2"));
+  EXPECT_THAT(refused([](CWorker& w) { w.options.rank = 1; }),
+              HasSubstr("options.rank is 1, and options.has_rank is 0"));
+  EXPECT_THAT(refused([](CWorker& w) {
+                w.options.has_rank = 1;
+                w.options.rank = -1;
+              }),
+              HasSubstr("rank is -1"));
   EXPECT_THAT(refused([](CWorker& w) { w.options.device = 1; }),
               HasSubstr("NEREUS_MEMORY_CUDA"));
   EXPECT_THAT(refused([](CWorker& w) { w.options.settings_count = 1; }),
@@ -509,6 +516,131 @@ TEST_F(CApiTest, AbortReturnsTheReasonAndEndsTheJob) {
   EXPECT_EQ(LastError(), "the data is wrong");
   EXPECT_NE(worker_.BeginStep(), NEREUS_OK);
   EXPECT_THAT(LastError(), HasSubstr("the data is wrong"));
+}
+
+// ---- The lobby.
+
+// Process of a lobby of two.
+class CLobby {
+ public:
+  CLobby(const LocalCluster& cluster, int32_t rank)
+      : coordinator_(cluster.coordinator_address()) {
+    options.size = sizeof(options);
+    options.coordinator_address = coordinator_.c_str();
+    options.has_rank = 1;
+    options.rank = rank;
+  }
+  ~CLobby() { nereus_lobby_close(lobby); }
+
+  nereus_code Enter(int32_t count = 2) {
+    return nereus_lobby_enter(&options, count, &lobby);
+  }
+  nereus_code Gather(const std::string& value,
+                     int64_t timeout_ms = kPatienceMs) {
+    return nereus_lobby_gather(lobby, value.data(),
+                               static_cast<int64_t>(value.size()), timeout_ms,
+                               &count);
+  }
+  // Returns the values of the last gathering.
+  std::vector<std::string> Gathered() const {
+    std::vector<std::string> values;
+    for (int32_t i = 0; i < count; ++i) {
+      int64_t length = -1;
+      EXPECT_EQ(nereus_lobby_gathered(lobby, i, nullptr, 0, &length),
+                NEREUS_OK);
+      std::string& value = values.emplace_back(length, '#');
+      EXPECT_EQ(nereus_lobby_gathered(lobby, i, value.data(), length, &length),
+                NEREUS_OK);
+    }
+    return values;
+  }
+
+  nereus_client_options options = {};
+  nereus_lobby* lobby = nullptr;
+  int32_t count = -1;
+
+ private:
+  const std::string coordinator_;
+};
+
+TEST(CApiLobbyTest, ProcessesGatherBeforeTheyJoin) {
+  const LocalCluster cluster(Workers(2));
+  CLobby first(cluster, 0);
+  CLobby second(cluster, 1);
+  ASSERT_EQ(first.Enter(), NEREUS_OK) << LastError();
+  ASSERT_EQ(second.Enter(), NEREUS_OK) << LastError();
+  EXPECT_EQ(first.Gather("a", 100), NEREUS_DEADLINE_EXCEEDED);
+  EXPECT_THAT(LastError(), HasSubstr("has not ended within 100ms"));
+  ASSERT_EQ(second.Gather(std::string("b\0", 2)), NEREUS_OK) << LastError();
+  ASSERT_EQ(first.Gather("not this one"), NEREUS_OK) << LastError();
+  EXPECT_THAT(first.Gathered(), ElementsAre("a", std::string("b\0", 2)));
+  EXPECT_EQ(second.Gathered(), first.Gathered());
+  EXPECT_EQ(first.Gather("", 0), NEREUS_DEADLINE_EXCEEDED);
+  ASSERT_EQ(second.Gather(""), NEREUS_OK) << LastError();
+  ASSERT_EQ(first.Gather(""), NEREUS_OK) << LastError();
+  EXPECT_THAT(first.Gathered(), ElementsAre("", ""));
+  // The lobby stays open, and the job begins.
+  CWorker one(cluster);
+  CWorker other(cluster);
+  one.options.has_rank = other.options.has_rank = 1;
+  one.options.rank = 1;
+  ASSERT_EQ(one.Connect(), NEREUS_OK) << LastError();
+  ASSERT_EQ(other.Connect(), NEREUS_OK) << LastError();
+  nereus_traits traits = {};
+  traits.size = sizeof(traits);
+  for (CWorker* const worker : {&one, &other}) {
+    ASSERT_EQ(
+        nereus_client_wait_connected(worker->client, kPatienceMs, nullptr),
+        NEREUS_OK)
+        << LastError();
+    ASSERT_EQ(nereus_client_traits(worker->client, &traits), NEREUS_OK);
+    EXPECT_EQ(traits.rank, worker->options.rank);
+  }
+  EXPECT_EQ(first.Gather("", kPatienceMs), NEREUS_FAILED_PRECONDITION);
+  EXPECT_THAT(LastError(), HasSubstr("gather equally often"));
+}
+
+TEST(CApiLobbyTest, WrongCallsAreNamed) {
+  const LocalCluster cluster(Workers(2));
+  CLobby lobby(cluster, 0);
+  const auto refused = [&](nereus_code code, const char* text) {
+    EXPECT_EQ(code, NEREUS_INVALID_ARGUMENT) << text;
+    EXPECT_THAT(LastError(), HasSubstr(text));
+  };
+  refused(nereus_lobby_enter(&lobby.options, 2, nullptr), "lobby is NULL");
+  refused(nereus_lobby_enter(nullptr, 2, &lobby.lobby), "options is NULL");
+  refused(lobby.Enter(0), "rank is 0 of 0 processes");
+  lobby.options.rank = 2;
+  refused(lobby.Enter(), "rank is 2 of 2 processes");
+  lobby.options.has_rank = 0;
+  refused(lobby.Enter(), "options.rank is 2, and options.has_rank is 0");
+  lobby.options.rank = 0;
+  refused(lobby.Enter(), "rank is not set");
+  EXPECT_EQ(lobby.lobby, nullptr);
+  refused(lobby.Gather("a"), "lobby is NULL");
+  lobby.options.has_rank = 1;
+  ASSERT_EQ(lobby.Enter(), NEREUS_OK) << LastError();
+  refused(lobby.Gather(std::string(65537, 'x')), "the value has 65537 bytes");
+  refused(nereus_lobby_gather(lobby.lobby, nullptr, 1, 0, &lobby.count),
+          "value is NULL");
+  refused(nereus_lobby_gather(lobby.lobby, "a", 1, 0, nullptr),
+          "count is NULL");
+  int64_t length = 0;
+  refused(nereus_lobby_gathered(lobby.lobby, 0, nullptr, 0, &length),
+          "there is no value 0");
+  nereus_lobby_close(lobby.lobby);
+  refused(lobby.Gather("a"), "lobby is no open lobby");
+  nereus_lobby_close(lobby.lobby);
+}
+
+TEST(CApiLobbyTest, CoordinatorThatIsNotThereIsUnavailable) {
+  const LocalCluster cluster(Workers(2));
+  CLobby lobby(cluster, 0);
+  lobby.options.coordinator_address = "127.0.0.1:1";
+  lobby.options.connect_timeout_ms = 300;
+  ASSERT_EQ(lobby.Enter(), NEREUS_OK) << LastError();
+  EXPECT_EQ(lobby.Gather("a"), NEREUS_UNAVAILABLE);
+  EXPECT_THAT(LastError(), HasSubstr("127.0.0.1:1"));
 }
 
 // The caller's own optimizer, with state.

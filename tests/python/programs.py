@@ -180,7 +180,7 @@ def wait_until(what, is_true):
 def is_in_wait(thread):
     """True if a thread is in a call of a client that waits."""
     frame = sys._current_frames().get(thread.ident)
-    while frame is not None and frame.f_code is not nereus.Client._await.__code__:
+    while frame is not None and frame.f_code is not nereus._waits.wait.__code__:
         frame = frame.f_back
     return frame is not None
 

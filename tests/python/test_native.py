@@ -54,7 +54,7 @@ def test_structs_are_those_of_the_header(root, tmp_path):
 TYPES = {"int32_t": ctypes.c_int32, "uint32_t": ctypes.c_uint32, "int64_t": ctypes.c_int64,
          "float": ctypes.c_float, "char*": ctypes.c_char_p, "float*": ctypes.c_void_p,
          "void*": ctypes.c_void_p, "nereus_client*": ctypes.c_void_p,
-         "nereus_code": ctypes.c_int32}
+         "nereus_lobby*": ctypes.c_void_p, "nereus_code": ctypes.c_int32}
 
 
 def type_of(text):

@@ -201,6 +201,34 @@ TEST(JobStateTest, EveryFieldIsRestored) {
   EXPECT_TRUE(after->checkpoint_wanted);
   EXPECT_EQ(after->hosts, before.hosts);
   EXPECT_EQ(after->gatherings, before.gatherings);
+  EXPECT_EQ(after->lobby, before.lobby);
+}
+
+TEST(JobStateTest, JobThatHasNotBegunHasALobbyOnly) {
+  CoordinatorState before;
+  before.lobby = {{0, {"a", std::string(1, '\0')}, ""}, {1, {}, "too long"}};
+  auto after = DecodeState(EncodeState(before));
+  ASSERT_TRUE(after.ok()) << after.status();
+  EXPECT_EQ(after->state, JobState::kWaiting);
+  EXPECT_EQ(after->epoch.job, nullptr);
+  EXPECT_EQ(after->lobby, before.lobby);
+  before.state = JobState::kFailed;
+  before.reason = "the disk is gone";
+  after = DecodeState(EncodeState(before));
+  ASSERT_TRUE(after.ok()) << after.status();
+  EXPECT_EQ(after->reason, "the disk is gone");
+  before.state = JobState::kRunning;
+  EXPECT_EQ(DecodeState(EncodeState(before)).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST(JobStateTest, AnswersOfTheLobbyWithGapsAreRefused) {
+  CoordinatorState state;
+  state.lobby = {{1, {"a"}, ""}};
+  const auto read = DecodeState(EncodeState(state));
+  EXPECT_EQ(read.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(read.status().message()),
+              HasSubstr("answer 0 of the lobby has the index 1"));
 }
 
 TEST(JobStateTest, HostsWithEqualClaimsOrWithoutAMachineAreRefused) {

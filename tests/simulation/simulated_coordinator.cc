@@ -132,8 +132,10 @@ absl::Status SimulatedCoordinator::Save(const CoordinatorState& state) {
 }
 
 void SimulatedCoordinator::Keep(const CoordinatorState& state) {
+  const Job* const job = state.epoch.job.get();
   const bool begins =
-      !saved_.has_value() || saved_->epoch.job->epoch != state.epoch.job->epoch;
+      job != nullptr && (!saved_.has_value() || saved_->epoch.job == nullptr ||
+                         saved_->epoch.job->epoch != job->epoch);
   // The next coordinator reads the state from this encoding.
   absl::StatusOr<CoordinatorState> kept = DecodeState(EncodeState(state));
   if (!kept.ok()) {
@@ -202,8 +204,9 @@ void SimulatedCoordinator::FailSavesFor(absl::Duration time) {
 }
 
 bool SimulatedCoordinator::has_begun() const {
-  return coordinator_ != nullptr ? coordinator_->job() != nullptr
-                                 : saved_.has_value();
+  return coordinator_ != nullptr
+             ? coordinator_->job() != nullptr
+             : saved_.has_value() && saved_->epoch.job != nullptr;
 }
 
 const Job& SimulatedCoordinator::job() const {

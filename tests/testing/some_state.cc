@@ -88,6 +88,7 @@ CoordinatorState SomeState() {
   state.hosts.hosts = {{{"rack-3", "machine-0"}, "host:0"},
                        {{"rack-3", "machine-1"}, "host:1"}};
   state.hosts.split = {1004};
+  state.lobby = {{0, {"x", std::string(2, '\0')}, ""}, {1, {}, "too long"}};
   state.gatherings.first = {{{kInitialRound, 0}, {"a", "b"}, ""}};
   state.gatherings.newest = Gathered{{20, 1}, {"c", std::string(1, '\0')}, ""};
   return state;

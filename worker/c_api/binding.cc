@@ -150,6 +150,15 @@ absl::Status CheckReserved(absl::string_view name, int32_t value) {
   return InvalidArgumentError(name, ".reserved is ", value, ", must be 0");
 }
 
+absl::StatusOr<ClientOptions> ReadLobbyOptions(
+    const nereus_client_options* options) {
+  Binding binding;
+  const nereus_client_options in =
+      NEREUS_TRY(ReadStruct("options", options, kClientOptionsBytesMin));
+  NEREUS_TRY(ReadOptions(in, binding));
+  return binding.options;
+}
+
 absl::StatusOr<Binding> ReadBinding(const nereus_client_options* options,
                                     const nereus_layer* layers,
                                     int32_t layer_count) {

@@ -22,6 +22,11 @@ inline constexpr size_t kFactorsBytesMin = 40;
 // Errors: kInvalidArgument.
 absl::Status CheckReserved(absl::string_view name, int32_t value);
 
+// Reads the options of a lobby. Errors: kInvalidArgument, with the field and
+// its value.
+absl::StatusOr<ClientOptions> ReadLobbyOptions(
+    const nereus_client_options* options);
+
 // Reads the structs that a caller has passed to nereus_client_connect. Errors:
 // kInvalidArgument, with the field and its value.
 absl::StatusOr<Binding> ReadBinding(const nereus_client_options* options,

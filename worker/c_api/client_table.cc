@@ -152,8 +152,9 @@ absl::Status CheckNotForked() {
   if (!is_forked) return absl::OkStatus();
   return FailedPreconditionError(
       "this process was forked after its parent's first "
-      "nereus_client_connect, and does not have the threads of the parent's "
-      "clients: start it by exec, or by the spawn method of your language, and "
+      "nereus_client_connect or nereus_lobby_enter, and does not have the "
+      "threads of the parent's clients: start it by exec, or by the spawn "
+      "method of your language, and "
       "connect in it");
 }
 

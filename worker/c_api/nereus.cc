@@ -24,6 +24,7 @@
 #include "worker/c_api/binding.h"
 #include "worker/c_api/bound_client.h"
 #include "worker/c_api/client_table.h"
+#include "worker/c_api/lobby_table.h"
 #include "worker/c_api/log_collector.h"
 #include "worker/c_api/report_json.h"
 #include "worker/c_api/structs.h"
@@ -101,6 +102,22 @@ nereus_code OnClient(
                  [&](ClientEntry& entry) { return body(entry.client()); });
 }
 
+// Runs the body of a function that takes a lobby.
+nereus_code OnLobby(
+    nereus_lobby* handle,
+    absl::FunctionRef<absl::Status(LobbyEntry&)> body) noexcept {
+  return Run([&] {
+    const std::shared_ptr<LobbyEntry> entry = LobbyTable::Get().Find(handle);
+    return entry != nullptr
+               ? body(*entry)
+               : InvalidArgumentError(handle == nullptr
+                                          ? "lobby is NULL"
+                                          : "lobby is no open lobby: it was "
+                                            "closed, or nereus_lobby_enter has "
+                                            "not returned it");
+  });
+}
+
 // ---- Arguments.
 
 // Returns the duration of a timeout argument; a negative one is infinite.
@@ -160,6 +177,14 @@ void WriteText(absl::string_view in, char* text, int64_t capacity,
   text[count] = '\0';
 }
 
+// Copies at most the first `capacity` bytes of `in` to `out`, and sets
+// `*length` to the length of all of `in`.
+void WriteBytes(absl::string_view in, void* out, int64_t capacity,
+                int64_t* length) {
+  *length = static_cast<int64_t>(in.size());
+  std::copy_n(in.data(), std::min(*length, capacity), static_cast<char*>(out));
+}
+
 // ---- Results.
 
 nereus_step StepOf(const StepInfo& info) {
@@ -205,6 +230,7 @@ absl::Status CheckStepRoom(const nereus_step* step) {
 
 using nereus::BoundClient;
 using nereus::ClientEntry;
+using nereus::LobbyEntry;
 
 // ---- The library.
 
@@ -424,9 +450,7 @@ nereus_code nereus_client_gathered(nereus_client* client, int32_t index,
         NEREUS_TRY(nereus::CheckNotNull("length", length));
         NEREUS_TRY(nereus::CheckBytes("value", value, capacity));
         const std::string found = NEREUS_TRY(entry.Gathered(index));
-        *length = static_cast<int64_t>(found.size());
-        std::copy_n(found.data(), std::min(*length, capacity),
-                    static_cast<char*>(value));
+        nereus::WriteBytes(found, value, capacity, length);
         return absl::OkStatus();
       });
 }
@@ -470,6 +494,59 @@ void nereus_client_close(nereus_client* client) {
     const auto entry = nereus::ClientTable::Get().Remove(client);
     if (entry == nullptr) return nereus::NoClientError(client);
     entry->Close(/*waits=*/true);
+    return absl::OkStatus();
+  });
+}
+
+// ---- A lobby.
+
+nereus_code nereus_lobby_enter(const nereus_client_options* options,
+                               int32_t count, nereus_lobby** lobby) {
+  return nereus::Run([&]() -> absl::Status {
+    NEREUS_TRY(nereus::CheckNotNull("lobby", lobby));
+    *lobby = nullptr;
+    const nereus::ClientOptions read =
+        NEREUS_TRY(nereus::ReadLobbyOptions(options));
+    nereus::WatchForks();
+    auto entered = NEREUS_TRY(nereus::Lobby::Enter(read, count));
+    *lobby = nereus::LobbyTable::Get().Add(std::move(entered));
+    return absl::OkStatus();
+  });
+}
+
+nereus_code nereus_lobby_gather(nereus_lobby* lobby, const void* value,
+                                int64_t length, int64_t timeout_ms,
+                                int32_t* count) {
+  return nereus::OnLobby(lobby, [&](LobbyEntry& entry) -> absl::Status {
+    NEREUS_TRY(nereus::CheckNotNull("count", count));
+    NEREUS_TRY(nereus::CheckBytes("value", value, length));
+    *count = NEREUS_TRY(entry.Gather(
+        {static_cast<const char*>(value), static_cast<size_t>(length)},
+        nereus::Timeout(timeout_ms)));
+    return absl::OkStatus();
+  });
+}
+
+nereus_code nereus_lobby_gathered(nereus_lobby* lobby, int32_t index,
+                                  void* value, int64_t capacity,
+                                  int64_t* length) {
+  return nereus::OnLobby(lobby, [&](LobbyEntry& entry) -> absl::Status {
+    NEREUS_TRY(nereus::CheckNotNull("length", length));
+    NEREUS_TRY(nereus::CheckBytes("value", value, capacity));
+    const std::string found = NEREUS_TRY(entry.Gathered(index));
+    nereus::WriteBytes(found, value, capacity, length);
+    return absl::OkStatus();
+  });
+}
+
+void nereus_lobby_close(nereus_lobby* lobby) {
+  if (lobby == nullptr) return;
+  nereus::Run([&] {
+    const auto entry = nereus::LobbyTable::Get().Remove(lobby);
+    if (entry == nullptr) {
+      return nereus::InvalidArgumentError("lobby is no open lobby");
+    }
+    entry->Close();
     return absl::OkStatus();
   });
 }

@@ -25,13 +25,14 @@
 //   Threads    Any thread may make any call. nereus_client_close waits until
 //              the client's other calls have returned. No function calls code
 //              of the caller.
-//   Clients    A call with a client that is NULL or closed returns
+//   Clients    A call with a client or lobby that is NULL or closed returns
 //              NEREUS_INVALID_ARGUMENT.
 //   fork       In a process that was forked after its parent's first
-//              nereus_client_connect, calls return NEREUS_FAILED_PRECONDITION,
-//              and nereus_client_close does nothing.
-//   Exit       When the process exits, the library closes all open clients,
-//              except those on which another thread is in a call.
+//              nereus_client_connect or nereus_lobby_enter, calls return
+//              NEREUS_FAILED_PRECONDITION, and the close functions do nothing.
+//   Exit       When the process exits, the library closes all open lobbies, and
+//              all open clients, except those on which another thread is in a
+//              call.
 //   Memory     If memory runs out, the library ends the process. No C++
 //              exception leaves this library.
 #pragma once
@@ -72,6 +73,11 @@ enum {
 
 // Handle of a worker in a job. The caller must not dereference it.
 typedef struct nereus_client nereus_client;
+
+// Handle of a process in its lobby, which gathers with the processes that were
+// started together with it before it joins the job. The caller must not
+// dereference it.
+typedef struct nereus_lobby nereus_lobby;
 
 // Memory that has the layers' values.
 enum {
@@ -346,6 +352,37 @@ NEREUS_API nereus_code nereus_client_leave_early(nereus_client* client,
 // dead. Afterwards the layers' memory belongs to the caller. Does nothing if
 // the client is NULL.
 NEREUS_API void nereus_client_close(nereus_client* client);
+
+// ---- A lobby (Lobby in worker/public/lobby.h).
+
+// Makes a lobby of `count` processes, in *lobby, and returns at once.
+// options->rank is the number of this process, and has_rank must be 1; of the
+// other options, `coordinator_address`, `job` and `connect_timeout_ms` are
+// used.
+NEREUS_API nereus_code nereus_lobby_enter(const nereus_client_options* options,
+                                          int32_t count, nereus_lobby** lobby);
+// Collects one value from each process: `length` bytes, at most 64 KiB. Sets
+// *count to the number of values. All processes must call this equally often,
+// at most 64 times. A process that is started again gets the values that the
+// first processes gathered. After NEREUS_DEADLINE_EXCEEDED, whose text names
+// the missing processes, make the same call again: the value of the first call
+// counts. NEREUS_UNAVAILABLE: no coordinator has answered for
+// connect_timeout_ms. NEREUS_OUT_OF_RANGE: the job has finished.
+// NEREUS_FAILED_PRECONDITION: the job has another number of workers, or the
+// processes do not gather equally often.
+NEREUS_API nereus_code nereus_lobby_gather(nereus_lobby* lobby,
+                                           const void* value, int64_t length,
+                                           int64_t timeout_ms, int32_t* count);
+// Writes value `index` that the last nereus_lobby_gather has collected; the
+// values are in the order of the processes' numbers. Writes at most `capacity`
+// bytes of the value, and sets *length to the length of the whole value.
+NEREUS_API nereus_code nereus_lobby_gathered(nereus_lobby* lobby, int32_t index,
+                                             void* value, int64_t capacity,
+                                             int64_t* length);
+// Frees a lobby, before the process joins the job. Does nothing if `lobby` is
+// NULL. If another thread is in nereus_lobby_gather, that call returns
+// NEREUS_FAILED_PRECONDITION.
+NEREUS_API void nereus_lobby_close(nereus_lobby* lobby);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -12,12 +12,13 @@ from .errors import (Forked, InvalidArgument, JobFinished, JobWentBack, LeftEarl
                      WorkerLost)
 from .layer import Layer
 from .leave_signal import LeaveSignal
+from .lobby import Lobby
 from .options import Options
 
 __all__ = [
     "Client", "Forked", "InvalidArgument", "JobFinished", "JobWentBack", "Layer",
-    "LeaveSignal", "LeftEarly", "LibraryError", "ModelMismatch", "NereusError", "Options",
-    "Stalled", "Step", "Traits", "Unreachable", "WorkerLost", "run"]
+    "LeaveSignal", "LeftEarly", "LibraryError", "Lobby", "ModelMismatch", "NereusError",
+    "Options", "Stalled", "Step", "Traits", "Unreachable", "WorkerLost", "run"]
 
 # Version of Nereus with which this package came (kVersion in common/base/version.h).
 __version__ = "0.1.0"

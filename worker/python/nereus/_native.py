@@ -108,6 +108,9 @@ FUNCTIONS = {
     "nereus_client_abort": (_pointer, _text),
     "nereus_client_leave": (_pointer, _int64, _pointer),
     "nereus_client_leave_early": (_pointer, _int64, _pointer),
+    "nereus_lobby_enter": (ctypes.POINTER(ClientOptions), _int32, ctypes.POINTER(_pointer)),
+    "nereus_lobby_gather": (_pointer, _pointer, _int64, _int64, ctypes.POINTER(_int32)),
+    "nereus_lobby_gathered": (_pointer, _int32, _pointer, _int64, ctypes.POINTER(_int64)),
 }
 
 
@@ -117,6 +120,8 @@ def _declare(library):
     library.nereus_last_error.restype = ctypes.c_char_p
     library.nereus_client_close.restype = None
     library.nereus_client_close.argtypes = (_pointer,)
+    library.nereus_lobby_close.restype = None
+    library.nereus_lobby_close.argtypes = (_pointer,)
     for name, arguments in FUNCTIONS.items():
         function = getattr(library, name)
         function.restype = _int32
@@ -201,6 +206,20 @@ def library(cuda=False):
                 "host memory only: connect the client with layers on a GPU first, or set "
                 "NEREUS_LIBRARY to the path of libnereus_cuda.so, which knows both")
         return _loaded
+
+
+def any_library():
+    """Returns the library, and loads it at the first call: before the model is made, it is not
+    known whether its layers will be on a GPU. Takes libnereus_cuda.so, which knows memory of a
+    GPU and of the host, if it is installed."""
+    global _loaded, _has_cuda
+    with _lock:
+        if _loaded is None:
+            try:
+                _loaded, _has_cuda = load("libnereus_cuda.so"), True
+            except LibraryError:
+                pass  # A machine without GPUs; library() says what is wrong with the other.
+    return library()
 
 
 def note_client():

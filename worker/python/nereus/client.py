@@ -1,8 +1,7 @@
 """Client of a job: a worker's handle on the parameters that all workers share.
 
 Handle keeps the library's client, and all memory that the library uses. Client is what
-users call. Every wait is done in parts of 100 ms: between two parts Python looks at its
-signals, so that Ctrl-C ends a wait.
+users call. Every wait is done in parts (_waits), so that Ctrl-C ends it.
 """
 
 import atexit
@@ -10,17 +9,14 @@ import ctypes
 import json
 import logging
 import threading
-import time
 import weakref
 from typing import NamedTuple
 
-from . import _log, _native, arguments, memory
-from .errors import DEADLINE_EXCEEDED, FAILED_PRECONDITION, INVALID_ARGUMENT, OUT_OF_RANGE
-from .errors import InvalidArgument, NereusError, Stalled
+from . import _log, _native, _waits, arguments, memory
+from .errors import (FAILED_PRECONDITION, INVALID_ARGUMENT, OUT_OF_RANGE, InvalidArgument,
+                     NereusError)
 from .layer import BoundLayer
 from .options import ROUND_TIMEOUT, Options, native_options
-
-PART_MS = 100
 
 # Outcomes of a push after which the library does not use its arrays.
 _REFUSALS = (INVALID_ARGUMENT, FAILED_PRECONDITION, OUT_OF_RANGE)
@@ -389,23 +385,9 @@ class Client:
     def _await(self, what, function, before, after, timeout, joining=False):
         """Makes a call that waits, in parts, until it is done or `timeout` has passed. Its
         arguments are `before`, the time of a part, and `after`."""
-        until = None
-        if timeout is not None:
-            until = time.monotonic() + arguments.seconds("timeout", timeout)
-        while True:
-            part = PART_MS
-            if until is not None:
-                part = max(0, min(PART_MS, round((until - time.monotonic()) * 1000)))
-            code = self._raw(function, *before, part, *after)
-            if code != DEADLINE_EXCEEDED:
-                return _native.check(code, joining)
-            if until is not None and time.monotonic() >= until:
-                try:
-                    _native.check(code)
-                except Stalled as error:
-                    raise Stalled(f"{what} has not ended within {timeout:g} s; the library "
-                                  f"waits in parts of {PART_MS} ms and says of the last "
-                                  f"one: {error}", code) from None
+        code = _waits.wait(
+            what, lambda part: self._raw(function, *before, part, *after), timeout)
+        _native.check(code, joining)
 
     def _wait_limit(self, timeout):
         """Returns the time of one wait, as Nereus limits it."""
