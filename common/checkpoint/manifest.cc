@@ -204,6 +204,11 @@ absl::StatusOr<Manifest> DecodeManifest(absl::string_view text) {
   Manifest manifest;
   ListManifest(fields, manifest);
   NEREUS_TRY(fields.status());
+  // A manifest does not say which layers have factors. Only those may have
+  // rows that are not known, or have lost their factors.
+  for (LayerSpec& layer : manifest.layers) {
+    layer.has_factors = layer.rows <= 0;
+  }
   NEREUS_TRY(manifest.Validate());
   return manifest;
 }

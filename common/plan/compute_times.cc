@@ -15,13 +15,14 @@ namespace nereus {
 namespace {
 
 // Returns the floating-point operations of one product of the layer's matrix
-// with its input; 0 for embeddings and vectors. A step makes three such
-// products for every layer (one forward, two backward). This factor of 3 does
-// not matter, because callers only compare layers.
+// with its input; 0 for embeddings and vectors, and if the rows of the input
+// are not known. A step makes three such products for every layer (one forward,
+// two backward). This factor of 3 does not matter, because callers only compare
+// layers.
 double Operations(const LayerSpec& layer) {
   const bool multiplies = layer.kind == LayerKind::kFullyConnected ||
                           layer.kind == LayerKind::kConvolution;
-  if (!multiplies) return 0.0;
+  if (!multiplies || layer.rows <= 0) return 0.0;
   return 2.0 * static_cast<double>(layer.m) * static_cast<double>(layer.n) *
          static_cast<double>(layer.rows);
 }

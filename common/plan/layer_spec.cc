@@ -35,6 +35,26 @@ absl::Status ValidateRange(const LayerSpec& layer, absl::string_view field,
                               ", not from 1 to ", max);
 }
 
+// Returns OK if the layer may have this number of rows.
+absl::Status ValidateRows(const LayerSpec& layer) {
+  const bool is_learnt = layer.has_factors && (layer.rows == kRowsNotKnown ||
+                                               layer.rows == kFactorsLost);
+  if (is_learnt) return absl::OkStatus();
+  return ValidateRange(layer, "rows", layer.rows, kLayerRowsMax);
+}
+
+// Returns the part of a layer's description about its rows and factors.
+std::string DescribeRows(const LayerSpec& layer) {
+  if (layer.has_factors && layer.rows == kRowsNotKnown) {
+    return "with factors, rows not known yet";
+  }
+  if (layer.has_factors && layer.rows == kFactorsLost) {
+    return "without factors, which it had";
+  }
+  return absl::StrCat(layer.rows, " rows",
+                      layer.has_factors ? ", with factors" : "");
+}
+
 // Running FNV-1a hash, 64 bits.
 class Fingerprint {
  public:
@@ -74,14 +94,13 @@ void ListLayerFields(JsonFields& fields, LayerSpec& layer) {
   fields.Integer("m", layer.m, 1, kLayerParametersMax);
   fields.Integer("n", layer.n, 1, kLayerParametersMax);
   fields.Integer("parameters", layer.parameters, 1, kLayerParametersMax);
-  fields.Integer("rows", layer.rows, 1, kLayerRowsMax);
+  fields.Integer("rows", layer.rows, kFactorsLost, kLayerRowsMax);
 }
 
 std::string DescribeLayer(const LayerSpec& layer) {
   return absl::StrCat(PrintableName(layer.name), " ", LayerKindName(layer.kind),
                       " ", layer.m, "x", layer.n, ", ", layer.parameters,
-                      " parameters, ", layer.rows, " rows",
-                      layer.has_factors ? ", with factors" : "");
+                      " parameters, ", DescribeRows(layer));
 }
 
 absl::Status ValidateLayerName(absl::string_view name) {
@@ -111,7 +130,7 @@ absl::Status ValidateLayer(const LayerSpec& layer) {
   NEREUS_TRY(ValidateRange(layer, "n", layer.n, kLayerParametersMax));
   NEREUS_TRY(ValidateRange(layer, "parameters", layer.parameters,
                            kLayerParametersMax));
-  NEREUS_TRY(ValidateRange(layer, "rows", layer.rows, kLayerRowsMax));
+  NEREUS_TRY(ValidateRows(layer));
   // Compares m * n with the parameters by a division, because m * n of a
   // hostile layer may overflow.
   if (layer.m > layer.parameters / layer.n) {
@@ -191,6 +210,19 @@ absl::Status CompareModels(absl::Span<const LayerSpec> ours,
       theirs_name, " has ", theirs.size(), " layers, we have ", ours.size(),
       lacks ? "; it lacks layer " : "; we lack layer ", common, ", ",
       DescribeLayer(lacks ? ours[common] : theirs[common]));
+}
+
+std::vector<LayerSpec> WithRowsOf(absl::Span<const LayerSpec> job,
+                                  absl::Span<const LayerSpec> layers) {
+  std::vector<LayerSpec> all(layers.begin(), layers.end());
+  for (size_t i = 0; i < std::min(all.size(), job.size()); ++i) {
+    const bool learns =
+        all[i].rows == kRowsNotKnown || job[i].rows == kFactorsLost;
+    if (all[i].has_factors && job[i].has_factors && learns) {
+      all[i].rows = job[i].rows;
+    }
+  }
+  return all;
 }
 
 }  // namespace nereus

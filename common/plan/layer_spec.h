@@ -28,6 +28,14 @@ absl::string_view LayerKindName(LayerKind kind);
 // name and the known names.
 absl::StatusOr<LayerKind> ParseLayerKind(absl::string_view name);
 
+// Values of LayerSpec::rows that are no number of rows.
+//
+// The rows are not known yet: a job learns them from its workers (FactorRows).
+inline constexpr int64_t kRowsNotKnown = 0;
+// A worker of the job has found that the layer's gradient is no product of
+// factors. The layer then goes as a dense gradient for the rest of the job.
+inline constexpr int64_t kFactorsLost = -1;
+
 // Shape of one layer: a weight matrix and the values that travel with it (bias,
 // or normalisation scale and shift). All values lie in one array, first the
 // matrix (M x N, row-major). All workers must have the same layers in the same
@@ -51,14 +59,22 @@ struct LayerSpec {
   // K of the papers: number of rows of the layer's input on one worker in one
   // step. In an image network, a fully connected layer has as many rows as the
   // worker has samples, and a convolution has one for each sample and pixel of
-  // its output. In a transformer, a layer has one row for each token.
-  int64_t rows = 0;
+  // its output. In a transformer, a layer has one row for each token. With
+  // has_factors also kRowsNotKnown or kFactorsLost. In a running job this is
+  // the only field that changes, and only together with the plan: a job learns
+  // rows, and a layer loses its factors.
+  int64_t rows = kRowsNotKnown;
 
   // True if workers push the factors of this layer: two matrices, K x M and
   // K x N, whose product is the gradient of the weight. A plan may then send
-  // the factors instead of the gradient. In a step with more than K rows a
-  // worker pushes the gradient. Only a fully connected layer may have factors.
+  // the factors instead of the gradient, if K is known. In a step with more
+  // than K rows a worker pushes the gradient. Only a fully connected layer may
+  // have factors. This never changes in a job, not even if the layer loses its
+  // factors: the places of parameters on the servers depend on it (Placement).
   bool has_factors = false;
+
+  // True if the gradient has factors, and K is known: a plan may send them.
+  bool may_send_factors() const { return has_factors && rows > 0; }
 
   bool operator==(const LayerSpec&) const = default;
 };
@@ -76,7 +92,8 @@ inline constexpr int64_t kLayerRowsMax = int64_t{1} << 30;
 void ListLayerFields(JsonFields& fields, LayerSpec& layer);
 
 // Returns the text that describes a layer in messages: "fc6 fc 4096x25088,
-// 102764544 parameters, 32 rows". With has_factors, ", with factors" follows.
+// 102764544 parameters, 32 rows". With has_factors, ", with factors" follows,
+// or what has become of them.
 std::string DescribeLayer(const LayerSpec& layer);
 
 // Returns OK if `name` may be the name of a layer. Errors: kInvalidArgument,
@@ -94,8 +111,8 @@ absl::Status ValidateLayer(const LayerSpec& layer);
 absl::Status ValidateLayers(absl::Span<const LayerSpec> layers);
 
 // Returns a 64-bit hash (FNV-1a) of every field of every layer, in order. The
-// hash is the same in every process, so two processes can compare their models
-// by it. It detects mistakes, not attacks.
+// hash is the same in every process, so two processes of one epoch can compare
+// their models by it. It detects mistakes, not attacks.
 uint64_t ModelSignature(absl::Span<const LayerSpec> layers);
 
 // Returns OK if `ours` and `theirs` are the same model. Errors:
@@ -105,5 +122,12 @@ uint64_t ModelSignature(absl::Span<const LayerSpec> layers);
 absl::Status CompareModels(absl::Span<const LayerSpec> ours,
                            absl::Span<const LayerSpec> theirs,
                            absl::string_view theirs_name);
+
+// Returns the model `layers` of a worker, with the rows that the model `job` of
+// a running job has learnt: in each layer of which the worker does not know the
+// rows, or that has lost its factors in the job, the rows become those of the
+// job. Other differences stay, for CompareModels.
+std::vector<LayerSpec> WithRowsOf(absl::Span<const LayerSpec> job,
+                                  absl::Span<const LayerSpec> layers);
 
 }  // namespace nereus

@@ -28,14 +28,14 @@ void CutLayer(int32_t layer, int64_t elements, std::vector<Chunk>& chunks) {
 // Returns indices into `chunks` in the order of placement. Chunks of layers
 // without factors come first. Among these, and among the others, larger chunks
 // come first, because that leaves the loads most even. Chunks of equal length
-// keep their order in `chunks`.
+// keep their order in `chunks`. The order does not depend on the rows, which a
+// job may learn later: the chunks stay where they are.
 std::vector<size_t> PlacementOrder(absl::Span<const LayerSpec> layers,
                                    absl::Span<const Chunk> chunks) {
   std::vector<size_t> order(chunks.size());
   std::iota(order.begin(), order.end(), size_t{0});
   const auto key = [&](size_t i) {
-    const bool has_factors =
-        SupportsScheme(layers[chunks[i].layer], Scheme::kFactor);
+    const bool has_factors = layers[chunks[i].layer].has_factors;
     return std::make_tuple(has_factors, -chunks[i].length, i);
   };
   absl::c_sort(order, [&](size_t a, size_t b) { return key(a) < key(b); });

@@ -20,7 +20,17 @@
 namespace nereus {
 namespace {
 
-constexpr char kNoFactors[] = "its gradient has no factors";
+// Returns the reason why a layer cannot go by factors, whatever the rules are.
+// REQUIRES: it does not support Scheme::kFactor.
+std::string WhyNoFactors(const LayerSpec& layer) {
+  if (layer.has_factors && layer.rows == kRowsNotKnown) {
+    return "its rows are not known yet";
+  }
+  if (layer.has_factors && layer.rows == kFactorsLost) {
+    return "a worker says that its gradient is no product of factors";
+  }
+  return "its gradient has no factors";
+}
 
 // Chooses by Poseidon's algorithm 1 (BestScheme): the scheme with fewer
 // elements wins; if both have as many, factors win. Rings are no candidates:
@@ -30,7 +40,7 @@ constexpr char kNoFactors[] = "its gradient has no factors";
 SchemeChoice ChooseByBytes(const LayerSpec& layer, const ClusterShape& cluster,
                            const std::string& why_no_factors) {
   if (!SupportsScheme(layer, Scheme::kFactor)) {
-    return {Scheme::kServer, kNoFactors};
+    return {Scheme::kServer, WhyNoFactors(layer)};
   }
   if (!why_no_factors.empty()) return {Scheme::kServer, why_no_factors};
   if (!FactorsMoveNoMore(layer, cluster)) {
@@ -68,7 +78,9 @@ absl::StatusOr<PlanChoice> ChooseByCost(absl::Span<const LayerSpec> layers,
 
 // Returns the forced scheme if the layer supports it, else the servers.
 SchemeChoice ForcedChoice(const LayerSpec& layer, Scheme forced) {
-  if (!SupportsScheme(layer, forced)) return {Scheme::kServer, kNoFactors};
+  if (!SupportsScheme(layer, forced)) {
+    return {Scheme::kServer, WhyNoFactors(layer)};
+  }
   return {forced, absl::StrCat("scheme ", SchemeName(forced), " is forced")};
 }
 
@@ -128,6 +140,11 @@ RouteExplanation Explain(const LayerSpec& layer, const ClusterShape& cluster,
   }
   explanation.local_elements = LocalElements(layer, choice.scheme, cluster);
   explanation.reason = choice.why;
+  const bool may_get_factors = layer.has_factors && !layer.may_send_factors();
+  if (by_time && may_get_factors &&
+      choice.why.find(WhyNoFactors(layer)) == std::string::npos) {
+    absl::StrAppend(&explanation.reason, "; ", WhyNoFactors(layer));
+  }
   if (!by_time) explanation.reason += FiguresText(layer, cluster, explanation);
   return explanation;
 }
@@ -190,7 +207,7 @@ bool MayUseFactors(const PlanRules& rules, absl::Span<const LayerSpec> layers) {
     return false;
   }
   return absl::c_any_of(layers, [](const LayerSpec& layer) {
-    return SupportsScheme(layer, Scheme::kFactor);
+    return layer.has_factors && layer.rows != kFactorsLost;
   });
 }
 

@@ -114,7 +114,8 @@ struct PlanOptions {
   std::optional<TimeModel> time;  // Required for CostKind::kTime.
 };
 
-// True if `rules` allow factors for at least one of these layers.
+// True if `rules` allow factors for at least one of these layers, now or once
+// its rows are known.
 bool MayUseFactors(const PlanRules& rules, absl::Span<const LayerSpec> layers);
 
 // Returns the plan for `layers`. With one worker, all layers use the servers,

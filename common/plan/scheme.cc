@@ -19,7 +19,7 @@ absl::StatusOr<Scheme> ParseScheme(absl::string_view name) {
 }
 
 bool SupportsScheme(const LayerSpec& layer, Scheme scheme) {
-  return scheme != Scheme::kFactor || layer.has_factors;
+  return scheme != Scheme::kFactor || layer.may_send_factors();
 }
 
 }  // namespace nereus

@@ -35,7 +35,7 @@ absl::string_view SchemeName(Scheme scheme);
 absl::StatusOr<Scheme> ParseScheme(absl::string_view name);
 
 // True if the layer can travel by `scheme`: Scheme::kFactor needs
-// LayerSpec::has_factors, and all layers support the other schemes.
+// LayerSpec::may_send_factors, and all layers support the other schemes.
 bool SupportsScheme(const LayerSpec& layer, Scheme scheme);
 
 // True if the servers aggregate the gradients of a layer with this scheme. With

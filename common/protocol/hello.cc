@@ -29,20 +29,21 @@ absl::Status CheckHello(const Hello& ours, const Hello& theirs,
   if (theirs.job != ours.job) {
     return Mismatch("job", ours, theirs, ours.job, theirs.job);
   }
-  if (theirs.model_signature != ours.model_signature) {
-    return Mismatch("model signature", ours, theirs, ours.model_signature,
-                    theirs.model_signature);
-  }
   if (theirs.intended != ours.self) {
     return Mismatch("the receiver", ours, theirs, PeerName(ours.self),
                     PeerName(theirs.intended));
   }
-  // Members enter an epoch one after the other. So a difference of epochs, and
-  // no other difference, goes away by itself.
+  // Members enter an epoch one after the other. So a difference of epochs goes
+  // away by itself, and with it one of the signatures: an epoch can have other
+  // rows of layers than the epoch before.
   if (theirs.epoch != ours.epoch) {
     return UnavailableError("handshake: ", PeerName(theirs.self),
                             " is in epoch ", theirs.epoch, ", ",
                             PeerName(ours.self), " in epoch ", ours.epoch);
+  }
+  if (theirs.model_signature != ours.model_signature) {
+    return Mismatch("model signature", ours, theirs, ours.model_signature,
+                    theirs.model_signature);
   }
   const auto member = roster.find(theirs.self);
   if (member == roster.end() || theirs.self == ours.self) {

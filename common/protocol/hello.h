@@ -38,7 +38,8 @@ struct Hello {
   // Epoch that the sender is in. If the two epochs differ, the receiver refuses
   // the connection, and the process that dials tries again later.
   uint64_t epoch = 0;
-  // Hash of all layers (ModelSignature); must be equal at both ends.
+  // Hash of all layers (ModelSignature); must be equal at both ends, if they
+  // are in the same epoch.
   uint64_t model_signature = 0;
   PeerId self;  // Sender of this hello.
   // Incarnation of the sender. No other process with the id `self` has it.

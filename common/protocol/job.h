@@ -133,10 +133,12 @@ struct Job {
   Crew crew;        // Names of the workers, and the workers that have left.
   Seating seating;  // Hosts of the workers, round by round.
 
-  std::vector<LayerSpec> layers;  // Layers, in forward order.
-  std::vector<Route> routes;      // Route of each layer.
-  Placement placement;            // Shard of each chunk of each layer.
-  JobOptions options;             // Choices of the user that starts the job.
+  // Layers, in forward order. They are the same in each epoch, but for
+  // LayerSpec::rows, which can change with the plan.
+  std::vector<LayerSpec> layers;
+  std::vector<Route> routes;  // Route of each layer.
+  Placement placement;        // Shard of each chunk of each layer.
+  JobOptions options;         // Choices of the user that starts the job.
 
   BlockPool pool;  // Blocks of a sparse job.
 
@@ -158,7 +160,8 @@ struct Job {
   int64_t checkpoint_round = kInitialRound;
 
   // Switch round: workers begin no step after it, so that the next epoch can
-  // have other routes. kInitialRound: the plan of this epoch goes on.
+  // have other routes, and other rows of layers. kInitialRound: the plan of
+  // this epoch goes on.
   int64_t switch_round = kInitialRound;
 
   // Returns the model's layers: all but the block layer.

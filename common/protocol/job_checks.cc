@@ -30,12 +30,11 @@ absl::Status CheckRing(const LayerSpec& layer) {
 // of the factors of all workers together: a worker that lacks a finished round
 // gets all rows of one factor as one piece.
 absl::Status CheckFactors(const LayerSpec& layer, int64_t workers) {
-  if (!layer.has_factors) {
+  if (!layer.may_send_factors()) {
     return InvalidArgumentError("the plan sends ", DescribeLayer(layer),
                                 " by factors, which it does not have");
   }
-  const int64_t rows_max = kOffsetMax / workers / std::max(layer.m, layer.n);
-  if (layer.rows <= rows_max) return absl::OkStatus();
+  if (layer.rows <= FactorRowsMax(layer, workers)) return absl::OkStatus();
   return InvalidArgumentError("the plan sends ", DescribeLayer(layer),
                               " by factors, which have more than ", kOffsetMax,
                               " elements each with the rows of all ", workers,
@@ -166,6 +165,10 @@ absl::Status CheckFinished(const Job& job, const FinishedRound& finished) {
 }
 
 }  // namespace
+
+int64_t FactorRowsMax(const LayerSpec& layer, int64_t workers) {
+  return kOffsetMax / workers / std::max(layer.m, layer.n);
+}
 
 absl::Status CheckWorkers(const Job& job) {
   NEREUS_TRY(CheckEpochWorkers(job));

@@ -1,9 +1,16 @@
 #pragma once
 
+#include <cstdint>
+
 #include "common/base/status.h"
+#include "common/plan/layer_spec.h"
 #include "common/protocol/job.h"
 
 namespace nereus {
+
+// Largest number of rows with which a layer may go by factors: frames must be
+// able to address every element of the factors of all workers together.
+int64_t FactorRowsMax(const LayerSpec& layer, int64_t workers);
 
 // Checks of a job that may have come over the network. Only MakeJob calls these
 // functions, in the order below. Each one checks a part of the job, and relies

@@ -115,7 +115,7 @@ Seating::Seating(absl::Span<const EpochWorker> workers,
   // longest chunk.
   const absl::Span<const Chunk> chunks = placement.chunks();
   const auto has_factors = [&](const Chunk& chunk) {
-    return SupportsScheme(layers[chunk.layer], Scheme::kFactor);
+    return layers[chunk.layer].has_factors;
   };
   std::vector<size_t> order(chunks.size());
   std::iota(order.begin(), order.end(), size_t{0});

@@ -148,9 +148,21 @@ TEST(HelloTest, OtherEpochIsNotReadyForEachPeer) {
 TEST(HelloTest, OtherEpochHidesNoOtherDifference) {
   Hello theirs = Theirs();
   theirs.epoch = 21;
-  theirs.model_signature = 31;
+  theirs.intended = PeerId::Shard(0);
   const absl::Status status = CheckHello(Ours(), theirs, kRoster);
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+}
+
+// An epoch can have other rows of layers than the epoch before, and so another
+// signature.
+TEST(HelloTest, OtherSignatureInAnotherEpochMayPass) {
+  Hello theirs = Theirs();
+  theirs.model_signature = 31;
+  EXPECT_EQ(CheckHello(Ours(), theirs, kRoster).code(),
+            absl::StatusCode::kFailedPrecondition);
+  theirs.epoch = 21;
+  EXPECT_EQ(CheckHello(Ours(), theirs, kRoster).code(),
+            absl::StatusCode::kUnavailable);
 }
 
 // A difference of the protocol's version may explain all others, so it is

@@ -46,6 +46,21 @@ TEST(LayerSpecTest, DescriptionHoldsEachField) {
             "fc6 fc 4096x25088, 102764544 parameters, 32 rows, with factors");
 }
 
+TEST(LayerSpecTest, RowsOfFactorsMayBeUnknownOrLost) {
+  LayerSpec layer = Fc6();
+  EXPECT_TRUE(layer.may_send_factors());
+  layer.rows = kRowsNotKnown;
+  EXPECT_TRUE(ValidateLayer(layer).ok()) << ValidateLayer(layer);
+  EXPECT_FALSE(layer.may_send_factors());
+  EXPECT_THAT(DescribeLayer(layer),
+              HasSubstr("parameters, with factors, rows not known yet"));
+  layer.rows = kFactorsLost;
+  EXPECT_TRUE(ValidateLayer(layer).ok()) << ValidateLayer(layer);
+  EXPECT_FALSE(layer.may_send_factors());
+  EXPECT_THAT(DescribeLayer(layer),
+              HasSubstr("parameters, without factors, which it had"));
+}
+
 TEST(LayerSpecTest, DescriptionOfHostileNameIsShortAndPrintable) {
   LayerSpec layer = Conv1();
   layer.name = "\x1b[31m" + std::string(1000000, 'x');
@@ -108,8 +123,20 @@ INSTANTIATE_TEST_SUITE_P(
         BadLayer{"half_a_bias",
                  [](LayerSpec& l) { l.parameters = 4096 * 25088 + 2048; },
                  "its matrix 4096x25088 102760448, with a bias 102764544"},
-        BadLayer{"zero_rows", [](LayerSpec& l) { l.rows = 0; },
+        BadLayer{"zero_rows",
+                 [](LayerSpec& l) {
+                   l.rows = 0;
+                   l.has_factors = false;
+                 },
                  "fc6 has rows 0"},
+        BadLayer{"factors_that_it_never_had",
+                 [](LayerSpec& l) {
+                   l.rows = kFactorsLost;
+                   l.has_factors = false;
+                 },
+                 "fc6 has rows -1"},
+        BadLayer{"negative_rows", [](LayerSpec& l) { l.rows = -2; },
+                 "fc6 has rows -2"},
         BadLayer{"too_many_rows",
                  [](LayerSpec& l) { l.rows = kLayerRowsMax + 1; },
                  "fc6 has rows 1073741825"},
@@ -216,6 +243,31 @@ TEST(CompareModelsTest, MissingLayerIsNamed) {
                 CompareModels({Fc6()}, {Fc6(), Conv1()}, "shard 0").message()),
             "shard 0 has 2 layers, we have 1; we lack layer 1, conv1 conv "
             "64x27, 1792 parameters, 50176 rows");
+}
+
+LayerSpec WithRows(LayerSpec layer, int64_t rows) {
+  layer.rows = rows;
+  return layer;
+}
+
+TEST(WithRowsOfTest, UnknownRowsBecomeThoseOfTheJob) {
+  const LayerSpec unknown = WithRows(Fc6(), kRowsNotKnown);
+  const LayerSpec lost = WithRows(Fc6(), kFactorsLost);
+  const auto learnt = [](const LayerSpec& job, const LayerSpec& own) {
+    return WithRowsOf(std::vector<LayerSpec>{job}, std::vector<LayerSpec>{own})
+        .front()
+        .rows;
+  };
+  EXPECT_EQ(learnt(Fc6(), unknown), 32);
+  EXPECT_EQ(learnt(lost, unknown), kFactorsLost);
+  EXPECT_EQ(learnt(unknown, unknown), kRowsNotKnown);
+  // A worker that knows its rows keeps them, unless the layer has no factors.
+  EXPECT_EQ(learnt(Fc6(), WithRows(Fc6(), 33)), 33);
+  EXPECT_EQ(learnt(unknown, Fc6()), 32);
+  EXPECT_EQ(learnt(lost, Fc6()), kFactorsLost);
+  // Layers without factors keep what they have, and so do surplus layers.
+  EXPECT_EQ(learnt(WithRows(Conv1(), 7), Conv1()), 50176);
+  EXPECT_EQ(WithRowsOf({}, std::vector<LayerSpec>{unknown}).front(), unknown);
 }
 
 }  // namespace

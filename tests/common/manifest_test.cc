@@ -184,8 +184,8 @@ INSTANTIATE_TEST_SUITE_P(
         Replacement{"NullFloat", "\"learning_rate\": 0.02",
                     "\"learning_rate\": null", "learning_rate is null"},
         Replacement{"LayerKind", "\"conv\"", "\"pool\"", "pool"},
-        Replacement{"LayerField", "\"rows\": 4", "\"rows\": 0",
-                    "layers[0]: rows is 0, not from 1"},
+        Replacement{"LayerField", "\"rows\": 4", "\"rows\": -2",
+                    "layers[0]: rows is -2, not from -1"},
         Replacement{"LayerSizes", "\"n\": 16", "\"n\": 18",
                     "17 parameters, fewer than its matrix 1x18"},
         Replacement{"LayerNameTwice", "\"100%\"", "\"one\"",
@@ -253,6 +253,19 @@ TEST(ManifestTest, FieldsOutOfRangeAreRefused) {
     EXPECT_EQ(EncodeManifest(manifest).status().code(),
               absl::StatusCode::kInvalidArgument)
         << i;
+  }
+}
+
+// A checkpoint can be made before the job knows the rows, or after a layer has
+// lost its factors.
+TEST(ManifestTest, RowsThatAreNotKnownAreReadBack) {
+  for (const int64_t rows : {kRowsNotKnown, kFactorsLost}) {
+    Manifest manifest = SomeManifest();
+    manifest.layers.push_back(
+        {"fc", LayerKind::kFullyConnected, 2, 3, 6, rows, true});
+    const auto read = DecodeManifest(Encode(manifest));
+    ASSERT_TRUE(read.ok()) << read.status();
+    EXPECT_EQ(*read, manifest);
   }
 }
 

@@ -182,5 +182,23 @@ TEST(PlacementTest, BadArgumentsAreRefused) {
             absl::StatusCode::kInvalidArgument);
 }
 
+// A job learns rows, and loses factors, while parameters are on the servers.
+TEST(PlacementTest, RowsDoNotMoveChunks) {
+  std::vector<LayerSpec> layers = {
+      {"fc1", LayerKind::kFullyConnected, 1000, 1000, 1000000, 32, true},
+      {"conv", LayerKind::kConvolution, 3000, 1000, 3000000, 32},
+      {"fc2", LayerKind::kFullyConnected, 1000, 2000, 2000000, 32, true}};
+  const auto before = Placement::Make(layers, 3);
+  ASSERT_TRUE(before.ok()) << before.status();
+  layers[0].rows = kRowsNotKnown;
+  layers[2].rows = kFactorsLost;
+  const auto after = Placement::Make(layers, 3);
+  ASSERT_TRUE(after.ok()) << after.status();
+  ASSERT_EQ(before->chunks().size(), after->chunks().size());
+  for (size_t i = 0; i < before->chunks().size(); ++i) {
+    EXPECT_EQ(before->chunks()[i], after->chunks()[i]);
+  }
+}
+
 }  // namespace
 }  // namespace nereus

@@ -309,5 +309,39 @@ TEST(PlannerTest, WireAndFusionAreChosenByTime) {
   EXPECT_FALSE(MakePlan(layers, options).ok());
 }
 
+TEST(PlannerTest, LayerWithoutKnownRowsGoesByTheServersUntilTheyAreKnown) {
+  for (const std::optional<Scheme> forced :
+       {std::optional<Scheme>(), std::optional<Scheme>(Scheme::kFactor)}) {
+    std::vector<LayerSpec> layers = Load("vgg19", 32);
+    LayerSpec& fc6 = layers[16];
+    fc6.rows = kRowsNotKnown;
+    const Plan unknown = PlanFor(layers, Nodes(8, forced));
+    EXPECT_EQ(unknown.routes[16].scheme, Scheme::kServer);
+    EXPECT_EQ(unknown.routes[17].scheme, Scheme::kFactor);
+    EXPECT_THAT(unknown.explanations[16].reason,
+                HasSubstr("its rows are not known yet"));
+    EXPECT_EQ(unknown.explanations[16].factor_elements, std::nullopt);
+    fc6.rows = kFactorsLost;
+    const Plan lost = PlanFor(layers, Nodes(8, forced));
+    EXPECT_EQ(lost.routes[16].scheme, Scheme::kServer);
+    EXPECT_THAT(
+        lost.explanations[16].reason,
+        HasSubstr("a worker says that its gradient is no product of factors"));
+    fc6.rows = 32;
+    EXPECT_EQ(PlanFor(layers, Nodes(8, forced)).routes[16].scheme,
+              Scheme::kFactor);
+  }
+}
+
+TEST(PlannerTest, LayerMayUseFactorsBeforeItsRowsAreKnown) {
+  std::vector<LayerSpec> layers = {Load("vgg19", 32)[16]};
+  for (const auto& [rows, may] : {std::pair{int64_t{32}, true},
+                                  {kRowsNotKnown, true},
+                                  {kFactorsLost, false}}) {
+    layers[0].rows = rows;
+    EXPECT_EQ(MayUseFactors(PlanRules(), layers), may) << rows;
+  }
+}
+
 }  // namespace
 }  // namespace nereus
