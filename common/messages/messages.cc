@@ -161,6 +161,15 @@ v1::EpochReport ReportToProto(const EpochReport& report) {
   return message;
 }
 
+// The coordinator compares the rows with its model (CheckFactorRows).
+absl::StatusOr<FactorRows> RowsFromProto(const v1::FactorRows& message) {
+  if (message.rows_size() > kLayersMax) {
+    return InvalidArgumentError("a report of rows has ", message.rows_size(),
+                                " layers, at most ", kLayersMax);
+  }
+  return FactorRows{{message.rows().begin(), message.rows().end()}};
+}
+
 EpochReport ReportFromProto(const v1::EpochReport& message) {
   EpochReport report;
   report.target = message.target();
@@ -338,6 +347,9 @@ v1::MemberMessage ToProto(const MemberMessage& message) {
     *proto.mutable_trace_part() = ToProto(*part);
   } else if (const auto* lobby = std::get_if<LobbyGather>(&message)) {
     *proto.mutable_lobby_gather() = ToProto(*lobby);
+  } else if (const auto* rows = std::get_if<FactorRows>(&message)) {
+    proto.mutable_factor_rows()->mutable_rows()->Add(rows->rows.begin(),
+                                                     rows->rows.end());
   }
   return proto;
 }
@@ -394,6 +406,8 @@ absl::StatusOr<MemberMessage> FromProto(const v1::MemberMessage& message) {
       return FromProto(message.clock_question());
     case v1::MemberMessage::kTracePart:
       return NEREUS_TRY(FromProto(message.trace_part()));
+    case v1::MemberMessage::kFactorRows:
+      return NEREUS_TRY(RowsFromProto(message.factor_rows()));
     // A message of a type that only a newer build knows looks like this, too.
     case v1::MemberMessage::kLobbyGather:
       return FromProto(message.lobby_gather());

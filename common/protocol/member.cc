@@ -24,6 +24,7 @@ void Member::OnSession(Outbox& out) {
     out.Add(SendMessage{Resume{start_->job->id, start_->self,
                                request_.incarnation, start_->job->epoch}});
     for (const LostPeer& lost : lost_peers_) out.Add(SendMessage{lost});
+    if (!factor_rows_.rows.empty()) out.Add(SendMessage{factor_rows_});
     if (machine_->Report().ready_to_switch) {
       out.Add(SendMessage{ReadyToSwitch{start_->job->epoch}});
     }
@@ -43,6 +44,10 @@ void Member::OnLeave(int64_t last_step, bool early, Outbox& out) {
 void Member::OnWantCheckpoint(int64_t begun_step, Outbox& out) {
   wanted_ = WantCheckpoint{begun_step};
   out.Add(SendMessage{*wanted_});
+}
+
+void Member::OnFactorRows(const FactorRows& report, Outbox& out) {
+  if (factor_rows_.Add(report)) out.Add(SendMessage{factor_rows_});
 }
 
 void Member::OnChecksum(const ChecksumValues& checked, uint32_t crc,

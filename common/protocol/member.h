@@ -67,6 +67,13 @@ class Member {
   // caller has begun the steps up to `begun_step`.
   void OnWantCheckpoint(int64_t begun_step, Outbox& out);
 
+  // Tells the coordinator what the caller has seen of its layers' factors, if
+  // that is news. The report counts in the switch of this epoch if it is sent
+  // before ReadyToSwitch: before the machine gets the last push of the switch
+  // round. REQUIRES: the process has entered an epoch, whose model has as many
+  // layers as `report`.
+  void OnFactorRows(const FactorRows& report, Outbox& out);
+
   // Takes `crc`, the result of the action `checked`. With the checksum of the
   // last missing layer, sends the checksums of all layers (ReplicaChecksums).
   void OnChecksum(const ChecksumValues& checked, uint32_t crc, Outbox& out);
@@ -131,6 +138,8 @@ class Member {
   // Present from OnWantCheckpoint until an epoch has a round for the
   // checkpoint.
   std::optional<WantCheckpoint> wanted_;
+  // Sum of all reports of the caller; empty: none. Sent before ReadyToSwitch.
+  FactorRows factor_rows_;
   std::optional<Failure> failure_;           // First failure that was reported.
   std::map<int32_t, CheckpointPart> parts_;  // Last part of each shard.
   std::vector<LostPeer> lost_peers_;         // Peers lost in this epoch.

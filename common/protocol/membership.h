@@ -15,6 +15,7 @@
 #include "common/plan/planner.h"
 #include "common/plan/timeline.h"
 #include "common/protocol/activity.h"
+#include "common/protocol/factor_rows.h"
 #include "common/protocol/job.h"
 #include "common/protocol/job_over.h"
 #include "common/protocol/peer.h"
@@ -48,6 +49,7 @@ namespace nereus {
 //                             <--   SetFusion, with JobOptions::tune_fusion
 //     FusionTimed             -->
 //     Measured                -->   with JobOptions::measure
+//     FactorRows              -->   a caller has seen the rows of its layers
 //     ReadyToSwitch           -->   Job::switch_round is done
 //     WantCheckpoint          -->   a caller requests a checkpoint
 //     ReplicaChecksums        -->   of a checkpoint's round, or the last round
@@ -381,7 +383,7 @@ using MemberMessage =
     std::variant<JoinRequest, Resume, Heartbeat, LostPeer, EpochReport, Leave,
                  CheckpointPart, Failure, FusionTimed, ReadyToSwitch, Measured,
                  WantCheckpoint, ReplicaChecksums, Gather, ClockQuestion,
-                 TracePart, LobbyGather>;
+                 TracePart, LobbyGather, FactorRows>;
 
 // Tells a process what it waits for: the start of the job, the place that it
 // has claimed, the next epoch, the other workers or processes of its

@@ -440,6 +440,40 @@ TEST_F(MemberTest, WantedCheckpointIsRepeatedUntilAnEpochHasARoundForIt) {
   EXPECT_THAT(Session().messages, SizeIs(1));
 }
 
+// The coordinator makes the plan for the step after the switch round from the
+// reports that it has when all members are ready to switch.
+TEST_F(MemberTest, RowsAreRepeatedInANewSessionBeforeReadyToSwitch) {
+  Enter(3);
+  Outbox out;
+  member_.OnFactorRows({{0, 8}}, out);
+  EXPECT_THAT(Only<FactorRows>(Carry(out)).rows, ElementsAre(0, 8));
+  log_.ready_to_switch = true;
+  const Effects resumed = Session();
+  ASSERT_THAT(resumed.messages, SizeIs(3));
+  EXPECT_THAT(std::get<FactorRows>(resumed.messages[1]).rows,
+              ElementsAre(0, 8));
+  EXPECT_TRUE(std::holds_alternative<ReadyToSwitch>(resumed.messages[2]));
+}
+
+TEST_F(MemberTest, ReportsOfRowsAddUpAndNewsIsSentOnce) {
+  Enter(3);
+  Outbox out;
+  member_.OnFactorRows({{4, 8}}, out);
+  EXPECT_THAT(Only<FactorRows>(Carry(out)).rows, ElementsAre(4, 8));
+  member_.OnFactorRows({{6, 0}}, out);
+  EXPECT_THAT(Only<FactorRows>(Carry(out)).rows, ElementsAre(6, 8));
+  member_.OnFactorRows({{5, kFactorsLost}}, out);
+  EXPECT_THAT(Only<FactorRows>(Carry(out)).rows, ElementsAre(6, kFactorsLost));
+  member_.OnFactorRows({{6, 9}}, out);
+  EXPECT_THAT(Carry(out).messages, IsEmpty());
+  // A job that goes back goes on with the reports.
+  EpochStart back = StartOf(4);
+  back.from_base = true;
+  Hear(back);
+  EXPECT_THAT(std::get<FactorRows>(Session().messages[1]).rows,
+              ElementsAre(6, kFactorsLost));
+}
+
 TEST_F(MemberTest, JobThatGoesBackHasNotBegunTheStepOfTheRequest) {
   Enter(3);
   Outbox out;

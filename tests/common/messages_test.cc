@@ -245,5 +245,29 @@ TEST(MessagesTest, BusyHeartbeatArrives) {
   EXPECT_TRUE(Received(heartbeat).busy);
 }
 
+TEST(MessagesTest, RowsHaveTheirBytesAndAreReadBack) {
+  const FactorRows sent = {{0, kFactorsLost, kLayerRowsMax, 300}};
+  EXPECT_EQ(Received(sent), sent);
+  // Field 17 of 20 bytes; in it field 1, packed, of 17 bytes.
+  EXPECT_EQ(ToProto(MemberMessage(sent)).SerializeAsString(),
+            std::string("\x8a\x01\x14\x0a\x12"
+                        "\x00"
+                        "\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"
+                        "\x80\x80\x80\x80\x04"
+                        "\xac\x02",
+                        23));
+}
+
+TEST(MessagesTest, RowsOfMoreLayersThanAModelHasAreRefused) {
+  v1::MemberMessage message;
+  for (int i = 0; i < kLayersMax; ++i) {
+    message.mutable_factor_rows()->add_rows(1);
+  }
+  EXPECT_TRUE(FromProto(message).ok());
+  message.mutable_factor_rows()->add_rows(1);
+  EXPECT_EQ(FromProto(message).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
 }  // namespace
 }  // namespace nereus

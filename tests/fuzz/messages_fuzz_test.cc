@@ -217,6 +217,9 @@ void CheckConverted(const Measured&) {}
 void CheckConverted(const CheckpointPart&) {}
 void CheckConverted(const Failure&) {}
 void CheckConverted(const WantCheckpoint&) {}
+void CheckConverted(const FactorRows& report) {
+  ASSERT_LE(std::ssize(report.rows), kLayersMax);
+}
 void CheckConverted(const ReplicaChecksums&) {
 }  // ReplicaCheck::OnChecksums checks it.
 void CheckConverted(const GatheringId& id) {
