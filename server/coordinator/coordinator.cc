@@ -30,7 +30,7 @@ Coordinator::Coordinator(CoordinatorOptions options, CoordinatorState state,
       roster_(state, now, options_.lease()),
       checkpoints_(std::move(state.checkpoints), state.checkpoint_wanted),
       epochs_(&options_, &roster_, &checkpoints_, std::move(state.epoch),
-              std::move(state.hosts)),
+              std::move(state.hosts), std::move(state.lost_factors)),
       last_(&options_, &roster_, &epochs_, &checkpoints_),
       departures_(&options_, &roster_, &epochs_),
       gatherings_(std::move(state.gatherings), job()),
@@ -44,7 +44,8 @@ void Coordinator::Save(CoordinatorOutbox& out) const {
   out.push_back(SaveState{{state_, reason_, epochs_.in_force(), roster_.Saved(),
                            roster_.next_rank(), checkpoints_.state(),
                            checkpoints_.wanted(), epochs_.hosts().state(),
-                           gatherings_.state(), lobby_.answers()}});
+                           gatherings_.state(), lobby_.answers(),
+                           epochs_.factors().lost()}});
 }
 
 void Coordinator::Note(int64_t round, CheckpointNews news, absl::Time now,
@@ -282,6 +283,8 @@ absl::Status Coordinator::OnMemberMessage(MemberRecord& member,
                  std::get_if<ReadyToSwitch>(&message)) {
     member.ready_to_switch =
         member.ready_to_switch || ready_to_switch->epoch == job()->epoch;
+  } else if (const auto* rows = std::get_if<FactorRows>(&message)) {
+    return OnFactorRows(member, *rows, out);
   } else if (const auto* want = std::get_if<WantCheckpoint>(&message)) {
     RequestCheckpoint(now, out, want->begun_step).IgnoreError();
   } else if (const auto* failure = std::get_if<Failure>(&message)) {
@@ -289,15 +292,32 @@ absl::Status Coordinator::OnMemberMessage(MemberRecord& member,
                       Printable(failure->reason.substr(0, kTextBytesMax))),
          out);
   } else if (const auto* sums = std::get_if<ReplicaChecksums>(&message)) {
-    const absl::Status same = replicas_.OnChecksums(member, *sums, *job());
-    if (!absl::IsDataLoss(same)) return same;
-    const std::string why(same.message());
-    out.push_back(Announce{true, why, {LogEvent::kReplicas, sums->round}});
-    Fail(why, out);
+    return OnChecksums(member, *sums, out);
   } else if (const auto* gather = std::get_if<Gather>(&message)) {
     NEREUS_TRY(Gatherings::Check(*gather));
     if (member.is_worker()) gatherings_.OnGather(member, *gather, now, out);
   }
+  return absl::OkStatus();
+}
+
+absl::Status Coordinator::OnFactorRows(const MemberRecord& member,
+                                       const FactorRows& rows,
+                                       CoordinatorOutbox& out) {
+  NEREUS_TRY(CheckFactorRows(rows, job()->model()));
+  const bool saves =
+      member.is_worker() && epochs_.OnFactorRows(member, rows, out);
+  if (saves) Save(out);
+  return absl::OkStatus();
+}
+
+absl::Status Coordinator::OnChecksums(const MemberRecord& member,
+                                      const ReplicaChecksums& sums,
+                                      CoordinatorOutbox& out) {
+  const absl::Status same = replicas_.OnChecksums(member, sums, *job());
+  if (!absl::IsDataLoss(same)) return same;
+  const std::string why(same.message());
+  out.push_back(Announce{true, why, {LogEvent::kReplicas, sums.round}});
+  Fail(why, out);
   return absl::OkStatus();
 }
 

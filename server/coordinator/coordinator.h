@@ -150,6 +150,11 @@ class Coordinator {
   absl::Status OnMemberMessage(MemberRecord& member,
                                const MemberMessage& message, absl::Time now,
                                CoordinatorOutbox& out);
+  absl::Status OnFactorRows(const MemberRecord& member, const FactorRows& rows,
+                            CoordinatorOutbox& out);
+  absl::Status OnChecksums(const MemberRecord& member,
+                           const ReplicaChecksums& sums,
+                           CoordinatorOutbox& out);
   void OnPart(const MemberRecord& member, const CheckpointPart& part,
               absl::Time now, CoordinatorOutbox& out);
 

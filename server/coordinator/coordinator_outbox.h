@@ -13,6 +13,7 @@
 #include "common/base/status.h"
 #include "common/protocol/membership.h"
 #include "server/coordinator/checkpoint_ledger.h"
+#include "server/coordinator/factor_reports.h"
 #include "server/coordinator/host_table.h"
 
 namespace nereus {
@@ -101,6 +102,7 @@ struct CoordinatorState {
   HostTable::State hosts;            // Numbers of the members' hosts.
   GatheringAnswers gatherings;       // Answers that workers may ask for again.
   std::vector<LobbyGathered> lobby;  // Answers of the lobby, by their index.
+  FactorReports::Lost lost_factors;  // Layers that have lost their factors.
 };
 
 // Actions of a coordinator, which its driver carries out in order.

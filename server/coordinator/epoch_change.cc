@@ -314,11 +314,12 @@ void PlaceWorkers(const EpochChange& change, Job& made) {
   }
 }
 
-// Gives the routes of another plan to `made`, the epoch that follows `job`. If
-// the servers run the optimizer, the switch round becomes the base round of
-// `made`.
-void ChangePlan(const Job& job, const std::vector<Route>& routes, Job& made) {
-  absl::c_copy(routes, made.routes.begin());
+// Gives another plan to `made`, the epoch that follows `job`. If the servers
+// run the optimizer, the switch round becomes the base round of `made`.
+void ChangePlan(const Job& job, const EpochChange::NewPlan& plan, Job& made) {
+  absl::c_copy(plan.routes, made.routes.begin());
+  // The chunks stay where they are: their places do not depend on rows.
+  absl::c_copy(plan.layers, made.layers.begin());
   made.history.finished_rounds.clear();
   // A backup is not current if its shard has a chunk of a layer that workers
   // have exchanged in the old plan. It lacks the values that workers have
@@ -408,13 +409,16 @@ absl::StatusOr<NextEpoch> MakeNextEpoch(const Job& job, uint64_t epoch,
     const auto finished = FindFinished(static_cast<int>(layer), change);
     if (finished.has_value()) made.history.finished_rounds.push_back(*finished);
   }
-  if (change.routes.has_value()) {
-    if (next.workers_from_base.empty() &&
-        AllAreReadyToSwitch(job, change, shard_servers)) {
-      ChangePlan(job, *change.routes, made);
-    } else if (job.MaySwitchAfter(made.history.first_step)) {
-      made.switch_round = made.history.first_step;
-    }
+  const bool is_ready = next.workers_from_base.empty() &&
+                        AllAreReadyToSwitch(job, change, shard_servers);
+  // If members are ready and there is no plan, the workers have not said their
+  // rows: the job does not wait for them any longer.
+  const bool waits_again = job.switches() && change.learns_rows && !is_ready;
+  if (is_ready && change.plan.has_value()) {
+    ChangePlan(job, *change.plan, made);
+  } else if ((change.plan.has_value() || waits_again) &&
+             job.MaySwitchAfter(made.history.first_step)) {
+    made.switch_round = made.history.first_step;
   }
   next.job = NEREUS_TRY(MakeJob(std::move(made), job.shards()));
   return next;
@@ -442,6 +446,9 @@ absl::StatusOr<NextEpoch> MakeRestartedEpoch(const Job& job, uint64_t epoch,
     made.workers.push_back({rank, first_step});
   }
   PlaceWorkers(change, made);
+  if (change.learns_rows && job.MaySwitchAfter(first_step)) {
+    made.switch_round = first_step;
+  }
   next.job = NEREUS_TRY(MakeJob(std::move(made), job.shards()));
   return next;
 }

@@ -37,10 +37,19 @@ struct EpochChange {
   bool checkpoint = false;       // True if the epoch must make a checkpoint.
   // Threshold of fusion; empty if fusion is not tuned.
   std::optional<int64_t> fusion_bytes = {};
-  // Routes of a better plan, by layer of the model. If all members are ready to
-  // switch, the next epoch has these routes. Otherwise it gets a switch round,
-  // if Job::MaySwitchAfter allows one.
-  std::optional<std::vector<Route>> routes = {};
+  // Another plan: routes by layer of the model, and the model, in which rows
+  // may differ from the job's (LayerSpec::rows). If all members are ready to
+  // switch, the next epoch has this plan. Otherwise it gets a switch round, if
+  // Job::MaySwitchAfter allows one.
+  struct NewPlan {
+    std::vector<Route> routes;
+    std::vector<LayerSpec> layers;  // Empty: the model stays as it is.
+  };
+  std::optional<NewPlan> plan = {};
+  // True if the job has layers whose rows it waits for (Epochs::LearnsRows). An
+  // epoch that follows the interrupted first switch, or a return to a
+  // checkpoint, then gets a switch round, too.
+  bool learns_rows = false;
   // Names of all workers, by rank.
   std::map<int32_t, std::string> worker_names = {};
   // Numbers of the hosts of all workers, by rank (EpochWorker::host). Workers

@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "absl/algorithm/container.h"
+#include "absl/strings/str_join.h"
+#include "common/base/logging.h"
 #include "common/base/printable.h"
 #include "common/base/status.h"
 #include "common/protocol/connections.h"
@@ -36,11 +38,41 @@ bool GoesBeyond(const Job& job, const MemberList& roster, int64_t step) {
   });
 }
 
+// Returns the line about a plan for `learnt`, the model of which the job had
+// `before`.
+std::string DescribeLearnt(absl::Span<const LayerSpec> before,
+                           absl::Span<const LayerSpec> learnt,
+                           const std::vector<Route>& routes) {
+  int known = 0;
+  int lost = 0;
+  int by_factor = 0;
+  for (size_t i = 0; i < learnt.size(); ++i) {
+    by_factor += routes[i].scheme == Scheme::kFactor;
+    if (learnt[i].rows == before[i].rows) continue;
+    ++(learnt[i].rows == kFactorsLost ? lost : known);
+  }
+  std::vector<std::string> parts;
+  const auto layers = [](int count) {
+    return absl::StrCat(count, count == 1 ? " layer" : " layers");
+  };
+  if (known > 0) {
+    parts.push_back(
+        absl::StrCat("workers have said the rows of ", layers(known)));
+  }
+  if (lost > 0) {
+    parts.push_back(
+        absl::StrCat(layers(lost), lost == 1 ? " has lost its factors"
+                                             : " have lost their factors"));
+  }
+  return absl::StrCat(absl::StrJoin(parts, ", "), "; ", by_factor, " of ",
+                      layers(static_cast<int>(learnt.size())), " by factor");
+}
+
 }  // namespace
 
 Epochs::Epochs(const CoordinatorOptions* options, MemberList* roster,
                CheckpointLedger* checkpoints, EpochInForce saved,
-               HostTable::State hosts)
+               HostTable::State hosts, FactorReports::Lost lost_factors)
     : options_(*options),
       roster_(*roster),
       checkpoints_(*checkpoints),
@@ -50,7 +82,8 @@ Epochs::Epochs(const CoordinatorOptions* options, MemberList* roster,
       replanner_(RulesFor(options->spec.options, options->spec.rules),
                  options->replan_interval),
       fusion_(options->spec.options.tune_fusion,
-              options->spec.options.fusion_bytes) {
+              options->spec.options.fusion_bytes),
+      factors_(std::move(lost_factors)) {
   if (job() == nullptr) return;
   CoordinatorOutbox old_news;  // Stays empty: the hosts are known.
   roster_.NumberHosts(hosts_, old_news);
@@ -74,6 +107,9 @@ absl::Status Epochs::StartJob(CoordinatorOutbox& out) {
   }
   job.routes = std::move(plan->routes);
   job.options.measure = replanner_.measures(options_.spec.options);
+  // The first step goes by this plan. The workers see their rows in it, and the
+  // second step can go by the plan for these rows.
+  if (LearnsRows(job)) job.switch_round = job.history.first_step;
   if (options_.start_checkpoint.has_value()) {
     checkpoints_.OnComplete(options_.StartFor(job.layers));
     std::string news = options_.DescribeOtherSettings(WorkerSettings(roster_));
@@ -131,6 +167,27 @@ void Epochs::TuneFusionAnew(CoordinatorOutbox& out) {
                          absl::StrCat("tunes fusion from ", better->bytes,
                                       " bytes on: ", better->why),
                          {LogEvent::kPlan}});
+}
+
+bool Epochs::OnFactorRows(const MemberRecord& member, const FactorRows& rows,
+                          CoordinatorOutbox& out) {
+  const std::vector<int32_t> lost =
+      factors_.OnReport(member.id.rank, member.Name(), rows);
+  for (const int32_t layer : lost) {
+    if (!MayLearn(*job())) break;  // The plan sends no factors in any case.
+    const std::string& name = job()->layers[layer].name;
+    out.push_back(Announce{
+        false,
+        absl::StrCat(member.Name(), " says that the gradient of layer ", name,
+                     " is no product of factors",
+                     IsSafeToChangePlan()
+                         ? ": it goes dense from now on"
+                         : ". Without checkpoints a job with backups keeps its "
+                           "plan: workers send each other dense gradients"),
+        {LogEvent::kPlan, -1, name}});
+  }
+  if (WantsPlanForFactors()) reasons_.insert(ChangeReason::kFactors);
+  return !lost.empty();
 }
 
 void Epochs::OnFusionTimed(const MemberRecord& member, const FusionTimed& timed,
@@ -233,8 +290,9 @@ bool Epochs::NeedsChange() const {
   // checkpoint off to a later round, and plans may change faster than a file is
   // written.
   const bool may_plan = !roster_.SomeLeave() && !checkpoints_.wanted();
-  if (job()->switches() ? roster_.AllReadyToSwitch()
-                        : Has(ChangeReason::kBetterPlan) && may_plan) {
+  const bool wants_plan =
+      Has(ChangeReason::kBetterPlan) || Has(ChangeReason::kFactors);
+  if (job()->switches() ? roster_.AllReadyToSwitch() : wants_plan && may_plan) {
     return true;
   }
   // A broken link counts if both ends have a session: else one may be dead.
@@ -310,7 +368,33 @@ EpochChange Epochs::GatherReports() const {
   change.worker_hosts = roster_.WorkerHosts();
   change.checkpoint = checkpoints_.wanted();
   change.fusion_bytes = fusion_.bytes();
+  change.learns_rows = LearnsRows(*job());
   return change;
+}
+
+std::optional<Epochs::AnotherPlan> Epochs::FindPlan() {
+  // While a leaver is a member, the plan stays: a leaver takes no new plan.
+  if (roster_.SomeLeave()) return std::nullopt;
+  const int workers = roster_.WorkersHere();
+  const int hosts = roster_.WorkerHostsHere();
+  if (WantsPlanForFactors()) {
+    std::vector<LayerSpec> layers = LearntLayers();
+    absl::StatusOr<Plan> plan =
+        replanner_.PlanFor(layers, *job(), workers, hosts);
+    // The first plan was made by the same rules.
+    NEREUS_CHECK(plan.ok()) << plan.status();
+    factors_.Explain(layers, plan->explanations);
+    std::string why = DescribeLearnt(job()->model(), layers, plan->routes);
+    return AnotherPlan{*std::move(plan), std::move(layers), std::move(why)};
+  }
+  if (!IsSafeToChangePlan()) return std::nullopt;
+  auto better = replanner_.Better(*job(), workers, hosts);
+  if (!better.has_value()) return std::nullopt;
+  AnotherPlan another{std::move(better->plan),
+                      {job()->model().begin(), job()->model().end()},
+                      std::move(better->why)};
+  factors_.Explain(another.layers, another.plan.explanations);
+  return another;
 }
 
 // Makes the next epoch from the reports if possible, else from the checkpoint.
@@ -319,14 +403,10 @@ absl::StatusOr<bool> Epochs::FinishChange(absl::Time now,
   roster_.NumberHosts(hosts_, out);
   EpochChange change = GatherReports();
   const bool lost = Has(ChangeReason::kShardLost);
-  std::optional<Replanner::BetterPlan> better;
-  if (!lost) {
-    better = replanner_.Better(*job(), roster_.WorkersHere(),
-                               roster_.WorkerHostsHere());
-  }
-  // While a leaver is a member, the plan stays: a leaver takes no new plan.
-  if (better.has_value() && !roster_.SomeLeave() && IsSafeToChangePlan()) {
-    change.routes = better->plan.routes;
+  std::optional<AnotherPlan> another;
+  if (!lost) another = FindPlan();
+  if (another.has_value()) {
+    change.plan = {another->plan.routes, another->layers};
   }
   absl::StatusOr<NextEpoch> next =
       lost ? AbortedError("a shard was lost: no server has all of its values")
@@ -343,21 +423,22 @@ absl::StatusOr<bool> Epochs::FinishChange(absl::Time now,
         next.status().message(),
         newest.has_value() ? "" : ", and there is no checkpoint to go on from");
   }
-  Enter(*std::move(next), restarts, better, now, out);
+  Enter(*std::move(next), restarts, another, now, out);
   return true;
 }
 
 void Epochs::Enter(NextEpoch next, bool restarts,
-                   const std::optional<Replanner::BetterPlan>& better,
-                   absl::Time now, CoordinatorOutbox& out) {
+                   const std::optional<AnotherPlan>& another, absl::Time now,
+                   CoordinatorOutbox& out) {
   int64_t begun_step = BegunStep();
   for (const MemberRecord& member : roster_.members()) {
     if (!member.report.has_value()) continue;
     begun_step = std::max(begun_step, member.report->report.begun_step);
   }
   const JobPtr before = std::exchange(in_force_.job, next.job);
-  const bool changes_plan = job()->routes != before->routes;
-  if (changes_plan) in_force_.explanations = better->plan.explanations;
+  const bool learns = job()->layers != before->layers;
+  const bool changes_plan = learns || job()->routes != before->routes;
+  if (changes_plan) in_force_.explanations = another->plan.explanations;
   in_force_.workers_from_base = std::move(next.workers_from_base);
   in_force_.all_from_base = restarts;
   in_force_.broken_links = links_.Take();
@@ -365,21 +446,23 @@ void Epochs::Enter(NextEpoch next, bool restarts,
   current_backups_.clear();
   const bool was_restarted = Has(ChangeReason::kCoordinatorRestarted);
   reasons_.clear();
+  factors_.OnEpoch(*job());
+  if (WantsPlanForFactors()) reasons_.insert(ChangeReason::kFactors);
   // If this change could not bring the better plan, another change must.
   if ((roster_.SomeLeave() || restarts) && WantsAnotherPlan()) {
     reasons_.insert(ChangeReason::kBetterPlan);
   }
   checkpoints_.OnEpoch(*job(), restarts);
-  replanner_.OnEpoch(*job(), changes_plan);
+  replanner_.OnEpoch(*job(), changes_plan && !learns);
   in_force_.times = replanner_.known(*job(), fusion_.bytes());
   if (changes_plan && fusion_.bytes().has_value()) {
     // Trials with the old plan do not count for the new one.
     fusion_.Restart(replanner_.measures(job()->options)
-                        ? better->plan.fusion_bytes
+                        ? another->plan.fusion_bytes
                         : *fusion_.bytes(),
                     BegunStep());
   }
-  AnnounceEpoch(*job(), changes_plan ? better->why : "", out);
+  AnnounceEpoch(*job(), changes_plan ? another->why : "", out);
   std::string recovery =
       recovery_.OnEpoch(in_force_, roster_, was_restarted, begun_step,
                         options_.spec.workers, options_.spec.shards, now);
@@ -459,6 +542,48 @@ bool Epochs::WantsAnotherPlan() {
          replanner_
              .Better(*job(), roster_.WorkersHere(), roster_.WorkerHostsHere())
              .has_value();
+}
+
+bool Epochs::MayLearn(const Job& job) const {
+  return options_.spec.workers_max() > 1 &&
+         replanner_.AllowsFactors(job.model());
+}
+
+bool Epochs::LearnsRows(const Job& job) const {
+  return MayLearn(job) &&
+         absl::c_any_of(job.model(), [](const LayerSpec& layer) {
+           return layer.has_factors && layer.rows == kRowsNotKnown;
+         });
+}
+
+std::vector<LayerSpec> Epochs::LearntLayers() const {
+  return factors_.Learnt(*job(), options_.spec.workers_max());
+}
+
+// A deterministic job learns rows only in its first switch, which happens after
+// the same step in every run. It changes the plan for lost factors, too: the
+// dense gradients of all workers in place of factors would take too much
+// memory. The steps around this change can differ in the last bits between two
+// runs.
+//
+// With backups and without checkpoints, the first switch is allowed although
+// IsSafeToChangePlan may be false: until the backups are current again, the
+// loss of a server costs only the job's first step. Such a job gets no other
+// switch round.
+bool Epochs::WantsPlanForFactors() const {
+  if (!MayLearn(*job())) return false;
+  const bool is_first = job()->switches();
+  if (!is_first &&
+      !(IsSafeToChangePlan() && job()->MaySwitchAfter(BegunStep() + 1))) {
+    return false;
+  }
+  const std::vector<LayerSpec> learnt = LearntLayers();
+  for (size_t i = 0; i < learnt.size(); ++i) {
+    if (learnt[i].rows == job()->layers[i].rows) continue;
+    const bool is_lost = learnt[i].rows == kFactorsLost;
+    if (is_lost || is_first || !job()->options.deterministic) return true;
+  }
+  return false;
 }
 
 bool Epochs::IsBackupCurrent(int shard) const {

@@ -12,6 +12,7 @@
 #include "server/coordinator/checkpoint_ledger.h"
 #include "server/coordinator/coordinator_options.h"
 #include "server/coordinator/epoch_change.h"
+#include "server/coordinator/factor_reports.h"
 #include "server/coordinator/fusion_tuning.h"
 #include "server/coordinator/host_table.h"
 #include "server/coordinator/member_list.h"
@@ -34,6 +35,9 @@ enum class ChangeReason {
   // Another plan is worth a change (Replanner). Epochs removes this reason if
   // later measurements show no such plan.
   kBetterPlan,
+  // Workers have said the rows of layers, or that layers have no factors any
+  // more (FactorReports): the plan is made anew.
+  kFactors,
 };
 
 // Epochs of the job: the members that take part, and the change from one epoch
@@ -57,7 +61,7 @@ class Epochs {
   // have the state that was saved with it.
   Epochs(const CoordinatorOptions* options, MemberList* roster,
          CheckpointLedger* checkpoints, EpochInForce saved,
-         HostTable::State hosts);
+         HostTable::State hosts, FactorReports::Lost lost_factors);
   Epochs(const Epochs&) = delete;
   Epochs& operator=(const Epochs&) = delete;
 
@@ -66,6 +70,8 @@ class Epochs {
   const EpochInForce& in_force() const { return in_force_; }
   // Hosts of the members of this epoch and of earlier ones.
   const HostTable& hosts() const { return hosts_; }
+  // Reports of the workers about the factors of layers.
+  const FactorReports& factors() const { return factors_; }
   // Number of the next epoch during a change; empty in a steady epoch.
   std::optional<uint64_t> target() const { return target_; }
   // True while this reason holds.
@@ -98,14 +104,18 @@ class Epochs {
   void Greet(MemberRecord& member, uint64_t epoch, absl::Time now,
              CoordinatorOutbox& out) const;
 
-  // Each of these handles one message of a member. REQUIRES, for OnMeasured and
-  // OnLostPeer: the job runs, and the member is admitted.
+  // Each of these handles one message of a member. REQUIRES, for OnMeasured,
+  // OnFactorRows and OnLostPeer: the job runs, and the member is admitted.
   void OnHeartbeat(const MemberRecord& member, const Heartbeat& heartbeat);
   void OnReport(MemberRecord& member, const EpochReport& report) const;
   void OnMeasured(const MemberRecord& member, const Measured& measured,
                   absl::Time now, CoordinatorOutbox& out);
   void OnFusionTimed(const MemberRecord& member, const FusionTimed& timed,
                      CoordinatorOutbox& out);
+  // Returns true if a layer has lost its factors by this message: the caller
+  // must save the state. REQUIRES: CheckFactorRows accepts the message.
+  bool OnFactorRows(const MemberRecord& member, const FactorRows& rows,
+                    CoordinatorOutbox& out);
   // Returns the member that the caller must drop, if `member` and lost.peer
   // cannot keep a connection; otherwise nothing.
   std::optional<PeerId> OnLostPeer(const MemberRecord& member,
@@ -145,10 +155,19 @@ class Epochs {
   // Makes the next epoch from the reports. Returns false if the change must
   // wait until the driver has written the manifest of a checkpoint.
   absl::StatusOr<bool> FinishChange(absl::Time now, CoordinatorOutbox& out);
+  // Plan that the job changes to, if members are ready to switch.
+  struct AnotherPlan {
+    Plan plan;
+    std::vector<LayerSpec> layers;  // The model, with the rows of the plan.
+    std::string why;                // Reason for the change, for the log.
+  };
+  // Returns the plan that the next epoch should have; nothing: the present one.
+  std::optional<AnotherPlan> FindPlan();
   // Makes `next` the epoch in force. `restarts`: `next` goes back to a
-  // checkpoint. `better`: the plan that Replanner has found, if `next` uses it.
+  // checkpoint. `another`: the plan that FindPlan has found; `next` may have
+  // it.
   void Enter(NextEpoch next, bool restarts,
-             const std::optional<Replanner::BetterPlan>& better, absl::Time now,
+             const std::optional<AnotherPlan>& another, absl::Time now,
              CoordinatorOutbox& out);
   // Returns the reports, with what the coordinator knows of the members, as the
   // input for the next epoch.
@@ -160,10 +179,22 @@ class Epochs {
   // ends the job. False for a job with backups and without checkpoints, if
   // workers exchange a layer without the servers: workers hand over the values
   // of this layer to the primary alone, and its backup has them only when the
-  // primary has sent them on.
+  // primary has sent them on. The first switch of a job that learns rows does
+  // not ask this (WantsPlanForFactors).
   bool IsSafeToChangePlan() const;
   // True if there is a better plan, and the job may change to it.
   bool WantsAnotherPlan();
+  // True if what workers say about factors can change the plan: the rules allow
+  // factors, and the job may have several workers.
+  bool MayLearn(const Job& job) const;
+  // True if layers may go by factors once the workers have said their rows. The
+  // first epoch of such a job gets a switch round, its first step.
+  bool LearnsRows(const Job& job) const;
+  // Returns the model of the job, with all that the workers have said.
+  std::vector<LayerSpec> LearntLayers() const;
+  // True if the workers have said something about factors that the job does not
+  // have yet, and the job may change its plan for it.
+  bool WantsPlanForFactors() const;
   // Starts the trials of thresholds of fusion again, if a threshold other than
   // the chosen one should be faster by the newest measurements of links.
   void TuneFusionAnew(CoordinatorOutbox& out);
@@ -182,8 +213,9 @@ class Epochs {
   uint64_t last_target_ = 0;        // Largest value of target_ so far.
   BrokenLinks links_;
   RecoveryLog recovery_;
-  Replanner replanner_;  // Search for better plans.
-  FusionTuning fusion_;  // Trials of fusion.
+  Replanner replanner_;    // Search for better plans.
+  FusionTuning fusion_;    // Trials of fusion.
+  FactorReports factors_;  // Reports of workers about factors.
   // Shards with a backup that has become current in this epoch. Their primaries
   // have said so, and may be dead by now.
   std::set<int32_t> current_backups_;

@@ -101,6 +101,22 @@ absl::StatusOr<std::vector<LobbyGathered>> LobbyFromProto(
   return lobby;
 }
 
+// Checks that each layer is in the model, and may have had factors.
+absl::StatusOr<FactorReports::Lost> LostFromProto(
+    const v1::CoordinatorState& message, const Job& job) {
+  FactorReports::Lost lost;
+  for (const auto& [layer, worker] : message.lost_factors()) {
+    if (layer < 0 || layer >= std::ssize(job.model()) ||
+        !job.layers[layer].has_factors) {
+      return InvalidArgumentError("layer ", layer,
+                                  " has lost its factors in the state, and "
+                                  "the model has no such layer with factors");
+    }
+    lost[layer] = worker;
+  }
+  return lost;
+}
+
 // Checks that each member is in the job of the epoch, and occurs once.
 absl::Status CheckMembers(const CoordinatorState& state) {
   const Job& job = *state.epoch.job;
@@ -162,6 +178,9 @@ std::string EncodeState(const CoordinatorState& state) {
   if (state.gatherings.newest.has_value()) {
     *message.mutable_newest_gathered() = ToProto(*state.gatherings.newest);
   }
+  for (const auto& [layer, worker] : state.lost_factors) {
+    (*message.mutable_lost_factors())[layer] = TextField(worker);
+  }
   return message.SerializeAsString();
 }
 
@@ -217,6 +236,7 @@ absl::StatusOr<CoordinatorState> DecodeState(const std::string& bytes) {
   if (message.has_newest_gathered()) {
     state.gatherings.newest = NEREUS_TRY(FromProto(message.newest_gathered()));
   }
+  state.lost_factors = NEREUS_TRY(LostFromProto(message, *state.epoch.job));
   return state;
 }
 

@@ -243,8 +243,17 @@ absl::Status CheckProducts(const JoinRequest& request, const JobToJoin& to) {
 // Compares the model of the worker with the job's. Before the job runs,
 // compares it with the checkpoint's and with the first worker's.
 absl::Status CheckLayers(const JoinRequest& request, const JobToJoin& to) {
+  for (const LayerSpec& layer : request.layers) {
+    if (layer.rows != kFactorsLost) continue;
+    return InvalidArgumentError(
+        "layer ", layer.name, " of ", request.name,
+        " has lost its factors, and only a running job learns that: join with ",
+        kRowsNotKnown, " rows");
+  }
   if (to.job != nullptr) {
-    return CompareModels(request.layers, to.job->model(), "the job");
+    // The worker need not know what the job has learnt from its workers.
+    return CompareModels(WithRowsOf(to.job->model(), request.layers),
+                         to.job->model(), "the job");
   }
   if (to.options.start_checkpoint.has_value()) {
     // The size of batches, and whether layers may go by factors, may differ

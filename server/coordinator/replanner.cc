@@ -114,6 +114,16 @@ absl::StatusOr<Plan> Replanner::FirstPlan(absl::Span<const LayerSpec> layers,
   return MakePlan(layers, options);
 }
 
+absl::StatusOr<Plan> Replanner::PlanFor(absl::Span<const LayerSpec> layers,
+                                        const Job& job, int workers,
+                                        int hosts) const {
+  if (job.partial()) hosts = 0;
+  if (!chooses(job.options) || !known_.has_value()) {
+    return FirstPlan(layers, {workers, job.shards(), hosts});
+  }
+  return MakePlan(layers, OptionsFor(job, workers, hosts));
+}
+
 absl::Status Replanner::Check(const Measured& measured, const Job& job) {
   TimeModel model;
   model.times = measured.times;
@@ -241,7 +251,10 @@ const std::optional<Replanner::BetterPlan>& Replanner::Better(const Job& job,
                                                               int workers,
                                                               int hosts) {
   if (job.partial()) hosts = 0;
-  std::tuple asked(RoutesOf(job), workers, hosts);
+  const absl::Span<const LayerSpec> model = job.model();
+  std::tuple asked(RoutesOf(job),
+                   std::vector<LayerSpec>(model.begin(), model.end()), workers,
+                   hosts);
   if (asked_ != asked) {
     better_ = FindBetter(job, workers, hosts);
     asked_ = std::move(asked);

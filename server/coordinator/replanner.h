@@ -54,6 +54,20 @@ class Replanner {
   absl::StatusOr<Plan> FirstPlan(absl::Span<const LayerSpec> layers,
                                  const ClusterShape& cluster) const;
 
+  // Returns the plan by the rules of the job for `layers`, the model with rows
+  // that the job has just learnt: by the measurements if plans follow them and
+  // they are known, else as FirstPlan. `workers`, `hosts`: as for Better. The
+  // plan need not cost less than the present one: that was made without the
+  // rows.
+  absl::StatusOr<Plan> PlanFor(absl::Span<const LayerSpec> layers,
+                               const Job& job, int workers, int hosts) const;
+
+  // True if the rules allow factors for one of these layers, now or once its
+  // rows are known.
+  bool AllowsFactors(absl::Span<const LayerSpec> layers) const {
+    return MayUseFactors(rules_, layers);
+  }
+
   // Checks the measurements of a worker. Errors: kInvalidArgument, with the
   // value.
   static absl::Status Check(const Measured& measured, const Job& job);
@@ -64,7 +78,7 @@ class Replanner {
                   absl::Time now);
 
   // Starts an epoch, and forgets the measurements of workers that are gone.
-  // `changed`: the epoch has another plan.
+  // `changed`: the epoch has a plan of Better.
   void OnEpoch(const Job& job, bool changed);
 
   // Plan that is worth a change.
@@ -121,7 +135,9 @@ class Replanner {
   int changes_ = 0;  // Number of changes of the plan, at most 8.
 
   // Arguments of the last call of Better, and its answer.
-  std::optional<std::tuple<std::vector<Route>, int, int>> asked_;
+  std::optional<
+      std::tuple<std::vector<Route>, std::vector<LayerSpec>, int, int>>
+      asked_;
   std::optional<BetterPlan> better_;
 };
 

@@ -527,5 +527,54 @@ TEST(JoinRulesTest, ShardWithAFolderIsRefusedByAJobWithoutOne) {
                "none: all servers must share one folder");
 }
 
+// ---- Rows that a job learns from its workers.
+
+// The model of the first worker with other rows of layer fc.
+JobPtr JobWithRows(int64_t rows) {
+  std::vector<LayerSpec> layers = WorkerRequest("first").layers;
+  layers[1].rows = rows;
+  return TestJob(1, 2, layers);
+}
+
+TEST(JoinRulesTest, WorkerNeedNotKnowWhatTheJobHasLearnt) {
+  Newcomers all;
+  all.second.layers[1].rows = kRowsNotKnown;
+  for (const int64_t rows : {int64_t{2}, kRowsNotKnown, kFactorsLost}) {
+    EXPECT_TRUE(all.Check(all.second, JobWithRows(rows).get()).ok()) << rows;
+  }
+  // Also not if it knows its rows, and the job has lost the factors.
+  all.second.layers[1].rows = 3;
+  EXPECT_TRUE(all.Check(all.second, JobWithRows(kFactorsLost).get()).ok());
+  ExpectUnlike(all.Check(all.second, JobWithRows(2).get()),
+               "layer 1 of the job is fc fc 64x64, 4160 parameters, 2 rows");
+  ExpectUnlike(all.Check(all.second, JobWithRows(kRowsNotKnown).get()),
+               "with factors, rows not known yet; ours is fc fc 64x64, 4160 "
+               "parameters, 3 rows");
+}
+
+TEST(JoinRulesTest, FirstWorkersKnowTheirRowsAlikeOrNone) {
+  Newcomers all;
+  all.second.layers[1].rows = kRowsNotKnown;
+  ExpectUnlike(all.Check(all.second), "rows not known yet");
+  all.first.layers[1].rows = kRowsNotKnown;
+  EXPECT_TRUE(all.Check(all.second).ok());
+}
+
+TEST(JoinRulesTest, WorkerMustNotJoinWithLostFactors) {
+  Newcomers all;
+  all.first.layers[1].rows = kFactorsLost;
+  ExpectRefused(all.CheckFirst(all.first), absl::StatusCode::kInvalidArgument,
+                "layer fc of first has lost its factors");
+}
+
+TEST(JoinRulesTest, WorkersMultiplyAlikeBeforeTheirRowsAreKnown) {
+  Newcomers all;
+  for (JoinRequest* request : {&all.first, &all.second}) {
+    request->layers[1].rows = kRowsNotKnown;
+  }
+  all.second.products = "gpu";
+  ExpectUnlike(all.Check(all.second), "their replicas would differ");
+}
+
 }  // namespace
 }  // namespace nereus

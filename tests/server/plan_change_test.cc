@@ -46,7 +46,7 @@ EpochChange SettledChange() {
     server.report.ready_to_switch = true;
     change.servers.push_back(server);
   }
-  change.routes = {kByServers, kByRing};
+  change.plan = {{kByServers, kByRing}, {}};
   return change;
 }
 
@@ -101,7 +101,7 @@ TEST(PlanChangeTest, BetterPlanEndsTheStepsOfThisOne) {
 
 TEST(PlanChangeTest, WithoutABetterPlanStepsGoOn) {
   EpochChange change = SettledChange();
-  change.routes.reset();
+  change.plan.reset();
   EXPECT_FALSE(Next(*EndingJob(), change)->switches());
 }
 
@@ -154,12 +154,95 @@ TEST(PlanChangeTest, ResidualOfASparseLayerStaysWithItsRoute) {
   options.sparsity.dense_steps = 10;
   const JobPtr dense = TestJob(3, 2, {VectorLayer("scale", 70000)}, options);
   EpochChange change = SettledChange();
-  change.routes = {kByRing};
+  change.plan = {{kByRing}, {}};
   for (auto& worker : change.workers) worker.report.peer_layers.clear();
   EXPECT_EQ(Next(*dense, change)->switch_round, 8);
   for (auto& worker : change.workers) worker.report.begun_step = 8;
   // In round 10, blocks are held back.
   EXPECT_FALSE(Next(*dense, change)->switches());
+}
+
+// ---- Plans for rows that the job learns.
+
+// Epoch 1: the layer fc goes dense in the first step, and has a switch round.
+JobPtr LearningJob(JobOptions options = {}) {
+  LayerSpec fc = FactorLayer("fc", 4, 3, true, 2);
+  fc.rows = kRowsNotKnown;
+  const JobPtr first = TestJob(3, 2, {fc, VectorLayer("scale", 7)}, options);
+  Job job = *first;
+  job.switch_round = 0;
+  const auto made = MakeJob(job, 2);
+  EXPECT_TRUE(made.ok()) << made.status();
+  return *made;
+}
+
+EpochChange LearntChange(int64_t step = 0) {
+  EpochChange change = SettledChange();
+  for (auto& worker : change.workers) {
+    worker.report.begun_step = step;
+    worker.report.peer_layers.clear();
+  }
+  for (auto& server : change.servers) {
+    server.report.closed_rounds[server.rank] = step;
+  }
+  const JobPtr job = LearningJob();
+  change.plan = {{kByFactors, kByServers}, job->layers};
+  change.plan->layers[0].rows = 2;
+  change.learns_rows = true;
+  return change;
+}
+
+TEST(PlanChangeTest, LearntRowsBeginWithTheirPlanAndMoveNoChunk) {
+  const JobPtr job = LearningJob();
+  const JobPtr next = Next(*job, LearntChange());
+  EXPECT_EQ(next->routes, (std::vector<Route>{kByFactors, kByServers}));
+  EXPECT_EQ(next->layers[0].rows, 2);
+  EXPECT_EQ(next->history.first_step, 1);
+  EXPECT_FALSE(next->switches());
+  for (size_t i = 0; i < job->placement.chunks().size(); ++i) {
+    EXPECT_EQ(next->placement.chunks()[i], job->placement.chunks()[i]);
+  }
+}
+
+TEST(PlanChangeTest, ModelStaysAsItIsUntilAllAreReadyToSwitch) {
+  EpochChange change = LearntChange();
+  change.workers[1].report.ready_to_switch = false;
+  const JobPtr next = Next(*LearningJob(), change);
+  EXPECT_EQ(next->layers[0].rows, kRowsNotKnown);
+  EXPECT_EQ(next->switch_round, 1);
+}
+
+TEST(PlanChangeTest, InterruptedFirstSwitchIsTriedAgain) {
+  EpochChange change = LearntChange();
+  change.plan.reset();
+  change.joiners = {3};
+  change.workers[1].report.ready_to_switch = false;
+  EXPECT_EQ(Next(*LearningJob(), change)->switch_round, 1);
+  // The job had its first switch before: no other one follows.
+  const JobPtr later = EpochAfter(
+      *LearningJob(), [](Job& j) { j.switch_round = kInitialRound; });
+  EXPECT_FALSE(Next(*later, change)->switches());
+}
+
+TEST(PlanChangeTest, JobDoesNotWaitForRowsThatNoWorkerSays) {
+  EpochChange change = LearntChange();
+  change.plan.reset();
+  const JobPtr next = Next(*LearningJob(), change);
+  EXPECT_FALSE(next->switches());
+  EXPECT_EQ(next->layers[0].rows, kRowsNotKnown);
+}
+
+TEST(PlanChangeTest, JobThatGoesBackHasAFirstSwitchAgain) {
+  EpochChange change = LearntChange();
+  const CheckpointRecord point = {0, 3, {}};
+  const auto back = MakeRestartedEpoch(*LearningJob(), 2, point, change);
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(back->job->switch_round, 1);
+  EXPECT_EQ(back->job->layers[0].rows, kRowsNotKnown);
+  change.learns_rows = false;
+  const auto known = MakeRestartedEpoch(*LearningJob(), 2, point, change);
+  ASSERT_TRUE(known.ok()) << known.status();
+  EXPECT_FALSE(known->job->switches());
 }
 
 }  // namespace

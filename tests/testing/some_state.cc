@@ -91,6 +91,7 @@ CoordinatorState SomeState() {
   state.lobby = {{0, {"x", std::string(2, '\0')}, ""}, {1, {}, "too long"}};
   state.gatherings.first = {{{kInitialRound, 0}, {"a", "b"}, ""}};
   state.gatherings.newest = Gathered{{20, 1}, {"c", std::string(1, '\0')}, ""};
+  state.lost_factors = {{1, "worker b"}};
   return state;
 }
 
