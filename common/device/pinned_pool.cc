@@ -2,6 +2,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <iterator>
 
 #include "common/base/logging.h"
@@ -24,6 +25,11 @@ int64_t PinnedPool::RoundedUp(int64_t bytes) {
 std::shared_ptr<PinnedPool> PinnedPool::Create(int device, int64_t bytes_max) {
   NEREUS_CHECK(bytes_max >= 0) << bytes_max;
   return std::shared_ptr<PinnedPool>(new PinnedPool(device, bytes_max));
+}
+
+void PinnedPool::Raise(int64_t bytes_max) {
+  MutexLock lock(&mu_);
+  bytes_max_ = std::max(bytes_max_, bytes_max);
 }
 
 PinnedPool::~PinnedPool() {
@@ -96,14 +102,14 @@ absl::StatusOr<Buffer> PinnedPool::Take(absl::string_view what, int64_t bytes,
   // An empty buffer needs no pinned memory.
   if (bytes == 0) return Buffer();
   const int64_t rounded = RoundedUp(bytes);
-  if (bytes < 0 || rounded > bytes_max_) {
-    return InvalidArgumentError(
-        what, ": ", bytes, " bytes of pinned memory are needed, the limit is ",
-        bytes_max_);
-  }
   Claim claim;
   {
     MutexLock lock(&mu_);
+    if (bytes < 0 || rounded > bytes_max_) {
+      return InvalidArgumentError(
+          what, ": ", bytes,
+          " bytes of pinned memory are needed, the limit is ", bytes_max_);
+    }
     const auto has_room = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
       return used_ + rounded <= bytes_max_;
     };

@@ -29,6 +29,9 @@ class PinnedPool : public std::enable_shared_from_this<PinnedPool> {
   PinnedPool(const PinnedPool&) = delete;
   PinnedPool& operator=(const PinnedPool&) = delete;
 
+  // Raises the limit of the pinned bytes to `bytes_max`, unless it is higher.
+  void Raise(int64_t bytes_max) ABSL_LOCKS_EXCLUDED(mu_);
+
   // Returns `bytes` bytes of pinned memory. The memory goes back to the pool
   // when its last reference is gone; the pool lives until then. If the memory
   // in use leaves no room below `bytes_max`, waits for room, for `timeout` at
@@ -76,9 +79,9 @@ class PinnedPool : public std::enable_shared_from_this<PinnedPool> {
   // Takes an allocation of `bytes` bytes back into the pool. It stays pinned.
   void GiveBack(void* memory, int64_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
 
-  const int device_;         // Number of the GPU.
-  const int64_t bytes_max_;  // Limit of pinned_.
+  const int device_;  // Number of the GPU.
   mutable Mutex mu_;
+  int64_t bytes_max_ ABSL_GUARDED_BY(mu_);   // Limit of pinned_.
   int64_t pinned_ ABSL_GUARDED_BY(mu_) = 0;  // See bytes_pinned.
   int64_t used_ ABSL_GUARDED_BY(mu_) = 0;    // See bytes_used.
   // Addresses of free allocations, by their lengths in bytes.

@@ -450,6 +450,44 @@ TEST_F(GpuClientTest, AbortEndsTheJobForAllWorkers) {
   }
 }
 
+// The factors are larger than the gradient, so the pool of pinned memory grows.
+TEST_F(GpuClientTest, RowsOfTheFirstStepMakeThePlanOfTheSecond) {
+  constexpr int64_t kRows = 1000;
+  ServerOptions options = Job(2, 1);
+  options.spec.rules.forced = Scheme::kFactor;
+  LocalCluster cluster(options);
+  std::deque<GpuToyWorker> workers = Workers(
+      2, {{"fc", LayerKind::kFullyConnected, 100, 100, 10000, kRows, true}});
+  const auto results = cluster.RunWorkers(2, [&](int i) -> absl::Status {
+    GpuToyWorker& worker = workers[i];
+    worker.set_learns_rows(true);
+    NEREUS_TRY(worker.Connect(cluster.client_options()));
+    GpuClient& client = *worker.client();
+    const StepInfo first = NEREUS_TRY(client.BeginStep(worker.stream()));
+    EXPECT_EQ(client.client().factor_rows(0), 0);
+    const absl::Status early = client.PushFactors(
+        0, first.step, {worker.gradient(0), worker.gradient(0), kRows},
+        worker.gradient(0), worker.stream());
+    EXPECT_THAT(std::string(early.message()),
+                HasSubstr("before the job knows their rows"));
+    NEREUS_TRY(worker.Push(0, first));
+    NEREUS_TRY(client.WaitAll(first.step, worker.stream()));
+    const StepInfo second = NEREUS_TRY(client.BeginStep(worker.stream()));
+    EXPECT_EQ(client.client().factor_rows(0), kRows);
+    const absl::Status wrong = client.PushFactors(
+        0, second.step, {worker.gradient(0), worker.gradient(0), kRows - 1},
+        worker.gradient(0), worker.stream());
+    EXPECT_THAT(std::string(wrong.message()),
+                HasSubstr("the factors have 999 rows, and factors of 1000"));
+    NEREUS_TRY(worker.Push(0, second));
+    NEREUS_TRY(client.WaitAll(second.step, worker.stream()));
+    NEREUS_TRY(worker.NextStep().status());
+    return client.Leave(worker.stream());
+  });
+  for (const absl::Status& result : results) EXPECT_TRUE(result.ok()) << result;
+  EXPECT_EQ(workers[0].parameters(), workers[1].parameters());
+}
+
 TEST_F(GpuClientTest, WrongMemoryIsNamed) {
   LocalCluster cluster(Job(1, 1));
   GpuToyWorker worker;

@@ -61,6 +61,9 @@ class GpuToyWorker {
     for (size_t i = 0; i < layers_.size(); ++i) {
       GpuLayerBinding& binding = bindings.emplace_back();
       binding.spec = layers_[i];
+      if (learns_rows_ && layers_[i].has_factors) {
+        binding.spec.rows = kRowsNotKnown;
+      }
       binding.parameters = memory_[i].parameters->data();
       if (!with_state) continue;
       bindings.back().state = memory_[i].velocity->data();
@@ -123,10 +126,20 @@ class GpuToyWorker {
 
   // Does the same as that of ToyWorker.
   void set_pushes_dense(bool pushes_dense) { pushes_dense_ = pushes_dense; }
+  // Makes the worker join without its rows, report them in each step, and push
+  // factors only if the plan sends them.
+  void set_learns_rows(bool learns_rows) { learns_rows_ = learns_rows; }
 
   // Makes the layer's gradient and pushes it.
   absl::Status Push(int layer, const StepInfo& begun) {
     Make(layer, begun);
+    if (learns_rows_ && layer == 0) {
+      std::vector<int64_t> rows;
+      for (const LayerSpec& spec : layers_) {
+        rows.push_back(spec.has_factors ? spec.rows : kRowsNotKnown);
+      }
+      NEREUS_TRY(client_->SetFactorRows(rows));
+    }
     return PushAsItIs(layer, begun.step);
   }
 
@@ -151,7 +164,9 @@ class GpuToyWorker {
       return client_->Push(layer, step, memory.gradient->data(), stream_);
     }
     return client_->PushFactors(
-        layer, step, {memory.output_gradient->data(), memory.input->data()},
+        layer, step,
+        {memory.output_gradient->data(), memory.input->data(),
+         learns_rows_ ? layers_[layer].rows : 0},
         memory.gradient->data(), stream_);
   }
 
@@ -188,6 +203,7 @@ class GpuToyWorker {
   bool PushesFactors(int layer, int64_t step) const {
     const int rank = client_->client().traits().rank;
     return layers_[layer].has_factors &&
+           (!learns_rows_ || client_->client().factor_rows(layer) > 0) &&
            !(pushes_dense_ && ToyWorker::PushesDense(rank, step));
   }
 
@@ -224,6 +240,7 @@ class GpuToyWorker {
 
   const std::vector<LayerSpec> layers_;
   bool pushes_dense_ = false;
+  bool learns_rows_ = false;
   float momentum_ = 0.0f;
   cudaStream_t stream_ = nullptr;
   std::vector<Memory> memory_;

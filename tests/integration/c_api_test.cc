@@ -226,6 +226,7 @@ TEST(CApiLibraryTest, EachFunctionRefusesAClientThatIsNone) {
     const float* mean = nullptr;
     int64_t length = 0;
     int32_t flag = 0;
+    int64_t rows = 0;
     for (const nereus_code code :
          {nereus_client_wait_connected(client, 0, nullptr),
           nereus_client_error(client, nullptr, 0, &length),
@@ -234,7 +235,8 @@ TEST(CApiLibraryTest, EachFunctionRefusesAClientThatIsNone) {
           nereus_client_push(client, 0, 0, nullptr, 0, nullptr),
           nereus_client_push_factors(client, 0, 0, nullptr, nullptr, 0,
                                      nullptr),
-          nereus_client_takes_factors(client, 0, &flag),
+          nereus_client_set_factor_rows(client, &rows, 1),
+          nereus_client_factor_rows(client, 0, &rows),
           nereus_client_wait(client, 0, 0, 0, nullptr),
           nereus_client_wait_forward(client, 0, 0, nullptr),
           nereus_client_wait_all(client, 0, 0, nullptr),
@@ -403,8 +405,19 @@ TEST_F(CApiTest, MistakesInAStepAreErrors) {
   EXPECT_EQ(nereus_client_mean(client, 2, &mean, &length),
             NEREUS_INVALID_ARGUMENT);
   EXPECT_EQ(nereus_client_abort(client, nullptr), NEREUS_INVALID_ARGUMENT);
-  int32_t takes = -1;
-  EXPECT_EQ(nereus_client_takes_factors(client, 9, &takes),
+  int64_t rows[2] = {0, 0};
+  EXPECT_EQ(nereus_client_factor_rows(client, 9, rows),
+            NEREUS_INVALID_ARGUMENT);
+  EXPECT_EQ(nereus_client_factor_rows(client, 0, nullptr),
+            NEREUS_INVALID_ARGUMENT);
+  EXPECT_EQ(nereus_client_set_factor_rows(client, rows, 1),
+            NEREUS_INVALID_ARGUMENT);
+  EXPECT_EQ(nereus_client_set_factor_rows(client, rows, -1),
+            NEREUS_INVALID_ARGUMENT);
+  EXPECT_EQ(nereus_client_set_factor_rows(client, nullptr, 2),
+            NEREUS_INVALID_ARGUMENT);
+  rows[0] = -2;
+  EXPECT_EQ(nereus_client_set_factor_rows(client, rows, 2),
             NEREUS_INVALID_ARGUMENT);
   EXPECT_EQ(nereus_client_report_json(client, nullptr, 8, &length),
             NEREUS_INVALID_ARGUMENT);
@@ -416,10 +429,10 @@ TEST_F(CApiTest, MistakesInAStepAreErrors) {
 
 TEST_F(CApiTest, ALayerWhoseFactorsThePlanDoesNotSendMayBePushedWhole) {
   ASSERT_EQ(worker_.BeginStep(), NEREUS_OK) << LastError();
-  int32_t takes = -1;
-  ASSERT_EQ(nereus_client_takes_factors(worker_.client, 0, &takes), NEREUS_OK);
+  int64_t rows = -1;
+  ASSERT_EQ(nereus_client_factor_rows(worker_.client, 0, &rows), NEREUS_OK);
   // A single worker has no worker to send factors to.
-  EXPECT_EQ(takes, 0);
+  EXPECT_EQ(rows, 0);
   std::vector<float> gradient(6, 1.0f);
   ASSERT_EQ(nereus_client_push(worker_.client, 0, 0, gradient.data(), 6,
                                /*stream=*/nullptr),
@@ -427,6 +440,56 @@ TEST_F(CApiTest, ALayerWhoseFactorsThePlanDoesNotSendMayBePushedWhole) {
       << LastError();
   ASSERT_EQ(worker_.PushScale(), NEREUS_OK);
   EXPECT_EQ(worker_.WaitAll(), NEREUS_OK) << LastError();
+}
+
+TEST(CApiFactorsTest, RowsOfTheFirstStepMakeThePlanOfTheSecond) {
+  ServerOptions options = Workers(2);
+  options.spec.rules.forced = Scheme::kFactor;
+  const LocalCluster cluster(options);
+  CWorker first(cluster);
+  CWorker second(cluster);
+  for (CWorker* const worker : {&first, &second}) {
+    worker->layers[0].rows = 0;
+    ASSERT_EQ(worker->Connect(), NEREUS_OK) << LastError();
+  }
+  std::vector<float> whole(6, 1.0f);
+  for (CWorker* const worker : {&first, &second}) {
+    ASSERT_EQ(
+        nereus_client_wait_connected(worker->client, kPatienceMs, nullptr),
+        NEREUS_OK)
+        << LastError();
+    ASSERT_EQ(worker->BeginStep(), NEREUS_OK) << LastError();
+    int64_t rows = -1;
+    ASSERT_EQ(nereus_client_factor_rows(worker->client, 0, &rows), NEREUS_OK);
+    EXPECT_EQ(rows, 0);
+    EXPECT_EQ(worker->PushFactors(), NEREUS_INVALID_ARGUMENT);
+    EXPECT_THAT(LastError(), HasSubstr("before the job knows their rows"));
+    ASSERT_EQ(nereus_client_push(worker->client, 0, 0, whole.data(), 6,
+                                 /*stream=*/nullptr),
+              NEREUS_OK)
+        << LastError();
+    // Before the last push of the step.
+    const int64_t seen[] = {1, 0};
+    ASSERT_EQ(nereus_client_set_factor_rows(worker->client, seen, 2), NEREUS_OK)
+        << LastError();
+    ASSERT_EQ(worker->PushScale(), NEREUS_OK) << LastError();
+  }
+  for (CWorker* const worker : {&first, &second}) {
+    ASSERT_EQ(worker->WaitAll(), NEREUS_OK) << LastError();
+  }
+  for (CWorker* const worker : {&first, &second}) {
+    ASSERT_EQ(worker->BeginStep(), NEREUS_OK) << LastError();
+    EXPECT_EQ(worker->step.step, 1);
+    int64_t rows = -1;
+    ASSERT_EQ(nereus_client_factor_rows(worker->client, 0, &rows), NEREUS_OK);
+    EXPECT_EQ(rows, 1);
+    ASSERT_EQ(worker->PushFactors(), NEREUS_OK) << LastError();
+    ASSERT_EQ(worker->PushScale(), NEREUS_OK) << LastError();
+  }
+  for (CWorker* const worker : {&first, &second}) {
+    ASSERT_EQ(worker->WaitAll(), NEREUS_OK) << LastError();
+  }
+  EXPECT_EQ(first.fc, second.fc);
 }
 
 TEST(CApiFactorsTest, OneWorkerPushesALayerWholeAndAnotherItsFactors) {
@@ -438,9 +501,9 @@ TEST(CApiFactorsTest, OneWorkerPushesALayerWholeAndAnotherItsFactors) {
   ASSERT_EQ(second.Connect(), NEREUS_OK) << LastError();
   first.Join();
   ASSERT_EQ(first.BeginStep(), NEREUS_OK) << LastError();
-  int32_t takes = -1;
-  ASSERT_EQ(nereus_client_takes_factors(first.client, 0, &takes), NEREUS_OK);
-  EXPECT_EQ(takes, 1);
+  int64_t rows = -1;
+  ASSERT_EQ(nereus_client_factor_rows(first.client, 0, &rows), NEREUS_OK);
+  EXPECT_EQ(rows, 1);
   std::vector<float> gradient(6, 1.0f);
   ASSERT_EQ(nereus_client_push(first.client, 0, 0, gradient.data(), 6,
                                /*stream=*/nullptr),

@@ -125,6 +125,36 @@ def factors():
     print(f"error {abs(weight - target).max():.2f}, bits {bits(weight.ravel())}")
 
 
+def learnt_rows():
+    """The job learns the rows of a layer in the first step; a worker loses the factors."""
+    import numpy
+    weight = numpy.zeros((3, 2), numpy.float32)
+    target = numpy.array([[1, 2], [3, 4], [5, 6]], numpy.float32)
+    layer = nereus.Layer("fc", "fc", weight, rows=0, has_factors=True)
+    random = numpy.random.default_rng(RANK)
+    batch = BATCH - RANK
+    last_rows = None
+    with nereus.Client([layer]) as client:
+        while (step := client.begin_step()).step < 300:
+            rows = client.factor_rows("fc")
+            if step.step < 2 or rows != last_rows:
+                print("step", step.step if step.step < 2 else "later", "rows", rows)
+            last_rows = rows
+            x = random.standard_normal((batch, 2), numpy.float32)
+            given = (x @ (weight - target).T / batch).astype(numpy.float32)
+            if step.step == 0:
+                client.set_factor_rows([batch])
+            if step.step == 200 and RANK == 1:
+                client.set_factor_rows([-1])
+            if rows > 0 and not (step.step >= 200 and RANK == 1):
+                pad = ((0, rows - batch), (0, 0))
+                client.push_factors("fc", step, numpy.pad(given, pad), numpy.pad(x, pad))
+            else:
+                client.push("fc", step, given.T @ x)
+            client.wait_all(step)
+    print(f"error {abs(weight - target).max():.2f}, bits {bits(weight.ravel())}")
+
+
 def report():
     line, gradient = make_values("array", [0.0, 0.0]), make_values("array", [0.0, 0.0])
     with nereus.Client([line_layer(line)]) as client:

@@ -44,6 +44,15 @@ def test_factors_are_pushed_whatever_the_plan(run, scheme, takes):
     assert set(job.lines[0][:-1]) == {f"takes {takes}"}
 
 
+def test_the_job_learns_rows_and_loses_factors(run):
+    pytest.importorskip("numpy")
+    job = run("learnt_rows", flags=("--scheme=factor",))
+    assert equal_lines(job).startswith("error 0.00, bits ")
+    # The larger batch counts.
+    assert job.lines[0][:-1] == ["step 0 rows 0", "step 1 rows 4",
+                                 "step later rows 0"]
+
+
 def test_report_and_checkpoint(run):
     job = run("report", workers=1)
     assert job.lines[0][0] == "line nereus.Client(job='default', name='0')"

@@ -45,7 +45,10 @@ class FakeClient final : public BoundClient {
   absl::StatusOr<absl::Span<const float>> Mean(int) const override {
     return absl::Span<const float>();
   }
-  absl::StatusOr<bool> TakesFactors(int) const override { return false; }
+  absl::StatusOr<int64_t> FactorRows(int) const override { return 0; }
+  absl::Status SetFactorRows(absl::Span<const int64_t>) override {
+    return absl::OkStatus();
+  }
   absl::Status Checkpoint() override { return Done(); }
   absl::Status Abort(absl::string_view) override { return Done(); }
   absl::Status Leave(bool, absl::Duration, CUstream_st*) override {

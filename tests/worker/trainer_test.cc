@@ -88,6 +88,11 @@ class RecordingClient : public Client {
     return push_status;
   }
 
+  absl::Status SetFactorRows(absl::Span<const int64_t> /*rows*/) override {
+    return UnimplementedError("the trainer knows its rows when it joins");
+  }
+  int64_t factor_rows(int /*layer*/) const override { return 0; }
+
   absl::Span<const float> Mean(int layer) const override {
     return means_.at(layer);
   }

@@ -50,9 +50,11 @@ class BoundClient {
   // Errors: kInvalidArgument, no such layer; kFailedPrecondition, there is no
   // mean gradient, or it is in the pushed gradient on a GPU.
   virtual absl::StatusOr<absl::Span<const float>> Mean(int layer) const = 0;
-  // Returns true if the caller must push the layer's factors in this step, and
-  // not a gradient. Errors: kInvalidArgument, no such layer.
-  virtual absl::StatusOr<bool> TakesFactors(int layer) const = 0;
+  // Returns the rows of the factors that the plan sends (Client::factor_rows).
+  // Errors: kInvalidArgument, no such layer.
+  virtual absl::StatusOr<int64_t> FactorRows(int layer) const = 0;
+  // Reports the rows of factors, by layer (Client::SetFactorRows).
+  virtual absl::Status SetFactorRows(absl::Span<const int64_t> rows) = 0;
   virtual absl::Status Checkpoint() = 0;
   virtual absl::Status Abort(absl::string_view reason) = 0;
   // Leaves the job; `early`: as Client::LeaveEarly.

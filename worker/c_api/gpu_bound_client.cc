@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <utility>
 
 #include "worker/c_api/bound_client.h"
@@ -33,12 +34,15 @@ class GpuBoundClient final : public BoundClient {
     NEREUS_TRY(CheckLayer(layer));
     const LayerSpec& spec = layers_[layer].spec;
     NEREUS_TRY(CheckLength(spec, "the gradient", length, spec.parameters));
+    // The client compares the rows with those that it takes.
+    const int64_t rows = factors.output_gradient_length / spec.m;
     NEREUS_TRY(CheckLength(spec, "the output gradient",
-                           factors.output_gradient_length, spec.rows * spec.m));
-    NEREUS_TRY(CheckLength(spec, "the input", factors.input_length,
-                           spec.rows * spec.n));
+                           factors.output_gradient_length,
+                           std::max<int64_t>(rows, 1) * spec.m));
+    NEREUS_TRY(
+        CheckLength(spec, "the input", factors.input_length, rows * spec.n));
     return client_->PushFactors(layer, step,
-                                {factors.output_gradient, factors.input},
+                                {factors.output_gradient, factors.input, rows},
                                 gradient, stream);
   }
   absl::Status Wait(int layer, int64_t step, absl::Duration timeout,
@@ -59,11 +63,12 @@ class GpuBoundClient final : public BoundClient {
         "a client of a GPU writes the mean gradient over the pushed gradient, "
         "in the GPU's memory");
   }
-  // A GpuClient takes the factors under every plan: the GPU multiplies them if
-  // the plan does not send them.
-  absl::StatusOr<bool> TakesFactors(int layer) const override {
+  absl::StatusOr<int64_t> FactorRows(int layer) const override {
     NEREUS_TRY(CheckLayer(layer));
-    return layers_[layer].spec.has_factors;
+    return client_->client().factor_rows(layer);
+  }
+  absl::Status SetFactorRows(absl::Span<const int64_t> rows) override {
+    return client_->SetFactorRows(rows);
   }
   absl::Status Checkpoint() override { return client_->Checkpoint(); }
   absl::Status Abort(absl::string_view reason) override {

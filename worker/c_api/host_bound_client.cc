@@ -64,9 +64,12 @@ class HostBoundClient final : public BoundClient {
         "layer ", layer,
         " has no mean gradient: push it, and wait for it, in this step");
   }
-  absl::StatusOr<bool> TakesFactors(int layer) const override {
+  absl::StatusOr<int64_t> FactorRows(int layer) const override {
     NEREUS_TRY(CheckLayer(layer));
-    return client_->takes_factors(layer);
+    return client_->factor_rows(layer);
+  }
+  absl::Status SetFactorRows(absl::Span<const int64_t> rows) override {
+    return client_->SetFactorRows(rows);
   }
   absl::Status Checkpoint() override { return client_->Checkpoint(); }
   absl::Status Abort(absl::string_view reason) override {

@@ -368,12 +368,23 @@ nereus_code nereus_client_push_factors(nereus_client* client, int32_t layer,
   });
 }
 
-nereus_code nereus_client_takes_factors(nereus_client* client, int32_t layer,
-                                        int32_t* takes) {
+nereus_code nereus_client_set_factor_rows(nereus_client* client,
+                                          const int64_t* rows, int32_t count) {
   return nereus::OnClient(client, [&](BoundClient& bound) -> absl::Status {
-    NEREUS_TRY(nereus::CheckNotNull("takes", takes));
-    const bool takes_factors = NEREUS_TRY(bound.TakesFactors(layer));
-    *takes = takes_factors ? 1 : 0;
+    NEREUS_TRY(nereus::CheckNotNull("rows", rows));
+    if (count < 0) {
+      return nereus::InvalidArgumentError("count is ", count,
+                                          ", must be the number of layers");
+    }
+    return bound.SetFactorRows({rows, static_cast<size_t>(count)});
+  });
+}
+
+nereus_code nereus_client_factor_rows(nereus_client* client, int32_t layer,
+                                      int64_t* rows) {
+  return nereus::OnClient(client, [&](BoundClient& bound) -> absl::Status {
+    NEREUS_TRY(nereus::CheckNotNull("rows", rows));
+    *rows = NEREUS_TRY(bound.FactorRows(layer));
     return absl::OkStatus();
   });
 }

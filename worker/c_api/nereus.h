@@ -145,13 +145,15 @@ typedef struct nereus_layer {
   int64_t m;                 // Rows of the matrix: outputs.
   int64_t n;                 // Columns of the matrix: inputs.
   int64_t parameters_count;  // m * n, plus the values beside the matrix.
-  int64_t rows;              // Rows of its input, on one worker in one step.
-  int32_t has_factors;       // 1: nereus_client_push_factors may push it.
-  int32_t state_arrays;      // Number of arrays at `state`.
-  float* parameters;         // parameters_count values.
-  float* state;              // State of the caller's optimizer, or NULL.
-  int32_t on_host;           // 1: host memory, in a client of a GPU.
-  int32_t reserved;          // 0.
+  // Rows of its input, on one worker in one step. With has_factors also 0: not
+  // known yet, see nereus_client_set_factor_rows.
+  int64_t rows;
+  int32_t has_factors;   // 1: nereus_client_push_factors may push it.
+  int32_t state_arrays;  // Number of arrays at `state`.
+  float* parameters;     // parameters_count values.
+  float* state;          // State of the caller's optimizer, or NULL.
+  int32_t on_host;       // 1: host memory, in a client of a GPU.
+  int32_t reserved;      // 0.
 } nereus_layer;
 
 // Step of the job (StepInfo in worker/public/client.h).
@@ -194,7 +196,7 @@ typedef struct nereus_traits {
 typedef struct nereus_factors {
   uint32_t size;                   // sizeof(nereus_factors).
   int32_t reserved;                // 0.
-  const float* output_gradient;    // rows x m.
+  const float* output_gradient;    // rows x m, see nereus_client_factor_rows.
   int64_t output_gradient_length;  // Number of values.
   const float* input;              // rows x n.
   int64_t input_length;            // Number of values.
@@ -272,21 +274,30 @@ NEREUS_API nereus_code nereus_client_begin_step(nereus_client* client,
 NEREUS_API nereus_code nereus_client_push(nereus_client* client, int32_t layer,
                                           int64_t step, float* gradient,
                                           int64_t length, void* stream);
-// Contributes the factors of a layer that has factors. `gradient`: memory of
-// `length` values for the mean gradient. In host memory, and if the job runs
-// the optimizer, `gradient` may be NULL, with a length of 0.
+// Contributes the factors of a layer that has factors. They must have as many
+// rows as the layer or, if it was bound with 0 rows, as the job has learnt.
+// `gradient`: memory of `length` values for the mean gradient. In host memory,
+// and if the job runs the optimizer, `gradient` may be NULL, with a length of
+// 0.
 NEREUS_API nereus_code nereus_client_push_factors(nereus_client* client,
                                                   int32_t layer, int64_t step,
                                                   const nereus_factors* factors,
                                                   float* gradient,
                                                   int64_t length, void* stream);
-// Sets *takes to 1 if nereus_client_push_factors is the way to push the layer
-// in this step: the plan sends the layer's factors, or the client has
-// NEREUS_MEMORY_CUDA, and multiplies the layer's factors on the GPU. Otherwise
-// sets *takes to 0: a caller that has the gradient may as well push it.
-NEREUS_API nereus_code nereus_client_takes_factors(nereus_client* client,
-                                                   int32_t layer,
-                                                   int32_t* takes);
+// Tells the job what the caller has seen of its layers' factors: `count`
+// numbers, one for each layer. A number of rows; 0: nothing is known, or the
+// layer has no factors; -1: the gradient of the layer is no product of factors
+// any more. A caller that joined with rows 0 calls this before the last push of
+// its first step: the next step can then go by factors. Calls add up: -1 stays,
+// and of two numbers the larger one counts. See Client::SetFactorRows.
+NEREUS_API nereus_code nereus_client_set_factor_rows(nereus_client* client,
+                                                     const int64_t* rows,
+                                                     int32_t count);
+// Sets *rows to the number of rows that the layer's factors must have if the
+// plan sends them in this step. Otherwise sets *rows to 0: a caller that has
+// the gradient may as well push it. Call this after nereus_client_begin_step.
+NEREUS_API nereus_code nereus_client_factor_rows(nereus_client* client,
+                                                 int32_t layer, int64_t* rows);
 // Waits until round `step` of a layer is done. Afterwards the pushed memory
 // belongs to the caller again. The text of NEREUS_DEADLINE_EXCEEDED names what
 // is missing.

@@ -83,7 +83,9 @@ class HostClientImpl final : public HostClient {
     return Ledger(
         [&](const StepLedger& ledger) { return ledger.Skipped(step); });
   }
-  bool takes_factors(int layer) const override;
+  absl::Status SetFactorRows(absl::Span<const int64_t> rows) override;
+  int64_t factor_rows(int layer) const override;
+  int64_t RowsForFactors(int layer) const override;
   bool takes_bfloat16(int layer) const override;
   absl::Status Checkpoint() override;
   absl::StatusOr<std::vector<std::string>> Gather(
@@ -153,7 +155,9 @@ HostClientImpl::~HostClientImpl() {
 absl::Status HostClientImpl::AwaitJoined(absl::Duration timeout) {
   NEREUS_TRY(AwaitValues(SteadyNow() + timeout));
   const Job& job = process_->job();
-  if (job.model() != absl::MakeConstSpan(specs_)) {
+  const absl::Span<const LayerSpec> model = job.model();
+  if (WithRowsOf(model, specs_) !=
+      std::vector<LayerSpec>(model.begin(), model.end())) {
     return InternalError(
         "the coordinator started an epoch with another model than this worker "
         "joined with");
@@ -274,10 +278,11 @@ absl::Status HostClientImpl::PushArriving(
   // Checked before the plan is read: if the job has gone back, the new plan may
   // be another one than that of the caller's step.
   NEREUS_TRY(Interruption());
-  if (takes_factors(layer)) NEREUS_TRY(CheckFitsFrames(spec));
+  const bool by_factors = factor_rows(layer) > 0;
+  if (by_factors) NEREUS_TRY(CheckFitsFrames(spec));
   bool is_fit = true;
   // In other jobs, servers and rings check the values that they add.
-  if (traits_.may_skip || traits_.sparse || takes_factors(layer)) {
+  if (traits_.may_skip || traits_.sparse || by_factors) {
     is_fit =
         NEREUS_TRY(IsFit(layer, step, "the gradient", gradient, arrival.get()));
   }
@@ -295,9 +300,11 @@ absl::Status HostClientImpl::PushArrivingFactors(
     int layer, int64_t step, const Factors& factors, absl::Span<float> gradient,
     const std::shared_ptr<Arrival>& arrival) {
   NEREUS_TRY(CheckLayer(layer));
-  NEREUS_TRY(CheckFactors(specs_[layer], factors, gradient,
-                          traits_.updates_parameters));
+  // Before the rows are read, as in PushArriving.
   NEREUS_TRY(Interruption());
+  LayerSpec spec = specs_[layer];
+  spec.rows = RowsForFactors(layer);
+  NEREUS_TRY(CheckFactors(spec, factors, gradient, traits_.updates_parameters));
   const bool output_is_fit = NEREUS_TRY(
       IsFit(layer, step, "the output gradient", factors.output_gradient,
             /*arrival=*/nullptr));
@@ -367,9 +374,27 @@ absl::Status HostClientImpl::WaitAll(int64_t step, absl::Duration timeout) {
   return absl::OkStatus();
 }
 
-bool HostClientImpl::takes_factors(int layer) const {
-  if (!CheckLayer(layer).ok()) return false;
-  return process_->epoch()->job->routes[layer].scheme == Scheme::kFactor;
+absl::Status HostClientImpl::SetFactorRows(absl::Span<const int64_t> rows) {
+  FactorRows report{{rows.begin(), rows.end()}};
+  NEREUS_TRY(CheckFactorRows(report, specs_));
+  NEREUS_TRY(failure());
+  process_->SetFactorRows(std::move(report));
+  return absl::OkStatus();
+}
+
+int64_t HostClientImpl::factor_rows(int layer) const {
+  if (!CheckLayer(layer).ok()) return 0;
+  const std::shared_ptr<const EpochStart> epoch = process_->epoch();
+  const bool is_sent = epoch->job->routes[layer].scheme == Scheme::kFactor;
+  return is_sent ? epoch->job->layers[layer].rows : 0;
+}
+
+// The caller may know its rows although the job has lost the factors: then this
+// client multiplies them.
+int64_t HostClientImpl::RowsForFactors(int layer) const {
+  const int64_t rows = process_->epoch()->job->layers[layer].rows;
+  const int64_t own = specs_[layer].rows;
+  return rows > 0 || own == kRowsNotKnown ? rows : own;
 }
 
 bool HostClientImpl::takes_bfloat16(int layer) const {

@@ -81,7 +81,7 @@ class HostClient : public Client {
   // arrival.
   //
   // `mean`: memory for the mean gradient of a layer whose factors the plan
-  // sends (takes_factors). If it is empty, the mean replaces the gradient,
+  // sends (factor_rows). If it is empty, the mean replaces the gradient,
   // unless the job runs the optimizer.
   virtual absl::Status PushArriving(int layer, int64_t step,
                                     absl::Span<float> gradient,
@@ -105,10 +105,12 @@ class HostClient : public Client {
   // called BeginStep since. Otherwise returns OK.
   virtual absl::Status Interruption() const = 0;
 
-  // True if the plan sends the layer's factors: the caller must then push
-  // factors and not a gradient. The plan changes only between two steps, or
-  // when the job goes back to a checkpoint.
-  virtual bool takes_factors(int layer) const = 0;
+  // Returns the number of rows that factors of the layer must have, whether the
+  // plan sends them or this client multiplies them: the rows of the job, or
+  // those of the binding if the job has lost the factors. Other values:
+  // kRowsNotKnown, kFactorsLost. The number changes only with the plan: between
+  // two steps, or when the job goes back to a checkpoint.
+  virtual int64_t RowsForFactors(int layer) const = 0;
 
   // True if the plan sends the layer's gradients as bfloat16, and the client
   // does not need them as float32. The caller may then push the gradient as

@@ -11,18 +11,30 @@ absl::Status CheckLength(const LayerSpec& layer, absl::string_view what,
                               layer.name, " has ", expected);
 }
 
+absl::Status CheckTakesFactors(const LayerSpec& layer) {
+  if (layer.may_send_factors()) return absl::OkStatus();
+  return InvalidArgumentError(
+      "layer ", DescribeLayer(layer), ", ",
+      !layer.has_factors ? "has no factors: its LayerSpec::has_factors is false"
+      : layer.rows == kRowsNotKnown
+          ? "takes no factors before the job knows their rows: push its "
+            "gradient, and report its rows (SetFactorRows)"
+          : "takes no factors any more, because a worker has said that its "
+            "gradient is no product of factors: push its gradient");
+}
+
 absl::Status CheckFactors(const LayerSpec& layer, const Factors& factors,
                           absl::Span<const float> gradient,
                           bool needs_gradient) {
-  if (!layer.has_factors) {
-    return InvalidArgumentError(
-        "layer ", DescribeLayer(layer),
-        ", has no factors: its LayerSpec::has_factors is false");
-  }
-  NEREUS_TRY(CheckLength(layer, "the output gradient",
-                         factors.output_gradient.size(), layer.rows * layer.m));
-  NEREUS_TRY(CheckLength(layer, "the input", factors.input.size(),
-                         layer.rows * layer.n));
+  NEREUS_TRY(CheckTakesFactors(layer));
+  const auto check = [&](absl::string_view what, size_t found, int64_t width) {
+    return Prefixed(CheckLength(layer, what, found, layer.rows * width),
+                    "factors of ", layer.rows,
+                    " rows are taken (factor_rows, after BeginStep): ");
+  };
+  NEREUS_TRY(
+      check("the output gradient", factors.output_gradient.size(), layer.m));
+  NEREUS_TRY(check("the input", factors.input.size(), layer.n));
   // `gradient` is the memory for the mean gradient.
   if (!needs_gradient && gradient.empty()) return absl::OkStatus();
   return CheckLength(layer, "the gradient", gradient.size(), layer.parameters);
@@ -49,6 +61,15 @@ absl::Status CheckState(const std::vector<LayerBinding>& layers,
         " floats of optimizer state, which the job would ignore: its servers "
         "run the optimizer. Set ClientOptions::optimizer to kWorker, or leave "
         "LayerBinding::state empty");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckNoneIsLost(absl::Span<const LayerSpec> layers) {
+  for (const LayerSpec& layer : layers) {
+    if (layer.rows != kFactorsLost) continue;
+    return InvalidArgumentError("layer ", layer.name, " has rows ",
+                                kFactorsLost, ", must be 0 or more");
   }
   return absl::OkStatus();
 }
@@ -81,6 +102,7 @@ absl::StatusOr<std::vector<LayerSpec>> CheckedSpecsIn(
   std::vector<LayerSpec> specs;
   for (const LayerBinding& layer : layers) specs.push_back(layer.spec);
   NEREUS_TRY(ValidateLayers(specs));
+  NEREUS_TRY(CheckNoneIsLost(specs));
   return specs;
 }
 

@@ -21,9 +21,13 @@ namespace nereus {
 absl::Status CheckLength(const LayerSpec& layer, absl::string_view what,
                          size_t found, int64_t expected);
 
-// Checks that the layer has factors, that the matrices of `factors` have the
-// right sizes, and that `gradient` has the layer's size. `gradient` may be
-// empty if `needs_gradient` is false. Errors: kInvalidArgument.
+// Checks that factors of the layer may be pushed now. `layer`: the spec with
+// the rows that the job knows. Errors: kInvalidArgument.
+absl::Status CheckTakesFactors(const LayerSpec& layer);
+
+// Checks CheckTakesFactors, that the matrices of `factors` have the right
+// sizes, and that `gradient` has the layer's size. `gradient` may be empty if
+// `needs_gradient` is false. Errors: kInvalidArgument.
 absl::Status CheckFactors(const LayerSpec& layer, const Factors& factors,
                           absl::Span<const float> gradient,
                           bool needs_gradient);
@@ -36,6 +40,10 @@ absl::Status CheckFitsFrames(const LayerSpec& layer);
 // servers run the optimizer. Errors: kInvalidArgument.
 absl::Status CheckState(const std::vector<LayerBinding>& layers,
                         std::optional<OptimizerPlace> optimizer);
+
+// Checks that no layer has lost its factors, which only a running job learns.
+// Errors: kInvalidArgument.
+absl::Status CheckNoneIsLost(absl::Span<const LayerSpec> layers);
 
 // Returns the layers' names.
 std::vector<std::string> NamesOf(const std::vector<LayerSpec>& specs);

@@ -206,6 +206,12 @@ void WorkerProcess::WantCheckpoint() {
   });
 }
 
+void WorkerProcess::SetFactorRows(FactorRows report) {
+  process_->Post([this, report = std::move(report)](Outbox& out) {
+    process_->member().OnFactorRows(report, out);
+  });
+}
+
 void WorkerProcess::Gather() {
   process_->Post([this](Outbox&) { SendGather(); });
 }

@@ -69,6 +69,9 @@ class WorkerProcess {
   void Wait(int layer);
   // Asks the coordinator for a checkpoint.
   void WantCheckpoint();
+  // Tells the coordinator what the caller has seen of its factors
+  // (Member::OnFactorRows).
+  void SetFactorRows(FactorRows report);
   // Sends the coordinator the value of the gathering that waits for its answer
   // in the ledger, if there is one. Sends the value again with each heartbeat
   // until the ledger has the answer.
@@ -87,13 +90,15 @@ class WorkerProcess {
 
   // ---- State.
 
-  // The job as of the first epoch, and this worker's rank. The model, and all
-  // options but fusion_bytes, are the same in later epochs. REQUIRES: the first
+  // The job as of the first epoch, and this worker's rank. The model but for
+  // its rows, and all options but fusion_bytes, are the same in later epochs.
+  // REQUIRES: the first
   // values have come.
   const Job& job() const { return *job_; }
   int rank() const { return rank_; }
-  // Returns the current epoch; null before the first. The routes of its plan
-  // change only between two steps of the caller, or when the job goes back.
+  // Returns the current epoch; null before the first. The routes of its plan,
+  // and the rows of its model, change only between two steps of the caller, or
+  // when the job goes back.
   std::shared_ptr<const EpochStart> epoch() const ABSL_LOCKS_EXCLUDED(mu_);
   // Returns what a layer waits for, for messages. Waits for the driving thread
   // at most for `timeout`, and at most for 5 seconds. REQUIRES: the first

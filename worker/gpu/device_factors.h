@@ -35,9 +35,9 @@ class DeviceFactors final {
   // Waits for the products that Multiply has queued.
   ~DeviceFactors();
 
-  // Queues the product of this worker's factors of a layer on `stream`.
-  // `gradient`: device memory, {spec.parameters}. Errors: those of CUDA or
-  // cuBLAS, with the layer's name.
+  // Queues the product of this worker's factors of a layer, which have
+  // spec.rows rows, on `stream`. `gradient`: device memory, {spec.parameters}.
+  // Errors: those of CUDA or cuBLAS, with the layer's name.
   absl::Status MultiplyOwn(const LayerSpec& spec, const GpuFactors& factors,
                            float* gradient, cudaStream_t stream)
       ABSL_LOCKS_EXCLUDED(own_mu_);

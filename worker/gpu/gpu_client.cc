@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <atomic>
 #include <optional>
 #include <string>
 #include <thread>
@@ -80,6 +81,9 @@ class GpuClientImpl final : public GpuClient {
   absl::Status Abort(absl::string_view reason) override {
     return client_->Abort(reason);
   }
+  absl::Status SetFactorRows(absl::Span<const int64_t> rows) override {
+    return client_->SetFactorRows(rows);
+  }
   Staged staged() const override {
     return {stager_->bytes_out(), stager_->bytes_in()};
   }
@@ -99,6 +103,10 @@ class GpuClientImpl final : public GpuClient {
   // Makes the mirrors and splitters, and the bindings for the host client. Each
   // mirror copies the parameters as they are at this point of `stream`.
   absl::StatusOr<std::vector<HostLayerBinding>> Bind(cudaStream_t stream);
+
+  // Makes room in the pool of gradients for the factors of the present plan, if
+  // the job has learnt rows. Errors: as CheckStaging.
+  absl::Status FitPools();
 
   // Check arguments. CheckGradient also checks that the layer's last push is
   // not open. Errors: kInvalidArgument, and those of Stager::CheckPointer.
@@ -156,7 +164,9 @@ class GpuClientImpl final : public GpuClient {
   // Null during Start and the destructor. OnDone and OnPart can be called at
   // both times, so they do not use it.
   std::unique_ptr<HostClient> client_;
-  JobTraits traits_;    // Traits of the job; set when it is joined.
+  JobTraits traits_;  // Traits of the job; set when it is joined.
+  // Sum of the learnt rows for which pools_ has room.
+  std::atomic<int64_t> fitted_rows_ = 0;
   std::thread thread_;  // Staging thread.
 };
 
@@ -230,10 +240,29 @@ absl::Status GpuClientImpl::AwaitJoined(cudaStream_t stream,
       [this](const std::string& what, int64_t bytes) {
         return TakePinned(what, bytes);
       });
+  NEREUS_TRY(FitPools());
   NEREUS_TRY(PinAhead(layers_, *pushes_, *pools_.gradients));
   for (const auto& mirror : mirrors_) NEREUS_TRY(mirror->Return(stream));
   // Starts the thread last: a caller can call again after an error above.
   thread_ = std::thread([this] { StagePushes(); });
+  return absl::OkStatus();
+}
+
+absl::Status GpuClientImpl::FitPools() {
+  int64_t learnt = 0;
+  for (int layer = 0; layer < std::ssize(layers_); ++layer) {
+    const LayerSpec& spec = layers_[layer].spec;
+    if (!spec.has_factors || spec.rows != kRowsNotKnown) continue;
+    learnt += std::max<int64_t>(0, client_->RowsForFactors(layer));
+  }
+  // Known rows stay as they are, so the sum tells whether rows are new.
+  if (fitted_rows_.exchange(learnt) == learnt) return absl::OkStatus();
+  std::vector<GpuLayerBinding> layers = layers_;
+  for (int layer = 0; layer < std::ssize(layers); ++layer) {
+    layers[layer].spec.rows = client_->RowsForFactors(layer);
+  }
+  NEREUS_TRY(CheckStaging(layers, gpu_));
+  pools_.gradients->Raise(GradientBytesOf(layers, gpu_));
   return absl::OkStatus();
 }
 
@@ -252,6 +281,7 @@ absl::StatusOr<StepInfo> GpuClientImpl::BeginStep(cudaStream_t stream,
   NEREUS_TRY(flights_.AwaitStaged(until));
   const StepInfo info = NEREUS_TRY(client_->BeginStep(TimeLeft(until)));
   if (info.went_back) flights_.Reset();
+  NEREUS_TRY(FitPools());
   for (const auto& mirror : mirrors_) {
     NEREUS_TRY(mirror->Return(stream));
   }
@@ -287,7 +317,7 @@ absl::Status GpuClientImpl::CheckPush(int layer, int64_t step,
 
 absl::Status GpuClientImpl::Queue(GpuPush pushed, cudaStream_t stream) {
   const int layer = pushed.layer;
-  pushed.by_factors = client_->takes_factors(layer);
+  pushed.by_factors = client_->factor_rows(layer) > 0;
   timeline_->EndComputing(layer, stream);
   pushed.made = NEREUS_TRY(stager_->Mark(NameOf(layer, "gradient"), stream));
   timeline_->BeginComputing(stream);
@@ -309,16 +339,22 @@ absl::Status GpuClientImpl::PushFactors(int layer, int64_t step,
                                         const GpuFactors& factors,
                                         float* gradient, cudaStream_t stream) {
   NEREUS_TRY(CheckPush(layer, step, gradient, stream));
-  const LayerSpec& spec = layers_[layer].spec;
-  if (!spec.has_factors) {
-    return InvalidArgumentError("layer ", DescribeLayer(spec),
-                                " has no factors");
+  LayerSpec spec = layers_[layer].spec;
+  const int64_t given = factors.rows != 0 ? factors.rows : spec.rows;
+  spec.rows = client_->RowsForFactors(layer);
+  NEREUS_TRY(CheckTakesFactors(spec));
+  if (given != spec.rows) {
+    return InvalidArgumentError("layer ", spec.name, ": the factors have ",
+                                given, " rows, and factors of ", spec.rows,
+                                " rows are taken (factor_rows, after "
+                                "BeginStep)");
   }
   NEREUS_TRY(CheckMemory(layer, "output gradient", factors.output_gradient));
   NEREUS_TRY(CheckMemory(layer, "input", factors.input));
   // Unless the plan sends the factors, the GPU multiplies them before the push.
-  if (client_->takes_factors(layer)) {
-    return Queue({layer, step, gradient, factors, {}}, stream);
+  if (client_->factor_rows(layer) > 0) {
+    const GpuFactors sent{factors.output_gradient, factors.input, given};
+    return Queue({layer, step, gradient, sent, {}}, stream);
   }
   NEREUS_TRY(products_->MultiplyOwn(spec, factors, gradient, stream));
   return Queue({layer, step, gradient, {}, {}}, stream);

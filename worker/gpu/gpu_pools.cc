@@ -7,6 +7,7 @@
 #include "common/compute/optimizer.h"
 #include "common/plan/layer_spec.h"
 #include "common/protocol/job.h"
+#include "worker/client/layer_bindings.h"
 #include "worker/gpu/device_look.h"
 #include "worker/gpu/gpu_splitter.h"
 
@@ -28,22 +29,29 @@ absl::Status CheckGpuLayers(const std::vector<GpuLayerBinding>& layers,
   std::vector<LayerSpec> specs;
   for (const GpuLayerBinding& layer : layers) specs.push_back(layer.spec);
   NEREUS_TRY(ValidateLayers(specs));
-  // Largest number of pinned bytes that one push of a layer needs.
-  int64_t largest = 0;
+  NEREUS_TRY(CheckNoneIsLost(specs));
   for (const GpuLayerBinding& layer : layers) {
     if (layer.state_arrays < 0 || layer.state_arrays > kStateArraysMax) {
       return InvalidArgumentError(
           "layer ", layer.spec.name, " has ", layer.state_arrays,
           " arrays of state, must be in [0, ", kStateArraysMax, "]");
     }
+    if (!layer.on_host || !layer.spec.has_factors) continue;
+    return InvalidArgumentError(
+        "layer ", layer.spec.name,
+        " is on the host, and factors are multiplied on the GPU: leave its "
+        "has_factors false");
+  }
+  return CheckStaging(layers, options);
+}
+
+absl::Status CheckStaging(const std::vector<GpuLayerBinding>& layers,
+                          const GpuOptions& options) {
+  // Largest number of pinned bytes that one push of a layer needs.
+  int64_t largest = 0;
+  for (const GpuLayerBinding& layer : layers) {
     // A layer on the host needs no pinned memory.
-    if (layer.on_host) {
-      if (!layer.spec.has_factors) continue;
-      return InvalidArgumentError(
-          "layer ", layer.spec.name,
-          " is on the host, and factors are multiplied on the GPU: leave its "
-          "has_factors false");
-    }
+    if (layer.on_host) continue;
     largest = std::max(largest, PushStager::PinnedBytesOf(layer.spec));
   }
   if (options.staging_bytes > 0 && options.staging_bytes < largest) {
@@ -56,11 +64,9 @@ absl::Status CheckGpuLayers(const std::vector<GpuLayerBinding>& layers,
 
 GpuPools MakeGpuPools(const std::vector<GpuLayerBinding>& layers,
                       const GpuOptions& options) {
-  int64_t gradients = 0;
   int64_t own = PinnedPool::RoundedUp(DeviceLook::kPinnedBytes);
   for (const GpuLayerBinding& layer : layers) {
     if (layer.on_host) continue;
-    gradients += PushStager::PinnedBytesOf(layer.spec);
     own += kCopiesMax *
                PinnedPool::RoundedUp(layer.spec.parameters * kFloatBytes) +
            PinnedPool::RoundedUp(GpuSplitter::PinnedBytesOf(layer.spec));
@@ -68,9 +74,19 @@ GpuPools MakeGpuPools(const std::vector<GpuLayerBinding>& layers,
   // The user's limit holds only for the pool `gradients`. The pool `own` gets
   // the limit above: its use depends on the plan, which the user does not
   // choose.
-  if (options.staging_bytes > 0) gradients = options.staging_bytes;
-  return {PinnedPool::Create(options.device, gradients),
+  return {PinnedPool::Create(options.device, GradientBytesOf(layers, options)),
           PinnedPool::Create(options.device, own)};
+}
+
+int64_t GradientBytesOf(const std::vector<GpuLayerBinding>& layers,
+                        const GpuOptions& options) {
+  if (options.staging_bytes > 0) return options.staging_bytes;
+  int64_t gradients = 0;
+  for (const GpuLayerBinding& layer : layers) {
+    if (layer.on_host) continue;
+    gradients += PushStager::PinnedBytesOf(layer.spec);
+  }
+  return gradients;
 }
 
 absl::Status PinAhead(const std::vector<GpuLayerBinding>& layers,

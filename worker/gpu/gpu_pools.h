@@ -11,9 +11,14 @@
 namespace nereus {
 
 // Returns OK if a client with these options can train a model of these layers.
-// Errors: kInvalidArgument, with the layer and the value.
+// The rows of a layer may be unknown: CheckStaging is then called again when
+// the job knows them. Errors: kInvalidArgument, with the layer and the value.
 absl::Status CheckGpuLayers(const std::vector<GpuLayerBinding>& layers,
                             const GpuOptions& options);
+// Checks that GpuOptions::staging_bytes suffices for the push of each layer.
+// Errors: kInvalidArgument, with the numbers.
+absl::Status CheckStaging(const std::vector<GpuLayerBinding>& layers,
+                          const GpuOptions& options);
 
 // Pinned host memory of one GPU client.
 struct GpuPools {
@@ -27,6 +32,10 @@ struct GpuPools {
 // Returns pools that have room for `layers`. Pins no memory yet.
 GpuPools MakeGpuPools(const std::vector<GpuLayerBinding>& layers,
                       const GpuOptions& options);
+// Returns the number of bytes that the pool GpuPools::gradients may pin for
+// `layers`.
+int64_t GradientBytesOf(const std::vector<GpuLayerBinding>& layers,
+                        const GpuOptions& options);
 
 // Pins the memory that the pushes of a step need, as far as the pool allows.
 // Called before the first step: pinning in that step would delay its pushes,

@@ -40,7 +40,7 @@ PushStager::PushStager(Parts parts, TakePinned take_pinned)
 int64_t PushStager::PinnedBytesOf(const LayerSpec& spec) {
   const int64_t gradient = PinnedPool::RoundedUp(BytesOf(spec)) +
                            PinnedPool::RoundedUp(BytesOf(spec) / 2);
-  if (!spec.has_factors) return gradient;
+  if (!spec.may_send_factors()) return gradient;
   return std::max(gradient,
                   PinnedPool::RoundedUp(spec.rows * spec.m * kFloatBytes) +
                       PinnedPool::RoundedUp(spec.rows * spec.n * kFloatBytes));
@@ -48,9 +48,10 @@ int64_t PushStager::PinnedBytesOf(const LayerSpec& spec) {
 
 int64_t PushStager::PinnedBytesOf(int layer) const {
   const LayerSpec& spec = (*parts_.layers)[layer].spec;
-  if (parts_.client->takes_factors(layer)) {
-    return PinnedPool::RoundedUp(spec.rows * spec.m * kFloatBytes) +
-           spec.rows * spec.n * kFloatBytes;
+  const int64_t rows = parts_.client->factor_rows(layer);
+  if (rows > 0) {
+    return PinnedPool::RoundedUp(rows * spec.m * kFloatBytes) +
+           rows * spec.n * kFloatBytes;
   }
   const int64_t bytes = BytesOf(spec);
   return parts_.client->takes_bfloat16(layer)
@@ -177,8 +178,8 @@ absl::StatusOr<PushStager::Staged> PushStager::StageGradient(
 absl::StatusOr<PushStager::Staged> PushStager::StageFactors(
     const GpuPush& push) {
   const LayerSpec& spec = SpecOf(push);
-  const int64_t output_bytes = spec.rows * spec.m * kFloatBytes;
-  const int64_t input_bytes = spec.rows * spec.n * kFloatBytes;
+  const int64_t output_bytes = push.factors.rows * spec.m * kFloatBytes;
+  const int64_t input_bytes = push.factors.rows * spec.n * kFloatBytes;
   const int64_t input_at = PinnedPool::RoundedUp(output_bytes);
   const Buffer memory =
       NEREUS_TRY(take_pinned_(NameOf(push, "factors"), input_at + input_bytes));

@@ -80,8 +80,11 @@ Buffer WorkerLayer::PlaceForGradient(Buffer given) {
 
 Buffer WorkerLayer::Multiply(FactorBuffers factors, Outbox& out) {
   Buffer gradient = PlaceForGradient(std::move(factors.gradient));
-  out.Add(MultiplyFactors{spec().rows, spec().m, spec().n, has_bias(),
-                          factors.scale, std::move(factors.output_gradient),
+  // Not the rows of the layer: it can have lost its factors in the job, and the
+  // caller may push them all the same.
+  const int64_t rows = factors.output_gradient.float_count() / spec().m;
+  out.Add(MultiplyFactors{rows, spec().m, spec().n, has_bias(), factors.scale,
+                          std::move(factors.output_gradient),
                           std::move(factors.input), gradient, /*begin=*/0,
                           /*end=*/spec().m});
   return gradient;

@@ -58,8 +58,9 @@ struct LayerBinding {
 //   weight gradient (M x N) = output_gradient^T (M x K) * input (K x N)
 //   bias gradient (M)       = column sums of output_gradient
 //
-// The matrices are float32, row-major, in host memory. K = spec.rows, M =
-// spec.m, N = spec.n. A caller with fewer than K rows fills the missing rows
+// The matrices are float32, row-major, in host memory. K = spec.rows or, if the
+// caller did not know its rows when it joined, Client::factor_rows. M = spec.m,
+// N = spec.n. A caller with fewer than K rows fills the missing rows
 // with zeros. Source: sufficient factors, Poseidon (Zhang et al., USENIX ATC
 // 2017), section 2.2.
 struct Factors {
@@ -312,11 +313,11 @@ class Client {
   //
   // `layer`: index in Connect's `layers`. A layer that has factors
   // (LayerSpec::has_factors) should be pushed by PushFactors. Push is for a
-  // step with more rows than LayerSpec::rows: if the plan sends the layer's
-  // factors, this worker then sends its dense gradient to all others, in their
-  // place. Other workers may push factors in the same step. `step`: the step
-  // that BeginStep returned. Each layer is pushed once in a step, after the
-  // Wait for its previous round.
+  // step with more rows than K, and for steps in which factor_rows is 0: if the
+  // plan sends the layer's factors, this worker then sends its dense gradient
+  // to all others, in their place. Other workers may push factors in the same
+  // step. `step`: the step that BeginStep returned. Each layer is pushed once
+  // in a step, after the Wait for its previous round.
   //
   // `gradient`: gradient of the mean loss over this worker's examples,
   // multiplied by StepInfo::loss_scale. float32, shape {spec.parameters}, host
@@ -342,10 +343,37 @@ class Client {
   //
   // `gradient`: memory for the mean gradient, shape {spec.parameters}. May be
   // empty unless the job has `--optimizer=worker`. Other arguments and errors:
-  // as for Push, but a layer without factors is kInvalidArgument.
+  // as for Push. A layer without factors is kInvalidArgument, and so are
+  // factors with another number of rows than K, and a layer whose rows the job
+  // does not know: push its gradient.
   virtual absl::Status PushFactors(int layer, int64_t step,
                                    const Factors& factors,
                                    absl::Span<float> gradient) = 0;
+
+  // Tells the job what this caller has seen of its layers' factors. A caller
+  // that joined with LayerSpec::rows 0 (kRowsNotKnown) pushes gradients in its
+  // first step, and calls this before the last Push of that step. If all
+  // workers do so, the next step goes by a plan that may send factors, of as
+  // many rows as the largest worker has. A later call counts, too, but then the
+  // plan changes in the middle of the job.
+  //
+  // `rows`: by layer of Connect's `layers`: the number of rows; 0: nothing is
+  // known, or the layer has no factors; -1 (kFactorsLost): the gradient of the
+  // layer is no product of factors any more, for example because a hook has
+  // changed it. The layer then goes as a gradient for the rest of the job. The
+  // caller pushes its gradient from now on, whatever factor_rows says. Calls
+  // add up: -1 stays, and of two numbers the larger one counts.
+  //
+  // Does not wait. Errors: kInvalidArgument, not one number for each layer, a
+  // number out of range, or another number than 0 for a layer without
+  // LayerSpec::has_factors.
+  virtual absl::Status SetFactorRows(absl::Span<const int64_t> rows) = 0;
+
+  // Returns the number of rows, K, that factors of the layer must have in the
+  // open step, or in the next one between two steps, if the plan sends them;
+  // otherwise 0: a caller that has the gradient may as well push it. Call it
+  // after BeginStep, because the plan can change there.
+  virtual int64_t factor_rows(int layer) const = 0;
 
   // Waits until round `step` of `layer` is done. Then the layer's parameters
   // (with `--optimizer=worker`: the layer's Mean) have the result of the round.

@@ -95,6 +95,8 @@ struct GpuLayerBinding {
 struct GpuFactors {
   const float* output_gradient = nullptr;  // Shape {K, M}.
   const float* input = nullptr;            // Shape {K, N}.
+  // K; 0: the LayerSpec::rows with which the caller has joined.
+  int64_t rows = 0;
 };
 
 // Client for layers that live on a GPU. The rules, the loop and the errors of
@@ -212,6 +214,7 @@ class GpuClient {
   // memory of the factors and of `gradient`, shape {spec.parameters}, as long
   // as Push uses a gradient. If the plan does not send the layer's factors, the
   // client multiplies them on `stream` and writes the product to `gradient`.
+  // Errors: as for Client::PushFactors.
   virtual absl::Status PushFactors(int layer, int64_t step,
                                    const GpuFactors& factors, float* gradient,
                                    CUstream_st* stream) = 0;
@@ -235,6 +238,10 @@ class GpuClient {
   absl::Status WaitAll(int64_t step, CUstream_st* stream) {
     return WaitAll(step, stream, absl::InfiniteDuration());
   }
+
+  // Tells the job what this caller has seen of its factors, as
+  // Client::SetFactorRows. Client::factor_rows of client() gives the answer.
+  virtual absl::Status SetFactorRows(absl::Span<const int64_t> rows) = 0;
 
   // Requests a checkpoint, as Client::Checkpoint.
   virtual absl::Status Checkpoint() = 0;
@@ -270,8 +277,8 @@ class GpuClient {
   virtual absl::StatusOr<std::vector<GpuSpan>> Timeline() const = 0;
 
   // Returns the host's part of this client, for calls that need no stream:
-  // traits, Skipped, Report. Do not call its Mean: a GpuClient writes the mean
-  // gradient to the memory of the pushed gradient.
+  // traits, factor_rows, Skipped, Report. Do not call its Mean: a GpuClient
+  // writes the mean gradient to the memory of the pushed gradient.
   virtual const Client& client() const = 0;
 
  private:

@@ -61,7 +61,8 @@ absl::Status StandaloneClient::PushFactors(int layer, int64_t step,
                                            absl::Span<float> /*gradient*/) {
   const LayerSpec& spec = layers_[layer].binding.spec;
   product_.resize(std::max<size_t>(product_.size(), spec.parameters));
-  FactorGradient(spec.rows, spec.m, spec.n,
+  const int64_t rows = std::ssize(factors.output_gradient) / spec.m;
+  FactorGradient(rows, spec.m, spec.n,
                  /*bias=*/spec.parameters > spec.m * spec.n, /*scale=*/1.0f,
                  factors.output_gradient.data(), factors.input.data(),
                  product_.data());

@@ -32,6 +32,11 @@ class StandaloneClient final : public Client {
                     absl::Span<float> gradient) override;
   absl::Status PushFactors(int layer, int64_t step, const Factors& factors,
                            absl::Span<float> gradient) override;
+  // Ignores the report: no plan sends factors.
+  absl::Status SetFactorRows(absl::Span<const int64_t>) override {
+    return absl::OkStatus();
+  }
+  int64_t factor_rows(int) const override { return 0; }
   absl::Status Wait(int, int64_t, absl::Duration) override {
     return absl::OkStatus();
   }

@@ -224,8 +224,8 @@ class Client:
         until the wait for the layer returns; the caller must not touch it before. With
         optimizer="worker", the mean gradient replaces it.
 
-        A layer with factors may be pushed so, too, if the step has more rows than the layer:
-        other workers may push factors in the same step."""
+        A layer with factors may be pushed so, too, if the step has more rows than
+        factor_rows says: other workers may push factors in the same step."""
         index, name = self._layer(layer)
         values = self._gradient(name, index, gradient)
         self._push(index, step, (values,), "nereus_client_push", values.address,
@@ -250,14 +250,31 @@ class Client:
                    ctypes.byref(factors), means.address if means else None,
                    means.length if means else 0, arguments.stream(stream))
 
+    def set_factor_rows(self, rows):
+        """Tells the job what this caller has seen of its layers' factors: a number for each
+        layer, in the order of `layers`. A number of rows; 0: nothing is known, or the layer
+        has no factors; -1: the layer's gradient is no product of factors any more, and goes
+        as a gradient from now on.
+
+        A caller that joined with rows=0 calls this before the last push of its first step:
+        the next step can then go by factors. Calls add up: -1 stays, and of two numbers the
+        larger one counts."""
+        numbers = [arguments.integer(f"rows[{index}]", number)
+                   for index, number in enumerate(rows)]
+        self._call("nereus_client_set_factor_rows", (ctypes.c_int64 * len(numbers))(*numbers),
+                   len(numbers))
+
+    def factor_rows(self, layer):
+        """Returns the rows that push_factors must push of the layer, if the plan sends its
+        factors in this step; otherwise 0: a caller that has the gradient may as well push
+        it. Ask after begin_step, which can change the plan."""
+        rows = ctypes.c_int64()
+        self._call("nereus_client_factor_rows", self._layer(layer)[0], ctypes.byref(rows))
+        return rows.value
+
     def takes_factors(self, layer):
-        """Returns True if push_factors is the way to push the layer in this step: the plan
-        sends its factors, or a GPU multiplies them. Otherwise a caller that has the gradient
-        may as well push it."""
-        takes = ctypes.c_int32()
-        self._call("nereus_client_takes_factors", self._layer(layer)[0],
-                   ctypes.byref(takes))
-        return bool(takes.value)
+        """Returns True if the plan sends the layer's factors (factor_rows)."""
+        return self.factor_rows(layer) > 0
 
     def wait(self, layer, step, timeout=None, *, stream=None):
         """Waits until round `step` of a layer is done: its parameters, or its mean gradient,

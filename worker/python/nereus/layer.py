@@ -16,7 +16,8 @@ class Layer:
     name: unique within the model.
     kind: "vector", "fc", "conv" or "embedding".
     parameters: writable float32 array in C order: the matrix, then the values beside it.
-    rows: rows of the layer's input on one worker in one step, such as the batch size.
+    rows: rows of the layer's input on one worker in one step, such as the batch size. With
+        has_factors also 0: not known yet, see Client.set_factor_rows.
     m, n: rows and columns of the matrix. By default those of the array's first dimension
         and of all others; an array of one dimension is one row.
     has_factors: push_factors may push this layer, which must be of kind "fc".
