@@ -20,8 +20,8 @@ constexpr int64_t kSteps = 8;
 // Returns a workload in which each worker has a NaN in one step of `one_in`. A
 // step that is done again in the next life draws anew.
 Workload PoisonedWorkload(uint64_t seed, uint64_t one_in) {
-  Workload workload =
-      WithDenseGradients(RandomWorkload(MixedLayers(), seed), seed);
+  Workload workload = WithLearntRows(
+      WithDenseGradients(RandomWorkload(MixedLayers(), seed), seed), seed);
   workload.poisons = [seed, one_in](int rank, int64_t step, int life) {
     Random random(((seed * 100 + static_cast<uint64_t>(rank)) * 100 +
                    static_cast<uint64_t>(step)) *
@@ -76,8 +76,8 @@ TEST(NanSimulationTest, NanThatIsNotAllowedEndsTheJobAndNamesTheWorker) {
     SimulatedClusterOptions options = DrawFeatures(seed);
     options.job.sparsity.share = 0;
     options.job.nan = NanPolicy::kFail;
-    Workload workload =
-        WithDenseGradients(RandomWorkload(MixedLayers(), seed), seed);
+    Workload workload = WithLearntRows(
+        WithDenseGradients(RandomWorkload(MixedLayers(), seed), seed), seed);
     int64_t step = static_cast<int64_t>(seed % kSteps);
     const auto layer_at = [&workload](int64_t at) {
       return workload.layers[static_cast<size_t>(at) % workload.layers.size()];

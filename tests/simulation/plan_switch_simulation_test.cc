@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "gtest/gtest.h"
 #include "tests/simulation/random_faults.h"
 #include "tests/simulation/simulated_cluster.h"
@@ -102,6 +103,117 @@ TEST(PlanSwitchSimulationTest, JobComesToTheSameBitsWhateverItsPlansAre) {
   }
   if (TriesAllSeeds()) {
     EXPECT_GT(changes, 50);
+  }
+}
+
+// Returns a job of two workers, of which all layers that can go by factors do
+// so.
+SimulatedClusterOptions FactorJob() {
+  SimulatedClusterOptions options;
+  options.workers = 2;
+  options.shards = 2;
+  options.rules.forced = Scheme::kFactor;
+  options.job.optimizer = ExactSgd();
+  options.job.optimizer.momentum = 0.5f;
+  return options;
+}
+
+Workload LearningIntegers() {
+  Workload workload = SmallIntegers();
+  workload.reports = [layers = workload.layers](int, int64_t) {
+    std::vector<int64_t> rows;
+    for (const LayerSpec& layer : layers) {
+      rows.push_back(layer.has_factors ? layer.rows : 0);
+    }
+    return rows;
+  };
+  return workload;
+}
+
+std::vector<float> ParametersOf(const SimulatedCluster& cluster) {
+  std::vector<float> all;
+  for (int layer = 0; layer < std::ssize(MixedLayers()); ++layer) {
+    const auto values = cluster.worker(0).parameters(layer);
+    all.insert(all.end(), values.begin(), values.end());
+  }
+  return all;
+}
+
+int FactorLayersOf(const Job& job) {
+  return static_cast<int>(absl::c_count_if(job.routes, [](const Route& route) {
+    return route.scheme == Scheme::kFactor;
+  }));
+}
+
+// The plan that knows the rows begins with the second step, by one change of
+// epoch, in deterministic jobs, too.
+TEST(PlanSwitchSimulationTest, SecondStepGoesByTheRowsOfTheFirst) {
+  for (const uint64_t seed : TestSeeds(20)) {
+    SCOPED_TRACE(ReplayHint(seed));
+    SimulatedClusterOptions options = FactorJob();
+    options.seed = seed;
+    options.job.deterministic = seed % 2 == 0;
+    options.job.backup = seed % 4 < 2;
+    options.job.optimizer_place =
+        seed % 3 == 0 ? OptimizerPlace::kWorker : OptimizerPlace::kServer;
+    SimulatedCluster learning(options, LearningIntegers());
+    ASSERT_TRUE(learning.RunSteps(0).ok());
+    EXPECT_EQ(learning.job().switch_round, 0);
+    EXPECT_EQ(FactorLayersOf(learning.job()), 0);
+    ASSERT_TRUE(learning.RunSteps(2).ok());
+    EXPECT_EQ(learning.job().epoch, kFirstEpoch + 1);
+    EXPECT_FALSE(learning.job().switches());
+    EXPECT_EQ(FactorLayersOf(learning.job()), 3);
+    ASSERT_TRUE(learning.RunSteps(kSteps).ok());
+    // A backup that has become current begins another epoch, with the same
+    // plan.
+    EXPECT_LE(learning.job().epoch, kFirstEpoch + 2);
+    SimulatedCluster knowing(options, SmallIntegers());
+    ASSERT_TRUE(knowing.RunSteps(kSteps).ok());
+    EXPECT_EQ(knowing.job().epoch, kFirstEpoch);
+    EXPECT_TRUE(ParametersOf(learning) == ParametersOf(knowing));
+    for (const ShardServers& servers : learning.job().shard_servers) {
+      EXPECT_EQ(servers.backup_is_current, options.job.backup);
+    }
+  }
+}
+
+// Rows of factors that a worker never reports cost one change of epoch, and no
+// step waits for them.
+TEST(PlanSwitchSimulationTest, WorkerThatReportsNoRowsHoldsUpNoStep) {
+  Workload workload = LearningIntegers();
+  workload.reports = [all = workload.reports](int rank, int64_t step) {
+    std::vector<int64_t> rows = all(rank, step);
+    if (rank == 1) absl::c_fill(rows, kRowsNotKnown);
+    return rows;
+  };
+  SimulatedCluster cluster(FactorJob(), std::move(workload));
+  ASSERT_TRUE(cluster.RunSteps(kSteps).ok());
+  EXPECT_EQ(cluster.job().epoch, kFirstEpoch + 1);
+  EXPECT_EQ(FactorLayersOf(cluster.job()), 0);
+}
+
+// A single worker says that a layer has lost its factors.
+TEST(PlanSwitchSimulationTest, LayerThatLosesItsFactorsGoesDense) {
+  for (const bool is_deterministic : {false, true}) {
+    SimulatedClusterOptions options = FactorJob();
+    options.job.deterministic = is_deterministic;
+    Workload workload = LearningIntegers();
+    workload.reports = [all = workload.reports](int rank, int64_t step) {
+      std::vector<int64_t> rows = all(rank, step);
+      if (rank == 1 && step >= 3) rows[4] = kFactorsLost;
+      return rows;
+    };
+    SimulatedCluster cluster(options, workload);
+    ASSERT_TRUE(cluster.RunSteps(3).ok());
+    EXPECT_EQ(FactorLayersOf(cluster.job()), 3);
+    ASSERT_TRUE(cluster.RunSteps(kSteps).ok());
+    EXPECT_EQ(FactorLayersOf(cluster.job()), 2);
+    EXPECT_EQ(cluster.job().layers[4].rows, kFactorsLost);
+    EXPECT_EQ(cluster.job().layers[4].has_factors, true);
+    SimulatedCluster knowing(options, SmallIntegers());
+    ASSERT_TRUE(knowing.RunSteps(kSteps).ok());
+    EXPECT_TRUE(ParametersOf(cluster) == ParametersOf(knowing));
   }
 }
 

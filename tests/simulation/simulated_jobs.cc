@@ -132,6 +132,24 @@ Workload WithDenseGradients(Workload workload, uint64_t seed) {
   return workload;
 }
 
+Workload WithLearntRows(Workload workload, uint64_t seed) {
+  if (seed % 4 != 2 || workload.factors == nullptr) return workload;
+  workload.reports = [seed, layers = workload.layers](int rank, int64_t step) {
+    std::vector<int64_t> rows(layers.size(), kRowsNotKnown);
+    for (size_t i = 0; i < layers.size(); ++i) {
+      if (!layers[i].has_factors) continue;
+      // Most workers know their rows after their first step, some later.
+      const float late = Noise(seed + 11, rank, i, 0);
+      if (step >= (late < 0.7f ? 0 : 3)) rows[i] = layers[i].rows;
+      // Some layers of some workers lose their factors.
+      const bool loses = Noise(seed + 13, rank, i, 0) > 0.8f;
+      if (loses && step >= 1 + rank % 5) rows[i] = kFactorsLost;
+    }
+    return rows;
+  };
+  return workload;
+}
+
 float IntegerGradient(int rank, int64_t step, int layer, int64_t element) {
   return static_cast<float>((rank * 7 + step * 3 + layer + element) % 16 - 8);
 }

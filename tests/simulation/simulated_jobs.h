@@ -23,6 +23,11 @@ Workload RandomWorkload(std::vector<LayerSpec> layers, uint64_t seed);
 // layer in place of its factors. In two of three seeds they never do.
 Workload WithDenseGradients(Workload workload, uint64_t seed);
 
+// Returns the workload, in which workers join without their rows and report
+// them (Workload::reports), mostly in their first step. Some layers lose their
+// factors later. In three of four seeds the workload stays as it is.
+Workload WithLearntRows(Workload workload, uint64_t seed);
+
 // Returns a workload with small integers as gradients, which do not depend on
 // the parameters. With ExactSgd, and with a power of two as the number of
 // workers, every sum, mean and update is exact in float32. So a test finds each

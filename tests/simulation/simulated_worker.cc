@@ -200,6 +200,7 @@ bool SimulatedWorker::Begin(int64_t step) {
 
 void SimulatedWorker::Backward(int layer) {
   Outbox out;
+  if (layer == 0) ReportRows(out);
   Push(layer, out);
   world_->execute(*process_, out);
   if (layer > 0) {
@@ -212,6 +213,13 @@ void SimulatedWorker::Backward(int layer) {
   const int64_t next = step_ + 1;
   if (next < world_->steps_wanted && !LeavesBefore(next)) Begin(next);
   Forward(0);
+}
+
+// Before the last push of the step: what this push completes may be the switch
+// round.
+void SimulatedWorker::ReportRows(Outbox& out) {
+  if (world_->workload.reports == nullptr) return;
+  process_->member->OnFactorRows({world_->workload.reports(rank_, step_)}, out);
 }
 
 void SimulatedWorker::Forward(int layer) {
@@ -252,8 +260,8 @@ void SimulatedWorker::Push(int index, Outbox& out) {
   if (has_factors) {
     workload.factors(rank_, step_, index, parameters,
                      Floats(layer.output_gradient), Floats(layer.input));
-    if (workload.multiplies != nullptr &&
-        workload.multiplies(rank_, step_, index)) {
+    if (workload.PushesProduct(rank_, step_, index) ||
+        process_->start()->job->layers[index].rows <= 0) {
       const LayerSpec& spec = workload.layers[index];
       FactorGradient(spec.rows, spec.m, spec.n,
                      spec.parameters > spec.m * spec.n, /*scale=*/1.0f,

@@ -121,6 +121,8 @@ class SimulatedWorker {
   // Waits for the layers in forward order, with Overlap::kDecoupled.
   void Forward(int layer);
   void Push(int layer, Outbox& out);
+  // Tells the coordinator the rows of the layers' factors.
+  void ReportRows(Outbox& out);
   // Runs `task` after a drawn time of computation, in this life.
   void Compute(std::function<void()> task);
   void OnStepDone();

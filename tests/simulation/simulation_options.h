@@ -45,6 +45,20 @@ struct Workload {
   // and not the factors. If absent, it always pushes the factors.
   std::function<bool(int rank, int64_t step, int layer)> multiplies;
 
+  // Returns what the worker's caller says of the rows of its layers' factors
+  // when it has computed the gradients of `step` (FactorRows): the rows in
+  // `layers`, 0 or -1. From a step with -1 on, it must return -1, and the
+  // worker pushes the product. If present, workers join with rows that are not
+  // known. If absent, they join with the rows in `layers`, and say nothing.
+  std::function<std::vector<int64_t>(int rank, int64_t step)> reports;
+
+  // Returns true if the worker pushes the product in this step because it has
+  // no factors, or none for this step.
+  bool PushesProduct(int rank, int64_t step, int layer) const {
+    return (multiplies != nullptr && multiplies(rank, step, layer)) ||
+           (reports != nullptr && reports(rank, step)[layer] < 0);
+  }
+
   // Returns true if the worker's gradient of `step` has a NaN in one layer.
   // `life` counts the machines of the worker, from 1. If absent, no gradient
   // has a NaN.

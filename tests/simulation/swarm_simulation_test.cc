@@ -30,10 +30,12 @@ class SwarmRun {
   explicit SwarmRun(uint64_t seed)
       : options_(DrawFeatures(seed)),
         cluster_(options_,
-                 WithDenseGradients(seed % 2 == 0
-                                        ? RandomWorkload(MixedLayers(), seed)
-                                        : SignedWorkload(),
-                                    seed)),
+                 WithLearntRows(
+                     WithDenseGradients(
+                         seed % 2 == 0 ? RandomWorkload(MixedLayers(), seed)
+                                       : SignedWorkload(),
+                         seed),
+                     seed / 2)),
         faults_(seed, options_.has_disk ? AllFaults() : WorkerFaults(),
                 &cluster_) {
     cluster_.set_patience(kPatience);

@@ -39,7 +39,9 @@ TEST(TrainingLawsTest, ReplicasAreEqualInAnyOrderOfArrival) {
     SCOPED_TRACE(ReplayHint(seed));
     const SimulatedClusterOptions options = RandomJob(seed);
     SimulatedCluster cluster(
-        options, WithDenseGradients(RandomWorkload(MixedLayers(), seed), seed));
+        options, WithLearntRows(WithDenseGradients(
+                                    RandomWorkload(MixedLayers(), seed), seed),
+                                seed));
     for (int64_t steps = 1; steps <= 4; ++steps) {
       ASSERT_TRUE(cluster.RunSteps(steps).ok()) << cluster.RunSteps(steps);
       for (size_t layer = 0; layer < MixedLayers().size(); ++layer) {
@@ -115,8 +117,8 @@ TEST(TrainingLawsTest, DeterministicJobHasTheBitsOfOneMachine) {
     options.rules.wire = WireType::kFloat32;
     options.job.deterministic = true;
     options.job.optimizer_place = OptimizerPlace::kServer;
-    const Workload workload =
-        WithDenseGradients(RandomWorkload(MixedLayers(), seed), seed);
+    const Workload workload = WithLearntRows(
+        WithDenseGradients(RandomWorkload(MixedLayers(), seed), seed), seed);
     SimulatedCluster cluster(options, workload);
     const OneMachineLaw& one_machine =
         cluster.laws().Add(std::make_unique<OneMachineLaw>(

@@ -100,8 +100,7 @@ std::vector<float> OneMachineLaw::StackedProduct(int64_t step, int layer,
   for (int host = 0; host < lineup_.hosts(); ++host) {
     for (const int32_t rank : lineup_.at(host)) {
       Factors own = FactorsOf(rank, step, layer);
-      if (workload_.multiplies != nullptr &&
-          workload_.multiplies(rank, step, layer)) {
+      if (workload_.PushesProduct(rank, step, layer)) {
         const std::vector<float> gradient = GradientOf(rank, step, layer);
         dense.resize(gradient.size());
         for (size_t i = 0; i < gradient.size(); ++i) dense[i] += gradient[i];
