@@ -23,6 +23,7 @@ SWARM = simulation("swarm_simulation_test",
 NAN = simulation("nan_simulation_test",
                  "NanSimulationTest.NoNanGetsIntoParametersWhateverDies", 300)
 TRAINING = simulation("training_laws_simulation_test", "TrainingLawsTest.*", 150)
+PLAN_SWITCH = simulation("plan_switch_simulation_test", "PlanSwitchSimulationTest.*", 100)
 # Jobs without faults, with repeated frames and exact sums.
 COUNTED_ONCE = TRAINING._replace(filter="TrainingLawsTest.EveryContributionIsCountedOnce")
 
@@ -453,6 +454,43 @@ add("a round that comes whole from a source expects parts of the product", [SWAR
     ("worker/machine/peer_rounds.cc",
      "  round.missing_parts = 0;\n  round.arrived.assign(frames, false);\n",
      "  round.arrived.assign(frames, false);\n"))
+
+# Rows that a job learns.
+
+add("parameters move when a job learns rows",
+    [Test("//tests/common:placement_test", "*RowsDoNotMoveChunks*", 0), PLAN_SWITCH],
+    ("common/plan/placement.cc",
+     "    const bool has_factors = layers[chunks[i].layer].has_factors;\n",
+     "    const bool has_factors = layers[chunks[i].layer].may_send_factors();\n"))
+
+add("a model has learnt rows before members are ready to switch",
+    [Test("//tests/server:plan_change_test", "*ModelStaysAsItIs*", 0)],
+    ("server/coordinator/epoch_change.cc",
+     "  if (is_ready && change.plan.has_value()) {\n", """\
+  if (change.plan.has_value()) absl::c_copy(change.plan->layers, made.layers.begin());
+  if (is_ready && change.plan.has_value()) {
+"""))
+
+add("steps wait for rows that no worker says", [PLAN_SWITCH],
+    ("server/coordinator/epoch_change.cc",
+     "job.switches() && change.learns_rows && !is_ready;\n",
+     "job.switches() && change.learns_rows;\n"))
+
+add("rows are known once one worker has said them",
+    [Test("//tests/server:factor_reports_test", "*RowsAreKnownOnce*", 0)],
+    ("server/coordinator/factor_reports.cc",
+     "      return kRowsNotKnown;\n", "      continue;\n"))
+
+add("reports of rows are lost with a session",
+    [Test("//tests/common:member_test", "*RowsAreRepeated*", 0)],
+    ("common/protocol/member.cc",
+     "    if (!factor_rows_.rows.empty()) out.Add(SendMessage{factor_rows_});\n", ""))
+
+add("lost factors come back",
+    [Test("//tests/common:factor_rows_test", "*LostFactorsStayLost*", 0)],
+    ("common/protocol/factor_rows.cc",
+     "        rows[i] == kFactorsLost || later.rows[i] == kFactorsLost;\n",
+     "        later.rows[i] == kFactorsLost;\n"))
 
 # Dense gradients in place of factors.
 
