@@ -193,6 +193,31 @@ TEST(PlanSwitchSimulationTest, WorkerThatReportsNoRowsHoldsUpNoStep) {
   EXPECT_EQ(FactorLayersOf(cluster.job()), 0);
 }
 
+// A layer goes by factors from the start, so its backup is not current after
+// the first switch. Nothing but the loss of a server at that moment ends the
+// job.
+TEST(PlanSwitchSimulationTest, BackupsAreCurrentAgainAfterTheFirstSwitch) {
+  SimulatedClusterOptions options = FactorJob();
+  options.job.backup = true;
+  Workload workload = LearningIntegers();
+  workload.reports = [all = workload.reports](int rank, int64_t step) {
+    std::vector<int64_t> rows = all(rank, step);
+    rows[4] = kRowsNotKnown;
+    return rows;
+  };
+  SimulatedCluster cluster(options, std::move(workload));
+  ASSERT_TRUE(cluster.RunSteps(0).ok());
+  EXPECT_EQ(FactorLayersOf(cluster.job()), 1);
+  EXPECT_EQ(cluster.job().switch_round, 0);
+  ASSERT_TRUE(cluster.RunSteps(kSteps).ok());
+  EXPECT_EQ(FactorLayersOf(cluster.job()), 3);
+  // The second change of epoch says that the backups are current.
+  EXPECT_EQ(cluster.job().epoch, kFirstEpoch + 2);
+  for (const ShardServers& servers : cluster.job().shard_servers) {
+    EXPECT_TRUE(servers.backup_is_current);
+  }
+}
+
 // A single worker says that a layer has lost its factors.
 TEST(PlanSwitchSimulationTest, LayerThatLosesItsFactorsGoesDense) {
   for (const bool is_deterministic : {false, true}) {

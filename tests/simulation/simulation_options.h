@@ -48,8 +48,9 @@ struct Workload {
   // Returns what the worker's caller says of the rows of its layers' factors
   // when it has computed the gradients of `step` (FactorRows): the rows in
   // `layers`, 0 or -1. From a step with -1 on, it must return -1, and the
-  // worker pushes the product. If present, workers join with rows that are not
-  // known. If absent, they join with the rows in `layers`, and say nothing.
+  // worker pushes the product. Workers join without the rows of the layers
+  // about which worker 0 ever says something. If absent, workers know all rows,
+  // and say nothing.
   std::function<std::vector<int64_t>(int rank, int64_t step)> reports;
 
   // Returns true if the worker pushes the product in this step because it has

@@ -47,9 +47,11 @@ JoinRequest Supervisor::MakeRequest(Role role, int shard) const {
         [](const auto& each) { return each->role() == Role::kWorker; });
     if (started < ranks.size()) request.launch_rank = ranks[started];
     request.layers = world_->workload.layers;
-    for (LayerSpec& layer : request.layers) {
-      const bool learns = world_->workload.reports != nullptr;
-      if (learns && layer.has_factors) layer.rows = kRowsNotKnown;
+    if (world_->workload.reports != nullptr) {
+      const auto last = world_->workload.reports(/*rank=*/0, kStepMax);
+      for (size_t i = 0; i < last.size(); ++i) {
+        if (last[i] != kRowsNotKnown) request.layers[i].rows = kRowsNotKnown;
+      }
     }
     request.caller.optimizer = world_->options.job.optimizer_place;
     request.caller.scales_loss = true;
