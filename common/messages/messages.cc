@@ -60,6 +60,11 @@ v1::JoinRequest JoinToProto(const JoinRequest& request) {
   return message;
 }
 
+absl::StatusOr<MemberMessage> ResumeFromProto(const v1::Resume& message) {
+  const PeerId member = NEREUS_TRY(FromProto(message.member()));
+  return Resume{message.job(), member, message.incarnation(), message.epoch()};
+}
+
 // Checks only enums and the number of layers. The coordinator compares the
 // fields with the job, and its error names the field that differs
 // (join_rules.h).
@@ -358,11 +363,8 @@ absl::StatusOr<MemberMessage> FromProto(const v1::MemberMessage& message) {
   switch (message.message_case()) {
     case v1::MemberMessage::kJoin:
       return JoinFromProto(message.join());
-    case v1::MemberMessage::kResume: {
-      const v1::Resume& resume = message.resume();
-      const PeerId member = NEREUS_TRY(FromProto(resume.member()));
-      return Resume{resume.job(), member, resume.incarnation(), resume.epoch()};
-    }
+    case v1::MemberMessage::kResume:
+      return ResumeFromProto(message.resume());
     case v1::MemberMessage::kHeartbeat:
       return NEREUS_TRY(HeartbeatFromProto(message.heartbeat()));
     case v1::MemberMessage::kLostPeer: {
@@ -408,9 +410,9 @@ absl::StatusOr<MemberMessage> FromProto(const v1::MemberMessage& message) {
       return NEREUS_TRY(FromProto(message.trace_part()));
     case v1::MemberMessage::kFactorRows:
       return NEREUS_TRY(RowsFromProto(message.factor_rows()));
-    // A message of a type that only a newer build knows looks like this, too.
     case v1::MemberMessage::kLobbyGather:
       return FromProto(message.lobby_gather());
+    // A message of a type that only a newer build knows looks like this, too.
     case v1::MemberMessage::MESSAGE_NOT_SET:
       break;
   }
