@@ -29,6 +29,7 @@ class OneWorker:
         self.layers = layers
         self.step = self.begins_at - 1
         self.pushed = {}
+        self.rows = self.next_rows = None  # Of factors, by layer: those of the plan, and the next.
         self.on_the_way = {}  # Functions that write a layer's mean.
         self.waits = []
         self.aborted = []
@@ -38,12 +39,20 @@ class OneWorker:
     def begin_step(self, stream=None):
         self.step += 1
         self.pushed = {}
+        self.rows = self.next_rows
         if self.step == self.goes_back_at:
             self.on_the_way = {}
         return Step(self.step, 0, 1, 0, 1, self.step, 1.0, self.step == self.goes_back_at)
 
-    def takes_factors(self, _):
-        return self.sends_factors
+    def factor_rows(self, index):
+        return max(0, self.rows[index]) if self.rows and self.sends_factors else 0
+
+    def set_factor_rows(self, rows):
+        assert len(rows) == len(self.layers)
+        self.next_rows = rows
+
+    def gather(self, value):
+        return [value]
 
     def push(self, index, _, gradient, stream=None):
         assert index not in self.pushed and index not in self.on_the_way
@@ -54,7 +63,7 @@ class OneWorker:
 
     def push_factors(self, index, _, output_gradient, inputs, gradient, stream=None):
         assert index not in self.pushed and index not in self.on_the_way
-        assert self.sends_factors and len(inputs) == self.layers[index].rows
+        assert self.sends_factors and len(inputs) == self.rows[index]
         mean = (output_gradient.t() @ inputs).reshape(-1) * self.factor
         self.pushed[index] = self.on_the_way[index] = lambda: gradient.copy_(mean)
 
@@ -94,8 +103,8 @@ def job(monkeypatch):
     nt.init()
     torch.manual_seed(1)
     yield client
-    process._Process.engine = None
-    process._Process.options = None
+    process._Process.engine = process._Process.options = None
+    process._Process.left.clear()
 
 
 def batch(count=4):

@@ -308,12 +308,41 @@ def functions():
     nt.shutdown()
 
 
-def too_early():
-    """Calls a function over all workers before the worker has joined its job."""
+def before_the_model():
+    """Calls functions over all workers before there is a model, and after it."""
     nt.init()
-    model = SCENARIOS["plain"].model()
-    nt.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model=model)
+    own = int(os.environ["NEREUS_LOCAL_RANK"])
     nt.barrier()
+    print(nt.broadcast_object({"seed": own}), nt.gather_object(own), nt.average(own + 1))
+    parameter = nn.Parameter(torch.full((1,), float(own)))
+    optimizer = nt.DistributedOptimizer(torch.optim.SGD([parameter], lr=1.0))
+    print(float(parameter), nt.gather_object(("own", own)))
+    (parameter * (own + 1)).sum().backward()
+    optimizer.step()
+    print(nt.rank() == own, nt.gather_object(own))
+    nt.broadcast_parameters({"parameter": parameter})
+    nt.shutdown()
+
+
+def left_out(case):
+    """Ends without shutdown, with an error of its own, or trains twice."""
+    nt.init()
+    own = int(os.environ["NEREUS_LOCAL_RANK"])
+    model = SCENARIOS["plain"].model()
+    optimizer = nt.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model=model)
+    for step in range(3):
+        x, y = own_examples(step, own, nt.size())
+        optimizer.zero_grad()
+        functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+        if case == "error" and own == 1:
+            raise ValueError("an error of the program")
+    print("all steps done", checksum(model), flush=True)
+    if case == "exit":
+        sys.exit(0)
+    if case == "twice":
+        nt.shutdown()
+        nt.init()
 
 
 def mistake(case):
@@ -326,24 +355,33 @@ def mistake(case):
         model.double()
     if case == "checkpointed twice":
         model = Twice().to(DEVICE)
+    if case == "buffers":
+        model.register_buffer("noise", torch.full((3,), float(own), device=DEVICE))
+    if case == "model" and own == 1:
+        model.head = nn.Linear(72, 11).to(DEVICE)
     lr = 0.1 * (own + 1) if case == "numbers" else 0.1
     optimizer = nt.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=lr), model=model)
     if case == "twice":
         nt.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
     for step in range(3):
         x, y = own_examples(step, own, nt.size())
-        if case == "model" and own == 1:
-            x, y = torch.cat([x, x[:1]]), torch.cat([y, y[:1]])
         if case == "moved" and step == 1:
-            model.first.weight.data = model.first.weight.data.clone()
+            model.half()
         if case == "added" and step == 1:
             other = nn.Parameter(torch.ones(3, device=DEVICE))
             optimizer.add_param_group({"params": [other]})
-        loss = functional.cross_entropy(model(x), y)
-        if case == "wrong product":
-            loss = loss + model.first.weight.square().sum()
-        loss.backward()
+        loss = functional.cross_entropy(model(x.to(model.first.weight.dtype)).float(), y)
+        if case == "set":
+            for parameter, gradient in zip(model.parameters(),
+                                           torch.autograd.grad(loss, list(model.parameters()))):
+                parameter.grad = gradient
+        else:
+            loss.backward()
+        if case == "alone" and own == 1:
+            with torch.no_grad():
+                model.first.weight.mul_(1.01)
         optimizer.step()
+    nt.shutdown()
 
 
 class Twice(nn.Module):
@@ -359,7 +397,6 @@ class Twice(nn.Module):
         for _ in range(2):
             x = checkpoint(self.first, x, use_reentrant=True)
         return self.head(x)
-
 
 
 if __name__ == "__main__":

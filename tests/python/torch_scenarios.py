@@ -242,14 +242,13 @@ SCENARIOS = {
     "autocast": Scenario(Net, autocast),
     "bfloat16": Scenario(Half, plain),
     "penalized": Scenario(Net, penalized),
-    # Workers would measure different layers.
-    "unused": Scenario(Branches, unused, factors=0, rows={}),
+    "unused": Scenario(Branches, unused, factors=1),
     "tied": Scenario(Tied, plain, factors=1),
     "checkpointed": Scenario(Checkpointed, plain),
     "reentrant": Scenario(Reentrant, plain),
     "strided": Scenario(Strided, plain, factors=0),
     "sparse": Scenario(Sparse, plain, factors=0),
     "frozen later": Scenario(Net, frozen_later),
-    "two models": Scenario(pair, two_models, factors=0, rows={}),
+    "two models": Scenario(pair, two_models, factors=4),
     "copied": Scenario(Net, copied),
 }

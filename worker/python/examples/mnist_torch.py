@@ -62,7 +62,7 @@ def main():
     images, labels = (values.to(device) for values in read_mnist(options.data))
     model = (make_cnn() if options.model == "cnn" else make_vgg()).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
-    optimizer = nt.DistributedOptimizer(optimizer, model=model, example=images[:options.batch])
+    optimizer = nt.DistributedOptimizer(optimizer, model=model)
     batches, losses, done = TRAINED // options.batch, [], 0
     while (step := nt.begin_step()).contributions_before < options.epochs * batches:
         # Each batch is trained once, though workers may die and join.

@@ -118,6 +118,7 @@ class _Server:
 
 
 _server = None
+_jobs = 0  # Jobs that this process has left.
 
 
 def find_job(host):
@@ -132,6 +133,7 @@ def find_job(host):
     if ranks == 1:
         return {}
     master, port = _master(ranks)
+    port += _jobs  # A rank that is early must not reach the server of the last job.
     own = host or _own_address(master, port)
     if rank == 0 and own.startswith("127.") and (number(3) or ranks) < ranks:
         raise InvalidArgument(
@@ -145,7 +147,8 @@ def find_job(host):
 
 def end_job():
     """Waits until the server that this process has started has ended."""
-    global _server
+    global _jobs, _server
     server, _server = _server, None
+    _jobs += 1
     if server is not None:
         server.await_end()

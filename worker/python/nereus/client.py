@@ -12,7 +12,7 @@ import threading
 import weakref
 from typing import NamedTuple
 
-from . import _log, _native, _waits, arguments, memory
+from . import _exit, _log, _native, _waits, arguments, memory
 from .errors import (FAILED_PRECONDITION, INVALID_ARGUMENT, OUT_OF_RANGE, InvalidArgument,
                      NereusError)
 from .layer import BoundLayer
@@ -113,7 +113,7 @@ class Handle:
 def _close_forgotten(handle):
     """Closes the client of a Client that the program has dropped, or that is open when the
     process ends."""
-    if not (handle.is_closed or handle.has_left or _native.is_forked()):
+    if not (handle.is_closed or handle.has_left or _native.is_forked() or _exit.has_failed()):
         logging.getLogger("nereus").warning(
             "%s was never closed, which looks to the job like a worker that died: call "
             "leave() and close(), or use it in a with statement", handle.name)
@@ -177,6 +177,8 @@ class Client:
         self._closer.atexit = False  # _close_all does that.
         try:
             _native.note_client()
+            _exit.note_new_client()
+            _exit.watch()
             _log.start()
             self._handle.connect(settings, stream)
             self._await("connect", "nereus_client_wait_connected", (), (stream,),

@@ -2,6 +2,8 @@
 
 import logging
 
+from . import _exit
+
 CANCELLED = 1
 INVALID_ARGUMENT = 3
 DEADLINE_EXCEEDED = 4
@@ -49,6 +51,7 @@ class _EndsProgram(NereusError, SystemExit):
 
     def __init__(self, message, outcome=0):
         super().__init__(message, outcome)
+        _exit.note_failure()
         logging.getLogger("nereus").warning("%s", message)
 
 

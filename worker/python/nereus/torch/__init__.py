@@ -13,7 +13,8 @@ from ..errors import (Forked, InvalidArgument, JobFinished, JobWentBack, LeftEar
                       LibraryError, ModelMismatch, NereusError, Stalled, Unreachable,
                       WorkerLost)
 from .exported import load_exported
-from .functions import average, barrier, broadcast_object, gather_object
+from .functions import (allgather_object, average, barrier, broadcast_object,
+                        broadcast_optimizer_state, broadcast_parameters, gather_object)
 from .hook import CommHookState, comm_hook, factorize
 from .optimizer import DistributedOptimizer
 from .process import (begin_step, init, is_initialized, local_rank, local_size, rank,
@@ -22,6 +23,7 @@ from .process import (begin_step, init, is_initialized, local_rank, local_size, 
 __all__ = [
     "CommHookState", "DistributedOptimizer", "Forked", "InvalidArgument", "JobFinished",
     "JobWentBack", "LeftEarly", "LibraryError", "ModelMismatch", "NereusError", "Stalled",
-    "Unreachable", "WorkerLost", "average", "barrier", "begin_step", "broadcast_object",
-    "comm_hook", "factorize", "gather_object", "init", "is_initialized", "load_exported",
-    "local_rank", "local_size", "rank", "shutdown", "size", "step_info"]
+    "Unreachable", "WorkerLost", "allgather_object", "average", "barrier", "begin_step",
+    "broadcast_object", "broadcast_optimizer_state", "broadcast_parameters", "comm_hook",
+    "factorize", "gather_object", "init", "is_initialized", "load_exported", "local_rank",
+    "local_size", "rank", "shutdown", "size", "step_info"]

@@ -23,21 +23,22 @@ class _Update:
         self.tensors = []  # Parameters, or buffers, of the layer.
         self.gradients = []  # This worker's gradient of each parameter, or None.
         self.dropped = set()  # Ids of parameters whose gradient the caller has dropped.
-        self.step = None  # Step of the optimizer, once the caller has called it.
-        self.groups = []  # Parts of the optimizer's groups at that time, with these parameters.
+        # By optimizer, its step, once the caller has called it, and parts of its groups at that
+        # time, with these parameters.
+        self.steps = {}
 
 
 class DeferredUpdates:
     """Layers whose means are on their way. Any thread may use their parameters, and so do their
     updates.
 
-    optimizer: the torch optimizer.
+    optimizers: torch optimizers.
     settle: function of a layer, which waits for its mean and gives it to the parameters.
         Returns True if the job has skipped the step.
     """
 
-    def __init__(self, optimizer, settle):
-        self._optimizer = optimizer
+    def __init__(self, optimizers, settle):
+        self._optimizers = optimizers
         self._settle = settle
         self._updates = {}  # By layer, in the order of forward.
         self._of_tensor = {}  # Layers, by the ids of their parameters and buffers.
@@ -73,6 +74,7 @@ class DeferredUpdates:
             for index, slot in enumerate(layer.slots):
                 tensor = slot.parameter
                 update.tensors.append(tensor)
+                self._of_tensor[id(tensor)] = layer  # A buffer may be another one than before.
                 if slot.index >= 0:  # No buffer.
                     update.gradients.append(tensor.grad)
                     tensor.grad = torch.Tensor._make_subclass(
@@ -84,16 +86,16 @@ class DeferredUpdates:
             self._classes[own_class] = pending_class(own_class, weakref.ref(self))
         return self._classes[own_class]
 
-    def step(self, step):
-        """Does a step of the optimizer: at once for parameters whose mean is there, later for
+    def step(self, optimizer, step):
+        """Does a step of an optimizer: at once for parameters whose mean is there, later for
         the others.
 
         step: function without arguments, which updates the parameters of all groups."""
         pending = self._pending()
         for update in self._updates.values():
-            update.step, update.groups = step, []
+            update.steps[optimizer] = step, []
         ready = []
-        for group in self._optimizer.param_groups:
+        for group in optimizer.param_groups:
             parts = {}  # Parameters by their update; None: those whose mean is there.
             for parameter in group["params"]:
                 update = pending.get(id(parameter))
@@ -102,8 +104,8 @@ class DeferredUpdates:
             for update, parameters in parts.items():
                 # Copies: a scheduler may change the group before the update.
                 part = {**group, "params": parameters}
-                (ready if update is None else update.groups).append(part)
-        self._run(step, ready)
+                (ready if update is None else update.steps[optimizer][1]).append(part)
+        _run(optimizer, step, ready)
 
     def drop_gradients(self):
         """Drops the gradients of pending parameters after their update, and all others now:
@@ -111,10 +113,11 @@ class DeferredUpdates:
         pending = self._pending()
         for update in self._updates.values():
             update.dropped.update(id(each) for each in update.tensors)
-        for group in self._optimizer.param_groups:
-            for parameter in group["params"]:
-                if id(parameter) not in pending:
-                    parameter.grad = None
+        for optimizer in self._optimizers:
+            for group in optimizer.param_groups:
+                for parameter in group["params"]:
+                    if id(parameter) not in pending:
+                        parameter.grad = None
 
     def drop_gradient(self, parameter):
         """Drops the gradient of a pending parameter after its update."""
@@ -155,8 +158,9 @@ class DeferredUpdates:
         del self._updates[layer]
         for tensor in update.tensors:
             release(tensor)
-        if update.step is not None and not skipped:
-            self._run(update.step, update.groups)
+        if not skipped:
+            for optimizer, (step, groups) in update.steps.items():
+                _run(optimizer, step, groups)
         for tensor in update.tensors:
             if id(tensor) in update.dropped:
                 tensor.grad = None
@@ -169,12 +173,13 @@ class DeferredUpdates:
                 tensor.grad = None
         self._updates.clear()
 
-    def _run(self, step, groups):
-        """Does a step of the optimizer for parts of its groups."""
-        if not groups:
-            return
-        before, self._optimizer.param_groups = self._optimizer.param_groups, groups
-        try:
-            step()
-        finally:
-            self._optimizer.param_groups = before
+
+def _run(optimizer, step, groups):
+    """Does a step of an optimizer for parts of its groups."""
+    if not groups:
+        return
+    before, optimizer.param_groups = optimizer.param_groups, groups
+    try:
+        step()
+    finally:
+        optimizer.param_groups = before

@@ -2,7 +2,9 @@
 means at the end of backward (wait-free backpropagation, Poseidon, section 3).
 
 A step of the job begins with the first forward or the first gradient after the last step. It
-ends with the last backward of the step, in a callback of torch's engine.
+ends with the last backward of the step, in a callback of torch's engine. If backward reached no
+parameter, or not often enough, it ends in optimizer.step(): each call of that follows a step of the
+job in which this worker took part, so that all workers make the same updates.
 """
 
 import logging
@@ -12,7 +14,8 @@ import torch
 from ..client import Client, Step
 from ..errors import FAILED_PRECONDITION, JobWentBack, LeftEarly, ModelMismatch, NereusError
 from ..leave_signal import LeaveSignal
-from . import factors, layout, state
+from . import factors, layout, state, watched
+from .checksum import checksum
 from .deferred import DeferredUpdates
 from .hooks import WeakCall
 
@@ -20,25 +23,27 @@ _log = logging.getLogger("nereus")
 
 
 class Engine:
-    """Training of one model by one optimizer, as a worker of a job.
+    """Training of one model by one or several optimizers, as a worker of a job. Joins the job.
 
     options: nereus.Options, or None if this process trains alone.
-    rows: dict from names of weights to rows of their factors; None: measured at the first
-    forward.
+    named: names and parameters of all layers, in the order of the model.
+    model: the module, or None. names_of_factors: "auto", names of modules, or False.
+    rows: dict from names of weights to rows of their factors in one backward pass, or None.
+    passes: backward passes in a step.
     defers: True if parameters are updated in the next forward (DeferredUpdates).
-    example: arguments of a forward by which rows are measured at once.
     """
 
-    def __init__(self, optimizer, named, model, options, names_of_factors, rows, passes,
-                 defers=False, example=None):
-        self.passes = passes  # Backward passes in a step.
+    def __init__(self, optimizers, named, model, options, names_of_factors, rows, passes,
+                 defers=False):
+        self.passes = passes
         self.accumulates = False  # True within no_sync.
         self.step_info = None
         self.skipped = False  # True if the job has skipped the last step.
         self.alone_steps = 0  # Steps of the optimizer in a process that trains alone.
+        self.rounds = 0  # Steps whose means this worker has waited for, or defers.
         self._step_sent = None  # Last step whose gradients were all sent.
         self._used = None  # For each parameter, True if a worker had its gradient.
-        self._optimizer = optimizer
+        self._optimizers = optimizers
         self._named = named
         self._model = model
         self._options = options
@@ -49,31 +54,32 @@ class Engine:
         self._is_open = False  # True from begin_step to the end of the last backward.
         self._ends = False  # True from the first gradient of a backward to its end.
         self._has_any = False  # True if a gradient came in this backward.
-        self._measures = False  # True while rows are measured.
         self._nodes = []  # Nodes of torch's graph with hooks, which must live.
         self._layers = []
         self._of_parameter = {}  # Layer and slot, by the id of the parameter.
         self._deferred = None  # DeferredUpdates, if parameters are updated in forward.
-        self._differences = []  # Texts: numbers of the groups that were not those of the job.
-        self._reasons = {}  # Why Linears have no factors.
-        self._candidates = {}
+        self._told_rows = None  # Rows that the job was told.
+        self._reasons = {}  # Why Linears have no factors, by the names of their weights.
+        # For each parameter, address and version of its gradient when a pass, a step of the job
+        # or an update had ended.
+        self._marks = {}
+        self._looks = False  # True if the program reads gradients in backward.
+        self._turn = 0  # Steps of the job since the last update.
+        # Extras.FLAGS of the last step.
+        self._is_late = self._has_changed = False
         if options is None:
             return
         if defers:
-            self._deferred = DeferredUpdates(optimizer, self._settle)
-        if model is not None and names_of_factors:
-            self._candidates, self._reasons = factors.candidates(model, names_of_factors)
-            trained = {name for name, _ in named}
-            self._candidates = {name: module for name, module in self._candidates.items()
-                                if name in trained}
+            self._deferred = DeferredUpdates(optimizers, self._settle)
+        modules = {}
         if model is not None:
+            if names_of_factors:
+                modules, self._reasons = factors.candidates(model, names_of_factors)
             self._hook_model()
         self._hook_parameters(named)
-        if rows is not None or not self._candidates:
-            self._connect({name: count for name, count in (rows or {}).items()
-                           if name in self._candidates})
-        elif example is not None:
-            self._measure_and_connect(example if isinstance(example, tuple) else (example,), {})
+        self._layers = self._make_layers(modules, rows or {})
+        self._strangers = self._find_strangers()
+        self._connect()
 
     # ---- The model, and the connection.
 
@@ -87,17 +93,9 @@ class Engine:
         """True if this process does not train alone."""
         return self._options is not None
 
-    @property
-    def is_connected(self):
-        """True if the worker has joined the job."""
-        return self._client is not None
-
     def _hook_model(self):
         before = WeakCall(self._before_forward, self._model)
-        try:
-            self._model.register_forward_pre_hook(before, with_kwargs=True)
-        except TypeError:  # torch before 2.0.
-            self._model.register_forward_pre_hook(before)
+        self._model.register_forward_pre_hook(before)
         self._model.register_forward_hook(WeakCall(self._watch, self._model))
 
     def _hook_parameters(self, named):
@@ -109,60 +107,71 @@ class Engine:
             node.register_hook(lambda *_, parameter=parameter: on_gradient(parameter))
             self._nodes.append(node)
 
-    def _before_forward(self, args, kwargs=None):
+    def _before_forward(self, _):
         if not torch.is_grad_enabled():
             return
-        if self._client is None:
-            if self._measures:
-                return
-            self._measure_and_connect(args, kwargs or {})
         if self._ends:
             self._recover()
         if self._model.training:
             self._begin()
 
-    def _measure_and_connect(self, args, kwargs):
-        self._measures = True
-        try:
-            rows, reasons = factors.measure(self._model, (args, kwargs), self._candidates)
-        finally:
-            self._measures = False
-        self._reasons.update(reasons)
-        self._connect(rows)
-
     def _watch(self, _, output):
         """Queues the end of the backward pass as soon as that begins: in the gradient of a
         checkpointed module, the callback would come too early."""
-        if torch.is_grad_enabled() and self._client is not None:
+        if torch.is_grad_enabled():
             queue_end = WeakCall(self._queue_end)
             for tensor in factors.tensors(output):
                 tensor.register_hook(lambda _: queue_end())
 
-    def _connect(self, rows):
-        rows = {name: count * self.passes for name, count in rows.items()}
-        self._layers = self._layers_of(rows)
+    def _make_layers(self, modules, rows):
+        begin_backward = WeakCall(self._begin_backward)
+
+        def kind_of(name):
+            if name in modules:
+                return lambda slots: factors.FactorLayer(
+                    slots, modules[name], begin_backward, rows.get(name, 0) * self.passes)
+            return self._kind_of(name)
+
+        return layout.layers_of(self._named, kind_of)
+
+    def _kind_of(self, _):
+        return layout.TorchLayer
+
+    def _find_strangers(self):
+        """Returns the model's trained parameters that no layer has, by their names, with the
+        number of their changes."""
+        if self._model is None:
+            return {}
+        known = {id(parameter) for _, parameter in self._named}
+        return {name: (parameter, parameter._version)
+                for name, parameter in self._model.named_parameters()
+                if parameter.requires_grad and id(parameter) not in known}
+
+    def _connect(self):
         slots = sorted((slot for layer in self._layers for slot in layer.slots),
                        key=lambda slot: slot.index)
-        kinds = state.kinds_of_state(self._optimizer)
+        kinds = state.kinds_of_state(self._optimizers)
+        self._has_known_state = kinds is not None
         if kinds is None:
-            _log.warning("the state of %s is not known: a worker that joins a running job "
-                         "begins without it, and so differs from the others",
-                         state.plain_class(self._optimizer).__name__)
+            _log.warning("the state of %s is not known: no worker can join this job later, and a "
+                         "checkpoint does not have the state", ", ".join(
+                             state.plain_class(each).__name__ for each in self._optimizers))
         tensor_names, number_names = kinds or ([], [])
-        self._extras = state.Extras(self._optimizer, slots, number_names)
+        self._extras = state.Extras(self._optimizers, slots, number_names)
         trained = list(self._layers)
         statistics = (layout.statistics_layer(self._model, self._device)
                       if self._model is not None else None)
         # Layers are in the order of forward. What is pushed last and needed first begins.
         if statistics is not None:
             self._layers.insert(0, statistics)
+        if self._deferred is not None:
+            layout.check_separate(self._layers)
         bound = [self._extras.layer(len(tensor_names)),
                  *(layer.bind(len(tensor_names)) for layer in self._layers)]
-        self._state = state.BoundState(self._optimizer, trained, tensor_names)
+        self._state = state.BoundState(self._optimizers, trained, tensor_names)
         self._state.adopt_all()
         self._extras.write()
-        strides = [f"{slot.name} {slot.parameter.stride()}" for slot in slots
-                   if not slot.parameter.is_contiguous()]
+        strides = [layout.wire_name(f"{slot.name}{slot.form}") for slot in slots if slot.form]
         self._options.settings = {
             **self._options.settings, "backward_passes_per_step": self.passes,
             "memory_format": "; ".join(strides)[:200] or "contiguous"}
@@ -171,31 +180,18 @@ class Engine:
         for index, layer in enumerate(self._layers):
             layer.index = index + 1
             for slot in layer.slots:
-                self._of_parameter[id(slot.parameter)] = layer, slot
+                if slot.index >= 0:
+                    self._of_parameter[id(slot.parameter)] = layer, slot
+        self._client = Client(bound, stream=self._stream(), **vars(self._options))
         try:
-            client = Client(bound, stream=self._stream(), **vars(self._options))
-        except ModelMismatch as error:
-            if "; ours is " not in str(error):  # Settings differ, not a layer.
-                raise
-            raise ModelMismatch(
-                f"{error}. Rows of factors are those of each worker's first forward: if "
-                "these differ, pass the same rows= on all workers, or factors=False",
-                error.outcome) from None
-        try:
-            self._check_overlap(client.traits.decoupled)
+            self._check_overlap(self._client.traits.decoupled)
             self._take_over()
-            for layer in self._layers:
-                if layer.rows:
-                    layer.capture = factors.Capture(self._candidates[layer.slots[0].name],
-                                                    WeakCall(self._begin_backward))
+            self._other_buffers = self._compare_buffers()
         except BaseException:
-            client.close()
+            self._client.close()
             raise
-        self._client = client
+        self._versions = self._versions_now()
         self._signal = LeaveSignal()
-
-    def _layers_of(self, rows):
-        return layout.layers_of(self._named, rows)
 
     def _check_overlap(self, decoupled):
         if self._deferred is None:
@@ -216,6 +212,36 @@ class Engine:
         for layer in self._layers:
             layer.take_over()
 
+    def _compare_buffers(self):
+        """Returns the names of the model's buffers that have other values than those of the first
+        worker had when it joined, but for running statistics, which the job gives to all."""
+        if self._model is None:
+            return []
+        found = {name: checksum(buffer)
+                 for name, buffer in layout.other_buffers(self._model, self._device)}
+        names = sorted(found)
+        own = b"".join(found[name].to_bytes(4, "little") for name in names)[:60000]
+        first = self._client.gather(own)[0]
+        return [name for place, name in enumerate(names)
+                if own[4 * place:4 * place + 4] != first[4 * place:4 * place + 4]]
+
+    def _judge_start(self):
+        """Looks, in this worker's first step, at what differs from the job."""
+        differences, self._differences = self._differences, []
+        state.judge_numbers(differences, self.step_info, self._client)
+        buffers, self._other_buffers = self._other_buffers, []
+        if buffers and self.step_info.step == 0:
+            reason = (f"the buffers {', '.join(buffers)} of the model have other values than "
+                      "those of the first worker, so that replicas would differ: call "
+                      "torch.manual_seed with the same number on all workers before the model is "
+                      "made, or load one state_dict everywhere. A buffer that is to differ is "
+                      "filled after the optimizer was wrapped")
+            self._client.abort(reason)
+            raise ModelMismatch(reason, FAILED_PRECONDITION)
+        if not self._has_known_state and self.step_info.step > 0 and self.rounds == 0:
+            _log.warning("the job is at step %d, and this worker begins without the state of its "
+                         "optimizer", self.step_info.step)
+
     def _stream(self):
         """Returns the number of torch's current stream; None without a GPU."""
         if self._device.type != "cuda":
@@ -228,11 +254,6 @@ class Engine:
         """Begins a step of the job, unless one is open, and returns it."""
         if self._options is None:
             self.step_info = Step(self.alone_steps, 0, 1, 0, 1, self.alone_steps, 1.0, False)
-        elif self._client is None:
-            raise NereusError(
-                "this worker has not joined its job yet: pass example= to "
-                "DistributedOptimizer, the arguments of a forward, and it joins at once",
-                FAILED_PRECONDITION)
         else:
             self._begin()
         return self.step_info
@@ -242,17 +263,16 @@ class Engine:
         if self._is_open:
             return
         with torch.no_grad():
-            for layer in self._layers:
-                if not self._is_pending(layer):
-                    layer.check_addresses()
+            self._check_strangers()
             self.step_info = self._client.begin_step(stream=self._stream())
             self._leave_if_asked()
             if self.step_info.went_back:
                 if self._deferred is not None:
                     self._deferred.forget()
                 self._take_over()
-            differences, self._differences = self._differences, []
-            state.judge_numbers(differences, self.step_info, self._client)
+                self._is_late = self._has_changed = False
+            if self._differences or self._other_buffers or self.rounds == 0:
+                self._judge_start()
             self._is_open = True
             self._begin_passes()
 
@@ -261,13 +281,7 @@ class Engine:
         self._passes_done = 0
         for layer in self._layers:
             if not self._is_pending(layer):
-                self._begin_layer(layer)
-
-    def _begin_layer(self, layer):
-        if layer.capture is not None:
-            layer.sends_factors = (self._device.type == "cuda"
-                                   or self._client.takes_factors(layer.index))
-        layer.begin()
+                layer.begin(self._client)
 
     def _is_pending(self, layer):
         """Returns True if the layer's mean of the last step was not waited for."""
@@ -278,6 +292,11 @@ class Engine:
         return not self.accumulates and self._passes_done + 1 >= self.passes
 
     def _begin_backward(self):
+        self._begin_in_step()
+        self._queue_end()
+
+    def _begin_in_step(self):
+        """Begins a step, unless one is open, where its forward is over."""
         if not self._is_open:
             self._begin()
             if self.step_info.went_back:
@@ -285,13 +304,15 @@ class Engine:
                     "the job has gone back to a checkpoint, so that this backward is of "
                     "other parameters: do the step again, beginning with its forward",
                     FAILED_PRECONDITION)
-        self._queue_end()
 
     def _queue_end(self):
         """Queues `_end`, to be called when this backward pass is done."""
         if not self._ends:
             self._ends = True
             torch.autograd.Variable._execution_engine.queue_callback(self._end)
+            for layer in self._layers:
+                if layer.may_have_factors and not self._is_pending(layer):
+                    layer.begin_backward()
 
     def _recover(self):
         """After a backward that failed, for example without memory."""
@@ -305,25 +326,28 @@ class Engine:
                 FAILED_PRECONDITION)
         self._begin_passes()
 
+    def begin_zero(self):
+        """Called before the program's optimizer sets the gradients to zero."""
+        self._release()
+        for layer in self._layers:
+            if layer.may_have_factors and layer.pushed is None:
+                layer.drop_parts()
+
     def drop_gradients(self):
         """Forgets gradients that were accumulated in the open step, when the caller sets
         them to zero."""
         if self._deferred is not None:
             self._deferred.drop_gradients()
-        if self._is_open and not self._ends and \
-                all(layer.pushed is None for layer in self._layers):
+        for layer in self._layers:
+            if not self._is_pending(layer):
+                layer.note_zero()
+        if self._is_open and not self._ends and all(
+                layer.pushed is None for layer in self._layers):
             self._begin_passes()
 
     @torch.no_grad()
     def _on_gradient(self, parameter):
         """Called when a parameter's gradient is accumulated."""
-        if self._client is None:
-            if self._measures:
-                return
-            raise NereusError(
-                "a gradient came before the worker has joined its job, which it does in "
-                "model(...): call the model that you gave to DistributedOptimizer, or pass "
-                "factors=False, and it joins at once", FAILED_PRECONDITION)
         layer, slot = self._of_parameter[id(parameter)]
         if self._is_pending(layer):
             raise NereusError(
@@ -332,9 +356,9 @@ class Engine:
                 "one, or call optimizer.synchronize() before the forward that makes the graph",
                 FAILED_PRECONDITION)
         self._begin_backward()
-        if layer.capture is not None:
-            layer.capture.commit()
-        if parameter.grad is None and not layer.has_factors:
+        if layer.may_have_factors:
+            layer.note_accumulated()
+        if watched.raw_gradient(parameter) is None and not layer.has_withheld():
             return
         if layer.pushed is not None:
             raise NereusError(
@@ -351,55 +375,68 @@ class Engine:
 
     def _push(self, layer):
         try:
-            self._send(layer)
+            self._state.adopt(layer)
+            layer.send(self._client, self.step_info, self._stream())
+            if self._ends:
+                self._watch_sent(layer)
         except JobWentBack:
             self._is_open = False  # The next forward begins the step after the checkpoint.
+            self._release()
             raise
 
-    def _send(self, layer):
-        self._state.adopt(layer)
-        capture = layer.capture
-        if capture is not None:
-            layer.check_factors(self.passes)
-            if layer.sends_factors and capture.rows <= layer.rows:
-                self._push_factors(layer)
-                return
-        layer.pushed = layer.collect()
-        if self.step_info.loss_scale != 1:
-            layer.pushed.mul_(self.step_info.loss_scale)
-        self._client.push(layer.index, self.step_info, layer.pushed, stream=self._stream())
+    def _release(self):
+        """Ends the watch for reads of gradients."""
+        for layer in self._layers:
+            for slot in layer.slots:
+                watched.release(slot.parameter)
 
-    def _push_factors(self, layer):
-        output_gradient, inputs = layer.take_factors()
-        if self.step_info.loss_scale != 1:
-            output_gradient = output_gradient * self.step_info.loss_scale
-        layer.pushed = layer.place_for_mean()
-        self._client.push_factors(layer.index, self.step_info, output_gradient, inputs,
-                                  layer.pushed, stream=self._stream())
+    def _watch_sent(self, layer):
+        """Lets a program that reads a gradient in the rest of the backward pass have this
+        worker's own."""
+        for slot in layer.slots:
+            if slot.index >= 0:
+                watched.watch(slot.parameter, WeakCall(self._note_read, None, layer, slot))
+
+    def _note_read(self, layer, slot, sets):
+        layer.note_read(slot, sets)
+        self._looks = True
+        for each in self._layers:
+            each.copies = True
 
     @torch.no_grad()
     def _end(self):
         """Ends a backward pass: after the last one of a step, waits for all means, unless
         updates are deferred."""
         has_any, self._ends, self._has_any = self._has_any, False, False
-        for layer in self._layers:
-            if layer.capture is not None:
-                layer.capture.drop_pending()
         if not has_any:  # torch.autograd.grad, which leaves gradients alone.
             return
         if not self._is_last_pass:
             self._passes_done += 0 if self.accumulates else 1
             for layer in self._layers:
                 layer.begin_pass()
+            self._mark()
             return
+        self._finish_step()
+
+    def _finish_step(self):
+        """Pushes the layers that were not pushed, and waits for all means, unless updates are
+        deferred."""
         try:
             self.finish()
             for layer in reversed(self._layers):
                 if layer.pushed is None:
                     self._push(layer)
+            self._release()
+            for layer in self._layers:
+                layer.end_backward(self._looks)
+            self._tell_rows()
             self._extras.write()
-            self._extras.write_flags()
-            self._client.push(0, self.step_info, self._extras.gradient)
+            self._extras.write_flags(self._is_late, self._has_changed, self._turn,
+                                     self.step_info.loss_scale)
+            self._sent_turn, self._turn = self._turn, self._turn + 1
+            self._client.push(0, self.step_info, self._extras.gradient,
+                              stream=self._stream())
+            self._is_late = self._has_changed = False
             self._step_sent, self._used = self.step_info, None
             if self._deferred is not None:
                 self._deferred.begin(self._layers)
@@ -407,8 +444,18 @@ class Engine:
                 self._client.wait_all(self.step_info, stream=self._stream())
                 for layer in self._layers:
                     self._give_mean(layer)
+                self._mark()
         finally:
             self._is_open = False
+        self.rounds += 1
+
+    def _tell_rows(self):
+        """Tells the job the rows of factors, when they have changed. In time for the second step
+        that is before the first one is done."""
+        rows = [0] + [layer.rows if layer.may_have_factors else 0 for layer in self._layers]
+        if rows != self._told_rows and any(rows):
+            self._told_rows = rows
+            self._client.set_factor_rows(rows)
 
     def _settle(self, layer):
         """Waits for the mean of a layer in the last step, and gives it to the parameters.
@@ -422,18 +469,140 @@ class Engine:
             raise
         self._give_mean(layer)
         if self._is_open:
-            self._begin_layer(layer)
+            layer.begin(self._client)
         return self.skipped
 
     def _give_mean(self, layer):
         if self._used is None:
-            self._used = [value > 0 for value in self._extras.gradient.tolist()]
+            self._used, flags = self._extras.read_flags()
+            self._judge_flags(*flags)
             self.skipped = self.may_skip and self._client.skipped(self._step_sent)
         if self.skipped:
             layer.skip()
         else:
             layer.distribute(lambda slot: self._used[slot.index])
         layer.pushed = None
+
+    # ---- Gradients that no backward has averaged.
+
+    def _slots(self):
+        """Yields the slots of all parameters."""
+        for layer in self._layers:
+            for slot in layer.slots:
+                if slot.index >= 0:
+                    yield slot
+
+    def _mark(self):
+        """Notes the gradients as they are now."""
+        if self._deferred is None:
+            self._marks = {slot.index: _mark_of(watched.raw_gradient(slot.parameter))
+                           for slot in self._slots()}
+
+    def _changed_slots(self):
+        """Yields the slots whose gradient is another one than `_mark` has noted, and not zero."""
+        for slot in self._slots():
+            gradient = watched.raw_gradient(slot.parameter)
+            if gradient is not None and self._marks.get(slot.index) != _mark_of(gradient) \
+                    and bool((gradient._values() if gradient.is_sparse else gradient).any()):
+                yield slot
+
+    @torch.no_grad()
+    def end_step(self, rounds, is_asked):
+        """Does a step of the job if there was none since `rounds`: backward has reached no
+        parameter on this worker, which counts as zero, or it came less often than
+        backward_passes_per_step. Called before an update.
+
+        is_asked: True if the program asks for the average of what it has put into .grad.
+        Errors: NereusError, it has put gradients there and does not ask.
+        """
+        if self._client is None or self.rounds != rounds:
+            return
+        changed = list(self._changed_slots()) if self._deferred is None else []
+        if changed and not is_asked:
+            raise NereusError(
+                f"the gradient of parameter {changed[0].name} was set or changed by the program "
+                "since the last backward pass, and is not the mean over all workers: call "
+                "optimizer.synchronize() after gradients are set and before they are clipped or "
+                "used, on all workers alike, and they are averaged", FAILED_PRECONDITION)
+        self._begin_in_step()
+        for layer in self._layers:
+            if layer.may_have_factors and layer.slots[0] in changed:
+                layer.forget_before()
+            elif layer.may_have_factors:
+                layer.begin_backward()
+        for slot in self._slots():
+            slot.used = slot.used or watched.raw_gradient(slot.parameter) is not None
+        self._finish_step()
+        self._is_late = not is_asked
+
+    def synchronize(self, rounds):
+        """Does a step of the job if there was none since `rounds`; with updates in the next forward
+        only if it was begun. Waits for all means."""
+        if self._is_open or self._deferred is None:
+            self.end_step(rounds, is_asked=True)
+        self.finish()
+
+    def check_update(self):
+        """Checks what the optimizer is about to use. Errors: NereusError."""
+        if self._client is None:
+            return
+        for optimizer in self._optimizers:
+            layout.check_known(optimizer, self._of_parameter)
+        self._check_strangers()
+        if self._deferred is not None or self._used is None:
+            return
+        for slot in self._slots():
+            gradient = watched.raw_gradient(slot.parameter)
+            if gradient is None or self._marks.get(slot.index) == _mark_of(gradient):
+                continue
+            self._has_changed = not self._is_late
+            if not self._used[slot.index] and bool(gradient.any()):
+                raise NereusError(
+                    f"parameter {slot.name} has a gradient that the program has set, and no "
+                    "backward pass of any worker has made: it is not averaged. Call "
+                    "optimizer.synchronize() in place of backward, after all gradients are set",
+                    FAILED_PRECONDITION)
+
+    def note_update(self):
+        """Called after an update."""
+        self._turn = 0
+        if self._client is not None:
+            self._mark()
+
+    def _judge_flags(self, is_late, has_changed, turn):
+        """Ends the job if the workers' loops differ, so that they have made, or will make, other
+        updates."""
+        reason = ""
+        if abs(turn - self._sent_turn % state.Extras.TURNS) > 1e-4:
+            reason = (
+                f"step {self._step_sent.step} of the job is number {self._sent_turn + 1} since "
+                "this worker's last optimizer.step(), and not on all workers: they must do equally "
+                "many averaged backward passes before an update. A worker without a batch calls "
+                "optimizer.synchronize() in place of backward")
+        elif is_late and has_changed:
+            # Gradients came late on one worker in the last step, after others had changed theirs.
+            reason = (
+                f"in step {self._step_sent.step - 1} backward reached no parameter on a worker, "
+                "which got the mean gradients in optimizer.step(), and workers changed gradients "
+                "between backward and step (clipping, for example), which it could not: call "
+                "optimizer.synchronize() after backward, before gradients are changed")
+        if reason:
+            self._client.abort(reason)
+            raise NereusError(reason, FAILED_PRECONDITION)
+
+    def _check_strangers(self):
+        """Checks that nothing updates trained parameters of the model whose gradients are not
+        averaged."""
+        for name, (parameter, version) in self._strangers.items():
+            if parameter._version == version:
+                continue
+            self._strangers[name] = parameter, parameter._version
+            if parameter.grad is not None:
+                raise NereusError(
+                    f"parameter {name} of the model was changed, has a gradient of this worker "
+                    "alone, and is not in the optimizer that was wrapped: give "
+                    "DistributedOptimizer a list of all optimizers of the model, or freeze it",
+                    FAILED_PRECONDITION)
 
     # ---- For the optimizer.
 
@@ -442,20 +611,19 @@ class Engine:
         """True if updates wait for the next forward."""
         return self._deferred is not None
 
-    def defer_step(self, step):
-        """Does a step of the optimizer when the means are there. step: function without
-        arguments, which updates the parameters of all groups."""
-        self._deferred.step(step)
+    def defer_step(self, optimizer, step):
+        """Does a step of an optimizer when the means are there. step: function without
+        arguments, which updates the parameters of all its groups."""
+        self._deferred.step(optimizer, step)
 
     def finish(self):
         """Waits for all means of the last step, and updates the parameters."""
         if self._deferred is not None:
             self._deferred.finish_all()
 
-    def check_parameters(self):
-        """Checks that Nereus knows all parameters that the optimizer updates."""
-        if self._client is not None:
-            layout.check_known(self._optimizer, self._of_parameter)
+    def parameters(self):
+        """Returns the parameters of all layers."""
+        return [slot.parameter for slot in self._slots()]
 
     def plan(self):
         """Returns a list of dicts, one for each layer: its name, how it travels, rows of its
@@ -464,9 +632,13 @@ class Engine:
             return []
         found = []
         for layer, reported in zip(self._layers, self._client.report()["layers"][1:]):
+            reason, rows = self._reasons.get(layer.slots[0].name, ""), 0
+            if layer.may_have_factors:
+                reason, rows = layer.reason, max(0, layer.rows)
+                if not reason and rows == 0:
+                    reason = "no step has had its gradient yet, so that its rows are not known"
             found.append({"name": layer.name, "scheme": reported["scheme"],
-                          "wire": reported["wire"], "rows": layer.rows,
-                          "reason": self._reasons.get(layer.slots[0].name, "")})
+                          "wire": reported["wire"], "rows": rows, "reason": reason})
         return found
 
     def report(self):
@@ -489,11 +661,44 @@ class Engine:
         if self._client is None or self._client.closed:
             return
         self.finish()
+        self._check_strangers()
+        if self.rounds == 0 and not early:
+            self._check_untrained()
         with torch.no_grad():
             self._state.adopt_all()
             self._extras.write()
         try:
             self._client.leave(stream=self._stream(), early=early)
         finally:
+            self.close()
+
+    def _check_untrained(self):
+        """Checks that parameters are those of all workers, although no gradient was averaged."""
+        if self._versions == self._versions_now():
+            return
+        own = b"".join(checksum(each).to_bytes(4, "little")
+                       for each in self.parameters())[:60000]
+        if all(each == own for each in self._client.gather(own)):
+            return
+        reason = ("parameters were changed, and no gradient was averaged: workers have trained by "
+                  "themselves. Gradients are averaged in backward(), or in "
+                  "optimizer.synchronize() after they were set by other means")
+        self._client.abort(reason)
+        self.close()
+        raise NereusError(reason, FAILED_PRECONDITION)
+
+    def _versions_now(self):
+        return [slot.parameter._version for slot in self._slots()]
+
+    def close(self):
+        """Frees the client, without leaving the job."""
+        if self._client is not None:
             self._signal.close()
             self._client.close()
+
+
+def _mark_of(gradient):
+    """Returns what a gradient is known by, without keeping it; None without one."""
+    if gradient is None or gradient.is_sparse:
+        return gradient is None or id(gradient), 0
+    return gradient.data_ptr(), gradient._version

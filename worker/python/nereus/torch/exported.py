@@ -32,7 +32,7 @@ def load_exported(model, path, named_parameters=None):
     """
     named = model.named_parameters() if named_parameters is None else named_parameters
     named = [(name, each) for name, each in named if each.requires_grad]
-    layers = layout.layers_of(named, {})
+    layers = layout.layers_of(named)
     statistics = layout.statistics_layer(model, named[0][1].device) if named else None
     if statistics is not None:
         layers.append(statistics)

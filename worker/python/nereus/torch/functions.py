@@ -1,37 +1,44 @@
 """Functions over all workers for a training loop: averages, objects, a barrier.
 
 They are for small values, which go through the coordinator. All workers call them alike, in the
-same order between two steps, after they have joined their job (see DistributedOptimizer).
+same order between two steps. They work from init() on: without a DistributedOptimizer, among the
+processes that were started together.
 """
 
-import json
+import torch
 
 from ..errors import FAILED_PRECONDITION, InvalidArgument, NereusError
-from . import process
+from . import process, values
+from .checksum import checksum
+
+# Longest value, in bytes, and the length of a checksum.
+_BYTES_MAX = 60000
+_CHECKSUM = 4
 
 
 def gather_object(value):
-    """Returns the values of all workers, a list. From the first step on, that of this worker is
-    at rank().
+    """Returns the values of all workers, a list. That of this worker is at rank().
 
-    value: None, numbers, texts, and lists and dicts of them, 64 KiB as JSON at most: what comes
-    over the network must not be able to run code, as a pickle is. Tuples become lists.
+    value: None, numbers, texts, bytes, and lists, tuples and dicts of them, 64 KiB in all: what
+    comes over the network must not be able to run code, as a pickle is. They come back as they
+    were sent. Errors: InvalidArgument, it is another value; those of nereus.Client.gather.
     """
-    options, engine = process.options(), process.engine()
-    if not options.coordinator:
-        return [json.loads(_text_of(value))]
-    if engine is None or not engine.is_connected:
-        raise NereusError(
-            "this worker has not joined its job yet: call the function after the first "
-            "forward of the model, or pass example= to DistributedOptimizer, and it joins at "
-            "once", FAILED_PRECONDITION)
-    return [json.loads(each) for each in engine.gather(_text_of(value).encode())]
+    found = process.gather(values.encode(value))
+    return [values.decode(each, f"worker {rank}") for rank, each in enumerate(found)]
 
 
-def broadcast_object(value):
-    """Returns the first of gather_object's values: the same on all workers. A worker that joins
-    later gets, for calls before its first step, what the first workers got."""
-    return gather_object(value)[0]
+def allgather_object(obj, name=None):
+    """gather_object by the name that Horovod has for it. name: no matter."""
+    return gather_object(obj)
+
+
+def broadcast_object(obj=None, root_rank=0, name=None):
+    """Returns the value of the worker whose rank is root_rank. A worker that joins later gets, for
+    calls before its first step, what the first workers got. name: no matter."""
+    found = gather_object(obj)
+    if not isinstance(root_rank, int) or not 0 <= root_rank < len(found):
+        raise InvalidArgument(f"root_rank is {root_rank!r}, must be from 0 to {len(found) - 1}")
+    return found[root_rank]
 
 
 def average(value):
@@ -39,8 +46,8 @@ def average(value):
     if isinstance(value, dict):
         found = gather_object({name: _number(each) for name, each in value.items()})
         if any(each.keys() != found[0].keys() for each in found):
-            raise InvalidArgument("workers average other names: "
-                                  + ", ".join(sorted(set().union(*found))))
+            raise InvalidArgument("workers average other names: " + ", ".join(
+                sorted(map(str, set().union(*found)))))
         return {name: sum(each[name] for each in found) / len(found) for name in found[0]}
     found = gather_object(_number(value))
     return sum(found) / len(found)
@@ -51,12 +58,46 @@ def barrier():
     gather_object(None)
 
 
-def _text_of(value):
-    try:
-        return json.dumps(value)
-    except TypeError as error:
-        raise InvalidArgument(f"{error}: values are None, numbers, texts, lists and dicts; a "
-                              "tensor is sent as tensor.tolist()") from None
+def broadcast_parameters(params, root_rank=0):
+    """Checks that all workers have the parameters and buffers in `params`, as Horovod's programs
+    expect it: a dict such as model.state_dict(), or a list of names and tensors. There is nothing
+    to send: DistributedOptimizer gives all workers those of rank 0. Does nothing before it.
+    Errors: NereusError, workers differ.
+    """
+    if root_rank != 0:
+        raise InvalidArgument(f"root_rank is {root_rank!r}, must be 0: all workers get the "
+                              "parameters of rank 0")
+    engine = process.engine()
+    if engine is None or not engine.has_job:
+        return
+    engine.finish()
+    named = dict(params.items() if hasattr(params, "items") else params)
+    _check_equal({name: each for name, each in named.items() if isinstance(each, torch.Tensor)},
+                 "load the same state_dict on all workers, or load it before "
+                 "DistributedOptimizer, which gives all workers that of rank 0")
+
+
+def broadcast_optimizer_state(optimizer, root_rank=0, model=None):
+    """Checks that all workers have the optimizer's state, as broadcast_parameters does. model: no
+    matter."""
+    state = optimizer.state_dict()
+    tensors = {f"{key}.{name}": value for key, each in state["state"].items()
+               for name, value in each.items() if isinstance(value, torch.Tensor)}
+    broadcast_parameters(tensors, root_rank)
+
+
+def _check_equal(named, advice):
+    names = sorted(named)
+    own = b"".join(checksum(named[name]).to_bytes(_CHECKSUM, "little")
+                   for name in names)[:_BYTES_MAX]
+    found = process.gather(own)
+    for rank, each in enumerate(found):
+        for begin in range(0, max(len(each), len(found[0])), _CHECKSUM):
+            end = begin + _CHECKSUM
+            if each[begin:end] != found[0][begin:end]:
+                name = names[begin // _CHECKSUM] if begin // _CHECKSUM < len(names) else "more"
+                raise NereusError(f"{name} has other values on worker {rank} than on worker 0: "
+                                  f"{advice}", FAILED_PRECONDITION)
 
 
 def _number(value):

@@ -1,7 +1,8 @@
 """Communication hook for DistributedDataParallel, and Linears by factors beside it.
 
 DDP stays: it decides when a bucket of gradients is ready, and Nereus carries it. Each parameter
-of a bucket is pushed at once; the means are there when backward returns, as with DDP itself.
+of a bucket is pushed at once. The means are there when backward returns, as with DDP itself: they
+are waited for in the last bucket, or, if Linears were taken out of DDP, at the end of backward.
 """
 
 import torch
@@ -44,58 +45,87 @@ class _BucketLayer(layout.TorchLayer):
 
 
 class _HookEngine(Engine):
-    """Engine whose gradients come from DDP, but for those of factorized weights."""
+    """Engine whose gradients come from DDP, but for those of factorized weights.
 
-    def __init__(self, ddp, options, rows):
+    ddp: the module, or None: DDP's buckets then have all parameters, and the first ones name
+    them.
+    """
+
+    def __init__(self, named, ddp, options, rows):
         self._ddp = ddp
-        self._own = set(getattr(ddp.module, _FACTORIZED, ()))
-        self._buckets = []  # Future and memory of each bucket of this backward.
-        named = [(name, each) for name, each in ddp.module.named_parameters()
-                 if each.requires_grad]
+        self._own = set(getattr(ddp.module, _FACTORIZED, ())) if ddp is not None else set()
+        self._buckets = []  # Future and memory of each bucket of this step.
+        self._has_last = False  # True if the last bucket of this step has come.
         # DDP's workers are always the same, so that none needs the optimizer's state.
         stand_in = torch.optim.SGD([each for _, each in named], lr=0.0)
-        super().__init__(stand_in, named, ddp.module, options, sorted(
-            name[:-len(".weight")] for name in self._own), rows, 1)
+        super().__init__([stand_in], named, ddp.module if ddp is not None else None, options,
+                         sorted(name[:-len(".weight")] for name in self._own), rows, 1)
 
     @property
     def _is_last_pass(self):
-        return self._ddp.require_backward_grad_sync
+        return self._ddp is None or self._ddp.require_backward_grad_sync
 
     def _hook_parameters(self, named):
         super()._hook_parameters([(name, each) for name, each in named if name in self._own])
 
-    def _layers_of(self, rows):
-        return layout.layers_of(self._named, rows, lambda name: (
-            layout.TorchLayer if name in self._own else _BucketLayer))
+    def _kind_of(self, name):
+        return layout.TorchLayer if name in self._own else _BucketLayer
+
+    def _mark(self):
+        """The program's optimizer is its own, and so are the gradients that it uses."""
+
+    def _find_strangers(self):
+        return {}
 
     @torch.no_grad()
     def take(self, bucket):
         """Pushes the gradients of a bucket. Returns a future of their means."""
-        if self._client is None:
-            raise NereusError(
-                "a gradient came before the worker has joined its job, which it does in the "
-                "first forward of the module that DDP has", FAILED_PRECONDITION)
-        self._begin_backward()
+        # DDP calls the hook outside of a backward pass, too: with static_graph, and for a worker
+        # that has no batches left (Join).
+        self._begin_in_step()
         self._has_any = True
         memory = bucket.buffer()
         future = torch.futures.Future(devices=[memory.device] if memory.is_cuda else [])
         self._buckets.append((future, memory))
         for parameter, gradient in zip(bucket.parameters(), bucket.gradients()):
+            if id(parameter) not in self._of_parameter:
+                raise NereusError(
+                    f"a parameter of shape {tuple(parameter.shape)} in a bucket of DDP is not one "
+                    "of the module of CommHookState: each process has one DDP module with "
+                    "comm_hook", FAILED_PRECONDITION)
             layer, slot = self._of_parameter[id(parameter)]
             slot.bucket = gradient
             slot.used = slot.came = True
             layer.missing -= 1
             if layer.missing == 0:
                 self._push(layer)
+        self._has_last = self._has_last or bucket.is_last()
+        # Otherwise the means are waited for at the end of backward, when the gradients of all
+        # factorized weights have come.
+        if self._has_last and (not self._own or not self._ends or self._is_delayed):
+            self._has_any = False
+            self._finish_step()
         return future
 
-    @torch.no_grad()
+    @property
+    def _is_delayed(self):
+        """True in the first averaged backward with static_graph: its buckets come after its end,
+        and DDP waits for them before it lets `_end` run."""
+        return getattr(self._ddp, "static_graph", False) and self._ddp.num_iterations == 1
+
     def _end(self):
-        try:
+        if self._has_any and self._is_last_pass and not self._has_last:
+            self._ends = False
+        else:
             super()._end()
+
+    def _finish_step(self):
+        self._has_last = False
+        try:
+            super()._finish_step()
         finally:
             buckets, self._buckets = self._buckets, []
-            for slot in (slot for layer in self._layers for slot in layer.slots):
+            for slot in self._slots():
                 slot.bucket = None
         for future, memory in buckets:
             future.set_result(memory)
@@ -107,15 +137,16 @@ class CommHookState:
         ddp = DistributedDataParallel(model)
         ddp.register_comm_hook(nt.CommHookState(ddp), nt.comm_hook)
 
-    All processes make one, after nereus.torch.init. Those that factorize their model join the
-    job in its first forward, others at once.
+    All processes make one, after nereus.torch.init. It joins the job at once. Without `ddp`, for
+    frameworks that make the DDP module later, it joins in the first backward; then no Linear goes
+    by factors, and running statistics are DDP's.
 
     rows: dict from names of factorized weights to the rows of their inputs in one step. By
-    default, they are measured at the first forward.
+    default, those of the first step.
     """
 
-    def __init__(self, ddp, rows=None):
-        if not isinstance(ddp, DistributedDataParallel):
+    def __init__(self, ddp=None, rows=None):
+        if ddp is not None and not isinstance(ddp, DistributedDataParallel):
             raise InvalidArgument(f"ddp is {type(ddp).__name__}, must be "
                                   "DistributedDataParallel")
         options = process.options()
@@ -124,21 +155,50 @@ class CommHookState:
             raise NereusError("comm_hook needs a job: start the program by torchrun or "
                               "`nereusctl run`, or set NEREUS_COORDINATOR",
                               FAILED_PRECONDITION)
-        self.engine = _HookEngine(ddp, options, rows)
+        self._options = options
+        self._first = []  # Buckets of the first backward, until the worker has joined.
+        self.engine = None
+        if ddp is not None:
+            self._join([(name, each) for name, each in ddp.module.named_parameters()
+                        if each.requires_grad], ddp, rows)
+
+    def _join(self, named, ddp=None, rows=None):
+        process.check_free()
+        self.engine = _HookEngine(named, ddp, self._options, rows)
         process.register(self.engine)
+
+    def take(self, bucket):
+        """Pushes the gradients of a bucket. Returns a future of their means."""
+        if self.engine is not None:
+            return self.engine.take(bucket)
+        # The job needs all parameters, in an order that is the same on all workers.
+        future = torch.futures.Future(devices=[bucket.buffer().device]
+                                      if bucket.buffer().is_cuda else [])
+        self._first.append((bucket, future))
+        if bucket.is_last():
+            parameters = [each for taken, _ in self._first for each in taken.parameters()]
+            self._join([(f"parameter.{index}", each) for index, each in enumerate(parameters)])
+            first, self._first = self._first, []
+            means = [self.engine.take(taken) for taken, _ in first]
+            for (_, each), mean in zip(first, means):
+                each.set_result(mean.value())
+        return future
 
     def plan(self):
         """Returns how each layer travels, as DistributedOptimizer.plan."""
-        return self.engine.plan()
+        return self.engine.plan() if self.engine is not None else []
 
     def report(self):
         """Returns costs, traffic and measurements, as DistributedOptimizer.report."""
-        return self.engine.report()
+        return self.engine.report() if self.engine is not None else None
 
 
 def comm_hook(state, bucket):
     """Communication hook of DDP: Nereus averages the gradients of a bucket."""
-    return state.engine.take(bucket)
+    if not isinstance(state, CommHookState):
+        raise InvalidArgument(f"the state of comm_hook is {type(state).__name__}, must be a "
+                              "nereus.torch.CommHookState")
+    return state.take(bucket)
 
 
 def factorize(model, names="auto"):

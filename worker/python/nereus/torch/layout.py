@@ -1,26 +1,30 @@
 """Layers of a torch model: which parameters make up which layer, and their memory.
 
-A parameter of LARGE_VALUES values or more is a layer of its own, in torch's own memory.
-Smaller ones that follow each other share a layer, whose memory they are moved to. Parameters in
-bfloat16 or float16 stay where they are; their layer has a float32 copy of them.
+A parameter of LARGE_VALUES values or more is a layer of its own. Smaller ones that follow each
+other share a layer. Parameters stay where the program has them: a layer in torch's own memory is
+that of one float32 parameter, and all others have a float32 copy, which is written before each
+push and read when the client has written it.
 """
 
 import functools
-import logging
+import warnings
 import zlib
 
 import torch
 
 from ..errors import FAILED_PRECONDITION, InvalidArgument, NereusError
 from ..layer import Layer
-
-_log = logging.getLogger("nereus")
+from . import watched
+from .watched import raw_gradient
 
 # Smallest parameter, in values, that is a layer of its own: 16 KiB.
 LARGE_VALUES = 4096
 # Largest layer that holds several parameters, in values: 64 KiB. A layer is pushed when all its
 # gradients are there, so a large one comes late.
 SHARED_VALUES_MAX = 16384
+
+# Longest name of a layer, in characters; the library takes 256.
+_NAME_LENGTH_MAX = 200
 
 # Types of parameters; those that are not float32 are copied to it and from it.
 _TYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -39,6 +43,17 @@ def flat(tensor):
     return permuted.view(-1) if permuted.is_contiguous() else None
 
 
+def wire_name(name):
+    """Returns a name as printable ASCII of at most _NAME_LENGTH_MAX characters. Different names
+    stay different: other characters are written as Python writes them in a text, and a long
+    name is cut in its middle and ends with its checksum."""
+    text = name.encode("unicode_escape", "backslashreplace").decode("ascii")
+    if len(text) <= _NAME_LENGTH_MAX:
+        return text
+    part = (_NAME_LENGTH_MAX - 16) // 2
+    return f"{text[:part]}...{text[-part:]} #{zlib.crc32(text.encode()):08x}"
+
+
 def _unusual_form(tensor):
     """Returns the strides of a tensor in a format such as channels_last, and the type of one
     that is not float32; "" for others."""
@@ -49,52 +64,91 @@ def _unusual_form(tensor):
 class Slot:
     """A parameter and its place in a layer.
 
-    index: number among all parameters.
+    index: number among all parameters; -1 for a buffer.
     begin, end: its values in the layer.
+    place: view of the layer's values, in the parameter's shape.
     used: True if its gradient came in this step. came: the same in this backward pass.
     """
 
     def __init__(self, index, name, parameter, begin):
         self.index = index
         self.name = name
-        self.parameter = parameter
+        self._parameter = parameter
         self.begin = begin
         self.end = begin + parameter.numel()
+        self.form = _unusual_form(parameter)
+        self._shape, self._stride = parameter.shape, parameter.stride()
+        self._kind = parameter.dtype, parameter.device
         self.used = self.came = False
-        self.address = None  # Of the values, while the client uses them.
+        self.place = None
+        self.address = None  # Of `place`.
         self.bucket = None  # Its gradient in a bucket of DDP.
+
+    @property
+    def parameter(self):
+        """The parameter, or the buffer, as the program has it now."""
+        return self._parameter
 
     def view_of(self, values):
         """Returns this slot's part of an array of the layer, in the parameter's shape."""
-        return torch.as_strided(values[self.begin:self.end], self.parameter.shape,
-                                self.parameter.stride())
+        return torch.as_strided(values[self.begin:self.end], self._shape, self._stride)
+
+    def is_elsewhere(self):
+        """Returns True if the parameter is in other memory than the layer's values. Errors:
+        InvalidArgument, it cannot be copied from there and back."""
+        parameter = self.parameter
+        if parameter.data_ptr() == self.address and parameter.dtype == torch.float32:
+            return False
+        if parameter.shape != self._shape or (parameter.dtype, parameter.device) != self._kind:
+            raise InvalidArgument(
+                f"parameter {self.name} has shape {tuple(parameter.shape)}, {parameter.dtype}, on "
+                f"{parameter.device}; it had shape {tuple(self._shape)}, {self._kind[0]}, on "
+                f"{self._kind[1]} when the worker joined its job: convert and move the model "
+                "before you wrap the optimizer")
+        return True
+
+
+class BufferSlot(Slot):
+    """A buffer and its place in a layer. The program may assign another tensor at any time."""
+
+    def __init__(self, module, key, name, begin):
+        self._module = module
+        self._key = key
+        super().__init__(-1, name, module._buffers[key], begin)
+
+    @property
+    def parameter(self):
+        found = self._module._buffers.get(self._key)
+        if found is None:
+            raise InvalidArgument(f"buffer {self.name} is gone: the workers average it in each "
+                                  "step, so it must stay in its module")
+        return found
 
 
 class TorchLayer:
     """Layer of the job: one large parameter, or several small ones.
 
-    rows: rows of its factors; 0: it has none.
     values: its parameters, flat. gradient: memory for a gradient, flat, or None. All are float32.
     pushed: what was pushed in this step, flat, or None.
+    copies: True if a copy of the gradient is pushed, so that the program finds this worker's own
+        gradient in the rest of the backward pass. So it is in the first step that has its
+        gradient; later, if the program reads gradients in backward.
     """
 
-    def __init__(self, slots, rows=0):
+    may_have_factors = False
+
+    def __init__(self, slots):
         self.slots = slots
-        self.rows = rows
         self.index = None  # Number among the layers.
-        self.capture = None  # Of the module whose weight this is, if rows > 0.
-        self.sends_factors = False  # True if this step's plan sends factors.
         self.values = None
         self.gradient = None
         self.state = None
         self.pushed = None
+        self.copies = True
+        self._reads = {}  # Number of changes of each gradient, by slot, when it was read.
         self.missing = 0  # Gradients of this backward pass that have not come.
         self._parts = []  # Views of `gradient`, of each slot.
-        self._has_told = False  # True if a warning has told of a step with more rows.
-        self._is_checked = False  # True if factors were compared with a gradient.
-        # Gradient of a layer with factors at the begin of the step, its values if they are
-        # needed, and the number of changes of its memory.
-        self._before = self._before_values = self._version = None
+        self._has_told = False  # True if a warning has told of sparse gradients.
 
     @functools.cached_property
     def name(self):
@@ -104,10 +158,11 @@ class TorchLayer:
         that is not float32, because its values are rounded."""
         first, last = self.slots[0], self.slots[-1]
         if first is last:
-            return first.name + _unusual_form(first.parameter)
-        parts = "".join(f"{slot.name} {tuple(slot.parameter.shape)}"
-                        f"{_unusual_form(slot.parameter)}\n" for slot in self.slots)
-        return f"{first.name} to {last.name} #{zlib.crc32(parts.encode()):08x}"
+            return wire_name(first.name + first.form)
+        parts = "".join(f"{slot.name} {tuple(slot.parameter.shape)}{slot.form}\n"
+                        for slot in self.slots)
+        checksum = zlib.crc32(parts.encode("utf-8", "surrogatepass"))
+        return wire_name(f"{first.name} to {last.name} #{checksum:08x}")
 
     @property
     def exported_name(self):
@@ -129,84 +184,61 @@ class TorchLayer:
         """True if several parameters share the layer."""
         return len(self.slots) > 1
 
-    @property
-    def is_copied(self):
-        """True if the parameters are not float32, so that `values` is a copy of them."""
-        return self.slots[0].parameter.dtype != torch.float32
-
-    @property
+    @functools.cached_property
     def gathers(self):
         """True if gradients are copied to `gradient`, the layer's own memory."""
-        return self.is_shared or self.is_copied
+        return self.is_shared or self.slots[0].parameter.dtype != torch.float32
 
     def bind(self, state_arrays):
-        """Puts the parameters where the client finds them. Returns the layer for it."""
+        """Makes the memory that the client uses. Returns the layer for it."""
         first = self.slots[0].parameter
-        with torch.no_grad():
-            if self.gathers:
-                self.values = torch.empty(self.size, device=first.device)
-                self.gradient = torch.zeros_like(self.values)
-                self._parts = [slot.view_of(self.gradient) for slot in self.slots]
-                for slot in self.slots:
-                    place = slot.view_of(self.values)
-                    place.copy_(slot.parameter)
-                    if not self.is_copied:
-                        slot.parameter.data = place
-            else:
-                self.values = flat(first.detach())
-            if state_arrays:
-                self.state = torch.zeros(state_arrays * self.size, device=first.device)
+        if self.gathers:
+            self.values = torch.empty(self.size, device=first.device)
+            self.gradient = torch.zeros_like(self.values)
+            self._parts = [slot.view_of(self.gradient) for slot in self.slots]
+        else:
+            self.values = flat(first.detach())
+        if state_arrays:
+            self.state = torch.zeros(state_arrays * self.size, device=first.device)
         for slot in self.slots:
-            slot.address = slot.parameter.data_ptr()
+            slot.place = slot.view_of(self.values)
+            slot.address = slot.place.data_ptr()
+        self.give()
         m = first.shape[0] if self._kind != "vector" else None
-        return Layer(self.name, self._kind, self.values, rows=max(1, self.rows), m=m,
-                     n=self.size // m if m is not None else None,
-                     has_factors=self.rows > 0, state=self.state)
+        return Layer(self.name, self._kind, self.values, m=m,
+                     n=self.size // m if m is not None else None, state=self.state,
+                     **self._factor_options())
+
+    def _factor_options(self):
+        return {}
 
     def state_view(self, slot, array):
         """Returns a slot's part of an array of the optimizer's state."""
         return slot.view_of(self.state[array * self.size:(array + 1) * self.size])
 
-    def take_over(self):
-        """Called when the client has written `values`."""
-        if self.is_copied:
-            for slot in self.slots:
-                slot.parameter.copy_(slot.view_of(self.values))
-
+    @torch.no_grad()
     def give(self):
         """Writes the parameters to `values`, for the client."""
-        if self.is_copied:
-            for slot in self.slots:
-                slot.view_of(self.values).copy_(slot.parameter)
-
-    def check_addresses(self):
-        """Checks that the parameters are where they were when the worker joined."""
         for slot in self.slots:
-            if slot.parameter.data_ptr() != slot.address:
-                raise InvalidArgument(
-                    f"parameter {slot.name} was moved to other memory after the first step, "
-                    "so that Nereus cannot find it: move the model to its device before you "
-                    "wrap the optimizer, and use copy_() in place of an assignment to .data")
+            if slot.is_elsewhere():
+                slot.place.copy_(slot.parameter)
+
+    @torch.no_grad()
+    def take_over(self):
+        """Called when the client has written `values`."""
+        for slot in self.slots:
+            if slot.is_elsewhere():
+                slot.parameter.copy_(slot.place)
 
     # ---- The gradients of a step.
 
-    def begin(self):
+    def begin(self, client):
         """Begins a step, or begins it again."""
-        self.pushed = None
+        self.pushed, self._reads = None, {}
         for slot in self.slots:
             slot.used = False
+            watched.release(slot.parameter)
         self.begin_pass()
-        if self.capture is None:
-            return
-        self.capture.clear()
-        # The first step with a gradient compares it with the product of the factors.
-        self.capture.keeps = self.sends_factors or not self._is_checked
-        self.capture.gives_product = not self.sends_factors or not self._is_checked
-        self._before = self.slots[0].parameter.grad
-        self._version = self._before._version if self._before is not None else None
-        self._before_values = None
-        if self._before is not None and not self._is_checked:
-            self._before_values = self._before.clone()
 
     def begin_pass(self):
         """Begins a backward pass of the step."""
@@ -214,22 +246,57 @@ class TorchLayer:
         for slot in self.slots:
             slot.came = False
 
-    @property
-    def has_factors(self):
-        """True if factors of this step were captured."""
-        return self.capture is not None and self.capture.rows > 0
+    def note_zero(self):
+        """Called when the program has set the gradients to zero by its optimizer."""
+
+    def has_withheld(self):
+        """Returns True if a gradient of this step is not in .grad yet."""
+        return False
+
+    def send(self, client, step, stream):
+        """Pushes the layer's gradient of a step."""
+        self.pushed = self.collect()
+        if step.loss_scale != 1:
+            self.pushed.mul_(step.loss_scale)
+        client.push(self.index, step, self.pushed, stream=stream)
+
+    def note_read(self, slot, sets):
+        """Called when the program reads a gradient that was sent, in the rest of the backward
+        pass, or sets one. Errors: NereusError, this worker's own gradient is not there."""
+        if sets or not self._keeps_own():
+            raise self._sent_error(slot, "set" if sets else "read, for the first time,")
+        self._reads.setdefault(slot, raw_gradient(slot.parameter)._version)
+
+    def _keeps_own(self):
+        """Returns True if this worker's own gradient stays in .grad until the end of backward."""
+        return self.gathers or self.copies
+
+    def end_backward(self, looks):
+        """Called when a backward pass is over that has sent the gradient. looks: True if the
+        program reads gradients in backward."""
+        reads, self._reads = self._reads, {}
+        self.copies = looks or self.copies and not any(slot.came for slot in self.slots)
+        for slot, version in reads.items():
+            if raw_gradient(slot.parameter)._version != version:
+                raise self._sent_error(slot, "changed")
+
+    def _sent_error(self, slot, how):
+        return NereusError(
+            f"the gradient of parameter {slot.name} was {how} in a backward pass after it was "
+            "sent to the other workers: do backward within optimizer.no_sync(), then what is to "
+            "be done with this worker's gradients, and call optimizer.synchronize()",
+            FAILED_PRECONDITION)
 
     def collect(self):
         """Returns the layer's gradient of this step, flat; zeros where there is none."""
-        if self.has_factors and self.sends_factors:
-            return self._product()
         if not self.gathers:
-            return self._own_gradient(self.slots[0])
+            own = self._own_gradient(self.slots[0])
+            return own.clone() if self.copies else own
         for slot, part in zip(self.slots, self._parts):
             gradient = slot.parameter.grad
             if gradient is None:
                 part.zero_()
-            elif gradient.data_ptr() != part.data_ptr():
+            elif gradient.is_sparse or gradient.data_ptr() != part.data_ptr():
                 part.copy_(_dense(gradient))
         return self.gradient
 
@@ -238,82 +305,23 @@ class TorchLayer:
         if gradient is None:
             return torch.zeros_like(self.values)
         gradient = gradient.detach()
+        if gradient.is_sparse:
+            self._tell_of_sparse(slot)
         values = None if gradient.is_sparse else flat(gradient)
-        if values is None or gradient.stride() != slot.parameter.stride():
-            gradient = torch.empty_like(slot.parameter).copy_(_dense(gradient))
+        if values is None or gradient.stride() != slot.place.stride():
+            gradient = torch.empty_like(slot.place).copy_(_dense(gradient))
             values = flat(gradient)
         return values
 
-    def check_factors(self, passes):
-        """Checks the captured factors of this step. Errors: NereusError."""
-        capture, slot = self.capture, self.slots[0]
-        if capture.rows > self.rows and self.sends_factors and not self._has_told:
-            self._has_told = True
-            _log.warning(
-                "layer %s has %d rows in this step, more than the %d that its workers agreed on: "
-                "where the plan sends its factors, this worker sends its gradient instead. If "
-                "there are many such steps, pass rows={'%s': %d}", self.name, capture.rows,
-                self.rows, slot.name, -(-capture.rows // passes))
-        gradient = slot.parameter.grad
-        if self._is_checked:
-            if self.sends_factors and gradient is not None and (
-                    gradient is not self._before or gradient._version != self._version):
-                raise NereusError(self._difference("its weight has a gradient beside it"),
-                                  FAILED_PRECONDITION)
+    def _tell_of_sparse(self, slot):
+        if self._has_told:
             return
-        if not slot.used or capture.rows == 0 or gradient is None:
-            return
-        own = gradient if self._before_values is None else gradient - self._before_values
-        if bool(torch.isfinite(own).all()):  # Not after an overflow, of a GradScaler.
-            difference = capture.difference(own)
-            if not difference <= capture.tolerance:
-                raise NereusError(self._difference(f"they differ by {100 * difference:.2g} %"),
-                                  FAILED_PRECONDITION)
-            self._is_checked = True
-        if self.sends_factors:
-            slot.parameter.grad = self._before
-            if self._before is not None:
-                self._before.copy_(self._before_values)
-
-    def _difference(self, how):
-        return (f"the gradient of {self.name} is not the product of its factors ({how}): the "
-                "loss, or another function, uses the weight itself. Pass factors=False, or the "
-                "names of other modules")
-
-    def take_factors(self):
-        """Returns output gradient and input for push_factors, zeros without a gradient."""
-        parameter = self.slots[0].parameter
-        if self.capture.rows == 0:
-            factors = tuple(self.values.new_zeros(self.rows, count)
-                            for count in parameter.shape)
-        else:
-            factors = self.capture.stacked(self.rows)
-        self.capture.clear()
-        self._before = parameter.grad
-        return factors
-
-    def _product(self):
-        """Returns the product of the factors, flat, which have too many rows to be sent."""
-        slot = self.slots[0]
-        self._before = slot.parameter.grad
-        place = self.place_for_mean()
-        place.view(slot.parameter.shape).copy_(self.capture.product())
-        self.capture.clear()
-        return place
-
-    def place_for_mean(self):
-        """Returns memory for the mean gradient of a layer with factors, flat. It is that of
-        the last step only if the parameter still has it."""
-        if self.is_copied:
-            return self.gradient
-        gradient = self.slots[0].parameter.grad
-        if gradient is not None and self.gradient is not None and \
-                gradient.data_ptr() == self.gradient.data_ptr() and \
-                not (gradient.is_cuda or bool(gradient.any())):
-            self._before = None  # Zeros: the mean may take their place.
-            return self.gradient
-        self.gradient = torch.empty_like(self.values)
-        return self.gradient
+        self._has_told = True
+        warnings.warn(
+            f"gradients of parameter {slot.name} are sparse, but workers average dense ones: all "
+            f"{self.size} values ({self.size * 4e-6:.3g} MB) travel to and from each worker and "
+            "are updated in each step. If that is too slow, run the job with --wire=bf16, use a "
+            "smaller table, or freeze it")
 
     def _mean_of(self, index):
         """Returns the mean gradient of a slot, in the parameter's shape and in float32."""
@@ -321,7 +329,7 @@ class TorchLayer:
 
     def place_of_mean(self, index):
         """Returns a tensor that stands for the mean gradient of a slot until that is there."""
-        if self.is_copied:
+        if self.gathers:
             return torch.empty_like(self.slots[index].parameter)
         return self._mean_of(index)
 
@@ -330,18 +338,17 @@ class TorchLayer:
 
         is_used: function of a slot; False if no worker had its gradient."""
         for index, slot in enumerate(self.slots):
-            gradient = slot.parameter.grad
+            parameter = slot.parameter
+            gradient = parameter.grad
             if gradient is None and not is_used(slot):
                 continue  # torch's optimizer leaves the parameter alone.
             mean = self._mean_of(index)
-            if self.sends_factors and self._before is not None:
-                gradient.add_(mean)  # torch adds gradients to those that are there.
-            elif gradient is None or gradient.is_sparse:
-                slot.parameter.grad = (mean.to(slot.parameter.dtype, copy=True)
-                                       if self.gathers else mean)
+            if gradient is None or gradient.is_sparse:
+                # .data: programs detach gradients in place, which torch refuses for views.
+                parameter.grad = (mean.to(parameter.dtype, copy=True) if self.gathers
+                                  else mean.data)
             elif gradient.data_ptr() != mean.data_ptr():
                 gradient.copy_(mean)
-        self._before = None
 
     def skip(self):
         """Makes the gradients of a skipped step infinite, as a GradScaler expects them."""
@@ -351,7 +358,6 @@ class TorchLayer:
             gradient = slot.parameter.grad
             if not gradient.is_sparse:
                 gradient.fill_(float("inf"))
-        self._before = None
 
 
 class StatisticsLayer(TorchLayer):
@@ -359,6 +365,8 @@ class StatisticsLayer(TorchLayer):
     stay equal. What travels is their change in this step, because a change in 16 bits would
     be lost in a sum with the statistics.
     """
+
+    gathers = True
 
     def bind(self, state_arrays):
         layer = super().bind(state_arrays)
@@ -370,9 +378,8 @@ class StatisticsLayer(TorchLayer):
         self._base.copy_(self.values)
 
     def collect(self):
-        if self.gradient is None:
-            self.gradient = torch.empty_like(self.values)
         self.give()
+        self._sent = [slot.parameter for slot in self.slots]
         torch.sub(self.values, self._base, out=self.gradient)
         # Workers that join read the values until the mean is there. If the job skips the step,
         # the statistics stay as they were before it.
@@ -383,33 +390,45 @@ class StatisticsLayer(TorchLayer):
     def distribute(self, is_used):
         self._base.add_(self.pushed)
         self.values.copy_(self._base)
-        super().take_over()
+        for slot, sent in zip(self.slots, self._sent):
+            if slot.parameter is sent:  # With updates in the next forward it may be another one.
+                sent.copy_(slot.place)
 
     def skip(self):
         """The statistics stay as before the step."""
 
 
+def _is_statistic(key, buffer, device):
+    return (key in ("running_mean", "running_var") and buffer.device == device
+            and buffer.dtype in _TYPES and buffer.numel() > 0 and flat(buffer) is not None)
+
+
 def statistics_layer(model, device):
     """Returns the layer of a model's running statistics; None if there are none."""
     slots = []
-    for name, buffer in model.named_buffers():
-        if name.endswith(("running_mean", "running_var")) and buffer.device == device and \
-                buffer.dtype in _TYPES and buffer.is_contiguous() and \
-                (not slots or buffer.dtype == slots[0].parameter.dtype):
-            slots.append(Slot(-1, name, buffer, slots[-1].end if slots else 0))
+    for prefix, module in model.named_modules():
+        for key, buffer in module._buffers.items():
+            if buffer is not None and _is_statistic(key, buffer, device):
+                name = f"{prefix}.{key}" if prefix else key
+                slots.append(BufferSlot(module, key, name, slots[-1].end if slots else 0))
     return StatisticsLayer(slots) if slots else None
+
+
+def other_buffers(model, device):
+    """Returns names and tensors of a model's buffers that workers do not average."""
+    return [(name, buffer) for name, buffer in model.named_buffers()
+            if not _is_statistic(name.rpartition(".")[2], buffer, device)]
 
 
 def _dense(gradient):
     return gradient.to_dense() if gradient.is_sparse else gradient
 
 
-def layers_of(named, rows, kind_of=lambda name: TorchLayer):
+def layers_of(named, kind_of=lambda name: TorchLayer):
     """Returns the layers of parameters in the order of the model.
 
-    named: list of names and parameters. rows: dict from names of weights to the rows of
-    their factors. kind_of: function from the name of a parameter to the class of its layer.
-    Errors: InvalidArgument.
+    named: list of names and parameters. kind_of: function from the name of a parameter to a
+    function from a list of slots to its layer. Errors: InvalidArgument.
     """
     layers, shared = [], []
 
@@ -421,8 +440,7 @@ def layers_of(named, rows, kind_of=lambda name: TorchLayer):
     for index, (name, parameter) in enumerate(named):
         _check(name, parameter)
         if parameter.numel() >= LARGE_VALUES:
-            layers.append(kind_of(name)([Slot(index, name, parameter, 0)],
-                                        rows.get(name, 0)))
+            layers.append(kind_of(name)([Slot(index, name, parameter, 0)]))
             continue
         begin = shared[-1].end if shared else 0
         if begin + parameter.numel() > SHARED_VALUES_MAX or (
@@ -447,6 +465,19 @@ def _check(name, parameter):
             f"parameter {name} has shape {tuple(parameter.shape)} and strides "
             f"{parameter.stride()}, whose values do not lie one after the other: make it "
             "contiguous")
+
+
+def check_separate(layers):
+    """Checks that no two parameters share memory. For updates that come one after the other:
+    the memory would have a part of them when it is read. Errors: InvalidArgument."""
+    spans = sorted(
+        (parameter.data_ptr(), parameter.data_ptr() + parameter.numel() * parameter.element_size(),
+         slot.name) for layer in layers for slot in layer.slots for parameter in [slot.parameter])
+    for (_, end, name), (begin, _, other) in zip(spans, spans[1:]):
+        if begin < end:
+            raise InvalidArgument(
+                f'parameters {name} and {other} share memory, which overlap="dear" cannot update '
+                "one after the other: use one parameter in both places, or no overlap")
 
 
 def check_known(optimizer, known):

@@ -10,27 +10,83 @@ from .engine import Engine
 from .factors import new_object
 
 
-def _update(engine, step, arguments, options):
-    """Calls the step of an optimizer, unless the job has skipped the step. A closure is
-    called here, because its backward is the step that may be skipped."""
-    engine.check_parameters()
-    engine.alone_steps += 1
-    if engine.defers:
-        if arguments or options:
-            raise InvalidArgument('step takes no closure with overlap="dear": the update comes '
-                                  "in the next forward")
-        return engine.defer_step(step)
-    if not engine.may_skip:
-        return step(*arguments, **options)
-    closure = options.pop("closure", None) or (arguments[0] if arguments else None)
-    loss = None
-    if closure is not None:
-        arguments = arguments[1:]
+class _Skipped(Exception):
+    """The job has skipped the step whose closure has just ended."""
+
+
+class _Undo:
+    """Parameters and state of an optimizer as they are when the job may skip a later part of its
+    step."""
+
+    def __init__(self, optimizer):
+        self._optimizer = optimizer
+        self._parameters = [(each, each.detach().clone()) for group in optimizer.param_groups
+                            for each in group["params"]]
+        self._state = {key: {name: value.clone() if isinstance(value, torch.Tensor) else value
+                             for name, value in state.items()}
+                       for key, state in optimizer.state.items()}
+
+    @torch.no_grad()
+    def __call__(self):
+        for parameter, values in self._parameters:
+            parameter.copy_(values)
+        for key in list(self._optimizer.state):
+            if key not in self._state:
+                del self._optimizer.state[key]
+        for key, state in self._state.items():
+            self._optimizer.state[key] = state
+
+
+def _with_closure(engine, optimizer, step, closure, options):
+    """Calls the step of an optimizer with a closure, each call of which is a step of the job. If
+    the job skips one of them, the optimizer is as before."""
+    undo = loss = None
+
+    def around():
+        nonlocal undo, loss
+        rounds = engine.rounds
         with torch.enable_grad():
             loss = closure()
-    if not engine.skipped:
-        step(*arguments, **options)
-    return loss
+        engine.end_step(rounds, is_asked=False)
+        engine.check_update()
+        if engine.skipped:
+            raise _Skipped
+        if engine.may_skip and undo is None:
+            undo = _Undo(optimizer)
+        return loss
+
+    try:
+        return step(around, **options)
+    except _Skipped:
+        if undo is not None:
+            undo()
+        return loss
+
+
+def _update(engine, optimizer, step, arguments, options):
+    """Calls the step of an optimizer, unless the job has skipped the step."""
+    closure = options.pop("closure", None)
+    if closure is None and arguments:
+        closure, arguments = arguments[0], arguments[1:]
+    engine.alone_steps += 1
+    if closure is not None:
+        if engine.defers:
+            raise InvalidArgument('step takes no closure with overlap="dear": the update comes '
+                                  "in the next forward")
+        if not engine.has_job:
+            return step(closure, *arguments, **options)
+        result = _with_closure(engine, optimizer, step, closure, options)
+    else:
+        engine.end_step(optimizer._rounds, is_asked=False)
+        engine.check_update()
+        result = None
+        if engine.defers:
+            engine.defer_step(optimizer, lambda: step(*arguments, **options))
+        elif not engine.skipped:
+            result = step(*arguments, **options)
+    optimizer._rounds = engine.rounds
+    engine.note_update()
+    return result
 
 
 class _Distributed:
@@ -39,13 +95,15 @@ class _Distributed:
 
     def step(self, *arguments, **options):
         """Updates the parameters from the mean gradients, as the optimizer itself does. Does
-        nothing if the job has skipped the step."""
-        return _update(self._engine, super().step, arguments, options)
+        nothing if the job has skipped the step. If no backward has averaged gradients since the
+        last call, those of this worker count as they are, or as zero."""
+        return _update(self._engine, self, super().step, arguments, options)
 
     step.hooked = True  # torch calls the hooks of a step in the optimizer's own one.
 
     def zero_grad(self, *arguments, **options):
         """Sets all gradients to zero, or to None, as the optimizer itself does."""
+        self._engine.begin_zero()
         if not self._engine.defers:
             super().zero_grad(*arguments, **options)
         self._engine.drop_gradients()
@@ -83,19 +141,21 @@ class _Distributed:
             self._engine.accumulates = before
 
     def synchronize(self):
-        """Waits for the mean gradients, and updates the parameters if `step` was called. Does
-        nothing without overlap="dear": backward returns with the mean gradients."""
-        self._engine.finish()
+        """Averages the gradients as they are, unless backward has averaged them since the last
+        step: those that the program has set by other means, or those of a worker whose backward
+        reached no parameter. With overlap="dear", waits for the mean gradients, and updates the
+        parameters if `step` was called. All workers call it alike."""
+        self._engine.synchronize(self._rounds)
 
     def skip_synchronize(self):
         """Does nothing. For programs that were written for Horovod."""
         return contextlib.nullcontext()
 
     def set_backward_passes_per_step(self, passes):
-        """Sets the number of backward passes of a step, before the first step."""
-        if self._engine.is_connected and passes != self._engine.passes:
+        """Sets the number of backward passes of a step, in a process that trains alone."""
+        if self._engine.has_job and passes != self._engine.passes:
             raise NereusError("backward_passes_per_step cannot change after the worker has "
-                              "joined its job: its workers agreed on the rows of factors",
+                              "joined its job: give it to DistributedOptimizer",
                               FAILED_PRECONDITION)
         self._engine.passes = passes
 
@@ -111,26 +171,23 @@ class _Distributed:
 
 
 def DistributedOptimizer(optimizer, named_parameters=None, compression=None,
-                         backward_passes_per_step=1, op=None, *, model=None, factors="auto",
-                         rows=None, overlap=None, example=None):
+                         backward_passes_per_step=1, op=None, sparse_as_dense=False, *,
+                         model=None, factors="auto", rows=None, overlap=None):
     """Makes `optimizer` one of all workers, and returns it: after each backward, the
-    gradients of its parameters are the means over all workers.
+    gradients of its parameters are the means over all workers. Joins the job, which gives all
+    workers the parameters of the first one.
 
-    Joins the job, which gives all workers the parameters of the first one: at once, or if
-    there is a `model` with torch.nn.Linear and no `example`, at its first forward.
-
+    optimizer: a torch optimizer, or a list of all optimizers of the model.
     named_parameters: names for messages and plans; by default those of `model`.
     compression: None; the job's --wire says how gradients travel.
     backward_passes_per_step: number of backward passes whose gradients a step adds up.
     op: None; gradients are averaged.
+    sparse_as_dense: no matter: gradients of sparse embeddings travel as dense ones.
     model: the module whose Linears may go by factors. The running statistics of its
         BatchNorms are averaged in each step.
     factors: "auto", a list of names of modules, or False.
     rows: dict from names of weights to the rows of their inputs on one worker in one
-        backward pass, such as {"fc1.weight": 32}. By default, they are measured at the first
-        forward by one more forward and backward pass.
-    example: argument of model(...) in a step, or a tuple of all its arguments. Rows are then
-        measured, and the job is joined, at once.
+        backward pass, such as {"fc1.weight": 32}. By default, those of the first step.
     overlap: None: backward returns with the mean gradients. "dear": it does not wait; each
         parameter is updated when it is used, which is in the next forward (DeAR). Needs
         `model`, a job with --overlap=dear, and `synchronize` before gradients are clipped.
@@ -139,52 +196,68 @@ def DistributedOptimizer(optimizer, named_parameters=None, compression=None,
     """
     options = process.options()
     process.check_free()
-    if isinstance(optimizer, (torch.optim.LBFGS, torch.optim.SparseAdam)):
-        raise InvalidArgument(
-            f"{type(optimizer).__name__} is not supported: "
-            + ("it decides by the loss of one worker" if isinstance(optimizer,
-                                                                   torch.optim.LBFGS)
-               else "gradients of all workers are dense; use Adam"))
-    if compression is not None:
+    optimizers = list(optimizer) if isinstance(optimizer, (list, tuple)) else [optimizer]
+    _check(optimizers, compression, backward_passes_per_step, op, overlap, model)
+    named = _named(optimizers, named_parameters, model)
+    engine = Engine(optimizers, named, model, options if options.coordinator else None,
+                    factors, rows, backward_passes_per_step, overlap == "dear")
+    process.register(engine)
+    for each in optimizers:
+        _wrap(each, engine)
+    return optimizer
+
+
+def _check(optimizers, compression, passes, op, overlap, model):
+    for each in optimizers:
+        if not isinstance(each, torch.optim.Optimizer):
+            raise InvalidArgument(f"optimizer is {type(each).__name__}, must be a "
+                                  "torch.optim.Optimizer, or a list of them")
+        if isinstance(each, (torch.optim.LBFGS, torch.optim.SparseAdam)):
+            raise InvalidArgument(
+                f"{type(each).__name__} is not supported: "
+                + ("it decides by the loss of one worker" if isinstance(each, torch.optim.LBFGS)
+                   else "gradients of all workers are dense; use Adam"))
+    if compression is not None and getattr(compression, "__name__", "") != "NoneCompressor":
         raise InvalidArgument("compression is not supported here: run the job with "
                               "--wire=bf16 or --wire=fp16")
     if op is not None:
         raise InvalidArgument("op must be None: gradients are averaged")
-    if not isinstance(backward_passes_per_step, int) or backward_passes_per_step < 1:
-        raise InvalidArgument(f"backward_passes_per_step is {backward_passes_per_step!r}, must "
-                              "be a positive number")
+    if not isinstance(passes, int) or passes < 1:
+        raise InvalidArgument(f"backward_passes_per_step is {passes!r}, must be a positive "
+                              "number")
     if overlap not in (None, "dear"):
         raise InvalidArgument(f'overlap is {overlap!r}, must be None or "dear"')
     if overlap is not None and model is None:
         raise InvalidArgument('overlap="dear" needs model=: its modules wait for their '
                               "parameters")
-    named = _named(optimizer, named_parameters, model)
-    engine = Engine(optimizer, named, model, options if options.coordinator else None,
-                    factors, rows, backward_passes_per_step, overlap == "dear", example)
-    process.register(engine)
+
+
+def _wrap(optimizer, engine):
     plain = type(optimizer)
     optimizer.__class__ = type(plain.__name__, (_Distributed, plain), {"plain_class": plain})
     optimizer._engine = engine
+    optimizer._rounds = 0  # Engine.rounds after the last step.
     if "step" in vars(optimizer):
-        optimizer.step = _around(engine, optimizer.step)
-    return optimizer
+        optimizer.step = _around(engine, optimizer, optimizer.step)
 
 
-def _around(engine, step):
+def _around(engine, optimizer, step):
     """Returns the step of an optimizer to which a scheduler was given before it was
     wrapped: the scheduler has put its own function there."""
     def around(*arguments, **options):
-        return _update(engine, step, arguments, options)
+        return _update(engine, optimizer, step, arguments, options)
 
     vars(around).update(vars(step))
     return around
 
 
-def _named(optimizer, named_parameters, model):
+def _named(optimizers, named_parameters, model):
     """Returns names and parameters of all trained parameters, in the order of the model."""
     if named_parameters is None and model is not None:
         named_parameters = model.named_parameters()
-    trained = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    trained = list({id(parameter): parameter for optimizer in optimizers
+                    for group in optimizer.param_groups
+                    for parameter in group["params"]}.values())
     if named_parameters is None:
         named_parameters = ((f"parameter.{i}", each) for i, each in enumerate(trained))
     names = {}

@@ -4,11 +4,14 @@ A process has one engine, that of its DistributedOptimizer. Without a coordinato
 process trains alone.
 """
 
+import atexit
 import logging
 import os
+import sys
 
-from .. import _launcher
+from .. import _exit, _launcher, _native
 from ..errors import FAILED_PRECONDITION, InvalidArgument, NereusError
+from ..lobby import Lobby
 from ..options import Options, misspelt_variable
 
 _log = logging.getLogger("nereus")
@@ -19,6 +22,9 @@ class _Process:
 
     options = None  # Options of the client, after init.
     engine = None  # Engine of the optimizer.
+    lobby = None  # Lobby of the processes that were started together, before there is an engine.
+    left = set()  # Addresses of the coordinators whose jobs this process has left.
+    is_watched = False  # True if _leave_at_exit is called when the program ends.
 
 
 def init(**options):
@@ -50,7 +56,30 @@ def init(**options):
         if not found.coordinator and others:
             _log.warning("this process trains alone, because NEREUS_COORDINATOR is not set; set "
                          "are %s", ", ".join(others))
+    if found.coordinator in _Process.left:
+        raise NereusError(
+            "JobFinished: this process has left its job, which trains one model once. Start the "
+            "program again for each training; under torchrun, mpirun and srun, init() begins a "
+            "new job", FAILED_PRECONDITION)
     _Process.options = found
+    _exit.watch()
+    if not _Process.is_watched:
+        _Process.is_watched = True
+        atexit.register(_leave_at_exit)
+
+
+def _leave_at_exit():
+    """Leaves the job of a program that has ended without an error and without shutdown()."""
+    if _Process.engine is None or _exit.has_failed() or _native.is_forked():
+        return
+    try:
+        shutdown()
+    except BaseException:  # pylint: disable=broad-except
+        # Python would print it and end with the code of a program without an error.
+        sys.excepthook(*sys.exc_info())
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(1)
 
 
 def is_initialized():
@@ -60,11 +89,28 @@ def is_initialized():
 
 def shutdown():
     """Leaves the job after the last step. Waits until the other workers need nothing more
-    from this one. Does nothing without init."""
-    engine, _Process.engine, _Process.options = _Process.engine, None, None
+    from this one. Does nothing without init. A program that ends without an error does it, too."""
+    engine, lobby, found = _Process.engine, _Process.lobby, _Process.options
+    _Process.engine = _Process.lobby = _Process.options = None
+    if lobby is not None:
+        lobby.close()
     if engine is not None:
+        if engine.has_job:
+            _Process.left.add(found.coordinator)
         engine.leave()
-        _launcher.end_job()
+    _launcher.end_job()
+
+
+def gather(value):
+    """Returns the bytes of all workers, by rank."""
+    found = options()
+    if not found.coordinator:
+        return [value]
+    if _Process.engine is not None:
+        return _Process.engine.gather(value)
+    if _Process.lobby is None:
+        _Process.lobby = Lobby(count=size(), **vars(found))
+    return _Process.lobby.gather(value)
 
 
 def options():
@@ -79,14 +125,18 @@ def check_free():
     """Checks that this process has no engine. Errors: NereusError, there is one."""
     if _Process.engine is not None:
         raise NereusError(
-            "this process has a DistributedOptimizer already; a process trains one model: "
-            "give all its parameters to one optimizer, as parameter groups",
+            "this process has a DistributedOptimizer already: give it a list of all optimizers of "
+            "the program, with model= of all their modules (torch.nn.ModuleList), or call "
+            "nereus.torch.shutdown() first",
             FAILED_PRECONDITION)
 
 
 def register(engine):
     """Makes `engine` that of this process."""
     _Process.engine = engine
+    lobby, _Process.lobby = _Process.lobby, None
+    if lobby is not None:
+        lobby.close()
 
 
 def engine():

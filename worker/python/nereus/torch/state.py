@@ -18,8 +18,14 @@ _log = logging.getLogger("nereus")
 
 # Arguments that say how an optimizer computes, not what. Some of them need a GPU.
 _WAYS_TO_COMPUTE = ("capturable", "differentiable", "foreach", "fused")
-# Shapes of parameters of trial steps: state of a matrix may have other shapes.
-_TRIAL_SHAPES = ((2, 3), (4,))
+# Types of state that a float32 holds without loss.
+_STATE_TYPES = (torch.float32, torch.bfloat16, torch.float16)
+# Lengths of the dimensions of parameters of trial steps. State whose shape is made of some of
+# them is told from state of the parameter's shape.
+_TRIAL_LENGTHS = (4, 3, 2, 5, 6, 7)
+# Number of values from which on optimizers in few bits keep these, and a shape of as many.
+_LARGE = 4096
+_LARGE_SHAPE = (64, 128)
 
 
 def plain_class(optimizer):
@@ -27,25 +33,48 @@ def plain_class(optimizer):
     return getattr(type(optimizer), "plain_class", type(optimizer))
 
 
-def kinds_of_state(optimizer):
-    """Returns the names of an optimizer's state, for each parameter: those of the
-    parameter's shape, and those that are numbers. None if they cannot be found out, or if
+def kinds_of_state(optimizers):
+    """Returns the names of the optimizers' state, for each parameter: tensors of the parameter's
+    shape in floats of at most 32 bits, and numbers. None if they cannot be found out, or if
     there is other state."""
     tensors, numbers = set(), set()
-    for group in optimizer.param_groups:
-        for shape in _TRIAL_SHAPES:
-            try:
-                state = _trial_state(optimizer, group, shape)
-            except Exception:  # An optimizer with arguments of its own, or with a closure.
-                return None
-            for name, value in state.items():
-                if isinstance(value, torch.Tensor) and value.shape == shape:
-                    tensors.add(name)
-                elif _is_number(value):
-                    numbers.add(name)
-                elif value is not None:
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            for shape in _trial_shapes(group["params"]):
+                try:
+                    state = _trial_state(optimizer, group, shape)
+                except Exception:  # An optimizer with arguments of its own, or with a closure.
                     return None
+                for name, value in state.items():
+                    if isinstance(value, torch.Tensor) and value.shape == shape:
+                        if value.dtype not in _STATE_TYPES or type(value) is not torch.Tensor:
+                            return None
+                        tensors.add(name)
+                    elif _is_number(value):
+                        numbers.add(name)
+                    elif value is not None:
+                        return None
+            if not _has_known_state(optimizer, group, tensors, numbers):
+                return None
+    if tensors & numbers:
+        return None
     return sorted(tensors), sorted(numbers)
+
+
+def _has_known_state(optimizer, group, tensors, numbers):
+    """Returns True if the state that parameters of a group have by now is of known kinds: an
+    optimizer may choose it by the parameter's size."""
+    for parameter in group["params"]:
+        for name, value in optimizer.state.get(parameter, {}).items():
+            if isinstance(value, torch.Tensor) and value.shape == parameter.shape \
+                    and value.numel() > 1:
+                if name not in tensors or value.dtype not in _STATE_TYPES or \
+                        type(value) is not torch.Tensor:
+                    return False
+            elif value is not None and not (
+                    name in (numbers | tensors) and _is_number(value)):
+                return False
+    return True
 
 
 def _is_number(value):
@@ -53,14 +82,29 @@ def _is_number(value):
             or isinstance(value, (int, float)) and not isinstance(value, bool))
 
 
-def _trial_state(optimizer, group, shape, **tensor_options):
+def _trial_shape(parameter):
+    """Returns the shape of a small parameter with as many dimensions, at least one: a number's
+    state could not be told from other numbers."""
+    return _TRIAL_LENGTHS[:max(1, parameter.dim())]
+
+
+def _trial_shapes(parameters):
+    """Returns the shapes of trial parameters for a group: some optimizers keep other state of
+    matrices, or of large parameters."""
+    shapes = {_trial_shape(each) for each in parameters}
+    if any(each.dim() == 2 and each.numel() >= _LARGE for each in parameters):
+        shapes.add(_LARGE_SHAPE)
+    return shapes
+
+
+def _trial_state(optimizer, group, shape, steps=True, **tensor_options):
     """Returns the state of a small parameter after a step with the options of a group.
 
-    tensor_options: arguments of torch.zeros, such as dtype."""
+    steps: False for the state that the constructor makes. tensor_options: arguments of
+    torch.zeros, such as dtype."""
     options = {name: value for name, value in group.items()
                if name in optimizer.defaults and name not in _WAYS_TO_COMPUTE}
     parameter = torch.zeros(shape, requires_grad=True, **tensor_options)
-    parameter.grad = torch.zeros_like(parameter)
     made = plain_class(optimizer)
     # A class may have defaults that its constructor does not take: since torch 2.6 AdamW has one
     # of Adam's.
@@ -69,8 +113,20 @@ def _trial_state(optimizer, group, shape, **tensor_options):
     trial = made([parameter], **{name: value for name, value in options.items()
                                  if takes_all or name in taken})
     trial.param_groups[0].update(options)
+    if not steps:
+        return trial.state[parameter]
+
+    def closure():
+        parameter.grad = torch.zeros_like(parameter)
+        return parameter.sum()
+
     with torch.enable_grad():
-        trial.step()
+        closure()
+        needs = inspect.signature(trial.step).parameters.get("closure")
+        if needs is not None and needs.default is needs.empty:
+            trial.step(closure)
+        else:
+            trial.step()
     return trial.state[parameter]
 
 
@@ -95,11 +151,13 @@ class _GroupNumber:
     """Number, or a pair's element or a switch, of one of an optimizer's groups. It counts for all
     workers, as the learning rate does.
 
-    place: index of the element; None: the value is no pair.
+    place: index of the element; None: the value is no pair. owner: the optimizer in messages, ""
+    if there is only one.
     """
 
-    def __init__(self, optimizer, index, name, place=None):
+    def __init__(self, optimizer, owner, index, name, place=None):
         self._optimizer = optimizer
+        self._owner = owner
         self._index = index
         self._name = name
         self._place = place
@@ -126,48 +184,61 @@ class _GroupNumber:
         if float(own) == number:
             return None
         place = "" if self._place is None else f"[{self._place}]"
-        return (f"{self._name}{place}={_text(own)} in parameter group {self._index} on this "
-                f"worker and {_text(jobs)} in the job")
+        return (f"{self._name}{place}={_text(own)} in parameter group {self._index}{self._owner} "
+                f"on this worker and {_text(jobs)} in the job")
 
 
 def _text(value):
     return str(value) if isinstance(value, bool) else f"{float(value):g}"
 
 
-def _numbers_of_groups(optimizer):
-    """Returns all numbers of an optimizer's groups that say what it computes."""
+def _numbers_of_groups(optimizers):
+    """Returns all numbers of the optimizers' groups that say what they compute."""
     found = []
-    for index, group in enumerate(optimizer.param_groups):
-        for name in sorted(group):
-            value = group[name]
-            if name in _WAYS_TO_COMPUTE or name == "params":
-                continue
-            if _is_number(value) or isinstance(value, bool):
-                found.append(_GroupNumber(optimizer, index, name))
-            elif isinstance(value, (tuple, list)):
-                found += [_GroupNumber(optimizer, index, name, place)
-                          for place, each in enumerate(value) if _is_number(each)]
+    for number, optimizer in enumerate(optimizers):
+        owner = f" of optimizer {number}" if len(optimizers) > 1 else ""
+        for index, group in enumerate(optimizer.param_groups):
+            for name in sorted(group):
+                value = group[name]
+                if name in _WAYS_TO_COMPUTE or name == "params":
+                    continue
+                if _is_number(value) or isinstance(value, bool):
+                    found.append(_GroupNumber(optimizer, owner, index, name))
+                elif isinstance(value, (tuple, list)):
+                    found += [_GroupNumber(optimizer, owner, index, name, place)
+                              for place, each in enumerate(value) if _is_number(each)]
     return found
+
+
+def owners_of(optimizers):
+    """Returns the optimizer of each parameter, by the parameter's id."""
+    return {id(parameter): optimizer for optimizer in optimizers
+            for group in optimizer.param_groups for parameter in group["params"]}
 
 
 class Extras:
     """Layer of numbers beside the parameters, in memory of the host.
 
-    Its gradient has one value for each parameter: 1 if this worker had its gradient. Its
-    parameters are for workers that join: the numbers of the optimizer's state, then those
-    of its groups, such as the learning rate.
+    Its gradient has one value for each parameter: 1 if this worker had its gradient. Then come
+    the FLAGS of the last step. Its parameters are for workers that join: the numbers of the
+    optimizers' state, then those of their groups, such as the learning rate.
     """
 
     NAME = "nereus.torch"
+    # is_late: the last step's gradients came in optimizer.step(). has_changed: the program
+    # changed the mean gradients of the last step before its update. turn: number of this step
+    # since the last update, modulo TURNS, so that 16 bits hold it.
+    FLAGS = 3
+    TURNS = 251
 
-    def __init__(self, optimizer, slots, names):
-        self._optimizer = optimizer
+    def __init__(self, optimizers, slots, names):
+        self._owners = owners_of(optimizers)
         self._slots = slots
         self._names = names
         self._count = len(slots) * len(names)
-        self._of_groups = _numbers_of_groups(optimizer)
+        self._of_groups = _numbers_of_groups(optimizers)
         size = _PARTS * (self._count + len(self._of_groups))
-        self.values = torch.zeros(max(len(slots), size))
+        self.values = torch.zeros(max(len(slots) + self.FLAGS, size))
         self.gradient = torch.zeros_like(self.values)
 
     def layer(self, state_arrays):
@@ -177,7 +248,8 @@ class Extras:
 
     def write(self):
         """Writes the numbers, before they are pushed."""
-        states = [self._optimizer.state.get(slot.parameter, {}) for slot in self._slots]
+        states = [self._owners[id(slot.parameter)].state.get(slot.parameter, {})
+                  for slot in self._slots]
         numbers = [state.get(name, 0.0) for name in self._names for state in states]
         numbers += [each.value for each in self._of_groups]
         on_gpu = [i for i, value in enumerate(numbers)
@@ -192,11 +264,18 @@ class Extras:
     def _numbers(self):
         return _joined(self.values[:_PARTS * (self._count + len(self._of_groups))])
 
-    def write_flags(self):
-        """Writes the gradient of this step."""
+    def write_flags(self, is_late, has_changed, turn, loss_scale):
+        """Writes the gradient of this step, which the job divides by loss_scale."""
         self.gradient.zero_()
-        self.gradient[:len(self._slots)] = torch.tensor([float(slot.used)
-                                                         for slot in self._slots])
+        flags = [slot.used for slot in self._slots] + [is_late, has_changed, turn % self.TURNS]
+        self.gradient[:len(flags)] = torch.tensor(flags, dtype=torch.float32) * loss_scale
+
+    def read_flags(self):
+        """Returns for each parameter True if a worker had its gradient, and the means of the
+        FLAGS."""
+        count = len(self._slots)
+        found = self.gradient[:count + self.FLAGS].tolist()
+        return [value > 0 for value in found[:count]], found[count:]
 
     def numbers(self):
         """Returns the numbers of each slot: a list of dicts, in the order of slots."""
@@ -220,10 +299,11 @@ def _like(example, value):
 
 
 class BoundState:
-    """State of the optimizer, whose tensors are views of the layers' state."""
+    """State of the optimizers, whose tensors are views of the layers' state."""
 
-    def __init__(self, optimizer, layers, tensor_names):
-        self._optimizer = optimizer
+    def __init__(self, optimizers, layers, tensor_names):
+        self._optimizers = optimizers
+        self._owners = owners_of(optimizers)
         self._names = tensor_names
         self._places = {}  # By layer, slots and by name their places in the layer's memory.
         for layer in layers:
@@ -247,7 +327,7 @@ class BoundState:
         if not self._names:
             return
         for slot, places in self._places.get(layer, ()):
-            state = self._optimizer.state.get(slot.parameter)
+            state = self._owners[id(slot.parameter)].state.get(slot.parameter)
             if not state:
                 continue
             for name, (place, address) in places.items():
@@ -264,25 +344,29 @@ class BoundState:
         numbers: of each parameter, by name."""
         if not self._names and not any(numbers):
             return
-        groups = {id(parameter): group for group in self._optimizer.param_groups
-                  for parameter in group["params"]}
+        groups = {id(parameter): group for optimizer in self._optimizers
+                  for group in optimizer.param_groups for parameter in group["params"]}
         for slot, places in itertools.chain.from_iterable(self._places.values()):
-            found = numbers[slot.index]
-            if not any(found.values()) and not any(bool(place.any())
-                                                   for place, _ in places.values()):
-                self._optimizer.state.pop(slot.parameter, None)  # The job is new.
+            found, parameter = numbers[slot.index], slot.parameter
+            optimizer, group = self._owners[id(parameter)], groups[id(parameter)]
+            options = {"dtype": parameter.dtype, "device": parameter.device}
+            is_new = not any(found.values()) and not any(bool(place.any())
+                                                         for place, _ in places.values())
+            if is_new and not optimizer.state.get(parameter):
                 continue
-            group = groups[id(slot.parameter)]
-            examples = _trial_state(self._optimizer, group, _TRIAL_SHAPES[0],
-                                    dtype=slot.parameter.dtype, device=slot.parameter.device)
-            state = self._optimizer.state[slot.parameter]
+            examples = _trial_state(optimizer, group, _trial_shape(parameter), not is_new,
+                                    **options)
+            if is_new and not examples:
+                del optimizer.state[parameter]  # As in a new job.
+                continue
+            state = optimizer.state[parameter]
             state.update({name: place.to(examples[name].dtype)
                           for name, (place, _) in places.items() if name in examples})
             on_gpu = group.get("capturable") or group.get("fused")
             for name, value in found.items():
                 if name in examples:
                     number = _like(examples[name], value)
-                    state[name] = (number.to(slot.parameter.device)
+                    state[name] = (number.to(parameter.device)
                                    if on_gpu and isinstance(number, torch.Tensor) else number)
 
 
