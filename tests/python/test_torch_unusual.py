@@ -13,6 +13,7 @@ from torch import nn  # pylint: disable=wrong-import-position
 from torch.nn import functional  # pylint: disable=wrong-import-position
 
 import nereus.torch as nt  # pylint: disable=wrong-import-position
+from nereus.torch.checksum import checksums, differing  # pylint: disable=wrong-import-position
 from nereus.torch import factors, state  # pylint: disable=wrong-import-position
 # pylint: disable=wrong-import-position,unused-import
 from one_worker import batch, equal, gradients, job, step, wrapped
@@ -726,6 +727,18 @@ def test_buffers_that_differ_from_the_first_worker_are_an_error(job):
     job.begins_at = 5  # The job's workers have gone on with theirs.
     wrapped(model)
     model(batch()[0])
+
+
+def test_tensors_that_differ_are_named_however_many_there_are():
+    for count in (3, 300, 1000):
+        named = {f"{number:04}": torch.full((2,), float(number)) for number in range(count)}
+        own = checksums(named)
+        assert len(own) <= 1200 and differing(named, own, own) == []
+        for place in (0, count - 1):
+            other = {**named, f"{place:04}": torch.zeros(2) - 1}
+            found, = differing(named, own, checksums(other))
+            assert found == f"{place:04}" or found == "0299 or a later one"
+    assert differing(named, own, own[:-4]) != []
 
 
 # ---- The forward, and types.

@@ -15,7 +15,7 @@ from ..client import Client, Step
 from ..errors import FAILED_PRECONDITION, JobWentBack, LeftEarly, ModelMismatch, NereusError
 from ..leave_signal import LeaveSignal
 from . import factors, layout, state, watched
-from .checksum import checksum
+from .checksum import checksums, differing
 from .deferred import DeferredUpdates
 from .hooks import WeakCall
 
@@ -217,13 +217,9 @@ class Engine:
         worker had when it joined, but for running statistics, which the job gives to all."""
         if self._model is None:
             return []
-        found = {name: checksum(buffer)
-                 for name, buffer in layout.other_buffers(self._model, self._device)}
-        names = sorted(found)
-        own = b"".join(found[name].to_bytes(4, "little") for name in names)[:60000]
-        first = self._client.gather(own)[0]
-        return [name for place, name in enumerate(names)
-                if own[4 * place:4 * place + 4] != first[4 * place:4 * place + 4]]
+        found = dict(layout.other_buffers(self._model, self._device))
+        own = checksums(found)
+        return differing(found, own, self._client.gather(own)[0])
 
     def _judge_start(self):
         """Looks, in this worker's first step, at what differs from the job."""
@@ -676,8 +672,7 @@ class Engine:
         """Checks that parameters are those of all workers, although no gradient was averaged."""
         if self._versions == self._versions_now():
             return
-        own = b"".join(checksum(each).to_bytes(4, "little")
-                       for each in self.parameters())[:60000]
+        own = checksums({slot.name: slot.parameter for slot in self._slots()})
         if all(each == own for each in self._client.gather(own)):
             return
         reason = ("parameters were changed, and no gradient was averaged: workers have trained by "

@@ -9,11 +9,7 @@ import torch
 
 from ..errors import FAILED_PRECONDITION, InvalidArgument, NereusError
 from . import process, values
-from .checksum import checksum
-
-# Longest value, in bytes, and the length of a checksum.
-_BYTES_MAX = 60000
-_CHECKSUM = 4
+from .checksum import checksums, differing
 
 
 def gather_object(value):
@@ -87,17 +83,11 @@ def broadcast_optimizer_state(optimizer, root_rank=0, model=None):
 
 
 def _check_equal(named, advice):
-    names = sorted(named)
-    own = b"".join(checksum(named[name]).to_bytes(_CHECKSUM, "little")
-                   for name in names)[:_BYTES_MAX]
-    found = process.gather(own)
+    found = process.gather(checksums(named))
     for rank, each in enumerate(found):
-        for begin in range(0, max(len(each), len(found[0])), _CHECKSUM):
-            end = begin + _CHECKSUM
-            if each[begin:end] != found[0][begin:end]:
-                name = names[begin // _CHECKSUM] if begin // _CHECKSUM < len(names) else "more"
-                raise NereusError(f"{name} has other values on worker {rank} than on worker 0: "
-                                  f"{advice}", FAILED_PRECONDITION)
+        for name in differing(named, each, found[0]):
+            raise NereusError(f"{name} has other values on worker {rank} than on worker 0: "
+                              f"{advice}", FAILED_PRECONDITION)
 
 
 def _number(value):
