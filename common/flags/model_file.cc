@@ -10,24 +10,33 @@
 #include "common/plan/model_table.h"
 
 namespace nereus {
+namespace {
+
+// Byte-order mark in UTF-8.
+constexpr absl::string_view kByteOrderMark = "\xef\xbb\xbf";
+
+}  // namespace
 
 absl::StatusOr<std::string> ReadTextFile(const std::string& name) {
   errno = 0;
   std::ifstream file(name, std::ios::binary);
   if (!file) {
-    return UnavailableError("cannot open ", name, ": ", strerror(errno));
+    return InvalidArgumentError("cannot open ", name, ": ", strerror(errno));
   }
   // Reads one byte beyond the limit: if there is one, the file is too large.
   std::string text(kInputFileBytesMax + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   if (file.bad() || !file.eof()) {
-    return UnavailableError(
+    return InvalidArgumentError(
         file.gcount() > kInputFileBytesMax
             ? absl::StrCat(name, " has more than ", kInputFileBytesMax,
                            " bytes")
             : absl::StrCat("cannot read ", name, ": ", strerror(errno)));
   }
   text.resize(file.gcount());
+  if (absl::StartsWith(text, kByteOrderMark)) {
+    text.erase(0, kByteOrderMark.size());
+  }
   return text;
 }
 
@@ -46,15 +55,28 @@ absl::StatusOr<std::vector<LayerSpec>> LoadModelOrFile(const std::string& model,
                                                        int64_t batch) {
   const bool is_file =
       absl::StrContains(model, "/") || absl::EndsWith(model, ".csv");
-  if (!is_file) return LoadModel(model, batch);
+  if (!is_file) {
+    absl::StatusOr<std::vector<LayerSpec>> known = LoadModel(model, batch);
+    if (known.ok()) return known;
+    return InvalidArgumentError(known.status().message());
+  }
   // Checks the batch first: a wrong batch is no error of the file.
   NEREUS_TRY(CheckBatch(batch));
   const std::string text = NEREUS_TRY(ReadTextFile(model));
   absl::StatusOr<std::vector<LayerSpec>> layers = ParseModelTable(text, batch);
   if (!layers.ok()) {
-    return DataLossError(model, ": ", layers.status().message());
+    return InvalidArgumentError(model, ": ", layers.status().message());
   }
   return layers;
+}
+
+absl::StatusOr<std::vector<LayerTime>> LoadComputeTrace(
+    const std::string& name, const std::vector<LayerSpec>& layers) {
+  const std::string text = NEREUS_TRY(ReadTextFile(name));
+  absl::StatusOr<std::vector<LayerTime>> times =
+      ParseComputeTrace(text, layers);
+  if (times.ok()) return times;
+  return InvalidArgumentError(name, ": ", times.status().message());
 }
 
 std::string DescribeModelFlag() {

@@ -85,7 +85,7 @@ class PlanCommand final : public Command {
       const std::string text = NEREUS_TRY(ReadTextFile(run_file_));
       absl::StatusOr<ExplainedPlan> run = ExplainRun(text);
       if (!run.ok()) {
-        return DataLossError(run_file_, ": ", run.status().message());
+        return InvalidArgumentError(run_file_, ": ", run.status().message());
       }
       const Diagnosis diagnosis = Diagnose(*run);
       return Answer{*std::move(run), diagnosis};

@@ -94,10 +94,7 @@ absl::StatusOr<std::vector<LayerSpec>> WhatIfFlags::Layers() const {
   if (cluster_.workers == 0) {
     return InvalidArgumentError("--workers is required");
   }
-  auto layers = LoadModelOrFile(model_, batch_);
-  // An unknown model is a mistake of the command line, so the code is changed.
-  if (!absl::IsNotFound(layers.status())) return layers;
-  return InvalidArgumentError(layers.status().message());
+  return LoadModelOrFile(model_, batch_);
 }
 
 // Returns the times of --compute or of --compute-trace. Returns an error if
@@ -113,10 +110,7 @@ absl::StatusOr<std::vector<LayerTime>> WhatIfFlags::Times(
               "--compute-trace=FILE with each layer's times");
   }
   if (has_compute) return SplitCompute(layers, compute_, backward_share_);
-  const std::string text = NEREUS_TRY(ReadTextFile(compute_trace_));
-  auto times = ParseComputeTrace(text, layers);
-  if (times.ok()) return times;
-  return DataLossError(compute_trace_, ": ", times.status().message());
+  return LoadComputeTrace(compute_trace_, layers);
 }
 
 absl::StatusOr<WhatIf> WhatIfFlags::Make(bool needs_times) const {

@@ -98,8 +98,17 @@ TEST(JobFileTest, WrittenJobIsReadBack) {
 TEST(JobFileTest, UnreadableFileIsNamed) {
   JobSpec spec;
   const absl::Status status = ReadJobFile("/nowhere/job.conf", spec).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), HasSubstr("/nowhere/job.conf"));
+}
+
+TEST(JobFileTest, ByteOrderMarkIsNoPartOfTheFirstOption) {
+  const std::string path = absl::StrCat(testing::TempDir(), "/marked.conf");
+  std::ofstream(path) << "\xef\xbb\xbfworkers = 7\r\n";
+  JobSpec spec;
+  const auto names = ReadJobFile(path, spec);
+  ASSERT_TRUE(names.ok()) << names.status();
+  EXPECT_EQ(spec.workers, 7);
 }
 
 // Precedence.

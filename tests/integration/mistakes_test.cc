@@ -37,6 +37,91 @@ TEST_P(MistakeTest, MistakeIsAnsweredWithItsMessage) {
   }
 }
 
+// Runs `plan`, `simulate` and a replay with the table of layers whose lines
+// after the header are in $rows. The table begins with a byte-order mark, as
+// spreadsheets write it. A replay would wait for its job if it read the table.
+constexpr char kTablePrograms[] = R"(
+printf '\357\273\277name,kind,m,n,parameters,rows_per_sample\r\n%s' "$rows" \
+  > $dir/t.csv
+$ctl plan --model=$dir/t.csv --workers=2; plan=$?
+$ctl simulate --model=$dir/t.csv --workers=2 --compute=1s; simulate=$?
+$worker --coordinator=127.0.0.1:1 --replay=$dir/no.json --model=$dir/t.csv
+exit $((plan * 100 + simulate * 10 + $?)))";
+
+std::string WithRows(absl::string_view rows) {
+  return absl::StrCat("rows='", rows, "'", kTablePrograms);
+}
+
+class ModelTableMistakeTest : public ScriptRun, public testing::Test {};
+
+TEST_F(ModelTableMistakeTest, BadTableIsAWrongCommandLine) {
+  const struct {
+    const char* rows;
+    const char* says;
+  } kCases[] = {
+      {"a,dense,8,8,64,1", "t.csv: line 2, column 2 (kind): "},
+      {"a,fc,8,8,64", "t.csv: line 2: \"a,fc,8,8,64\" has fewer than 6"},
+      {"a,fc,8,8,64,1,1", "t.csv: line 2: \"a,fc,8,8,64,1,1\" has more than 6"},
+      {"a,fc,0,8,64,1", "t.csv: line 2, column 3 (m): \"0\" is not a whole"},
+      {"a,fc,8,8,99,1", "t.csv: line 2, column 5 (parameters)"},
+      {"", "t.csv: "},
+  };
+  for (const auto& each : kCases) {
+    EXPECT_EQ(RunScript(WithRows(each.rows)), 222) << output();
+    EXPECT_THAT(output(), HasSubstr(each.says)) << each.rows;
+  }
+}
+
+// The replay ends because its other file does not exist.
+TEST_F(ModelTableMistakeTest, GoodTableWithAByteOrderMarkIsRead) {
+  EXPECT_EQ(RunScript(WithRows("a,fc,8,8,64,1")), 2) << output();
+  EXPECT_THAT(output(), HasSubstr("cannot open "));
+  EXPECT_THAT(output(), HasSubstr("/no.json: No such file or directory"));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Files, MistakeTest,
+    testing::Values(
+        Mistake{"NoSuchTableOfAPlan",
+                "$ctl plan --model=./no.csv --workers=2",
+                2,
+                {"cannot open ./no.csv: No such file or directory"}},
+        Mistake{"NoSuchTableOfASimulation",
+                "$ctl simulate --model=./no.csv --workers=2 --compute=1s",
+                2,
+                {"cannot open ./no.csv: No such file or directory"}},
+        Mistake{"EmptyTable",
+                ": > $dir/t.csv; $ctl plan --model=$dir/t.csv --workers=2",
+                2,
+                {"t.csv: line 1: the text ends without the header name,kind"}},
+        Mistake{"NoSuchTableOfAReplay",
+                "$worker --coordinator=h:1 --replay=t.json --model=./no.csv",
+                2,
+                {"cannot open ./no.csv: No such file or directory"}},
+        Mistake{"NoSuchModelOfAReplay",
+                "$worker --coordinator=h:1 --replay=t.json --model=vgg",
+                2,
+                {"no model \"vgg\", known are alexnet"}},
+        Mistake{"NoSuchTimes",
+                "$ctl simulate --model=vgg19 --workers=2 "
+                "--compute-trace=no.json",
+                2,
+                {"cannot open no.json: No such file or directory"}},
+        Mistake{"NoSuchRun",
+                "$ctl plan --run=no.json",
+                2,
+                {"cannot open no.json: No such file or directory"}},
+        Mistake{"NoSuchJobFile",
+                "$server --job=no.conf",
+                2,
+                {"cannot open no.conf: No such file or directory"}},
+        Mistake{"JobFileWithAByteOrderMark",
+                "printf '\\357\\273\\277workers = 0\\n' > $dir/j; "
+                "$server --job=$dir/j",
+                2,
+                {"line 1: workers: "}}),
+    NameOf);
+
 INSTANTIATE_TEST_SUITE_P(
     Flags, MistakeTest,
     testing::Values(

@@ -340,10 +340,10 @@ TEST(SimulateTest, WrongOptionsAreRefusedWithTheReason) {
        "--latency: \"-1s\" is not a time"},
       {{"--model=none", "--workers=2", "--compute=1s"}, 2, "none"},
       {{"--model=vgg19", "--workers=2", "--compute-trace=/no/such"},
-       1,
+       2,
        "cannot open /no/such"},
       {{"--model=vgg19", "--workers=2", "--compute-trace=" + bad},
-       1,
+       2,
        "compute trace: layers is number 1, not a list"},
   };
   for (const auto& each : cases) {

@@ -110,26 +110,26 @@ TEST(PlanCommandTest, BadModelFileFailsWithItsNameAndLine) {
       "bad.csv",
       "name,kind,m,n,parameters,rows_per_sample\nfc,fc,64,x,4160,2\n");
   const Result result = RunPlan({"--model=" + path, "--workers=2"});
-  EXPECT_EQ(result.exit_code, kExitFailed);
+  EXPECT_EQ(result.exit_code, kExitUsage);
   EXPECT_THAT(result.err, HasSubstr(path + ": line 2, column 4 (n): \"x\""));
 }
 
 TEST(PlanCommandTest, MissingModelFileFails) {
   const Result result = RunPlan({"--model=no_such_model.csv", "--workers=2"});
-  EXPECT_EQ(result.exit_code, kExitFailed);
+  EXPECT_EQ(result.exit_code, kExitUsage);
   EXPECT_THAT(result.err, HasSubstr("cannot open no_such_model.csv: No such"));
 }
 
 TEST(PlanCommandTest, FolderInPlaceOfAModelFileFails) {
   const Result result =
       RunPlan({"--model=" + testing::TempDir() + "/", "--workers=2"});
-  EXPECT_EQ(result.exit_code, kExitFailed);
+  EXPECT_EQ(result.exit_code, kExitUsage);
   EXPECT_THAT(result.err, HasSubstr("cannot read "));
 }
 
 TEST(PlanCommandTest, EndlessModelFileIsRefused) {
   const Result result = RunPlan({"--model=/dev/zero", "--workers=2"});
-  EXPECT_EQ(result.exit_code, kExitFailed);
+  EXPECT_EQ(result.exit_code, kExitUsage);
   EXPECT_THAT(result.err, HasSubstr("/dev/zero has more than 16777216 bytes"));
 }
 
@@ -308,11 +308,11 @@ TEST(PlanCommandTest, EqualLayersShareALineUnlessAllAreAskedFor) {
 
 TEST(PlanCommandTest, FileOfARunThatCannotBeReadIsNamed) {
   const Result missing = RunPlan({"--explain", "--run=no_such_run.json"});
-  EXPECT_EQ(missing.exit_code, kExitFailed);
+  EXPECT_EQ(missing.exit_code, kExitUsage);
   EXPECT_THAT(missing.err, HasSubstr("no_such_run.json"));
   const std::string path = WriteTestFile("run.json", "{}");
   const Result empty = RunPlan({"--explain", "--run=" + path});
-  EXPECT_EQ(empty.exit_code, kExitFailed);
+  EXPECT_EQ(empty.exit_code, kExitUsage);
   EXPECT_THAT(empty.err, HasSubstr(path + ": run: plan is missing"));
 }
 

@@ -269,8 +269,8 @@ Ending LeftEarly(int64_t last_step, bool was_signalled) {
 absl::StatusOr<Ending> RunReplay(const WorkerFlags& flags) {
   ReplayOptions options;
   options.layers = NEREUS_TRY(LoadModelOrFile(flags.model, flags.batch));
-  const std::string text = NEREUS_TRY(ReadTextFile(flags.replay.times_file));
-  options.times = NEREUS_TRY(ParseComputeTrace(text, options.layers));
+  options.times =
+      NEREUS_TRY(LoadComputeTrace(flags.replay.times_file, options.layers));
   options.steps = flags.replay.steps;
   options.delay = absl::Seconds(flags.straggler.delay_seconds);
   options.delay_in_turn = absl::Seconds(flags.straggler.in_turn_seconds);
