@@ -62,6 +62,16 @@ class Accelerator {
   virtual absl::Status Update(const UpdateParameters& /*update*/) {
     return UnimplementedError(name() + " updates no parameters");
   }
+
+  // Queues a copy of sampled parameters of `layer`, of which the device has
+  // newer values than the host. Returns the values, one run after the other;
+  // they can arrive after the call (Arrival). A copy that later updates by the
+  // device or by the training program cannot overtake. Errors: the values
+  // cannot be copied now; the driver then goes without this sample.
+  virtual absl::StatusOr<Buffer> Sample(int /*layer*/,
+                                        const SampledElements& /*sampled*/) {
+    return UnimplementedError(name() + " samples no parameters");
+  }
 };
 
 }  // namespace nereus

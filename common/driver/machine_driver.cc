@@ -41,6 +41,10 @@ constexpr absl::Duration kPollTimeout = absl::Seconds(1);
 // other workers wait meanwhile.
 constexpr absl::Duration kMateUnreachableMax = absl::Seconds(5);
 
+// Largest number of samples that are on their way from a device: those of a few
+// rounds.
+constexpr size_t kDeviceSamplesMax = 3 * kSampledLayersMax;
+
 // Returns the payload of a frame to send. A device can copy a gradient to host
 // memory as bfloat16. If bfloat16 is the frame's wire type, returns this copy.
 Buffer PayloadOf(const Frame& frame) {
@@ -66,7 +70,11 @@ auto SourcesOf(const Accumulate& accumulate) {
   return std::array{accumulate.addend.payload, accumulate.base};
 }
 auto SourcesOf(const CheckValues& check) { return std::array{check.values}; }
-auto SourcesOf(const ChecksumValues& check) { return std::array{check.values}; }
+// A sample does not wait: MachineDriver::Checksum looks if the values are
+// there.
+auto SourcesOf(const ChecksumValues& check) {
+  return std::array{check.sampled.has_value() ? Buffer() : check.values};
+}
 auto SourcesOf(const ScaleValues& scale) { return std::array{scale.values}; }
 auto SourcesOf(const SplitGradient& split) {
   return std::array{split.gradient, split.parameters};
@@ -135,6 +143,7 @@ Pulse::Beat MachineDriver::OnHeartbeatDue(Event answer) {
       MutexLock lock(&mu_);
       pulse_.Answer();
     }
+    FinishSamples();
     answer(out);
   });
   return beat;
@@ -340,8 +349,40 @@ void MachineDriver::Update(const UpdateParameters& update) {
 }
 
 void MachineDriver::Checksum(const ChecksumValues& values) {
-  const uint32_t crc =
-      Crc32c(values.values.data(), static_cast<size_t>(values.values.bytes()));
+  if (!values.sampled.has_value()) {
+    return OnChecksum(values,
+                      Crc32c(values.values.data(),
+                             static_cast<size_t>(values.values.bytes())));
+  }
+  if (values.values.IsThere()) {
+    return OnChecksum(values, SampleChecksum(values.values, *values.sampled));
+  }
+  if (events_.accelerator == nullptr ||
+      device_samples_.size() >= kDeviceSamplesMax) {
+    return;
+  }
+  absl::StatusOr<Buffer> copy =
+      events_.accelerator->Sample(values.layer, *values.sampled);
+  if (!copy.ok()) return;  // If the device has failed, the next copy says so.
+  ChecksumValues& sample = device_samples_.emplace_back(values);
+  sample.values = *std::move(copy);
+}
+
+// A heartbeat calls this, so no thread waits for the device.
+void MachineDriver::FinishSamples() {
+  std::vector<ChecksumValues> waiting;
+  for (ChecksumValues& sample : std::exchange(device_samples_, {})) {
+    if (sample.values.IsThere()) {
+      OnChecksum(sample, Crc32c(sample.values.data(),
+                                static_cast<size_t>(sample.values.bytes())));
+    } else {
+      waiting.push_back(std::move(sample));
+    }
+  }
+  device_samples_ = std::move(waiting);
+}
+
+void MachineDriver::OnChecksum(const ChecksumValues& values, uint32_t crc) {
   Outbox messages;
   member_->OnChecksum(values, crc, messages);
   for (const Action& message : messages.actions()) CarryOut(message);
@@ -381,6 +422,7 @@ void MachineDriver::CarryOutBusy(absl::FunctionRef<void()> work) {
 void MachineDriver::Follow(std::shared_ptr<const EpochStart> start) {
   const std::shared_ptr<const EpochStart> before =
       std::exchange(start_, std::move(start));
+  device_samples_.clear();
   const Connections connections = ConnectionsOf(*start_, before.get());
   // This comes before SetRoster, because a process that was replaced and its
   // successor have the same id.

@@ -143,6 +143,10 @@ class MachineDriver final : private FrameHandler {
   void Multiply(const MultiplyFactors& factors);
   void Update(const UpdateParameters& update);
   void Checksum(const ChecksumValues& values);
+  // Gives a checksum to the member, and sends the message that follows from it.
+  void OnChecksum(const ChecksumValues& values, uint32_t crc);
+  // Gives the member the checksums of samples that have arrived from a device.
+  void FinishSamples();
   void Load(const LoadCheckpoint& load);
   // Does nothing if `status` is OK. Otherwise reports the error to the
   // coordinator, which ends the job, and calls End.
@@ -174,6 +178,9 @@ class MachineDriver final : private FrameHandler {
   EventTrace trace_;    // Spans of the frame or event that runs.
   // Current epoch; null before the first.
   std::shared_ptr<const EpochStart> start_;
+  // Samples of this epoch that are on their way from a device: `values` has the
+  // sampled elements only. At most kDeviceSamplesMax.
+  std::vector<ChecksumValues> device_samples_;
 
   // traffic_, stopping_, turn_ and thread_ need no lock.
   LayerTraffic traffic_;

@@ -344,6 +344,7 @@ v1::MemberMessage ToProto(const MemberMessage& message) {
     proto.mutable_replica_checksums()->set_round(sums->round);
     proto.mutable_replica_checksums()->mutable_layers()->Add(
         sums->layers.begin(), sums->layers.end());
+    proto.mutable_replica_checksums()->set_is_sample(sums->is_sample);
   } else if (const auto* gather = std::get_if<Gather>(&message)) {
     *proto.mutable_gather() = ToProto(*gather);
   } else if (const auto* question = std::get_if<ClockQuestion>(&message)) {
@@ -400,7 +401,8 @@ absl::StatusOr<MemberMessage> FromProto(const v1::MemberMessage& message) {
       const v1::ReplicaChecksums& sums = message.replica_checksums();
       return ReplicaChecksums{sums.epoch(),
                               sums.round(),
-                              {sums.layers().begin(), sums.layers().end()}};
+                              {sums.layers().begin(), sums.layers().end()},
+                              sums.is_sample()};
     }
     case v1::MemberMessage::kGather:
       return FromProto(message.gather());

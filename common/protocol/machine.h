@@ -102,12 +102,11 @@ class Machine {
   // worker-owned layers.
   virtual void SaveLast(int64_t round, int32_t sender, Outbox& out) = 0;
 
-  // Takes `crc`, the result of an earlier ChecksumValues action for this layer
-  // and round. With the last missing layer, returns the checksums of all
-  // layers; otherwise nothing.
-  virtual std::optional<ReplicaChecksums> OnChecksum(int /*layer*/,
-                                                     int64_t /*round*/,
-                                                     uint32_t /*crc*/) {
+  // Takes `crc`, the result of an earlier action of this machine in this epoch.
+  // With the last missing layer of the round, returns the checksums of all
+  // layers, or the whole sample; otherwise nothing.
+  virtual std::optional<ReplicaChecksums> OnChecksum(
+      const ChecksumValues& /*checked*/, uint32_t /*crc*/) {
     return std::nullopt;
   }
 };

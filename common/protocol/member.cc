@@ -52,11 +52,10 @@ void Member::OnFactorRows(const FactorRows& report, Outbox& out) {
 
 void Member::OnChecksum(const ChecksumValues& checked, uint32_t crc,
                         Outbox& out) {
-  std::optional<ReplicaChecksums> all =
-      machine_->OnChecksum(checked.layer, checked.round, crc);
+  std::optional<ReplicaChecksums> all = machine_->OnChecksum(checked, crc);
   if (!all.has_value()) return;
   all->epoch = start_->job->epoch;
-  checksums_ = *all;
+  if (!all->is_sample) checksums_ = *all;
   out.Add(SendMessage{*std::move(all)});
 }
 

@@ -75,7 +75,8 @@ class Member {
   void OnFactorRows(const FactorRows& report, Outbox& out);
 
   // Takes `crc`, the result of the action `checked`. With the checksum of the
-  // last missing layer, sends the checksums of all layers (ReplicaChecksums).
+  // last missing layer, sends the checksums of all layers, or those of a sample
+  // (ReplicaChecksums). REQUIRES: `checked` is an action of this epoch.
   void OnChecksum(const ChecksumValues& checked, uint32_t crc, Outbox& out);
 
   // Reports that a check has found a NaN or an infinity in a gradient. The
@@ -134,7 +135,8 @@ class Member {
   //
   // Present once this process has left the job.
   std::optional<Leave> leave_;
-  std::optional<ReplicaChecksums> checksums_;  // Last checksums of this epoch.
+  // Last checksums of whole layers of this epoch.
+  std::optional<ReplicaChecksums> checksums_;
   // Present from OnWantCheckpoint until an epoch has a round for the
   // checkpoint.
   std::optional<WantCheckpoint> wanted_;

@@ -52,7 +52,8 @@ namespace nereus {
 //     FactorRows              -->   a caller has seen the rows of its layers
 //     ReadyToSwitch           -->   Job::switch_round is done
 //     WantCheckpoint          -->   a caller requests a checkpoint
-//     ReplicaChecksums        -->   of a checkpoint's round, or the last round
+//     ReplicaChecksums        -->   of a checkpoint's round, or the last round;
+//                                   of a sample, about once a second
 //     Gather                  -->   a caller's value for all workers
 //                             <--   Gathered: the values of all workers
 //                             <--   AskToLeave: an operator drains the member
@@ -302,9 +303,14 @@ struct WantCheckpoint {
 // if two workers send different checksums for one round, the coordinator ends
 // the job with an error.
 struct ReplicaChecksums {
-  uint64_t epoch = 0;            // Epoch that the worker is in.
-  int64_t round = 0;             // Round of the parameters.
-  std::vector<uint32_t> layers;  // CRC-32C of each layer of the model.
+  uint64_t epoch = 0;  // Epoch that the worker is in.
+  int64_t round = 0;   // Round of the parameters.
+  // CRC-32C of each layer of the model, or of a sample of each layer in
+  // SampledLayersOf(round).
+  std::vector<uint32_t> layers;
+  // True if these are checksums of a sample (SampledElementsOf). A sample is
+  // sent about once a second, and is not sent again if it is lost.
+  bool is_sample = false;
 };
 
 // Number of a gathering. Workers with the same number take part in the same

@@ -14,6 +14,7 @@
 #include "common/protocol/membership.h"
 #include "common/protocol/peer.h"
 #include "common/protocol/rank_list.h"
+#include "common/protocol/replica_sample.h"
 #include "common/tensor/buffer.h"
 
 namespace nereus {
@@ -96,10 +97,16 @@ struct CheckValues {
 // Computes the CRC-32C of `values`, a layer's parameters as of `round`. The
 // driver gives the checksum to the member (Member::OnChecksum) before it
 // carries out the next action.
+//
+// With `sampled`, computes the checksum of these elements only
+// (SampleChecksum). If a device has newer values than the host, the driver
+// copies no others from it, and gives the checksum to the member later, in the
+// same epoch, or not at all.
 struct ChecksumValues {
   int32_t layer = 0;
   int64_t round = 0;
   Buffer values;
+  std::optional<SampledElements> sampled = std::nullopt;
 };
 
 // Multiplies values by a factor, in place.

@@ -292,7 +292,9 @@ absl::Status Coordinator::OnMemberMessage(MemberRecord& member,
                       Printable(failure->reason.substr(0, kTextBytesMax))),
          out);
   } else if (const auto* sums = std::get_if<ReplicaChecksums>(&message)) {
-    return OnChecksums(member, *sums, out);
+    const std::optional<Announce> differ =
+        NEREUS_TRY(replicas_.OnChecksums(member, *sums, *job(), now));
+    FailIf(differ, out);
   } else if (const auto* gather = std::get_if<Gather>(&message)) {
     NEREUS_TRY(Gatherings::Check(*gather));
     if (member.is_worker()) gatherings_.OnGather(member, *gather, now, out);
@@ -307,17 +309,6 @@ absl::Status Coordinator::OnFactorRows(const MemberRecord& member,
   const bool saves =
       member.is_worker() && epochs_.OnFactorRows(member, rows, out);
   if (saves) Save(out);
-  return absl::OkStatus();
-}
-
-absl::Status Coordinator::OnChecksums(const MemberRecord& member,
-                                      const ReplicaChecksums& sums,
-                                      CoordinatorOutbox& out) {
-  const absl::Status same = replicas_.OnChecksums(member, sums, *job());
-  if (!absl::IsDataLoss(same)) return same;
-  const std::string why(same.message());
-  out.push_back(Announce{true, why, {LogEvent::kReplicas, sums.round}});
-  Fail(why, out);
   return absl::OkStatus();
 }
 
@@ -357,6 +348,14 @@ void Coordinator::OnSessionEnd(SessionId session, absl::Time now,
   Advance(now, out);
 }
 
+bool Coordinator::FailIf(const std::optional<Announce>& reason,
+                         CoordinatorOutbox& out) {
+  if (!reason.has_value()) return false;
+  out.push_back(*reason);
+  Fail(reason->text, out);
+  return true;
+}
+
 // Runs after every event: each step may make the next one possible.
 void Coordinator::Advance(absl::Time now, CoordinatorOutbox& out) {
   SettleClaims(now, out);
@@ -371,6 +370,9 @@ void Coordinator::Advance(absl::Time now, CoordinatorOutbox& out) {
     BeginEpoch(now, out);
   }
   if (state_ != JobState::kRunning) return;
+  // No report follows the last Leave.
+  const absl::Time due = roster_.AllLeft() ? absl::InfiniteFuture() : now;
+  if (FailIf(replicas_.Settle(due, *job()), out)) return;
   if (roster_.AllLeft()) {
     FinishIfSaved(now, out);
     if (over() || !LacksServer(*job(), roster_) || !DropGone(roster_)) return;
@@ -399,7 +401,11 @@ void Coordinator::Advance(absl::Time now, CoordinatorOutbox& out) {
 void Coordinator::BeginEpoch(absl::Time now, CoordinatorOutbox& out) {
   // Checksums of a round may be out of date: workers may do it again, with
   // other contributors (simulation seeds 6040 and 12335). As workers enter the
-  // epoch, they report the checksums of their last done round again.
+  // epoch, they report the checksums of their last done round again. A
+  // difference between two reports of the old epoch is none of these.
+  const auto difference =
+      replicas_.Settle(absl::InfiniteFuture(), *epochs_.job());
+  if (FailIf(difference, out)) return;
   replicas_.Clear();
   if (epochs_.in_force().all_from_base) gatherings_.Clear(job()->epoch);
   tally_.OnEpoch(*job(), now);

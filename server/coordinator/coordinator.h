@@ -152,11 +152,11 @@ class Coordinator {
                                CoordinatorOutbox& out);
   absl::Status OnFactorRows(const MemberRecord& member, const FactorRows& rows,
                             CoordinatorOutbox& out);
-  absl::Status OnChecksums(const MemberRecord& member,
-                           const ReplicaChecksums& sums,
-                           CoordinatorOutbox& out);
   void OnPart(const MemberRecord& member, const CheckpointPart& part,
               absl::Time now, CoordinatorOutbox& out);
+
+  // Ends the job as failed if the replicas differ. Returns true if it did.
+  bool FailIf(const std::optional<Announce>& reason, CoordinatorOutbox& out);
 
   // Does all that an event has made possible: decides claims, starts the job,
   // releases leavers, changes the epoch, answers gatherings, finishes the job.

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <deque>
@@ -140,13 +141,23 @@ struct FakeMachine final : Machine {
   MachineReport Report() const override { return {}; }
   void OnEpoch(JobPtr, Outbox& out) override { out.Add(LayerDone{0, 5}); }
   void SaveLast(int64_t, int32_t, Outbox&) override {}
-  std::optional<ReplicaChecksums> OnChecksum(int, int64_t round,
+  std::optional<ReplicaChecksums> OnChecksum(const ChecksumValues& checked,
                                              uint32_t crc) override {
-    return ReplicaChecksums{0, round, {crc}};
+    return ReplicaChecksums{
+        0, checked.round, {crc}, checked.sampled.has_value()};
   }
 
   Landing landing;
   std::function<void(const Frame&, Outbox&)> on_frame;
+};
+
+// Arrival that ends when a test says so.
+struct FakeArrival final : Arrival {
+  bool IsThere(int64_t) override { return is_there; }
+  absl::Status Await(int64_t) override {
+    return InternalError("a sample must not wait");
+  }
+  std::atomic<bool> is_there{false};
 };
 
 class FakeAccelerator final : public Accelerator {
@@ -162,6 +173,12 @@ class FakeAccelerator final : public Accelerator {
     log_->Add("split");
     return InternalError("the device is gone");
   }
+  absl::StatusOr<Buffer> Sample(int layer, const SampledElements&) override {
+    log_->Add(absl::StrCat("sample ", layer));
+    return sample;
+  }
+
+  Buffer sample;  // Result of Sample.
 
  private:
   Log* const log_;
@@ -311,6 +328,41 @@ TEST_F(MachineDriverTest, OnlyAMateThatWasNeverReachedIsGivenUpSoon) {
   Run([this](Outbox&) { transport_.connects = PeerId::Worker(0); });
   Run([](Outbox&) {});
   EXPECT_EQ(enter(3), absl::InfiniteDuration());
+}
+
+TEST_F(MachineDriverTest, SampleOfADeviceIsSentByAHeartbeatAfterItsArrival) {
+  Start(&accelerator_);
+  log_.Take();
+  const Buffer memory = FloatBuffer({1, 2, 3, 4});
+  const auto outdated = std::make_shared<FakeArrival>();
+  const auto copy = std::make_shared<FakeArrival>();
+  accelerator_.sample = Buffer::Borrow(
+      memory.data() + 4, 8, [memory] {}, copy);
+  const auto beat = [&] {
+    driver_->OnHeartbeatDue([](Outbox&) {});
+    Run([](Outbox&) {});
+  };
+  const auto sample = [&] {
+    Run([&](Outbox& out) {
+      out.Add(ChecksumValues{0, 7,
+                             Buffer::Borrow(
+                                 memory.data(), 16, [memory] {}, outdated),
+                             SampledElements{1, 2, 2, 1}});
+    });
+  };
+  sample();
+  EXPECT_THAT(log_.Take(), ElementsAre("sample 0"));
+  beat();
+  EXPECT_THAT(log_.Take(), ElementsAre());
+  copy->is_there = true;
+  beat();
+  EXPECT_THAT(log_.Take(), ElementsAre("message"));
+  beat();
+  EXPECT_THAT(log_.Take(), ElementsAre());
+  // If the host has the newest values, the driver reads them at once.
+  outdated->is_there = true;
+  sample();
+  EXPECT_THAT(log_.Take(), ElementsAre("message"));
 }
 
 TEST_F(MachineDriverTest, ActionsAreCarriedOutInOrder) {

@@ -62,11 +62,12 @@ class FakeMachine final : public Machine {
   void SaveLast(int64_t round, int32_t sender, Outbox&) override {
     Note("save last by " + std::to_string(sender), round);
   }
-  std::optional<ReplicaChecksums> OnChecksum(int layer, int64_t round,
+  std::optional<ReplicaChecksums> OnChecksum(const ChecksumValues& checked,
                                              uint32_t crc) override {
     // Layer 0 stands for the last missing layer.
-    if (layer != 0) return std::nullopt;
-    return ReplicaChecksums{/*epoch=*/0, round, {crc}};
+    if (checked.layer != 0) return std::nullopt;
+    return ReplicaChecksums{
+        /*epoch=*/0, checked.round, {crc}, checked.sampled.has_value()};
   }
   void OnEpoch(JobPtr job, Outbox& out) override {
     job_ = std::move(job);
@@ -126,7 +127,7 @@ class MemberTest : public testing::Test {
   // Reports the checksum of a layer as of `round`.
   Effects Sum(int layer, int64_t round, uint32_t crc) {
     Outbox out;
-    member_.OnChecksum({layer, round, Buffer()}, crc, out);
+    member_.OnChecksum(ChecksumValues{layer, round, Buffer()}, crc, out);
     return Carry(out);
   }
   Frame FrameOf(uint64_t epoch) const {
@@ -404,6 +405,19 @@ TEST_F(MemberTest, LastChecksumsAreRepeatedUntilTheNextEpoch) {
   ASSERT_THAT(resumed.messages, SizeIs(2));
   EXPECT_EQ(std::get<ReplicaChecksums>(resumed.messages[1]).round, 8);
   Enter(4);
+  EXPECT_THAT(Session().messages, SizeIs(1));
+}
+
+// The next sample comes a second later.
+TEST_F(MemberTest, SamplesAreReportedAndNotRepeated) {
+  Enter(3);
+  ChecksumValues checked = {0, 7, Buffer()};
+  checked.sampled = SampledElementsOf(0, 7, 1);
+  Outbox out;
+  member_.OnChecksum(checked, 0xb, out);
+  const ReplicaChecksums sample = Only<ReplicaChecksums>(Carry(out));
+  EXPECT_TRUE(sample.is_sample);
+  EXPECT_EQ(sample.epoch, 3u);
   EXPECT_THAT(Session().messages, SizeIs(1));
 }
 

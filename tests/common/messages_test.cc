@@ -236,6 +236,8 @@ TEST(MessagesTest, ReplicaChecksumsArriveWithRoundAndEpoch) {
   EXPECT_EQ(received.epoch, 7u);
   EXPECT_EQ(received.round, int64_t{1} << 40);
   EXPECT_EQ(received.layers, sent.layers);
+  EXPECT_FALSE(received.is_sample);
+  EXPECT_TRUE(Received(ReplicaChecksums{7, 8, {9}, true}).is_sample);
 }
 
 TEST(MessagesTest, BusyHeartbeatArrives) {

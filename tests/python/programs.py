@@ -107,6 +107,24 @@ def own_optimizer(means_apart=""):
     print(f"y = {line[0]:.2f} x + {line[1]:.2f}, bits {bits(line)}")
 
 
+def meddle():
+    """The worker runs the optimizer. After step 50 worker 1 changes one of 3,000 parameters."""
+    values, gradient = make_values("array", [0.0] * 3000), make_values("array", [0.0] * 3000)
+    layer = nereus.Layer("big", "vector", values, rows=BATCH)
+    line, slope = make_values("array", [0.0, 0.0]), make_values("array", [1.0, 1.0])
+    with nereus.Client([line_layer(line), layer], optimizer="worker") as client:
+        while (step := client.begin_step()).step < 20000:
+            client.push("big", step, gradient)
+            client.push("line", step, slope)
+            client.wait_all(step)
+            for i in range(2):
+                line[i] -= 0.001 * slope[i]
+            time.sleep(0.005)
+            if step.step == 50 and RANK == 1:
+                line[1] += 0.5
+                print(f"meddled at {time.time()}", flush=True)
+
+
 def factors():
     """A fully connected layer goes by its factors, and an empty gradient is allowed."""
     import numpy

@@ -2,6 +2,7 @@
 
 import os
 import re
+import time
 
 import pytest
 
@@ -34,6 +35,19 @@ def test_a_job_with_a_loss_scale_refuses_a_loop_without_it(run):
 def test_the_worker_may_run_the_optimizer(run, scheme, means_apart):
     job = run("own_optimizer", means_apart, flags=(f"--scheme={scheme}",))
     assert equal_lines(job).startswith("y = 3.00 x + 1.00, bits ")
+
+
+@pytest.mark.parametrize("scheme", ["server", "ring"])
+def test_a_worker_that_changes_a_parameter_by_hand_is_named_within_seconds(run, scheme):
+    job = run("meddle", workers=3, code=None, flags=(f"--scheme={scheme}", "--restarts=0"))
+    ended_at = time.time()
+    assert job.code != 0
+    assert ended_at - float(job.lines[1][0].rsplit(maxsplit=1)[1]) < 5, job.text
+    found = re.search(r"replicas differ after step (\d+): sampled parameters of layer line .*"
+                      r": worker (\S+) deviates from the other workers", job.text)
+    assert found, job.text
+    assert 49 <= int(found[1]) < 1000, job.text
+    assert found[2] == "1", job.text
 
 
 @pytest.mark.parametrize("scheme, takes", [("factor", True), ("server", False)])

@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 #include "common/base/status.h"
 #include "server/coordinator/coordinator.h"
+#include "server/coordinator/replica_check.h"
 #include "tests/server/coordinator_driver.h"
 
 namespace nereus {
@@ -55,6 +56,60 @@ TEST(CoordinatorReplicaTest, DifferentReplicasEndTheJobWithBothNames) {
                         "fc have checksum 00000002 on worker w1 and 00000abc "
                         "on worker w0"));
   EXPECT_EQ(Heard<JobOver>(failed, kShard0).state, JobState::kFailed);
+}
+
+Reaction Sample(CoordinatorDriver& driver, SessionId session, int64_t round,
+                std::vector<uint32_t> layers) {
+  return driver.Say(session, ReplicaChecksums{driver.job().epoch, round,
+                                              std::move(layers), true});
+}
+
+TEST(CoordinatorReplicaTest, SampleNamesTheWorkerThatDeviates) {
+  CoordinatorDriver driver(OptionsOf(3, 1));
+  driver.Gather();
+  Sample(driver, kWorker2, 512, {1, 7});
+  Sample(driver, kWorker0, 512, {1, 2});
+  EXPECT_EQ(driver.state(), JobState::kRunning);
+  const Reaction failed = Sample(driver, kWorker1, 512, {1, 2});
+  EXPECT_EQ(driver.state(), JobState::kFailed);
+  EXPECT_THAT(Heard<JobOver>(failed, kShard0).reason,
+              AllOf(HasSubstr("after step 512: sampled parameters of layer fc"),
+                    HasSubstr(": worker w2 deviates from the other workers")));
+}
+
+TEST(CoordinatorReplicaTest, DifferenceWaitsTwoSecondsForASilentWorker) {
+  CoordinatorDriver driver(OptionsOf(3, 1));
+  driver.Gather();
+  Sample(driver, kWorker2, 512, {1, 7});
+  Sample(driver, kWorker0, 512, {1, 2});
+  driver.Pass(absl::Milliseconds(1500));
+  EXPECT_EQ(driver.state(), JobState::kRunning);
+  driver.Pass(absl::Seconds(1));
+  EXPECT_EQ(driver.state(), JobState::kFailed);
+}
+
+TEST(CoordinatorReplicaTest, DifferenceCountsThoughAnEpochBegins) {
+  CoordinatorDriver driver(OptionsOf(3, 1, /*max_workers=*/4));
+  driver.Gather();
+  Sample(driver, kWorker2, 512, {1, 7});
+  Sample(driver, kWorker0, 512, {1, 2});
+  driver.Say(kNew, WorkerRequest("new"));
+  EXPECT_EQ(driver.state(), JobState::kRunning);
+  driver.ReportRest(513);
+  EXPECT_EQ(driver.state(), JobState::kFailed);
+  EXPECT_THAT(driver.coordinator().reason(), HasSubstr("replicas differ"));
+}
+
+TEST(CoordinatorReplicaTest, DifferenceCountsThoughAllWorkersLeave) {
+  CoordinatorDriver driver(OptionsOf(3, 1));
+  driver.Gather();
+  Report(driver, kWorker2, 9, {1, 7});
+  Report(driver, kWorker0, 9, {1, 2});
+  for (const SessionId session : {kWorker0, kWorker1, kWorker2}) {
+    EXPECT_EQ(driver.state(), JobState::kRunning);
+    driver.Say(session, Leave{9});
+  }
+  EXPECT_EQ(driver.state(), JobState::kFailed);
 }
 
 TEST(CoordinatorReplicaTest, ReportThatDoesNotFitTheModelRemovesOnlyItsSender) {
@@ -107,6 +162,7 @@ TEST(CoordinatorReplicaTest, ReportsOfAnEarlierEpochAreNotCompared) {
   EXPECT_EQ(driver.state(), JobState::kRunning)
       << driver.coordinator().reason();
   Report(driver, kWorker0, 3, {1, 2});
+  driver.Pass(ReplicaCheck::kOthersWait + absl::Seconds(1));
   EXPECT_EQ(driver.state(), JobState::kFailed);
 }
 

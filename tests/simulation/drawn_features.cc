@@ -36,6 +36,7 @@ SimulatedClusterOptions DrawFeatures(uint64_t seed) {
   // the plan, the optimizer and its place, the order of sums, delays, and
   // frames that arrive twice.
   SimulatedClusterOptions options = RandomJob(seed);
+  options.samples_each_step = seed % 4 != 0;
 
   // The job may go on with fewer workers, and more workers may join.
   options.min_workers = 1 + static_cast<int>(random.Below(options.workers));

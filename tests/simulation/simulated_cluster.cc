@@ -160,7 +160,10 @@ void SimulatedCluster::Execute(Process& process, Outbox& out) {
       },
       [&](const ChecksumValues& sum) {
         Outbox more;
-        process.member->OnChecksum(sum, Checksum(sum.values), more);
+        const uint32_t crc = sum.sampled.has_value()
+                                 ? SampleChecksum(sum.values, *sum.sampled)
+                                 : Checksum(sum.values);
+        process.member->OnChecksum(sum, crc, more);
         Execute(process, more);
       },
       [&](const FollowEpoch& follow) {

@@ -190,6 +190,7 @@ bool SimulatedWorker::Begin(int64_t step) {
   Outbox out;
   std::optional<StepInfo> begun = caller_.OnBegin(*call, rank_, out);
   if (begun.has_value()) {
+    if (world_->options.samples_each_step) machine_->OnHeartbeat();
     if (world_->options.job.scale_loss)
       begun->loss_scale = ledger_.loss_scale();
     ledger_.Begin(*begun);
@@ -372,6 +373,9 @@ void SimulatedWorker::LeaveSoon(bool early) {
 }
 
 Heartbeat SimulatedWorker::MakeHeartbeat() {
+  if (machine_ != nullptr && !world_->options.samples_each_step) {
+    machine_->OnHeartbeat();
+  }
   Heartbeat heartbeat;
   heartbeat.begun_step = std::max(ledger_.next_step() - 1, kInitialRound);
   heartbeat.pushed_step = ledger_.pushed_step();
@@ -399,6 +403,10 @@ std::vector<std::string> SimulatedWorker::DescribeWaits() const {
 }
 
 absl::Span<const float> SimulatedWorker::parameters(int layer) const {
+  return Floats(layers_[layer].parameters);
+}
+
+absl::Span<float> SimulatedWorker::mutable_parameters(int layer) {
   return Floats(layers_[layer].parameters);
 }
 

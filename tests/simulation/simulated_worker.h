@@ -84,6 +84,9 @@ class SimulatedWorker {
   int64_t step() const { return step_; }
   // Returns the worker's parameters of a layer.
   absl::Span<const float> parameters(int layer) const;
+  // Returns the same memory, for a test that changes parameters behind the
+  // job's back (SimulatedClusterOptions::corrupts).
+  absl::Span<float> mutable_parameters(int layer);
   // Returns the mean gradient of a layer's last round. REQUIRES: the worker
   // runs the optimizer.
   absl::Span<const float> mean_gradient(int layer) const;

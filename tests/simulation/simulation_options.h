@@ -106,6 +106,14 @@ struct SimulatedClusterOptions {
   // takes a time drawn evenly from [0, layer_time_max].
   absl::Duration layer_time_max = absl::Milliseconds(2);
 
+  // True if the workers sample their replicas in each step (SampleSchedule),
+  // and not about once a second, so that a short run has many samples.
+  bool samples_each_step = false;
+
+  // True if the test changes parameters behind the job's back. The laws about
+  // parameters then do not hold, and are not checked.
+  bool corrupts = false;
+
   // True if the workers gather values in every third step. Needs Quorum::kAll.
   bool gathers = false;
 

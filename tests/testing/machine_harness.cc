@@ -143,7 +143,10 @@ Effects Carry(Outbox& out) {
         const NotFinite found = ExecuteArithmetic(checking);
         NEREUS_CHECK(found.index < 0) << "value " << found.index;
       },
-      [&](const ChecksumValues& sum) { effects.checksums.push_back(sum); },
+      [&](const ChecksumValues& sum) {
+        (sum.sampled.has_value() ? effects.samples : effects.checksums)
+            .push_back(sum);
+      },
       [&](const SendFrame& send) {
         effects.sent.push_back({send.to, Encoded(send.frame)});
       },

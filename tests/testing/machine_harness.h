@@ -76,7 +76,8 @@ struct Effects {
   std::vector<PartDone> parts;
   std::vector<SaveCheckpoint> saves;
   std::vector<LoadCheckpoint> loads;
-  std::vector<ChecksumValues> checksums;
+  std::vector<ChecksumValues> checksums;  // Checks of whole layers.
+  std::vector<ChecksumValues> samples;
 
   int heartbeats = 0;  // Number of SendHeartbeat.
 

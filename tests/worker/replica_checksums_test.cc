@@ -70,6 +70,16 @@ class ChecksumWorker {
     checksums.insert(checksums.end(), more.begin(), more.end());
     return checksums;
   }
+  // Does `round`, and returns the samples for which the machine asks.
+  std::vector<ChecksumValues> Samples(int64_t round) {
+    auto samples = worker_.Push(round, FloatBuffer(All(1))).samples;
+    // The results of the round change the values.
+    for (ChecksumValues& sample : samples) {
+      sample.values = FloatBuffer(FloatsOf(sample.values));
+    }
+    Receive(round);
+    return samples;
+  }
   std::vector<ChecksumValues> Leave() {
     Outbox out;
     worker_.machine().OnLeave(out);
@@ -174,6 +184,51 @@ TEST(ReplicaChecksumsTest, NewEpochChecksumsTheRoundAgain) {
       1);
 }
 
+// Samples.
+
+void ExpectSample(const std::vector<ChecksumValues>& samples, int64_t round,
+                  float value) {
+  ASSERT_THAT(samples, SizeIs(1));
+  EXPECT_EQ(samples[0].layer, 0);
+  EXPECT_EQ(samples[0].round, round);
+  ASSERT_TRUE(samples[0].sampled.has_value());
+  EXPECT_EQ(samples[0].sampled->count(), kElements);
+  EXPECT_EQ(FloatsOf(samples[0].values), All(value));
+}
+
+TEST(ReplicaSamplesTest, RoundIsSampledWhenTheNextOneIsPushed) {
+  for (const auto place : {OptimizerPlace::kServer, OptimizerPlace::kWorker}) {
+    ChecksumWorker worker(SaveEvery(0, place));
+    EXPECT_THAT(worker.Samples(0), IsEmpty());
+    worker.Update(42);
+    // Without a heartbeat the worker does not know how long its steps take.
+    EXPECT_THAT(worker.Samples(1), IsEmpty());
+    worker.worker().machine().OnHeartbeat();
+    worker.Update(43);
+    // Two steps since the first one: the stride is 2.
+    EXPECT_THAT(worker.Samples(2), IsEmpty());
+    worker.Update(44);
+    ExpectSample(worker.Samples(3), 2, 44);
+  }
+}
+
+// A worker that goes on in another epoch has values that it has made.
+TEST(ReplicaSamplesTest, FetchedAndInitialValuesAreNotSampled) {
+  ChecksumWorker worker(SaveEvery(0));
+  worker.worker().machine().OnHeartbeat();
+  EXPECT_THAT(worker.Samples(0), IsEmpty());
+  ExpectSample(worker.Samples(1), 0, 1);
+}
+
+TEST(ReplicaSamplesTest, ReplicasThatMayDifferHaveNoSamples) {
+  JobOptions options = SaveEvery(0);
+  options.rounds.quorum = Quorum::kSolo;
+  ChecksumWorker worker(options);
+  worker.worker().machine().OnHeartbeat();
+  worker.Samples(0);
+  EXPECT_THAT(worker.Samples(1), IsEmpty());
+}
+
 // Machine of three layers, not started.
 struct ThreeLayerMachine {
   static JobPtr MakeTestJob() {
@@ -187,50 +242,83 @@ struct ThreeLayerMachine {
     }
     machine.emplace(job, 0, std::move(memory));
   }
+  // Gives the machine the checksum of a layer, or of a sample of the layer.
+  std::optional<ReplicaChecksums> Sum(int layer, int64_t round, uint32_t crc,
+                                      bool is_sample = false) {
+    ChecksumValues checked = {layer, round, Buffer()};
+    if (is_sample) checked.sampled = SampledElementsOf(layer, round, 1);
+    return machine->OnChecksum(checked, crc);
+  }
   JobPtr job = MakeTestJob();
   std::optional<WorkerMachine> machine;
 };
 
 TEST(ReplicaChecksumsTest, RoundIsReportedWhenTheLastChecksumComes) {
   ThreeLayerMachine three;
-  EXPECT_EQ(three.machine->OnChecksum(2, 7, 12), std::nullopt);
-  EXPECT_EQ(three.machine->OnChecksum(0, 7, 10), std::nullopt);
-  const auto all = three.machine->OnChecksum(1, 7, 11);
+  EXPECT_EQ(three.Sum(2, 7, 12), std::nullopt);
+  EXPECT_EQ(three.Sum(0, 7, 10), std::nullopt);
+  const auto all = three.Sum(1, 7, 11);
   ASSERT_TRUE(all.has_value());
   EXPECT_EQ(all->round, 7);
   EXPECT_THAT(all->layers, ElementsAre(10, 11, 12));
   // The report clears the checksums, so round 7 begins again.
-  EXPECT_EQ(three.machine->OnChecksum(0, 7, 10), std::nullopt);
+  EXPECT_EQ(three.Sum(0, 7, 10), std::nullopt);
 }
 
 TEST(ReplicaChecksumsTest, RoundsAreKeptApart) {
   ThreeLayerMachine three;
-  three.machine->OnChecksum(0, 7, 10);
-  three.machine->OnChecksum(0, 8, 20);
-  three.machine->OnChecksum(1, 7, 11);
-  three.machine->OnChecksum(1, 8, 21);
-  EXPECT_THAT(three.machine->OnChecksum(2, 7, 12)->layers,
-              ElementsAre(10, 11, 12));
-  EXPECT_THAT(three.machine->OnChecksum(2, 8, 22)->layers,
-              ElementsAre(20, 21, 22));
+  three.Sum(0, 7, 10);
+  three.Sum(0, 8, 20);
+  three.Sum(1, 7, 11);
+  three.Sum(1, 8, 21);
+  EXPECT_THAT(three.Sum(2, 7, 12)->layers, ElementsAre(10, 11, 12));
+  EXPECT_THAT(three.Sum(2, 8, 22)->layers, ElementsAre(20, 21, 22));
 }
 
 // A worker that reports round 8 forgets the checksums of round 7.
 TEST(ReplicaChecksumsTest, LateChecksumOfAnOlderRoundDoesNotCompleteIt) {
   ThreeLayerMachine three;
-  three.machine->OnChecksum(0, 7, 10);
-  three.machine->OnChecksum(1, 7, 11);
-  for (const int layer : {0, 1, 2}) three.machine->OnChecksum(layer, 8, 20);
-  EXPECT_EQ(three.machine->OnChecksum(2, 7, 12), std::nullopt);
+  three.Sum(0, 7, 10);
+  three.Sum(1, 7, 11);
+  for (const int layer : {0, 1, 2}) three.Sum(layer, 8, 20);
+  EXPECT_EQ(three.Sum(2, 7, 12), std::nullopt);
 }
 
 TEST(ReplicaChecksumsTest, NewEpochForgetsChecksums) {
   ThreeLayerMachine three;
-  three.machine->OnChecksum(0, 7, 10);
-  three.machine->OnChecksum(1, 7, 11);
+  three.Sum(0, 7, 10);
+  three.Sum(1, 7, 11);
   Outbox out;
   three.machine->OnEpoch(EpochAfter(*three.job), out);
-  EXPECT_EQ(three.machine->OnChecksum(2, 7, 12), std::nullopt);
+  EXPECT_EQ(three.Sum(2, 7, 12), std::nullopt);
+}
+
+TEST(ReplicaSamplesTest, SampleIsApartFromTheChecksumsOfItsRound) {
+  ThreeLayerMachine three;
+  for (const int layer : {0, 1}) {
+    EXPECT_EQ(three.Sum(layer, 7, 10), std::nullopt);
+    EXPECT_EQ(three.Sum(layer, 7, 20, /*is_sample=*/true), std::nullopt);
+  }
+  const auto sample = three.Sum(2, 7, 22, /*is_sample=*/true);
+  ASSERT_TRUE(sample.has_value());
+  EXPECT_TRUE(sample->is_sample);
+  EXPECT_THAT(sample->layers, ElementsAre(20, 20, 22));
+  const auto all = three.Sum(2, 7, 12);
+  ASSERT_TRUE(all.has_value());
+  EXPECT_FALSE(all->is_sample);
+  EXPECT_THAT(all->layers, ElementsAre(10, 10, 12));
+}
+
+// A layer whose values cannot be read has no checksum, so its rounds stay
+// incomplete.
+TEST(ReplicaSamplesTest, FewIncompleteSamplesAreKept) {
+  ThreeLayerMachine three;
+  for (int64_t round = 0; round < 6; ++round) {
+    three.Sum(0, round, 10, /*is_sample=*/true);
+    three.Sum(1, round, 10, /*is_sample=*/true);
+  }
+  EXPECT_EQ(three.Sum(2, 1, 10, /*is_sample=*/true), std::nullopt);
+  EXPECT_TRUE(three.Sum(2, 5, 10, /*is_sample=*/true).has_value());
 }
 
 }  // namespace

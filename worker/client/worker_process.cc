@@ -360,6 +360,7 @@ Heartbeat WorkerProcess::TakeStock() {
   Heartbeat heartbeat;
   if (const auto epoch = this->epoch()) heartbeat.epoch = epoch->job->epoch;
   if (caller_.machine() != nullptr) {
+    caller_.machine()->OnHeartbeat();
     heartbeat.stall = caller_.machine()->OldestWait();
   }
   return heartbeat;

@@ -120,11 +120,20 @@ void LayerTransfer::OnValuesOf(int64_t round, bool is_last, Outbox& out) const {
   }
 }
 
+bool LayerTransfer::has_replica() const {
+  return made_values() && !layer_.job->partial() &&
+         layer_.index != layer_.job->pool.layer;
+}
+
 void LayerTransfer::ReportChecksum(int64_t round, Outbox& out) const {
-  const bool is_replica =
-      !layer_.job->partial() && layer_.index != layer_.job->pool.layer;
-  if (!made_values() || !is_replica) return;
+  if (!has_replica()) return;
   out.Add(ChecksumValues{layer_.index, round, layer_.memory.parameters});
+}
+
+void LayerTransfer::Sample(int64_t round, Outbox& out) const {
+  out.Add(ChecksumValues{
+      layer_.index, round, layer_.memory.parameters,
+      SampledElementsOf(layer_.index, round, layer_.spec().parameters)});
 }
 
 void LayerTransfer::SaveLast(int64_t round, Outbox& out) const {

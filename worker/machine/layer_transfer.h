@@ -50,6 +50,17 @@ class LayerTransfer {
   // if `round` is that of a checkpoint or `is_last` is true. Sends the layer to
   // the shards if this worker has to save it.
   void OnValuesOf(int64_t round, bool is_last, Outbox& out) const;
+  // Asks for the checksum of a sample of the layer as of `round`, the last done
+  // round. Called when the contribution to the next round is sent, whichever
+  // process runs the optimizer: all updates have happened by then, and the
+  // caller writes to the memory no more until that next round is done. So a
+  // sample also finds values that a program has changed between two steps.
+  // REQUIRES: has_replica().
+  void Sample(int64_t round, Outbox& out) const;
+  // True if the memory has the values of the last done round that all workers
+  // must have, because this worker has taken part in the round.
+  bool has_replica() const;
+
   // Sends the layer to the shards, unless they have it. `round`: the last round
   // of the job, after which all workers have left.
   void SaveLast(int64_t round, Outbox& out) const;
@@ -81,8 +92,8 @@ class LayerTransfer {
   bool made_values() const {
     return ledger_.contributors() > 0 && layer_.position() >= 0;
   }
-  // Asks the driver for the checksum of the layer as of `round`, if all workers
-  // must have the same values.
+  // Asks the driver for the checksum of the layer as of `round`, if
+  // has_replica().
   void ReportChecksum(int64_t round, Outbox& out) const;
   // Sends the layer as of `round` to the shards, if workers own it.
   void SendToCheckpoint(int64_t round, Outbox& out) const;

@@ -49,11 +49,13 @@ bool IsForFirstValues(const Job& job, const FrameHeader& header) {
 
 }  // namespace
 
-Syncer::Syncer(JobPtr job, int layer, int rank, LayerMemory memory)
+Syncer::Syncer(JobPtr job, int layer, int rank, LayerMemory memory,
+               SampleSchedule* samples)
     : layer_(std::move(job), layer, rank, std::move(memory)),
       ledger_(layer_),
       results_(layer_.job, layer),
       transfer_(layer_, ledger_, results_),
+      samples_(samples),
       exchange_(MakeExchange(layer_, ledger_, results_)) {}
 
 void Syncer::Start(Outbox& out) {
@@ -115,13 +117,18 @@ void Syncer::OnPushed(int64_t round, Outbox& out) {
 
 void Syncer::Send(Outbox& out, const BlockChoice& choice, const Buffer& norms) {
   if (!ledger_.Send()) return;
+  const int64_t done = ledger_.done_round();
+  if (samples_ != nullptr && transfer_.has_replica() &&
+      samples_->Chooses(layer_.index, done)) {
+    transfer_.Sample(done, out);
+  }
   if (layer_.sparse.has_value()) {
     layer_.sparse->Begin(*layer_.job, choice, layer_.gradient,
                          layer_.memory.parameters, norms, out);
   }
   // A caller that runs the optimizer has updated the parameters by now.
   if (layer_.caller_updates()) {
-    transfer_.OnValuesOf(ledger_.done_round(), /*is_last=*/false, out);
+    transfer_.OnValuesOf(done, /*is_last=*/false, out);
   }
   Contribute(out);
 }

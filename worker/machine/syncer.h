@@ -11,6 +11,7 @@
 #include "worker/machine/layer_transfer.h"
 #include "worker/machine/result_assembly.h"
 #include "worker/machine/round_ledger.h"
+#include "worker/machine/sample_schedule.h"
 #include "worker/machine/worker_layer.h"
 
 namespace nereus {
@@ -34,8 +35,10 @@ namespace nereus {
 // only frames that CheckFrame has accepted.
 class Syncer {
  public:
-  // `layer`: index in job->layers.
-  Syncer(JobPtr job, int layer, int rank, LayerMemory memory);
+  // `layer`: index in job->layers. `samples`: decides of which rounds the layer
+  // is sampled; null: of none. Not owned; must outlive this.
+  Syncer(JobPtr job, int layer, int rank, LayerMemory memory,
+         SampleSchedule* samples = nullptr);
 
   // Not copyable, because the parts refer to each other.
   Syncer(const Syncer&) = delete;
@@ -118,6 +121,7 @@ class Syncer {
   RoundLedger ledger_;                  // Progress of the layer's rounds.
   ResultAssembly results_;              // Values from shards and the donor.
   LayerTransfer transfer_;              // Moves the layer between rounds.
+  SampleSchedule* const samples_;       // Not owned; may be null.
   std::unique_ptr<Exchange> exchange_;  // Carries out the rounds.
   bool is_started_ = false;  // True if the machine may write the memory.
   bool is_stale_ = false;    // True if BeginStep must fetch the layer.

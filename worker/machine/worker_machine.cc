@@ -16,10 +16,27 @@
 #include "worker/machine/float_bytes.h"
 
 namespace nereus {
+namespace {
+
+// Number of rounds with an incomplete sample that are kept. The layers of a
+// worker are at most two rounds apart.
+constexpr size_t kSampledRoundsMax = 4;
+
+int64_t FirstStepOf(const Job& job, int rank) {
+  const int position = job.PositionOf(rank);
+  NEREUS_CHECK(position >= 0) << "worker " << rank;
+  return job.workers[position].first_step;
+}
+
+}  // namespace
 
 WorkerMachine::WorkerMachine(JobPtr job, int rank,
                              std::vector<LayerMemory> memory)
-    : rank_(rank), job_(std::move(job)), plan_(job_) {
+    : rank_(rank),
+      job_(std::move(job)),
+      begun_step_(FirstStepOf(*job_, rank) - 1),
+      schedule_(static_cast<int>(job_->model().size()), begun_step_),
+      plan_(job_) {
   NEREUS_CHECK(memory.size() == job_->model().size())
       << memory.size() << " memories, " << job_->model().size() << " layers";
   if (job_->pool.layer >= 0) {
@@ -30,13 +47,11 @@ WorkerMachine::WorkerMachine(JobPtr job, int rank,
     }
     memory.push_back({choices_, Buffer()});
   }
-  const int position = job_->PositionOf(rank);
-  NEREUS_CHECK(position >= 0) << "worker " << rank;
-  begun_step_ = job_->workers[position].first_step - 1;
   verdicts_.Add(job_->history.verdicts);
   for (size_t layer = 0; layer < memory.size(); ++layer) {
-    syncers_.push_back(std::make_unique<Syncer>(
-        job_, static_cast<int>(layer), rank, std::move(memory[layer])));
+    syncers_.push_back(std::make_unique<Syncer>(job_, static_cast<int>(layer),
+                                                rank, std::move(memory[layer]),
+                                                &schedule_));
   }
 }
 
@@ -307,17 +322,25 @@ void WorkerMachine::SaveLast(int64_t round, int32_t sender, Outbox& out) {
   for (const auto& syncer : syncers_) syncer->SaveLast(round, out);
 }
 
-std::optional<ReplicaChecksums> WorkerMachine::OnChecksum(int layer,
-                                                          int64_t round,
-                                                          uint32_t crc) {
-  std::map<int, uint32_t>& known = checksums_[round];
-  known[layer] = crc;
-  if (known.size() < job_->model().size()) return std::nullopt;
+std::optional<ReplicaChecksums> WorkerMachine::OnChecksum(
+    const ChecksumValues& checked, uint32_t crc) {
+  const int64_t round = checked.round;
+  const auto layers = static_cast<int>(job_->model().size());
   ReplicaChecksums all;
   all.round = round;
+  all.is_sample = checked.sampled.has_value();
+  const int count =
+      all.is_sample ? SampledLayersOf(round, layers).count : layers;
+  Checksums& rounds = all.is_sample ? samples_ : checksums_;
+  std::map<int, uint32_t>& known = rounds[round];
+  known[checked.layer] = crc;
+  if (std::ssize(known) < count) {
+    if (rounds.size() > kSampledRoundsMax) rounds.erase(rounds.begin());
+    return std::nullopt;
+  }
   for (const auto& [index, each] : known) all.layers.push_back(each);
   // Checksums of older rounds that are still missing will not come any more.
-  checksums_.erase(checksums_.begin(), checksums_.upper_bound(round));
+  rounds.erase(rounds.begin(), rounds.upper_bound(round));
   return all;
 }
 
@@ -341,6 +364,7 @@ void WorkerMachine::OnEpoch(JobPtr job, Outbox& out) {
   const JobPtr before = std::exchange(job_, std::move(job));
   is_ready_sent_ = false;
   checksums_.clear();
+  samples_.clear();
   probes_.OnEpoch();
   verdicts_.Add(job_->history.verdicts);
   plan_.OnEpoch(job_);
@@ -373,8 +397,8 @@ void WorkerMachine::SayReadyToSwitch(Outbox& out) {
 
 void WorkerMachine::Reroute(int layer, Outbox& out) {
   const std::unique_ptr<Syncer> before = std::move(syncers_[layer]);
-  syncers_[layer] =
-      std::make_unique<Syncer>(job_, layer, rank_, before->memory());
+  syncers_[layer] = std::make_unique<Syncer>(job_, layer, rank_,
+                                             before->memory(), &schedule_);
   syncers_[layer]->Adopt(*before, out);
 }
 

@@ -12,6 +12,7 @@
 #include "common/protocol/machine.h"
 #include "common/protocol/probe_answers.h"
 #include "common/protocol/verdicts.h"
+#include "worker/machine/sample_schedule.h"
 #include "worker/machine/send_plan.h"
 #include "worker/machine/syncer.h"
 
@@ -79,8 +80,12 @@ class WorkerMachine final : public Machine {
   MachineReport Report() const override;
   void OnEpoch(JobPtr job, Outbox& out) override;
   void SaveLast(int64_t round, int32_t sender, Outbox& out) override;
-  std::optional<ReplicaChecksums> OnChecksum(int layer, int64_t round,
+  std::optional<ReplicaChecksums> OnChecksum(const ChecksumValues& checked,
                                              uint32_t crc) override;
+
+  // Notes that the worker's next heartbeat is due. The number of steps between
+  // two heartbeats decides of which rounds the machine samples the replica.
+  void OnHeartbeat() { schedule_.OnHeartbeat(begun_step_); }
 
   // Returns the syncer of a layer. In a sparse job, the block layer has the
   // index after the layers of the model.
@@ -127,17 +132,21 @@ class WorkerMachine final : public Machine {
                                           const FrameHeader& header) const;
   void OnVerdict(const FrameHeader& header, Outbox& out);
 
-  const int rank_;                                // This worker's rank.
-  JobPtr job_;                                    // The job in this epoch.
+  const int rank_;           // This worker's rank.
+  JobPtr job_;               // The job in this epoch.
+  int64_t begun_step_;       // The last step that the caller has begun.
+  SampleSchedule schedule_;  // Decides of which rounds there are samples.
   std::vector<std::unique_ptr<Syncer>> syncers_;  // Syncer of each layer.
   SendPlan plan_;               // Decides when each layer is sent.
-  int64_t begun_step_;          // The last step that the caller has begun.
   bool is_ready_sent_ = false;  // True if ReadyToSwitch was sent in this epoch.
   Verdicts verdicts_;           // Verdicts that this worker has received.
   Buffer probe_payload_;        // Zeros, for Probe.
   ProbeAnswers probes_;         // Answers to probes of mates.
-  // Checksums of the replica that are known so far: by round, then by layer.
-  std::map<int64_t, std::map<int, uint32_t>> checksums_;
+  // Checksums that are known so far: by round, then by layer. Of the replica,
+  // and of its samples.
+  using Checksums = std::map<int64_t, std::map<int, uint32_t>>;
+  Checksums checksums_;
+  Checksums samples_;
 
   // In a sparse job.
   Buffer choices_;      // Values of the block layer.

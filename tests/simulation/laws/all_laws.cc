@@ -24,13 +24,16 @@ void AddAllLaws(const SimulatedClusterOptions& options,
   const WireType wire =
       options.rules.choose_wire ? WireType::kBfloat16 : options.rules.wire;
   laws->Add(std::make_unique<RefusalsLaw>());
-  laws->Add(std::make_unique<FiniteParametersLaw>());
-  laws->Add(std::make_unique<UnchangedParametersLaw>(
-      /*is_rounded=*/wire != WireType::kFloat32));
-  laws->Add(std::make_unique<SkippedStepsLaw>());
-  laws->Add(std::make_unique<EqualReplicasLaw>());
-  laws->Add(std::make_unique<CheckpointLaw>(
-      workload.layers, wire, OptimizerStateCount(options.job.optimizer.rule)));
+  if (!options.corrupts) {
+    laws->Add(std::make_unique<FiniteParametersLaw>());
+    laws->Add(std::make_unique<UnchangedParametersLaw>(
+        /*is_rounded=*/wire != WireType::kFloat32));
+    laws->Add(std::make_unique<SkippedStepsLaw>());
+    laws->Add(std::make_unique<EqualReplicasLaw>());
+    laws->Add(std::make_unique<CheckpointLaw>(
+        workload.layers, wire,
+        OptimizerStateCount(options.job.optimizer.rule)));
+  }
   laws->Add(std::make_unique<BoundedMemoryLaw>());
   laws->Add(std::make_unique<BackupLaw>());
   laws->Add(std::make_unique<LineupLaw>());
