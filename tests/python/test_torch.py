@@ -186,7 +186,7 @@ def test_a_process_without_a_coordinator_trains_alone(tmp_path, monkeypatch):
     ("type", r"parameter .*first.weight has values of type torch.float64, must be torch.float32"),
     ("numbers", r"lr=0\.[12] in parameter group 0 on this worker and 0\.[12] in the job.*"
                 r"give the optimizers of all workers the same"),
-    ("moved", r"parameter \S+ has shape .*torch.float16.*torch.float32.* before you wrap"),
+    ("moved", r"parameter \S+ has shape .*torch.bfloat16.*torch.float32.* before you wrap"),
     ("set", r"the gradient of parameter first.weight was set or changed.*synchronize\(\)"),
     ("alone", r"replicas differ after step \d.*first.weight"),
     ("buffers", r"the buffers noise of the model have other values.*torch.manual_seed"),

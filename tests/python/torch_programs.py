@@ -366,7 +366,7 @@ def mistake(case):
     for step in range(3):
         x, y = own_examples(step, own, nt.size())
         if case == "moved" and step == 1:
-            model.half()
+            model.bfloat16()
         if case == "added" and step == 1:
             other = nn.Parameter(torch.ones(3, device=DEVICE))
             optimizer.add_param_group({"params": [other]})

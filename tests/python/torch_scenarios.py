@@ -249,6 +249,6 @@ SCENARIOS = {
     "strided": Scenario(Strided, plain, factors=0),
     "sparse": Scenario(Sparse, plain, factors=0),
     "frozen later": Scenario(Net, frozen_later),
-    "two models": Scenario(pair, two_models, factors=4),
+    "two models": Scenario(pair, two_models, factors=2),
     "copied": Scenario(Net, copied),
 }

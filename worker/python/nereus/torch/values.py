@@ -21,8 +21,9 @@ _KEYS = (str, int, float, bool, type(None))
 
 def encode(value):
     """Returns a value as bytes. Errors: InvalidArgument, there is no such form of it."""
+    plain = _plain(value, 0)
     try:
-        found = json.dumps(_plain(value, 0)).encode()
+        found = json.dumps(plain).encode()
     except ValueError as error:  # An integer with thousands of digits.
         raise InvalidArgument(f"the value cannot be sent: {error}") from None
     if len(found) > BYTES_MAX:
