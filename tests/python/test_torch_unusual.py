@@ -397,6 +397,27 @@ def test_gradients_that_come_late_beside_changed_ones_end_the_job():
     assert optimizer._engine._client.aborted == [str(error.value)]
 
 
+def test_workers_that_add_to_other_gradients_end_the_job(job):
+    """A worker whose gradients were set to zero, and one whose were not, would differ."""
+    model = Net()
+    optimizer = wrapped(model)
+    step(model, optimizer)
+    optimizer.step()
+    step(model, optimizer)  # By factors.
+    optimizer.step()
+    push = job.push
+
+    def pushed(self, index, step_of, gradient, **options):
+        if index == 0:
+            # The mean with a worker that has set its gradients to zero.
+            gradient[len(list(model.parameters())) + 3] *= 0.5
+        push(self, index, step_of, gradient, **options)
+
+    job.push = pushed
+    with pytest.raises(nt.NereusError, match="set gradients to zero on all workers alike"):
+        backward(model, *batch())
+
+
 def test_fewer_passes_than_agreed_count_as_they_are():
     model = Net()
     optimizer = wrapped(model, backward_passes_per_step=2)

@@ -427,8 +427,10 @@ class Engine:
                 layer.end_backward(self._looks)
             self._tell_rows()
             self._extras.write()
-            self._extras.write_flags(self._is_late, self._has_changed, self._turn,
-                                     self.step_info.loss_scale)
+            adds = any(layer.adds for layer in self._layers if layer.may_have_factors)
+            self._extras.write_flags(
+                (self._is_late, self._has_changed, self._turn % state.Extras.TURNS, adds),
+                self.step_info.loss_scale)
             self._sent_turn, self._turn = self._turn, self._turn + 1
             self._client.push(0, self.step_info, self._extras.gradient,
                               stream=self._stream())
@@ -521,11 +523,12 @@ class Engine:
                 "optimizer.synchronize() after gradients are set and before they are clipped or "
                 "used, on all workers alike, and they are averaged", FAILED_PRECONDITION)
         self._begin_in_step()
+        self.finish()
         for layer in self._layers:
             if layer.may_have_factors and layer.slots[0] in changed:
                 layer.forget_before()
-            elif layer.may_have_factors:
-                layer.begin_backward()
+            elif layer.may_have_factors and not layer.slots[0].used:
+                layer.take_all()
         for slot in self._slots():
             slot.used = slot.used or watched.raw_gradient(slot.parameter) is not None
         self._finish_step()
@@ -565,7 +568,7 @@ class Engine:
         if self._client is not None:
             self._mark()
 
-    def _judge_flags(self, is_late, has_changed, turn):
+    def _judge_flags(self, is_late, has_changed, turn, adds):
         """Ends the job if the workers' loops differ, so that they have made, or will make, other
         updates."""
         reason = ""
@@ -582,6 +585,11 @@ class Engine:
                 "which got the mean gradients in optimizer.step(), and workers changed gradients "
                 "between backward and step (clipping, for example), which it could not: call "
                 "optimizer.synchronize() after backward, before gradients are changed")
+        elif 1e-4 < adds < 1 - 1e-4:
+            reason = (
+                f"in step {self._step_sent.step} gradients were added to those of the step before "
+                "on some workers, and others had set theirs to zero: set gradients to zero on all "
+                "workers alike, also where a worker has no batch")
         if reason:
             self._client.abort(reason)
             raise NereusError(reason, FAILED_PRECONDITION)

@@ -271,8 +271,19 @@ class FactorLayer(TorchLayer):
         if not is_zero:
             self._before_values = before.clone()
 
+    @property
+    def adds(self):
+        """True if this step's mean is added to a gradient that was there, which must then be
+        there on all workers."""
+        return self._plan_rows > 0 and self._before_values is not None
+
+    def take_all(self):
+        """Lets all of the gradient be of this step, in which no backward has reached it."""
+        self.begin_backward()
+        if self._before_values is not None:
+            self.forget_before()
+
     def forget_before(self):
-        """Lets all of the gradient be of this step."""
         self._before = self._version = self._before_values = None
 
     def _is_changed(self):

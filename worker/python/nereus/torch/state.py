@@ -227,8 +227,9 @@ class Extras:
     NAME = "nereus.torch"
     # is_late: the last step's gradients came in optimizer.step(). has_changed: the program
     # changed the mean gradients of the last step before its update. turn: number of this step
-    # since the last update, modulo TURNS, so that 16 bits hold it.
-    FLAGS = 3
+    # since the last update, modulo TURNS, so that 16 bits hold it. adds: means by factors are
+    # added to gradients that were there.
+    FLAGS = 4
     TURNS = 251
 
     def __init__(self, optimizers, slots, names):
@@ -264,10 +265,10 @@ class Extras:
     def _numbers(self):
         return _joined(self.values[:_PARTS * (self._count + len(self._of_groups))])
 
-    def write_flags(self, is_late, has_changed, turn, loss_scale):
-        """Writes the gradient of this step, which the job divides by loss_scale."""
+    def write_flags(self, flags, loss_scale):
+        """Writes the gradient of this step, which the job divides by loss_scale. flags: FLAGS."""
         self.gradient.zero_()
-        flags = [slot.used for slot in self._slots] + [is_late, has_changed, turn % self.TURNS]
+        flags = [*(slot.used for slot in self._slots), *flags]
         self.gradient[:len(flags)] = torch.tensor(flags, dtype=torch.float32) * loss_scale
 
     def read_flags(self):
