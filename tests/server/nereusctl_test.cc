@@ -67,8 +67,14 @@ TEST(NereusctlTest, UsageErrorsExitWithTwo) {
 }
 
 TEST(NereusctlTest, FailuresExitWithOne) {
-  const Result result = RunNereusctl("plan --model=/no/such/file --workers=2");
+  const Result result = RunNereusctl("checkpoints /no/such/folder");
   EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.output, HasSubstr("/no/such/folder"));
+}
+
+TEST(NereusctlTest, WrongFilesExitWithTwo) {
+  const Result result = RunNereusctl("plan --model=/no/such/file --workers=2");
+  EXPECT_EQ(result.exit_code, 2);
   EXPECT_THAT(result.output, HasSubstr("cannot open /no/such/file"));
 }
 
