@@ -515,6 +515,8 @@ class Engine:
         """
         if self._client is None or self.rounds != rounds:
             return
+        for slot in self._slots():
+            slot.is_elsewhere()  # After a change of type torch calls no hook.
         changed = list(self._changed_slots()) if self._deferred is None else []
         if changed and not is_asked:
             raise NereusError(
