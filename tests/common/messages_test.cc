@@ -250,9 +250,9 @@ TEST(MessagesTest, BusyHeartbeatArrives) {
 TEST(MessagesTest, RowsHaveTheirBytesAndAreReadBack) {
   const FactorRows sent = {{0, kFactorsLost, kLayerRowsMax, 300}};
   EXPECT_EQ(Received(sent), sent);
-  // Field 17 of 20 bytes; in it field 1, packed, of 17 bytes.
+  // Field 18 of 20 bytes; in it field 1, packed, of 18 bytes.
   EXPECT_EQ(ToProto(MemberMessage(sent)).SerializeAsString(),
-            std::string("\x8a\x01\x14\x0a\x12"
+            std::string("\x92\x01\x14\x0a\x12"
                         "\x00"
                         "\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"
                         "\x80\x80\x80\x80\x04"
