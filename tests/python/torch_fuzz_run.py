@@ -71,6 +71,7 @@ def work(rank):
     for line in sys.stdin:
         asked = json.loads(line)
         program = torch_fuzz.Program(asked["seed"], asked["without"])
+        nt.process._Process.left.clear()  # A port may be that of an earlier program's server.
         try:
             found = torch_fuzz.run(program, rank, coordinator=asked["coordinator"],
                                    host="127.0.0.1", name=f"worker-{rank}", connect_timeout=20)
