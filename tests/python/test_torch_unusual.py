@@ -17,6 +17,7 @@ from nereus.torch.checksum import checksums, differing  # pylint: disable=wrong-
 from nereus.torch import factors, state  # pylint: disable=wrong-import-position
 # pylint: disable=wrong-import-position,unused-import
 from one_worker import batch, equal, gradients, job, step, wrapped
+from torch_optimizers import Sam
 from torch_scenarios import Net, loss_of
 
 STEPS = 5  # Factors travel from the second one on.
@@ -499,25 +500,6 @@ def test_a_list_of_optimizers_trains_one_model():
                 optimizer.step()
     assert equal(model.parameters(), plain.parameters())
     assert optimizers[0]._engine.step_info.step == STEPS - 1
-
-
-class Sam(torch.optim.SGD):
-    """Sharpness-aware minimisation: a step calls its closure twice."""
-
-    def step(self, closure):
-        loss = closure()
-        moved = []
-        with torch.no_grad():
-            for group in self.param_groups:
-                for parameter in group["params"]:
-                    moved.append((parameter, 0.05 * parameter.grad))
-                    parameter.add_(moved[-1][1])
-        closure()
-        with torch.no_grad():
-            for parameter, by in moved:
-                parameter.sub_(by)
-        super().step()
-        return loss
 
 
 def closure_of(optimizer, model, count=4):

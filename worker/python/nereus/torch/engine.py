@@ -153,8 +153,8 @@ class Engine:
         kinds = state.kinds_of_state(self._optimizers)
         self._has_known_state = kinds is not None
         if kinds is None:
-            _log.warning("the state of %s is not known: no worker can join this job later, and a "
-                         "checkpoint does not have the state", ", ".join(
+            _log.warning("the state of %s is not known: a worker that joins later begins without "
+                         "it, and a checkpoint does not have it", ", ".join(
                              state.plain_class(each).__name__ for each in self._optimizers))
         tensor_names, number_names = kinds or ([], [])
         self._extras = state.Extras(self._optimizers, slots, number_names)
