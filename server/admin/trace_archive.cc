@@ -97,11 +97,14 @@ std::string FormatManifest(const JobTrace& trace) {
     const std::string prefix = absl::StrCat("nereus.", member.name, ".");
     attributes[prefix + "spans_lost"] = member.lost;
     if (member.clock.empty()) continue;
-    const ClockSample& sample = member.clock.back();
     attributes[prefix + "clock_offset_ns"] =
-        absl::ToInt64Nanoseconds(sample.offset);
-    attributes[prefix + "clock_error_ns"] =
-        absl::ToInt64Nanoseconds(sample.error);
+        absl::ToInt64Nanoseconds(member.clock.back().offset);
+    // A time between two comparisons has a share of the error of each.
+    absl::Duration error;
+    for (const ClockSample& sample : member.clock) {
+      error = std::max(error, sample.error);
+    }
+    attributes[prefix + "clock_error_ns"] = absl::ToInt64Nanoseconds(error);
   }
   // Perfetto finds a manifest by its first bytes.
   return absl::StrCat("{\"perfetto_manifest\": ",

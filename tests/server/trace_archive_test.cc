@@ -140,6 +140,22 @@ TEST(TraceArchiveTest, FileIsATarWithAManifest) {
             3'600'000'000'000);
 }
 
+TEST(TraceArchiveTest, ErrorOfAClockIsThatOfItsWorseComparison) {
+  const std::string file = TempFile("trace.tar");
+  JobTrace trace = SomeTrace();
+  trace.members[0].clock = {
+      {absl::UnixEpoch(), absl::Hours(1), absl::Microseconds(250)},
+      {absl::UnixEpoch() + absl::Seconds(1), absl::Hours(2),
+       absl::Microseconds(20)}};
+  ASSERT_TRUE(WriteTraceArchive(file, trace).ok());
+  const auto attributes = nlohmann::json::parse(OutputOf(absl::StrCat(
+      "tar xOf ", file,
+      " perfetto_manifest.json")))["perfetto_manifest"]["attributes"];
+  const std::string prefix = absl::StrCat("nereus.", trace.members[0].name);
+  EXPECT_EQ(attributes[prefix + ".clock_offset_ns"], 7'200'000'000'000);
+  EXPECT_EQ(attributes[prefix + ".clock_error_ns"], 250'000);
+}
+
 TEST(TraceArchiveTest, FileIsReadBack) {
   const std::string file = TempFile("trace.tar");
   const JobTrace trace = SomeTrace();
