@@ -204,6 +204,36 @@ absl::StatusOr<std::shared_ptr<Stager::Outgoing>> Stager::CopyOut(
   return outgoing;
 }
 
+absl::StatusOr<std::shared_ptr<Stager::Outgoing>> Stager::CopyRunsOut(
+    absl::string_view what, const void* source, int64_t run_bytes,
+    int64_t stride_bytes, int64_t runs, Buffer values, const Point& after,
+    cudaStream_t stream) {
+  NEREUS_CHECK(runs > 0 && run_bytes > 0 && values.bytes() == runs * run_bytes)
+      << runs << " runs of " << run_bytes << " bytes, " << values.bytes();
+  const DeviceScope scope(device_, what);
+  NEREUS_TRY(scope.status());
+  NEREUS_TRY(CheckPointer(what, source));
+  auto outgoing = std::shared_ptr<Outgoing>(
+      new Outgoing(device_, std::string(what), std::move(values)));
+  NEREUS_TRY(Follow(what, stream, after));
+  const Buffer& to = outgoing->values();
+  const auto width = static_cast<size_t>(run_bytes);
+  absl::Status queued = CudaStatus(
+      cudaMemcpy2DAsync(to.data(), width, source,
+                        static_cast<size_t>(stride_bytes), width,
+                        static_cast<size_t>(runs), cudaMemcpyDefault, stream),
+      what, "cudaMemcpy2DAsync", to.bytes());
+  absl::StatusOr<Point> end = Mark(what, stream);
+  queued.Update(end.status());
+  if (!queued.ok()) {
+    // Waits, as CopyOut does.
+    (void)cudaStreamSynchronize(stream);
+    return queued;
+  }
+  outgoing->pieces_.push_back(*std::move(end));
+  return outgoing;
+}
+
 absl::Status Stager::QueuePieces(const void* source, cudaStream_t stream,
                                  Outgoing& outgoing) {
   const Buffer& values = outgoing.values();

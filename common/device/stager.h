@@ -123,6 +123,15 @@ class Stager {
       absl::string_view what, const void* source, Buffer values,
       const Point& after, cudaStream_t stream) ABSL_LOCKS_EXCLUDED(mu_);
 
+  // Queues a copy of `runs` runs of `run_bytes` bytes each, which begin
+  // `stride_bytes` apart in `source`, to `values`, pinned memory that they fill
+  // one after the other. The copy does not count in bytes_out. Otherwise as
+  // CopyOut.
+  absl::StatusOr<std::shared_ptr<Outgoing>> CopyRunsOut(
+      absl::string_view what, const void* source, int64_t run_bytes,
+      int64_t stride_bytes, int64_t runs, Buffer values, const Point& after,
+      cudaStream_t stream) ABSL_LOCKS_EXCLUDED(mu_);
+
   int device() const { return device_; }  // Number of the GPU.
 
   // Stream for copies of pushed values to the host, in the order of the pushes.
@@ -150,8 +159,8 @@ class Stager {
   // ended.
   void ReleaseRead() ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Number of bytes of all copies to the host (bytes_out) and to the device
-  // (bytes_in) that were queued so far.
+  // Number of bytes of all copies to the host by CopyOut (bytes_out) and to the
+  // device (bytes_in) that were queued so far.
   int64_t bytes_out() const { return bytes_out_; }
   int64_t bytes_in() const { return bytes_in_; }
 

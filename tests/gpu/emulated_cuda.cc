@@ -598,6 +598,26 @@ cudaError_t cudaMemcpyAsync(void* destination, const void* source, size_t bytes,
   });
   return cudaSuccess;
 }
+cudaError_t cudaMemcpy2DAsync(void* destination, size_t destination_pitch,
+                              const void* source, size_t source_pitch,
+                              size_t width, size_t height, cudaMemcpyKind kind,
+                              cudaStream_t stream) {
+  NEREUS_ENTER(EnterFallible);
+  const size_t last = height - 1;
+  const bool sensible =
+      kind == cudaMemcpyDefault && destination_pitch >= width &&
+      source_pitch >= width && height > 0 &&
+      Find(source, last * source_pitch + width).type == cudaMemoryTypeDevice;
+  if (!sensible) return Result(cudaErrorInvalidValue);
+  Add(stream, [=] {
+    for (size_t row = 0; row < height; ++row) {
+      std::memcpy(static_cast<uint8_t*>(destination) + row * destination_pitch,
+                  static_cast<const uint8_t*>(source) + row * source_pitch,
+                  width);
+    }
+  });
+  return cudaSuccess;
+}
 cudaError_t cudaMemsetAsync(void* destination, int value, size_t bytes,
                             cudaStream_t stream) {
   NEREUS_ENTER(EnterFallible);

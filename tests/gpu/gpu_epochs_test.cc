@@ -2,6 +2,7 @@
 // back to a checkpoint, and plans change. Values that only a GPU has must not
 // be lost.
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -120,6 +121,51 @@ TEST_F(GpuEpochsTest, JobThatGoesBackRestoresTheGpu) {
     EXPECT_EQ(worker.parameters(), after[14]);
     const absl::Status left = worker.client()->Leave(worker.stream());
     EXPECT_TRUE(left.ok()) << left;
+  }
+}
+
+// An eighth of the layer "conv", which has 210,000 values: each sample has one
+// of these. A single value would be found after a quarter of an hour.
+constexpr size_t kMeddledBytes = size_t{210'000} / 8 * sizeof(float);
+
+// The values that differ are in the GPU's memory alone. Workers that do not
+// differ train for two seconds before that, and no sample ends the job.
+TEST_F(GpuEpochsTest, ParametersThatDifferOnAGpuEndTheJob) {
+  struct Kind {
+    OptimizerPlace place;
+    std::optional<Scheme> forced;
+  };
+  for (const Kind& kind : {Kind{OptimizerPlace::kWorker, std::nullopt},
+                           Kind{OptimizerPlace::kServer, Scheme::kRing}}) {
+    ServerOptions options = Job(3, 1);
+    options.spec.rules.forced = kind.forced;
+    options.spec.options.optimizer_place = kind.place;
+    LocalCluster cluster(options);
+    const absl::Time meddles_at = absl::Now() + absl::Seconds(3);
+    const auto results = cluster.RunWorkers(3, [&](int i) -> absl::Status {
+      GpuToyWorker worker;
+      ClientOptions own = cluster.client_options();
+      own.name = absl::StrCat("w", i);
+      NEREUS_TRY(worker.Connect(own));
+      bool meddles = i == 1;
+      while (true) {
+        NEREUS_TRY(worker.NextStep().status());
+        absl::SleepFor(absl::Milliseconds(5));
+        if (!meddles || absl::Now() < meddles_at) continue;
+        meddles = false;
+        NEREUS_CUDA(cudaMemsetAsync(worker.device_parameters(0), 0x3f,
+                                    kMeddledBytes, worker.stream()));
+      }
+    });
+    EXPECT_GE(absl::Now(), meddles_at);
+    for (const absl::Status& status : results) {
+      EXPECT_THAT(
+          std::string(status.message()),
+          testing::AllOf(testing::HasSubstr("sampled parameters of layer"),
+                         testing::HasSubstr(
+                             ": worker w1 deviates from the other workers")))
+          << status;
+    }
   }
 }
 

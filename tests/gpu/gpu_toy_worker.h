@@ -190,6 +190,10 @@ class GpuToyWorker {
   }
   cudaStream_t stream() const { return stream_; }
   float* gradient(int layer) const { return memory_[layer].gradient->data(); }
+  // Returns the layer's parameters, in device memory.
+  float* device_parameters(int layer) const {
+    return memory_[layer].parameters->data();
+  }
 
  private:
   struct Memory {

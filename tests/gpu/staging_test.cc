@@ -159,6 +159,23 @@ TEST_F(StagingTest, CopyOutWaitsForTheWorkThatComputesTheValues) {
   EXPECT_EQ(std::vector<float>(values, values + kCount), made);
 }
 
+TEST_F(StagingTest, RunsAreCopiedOneAfterTheOther) {
+  const auto pool = PinnedPool::Create(0, kMiB);
+  const auto stager = MakeStager();
+  const DeviceArray<float> source(Counting(1000, 0.0f));
+  for (const int64_t stride : {3, 5, 250}) {
+    const auto out = stager->CopyRunsOut(
+        "it", source.data() + 7, /*run_bytes=*/3 * 4, stride * 4, /*runs=*/4,
+        Take(*pool, 12), Mark(*stager, stager->in()), stager->in());
+    ASSERT_TRUE(out.ok()) << out.status();
+    ASSERT_TRUE((*out)->Await(12 * 4).ok());
+    for (int64_t i = 0; i < 12; ++i) {
+      EXPECT_EQ((*out)->values().floats()[i],
+                static_cast<float>(7 + i / 3 * stride + i % 3));
+    }
+  }
+}
+
 TEST_F(StagingTest, CopyInIsOrderedBetweenEarlierAndLaterWork) {
   const auto pool = PinnedPool::Create(0, 16 * kMiB);
   const auto stager = MakeStager();

@@ -1,5 +1,7 @@
 #include "worker/gpu/gpu_accelerator.h"
 
+#include <utility>
+
 #include "absl/algorithm/container.h"
 #include "common/base/status.h"
 #include "common/device/cuda_status.h"
@@ -9,8 +11,16 @@ namespace nereus {
 namespace {
 
 constexpr char kMean[] = "mean gradient";
+constexpr char kSamples[] = "samples";
 
 }  // namespace
+
+// Pins memory now, because pinning can wait for the whole GPU.
+GpuAccelerator::GpuAccelerator(Parts parts) : parts_(std::move(parts)) {
+  absl::StatusOr<Buffer> slab =
+      parts_.pool->Take(kSamples, kSlabBytes, absl::ZeroDuration());
+  if (slab.ok()) slab_ = *std::move(slab);
+}
 
 std::string GpuAccelerator::name() const {
   return parts_.products == nullptr ? "no-products" : parts_.products->name();
@@ -52,6 +62,19 @@ bool GpuAccelerator::Updates(int layer) const {
 absl::Status GpuAccelerator::Update(const UpdateParameters& update) {
   const float* const gradient = NEREUS_TRY(OnDevice(update.gradient));
   return parts_.mirrors[update.layer]->Update(update, gradient);
+}
+
+absl::StatusOr<Buffer> GpuAccelerator::Sample(int layer,
+                                              const SampledElements& sampled) {
+  const int64_t bytes = sampled.count() * static_cast<int64_t>(sizeof(float));
+  if (slab_.bytes() < bytes) {
+    slab_ = Buffer();
+    slab_ = NEREUS_TRY(
+        parts_.pool->Take(kSamples, kSlabBytes, absl::ZeroDuration()));
+  }
+  const Buffer place = slab_.Slice(0, bytes);
+  slab_ = slab_.Slice(bytes, slab_.bytes() - bytes);
+  return parts_.mirrors[layer]->Sample(sampled, place);
 }
 
 absl::StatusOr<const float*> GpuAccelerator::OnDevice(const Buffer& gradient) {

@@ -6,8 +6,10 @@
 
 #include "common/base/status.h"
 #include "common/device/device_memory.h"
+#include "common/device/pinned_pool.h"
 #include "common/device/stager.h"
 #include "common/driver/accelerator.h"
+#include "common/protocol/replica_sample.h"
 #include "worker/gpu/device_factors.h"
 #include "worker/gpu/gpu_mirror.h"
 #include "worker/gpu/gpu_splitter.h"
@@ -28,8 +30,16 @@ class GpuAccelerator final : public Accelerator {
     // Splitters by layer; null: the layer is in host memory.
     std::vector<std::shared_ptr<GpuSplitter>> splitters;
     std::vector<std::shared_ptr<GpuMirror>> mirrors;  // Mirrors by layer.
+    std::shared_ptr<PinnedPool> pool;                 // Memory for samples.
   };
-  explicit GpuAccelerator(Parts parts) : parts_(std::move(parts)) {}
+  // Length, in bytes, of the memory that the accelerator takes from the pool
+  // for the samples of a round, when the samples before have used up the last
+  // one.
+  static constexpr int64_t kSlabBytes = kSampledLayersMax * kSampledRuns *
+                                        kSampledRunElements *
+                                        static_cast<int64_t>(sizeof(float));
+
+  explicit GpuAccelerator(Parts parts);
 
   std::string name() const override;
   absl::Status Multiply(const MultiplyFactors& factors) override;
@@ -38,6 +48,8 @@ class GpuAccelerator final : public Accelerator {
   absl::Status AwaitNorms(const Buffer& values) override;
   bool Updates(int layer) const override;
   absl::Status Update(const UpdateParameters& update) override;
+  absl::StatusOr<Buffer> Sample(int layer,
+                                const SampledElements& sampled) override;
 
  private:
   // Returns the gradient of an update in device memory. Queues its copy if it
@@ -46,6 +58,7 @@ class GpuAccelerator final : public Accelerator {
 
   const Parts parts_;
   std::vector<Buffer> norms_;  // Norms of queued splits.
+  Buffer slab_;  // Pinned memory for the next samples, as far as it is unused.
   // Copy of the last gradient that came from the host. Copies to it, and
   // updates that read it, are queued on Stager::in(), one after the other.
   DeviceMemory gradient_;

@@ -212,8 +212,8 @@ absl::Status GpuClientImpl::Start(cudaStream_t stream) {
   look_ = NEREUS_TRY(DeviceLook::Create(stager_.get(), *pools_.own));
   std::vector<HostLayerBinding> bindings = NEREUS_TRY(Bind(stream));
   HostClientOptions options = {.client = options_, .traced = timeline_.get()};
-  options.accelerator = std::make_shared<GpuAccelerator>(
-      GpuAccelerator::Parts{stager_.get(), products_, splitters_, mirrors_});
+  options.accelerator = std::make_shared<GpuAccelerator>(GpuAccelerator::Parts{
+      stager_.get(), products_, splitters_, mirrors_, pools_.own});
   // Saves a copy on the host: OnPart and Land read a mean where it is made.
   options.client.means_in_place = false;
   options.add_metrics = [this](MetricList& metrics) {

@@ -222,6 +222,17 @@ absl::Status GpuMirror::Apply(const UpdateParameters& update, int64_t at,
       what_, "cudaMemsetAsync");
 }
 
+absl::StatusOr<Buffer> GpuMirror::Sample(const SampledElements& sampled,
+                                         const Buffer& place) {
+  MutexLock lock(&mu_);
+  auto copy = NEREUS_TRY(stager_->CopyRunsOut(
+      what_, layer_.parameters + sampled.first, sampled.length * kFloatBytes,
+      sampled.stride * kFloatBytes, sampled.runs, place, updated_,
+      stager_->in()));
+  return Buffer::Borrow(
+      place.data(), place.bytes(), [place] {}, std::move(copy));
+}
+
 // Leaves read_ as it is. Otherwise the host would wait for this copy before it
 // writes other parts of the same round.
 bool GpuMirror::LandPart(ValueRange part) {

@@ -12,6 +12,7 @@
 #include "common/device/pinned_pool.h"
 #include "common/device/stager.h"
 #include "common/protocol/outbox.h"
+#include "common/protocol/replica_sample.h"
 #include "common/tensor/buffer.h"
 #include "common/tensor/device_layer.h"
 #include "common/tensor/value_range.h"
@@ -65,6 +66,14 @@ class GpuMirror final : public DeviceLayer,
   // error of MakeState.
   absl::Status Update(const UpdateParameters& update, const float* gradient)
       ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Queues the copy of the sampled parameters of the GPU to `place`, pinned
+  // memory, one run after the other. The copy is queued on Stager::in(), so it
+  // comes before all later updates: those of this mirror are queued there too,
+  // and the caller's updates follow a point of that stream (Land). Returns
+  // `place` with its arrival. Errors: those of Stager::CopyRunsOut.
+  absl::StatusOr<Buffer> Sample(const SampledElements& sampled,
+                                const Buffer& place) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Queues the copy of a part of the parameters to the GPU, while other parts
   // still arrive on the host. Land follows for the rest. Returns false without

@@ -9,6 +9,7 @@
 #include "common/protocol/job.h"
 #include "worker/client/layer_bindings.h"
 #include "worker/gpu/device_look.h"
+#include "worker/gpu/gpu_accelerator.h"
 #include "worker/gpu/gpu_splitter.h"
 
 namespace nereus {
@@ -21,6 +22,10 @@ constexpr auto kFloatBytes = static_cast<int64_t>(sizeof(float));
 // optimizer, and three rounds of a ring. PeerRounds has two rounds open, and
 // keeps one that was finished before an epoch.
 constexpr int64_t kCopiesMax = 1 + kStateArraysMax + kOptimizerStatesMax + 3;
+
+// Largest number of slabs of samples: those of one round, and of a round before
+// it that have not been read yet.
+constexpr int64_t kSlabsMax = 3;
 
 }  // namespace
 
@@ -64,7 +69,8 @@ absl::Status CheckStaging(const std::vector<GpuLayerBinding>& layers,
 
 GpuPools MakeGpuPools(const std::vector<GpuLayerBinding>& layers,
                       const GpuOptions& options) {
-  int64_t own = PinnedPool::RoundedUp(DeviceLook::kPinnedBytes);
+  int64_t own = PinnedPool::RoundedUp(DeviceLook::kPinnedBytes) +
+                kSlabsMax * PinnedPool::RoundedUp(GpuAccelerator::kSlabBytes);
   for (const GpuLayerBinding& layer : layers) {
     if (layer.on_host) continue;
     own += kCopiesMax *
