@@ -14,7 +14,10 @@ refused.
 
 import contextlib
 import copy
+import os
 import random
+import signal
+import time
 
 import torch
 from torch import nn
@@ -63,6 +66,7 @@ FEATURES = {
     "schedule": 0.25,
     "reload": 0.15,  # The optimizer's state is saved and loaded.
     "dear": 0.15,
+    "killed": 0.05,  # A worker is killed between two steps; the others go on.
     # What is refused.
     "unasked": 0.04,  # Gradients that the program sets, without asking for the average.
     "stranger": 0.04,  # A parameter of the model that another optimizer trains.
@@ -89,6 +93,7 @@ EXCLUDED = [
     ("hook", "by hand"), ("hook", "weight alone"), ("hook", "penalty"),
     ("late hook", "hook"), ("late hook", "no sync"), ("late hook", "passes"),
     ("late hook", "two rounds"), ("late hook", "zero between"),
+    ("killed", "unasked"), ("killed", "stranger"),
 ]
 
 OPTIMIZERS = {
@@ -241,6 +246,8 @@ class Program:
         self.passes = draw.randint(2, 3) if self.has("passes") or self.has("no sync") else 1
         self.scheme = draw.choice(["auto", "auto", "server", "ring", "factor", "factor"])
         self._choices = draw.getrandbits(32)
+        self.victim = int(self.chance("victim") * self.workers) if self.has("killed") else -1
+        self.last_step = 1 + int(self.chance("killed") * (self.steps - 2))  # Of the victim.
 
     def has(self, name):
         return name in self.features
@@ -430,6 +437,11 @@ def train(program, model, optimizers, rank, is_job):
         if program.has("schedule") else []
     others = [torch.optim.SGD(model.head.parameters(), lr=0.1)] if program.has("stranger") else []
     for step in range(program.steps):
+        if rank == program.victim and step > program.last_step:
+            if is_job:
+                time.sleep(0.2)  # The last frames of the step before may be on their way.
+                os.kill(os.getpid(), signal.SIGKILL)
+            return
         program.before_step(model, optimizers, step)
         program.set_to_zero(model, optimizers, step, False)
         if program.has("closure"):
@@ -485,16 +497,19 @@ def statistics(model):
 
 
 def reference(program):
-    """Trains as all workers of a job should. Returns the parameters and statistics of each."""
+    """Trains as all workers of a job should. Returns the parameters and statistics of each, also
+    of the worker that is killed."""
     models = [Model(program) for _ in range(program.workers)]
-    loops = [train(program, model, program.make_optimizers(model), rank, False)
-             for rank, model in enumerate(models)]
-    while True:
-        going = [next(loop, loops) is None for loop in loops]
-        assert all(going) or not any(going), "the workers average equally often"
-        if not going[0]:
-            return [values(model) for model in models]
-        _average(models)
+    loops = {rank: train(program, model, program.make_optimizers(model), rank, False)
+             for rank, model in enumerate(models)}
+    while loops:
+        going = [rank for rank, loop in loops.items() if next(loop, loops) is None]
+        ended = loops.keys() - set(going)
+        assert not going or ended <= {program.victim}, "the workers average equally often"
+        loops = {rank: loops[rank] for rank in going}
+        if going:
+            _average([models[rank] for rank in going])
+    return [values(model) for model in models]
 
 
 @torch.no_grad()
