@@ -99,6 +99,13 @@ def test_a_killed_worker_comes_back_and_replicas_stay_equal(run, arguments, flag
     assert "lr=" in job.text and "in the job, which counts" in job.text  # Of the scheduler.
 
 
+def test_a_worker_that_comes_back_without_the_state_of_its_optimizer_is_refused(run):
+    job = run(PROGRAM, "killed", "row-wise", flags=("--min-workers=2", "--restarts=1"), code=None)
+    assert job.code != 0
+    assert re.search("ModelMismatch: the job is at step [78], and the state of RowWise is not "
+                     "known, so that this worker cannot get it", job.text), job.text
+
+
 @pytest.mark.parametrize("program", [("train", "mlp"), ("train", "cnn"), ("statistics",)])
 def test_an_exported_checkpoint_is_loaded_into_a_new_model(train, nereusctl, tmp_path, program):
     folder, file = tmp_path / "checkpoints", tmp_path / "model.safetensors"

@@ -190,8 +190,7 @@ KNOWN = {
     "Lookahead": lambda p: Lookahead(p, lr=0.05, momentum=0.5),
     "SAM": lambda p: Sam(p, lr=0.05, momentum=0.5),
 }
-# Their state is not known: a worker that joins later begins without it, and a checkpoint does not
-# have it.
+# Their state is not known: a worker that joins later is refused, and a checkpoint does not have it.
 UNKNOWN = {"row-wise Adagrad": RowWise, "Adafactor": Factored, "8-bit momentum": Bytes}
 if hasattr(torch.optim, "Adafactor"):
     UNKNOWN["torch's Adafactor"] = lambda p: torch.optim.Adafactor(p, lr=0.01)

@@ -16,6 +16,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 import nereus.torch as nt
+from torch_optimizers import UNKNOWN
 from torch_scenarios import SCENARIOS
 
 STEPS = 20
@@ -74,6 +75,8 @@ def make_model(kind):
 
 
 def make_optimizer(kind, parameters):
+    if kind == "row-wise":
+        return UNKNOWN["row-wise Adagrad"](parameters)
     if kind == "adam":
         return torch.optim.AdamW(parameters, lr=1e-3, weight_decay=0.01)
     return torch.optim.SGD(parameters, lr=0.05, momentum=0.9, weight_decay=1e-4)

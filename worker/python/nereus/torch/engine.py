@@ -66,7 +66,7 @@ class Engine:
         self._looks = False  # True if the program reads gradients in backward.
         self._turn = 0  # Steps of the job since the last update.
         # Extras.FLAGS of the last step.
-        self._is_late = self._has_changed = False
+        self._is_late = self._has_changed = self._lacks = False
         if options is None:
             return
         if defers:
@@ -153,9 +153,8 @@ class Engine:
         kinds = state.kinds_of_state(self._optimizers)
         self._has_known_state = kinds is not None
         if kinds is None:
-            _log.warning("the state of %s is not known: a worker that joins later begins without "
-                         "it, and a checkpoint does not have it", ", ".join(
-                             state.plain_class(each).__name__ for each in self._optimizers))
+            _log.warning("the state of %s is not known: no worker can join later, and a "
+                         "checkpoint does not have it", self._names_of_optimizers())
         tensor_names, number_names = kinds or ([], [])
         self._extras = state.Extras(self._optimizers, slots, number_names)
         trained = list(self._layers)
@@ -428,8 +427,10 @@ class Engine:
             self._tell_rows()
             self._extras.write()
             adds = any(layer.adds for layer in self._layers if layer.may_have_factors)
+            self._lacks = self._lacks_state()
             self._extras.write_flags(
-                (self._is_late, self._has_changed, self._turn % state.Extras.TURNS, adds),
+                (self._is_late, self._has_changed, self._turn % state.Extras.TURNS, adds,
+                 self._lacks),
                 self.step_info.loss_scale)
             self._sent_turn, self._turn = self._turn, self._turn + 1
             self._client.push(0, self.step_info, self._extras.gradient,
@@ -570,9 +571,23 @@ class Engine:
         if self._client is not None:
             self._mark()
 
-    def _judge_flags(self, is_late, has_changed, turn, adds):
+    def _names_of_optimizers(self):
+        return ", ".join(state.plain_class(each).__name__ for each in self._optimizers)
+
+    def _lacks_state(self):
+        """Returns True if this worker cannot have the optimizers' state that others may have."""
+        return not self._has_known_state and (self.rounds == 0 or not any(
+            any(optimizer.state.values()) for optimizer in self._optimizers))
+
+    def _judge_flags(self, is_late, has_changed, turn, adds, lacks):
         """Ends the job if the workers' loops differ, so that they have made, or will make, other
-        updates."""
+        updates. Errors, for this worker alone: ModelMismatch, it lacks the optimizers' state."""
+        if self._lacks and lacks < 1 - 1e-4:
+            raise ModelMismatch(
+                f"the job is at step {self._step_sent.step}, and the state of "
+                f"{self._names_of_optimizers()} is not known, so that this worker cannot get it "
+                "from the others: with such an optimizer no worker can join a job that has begun",
+                FAILED_PRECONDITION)
         reason = ""
         if abs(turn - self._sent_turn % state.Extras.TURNS) > 1e-4:
             reason = (

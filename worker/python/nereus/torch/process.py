@@ -154,7 +154,7 @@ def begin_step():
             x, y = batch_number(step.contributions_before + step.position)
 
     Without a call the first forward begins the step. Errors: NereusError, there is no
-    DistributedOptimizer, or the worker has not joined its job yet (see `example` there).
+    DistributedOptimizer.
     """
     if _Process.engine is None:
         raise NereusError("begin_step needs a DistributedOptimizer", FAILED_PRECONDITION)

@@ -228,8 +228,9 @@ class Extras:
     # is_late: the last step's gradients came in optimizer.step(). has_changed: the program
     # changed the mean gradients of the last step before its update. turn: number of this step
     # since the last update, modulo TURNS, so that 16 bits hold it. adds: means by factors are
-    # added to gradients that were there.
-    FLAGS = 4
+    # added to gradients that were there. lacks: this worker has no state of its optimizers, which
+    # is not known.
+    FLAGS = 5
     TURNS = 251
 
     def __init__(self, optimizers, slots, names):
