@@ -20,8 +20,10 @@ import signal
 import time
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.nn import functional
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 TOLERANCE = 1e-5
@@ -66,6 +68,7 @@ FEATURES = {
     "schedule": 0.25,
     "reload": 0.15,  # The optimizer's state is saved and loaded.
     "dear": 0.15,
+    "ddp": 0.1,  # DistributedDataParallel with the hook.
     "killed": 0.05,  # A worker is killed between two steps; the others go on.
     # What is refused.
     "unasked": 0.04,  # Gradients that the program sets, without asking for the average.
@@ -94,6 +97,9 @@ EXCLUDED = [
     ("late hook", "hook"), ("late hook", "no sync"), ("late hook", "passes"),
     ("late hook", "two rounds"), ("late hook", "zero between"),
     ("killed", "unasked"), ("killed", "stranger"),
+    *(("ddp", name) for name in (
+        "sparse", "penalty", "late hook", "look", "weight alone", "passes", "empty", "by hand",
+        "dear", "killed", "unasked", "stranger")),
 ]
 
 OPTIMIZERS = {
@@ -245,9 +251,26 @@ class Program:
             self.optimizers = [draw.choice(["sgd", "own"]) for _ in range(2)]
         self.passes = draw.randint(2, 3) if self.has("passes") or self.has("no sync") else 1
         self.scheme = draw.choice(["auto", "auto", "server", "ring", "factor", "factor"])
+        self.ddp = draw.choice(["plain", "view", "unused", "unused view", "static", "no state"])
+        self.factorizes = draw.random() < 0.3
+        if self.has("ddp"):
+            self._choose_ddp()
         self._choices = draw.getrandbits(32)
         self.victim = int(self.chance("victim") * self.workers) if self.has("killed") else -1
         self.last_step = 1 + int(self.chance("killed") * (self.steps - 2))  # Of the victim.
+
+    def _choose_ddp(self):
+        """Leaves out what DistributedDataParallel does not do."""
+        if self.has("experts"):
+            self.ddp = "unused view" if "view" in self.ddp else "unused"
+        elif self.ddp == "static" and self.features & {"function", "weight in loss", "no sync"}:
+            self.ddp = "plain"
+        elif self.ddp == "no state" and self.has("norm"):
+            self.ddp = "plain"
+        if self.ddp == "no state":
+            self.factorizes = False
+        if "view" in self.ddp:  # Gradients that are views cannot be detached.
+            self.zero = "zeros"
 
     def has(self, name):
         return name in self.features
@@ -267,8 +290,9 @@ class Program:
         return random.Random(f"{self._choices} {what}").random()
 
     def describe(self):
+        ddp = f"ddp {self.ddp}{' factorized' * self.factorizes}, " if self.has("ddp") else ""
         return (f"seed {self.seed}: {self.workers} workers, {self.steps} steps, "
-                f"since {self.since}, zero {self.zero}, "
+                f"since {self.since}, zero {self.zero}, {ddp}"
                 f"{'+'.join(self.optimizers[:2 if self.has('several') else 1])}, "
                 f"{self.scheme}: {', '.join(sorted(self.features - {'zero', 'optimizer'}))}")
 
@@ -286,15 +310,15 @@ class Program:
     def is_empty(self, step, rank):
         return self.has("empty") and self.chance("empty", step, rank) < 0.3
 
-    def loss(self, model, step, rank, part):
-        """Returns the loss of a backward pass."""
+    def loss(self, model, step, rank, part, forward):
+        """Returns the loss of a backward pass. forward: the model, or the module around it."""
         x, y = self.batch(step, rank, part)
         expert = int(self.chance("expert", step, rank) * 2)
         is_odd = step >= self.since
         if self.has("look"):
             x.requires_grad_()
             x.register_hook(lambda _: _look(model))
-        loss = functional.cross_entropy(model(x, expert, step), y) * (1 + 0.1 * model.seen)
+        loss = functional.cross_entropy(forward(x, expert, step), y) * (1 + 0.1 * model.seen)
         if self.has("weight in loss") and is_odd:
             loss = loss + 0.01 * model.third.weight.square().sum()
         if self.has("penalty") and is_odd:
@@ -431,21 +455,31 @@ def _by_hand(model, loss):
         parameter.grad = gradient
 
 
-def train(program, model, optimizers, rank, is_job):
+class Job:
+    """What a program has of its job. forward: the model, or DistributedDataParallel's. no_sync: a
+    function without arguments."""
+
+    def __init__(self, forward, no_sync):
+        self.forward = forward
+        self.no_sync = no_sync
+
+
+def train(program, model, optimizers, rank, job=None):
     """The program's loop. Yields where a job averages gradients: the caller may do it then."""
+    forward = job.forward if job is not None else model
     schedulers = [torch.optim.lr_scheduler.ExponentialLR(each, 0.8) for each in optimizers] \
         if program.has("schedule") else []
     others = [torch.optim.SGD(model.head.parameters(), lr=0.1)] if program.has("stranger") else []
     for step in range(program.steps):
         if rank == program.victim and step > program.last_step:
-            if is_job:
+            if job is not None:
                 time.sleep(0.2)  # The last frames of the step before may be on their way.
                 os.kill(os.getpid(), signal.SIGKILL)
             return
         program.before_step(model, optimizers, step)
         program.set_to_zero(model, optimizers, step, False)
         if program.has("closure"):
-            yield from _with_closure(program, model, optimizers[0], step, rank, is_job)
+            yield from _with_closure(program, model, optimizers[0], step, rank, job)
             for scheduler in schedulers:
                 scheduler.step()
             continue
@@ -457,10 +491,11 @@ def train(program, model, optimizers, rank, is_job):
                 continue
             for part in range(program.passes):
                 is_last = part + 1 == program.passes
-                scope = optimizers[0].no_sync() if (
-                    is_job and program.has("no sync") and not is_last) else contextlib.nullcontext()
+                scope = job.no_sync() if (
+                    job is not None and program.has("no sync") and not is_last
+                ) else contextlib.nullcontext()
                 with scope:
-                    loss = program.loss(model, step, rank, (turn, part))
+                    loss = program.loss(model, step, rank, (turn, part), forward)
                     if turn == part == 0:
                         program.set_to_zero(model, optimizers, step, True)
                     if (program.has("by hand") or program.has("unasked")) and step >= program.since:
@@ -470,19 +505,21 @@ def train(program, model, optimizers, rank, is_job):
             yield
         asks = program.has("by hand") and step >= program.since or \
             program.has("empty") and program.has("clip")
-        if is_job and asks:
+        if job is not None and asks:
             optimizers[0].synchronize()
         _update(program, model, optimizers + others, schedulers, step)
 
 
-def _with_closure(program, model, optimizer, step, rank, is_job):
+def _with_closure(program, model, optimizer, step, rank, job):
+    forward = job.forward if job is not None else model
+
     def closure():
         optimizer.zero_grad(set_to_none=program.zero == "none")
-        loss = program.loss(model, step, rank, 0)
+        loss = program.loss(model, step, rank, 0, forward)
         loss.backward()
         return loss
 
-    if is_job:
+    if job is not None:
         optimizer.step(closure)
     else:
         closure()
@@ -500,7 +537,7 @@ def reference(program):
     """Trains as all workers of a job should. Returns the parameters and statistics of each, also
     of the worker that is killed."""
     models = [Model(program) for _ in range(program.workers)]
-    loops = {rank: train(program, model, program.make_optimizers(model), rank, False)
+    loops = {rank: train(program, model, program.make_optimizers(model), rank)
              for rank, model in enumerate(models)}
     while loops:
         going = [rank for rank, loop in loops.items() if next(loop, loops) is None]
@@ -532,20 +569,42 @@ def values(model):
                       for each in [*model.parameters(), *statistics(model)]])
 
 
-def run(program, rank, **options):
-    """Trains as a worker of a job. options: of nereus.torch.init. Returns its values."""
+def run(program, rank, meeting, **options):
+    """Trains as a worker of a job. meeting: URL for torch.distributed. options: of
+    nereus.torch.init. Returns its values."""
     import nereus.torch as nt
     nt.init(**options)
     model = Model(program)
     optimizers = program.make_optimizers(model)
-    nt.DistributedOptimizer(
-        optimizers, model=model,
-        backward_passes_per_step=program.passes if program.has("passes") else 1,
-        overlap="dear" if program.has("dear") else None)
-    for _ in train(program, model, optimizers, rank, True):
+    if program.has("ddp"):
+        dist.init_process_group("gloo", init_method=meeting, rank=rank,
+                                world_size=program.workers)
+        job = _with_ddp(program, model)
+    else:
+        nt.DistributedOptimizer(
+            optimizers, model=model,
+            backward_passes_per_step=program.passes if program.has("passes") else 1,
+            overlap="dear" if program.has("dear") else None)
+        job = Job(model, optimizers[0].no_sync)
+    for _ in train(program, model, optimizers, rank, job):
         pass
     nt.shutdown()
+    if program.has("ddp"):
+        dist.destroy_process_group()
     return values(model)
+
+
+def _with_ddp(program, model):
+    import nereus.torch as nt
+    if program.factorizes:
+        model = nt.factorize(model)
+    state = nt.CommHookState() if program.ddp == "no state" else None
+    ddp = DistributedDataParallel(
+        model, static_graph=program.ddp == "static", find_unused_parameters="unused" in program.ddp,
+        gradient_as_bucket_view="view" in program.ddp,
+        bucket_cap_mb=0.02 if program.chance("buckets") < 0.5 else 25)
+    ddp.register_comm_hook(state or nt.CommHookState(ddp), nt.comm_hook)
+    return Job(ddp, ddp.no_sync)
 
 
 def difference(found, expected):

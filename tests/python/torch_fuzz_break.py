@@ -2,7 +2,7 @@
 
 import torch
 
-from nereus.torch import engine, factors, layout, state, watched
+from nereus.torch import engine, factors, hook, layout, state, watched
 
 _Engine, _Layer, _Factors = engine.Engine, layout.TorchLayer, factors.FactorLayer
 
@@ -100,8 +100,21 @@ def _no_sparse():
     layout._dense = lambda gradient: gradient
 
 
+def _hook_waits_for_the_end():
+    """DDP's hook waits for means in a callback at the end of backward."""
+    take = hook._HookEngine.take
+
+    def taken(self, bucket):
+        self._own = self._own or {""}
+        return take(self, bucket)
+
+    hook._HookEngine.take = taken
+    hook._HookEngine._is_delayed = False
+
+
 BROKEN = {
     "late": _no_late_step, "set": _no_question, "hooks": _no_hooks, "reads": _no_watch,
     "graph": _no_graph, "memory": _own_memory, "buffers": _remembered_buffers,
     "forward": _second_forward, "state": _no_state, "sparse": _no_sparse,
+    "ddp": _hook_waits_for_the_end,
 }

@@ -74,8 +74,9 @@ def work(rank):
         program = torch_fuzz.Program(asked["seed"], asked["without"])
         nt.process._Process.left.clear()  # A port may be that of an earlier program's server.
         try:
-            found = torch_fuzz.run(program, rank, coordinator=asked["coordinator"],
-                                   host="127.0.0.1", name=f"worker-{rank}", connect_timeout=20)
+            found = torch_fuzz.run(
+                program, rank, asked["meeting"], coordinator=asked["coordinator"],
+                host="127.0.0.1", name=f"worker-{rank}", connect_timeout=20)
             answer = {"values": found.tolist()}
         except BaseException as error:  # pylint: disable=broad-except
             answer = {"error": f"{type(error).__name__}: {error}"}
@@ -85,10 +86,14 @@ def work(rank):
         print("answer", json.dumps(answer), flush=True)
 
 
-def free_port():
-    with socket.socket() as probe:
+def free_ports(count):
+    probes = [socket.socket() for _ in range(count)]
+    for probe in probes:
         probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    ports = [probe.getsockname()[1] for probe in probes]
+    for probe in probes:
+        probe.close()
+    return ports
 
 
 class Runner:
@@ -108,7 +113,7 @@ class Runner:
         if not self._workers:
             self._workers = [Worker(rank, self._broken) for rank in range(WORKERS_MAX)]
         workers = self._workers[:program.workers]
-        port = free_port()
+        port, meeting = free_ports(2)
         server = subprocess.Popen(
             [os.environ["NEREUS_SERVER_BINARY"], "--host=127.0.0.1", f"--control-port={port}",
              f"--workers={program.workers}", "--servers=1", "--log-level=error",
@@ -116,7 +121,8 @@ class Runner:
         try:
             for worker in workers:
                 worker.ask(seed=program.seed, without=list(without),
-                           coordinator=f"127.0.0.1:{port}")
+                           coordinator=f"127.0.0.1:{port}",
+                           meeting=f"tcp://127.0.0.1:{meeting}")
             expected = None if program.refusal else torch_fuzz.reference(program)
             until = time.monotonic() + LIMIT_SECONDS
             answers = [worker.answer(until) for worker in workers]
