@@ -390,7 +390,7 @@ def test_gradients_that_come_late_beside_changed_ones_end_the_job():
     step(model, optimizer)
     nn.utils.clip_grad_norm_(model.parameters(), 0.1)  # As if on another worker.
     optimizer.step()
-    optimizer._engine._is_late = True
+    optimizer._engine._alike.is_late = True
     with pytest.raises(nt.NereusError, match=(
             r"in step 0 backward reached no parameter on a worker.*changed gradients.*"
             r"call optimizer.synchronize\(\) after backward")) as error:

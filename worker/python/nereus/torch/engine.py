@@ -15,6 +15,7 @@ from ..client import Client, Step
 from ..errors import FAILED_PRECONDITION, JobWentBack, LeftEarly, ModelMismatch, NereusError
 from ..leave_signal import LeaveSignal
 from . import factors, layout, state, watched
+from .alike import Alike
 from .checksum import checksums, differing
 from .deferred import DeferredUpdates
 from .hooks import WeakCall
@@ -60,13 +61,7 @@ class Engine:
         self._deferred = None  # DeferredUpdates, if parameters are updated in forward.
         self._told_rows = None  # Rows that the job was told.
         self._reasons = {}  # Why Linears have no factors, by the names of their weights.
-        # For each parameter, address and version of its gradient when a pass, a step of the job
-        # or an update had ended.
-        self._marks = {}
         self._looks = False  # True if the program reads gradients in backward.
-        self._turn = 0  # Steps of the job since the last update.
-        # Extras.FLAGS of the last step.
-        self._is_late = self._has_changed = self._lacks = False
         if options is None:
             return
         if defers:
@@ -151,10 +146,11 @@ class Engine:
         slots = sorted((slot for layer in self._layers for slot in layer.slots),
                        key=lambda slot: slot.index)
         kinds = state.kinds_of_state(self._optimizers)
-        self._has_known_state = kinds is not None
+        self._alike = Alike(self._optimizers, [slot for slot in slots if slot.index >= 0],
+                            kinds is not None)
         if kinds is None:
             _log.warning("the state of %s is not known: no worker can join later, and a "
-                         "checkpoint does not have it", self._names_of_optimizers())
+                         "checkpoint does not have it", state.class_names(self._optimizers))
         tensor_names, number_names = kinds or ([], [])
         self._extras = state.Extras(self._optimizers, slots, number_names)
         trained = list(self._layers)
@@ -233,9 +229,6 @@ class Engine:
                       "filled after the optimizer was wrapped")
             self._client.abort(reason)
             raise ModelMismatch(reason, FAILED_PRECONDITION)
-        if not self._has_known_state and self.step_info.step > 0 and self.rounds == 0:
-            _log.warning("the job is at step %d, and this worker begins without the state of its "
-                         "optimizer", self.step_info.step)
 
     def _stream(self):
         """Returns the number of torch's current stream; None without a GPU."""
@@ -265,7 +258,7 @@ class Engine:
                 if self._deferred is not None:
                     self._deferred.forget()
                 self._take_over()
-                self._is_late = self._has_changed = False
+                self._alike.forget()
             if self._differences or self._other_buffers or self.rounds == 0:
                 self._judge_start()
             self._is_open = True
@@ -427,15 +420,10 @@ class Engine:
             self._tell_rows()
             self._extras.write()
             adds = any(layer.adds for layer in self._layers if layer.may_have_factors)
-            self._lacks = self._lacks_state()
-            self._extras.write_flags(
-                (self._is_late, self._has_changed, self._turn % state.Extras.TURNS, adds,
-                 self._lacks),
-                self.step_info.loss_scale)
-            self._sent_turn, self._turn = self._turn, self._turn + 1
+            self._extras.write_flags(self._alike.flags(adds, self.rounds == 0),
+                                     self.step_info.loss_scale)
             self._client.push(0, self.step_info, self._extras.gradient,
                               stream=self._stream())
-            self._is_late = self._has_changed = False
             self._step_sent, self._used = self.step_info, None
             if self._deferred is not None:
                 self._deferred.begin(self._layers)
@@ -474,7 +462,7 @@ class Engine:
     def _give_mean(self, layer):
         if self._used is None:
             self._used, flags = self._extras.read_flags()
-            self._judge_flags(*flags)
+            self._judge(flags)
             self.skipped = self.may_skip and self._client.skipped(self._step_sent)
         if self.skipped:
             layer.skip()
@@ -494,16 +482,7 @@ class Engine:
     def _mark(self):
         """Notes the gradients as they are now."""
         if self._deferred is None:
-            self._marks = {slot.index: _mark_of(watched.raw_gradient(slot.parameter))
-                           for slot in self._slots()}
-
-    def _changed_slots(self):
-        """Yields the slots whose gradient is another one than `_mark` has noted, and not zero."""
-        for slot in self._slots():
-            gradient = watched.raw_gradient(slot.parameter)
-            if gradient is not None and self._marks.get(slot.index) != _mark_of(gradient) \
-                    and bool((gradient._values() if gradient.is_sparse else gradient).any()):
-                yield slot
+            self._alike.mark()
 
     @torch.no_grad()
     def end_step(self, rounds, is_asked):
@@ -518,7 +497,7 @@ class Engine:
             return
         for slot in self._slots():
             slot.is_elsewhere()  # After a change of type torch calls no hook.
-        changed = list(self._changed_slots()) if self._deferred is None else []
+        changed = self._alike.changed() if self._deferred is None else []
         if changed and not is_asked:
             raise NereusError(
                 f"the gradient of parameter {changed[0].name} was set or changed by the program "
@@ -535,7 +514,7 @@ class Engine:
         for slot in self._slots():
             slot.used = slot.used or watched.raw_gradient(slot.parameter) is not None
         self._finish_step()
-        self._is_late = not is_asked
+        self._alike.is_late = not is_asked
 
     def synchronize(self, rounds):
         """Does a step of the job if there was none since `rounds`; with updates in the next forward
@@ -551,62 +530,18 @@ class Engine:
         for optimizer in self._optimizers:
             layout.check_known(optimizer, self._of_parameter)
         self._check_strangers()
-        if self._deferred is not None or self._used is None:
-            return
-        for slot in self._slots():
-            gradient = watched.raw_gradient(slot.parameter)
-            if gradient is None or self._marks.get(slot.index) == _mark_of(gradient):
-                continue
-            self._has_changed = not self._is_late
-            if not self._used[slot.index] and bool(gradient.any()):
-                raise NereusError(
-                    f"parameter {slot.name} has a gradient that the program has set, and no "
-                    "backward pass of any worker has made: it is not averaged. Call "
-                    "optimizer.synchronize() in place of backward, after all gradients are set",
-                    FAILED_PRECONDITION)
+        if self._deferred is None and self._used is not None:
+            self._alike.check_update(self._used)
 
     def note_update(self):
         """Called after an update."""
-        self._turn = 0
         if self._client is not None:
+            self._alike.note_update()
             self._mark()
 
-    def _names_of_optimizers(self):
-        return ", ".join(state.plain_class(each).__name__ for each in self._optimizers)
-
-    def _lacks_state(self):
-        """Returns True if this worker cannot have the optimizers' state that others may have."""
-        return not self._has_known_state and (self.rounds == 0 or not any(
-            any(optimizer.state.values()) for optimizer in self._optimizers))
-
-    def _judge_flags(self, is_late, has_changed, turn, adds, lacks):
-        """Ends the job if the workers' loops differ, so that they have made, or will make, other
-        updates. Errors, for this worker alone: ModelMismatch, it lacks the optimizers' state."""
-        if self._lacks and lacks < 1 - 1e-4:
-            raise ModelMismatch(
-                f"the job is at step {self._step_sent.step}, and the state of "
-                f"{self._names_of_optimizers()} is not known, so that this worker cannot get it "
-                "from the others: with such an optimizer no worker can join a job that has begun",
-                FAILED_PRECONDITION)
-        reason = ""
-        if abs(turn - self._sent_turn % state.Extras.TURNS) > 1e-4:
-            reason = (
-                f"step {self._step_sent.step} of the job is number {self._sent_turn + 1} since "
-                "this worker's last optimizer.step(), and not on all workers: they must do equally "
-                "many averaged backward passes before an update. A worker without a batch calls "
-                "optimizer.synchronize() in place of backward")
-        elif is_late and has_changed:
-            # Gradients came late on one worker in the last step, after others had changed theirs.
-            reason = (
-                f"in step {self._step_sent.step - 1} backward reached no parameter on a worker, "
-                "which got the mean gradients in optimizer.step(), and workers changed gradients "
-                "between backward and step (clipping, for example), which it could not: call "
-                "optimizer.synchronize() after backward, before gradients are changed")
-        elif 1e-4 < adds < 1 - 1e-4:
-            reason = (
-                f"in step {self._step_sent.step} gradients were added to those of the step before "
-                "on some workers, and others had set theirs to zero: set gradients to zero on all "
-                "workers alike, also where a worker has no batch")
+    def _judge(self, flags):
+        """Ends the job if the workers' loops differ. Errors: NereusError, they do."""
+        reason = self._alike.judge(flags, self._step_sent.step)
         if reason:
             self._client.abort(reason)
             raise NereusError(reason, FAILED_PRECONDITION)
@@ -715,10 +650,3 @@ class Engine:
         if self._client is not None:
             self._signal.close()
             self._client.close()
-
-
-def _mark_of(gradient):
-    """Returns what a gradient is known by, without keeping it; None without one."""
-    if gradient is None or gradient.is_sparse:
-        return gradient is None or id(gradient), 0
-    return gradient.data_ptr(), gradient._version

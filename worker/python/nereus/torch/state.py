@@ -13,6 +13,7 @@ import torch
 
 from ..errors import FAILED_PRECONDITION, ModelMismatch
 from ..layer import Layer
+from .alike import FLAGS, class_names, plain_class
 
 _log = logging.getLogger("nereus")
 
@@ -26,11 +27,6 @@ _TRIAL_LENGTHS = (4, 3, 2, 5, 6, 7)
 # Number of values from which on optimizers in few bits keep these, and a shape of as many.
 _LARGE = 4096
 _LARGE_SHAPE = (64, 128)
-
-
-def plain_class(optimizer):
-    """Returns the class of an optimizer before it was wrapped."""
-    return getattr(type(optimizer), "plain_class", type(optimizer))
 
 
 def kinds_of_state(optimizers):
@@ -220,19 +216,11 @@ class Extras:
     """Layer of numbers beside the parameters, in memory of the host.
 
     Its gradient has one value for each parameter: 1 if this worker had its gradient. Then come
-    the FLAGS of the last step. Its parameters are for workers that join: the numbers of the
+    the flags of the step (Alike). Its parameters are for workers that join: the numbers of the
     optimizers' state, then those of their groups, such as the learning rate.
     """
 
     NAME = "nereus.torch"
-    # is_late: the last step's gradients came in optimizer.step(). has_changed: the program
-    # changed the mean gradients of the last step before its update. turn: number of this step
-    # since the last update, modulo TURNS, so that 16 bits hold it. adds: means by factors are
-    # added to gradients that were there. lacks: this worker has no state of its optimizers, which
-    # is not known.
-    FLAGS = 5
-    TURNS = 251
-
     def __init__(self, optimizers, slots, names):
         self._owners = owners_of(optimizers)
         self._slots = slots
@@ -240,7 +228,7 @@ class Extras:
         self._count = len(slots) * len(names)
         self._of_groups = _numbers_of_groups(optimizers)
         size = _PARTS * (self._count + len(self._of_groups))
-        self.values = torch.zeros(max(len(slots) + self.FLAGS, size))
+        self.values = torch.zeros(max(len(slots) + FLAGS, size))
         self.gradient = torch.zeros_like(self.values)
 
     def layer(self, state_arrays):
@@ -267,16 +255,17 @@ class Extras:
         return _joined(self.values[:_PARTS * (self._count + len(self._of_groups))])
 
     def write_flags(self, flags, loss_scale):
-        """Writes the gradient of this step, which the job divides by loss_scale. flags: FLAGS."""
+        """Writes the gradient of this step, which the job divides by loss_scale. flags: those of
+        Alike."""
         self.gradient.zero_()
         flags = [*(slot.used for slot in self._slots), *flags]
         self.gradient[:len(flags)] = torch.tensor(flags, dtype=torch.float32) * loss_scale
 
     def read_flags(self):
         """Returns for each parameter True if a worker had its gradient, and the means of the
-        FLAGS."""
+        flags."""
         count = len(self._slots)
-        found = self.gradient[:count + self.FLAGS].tolist()
+        found = self.gradient[:count + FLAGS].tolist()
         return [value > 0 for value in found[:count]], found[count:]
 
     def numbers(self):
