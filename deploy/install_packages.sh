@@ -14,7 +14,7 @@ build_packages=(
   python3
 )
 test_packages=(clang clang-format clang-tidy cmake iproute2 patchelf pkg-config
-  python3-numpy python3-pytest python3-torch python3-venv python3-wheel)
+  python3-numpy python3-pytest python3-pytest-xdist python3-torch python3-venv python3-wheel)
 # For tests of images, of alerts, of the page, and of jobs in pods, in Slurm and under systemd.
 cluster_test_packages=(aardvark-dns buildah catatonit chromium iptables mmdebstrap munge
   netavark podman prometheus python3-pip python3-yaml runc slurm-client slurmctld slurmd systemd)

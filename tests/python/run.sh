@@ -21,7 +21,10 @@ fi
 
 for python in python3 /usr/bin/python3; do
   if "$python" -c "import numpy, pytest" 2>/dev/null; then
-    exec "$python" -m pytest -q -rs -p no:cacheprovider tests/python "$@"
+    arguments=(-q -rs -p no:cacheprovider)
+    # Most tests wait for processes for half of their time.
+    if "$python" -c "import xdist" 2>/dev/null; then arguments+=(-n 3); fi
+    exec "$python" -m pytest "${arguments[@]}" tests/python "$@"
   fi
 done
 echo "tests of the Python package: no python3 has pytest and numpy;" \
