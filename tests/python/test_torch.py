@@ -106,6 +106,14 @@ def test_a_worker_that_comes_back_without_the_state_of_its_optimizer_is_refused(
                      "known, so that this worker cannot get it", job.text), job.text
 
 
+@pytest.mark.skipif(not hasattr(torch, "compile"), reason="this torch has no torch.compile")
+@pytest.mark.parametrize("overlap, flags", [("", ()), ("dear", ("--overlap=dear",))])
+def test_a_compiled_model_equals_one_process(train, overlap, flags):
+    job, found = train("compiled", overlap, flags=flags)
+    assert difference(found, torch_programs.compiled_alone()) < TOLERANCE
+    assert "reasons {'its gradient came past its module, as with torch.compile'}" in job.text
+
+
 @pytest.mark.parametrize("program", [("train", "mlp"), ("train", "cnn"), ("statistics",)])
 def test_an_exported_checkpoint_is_loaded_into_a_new_model(train, nereusctl, tmp_path, program):
     folder, file = tmp_path / "checkpoints", tmp_path / "model.safetensors"

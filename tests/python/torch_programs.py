@@ -222,6 +222,49 @@ def killed(optimizer_kind="adam", overlap=None, how="SIGKILL", dtype="float32"):
     print("killed", os.path.exists(mark), "checksum", checksum(model))
 
 
+def make_blocks():
+    torch.manual_seed(1)
+    return nn.Sequential(*(nn.Sequential(nn.LayerNorm(64), nn.Linear(64, 128), nn.GELU(),
+                                         nn.Linear(128, 64)) for _ in range(3)))
+
+
+def blocks_step(model, step, rank, size):
+    x = own_examples(step, rank, size)[0].flatten(1)[:, :64]
+    model(x).square().mean().backward()
+    return x
+
+
+def compiled(overlap=None):
+    """torch.compile makes code of a model of equal blocks, which share some of it."""
+    nt.init()
+    model = make_blocks()
+    optimizer = nt.DistributedOptimizer(make_optimizer("sgd", model.parameters()), model=model,
+                                        overlap=overlap or None)
+    code = torch.compile(model, backend="aot_eager")
+    for step in range(4):
+        optimizer.zero_grad()
+        x = blocks_step(code, step, nt.rank(), nt.size())
+        optimizer.step()
+        with torch.no_grad():
+            assert torch.allclose(code.eval()(x), model(x), atol=1e-5)
+        code.train()
+    if nt.rank() == 0:
+        save(model.parameters())
+    print("reasons", {layer["reason"] for layer in optimizer.plan() if "1.weight" in layer["name"]})
+    nt.shutdown()
+    print("checksum", checksum(model))
+
+
+def compiled_alone():
+    model = make_blocks()
+    optimizer = make_optimizer("sgd", model.parameters())
+    for step in range(4):
+        optimizer.zero_grad()
+        blocks_step(model, step, 0, 1)
+        optimizer.step()
+    return [parameter.detach() for parameter in model.parameters()]
+
+
 def make_statistics_model():
     return nn.Sequential(nn.Conv2d(1, 16, 3), nn.BatchNorm2d(16)).to(DEVICE)
 

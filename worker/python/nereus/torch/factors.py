@@ -43,6 +43,11 @@ NO_FACTORS = -1
 _layers = weakref.WeakKeyDictionary()  # FactorLayer of each FactorLinear, as a weak reference.
 
 
+# Returns True while torch.compile, or torch.export, follows a forward. What it makes of that has no
+# factors.
+_is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", lambda: False)
+
+
 def new_object(kind):
     """Returns an object of a class before its __init__, for __reduce_ex__."""
     return kind.__new__(kind)
@@ -53,6 +58,8 @@ class FactorLinear(torch.nn.Linear):
     plain torch.nn.Linear."""
 
     def forward(self, input):
+        if _is_compiling():
+            return functional.linear(input, self.weight, self.bias)
         layer = _layers[self]() if self in _layers else None
         weight, bias = self.weight, self.bias
         # The program may have put another tensor in the weight's place.
@@ -377,8 +384,10 @@ class FactorLayer(TorchLayer):
 
     def _check(self):
         """Compares the gradient with the product of the factors, if this step has both."""
-        if not (self.slots[0].used and self._parts_taken and self._is_changed()):
+        if not (self.slots[0].used and self._is_changed()):
             return
+        if not self._parts_taken:
+            return self.lose("its gradient came past its module, as with torch.compile")
         own = self._own()
         if not bool(torch.isfinite(own).all()):
             return  # After an overflow, of a GradScaler.

@@ -2,6 +2,15 @@
 
 import weakref
 
+import torch
+
+def _call(hook, arguments):
+    return hook.call(arguments)
+
+
+# torch.compile follows all that a forward calls, but for this.
+_call_unseen = getattr(getattr(torch, "compiler", None), "disable", lambda each: each)(_call)
+
 
 def _do_nothing(*_):
     return None
@@ -16,7 +25,8 @@ class WeakCall:
     calls. A copy, and what is loaded from a file, does nothing.
 
     module: the call is made only for this module, which is its first argument, and not for
-    copies of it. bound: arguments that come before those of the call.
+    copies of it. It is one of a forward: torch.compile does not follow it. bound: arguments that
+    come before those of the call.
     """
 
     def __init__(self, method, module=None, *bound):
@@ -25,6 +35,10 @@ class WeakCall:
         self._bound = bound
 
     def __call__(self, *arguments):
+        return self.call(arguments) if self._module is None else _call_unseen(self, arguments)
+
+    def call(self, arguments):
+        """Makes the call."""
         if self._module is not None:
             if arguments[0] is not self._module():
                 return None
