@@ -791,6 +791,36 @@ def test_a_small_sparse_table_beside_a_linear():
             make_optimizer=lambda net: torch.optim.SGD(net.parameters(), lr=0.1))
 
 
+def test_the_mean_of_sparse_gradients_is_sparse():
+    """An optimizer may compute something else from a sparse gradient than from a dense one."""
+    class Bag(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = nn.EmbeddingBag(20, 10, sparse=True)
+
+        def forward(self, x):
+            return self.table((x.flatten(1)[:, :5] * 5).long().abs() % 20)
+
+    layouts = []
+
+    class RowWise(torch.optim.SGD):
+        @torch.no_grad()
+        def step(self, closure=None):
+            gradient = self.param_groups[0]["params"][0].grad
+            layouts.append(gradient.layout)
+            if gradient.is_sparse:
+                rows = gradient.coalesce().indices()[0]
+                state = self.state[self.param_groups[0]["params"][0]]
+                state.setdefault("rows", torch.zeros(20))[rows] += 1
+            super().step(closure)
+
+    optimizer = compare(backward, make=Bag,
+                        make_optimizer=lambda net: RowWise(net.parameters(), lr=0.1))
+    assert set(layouts) == {torch.sparse_coo, torch.strided}, layouts
+    assert layouts.count(torch.strided) == 1  # Of the trial step.
+    assert not optimizer._engine._alike._has_known_state
+
+
 def test_a_large_sparse_table_is_told_once_with_its_bytes():
     class Table(nn.Module):
         def __init__(self):

@@ -96,6 +96,7 @@ EXCLUDED = [
     ("hook", "by hand"), ("hook", "weight alone"), ("hook", "penalty"),
     ("late hook", "hook"), ("late hook", "no sync"), ("late hook", "passes"),
     ("late hook", "two rounds"), ("late hook", "zero between"),
+    ("sparse", "closure"), ("sparse", "clip"),
     ("killed", "unasked"), ("killed", "stranger"),
     *(("ddp", name) for name in (
         "sparse", "penalty", "late hook", "look", "weight alone", "passes", "empty", "by hand",
@@ -117,6 +118,7 @@ OPTIMIZERS = {
     "nadam": lambda groups: torch.optim.NAdam(groups, lr=0.01, eps=1e-2),
     "asgd": lambda groups: torch.optim.ASGD(groups, lr=0.05),
     "own": lambda groups: OwnState(groups),
+    "row-wise": lambda groups: RowWise(groups),
 }
 
 
@@ -144,6 +146,28 @@ class OwnState(torch.optim.Optimizer):
                 seen = self.state[parameter]["seen"].mul_(0.5).add_(gradient)
                 parameter.sub_(seen, alpha=group["lr"])
         return loss
+
+
+class RowWise(OwnState):
+    """Has one number for each row of a sparse gradient, as DLRM's optimizer of tables, and a number
+    for each value of a dense one."""
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                state, gradient = self.state[parameter], parameter.grad
+                if gradient is None:
+                    continue
+                if not gradient.is_sparse:
+                    seen = state["seen"].add_(gradient.square())
+                    parameter.sub_(gradient / (seen.sqrt() + 0.1), alpha=group["lr"])
+                    continue
+                gradient = gradient.coalesce()
+                rows, values = gradient.indices()[0], gradient.values()
+                seen = state.setdefault("rows", torch.zeros(len(parameter)))
+                seen[rows] += values.square().mean(1)
+                parameter[rows] -= group["lr"] * values / (seen[rows, None].sqrt() + 0.1)
 
 
 class Model(nn.Module):
@@ -248,7 +272,7 @@ class Program:
             self.zero = "none"
         self.optimizers = [draw.choice(list(OPTIMIZERS)) for _ in range(2)]
         if self.has("sparse"):  # Others refuse sparse gradients, or decay all rows.
-            self.optimizers = [draw.choice(["sgd", "own"]) for _ in range(2)]
+            self.optimizers = [draw.choice(["sgd", "own", "row-wise"]) for _ in range(2)]
         self.passes = draw.randint(2, 3) if self.has("passes") or self.has("no sync") else 1
         self.scheme = draw.choice(["auto", "auto", "server", "ring", "factor", "factor"])
         self.ddp = draw.choice(["plain", "view", "unused", "unused view", "static", "no state"])
@@ -555,8 +579,9 @@ def _average(models):
         found = [each.grad.to_dense() if each.grad.is_sparse else each.grad
                  for each in same if each.grad is not None]
         mean = sum(found) / len(models) if found else None
+        is_sparse = any(each.grad is not None and each.grad.is_sparse for each in same)
         for each in same:
-            each.grad = None if mean is None else mean.clone()
+            each.grad = None if mean is None else mean.to_sparse(1) if is_sparse else mean.clone()
     for same in zip(*(statistics(model) for model in models)):
         mean = sum(same) / len(models)
         for each in same:

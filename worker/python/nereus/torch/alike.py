@@ -63,7 +63,7 @@ class Alike:
         for slot in self._slots:
             gradient = raw_gradient(slot.parameter)
             if gradient is not None and self._marks.get(slot.index) != _mark_of(gradient) \
-                    and bool((gradient._values() if gradient.is_sparse else gradient).any()):
+                    and _has_values(gradient):
                 found.append(slot)
         return found
 
@@ -75,7 +75,7 @@ class Alike:
             if gradient is None or self._marks.get(slot.index) == _mark_of(gradient):
                 continue
             self._has_changed = not self.is_late
-            if not used[slot.index] and bool(gradient.any()):
+            if not used[slot.index] and _has_values(gradient):
                 raise NereusError(
                     f"parameter {slot.name} has a gradient that the program has set, and no "
                     "backward pass of any worker has made: it is not averaged. Call "
@@ -127,6 +127,10 @@ class Alike:
                     "workers, and others had set theirs to zero: set gradients to zero on all "
                     "workers alike, also where a worker has no batch")
         return ""
+
+
+def _has_values(gradient):
+    return bool((gradient._values() if gradient.is_sparse else gradient).any())
 
 
 def _mark_of(gradient):

@@ -145,7 +145,10 @@ class Engine:
     def _connect(self):
         slots = sorted((slot for layer in self._layers for slot in layer.slots),
                        key=lambda slot: slot.index)
-        kinds = state.kinds_of_state(self._optimizers)
+        sparse = layout.sparse_weights(self._model)
+        for slot in slots:
+            slot.is_sparse = id(slot.parameter) in sparse
+        kinds = state.kinds_of_state(self._optimizers, sparse)
         self._alike = Alike(self._optimizers, [slot for slot in slots if slot.index >= 0],
                             kinds is not None)
         if kinds is None:

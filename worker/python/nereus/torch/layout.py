@@ -68,6 +68,8 @@ class Slot:
     begin, end: its values in the layer.
     place: view of the layer's values, in the parameter's shape.
     used: True if its gradient came in this step. came: the same in this backward pass.
+    is_sparse: True if its last gradient was sparse. Its means are then sparse, too: optimizers
+        may compute something else from them.
     """
 
     def __init__(self, index, name, parameter, begin):
@@ -79,7 +81,7 @@ class Slot:
         self.form = _unusual_form(parameter)
         self._shape, self._stride = parameter.shape, parameter.stride()
         self._kind = parameter.dtype, parameter.device
-        self.used = self.came = False
+        self.used = self.came = self.is_sparse = False
         self.place = None
         self.address = None  # Of `place`.
         self.bucket = None  # Its gradient in a bucket of DDP.
@@ -296,7 +298,9 @@ class TorchLayer:
             gradient = slot.parameter.grad
             if gradient is None:
                 part.zero_()
-            elif gradient.is_sparse or gradient.data_ptr() != part.data_ptr():
+                continue
+            slot.is_sparse = gradient.is_sparse
+            if slot.is_sparse or gradient.data_ptr() != part.data_ptr():
                 part.copy_(_dense(gradient))
         return self.gradient
 
@@ -305,7 +309,8 @@ class TorchLayer:
         if gradient is None:
             return torch.zeros_like(self.values)
         gradient = gradient.detach()
-        if gradient.is_sparse:
+        slot.is_sparse = gradient.is_sparse
+        if slot.is_sparse:
             self._tell_of_sparse(slot)
         values = None if gradient.is_sparse else flat(gradient)
         if values is None or gradient.stride() != slot.place.stride():
@@ -314,7 +319,7 @@ class TorchLayer:
         return values
 
     def _tell_of_sparse(self, slot):
-        if self._has_told:
+        if self._has_told or self.size < LARGE_VALUES:
             return
         self._has_told = True
         warnings.warn(
@@ -343,7 +348,9 @@ class TorchLayer:
             if gradient is None and not is_used(slot):
                 continue  # torch's optimizer leaves the parameter alone.
             mean = self._mean_of(index)
-            if gradient is None or gradient.is_sparse:
+            if slot.is_sparse:
+                parameter.grad = _sparse(mean.to(parameter.dtype))
+            elif gradient is None:
                 # .data: programs detach gradients in place, which torch refuses for views.
                 parameter.grad = (mean.to(parameter.dtype, copy=True) if self.gathers
                                   else mean.data)
@@ -424,6 +431,21 @@ def _dense(gradient):
     return gradient.to_dense() if gradient.is_sparse else gradient
 
 
+def _sparse(gradient):
+    """Returns the rows of a gradient that are not zero, as a sparse tensor."""
+    rows = gradient.reshape(len(gradient), -1).any(1).nonzero().view(-1)
+    return torch.sparse_coo_tensor(rows[None], gradient[rows], gradient.shape,
+                                   device=gradient.device)
+
+
+def sparse_weights(model):
+    """Returns the ids of the weights of a model whose gradients are sparse."""
+    if model is None:
+        return set()
+    return {id(module.weight) for module in model.modules()
+            if isinstance(module, (torch.nn.Embedding, torch.nn.EmbeddingBag)) and module.sparse}
+
+
 def layers_of(named, kind_of=lambda name: TorchLayer):
     """Returns the layers of parameters in the order of the model.
 
@@ -456,7 +478,7 @@ def _check(name, parameter):
     if parameter.dtype not in _TYPES:
         raise InvalidArgument(
             f"parameter {name} has values of type {parameter.dtype}, must be torch.float32, "
-            "torch.bfloat16 or torch.float16")
+            "torch.bfloat16 or torch.float16: convert the model (model.float())")
     if parameter.numel() == 0:
         raise InvalidArgument(f"parameter {name} has no values: freeze it "
                               "(requires_grad_(False)), or leave it out of the optimizer")

@@ -182,7 +182,8 @@ def DistributedOptimizer(optimizer, named_parameters=None, compression=None,
     compression: None; the job's --wire says how gradients travel.
     backward_passes_per_step: number of backward passes whose gradients a step adds up.
     op: None; gradients are averaged.
-    sparse_as_dense: no matter: gradients of sparse embeddings travel as dense ones.
+    sparse_as_dense: no matter: gradients of sparse embeddings travel as dense ones. The
+        optimizer gets their means as sparse ones.
     model: the module whose Linears may go by factors. The running statistics of its
         BatchNorms are averaged in each step.
     factors: "auto", a list of names of modules, or False.
@@ -215,8 +216,9 @@ def _check(optimizers, compression, passes, op, overlap, model):
         if isinstance(each, (torch.optim.LBFGS, torch.optim.SparseAdam)):
             raise InvalidArgument(
                 f"{type(each).__name__} is not supported: "
-                + ("it decides by the loss of one worker" if isinstance(each, torch.optim.LBFGS)
-                   else "gradients of all workers are dense; use Adam"))
+                + ("it decides by the loss of one worker; use another one"
+                   if isinstance(each, torch.optim.LBFGS) else
+                   "it needs to know the rows whose gradient is zero; use Adam, and sparse=False"))
     if compression is not None and getattr(compression, "__name__", "") != "NoneCompressor":
         raise InvalidArgument("compression is not supported here: run the job with "
                               "--wire=bf16 or --wire=fp16")

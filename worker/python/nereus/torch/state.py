@@ -29,17 +29,21 @@ _LARGE = 4096
 _LARGE_SHAPE = (64, 128)
 
 
-def kinds_of_state(optimizers):
+def kinds_of_state(optimizers, sparse=()):
     """Returns the names of the optimizers' state, for each parameter: tensors of the parameter's
     shape in floats of at most 32 bits, and numbers. None if they cannot be found out, or if
-    there is other state."""
+    there is other state. sparse: ids of parameters whose gradients are sparse."""
     tensors, numbers = set(), set()
     for optimizer in optimizers:
         for group in optimizer.param_groups:
-            for shape in _trial_shapes(group["params"]):
+            is_sparse = any(id(each) in sparse for each in group["params"])
+            for shape, trial_is_sparse in itertools.product(
+                    _trial_shapes(group["params"]), {False, is_sparse}):
                 try:
-                    state = _trial_state(optimizer, group, shape)
+                    state = _trial_state(optimizer, group, shape, is_sparse=trial_is_sparse)
                 except Exception:  # An optimizer with arguments of its own, or with a closure.
+                    if trial_is_sparse:
+                        continue  # It takes no sparse gradients, as its first step will say.
                     return None
                 for name, value in state.items():
                     if isinstance(value, torch.Tensor) and value.shape == shape:
@@ -93,11 +97,11 @@ def _trial_shapes(parameters):
     return shapes
 
 
-def _trial_state(optimizer, group, shape, steps=True, **tensor_options):
+def _trial_state(optimizer, group, shape, steps=True, is_sparse=False, **tensor_options):
     """Returns the state of a small parameter after a step with the options of a group.
 
-    steps: False for the state that the constructor makes. tensor_options: arguments of
-    torch.zeros, such as dtype."""
+    steps: False for the state that the constructor makes. is_sparse: True for a sparse gradient.
+    tensor_options: arguments of torch.zeros, such as dtype."""
     options = {name: value for name, value in group.items()
                if name in optimizer.defaults and name not in _WAYS_TO_COMPUTE}
     parameter = torch.zeros(shape, requires_grad=True, **tensor_options)
@@ -114,6 +118,8 @@ def _trial_state(optimizer, group, shape, steps=True, **tensor_options):
 
     def closure():
         parameter.grad = torch.zeros_like(parameter)
+        if is_sparse:
+            parameter.grad = parameter.grad.to_sparse(1)
         return parameter.sum()
 
     with torch.enable_grad():
