@@ -683,6 +683,28 @@ RESETS = {
 }
 
 
+@pytest.mark.parametrize("way", ["two graphs", "one graph twice"])
+def test_a_backward_may_come_after_statistics_were_averaged(way):
+    """As that of a generator, whose loss comes from a graph with the critic's BatchNorm."""
+    class Critic(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm = nn.BatchNorm1d(144)
+            self.head = nn.Linear(144, 10)
+
+        def forward(self, x):
+            return self.head(self.norm(x.flatten(1)))
+
+    def change(net, x, y, number, optimizer):
+        first = functional.cross_entropy(net(x), y)
+        second = net(2 * x).square().mean() if way == "two graphs" else 0.1 * first
+        first.backward(retain_graph=way != "two graphs")
+        second.backward()
+
+    compare(change, make=Critic)
+
+
+
 @pytest.mark.parametrize("how", list(RESETS))
 def test_running_statistics_may_be_other_tensors(how):
     torch.manual_seed(1)

@@ -54,6 +54,7 @@ FEATURES = {
     "passes": 0.25,  # Several backward passes in a step.
     "no sync": 0.2,
     "two rounds": 0.15,  # Two averaged backward passes before an update.
+    "early graphs": 0.5,  # Both graphs are made before the first backward. With "two rounds".
     "rows": 0.4,  # Batches of other sizes in some steps.
     "empty": 0.25,  # A worker has no batch in some steps.
     "clip": 0.3,
@@ -263,8 +264,10 @@ class Program:
             if name not in without and not any(
                     name in pair and (set(pair) - {name}) & self.features for pair in EXCLUDED):
                 self.features.add(name)
-        if self.has("reset") and not self.has("norm"):
+        if not self.has("norm"):
             self.features.discard("reset")
+        if not self.has("two rounds") or self.features & {"no sync", "ddp"}:
+            self.features.discard("early graphs")
         self.zero = draw.choice(["none", "zeros", "model", "by hand", "between", "mixed"])
         if self.has("closure") or self.has("late hook"):
             self.zero = draw.choice(["none", "zeros"])
@@ -507,6 +510,8 @@ def train(program, model, optimizers, rank, job=None):
             for scheduler in schedulers:
                 scheduler.step()
             continue
+        early = [program.loss(model, step, rank, (turn, 0), forward) for turn in range(2)] \
+            if program.has("early graphs") else []
         for turn in range(2 if program.has("two rounds") else 1):
             if program.is_empty(step, rank):
                 if program.chance("leaf", step, rank) < 0.5:
@@ -519,7 +524,8 @@ def train(program, model, optimizers, rank, job=None):
                     job is not None and program.has("no sync") and not is_last
                 ) else contextlib.nullcontext()
                 with scope:
-                    loss = program.loss(model, step, rank, (turn, part), forward)
+                    loss = early.pop(0) if early else \
+                        program.loss(model, step, rank, (turn, part), forward)
                     if turn == part == 0:
                         program.set_to_zero(model, optimizers, step, True)
                     if (program.has("by hand") or program.has("unasked")) and step >= program.since:
@@ -585,7 +591,7 @@ def _average(models):
     for same in zip(*(statistics(model) for model in models)):
         mean = sum(same) / len(models)
         for each in same:
-            each.copy_(mean)
+            each.data.copy_(mean)
 
 
 def values(model):

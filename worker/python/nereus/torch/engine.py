@@ -8,6 +8,7 @@ job in which this worker took part, so that all workers make the same updates.
 """
 
 import logging
+import weakref
 
 import torch
 
@@ -58,6 +59,7 @@ class Engine:
         self._nodes = []  # Nodes of torch's graph with hooks, which must live.
         self._layers = []
         self._of_parameter = {}  # Layer and slot, by the id of the parameter.
+        self._watchers = {}  # What a read of a parameter's gradient calls, by the slot's index.
         self._deferred = None  # DeferredUpdates, if parameters are updated in forward.
         self._told_rows = None  # Rows that the job was told.
         self._reasons = {}  # Why Linears have no factors, by the names of their weights.
@@ -94,12 +96,21 @@ class Engine:
         self._model.register_forward_hook(WeakCall(self._watch, self._model))
 
     def _hook_parameters(self, named):
-        on_gradient = WeakCall(self._on_gradient)
+        engine = weakref.ref(self)
+
+        def hook_of(parameter):  # A WeakCall takes a microsecond longer.
+            def on_gradient(*_):
+                found = engine()
+                if found is not None:
+                    found._on_gradient(parameter)
+
+            return on_gradient
+
         for _, parameter in named:
             # The hook of a tensor would come before the gradient is accumulated.
             with torch.enable_grad():
                 node = parameter.expand_as(parameter).grad_fn.next_functions[0][0]
-            node.register_hook(lambda *_, parameter=parameter: on_gradient(parameter))
+            node.register_hook(hook_of(parameter))
             self._nodes.append(node)
 
     def _before_forward(self, _):
@@ -114,9 +125,23 @@ class Engine:
         """Queues the end of the backward pass as soon as that begins: in the gradient of a
         checkpointed module, the callback would come too early."""
         if torch.is_grad_enabled():
-            queue_end = WeakCall(self._queue_end)
+            begin = WeakCall(self._begin_watched)
             for tensor in factors.tensors(output):
-                tensor.register_hook(lambda _: queue_end())
+                tensor.register_hook(lambda _: begin())
+
+    def _begin_watched(self):
+        """Called when the backward pass of an output begins. It may be that of an earlier forward,
+        in a step of its own."""
+        if not self._is_open and self._reaches_parameters():
+            self._begin_in_step()
+        self._queue_end()
+
+    def _reaches_parameters(self):
+        """Returns True if the backward pass that runs leaves gradients in parameters."""
+        try:
+            return any(map(torch._C._will_engine_execute_node, self._nodes))
+        except RuntimeError:  # torch.autograd.grad leaves none.
+            return False
 
     def _make_layers(self, modules, rows):
         begin_backward = WeakCall(self._begin_backward)
@@ -180,6 +205,7 @@ class Engine:
             for slot in layer.slots:
                 if slot.index >= 0:
                     self._of_parameter[id(slot.parameter)] = layer, slot
+                    self._watchers[slot.index] = WeakCall(self._note_read, None, layer, slot)
         self._client = Client(bound, stream=self._stream(), **vars(self._options))
         try:
             self._check_overlap(self._client.traits.decoupled)
@@ -336,7 +362,6 @@ class Engine:
                 layer.pushed is None for layer in self._layers):
             self._begin_passes()
 
-    @torch.no_grad()
     def _on_gradient(self, parameter):
         """Called when a parameter's gradient is accumulated."""
         layer, slot = self._of_parameter[id(parameter)]
@@ -364,6 +389,7 @@ class Engine:
         if self._is_last_pass and layer.missing == 0:
             self._push(layer)
 
+    @torch.no_grad()
     def _push(self, layer):
         try:
             self._state.adopt(layer)
@@ -386,7 +412,7 @@ class Engine:
         worker's own."""
         for slot in layer.slots:
             if slot.index >= 0:
-                watched.watch(slot.parameter, WeakCall(self._note_read, None, layer, slot))
+                watched.watch(slot.parameter, self._watchers[slot.index])
 
     def _note_read(self, layer, slot, sets):
         layer.note_read(slot, sets)

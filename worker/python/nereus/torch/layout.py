@@ -199,7 +199,9 @@ class TorchLayer:
             self.gradient = torch.zeros_like(self.values)
             self._parts = [slot.view_of(self.gradient) for slot in self.slots]
         else:
-            self.values = flat(first.detach())
+            # Not detach(): a write here, when the program has exchanged the parameter's memory,
+            # would count as a change of the parameter.
+            self.values = flat(first.data)
         if state_arrays:
             self.state = torch.zeros(state_arrays * self.size, device=first.device)
         for slot in self.slots:
@@ -371,6 +373,9 @@ class StatisticsLayer(TorchLayer):
     """Layer of BatchNorm's running statistics, whose mean all workers get, so that replicas
     stay equal. What travels is their change in this step, because a change in 16 bits would
     be lost in a sum with the statistics.
+
+    They are written as torch's BatchNorm writes them, by .data: a graph that was made before, of
+    which a backward is still to come, does not use them.
     """
 
     gathers = True
@@ -381,8 +386,13 @@ class StatisticsLayer(TorchLayer):
         return layer
 
     def take_over(self):
-        super().take_over()
+        self._write()
         self._base.copy_(self.values)
+
+    def _write(self):
+        for slot in self.slots:
+            if slot.is_elsewhere():
+                slot.parameter.data.copy_(slot.place)
 
     def collect(self):
         self.give()
@@ -391,7 +401,7 @@ class StatisticsLayer(TorchLayer):
         # Workers that join read the values until the mean is there. If the job skips the step,
         # the statistics stay as they were before it.
         self.values.copy_(self._base)
-        super().take_over()
+        self._write()
         return self.gradient
 
     def distribute(self, is_used):
@@ -399,7 +409,7 @@ class StatisticsLayer(TorchLayer):
         self.values.copy_(self._base)
         for slot, sent in zip(self.slots, self._sent):
             if slot.parameter is sent:  # With updates in the next forward it may be another one.
-                sent.copy_(slot.place)
+                sent.data.copy_(slot.place)
 
     def skip(self):
         """The statistics stay as before the step."""
