@@ -69,7 +69,7 @@ FEATURES = {
     "schedule": 0.25,
     "reload": 0.15,  # The optimizer's state is saved and loaded.
     "dear": 0.15,
-    "ddp": 0.1,  # DistributedDataParallel with the hook.
+    "ddp": 0.15,  # DistributedDataParallel with the hook.
     "killed": 0.05,  # A worker is killed between two steps; the others go on.
     # What is refused.
     "unasked": 0.04,  # Gradients that the program sets, without asking for the average.
@@ -97,7 +97,7 @@ EXCLUDED = [
     ("hook", "by hand"), ("hook", "weight alone"), ("hook", "penalty"),
     ("late hook", "hook"), ("late hook", "no sync"), ("late hook", "passes"),
     ("late hook", "two rounds"), ("late hook", "zero between"),
-    ("sparse", "closure"), ("sparse", "clip"),
+    ("sparse", "clip"),
     ("killed", "unasked"), ("killed", "stranger"),
     *(("ddp", name) for name in (
         "sparse", "penalty", "late hook", "look", "weight alone", "passes", "empty", "by hand",
@@ -155,6 +155,10 @@ class RowWise(OwnState):
 
     @torch.no_grad()
     def step(self, closure=None):
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
         for group in self.param_groups:
             for parameter in group["params"]:
                 state, gradient = self.state[parameter], parameter.grad
@@ -169,6 +173,7 @@ class RowWise(OwnState):
                 seen = state.setdefault("rows", torch.zeros(len(parameter)))
                 seen[rows] += values.square().mean(1)
                 parameter[rows] -= group["lr"] * values / (seen[rows, None].sqrt() + 0.1)
+        return loss
 
 
 class Model(nn.Module):
@@ -278,7 +283,8 @@ class Program:
             self.optimizers = [draw.choice(["sgd", "own", "row-wise"]) for _ in range(2)]
         self.passes = draw.randint(2, 3) if self.has("passes") or self.has("no sync") else 1
         self.scheme = draw.choice(["auto", "auto", "server", "ring", "factor", "factor"])
-        self.ddp = draw.choice(["plain", "view", "unused", "unused view", "static", "no state"])
+        self.ddp = draw.choice(
+            ["plain", "view", "unused", "unused view", "static", "static", "no state"])
         self.factorizes = draw.random() < 0.3
         if self.has("ddp"):
             self._choose_ddp()
@@ -288,10 +294,11 @@ class Program:
 
     def _choose_ddp(self):
         """Leaves out what DistributedDataParallel does not do."""
-        if self.has("experts"):
+        if self.ddp == "static":  # Each step has the same graph.
+            self.features -= {"experts", "function", "weight in loss", "no sync"}
+            self.passes = 1
+        elif self.has("experts"):
             self.ddp = "unused view" if "view" in self.ddp else "unused"
-        elif self.ddp == "static" and self.features & {"function", "weight in loss", "no sync"}:
-            self.ddp = "plain"
         elif self.ddp == "no state" and self.has("norm"):
             self.ddp = "plain"
         if self.ddp == "no state":
