@@ -111,7 +111,7 @@ class _HookEngine(Engine):
     def _is_delayed(self):
         """True in the first averaged backward with static_graph: its buckets come after its end,
         and DDP waits for them before it lets `_end` run."""
-        return getattr(self._ddp, "static_graph", False) and self._ddp.num_iterations == 1
+        return getattr(self._ddp, "static_graph", False) and self.rounds == 0
 
     def _end(self):
         if self._has_any and self._is_last_pass and not self._has_last:

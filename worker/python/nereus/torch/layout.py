@@ -351,7 +351,8 @@ class TorchLayer:
                 continue  # torch's optimizer leaves the parameter alone.
             mean = self._mean_of(index)
             if slot.is_sparse:
-                parameter.grad = _sparse(mean.to(parameter.dtype))
+                # The rows that are not zero.
+                parameter.grad = mean.to(parameter.dtype).to_sparse(1)
             elif gradient is None:
                 # .data: programs detach gradients in place, which torch refuses for views.
                 parameter.grad = (mean.to(parameter.dtype, copy=True) if self.gathers
@@ -439,13 +440,6 @@ def other_buffers(model, device):
 
 def _dense(gradient):
     return gradient.to_dense() if gradient.is_sparse else gradient
-
-
-def _sparse(gradient):
-    """Returns the rows of a gradient that are not zero, as a sparse tensor."""
-    rows = gradient.reshape(len(gradient), -1).any(1).nonzero().view(-1)
-    return torch.sparse_coo_tensor(rows[None], gradient[rows], gradient.shape,
-                                   device=gradient.device)
 
 
 def sparse_weights(model):
