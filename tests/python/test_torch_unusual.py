@@ -840,7 +840,7 @@ def test_the_mean_of_sparse_gradients_is_sparse():
                         make_optimizer=lambda net: RowWise(net.parameters(), lr=0.1))
     assert set(layouts) == {torch.sparse_coo, torch.strided}, layouts
     assert layouts.count(torch.strided) == 1  # Of the trial step.
-    assert not optimizer._engine._alike._has_known_state
+    assert optimizer._engine._alike._unknown == "RowWise"
 
 
 def test_a_large_sparse_table_is_told_once_with_its_bytes():

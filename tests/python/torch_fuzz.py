@@ -26,6 +26,8 @@ from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
+from torch_optimizers import Plain
+
 TOLERANCE = 1e-5
 WIDTH = 64  # A Linear of this width is large enough for factors.
 CLASSES = 5
@@ -123,57 +125,34 @@ OPTIMIZERS = {
 }
 
 
-class OwnState(torch.optim.Optimizer):
+class OwnState(Plain):
     """Makes its state in its constructor."""
 
     def __init__(self, groups, lr=0.05):
-        super().__init__(groups, {"lr": lr})
+        super().__init__(groups, lr)
         for group in self.param_groups:
             for parameter in group["params"]:
                 self.state[parameter]["seen"] = torch.zeros_like(parameter)
 
-    @torch.no_grad()
-    def step(self, closure=None):
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is None:
-                    continue
-                gradient = (parameter.grad.to_dense() if parameter.grad.is_sparse
-                            else parameter.grad)
-                seen = self.state[parameter]["seen"].mul_(0.5).add_(gradient)
-                parameter.sub_(seen, alpha=group["lr"])
-        return loss
+    def update(self, parameter, gradient, state, group):
+        gradient = gradient.to_dense() if gradient.is_sparse else gradient
+        parameter.sub_(state["seen"].mul_(0.5).add_(gradient), alpha=group["lr"])
 
 
 class RowWise(OwnState):
     """Has one number for each row of a sparse gradient, as DLRM's optimizer of tables, and a number
     for each value of a dense one."""
 
-    @torch.no_grad()
-    def step(self, closure=None):
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                state, gradient = self.state[parameter], parameter.grad
-                if gradient is None:
-                    continue
-                if not gradient.is_sparse:
-                    seen = state["seen"].add_(gradient.square())
-                    parameter.sub_(gradient / (seen.sqrt() + 0.1), alpha=group["lr"])
-                    continue
-                gradient = gradient.coalesce()
-                rows, values = gradient.indices()[0], gradient.values()
-                seen = state.setdefault("rows", torch.zeros(len(parameter)))
-                seen[rows] += values.square().mean(1)
-                parameter[rows] -= group["lr"] * values / (seen[rows, None].sqrt() + 0.1)
-        return loss
+    def update(self, parameter, gradient, state, group):
+        if not gradient.is_sparse:
+            seen = state["seen"].add_(gradient.square())
+            parameter.sub_(gradient / (seen.sqrt() + 0.1), alpha=group["lr"])
+            return
+        gradient = gradient.coalesce()
+        rows, values = gradient.indices()[0], gradient.values()
+        seen = state.setdefault("rows", torch.zeros(len(parameter)))
+        seen[rows] += values.square().mean(1)
+        parameter[rows] -= group["lr"] * values / (seen[rows, None].sqrt() + 0.1)
 
 
 class Model(nn.Module):

@@ -3,7 +3,7 @@
 import torch
 
 
-class _Plain(torch.optim.Optimizer):
+class Plain(torch.optim.Optimizer):
     """An optimizer whose update of one parameter is `update(parameter, gradient, state, group)`."""
 
     def __init__(self, params, lr=0.01, **defaults):
@@ -28,14 +28,14 @@ def _moment(state, name, like):
     return state[name]
 
 
-class Lion(_Plain):
+class Lion(Plain):
     def update(self, parameter, gradient, state, group):
         moment = _moment(state, "exp_avg", parameter)
         parameter.sub_(torch.tanh(50 * (0.9 * moment + 0.1 * gradient)), alpha=group["lr"])
         moment.lerp_(gradient, 0.01)
 
 
-class Lamb(_Plain):
+class Lamb(Plain):
     """Counts its steps in a number of Python."""
 
     def update(self, parameter, gradient, state, group):
@@ -47,7 +47,7 @@ class Lamb(_Plain):
         parameter.sub_(change, alpha=group["lr"] * ratio)
 
 
-class AdaBelief(_Plain):
+class AdaBelief(Plain):
     def update(self, parameter, gradient, state, group):
         state.setdefault("step", torch.zeros(())).add_(1)
         first = _moment(state, "exp_avg", parameter).lerp_(gradient, 0.1)
@@ -55,7 +55,7 @@ class AdaBelief(_Plain):
         parameter.sub_(first / (second.sqrt() + 0.1), alpha=group["lr"])
 
 
-class NovoGrad(_Plain):
+class NovoGrad(Plain):
     """Keeps one number for each parameter, as a tensor."""
 
     def update(self, parameter, gradient, state, group):
@@ -66,7 +66,7 @@ class NovoGrad(_Plain):
         parameter.sub_(moment, alpha=group["lr"])
 
 
-class Lars(_Plain):
+class Lars(Plain):
     """Has no state before its first step, and a text among its options."""
 
     def __init__(self, params, lr=0.01, mode="lars"):
@@ -78,7 +78,7 @@ class Lars(_Plain):
         parameter.sub_(moment, alpha=group["lr"])
 
 
-class Constructed(_Plain):
+class Constructed(Plain):
     """Makes its state in its constructor."""
 
     def __init__(self, params, lr=0.01):
@@ -109,7 +109,7 @@ class Lookahead(torch.optim.SGD):
         return loss
 
 
-class RowWise(_Plain):
+class RowWise(Plain):
     """One number for each row, as DLRM's optimizer of tables."""
 
     def update(self, parameter, gradient, state, group):
@@ -119,7 +119,7 @@ class RowWise(_Plain):
         parameter.sub_(gradient / scale, alpha=group["lr"])
 
 
-class Factored(_Plain):
+class Factored(Plain):
     """Second moments as a row and a column, as Adafactor."""
 
     def update(self, parameter, gradient, state, group):
@@ -135,7 +135,7 @@ class Factored(_Plain):
         parameter.sub_(gradient / (second.sqrt() + 0.1), alpha=group["lr"])
 
 
-class Bytes(_Plain):
+class Bytes(Plain):
     """Keeps its moment in 8 bits."""
 
     def update(self, parameter, gradient, state, group):

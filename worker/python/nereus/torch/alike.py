@@ -1,10 +1,9 @@
-"""Whether the workers' loops are alike: what a program does to gradients beside backward.
+"""Checks that the workers' loops are alike in what they do to gradients outside of backward.
 
-A worker sees its own loop only. So numbers go with each step, of which all workers get the means:
-the flags. If workers have made, or will make, other updates, the job ends before the next one.
+A worker sees its own loop only. So it sends numbers with each step, the flags, and gets the means
+of all workers' flags. If these show that workers make different updates, the job ends before the
+next update.
 """
-
-import torch
 
 from ..errors import FAILED_PRECONDITION, ModelMismatch, NereusError
 from .watched import raw_gradient
@@ -21,27 +20,18 @@ TURNS = 251  # So that 16 bits hold a turn.
 _ROUNDING = 1e-4  # Largest error of a mean of flags.
 
 
-def plain_class(optimizer):
-    """Returns the class of an optimizer before it was wrapped."""
-    return getattr(type(optimizer), "plain_class", type(optimizer))
-
-
-def class_names(optimizers):
-    """Returns the names of the optimizers' classes, for messages."""
-    return ", ".join(plain_class(each).__name__ for each in optimizers)
-
-
 class Alike:
     """Notes what this worker's loop does, and judges the flags of all workers.
 
-    slots: of all parameters. has_known_state: True if workers that join get the optimizers' state.
+    slots: of all parameters. unknown: names of the optimizers, if their state is not known, so that
+    workers that join cannot get it; else "".
     is_late: True if the last step's gradients came in optimizer.step(), unasked.
     """
 
-    def __init__(self, optimizers, slots, has_known_state):
+    def __init__(self, optimizers, slots, unknown=""):
         self._optimizers = optimizers
         self._slots = slots
-        self._has_known_state = has_known_state
+        self._unknown = unknown
         # For each parameter, address and version of its gradient when a pass, a step of the job
         # or an update had ended.
         self._marks = {}
@@ -91,7 +81,7 @@ class Alike:
     def flags(self, adds, is_first):
         """Returns the flags of a step. adds: that flag. is_first: True if it is this worker's
         first step."""
-        self._lacks = not self._has_known_state and (is_first or not any(
+        self._lacks = bool(self._unknown) and (is_first or not any(
             any(optimizer.state.values()) for optimizer in self._optimizers))
         found = (self.is_late, self._has_changed, self._turn % TURNS, adds, self._lacks)
         self._sent_turn, self._turn = self._turn, self._turn + 1
@@ -108,7 +98,7 @@ class Alike:
         is_late, has_changed, turn, adds, lacks = means
         if self._lacks and lacks < 1 - _ROUNDING:
             raise ModelMismatch(
-                f"the job is at step {step}, and the state of {class_names(self._optimizers)} is "
+                f"the job is at step {step}, and the state of {self._unknown} is "
                 "not known, so that this worker cannot get it from the others: with such an "
                 "optimizer no worker can join a job that has begun", FAILED_PRECONDITION)
         if abs(turn - self._sent_turn % TURNS) > _ROUNDING:
@@ -134,7 +124,9 @@ def _has_values(gradient):
 
 
 def _mark_of(gradient):
-    """Returns what a gradient is known by, without keeping it; None without one."""
-    if gradient is None or gradient.is_sparse:
-        return gradient is None or id(gradient), 0
+    """Returns a value that changes with the gradient, without keeping it; None for no gradient."""
+    if gradient is None:
+        return None
+    if gradient.is_sparse:
+        return id(gradient)
     return gradient.data_ptr(), gradient._version

@@ -175,7 +175,7 @@ class Engine:
             slot.is_sparse = id(slot.parameter) in sparse
         kinds = state.kinds_of_state(self._optimizers, sparse)
         self._alike = Alike(self._optimizers, [slot for slot in slots if slot.index >= 0],
-                            kinds is not None)
+                            "" if kinds is not None else state.class_names(self._optimizers))
         if kinds is None:
             _log.warning("the state of %s is not known: no worker can join later, and a "
                          "checkpoint does not have it", state.class_names(self._optimizers))

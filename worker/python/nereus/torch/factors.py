@@ -43,7 +43,7 @@ NO_FACTORS = -1
 _layers = weakref.WeakKeyDictionary()  # FactorLayer of each FactorLinear, as a weak reference.
 
 
-# Returns True while torch.compile, or torch.export, follows a forward. What it makes of that has no
+# Returns True while torch.compile, or torch.export, traces a forward. The code that it makes has no
 # factors.
 _is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", lambda: False)
 
@@ -387,7 +387,8 @@ class FactorLayer(TorchLayer):
         if not (self.slots[0].used and self._is_changed()):
             return
         if not self._parts_taken:
-            return self.lose("its gradient came past its module, as with torch.compile")
+            return self.lose("torch.compile has compiled it, or its weight was used "
+                             "outside of its module")
         own = self._own()
         if not bool(torch.isfinite(own).all()):
             return  # After an overflow, of a GradScaler.

@@ -8,7 +8,7 @@ def _call(hook, arguments):
     return hook.call(arguments)
 
 
-# torch.compile follows all that a forward calls, but for this.
+# torch.compile traces the functions that a forward calls, but not this one.
 _call_unseen = getattr(getattr(torch, "compiler", None), "disable", lambda each: each)(_call)
 
 
@@ -25,8 +25,8 @@ class WeakCall:
     calls. A copy, and what is loaded from a file, does nothing.
 
     module: the call is made only for this module, which is its first argument, and not for
-    copies of it. It is one of a forward: torch.compile does not follow it. bound: arguments that
-    come before those of the call.
+    copies of it. torch.compile does not trace it, as it does other calls in a forward.
+    bound: arguments that come before those of the call.
     """
 
     def __init__(self, method, module=None, *bound):

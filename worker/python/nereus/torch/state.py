@@ -13,7 +13,7 @@ import torch
 
 from ..errors import FAILED_PRECONDITION, ModelMismatch
 from ..layer import Layer
-from .alike import FLAGS, class_names, plain_class
+from .alike import FLAGS
 
 _log = logging.getLogger("nereus")
 
@@ -27,6 +27,16 @@ _TRIAL_LENGTHS = (4, 3, 2, 5, 6, 7)
 # Number of values from which on optimizers in few bits keep these, and a shape of as many.
 _LARGE = 4096
 _LARGE_SHAPE = (64, 128)
+
+
+def plain_class(optimizer):
+    """Returns the class of an optimizer before it was wrapped."""
+    return getattr(type(optimizer), "plain_class", type(optimizer))
+
+
+def class_names(optimizers):
+    """Returns the names of the optimizers' classes, for messages."""
+    return ", ".join(plain_class(each).__name__ for each in optimizers)
 
 
 def kinds_of_state(optimizers, sparse=()):
