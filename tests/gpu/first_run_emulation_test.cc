@@ -42,7 +42,7 @@ class FirstRunEmulationTest : public testing::Test {
         absl::StrCat("--out=", testing::TempDir(), "/first_run")};
     command.insert(command.end(), flags.begin(), flags.end());
     ProgramRun run(command);
-    const int code = run.Finish(absl::Minutes(4));
+    const int code = run.Finish();
     output_ = run.output();
     EXPECT_EQ(code, expected_code)
         << output_ << run.error() << File("first_run.log");
