@@ -514,6 +514,55 @@ add("a dense gradient stays in the sum of a later round",
     ("worker/machine/peer_rounds.cc",
      "  if (round.dense.empty() || IsSkipped()) round.dense_sum = Buffer();\n", ""))
 
+# Samples of replicas.
+
+SAMPLES = simulation("replica_samples_simulation_test",
+                     "*WorkerThatDeviatesIsNamedWithinSeconds", 100)
+
+add("replicas of partial rounds are compared", [SWARM],
+    ("worker/machine/layer_transfer.cc",
+     "  return made_values() && !layer_.job->partial() &&\n",
+     "  return made_values() &&\n"))
+
+add("checksums of an earlier epoch are compared", [SWARM],
+    ("server/coordinator/coordinator.cc", "  replicas_.Clear();\n", ""))
+
+add("the rounds that a worker samples depend on its exact pace", [SAMPLES],
+    ("worker/machine/sample_schedule.cc",
+     "      static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(steps)));\n",
+     "      steps + 0 * static_cast<int64_t>(std::bit_floor(uint64_t{1}));\n"))
+
+add("the first report of a round counts as right", [SAMPLES],
+    ("server/coordinator/replica_check.cc",
+     "        return a.reporters.size() < b.reporters.size();\n",
+     "        return &a < &b && false;\n"))
+
+# Gatherings before the job begins.
+
+LOBBY = simulation("lobby_simulation_test",
+                   "LobbySimulationTest.AllLivesOfAllProcessesGatherTheSame", 300)
+
+add("a value that is sent again counts as that of another process", [LOBBY],
+    ("server/coordinator/lobby_gatherings.cc",
+     "  } else {\n    ++here_count_;\n  }\n",
+     "  }\n  ++here_count_;\n"))
+
+add("a process that is started again gets the newest answer", [LOBBY],
+    ("server/coordinator/lobby_gatherings.cc",
+     "SendToMember{session, answers_[gather.index]}",
+     "SendToMember{session, answers_.back()}"))
+
+add("processes hear an answer before it is on disk", [LOBBY],
+    ("server/coordinator/coordinator.cc",
+     "  if (lobby_.Complete()) Save(out);\n  lobby_.Send(out);\n",
+     "  const bool is_new = lobby_.Complete();\n  lobby_.Send(out);\n"
+     "  if (is_new) Save(out);\n"))
+
+add("an answer that comes twice ends the next gathering", [LOBBY],
+    ("worker/machine/lobby_ledger.h",
+     "      if (is_open_ && answer->index == last_.index) answer_ = *answer;\n",
+     "      if (is_open_) answer_ = *answer;\n"))
+
 
 def misfits(read):
     """Yields the file and a message for each mutation that does not fit the code.
