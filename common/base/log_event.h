@@ -29,6 +29,7 @@ enum class LogEvent {
   kConnection,    // A connection to another member was lost.
   kRefused,       // A process, session or connection was refused.
   kProgress,      // Progress and results of the training.
+  kDisk,          // A disk is slow, hangs or fails.
 };
 
 inline constexpr Named<LogEvent> kLogEventNames[] = {
@@ -50,6 +51,7 @@ inline constexpr Named<LogEvent> kLogEventNames[] = {
     {LogEvent::kConnection, "connection"},
     {LogEvent::kRefused, "refused"},
     {LogEvent::kProgress, "progress"},
+    {LogEvent::kDisk, "disk"},
 };
 
 // Facts about one log line, which only its JSON form shows.

@@ -264,6 +264,13 @@ v1::GetStatusResponse ToProto(const JobStatus& status) {
     added.set_event(std::string(NameOf<kLogEventNames>(event.event)));
   }
   *message.mutable_counts() = CountsToProto(status.counts);
+  for (const JobStatus::DiskWait& wait : status.disk_waits) {
+    auto& added = *message.add_disk_waits();
+    added.set_what(TextField(wait.what));
+    *added.mutable_time() = DurationToProto(wait.time);
+    added.set_error(TextField(wait.error));
+    added.set_messages(wait.messages);
+  }
   return message;
 }
 
@@ -298,6 +305,10 @@ absl::StatusOr<JobStatus> FromProto(const v1::GetStatusResponse& message) {
                                  .value_or(LogEvent::kNone)});
   }
   status.counts = CountsFromProto(message.counts());
+  for (const auto& wait : message.disk_waits()) {
+    status.disk_waits.push_back({wait.what(), DurationFromProto(wait.time()),
+                                 wait.error(), wait.messages()});
+  }
   return status;
 }
 

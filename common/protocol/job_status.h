@@ -162,6 +162,14 @@ struct JobStatus {
     LogEvent event = LogEvent::kNone;  // Kind of event.
   };
 
+  // Operation of the coordinator's disk that takes long or fails.
+  struct DiskWait {
+    std::string what;      // "saving the job's state".
+    absl::Duration time;   // Time since it began.
+    std::string error;     // Why the last try has failed; empty: one goes on.
+    int64_t messages = 0;  // Messages to members that wait for it.
+  };
+
   // Name of the job.
   std::string job;
   uint64_t id = 0;                      // Id of the job.
@@ -179,6 +187,7 @@ struct JobStatus {
   std::vector<Event> events;    // Last events, the newest last.
   CheckpointStatus checkpoint;  // Newest checkpoint, and the next one.
   JobCounts counts;
+  std::vector<DiskWait> disk_waits;
 };
 
 }  // namespace nereus

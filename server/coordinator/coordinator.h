@@ -83,10 +83,12 @@ class Coordinator {
   void OnCheckpoint(int64_t round, const absl::Status& written, absl::Time now,
                     CoordinatorOutbox& out);
 
-  // Notes that the driver can save states again, and has carried out all
-  // actions that it held back (SaveFirst). One of these may have asked members
-  // for reports. Therefore the time in which members must report starts now.
-  void OnSavedAgain(absl::Time now) { roster_.AskAgain(now); }
+  // Notes that the driver holds back messages to members until a state is saved
+  // (SaveFirst), or has just sent them. One of these may ask members for
+  // reports. Therefore the time in which members must report starts now at the
+  // earliest. The driver calls this before each OnTick while it holds messages
+  // back, and when it sends them.
+  void OnHeldBack(absl::Time now) { roster_.AskAgain(now); }
 
   // Ends the job as failed or, by `state`, as lost, unless it is over already.
   // Members with a session hear the reason now, other members when they resume.

@@ -1,7 +1,10 @@
 #include "server/coordinator/save_first.h"
 
+#include <algorithm>
 #include <utility>
 #include <variant>
+
+#include "absl/algorithm/container.h"
 
 namespace nereus {
 namespace {
@@ -11,45 +14,56 @@ constexpr absl::Duration kRetryInterval = absl::Milliseconds(200);
 
 }  // namespace
 
-// The owner may call Clear from within `save` or `carry_out`.
-void SaveFirst::CarryOut(
-    CoordinatorOutbox out, absl::Time now,
-    absl::FunctionRef<absl::Status(const CoordinatorState&)> save,
-    absl::FunctionRef<void(const CoordinatorAction&)> carry_out) {
+void SaveFirst::Add(CoordinatorOutbox out) {
+  std::stable_partition(out.begin(), out.end(), [](const auto& action) {
+    return !std::holds_alternative<Announce>(action);
+  });
   for (CoordinatorAction& action : out) {
-    if (std::holds_alternative<Announce>(action)) {
-      carry_out(action);
+    if (auto* const save = std::get_if<SaveState>(&action)) {
+      newest_ =
+          std::make_shared<const CoordinatorState>(std::move(save->state));
+      ++asked_;
     } else {
-      held_.push_back(std::move(action));
+      held_.push_back({asked_, std::move(action)});
     }
-  }
-  if (failing_since_.has_value() && now - tried_at_ < kRetryInterval) return;
-  while (!held_.empty()) {
-    if (const auto* state = std::get_if<SaveState>(&held_.front())) {
-      absl::Status saved = save(state->state);
-      if (held_.empty()) return;  // The owner has called Clear.
-      if (!saved.ok()) {
-        if (!failing_since_.has_value()) failing_since_ = now;
-        tried_at_ = now;
-        failure_ = std::move(saved);
-        return;
-      }
-      failing_since_.reset();
-    }
-    // The action leaves the queue first, because `carry_out` may call Clear.
-    const CoordinatorAction action = std::move(held_.front());
-    held_.pop_front();
-    if (!std::holds_alternative<SaveState>(action)) carry_out(action);
   }
 }
 
-void SaveFirst::Clear() {
-  held_.clear();
-  failing_since_.reset();
+std::optional<CoordinatorAction> SaveFirst::Next() {
+  if (held_.empty() || held_.front().state > saved_) return std::nullopt;
+  CoordinatorAction action = std::move(held_.front().action);
+  held_.pop_front();
+  return action;
 }
 
-absl::Duration SaveFirst::failing_for(absl::Time now) const {
-  return failing_since_.has_value() ? now - *failing_since_
+std::shared_ptr<const CoordinatorState> SaveFirst::BeginSave(absl::Time now) {
+  if (saved_ == asked_ || saving_ != 0) return nullptr;
+  if (!failure_.ok() && now - failed_at_ < kRetryInterval) return nullptr;
+  if (!unsaved_since_.has_value()) unsaved_since_ = now;
+  saving_ = asked_;
+  return newest_;
+}
+
+void SaveFirst::OnSaved(absl::Status outcome, absl::Time now) {
+  const int64_t state = std::exchange(saving_, 0);
+  failure_ = std::move(outcome);
+  if (!failure_.ok()) {
+    failed_at_ = now;
+    return;
+  }
+  saved_ = state;
+  unsaved_since_.reset();
+  if (saved_ == asked_) newest_.reset();
+}
+
+int64_t SaveFirst::messages() const {
+  return absl::c_count_if(held_, [](const Held& held) {
+    return std::holds_alternative<SendToMember>(held.action);
+  });
+}
+
+absl::Duration SaveFirst::unsaved_for(absl::Time now) const {
+  return unsaved_since_.has_value() ? now - *unsaved_since_
                                     : absl::ZeroDuration();
 }
 

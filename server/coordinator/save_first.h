@@ -1,54 +1,91 @@
 #pragma once
 
+#include <cstdint>
 #include <deque>
+#include <memory>
 #include <optional>
 
-#include "absl/functional/function_ref.h"
 #include "absl/time/time.h"
 #include "common/base/status.h"
 #include "server/coordinator/coordinator_outbox.h"
 
 namespace nereus {
 
-// Queue of the actions of a coordinator until the driver carries them out.
-// SaveFirst saves a state (SaveState) before it lets pass the actions that
-// follow. Otherwise members could hear of an epoch that is not on disk. A
-// restarted coordinator would not know this epoch, and would have to end the
-// job.
+// Queue of the actions of a coordinator until its driver carries them out. An
+// action leaves the queue only after the last state that the coordinator asked
+// to save before it (SaveState) is on disk. Otherwise members could hear of an
+// epoch that is not on disk. A restarted coordinator would not know this epoch,
+// and would have to end the job. The log lines of an event wait for all states
+// of the event: they must not tell what is not so yet.
 //
-//   passing --a save fails--> holding back --a later try succeeds--> passing
+//   Add --> queue --Next, if the state before it is saved--> carried out
+//             |
+//             '--BeginSave--> disk, which takes its time --OnSaved--'
 //
-// While it holds back, members go on in the epoch that they know. Plain
-// bookkeeping; the owner carries out the actions. The queue is bounded only if
-// the owner gives up when failing_for is longer than a lease.
+// While a save goes on, members go on in the epoch that they know. At most one
+// save goes on at a time. It saves the newest state, which stands for all
+// states before it: a slow disk saves less often, and does not fall behind.
+//
+// Plain bookkeeping; the owner saves, and carries out the actions. The queue is
+// bounded only if the owner gives up when IsHopeless.
 class SaveFirst {
  public:
-  // Carries out the actions that were held back, and then those in `out`, in
-  // order, until a save fails. Log lines in `out` are never held back: they
-  // come first. `save` saves a state, `carry_out` carries out any other action.
-  // A failed save is tried again after 200 ms at the earliest.
-  void CarryOut(CoordinatorOutbox out, absl::Time now,
-                absl::FunctionRef<absl::Status(const CoordinatorState&)> save,
-                absl::FunctionRef<void(const CoordinatorAction&)> carry_out);
+  // Adds the actions of an event behind those that wait.
+  void Add(CoordinatorOutbox out);
 
-  // Forgets the actions that are held back: the coordinator is gone.
-  void Clear();
+  // Removes the next action that may be carried out, and returns it. Returns
+  // nothing if no action waits, or if the next one waits for a save. Never
+  // returns a SaveState.
+  std::optional<CoordinatorAction> Next();
 
-  // True if no action is held back.
-  bool empty() const { return held_.empty(); }
+  // Begins a save. Returns the state, which the owner saves without holding up
+  // anything else, and then calls OnSaved. Returns null if there is nothing to
+  // save, if a save goes on already, or if the last one failed less than 200 ms
+  // ago.
+  std::shared_ptr<const CoordinatorState> BeginSave(absl::Time now);
+  // Notes the outcome of the save that has begun. After an error, BeginSave
+  // begins another try.
+  void OnSaved(absl::Status outcome, absl::Time now);
 
-  // Time for which saves have been failing: since the first failure after the
-  // last success. Zero if the last save succeeded.
-  absl::Duration failing_for(absl::Time now) const;
-  // Error of the last failed save.
+  // True if no action waits, and the last state is saved.
+  bool empty() const { return held_.empty() && saved_ == asked_; }
+  // Number of messages to members that wait.
+  int64_t messages() const;
+
+  // Time since the first try to save after the last success, whether that try
+  // goes on still or has failed. Zero if there was none.
+  absl::Duration unsaved_for(absl::Time now) const;
+  // Error of the last try, while unsaved_for is not zero; OK: the first try
+  // goes on.
   const absl::Status& failure() const { return failure_; }
+  // True if the coordinator should end, so that one that can save takes its
+  // place: saves have failed for longer than a lease, or none has ended for
+  // kHangingLeases leases. A disk that fails says that it will not work soon; a
+  // disk that hangs may go on at any moment, and until then training goes on.
+  bool IsHopeless(absl::Duration lease, absl::Time now) const {
+    return unsaved_for(now) > lease * (failure_.ok() ? kHangingLeases : 1);
+  }
+  static constexpr int kHangingLeases = 6;
 
  private:
-  std::deque<CoordinatorAction> held_;  // Actions that are held back.
-  // Time of the first save that failed after the last successful one.
-  std::optional<absl::Time> failing_since_;
-  absl::Time tried_at_;   // Time of the last failed save.
-  absl::Status failure_;  // Error of the last failed save.
+  // Action that waits until state number `state` is saved.
+  struct Held {
+    int64_t state;
+    CoordinatorAction action;
+  };
+
+  std::deque<Held> held_;  // Actions that wait, in order.
+  // States are numbered from 1 in the order in which they were asked for.
+  int64_t asked_ = 0;                               // Newest state.
+  int64_t saved_ = 0;                               // Newest saved state.
+  int64_t saving_ = 0;                              // State of the open save.
+  std::shared_ptr<const CoordinatorState> newest_;  // State number asked_.
+  // Time of the first try to save since the last one that succeeded; absent: no
+  // try has begun since then.
+  std::optional<absl::Time> unsaved_since_;
+  // Time and error of the last try, if it failed.
+  absl::Time failed_at_ = absl::InfinitePast();
+  absl::Status failure_;
 };
 
 }  // namespace nereus

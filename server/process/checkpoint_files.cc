@@ -94,6 +94,18 @@ absl::Status WriteWhole(Storage& storage, const std::string& job_name,
   return WriteManifest(storage, manifest);
 }
 
+absl::Status FinishCheckpoint(Storage& storage, int kept,
+                              const std::string& job_name,
+                              const CompleteCheckpoint& complete) {
+  NEREUS_TRY(WriteWhole(storage, job_name, complete));
+  const absl::Status removed = KeepLast(storage, kept);
+  if (!removed.ok()) {
+    NEREUS_LOG(Warning, {LogEvent::kCheckpoint})
+        << "older checkpoints are not all removed: " << removed.message();
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::optional<FoundCheckpoint>> FindNewest(Storage& storage) {
   CheckpointList list = NEREUS_TRY(ListCheckpoints(storage));
   if (const UnusableCheckpoint* const damaged = list.NewestIfDamaged()) {

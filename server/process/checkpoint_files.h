@@ -36,6 +36,13 @@ absl::Status ReadPart(Storage& storage, const LoadCheckpoint& load);
 absl::Status WriteWhole(Storage& storage, const std::string& job_name,
                         const CompleteCheckpoint& complete);
 
+// Calls WriteWhole and, if it succeeds, removes all complete checkpoints but
+// the newest `kept`. If old ones cannot be removed, logs why: the new one
+// counts all the same.
+absl::Status FinishCheckpoint(Storage& storage, int kept,
+                              const std::string& job_name,
+                              const CompleteCheckpoint& complete);
+
 // Manifest of a checkpoint, and the facts from the manifest that the
 // coordinator keeps in its state.
 struct FoundCheckpoint {

@@ -1,15 +1,13 @@
 #pragma once
 
 #include <functional>
-#include <map>
-#include <thread>
+#include <memory>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/time/time.h"
-#include "common/base/mutex.h"
 #include "common/checkpoint/storage.h"
 #include "common/protocol/job.h"
 #include "common/protocol/outbox.h"
+#include "server/process/disk_thread.h"
 
 namespace nereus {
 
@@ -19,44 +17,34 @@ namespace nereus {
 // Thread-safe.
 class CheckpointWriter {
  public:
-  // `storage` is not owned and must outlive this. `written` is called with the
-  // outcome of each part, unless the destructor drops the part. It is called on
-  // this object's thread or, if a later part replaces the part, by the Save of
-  // the later one.
-  // `timed` gets the time that each part took to write, or to fail, on this
-  // object's thread.
-  CheckpointWriter(Storage* storage,
+  // `written` is called with the outcome of each part, unless the destructor
+  // drops the part. It is called on this object's thread or, if a later part
+  // replaces the part, by the Save of the later one. `timed` gets the time that
+  // each part took to write, or to fail, on this object's thread.
+  CheckpointWriter(std::shared_ptr<Storage> storage,
                    std::function<void(const CheckpointPart&)> written,
                    std::function<void(absl::Duration)> timed);
 
-  // Waits for the file that is being written, if any. Drops the parts that
-  // wait, without a call of `written`.
+  // Waits for the file that is being written, if any, as DiskThread does. Drops
+  // the parts that wait, without a call of `written`.
   ~CheckpointWriter();
 
   // Queues a part. At most one part of each shard waits: if an older part of
   // the shard still waits, the disk is too slow. Then Save drops the older part
   // and reports its failure (`written`).
-  void Save(JobPtr job, SaveCheckpoint save) ABSL_LOCKS_EXCLUDED(mu_);
+  void Save(JobPtr job, SaveCheckpoint save);
+
+  // Returns the part that is being written; nothing if none is.
+  std::optional<DiskThread::Running> running() const { return disk_.running(); }
 
  private:
-  // A part that waits to be written.
-  struct Task {
-    JobPtr job;  // Job when Save was called.
-    SaveCheckpoint save;
-  };
+  struct Waiting;  // Parts that wait.
 
-  // Writes parts until the destructor runs. Runs on thread_.
-  void Run() ABSL_LOCKS_EXCLUDED(mu_);
-
-  // Constant after construction.
-  Storage* const storage_;
+  const std::shared_ptr<Storage> storage_;
   const std::function<void(const CheckpointPart&)> written_;
   const std::function<void(absl::Duration)> timed_;
-
-  Mutex mu_;
-  std::map<int, Task> next_ ABSL_GUARDED_BY(mu_);  // Parts that wait, by shard.
-  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  std::thread thread_;  // Last: uses all of the above.
+  const std::shared_ptr<Waiting> waiting_;  // Shared with the disk's thread.
+  DiskThread disk_;  // Last: its thread uses all of the above.
 };
 
 }  // namespace nereus

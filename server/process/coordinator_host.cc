@@ -255,7 +255,7 @@ CoordinatorOptions MakeCoordinatorOptions(const ServerOptions& options) {
 }
 
 absl::StatusOr<std::unique_ptr<CoordinatorHost>> CoordinatorHost::Start(
-    const ServerOptions& options, Storage* storage,
+    const ServerOptions& options, std::shared_ptr<Storage> storage,
     const std::vector<Setting>& settings) {
   NEREUS_LOG(Info, {LogEvent::kJobState}) << DescribeJob(options);
   auto host = std::make_unique<CoordinatorHost>();
@@ -269,14 +269,15 @@ absl::StatusOr<std::unique_ptr<CoordinatorHost>> CoordinatorHost::Start(
     }
     host->folder_.emplace(*std::move(folder));
   }
+  std::shared_ptr<JobStore> store;  // State file; null without one.
   std::optional<CoordinatorState> saved;
   if (!options.state_file.empty()) {
-    auto store = JobStore::Open(options.state_file);
-    if (!store.ok()) {
-      return Prefixed(store.status(), "--state=");
+    auto opened = JobStore::Open(options.state_file);
+    if (!opened.ok()) {
+      return Prefixed(opened.status(), "--state=");
     }
-    host->store_ = *std::move(store);
-    saved = NEREUS_TRY(host->store_->Load(options.spec.name));
+    store = *std::move(opened);
+    saved = NEREUS_TRY(store->Load(options.spec.name));
   }
   const bool is_running =
       saved.has_value() && saved->state == JobState::kRunning;
@@ -307,7 +308,7 @@ absl::StatusOr<std::unique_ptr<CoordinatorHost>> CoordinatorHost::Start(
   }
   host->service_ = std::make_unique<CoordinatorService>(
       made, std::move(saved),
-      CoordinatorDisk{storage, host->store_.get(),
+      CoordinatorDisk{std::move(storage), std::move(store),
                       options.spec.checkpoints_kept});
   return host;
 }

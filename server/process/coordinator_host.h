@@ -19,14 +19,14 @@ namespace nereus {
 // the state file, from a checkpoint, or as a new job.
 class CoordinatorHost {
  public:
-  // `storage`: the folder of checkpoints, or null; not owned, must outlive
-  // this. `settings`: the result of ServerSettings. Errors: kInvalidArgument,
-  // `restore` is neither "latest" nor a round; kNotFound, the folder has no
-  // checkpoint of that round; kFailedPrecondition, the options contradict the
-  // state or the checkpoints on disk, or another coordinator uses the folder;
-  // those of JobStore, of FolderLock and of reading a checkpoint.
+  // `storage`: the folder of checkpoints, or null. `settings`: the result of
+  // ServerSettings. Errors: kInvalidArgument, `restore` is neither "latest" nor
+  // a round; kNotFound, the folder has no checkpoint of that round;
+  // kFailedPrecondition, the options contradict the state or the checkpoints on
+  // disk, or another coordinator uses the folder; those of JobStore, of
+  // FolderLock and of reading a checkpoint.
   static absl::StatusOr<std::unique_ptr<CoordinatorHost>> Start(
-      const ServerOptions& options, Storage* storage,
+      const ServerOptions& options, std::shared_ptr<Storage> storage,
       const std::vector<Setting>& settings);
 
   // Service for the control port.
@@ -36,8 +36,7 @@ class CoordinatorHost {
   // Keeps other coordinators out of the folder of checkpoints. Absent without a
   // folder.
   std::optional<FolderLock> folder_;
-  std::unique_ptr<JobStore> store_;  // State file; null without one.
-  std::unique_ptr<CoordinatorService> service_;  // Uses the store.
+  std::unique_ptr<CoordinatorService> service_;
 };
 
 // Returns the settings that all servers of a job must share, by the names of

@@ -2,12 +2,15 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <algorithm>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "common/base/clock.h"
@@ -20,21 +23,29 @@
 #include "proto/admin.grpc.pb.h"
 #include "proto/coordinator.grpc.pb.h"
 #include "server/coordinator/save_first.h"
-#include "server/process/checkpoint_finisher.h"
+#include "server/process/checkpoint_files.h"
+#include "server/process/disk_thread.h"
 #include "server/process/drain_calls.h"
 #include "server/process/job_log.h"
 #include "server/process/session_calls.h"
 #include "server/process/trace_calls.h"
+#include "server/report/job_health.h"
 
 // The Coordinator gets five kinds of events, under one lock: a message of a
 // session (Hear), a session's end (SessionEnded), a request for a checkpoint
 // (RequestCheckpoint), the outcome of writing a manifest (OnCheckpoint), and
-// time (RunTicks). Each event ends in Carry, which saves the state and then
-// carries out the actions. GetStatus only reads.
+// time (RunTicks). Each event ends in Carry, which hands the actions to
+// SaveFirst and carries out those that need not wait for a save. GetStatus only
+// reads.
 //
-//   gRPC threads --Hear--> Coordinator --> SaveFirst --> StateSaver
-//   ticker ------OnTick-->     ^               '--> SessionCalls, log lines
-//   CheckpointFinisher --------'               '--> CheckpointFinisher
+//   gRPC threads --Hear--> Coordinator --> SaveFirst --> SessionCalls, log
+//   ticker ------OnTick-->     ^           ^  |  '-----> manifest_disk --.
+//                              |           |  '--state-> state_disk      |
+//                              |           '----OnSaved------'           |
+//                              '------------OnCheckpoint-----------------'
+//
+// Disks work on threads of their own, without the lock: while a disk hangs,
+// members, calls and pages are served, and training goes on.
 
 namespace nereus {
 namespace {
@@ -43,35 +54,10 @@ namespace {
 // they end on time.
 constexpr absl::Duration kTickInterval = absl::Milliseconds(200);
 
-// Saves the job's state. While saves fail, SaveFirst tries again several times
-// a second. So this logs only the first of several failures in a row, and the
-// first success after them.
-class StateSaver {
- public:
-  StateSaver(JobStore* jobs, std::string job_name)
-      : jobs_(jobs), job_name_(std::move(job_name)) {}
-
-  absl::Status Save(const CoordinatorState& state) {
-    if (jobs_ == nullptr) return absl::OkStatus();
-    absl::Status saved = jobs_->Save(job_name_, state);
-    if (!saved.ok() && !is_failing_) {
-      NEREUS_LOG(Error, {LogEvent::kJobState})
-          << "the job's state cannot be saved, and nothing of "
-             "the job changes until it can: "
-          << saved.message();
-    } else if (saved.ok() && is_failing_) {
-      NEREUS_LOG(Warning, {LogEvent::kJobState})
-          << "the job's state is saved again";
-    }
-    is_failing_ = !saved.ok();
-    return saved;
-  }
-
- private:
-  JobStore* const jobs_;  // Null: Save does nothing.
-  const std::string job_name_;
-  bool is_failing_ = false;  // True if the last Save failed.
-};
+// Age up to which a status is shown again. Making one takes the lock, and time
+// that grows with the number of layers; so any number of readers costs as much
+// as ten a second.
+constexpr absl::Duration kStatusAge = absl::Milliseconds(100);
 
 }  // namespace
 
@@ -79,6 +65,8 @@ struct CoordinatorService::Impl final {
   Impl(const CoordinatorOptions& options, std::optional<CoordinatorState> saved,
        const CoordinatorDisk& disk)
       : lease(options.lease()),
+        job_name(options.spec.name),
+        disk(disk),
         coordinator(saved.has_value()
                         ? Coordinator(options, *std::move(saved), SteadyNow())
                         : Coordinator(options)),
@@ -98,12 +86,7 @@ struct CoordinatorService::Impl final {
                  MutexLock lock(&mu);
                  traces.Forget(call);
                }),
-        saver(disk.jobs, options.spec.name),
         services{CoordinatorRpc(this), AdminRpc(this)},
-        finisher(disk.checkpoints, disk.checkpoints_kept, options.spec.name,
-                 [this](int64_t round, const absl::Status& written) {
-                   OnCheckpoint(round, written);
-                 }),
         ticker([this] { RunTicks(); }) {}
 
   // Coordinator service: one call for each session.
@@ -144,24 +127,39 @@ struct CoordinatorService::Impl final {
       ABSL_LOCKS_EXCLUDED(mu);
   void SessionEnded(SessionId session) ABSL_LOCKS_EXCLUDED(mu);
   void RunTicks() ABSL_LOCKS_EXCLUDED(mu);
-  // Saves states and carries out actions, in order. If a save fails, keeps the
-  // rest for the next call.
+  // Queues the actions of an event, and does what can be done now.
   void Carry(CoordinatorOutbox out) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // Carries out the actions that wait for no save, in order, and begins the
+  // save that the others wait for.
+  void GoOn() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   void CarryOut(const CoordinatorAction& action)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
-  // If saves have failed for longer than a lease, sets `failure`, which ends
+  // Notes the outcome of a save.
+  void OnSaved(const absl::Status& outcome) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // If nothing could be saved for too long, sets `failure`, which ends
   // AwaitEnd, and calls its function.
   void GiveUpIfNothingIsSaved(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // Writes a manifest and removes old checkpoints, on manifest_disk.
+  void Finish(const CompleteCheckpoint& complete)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // Returns the operations of disks that take long.
+  std::vector<JobStatus::DiskWait> DiskWaits()
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // Logs operations of disks that take long.
+  void TellDiskWaits() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   void OnCheckpoint(int64_t round, const absl::Status& written)
       ABSL_LOCKS_EXCLUDED(mu);
   // True if the job is over, and this is saved.
   bool is_over() const ABSL_SHARED_LOCKS_REQUIRED(mu) {
     return coordinator.over() && actions.empty();
   }
-  // Returns the job's status, with the last lines of the log.
-  JobStatus Status() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // Returns the job's status, with the last lines of the log, as of now or at
+  // most kStatusAge ago.
+  std::shared_ptr<const JobStatus> Status() ABSL_LOCKS_EXCLUDED(mu);
 
-  const absl::Duration lease;  // Longest time for which saving may fail.
+  const absl::Duration lease;
+  const std::string job_name;
+  const CoordinatorDisk disk;
 
   Mutex mu;
   Coordinator coordinator ABSL_GUARDED_BY(mu);
@@ -172,7 +170,9 @@ struct CoordinatorService::Impl final {
   bool stopping ABSL_GUARDED_BY(mu) = false;  // Ends the ticker.
   // Actions that wait until the state is saved.
   SaveFirst actions ABSL_GUARDED_BY(mu);
-  StateSaver saver ABSL_GUARDED_BY(mu);
+  // Number of leases that the operation of each disk had taken when it was last
+  // logged, by the name of the operation.
+  std::map<std::string, int64_t> told_waits ABSL_GUARDED_BY(mu);
   // Failure to go on.
   struct Failure {
     std::function<void(const absl::Status&)> tell;  // Caller of set_on_failure.
@@ -181,9 +181,13 @@ struct CoordinatorService::Impl final {
     absl::Status why;
   };
   Failure failure ABSL_GUARDED_BY(mu);
+  // Last result of Status, and its time.
+  std::shared_ptr<const JobStatus> status ABSL_GUARDED_BY(mu);
+  absl::Time status_at ABSL_GUARDED_BY(mu) = absl::InfinitePast();
 
   Services services;
-  CheckpointFinisher finisher;  // Last two: their threads use the above.
+  DiskThread state_disk;  // Last three: their threads use the above.
+  DiskThread manifest_disk;
   std::thread ticker;
 };
 
@@ -219,10 +223,7 @@ void CoordinatorService::Impl::SessionEnded(SessionId session) {
 grpc::ServerUnaryReactor* CoordinatorService::Impl::AdminRpc::GetStatus(
     grpc::CallbackServerContext* context, const v1::GetStatusRequest*,
     v1::GetStatusResponse* response) {
-  {
-    MutexLock lock(&impl->mu);
-    *response = ToProto(impl->Status());
-  }
+  *response = ToProto(*impl->Status());
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   reactor->Finish(grpc::Status::OK);
   return reactor;
@@ -267,10 +268,15 @@ TraceCalls::Reactor* CoordinatorService::Impl::AdminRpc::Trace(
 }
 
 void CoordinatorService::Impl::GiveUpIfNothingIsSaved(absl::Time now) {
-  if (actions.failing_for(now) <= lease || !failure.why.ok()) return;
+  if (!actions.IsHopeless(lease, now) || !failure.why.ok()) return;
+  const absl::Status& error = actions.failure();
   failure.why = UnavailableError(
-      "the job's state could not be saved for ", absl::FormatDuration(lease),
-      ": ", actions.failure().message(),
+      "the job's state could not be saved for ",
+      absl::FormatDuration(
+          absl::Trunc(actions.unsaved_for(now), absl::Milliseconds(100))),
+      ": ",
+      error.ok() ? absl::string_view("the disk does not answer")
+                 : error.message(),
       ". This coordinator ends, so that one that can save takes its place");
   if (failure.tell != nullptr) failure.tell(failure.why);
 }
@@ -283,23 +289,53 @@ void CoordinatorService::Impl::OnCheckpoint(int64_t round,
   Carry(std::move(out));
 }
 
-// When a save succeeds again after failures, members get the messages that were
-// held back. So the time for their answers starts then (OnSavedAgain).
 void CoordinatorService::Impl::Carry(CoordinatorOutbox out) {
-  const bool was_held = !actions.empty();
-  actions.CarryOut(
-      std::move(out), SteadyNow(),
-      [this](const CoordinatorState& state)
-          ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) { return saver.Save(state); },
-      [this](const CoordinatorAction& action)
-          ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) { CarryOut(action); });
-  if (was_held && actions.empty()) coordinator.OnSavedAgain(SteadyNow());
-  log.WriteState(coordinator.state(), coordinator.reason());
+  actions.Add(std::move(out));
+  GoOn();
+}
+
+void CoordinatorService::Impl::GoOn() {
+  while (true) {
+    while (const auto action = actions.Next()) CarryOut(*action);
+    auto state = actions.BeginSave(SteadyNow());
+    if (state == nullptr) break;
+    if (disk.jobs == nullptr) {
+      OnSaved(absl::OkStatus());
+      continue;
+    }
+    state_disk.Add("saving the job's state",
+                   [this, jobs = disk.jobs, name = job_name,
+                    state = std::move(state)]() -> DiskThread::Report {
+                     return [this, outcome = jobs->Save(name, *state)] {
+                       MutexLock lock(&mu);
+                       OnSaved(outcome);
+                       GoOn();
+                     };
+                   });
+    break;
+  }
   if (!actions.empty()) return;
+  log.WriteState(coordinator.state(), coordinator.reason());
   drains.Answer([this](const std::string& member) ABSL_EXCLUSIVE_LOCKS_REQUIRED(
                     mu) {
     return coordinator.over() || !coordinator.departures().HasMember(member);
   });
+}
+
+// Logs only the first of several failures in a row, and the first success after
+// them.
+void CoordinatorService::Impl::OnSaved(const absl::Status& outcome) {
+  const bool was_failing = !actions.failure().ok();
+  actions.OnSaved(outcome, SteadyNow());
+  coordinator.OnHeldBack(SteadyNow());
+  if (!outcome.ok() && !was_failing) {
+    NEREUS_LOG(Error, {LogEvent::kDisk})
+        << "the job's state cannot be saved, and nothing of the job changes "
+           "until it can: "
+        << outcome.message();
+  } else if (outcome.ok() && was_failing) {
+    NEREUS_LOG(Warning, {LogEvent::kDisk}) << "the job's state is saved again";
+  }
 }
 
 void CoordinatorService::Impl::CarryOut(const CoordinatorAction& action) {
@@ -307,7 +343,7 @@ void CoordinatorService::Impl::CarryOut(const CoordinatorAction& action) {
     return log.Write(*announce);
   }
   if (const auto* complete = std::get_if<CompleteCheckpoint>(&action)) {
-    finisher.Finish(*complete);
+    Finish(*complete);
   } else if (const auto* send = std::get_if<SendToMember>(&action)) {
     sessions.Write(send->session, ToProto(send->message));
   } else {
@@ -315,9 +351,66 @@ void CoordinatorService::Impl::CarryOut(const CoordinatorAction& action) {
   }
 }
 
-JobStatus CoordinatorService::Impl::Status() {
-  JobStatus status = coordinator.Status(SteadyNow());
-  status.events = log.events();
+void CoordinatorService::Impl::Finish(const CompleteCheckpoint& complete) {
+  manifest_disk.Add(
+      absl::StrCat("writing the manifest of round ", complete.record.round),
+      [this, complete, storage = disk.checkpoints, kept = disk.checkpoints_kept,
+       name = job_name]() -> DiskThread::Report {
+        const absl::Status written =
+            FinishCheckpoint(*storage, kept, name, complete);
+        return [this, written, round = complete.record.round] {
+          OnCheckpoint(round, written);
+        };
+      });
+}
+
+std::vector<JobStatus::DiskWait> CoordinatorService::Impl::DiskWaits() {
+  std::vector<JobStatus::DiskWait> waits;
+  const absl::Duration unsaved = actions.unsaved_for(SteadyNow());
+  if (unsaved > lease || !actions.failure().ok()) {
+    waits.push_back({"saving the job's state", unsaved,
+                     std::string(actions.failure().message()),
+                     actions.messages()});
+  }
+  const auto manifest = manifest_disk.running();
+  if (manifest.has_value() && manifest->time > lease) {
+    waits.push_back({manifest->what, manifest->time, "", 0});
+  }
+  return waits;
+}
+
+// Logs each wait at its first whole lease, and then as it becomes twice as
+// long. OnSaved logs failures.
+void CoordinatorService::Impl::TellDiskWaits() {
+  std::map<std::string, int64_t> told;
+  for (const JobStatus::DiskWait& wait : DiskWaits()) {
+    const auto leases = static_cast<int64_t>(wait.time / lease);
+    const int64_t before = told_waits[wait.what];
+    const bool is_due = leases >= std::max<int64_t>(1, 2 * before);
+    if (is_due && wait.error.empty()) {
+      log.Write({true, DescribeDiskWait(wait), {LogEvent::kDisk}});
+    }
+    told[wait.what] = is_due ? leases : before;
+  }
+  for (const auto& [what, leases] : told_waits) {
+    if (leases == 0 || told.contains(what)) continue;
+    log.Write({false,
+               absl::StrCat("the disk is done with ", what),
+               {LogEvent::kDisk}});
+  }
+  told_waits = std::move(told);
+}
+
+std::shared_ptr<const JobStatus> CoordinatorService::Impl::Status() {
+  MutexLock lock(&mu);
+  const absl::Time now = SteadyNow();
+  if (now - status_at > kStatusAge) {
+    JobStatus made = coordinator.Status(now);
+    made.events = log.events();
+    made.disk_waits = DiskWaits();
+    status = std::make_shared<const JobStatus>(std::move(made));
+    status_at = now;
+  }
   return status;
 }
 
@@ -329,9 +422,11 @@ void CoordinatorService::Impl::RunTicks() {
         kTickInterval);
     CoordinatorOutbox out;
     const absl::Time now = SteadyNow();
+    if (actions.messages() > 0) coordinator.OnHeldBack(now);
     coordinator.OnTick(now, out);
     Carry(std::move(out));
     traces.OnTick(coordinator, now);
+    TellDiskWaits();
     GiveUpIfNothingIsSaved(now);
   }
 }
@@ -341,10 +436,10 @@ CoordinatorService::CoordinatorService(const CoordinatorOptions& options,
                                        const CoordinatorDisk& disk)
     : impl_(std::make_unique<Impl>(options, std::move(saved), disk)) {}
 
-// The destructor of Impl::finisher then finishes the queued checkpoints.
 CoordinatorService::~CoordinatorService() {
   EndSessions();
   impl_->ticker.join();
+  impl_->manifest_disk.Finish(impl_->lease);
 }
 
 absl::Status CoordinatorService::AwaitEnd() {
@@ -376,10 +471,7 @@ void CoordinatorService::set_on_failure(
   impl_->failure.tell = std::move(on_failure);
 }
 
-JobStatus CoordinatorService::Status() const {
-  MutexLock lock(&impl_->mu);
-  return impl_->Status();
-}
+JobStatus CoordinatorService::Status() const { return *impl_->Status(); }
 
 std::vector<grpc::Service*> CoordinatorService::services() {
   return {&impl_->services.coordinator, &impl_->services.admin};

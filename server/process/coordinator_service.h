@@ -17,26 +17,27 @@ class Service;
 
 namespace nereus {
 
-// Files that a coordinator writes. Neither pointer is owned; both may be null.
+// Files that a coordinator writes. Shared with threads that wait for a disk
+// (DiskThread).
 struct CoordinatorDisk {
-  Storage* checkpoints = nullptr;  // Null: no checkpoints are made.
-  JobStore* jobs = nullptr;        // Null: no state is saved.
-  int checkpoints_kept = 3;        // Number of complete checkpoints to keep.
+  std::shared_ptr<Storage> checkpoints;  // Null: no checkpoints are made.
+  std::shared_ptr<JobStore> jobs;        // Null: no state is saved.
+  int checkpoints_kept = 3;  // Number of complete checkpoints to keep.
 };
 
 // Drives a Coordinator: hands it the messages of the members' sessions, the
 // calls of the Admin service and the time, and carries out its actions. Saves
 // each state before any member hears of it (SaveFirst). Thread-safe. Any call
-// may block until a lock is free and a save of the state is over. Only the
-// Await functions and the destructor wait for more.
+// may block until a lock is free, which no thread holds while it waits for a
+// disk. Only the Await functions and the destructor wait for more.
 class CoordinatorService {
  public:
   // Goes on with the `saved` state, or begins a new job if it is absent.
   CoordinatorService(const CoordinatorOptions& options,
                      std::optional<CoordinatorState> saved,
                      const CoordinatorDisk& disk);
-  // Finishes the checkpoints that have all parts on disk. REQUIRES: the control
-  // server that serves services() was shut down.
+  // Finishes the checkpoints that have all parts on disk, for a lease at most.
+  // REQUIRES: the control server that serves services() was shut down.
   ~CoordinatorService();
 
   // Returns the state of the job, for the metrics and the page.
@@ -50,10 +51,10 @@ class CoordinatorService {
   void EndSessions();
 
   // Blocks until the job is over. Returns OK if the job is finished. Errors:
-  // those of OutcomeOf; kCancelled, Interrupt was called; kUnavailable, all
-  // attempts to save the job's state have failed for longer than a lease. After
-  // kUnavailable this process must end: a coordinator that is started in its
-  // place goes on from the last saved state.
+  // those of OutcomeOf; kCancelled, Interrupt was called; kUnavailable, saves
+  // of the job's state have failed for longer than a lease, or one has not
+  // ended within six leases. After kUnavailable this process must end: a
+  // coordinator that is started in its place goes on from the last saved state.
   absl::Status AwaitEnd();
   // Makes AwaitEnd return now.
   void Interrupt();

@@ -100,8 +100,8 @@ class ServerImpl final : public Server {
 
   // Constant after Listen.
   const ServerOptions options_;
-  std::unique_ptr<FileStorage> storage_;  // Checkpoints; may be null.
-  std::vector<Setting> settings_;         // Settings that all servers share.
+  std::shared_ptr<Storage> storage_;  // Checkpoints; may be null.
+  std::vector<Setting> settings_;     // Settings that all servers share.
   std::unique_ptr<CoordinatorHost> coordinator_;  // Null: in another process.
   std::unique_ptr<RedirectService> redirect_;     // Null with coordinator_.
   std::unique_ptr<ControlServer> control_;        // Serves either of the two.
@@ -154,7 +154,7 @@ absl::Status ServerImpl::Serve() {
   std::vector<grpc::Service*> services;
   if (coordinates) {
     coordinator_ =
-        NEREUS_TRY(CoordinatorHost::Start(options_, storage_.get(), settings_));
+        NEREUS_TRY(CoordinatorHost::Start(options_, storage_, settings_));
     coordinator_->service().set_on_failure([this](const absl::Status& why) {
       {
         MutexLock lock(&mu_);
@@ -190,7 +190,7 @@ absl::Status ServerImpl::ServePages() {
 
 absl::Status ServerImpl::Join(int data_port) {
   shard_ = NEREUS_TRY(ShardProcess::Join(
-      options_, coordinator_address_, data_port, settings_, storage_.get(),
+      options_, coordinator_address_, data_port, settings_, storage_,
       control_.get(), [this](const absl::Status& outcome) { End(outcome); },
       [this] { Leave(); },
       [this](MetricList metrics) { pages_->Set(std::move(metrics)); }));

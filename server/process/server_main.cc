@@ -11,6 +11,7 @@
 #include <CLI/CLI.hpp>
 #include <atomic>
 #include <cstdio>
+#include <cstdlib>
 #include <map>
 #include <string>
 #include <vector>
@@ -25,6 +26,7 @@
 #include "common/base/version.h"
 #include "common/flags/flags.h"
 #include "common/flags/given_options.h"
+#include "server/process/disk_thread.h"
 #include "server/process/server.h"
 #include "server/process/terminate_watch.h"
 
@@ -231,6 +233,7 @@ int Main(int argc, char** argv) {
   ExitOnSignals();  // Until Serve has its own answer to SIGTERM.
   const Ending ending = Serve(options);
   WriteLog(ending.level, {LogEvent::kEnd}, ending.text);
+  if (IsDiskThreadLeftBehind()) std::_Exit(ending.code);
   return ending.code;
 }
 

@@ -57,8 +57,9 @@ bool HasBackups(const EpochStart& start, const std::vector<int32_t>& current) {
 
 absl::StatusOr<std::unique_ptr<ShardProcess>> ShardProcess::Join(
     const ServerOptions& options, const std::string& coordinator_address,
-    int data_port, const std::vector<Setting>& settings, Storage* storage,
-    ControlServer* control, std::function<void(const absl::Status&)> ended,
+    int data_port, const std::vector<Setting>& settings,
+    std::shared_ptr<Storage> storage, ControlServer* control,
+    std::function<void(const absl::Status&)> ended,
     std::function<void()> drained, std::function<void(MetricList)> measured) {
   MemberProcess::Options member;
   member.transport = {.host = options.address.host,
@@ -85,11 +86,12 @@ absl::StatusOr<std::unique_ptr<ShardProcess>> ShardProcess::Join(
   return shard;
 }
 
-ShardProcess::ShardProcess(Storage* storage, ControlServer* control,
+ShardProcess::ShardProcess(std::shared_ptr<Storage> storage,
+                           ControlServer* control,
                            std::function<void(const absl::Status&)> ended,
                            std::function<void()> drained,
                            std::function<void(MetricList)> measured)
-    : storage_(storage),
+    : storage_(std::move(storage)),
       control_(control),
       ended_(std::move(ended)),
       drained_(std::move(drained)),

@@ -36,12 +36,13 @@ class ShardProcess {
   // checkpoints, or null. `ended` is called with the outcome when the
   // membership is over. It may be called several times, on any thread; the
   // first outcome counts. `measured` gets the metrics of this server at each
-  // heartbeat, on any thread. `storage` and `control` are not owned and must
-  // outlive this. Errors: those of MemberProcess::Listen.
+  // heartbeat, on any thread. `control` is not owned and must outlive this.
+  // Errors: those of MemberProcess::Listen.
   static absl::StatusOr<std::unique_ptr<ShardProcess>> Join(
       const ServerOptions& options, const std::string& coordinator_address,
-      int data_port, const std::vector<Setting>& settings, Storage* storage,
-      ControlServer* control, std::function<void(const absl::Status&)> ended,
+      int data_port, const std::vector<Setting>& settings,
+      std::shared_ptr<Storage> storage, ControlServer* control,
+      std::function<void(const absl::Status&)> ended,
       std::function<void()> drained, std::function<void(MetricList)> measured);
 
   // Ends the membership. Waits for a checkpoint file that is being written.
@@ -64,7 +65,7 @@ class ShardProcess {
   void StopSession() { process_->StopSession(); }
 
  private:
-  ShardProcess(Storage* storage, ControlServer* control,
+  ShardProcess(std::shared_ptr<Storage> storage, ControlServer* control,
                std::function<void(const absl::Status&)> ended,
                std::function<void()> drained,
                std::function<void(MetricList)> measured);
@@ -80,8 +81,8 @@ class ShardProcess {
   // Reports whether the process is ready, and logs the epoch.
   void OnEntered(const EpochStart& start);
 
-  Storage* const storage_;        // Checkpoints; may be null.
-  ControlServer* const control_;  // Answers readiness checks.
+  const std::shared_ptr<Storage> storage_;  // Checkpoints; may be null.
+  ControlServer* const control_;            // Answers readiness checks.
   const std::function<void(const absl::Status&)> ended_;
   const std::function<void()> drained_;
   const std::function<void(MetricList)> measured_;

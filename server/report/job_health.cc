@@ -83,6 +83,9 @@ std::string WhyBad(const JobStatus& status) {
         " for ", stalled->stall->missing, " in round ", stalled->stall->round,
         " of layer ", stalled->stalled_layer));
   }
+  for (const JobStatus::DiskWait& wait : status.disk_waits) {
+    if (wait.messages > 0) add(DescribeDiskWait(wait));
+  }
   return why;
 }
 
@@ -131,6 +134,9 @@ std::string WhyAtRisk(const JobStatus& status) {
                         " have no current backup: the loss of a server would "
                         "cost steps");
   }
+  for (const JobStatus::DiskWait& wait : status.disk_waits) {
+    return DescribeDiskWait(wait);
+  }
   if (!status.checkpoint.failure.empty()) {
     return absl::StrCat("the last checkpoint failed: ",
                         status.checkpoint.failure);
@@ -176,6 +182,20 @@ std::string ShortTime(absl::Duration time) {
   }
   return seconds >= 1 ? absl::StrFormat("%.3gs", seconds)
                       : absl::StrFormat("%.3gms", 1000 * seconds);
+}
+
+std::string DescribeDiskWait(const JobStatus::DiskWait& wait) {
+  std::string text =
+      wait.error.empty()
+          ? absl::StrCat("the disk has been busy for ", ShortTime(wait.time),
+                         " with ", wait.what)
+          : absl::StrCat(wait.what, " fails: ", wait.error);
+  if (wait.messages > 0) {
+    absl::StrAppend(&text, "; ", wait.messages,
+                    wait.messages == 1 ? " message to a member waits for this"
+                                       : " messages to members wait for this");
+  }
+  return text;
 }
 
 PhaseTimes MedianStep(const JobStatus& status) {

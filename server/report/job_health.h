@@ -38,6 +38,11 @@ PhaseTimes MedianStep(const JobStatus& status);
 // Returns the name that messages and logs use for a member: "worker a".
 std::string MemberName(const JobStatus::Member& member);
 
+// Returns "the disk has been busy for 12s with saving the job's state; 3
+// messages to members wait for this", or "saving the job's state fails:
+// REASON".
+std::string DescribeDiskWait(const JobStatus::DiskWait& wait);
+
 // Returns a time with three digits: "131ms", "4.25s".
 std::string ShortTime(absl::Duration time);
 

@@ -167,6 +167,17 @@ void AddCheckpoints(const JobStatus& status, absl::Time now,
                    UnixSeconds(now - checkpoint.since));
 }
 
+void AddDiskWaits(const JobStatus& status, MetricList& metrics) {
+  absl::Duration longest;
+  for (const JobStatus::DiskWait& wait : status.disk_waits) {
+    longest = std::max(longest, wait.time);
+  }
+  metrics.AddGauge("nereus_disk_wait_seconds",
+                   "Time for which the coordinator has waited for its disk; 0 "
+                   "if that is less than a lease",
+                   absl::ToDoubleSeconds(longest));
+}
+
 }  // namespace
 
 void AddJobMetrics(const JobStatus& status, absl::Time now,
@@ -178,6 +189,7 @@ void AddJobMetrics(const JobStatus& status, absl::Time now,
   AddLateness(status, metrics);
   AddServers(status, metrics);
   AddCheckpoints(status, now, metrics);
+  AddDiskWaits(status, metrics);
 }
 
 }  // namespace nereus

@@ -329,6 +329,17 @@ Json EventsJson(const JobStatus& status) {
   return events;
 }
 
+Json DiskWaitsJson(const JobStatus& status) {
+  Json waits = Json::array();
+  for (const JobStatus::DiskWait& wait : status.disk_waits) {
+    waits.push_back({{"what", wait.what},
+                     {"seconds", absl::ToDoubleSeconds(wait.time)},
+                     {"error", wait.error},
+                     {"messages", wait.messages}});
+  }
+  return waits;
+}
+
 // Returns the measured and the predicted time of a step.
 Json JobStepJson(const JobStatus& status) {
   const PhaseTimes step = MedianStep(status);
@@ -386,6 +397,7 @@ std::string StatusJson(const JobStatus& status) {
               {"checkpoint", CheckpointJson(status.checkpoint)},
               {"checkpoint_failure", status.checkpoint.failure},
               {"counts", CountsJson(status.counts)},
+              {"disk_waits", DiskWaitsJson(status)},
               {"events", EventsJson(status)}}) +
          "\n";
 }

@@ -194,6 +194,8 @@ v1::GetStatusResponse SomeStatus() {
   status.checkpoint.wanted = true;
   status.checkpoint.failure = "the disk is full";
   status.shard_servers = {{1, -1, false}, {1, 0, true}};
+  status.disk_waits = {
+      {"saving the job's state", absl::Seconds(12), "no space left", 3}};
   return ToProto(status);
 }
 

@@ -560,7 +560,7 @@ TEST_F(FolderTest, CoordinatorThatCannotSaveEndsWithTheReason) {
                                    "end_as_server")),
             75)
       << output();
-  EXPECT_THAT(output(), HasSubstr("the job's state could not be saved for 3s"));
+  EXPECT_THAT(output(), HasSubstr("the job's state could not be saved for 3"));
 }
 
 // With --coordinate-only the process has no shard. Only its coordinator waits
@@ -575,7 +575,7 @@ TEST_F(FolderTest, UnsavedEndOfTheJobIsAFailure) {
                 "end_as_server")),
             75)
       << output();
-  EXPECT_THAT(output(), HasSubstr("the job's state could not be saved for 3s"));
+  EXPECT_THAT(output(), HasSubstr("the job's state could not be saved for 3"));
 }
 
 class WrongAddressTest : public ScriptRun, public testing::Test {};

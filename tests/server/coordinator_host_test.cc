@@ -44,11 +44,11 @@ class CoordinatorHostTest : public testing::Test {
       EXPECT_TRUE(store.ok()) << store.status();
       EXPECT_TRUE((*store)->Save(options_.spec.name, state_).ok());
     }
-    std::unique_ptr<Storage> storage;
+    std::shared_ptr<Storage> storage;
     if (!options_.checkpoint_dir.empty()) storage = OpenStorage();
-    return CoordinatorHost::Start(options_, storage.get(), settings_).status();
+    return CoordinatorHost::Start(options_, storage, settings_).status();
   }
-  std::unique_ptr<Storage> OpenStorage() {
+  std::shared_ptr<Storage> OpenStorage() {
     auto opened = FileStorage::Open(options_.checkpoint_dir);
     EXPECT_TRUE(opened.ok()) << opened.status();
     return *std::move(opened);
@@ -147,8 +147,8 @@ TEST_F(CoordinatorHostTest, JobThatIsOverStaysOverWithOnce) {
   for (const JobState state : {JobState::kFinished, JobState::kFailed}) {
     state_.state = state;
     ASSERT_EQ(Start(), absl::OkStatus());
-    const std::unique_ptr<Storage> storage = OpenStorage();
-    auto host = CoordinatorHost::Start(options_, storage.get(), settings_);
+    const std::shared_ptr<Storage> storage = OpenStorage();
+    auto host = CoordinatorHost::Start(options_, storage, settings_);
     ASSERT_TRUE(host.ok()) << host.status();
     EXPECT_EQ((*host)->service().AwaitEnd().code(),
               state == JobState::kFinished ? absl::StatusCode::kOk
@@ -191,7 +191,7 @@ class RestoreTest : public CoordinatorHostTest {
     return names;
   }
 
-  std::unique_ptr<Storage> storage_;
+  std::shared_ptr<Storage> storage_;
 };
 
 TEST_F(RestoreTest, LatestIsTheNewestCheckpoint) {

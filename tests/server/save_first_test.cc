@@ -51,25 +51,27 @@ std::string TextOf(const CoordinatorAction& action) {
   return "save, which is not to be carried out";
 }
 
-// An owner with a clock and a disk, which works or not. Each event returns what
-// was saved and carried out, in order.
+// An owner with a clock and a disk, which works, fails or hangs. Each event
+// returns what was saved and carried out, in order.
 class SaveFirstTest : public testing::Test {
  protected:
   std::vector<std::string> CarryOut(CoordinatorOutbox out) {
+    save_first_.Add(std::move(out));
+    return GoOn();
+  }
+  std::vector<std::string> GoOn() {
     std::vector<std::string> done;
-    save_first_.CarryOut(
-        std::move(out), now_,
-        [&](const CoordinatorState& state) {
-          ++tries_;
-          if (disk_.ok()) {
-            done.push_back(absl::StrCat("save ", state.next_rank));
-          }
-          return disk_;
-        },
-        [&](const CoordinatorAction& action) {
-          done.push_back(TextOf(action));
-        });
-    return done;
+    while (true) {
+      while (const auto action = save_first_.Next()) {
+        done.push_back(TextOf(*action));
+      }
+      const auto state = save_first_.BeginSave(now_);
+      if (state == nullptr) return done;
+      ++tries_;
+      if (hangs_) return done;
+      if (disk_.ok()) done.push_back(absl::StrCat("save ", state->next_rank));
+      save_first_.OnSaved(disk_, now_);
+    }
   }
   // Hands over nothing new, some time later.
   std::vector<std::string> Later(
@@ -77,22 +79,34 @@ class SaveFirstTest : public testing::Test {
     now_ += time;
     return CarryOut({});
   }
-  absl::Duration failing_for() const { return save_first_.failing_for(now_); }
+  // Ends the save that hangs.
+  std::vector<std::string> EndSave() {
+    hangs_ = false;
+    save_first_.OnSaved(disk_, now_);
+    return GoOn();
+  }
+  absl::Duration unsaved_for() const { return save_first_.unsaved_for(now_); }
 
   SaveFirst save_first_;
   absl::Status disk_;
+  bool hangs_ = false;
   int tries_ = 0;
   absl::Time now_ = absl::UnixEpoch();
 };
 
 absl::Status Full() { return UnavailableError("disk is full"); }
 
-TEST_F(SaveFirstTest, StateIsSavedInTheOrderOfTheActions) {
-  EXPECT_THAT(CarryOut({Send(1), Save(1), Send(2), EndSession{2}, Complete(7),
-                        Save(2), Send(3)}),
-              ElementsAre("send 1", "save 1", "send 2", "end 2", "complete 7",
-                          "save 2", "send 3"));
-  EXPECT_EQ(failing_for(), absl::ZeroDuration());
+TEST_F(SaveFirstTest, ActionsAreCarriedOutInOrderAfterTheirState) {
+  EXPECT_THAT(CarryOut({Send(1), Save(1), Send(2), EndSession{2}, Complete(7)}),
+              ElementsAre("send 1", "save 1", "send 2", "end 2", "complete 7"));
+  EXPECT_EQ(unsaved_for(), absl::ZeroDuration());
+  EXPECT_TRUE(save_first_.empty());
+}
+
+// The newest state stands for those before it.
+TEST_F(SaveFirstTest, OneSaveStandsForAllStatesThatWait) {
+  EXPECT_THAT(CarryOut({Save(1), Send(1), Save(2), Send(2)}),
+              ElementsAre("save 2", "send 1", "send 2"));
 }
 
 TEST_F(SaveFirstTest, NoActionIsCarriedOutBeforeItsStateIsSaved) {
@@ -108,9 +122,10 @@ TEST_F(SaveFirstTest, HeldActionsFollowCompleteAndInOrder) {
   CarryOut({Save(1), Send(2), EndSession{2}});
   EXPECT_THAT(CarryOut({Send(3), Save(2), Complete(7)}), IsEmpty());
   EXPECT_THAT(CarryOut({Send(4)}), IsEmpty());
+  EXPECT_EQ(save_first_.messages(), 3);
   disk_ = absl::OkStatus();
-  EXPECT_THAT(Later(), ElementsAre("save 1", "send 2", "end 2", "send 3",
-                                   "save 2", "complete 7", "send 4"));
+  EXPECT_THAT(Later(), ElementsAre("save 2", "send 2", "end 2", "send 3",
+                                   "complete 7", "send 4"));
   // Nothing is carried out twice.
   EXPECT_THAT(Later(), IsEmpty());
   EXPECT_THAT(CarryOut({Send(5)}), ElementsAre("send 5"));
@@ -126,30 +141,29 @@ TEST_F(SaveFirstTest, LaterActionsDoNotOvertakeHeldActions) {
   EXPECT_THAT(CarryOut({Send(3)}), ElementsAre("save 1", "send 2", "send 3"));
 }
 
-TEST_F(SaveFirstTest, LogLinesAreNeverHeldBack) {
+// "epoch 5 begins" must not be told before it is so.
+TEST_F(SaveFirstTest, LogLinesWaitForTheStateThatTheyTellOf) {
   disk_ = Full();
-  EXPECT_THAT(CarryOut({Save(1), Send(2), Announce{true, "shard 0 is gone"}}),
-              ElementsAre("log shard 0 is gone"));
-  EXPECT_THAT(CarryOut({Announce{false, "another"}}),
-              ElementsAre("log another"));
+  EXPECT_THAT(CarryOut({Announce{false, "epoch 5"}, Send(1), Save(1), Send(2)}),
+              ElementsAre("send 1"));
+  EXPECT_THAT(CarryOut({Announce{true, "a worker is refused"}}), IsEmpty());
   disk_ = absl::OkStatus();
-  EXPECT_THAT(Later(), ElementsAre("save 1", "send 2"));
+  EXPECT_THAT(Later(), ElementsAre("save 1", "send 2", "log epoch 5",
+                                   "log a worker is refused"));
 }
 
-TEST_F(SaveFirstTest, SecondSaveMayFailAfterTheFirst) {
-  disk_ = Full();
-  CarryOut({Save(1), Send(1), Save(2), Send(2)});
-  std::vector<std::string> done;
-  now_ += absl::Milliseconds(200);
-  save_first_.CarryOut(
-      {}, now_,
-      [&](const CoordinatorState& state) {
-        return state.next_rank == 1 ? absl::OkStatus() : Full();
-      },
-      [&](const CoordinatorAction& action) { done.push_back(TextOf(action)); });
-  EXPECT_THAT(done, ElementsAre("send 1"));
-  disk_ = absl::OkStatus();
-  EXPECT_THAT(Later(), ElementsAre("save 2", "send 2"));
+TEST_F(SaveFirstTest, SaveThatHangsHoldsUpOnlyWhatFollows) {
+  hangs_ = true;
+  EXPECT_THAT(CarryOut({Send(1), Save(1), Send(2)}), ElementsAre("send 1"));
+  // The second save waits for the first.
+  EXPECT_THAT(CarryOut({Save(2), Send(3)}), IsEmpty());
+  EXPECT_THAT(Later(absl::Seconds(3)), IsEmpty());
+  EXPECT_EQ(tries_, 1);
+  EXPECT_EQ(unsaved_for(), absl::Seconds(3));
+  EXPECT_EQ(save_first_.failure(), absl::OkStatus());
+  // The save was of the first state.
+  EXPECT_THAT(EndSave(), ElementsAre("send 2", "save 2", "send 3"));
+  EXPECT_EQ(unsaved_for(), absl::ZeroDuration());
 }
 
 TEST_F(SaveFirstTest, SaveIsTriedAgainAtMostFiveTimesASecond) {
@@ -171,51 +185,45 @@ TEST_F(SaveFirstTest, SaveIsTriedAgainAtMostFiveTimesASecond) {
 TEST_F(SaveFirstTest, FailureAndItsDurationAreKnownUntilASaveWorks) {
   disk_ = Full();
   CarryOut({Save(1)});
-  EXPECT_EQ(failing_for(), absl::ZeroDuration());
+  EXPECT_EQ(unsaved_for(), absl::ZeroDuration());
   Later(absl::Seconds(3));
-  EXPECT_EQ(failing_for(), absl::Seconds(3));
+  EXPECT_EQ(unsaved_for(), absl::Seconds(3));
   EXPECT_EQ(save_first_.failure(), Full());
   // Another reason is no new failure.
   disk_ = PermissionDeniedError("read-only file system");
   Later(absl::Seconds(2));
-  EXPECT_EQ(failing_for(), absl::Seconds(5));
+  EXPECT_EQ(unsaved_for(), absl::Seconds(5));
   EXPECT_EQ(save_first_.failure(), disk_);
   disk_ = absl::OkStatus();
   Later(absl::Seconds(1));
-  EXPECT_EQ(failing_for(), absl::ZeroDuration());
+  EXPECT_EQ(unsaved_for(), absl::ZeroDuration());
+  EXPECT_EQ(save_first_.failure(), absl::OkStatus());
   now_ += absl::Seconds(9);
-  EXPECT_EQ(failing_for(), absl::ZeroDuration());
+  EXPECT_EQ(unsaved_for(), absl::ZeroDuration());
   // Time counts anew from the next failure.
   disk_ = Full();
   CarryOut({Save(2)});
   now_ += absl::Seconds(1);
-  EXPECT_EQ(failing_for(), absl::Seconds(1));
+  EXPECT_EQ(unsaved_for(), absl::Seconds(1));
 }
 
-TEST_F(SaveFirstTest, ClearedActionsAreNeverCarriedOut) {
+TEST_F(SaveFirstTest, DiskThatFailsIsHopelessSoonerThanOneThatHangs) {
+  const absl::Duration lease = absl::Seconds(10);
   disk_ = Full();
-  CarryOut({Save(1), Send(1)});
+  CarryOut({Save(1)});
+  now_ += lease;
+  EXPECT_FALSE(save_first_.IsHopeless(lease, now_));
   now_ += absl::Seconds(1);
-  save_first_.Clear();
-  EXPECT_EQ(failing_for(), absl::ZeroDuration());
+  EXPECT_TRUE(save_first_.IsHopeless(lease, now_));
   disk_ = absl::OkStatus();
-  EXPECT_THAT(CarryOut({Save(2), Send(2)}), ElementsAre("save 2", "send 2"));
-}
-
-// An action may end the coordinator: then its owner forgets the rest.
-TEST_F(SaveFirstTest, OwnerMayClearTheQueueWhileCarryingOut) {
-  std::vector<std::string> done;
-  save_first_.CarryOut(
-      {Send(1), Send(2), Save(1), Send(3)}, now_,
-      [&](const CoordinatorState&) {
-        ADD_FAILURE() << "nothing is left to save";
-        return absl::OkStatus();
-      },
-      [&](const CoordinatorAction& action) {
-        done.push_back(TextOf(action));
-        save_first_.Clear();
-      });
-  EXPECT_THAT(done, ElementsAre("send 1"));
+  Later();
+  EXPECT_FALSE(save_first_.IsHopeless(lease, now_));
+  hangs_ = true;
+  CarryOut({Save(2)});
+  now_ += SaveFirst::kHangingLeases * lease;
+  EXPECT_FALSE(save_first_.IsHopeless(lease, now_));
+  now_ += absl::Seconds(1);
+  EXPECT_TRUE(save_first_.IsHopeless(lease, now_));
 }
 
 }  // namespace

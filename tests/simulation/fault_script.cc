@@ -150,6 +150,10 @@ void FaultScript::FailSavesFor(absl::Duration time) {
   at_.coordinator->FailSavesFor(time);
 }
 
+void FaultScript::HangSavesFor(absl::Duration time) {
+  at_.coordinator->HangSavesFor(time);
+}
+
 absl::Status FaultScript::RequestCheckpoint() {
   return at_.coordinator->RequestCheckpoint();
 }

@@ -140,6 +140,9 @@ class FaultScript {
   void PauseCoordinator(absl::Duration time);
   // Lets no state of the coordinator be saved for `time`.
   void FailSavesFor(absl::Duration time);
+  // Lets no save of a state end for `time`, nor a restarted coordinator read
+  // it.
+  void HangSavesFor(absl::Duration time);
   // Asks for a checkpoint, as an operator does. Errors: kUnavailable, the
   // coordinator is dead; those of Coordinator::RequestCheckpoint.
   absl::Status RequestCheckpoint();

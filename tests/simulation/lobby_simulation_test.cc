@@ -183,7 +183,7 @@ class LobbyWorld {
       if (!open_.contains(session)) return;
       CoordinatorOutbox out;
       coordinator_->OnMessage(session, message, events_.now(), out);
-      CarryOut(std::move(out));
+      Carry(std::move(out));
     });
   }
 
@@ -220,7 +220,7 @@ class LobbyWorld {
     if (open_.erase(session) == 0) return;
     CoordinatorOutbox out;
     coordinator_->OnSessionEnd(session, events_.now(), out);
-    CarryOut(std::move(out));
+    Carry(std::move(out));
   }
 
   void Break(int number) {
@@ -246,22 +246,30 @@ class LobbyWorld {
     if (coordinator_.has_value()) {
       CoordinatorOutbox out;
       coordinator_->OnTick(events_.now(), out);
-      CarryOut(std::move(out));
+      Carry(std::move(out));
     }
     events_.After(absl::Milliseconds(200), [this] { Tick(); });
   }
 
-  void CarryOut(CoordinatorOutbox out) {
-    actions_.CarryOut(
-        std::move(out), events_.now(),
-        [this](const CoordinatorState& state) {
-          if (events_.now() < saves_fail_until_) {
-            return UnavailableError("the disk is gone");
-          }
-          saved_ = EncodeState(state);
-          return absl::OkStatus();
-        },
-        [this](const CoordinatorAction& action) { Do(action); });
+  void Carry(CoordinatorOutbox out) {
+    actions_.Add(std::move(out));
+    GoOn();
+  }
+
+  void GoOn() {
+    while (const auto action = actions_.Next()) Do(*action);
+    if (!coordinator_.has_value()) return;
+    const auto state = actions_.BeginSave(events_.now());
+    if (state == nullptr) return;
+    events_.After(Draw(absl::Milliseconds(20)), [this, state, life = crashes_] {
+      if (life != crashes_) return;
+      const bool fails = events_.now() < saves_fail_until_;
+      if (!fails) saved_ = EncodeState(*state);
+      actions_.OnSaved(
+          fails ? UnavailableError("the disk is gone") : absl::OkStatus(),
+          events_.now());
+      GoOn();
+    });
   }
 
   void Do(const CoordinatorAction& action) {
@@ -288,7 +296,7 @@ class LobbyWorld {
     if (!coordinator_.has_value()) return;
     ++crashes_;
     coordinator_.reset();
-    actions_.Clear();
+    actions_ = SaveFirst();
     for (const auto& [session, number] : std::exchange(open_, {})) {
       if (processes_[number].session == session) Break(number);
     }

@@ -399,8 +399,14 @@ add("a member's session sends heartbeats while its driver stands still",
 
 add("messages that follow a state are sent although the state was not saved", [SWARM],
     ("server/coordinator/save_first.cc",
-     "        failure_ = std::move(saved);\n        return;\n",
-     "        failure_ = std::move(saved);\n"))
+     "  if (held_.empty() || held_.front().state > saved_) return std::nullopt;\n",
+     "  if (held_.empty()) return std::nullopt;\n"))
+
+add("members owe answers to questions that a hanging save holds back",
+    [simulation("restart_simulation_test", "*.NobodyCountsAsDeadWhileASaveHangs", 60)],
+    ("server/coordinator/coordinator.h",
+     "  void OnHeldBack(absl::Time now) { roster_.AskAgain(now); }\n",
+     "  void OnHeldBack(absl::Time) {}\n"))
 
 add("of a link that breaks again and again the first end is dropped, whichever it is",
     [SWARM, simulation("scripted_simulation_test", "*.FlappingLinkDoesNotCostTheCoordinator")],

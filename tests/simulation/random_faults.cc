@@ -42,6 +42,7 @@ constexpr Fault kAll[] = {Fault::kWorkerDies,
                           Fault::kCoordinatorDiesHalfway,
                           Fault::kCoordinatorDiesInFile,
                           Fault::kSavesFail,
+                          Fault::kSavesHang,
                           Fault::kCheckpointIsAskedFor,
                           Fault::kWriteFails,
                           Fault::kShardLeaves};
@@ -334,7 +335,12 @@ bool RandomFaults::StrikeServer(Fault fault) {
       RestartCoordinatorSoon();
       return true;
     case Fault::kSavesFail:
-      faults_->FailSavesFor(random_.Uniform() * absl::Seconds(6));
+    case Fault::kSavesHang:
+      if (fault == Fault::kSavesFail) {
+        faults_->FailSavesFor(random_.Uniform() * absl::Seconds(6));
+      } else {
+        faults_->HangSavesFor(random_.Uniform() * absl::Seconds(12));
+      }
       if (random_.Chance(0.5)) {
         After(random_.Uniform() * absl::Seconds(3),
               [this] { faults_->CrashCoordinator(); });

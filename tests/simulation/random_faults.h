@@ -44,6 +44,7 @@ enum class Fault {
   kCoordinatorDiesHalfway,  // The coordinator dies while it saves a state.
   kCoordinatorDiesInFile,   // The coordinator dies while it writes a manifest.
   kSavesFail,  // No state can be saved. The coordinator may die meanwhile.
+  kSavesHang,  // No save ends. The coordinator may die meanwhile.
   kCheckpointIsAskedFor,
   kWriteFails,
   kShardLeaves,  // A server asks to leave, and another one comes.

@@ -108,6 +108,28 @@ TEST(RestartSimulationTest, CoordinatorThatStoodStillCountsNoMemberAsDead) {
   }
 }
 
+// The question for reports waits for the save. No member owes an answer before
+// it is asked.
+TEST(RestartSimulationTest, NobodyCountsAsDeadWhileASaveHangs) {
+  for (const uint64_t seed : TestSeeds(60)) {
+    SCOPED_TRACE(ReplayHint(seed));
+    SimulatedClusterOptions options = DurableJob(seed);
+    options.rules.cost = CostKind::kBytes;  // Plans do not change.
+    SimulatedCluster cluster(
+        options, WithDenseGradients(RandomWorkload(MixedLayers(), seed), seed));
+    ASSERT_TRUE(cluster.RunSteps(2).ok());
+    const std::vector<ProcessId> workers = cluster.live_workers();
+    cluster.faults().HangSavesFor(3 * options.lease);
+    ASSERT_TRUE(cluster.faults().RequestCheckpoint().ok());
+    const absl::Status status = cluster.RunSteps(8);
+    ASSERT_TRUE(status.ok()) << status;
+    cluster.AdvanceBy(4 * options.lease);
+    EXPECT_EQ(cluster.live_workers(), workers);
+    EXPECT_EQ(cluster.job().epoch, 2u);
+    EXPECT_TRUE(cluster.RunSteps(12).ok());
+  }
+}
+
 TEST(RestartSimulationTest, RequestedCheckpointIsMade) {
   for (const uint64_t seed : TestSeeds(60)) {
     SCOPED_TRACE(ReplayHint(seed));
@@ -121,6 +143,8 @@ TEST(RestartSimulationTest, RequestedCheckpointIsMade) {
     EXPECT_EQ(cluster.disk().checkpoints_made(),
               1);  // The first one is made anyway.
     ASSERT_TRUE(cluster.faults().RequestCheckpoint().ok());
+    // The request is saved before any member hears of it.
+    cluster.AdvanceBy(absl::Seconds(1));
     ASSERT_TRUE(cluster.RunSteps(6).ok());
     cluster.AdvanceBy(absl::Seconds(1));
     EXPECT_EQ(cluster.disk().checkpoints_made(), 2);

@@ -1,5 +1,6 @@
 #include "tests/simulation/simulated_coordinator.h"
 
+#include <algorithm>
 #include <utility>
 #include <variant>
 
@@ -8,10 +9,9 @@
 #include "server/coordinator/job_state.h"
 #include "server/process/checkpoint_files.h"
 
-// Every event ends in CarryOut, which gives the coordinator's outbox to
-// SaveFirst. SaveFirst saves a state (Save, Keep) before it passes the actions
-// that follow the state on. Tick, Crash and Restart are the life of the
-// process.
+// Every event ends in Carry, which gives the coordinator's outbox to SaveFirst.
+// SaveFirst passes an action on only after the state before it is saved
+// (EndSave, Keep). Tick, Crash and Restart are the life of the process.
 
 namespace nereus {
 namespace {
@@ -20,6 +20,9 @@ constexpr absl::Duration kTickInterval = absl::Milliseconds(200);
 
 // Time until the coordinator is started again after it ended by itself.
 constexpr absl::Duration kRestartDelay = absl::Seconds(1);
+
+// Longest time of a save on a disk without faults.
+constexpr absl::Duration kSaveTimeMax = absl::Milliseconds(20);
 
 }  // namespace
 
@@ -64,16 +67,19 @@ void SimulatedCoordinator::Tick() {
   }
   if (coordinator_ != nullptr) {
     CoordinatorOutbox out;
+    if (actions_.messages() > 0) coordinator_->OnHeldBack(now);
     coordinator_->OnTick(now, out);
-    CarryOut(std::move(out));
+    Carry(std::move(out));
   }
-  // A coordinator that cannot save for longer than a lease ends by itself.
+  // A coordinator that cannot save ends by itself.
   if (coordinator_ != nullptr &&
-      actions_.failing_for(now) > world_->options.lease) {
+      actions_.IsHopeless(world_->options.lease, now)) {
     Crash();
     world_->events.After(kRestartDelay, [this] { Restart(); });
   }
-  if (hooks_.may_stand_still()) world_->Disturb();
+  // While a save hangs, steps go on, unless members wait for its end.
+  const bool hangs = now < saves_hang_until_ && actions_.messages() > 0;
+  if (hangs || hooks_.may_stand_still()) world_->Disturb();
   world_->events.After(kTickInterval, [this] { Tick(); });
 }
 
@@ -81,14 +87,14 @@ void SimulatedCoordinator::OnMessage(SessionId session,
                                      const MemberMessage& message) {
   CoordinatorOutbox out;
   coordinator_->OnMessage(session, message, world_->events.now(), out);
-  CarryOut(std::move(out));
+  Carry(std::move(out));
 }
 
 void SimulatedCoordinator::OnSessionEnd(SessionId session) {
   if (coordinator_ == nullptr) return;
   CoordinatorOutbox out;
   coordinator_->OnSessionEnd(session, world_->events.now(), out);
-  CarryOut(std::move(out));
+  Carry(std::move(out));
 }
 
 absl::Status SimulatedCoordinator::RequestCheckpoint() {
@@ -96,21 +102,25 @@ absl::Status SimulatedCoordinator::RequestCheckpoint() {
   CoordinatorOutbox out;
   const absl::Status status =
       coordinator_->RequestCheckpoint(world_->events.now(), out);
-  CarryOut(std::move(out));
+  Carry(std::move(out));
   return status;
 }
 
 // ---- Actions.
 
-void SimulatedCoordinator::CarryOut(CoordinatorOutbox out) {
-  const bool was_held = !actions_.empty();
-  actions_.CarryOut(
-      std::move(out), world_->events.now(),
-      [this](const CoordinatorState& state) { return Save(state); },
-      [this](const CoordinatorAction& action) { CarryOut(action); });
-  if (was_held && actions_.empty() && coordinator_ != nullptr) {
-    coordinator_->OnSavedAgain(world_->events.now());
-  }
+void SimulatedCoordinator::Carry(CoordinatorOutbox out) {
+  actions_.Add(std::move(out));
+  GoOn();
+}
+
+void SimulatedCoordinator::GoOn() {
+  while (const auto action = actions_.Next()) CarryOut(*action);
+  if (coordinator_ == nullptr) return;
+  auto state = actions_.BeginSave(world_->events.now());
+  if (state == nullptr) return;
+  saving_ = std::move(state);
+  world_->events.After(world_->Draw(kSaveTimeMax),
+                       [this, life = life_] { EndSave(life); });
 }
 
 void SimulatedCoordinator::CarryOut(const CoordinatorAction& action) {
@@ -121,14 +131,22 @@ void SimulatedCoordinator::CarryOut(const CoordinatorAction& action) {
   }
 }
 
-absl::Status SimulatedCoordinator::Save(const CoordinatorState& state) {
-  const bool dies = std::exchange(crash_at_save_, false);
-  const bool fails = world_->events.now() < saves_fail_until_;
-  // If the coordinator dies here, the state may be on disk or not.
-  if (!fails && (!dies || world_->random.Chance(0.5))) Keep(state);
-  if (dies) Crash();
-  return fails || dies ? UnavailableError("the disk is gone")
-                       : absl::OkStatus();
+void SimulatedCoordinator::EndSave(int life) {
+  if (life != life_) return;
+  const absl::Time now = world_->events.now();
+  const absl::Time goes_on_at = std::max(saves_hang_until_, awake_at_);
+  if (now < goes_on_at) {
+    return world_->events.At(goes_on_at, [this, life] { EndSave(life); });
+  }
+  if (std::exchange(crash_at_save_, false)) return Crash();
+  const auto state = std::exchange(saving_, nullptr);
+  const bool fails = now < saves_fail_until_;
+  if (!fails) Keep(*state);
+  if (life != life_) return;
+  actions_.OnSaved(
+      fails ? UnavailableError("the disk is gone") : absl::OkStatus(), now);
+  coordinator_->OnHeldBack(now);
+  GoOn();
 }
 
 void SimulatedCoordinator::Keep(const CoordinatorState& state) {
@@ -160,7 +178,7 @@ void SimulatedCoordinator::Complete(const CompleteCheckpoint& complete) {
     CoordinatorOutbox out;
     coordinator_->OnCheckpoint(complete.record.round, written.status,
                                world_->events.now(), out);
-    CarryOut(std::move(out));
+    Carry(std::move(out));
   });
 }
 
@@ -170,16 +188,25 @@ void SimulatedCoordinator::Crash() {
   if (coordinator_ == nullptr) return;
   world_->Disturb();
   coordinator_.reset();
-  actions_.Clear();
+  actions_ = SaveFirst();
   awake_at_ = absl::InfinitePast();
   ++life_;
+  // The state that is being saved may get onto the disk all the same.
+  const auto state = std::exchange(saving_, nullptr);
+  if (state != nullptr && world_->events.now() >= saves_fail_until_ &&
+      world_->random.Chance(0.5)) {
+    Keep(*state);
+  }
   hooks_.end_sessions();
 }
 
 void SimulatedCoordinator::Restart() {
   if (coordinator_ != nullptr) return;
   world_->Disturb();
-  actions_.Clear();
+  // The state file is on the disk that hangs.
+  if (world_->events.now() < saves_hang_until_) {
+    return world_->events.At(saves_hang_until_, [this] { Restart(); });
+  }
   if (!saved_.has_value()) {
     coordinator_ = std::make_unique<Coordinator>(MakeOptions());
     return;
@@ -201,6 +228,10 @@ void SimulatedCoordinator::PauseFor(absl::Duration time) {
 
 void SimulatedCoordinator::FailSavesFor(absl::Duration time) {
   saves_fail_until_ = world_->events.now() + time;
+}
+
+void SimulatedCoordinator::HangSavesFor(absl::Duration time) {
+  saves_hang_until_ = world_->events.now() + time;
 }
 
 bool SimulatedCoordinator::has_begun() const {

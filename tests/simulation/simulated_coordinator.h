@@ -22,7 +22,10 @@ namespace nereus {
 // it (SaveFirst). A coordinator that restarts has the last saved state and the
 // checkpoints on disk, and nothing else.
 //
-//   alive --Crash, or saves fail for a lease--> dead --Restart--> alive
+// A save takes a drawn time, and may fail or hang. If the coordinator dies
+// meanwhile, the state may be on disk or not.
+//
+//   alive --Crash, or SaveFirst is hopeless--> dead --Restart--> alive
 class SimulatedCoordinator {
  public:
   using Task = std::function<void()>;
@@ -57,6 +60,8 @@ class SimulatedCoordinator {
   void Restart();
   void PauseFor(absl::Duration time);
   void FailSavesFor(absl::Duration time);
+  // Lets no save end for `time`.
+  void HangSavesFor(absl::Duration time);
   void AtNextEpoch(Task fault) { at_next_epoch_.push_back(std::move(fault)); }
   absl::Status RequestCheckpoint();
 
@@ -79,12 +84,13 @@ class SimulatedCoordinator {
  private:
   CoordinatorOptions MakeOptions() const;
   void Tick();
-  // Carries out actions in order, up to the first state that cannot be saved.
-  void CarryOut(CoordinatorOutbox out);
+  // Queues actions, and does what can be done now.
+  void Carry(CoordinatorOutbox out);
+  // Carries out the actions that wait for no save, and begins the next save.
+  void GoOn();
   void CarryOut(const CoordinatorAction& action);
-  // Saves a state, unless a fault prevents it. Errors: kUnavailable, saves fail
-  // now, or the coordinator has died here.
-  absl::Status Save(const CoordinatorState& state);
+  // Ends the save that has begun, now or when the disk goes on.
+  void EndSave(int life);
   // Puts a state on disk, and tells the laws if it begins an epoch.
   void Keep(const CoordinatorState& state);
   // Writes a manifest, and then tells the coordinator the outcome.
@@ -95,11 +101,13 @@ class SimulatedCoordinator {
   const Hooks hooks_;
   std::unique_ptr<Coordinator> coordinator_;
   SaveFirst actions_;  // Actions that wait until a state is saved.
-  std::optional<CoordinatorState> saved_;       // State on disk.
-  int life_ = 0;                                // Number of deaths so far.
-  absl::Time awake_at_ = absl::InfinitePast();  // End of the last pause.
-  bool crash_at_save_ = false;                  // See CrashAtNextSave.
+  std::shared_ptr<const CoordinatorState> saving_;  // Null: no save goes on.
+  std::optional<CoordinatorState> saved_;           // State on disk.
+  int life_ = 0;                                    // Number of deaths so far.
+  absl::Time awake_at_ = absl::InfinitePast();      // End of the last pause.
+  bool crash_at_save_ = false;                      // See CrashAtNextSave.
   absl::Time saves_fail_until_ = absl::InfinitePast();
+  absl::Time saves_hang_until_ = absl::InfinitePast();
   std::vector<Task> at_next_epoch_;  // Faults that wait for an epoch.
 };
 
