@@ -15,6 +15,7 @@
 
 #include "absl/algorithm/container.h"
 #include "common/base/descriptor.h"
+#include "common/base/identity.h"
 #include "common/base/status.h"
 
 // Storage on a file system. Read WriteFile first. It makes a temporary file,
@@ -99,17 +100,25 @@ absl::Status FlushFolder(const std::string& path) {
   return Flush(folder.get(), path);
 }
 
+// Creates a file that no process has, and returns it open. Sets `temporary` to
+// its path. Its mode is that of any new file, by the process's umask: servers
+// of other users may have to read it (mkostemps would make it unreadable).
+int CreateTemporary(const std::string& path, std::string& temporary) {
+  int fd;
+  do {
+    temporary =
+        absl::StrCat(path, ".", absl::Hex(DrawUniqueId(), absl::kZeroPad16),
+                     kTemporarySuffix);
+    fd = open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  } while (fd < 0 && (errno == EINTR || errno == EEXIST));
+  return fd;
+}
+
 // Writes, flushes and closes a new file. `fd` is the open file, which this
 // function closes in any case.
 absl::Status WriteAndFlush(int fd, absl::Span<const Buffer> pieces,
                            const std::string& path) {
   Descriptor file(fd);
-  // mkostemps makes a file that only the user of this process can read. Servers
-  // of other users must be able to read it too.
-  // Some mounts have no modes.
-  if (fchmod(fd, 0644) != 0 && errno != EPERM && errno != ENOTSUP) {
-    return ErrorOf(errno, "set the mode of", path);
-  }
   for (const Buffer& piece : pieces) {
     NEREUS_TRY(WriteAll(fd, piece, path));
   }
@@ -184,9 +193,8 @@ absl::Status FileStorage::WriteFile(const std::string& name,
   NEREUS_TRY(ValidateStorageName(name));
   NEREUS_TRY(MakeFolders(name));
   const std::string path = PathOf(name);
-  std::string temporary = absl::StrCat(path, ".XXXXXX", kTemporarySuffix);
-  const int fd = mkostemps(
-      temporary.data(), static_cast<int>(kTemporarySuffix.size()), O_CLOEXEC);
+  std::string temporary;
+  const int fd = CreateTemporary(path, temporary);
   if (fd < 0) return ErrorOf(errno, "create", temporary);
   absl::Status status = WriteAndFlush(fd, pieces, temporary);
   if (status.ok() && rename(temporary.c_str(), path.c_str()) != 0) {

@@ -95,16 +95,11 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(
   auto impl = std::make_unique<Impl>();
   impl->pages = std::move(pages);
   // No folder of files is configured, so CivetWeb serves none.
-  std::array options = {"listening_ports",
-                        address.c_str(),
-                        "num_threads",
-                        "2",
-                        "request_timeout_ms",
-                        "5000",
-                        "max_request_size",
-                        "16384",
-                        "enable_keep_alive",
-                        "no",
+  std::array options = {"listening_ports", address.c_str(),
+                        // A client that sends its request byte by byte keeps a
+                        // thread for request_timeout_ms.
+                        "num_threads", "32", "request_timeout_ms", "5000",
+                        "max_request_size", "16384", "enable_keep_alive", "no",
                         static_cast<const char*>(nullptr)};
   mg_callbacks callbacks = {};
   // CivetWeb must not log: a client could fill the log. 1: no line is written.

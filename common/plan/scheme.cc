@@ -19,6 +19,8 @@ absl::StatusOr<Scheme> ParseScheme(absl::string_view name) {
 }
 
 bool SupportsScheme(const LayerSpec& layer, Scheme scheme) {
+  if (UsesServers(scheme)) return true;
+  if (layer.parameters > kPeerParametersMax) return false;
   return scheme != Scheme::kFactor || layer.may_send_factors();
 }
 

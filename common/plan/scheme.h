@@ -34,8 +34,13 @@ absl::string_view SchemeName(Scheme scheme);
 // name and the known names.
 absl::StatusOr<Scheme> ParseScheme(absl::string_view name);
 
-// True if the layer can travel by `scheme`: Scheme::kFactor needs
-// LayerSpec::may_send_factors, and all layers support the other schemes.
+// Largest number of parameters of a layer that workers send to each other: a
+// frame's offset has 32 bits. Servers get chunks, which are shorter.
+inline constexpr int64_t kPeerParametersMax = int64_t{1} << 32;
+
+// True if the layer can travel by `scheme`. All layers support
+// Scheme::kServer. The others need at most kPeerParametersMax parameters, and
+// Scheme::kFactor needs LayerSpec::may_send_factors.
 bool SupportsScheme(const LayerSpec& layer, Scheme scheme);
 
 // True if the servers aggregate the gradients of a layer with this scheme. With

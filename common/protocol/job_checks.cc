@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/base/status.h"
+#include "common/plan/scheme.h"
 
 // Checks of a job that may have come over the network. The public functions are
 // at the end, in the order in which MakeJob calls them. If all checks pass, a
@@ -15,30 +16,30 @@
 namespace nereus {
 namespace {
 
-// Number of elements that the 32 bits of a frame's offset can address.
-constexpr int64_t kOffsetMax = int64_t{1} << 32;
-
-// Checks that frames can address every element of a layer on a ring.
-absl::Status CheckRing(const LayerSpec& layer) {
-  if (layer.parameters <= kOffsetMax) return absl::OkStatus();
+// Checks that frames can address every element of a layer that workers send to
+// each other.
+absl::Status CheckPeerLayer(const LayerSpec& layer) {
+  if (layer.parameters <= kPeerParametersMax) return absl::OkStatus();
   return InvalidArgumentError("the plan sends ", DescribeLayer(layer),
-                              " around a ring, which takes ", kOffsetMax,
-                              " parameters");
+                              " between workers, which takes ",
+                              kPeerParametersMax, " parameters");
 }
 
 // Checks that the layer has factors, and that frames can address every element
-// of the factors of all workers together: a worker that lacks a finished round
-// gets all rows of one factor as one piece.
+// of a dense gradient in place of factors, and of the factors of all workers
+// together: a worker that lacks a finished round gets all rows of one factor as
+// one piece.
 absl::Status CheckFactors(const LayerSpec& layer, int64_t workers) {
   if (!layer.may_send_factors()) {
     return InvalidArgumentError("the plan sends ", DescribeLayer(layer),
                                 " by factors, which it does not have");
   }
+  NEREUS_TRY(CheckPeerLayer(layer));
   if (layer.rows <= FactorRowsMax(layer, workers)) return absl::OkStatus();
-  return InvalidArgumentError("the plan sends ", DescribeLayer(layer),
-                              " by factors, which have more than ", kOffsetMax,
-                              " elements each with the rows of all ", workers,
-                              " workers");
+  return InvalidArgumentError(
+      "the plan sends ", DescribeLayer(layer),
+      " by factors, which have more than ", kPeerParametersMax,
+      " elements each with the rows of all ", workers, " workers");
 }
 
 absl::Status CheckRoute(const LayerSpec& layer, const Route& route,
@@ -53,7 +54,7 @@ absl::Status CheckRoute(const LayerSpec& layer, const Route& route,
     case Scheme::kFactor:
       return CheckFactors(layer, workers);
     case Scheme::kRing:
-      return CheckRing(layer);
+      return CheckPeerLayer(layer);
   }
   return InvalidArgumentError("unknown scheme");
 }
@@ -167,7 +168,7 @@ absl::Status CheckFinished(const Job& job, const FinishedRound& finished) {
 }  // namespace
 
 int64_t FactorRowsMax(const LayerSpec& layer, int64_t workers) {
-  return kOffsetMax / workers / std::max(layer.m, layer.n);
+  return kPeerParametersMax / workers / std::max(layer.m, layer.n);
 }
 
 absl::Status CheckWorkers(const Job& job) {

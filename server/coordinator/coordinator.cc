@@ -130,7 +130,11 @@ void Coordinator::OnJoin(SessionId session, const JoinRequest& request,
   }
   // This process has joined, but its session broke before it heard of that.
   MemberRecord* const known = roster_.FindIncarnation(request.incarnation);
-  if (known != nullptr) return Attach(*known, session, /*epoch=*/0, now, out);
+  if (known != nullptr) {
+    const absl::Status same = CheckSameProcess(known->request, request);
+    if (!same.ok()) return Refuse(session, same, out);
+    return Attach(*known, session, /*epoch=*/0, now, out);
+  }
   absl::Status status = CheckJoin(request);
   if (absl::IsAlreadyExists(status)) {
     return outsiders_.AddClaim({session, request, now}, status, out);
@@ -378,13 +382,12 @@ void Coordinator::Advance(absl::Time now, CoordinatorOutbox& out) {
     if (over() || !LacksServer(*job(), roster_) || !DropGone(roster_)) return;
   }
   const int64_t saved = checkpoints_.saved_round();
-  const absl::Time until = now + options_.lease();
   while (MemberRecord* const server = departures_.FindSpareServer()) {
-    outsiders_.Release(*server, until, saved, out);
+    outsiders_.Release(*server, saved, out);
     Remove(*server, out);
   }
   for (const PeerId leaver :
-       outsiders_.ReleaseLeavers(*job(), saved, until, roster_, out)) {
+       outsiders_.ReleaseLeavers(*job(), saved, roster_, out)) {
     tally_.OnGone(leaver);
     epochs_.ForgetLinks(leaver);
   }
@@ -482,7 +485,7 @@ void Coordinator::Fail(const std::string& reason, CoordinatorOutbox& out,
 void Coordinator::OnTick(absl::Time now, CoordinatorOutbox& out) {
   NoticePause(now);
   outsiders_.Forget(now);
-  if (state_ == JobState::kRunning) DropOverdueMembers(now, out);
+  if (!over()) DropOverdueMembers(now, out);
   if (over()) roster_.NoteGone(now);
   Advance(now, out);
   if (job() != nullptr) {

@@ -5,6 +5,7 @@
 
 #include "server/coordinator/join_rules.h"
 
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -308,6 +309,17 @@ absl::Status CheckNotOver(const JobToJoin& job) {
   if (!IsOver(job.state)) return absl::OkStatus();
   return Prefixed(OutcomeOf({job.state, job.reason}), "job ", name,
                   " is over: ");
+}
+
+absl::Status CheckSameProcess(const JoinRequest& member,
+                              const JoinRequest& request) {
+  const auto identity = [](const JoinRequest& of) {
+    return std::tie(of.job, of.role, of.shard, of.name, of.data_address);
+  };
+  if (identity(member) == identity(request)) return absl::OkStatus();
+  return AlreadyExistsError(
+      "another process of the job has the same incarnation. Each process draws "
+      "its own: start this one again");
 }
 
 absl::Status CheckLobby(const LobbyGather& gather, const JobToJoin& job) {

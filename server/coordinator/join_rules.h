@@ -43,6 +43,12 @@ DecidedPlace DecidePlace(const JobSpec& spec, const MemberList& roster);
 // see Outsiders).
 absl::Status CheckJoin(const JoinRequest& request, const JobToJoin& job);
 
+// Checks that a process which joins with the incarnation of a member is that
+// member's process: that it has the same job, role, name and address. Errors:
+// kAlreadyExists, it is another one.
+absl::Status CheckSameProcess(const JoinRequest& member,
+                              const JoinRequest& request);
+
 // Checks whether a process may gather before it joins. Errors: those of
 // CheckJoin that do not depend on a place or on the model; kFailedPrecondition,
 // another number of processes than the job has workers; kInvalidArgument, the

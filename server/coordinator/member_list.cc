@@ -56,12 +56,13 @@ std::optional<Announce> MemberRecord::NoteHeartbeat(const Heartbeat& last,
 // A busy member may report late: it reads or writes a checkpoint.
 std::string MemberRecord::WhyDead(absl::Duration lease, bool report_due,
                                   absl::Time now) const {
-  if (!admitted || told_over) return "";
+  if (told_over) return "";
   const bool owes_report = report_due && !report.has_value() && !heartbeat.busy;
   if (IsSilent(lease, now)) {
     return absl::StrFormat("it sent nothing for %.1f s",
                            absl::ToDoubleSeconds(now - times.heard_at));
   }
+  if (!admitted) return "";
   if (owes_report && now - times.asked_at > lease) {
     return absl::StrCat("it was asked for a report and sent none within ",
                         absl::FormatDuration(lease));

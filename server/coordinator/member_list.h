@@ -84,9 +84,9 @@ struct MemberRecord {
     return now - times.heard_at > lease;
   }
   // Returns the reason why it counts as dead by `now`, for the log and for the
-  // process itself. Returns "" if it does not count as dead, is not admitted,
-  // or knows that the job is over. `report_due`: a change of epoch is under
-  // way, for which it must report.
+  // process itself. Returns "" if it does not count as dead, or knows that the
+  // job is over. `report_due`: a change of epoch is under way, for which a
+  // member must report.
   std::string WhyDead(absl::Duration lease, bool report_due,
                       absl::Time now) const;
 

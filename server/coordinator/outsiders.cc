@@ -36,7 +36,6 @@ bool Outsiders::EndClaim(SessionId session) {
 // rounds no worker does, because the servers have all values.
 std::vector<PeerId> Outsiders::ReleaseLeavers(const Job& job,
                                               int64_t saved_round,
-                                              absl::Time until,
                                               MemberList& roster,
                                               CoordinatorOutbox& out) {
   const auto& members = roster.members();
@@ -53,15 +52,15 @@ std::vector<PeerId> Outsiders::ReleaseLeavers(const Job& job,
     if (!is_needed) leavers.push_back(leaver.id);
   }
   for (const PeerId id : leavers) {
-    Release(*roster.Find(id), until, saved_round, out);
+    Release(*roster.Find(id), saved_round, out);
     roster.Remove(id);
   }
   return leavers;
 }
 
-void Outsiders::Release(const MemberRecord& member, absl::Time until,
-                        int64_t saved_round, CoordinatorOutbox& out) {
-  released_[member.request.incarnation] = until;
+void Outsiders::Release(const MemberRecord& member, int64_t saved_round,
+                        CoordinatorOutbox& out) {
+  released_.insert(member.request.incarnation);
   if (!member.session.has_value()) return;
   TellOver(*member.session, {JobState::kFinished, "", saved_round}, out);
 }
@@ -75,8 +74,6 @@ void Outsiders::NoteReturn(const JoinRequest& request) {
 }
 
 void Outsiders::Forget(absl::Time now) {
-  std::erase_if(released_,
-                [&](const auto& entry) { return now > entry.second; });
   std::erase_if(silent_, [&](const Silent& silent) {
     return now - silent.since > kSilentKept;
   });
@@ -84,7 +81,6 @@ void Outsiders::Forget(absl::Time now) {
 
 void Outsiders::Delay(absl::Duration pause) {
   for (Claim& claim : claims_) claim.since += pause;
-  for (auto& [incarnation, until] : released_) until += pause;
   for (Silent& silent : silent_) silent.since += pause;
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,7 +31,6 @@ namespace nereus {
 // nothing from it, but it may live. If the coordinator forgot it at once, the
 // coordinator could end before the process hears that the job is over.
 //
-//   released --a lease later--> forgotten
 //   silent --a process asks for its place, or a minute later--> forgotten
 class Outsiders {
  public:
@@ -52,17 +51,16 @@ class Outsiders {
   std::vector<Claim> TakeClaims() { return std::exchange(claims_, {}); }
 
   // Releases the leavers that no other worker needs any more, and removes them
-  // from `roster`. Returns their ids. They may ask again until `until`.
-  // `saved_round`: round of the newest checkpoint.
+  // from `roster`. Returns their ids. `saved_round`: round of the newest
+  // checkpoint.
   std::vector<PeerId> ReleaseLeavers(const Job& job, int64_t saved_round,
-                                     absl::Time until, MemberList& roster,
+                                     MemberList& roster,
                                      CoordinatorOutbox& out);
   // Notes that a member is released, and tells its process that its job is
-  // over. The process may ask again until `until`. The caller must remove the
-  // member.
-  void Release(const MemberRecord& member, absl::Time until,
-               int64_t saved_round, CoordinatorOutbox& out);
-  // True if the process is a released member that is not forgotten yet.
+  // over. The caller must remove the member.
+  void Release(const MemberRecord& member, int64_t saved_round,
+               CoordinatorOutbox& out);
+  // True if the process is a released member.
   bool IsReleased(uint64_t incarnation) const {
     return released_.contains(incarnation);
   }
@@ -78,8 +76,7 @@ class Outsiders {
   // True while a silent member may still ask.
   bool has_silent() const { return !silent_.empty(); }
 
-  // Forgets released workers and silent processes that may no longer ask at
-  // `now`.
+  // Forgets silent processes that may no longer ask at `now`.
   void Forget(absl::Time now);
   // Moves all times later by a pause in which the coordinator stood still:
   // messages that it reads now may be older than the claims.
@@ -94,8 +91,8 @@ class Outsiders {
   };
 
   std::vector<Claim> claims_;  // In the order of their requests.
-  // Time until which a released member may ask, by its incarnation.
-  std::map<uint64_t, absl::Time> released_;
+  // Incarnations of released members. At most kRanksMax workers join a job.
+  std::set<uint64_t> released_;
   std::vector<Silent> silent_;
 };
 

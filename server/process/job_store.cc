@@ -1,9 +1,11 @@
 #include "server/process/job_store.h"
 
+#include <fcntl.h>
 #include <sqlite3.h>
 
 #include <utility>
 
+#include "common/base/descriptor.h"
 #include "common/base/status.h"
 #include "server/coordinator/job_state.h"
 
@@ -110,6 +112,12 @@ absl::Status JobStore::Execute(const char* sql) {
 
 absl::StatusOr<std::unique_ptr<JobStore>> JobStore::Open(
     const std::string& path) {
+  // Makes the file, if there is none, so that only this user may read it: the
+  // state has what lets a process resume as a member. SQLite gives its journal
+  // the mode of the file. No existing file is opened here, because to close it
+  // would drop SQLite's lock: such locks belong to the process (fcntl).
+  Descriptor(open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600))
+      .Close();
   sqlite3* database = nullptr;
   const int opened =
       sqlite3_open_v2(path.c_str(), &database,

@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "common/base/json_text.h"
 #include "common/base/names.h"
+#include "common/base/printable.h"
 #include "nlohmann/json.hpp"
 #include "server/report/job_health.h"
 
@@ -178,6 +179,28 @@ std::string CheckpointText(const CheckpointStatus& checkpoint) {
         &text, "the last checkpoint that failed: ", checkpoint.failure, "\n");
   }
   return text;
+}
+
+// Returns `status` with all texts in printable form (Printable).
+JobStatus Printed(JobStatus status) {
+  const auto print = [](std::string& text) { text = Printable(text); };
+  for (std::string* text : {&status.job, &status.plan.schemes, &status.reason,
+                            &status.waiting, &status.checkpoint.failure}) {
+    print(*text);
+  }
+  for (PlanStatus::Layer& layer : status.plan.layers) print(layer.name);
+  for (Member& member : status.members) {
+    print(member.name);
+    print(member.data_address);
+    print(member.stalled_layer);
+    if (member.stall.has_value()) print(member.stall->missing);
+  }
+  for (JobStatus::Event& event : status.events) print(event.text);
+  for (JobStatus::DiskWait& wait : status.disk_waits) {
+    print(wait.what);
+    print(wait.error);
+  }
+  return status;
 }
 
 std::string TimeText(absl::Time at) {
@@ -355,7 +378,10 @@ Json JobStepJson(const JobStatus& status) {
 
 }  // namespace
 
-std::string StatusTable(const JobStatus& status) {
+// Names, addresses and errors come from the members: a terminal must not carry
+// out what they contain.
+std::string StatusTable(const JobStatus& unprinted) {
+  const JobStatus status = Printed(unprinted);
   std::string text = absl::StrCat(Judge(status).text, "\n");
   absl::StrAppendFormat(&text, "job %s, epoch %d, %s", status.job, status.epoch,
                         JobStateName(status.state));

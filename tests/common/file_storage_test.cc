@@ -153,13 +153,20 @@ TEST(FileStorageTest, FileThatCannotBeLookedAtIsAnError) {
   EXPECT_THAT(std::string(status.message()), HasSubstr(root + "/loop: "));
 }
 
-TEST(FileStorageTest, OtherUsersMayReadTheFiles) {
+// Servers of other users may have to read the files, and must not where the
+// process's umask forbids it.
+TEST(FileStorageTest, UmaskDecidesWhoMayReadTheFiles) {
   const std::string root = NewRoot();
   const auto storage = OpenStorage(root);
-  ASSERT_TRUE(Write(*storage, "file", "1").ok());
-  struct stat information;
-  ASSERT_EQ(stat((root + "/file").c_str(), &information), 0);
-  EXPECT_EQ(information.st_mode & 0777, 0644u);
+  for (const mode_t mask : {mode_t{022}, mode_t{077}}) {
+    const mode_t before = umask(mask);
+    const std::string name = absl::StrCat("file", mask);
+    EXPECT_TRUE(Write(*storage, name, "1").ok());
+    umask(before);
+    struct stat information;
+    ASSERT_EQ(stat((root + "/" + name).c_str(), &information), 0);
+    EXPECT_EQ(information.st_mode & 0777, 0666u & ~mask);
+  }
 }
 
 // A reader sees one complete file, from either writer; the writers do not

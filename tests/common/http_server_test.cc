@@ -16,6 +16,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "common/base/clock.h"
 
 namespace nereus {
 namespace {
@@ -40,8 +42,8 @@ class HttpServerTest : public testing::Test {
     server_ = *std::move(server);
   }
 
-  // Sends bytes and returns what comes back until the connection ends.
-  std::string Exchange(const std::string& request) const {
+  // Returns a new connection to the server.
+  int Connect() const {
     sockaddr_in address = {};
     address.sin_family = AF_INET;
     address.sin_port = htons(static_cast<uint16_t>(server_->port()));
@@ -50,6 +52,12 @@ class HttpServerTest : public testing::Test {
     EXPECT_EQ(connect(socket, reinterpret_cast<const sockaddr*>(&address),
                       sizeof(address)),
               0);
+    return socket;
+  }
+
+  // Sends bytes and returns what comes back until the connection ends.
+  std::string Exchange(const std::string& request) const {
+    const int socket = Connect();
     // The server may end the connection before it has read everything.
     (void)!send(socket, request.data(), request.size(), MSG_NOSIGNAL);
     // Else the server would wait for the rest of a request until its timeout.
@@ -152,6 +160,19 @@ TEST_F(HttpServerTest, APortInUseIsAnErrorThatNamesIt) {
   EXPECT_THAT(std::string(second.status().message()),
               AllOf(HasSubstr(absl::StrCat("127.0.0.1:", server_->port())),
                     HasSubstr("http_port")));
+}
+
+// Clients that never end their requests do not keep the page from others.
+TEST_F(HttpServerTest, SilentClientsDoNotHoldUpOthers) {
+  std::vector<int> sockets;
+  for (int i = 0; i < 20; ++i) {
+    sockets.push_back(Connect());
+    (void)!send(sockets.back(), "GET", 3, MSG_NOSIGNAL);
+  }
+  const absl::Time from = SteadyNow();
+  EXPECT_THAT(Get("/metrics"), EndsWith("a 1\n"));
+  EXPECT_LT(SteadyNow() - from, absl::Seconds(2));
+  for (const int socket : sockets) close(socket);
 }
 
 TEST_F(HttpServerTest, AnswersSeveralAtATime) {

@@ -690,6 +690,10 @@ TEST(JobTest, FactorsBeyondAFramesOffsetAreRefused) {
   // 2^30 rows of 8 values are 2^33 elements; an offset has 32 bits.
   parts.job.layers = {FactorLayer("fc", 8, 8, false, int64_t{1} << 30)};
   EXPECT_FALSE(Make(parts).ok());
+  // A dense gradient in place of factors would have 2^33 elements.
+  parts.job.layers = {
+      FactorLayer("fc", int64_t{1} << 17, int64_t{1} << 16, false, 1)};
+  EXPECT_FALSE(Make(parts).ok());
   // 2^30 rows of 2^39 values exceed even int64_t.
   parts.job.layers = {
       FactorLayer("fc", int64_t{1} << 39, 1, false, int64_t{1} << 30)};

@@ -34,5 +34,21 @@ TEST(SchemeTest, OnlyLayersWithFactorsGoByFactors) {
   }
 }
 
+// A frame's offset has 32 bits. Frames of such a layer between workers would
+// wrap, count as repeated, and the round would wait for ever.
+TEST(SchemeTest, LayerBeyondAFramesOffsetGoesByTheServersOnly) {
+  LayerSpec layer;
+  layer.kind = LayerKind::kFullyConnected;
+  layer.has_factors = true;
+  layer.rows = 1;
+  layer.parameters = kPeerParametersMax;
+  EXPECT_TRUE(SupportsScheme(layer, Scheme::kFactor));
+  EXPECT_TRUE(SupportsScheme(layer, Scheme::kRing));
+  ++layer.parameters;
+  EXPECT_TRUE(SupportsScheme(layer, Scheme::kServer));
+  EXPECT_FALSE(SupportsScheme(layer, Scheme::kFactor));
+  EXPECT_FALSE(SupportsScheme(layer, Scheme::kRing));
+}
+
 }  // namespace
 }  // namespace nereus

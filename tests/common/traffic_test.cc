@@ -115,9 +115,9 @@ TEST(TrafficTest, EachFrameHasAHeader) {
                        HostMap::OneEach(2, 1), 48, kFrameMax),
       ElementsAre(2 * (4 * 65537 + 2 * 48), 2 * (4 * 65537 + 2 * 48)));
 
-  // K x M is 1 x 65536 elements, one frame; K x N 1 x 65537, two.
-  const LayerSpec layer = Fc(65536, 65537, 1);
-  const int64_t sent = 4 * (65536 + 65537) + 3 * 48;
+  // K x M is 1 x 32768 elements, one frame; K x N 1 x 65537, two.
+  const LayerSpec layer = Fc(32768, 65537, 1);
+  const int64_t sent = 4 * (32768 + 65537) + 3 * 48;
   EXPECT_THAT(
       PredictLinkBytes({layer}, {Route{Scheme::kFactor}}, Place({layer}, 1),
                        HostMap::OneEach(3, 1), 48, kFrameMax),

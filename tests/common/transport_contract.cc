@@ -252,8 +252,7 @@ TEST_P(TransportContractTest, WrongHelloIsRefusedWithTheReason) {
       {"rank", [](Hello& hello) { hello.self = PeerId::Worker(3); },
        "shard 0 has no peer worker 3 in epoch 5"},
       {"incarnation", [](Hello& hello) { hello.incarnation = 9; },
-       "another process is worker 0 now: its incarnation is 10, and this "
-       "process has 9"},
+       "another process is worker 0 now"},
   };
   for (const Mismatch& mismatch : kMismatches) {
     SCOPED_TRACE(mismatch.name);

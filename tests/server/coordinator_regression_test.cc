@@ -148,6 +148,68 @@ TEST(CoordinatorRegressionTest, MemberThatMissedItsAdmissionIsToldAgain) {
   EXPECT_EQ(Heard<EpochStart>(r, kNew).self, PeerId::Worker(0));
 }
 
+// The incarnation of a member was once enough to be told all that the member is
+// told, and to speak in its name.
+TEST(CoordinatorRegressionTest,
+     AnotherProcessWithItsIncarnationIsNotTheMember) {
+  CoordinatorDriver driver(OptionsOf(1, 1));
+  driver.Gather();
+  std::vector<JoinRequest> others(5, WorkerRequest("w0"));
+  others[0].name = "w1";
+  others[1].data_address = "w9:1";
+  others[2].job = "another";
+  others[3].role = Role::kShard;
+  others[4].shard = 1;
+  for (int i = 0; i < 5; ++i) {
+    SCOPED_TRACE(i);
+    const Reaction r = driver.Say(kNew + i, others[i]);
+    EXPECT_EQ(RefusalIn(r, kNew + i).code(), absl::StatusCode::kAlreadyExists);
+    EXPECT_THAT(HearersOf<EpochStart>(r), IsEmpty());
+  }
+  // The member keeps its session.
+  driver.Beat(kWorker0, 3, 2);
+  EXPECT_EQ(driver.coordinator().epochs().BegunStep(), 3);
+}
+
+// A process that had joined and then lost its power kept its place until TCP
+// gave up, after some 15 minutes.
+TEST(CoordinatorRegressionTest, SilentProcessIsMissedBeforeTheJobBegins) {
+  CoordinatorDriver driver(OptionsOf(2, 1));
+  driver.Say(kShard0, ShardRequest(0));
+  driver.Say(kWorker0, WorkerRequest("w0"));
+  Reaction r;
+  for (int i = 0; i < 24 && r.announced.empty(); ++i) {
+    driver.Beat(kShard0, kInitialRound, kInitialRound);
+    r = driver.Pass(absl::Seconds(0.5));
+  }
+  EXPECT_THAT(r.announced,
+              Contains(HasSubstr("worker w0 (at w0:1) was removed: "
+                                 "it sent nothing for")));
+  EXPECT_EQ(RefusalIn(r, kWorker0).code(), absl::StatusCode::kCancelled);
+  driver.Say(kWorker1, WorkerRequest("w1"));
+  driver.Say(kWorker2, WorkerRequest("w2"));
+  EXPECT_EQ(driver.state(), JobState::kRunning);
+}
+
+// A leaver that came back later than a lease was told that it counts as dead,
+// and would have joined again.
+TEST(CoordinatorRegressionTest, LeaverHearsHoursLaterThatItHasLeft) {
+  CoordinatorDriver driver(OptionsOf(2, 1));
+  driver.Gather();
+  const Resume resume = driver.ResumeOf(kWorker1);
+  driver.Beat(kWorker1, 7, 7);
+  driver.Say(kWorker1, Leave{7});
+  driver.Beat(kWorker0, 8, 6);
+  driver.Report(kShard0, 7);
+  driver.Report(kWorker1, 7);
+  driver.Report(kWorker0, 8);
+  driver.Break(kWorker1);
+  driver.Beat(kWorker0, 8, 7);  // No other worker needs the leaver any more.
+  driver.Pass(absl::Hours(1));
+  EXPECT_EQ(Heard<JobOver>(driver.Say(kNew, resume), kNew).state,
+            JobState::kFinished);
+}
+
 // A member that resumed was once told the members of that moment instead of
 // those at the start of the epoch. It refused that list, over and over, while
 // all others waited for its report.

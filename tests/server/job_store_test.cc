@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sqlite3.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
@@ -76,6 +77,20 @@ TEST_F(JobStoreTest, ASavedStateIsLoadedAfterTheStoreIsReopened) {
   ASSERT_TRUE(state->has_value());
   EXPECT_EQ(EncodeState(**state), EncodeState(SomeState()));
   EXPECT_FALSE(store->Load("another")->has_value());
+}
+
+// The state has what lets a process resume as a member.
+TEST_F(JobStoreTest, OnlyItsUserMayReadTheStore) {
+  const mode_t before = umask(0);
+  const auto store = Open();
+  umask(before);
+  ASSERT_TRUE(store->Save(kJob, SomeState()).ok());
+  for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
+    EXPECT_EQ(entry.status().permissions(),
+              std::filesystem::perms::owner_read |
+                  std::filesystem::perms::owner_write)
+        << entry.path();
+  }
 }
 
 TEST_F(JobStoreTest, ALaterStateReplacesTheEarlierOne) {

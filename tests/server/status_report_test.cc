@@ -45,6 +45,29 @@ TEST(StatusReportTest, ShowsShardsWithoutABackupAndTheirServers) {
             Not(HasSubstr("the chunks of shard 1 are served"))));
 }
 
+// Names come from other processes. A terminal must not carry out what they
+// contain, and they must not forge lines.
+TEST(StatusReportTest, TextHasNoControlCharacters) {
+  const std::string evil = "x\x1b]0;title\x07\nforged\x9b";
+  JobStatus status = Running({});
+  status.job = status.reason = status.waiting = status.plan.schemes = evil;
+  status.checkpoint.failure = evil;
+  status.members.resize(1);
+  JobStatus::Member& member = status.members[0];
+  member.name = member.data_address = member.stalled_layer = evil;
+  member.stall = Stall{0, 3, evil, absl::Seconds(9)};
+  status.plan.layers.resize(1);
+  status.plan.layers[0].name = evil;
+  status.steps.begun = 3;
+  status.events = {{absl::UnixEpoch(), true, evil, LogEvent::kNone}};
+  status.disk_waits = {{evil, absl::Seconds(9), evil, 3}};
+  const std::string text = StatusTable(status);
+  EXPECT_THAT(text, HasSubstr("forged"));
+  EXPECT_THAT(text, Not(HasSubstr("\nforged")));
+  EXPECT_THAT(text, Not(HasSubstr("\x1b")));
+  EXPECT_THAT(text, Not(HasSubstr("\x9b")));
+}
+
 TEST(StatusReportTest, JsonHasPrimaryAndBackupOfEachShard) {
   const auto json = nlohmann::json::parse(
       StatusJson(Running({{1, -1, false}, {1, 0, true}})));

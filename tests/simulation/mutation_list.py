@@ -168,7 +168,7 @@ add("a joining worker takes part in a step that others have begun", [SWARM],
 
 add("no member ever counts as dead", [SWARM],
     ("server/coordinator/coordinator.cc",
-     "  if (state_ == JobState::kRunning) DropOverdueMembers(now, out);\n", ""))
+     "  if (!over()) DropOverdueMembers(now, out);\n", ""))
 
 # A new worker gets the lowest free rank, which is the rank of the dead worker.
 add("a worker that counted as dead is admitted under its old rank", [SWARM],

@@ -57,7 +57,7 @@ void SimulatedSessions::Beat(ProcessId id) {
   if (beat.asks) {
     process.Run([&process] { process.pulse.Answer(); });
   }
-  if (!beat.is_alive || process.start() == nullptr) return;
+  if (!beat.is_alive) return;
   SendHeartbeatOf(id);
   if (!process.is_admitted_worker()) return;
   const std::optional<Gather> gather = process.worker->UnansweredGather();
@@ -68,7 +68,9 @@ void SimulatedSessions::SendHeartbeatOf(ProcessId id) {
   SimulatedProcess& process = world_->processes[id];
   Heartbeat heartbeat;
   if (process.is_admitted_worker()) heartbeat = process.worker->MakeHeartbeat();
-  heartbeat.epoch = process.start()->job->epoch;
+  if (process.start() != nullptr) {
+    heartbeat.epoch = process.start()->job->epoch;
+  }
   if (process.server != nullptr) {
     heartbeat.current_backups = process.server->current_backups();
   }
