@@ -85,8 +85,12 @@ AdamStep AdamStepOf(const OptimizerOptions& options, int64_t step,
 //               the velocity, or the first and then the second moments.
 //   updated     receives the new parameters. It may be `parameters` itself; no
 //               other arrays overlap.
-void ApplyOptimizer(const OptimizerOptions& options, int64_t step,
-                    int64_t length, float gradient_scale, const float* gradient,
-                    const float* parameters, float* state, float* updated);
+//
+// Returns the index of the first parameter whose new value or state is NaN or
+// infinite; -1 if there is none.
+int64_t ApplyOptimizer(const OptimizerOptions& options, int64_t step,
+                       int64_t length, float gradient_scale,
+                       const float* gradient, const float* parameters,
+                       float* state, float* updated);
 
 }  // namespace nereus

@@ -6,22 +6,22 @@
 
 namespace nereus {
 
-// Search of FindNotFinite (common/compute/vectors.h) on a GPU. It finds the
-// same value, but has another result if all values are finite.
+// Search of FindTooLarge (common/compute/vectors.h) on a GPU. It finds the
+// same value, but has another result if there is none.
 //
 // Pointers are of device memory, aligned to 4 bytes. Work is queued on
 // `stream`; the call does not wait. Errors: those of the launch.
 
-// kAllFinite is the result of a search that finds nothing. All its bytes are
-// kAllFiniteByte, so cudaMemsetAsync can write it.
-inline constexpr uint8_t kAllFiniteByte = 0x7f;
-inline constexpr int64_t kAllFinite = 0x7f7f7f7f7f7f7f7f;
+// kNoneFound is the result of a search that finds nothing. All its bytes are
+// kNoneFoundByte, so cudaMemsetAsync can write it.
+inline constexpr uint8_t kNoneFoundByte = 0x7f;
+inline constexpr int64_t kNoneFound = 0x7f7f7f7f7f7f7f7f;
 
 // Sets *first = min(*first, the index of the first of `count` values that is
 // NaN or infinite). If all values are finite, *first does not change. `first`:
-// device memory, aligned to 8 bytes. The caller sets *first to kAllFinite
+// device memory, aligned to 8 bytes. The caller sets *first to kNoneFound
 // before the first call; several calls may use the same `first`.
-cudaError_t FindNotFiniteCuda(const float* values, int64_t count,
-                              int64_t* first, cudaStream_t stream);
+cudaError_t FindTooLargeCuda(const float* values, int64_t count, int64_t* first,
+                             cudaStream_t stream);
 
 }  // namespace nereus

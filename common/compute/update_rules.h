@@ -22,6 +22,11 @@ namespace nereus {
 // multiply-adds (contraction). So the same inputs give the same bits on every
 // machine, and for every way of cutting a layer into chunks and frames.
 
+// Least magnitude of a gradient's value that counts as too large, 2^96 (8e28):
+// the sum of such values could overflow, and then all replicas would have a
+// model of infinities. Below it, 2^31 contributions have a finite sum.
+inline constexpr float kTooLarge = 0x1p96f;
+
 // Constants of one step of sgd.
 struct SgdStep {
   float gradient_scale = 1.0f;  // Times the gradient: the mean gradient.

@@ -54,14 +54,16 @@ NEREUS_LOOP void AddScaledToLoop(const uint8_t* __restrict base,
 // Bits of the exponent; all are set in a NaN or an infinity.
 constexpr uint32_t kExponent = 0x7f800000;
 
-// Needs no branch for a value: adding 1 to the exponent carries into the sign's
-// place exactly if all bits of the exponent are set.
-NEREUS_LOOP bool AllFiniteLoop(const uint8_t* values, size_t count) {
+// Needs no branch for a value: the addition carries into the sign's place
+// exactly if the value's exponent is at least `exponent`.
+NEREUS_LOOP bool AllBelowLoop(const uint8_t* values, size_t count,
+                              uint32_t exponent) {
+  const uint32_t addend = (256 - exponent) << 23;
   uint32_t carries = 0;
   for (size_t i = 0; i < count; ++i) {
     uint32_t bits;
     std::memcpy(&bits, values + 4 * i, sizeof(bits));
-    carries |= (bits & kExponent) + 0x00800000;
+    carries |= (bits & kExponent) + addend;
   }
   return (carries & 0x80000000) == 0;
 }
@@ -95,8 +97,8 @@ struct Plain {
                           int64_t count, float factor, uint8_t* sum) {
     AddScaledToLoop(base, addend, count, factor, sum);
   }
-  static bool AllFinite(const uint8_t* values, size_t count) {
-    return AllFiniteLoop(values, count);
+  static bool AllBelow(const uint8_t* values, size_t count, uint32_t exponent) {
+    return AllBelowLoop(values, count, exponent);
   }
   static float LargestFinite(const float* values, int64_t count) {
     return LargestFiniteLoop(values, count);
@@ -119,7 +121,7 @@ struct Plain {
 #endif
   }
   static constexpr VectorLoops kLoops = {
-      "plain",       AddScaled, AddScaledTo,   AllFinite,
+      "plain",       AddScaled, AddScaledTo,   AllBelow,
       LargestFinite, Scale,     CopyPastCaches};
 };
 
@@ -137,8 +139,9 @@ struct Avx2 {
                                       float factor, uint8_t* sum) {
     AddScaledToLoop(base, addend, count, factor, sum);
   }
-  NEREUS_AVX2 static bool AllFinite(const uint8_t* values, size_t count) {
-    return AllFiniteLoop(values, count);
+  NEREUS_AVX2 static bool AllBelow(const uint8_t* values, size_t count,
+                                   uint32_t exponent) {
+    return AllBelowLoop(values, count, exponent);
   }
   NEREUS_AVX2 static float LargestFinite(const float* values, int64_t count) {
     return LargestFiniteLoop(values, count);
@@ -157,7 +160,7 @@ struct Avx2 {
     _mm_sfence();
   }
   static constexpr VectorLoops kLoops = {
-      "avx2",        AddScaled, AddScaledTo,   AllFinite,
+      "avx2",        AddScaled, AddScaledTo,   AllBelow,
       LargestFinite, Scale,     CopyPastCaches};
 };
 #undef NEREUS_AVX2
@@ -179,8 +182,9 @@ struct Avx512 {
                                         float factor, uint8_t* sum) {
     AddScaledToLoop(base, addend, count, factor, sum);
   }
-  NEREUS_AVX512 static bool AllFinite(const uint8_t* values, size_t count) {
-    return AllFiniteLoop(values, count);
+  NEREUS_AVX512 static bool AllBelow(const uint8_t* values, size_t count,
+                                     uint32_t exponent) {
+    return AllBelowLoop(values, count, exponent);
   }
   NEREUS_AVX512 static float LargestFinite(const float* values, int64_t count) {
     return LargestFiniteLoop(values, count);
@@ -198,7 +202,7 @@ struct Avx512 {
     _mm_sfence();
   }
   static constexpr VectorLoops kLoops = {
-      "avx512",      AddScaled, AddScaledTo,   AllFinite,
+      "avx512",      AddScaled, AddScaledTo,   AllBelow,
       LargestFinite, Scale,     CopyPastCaches};
 };
 #undef NEREUS_AVX512
@@ -222,6 +226,27 @@ const VectorLoops& Widest() {
   return loops;
 }
 
+// Returns the index of the first value whose magnitude is not below
+// 2^(exponent - 127); -1 if there is none.
+int64_t FindFrom(const void* values, size_t count, uint32_t exponent) {
+  constexpr size_t kBlock = 4096;
+  const VectorLoops& loops = Widest();
+  const auto* const bytes = static_cast<const uint8_t*>(values);
+  for (size_t start = 0; start < count; start += kBlock) {
+    const size_t length = std::min(kBlock, count - start);
+    if (loops.all_below(bytes + 4 * start, length, exponent)) continue;
+    // Looks for the value in the block. There may be none any more: in shared
+    // memory, another process may have changed the block since the check above.
+    // The search then goes on with the next block.
+    for (size_t i = start; i < start + length; ++i) {
+      if (!loops.all_below(bytes + 4 * i, 1, exponent)) {
+        return static_cast<int64_t>(i);
+      }
+    }
+  }
+  return -1;
+}
+
 }  // namespace
 
 std::span<const VectorLoops> AvailableVectorLoops() {
@@ -241,20 +266,11 @@ void AddScaledTo(const uint8_t* base, const uint8_t* addend, int64_t count,
 }
 
 int64_t FindNotFinite(const void* values, size_t count) {
-  constexpr size_t kBlock = 4096;
-  const VectorLoops& loops = Widest();
-  const auto* const bytes = static_cast<const uint8_t*>(values);
-  for (size_t start = 0; start < count; start += kBlock) {
-    const size_t length = std::min(kBlock, count - start);
-    if (loops.all_finite(bytes + 4 * start, length)) continue;
-    // Looks for the value in the block. There may be none any more: in shared
-    // memory, another process may have changed the block since the check above.
-    // The search then goes on with the next block.
-    for (size_t i = start; i < start + length; ++i) {
-      if (!loops.all_finite(bytes + 4 * i, 1)) return static_cast<int64_t>(i);
-    }
-  }
-  return -1;
+  return FindFrom(values, count, 255);
+}
+
+int64_t FindTooLarge(const void* values, size_t count) {
+  return FindFrom(values, count, std::bit_cast<uint32_t>(kTooLarge) >> 23);
 }
 
 float LargestFinite(const float* values, int64_t count) {

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <span>
 
+#include "common/compute/update_rules.h"
+
 namespace nereus {
 
 // Loops over float32 values in host memory, in the widest vectors that this CPU
@@ -23,6 +25,10 @@ void AddScaledTo(const uint8_t* base, const uint8_t* addend, int64_t count,
 // Returns the index of the first of `count` values that is NaN or infinite; -1
 // if there is none.
 int64_t FindNotFinite(const void* values, size_t count);
+
+// Returns the index of the first of `count` values that is NaN or has a
+// magnitude of kTooLarge or more; -1 if there is none.
+int64_t FindTooLarge(const void* values, size_t count);
 
 // Returns the largest magnitude among finite values; 0 if none is finite.
 float LargestFinite(const float* values, int64_t count);
@@ -44,8 +50,10 @@ struct VectorLoops {
   // Does what AddScaledTo does.
   void (*add_scaled_to)(const uint8_t* base, const uint8_t* addend,
                         int64_t count, float factor, uint8_t* sum);
-  // Returns true if FindNotFinite would find nothing.
-  bool (*all_finite)(const uint8_t* values, size_t count);
+  // Returns true if all values have a magnitude below 2^(exponent - 127). With
+  // 255, as in the bits of an infinity: if all values are finite. REQUIRES:
+  // 128 <= exponent <= 255.
+  bool (*all_below)(const uint8_t* values, size_t count, uint32_t exponent);
   // Does what LargestFinite does.
   float (*largest_finite)(const float* values, int64_t count);
   // Does what ScaleTo does.

@@ -1,7 +1,9 @@
 #include "common/driver/arithmetic.h"
 
+#include <cmath>
 #include <cstddef>
 #include <cstring>
+#include <limits>
 #include <vector>
 
 #include "common/base/logging.h"
@@ -15,18 +17,23 @@
 namespace nereus {
 namespace {
 
-// Returns the first value that is NaN or infinite; if there is none, a
-// NotFinite with an index below 0.
-NotFinite FirstNotFinite(const Buffer& values) {
-  NotFinite found;
-  found.index =
-      FindNotFinite(values.data(), static_cast<size_t>(values.float_count()));
-  if (found.index >= 0) {
+// Returns value `index` of `values`; below 0: no value.
+BadValue ValueAt(const Buffer& values, int64_t index) {
+  BadValue found;
+  found.index = index;
+  if (index >= 0) {
     // The values may begin at an address that is not a multiple of 4.
-    std::memcpy(&found.value, values.data() + sizeof(float) * found.index,
+    std::memcpy(&found.value, values.data() + sizeof(float) * index,
                 sizeof(found.value));
   }
   return found;
+}
+
+// Returns the first value of a gradient that must not be.
+BadValue CheckGradient(const Buffer& values) {
+  return ValueAt(
+      values,
+      FindTooLarge(values.data(), static_cast<size_t>(values.float_count())));
 }
 
 // Copies all bytes of `source`.
@@ -50,13 +57,13 @@ void Add(const Buffer& addend, float factor, const Buffer& sum) {
 // If the addend asks for a check, float32 values are checked in a first pass
 // and added in a second one, which finds them in the L2 cache.
 // AccumulatePayload decodes, checks and adds encoded values in one pass.
-NotFinite ExecuteArithmetic(const Accumulate& accumulate) {
+BadValue ExecuteArithmetic(const Accumulate& accumulate) {
   const Addend& addend = accumulate.addend;
   const Buffer& sum = accumulate.sum;
   if (sum.data() == nullptr) return {};
   if (IsEncoded(addend.wire)) return AccumulatePayload(accumulate);
   if (addend.check.has_value()) {
-    const NotFinite found = FirstNotFinite(addend.payload);
+    const BadValue found = CheckGradient(addend.payload);
     if (found.index >= 0) return found;
   }
   const Buffer& base = accumulate.base;
@@ -80,9 +87,9 @@ NotFinite ExecuteArithmetic(const Accumulate& accumulate) {
   return {};
 }
 
-NotFinite ExecuteArithmetic(const CheckValues& check) {
+BadValue ExecuteArithmetic(const CheckValues& check) {
   if (check.values.data() == nullptr) return {};
-  return FirstNotFinite(check.values);
+  return CheckGradient(check.values);
 }
 
 void ExecuteArithmetic(const CopyValues& copy) {
@@ -143,8 +150,8 @@ void ExecuteArithmetic(const SelectBlocks& select) {
                select.before.floats(), select.after.floats());
 }
 
-void ExecuteArithmetic(const UpdateParameters& update) {
-  if (update.updated.data() == nullptr) return;
+BadValue ExecuteArithmetic(const UpdateParameters& update) {
+  if (update.updated.data() == nullptr) return {};
   const int64_t bytes = update.parameters.bytes();
   NEREUS_CHECK(update.gradient.bytes() == bytes &&
                update.updated.bytes() == bytes &&
@@ -153,16 +160,27 @@ void ExecuteArithmetic(const UpdateParameters& update) {
       << bytes << " of parameters, " << update.gradient.bytes()
       << " of gradient, " << update.state.bytes() << " of state, "
       << update.updated.bytes() << " for the result";
-  ApplyOptimizer(update.optimizer, update.step, update.parameters.float_count(),
-                 update.gradient_scale, update.gradient.floats(),
-                 update.parameters.floats(), update.state.floats(),
-                 update.updated.floats());
-  if (!update.clears_state) return;
-  std::fill_n(update.state.floats(), update.state.float_count(), 0.0f);
+  const int64_t bad =
+      ApplyOptimizer(update.optimizer, update.step,
+                     update.parameters.float_count(), update.gradient_scale,
+                     update.gradient.floats(), update.parameters.floats(),
+                     update.state.floats(), update.updated.floats());
+  BadValue found;
+  if (bad >= 0 && update.check.has_value()) {
+    found = ValueAt(update.updated, bad);
+    // The parameter is finite: its second moment is not.
+    if (std::isfinite(found.value)) {
+      found.value = std::numeric_limits<float>::infinity();
+    }
+  }
+  if (update.clears_state) {
+    std::fill_n(update.state.floats(), update.state.float_count(), 0.0f);
+  }
+  return found;
 }
 
-void ExecuteArithmetic(const MultiplyFactors& multiply) {
-  if (multiply.gradient.data() == nullptr) return;
+BadValue ExecuteArithmetic(const MultiplyFactors& multiply) {
+  if (multiply.gradient.data() == nullptr) return {};
   // m, n: rows and columns of the gradient, without the bias.
   const int64_t m = multiply.m;
   const int64_t n = multiply.n;
@@ -187,6 +205,11 @@ void ExecuteArithmetic(const MultiplyFactors& multiply) {
                        gradient + (multiply.end - multiply.begin) * n);
   }
   if (has_addend) Add(multiply.addend, multiply.scale, multiply.gradient);
+  if (!multiply.check.has_value()) return {};
+  const Buffer& result = multiply.gradient;
+  return ValueAt(
+      result,
+      FindNotFinite(result.data(), static_cast<size_t>(result.float_count())));
 }
 
 }  // namespace nereus

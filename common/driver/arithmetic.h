@@ -15,13 +15,14 @@ void ExecuteArithmetic(const ScaleValues& scale);
 void ExecuteArithmetic(const RoundValues& round);
 void ExecuteArithmetic(const SplitGradient& split);
 void ExecuteArithmetic(const SelectBlocks& select);
-void ExecuteArithmetic(const UpdateParameters& update);
-void ExecuteArithmetic(const MultiplyFactors& multiply);
 
 // Each function carries out an action that can check values. Returns the first
-// value that is NaN or infinite. NotFinite::index is below 0 if all values are
-// finite, or if the action asks for no check.
-NotFinite ExecuteArithmetic(const Accumulate& accumulate);
-NotFinite ExecuteArithmetic(const CheckValues& check);
+// value that must not be: in a gradient, one that is NaN, infinite or too large
+// (kTooLarge); in a result, one that is NaN or infinite. BadValue::index is
+// below 0 if there is none, or if the action asks for no check.
+BadValue ExecuteArithmetic(const Accumulate& accumulate);
+BadValue ExecuteArithmetic(const CheckValues& check);
+BadValue ExecuteArithmetic(const UpdateParameters& update);
+BadValue ExecuteArithmetic(const MultiplyFactors& multiply);
 
 }  // namespace nereus

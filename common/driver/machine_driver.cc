@@ -264,13 +264,7 @@ void MachineDriver::CarryOut(const Action& action) {
       ActionVisitor{
           [&](const SendFrame& send) { Send(send.to, send.frame); },
           [&](const BroadcastFrame& all) { Broadcast(all); },
-          [&](const CheckingAction auto& checking) {
-            const NotFinite found = ExecuteArithmetic(checking);
-            if (found.index < 0) return;
-            Outbox last;
-            member_->OnNotFinite(CheckOf(checking), found, last);
-            End(last);
-          },
+          [&](const CheckingAction auto& checking) { Check(checking); },
           [&](const ArithmeticAction auto& arithmetic) {
             ExecuteArithmetic(arithmetic);
           },
@@ -296,6 +290,15 @@ void MachineDriver::CarryOut(const Action& action) {
       },
       action);
   trace_.EndAction(action, begin);
+}
+
+template <typename Checking>
+void MachineDriver::Check(const Checking& action) {
+  const BadValue found = ExecuteArithmetic(action);
+  if (found.index < 0) return;
+  Outbox last;
+  member_->OnBadValue(CheckOf(action), found, last);
+  End(last);
 }
 
 bool MachineDriver::SplitsOnDevice(const SplitGradient& split) const {
@@ -336,7 +339,7 @@ void MachineDriver::Multiply(const MultiplyFactors& factors) {
   if (events_.accelerator != nullptr) {
     return EndUnlessOk(events_.accelerator->Multiply(factors));
   }
-  CarryOutBusy([&] { ExecuteArithmetic(factors); });
+  CarryOutBusy([&] { Check(factors); });
 }
 
 void MachineDriver::Update(const UpdateParameters& update) {
@@ -345,7 +348,7 @@ void MachineDriver::Update(const UpdateParameters& update) {
     return EndUnlessOk(accelerator->Update(update));
   }
   update.updated.AwaitUnread();
-  ExecuteArithmetic(update);
+  Check(update);
 }
 
 void MachineDriver::Checksum(const ChecksumValues& values) {

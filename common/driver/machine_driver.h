@@ -137,6 +137,10 @@ class MachineDriver final : private FrameHandler {
   // Waits until the values that an action reads have arrived (Arrival). If they
   // cannot arrive, reports a failure, which ends the job, and returns false.
   bool AwaitSources(const Action& action);
+  // Carries out an arithmetic action that can check values. If it finds a value
+  // that must not be, ends the job.
+  template <typename Checking>
+  void Check(const Checking& action);
   // True if the accelerator carries out `split`.
   bool SplitsOnDevice(const SplitGradient& split) const;
   void Split(const SplitGradient& split);

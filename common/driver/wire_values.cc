@@ -71,7 +71,7 @@ void DecodePayload(const FrameHeader& header, const Buffer& payload,
   Decode(header.wire, header.exponent, Halves(payload), count, values.floats());
 }
 
-NotFinite AccumulatePayload(const Accumulate& accumulate) {
+BadValue AccumulatePayload(const Accumulate& accumulate) {
   const Addend& addend = accumulate.addend;
   float* const sum = accumulate.sum.floats();
   const int64_t count = accumulate.sum.float_count();
@@ -89,7 +89,7 @@ NotFinite AccumulatePayload(const Accumulate& accumulate) {
     Decode(addend.wire, addend.exponent, Halves(addend.payload) + start, length,
            values);
     if (addend.check.has_value()) {
-      const int64_t found = FindNotFinite(values, static_cast<size_t>(length));
+      const int64_t found = FindTooLarge(values, static_cast<size_t>(length));
       if (found >= 0) return {start + found, values[found]};
     }
     if (base_bytes > 0) {

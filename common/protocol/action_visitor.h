@@ -34,20 +34,26 @@ concept OneOf = (std::is_same_v<T, Types> || ...);
 // ExecuteArithmetic (common/driver/arithmetic.h) carries them out.
 template <typename T>
 concept ArithmeticAction =
-    OneOf<T, CopyValues, ScaleValues, RoundValues, SplitGradient, SelectBlocks,
-          UpdateParameters, MultiplyFactors>;
+    OneOf<T, CopyValues, ScaleValues, RoundValues, SplitGradient, SelectBlocks>;
 
 // True for actions that check values, or can. ExecuteArithmetic carries them
-// out and returns the first value that is NaN or infinite, if there is one.
+// out and returns the first value that must not be, if there is one.
 template <typename T>
-concept CheckingAction = OneOf<T, Accumulate, CheckValues>;
+concept CheckingAction =
+    OneOf<T, Accumulate, CheckValues, UpdateParameters, MultiplyFactors>;
 
 // Returns the check of an action. REQUIRES: the action has a check.
-inline const GradientCheck& CheckOf(const Accumulate& accumulate) {
+inline const ValueCheck& CheckOf(const Accumulate& accumulate) {
   return *accumulate.addend.check;
 }
-inline const GradientCheck& CheckOf(const CheckValues& values) {
+inline const ValueCheck& CheckOf(const CheckValues& values) {
   return values.check;
+}
+inline const ValueCheck& CheckOf(const UpdateParameters& update) {
+  return *update.check;
+}
+inline const ValueCheck& CheckOf(const MultiplyFactors& multiply) {
+  return *multiply.check;
 }
 
 // True if a driver carries the action out even after a check has found a NaN or

@@ -4,6 +4,7 @@
 #include <variant>
 
 #include "common/base/status.h"
+#include "common/plan/layer_spec.h"
 #include "common/protocol/connections.h"
 
 namespace nereus {
@@ -74,15 +75,26 @@ void Member::OnFailure(const std::string& reason, Outbox& out) {
 // The coordinator puts the name of the reporting member in front of the text.
 // So the text names the worker that made the gradient only if this worker is
 // not the reporting member.
-void Member::OnNotFinite(const GradientCheck& check, const NotFinite& found,
-                         Outbox& out) {
+void Member::OnBadValue(const ValueCheck& check, const BadValue& found,
+                        Outbox& out) {
   const LayerSpec& layer = start_->job->layers[check.layer];
   const PeerId whose = PeerId::Worker(check.worker);
-  OnFailure(absl::StrCat(
-                whose == start_->self ? "" : start_->job->NameOf(whose) + ": ",
-                "layer ", layer.name, ", step ", check.round,
-                ": the gradient has ", found.value, " at element ",
-                check.offset + found.index, " of ", layer.parameters),
+  const bool names = check.of == Checked::kGradient && whose != start_->self;
+  const auto what = [&]() -> absl::string_view {
+    switch (check.of) {
+      case Checked::kGradient:
+        return "the gradient has ";
+      case Checked::kMean:
+        return "the mean gradient of all workers has ";
+      case Checked::kUpdate:
+        return "the update by the mean gradient of all workers has ";
+    }
+    return "";
+  };
+  OnFailure(absl::StrCat(names ? start_->job->NameOf(whose) + ": " : "",
+                         "layer ", layer.name, ", step ", check.round, ": ",
+                         what(), found.value, " at element ",
+                         check.offset + found.index, " of ", layer.parameters),
             out);
 }
 
@@ -119,6 +131,8 @@ void Member::Enter(const EpochStart& start, Outbox& out) {
   // The coordinator sends an EpochStart again if it does not know whether the
   // member has got it.
   if (start_ != nullptr && start.job->epoch <= start_->job->epoch) return;
+  const absl::Status same = CheckModel(*start.job);
+  if (!same.ok()) return End(same, out);
   if (start_ != nullptr) ForgetReplaced(RosterOf(*start_), RosterOf(start));
   start_ = std::make_shared<const EpochStart>(start);
   frozen_ = false;
@@ -139,6 +153,21 @@ void Member::Enter(const EpochStart& start, Outbox& out) {
   } else {
     machine_->OnEpoch(start_->job, out);
   }
+}
+
+// The machine and the caller's memory fit one model. A worker knows it from its
+// request, and a server from its first epoch.
+absl::Status Member::CheckModel(const Job& job) const {
+  absl::Span<const LayerSpec> model = request_.layers;
+  if (start_ != nullptr) model = start_->job->model();
+  if (model.empty()) return absl::OkStatus();
+  const absl::Status same =
+      CompareModels(WithRowsOf(job.model(), model), job.model(),
+                    absl::StrCat("epoch ", job.epoch));
+  if (same.ok()) return same;
+  return InternalError(
+      "the coordinator has begun an epoch with another model: ",
+      same.message());
 }
 
 // A server that replaces another one has the same id and another incarnation.

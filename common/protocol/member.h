@@ -81,8 +81,7 @@ class Member {
 
   // Reports that a check has found a NaN or an infinity in a gradient. The
   // coordinator then ends the job with an error.
-  void OnNotFinite(const GradientCheck& check, const NotFinite& found,
-                   Outbox& out);
+  void OnBadValue(const ValueCheck& check, const BadValue& found, Outbox& out);
 
   // Notes that this process is connected to a peer of its epoch.
   void OnConnected(PeerId peer) { reached_.insert(peer); }
@@ -115,6 +114,9 @@ class Member {
  private:
   // Enters an epoch, unless the process is in this epoch or in a later one.
   void Enter(const EpochStart& start, Outbox& out);
+  // Checks that the model of a new epoch is that with which this process has
+  // joined, apart from rows that the job has learnt.
+  absl::Status CheckModel(const Job& job) const;
   // Removes from reached_ the peers that are another process, or none, in the
   // epoch that begins. `before`, `now`: members of the old and new epoch.
   void ForgetReplaced(const Roster& before, const Roster& now);

@@ -36,14 +36,34 @@ struct BroadcastFrame {
   Frame frame;  // Its values, if it has any, are float32.
 };
 
-// Request to check values of a gradient with NanPolicy::kFail: a value that is
-// NaN or infinite ends the job. The fields name the gradient in the error.
-struct GradientCheck {
+// Values that a check looks at.
+enum class Checked {
+  kGradient,  // Gradient of one worker: no value may be as large as kTooLarge.
+  kMean,      // Mean gradient of all workers: each value must be finite.
+  kUpdate,    // Parameters and optimizer state after an update: the same.
+};
+
+// Request to check values: one that is NaN, infinite or too large ends the job.
+// Gradients are checked with NanPolicy::kFail (with kSkip, workers look at
+// theirs before they vote), results unless the policy is kIgnore. The fields
+// name the values in the error.
+struct ValueCheck {
   int32_t layer = 0;   // Index of the layer.
   int64_t round = 0;   // Round of the gradient.
   int32_t worker = 0;  // Rank of the worker that computed the gradient.
   int64_t offset = 0;  // Index of the first checked value in the layer.
+  Checked of = Checked::kGradient;
 };
+
+// Returns the check of a result: of values of `layer` from `offset` on that
+// follow from the contributions of all workers to `round`. Returns nothing if
+// the job checks none (NanPolicy::kIgnore).
+inline std::optional<ValueCheck> ResultCheck(const Job& job, int32_t layer,
+                                             int64_t round, int64_t offset,
+                                             Checked of = Checked::kUpdate) {
+  if (job.options.nan == NanPolicy::kIgnore) return std::nullopt;
+  return ValueCheck{layer, round, /*worker=*/0, offset, of};
+}
 
 // Values to add to a sum: float32, or the payload of a frame in its wire type.
 struct Addend {
@@ -58,7 +78,7 @@ struct Addend {
   Buffer payload;                      // Values, in the format `wire`.
   WireType wire = WireType::kFloat32;  // Number format of the values.
   int8_t exponent = 0;                 // FrameHeader::exponent.
-  std::optional<GradientCheck> check;  // Absent: the values are not checked.
+  std::optional<ValueCheck> check;     // Absent: the values are not checked.
   // True if the values do not change until the sum is complete. FrameSums then
   // does not copy them. REQUIRES: `wire` is kFloat32.
   bool stays = false;
@@ -85,13 +105,13 @@ struct CopyValues {
   Buffer source;
 };
 
-// Checks that no value is NaN or infinite. If a value is, the driver tells the
-// member (Member::OnNotFinite). From then on the driver carries out only the
+// Checks values. If it finds one that must not be, the driver tells the member
+// (Member::OnBadValue). From then on the driver carries out only the
 // actions for which IsMessage is true, and drops all other actions of this
 // outbox and of later outboxes.
 struct CheckValues {
   Buffer values;
-  GradientCheck check;
+  ValueCheck check;
 };
 
 // Computes the CRC-32C of `values`, a layer's parameters as of `round`. The
@@ -125,15 +145,16 @@ struct RoundValues {
 // Makes one step of the optimizer (ApplyOptimizer in
 // common/compute/optimizer.h). `updated` may be the memory of `parameters`.
 struct UpdateParameters {
-  int32_t layer = 0;            // Index of the layer.
-  OptimizerOptions optimizer;   // Rule and constants of the update.
-  int64_t step = 0;             // Step of the update.
-  float gradient_scale = 1.0f;  // Factor that makes `gradient` the mean.
-  Buffer gradient;              // Sum of the gradients, or their mean.
-  Buffer parameters;            // Parameters before the update.
-  Buffer state;                 // Optimizer state, updated in place.
-  Buffer updated;               // Parameters after the update.
-  bool clears_state = false;    // True: sets the state to 0 afterwards.
+  int32_t layer = 0;                // Index of the layer.
+  OptimizerOptions optimizer;       // Rule and constants of the update.
+  int64_t step = 0;                 // Step of the update.
+  float gradient_scale = 1.0f;      // Factor that makes `gradient` the mean.
+  Buffer gradient;                  // Sum of the gradients, or their mean.
+  Buffer parameters;                // Parameters before the update.
+  Buffer state;                     // Optimizer state, updated in place.
+  Buffer updated;                   // Parameters after the update.
+  std::optional<ValueCheck> check;  // Check of the result; absent: none.
+  bool clears_state = false;        // True: sets the state to 0 afterwards.
 };
 
 // Splits a layer's gradient into the part that is sent and the residual
@@ -182,6 +203,7 @@ struct MultiplyFactors {
   int64_t end = 0;    // Row after the last one of the part.
   // Values of the same part of a gradient; empty: there is no addend.
   Buffer addend = {};
+  std::optional<ValueCheck> check = std::nullopt;  // Check of `gradient`.
 
   // True if the part is the whole gradient.
   bool is_whole() const { return begin == 0 && end == m; }

@@ -8,8 +8,8 @@ namespace nereus {
 
 class Buffer;
 
-// Result of a search for a float32 that is NaN or infinite.
-struct NotFinite {
+// Result of a search for a float32 that must not be, such as a NaN.
+struct BadValue {
   int64_t index = -1;  // Index of the value; below 0: none was found.
   float value = 0.0f;  // The value, for messages.
 };
@@ -31,10 +31,11 @@ class Arrival {
   virtual absl::Status Await(int64_t bytes) = 0;
 
   // Searches all values at their source, for example on a GPU, and returns the
-  // first value that is NaN or infinite. Blocks until the search ends. Reads no
-  // host memory. Errors: kUnimplemented, the source cannot be searched: search
-  // the values in host memory; other errors, the search has failed.
-  virtual absl::StatusOr<NotFinite> FindNotFinite() {
+  // first one that is NaN or too large (kTooLarge). Blocks until the search
+  // ends. Reads no host memory. Errors: kUnimplemented, the source cannot be
+  // searched: search the values in host memory; other errors, the search has
+  // failed.
+  virtual absl::StatusOr<BadValue> FindTooLarge() {
     return UnimplementedError("these values are looked at where they are");
   }
 

@@ -168,8 +168,8 @@ Addend ChunkRounds::AddendOf(const Frame& frame, int rank) const {
   if (job.checks_contributions() && header.round != kInitialRound &&
       !is_block_layer() &&
       (job.partial() || job.LineupOf(header.round).IsAlone(rank))) {
-    addend.check = GradientCheck{layer(), header.round, rank,
-                                 held_.chunk.offset + header.offset};
+    addend.check = ValueCheck{layer(), header.round, rank,
+                              held_.chunk.offset + header.offset};
   }
   return addend;
 }
@@ -362,7 +362,7 @@ void ChunkRounds::AdvancePartial(Outbox& out) {
   const bool each = job.options.rounds.quorum == Quorum::kEach;
   const auto update = [&] {
     partial_.Settle(out);
-    held_.Update(job.options.optimizer, partial_updates_++, partial_.sum(),
+    held_.Update(job, round_, partial_updates_++, partial_.sum(),
                  each ? 1.0f / static_cast<float>(job.worker_count())
                       : job.MeanScale(round_),
                  out);

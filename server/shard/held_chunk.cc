@@ -30,11 +30,12 @@ Buffer HeldChunk::RoomForUpdate(Outbox& out) {
              : Buffer::Allocate(parameters.bytes());
 }
 
-void HeldChunk::Update(const OptimizerOptions& optimizer, int64_t step,
+void HeldChunk::Update(const Job& job, int64_t round, int64_t step,
                        const Buffer& gradient, float scale, Outbox& out) {
   Buffer updated = RoomForUpdate(out);
-  out.Add(UpdateParameters{chunk.layer, optimizer, step, scale, gradient,
-                           parameters, state, updated});
+  out.Add(UpdateParameters{chunk.layer, job.options.optimizer, step, scale,
+                           gradient, parameters, state, updated,
+                           ResultCheck(job, chunk.layer, round, chunk.offset)});
   parameters = std::move(updated);
 }
 
@@ -43,7 +44,7 @@ void HeldChunk::UpdateFrom(const Job& job, int64_t round, const FullRound& full,
                            float scale, Outbox& out) {
   if (full.sparse()) return UpdateBlocks(job, round, full, scale, out);
   if (chunk.layer != job.pool.layer) {
-    return Update(job.options.optimizer, round, full.sum(), scale, out);
+    return Update(job, round, round, full.sum(), scale, out);
   }
   Buffer chosen = RoomForUpdate(out);
   out.Add(
@@ -67,8 +68,9 @@ void HeldChunk::UpdateBlocks(const Job& job, int64_t round,
     const auto block = [&](const Buffer& values) {
       return values.Slice(grid.Offset(index) * 4, grid.Length(index) * 4);
     };
-    AddBlockUpdate(job, chunk.layer, round, full.resumed(index), scale,
-                   block(full.sum()), block(updated), block(state), out);
+    AddBlockUpdate(job, chunk.layer, round, full.resumed(index),
+                   chunk.offset + grid.Offset(index), scale, block(full.sum()),
+                   block(updated), block(state), out);
   }
 }
 

@@ -42,9 +42,9 @@ struct HeldChunk {
   // Takes the initial parameters, with `state_arrays` arrays of zeroed state.
   void Begin(Buffer initial, int state_arrays);
 
-  // Applies one optimizer step. `scale` times `gradient` is the mean gradient;
-  // `step`, 0-based, is the optimizer's step.
-  void Update(const OptimizerOptions& optimizer, int64_t step,
+  // Applies one optimizer step after `round`. `scale` times `gradient` is the
+  // mean gradient; `step`, 0-based, is the optimizer's step.
+  void Update(const Job& job, int64_t round, int64_t step,
               const Buffer& gradient, float scale, Outbox& out);
 
   // Applies the outcome of `round`: the sum of `full` times `scale` is the

@@ -4,6 +4,8 @@
 
 #include <cmath>
 #include <cstring>
+#include <limits>
+#include <optional>
 #include <vector>
 
 #include "common/compute/factor_gradient.h"
@@ -75,8 +77,8 @@ TEST(ArithmeticTest, NonFiniteAddendIsReportedAndNotAdded) {
     const Buffer kept = FloatBuffer({1, 2, 3});
     accumulate.sum = kept;
     accumulate.replaces = replaces;
-    accumulate.addend.check = GradientCheck();
-    const NotFinite found = ExecuteArithmetic(accumulate);
+    accumulate.addend.check = ValueCheck();
+    const BadValue found = ExecuteArithmetic(accumulate);
     EXPECT_EQ(found.index, 1);
     EXPECT_EQ(found.value, HUGE_VALF);
     EXPECT_EQ(FloatsOf(kept), (std::vector<float>{1, 2, 3}));
@@ -85,7 +87,7 @@ TEST(ArithmeticTest, NonFiniteAddendIsReportedAndNotAdded) {
 
 TEST(ArithmeticTest, ChecksFindTheFirstNonFiniteValue) {
   EXPECT_LT(ExecuteArithmetic(CheckValues{FloatBuffer({1, 2}), {}}).index, 0);
-  const NotFinite found =
+  const BadValue found =
       ExecuteArithmetic(CheckValues{FloatBuffer({1, -HUGE_VALF, NAN}), {}});
   EXPECT_EQ(found.index, 1);
   EXPECT_EQ(found.value, -HUGE_VALF);
@@ -125,6 +127,64 @@ TEST(ArithmeticTest, ScaleMultiplies) {
   EXPECT_EQ(FloatsOf(values), (std::vector<float>{0.25f, -0.5f, 0, 2}));
 }
 
+// Two finite gradients may have an infinite sum, and one may be too large for
+// the optimizer's state. The next step would make NaNs of all parameters.
+TEST(ArithmeticTest, UpdateFindsAResultThatIsNotFinite) {
+  struct Case {
+    UpdateRule rule;
+    float gradient;
+    float parameter;
+    float found;
+  };
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  for (const Case& each :
+       {Case{UpdateRule::kSgd, kInfinity, 1.0f, -kInfinity},
+        Case{UpdateRule::kSgd, -3e38f, 3.4e38f, kInfinity},
+        Case{UpdateRule::kAdam, 1e21f, 1.0f, kInfinity},
+        Case{UpdateRule::kAdam, kInfinity, 1.0f, kInfinity}}) {
+    for (const int64_t at : {0, 1023, 1024, 2999}) {
+      std::vector<float> gradient(3000, 0.5f), parameters(3000, 1.0f);
+      gradient[at] = each.gradient;
+      parameters[at] = each.parameter;
+      OptimizerOptions options;
+      options.rule = each.rule;
+      options.learning_rate = 1.0f;
+      UpdateParameters update{0,
+                              options,
+                              /*step=*/3,
+                              /*gradient_scale=*/1.0f,
+                              FloatBuffer(gradient),
+                              FloatBuffer(parameters),
+                              FloatBuffer(std::vector<float>(
+                                  3000 * OptimizerStateCount(each.rule))),
+                              FloatBuffer(parameters),
+                              ValueCheck{.of = Checked::kUpdate}};
+      const BadValue found = ExecuteArithmetic(update);
+      EXPECT_EQ(found.index, at);
+      EXPECT_FALSE(std::isfinite(found.value));
+      update.check.reset();
+      EXPECT_LT(ExecuteArithmetic(update).index, 0);
+    }
+  }
+}
+
+TEST(ArithmeticTest, ProductThatOverflowsIsFound) {
+  // 2 rows: the gradient has 2 x 2 values and 2 of the bias.
+  MultiplyFactors multiply{/*rows=*/2,
+                           /*m=*/2,
+                           /*n=*/2,
+                           /*bias=*/true,
+                           /*scale=*/0.5f,
+                           FloatBuffer({1, 3e20f, 1, 3e20f}),
+                           FloatBuffer({1, 3e20f, 1, 3e20f}),
+                           FloatBuffer(std::vector<float>(6)),
+                           /*begin=*/0,
+                           /*end=*/2};
+  EXPECT_LT(ExecuteArithmetic(multiply).index, 0);
+  multiply.check = ValueCheck{.of = Checked::kMean};
+  EXPECT_EQ(ExecuteArithmetic(multiply).index, 3);
+}
+
 TEST(ArithmeticTest, UpdateParametersRunsTheOptimizer) {
   for (const UpdateRule rule : {UpdateRule::kSgd, UpdateRule::kAdam}) {
     OptimizerOptions options;
@@ -139,7 +199,8 @@ TEST(ArithmeticTest, UpdateParametersRunsTheOptimizer) {
                             FloatBuffer(gradient),
                             FloatBuffer(parameters),
                             FloatBuffer(state),
-                            FloatBuffer({0, 0, 0})};
+                            FloatBuffer({0, 0, 0}),
+                            /*check=*/std::nullopt};
     ExecuteArithmetic(update);
     EXPECT_EQ(FloatsOf(update.parameters), parameters);
     EXPECT_EQ(FloatsOf(update.gradient), gradient);
@@ -207,7 +268,8 @@ TEST(ArithmeticTest, ActionsOnBuffersWithoutBytesDoNothing) {
   ExecuteArithmetic(Accumulate{size, Addend(size)});
   EXPECT_LT(ExecuteArithmetic(CheckValues{size, {}}).index, 0);
   ExecuteArithmetic(ScaleValues{size, 2.0f});
-  ExecuteArithmetic(UpdateParameters{0, {}, 0, 1.0f, size, size, size, size});
+  ExecuteArithmetic(
+      UpdateParameters{0, {}, 0, 1.0f, size, size, size, size, {}});
   ExecuteArithmetic(MultiplyFactors{1 << 20, 1 << 10, 1 << 10, true, 1.0f, size,
                                     size, size, 0, 1 << 10});
 }

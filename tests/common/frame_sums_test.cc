@@ -105,7 +105,7 @@ TEST_P(FrameSumsTest, ValuesThatStayAreNotCopied) {
         }
         Addend own(stays);
         own.stays = true;
-        own.check = GradientCheck();
+        own.check = ValueCheck();
         const int64_t held = sums_.held_bytes();
         Outbox out;
         sums_.Add(contributor, 0, place, own, 0.5f, out);
@@ -139,7 +139,7 @@ TEST(FrameSumsCheckTest, ValuesThatStayAreCheckedWhenTheyAreAdded) {
   const Buffer place = FloatBuffer({0});
   Addend own(FloatBuffer({5}));
   own.stays = true;
-  own.check = GradientCheck{.layer = 3};
+  own.check = ValueCheck{.layer = 3};
   Outbox out;
   sums.Add(0, 0, place, own, 1.0f, out);
   EXPECT_TRUE(out.actions().empty());
@@ -235,7 +235,7 @@ TEST(FrameSumsOrderTest, ValuesAreCheckedOnceWhenTheyArrive) {
   std::vector<int> checked;
   for (const int contributor : {1, 0}) {
     Addend addend(FloatBuffer({1}));
-    addend.check = GradientCheck{0, 0, contributor, 0};
+    addend.check = ValueCheck{0, 0, contributor, 0};
     Outbox out;
     sums.Add(contributor, 0, place, addend, 1.0f, out);
     for (const Action& action : out.actions()) {

@@ -413,7 +413,7 @@ TEST_F(MachineDriverTest, FailedCheckStopsAllButMessages) {
   const Buffer other = FloatBuffer({1});
   machine_->on_frame = [&](const Frame& frame, Outbox& out) {
     Addend addend(frame);
-    addend.check = GradientCheck{0, 3, 0, 0};
+    addend.check = ValueCheck{0, 3, 0, 0};
     out.Add(SendFrame{PeerId::Shard(0), FloatFrame({5})});
     out.Add(Accumulate{sum, addend});
     out.Add(CopyValues{other, FloatBuffer({2})});

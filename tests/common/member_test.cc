@@ -22,6 +22,7 @@
 namespace nereus {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -159,17 +160,29 @@ const T& Only(const Effects& effects) {
 TEST_F(MemberTest, NonFiniteValueEndsTheJobAndNamesItsWorker) {
   Enter(1);
   Outbox out;
-  member_.OnNotFinite({0, 7, 0, 5}, {1, HUGE_VALF}, out);
-  member_.OnNotFinite({0, 8, 0, 0}, {0, NAN}, out);
+  member_.OnBadValue({0, 7, 0, 5}, {1, HUGE_VALF}, out);
+  member_.OnBadValue({0, 8, 0, 0}, {0, NAN}, out);
   EXPECT_EQ(Only<Failure>(Carry(out)).reason,
             "worker 0: layer scale, step 7: the gradient has inf at element 6 "
             "of 1");
 }
 
+TEST_F(MemberTest, ResultThatIsNotFiniteIsBlamedOnNoWorker) {
+  Enter(1);
+  Outbox out;
+  member_.OnBadValue(
+      {/*layer=*/0, /*round=*/3, /*worker=*/0, /*offset=*/40, Checked::kUpdate},
+      {2, std::numeric_limits<float>::infinity()}, out);
+  const Effects effects = Carry(out);
+  EXPECT_EQ(Only<Failure>(effects).reason,
+            "layer scale, step 3: the update by the mean gradient of all "
+            "workers has inf at element 42 of 1");
+}
+
 TEST_F(MemberTest, OwnNonFiniteValueIsNotBlamedOnAnotherWorker) {
   Enter(1);
   Outbox out;
-  member_.OnNotFinite({0, 7, 1, 0}, {0, HUGE_VALF}, out);
+  member_.OnBadValue({0, 7, 1, 0}, {0, HUGE_VALF}, out);
   EXPECT_EQ(Only<Failure>(Carry(out)).reason,
             "layer scale, step 7: the gradient has inf at element 0 of 1");
 }
@@ -228,6 +241,46 @@ TEST_F(MemberTest, RepeatedEpochIsIgnored) {
     EXPECT_THAT(again.done, IsEmpty());
     EXPECT_EQ(member_.start()->job->epoch, 4u);
   }
+}
+
+// The machine has the sizes of the first model. A coordinator with a fault must
+// not make the process abort.
+TEST_F(MemberTest, EpochWithAnotherModelEndsTheMember) {
+  Enter(1);
+  for (const bool from_base : {false, true}) {
+    SCOPED_TRACE(from_base);
+    Member member(Request(), [this](const EpochStart& start, Outbox&) {
+      return std::make_unique<FakeMachine>(&log_, start.job);
+    });
+    Outbox out;
+    member.OnMessage(StartOf(1), out);
+    Carry(out);
+    EpochStart other = StartOf(2);
+    other.from_base = from_base;
+    other.job = EpochAfter(*TestJob(2, 1, {VectorLayer("scale", 2)}),
+                           [](Job& job) { job.epoch = 2; });
+    member.OnMessage(other, out);
+    const Effects effects = Carry(out);
+    ASSERT_THAT(effects.ended, SizeIs(1));
+    EXPECT_EQ(effects.ended[0].code(), absl::StatusCode::kInternal);
+    EXPECT_THAT(std::string(effects.ended[0].message()),
+                AllOf(HasSubstr("another model"), HasSubstr("scale")));
+  }
+}
+
+// A worker knows its model before the first epoch.
+TEST_F(MemberTest, FirstEpochHasTheModelOfTheRequest) {
+  JoinRequest request = Request();
+  request.layers = {VectorLayer("scale", 2)};
+  Member member(request, [this](const EpochStart& start, Outbox&) {
+    return std::make_unique<FakeMachine>(&log_, start.job);
+  });
+  Outbox out;
+  member.OnMessage(StartOf(1), out);
+  const Effects effects = Carry(out);
+  ASSERT_THAT(effects.ended, SizeIs(1));
+  EXPECT_EQ(effects.ended[0].code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(log_.machines, 0);
 }
 
 TEST_F(MemberTest, FreshStartGetsANewMachine) {

@@ -56,6 +56,22 @@ TEST(VectorsTest, FirstNonFiniteValueIsFoundAtEachPlace) {
   }
 }
 
+TEST(VectorsTest, FirstValueThatIsTooLargeIsFoundAtEachPlace) {
+  const float below = std::nextafter(kTooLarge, 0.0f);
+  for (const float wrong : {kTooLarge, -kTooLarge, 3e38f, kInfinity, -kInfinity,
+                            std::nanf(""), -std::nanf("")}) {
+    for (const size_t count : {1, 7, 8, 4095, 4096, 4097, 9000}) {
+      std::vector<float> values(count, below);
+      values[0] = -below;
+      EXPECT_EQ(FindTooLarge(values.data(), count), -1);
+      values.back() = wrong;
+      values[count / 2] = wrong;
+      EXPECT_EQ(FindTooLarge(values.data(), count),
+                static_cast<int64_t>(count / 2));
+    }
+  }
+}
+
 TEST(VectorsTest, ValuesMayStartAtAnyByte) {
   std::vector<uint8_t> bytes(4 * 5000 + 1);
   EXPECT_EQ(FindNotFinite(bytes.data() + 1, 5000), -1);
@@ -96,11 +112,11 @@ TEST(VectorsTest, EachWidthFindsNonFiniteValues) {
   for (const VectorLoops& loops : AvailableVectorLoops()) {
     for (const size_t count : {1, 2, 15, 16, 17, 31, 33, 64, 1000}) {
       std::vector<float> values(count, -std::numeric_limits<float>::max());
-      EXPECT_TRUE(loops.all_finite(BytesOf(values), count)) << loops.name;
+      EXPECT_TRUE(loops.all_below(BytesOf(values), count, 255)) << loops.name;
       for (size_t at = 0; at < count; ++at) {
         for (const float wrong : {kInfinity, -std::nanf("")}) {
           const float before = std::exchange(values[at], wrong);
-          EXPECT_FALSE(loops.all_finite(BytesOf(values), count))
+          EXPECT_FALSE(loops.all_below(BytesOf(values), count, 255))
               << loops.name << ", " << at << " of " << count;
           values[at] = before;
         }
@@ -118,8 +134,7 @@ TEST(VectorsTest, WideLoopsHaveWideInstructions) {
   for (const VectorLoops& loops : AvailableVectorLoops()) {
     const std::string name = loops.name;
     if (name == "plain") continue;
-    const std::string code(reinterpret_cast<const char*>(loops.all_finite),
-                           100);
+    const std::string code(reinterpret_cast<const char*>(loops.all_below), 100);
     const std::string prefixes = name == "avx512" ? "\x62" : "\xc4\xc5";
     EXPECT_NE(code.find_first_of(prefixes), std::string::npos) << name;
   }

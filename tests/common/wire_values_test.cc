@@ -164,7 +164,7 @@ TEST(WireValuesTest, AddingAPayloadEqualsDecodingAndAdding) {
         for (const float factor : {1.0f, 0.3f}) {
           const Buffer sum = FloatBuffer(before);
           Addend addend(frame);
-          if (count % 2 == 0) addend.check = GradientCheck();
+          if (count % 2 == 0) addend.check = ValueCheck();
           EXPECT_LT(AccumulatePayload({sum, addend, replaces, factor}).index,
                     0);
           std::vector<float> expected = replaces ? decoded : before;
@@ -199,8 +199,8 @@ TEST(WireValuesTest, FirstNonFiniteValueOfAPayloadIsFound) {
                               replaces};
         // The values are not checked.
         EXPECT_LT(AccumulatePayload(accumulate).index, 0);
-        accumulate.addend.check = GradientCheck();
-        const NotFinite found = AccumulatePayload(accumulate);
+        accumulate.addend.check = ValueCheck();
+        const BadValue found = AccumulatePayload(accumulate);
         EXPECT_EQ(found.index, at);
         EXPECT_EQ(found.value, values[at]);
       }

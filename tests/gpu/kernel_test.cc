@@ -80,24 +80,23 @@ bool SameBits(const std::vector<T>& a, const std::vector<T>& b) {
           std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
 }
 
-TEST_F(KernelTest, FirstValueThatIsNotFiniteIsFound) {
-  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+TEST_F(KernelTest, FirstValueThatIsTooLargeIsFound) {
   for (const int64_t count : kCounts) {
     std::vector<float> values = Normal(count, 3);
     const auto find = [&] {
       const DeviceArray<float> on_values(values);
-      const DeviceArray<int64_t> first({kAllFinite});
+      const DeviceArray<int64_t> first({kNoneFound});
       NEREUS_CUDA(
-          FindNotFiniteCuda(on_values.data(), count, first.data(), nullptr));
+          FindTooLargeCuda(on_values.data(), count, first.data(), nullptr));
       return first.Read()[0];
     };
-    EXPECT_EQ(find(), kAllFinite) << count;
+    EXPECT_EQ(find(), kNoneFound) << count;
     if (count == 0) continue;
-    values[count - 1] = kInfinity;
+    values[count - 1] = kTooLarge;
     EXPECT_EQ(find(), count - 1) << count;
     values[count / 2] = std::numeric_limits<float>::quiet_NaN();
     EXPECT_EQ(find(), count / 2) << count;
-    values[0] = -kInfinity;
+    values[0] = -std::numeric_limits<float>::infinity();
     EXPECT_EQ(find(), 0) << count;
   }
 }
@@ -107,7 +106,7 @@ TEST_F(KernelTest, SearchKeepsASmallerEarlierIndex) {
   values[4000] = std::numeric_limits<float>::infinity();
   const DeviceArray<float> on_values(values);
   const DeviceArray<int64_t> first({7});
-  NEREUS_CUDA(FindNotFiniteCuda(on_values.data(), 5000, first.data(), nullptr));
+  NEREUS_CUDA(FindTooLargeCuda(on_values.data(), 5000, first.data(), nullptr));
   EXPECT_EQ(first.Read()[0], 7);
 }
 

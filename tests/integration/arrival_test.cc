@@ -75,8 +75,8 @@ class UnfitWriter final : public Writer {
  public:
   explicit UnfitWriter(std::atomic<bool>& awaited) : awaited_(awaited) {}
 
-  absl::StatusOr<NotFinite> FindNotFinite() override {
-    return NotFinite{7, std::numeric_limits<float>::infinity()};
+  absl::StatusOr<BadValue> FindTooLarge() override {
+    return BadValue{7, std::numeric_limits<float>::infinity()};
   }
   absl::Status Await(int64_t bytes) override {
     awaited_ = true;

@@ -300,6 +300,56 @@ TEST(ClusterTest, NanEndsTheJobForAllAndNamesItsWorker) {
   }
 }
 
+// Each gradient is finite, and their sum is not. The job once ended with a
+// model of NaNs and without an error.
+TEST(ClusterTest, FiniteGradientsWhoseSumOverflowsEndTheJob) {
+  for (const Scheme scheme : {Scheme::kServer, Scheme::kRing}) {
+    ServerOptions options = Job(2, 1);
+    options.spec.rules.forced = scheme;
+    LocalCluster cluster(options);
+    const auto results = cluster.RunWorkers(2, [&](int index) -> absl::Status {
+      ToyWorker worker(SmallModel());
+      NEREUS_TRY(worker.Connect(Named(cluster, index)));
+      worker.Poison(0, 1, 3e38f);
+      NEREUS_TRY(worker.Step(0));
+      NEREUS_TRY(worker.Step(1));
+      return worker.Step(2);
+    });
+    for (const absl::Status& result : results) {
+      EXPECT_EQ(result.code(), absl::StatusCode::kAborted) << result;
+      EXPECT_THAT(std::string(result.message()),
+                  HasSubstr("layer conv, step 1: the gradient has 3e+38 at "
+                            "element 209997 of 210000"));
+    }
+  }
+}
+
+// A large gradient makes the second moment of its parameter infinite. The
+// parameter then never changes again.
+TEST(ClusterTest, UpdateThatOverflowsEndsTheJob) {
+  for (const Scheme scheme : {Scheme::kServer, Scheme::kRing}) {
+    ServerOptions options = Job(2, 1);
+    options.spec.rules.forced = scheme;
+    options.spec.options.optimizer.rule = UpdateRule::kAdam;
+    LocalCluster cluster(options);
+    const auto results = cluster.RunWorkers(2, [&](int index) -> absl::Status {
+      ToyWorker worker(SmallModel());
+      NEREUS_TRY(worker.Connect(Named(cluster, index)));
+      if (index == 1) worker.Poison(0, 1, 1e22f);
+      NEREUS_TRY(worker.Step(0));
+      NEREUS_TRY(worker.Step(1));
+      return worker.Step(2);
+    });
+    for (const absl::Status& result : results) {
+      EXPECT_EQ(result.code(), absl::StatusCode::kAborted) << result;
+      EXPECT_THAT(std::string(result.message()),
+                  HasSubstr("layer conv, step 1: the update by the mean "
+                            "gradient of all workers has inf at element 209997 "
+                            "of 210000"));
+    }
+  }
+}
+
 TEST(ClusterTest, DifferentReplicaEndsTheJobAndNamesTheLayer) {
   ServerOptions options = Job(2, 1);
   options.spec.options.optimizer_place = OptimizerPlace::kWorker;

@@ -1,6 +1,8 @@
-// Gradients have NaNs. With NanPolicy::kSkip, all workers skip the step or none
-// does, whatever dies meanwhile. With kFail, the job ends, and its message
-// names the worker.
+// Gradients have NaNs, infinities, or values whose sum overflows. With
+// NanPolicy::kSkip, all workers skip the step or none does, whatever dies
+// meanwhile. With kFail, the job ends, and its message names the worker.
+
+#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/random.h"
@@ -17,7 +19,14 @@ namespace {
 
 constexpr int64_t kSteps = 8;
 
-// Returns a workload in which each worker has a NaN in one step of `one_in`. A
+// Values that no gradient may have. The sum of two finite ones is infinite.
+// They are powers of two, which every wire type has.
+constexpr float kPoisons[] = {std::numeric_limits<float>::quiet_NaN(),
+                              std::numeric_limits<float>::infinity(), 0x1p127f,
+                              -0x1p127f};
+
+// Returns a workload in which each worker has such a value, the same in all
+// steps of a seed, in one step of `one_in`. A
 // step that is done again in the next life draws anew.
 Workload PoisonedWorkload(uint64_t seed, uint64_t one_in) {
   Workload workload = WithLearntRows(
@@ -27,7 +36,7 @@ Workload PoisonedWorkload(uint64_t seed, uint64_t one_in) {
                    static_cast<uint64_t>(step)) *
                       100 +
                   static_cast<uint64_t>(life));
-    return random.Below(one_in) == 0;
+    return random.Below(one_in) == 0 ? kPoisons[seed % 4] : 0.0f;
   };
   return workload;
 }
@@ -44,7 +53,7 @@ TEST(NanSimulationTest, StepWithANanIsSkippedByAllWorkers) {
     for (int64_t step = 0; step < kSteps; ++step) {
       bool poisoned = false;
       for (int rank = 0; rank < options.workers; ++rank) {
-        poisoned = poisoned || workload.poisons(rank, step, /*life=*/1);
+        poisoned = poisoned || workload.poisons(rank, step, /*life=*/1) != 0;
       }
       EXPECT_EQ(cluster.laws().Find<SkippedStepsLaw>()->Skipped(step), poisoned)
           << step;
@@ -86,15 +95,15 @@ TEST(NanSimulationTest, NanThatIsNotAllowedEndsTheJobAndNamesTheWorker) {
     while (layer_at(step).has_factors) ++step;
     const int poisoned = static_cast<int>(seed / 3) % options.workers;
     workload.poisons = [=](int rank, int64_t at, int) {
-      return rank == poisoned && at == step;
+      return rank == poisoned && at == step ? kPoisons[seed % 4] : 0.0f;
     };
     SimulatedCluster cluster(options, workload);
     const absl::Status status = cluster.RunSteps(step + 3);
     ASSERT_EQ(status.code(), absl::StatusCode::kAborted) << status;
     const std::string expected = absl::StrCat(
         "worker ", cluster.job().crew.worker_names.at(poisoned), ": layer ",
-        layer_at(step).name, ", step ", step,
-        ": the gradient has nan at element 0 of ", layer_at(step).parameters);
+        layer_at(step).name, ", step ", step, ": the gradient has ",
+        kPoisons[seed % 4], " at element 0 of ", layer_at(step).parameters);
     EXPECT_THAT(std::string(status.message()), testing::HasSubstr(expected));
   }
 }

@@ -148,7 +148,7 @@ void SimulatedCluster::Execute(Process& process, Outbox& out) {
       [&](const SendHeartbeat&) { sessions_.SendHeartbeatOf(process.id); },
       [&](const EndMembership& end) { OnEnd(process, end.outcome); },
       [&](const CheckingAction auto& checking) {
-        const NotFinite found = ExecuteArithmetic(checking);
+        const BadValue found = ExecuteArithmetic(checking);
         if (found.index >= 0) Fail(process, CheckOf(checking), found);
       },
       [](const ArithmeticAction auto& action) { ExecuteArithmetic(action); },
@@ -214,11 +214,11 @@ void SimulatedCluster::OnLayerDone(Process& process, const LayerDone& done) {
   process.worker->OnLayerDone(done);
 }
 
-void SimulatedCluster::Fail(Process& process, const GradientCheck& check,
-                            const NotFinite& found) {
+void SimulatedCluster::Fail(Process& process, const ValueCheck& check,
+                            const BadValue& found) {
   process.failed = true;
   Outbox last;
-  process.member->OnNotFinite(check, found, last);
+  process.member->OnBadValue(check, found, last);
   Execute(process, last);
 }
 

@@ -131,8 +131,7 @@ class SimulatedCluster {
   void Broadcast(Process& from, const BroadcastFrame& broadcast);
   void OnLife(Process& process, absl::Duration delay, Process::Task task);
   void OnLayerDone(Process& process, const LayerDone& done);
-  void Fail(Process& process, const GradientCheck& check,
-            const NotFinite& found);
+  void Fail(Process& process, const ValueCheck& check, const BadValue& found);
   void Follow(Process& process, const EpochStart& start);
   void Save(Process& process, const SaveCheckpoint& save);
   void Load(Process& process, const LoadCheckpoint& load);

@@ -9,6 +9,7 @@
 #include "common/base/crc32c.h"
 #include "common/base/logging.h"
 #include "common/compute/factor_gradient.h"
+#include "common/compute/vectors.h"
 #include "tests/simulation/simulated_process.h"
 #include "tests/simulation/simulated_world.h"
 
@@ -250,13 +251,8 @@ void SimulatedWorker::Push(int index, Outbox& out) {
     }
   }
   layer.mean = layer.gradient;
-  // A poisoned step has its NaN in one layer, which changes from step to step.
-  const bool is_fit = workload.poisons == nullptr ||
-                      step_ % layer_count() != index ||
-                      !workload.poisons(rank_, step_, process_->life);
   const auto pushed = ledger_.BeginPush(index, step_);
   NEREUS_CHECK(pushed.ok()) << pushed.status();
-  if (!is_fit) ledger_.NoteUnfit(step_);
   bool has_factors = HasFactors(index);
   if (has_factors) {
     workload.factors(rank_, step_, index, parameters,
@@ -277,7 +273,18 @@ void SimulatedWorker::Push(int index, Outbox& out) {
   if (pushed->loss_scale != 1.0f) {
     for (float& value : Floats(scaled)) value *= pushed->loss_scale;
   }
-  if (!is_fit) Floats(scaled)[0] = std::numeric_limits<float>::quiet_NaN();
+  // A poisoned step has its value in one layer, which changes from step to
+  // step.
+  if (workload.poisons != nullptr && step_ % layer_count() == index) {
+    const float poison = workload.poisons(rank_, step_, process_->life);
+    if (poison != 0) Floats(scaled)[0] = poison;
+  }
+  // A client looks at gradients before it votes.
+  const bool is_fit =
+      !process_->start()->job->votes() ||
+      FindTooLarge(scaled.data(), static_cast<size_t>(scaled.float_count())) <
+          0;
+  if (!is_fit) ledger_.NoteUnfit(step_);
   WorkerMachine* const machine = caller_.machine(pushed->life);
   world_->laws.EndRun(
       has_factors

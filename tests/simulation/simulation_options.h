@@ -60,10 +60,10 @@ struct Workload {
            (reports != nullptr && reports(rank, step)[layer] < 0);
   }
 
-  // Returns true if the worker's gradient of `step` has a NaN in one layer.
-  // `life` counts the machines of the worker, from 1. If absent, no gradient
-  // has a NaN.
-  std::function<bool(int rank, int64_t step, int life)> poisons;
+  // Returns a value that the worker's gradient of `step` has in one layer, such
+  // as a NaN; 0: it has none. `life` counts the machines of the worker, from 1.
+  // If absent, no gradient has such a value.
+  std::function<float(int rank, int64_t step, int life)> poisons;
 
   // True if gradients are those of SignedWorkload. CountedOnceLaw then checks
   // which workers contributed to a mean.

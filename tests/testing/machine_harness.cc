@@ -140,7 +140,7 @@ Effects Carry(Outbox& out) {
       [](const ArithmeticAction auto& action) { ExecuteArithmetic(action); },
       [](const CheckingAction auto& checking) {
         // A driver ends the job here. No test of a machine expects that.
-        const NotFinite found = ExecuteArithmetic(checking);
+        const BadValue found = ExecuteArithmetic(checking);
         NEREUS_CHECK(found.index < 0) << "value " << found.index;
       },
       [&](const ChecksumValues& sum) {

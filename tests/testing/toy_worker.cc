@@ -114,7 +114,7 @@ absl::Status ToyWorker::Push(int layer, int64_t step) {
       values[i] *= scale;
     }
     float& last_but_two = values[values.size() - 3];
-    if (poisoned_ == std::pair{layer, step}) last_but_two = std::nanf("");
+    if (poisoned_ == std::pair{layer, step}) last_but_two = poison_;
     if (scale > loss_scale_max_) last_but_two = HUGE_VALF;
   };
   const bool is_dense = pushes_dense_ && PushesDense(rank, step);

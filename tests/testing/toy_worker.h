@@ -45,9 +45,13 @@ class ToyWorker {
   void set_accelerator(std::shared_ptr<Accelerator> accelerator) {
     accelerator_ = std::move(accelerator);
   }
-  // Puts a NaN into the gradient of `layer` that this worker pushes in `step`;
-  // if the layer has factors, into both factors.
-  void Poison(int layer, int64_t step) { poisoned_ = {layer, step}; }
+  // Puts `value` into the gradient of `layer` that this worker pushes in
+  // `step`; if the layer has factors, into both factors.
+  void Poison(int layer, int64_t step,
+              float value = std::numeric_limits<float>::quiet_NaN()) {
+    poisoned_ = {layer, step};
+    poison_ = value;
+  }
   // Changes one parameter of `layer`, so that this replica differs from those
   // of the other workers.
   void Spoil(int layer) { parameters_[layer][0] += 1; }
@@ -82,7 +86,8 @@ class ToyWorker {
 
   const std::vector<LayerSpec> layers_;
   std::shared_ptr<Accelerator> accelerator_;
-  std::pair<int, int64_t> poisoned_ = {-1, -1};  // Layer and step with a NaN.
+  std::pair<int, int64_t> poisoned_ = {-1, -1};  // Arguments of Poison.
+  float poison_ = 0;
   float loss_scale_max_ = std::numeric_limits<float>::infinity();
   float loss_scale_ = 1.0f;  // Loss scale of the step.
   bool pushes_dense_ = false;

@@ -7,17 +7,17 @@
 
 namespace nereus {
 
-absl::StatusOr<NotFinite> FindNotFinite(absl::Span<const float> values,
-                                        Arrival* arrival) {
+absl::StatusOr<BadValue> FindTooLarge(absl::Span<const float> values,
+                                      Arrival* arrival) {
   if (arrival != nullptr) {
-    absl::StatusOr<NotFinite> found = arrival->FindNotFinite();
+    absl::StatusOr<BadValue> found = arrival->FindTooLarge();
     if (!absl::IsUnimplemented(found.status())) return found;
     // The arrival cannot search the values, so this function does.
     NEREUS_TRY(
         arrival->Await(static_cast<int64_t>(values.size() * sizeof(float))));
   }
-  const int64_t index = FindNotFinite(values.data(), values.size());
-  return index < 0 ? NotFinite() : NotFinite{index, values[index]};
+  const int64_t index = FindTooLarge(values.data(), values.size());
+  return index < 0 ? BadValue() : BadValue{index, values[index]};
 }
 
 }  // namespace nereus

@@ -12,7 +12,7 @@ namespace nereus {
 // arrival searches them there. If the arrival cannot search, this function
 // waits for the values and searches them itself. Errors: the values will never
 // arrive.
-absl::StatusOr<NotFinite> FindNotFinite(absl::Span<const float> values,
-                                        Arrival* arrival);
+absl::StatusOr<BadValue> FindTooLarge(absl::Span<const float> values,
+                                      Arrival* arrival);
 
 }  // namespace nereus

@@ -11,6 +11,7 @@
 
 #include "worker/client/host_client.h"
 
+#include <cmath>
 #include <string>
 #include <utility>
 
@@ -227,15 +228,17 @@ absl::StatusOr<bool> HostClientImpl::IsFit(int layer, int64_t step,
   if (policy == NanPolicy::kIgnore) return true;
   const std::string name =
       absl::StrCat("layer ", specs_[layer].name, ", step ", step, ": ", what);
-  const absl::StatusOr<NotFinite> found = FindNotFinite(values, arrival);
+  const absl::StatusOr<BadValue> found = FindTooLarge(values, arrival);
   if (!found.ok()) {
     return FailJob(
         absl::StrCat(name, " cannot be read: ", found.status().message()));
   }
   if (found->index < 0) return true;
-  const std::string reason =
-      absl::StrCat(name, " has ", found->value, " at element ", found->index,
-                   " of ", values.size());
+  const std::string reason = absl::StrCat(
+      name, " has ", found->value, " at element ", found->index, " of ",
+      values.size(),
+      std::isfinite(found->value) ? ": the sum of all workers could overflow"
+                                  : "");
   if (policy != NanPolicy::kSkip) return FailJob(reason);
   skips_.Log(step, specs_[layer].name, reason);
   // Waits for the rest of the copy: the machine may write zeros over the

@@ -76,7 +76,7 @@ class HostClient : public Client {
   // soon as the values of the frame have arrived. With `--nan=skip`, and in a
   // sparse job unless `--nan=ignore`, the gradient is searched for NaNs and
   // infinities. This call then waits until `arrival` has searched the values
-  // (Arrival::FindNotFinite) or, if it cannot, until all values have arrived.
+  // (Arrival::FindTooLarge) or, if it cannot, until all values have arrived.
   // If the arrival fails, the job ends for all workers, with the error of the
   // arrival.
   //

@@ -27,9 +27,9 @@ absl::Status DeviceGradient::Await(int64_t bytes) {
                        ": the host reads values that the GPU has not sent");
 }
 
-absl::StatusOr<NotFinite> DeviceGradient::FindNotFinite() {
-  if (look_ == nullptr) return Arrival::FindNotFinite();
-  return look_->FindNotFinite(what_, values_, staged_.float_count());
+absl::StatusOr<BadValue> DeviceGradient::FindTooLarge() {
+  if (look_ == nullptr) return Arrival::FindTooLarge();
+  return look_->FindTooLarge(what_, values_, staged_.float_count());
 }
 
 }  // namespace nereus

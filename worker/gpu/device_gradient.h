@@ -59,7 +59,7 @@ class DeviceGradient final : public Arrival {
   bool IsThere(int64_t bytes) override ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status Await(int64_t bytes) override ABSL_LOCKS_EXCLUDED(mu_);
 
-  absl::StatusOr<NotFinite> FindNotFinite() override;
+  absl::StatusOr<BadValue> FindTooLarge() override;
   const Buffer* bfloat16() const override {
     return halves_.bytes() > 0 ? &halves_ : nullptr;
   }

@@ -32,10 +32,10 @@ absl::Status DeviceLook::Find(absl::string_view what, const float* values,
   auto* const first = static_cast<int64_t*>(first_.data());
   constexpr int64_t kIndexBytes = sizeof(found.index);
   NEREUS_TRY(
-      CudaStatus(cudaMemsetAsync(first, kAllFiniteByte, kIndexBytes, stream),
+      CudaStatus(cudaMemsetAsync(first, kNoneFoundByte, kIndexBytes, stream),
                  what, "cudaMemsetAsync"));
-  NEREUS_TRY(CudaStatus(FindNotFiniteCuda(values, count, first, stream), what,
-                        "FindNotFiniteCuda"));
+  NEREUS_TRY(CudaStatus(FindTooLargeCuda(values, count, first, stream), what,
+                        "FindTooLargeCuda"));
   NEREUS_TRY(CopyAsync(what, &found.index, first, kIndexBytes, stream));
   NEREUS_TRY(Await(what));
   // If a value was found, a second copy brings it to the host, for messages.
@@ -45,9 +45,9 @@ absl::Status DeviceLook::Find(absl::string_view what, const float* values,
   return Await(what);
 }
 
-absl::StatusOr<NotFinite> DeviceLook::FindNotFinite(absl::string_view what,
-                                                    const float* values,
-                                                    int64_t count) {
+absl::StatusOr<BadValue> DeviceLook::FindTooLarge(absl::string_view what,
+                                                  const float* values,
+                                                  int64_t count) {
   const DeviceScope scope(stager_->device(), what);
   NEREUS_TRY(scope.status());
   MutexLock lock(&mu_);
@@ -58,8 +58,7 @@ absl::StatusOr<NotFinite> DeviceLook::FindNotFinite(absl::string_view what,
     (void)cudaStreamSynchronize(stager_->side_stream());
     return status;
   }
-  return found.index < count ? NotFinite{found.index, found.value}
-                             : NotFinite();
+  return found.index < count ? BadValue{found.index, found.value} : BadValue();
 }
 
 }  // namespace nereus

@@ -33,14 +33,14 @@ class DeviceLook {
   // Returns the first of `count` float32 in device memory that is NaN or
   // infinite. Waits until the GPU has searched. REQUIRES: the GPU has computed
   // the values. Errors: those of CUDA, with `what`.
-  absl::StatusOr<NotFinite> FindNotFinite(absl::string_view what,
-                                          const float* values, int64_t count)
+  absl::StatusOr<BadValue> FindTooLarge(absl::string_view what,
+                                        const float* values, int64_t count)
       ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   // Result of a search, in pinned memory, where the GPU writes it.
   struct Found {
-    int64_t index;  // Index of the value; kAllFinite: none was found.
+    int64_t index;  // Index of the value; kNoneFound: none was found.
     float value;    // The value itself.
   };
   static_assert(sizeof(Found) <= kPinnedBytes);

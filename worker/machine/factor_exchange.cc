@@ -375,7 +375,9 @@ void FactorExchange::Multiply(Round& round, int64_t begin, int64_t end,
                           layer_.has_bias(),
                           1.0f / static_cast<float>(round.contributors),
                           stack(kOutputGradientMatrix), stack(kInputMatrix),
-                          std::move(gradient), begin, end, std::move(addend)});
+                          std::move(gradient), begin, end, std::move(addend),
+                          ResultCheck(*layer_.job, layer_.index, round.round,
+                                      begin * spec.n, Checked::kMean)});
 }
 
 // A round that came whole from a source has no parts.

@@ -155,8 +155,7 @@ void LocalHalf::OnEpoch() {
   }
 }
 
-GradientCheck LocalHalf::CheckOf(int rank, int64_t round,
-                                 int64_t offset) const {
+ValueCheck LocalHalf::CheckOf(int rank, int64_t round, int64_t offset) const {
   return {layer_.index, round, rank, offset};
 }
 

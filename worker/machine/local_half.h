@@ -108,7 +108,7 @@ class LocalHalf {
 
   // Returns the request to check a frame's values for NaNs. It names worker
   // `rank` as the one that computed the gradient.
-  GradientCheck CheckOf(int rank, int64_t round, int64_t offset) const;
+  ValueCheck CheckOf(int rank, int64_t round, int64_t offset) const;
   // Bytes of values that wait for their turn in a deterministic sum.
   int64_t held_bytes() const;
 

@@ -173,7 +173,8 @@ void PeerRounds::Update(const Round& round, const Buffer& mean,
   if (!layer_.sparse.has_value()) {
     out.Add(UpdateParameters{layer_.index, job.options.optimizer, round.round,
                              /*gradient_scale=*/1.0f, mean, parameters,
-                             layer_.state, parameters});
+                             layer_.state, parameters,
+                             ResultCheck(job, layer_.index, round.round, 0)});
     return;
   }
   const FrameGrid& grid = layer_.sparse->grid();
@@ -183,9 +184,10 @@ void PeerRounds::Update(const Round& round, const Buffer& mean,
       return values.Slice(FloatBytes(grid.Offset(index)),
                           FloatBytes(grid.Length(index)));
     };
-    AddBlockUpdate(
-        job, layer_.index, round.round, layer_.sparse->resumes(index),
-        /*scale=*/1.0f, part(mean), part(parameters), part(layer_.state), out);
+    AddBlockUpdate(job, layer_.index, round.round,
+                   layer_.sparse->resumes(index), grid.Offset(index),
+                   /*scale=*/1.0f, part(mean), part(parameters),
+                   part(layer_.state), out);
   }
 }
 

@@ -99,7 +99,7 @@ class RingExchange final : public Exchange {
   // If the worker is alone on its host and its contribution begins a sum, the
   // next host makes the check, because it loads the values into its cache
   // anyway.
-  GradientCheck CheckOf(const Round& round, int32_t rank, int64_t index) const {
+  ValueCheck CheckOf(const Round& round, int32_t rank, int64_t index) const {
     return local_.CheckOf(rank, round.round, FramesOf(round).OffsetOf(index));
   }
 
