@@ -93,38 +93,23 @@ AdamStep AdamStepOf(const OptimizerOptions& options, int64_t step,
           options.epsilon};
 }
 
-// Looks at the results of a block while they are in the L1 cache. A velocity
-// that is not finite makes its parameter so, as does a first moment. But an
-// infinite second moment stops its parameter for ever, which stays finite.
 int64_t ApplyOptimizer(const OptimizerOptions& options, int64_t step,
                        int64_t length, float gradient_scale,
                        const float* gradient, const float* parameters,
                        float* state, float* updated) {
-  constexpr int64_t kBlock = 1024;
-  const SgdStep sgd = SgdStepOf(options, gradient_scale);
-  const AdamStep adam = AdamStepOf(options, step, gradient_scale);
-  int64_t first_bad = -1;
-  const auto check = [&](const float* values, int64_t start, int64_t count) {
-    if (first_bad >= 0) return;
-    const int64_t found = FindNotFinite(values, static_cast<size_t>(count));
-    if (found >= 0) first_bad = start + found;
-  };
-  for (int64_t start = 0; start < length; start += kBlock) {
-    const int64_t count = std::min(kBlock, length - start);
-    switch (options.rule) {
-      case UpdateRule::kSgd:
-        ApplySgd(sgd, count, gradient + start, parameters + start,
-                 state + start, updated + start);
-        break;
-      case UpdateRule::kAdam:
-        ApplyAdam(adam, count, gradient + start, parameters + start,
-                  state + start, state + length + start, updated + start);
-        check(state + length + start, start, count);
-        break;
-    }
-    check(updated + start, start, count);
-  }
-  return first_bad;
+  const bool is_adam = options.rule == UpdateRule::kAdam;
+  const bool is_finite =
+      is_adam ? ApplyAdam(AdamStepOf(options, step, gradient_scale), length,
+                          gradient, parameters, state, state + length, updated)
+              : ApplySgd(SgdStepOf(options, gradient_scale), length, gradient,
+                         parameters, state, updated);
+  if (is_finite) return -1;
+  const auto count = static_cast<size_t>(length);
+  const int64_t parameter = FindNotFinite(updated, count);
+  const int64_t moment = is_adam ? FindNotFinite(state + length, count) : -1;
+  // As unsigned numbers, -1 is the largest.
+  return static_cast<int64_t>(std::min(static_cast<uint64_t>(parameter),
+                                       static_cast<uint64_t>(moment)));
 }
 
 }  // namespace nereus

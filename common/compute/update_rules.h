@@ -50,9 +50,10 @@ struct AdamStep {
 // Applies one step. All arrays have shape {length} and are in host memory.
 // `velocity` is v of sgd; `first` and `second` are m and v of adam; they are
 // read and written. `updated` may be `parameters`; no other arrays overlap.
-void ApplySgd(const SgdStep& step, int64_t length, const float* gradient,
+// Returns true if all parameters and all state are finite afterwards.
+bool ApplySgd(const SgdStep& step, int64_t length, const float* gradient,
               const float* parameters, float* velocity, float* updated);
-void ApplyAdam(const AdamStep& step, int64_t length, const float* gradient,
+bool ApplyAdam(const AdamStep& step, int64_t length, const float* gradient,
                const float* parameters, float* first, float* second,
                float* updated);
 
