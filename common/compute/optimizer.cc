@@ -107,7 +107,7 @@ int64_t ApplyOptimizer(const OptimizerOptions& options, int64_t step,
   const auto count = static_cast<size_t>(length);
   const int64_t parameter = FindNotFinite(updated, count);
   const int64_t moment = is_adam ? FindNotFinite(state + length, count) : -1;
-  // As unsigned numbers, -1 is the largest.
+  // The smaller index; -1 is the largest unsigned number.
   return static_cast<int64_t>(std::min(static_cast<uint64_t>(parameter),
                                        static_cast<uint64_t>(moment)));
 }
