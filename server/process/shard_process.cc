@@ -71,8 +71,8 @@ absl::StatusOr<std::unique_ptr<ShardProcess>> ShardProcess::Join(
   member.connect_timeout = options.connect_timeout;
   member.stall_threshold = options.stall_threshold;
   std::unique_ptr<ShardProcess> shard(
-      new ShardProcess(storage, control, std::move(ended), std::move(drained),
-                       std::move(measured)));
+      new ShardProcess(std::move(storage), control, std::move(ended),
+                       std::move(drained), std::move(measured)));
   shard->process_ =
       NEREUS_TRY(MemberProcess::Listen(std::move(member), control));
   JoinRequest request;
@@ -80,7 +80,7 @@ absl::StatusOr<std::unique_ptr<ShardProcess>> ShardProcess::Join(
   request.role = Role::kShard;
   request.shard = options.shard;
   request.name = ProcessName();
-  request.has_checkpoints = storage != nullptr;
+  request.has_checkpoints = shard->storage_ != nullptr;
   request.settings = settings;
   shard->process_->Join(std::move(request), shard->MakeEvents());
   return shard;
