@@ -18,9 +18,10 @@ inline constexpr uint8_t kNoneFoundByte = 0x7f;
 inline constexpr int64_t kNoneFound = 0x7f7f7f7f7f7f7f7f;
 
 // Sets *first = min(*first, the index of the first of `count` values that is
-// NaN or infinite). If all values are finite, *first does not change. `first`:
-// device memory, aligned to 8 bytes. The caller sets *first to kNoneFound
-// before the first call; several calls may use the same `first`.
+// NaN or has a magnitude of kTooLarge or more). If there is none, *first does
+// not change. `first`: device memory, aligned to 8 bytes. The caller sets
+// *first to kNoneFound before the first call; several calls may use the same
+// `first`.
 cudaError_t FindTooLargeCuda(const float* values, int64_t count, int64_t* first,
                              cudaStream_t stream);
 

@@ -42,9 +42,9 @@ void DecodePayload(const FrameHeader& header, const Buffer& payload,
 
 // Carries out an Accumulate with an encoded addend. Decodes, checks and adds
 // 1024 values at a time, so that they are still in the L1 cache when they are
-// added. If the addend asks for a check and a value is NaN or infinite, stops
-// and returns the first such value. Otherwise returns a BadValue with an index
-// below 0. REQUIRES: the sum has memory.
+// added. If the addend asks for a check and a value is NaN or too large
+// (kTooLarge), stops and returns the first such value. Otherwise returns a
+// BadValue with an index below 0. REQUIRES: the sum has memory.
 BadValue AccumulatePayload(const Accumulate& accumulate);
 
 // Replaces each value by the value that a receiver would decode if `values`
