@@ -300,54 +300,46 @@ TEST(ClusterTest, NanEndsTheJobForAllAndNamesItsWorker) {
   }
 }
 
-// Each gradient is finite, and their sum is not. The job once ended with a
-// model of NaNs and without an error.
-TEST(ClusterTest, FiniteGradientsWhoseSumOverflowsEndTheJob) {
+// Runs a job in which the workers of `poisoned` push `value` in step 1, by each
+// route on which values are added up. Expects that the job ends for all workers
+// with a reason that contains `reason`.
+void ExpectValueEndsTheJob(UpdateRule rule, float value,
+                           const std::set<int>& poisoned,
+                           const std::string& reason) {
   for (const Scheme scheme : {Scheme::kServer, Scheme::kRing}) {
     ServerOptions options = Job(2, 1);
     options.spec.rules.forced = scheme;
+    options.spec.options.optimizer.rule = rule;
     LocalCluster cluster(options);
     const auto results = cluster.RunWorkers(2, [&](int index) -> absl::Status {
       ToyWorker worker(SmallModel());
       NEREUS_TRY(worker.Connect(Named(cluster, index)));
-      worker.Poison(0, 1, 3e38f);
+      if (poisoned.contains(index)) worker.Poison(0, 1, value);
       NEREUS_TRY(worker.Step(0));
       NEREUS_TRY(worker.Step(1));
       return worker.Step(2);
     });
     for (const absl::Status& result : results) {
       EXPECT_EQ(result.code(), absl::StatusCode::kAborted) << result;
-      EXPECT_THAT(std::string(result.message()),
-                  HasSubstr("layer conv, step 1: the gradient has 3e+38 at "
-                            "element 209997 of 210000"));
+      EXPECT_THAT(std::string(result.message()), HasSubstr(reason));
     }
   }
+}
+
+// Each gradient is finite, and their sum is not. The job once ended with a
+// model of NaNs and without an error.
+TEST(ClusterTest, FiniteGradientsWhoseSumOverflowsEndTheJob) {
+  ExpectValueEndsTheJob(UpdateRule::kSgd, 3e38f, /*poisoned=*/{0, 1},
+                        "layer conv, step 1: the gradient has 3e+38 at element "
+                        "209997 of 210000");
 }
 
 // A large gradient makes the second moment of its parameter infinite. The
 // parameter then never changes again.
 TEST(ClusterTest, UpdateThatOverflowsEndsTheJob) {
-  for (const Scheme scheme : {Scheme::kServer, Scheme::kRing}) {
-    ServerOptions options = Job(2, 1);
-    options.spec.rules.forced = scheme;
-    options.spec.options.optimizer.rule = UpdateRule::kAdam;
-    LocalCluster cluster(options);
-    const auto results = cluster.RunWorkers(2, [&](int index) -> absl::Status {
-      ToyWorker worker(SmallModel());
-      NEREUS_TRY(worker.Connect(Named(cluster, index)));
-      if (index == 1) worker.Poison(0, 1, 1e22f);
-      NEREUS_TRY(worker.Step(0));
-      NEREUS_TRY(worker.Step(1));
-      return worker.Step(2);
-    });
-    for (const absl::Status& result : results) {
-      EXPECT_EQ(result.code(), absl::StatusCode::kAborted) << result;
-      EXPECT_THAT(std::string(result.message()),
-                  HasSubstr("layer conv, step 1: the update by the mean "
-                            "gradient of all workers has inf at element 209997 "
-                            "of 210000"));
-    }
-  }
+  ExpectValueEndsTheJob(UpdateRule::kAdam, 1e22f, /*poisoned=*/{1},
+                        "layer conv, step 1: the update by the mean gradient "
+                        "of all workers has inf at element 209997 of 210000");
 }
 
 TEST(ClusterTest, DifferentReplicaEndsTheJobAndNamesTheLayer) {

@@ -8,9 +8,8 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <string>
-#include <thread>
-#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -61,12 +60,50 @@ class SlowDiskTest : public testing::Test {
     return options;
   }
 
-  // Lets a worker train until `stops`, and leave.
-  static absl::Status Train(ToyWorker& worker, const ClientOptions& options,
-                            const std::atomic<bool>& stops) {
-    NEREUS_TRY(worker.Connect(options));
-    while (!stops) NEREUS_TRY(StatusOf(worker.NextStep()));
-    return worker.client()->Leave();
+  // Trains with two workers. Calls `body` after the first steps, and then lets
+  // the workers leave. The second worker dies as soon as `dies_` is true.
+  void WhileTwoTrain(const std::function<void(const LocalCluster&)>& body) {
+    LocalCluster cluster(Options());
+    std::atomic<bool> stops = false;
+    const auto results = cluster.RunWorkers(3, [&](int i) -> absl::Status {
+      if (i == 2) {
+        EXPECT_TRUE(cluster.AwaitStatus(
+            [](const JobStatus& status) { return status.steps.begun > 2; }));
+        body(cluster);
+        stops = true;
+        return absl::OkStatus();
+      }
+      ToyWorker worker(SmallModel());
+      NEREUS_TRY(worker.Connect(cluster.client_options()));
+      while (!stops) {
+        if (i == 1 && dies_) return absl::OkStatus();
+        NEREUS_TRY(StatusOf(worker.NextStep()));
+      }
+      return worker.client()->Leave();
+    });
+    for (const absl::Status& result : results) {
+      EXPECT_TRUE(result.ok()) << result;
+    }
+  }
+
+  // Asks for a checkpoint, and expects that the coordinator answers at once.
+  static void AskForCheckpoint(const LocalCluster& cluster) {
+    EXPECT_TRUE(RequestCheckpoint(cluster.coordinator_address(), kAtOnce).ok());
+  }
+
+  // Waits until the job has a checkpoint after the first one, which each job
+  // makes, and no disk is slow any more.
+  static void AwaitLaterCheckpoint(const LocalCluster& cluster) {
+    EXPECT_TRUE(cluster.AwaitStatus([](const JobStatus& status) {
+      return status.disk_waits.empty() && status.checkpoint.round > 0;
+    }));
+  }
+
+  // Expects that training goes on.
+  static void ExpectSteps(const LocalCluster& cluster) {
+    const int64_t begun = StatusAtOnce(cluster).steps.begun;
+    absl::SleepFor(absl::Seconds(1));
+    EXPECT_GT(StatusAtOnce(cluster).steps.begun, begun + 10);
   }
 
   // Returns the job's status. Fails if that takes long.
@@ -79,6 +116,7 @@ class SlowDiskTest : public testing::Test {
     return status.ok() ? *status : JobStatus();
   }
 
+  std::atomic<bool> dies_ = false;  // See WhileTwoTrain.
   const std::string folder_ = absl::StrCat(
       testing::TempDir(), "/slow_disk_",
       testing::UnitTest::GetInstance()->current_test_info()->name());
@@ -88,18 +126,9 @@ class SlowDiskTest : public testing::Test {
 // A save that hangs holds up neither steps nor the status, and is told within
 // two leases.
 TEST_F(SlowDiskTest, StateThatHangsHoldsUpNoStep) {
-  LocalCluster cluster(Options());
-  ToyWorker first(SmallModel()), second(SmallModel());
-  std::atomic<bool> stops = false;
-  const auto results = cluster.RunWorkers(3, [&](int i) -> absl::Status {
-    if (i < 2) {
-      return Train(i == 0 ? first : second, cluster.client_options(), stops);
-    }
-    EXPECT_TRUE(cluster.AwaitStatus(
-        [](const JobStatus& status) { return status.steps.begun > 2; }));
+  WhileTwoTrain([this](const LocalCluster& cluster) {
     Hang("fsync", "state.db");
-    // The request is saved.
-    EXPECT_TRUE(RequestCheckpoint(cluster.coordinator_address(), kAtOnce).ok());
+    AskForCheckpoint(cluster);  // The request is saved.
     const absl::Time from = SteadyNow();
     JobStatus status;
     while (status.disk_waits.empty() && SteadyNow() - from < 2 * kLease) {
@@ -107,38 +136,19 @@ TEST_F(SlowDiskTest, StateThatHangsHoldsUpNoStep) {
     }
     EXPECT_EQ(status.disk_waits.size(), 1u);
     EXPECT_THAT(Judge(status).text, HasSubstr("with saving the job's state"));
-    const int64_t begun = status.steps.begun;
-    absl::SleepFor(absl::Seconds(1));
-    EXPECT_GT(StatusAtOnce(cluster).steps.begun, begun + 10);
+    ExpectSteps(cluster);
     // No worker counts as dead for a question that the coordinator holds back.
     absl::SleepFor(2 * kLease);
     EndHang();
-    EXPECT_TRUE(cluster.AwaitStatus([](const JobStatus& status) {
-      return status.disk_waits.empty() && status.checkpoint.round >= 0;
-    }));
-    stops = true;
-    return absl::OkStatus();
+    AwaitLaterCheckpoint(cluster);
   });
-  for (const absl::Status& result : results) EXPECT_TRUE(result.ok()) << result;
 }
 
 // The next epoch waits for the save. The job says so, and then goes on.
 TEST_F(SlowDiskTest, EpochWaitsForAStateThatHangsAndSaysSo) {
-  LocalCluster cluster(Options());
-  ToyWorker first(SmallModel()), second(SmallModel());
-  std::atomic<bool> stops = false, dies = false;
-  const auto results = cluster.RunWorkers(3, [&](int i) -> absl::Status {
-    if (i == 0) return Train(first, cluster.client_options(), stops);
-    if (i == 1) {
-      NEREUS_TRY(second.Connect(cluster.client_options()));
-      while (!dies) NEREUS_TRY(StatusOf(second.NextStep()));
-      second.Die();
-      return absl::OkStatus();
-    }
-    EXPECT_TRUE(cluster.AwaitStatus(
-        [](const JobStatus& status) { return status.steps.begun > 2; }));
+  WhileTwoTrain([this](const LocalCluster& cluster) {
     Hang("fsync", "state.db");
-    dies = true;
+    dies_ = true;
     const absl::Time from = SteadyNow();
     JobStatus status;
     while (SteadyNow() - from < 4 * kLease) status = StatusAtOnce(cluster);
@@ -153,42 +163,24 @@ TEST_F(SlowDiskTest, EpochWaitsForAStateThatHangsAndSaysSo) {
     }
     EndHang();
     const int64_t begun = status.steps.begun;
-    EXPECT_TRUE(cluster.AwaitStatus([&](const JobStatus& status) {
-      return status.epoch == 2 && status.steps.begun > begun;
+    EXPECT_TRUE(cluster.AwaitStatus([&](const JobStatus& later) {
+      return later.epoch == 2 && later.steps.begun > begun;
     }));
-    stops = true;
-    return absl::OkStatus();
   });
-  for (const absl::Status& result : results) EXPECT_TRUE(result.ok()) << result;
 }
 
 TEST_F(SlowDiskTest, ManifestThatHangsIsToldAndHoldsUpNoStep) {
-  LocalCluster cluster(Options());
-  ToyWorker first(SmallModel()), second(SmallModel());
-  std::atomic<bool> stops = false;
-  const auto results = cluster.RunWorkers(3, [&](int i) -> absl::Status {
-    if (i < 2) {
-      return Train(i == 0 ? first : second, cluster.client_options(), stops);
-    }
-    EXPECT_TRUE(cluster.AwaitStatus(
-        [](const JobStatus& status) { return status.steps.begun > 2; }));
+  WhileTwoTrain([this](const LocalCluster& cluster) {
     Hang("rename", "manifest");
-    EXPECT_TRUE(RequestCheckpoint(cluster.coordinator_address(), kAtOnce).ok());
+    AskForCheckpoint(cluster);
     EXPECT_TRUE(cluster.AwaitStatus(
         [](const JobStatus& status) { return !status.disk_waits.empty(); }));
-    const JobStatus status = StatusAtOnce(cluster);
-    EXPECT_THAT(Judge(status).text,
+    EXPECT_THAT(Judge(StatusAtOnce(cluster)).text,
                 HasSubstr("with writing the manifest of round"));
-    absl::SleepFor(absl::Seconds(1));
-    EXPECT_GT(StatusAtOnce(cluster).steps.begun, status.steps.begun + 10);
+    ExpectSteps(cluster);
     EndHang();
-    EXPECT_TRUE(cluster.AwaitStatus([](const JobStatus& status) {
-      return status.disk_waits.empty() && status.checkpoint.round >= 0;
-    }));
-    stops = true;
-    return absl::OkStatus();
+    AwaitLaterCheckpoint(cluster);
   });
-  for (const absl::Status& result : results) EXPECT_TRUE(result.ok()) << result;
 }
 
 // Starts a server with a disk that hangs from its address on, and a worker.
