@@ -300,13 +300,14 @@ TEST(ClusterTest, NanEndsTheJobForAllAndNamesItsWorker) {
   }
 }
 
-// Runs a job in which the workers of `poisoned` push `value` in step 1, by each
-// route on which values are added up. Expects that the job ends for all workers
-// with a reason that contains `reason`.
-void ExpectValueEndsTheJob(UpdateRule rule, float value,
+// Runs a job for each scheme. The workers of `poisoned` push `value` in `layer`
+// in step 1. Expects that the job ends for all workers with a reason that
+// contains `reason`.
+void ExpectValueEndsTheJob(const std::vector<Scheme>& schemes, UpdateRule rule,
+                           int layer, float value,
                            const std::set<int>& poisoned,
                            const std::string& reason) {
-  for (const Scheme scheme : {Scheme::kServer, Scheme::kRing}) {
+  for (const Scheme scheme : schemes) {
     ServerOptions options = Job(2, 1);
     options.spec.rules.forced = scheme;
     options.spec.options.optimizer.rule = rule;
@@ -314,7 +315,7 @@ void ExpectValueEndsTheJob(UpdateRule rule, float value,
     const auto results = cluster.RunWorkers(2, [&](int index) -> absl::Status {
       ToyWorker worker(SmallModel());
       NEREUS_TRY(worker.Connect(Named(cluster, index)));
-      if (poisoned.contains(index)) worker.Poison(0, 1, value);
+      if (poisoned.contains(index)) worker.Poison(layer, 1, value);
       NEREUS_TRY(worker.Step(0));
       NEREUS_TRY(worker.Step(1));
       return worker.Step(2);
@@ -329,7 +330,8 @@ void ExpectValueEndsTheJob(UpdateRule rule, float value,
 // Each gradient is finite, and their sum is not. The job once ended with a
 // model of NaNs and without an error.
 TEST(ClusterTest, FiniteGradientsWhoseSumOverflowsEndTheJob) {
-  ExpectValueEndsTheJob(UpdateRule::kSgd, 3e38f, /*poisoned=*/{0, 1},
+  ExpectValueEndsTheJob({Scheme::kServer, Scheme::kRing}, UpdateRule::kSgd,
+                        /*layer=*/0, 3e38f, /*poisoned=*/{0, 1},
                         "layer conv, step 1: the gradient has 3e+38 at element "
                         "209997 of 210000");
 }
@@ -337,9 +339,19 @@ TEST(ClusterTest, FiniteGradientsWhoseSumOverflowsEndTheJob) {
 // A large gradient makes the second moment of its parameter infinite. The
 // parameter then never changes again.
 TEST(ClusterTest, UpdateThatOverflowsEndsTheJob) {
-  ExpectValueEndsTheJob(UpdateRule::kAdam, 1e22f, /*poisoned=*/{1},
+  ExpectValueEndsTheJob({Scheme::kServer, Scheme::kRing}, UpdateRule::kAdam,
+                        /*layer=*/0, 1e22f, /*poisoned=*/{1},
                         "layer conv, step 1: the update by the mean gradient "
                         "of all workers has inf at element 209997 of 210000");
+}
+
+// Row 61 and column 125 of the gradient, 64 x 128, are the product of the two
+// values.
+TEST(ClusterTest, ProductOfFactorsThatOverflowsEndsTheJob) {
+  ExpectValueEndsTheJob({Scheme::kFactor}, UpdateRule::kSgd, /*layer=*/1, 1e22f,
+                        /*poisoned=*/{1},
+                        "layer fc, step 1: the mean gradient of all workers "
+                        "has inf at element 7933 of 8256");
 }
 
 TEST(ClusterTest, DifferentReplicaEndsTheJobAndNamesTheLayer) {
