@@ -433,9 +433,16 @@ void MachineDriver::Follow(std::shared_ptr<const EpochStart> start) {
   Roster roster = RosterOf(*start_);
   const Hello hello = HelloOf(*start_, roster);
   transport_->SetRoster(hello, std::move(roster));
-  const absl::Time deadline = SteadyNow() + connect_timeout_;
+  transport_->LimitSilence(start_->lease);
+  const absl::Time now = SteadyNow();
   for (const EpochMember& member : connections.dialled) {
-    ConnectLimits limits = {deadline};
+    // A connection that there has been has a lease to come back: all members
+    // wait for it. A peer that is new may not listen yet.
+    const absl::Duration timeout =
+        member_->HasReached(member.id)
+            ? std::min(start_->lease, connect_timeout_)
+            : connect_timeout_;
+    ConnectLimits limits = {now + timeout};
     const bool is_new_mate = AreMates(*start_->job, start_->self, member.id) &&
                              !member_->HasReached(member.id);
     if (is_new_mate) limits.unreachable_max = kMateUnreachableMax;

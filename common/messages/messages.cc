@@ -207,6 +207,7 @@ v1::EpochStart StartToProto(const EpochStart& start) {
     *added->mutable_first() = ToProto(first);
     *added->mutable_second() = ToProto(second);
   }
+  *message.mutable_lease() = DurationToProto(start.lease);
   return message;
 }
 
@@ -223,6 +224,13 @@ absl::StatusOr<EpochStart> StartFromProto(const v1::EpochStart& message) {
     const PeerId first = NEREUS_TRY(FromProto(link.first()));
     const PeerId second = NEREUS_TRY(FromProto(link.second()));
     start.broken_links.emplace_back(first, second);
+  }
+  start.lease = DurationFromProto(message.lease());
+  if (start.lease < kLeaseMin || start.lease > kLeaseMax) {
+    return InvalidArgumentError(
+        "an epoch has a lease of ", absl::FormatDuration(start.lease),
+        ", must be from ", absl::FormatDuration(kLeaseMin), " to ",
+        absl::FormatDuration(kLeaseMax));
   }
   const bool seated = absl::c_any_of(
       start.epoch_members,

@@ -75,7 +75,7 @@ absl::Status Bad(absl::string_view field, uint64_t found,
 // FrameKind, because switches over kinds have no case for it.
 bool KnownKind(uint8_t kind) {
   return kind >= static_cast<uint8_t>(FrameKind::kHello) &&
-         kind <= static_cast<uint8_t>(FrameKind::kOutcome);
+         kind <= static_cast<uint8_t>(FrameKind::kAlive);
 }
 
 constexpr Named<FrameKind> kKindNames[] = {
@@ -97,7 +97,8 @@ constexpr Named<FrameKind> kKindNames[] = {
     {FrameKind::kProbe, "probe"},
     {FrameKind::kFinished, "finished"},
     {FrameKind::kLocal, "local"},
-    {FrameKind::kOutcome, "outcome"}};
+    {FrameKind::kOutcome, "outcome"},
+    {FrameKind::kAlive, "alive"}};
 
 }  // namespace
 

@@ -98,6 +98,10 @@ enum class FrameKind : uint8_t {
   // Carrier to its mates: part of the outcome of a unit. Worker to its mates:
   // part of a product of factors.
   kOutcome = 19,
+  // Either end to the other, about once a second if no other frame waits:
+  // shows that the connection still carries frames. The transports send and
+  // take it, and handlers never see it. Without payload.
+  kAlive = 20,
 };
 
 // Returns the name of `kind` in messages: "contribution"; "unknown" for a
@@ -227,6 +231,12 @@ absl::Status CheckPayload(const FrameHeader& header, const Buffer& payload);
 // Returns a description of the header for messages: "contribution layer=3
 // chunk=0 part=0 round=12 offset=65536 bytes=262144 from worker 1".
 std::string DescribeFrame(const FrameHeader& header);
+
+// True if the frame only shows that its connection carries frames. A kAlive
+// frame with a payload goes to the handler, which refuses it.
+constexpr bool IsAlive(const FrameHeader& header) {
+  return header.kind == FrameKind::kAlive && header.payload_bytes == 0;
+}
 
 // Returns the error that refuses a frame: kInvalidArgument, with the text
 // "DESCRIPTION: WHY". absl::StrCat makes WHY from `why`.

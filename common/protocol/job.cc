@@ -231,6 +231,7 @@ WireType Job::WireOf(const FrameHeader& header) const {
       return WireType::kFloat32;
     case FrameKind::kHello:
     case FrameKind::kRefusal:
+    case FrameKind::kAlive:
     case FrameKind::kPull:
     case FrameKind::kPullRound:
     case FrameKind::kHave:

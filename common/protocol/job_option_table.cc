@@ -26,7 +26,8 @@ namespace {
 
 // Shortest lease, in seconds. A member that lives must not count as dead if one
 // heartbeat is late and another one is lost.
-const double kLeaseMin = 3 * absl::ToDoubleSeconds(kHeartbeatInterval);
+const double kLeaseSecondsMin =
+    3 * absl::ToDoubleSeconds(kHeartbeatInterval);
 
 // Function that returns a reference to an option's value in a spec.
 template <typename T>
@@ -301,7 +302,7 @@ std::vector<JobOption> OwnersOptions() {
           Top::kIncluded, "number of checkpoints to keep, the newest ones"),
       Number<double>(
           "lease", [](JobSpec & s) -> auto& { return s.lease_seconds; },
-          kLeaseMin, 1e6, Top::kIncluded,
+          kLeaseSecondsMin, absl::ToDoubleSeconds(kLeaseMax), Top::kIncluded,
           "seconds of silence after which a member counts as dead"),
   };
 }

@@ -4,12 +4,19 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "common/base/status.h"
 #include "common/compute/optimizer.h"
 #include "common/plan/fusion.h"
 #include "common/plan/planner.h"
 
 namespace nereus {
+
+// Lease of a job whose options name none, and limits of a lease in messages.
+// The option `lease` has a higher lower limit.
+inline constexpr absl::Duration kLeaseDefault = absl::Seconds(10);
+inline constexpr absl::Duration kLeaseMin = absl::Milliseconds(1);
+inline constexpr absl::Duration kLeaseMax = absl::Seconds(1000000);
 
 // Largest number of a step or round. No job reaches this number, and sums of
 // steps below it cannot overflow.

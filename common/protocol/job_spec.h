@@ -39,7 +39,7 @@ struct JobSpec {
   bool optimizer_by_worker = true;
   int checkpoints_kept = 3;  // Number of checkpoints to keep.
   // Lease: seconds of silence after which a member counts as dead.
-  double lease_seconds = 10;
+  double lease_seconds = absl::ToDoubleSeconds(kLeaseDefault);
 
   // Returns the largest number of workers at a time.
   int workers_max() const { return max_workers > 0 ? max_workers : workers; }

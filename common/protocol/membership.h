@@ -479,6 +479,10 @@ struct EpochStart {
   // Links that members have reported as lost (LostPeer). The two members of a
   // link close its connection if it is still open, and connect again.
   std::vector<std::pair<PeerId, PeerId>> broken_links;
+  // Lease of the job: a member that shows no sign of life for this long counts
+  // as dead, and a connection on which nothing arrives for this long as broken.
+  // Positive.
+  absl::Duration lease = kLeaseDefault;
 };
 
 // Asks a member to leave a job that goes on, because an operator drains it

@@ -15,8 +15,8 @@
 
 namespace nereus {
 
-// Bytes exchanged with one peer so far. Frame headers count; hellos and
-// refusals do not.
+// Bytes exchanged with one peer so far. Frame headers count; the transport's
+// own frames (hello, refusal, alive) do not.
 struct TrafficCount {
   PeerId peer;
   int64_t bytes_sent = 0;
@@ -118,6 +118,21 @@ class Transport {
   // Makes the Poll under way return without further waiting; if there is none,
   // the next one.
   virtual void Wake() = 0;
+
+  // Sets the time after which a silent connection ends: if nothing has arrived
+  // on it for `silence_max`, not even a frame that shows that it works
+  // (FrameKind::kAlive). Both ends send such frames about once a second, if
+  // nothing else waits, and both must set the same time. The handler hears
+  // OnDisconnected, and the peer hears the reason if it can be reached. Time in
+  // which this process does not poll counts for two seconds at most, because
+  // its peers are not to blame for it. Infinite before the first call.
+  virtual void LimitSilence(absl::Duration /*silence_max*/) {}
+
+  // Sends the frames that show that the connections work, if they are due. The
+  // owner calls this during work that keeps it from calling Poll for longer
+  // than a second. The handler may call it. REQUIRES: the calling thread is the
+  // thread that calls Poll.
+  virtual void SendAlive() {}
 
   // Brings TrafficCount::busy of all peers and the numbers of open connections
   // up to date. REQUIRES: the calling thread is the thread that calls Poll.

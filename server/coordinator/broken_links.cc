@@ -9,9 +9,11 @@ namespace nereus {
 namespace {
 
 // Number of losses of one connection within kLossWindow at which one of its
-// ends is dropped.
+// ends is dropped. A connection that lets nothing through is lost once in a
+// lease, so the window has several of them.
 constexpr size_t kLossesMax = 3;
 const absl::Duration kLossWindow = absl::Minutes(1);
+constexpr int kLossWindowLeases = 5;
 // Window in place of kLossWindow for two members that were never connected.
 const absl::Duration kNeverReachedWindow = absl::Minutes(10);
 
@@ -27,7 +29,9 @@ std::optional<PeerId> BrokenLinks::Note(PeerId one, PeerId other, bool reached,
   const PeerPair link = std::minmax(one, other);
   if (!Add(link)) return std::nullopt;
   std::vector<absl::Time>& losses = losses_[link];
-  const absl::Duration window = reached ? kLossWindow : kNeverReachedWindow;
+  const absl::Duration window =
+      reached ? std::max(kLossWindow, kLossWindowLeases * lease_)
+              : kNeverReachedWindow;
   std::erase_if(losses, [&](absl::Time at) { return now - at > window; });
   losses.push_back(now);
   if (losses.size() < kLossesMax) return std::nullopt;
@@ -51,23 +55,20 @@ void BrokenLinks::Forget(PeerId member) {
                 [&](const auto& entry) { return Ends(entry.first, member); });
 }
 
-// A worker is easier to replace than a server. If both ends have the same role,
-// the end with more losses to all members is probably at fault.
 PeerId BrokenLinks::WorseOf(const PeerPair& link, absl::Time since) const {
-  if (link.first.role != link.second.role) return link.first;  // The worker.
   if (link.first == own_) return link.second;
   if (link.second == own_) return link.first;
-  const auto losses_of = [&](PeerId member) {
-    int64_t losses = 0;
-    for (const auto& [ends, times] : losses_) {
-      if (!Ends(ends, member)) continue;
-      losses +=
-          absl::c_count_if(times, [&](absl::Time at) { return at >= since; });
-    }
-    return losses;
+  const auto links_of = [&](PeerId member) {
+    return absl::c_count_if(losses_, [&](const auto& entry) {
+      return Ends(entry.first, member) && entry.second.back() >= since;
+    });
   };
-  return losses_of(link.first) > losses_of(link.second) ? link.first
-                                                        : link.second;
+  const auto first = links_of(link.first);
+  const auto second = links_of(link.second);
+  if (first != second) return first > second ? link.first : link.second;
+  const bool has_worker = link.first.role == Role::kWorker;
+  const bool has_server = link.second.role == Role::kShard;
+  return has_worker && has_server ? link.first : link.second;
 }
 
 }  // namespace nereus

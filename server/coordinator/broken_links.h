@@ -12,16 +12,17 @@ namespace nereus {
 
 // Pairs of live members that have lost their connection to each other. They
 // connect again in the next epoch. If a pair loses its connection too often
-// (three times within a minute), the coordinator drops one of the two members;
-// otherwise the job would do nothing but change epochs.
+// (three times within a minute or five leases), the coordinator drops one of
+// the two members; otherwise the job would do nothing but change epochs.
 //
 // Plain bookkeeping. Memory for each pair of members: at most two timestamps,
 // and one entry of of_epoch().
 class BrokenLinks {
  public:
   // `own_shard`: the shard in the coordinator's own process, which is never
-  // dropped; -1: none.
-  explicit BrokenLinks(int own_shard) : own_(PeerId::Shard(own_shard)) {}
+  // dropped; -1: none. `lease`: that of the job.
+  BrokenLinks(int own_shard, absl::Duration lease)
+      : own_(PeerId::Shard(own_shard)), lease_(lease) {}
 
   // Notes that two members have lost their connection. `reached`: false if they
   // were never connected. Such a report comes only after some seconds of
@@ -48,13 +49,14 @@ class BrokenLinks {
  private:
   // Adds a pair to of_epoch(). Returns false if it is there already.
   bool Add(const PeerPair& link);
-  // Returns the end of `link` to drop: of a worker and a server, the worker; of
-  // the coordinator's own shard and another server, the other server; else the
-  // end with more losses from `since` on, or link.second if both have the same
-  // number.
+  // Returns the end of `link` to drop. That is the end that has lost
+  // connections to more members from `since` on, but never the coordinator's
+  // own shard. If both have lost as many: of a worker and a server, the worker,
+  // which is easier to replace; else link.second.
   PeerId WorseOf(const PeerPair& link, absl::Time since) const;
 
-  const PeerId own_;  // Shard in the coordinator's own process.
+  const PeerId own_;            // Shard in the coordinator's own process.
+  const absl::Duration lease_;  // Lease of the job.
   std::map<PeerPair, std::vector<absl::Time>> losses_;  // Recent losses.
   std::vector<PeerPair> of_epoch_;                      // See of_epoch().
 };

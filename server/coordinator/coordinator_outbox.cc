@@ -10,7 +10,7 @@ bool EpochInForce::IsFromBase(PeerId member) const {
                            absl::c_count(workers_from_base, member.rank) > 0);
 }
 
-EpochStart EpochInForce::StartFor(PeerId member) const {
+EpochStart EpochInForce::StartFor(PeerId member, absl::Duration lease) const {
   EpochStart start;
   start.self = member;
   start.from_base = IsFromBase(member);
@@ -18,6 +18,7 @@ EpochStart EpochInForce::StartFor(PeerId member) const {
   start.explanations = explanations;
   start.epoch_members = members;
   start.broken_links = broken_links;
+  start.lease = lease;
   return start;
 }
 

@@ -52,8 +52,9 @@ struct EpochInForce {
 
   // True if `member` drops its values as the epoch begins.
   bool IsFromBase(PeerId member) const;
-  // Returns the message that tells `member` of the epoch.
-  EpochStart StartFor(PeerId member) const;
+  // Returns the message that tells `member` of the epoch. `lease`: that of the
+  // job.
+  EpochStart StartFor(PeerId member, absl::Duration lease) const;
 };
 
 // Answers of gatherings that a coordinator must find again when it is

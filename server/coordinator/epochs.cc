@@ -78,7 +78,7 @@ Epochs::Epochs(const CoordinatorOptions* options, MemberList* roster,
       checkpoints_(*checkpoints),
       hosts_(std::move(hosts)),
       in_force_(std::move(saved)),
-      links_(options->own_shard),
+      links_(options->own_shard, options->lease()),
       replanner_(RulesFor(options->spec.options, options->spec.rules),
                  options->replan_interval),
       fusion_(options->spec.options.tune_fusion,
@@ -506,7 +506,7 @@ void Epochs::AdmitAll(absl::Time now) {
 void Epochs::TellAll(CoordinatorOutbox& out) {
   for (const MemberRecord& member : roster_.members()) {
     // Greet tells members without a session when they resume.
-    member.Send(in_force_.StartFor(member.id), out);
+    member.Send(in_force_.StartFor(member.id, options_.lease()), out);
   }
   std::vector<int32_t> workers;
   for (const EpochWorker& each : job()->workers) workers.push_back(each.rank);
@@ -517,7 +517,8 @@ void Epochs::TellAll(CoordinatorOutbox& out) {
 
 void Epochs::Greet(MemberRecord& member, uint64_t epoch, absl::Time now,
                    CoordinatorOutbox& out) const {
-  if (epoch < job()->epoch) member.Send(in_force_.StartFor(member.id), out);
+  if (epoch < job()->epoch)
+    member.Send(in_force_.StartFor(member.id, options_.lease()), out);
   if (fusion_.told().has_value() && member.is_worker()) {
     member.Send(*fusion_.told(), out);
   }

@@ -46,7 +46,7 @@ FrameHeader SomeHeader() {
 // requires a new version.
 constexpr HeaderBytes kGolden = {
     0x4e, 0x52, 0x53, 0x31,                          // "NRS1"
-    0x0f,                                            // version
+    0x10,                                            // version
     0x04,                                            // kind: result
     0x01,                                            // wire: float32
     0x00,                                            // part
@@ -61,7 +61,7 @@ constexpr HeaderBytes kGolden = {
     0x83, 0x92, 0x06, 0xe3,                          // payload CRC-32C
     0x00, 0x00,                                      // exponent
     0x00, 0x00,                                      // frames
-    0xb0, 0x30, 0x82, 0xff,  // CRC-32C of all bytes above
+    0xb6, 0x90, 0x87, 0x01,  // CRC-32C of all bytes above
 };
 
 HeaderBytes Encode(const FrameHeader& header) {
@@ -76,12 +76,12 @@ void Seal(HeaderBytes& bytes) {
   std::memcpy(bytes.data() + 60, &crc, sizeof(crc));
 }
 
-TEST(FrameHeaderTest, HeaderHasTheBytesOfVersion15) {
-  ASSERT_EQ(kProtocolVersion, 15u) << "a new version needs new golden bytes";
+TEST(FrameHeaderTest, HeaderHasTheBytesOfVersion16) {
+  ASSERT_EQ(kProtocolVersion, 16u) << "a new version needs new golden bytes";
   EXPECT_EQ(Encode(SomeHeader()), kGolden);
 }
 
-TEST(FrameHeaderTest, BytesOfVersion15AreReadBack) {
+TEST(FrameHeaderTest, BytesOfVersion16AreReadBack) {
   const auto header = DecodeFrameHeader(kGolden);
   ASSERT_TRUE(header.ok()) << header.status();
   EXPECT_EQ(*header, SomeHeader());
@@ -188,11 +188,11 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         BadField{"Magic", 0, {'N', 'R', 'S', '2'}, "magic is 844321358"},
         BadField{
-            "OlderVersion", 4, {14}, "protocol version is 14, expected 15"},
+            "OlderVersion", 4, {15}, "protocol version is 15, expected 16"},
         BadField{
-            "NewerVersion", 4, {16}, "protocol version is 16, expected 15"},
+            "NewerVersion", 4, {17}, "protocol version is 17, expected 16"},
         BadField{"KindZero", 5, {0}, "kind is 0"},
-        BadField{"KindAfterTheLast", 5, {20}, "kind is 20"},
+        BadField{"KindAfterTheLast", 5, {21}, "kind is 21"},
         BadField{"KindHighest", 5, {255}, "kind is 255"},
         BadField{"WireAfterTheLast", 6, {4}, "wire type is 4"},
         BadField{"WireHighest", 6, {255}, "wire type is 255"},

@@ -95,6 +95,10 @@ class FakeTransport final : public Transport {
     for (const Frame& frame : frames) Hand(frame, handler);
     if (connects.has_value()) handler.OnConnected(*std::exchange(connects, {}));
   }
+  void LimitSilence(absl::Duration silence_max) override {
+    log_->Add(
+        absl::StrCat("limit silence to ", absl::FormatDuration(silence_max)));
+  }
   void Flush() override { log_->Add("flush"); }
   void Wake() override {
     MutexLock lock(&mu_);
@@ -286,6 +290,7 @@ class MachineDriverTest : public testing::Test {
 
 TEST_F(MachineDriverTest, EpochConnectsAndEntersAfterTheMachine) {
   EXPECT_THAT(log_.Take(), ElementsAre("roster of 3 in epoch 1 as worker 1",
+                                       "limit silence to 10s",
                                        "connect shard 0 at c", "entered 1"));
   Run([this](Outbox& out) {
     EpochStart start = StartOf(EpochAfter(*job_));
@@ -295,7 +300,8 @@ TEST_F(MachineDriverTest, EpochConnectsAndEntersAfterTheMachine) {
   EXPECT_THAT(
       log_.Take(),
       ElementsAre("disconnect shard 0", "roster of 3 in epoch 2 as worker 1",
-                  "connect shard 0 at c", "done 0 5", "entered 2"));
+                  "limit silence to 10s", "connect shard 0 at c", "done 0 5",
+                  "entered 2"));
 }
 
 // A deadline of the wall clock would pass early, or never, when that clock is
@@ -306,6 +312,20 @@ TEST_F(MachineDriverTest, ConnectDeadlineIsATimeOfTheSteadyClock) {
       transport_.connect_limits[PeerId::Shard(0)].deadline;
   EXPECT_GT(deadline, now - absl::Minutes(2));
   EXPECT_LE(deadline, now + absl::Seconds(1));
+}
+
+// All members wait for a connection that was there and is gone. So its end must
+// not take longer to be told than the silence by which it was noticed.
+TEST_F(MachineDriverTest, LostConnectionHasALeaseToComeBack) {
+  Run([this](Outbox&) { transport_.connects = PeerId::Shard(0); });
+  Run([](Outbox&) {});
+  Run([this](Outbox& out) {
+    EpochStart start = StartOf(EpochAfter(*job_));
+    start.lease = absl::Milliseconds(200);
+    member_.OnMessage(start, out);
+  });
+  EXPECT_LE(transport_.connect_limits[PeerId::Shard(0)].deadline,
+            SteadyNow() + absl::Milliseconds(200));
 }
 
 // A mate that was reached once, and a process of another host, may be busy.

@@ -519,5 +519,109 @@ TEST_P(TransportContractTest, PayloadReleaseMaySendAnotherFrame) {
   EXPECT_EQ(shard->heard[1].header.layer, 2u);
 }
 
+// Connected nodes that end a connection after a silence of kSilence.
+struct WatchedPair {
+  static constexpr absl::Duration kSilence = absl::Seconds(1);
+
+  explicit WatchedPair(const TransportKind& kind)
+      : worker(TestNode::Start(kind, kWorker0)),
+        shard(TestNode::Start(kind, kShard0)) {
+    for (TestNode* const node : {worker.get(), shard.get()}) {
+      node->transport().LimitSilence(kSilence);
+    }
+    EXPECT_TRUE(JoinNodes(*worker, *shard));
+  }
+
+  // Polls `nodes` for `time`.
+  void PollFor(absl::Duration time, std::initializer_list<TestNode*> nodes) {
+    const absl::Time until = SteadyNow() + time;
+    EXPECT_TRUE(PollUntil(nodes, [&] { return SteadyNow() > until; }));
+  }
+  bool is_whole() const {
+    return worker->ended.empty() && shard->ended.empty();
+  }
+
+  std::unique_ptr<TestNode> worker;
+  std::unique_ptr<TestNode> shard;
+};
+
+TEST_P(TransportContractTest, ConnectionToAPeerThatStandsStillEnds) {
+  WatchedPair pair(GetParam());
+  const absl::Time begin = SteadyNow();
+  ASSERT_TRUE(PollUntil({pair.worker.get()},
+                        [&] { return !pair.worker->ended.empty(); }));
+  EXPECT_GE(SteadyNow() - begin, pair.kSilence / 2);
+  EXPECT_EQ(pair.worker->ended[0].peer, kShard0);
+  EXPECT_THAT(pair.worker->ended[0].reason.message(),
+              HasSubstr("nothing has arrived for 1"));
+  // The peer hears why, once it looks.
+  ASSERT_TRUE(PollUntil({pair.worker.get(), pair.shard.get()},
+                        [&] { return !pair.shard->ended.empty(); }));
+  EXPECT_THAT(pair.shard->ended[0].reason.message(),
+              HasSubstr("nothing has arrived for 1"));
+  // The two may connect again.
+  ASSERT_TRUE(JoinNodes(*pair.worker, *pair.shard));
+}
+
+TEST_P(TransportContractTest, ConnectionWithoutTrafficIsNotSilent) {
+  WatchedPair pair(GetParam());
+  pair.PollFor(3 * pair.kSilence, {pair.worker.get(), pair.shard.get()});
+  EXPECT_TRUE(pair.is_whole());
+  EXPECT_EQ(pair.worker->heard.size() + pair.shard->heard.size(), 0u);
+  // The frames that show this are not traffic.
+  EXPECT_EQ(pair.worker->transport().traffic()[0].bytes_sent, 0);
+  EXPECT_EQ(pair.worker->transport().traffic()[0].bytes_received, 0);
+}
+
+TEST_P(TransportContractTest, TimeInWhichAProcessDoesNotPollIsNotSilence) {
+  WatchedPair pair(GetParam());
+  pair.PollFor(pair.kSilence / 2, {pair.worker.get(), pair.shard.get()});
+  absl::SleepFor(3 * pair.kSilence);
+  pair.PollFor(pair.kSilence / 2, {pair.worker.get(), pair.shard.get()});
+  EXPECT_TRUE(pair.is_whole());
+}
+
+TEST_P(TransportContractTest, PeerThatOnlyShowsThatItLivesIsNotSilent) {
+  WatchedPair pair(GetParam());
+  const absl::Time until = SteadyNow() + 3 * pair.kSilence;
+  ASSERT_TRUE(PollUntil({pair.shard.get()}, [&] {
+    pair.worker->transport().SendAlive();
+    return SteadyNow() > until;
+  }));
+  pair.PollFor(pair.kSilence / 2, {pair.worker.get(), pair.shard.get()});
+  EXPECT_TRUE(pair.is_whole());
+}
+
+TEST_P(TransportContractTest, FrameThatMustWaitIsNotSilence) {
+  WatchedPair pair(GetParam());
+  bool may_land = false;
+  pair.shard->landing = [&](PeerId, const FrameHeader&) {
+    return may_land ? Landing::Scratch() : Landing::Wait();
+  };
+  pair.worker->SendTo(kShard0, /*layer=*/1, /*count=*/100);
+  pair.PollFor(3 * pair.kSilence, {pair.worker.get(), pair.shard.get()});
+  EXPECT_TRUE(pair.is_whole());
+  may_land = true;
+  ASSERT_TRUE(PollUntil({pair.worker.get(), pair.shard.get()},
+                        [&] { return pair.shard->heard.size() == 1; }));
+  EXPECT_TRUE(pair.shard->heard[0].intact);
+}
+
+TEST_P(TransportContractTest, AliveFrameWithAPayloadGoesToTheHandler) {
+  WatchedPair pair(GetParam());
+  std::vector<FrameKind> asked;
+  pair.shard->landing =
+      [&](PeerId, const FrameHeader& header) -> absl::StatusOr<Landing> {
+    asked.push_back(header.kind);
+    return InvalidArgumentError("unexpected");
+  };
+  Frame frame = TestFrame(kWorker0, 1, TestPayload(1, 10));
+  frame.header.kind = FrameKind::kAlive;
+  pair.worker->transport().Send(kShard0, frame);
+  ASSERT_TRUE(PollUntil({pair.worker.get(), pair.shard.get()},
+                        [&] { return !pair.shard->ended.empty(); }));
+  EXPECT_THAT(asked, ElementsAre(FrameKind::kAlive));
+}
+
 }  // namespace
 }  // namespace nereus

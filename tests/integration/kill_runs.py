@@ -2,7 +2,7 @@
 """Trains on MNIST while processes of the job are killed, run after run.
 
   bazel build //server/admin:nereusctl //server:nereus-server \\
-      //worker/trainer:nereus-worker
+      //worker/trainer:nereus-worker //tests/testing:slow_disk_preload.so
   tests/integration/kill_runs.py --data=DIR [--runs=20] [--backup=1]
   tests/integration/kill_runs.py --data=DIR --stop-seconds=10
   tests/integration/kill_runs.py --data=DIR --mixed --runs=50
@@ -11,10 +11,21 @@
 Run 0 has no faults. In each of the --runs later runs the script strikes a
 worker, then a server, then the coordinator, at random times: it kills the
 process by SIGKILL, and nereusctl restarts it. With --stop-seconds it stops the
-process for this time instead. With --mixed the order is random; each process is
-killed, or stopped for 1.5 times the lease. Each run is `nereusctl local` with 4
-workers and 2 servers. With --hosts=2 they play two hosts, and the script also
-strikes all processes of a host at once.
+process for this time instead. Each run is `nereusctl local` with 4 workers and 2
+servers. With --hosts=2 they play two hosts, and the script also strikes all
+processes of a host at once.
+
+With --mixed the order is random; each process is killed, or stopped for 1.5
+times the lease. More is struck:
+
+  disk    For 1.5 times the lease no fsync ends, of the coordinator's state or of
+          checkpoints. Needs tests/testing/slow_disk_preload.so.
+  file    One byte of the newest checkpoint changes, and all servers are killed:
+          the job must go back to the checkpoint before. Not with --backup.
+  link    For 1.5 times the lease a connection of a worker to a server lets
+          nothing through, while both reach the coordinator. Needs root and
+          iptables: the job runs in a network namespace of its own, without
+          shared memory.
 
 A run is good if it ends by itself with a complete report, equal replicas, and
 an accuracy that is at most half a percentage point below that of run 0. Without
@@ -28,9 +39,12 @@ if all runs were good.
 """
 
 import argparse
+import contextlib
+import glob
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -47,14 +61,27 @@ REPORTED = ["test_accuracy", "replicas_equal", "images_per_second", "seconds",
             "last_step", "phases", "plan", "settings", "workers"]
 
 
-def find_nereusctl():
-    """Returns the built program, below the repository's root (in a test) or in
-    its bazel-bin."""
+def find_built(name):
+    """Returns a built file, below the repository's root (in a test) or in its
+    bazel-bin; None if there is none."""
     for folder in (TOP, os.path.join(TOP, "bazel-bin")):
-        program = os.path.join(folder, "server/admin/nereusctl")
-        if os.access(program, os.X_OK):
-            return program
-    sys.exit("server/admin/nereusctl is not built")
+        built = os.path.join(folder, name)
+        if os.access(built, os.X_OK):
+            return built
+    return None
+
+
+def find_nereusctl():
+    program = find_built("server/admin/nereusctl")
+    return program or sys.exit("server/admin/nereusctl is not built")
+
+
+def slow_disk():
+    return find_built("tests/testing/slow_disk_preload.so")
+
+
+def may_cut_links():
+    return os.geteuid() == 0 and all(map(shutil.which, ("ip", "ss", "iptables")))
 
 
 def kind_of(command):
@@ -132,15 +159,93 @@ def strike(local, kind, chance, options):
     return "stopped"
 
 
-def strike_when_it_runs(local, kind, chance, options, deadline):
-    """Strikes a process of `kind` as soon as one runs: after a strike, nereusctl
-    may still be restarting it.
+def hang_disk(job, chance, options):
+    """Lets no fsync end for a while, of the coordinator's state or of
+    checkpoints. Returns "hung"."""
+    files = "state" if options.backup else chance.choice(["state", "checkpoints"])
+    with open(job.slow_disk, "w", encoding="ascii") as control:
+        control.write(f"fsync {files}\n")
+    time.sleep(1.5 * options.lease)
+    os.remove(job.slow_disk)
+    return f"hung ({files})"
 
-    Returns "killed" or "stopped", or "" if the job ended or the deadline passed
+
+def damage_file(job, chance):
+    """Changes a byte of the newest checkpoint, and kills all servers. Returns
+    "damaged", or "" if there are fewer than two checkpoints."""
+    manifests = glob.glob(os.path.join(job.folder, "checkpoints", "round-*",
+                                       "manifest*"))
+    folders = sorted({os.path.dirname(name) for name in manifests})
+    if len(folders) < 2:
+        return ""
+    parts = glob.glob(os.path.join(folders[-1], "*.safetensors"))
+    try:
+        with open(chance.choice(sorted(parts)), "r+b") as file:
+            at = os.fstat(file.fileno()).st_size * 3 // 4
+            file.seek(at)
+            byte = file.read(1)[0]
+            file.seek(at)
+            file.write(bytes([byte ^ 1]))
+    except OSError:
+        return ""  # The job has removed this checkpoint.
+    servers = [process for process, kind, _ in children(job.process.pid)
+               if kind == "server"]
+    return "damaged" if send(servers, signal.SIGKILL) else ""
+
+
+def find_link(job, chance):
+    """Returns the two ports of a random connection of a worker to the data port
+    of a server, or None."""
+    kinds = {process: kind for process, kind, _ in children(job.process.pid)}
+    listed = subprocess.run([*job.inside, "ss", "-tnpHO", "state", "established"],
+                            check=True, stdout=subprocess.PIPE, text=True).stdout
+    ends = {}  # Ports of each connection, and the process of its first port.
+    for line in listed.splitlines():
+        ports = re.findall(r":(\d+)\s", line + " ")
+        process = re.search(r"pid=(\d+)", line)
+        if len(ports) >= 2 and process:
+            ends[ports[0], ports[1]] = kinds.get(int(process.group(1)))
+    links = sorted(ports for ports, kind in ends.items() if kind == "worker" and
+                   ends.get((ports[1], ports[0])) == "server")
+    return chance.choice(links) if links else None
+
+
+def cut_link(job, chance, options):
+    """Drops all packets of a connection of a worker to a server for a while.
+    Returns "cut", or "" if there is no such connection."""
+    link = find_link(job, chance)
+    if link is None:
+        return ""
+    rules = [["INPUT", "-p", "tcp", "--sport", one, "--dport", other, "-j", "DROP"]
+             for one, other in (link, link[::-1])]
+    for rule in rules:
+        subprocess.run([*job.inside, "iptables", "-A", *rule], check=True)
+    time.sleep(1.5 * options.lease)
+    for rule in rules:
+        subprocess.run([*job.inside, "iptables", "-D", *rule], check=True)
+    return "cut"
+
+
+def strike_thing(job, kind, chance, options):
+    """Strikes a thing of `kind`. Returns how, or "" if there is none."""
+    if kind == "disk":
+        return hang_disk(job, chance, options)
+    if kind == "file":
+        return damage_file(job, chance)
+    if kind == "link":
+        return cut_link(job, chance, options)
+    return strike(job.process, kind, chance, options)
+
+
+def strike_when_it_runs(job, kind, chance, options, deadline):
+    """Strikes a thing of `kind` as soon as there is one: after a strike,
+    nereusctl may still be restarting a process.
+
+    Returns how, such as "killed", or "" if the job ended or the deadline passed
     before.
     """
-    while local.poll() is None and time.monotonic() < deadline:
-        how = strike(local, kind, chance, options)
+    while job.process.poll() is None and time.monotonic() < deadline:
+        how = strike_thing(job, kind, chance, options)
         if how:
             return how
         time.sleep(0.05)
@@ -160,14 +265,47 @@ def await_backups(local, log, begin, deadline):
     return False
 
 
+@contextlib.contextmanager
+def network(kinds):
+    """Makes a network namespace, if links are cut. Yields the command that runs
+    others inside it."""
+    if "link" not in kinds:
+        yield []
+        return
+    name = f"nereus-kill-{os.getpid()}"
+    subprocess.run(["ip", "netns", "add", name], check=True)
+    try:
+        inside = ["ip", "netns", "exec", name]
+        subprocess.run([*inside, "ip", "link", "set", "lo", "up"], check=True)
+        yield inside
+    finally:
+        subprocess.run(["ip", "netns", "delete", name], check=True)
+
+
+class Job:
+    """A job that runs: its process `nereusctl local`, its folder, the command
+    that runs others in its network, and the control file of its disk."""
+
+    def __init__(self, process, folder, inside, slow_disk_file):
+        self.process = process
+        self.folder = folder
+        self.inside = inside
+        self.slow_disk = slow_disk_file
+
+
 def train(folder, kinds, epochs, chance, options):
+    with network(kinds) as inside:
+        return train_inside(inside, folder, kinds, epochs, chance, options)
+
+
+def train_inside(inside, folder, kinds, epochs, chance, options):
     """Does a job, and strikes a process of each of `kinds` in turn.
 
     Returns two values: the report, or the reason why there is none; and a list
     of the struck processes, which is short if the job ended early.
     """
     report = os.path.join(folder, "report.json")
-    command = [find_nereusctl(), "local", f"--data={options.data}",
+    command = [*inside, find_nereusctl(), "local", f"--data={options.data}",
                "--workers=4", "--servers=2", f"--epochs={epochs}",
                f"--lease={options.lease}", f"--json={report}",
                "--restarts=30", "--log-level=info"]
@@ -178,12 +316,19 @@ def train(folder, kinds, epochs, chance, options):
     else:
         command += [f"--checkpoint-dir={folder}/checkpoints",
                     "--checkpoint-every=20"]
+    environment = dict(os.environ)
+    slow_disk_file = os.path.join(folder, "slow_disk")
+    if "disk" in kinds:
+        environment.update(LD_PRELOAD=slow_disk(), SLOW_DISK=slow_disk_file)
+    if "link" in kinds:
+        command.append("--shared-memory=off")
     struck = []
     deadline = time.monotonic() + LIMIT
     log_path = os.path.join(folder, "log")
     begin = None  # Length of the log before the last strike at a whole host.
     with open(log_path, "wb") as log:
-        local = subprocess.Popen(command, stdout=log, stderr=log)
+        local = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+        job = Job(local, folder, inside, slow_disk_file)
         try:
             for kind in kinds:
                 time.sleep(chance.uniform(1.5, 4))
@@ -193,7 +338,7 @@ def train(folder, kinds, epochs, chance, options):
                         not await_backups(local, log_path, begin, deadline)):
                     break
                 begin = os.path.getsize(log_path) if kind == "host" else None
-                how = strike_when_it_runs(local, kind, chance, options, deadline)
+                how = strike_when_it_runs(job, kind, chance, options, deadline)
                 if not how:
                     break
                 struck.append(f"{kind} {how}")
@@ -301,6 +446,10 @@ def main():
         return 1
     kinds = ["worker", *(["host"] if options.hosts else []), "server",
              "coordinator"]
+    if options.mixed:
+        more = {"disk": slow_disk() is not None, "file": not options.backup,
+                "link": may_cut_links()}
+        kinds += [kind for kind, may in more.items() if may]
     good = sum(run_once(number, kinds, expected, options) is not None
                for number in range(1, options.runs + 1))
     print(f"{good} of {options.runs} runs were good; accuracy without faults "

@@ -37,6 +37,7 @@ void FaultScript::StallDriver(ProcessId id) {
 
 void FaultScript::Resume(ProcessId id) {
   at_.world->Disturb();
+  process(id).resumed_at = at_.world->events.now();
   process(id).Resume();
   if (process(id).alive) at_.connections->network().OfferAgain(id);
 }
@@ -82,6 +83,14 @@ void FaultScript::BreakAfterSend(ProcessId from, ProcessId to) {
   process(from).breaks_after_send = to;
 }
 
+void FaultScript::Cut(ProcessId from, ProcessId to) {
+  at_.connections->Cut(from, to);
+}
+
+void FaultScript::Mend(ProcessId from, ProcessId to) {
+  at_.connections->Mend(from, to);
+}
+
 void FaultScript::SetLink(ProcessId a, ProcessId b, const Link& link) {
   at_.world->Disturb();
   const SimulatedHosts& hosts = at_.world->hosts;
@@ -124,7 +133,7 @@ void FaultScript::BreakAcross() {
 
 void FaultScript::Heal() {
   at_.world->Disturb();
-  at_.partition->Heal();
+  at_.partition->Heal(at_.world->events.now());
   const ProcessTable& processes = at_.world->processes;
   // An offered frame may start a process, so the table may grow here.
   for (ProcessId id = 0; id < processes.next_id(); ++id) {

@@ -103,6 +103,11 @@ class FaultScript {
   void BreakInFrame(ProcessId from, ProcessId to, int frames);
   // Breaks a connection as soon as `from` has sent a frame to `to`.
   void BreakAfterSend(ProcessId from, ProcessId to);
+  // Lets no frame from `from` to `to` arrive until Mend, although both ends
+  // still reach the coordinator.
+  void Cut(ProcessId from, ProcessId to);
+  // Ends Cut.
+  void Mend(ProcessId from, ProcessId to);
   // Gives the link between the nodes of two processes another rate and delay.
   // Does nothing if they share a node.
   void SetLink(ProcessId a, ProcessId b, const Link& link);

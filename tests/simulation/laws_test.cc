@@ -363,6 +363,21 @@ TEST_F(LawsTest, RefusedFrameBreaksRefusals) {
   ExpectBroken({"process 2 refused", "process 1", "round 9"});
 }
 
+TEST_F(LawsTest, DeathOfAProcessThatCouldAnswerBreaksRefusals) {
+  laws_.Add(std::make_unique<RefusalsLaw>());
+  const absl::Duration lease = absl::Seconds(4);
+  const std::string late =
+      "worker a was counted as dead: it was asked for a report and sent none "
+      "within 4s";
+  laws_.Tell(CountedAsDead{3, late, std::nullopt, lease});
+  laws_.Tell(CountedAsDead{3, late, absl::Seconds(5), lease});
+  laws_.Tell(
+      CountedAsDead{3, "its session has ended", absl::Seconds(9), lease});
+  ExpectKept();
+  laws_.Tell(CountedAsDead{3, late, absl::Seconds(9), lease});
+  ExpectBroken({"process 3 counts as dead", "able to answer for 9s"});
+}
+
 TEST_F(LawsTest, SpoiledPayloadBreaksRefusals) {
   laws_.Add(std::make_unique<RefusalsLaw>());
   laws_.Tell(FrameSpoiled{1, 2, DataLossError("crc 1, not 2")});

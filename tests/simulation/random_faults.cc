@@ -28,6 +28,8 @@ constexpr Fault kAll[] = {Fault::kWorkerDies,
                           Fault::kResultIsLost,
                           Fault::kLinkSlows,
                           Fault::kLinkFlaps,
+                          Fault::kLinkIsCut,
+                          Fault::kLinkIsCutOneWay,
                           Fault::kSessionBreaks,
                           Fault::kSessionEndsOneSided,
                           Fault::kAnswerIsLost,
@@ -46,7 +48,7 @@ constexpr Fault kAll[] = {Fault::kWorkerDies,
                           Fault::kCheckpointIsAskedFor,
                           Fault::kWriteFails,
                           Fault::kShardLeaves};
-constexpr size_t kWorkerKinds = 17;
+constexpr size_t kWorkerKinds = 19;
 static_assert(kAll[kWorkerKinds] == Fault::kShardDies);
 
 constexpr Fault kOfHosts[] = {Fault::kHostDies, Fault::kMatesDisconnect,
@@ -283,6 +285,9 @@ bool RandomFaults::StrikeConnection(Fault fault) {
       return SlowLinkFor(victim, other, absl::Milliseconds(100));
     case Fault::kLinkFlaps:
       return Flap(victim, other);
+    case Fault::kLinkIsCut:
+    case Fault::kLinkIsCutOneWay:
+      return CutFor(from, to, fault == Fault::kLinkIsCut);
     case Fault::kSessionBreaks:
       faults_->BreakSession(AnyProcess());
       return true;
@@ -492,6 +497,20 @@ bool RandomFaults::Flap(ProcessId a, ProcessId b) {
           random_.Uniform() * (random_.Chance(0.5) ? absl::Milliseconds(200)
                                                    : absl::Seconds(4));
   }
+  return true;
+}
+
+bool RandomFaults::CutFor(ProcessId from, ProcessId to, bool both_ways) {
+  if (from == to) return false;
+  // A cut of a few leases costs one end its place, and that may be a server.
+  const absl::Duration most =
+      shards_may_die_ ? absl::Seconds(20) : 1.5 * cluster_->options().lease;
+  const absl::Duration length = random_.Uniform() * most;
+  faults_->Cut(from, to);
+  UndoAfter(length, [this, from, to] { faults_->Mend(from, to); });
+  if (!both_ways) return true;
+  faults_->Cut(to, from);
+  UndoAfter(length, [this, from, to] { faults_->Mend(to, from); });
   return true;
 }
 

@@ -28,6 +28,10 @@ enum class Fault {
   kResultIsLost,
   kLinkSlows,
   kLinkFlaps,  // A connection breaks again and again.
+  // Nothing gets through between two members, or in one direction, while both
+  // reach the coordinator.
+  kLinkIsCut,
+  kLinkIsCutOneWay,
   kSessionBreaks,
   kSessionEndsOneSided,
   kAnswerIsLost,
@@ -110,6 +114,7 @@ class RandomFaults {
   bool PauseFor(ProcessId victim);
   bool StallFor(ProcessId victim);
   bool Flap(ProcessId a, ProcessId b);
+  bool CutFor(ProcessId from, ProcessId to, bool both_ways);
   bool SlowFor(ProcessId victim);
   bool SlowLinkFor(ProcessId a, ProcessId b, absl::Duration delay_max);
 

@@ -149,6 +149,82 @@ TEST(ScriptedSimulationTest, FlappingLinkDoesNotCostTheCoordinator) {
   EXPECT_NE(cluster.processes().shard_process(1), kShard1);
 }
 
+// Cuts the connection of worker 1 to shard 0 after a step, and does some more.
+class CutLinkTest : public testing::TestWithParam<bool> {
+ protected:
+  explicit CutLinkTest(const SimulatedClusterOptions& options = ThreeWorkers())
+      : lease_(options.lease), cluster_(options, SignedWorkload()) {
+    EXPECT_TRUE(cluster_.RunSteps(1).ok());
+  }
+
+  // Cuts both directions, or, with the parameter, only that to `to`.
+  void Cut(ProcessId from, ProcessId to) {
+    cluster_.faults().Cut(from, to);
+    if (!GetParam()) cluster_.faults().Cut(to, from);
+  }
+  void MendAfter(absl::Duration time, ProcessId from, ProcessId to) {
+    cluster_.faults().After(time, [this, from, to] {
+      cluster_.faults().Mend(from, to);
+      cluster_.faults().Mend(to, from);
+    });
+  }
+
+  const absl::Duration lease_;
+  SimulatedCluster cluster_;
+};
+
+INSTANTIATE_TEST_SUITE_P(OneWayOrBoth, CutLinkTest, testing::Bool());
+
+TEST_P(CutLinkTest, ForLessThanALeaseCostsATimeOnly) {
+  Cut(kWorker1, kShard0);
+  MendAfter(0.8 * lease_, kWorker1, kShard0);
+  ASSERT_TRUE(cluster_.RunSteps(8).ok());
+  EXPECT_EQ(cluster_.job().epoch, 1u);
+  EXPECT_EQ(cluster_.job().worker_count(), 3);
+}
+
+TEST_P(CutLinkTest, ThatWorksAgainIsMadeAnew) {
+  Cut(kShard0, kWorker1);
+  MendAfter(1.5 * lease_, kWorker1, kShard0);
+  const absl::Time begin = cluster_.events().now();
+  ASSERT_TRUE(cluster_.RunSteps(4).ok());
+  EXPECT_EQ(cluster_.job().epoch, 2u);
+  EXPECT_LT(cluster_.events().now() - begin, 3 * lease_);
+  EXPECT_EQ(cluster_.job().worker_count(), 3);
+  EXPECT_EQ(cluster_.job().PositionOf(1), 1);
+}
+
+TEST_P(CutLinkTest, ForEverCostsTheWorkerItsPlace) {
+  Cut(kShard0, kWorker1);
+  const absl::Time begin = cluster_.events().now();
+  ASSERT_TRUE(cluster_.RunSteps(4).ok());
+  EXPECT_LT(cluster_.events().now() - begin, 5 * lease_);
+  EXPECT_EQ(cluster_.job().PositionOf(1), -1);
+  EXPECT_EQ(cluster_.processes().shard_process(0), kShard0);
+}
+
+class CutServerTest : public CutLinkTest {
+ protected:
+  CutServerTest() : CutLinkTest(ThreeWorkersAndBackups(/*seed=*/1)) {}
+};
+
+INSTANTIATE_TEST_SUITE_P(OneWayOrBoth, CutServerTest, testing::Bool());
+
+// A broken network card of a server costs no worker its place.
+TEST_P(CutServerTest, FromTwoWorkersCostsTheServerItsPlace) {
+  Cut(kWorker1, kShard1);
+  Cut(kWorker2, kShard1);
+  const absl::Time begin = cluster_.events().now();
+  const absl::Status status = cluster_.RunSteps(30);
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_LT(cluster_.events().now() - begin, 6 * lease_);
+  EXPECT_NE(cluster_.processes().shard_process(1), kShard1);
+  EXPECT_EQ(cluster_.job().worker_count(), 3);
+  for (const int rank : {0, 1, 2}) {
+    EXPECT_GE(cluster_.job().PositionOf(rank), 0) << rank;
+  }
+}
+
 TEST(ScriptedSimulationTest, FrameThatIsCutShortDoesNotCount) {
   for (int frames = 0; frames < 12; ++frames) {
     SCOPED_TRACE(frames);

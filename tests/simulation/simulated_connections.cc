@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "common/base/crc32c.h"
 #include "common/base/logging.h"
 #include "common/driver/wire_values.h"
@@ -60,7 +61,11 @@ void SimulatedConnections::Transmit(SimulatedProcess& from, PeerId to,
   }
   sent.priority = start.job->SendPriority(frame.header);
   sent.fused = start.job->fuses();
-  network_.Send(from.id, *receiver, sent);
+  if (apart_.contains({from.id, *receiver})) {
+    waiting_[{from.id, *receiver}].push_back(sent);
+  } else {
+    network_.Send(from.id, *receiver, sent);
+  }
   from.breaks_now = from.breaks_now || from.breaks_after_send == receiver;
 }
 
@@ -68,7 +73,9 @@ bool SimulatedConnections::Deliver(ProcessId from, ProcessId to,
                                    const Frame& frame) {
   SimulatedProcess& receiver = world_->processes[to];
   if (!receiver.alive) return true;
-  if (receiver.is_halted() || partition_->Separates(from, to)) return false;
+  const bool is_held_up =
+      partition_->Separates(from, to) || cut_.contains({from, to});
+  if (receiver.is_halted() || is_held_up) return false;
   const auto landing =
       receiver.member->OnHeader(frame.header.sender, frame.header);
   if (!landing.ok()) {
@@ -130,48 +137,77 @@ void SimulatedConnections::Follow(SimulatedProcess& process,
     ++renewed_count_[{process.id, *peer}];
     lost.insert(*peer);
   }
-  for (const ProcessId peer : lost) network_.Connect(process.id, peer);
-  lost.clear();
+  const ProcessId self = process.id;
+  std::erase_if(apart_, [&](Direction each) { return each.first == self; });
+  std::erase_if(waiting_, [&](auto& each) { return each.first.first == self; });
+  for (const ProcessId peer : std::exchange(lost, {})) {
+    if (IsCut(self, peer)) {
+      KeepApart(self, start, peer);
+    } else {
+      network_.Connect(self, peer);
+      EndApart(peer, self);  // The peer may have followed before Mend.
+    }
+  }
   MeetMates(process, start);
 }
 
-// The mate with the higher rank dials. It tries on through the epochs until it
-// gives up.
 void SimulatedConnections::MeetMates(SimulatedProcess& process,
                                      const EpochStart& start) {
-  const ProcessId self = process.id;
-  std::erase_if(apart_, [&](Direction each) { return each.first == self; });
   for (const EpochMember& member : start.epoch_members) {
     if (!AreMates(*start.job, start.self, member.id)) continue;
     const ProcessId peer = *FindProcess(start, member.id);
-    const Direction pair = std::minmax(self, peer);
-    const bool can_meet =
-        met_.contains(pair) ||
-        (!unreachable_.contains(self) && !unreachable_.contains(peer));
-    if (can_meet) {
-      met_.insert(pair);
+    if (AreKeptApart(process.id, peer)) {
+      network_.Break(process.id, peer);
+      KeepApart(process.id, start, peer);
+      were_apart_.insert({process.id, peer});
+    } else if (!apart_.contains({process.id, peer})) {
+      met_.insert(std::minmax(process.id, peer));
       process.member->OnConnected(member.id);
-      continue;
     }
-    network_.Break(self, peer);
-    lost_[self].insert(peer);
-    apart_.insert({self, peer});
-    were_apart_.insert({self, peer});
-    const bool dials = start.self.rank > member.id.rank;
-    if (!dials || !trying_.insert({self, peer}).second) continue;
-    TryAgain(self, peer, world_->events.now());
   }
+}
+
+bool SimulatedConnections::AreKeptApart(ProcessId a, ProcessId b) const {
+  return !met_.contains(std::minmax(a, b)) &&
+         (unreachable_.contains(a) || unreachable_.contains(b));
+}
+
+// The end that dials tries on through the epochs until it gives up.
+void SimulatedConnections::KeepApart(ProcessId self, const EpochStart& start,
+                                     ProcessId peer) {
+  lost_[self].insert(peer);
+  apart_.insert({self, peer});
+  const std::vector<EpochMember> dialled = ConnectionsOf(start).dialled;
+  const bool dials = absl::c_any_of(dialled, [&](const EpochMember& member) {
+    return FindProcess(start, member.id) == peer;
+  });
+  if (!dials || !trying_.insert({self, peer}).second) return;
+  TryAgain(self, peer, world_->events.now());
+}
+
+void SimulatedConnections::EndApart(ProcessId self, ProcessId peer) {
+  if (apart_.erase({self, peer}) == 0) return;
+  lost_[self].erase(peer);
+  network_.Connect(self, peer);
+  const auto waiting = waiting_.extract({self, peer});
+  if (waiting.empty()) return;
+  for (const Frame& frame : waiting.mapped()) network_.Send(self, peer, frame);
 }
 
 void SimulatedConnections::TryAgain(ProcessId self, ProcessId peer,
                                     absl::Time since) {
-  if (!apart_.contains({self, peer})) {
+  const bool mended = !IsCut(self, peer) && !AreKeptApart(self, peer);
+  if (!apart_.contains({self, peer}) || mended) {
     trying_.erase({self, peer});
-    return;
+    if (!mended) return;
+    EndApart(self, peer);
+    return EndApart(peer, self);
   }
   world_->Disturb();
   SimulatedProcess& process = world_->processes[self];
-  if (world_->events.now() - since < kReachTime) {
+  const absl::Duration reach_time =
+      IsCut(self, peer) ? world_->options.lease : kReachTime;
+  if (world_->events.now() - since < reach_time) {
     return process.RunAfter(
         world_->events, kPause + world_->Draw(kPause),
         [this, self, peer, since] { TryAgain(self, peer, since); });
@@ -184,6 +220,33 @@ void SimulatedConnections::TryAgain(ProcessId self, ProcessId peer,
     process.member->OnLostPeer(member.id, "refused", out);
     return world_->execute(process, out);
   }
+}
+
+void SimulatedConnections::Cut(ProcessId from, ProcessId to) {
+  world_->Disturb();
+  cut_[{from, to}] = world_->events.now();
+  WatchCut({from, to}, world_->events.now());
+}
+
+void SimulatedConnections::Mend(ProcessId from, ProcessId to) {
+  world_->Disturb();
+  cut_.erase({from, to});
+  if (world_->processes.alive(to)) network_.OfferAgain(to);
+}
+
+// A process that stands still does not notice silence.
+void SimulatedConnections::WatchCut(Direction direction, absl::Time since) {
+  const auto found = cut_.find(direction);
+  if (found == cut_.end() || found->second != since) return;
+  const auto& [from, to] = direction;
+  const bool notices = world_->events.now() - since >= world_->options.lease &&
+                       world_->processes.alive(from) &&
+                       world_->processes.alive(to) &&
+                       !world_->processes[to].is_halted();
+  if (notices) Break(from, to);
+  world_->events.After(world_->options.lease / 4, [this, direction, since] {
+    WatchCut(direction, since);
+  });
 }
 
 bool SimulatedConnections::AreConnected(ProcessId a, ProcessId b) const {

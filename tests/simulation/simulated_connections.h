@@ -26,6 +26,13 @@ namespace nereus {
 //   apart --a worker gives up, and the coordinator makes two hosts of them-->
 //     connected
 //
+// A connection may let nothing through (Cut), although both ends still reach
+// the coordinator. As in a real transport, it breaks when nothing has arrived
+// for a lease, and a new one is tried for a lease:
+//
+//   connected --Cut, a lease--> broken --new epoch--> apart --a lease--> lost
+//                                                      '---Mend---> connected
+//
 // Frames go through the same steps as in a real transport: values are encoded
 // to the wire type and get a checksum at the sender; the receiver's machine
 // says where the payload is to land; checksum and encoding are checked there.
@@ -50,6 +57,12 @@ class SimulatedConnections {
   // Breaks the connection in the middle of a frame from `from` to `to`, after
   // `frames` more have arrived whole. Does nothing if there is no connection.
   void BreakInFrame(ProcessId from, ProcessId to, int frames);
+
+  // Lets no frame from `from` to `to` arrive until Mend. The other direction
+  // needs a call of its own.
+  void Cut(ProcessId from, ProcessId to);
+  // Ends Cut: frames that were held up arrive, if the connection still is.
+  void Mend(ProcessId from, ProcessId to);
 
   // Lets the process and other workers of its host make no connection while
   // they are mates. Connections that are made already stay.
@@ -81,9 +94,23 @@ class SimulatedConnections {
   bool BreaksHere(Direction direction);
   // Connects a process to its mates in an epoch, or leaves it apart from them.
   void MeetMates(SimulatedProcess& process, const EpochStart& start);
-  // Tries again to connect a process to a mate that it has been apart from
+  // Leaves a process of the epoch `start` without a connection to `peer`.
+  void KeepApart(ProcessId self, const EpochStart& start, ProcessId peer);
+  // Connects a process to a peer that it is apart from.
+  void EndApart(ProcessId self, ProcessId peer);
+  // Tries again to connect a process to a peer that it has been apart from
   // since `since`, or gives up.
   void TryAgain(ProcessId self, ProcessId peer, absl::Time since);
+  // True if the two cannot connect: one of them cannot reach the other, or they
+  // are mates that MakeUnreachable keeps from each other.
+  bool AreKeptApart(ProcessId a, ProcessId b) const;
+  // True if a direction between the two is cut.
+  bool IsCut(ProcessId a, ProcessId b) const {
+    return cut_.contains({a, b}) || cut_.contains({b, a});
+  }
+  // Breaks a connection that has been silent for a lease, again and again, as
+  // long as the direction has been cut since `since`.
+  void WatchCut(Direction direction, absl::Time since);
   // True if one of the two is apart from the other in its epoch.
   bool AreApart(ProcessId a, ProcessId b) const {
     return apart_.contains({a, b}) || apart_.contains({b, a});
@@ -106,11 +133,15 @@ class SimulatedConnections {
   std::set<ProcessId> unreachable_;
   // Pairs of mates that have been connected; the lower number is first.
   std::set<Direction> met_;
-  // Mates that a process is apart from in its epoch, by process and mate.
+  // Peers that a process is apart from in its epoch, by process and peer.
   std::set<Direction> apart_;
   std::set<ProcessId> were_apart_;  // See WasApart.
-  // Mates that a process tries to connect to, by process and mate.
+  // Peers that a process tries to connect to, by process and peer.
   std::set<Direction> trying_;
+  // Frames to peers that a process is apart from.
+  std::map<Direction, std::vector<Frame>> waiting_;
+  // Directions that let nothing through, and the time since when.
+  std::map<Direction, absl::Time> cut_;
   std::vector<int64_t> node_bytes_;
 };
 

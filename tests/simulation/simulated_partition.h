@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "common/network/simulated_network.h"
 
 namespace nereus {
@@ -21,8 +22,9 @@ class SimulatedPartition {
   // no partition.
   void Divide(std::set<ProcessId> far) { far_ = std::move(far); }
 
-  // Ends the partition, and runs the tasks that it has held up.
-  void Heal() {
+  // Ends the partition at `now`, and runs the tasks that it has held up.
+  void Heal(absl::Time now) {
+    healed_at_ = now;
     far_.clear();
     for (const Task& task : std::exchange(held_up_, {})) task();
   }
@@ -43,10 +45,13 @@ class SimulatedPartition {
 
   bool is_far(ProcessId process) const { return far_.contains(process); }
   const std::set<ProcessId>& far() const { return far_; }
+  // Time of the last Heal.
+  absl::Time healed_at() const { return healed_at_; }
 
  private:
-  std::set<ProcessId> far_;    // Processes on the far side.
-  std::vector<Task> held_up_;  // Tasks that wait for Heal.
+  std::set<ProcessId> far_;                      // Processes on the far side.
+  std::vector<Task> held_up_;                    // Tasks that wait for Heal.
+  absl::Time healed_at_ = absl::InfinitePast();  // See healed_at().
 };
 
 }  // namespace nereus

@@ -76,6 +76,8 @@ class SimulatedProcess {
   const bool stranger;        // True if the job must refuse the process.
   bool alive = true;          // False for ever once the process is dead.
   Halt halt = Halt::kNone;    // See Stop.
+  // Time of the last Resume.
+  absl::Time resumed_at = absl::InfinitePast();
   // True if the process has found a NaN or an infinity. It then only sends
   // messages to the coordinator.
   bool failed = false;

@@ -42,6 +42,7 @@ void SimulatedSessions::Open(ProcessId id) {
     return;
   }
   end.session = next_session_++;
+  end.opened_at = world_->events.now();
   open_[*end.session] = id;
   Outbox out;
   process.member->OnSession(out);
@@ -140,9 +141,27 @@ void SimulatedSessions::SendToProcess(const SendToMember& send) {
                                  read.status()});
     return;
   }
+  if (const auto* const refusal = std::get_if<Refusal>(&*read);
+      refusal != nullptr && absl::IsCancelled(refusal->why)) {
+    TellDeath(process, *refusal);
+  }
   AtMember(process, [this, process, session, message = *read] {
     Hear(process, session, message);
   });
+}
+
+void SimulatedSessions::TellDeath(ProcessId id, const Refusal& refusal) {
+  const SimulatedProcess& process = world_->processes[id];
+  CountedAsDead dead = {id, std::string(refusal.why.message()), std::nullopt,
+                        world_->options.lease};
+  const bool is_able = process.alive && !process.is_halted() &&
+                       !partition_->Separates(id, kCoordinator);
+  if (is_able) {
+    const absl::Time since = std::max(
+        {process.resumed_at, ends_[id].opened_at, partition_->healed_at()});
+    dead.able_for = world_->events.now() - since;
+  }
+  world_->laws.Tell(dead);
 }
 
 void SimulatedSessions::AtMember(ProcessId process, Task task) {

@@ -71,6 +71,7 @@ class SimulatedSessions {
     absl::Time sent_at;
     absl::Time told_at;
     bool loses_answer = false;  // See LoseNextAnswer.
+    absl::Time opened_at;       // Time at which `session` was opened.
   };
 
   absl::Duration DrawDelay();
@@ -82,6 +83,8 @@ class SimulatedSessions {
   void Hear(ProcessId process, SessionId session,
             const CoordinatorMessage& message);
   void SendToProcess(const SendToMember& send);
+  // Tells the laws that a process counts as dead.
+  void TellDeath(ProcessId process, const Refusal& refusal);
   void EndAtMember(ProcessId process, SessionId session);
   void EndAtCoordinator(SessionId session);
   // True if the session is broken: no message arrives in it any more.

@@ -16,11 +16,13 @@
 namespace nereus {
 namespace {
 
-sockaddr_in LoopbackAddress(int port) {
+constexpr char kLoopback[] = "127.0.0.1";
+
+sockaddr_in AddressOf(const char* host, int port) {
   sockaddr_in address = {};
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<uint16_t>(port));
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  NEREUS_CHECK(inet_pton(AF_INET, host, &address.sin_addr) == 1) << host;
   return address;
 }
 
@@ -35,12 +37,19 @@ bool WriteAll(int fd, const char* data, ssize_t bytes) {
   return true;
 }
 
-// Passes on bytes that have arrived, at most 64 KiB. Returns false if one of
-// the connections has ended.
-bool Move(int from, int to) {
+// Accepted and outgoing socket of a connection.
+struct Connection {
+  int inner = -1;
+  int outer = -1;
+  bool is_swallowed = false;
+};
+
+// Passes on bytes that have arrived, at most 64 KiB, or drops them. Returns
+// false if one of the sockets has ended.
+bool Move(int from, int to, bool drops) {
   char data[65536];
   const ssize_t bytes = recv(from, data, sizeof(data), 0);
-  return bytes > 0 && WriteAll(to, data, bytes);
+  return bytes > 0 && (drops || WriteAll(to, data, bytes));
 }
 
 }  // namespace
@@ -60,41 +69,46 @@ struct TcpRelay::Impl {
   int listener = -1;
   int wake[2] = {-1, -1};           // Pipe that Wake writes to.
   std::atomic<bool> cut{false};     // True: the thread must call CutAll.
+  std::atomic<bool> swallows{false};  // True: the thread must swallow one.
   std::atomic<bool> closed{false};  // True: new connections are closed.
   std::atomic<bool> stopping{false};
-  // Accepted and outgoing socket of each connection. Used by the thread only.
-  std::vector<std::pair<int, int>> pairs;
+  // Connections, the oldest first. Used by the thread only.
+  std::vector<Connection> connections;
+  // Sockets of swallowed connections whose other end has closed them. They stay
+  // open, so that their peers see nothing.
+  std::vector<int> ended;
   std::thread thread;
 };
 
 void TcpRelay::Impl::CutAll() {
-  for (const auto& [inner, outer] : pairs) {
-    close(inner);
-    close(outer);
+  for (const Connection& connection : connections) {
+    close(connection.inner);
+    close(connection.outer);
   }
-  pairs.clear();
+  connections.clear();
 }
 
 void TcpRelay::Impl::Accept() {
   const int inner = accept(listener, nullptr, nullptr);
   if (inner < 0) return;
   const int outer = socket(AF_INET, SOCK_STREAM, 0);
-  const sockaddr_in address = LoopbackAddress(target_port);
+  const sockaddr_in address = AddressOf(kLoopback, target_port);
   if (closed || connect(outer, reinterpret_cast<const sockaddr*>(&address),
                         sizeof(address)) != 0) {
     close(inner);
     close(outer);
     return;
   }
-  pairs.emplace_back(inner, outer);
+  connections.push_back({inner, outer});
 }
 
 void TcpRelay::Impl::Run() {
   while (!stopping) {
     std::vector<pollfd> fds = {{wake[0], POLLIN, 0}, {listener, POLLIN, 0}};
-    for (const auto& [inner, outer] : pairs) {
-      fds.push_back({inner, POLLIN, 0});
-      fds.push_back({outer, POLLIN, 0});
+    // A socket below 0 is not polled.
+    for (const Connection& connection : connections) {
+      fds.push_back({connection.inner, POLLIN, 0});
+      fds.push_back({connection.outer, POLLIN, 0});
     }
     poll(fds.data(), fds.size(), -1);
     char byte;
@@ -103,27 +117,42 @@ void TcpRelay::Impl::Run() {
       CutAll();
       continue;
     }
-    std::vector<std::pair<int, int>> alive;
-    for (size_t i = 0; i < pairs.size(); ++i) {
-      const auto [inner, outer] = pairs[i];
-      if ((fds[2 + 2 * i].revents == 0 || Move(inner, outer)) &&
-          (fds[3 + 2 * i].revents == 0 || Move(outer, inner))) {
-        alive.push_back(pairs[i]);
+    if (swallows.exchange(false)) connections.at(0).is_swallowed = true;
+    std::vector<Connection> alive;
+    for (size_t i = 0; i < connections.size(); ++i) {
+      Connection connection = connections[i];
+      const bool drops = connection.is_swallowed;
+      bool goes_on = true;
+      for (int end = 0; end < 2 && goes_on; ++end) {
+        int& from = end == 0 ? connection.inner : connection.outer;
+        const int to = end == 0 ? connection.outer : connection.inner;
+        if (fds[2 + 2 * i + end].revents == 0 || Move(from, to, drops)) {
+          continue;
+        }
+        goes_on = drops;
+        if (drops) ended.push_back(std::exchange(from, -1));
+      }
+      if (goes_on) {
+        alive.push_back(connection);
       } else {
-        close(inner);
-        close(outer);
+        close(connection.inner);
+        close(connection.outer);
       }
     }
-    pairs.swap(alive);
+    connections.swap(alive);
     if (fds[1].revents != 0) Accept();
   }
   CutAll();
+  for (const int fd : ended) close(fd);
 }
 
-TcpRelay::TcpRelay(int target_port) : impl_(std::make_unique<Impl>()) {
+TcpRelay::TcpRelay(int target_port) : TcpRelay(kLoopback, 0, target_port) {}
+
+TcpRelay::TcpRelay(const char* host, int port, int target_port)
+    : impl_(std::make_unique<Impl>()) {
   impl_->target_port = target_port;
   impl_->listener = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address = LoopbackAddress(0);
+  sockaddr_in address = AddressOf(host, port);
   socklen_t length = sizeof(address);
   auto* const raw = reinterpret_cast<sockaddr*>(&address);
   NEREUS_CHECK(bind(impl_->listener, raw, length) == 0);
@@ -147,6 +176,11 @@ int TcpRelay::port() const { return impl_->port; }
 
 void TcpRelay::Break() {
   impl_->cut = true;
+  impl_->Wake();
+}
+
+void TcpRelay::SwallowOldest() {
+  impl_->swallows = true;
   impl_->Wake();
 }
 

@@ -68,6 +68,9 @@ class Channel {
   // Delivers frames that have arrived, for one turn at most.
   virtual Received Receive() = 0;
 
+  // Returns true if anything of the peer has arrived since the last call.
+  virtual bool TakeHeard() = 0;
+
   // Makes Receive deliver nothing from now on. Write still works.
   virtual void Stop() = 0;
 

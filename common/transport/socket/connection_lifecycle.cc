@@ -218,10 +218,25 @@ void ConnectionLifecycle::Refuse(SocketConnection& connection,
         << "ending the connection to " << PeerName(connection.peer()) << " ("
         << connection.address() << "): " << reason.message();
   }
+  EndWith(connection, reason);
+}
+
+void ConnectionLifecycle::EndSilent(SocketConnection& connection,
+                                    absl::Duration silence) {
+  EndWith(connection,
+          UnavailableError("nothing has arrived for ",
+                           absl::FormatDuration(
+                               absl::Trunc(silence, absl::Milliseconds(100))),
+                           ": the network lets nothing through, or the process "
+                           "at the other end stands still"));
+}
+
+void ConnectionLifecycle::EndWith(SocketConnection& connection,
+                                  const absl::Status& reason) {
   // Leaves the socket open until the deadline, or until the peer closes its
   // side, which it does after it has read the reason.
-  const absl::Time now = SteadyNow();
-  connection.SetDeadline(now + options_.closing_timeout);
+  const State state = connection.state();
+  connection.SetDeadline(SteadyNow() + options_.closing_timeout);
   connection.End(LastFrame(reason));
   connection.writer().DropWaiting();
   if (state == State::kOpen) {

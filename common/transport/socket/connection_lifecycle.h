@@ -59,6 +59,10 @@ class ConnectionLifecycle {
   // Tells the peer the reason in a last frame, and ends the connection.
   void Refuse(SocketConnection& connection, const absl::Status& reason);
 
+  // Ends an open connection on which nothing has arrived for `silence`. Tells
+  // the peer, which may hear it if only one direction is cut off.
+  void EndSilent(SocketConnection& connection, absl::Duration silence);
+
   // Returns a refusal with `reason`, or a goodbye if `reason` is OK.
   Frame LastFrame(const absl::Status& reason) const;
 
@@ -67,6 +71,9 @@ class ConnectionLifecycle {
   void RunTimers(absl::Time now);
 
  private:
+  // Sends the reason in a last frame and closes the connection after it. Ends
+  // the link or the attempt of the connection.
+  void EndWith(SocketConnection& connection, const absl::Status& reason);
   // Admits the process that introduces itself with `hello`, and opens the
   // connection. Errors: the caller passes the error to Refuse.
   absl::Status Admit(SocketConnection& connection, const Frame& hello);

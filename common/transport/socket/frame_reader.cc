@@ -40,6 +40,7 @@ absl::StatusOr<FrameReader::Next> FrameReader::Receive(int fd, uint8_t* place,
     if (errno == EAGAIN || errno == EWOULDBLOCK) return Next::kNothing;
     return LostConnection(errno);
   }
+  heard_ = true;
   placed = std::min(static_cast<size_t>(got), bytes);
   end_ += static_cast<size_t>(got) - placed;
   return Next::kFrame;

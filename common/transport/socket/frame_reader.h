@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 #include "common/base/status.h"
 #include "common/protocol/frame.h"
@@ -43,6 +44,9 @@ class FrameReader {
   // kUnavailable, the connection is lost.
   static absl::StatusOr<Next> Drain(int fd);
 
+  // Returns true if bytes have arrived since the last call.
+  bool TakeHeard() { return std::exchange(heard_, false); }
+
   // Header of the frame for which Read last returned kHeader.
   const FrameHeader& header() const { return header_; }
 
@@ -80,6 +84,7 @@ class FrameReader {
   uint8_t* destination_ = nullptr;  // Null: the payload is dropped.
   size_t received_ = 0;             // Received bytes of the payload.
   uint32_t crc_ = 0;                // Checksum of the received bytes.
+  bool heard_ = false;              // See TakeHeard().
   // Bytes read ahead: [begin_, end_) of ahead_.
   const std::unique_ptr<uint8_t[]> ahead_;
   size_t begin_ = 0;

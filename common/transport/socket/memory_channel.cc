@@ -107,6 +107,11 @@ Channel::Received MemoryChannel::Receive() {
 
 std::optional<Channel::Received> MemoryChannel::Take(Frame frame) {
   const FrameHeader& header = frame.header;
+  heard_ = true;
+  if (IsAlive(header)) {
+    reader_.Pop();
+    return std::nullopt;
+  }
   if (header.kind == FrameKind::kRefusal) {
     // Copies the refusal to memory that the peer cannot change meanwhile.
     const Buffer copy = Buffer::Allocate(frame.payload.bytes());

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "common/base/socket.h"
 #include "common/base/status.h"
@@ -46,6 +47,7 @@ class MemoryChannel final : public Channel {
   void Open(PeerId peer, TrafficCounters& counters) override;
   absl::StatusOr<bool> Write(FrameWriter& frames) override;
   Received Receive() override;
+  bool TakeHeard() override { return std::exchange(heard_, false); }
   void Stop() override { stopped_ = true; }
   uint32_t events(bool reads) const override;
   bool HasFrames() const override { return !reader_.empty(); }
@@ -76,6 +78,7 @@ class MemoryChannel final : public Channel {
   // over.
   bool blocked_ = false;
   bool stopped_ = false;               // Stop was called.
+  bool heard_ = false;                 // See TakeHeard().
   std::optional<absl::Status> ended_;  // Reason why the socket has ended.
 };
 

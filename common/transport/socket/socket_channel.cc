@@ -121,6 +121,8 @@ std::optional<Channel::Received> SocketChannel::Announce() {
     // Processes that are not admitted yet get no more memory than a handshake
     // needs.
     scratch_ = Buffer::Allocate(kSmallBytesMax);
+  } else if (IsAlive(header)) {
+    landing = Landing::Discard();
   } else {
     landing = delivery_.Announce(*peer_, header);
     if (!landing.ok()) return Refused(landing.status());

@@ -44,6 +44,7 @@ class SocketChannel final : public Channel {
   absl::StatusOr<bool> Write(FrameWriter& frames) override;
   std::optional<absl::Duration> TakeBlockedTime() override;
   Received Receive() override;
+  bool TakeHeard() override { return reader_.TakeHeard(); }
   void Stop() override;
   void LeavePlace() override;
   uint32_t events(bool reads) const override;

@@ -113,4 +113,11 @@ bool SocketConnection::MeasureLink() {
   return true;
 }
 
+absl::Duration SocketConnection::NoteSilence(absl::Duration passed) {
+  const bool is_heard = channel_->TakeHeard() || channel_->HasFrames() ||
+                        has(Work::kRead) || has(Work::kRetry);
+  silent_for_ = is_heard ? absl::ZeroDuration() : silent_for_ + passed;
+  return silent_for_;
+}
+
 }  // namespace nereus

@@ -122,6 +122,11 @@ class SocketConnection final : public Connection {
   // memory, so that there is no such time. REQUIRES: the connection is open.
   bool MeasureLink();
 
+  // Returns the time for which nothing of the peer has arrived: adds `passed`,
+  // the time since the last call, or begins anew if anything has arrived since,
+  // or waits here to be read. REQUIRES: the connection is open.
+  absl::Duration NoteSilence(absl::Duration passed);
+
   // Moves queued frames into the channel; see Channel::Write.
   absl::StatusOr<bool> Write() { return channel_->Write(writer_); }
 
@@ -141,6 +146,7 @@ class SocketConnection final : public Connection {
   std::unique_ptr<MemoryChannel> offered_;
   std::array<bool, kWorkKinds> has_work_ = {};    // See has().
   absl::Time deadline_ = absl::InfiniteFuture();  // See deadline().
+  absl::Duration silent_for_;                     // See NoteSilence().
 };
 
 }  // namespace nereus

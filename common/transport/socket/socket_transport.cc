@@ -22,6 +22,9 @@ constexpr absl::Duration kLookFor = absl::Microseconds(50);
 // Longest wait of Shutdown between two looks at its deadline.
 constexpr absl::Duration kShutdownTurn = absl::Milliseconds(50);
 
+// Longest time between two frames on a connection that works.
+constexpr absl::Duration kAliveInterval = absl::Seconds(1);
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Transport>> SocketTransport::Start(
@@ -121,7 +124,9 @@ void SocketTransport::Turn(absl::Duration timeout) {
   const absl::Time now = SteadyNow();
   acceptor_.Resume(now);
   lifecycle_.RunTimers(now);
+  EndSilent(now);
   TakeInbox();
+  QueueAlive(now);
   pump_.WriteAll();
   connections_.Sweep();
 }
@@ -130,8 +135,8 @@ absl::Span<const epoll_event> SocketTransport::Wait(absl::Duration timeout) {
   if (delivery_.delivered() || connections_.Has(Work::kRead)) {
     timeout = absl::ZeroDuration();
   }
-  const absl::Time due =
-      std::min({links_.due_at(), connections_.due_at(), acceptor_.due_at()});
+  const absl::Time due = std::min(
+      {links_.due_at(), connections_.due_at(), acceptor_.due_at(), alive_at_});
   if (due != absl::InfiniteFuture()) {
     timeout = std::min(timeout, due - SteadyNow());
   }
@@ -141,6 +146,49 @@ absl::Span<const epoll_event> SocketTransport::Wait(absl::Duration timeout) {
                       !(poller_->slept_briefly() && LookForAWhile()) &&
                       pump_.MaySleep();
   return poller_->Wait(sleeps ? timeout : absl::ZeroDuration());
+}
+
+void SocketTransport::LimitSilence(absl::Duration silence_max) {
+  silence_max_ = silence_max;
+  const absl::Time now = SteadyNow();
+  alive_at_ = now + alive_interval();
+  looked_at_ = std::min(looked_at_, now);
+}
+
+absl::Duration SocketTransport::alive_interval() const {
+  return std::min(kAliveInterval, silence_max_ / 4);
+}
+
+void SocketTransport::SendAlive() {
+  QueueAlive(SteadyNow());
+  Flush();
+}
+
+void SocketTransport::QueueAlive(absl::Time now) {
+  if (now < alive_at_ || shut_down_) return;
+  alive_at_ = now + alive_interval();
+  connections_.ForEach([this](SocketConnection& connection) {
+    if (!connection.is_open() || !connection.writer().empty()) return;
+    Frame alive;
+    alive.header.kind = FrameKind::kAlive;
+    alive.header.sender = links_.self()->self;
+    connection.Send(std::move(alive));
+  });
+}
+
+// Runs after the frames that have arrived are read. A peer that sends is never
+// silent for long, so time beyond two intervals is time in which this process
+// did not poll.
+void SocketTransport::EndSilent(absl::Time now) {
+  const absl::Duration passed = now - looked_at_;
+  if (passed < alive_interval()) return;
+  looked_at_ = now;
+  for (SocketConnection* const connection : connections_.All()) {
+    if (!connection->is_open()) continue;
+    const absl::Duration silence =
+        connection->NoteSilence(std::min(passed, 2 * alive_interval()));
+    if (silence >= silence_max_) lifecycle_.EndSilent(*connection, silence);
+  }
 }
 
 bool SocketTransport::LookForAWhile() const {

@@ -65,6 +65,8 @@ class SocketTransport final : public Transport {
   void Flush() override { pump_.WriteEarly(); }
   void Poll(absl::Duration timeout, FrameHandler& handler) override;
   void Wake() override { poller_->Wake(); }
+  void LimitSilence(absl::Duration silence_max) override;
+  void SendAlive() override;
   void MeasureLinks() override;
   std::vector<TrafficCount> traffic() const override {
     return traffic_.Counts();
@@ -87,6 +89,13 @@ class SocketTransport final : public Transport {
   bool LookForAWhile() const;
   // Sends the frames that other threads have queued.
   void TakeInbox();
+  // Queues the frames that SendAlive sends, if they are due.
+  void QueueAlive(absl::Time now);
+  // Ends the connections that have been silent for silence_max_.
+  void EndSilent(absl::Time now);
+  // Time between two looks at the silence of connections, and between two
+  // frames that show that they work.
+  absl::Duration alive_interval() const;
   // True if frames are left that can still reach their peers.
   bool HasUnsent();
   // Says goodbye to all peers. Waits for them to close their side, until
@@ -109,7 +118,10 @@ class SocketTransport final : public Transport {
   Dialler dialler_;                // Begins connections. Its thread calls Wake.
   ConnectionLifecycle lifecycle_;  // Opens and ends connections.
   FramePump pump_;                 // Moves frames through them.
-  bool shut_down_ = false;         // Shutdown was called.
+  absl::Duration silence_max_ = absl::InfiniteDuration();  // LimitSilence.
+  absl::Time alive_at_ = absl::InfiniteFuture();           // QueueAlive is due.
+  absl::Time looked_at_ = absl::InfiniteFuture();  // Last look of EndSilent.
+  bool shut_down_ = false;                         // Shutdown was called.
 };
 
 }  // namespace nereus

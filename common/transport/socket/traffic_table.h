@@ -24,17 +24,9 @@ struct TrafficCounters {
   std::atomic<int64_t> busy_us{-1};
 
   // CountSent and CountReceived count the bytes of one frame with its header.
-  // Hellos and refusals do not count.
-  void CountSent(const FrameHeader& header) {
-    if (header.kind == FrameKind::kHello ||
-        header.kind == FrameKind::kRefusal) {
-      return;
-    }
-    sent += kFrameHeaderBytes + header.payload_bytes;
-  }
-  void CountReceived(const FrameHeader& header) {
-    received += kFrameHeaderBytes + header.payload_bytes;
-  }
+  // The transport's own frames (hello, refusal, alive) do not count.
+  void CountSent(const FrameHeader& header) { sent += Counted(header); }
+  void CountReceived(const FrameHeader& header) { received += Counted(header); }
   // Adds to TrafficCount::busy. One thread at a time may call this.
   void AddBlocked(absl::Duration time) {
     busy_us = std::max<int64_t>(busy_us, 0) + absl::ToInt64Microseconds(time);
@@ -42,6 +34,14 @@ struct TrafficCounters {
   std::optional<absl::Duration> busy() const {
     const int64_t us = busy_us;
     return us < 0 ? std::nullopt : std::optional(absl::Microseconds(us));
+  }
+
+ private:
+  static int64_t Counted(const FrameHeader& header) {
+    const bool is_own = header.kind == FrameKind::kHello ||
+                        header.kind == FrameKind::kRefusal ||
+                        header.kind == FrameKind::kAlive;
+    return is_own ? 0 : kFrameHeaderBytes + header.payload_bytes;
   }
 };
 

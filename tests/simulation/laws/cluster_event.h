@@ -6,6 +6,7 @@
 #include <variant>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "common/base/status.h"
 #include "common/network/simulated_network.h"
@@ -113,6 +114,16 @@ struct MemberEnded {
   absl::Status outcome;          // Reason, as the process has heard it.
 };
 
+// The coordinator has told a process that it counts as dead.
+struct CountedAsDead {
+  ProcessId process = 0;
+  std::string reason;
+  // Time for which nothing has kept the process from answering: it runs, and
+  // its session is open. Nothing: something does.
+  std::optional<absl::Duration> able_for;
+  absl::Duration lease;  // Lease of the job.
+};
+
 // A machine has refused a frame of another machine.
 struct FrameRefused {
   ProcessId from = 0;
@@ -201,8 +212,8 @@ struct JobEnded {
 using ClusterEvent =
     std::variant<RoundDone, ParametersUpdated, FetchedAgain, StepDone,
                  WorkerGathered, RunBegins, Disturbed, EpochBegun, EpochEntered,
-                 Admitted, MemberEnded, FrameRefused, FrameSpoiled, Unreadable,
-                 ServerHolds, BackupHas, ResultShown, CheckpointWhole,
-                 DiskChanged, RestoreFailed, JobEnded>;
+                 Admitted, MemberEnded, CountedAsDead, FrameRefused,
+                 FrameSpoiled, Unreadable, ServerHolds, BackupHas, ResultShown,
+                 CheckpointWhole, DiskChanged, RestoreFailed, JobEnded>;
 
 }  // namespace nereus

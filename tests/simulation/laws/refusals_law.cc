@@ -6,6 +6,12 @@
 #include "absl/strings/str_cat.h"
 
 namespace nereus {
+namespace {
+
+// Longest time from a question to its answer, without faults.
+constexpr absl::Duration kAnswerTime = absl::Seconds(2);
+
+}  // namespace
 
 void RefusalsLaw::Observe(const ClusterEvent& event) {
   if (const auto* admitted = std::get_if<Admitted>(&event)) {
@@ -25,7 +31,23 @@ void RefusalsLaw::Observe(const ClusterEvent& event) {
                             unreadable->reason.message()));
   } else if (const auto* ended = std::get_if<MemberEnded>(&event)) {
     OnEnd(*ended);
+  } else if (const auto* dead = std::get_if<CountedAsDead>(&event)) {
+    OnDeath(*dead);
   }
+}
+
+void RefusalsLaw::OnDeath(const CountedAsDead& dead) {
+  const bool is_for_silence =
+      absl::StrContains(dead.reason, "sent nothing for") ||
+      absl::StrContains(dead.reason, "sent none within");
+  if (!is_for_silence || !dead.able_for.has_value() ||
+      *dead.able_for < dead.lease + kAnswerTime) {
+    return;
+  }
+  Breach({},
+         absl::StrCat("process ", dead.process,
+                      " counts as dead, and has been able to answer for ",
+                      absl::FormatDuration(*dead.able_for), ": ", dead.reason));
 }
 
 void RefusalsLaw::OnEnd(const MemberEnded& ended) {

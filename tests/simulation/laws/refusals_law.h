@@ -11,6 +11,8 @@ namespace nereus {
 //     it why.
 //   - No machine refuses a frame of another machine.
 //   - Every message and every payload arrives as it was sent.
+//   - No process counts as dead for its silence, or for a report that it has
+//     not sent, if nothing has kept it from answering for a lease.
 //   - The coordinator never drops its own process for a link that breaks again
 //     and again.
 class RefusalsLaw final : public Law {
@@ -22,6 +24,7 @@ class RefusalsLaw final : public Law {
 
  private:
   void OnEnd(const MemberEnded& ended);
+  void OnDeath(const CountedAsDead& dead);
 };
 
 }  // namespace nereus
