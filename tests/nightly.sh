@@ -8,8 +8,8 @@ usage() {
   cat <<'TEXT'
 Usage: tests/nightly.sh [--percent=N]
 
-Builds, then runs 20,000 seeds of the simulated cluster, each fuzz test for ten
-minutes, 5,000 random programs of PyTorch with seeds that depend on the day, 50
+Builds, then runs 20,000 seeds of the simulated cluster, ten times the seeds of
+each other simulation, each fuzz test for ten minutes, 5,000 random programs of PyTorch with seeds that depend on the day, 50
 runs of MNIST whose processes are killed (in the folder NEREUS_MNIST_DIR, by
 default ../shared/data/mnist), and all mutations. With --percent it does that
 part of each, but for the mutations, which it then leaves out.
@@ -59,6 +59,8 @@ check "build" bazel build //tests/simulation/... //tests/fuzz/... //server:nereu
   //server/admin:nereusctl //worker/trainer:nereus-worker //worker/c_api:libnereus.so
 check "simulated cluster" bazel test //tests/simulation:swarm_simulation_test \
   --test_env=NEREUS_TEST_SEEDS="$(part 20000)" --test_timeout=36000
+check "simulations" bazel test //:simulation --test_env=NEREUS_TEST_SEEDS_TIMES="$(part 10)" \
+  --test_timeout=36000
 check "fuzz tests" bazel test //tests/fuzz/... \
   --test_env=NEREUS_FUZZ_SECONDS="$(part 600)" --test_timeout=36000
 # The programs of a night are not those of the night before.

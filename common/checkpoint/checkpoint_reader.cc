@@ -1,6 +1,7 @@
 #include "common/checkpoint/checkpoint_reader.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "absl/algorithm/container.h"
@@ -14,11 +15,11 @@
 
 // Reading of checkpoints. Open reads each file's header (ReadHeader), makes a
 // Part for each tensor (AddTensor) and sorts the parts (SortParts). ReadValues
-// then reads each array from the parts that have it (ReadArray). Before it
+// then reads each array from the parts that have it (ForPieces). Before it
 // reads values of a file for the first time, it compares the file's checksum
-// (CheckContents). A file may be torn, from another job, or hostile. So each
-// name, range and length in a file is compared with the manifest before it is
-// used.
+// (CheckContents). ReadInto reads whole files once instead. A file may be torn,
+// from another job, or hostile. So each name, range and length in a file is
+// compared with the manifest before it is used.
 
 namespace nereus {
 namespace {
@@ -180,24 +181,30 @@ int CheckpointReader::StateArrays(int layer) const {
   return 0;
 }
 
-absl::Status CheckpointReader::CheckContents(int file) {
-  if (checked_[file]) return absl::OkStatus();
+template <typename Each>
+absl::Status CheckpointReader::ReadBlocks(int file, Each each) const {
   const std::string name = FileName(file);
   const ManifestFile& entry = manifest_.files[file];
-  const Buffer block = Buffer::Allocate(std::min(entry.bytes, kReadBlockBytes));
+  const Buffer memory =
+      Buffer::Allocate(std::min(entry.bytes, kReadBlockBytes));
   uint32_t crc = 0;
-  for (int64_t offset = 0; offset < entry.bytes; offset += block.bytes()) {
-    const Buffer part =
-        block.Slice(0, std::min(block.bytes(), entry.bytes - offset));
-    const absl::Status status = storage_->ReadFile(name, offset, part);
+  for (int64_t begin = 0; begin < entry.bytes; begin += memory.bytes()) {
+    const Buffer block =
+        memory.Slice(0, std::min(memory.bytes(), entry.bytes - begin));
+    const absl::Status status = storage_->ReadFile(name, begin, block);
     if (!status.ok()) return DamageOf(name, status);
-    crc = ExtendCrc32c(crc, part.data(), part.bytes());
+    crc = ExtendCrc32c(crc, block.data(), block.bytes());
+    each(begin, block);
   }
-  if (crc != entry.crc32c) {
-    return DataLossError(name, " has CRC-32C ", absl::Hex(crc, absl::kZeroPad8),
-                         ", the manifest says ",
-                         absl::Hex(entry.crc32c, absl::kZeroPad8));
-  }
+  if (crc == entry.crc32c) return absl::OkStatus();
+  return DataLossError(name, " has CRC-32C ", absl::Hex(crc, absl::kZeroPad8),
+                       ", the manifest says ",
+                       absl::Hex(entry.crc32c, absl::kZeroPad8));
+}
+
+absl::Status CheckpointReader::CheckContents(int file) {
+  if (checked_[file]) return absl::OkStatus();
+  NEREUS_TRY(ReadBlocks(file, [](int64_t, const Buffer&) {}));
   // From now on this reader would not notice a change of the file. But no
   // server changes a file of a complete checkpoint (CheckNotComplete in
   // shard_writer.cc).
@@ -205,14 +212,16 @@ absl::Status CheckpointReader::CheckContents(int file) {
   return absl::OkStatus();
 }
 
-absl::Status CheckpointReader::ReadArray(int layer, int array, int64_t offset,
-                                         int64_t length, const Buffer& into) {
+template <typename Each>
+absl::Status CheckpointReader::ForPieces(int layer, int array, int64_t offset,
+                                         int64_t length, const Buffer& into,
+                                         Each each) const {
   const std::vector<Part>& sorted = parts(layer, array);
   auto part = absl::c_upper_bound(
       sorted, offset,
       [](int64_t element, const Part& p) { return element < p.last; });
   const int64_t end = offset + length;
-  int64_t next = offset;  // First element that is not read yet.
+  int64_t next = offset;  // First element without a piece yet.
   for (; next < end; ++part) {
     if (part == sorted.end() || part->first > next) {
       const int64_t missing_end =
@@ -221,22 +230,19 @@ absl::Status CheckpointReader::ReadArray(int layer, int array, int64_t offset,
                            " has no elements ", next, " to ", missing_end,
                            " of ", ArrayName(layer, array));
     }
-    NEREUS_TRY(CheckContents(part->file));
     const int64_t last = std::min(end, part->last);
-    const absl::Status status = storage_->ReadFile(
-        FileName(part->file),
+    const Piece piece = {
         part->data_begin + (next - part->first) * kFloatBytes,
-        into.Slice((next - offset) * kFloatBytes, (last - next) * kFloatBytes));
-    if (!status.ok()) return DamageOf(FileName(part->file), status);
+        into.Slice((next - offset) * kFloatBytes, (last - next) * kFloatBytes)};
+    NEREUS_TRY(each(part->file, piece));
     next = last;
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<ChunkValues> CheckpointReader::ReadValues(int layer,
-                                                         int64_t offset,
-                                                         int64_t length,
-                                                         int state_arrays) {
+absl::Status CheckpointReader::CheckWanted(int layer, int64_t offset,
+                                           int64_t length,
+                                           int state_arrays) const {
   if (layer < 0 || static_cast<size_t>(layer) >= manifest_.layers.size()) {
     return InvalidArgumentError("layer ", layer, " of a checkpoint of ",
                                 manifest_.layers.size(), " layers");
@@ -252,6 +258,14 @@ absl::StatusOr<ChunkValues> CheckpointReader::ReadValues(int layer,
                                 " arrays of state, the checkpoint has ",
                                 manifest_.state_arrays);
   }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ChunkValues> CheckpointReader::ReadValues(int layer,
+                                                         int64_t offset,
+                                                         int64_t length,
+                                                         int state_arrays) {
+  NEREUS_TRY(CheckWanted(layer, offset, length, state_arrays));
   const int64_t bytes = length * kFloatBytes;
   ChunkValues values;
   values.layer = layer;
@@ -259,12 +273,69 @@ absl::StatusOr<ChunkValues> CheckpointReader::ReadValues(int layer,
   values.length = length;
   values.parameters = Buffer::Allocate(bytes);
   values.state = Buffer::Allocate(state_arrays * bytes);
-  NEREUS_TRY(ReadArray(layer, 0, offset, length, values.parameters));
+  const auto read = [this](int file, const Piece& piece) -> absl::Status {
+    NEREUS_TRY(CheckContents(file));
+    const absl::Status status =
+        storage_->ReadFile(FileName(file), piece.begin, piece.into);
+    return status.ok() ? status : DamageOf(FileName(file), status);
+  };
+  NEREUS_TRY(ForPieces(layer, 0, offset, length, values.parameters, read));
   for (int i = 0; i < state_arrays; ++i) {
-    NEREUS_TRY(ReadArray(layer, i + 1, offset, length,
-                         values.state.Slice(i * bytes, bytes)));
+    NEREUS_TRY(ForPieces(layer, i + 1, offset, length,
+                         values.state.Slice(i * bytes, bytes), read));
   }
   return values;
+}
+
+absl::Status CheckpointReader::ReadInto(absl::Span<const ChunkValues> wanted,
+                                        const Progress& progress) {
+  std::vector<std::vector<Piece>> pieces(manifest_.files.size());
+  const auto add = [&](int file, const Piece& piece) {
+    pieces[file].push_back(piece);
+    return absl::OkStatus();
+  };
+  for (const ChunkValues& values : wanted) {
+    const int64_t bytes = values.length * kFloatBytes;
+    const int arrays =
+        bytes > 0 ? static_cast<int>(values.state.bytes() / bytes) : 0;
+    NEREUS_TRY(CheckWanted(values.layer, values.offset, values.length, arrays));
+    NEREUS_TRY(ForPieces(values.layer, 0, values.offset, values.length,
+                         values.parameters, add));
+    for (int i = 0; i < arrays; ++i) {
+      NEREUS_TRY(ForPieces(values.layer, i + 1, values.offset, values.length,
+                           values.state.Slice(i * bytes, bytes), add));
+    }
+  }
+  int64_t total = 0;
+  for (size_t file = 0; file < pieces.size(); ++file) {
+    if (!pieces[file].empty()) total += manifest_.files[file].bytes;
+  }
+  int64_t done = 0;
+  for (size_t file = 0; file < pieces.size(); ++file) {
+    if (pieces[file].empty()) continue;
+    absl::c_sort(pieces[file], [](const Piece& a, const Piece& b) {
+      return a.begin < b.begin;
+    });
+    auto first = pieces[file].begin();  // First piece that lacks bytes.
+    NEREUS_TRY(ReadBlocks(
+        static_cast<int>(file), [&](int64_t begin, const Buffer& block) {
+          const int64_t end = begin + block.bytes();
+          for (auto piece = first;
+               piece != pieces[file].end() && piece->begin < end; ++piece) {
+            const int64_t from = std::max(begin, piece->begin);
+            const int64_t to = std::min(end, piece->end());
+            if (from >= to) continue;
+            std::memcpy(piece->into.data() + (from - piece->begin),
+                        block.data() + (from - begin),
+                        static_cast<size_t>(to - from));
+          }
+          while (first != pieces[file].end() && first->end() <= end) ++first;
+          done += block.bytes();
+          progress(done, total);
+        }));
+    checked_[file] = true;
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CheckpointReader::CheckCoverage(int layer, int array) const {

@@ -1,10 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/types/span.h"
 #include "common/base/status.h"
 #include "common/checkpoint/manifest.h"
 #include "common/checkpoint/safetensors.h"
@@ -60,12 +62,30 @@ class CheckpointReader {
   absl::StatusOr<ChunkValues> ReadValues(int layer, int64_t offset,
                                          int64_t length, int state_arrays);
 
+  // Called with the number of bytes that are read, and of those to read.
+  using Progress = std::function<void(int64_t done, int64_t total)>;
+
+  // Reads the values of `wanted` into their buffers. A buffer of state may have
+  // room for some arrays only, or for none. Reads each file that has some of
+  // the values once, from its begin to its end, and compares its checksum.
+  // Calls `progress` after each block. After an error the buffers are
+  // undefined. Errors: those of ReadValues.
+  absl::Status ReadInto(absl::Span<const ChunkValues> wanted,
+                        const Progress& progress);
+
   // Compares the checksums of all files. Also checks that the files have all
   // elements of every layer and, if a layer has state, the state of all its
   // elements. Errors: also kDataLoss if elements are missing.
   absl::Status Verify();
 
  private:
+  // Bytes of a file that go to a buffer.
+  struct Piece {
+    int64_t begin = 0;  // First byte in the file.
+    Buffer into;        // Memory of the bytes.
+    int64_t end() const { return begin + into.bytes(); }
+  };
+
   // Place in a file of elements [first, last) of one array of one layer.
   struct Part {
     int64_t first = 0;  // First element.
@@ -99,10 +119,19 @@ class CheckpointReader {
   absl::Status CheckContents(int file);
   // Checks that the parts of an array have all elements of the layer.
   absl::Status CheckCoverage(int layer, int array) const;
-  // Reads elements [offset, offset + length) of an array from the parts that
-  // have them.
-  absl::Status ReadArray(int layer, int array, int64_t offset, int64_t length,
-                         const Buffer& into);
+  // Checks the arguments of ReadValues.
+  absl::Status CheckWanted(int layer, int64_t offset, int64_t length,
+                           int state_arrays) const;
+  // Calls `each`, of the form absl::Status(int file, const Piece& piece), with
+  // the pieces that have elements [offset, offset + length) of an array and
+  // belong to `into`, in the order of the elements.
+  template <typename Each>
+  absl::Status ForPieces(int layer, int array, int64_t offset, int64_t length,
+                         const Buffer& into, Each each) const;
+  // Reads the blocks of a file, compares their checksum, and calls `each`, of
+  // the form void(int64_t begin, const Buffer& block), with each block.
+  template <typename Each>
+  absl::Status ReadBlocks(int file, Each each) const;
 
   // Returns the name of a file in the storage.
   std::string FileName(int file) const;

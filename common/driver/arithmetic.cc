@@ -1,5 +1,6 @@
 #include "common/driver/arithmetic.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstring>
@@ -51,6 +52,10 @@ void Add(const Buffer& addend, float factor, const Buffer& sum) {
       << sum.bytes() << " plus " << addend.bytes();
   AddScaled(addend.data(), sum.float_count(), factor, sum.data());
 }
+
+// Number of multiplications between two reports of progress. The factors of a
+// block are packed anew, which is little beside so many multiplications.
+constexpr int64_t kMultipliesPerBlock = int64_t{1} << 30;
 
 }  // namespace
 
@@ -179,7 +184,8 @@ BadValue ExecuteArithmetic(const UpdateParameters& update) {
   return found;
 }
 
-BadValue ExecuteArithmetic(const MultiplyFactors& multiply) {
+BadValue ExecuteArithmetic(const MultiplyFactors& multiply,
+                           absl::FunctionRef<void(int64_t)> moved) {
   if (multiply.gradient.data() == nullptr) return {};
   // m, n: rows and columns of the gradient, without the bias.
   const int64_t m = multiply.m;
@@ -198,8 +204,15 @@ BadValue ExecuteArithmetic(const MultiplyFactors& multiply) {
   float* const gradient = multiply.gradient.floats();
   const bool has_addend = multiply.addend.bytes() > 0;
   const float scale = has_addend ? 1.0f : multiply.scale;
-  FactorGradientRows(multiply.rows, m, n, multiply.begin, multiply.end, scale,
-                     output_gradient, multiply.input.floats(), gradient);
+  const int64_t block = std::max<int64_t>(
+      1, kMultipliesPerBlock / std::max<int64_t>(1, multiply.rows * n));
+  for (int64_t begin = multiply.begin; begin < multiply.end; begin += block) {
+    const int64_t end = std::min(begin + block, multiply.end);
+    FactorGradientRows(multiply.rows, m, n, begin, end, scale, output_gradient,
+                       multiply.input.floats(),
+                       gradient + (begin - multiply.begin) * n);
+    moved(end - multiply.begin);
+  }
   if (multiply.makes_bias()) {
     FactorGradientBias(multiply.rows, m, scale, output_gradient,
                        gradient + (multiply.end - multiply.begin) * n);

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <cstdint>
+
+#include "absl/functional/function_ref.h"
 #include "common/protocol/action_visitor.h"
 #include "common/protocol/outbox.h"
 #include "common/tensor/arrival.h"
@@ -23,6 +26,10 @@ void ExecuteArithmetic(const SelectBlocks& select);
 BadValue ExecuteArithmetic(const Accumulate& accumulate);
 BadValue ExecuteArithmetic(const CheckValues& check);
 BadValue ExecuteArithmetic(const UpdateParameters& update);
-BadValue ExecuteArithmetic(const MultiplyFactors& multiply);
+// Calls `moved` with the number of rows done, from time to time: about each
+// half second on one core.
+BadValue ExecuteArithmetic(
+    const MultiplyFactors& multiply,
+    absl::FunctionRef<void(int64_t)> moved = [](int64_t) {});
 
 }  // namespace nereus

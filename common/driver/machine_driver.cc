@@ -13,10 +13,13 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
 
+#include "absl/algorithm/container.h"
 #include "common/base/clock.h"
 #include "common/base/crc32c.h"
 #include "common/base/logging.h"
@@ -119,6 +122,7 @@ void MachineDriver::Stop() {
   stopping_ = true;
   turn_.Stop();
   thread_.join();
+  if (restore_ != nullptr) restore_->Detach();
 }
 
 void MachineDriver::Post(Event event) {
@@ -138,14 +142,12 @@ Pulse::Beat MachineDriver::OnHeartbeatDue(Event answer) {
     beat = pulse_.OnDue();
   }
   if (!beat.asks) return beat;
-  Post([this, answer = std::move(answer)](Outbox& out) {
-    {
-      MutexLock lock(&mu_);
-      pulse_.Answer();
-    }
-    FinishSamples();
-    answer(out);
-  });
+  {
+    MutexLock lock(&mu_);
+    answer_ = std::move(answer);
+  }
+  // An empty event wakes the driving thread.
+  Post([](Outbox&) {});
   return beat;
 }
 
@@ -179,23 +181,47 @@ void MachineDriver::DriveUntil(absl::FunctionRef<bool()> done,
 
 void MachineDriver::RunPosted() {
   std::vector<Event> events;
+  Event answer;
   {
     // The events run after the lock is released, because they may post events.
     MutexLock lock(&mu_);
+    answer = std::exchange(answer_, nullptr);
+    if (answer != nullptr) pulse_.Answer();
+  }
+  if (answer != nullptr) {
+    FinishSamples();
+    Outbox none;
+    answer(none);
+  }
+  if (!AdvanceRestore()) return;
+  {
+    MutexLock lock(&mu_);
     events.swap(posted_);
   }
-  for (Event& event : events) {
-    trace_.Begin();
-    event(outbox_);
-    Execute();
-    trace_.EndEvent();
+  for (size_t i = 0; i < events.size(); ++i) {
+    RunEvent(events[i]);
+    if (restore_ == nullptr) continue;
+    // The events behind this one wait, in front of those posted since.
+    MutexLock lock(&mu_);
+    posted_.insert(posted_.begin(),
+                   std::make_move_iterator(events.begin() + i + 1),
+                   std::make_move_iterator(events.end()));
+    return;
   }
+}
+
+void MachineDriver::RunEvent(const Event& event) {
+  trace_.Begin();
+  event(outbox_);
+  Execute();
+  trace_.EndEvent();
 }
 
 // An encoded payload goes to scratch even if the member has returned a place
 // for its values: OnEncodedFrame decodes it into this place.
 absl::StatusOr<Landing> MachineDriver::OnHeader(PeerId from,
                                                 const FrameHeader& header) {
+  if (restore_ != nullptr) return Landing::Wait();
   absl::StatusOr<Landing> landing = member_->OnHeader(from, header);
   const bool placed = landing.ok() && landing->kind == Landing::Kind::kPlace;
   if (placed) landing->place.AwaitUnread();
@@ -245,15 +271,18 @@ void MachineDriver::OnDisconnected(PeerId peer, const absl::Status& reason) {
 }
 
 void MachineDriver::Execute() {
-  bool entered = false;
-  for (const Action& action : outbox_.actions()) {
-    if (ended_ && !IsMessage(action)) continue;
-    CarryOut(action);
-    entered = entered || std::holds_alternative<FollowEpoch>(action);
+  while (restore_ == nullptr && carried_ < outbox_.actions().size()) {
+    const Action& action = outbox_.actions()[carried_++];
+    if (!ended_ || IsMessage(action)) CarryOut(action);
   }
-  outbox_.Clear();
+  if (restore_ != nullptr) return;
   // FollowEpoch is the first action of an epoch. The machine has entered the
   // epoch too only after all other actions.
+  const bool entered = absl::c_any_of(outbox_.actions(), [](const auto& each) {
+    return std::holds_alternative<FollowEpoch>(each);
+  });
+  outbox_.Clear();
+  carried_ = 0;
   if (entered) events_.entered(start_);
 }
 
@@ -294,7 +323,11 @@ void MachineDriver::CarryOut(const Action& action) {
 
 template <typename Checking>
 void MachineDriver::Check(const Checking& action) {
-  const BadValue found = ExecuteArithmetic(action);
+  OnFound(action, ExecuteArithmetic(action));
+}
+
+template <typename Checking>
+void MachineDriver::OnFound(const Checking& action, const BadValue& found) {
   if (found.index < 0) return;
   Outbox last;
   member_->OnBadValue(CheckOf(action), found, last);
@@ -339,7 +372,15 @@ void MachineDriver::Multiply(const MultiplyFactors& factors) {
   if (events_.accelerator != nullptr) {
     return EndUnlessOk(events_.accelerator->Multiply(factors));
   }
-  CarryOutBusy([&] { Check(factors); });
+  // Peers and the coordinator hear that this process lives, and gets further.
+  LongWork work = {LongWork::Kind::kMultiply, 0, factors.end - factors.begin};
+  const BadValue found = ExecuteArithmetic(factors, [&](int64_t rows) {
+    work.done = rows;
+    NoteWork(work);
+    transport_->SendAlive();
+  });
+  NoteWork(std::nullopt);
+  OnFound(factors, found);
 }
 
 void MachineDriver::Update(const UpdateParameters& update) {
@@ -391,13 +432,44 @@ void MachineDriver::OnChecksum(const ChecksumValues& values, uint32_t crc) {
   for (const Action& message : messages.actions()) CarryOut(message);
 }
 
-// Reports no failure of the job: another server may be able to load the part.
 void MachineDriver::Load(const LoadCheckpoint& load) {
-  absl::Status loaded;
-  CarryOutBusy([&] { loaded = events_.load(load); });
-  if (loaded.ok()) return;
-  ended_ = true;
-  events_.ended(loaded);
+  restore_ = std::make_shared<Restore>([this] { transport_->Wake(); });
+  restored_ = {LongWork::Kind::kRestore, 0, 0};
+  restore_seen_at_ = SteadyNow();
+  stuck_for_ = absl::ZeroDuration();
+  NoteWork(restored_);
+  events_.load(load, restore_);
+}
+
+// Reports no failure of the job: another server may be able to load the part.
+bool MachineDriver::AdvanceRestore() {
+  if (restore_ == nullptr) return true;
+  Restore::Progress progress = restore_->progress();
+  const LongWork work = {LongWork::Kind::kRestore, progress.done,
+                         std::max(progress.done, progress.total)};
+  const absl::Time now = SteadyNow();
+  // A pause of this process counts for two looks at most.
+  stuck_for_ +=
+      std::min(now - std::exchange(restore_seen_at_, now), 2 * kPollTimeout);
+  if (work != restored_) stuck_for_ = absl::ZeroDuration();
+  restored_ = work;
+  NoteWork(work);
+  if (!progress.outcome.has_value() && stuck_for_ > start_->lease) {
+    progress.outcome = UnavailableError(
+        "this server ", DescribeWork(work), ", and the disk has read nothing ",
+        "for ", absl::FormatDuration(start_->lease));
+  }
+  if (!progress.outcome.has_value()) return false;
+  restore_->Detach();
+  restore_ = nullptr;
+  NoteWork(std::nullopt);
+  if (!progress.outcome->ok()) {
+    ended_ = true;
+    events_.ended(*progress.outcome);
+  }
+  Execute();
+  // The rest may begin another restore.
+  return restore_ == nullptr;
 }
 
 void MachineDriver::EndUnlessOk(const absl::Status& status) {
@@ -412,14 +484,9 @@ void MachineDriver::End(const Outbox& last) {
   for (const Action& message : last.actions()) CarryOut(message);
 }
 
-void MachineDriver::CarryOutBusy(absl::FunctionRef<void()> work) {
-  const auto set_busy = [this](bool is_busy) {
-    MutexLock lock(&mu_);
-    pulse_.SetBusy(is_busy);
-  };
-  set_busy(true);
-  work();
-  set_busy(false);
+void MachineDriver::NoteWork(const std::optional<LongWork>& work) {
+  MutexLock lock(&mu_);
+  pulse_.SetWork(work);
 }
 
 void MachineDriver::Follow(std::shared_ptr<const EpochStart> start) {

@@ -16,6 +16,7 @@
 #include "common/driver/driving_turn.h"
 #include "common/driver/event_trace.h"
 #include "common/driver/layer_traffic.h"
+#include "common/driver/restore.h"
 #include "common/protocol/member.h"
 #include "common/protocol/pulse.h"
 #include "common/trace/span_recorder.h"
@@ -40,8 +41,8 @@ namespace nereus {
 class MachineDriver final : private FrameHandler {
  public:
   // Hooks of the owner, and its accelerator. The driver calls hooks on the
-  // driving thread, mostly for actions that it does not carry out itself. Only
-  // `load` may wait.
+  // driving thread, mostly for actions that it does not carry out itself. No
+  // hook waits.
   struct Events {
     // Workers only. Reports that a round of a layer is done.
     std::function<void(const LayerDone&)> layer_done;
@@ -68,12 +69,15 @@ class MachineDriver final : private FrameHandler {
     // Keeper of the driver's spans while the job is traced. Null: none. Not
     // owned; must outlive the driver.
     SpanRecorder* recorder = nullptr;
-    // Servers only. `save` writes a part of a checkpoint, and `load` reads one.
-    // `load` may wait, because the machine can do nothing before it has the
-    // values. If it returns an error, the driver calls `ended` with the error
-    // and carries out no further frames: the values are undefined.
+    // Servers only. `save` writes a part of a checkpoint. `load` begins to read
+    // one: another thread reads the values into the buffers of the action, and
+    // tells the Restore how far it is, and the outcome. Until then the driver
+    // takes no frame and runs no event, because the machine can do nothing
+    // before it has the values. If the outcome is an error, or the reading gets
+    // no further for a lease, the driver calls `ended` with the error and
+    // carries out no further frames: the values are undefined.
     std::function<void(const SaveCheckpoint&)> save;
-    std::function<absl::Status(const LoadCheckpoint&)> load;
+    std::function<void(const LoadCheckpoint&, std::shared_ptr<Restore>)> load;
   };
 
   // Starts the driver thread. `transport` and `member` are not owned and must
@@ -123,15 +127,18 @@ class MachineDriver final : private FrameHandler {
 
   // Drives on the driver thread when no caller's thread drives, until Stop.
   void Run() ABSL_LOCKS_EXCLUDED(mu_);
-  // Runs the events that are in the queue now, in order.
+  // Runs the events that are in the queue now, in order. During a restore, only
+  // answers heartbeats.
   void RunPosted() ABSL_LOCKS_EXCLUDED(mu_);
+  void RunEvent(const Event& event);
 
   // Hands a frame with encoded values to the member. If the member names a
   // place for the values, first decodes them into this place. Drops the frame
   // if the member's landing is now kDiscard, kWait or an error.
   void OnEncodedFrame(PeerId from, const Frame& frame);
 
-  // Carries out the actions of outbox_ and clears it.
+  // Carries out the actions of outbox_ and clears it. A restore interrupts
+  // this: the rest waits for its end.
   void Execute();
   void CarryOut(const Action& action);
   // Waits until the values that an action reads have arrived (Arrival). If they
@@ -141,6 +148,9 @@ class MachineDriver final : private FrameHandler {
   // that must not be, ends the job.
   template <typename Checking>
   void Check(const Checking& action);
+  // Ends the job if an action has found a value that must not be.
+  template <typename Checking>
+  void OnFound(const Checking& action, const BadValue& found);
   // True if the accelerator carries out `split`.
   bool SplitsOnDevice(const SplitGradient& split) const;
   void Split(const SplitGradient& split);
@@ -152,16 +162,17 @@ class MachineDriver final : private FrameHandler {
   // Gives the member the checksums of samples that have arrived from a device.
   void FinishSamples();
   void Load(const LoadCheckpoint& load);
+  // Looks how far the restore is. Returns true if there is none any more: it
+  // has ended, and the actions behind it are carried out.
+  bool AdvanceRestore();
   // Does nothing if `status` is OK. Otherwise reports the error to the
   // coordinator, which ends the job, and calls End.
   void EndUnlessOk(const absl::Status& status);
   // Carries out `last`, which has only actions for which IsMessage is true.
   // After that, the driver carries out no other kinds of action.
   void End(const Outbox& last);
-  // Runs `work`, which may take long but surely ends. While it runs, the member
-  // sends heartbeats although the driving thread gives no sign of life
-  // (Pulse::SetBusy).
-  void CarryOutBusy(absl::FunctionRef<void()> work) ABSL_LOCKS_EXCLUDED(mu_);
+  // Tells the heartbeats how far long work is; nothing: it is done.
+  void NoteWork(const std::optional<LongWork>& work) ABSL_LOCKS_EXCLUDED(mu_);
   // Gives the transport the roster of an epoch, and closes and opens
   // connections for this epoch (ConnectionsOf).
   void Follow(std::shared_ptr<const EpochStart> start);
@@ -178,10 +189,16 @@ class MachineDriver final : private FrameHandler {
 
   // Used by the driving thread only.
   Outbox outbox_;       // Actions of the frame or event that runs.
+  size_t carried_ = 0;  // Number of these that are carried out.
   bool ended_ = false;  // True after End, and after a failed Load.
   EventTrace trace_;    // Spans of the frame or event that runs.
   // Current epoch; null before the first.
   std::shared_ptr<const EpochStart> start_;
+  // Restore that is under way; null: none is.
+  std::shared_ptr<Restore> restore_;
+  LongWork restored_;           // How far it was at the last look.
+  absl::Time restore_seen_at_;  // Time of the last look.
+  absl::Duration stuck_for_;    // Time for which it has got no further.
   // Samples of this epoch that are on their way from a device: `values` has the
   // sampled elements only. At most kDeviceSamplesMax.
   std::vector<ChecksumValues> device_samples_;
@@ -190,9 +207,11 @@ class MachineDriver final : private FrameHandler {
   LayerTraffic traffic_;
   Mutex mu_;
   std::vector<Event> posted_ ABSL_GUARDED_BY(mu_);  // Queue of events.
-  Pulse pulse_ ABSL_GUARDED_BY(mu_);                // Signs of life.
-  std::atomic<bool> stopping_{false};               // True after Stop.
-  DrivingTurn turn_;    // Decides which thread drives.
+  // Answer to the open question of the heartbeats; null: none is open.
+  Event answer_ ABSL_GUARDED_BY(mu_);
+  Pulse pulse_ ABSL_GUARDED_BY(mu_);   // Signs of life.
+  std::atomic<bool> stopping_{false};  // True after Stop.
+  DrivingTurn turn_;                   // Decides which thread drives.
   std::thread thread_;  // Driver thread. Last, because it uses all above.
 };
 

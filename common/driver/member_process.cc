@@ -143,23 +143,23 @@ std::optional<Heartbeat> MemberProcess::MakeHeartbeat() {
       driver_->OnHeartbeatDue([this](Outbox&) { TakeStock(); });
   control_->SetAlive(beat.is_alive);
   if (!beat.is_alive) return std::nullopt;
-  return StockHeartbeat(beat.is_busy);
+  return StockHeartbeat(beat.work);
 }
 
-Heartbeat MemberProcess::StockHeartbeat(bool is_busy) {
+Heartbeat MemberProcess::StockHeartbeat(const std::optional<LongWork>& work) {
   Heartbeat heartbeat;
   {
     MutexLock lock(&mu_);
     heartbeat = stock_;
   }
-  heartbeat.busy = is_busy;
+  heartbeat.work = work;
   if (events_.heartbeat != nullptr) events_.heartbeat(heartbeat);
   return heartbeat;
 }
 
 void MemberProcess::SendHeartbeatNow() {
   TakeStock();
-  session_->Send(StockHeartbeat(/*is_busy=*/false));
+  session_->Send(StockHeartbeat(std::nullopt));
 }
 
 }  // namespace nereus

@@ -54,7 +54,7 @@ class MemberProcess {
 
   // Hooks of the owner. make_machine, take_stock and the driver's events run on
   // the driving thread. `heard` runs on threads of the session, `heartbeat` on
-  // these or on the driving thread. Only driver.load may wait.
+  // these or on the driving thread. None may wait.
   struct Events {
     // Makes the machine for the first epoch, and again for each epoch that
     // begins from the base round.
@@ -132,7 +132,8 @@ class MemberProcess {
   // this.
   void TakeStock() ABSL_LOCKS_EXCLUDED(mu_);
   // Returns a heartbeat with the last state of the machine.
-  Heartbeat StockHeartbeat(bool is_busy) ABSL_LOCKS_EXCLUDED(mu_);
+  Heartbeat StockHeartbeat(const std::optional<LongWork>& work)
+      ABSL_LOCKS_EXCLUDED(mu_);
   // Sends a heartbeat with the present state. Only the driving thread calls
   // this.
   void SendHeartbeatNow() ABSL_LOCKS_EXCLUDED(mu_);

@@ -1,5 +1,6 @@
 #include "common/messages/activity_messages.h"
 
+#include "common/messages/enums.h"
 #include "common/messages/fields.h"
 #include "common/messages/job_messages.h"
 
@@ -53,6 +54,25 @@ absl::StatusOr<Activity> FromProto(const v1::Activity& message) {
     }
   }
   return activity;
+}
+
+v1::LongWork ToProto(const LongWork& work) {
+  v1::LongWork message;
+  message.set_kind(EnumToProto(work.kind));
+  message.set_done(work.done);
+  message.set_total(work.total);
+  return message;
+}
+
+absl::StatusOr<LongWork> FromProto(const v1::LongWork& message) {
+  LongWork work;
+  work.kind = NEREUS_TRY(
+      EnumFromProto<LongWork::Kind>("the kind of long work", message.kind()));
+  work.done = message.done();
+  work.total = message.total();
+  if (work.done >= 0 && work.done <= work.total) return work;
+  return InvalidArgumentError("long work is done by ", work.done, " of ",
+                              work.total);
 }
 
 v1::Measured ToProto(const Measured& measured) {

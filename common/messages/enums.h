@@ -40,6 +40,11 @@ struct ProtoEnum<JobState> {
   using Type = v1::JobState;
   static constexpr JobState kLast = JobState::kLost;
 };
+template <>
+struct ProtoEnum<LongWork::Kind> {
+  using Type = v1::LongWork::Kind;
+  static constexpr LongWork::Kind kLast = LongWork::Kind::kMultiply;
+};
 
 // Returns the Protobuf value that stands for `value`.
 template <typename Enum>

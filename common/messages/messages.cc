@@ -107,7 +107,7 @@ v1::Heartbeat HeartbeatToProto(const Heartbeat& beat) {
   message.set_epoch(beat.epoch);
   message.mutable_current_backups()->Add(beat.current_backups.begin(),
                                          beat.current_backups.end());
-  message.set_busy(beat.busy);
+  if (beat.work.has_value()) *message.mutable_work() = ToProto(*beat.work);
   if (beat.pushed_step != kInitialRound) {
     message.set_pushed_step(beat.pushed_step);
   }
@@ -126,7 +126,7 @@ absl::StatusOr<Heartbeat> HeartbeatFromProto(const v1::Heartbeat& message) {
   beat.epoch = message.epoch();
   beat.current_backups.assign(message.current_backups().begin(),
                               message.current_backups().end());
-  beat.busy = message.busy();
+  if (message.has_work()) beat.work = NEREUS_TRY(FromProto(message.work()));
   if (message.has_pushed_step()) beat.pushed_step = message.pushed_step();
   beat.went_back_in = message.went_back_in();
   beat.activity = NEREUS_TRY(FromProto(message.activity()));

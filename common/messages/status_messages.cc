@@ -125,6 +125,7 @@ void AddMember(const JobStatus::Member& member,
     *added.mutable_pace() = PaceToProto(*member.pace);
   }
   *added.mutable_late_total() = DurationToProto(member.late_total);
+  if (member.work.has_value()) *added.mutable_work() = ToProto(*member.work);
   if (!member.stall.has_value()) return;
   *added.mutable_stall() = StallToProto(*member.stall);
   added.set_stalled_layer(member.stalled_layer);
@@ -142,6 +143,7 @@ absl::StatusOr<JobStatus::Member> MemberFromProto(
   member.stored_bytes = message.stored_bytes();
   member.chunks = message.chunks();
   if (message.has_stall()) member.stall = StallFromProto(message.stall());
+  if (message.has_work()) member.work = NEREUS_TRY(FromProto(message.work()));
   member.stalled_layer = message.stalled_layer();
   if (message.has_host()) member.host = message.host();
   member.split = message.split();
@@ -247,6 +249,7 @@ v1::GetStatusResponse ToProto(const JobStatus& status) {
   AddPlan(status.plan, message);
   message.set_reason(TextField(status.reason));
   message.set_waiting(TextField(status.waiting));
+  *message.mutable_lease() = DurationToProto(status.lease);
   message.set_workers(status.workers);
   message.set_shards(status.shards);
   for (const JobStatus::Member& member : status.members) {
@@ -285,6 +288,7 @@ absl::StatusOr<JobStatus> FromProto(const v1::GetStatusResponse& message) {
   status.plan = NEREUS_TRY(PlanFromProto(message));
   status.reason = message.reason();
   status.waiting = message.waiting();
+  status.lease = DurationFromProto(message.lease());
   status.workers = message.workers();
   status.shards = message.shards();
   NEREUS_TRY(CheckAtLeast("the workers", status.workers, 0));

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "absl/time/time.h"
 #include "common/protocol/peer.h"
@@ -49,5 +50,24 @@ struct Activity {
 
   bool operator==(const Activity&) const = default;
 };
+
+// Long work of a member. Until it is done, the member answers no message and
+// takes no frame. A member whose work gets no further for a lease counts as
+// dead. A value type.
+struct LongWork {
+  enum class Kind : uint8_t {
+    kRestore,   // Reads a checkpoint; `done` and `total` are bytes.
+    kMultiply,  // Multiplies factors; `done` and `total` are rows.
+  };
+  Kind kind = Kind::kRestore;
+  int64_t done = 0;
+  int64_t total = 0;
+
+  bool operator==(const LongWork&) const = default;
+};
+
+// Returns what the member does and how far it is, for log lines and the status:
+// "restores, 3.0 of 40.0 GB".
+std::string DescribeWork(const LongWork& work);
 
 }  // namespace nereus

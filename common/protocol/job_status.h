@@ -151,8 +151,9 @@ struct JobStatus {
     // this worker and another worker of its host could not connect.
     bool split = false;
     Activity activity;
-    std::optional<Pace> pace;   // Nothing before it is known.
-    absl::Duration late_total;  // Sum of Pace::late over all steps.
+    std::optional<Pace> pace;           // Nothing before it is known.
+    absl::Duration late_total;          // Sum of Pace::late over all steps.
+    std::optional<LongWork> work = {};  // Heartbeat::work.
   };
   // Line of the coordinator's log.
   struct Event {
@@ -177,8 +178,9 @@ struct JobStatus {
   JobState state = JobState::kWaiting;  // Phase of the job.
   StepStatus steps;
   PlanStatus plan;
-  std::string reason;           // Cause of failure, else empty.
-  std::string waiting;          // Members that are missing, else empty.
+  std::string reason;   // Cause of failure, else empty.
+  std::string waiting;  // Members that are missing, else empty.
+  absl::Duration lease = kLeaseDefault;  // Lease of the job.
   int workers = 0;              // Number of workers that the job needs.
   int shards = 0;               // Number of shards.
   std::vector<Member> members;  // Workers by rank, then servers by rank.

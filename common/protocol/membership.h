@@ -174,9 +174,8 @@ struct Heartbeat {
   // Servers: shards of which this server is the primary and which have a
   // current backup.
   std::vector<int32_t> current_backups;
-  // True if the member's driver does long work. The member answers no message
-  // until this work is done.
-  bool busy = false;
+  // Long work of the member's driver; nothing: it does none.
+  std::optional<LongWork> work;
   Activity activity;  // Work of the member.
 };
 

@@ -253,7 +253,7 @@ absl::Status Coordinator::OnMemberMessage(MemberRecord& member,
     NEREUS_TRY(CheckHeartbeat(*heartbeat, job().get()));
     epochs_.OnHeartbeat(member, *heartbeat);
     tally_.OnHeartbeat(member, *heartbeat, now);
-    auto stall = member.NoteHeartbeat(*heartbeat, job().get());
+    auto stall = member.NoteHeartbeat(*heartbeat, job().get(), now);
     if (stall.has_value()) out.push_back(*std::move(stall));
     return absl::OkStatus();
   }

@@ -153,6 +153,7 @@ JobStatus DescribeJob(const JobView& view, absl::Time now) {
     DescribeLayers(*job, view.epochs.in_force().explanations, status);
   }
   status.waiting = DescribeMissing(view);
+  status.lease = view.options.lease();
   status.workers = view.options.spec.workers;
   status.shards = view.options.spec.shards;
   for (const MemberRecord& member : view.roster.members()) {
@@ -164,7 +165,7 @@ JobStatus DescribeJob(const JobView& view, absl::Time now) {
          last.round, now - member.times.heard_at, member.has_left(),
          last.stored_bytes, last.chunks, last.stall, "", member.host,
          view.epochs.hosts().IsSplit(member.request.incarnation), last.activity,
-         std::nullopt, absl::ZeroDuration()});
+         std::nullopt, absl::ZeroDuration(), last.work});
     if (!last.stall.has_value()) continue;
     status.members.back().stalled_layer = job->layers[last.stall->layer].name;
   }

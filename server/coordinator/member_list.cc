@@ -35,7 +35,13 @@ std::string MemberRecord::Describe() const {
 }
 
 std::optional<Announce> MemberRecord::NoteHeartbeat(const Heartbeat& last,
-                                                    const Job* job) {
+                                                    const Job* job,
+                                                    absl::Time now) {
+  if (last.work != heartbeat.work) times.moved_at = now;
+  // It has answered nothing during the work, so its time begins anew.
+  if (heartbeat.work.has_value() && !last.work.has_value()) {
+    times.asked_at = std::max(times.asked_at, now);
+  }
   const std::optional<Stall> before = std::exchange(heartbeat, last).stall;
   if (!last.stall.has_value()) return std::nullopt;
   const Stall& stall = *last.stall;
@@ -53,16 +59,22 @@ std::optional<Announce> MemberRecord::NoteHeartbeat(const Heartbeat& last,
       {LogEvent::kStall, stall.round, layer}};
 }
 
-// A busy member may report late: it reads or writes a checkpoint.
+// A member with long work reports late.
 std::string MemberRecord::WhyDead(absl::Duration lease, bool report_due,
                                   absl::Time now) const {
   if (told_over) return "";
-  const bool owes_report = report_due && !report.has_value() && !heartbeat.busy;
+  const bool owes_report =
+      report_due && !report.has_value() && !heartbeat.work.has_value();
   if (IsSilent(lease, now)) {
     return absl::StrFormat("it sent nothing for %.1f s",
                            absl::ToDoubleSeconds(now - times.heard_at));
   }
   if (!admitted) return "";
+  if (heartbeat.work.has_value() && now - times.moved_at > lease) {
+    return absl::StrFormat("it %s, and has got no further for %.1f s",
+                           DescribeWork(*heartbeat.work),
+                           absl::ToDoubleSeconds(now - times.moved_at));
+  }
   if (owes_report && now - times.asked_at > lease) {
     return absl::StrCat("it was asked for a report and sent none within ",
                         absl::FormatDuration(lease));
@@ -233,6 +245,7 @@ absl::Duration MemberList::NoticePause(absl::Time now) {
     member.times.heard_at += pause;
     member.times.dead_after += pause;
     member.times.asked_at += pause;
+    member.times.moved_at += pause;
   }
   return pause;
 }

@@ -26,6 +26,8 @@ struct MemberTimes {
   absl::Time dead_after;   // A member without a session is dead after this.
   absl::Time notified_at;  // Start of the interval to its next Waiting.
   absl::Time asked_at;     // Time when its report was requested.
+  // Time at which its long work (Heartbeat::work) began, or last got further.
+  absl::Time moved_at = {};
 };
 
 // Process that has joined the job. Its states:
@@ -98,7 +100,8 @@ struct MemberRecord {
   // Keeps its last heartbeat. Returns a line for the log if a round of the
   // member stalls and a line is due by LogPace. `job`: null only if `last`
   // reports no stall.
-  std::optional<Announce> NoteHeartbeat(const Heartbeat& last, const Job* job);
+  std::optional<Announce> NoteHeartbeat(const Heartbeat& last, const Job* job,
+                                        absl::Time now);
 };
 
 // Processes that have joined the job, in the order of joining. At the start of

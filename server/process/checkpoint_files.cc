@@ -54,28 +54,14 @@ CheckpointPart WritePart(Storage& storage, const Job& job,
   return part;
 }
 
-absl::Status ReadPart(Storage& storage, const LoadCheckpoint& load) {
+absl::Status ReadPart(Storage& storage, const LoadCheckpoint& load,
+                      const CheckpointReader::Progress& progress) {
   Manifest manifest = NEREUS_TRY(ReadManifest(storage, load.round));
   CheckpointReader reader =
       NEREUS_TRY(CheckpointReader::Open(&storage, std::move(manifest)));
-  for (const ChunkValues& wanted : load.values) {
-    // A shard asks for as many arrays of optimizer state as `wanted.state` has
-    // room for, maybe none.
-    const int arrays =
-        static_cast<int>(wanted.state.bytes() / wanted.parameters.bytes());
-    const ChunkValues read = NEREUS_TRY(
-        reader.ReadValues(wanted.layer, wanted.offset, wanted.length, arrays));
-    std::memcpy(wanted.parameters.data(), read.parameters.data(),
-                static_cast<size_t>(wanted.parameters.bytes()));
-    if (arrays == 0) continue;
-    std::memcpy(wanted.state.data(), read.state.data(),
-                static_cast<size_t>(wanted.state.bytes()));
-  }
-  return absl::OkStatus();
+  return reader.ReadInto(load.values, progress);
 }
 
-// The manifest names the files and their checksums. It is written last, so a
-// checkpoint without a manifest is incomplete, and no job starts from it.
 absl::Status WriteWhole(Storage& storage, const std::string& job_name,
                         const CompleteCheckpoint& complete) {
   const Job& job = *complete.job;

@@ -6,6 +6,7 @@
 
 #include "absl/strings/string_view.h"
 #include "common/base/status.h"
+#include "common/checkpoint/checkpoint_reader.h"
 #include "common/checkpoint/manifest.h"
 #include "common/checkpoint/storage.h"
 #include "common/protocol/outbox.h"
@@ -27,8 +28,9 @@ CheckpointPart WritePart(Storage& storage, const Job& job,
                          const SaveCheckpoint& save);
 
 // Reads the chunks of a checkpoint that `load` asks for, into the buffers in
-// `load.values`.
-absl::Status ReadPart(Storage& storage, const LoadCheckpoint& load);
+// `load.values`. Calls `progress` after each block.
+absl::Status ReadPart(Storage& storage, const LoadCheckpoint& load,
+                      const CheckpointReader::Progress& progress);
 
 // Writes the manifest of a checkpoint whose parts all shards have written. The
 // manifest makes the checkpoint complete. The caller removes old checkpoints

@@ -138,8 +138,9 @@ MemberProcess::Events ShardProcess::MakeEvents() {
     if (writer_ == nullptr) return;
     writer_->Save(process_->member().start()->job, save);
   };
-  events.driver.load = [this](const LoadCheckpoint& load) {
-    return Load(load);
+  events.driver.load = [this](const LoadCheckpoint& load,
+                              std::shared_ptr<Restore> restore) {
+    Load(load, std::move(restore));
   };
   events.heard = [this](const CoordinatorMessage& message) {
     if (std::holds_alternative<nereus::AskToLeave>(message)) drained_();
@@ -182,16 +183,31 @@ Heartbeat ShardProcess::TakeStock() {
   return heartbeat;
 }
 
-absl::Status ShardProcess::Load(const LoadCheckpoint& load) {
+void ShardProcess::Load(const LoadCheckpoint& load,
+                        std::shared_ptr<Restore> restore) {
   NEREUS_LOG(Info, {LogEvent::kCheckpoint, load.round})
       << "restoring " << load.values.size() << " chunks as of round "
       << load.round;
-  const absl::Status status =
-      storage_ == nullptr
-          ? FailedPreconditionError("this server has no --checkpoint-dir")
-          : ReadPart(*storage_, load);
-  return Prefixed(status, "cannot restore the checkpoint of round ", load.round,
-                  ": ");
+  if (storage_ == nullptr) {
+    return restore->Finish(FailedPreconditionError(
+        "cannot restore the checkpoint of round ", load.round,
+        ": this server has no --checkpoint-dir"));
+  }
+  disk_.Add(absl::StrCat("restoring the checkpoint of round ", load.round),
+            [load = LoadCheckpoint(load), restore = std::move(restore),
+             storage = storage_]() mutable {
+              absl::Status read = ReadPart(
+                  *storage, load, [&restore](int64_t done, int64_t total) {
+                    restore->Note(done, total);
+                  });
+              read = Prefixed(read, "cannot restore the checkpoint of round ",
+                              load.round, ": ");
+              // A shard can update values in place if it has the only reference
+              // to them.
+              load.values.clear();
+              restore->Finish(std::move(read));
+              return [] {};
+            });
 }
 
 void ShardProcess::OnEntered(const EpochStart& start) {

@@ -13,6 +13,7 @@
 #include "common/protocol/setting.h"
 #include "common/rpc/control_server.h"
 #include "server/process/checkpoint_writer.h"
+#include "server/process/disk_thread.h"
 #include "server/process/server.h"
 #include "server/process/server_metrics.h"
 #include "server/shard/server_machine.h"
@@ -76,8 +77,8 @@ class ShardProcess {
   //
   // Returns the heartbeat that reports the state of the shards.
   Heartbeat TakeStock();
-  // Reads values from a checkpoint. An error ends the membership.
-  absl::Status Load(const LoadCheckpoint& load);
+  // Begins to read values from a checkpoint.
+  void Load(const LoadCheckpoint& load, std::shared_ptr<Restore> restore);
   // Reports whether the process is ready, and logs the epoch.
   void OnEntered(const EpochStart& start);
 
@@ -96,6 +97,7 @@ class ShardProcess {
   // process_.
   ServerMachine* machine_ = nullptr;
 
+  DiskThread disk_;  // Reads checkpoints.
   // Last: their threads use the members above. writer_ posts to process_.
   std::unique_ptr<MemberProcess> process_;
   std::unique_ptr<CheckpointWriter> writer_;  // Null without checkpoints.

@@ -63,6 +63,30 @@ const JobStatus::Member* MostSilent(const JobStatus& status) {
   return most;
 }
 
+// A step that is older than this many times the time of a step is late.
+constexpr int kLateSteps = 10;
+
+// Returns the time of a step of the slowest worker, on average since it joined;
+// zero: not known.
+absl::Duration LongestStep(const JobStatus& status) {
+  absl::Duration longest;
+  for (const JobStatus::Member& member : status.members) {
+    const Activity& activity = member.activity;
+    if (member.left || activity.steps == 0) continue;
+    longest = std::max(longest, activity.times.total() / activity.steps);
+  }
+  return longest;
+}
+
+// True if workers are there, and none has begun a step for longer than a lease
+// and ten steps.
+bool IsStepLate(const JobStatus& status) {
+  const absl::Duration step = LongestStep(status);
+  return step > absl::ZeroDuration() &&
+         status.steps.since_begun < absl::InfiniteDuration() &&
+         status.steps.since_begun > std::max(kLateSteps * step, status.lease);
+}
+
 // Returns what the job waits for, if it makes no steps because of that; else
 // "".
 std::string WhyBad(const JobStatus& status) {
@@ -76,6 +100,13 @@ std::string WhyBad(const JobStatus& status) {
                      ") has sent nothing for ",
                      ShortTime(silent->since_heartbeat)));
   }
+  for (const JobStatus::Member& member : status.members) {
+    if (!member.work.has_value() ||
+        member.work->kind != LongWork::Kind::kRestore) {
+      continue;
+    }
+    add(absl::StrCat(MemberName(member), " ", DescribeWork(*member.work)));
+  }
   const JobStatus::Member* const stalled = LongestStall(status);
   if (stalled != nullptr) {
     add(absl::StrCat(
@@ -85,6 +116,12 @@ std::string WhyBad(const JobStatus& status) {
   }
   for (const JobStatus::DiskWait& wait : status.disk_waits) {
     if (wait.messages > 0) add(DescribeDiskWait(wait));
+  }
+  if (why.empty() && IsStepLate(status)) {
+    add(absl::StrCat("no worker has begun a step for ",
+                     ShortTime(status.steps.since_begun),
+                     "; nothing is missing, so a program computes for longer "
+                     "than usual, or has stopped training"));
   }
   return why;
 }

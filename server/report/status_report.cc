@@ -46,6 +46,7 @@ std::string HostText(const Member& member) {
 
 std::string HeartbeatText(const Member& member) {
   if (member.left) return "left";
+  if (member.work.has_value()) return DescribeWork(*member.work);
   return absl::StrFormat("%.1f s ago",
                          absl::ToDoubleSeconds(member.since_heartbeat));
 }
@@ -255,6 +256,15 @@ Json StepJson(const Member& member) {
           {"waiting", absl::ToDoubleSeconds(step.waiting)}};
 }
 
+// Returns the long work of a member.
+Json WorkJson(const Member& member) {
+  if (!member.work.has_value()) return Json();
+  const bool restores = member.work->kind == LongWork::Kind::kRestore;
+  return {{"kind", restores ? "restore" : "multiply"},
+          {"done", member.work->done},
+          {"total", member.work->total}};
+}
+
 // Returns a member with the fields of its role.
 Json MemberJson(const Member& member) {
   const bool is_shard = member.id.role == Role::kShard;
@@ -270,6 +280,7 @@ Json MemberJson(const Member& member) {
       {"late", LateJson(member)},
       {"link_busy",
        member.pace.has_value() ? Json(member.pace->link_share) : Json()},
+      {"work", WorkJson(member)},
       {"stall", StallJson(member)}};
   if (is_shard) {
     json["bytes"] = member.stored_bytes;

@@ -21,12 +21,13 @@ std::string StatusTable(const JobStatus& status);
 //    "workers": [{"rank", "name", "address", "host": or null,
 //                 "split", "seconds_since_heartbeat", "left",
 //                 "late": {"seconds", "cause": or null, "seconds_total"},
-//                 "link_busy": or null, "stall": or null, "round",
+//                 "link_busy": or null, "work": or null, "stall": or null,
+//                 "round",
 //                 "step_seconds": {"forward", "backward", "other", "waiting"}
 //                 or null}],
 //    "shards": [{"index", "name", "address", "host": or null,
 //                "split", "seconds_since_heartbeat", "left", "late",
-//                "link_busy", "stall": or null, "bytes", "chunks"}],
+//                "link_busy", "work", "stall": or null, "bytes", "chunks"}],
 //    "shard_servers": [{"primary", "backup": or null, "backup_is_current"}],
 //    "layers": [{"name", "scheme", "wire", "parameters", "bytes",
 //                "sync_seconds": or null, "reason"}],
@@ -42,7 +43,9 @@ std::string StatusTable(const JobStatus& status);
 // "split" is true for a process that was made a host of its own. "late" is by
 // how much of each step the others wait for the member, and "cause" is
 // "computing" or "link"; "seconds_total" is the sum over all steps. A stall is
-// {"layer", "round", "missing", "seconds"}. Times are in UTC, as in RFC 3339.
+// {"layer", "round", "missing", "seconds"}. Long work is {"kind": "restore", in
+// bytes, or "multiply", in rows, "done", "total"}. Times are in UTC, as in RFC
+// 3339.
 std::string StatusJson(const JobStatus& status);
 
 }  // namespace nereus

@@ -31,6 +31,7 @@ namespace nereus {
 namespace {
 
 using testing::ElementsAre;
+using testing::HasSubstr;
 using testing::IsEmpty;
 
 // Records the calls of the transport, the machine and the driver's hooks, in
@@ -219,11 +220,15 @@ class MachineDriverTest : public testing::Test {
     events.entered = [this](const std::shared_ptr<const EpochStart>& start) {
       log_.Add(absl::StrCat("entered ", start->job->epoch));
     };
-    events.ended = [this](const absl::Status&) { log_.Add("ended"); };
-    events.load = [this](const LoadCheckpoint&) {
-      loading_.Notify();
-      loaded_.WaitForNotification();
-      return load_status_;
+    events.ended = [this](const absl::Status& why) {
+      ended_ = std::string(why.message());
+      log_.Add("ended");
+    };
+    events.load = [this](const LoadCheckpoint&,
+                         std::shared_ptr<Restore> restore) {
+      restore_ = std::move(restore);
+      log_.Add("load");
+      if (load_status_.has_value()) restore_->Finish(*load_status_);
     };
     driver_.reset();
     driver_ = std::make_unique<MachineDriver>(&transport_, &member_,
@@ -249,6 +254,16 @@ class MachineDriverTest : public testing::Test {
     driver_->Post(std::move(event));
     driver_->Post([&](Outbox&) { done.set_value(); });
     done.get_future().wait();
+  }
+
+  // Waits until the log has exactly `entry`, and takes it.
+  void AwaitLog(const std::string& entry) {
+    const absl::Time begin = SteadyNow();
+    std::vector<std::string> entries;
+    while (entries.empty() && SteadyNow() - begin < absl::Minutes(1)) {
+      entries = log_.Take();
+    }
+    EXPECT_THAT(entries, ElementsAre(entry));
   }
 
   // Delivers frames with these values, and waits for their actions.
@@ -281,10 +296,11 @@ class MachineDriverTest : public testing::Test {
   Member member_;
   FakeMachine* machine_ = nullptr;
   FakeAccelerator accelerator_;
-  absl::Notification loading_;
-  absl::Notification loaded_;
-  absl::Status load_status_;  // Result of `load`.
-  int64_t bytes_ = 0;         // Number of bytes delivered so far.
+  std::shared_ptr<Restore> restore_;  // Argument of the last `load`.
+  // Outcome that `load` gives at once; nothing: the test gives it later.
+  std::optional<absl::Status> load_status_;
+  std::string ended_;  // Message of the last call of `ended`.
+  int64_t bytes_ = 0;  // Number of bytes delivered so far.
   std::unique_ptr<MachineDriver> driver_;
 };
 
@@ -515,25 +531,70 @@ TEST_F(MachineDriverTest, BlockedDriverSendsNoHeartbeat) {
   Run([](Outbox&) {});
   const Pulse::Beat beat = driver_->OnHeartbeatDue([](Outbox&) {});
   EXPECT_TRUE(beat.is_alive);
-  EXPECT_FALSE(beat.is_busy);
+  EXPECT_FALSE(beat.work.has_value());
 }
 
-TEST_F(MachineDriverTest, LoadingDriverIsBusyAndAlive) {
+// The machine can do nothing before it has its values. Heartbeats say how far
+// the reading is.
+TEST_F(MachineDriverTest, RestoreHoldsUpFramesAndEventsButNoHeartbeat) {
+  log_.Take();
+  driver_->Post([this](Outbox& out) {
+    out.Add(LoadCheckpoint{});
+    out.Add(SendFrame{PeerId::Shard(0), FloatFrame({6})});
+  });
+  driver_->Post([this](Outbox& out) {
+    out.Add(SendFrame{PeerId::Shard(0), FloatFrame({7})});
+  });
+  AwaitLog("load");
+  restore_->Note(3, 40);
+  const LongWork work = {LongWork::Kind::kRestore, 3, 40};
+  const absl::Time begin = SteadyNow();
+  std::optional<Pulse::Beat> beat;
+  int asked = 0;
+  // Questions are answered again and again, although nothing else is done.
+  while (asked < 3 && SteadyNow() - begin < absl::Minutes(1)) {
+    beat = driver_->OnHeartbeatDue([](Outbox&) {});
+    EXPECT_TRUE(beat->is_alive);
+    if (beat->asks && beat->work == work) ++asked;
+    absl::SleepFor(absl::Milliseconds(10));
+  }
+  EXPECT_EQ(asked, 3);
+  EXPECT_THAT(log_.Take(), IsEmpty());
+  restore_->Finish(absl::OkStatus());
+  Run([](Outbox&) {});
+  EXPECT_THAT(log_.Take(),
+              ElementsAre("send to shard 0: 6", "send to shard 0: 7"));
+  EXPECT_FALSE(driver_->OnHeartbeatDue([](Outbox&) {}).work.has_value());
+}
+
+TEST_F(MachineDriverTest, RestoreThatGetsNoFurtherForALeaseEndsTheServer) {
+  Run([this](Outbox& out) {
+    EpochStart start = StartOf(EpochAfter(*job_));
+    start.lease = absl::Milliseconds(300);
+    member_.OnMessage(start, out);
+  });
+  log_.Take();
   driver_->Post([](Outbox& out) { out.Add(LoadCheckpoint{}); });
-  loading_.WaitForNotification();
-  driver_->OnHeartbeatDue([](Outbox&) {});
-  const Pulse::Beat beat = driver_->OnHeartbeatDue([](Outbox&) {});
-  EXPECT_TRUE(beat.is_alive);
-  EXPECT_TRUE(beat.is_busy);
-  loaded_.Notify();
+  AwaitLog("load");
+  for (int block = 1; block <= 4; ++block) {
+    restore_->Note(block, 40);
+    absl::SleepFor(absl::Milliseconds(150));
+    driver_->Post([](Outbox&) {});  // Makes the driver look.
+  }
+  EXPECT_THAT(log_.Take(), IsEmpty());
+  AwaitLog("ended");
+  EXPECT_THAT(ended_, HasSubstr("restores, 0.0 of 0.0 MB, and the disk has "
+                                "read nothing for 300ms"));
+  // The thread of the disk may answer after the driver is gone.
+  driver_.reset();
+  restore_->Finish(absl::OkStatus());
 }
 
 // The values are undefined: they must not reach a worker or a checkpoint.
 TEST_F(MachineDriverTest, DriverThatCannotLoadSendsNothingMore) {
-  load_status_ = DataLossError("the part is torn");
-  loaded_.Notify();
+  load_status_ = UnavailableError("the disk fails");
   log_.Take();
-  Run([&](Outbox& out) {
+  driver_->Post([&](Outbox& out) {
     out.Add(LoadCheckpoint{});
     out.Add(SendFrame{PeerId::Shard(0), FloatFrame({5})});
   });
@@ -541,7 +602,8 @@ TEST_F(MachineDriverTest, DriverThatCannotLoadSendsNothingMore) {
     out.Add(SaveCheckpoint{});
     out.Add(SendFrame{PeerId::Shard(0), FloatFrame({6})});
   });
-  EXPECT_THAT(log_.Take(), ElementsAre("ended"));
+  EXPECT_THAT(log_.Take(), ElementsAre("load", "ended"));
+  EXPECT_THAT(ended_, HasSubstr("the disk fails"));
 }
 
 }  // namespace

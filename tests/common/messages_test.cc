@@ -240,11 +240,25 @@ TEST(MessagesTest, ReplicaChecksumsArriveWithRoundAndEpoch) {
   EXPECT_TRUE(Received(ReplicaChecksums{7, 8, {9}, true}).is_sample);
 }
 
-TEST(MessagesTest, BusyHeartbeatArrives) {
+TEST(MessagesTest, HeartbeatHasLongWork) {
   Heartbeat heartbeat;
-  EXPECT_FALSE(Received(heartbeat).busy);
-  heartbeat.busy = true;
-  EXPECT_TRUE(Received(heartbeat).busy);
+  EXPECT_FALSE(Received(heartbeat).work.has_value());
+  for (const auto kind :
+       {LongWork::Kind::kRestore, LongWork::Kind::kMultiply}) {
+    heartbeat.work = LongWork{kind, 3, 40};
+    EXPECT_EQ(Received(heartbeat).work, heartbeat.work);
+  }
+}
+
+TEST(MessagesTest, LongWorkThatCannotBeIsRefused) {
+  for (const LongWork& work :
+       {LongWork{LongWork::Kind::kRestore, 41, 40},
+        LongWork{LongWork::Kind::kRestore, -1, 40},
+        LongWork{static_cast<LongWork::Kind>(7), 3, 40}}) {
+    Heartbeat heartbeat;
+    heartbeat.work = work;
+    EXPECT_FALSE(FromProto(ToProto(MemberMessage(heartbeat))).ok());
+  }
 }
 
 TEST(MessagesTest, RowsHaveTheirBytesAndAreReadBack) {

@@ -5,24 +5,26 @@
 namespace nereus {
 namespace {
 
-void ExpectBeat(const Pulse::Beat& beat, bool is_alive, bool is_busy,
+const LongWork kWork = {LongWork::Kind::kRestore, 3, 40};
+
+void ExpectBeat(const Pulse::Beat& beat, bool is_alive, bool has_work,
                 bool asks) {
   EXPECT_EQ(beat.is_alive, is_alive);
-  EXPECT_EQ(beat.is_busy, is_busy);
+  EXPECT_EQ(beat.work.has_value(), has_work);
   EXPECT_EQ(beat.asks, asks);
 }
 
 // A driver that has just started has had no time to answer.
 TEST(PulseTest, NewMemberIsAlive) {
   Pulse pulse;
-  ExpectBeat(pulse.OnDue(), /*is_alive=*/true, /*is_busy=*/false,
+  ExpectBeat(pulse.OnDue(), /*is_alive=*/true, /*has_work=*/false,
              /*asks=*/true);
 }
 
 TEST(PulseTest, AnsweringDriverStaysAlive) {
   Pulse pulse;
   for (int beat = 0; beat < 5; ++beat) {
-    ExpectBeat(pulse.OnDue(), /*is_alive=*/true, /*is_busy=*/false,
+    ExpectBeat(pulse.OnDue(), /*is_alive=*/true, /*has_work=*/false,
                /*asks=*/true);
     pulse.Answer();
   }
@@ -32,7 +34,7 @@ TEST(PulseTest, SilentDriverIsNotAliveAndIsNotAskedTwice) {
   Pulse pulse;
   pulse.OnDue();
   for (int beat = 0; beat < 5; ++beat) {
-    ExpectBeat(pulse.OnDue(), /*is_alive=*/false, /*is_busy=*/false,
+    ExpectBeat(pulse.OnDue(), /*is_alive=*/false, /*has_work=*/false,
                /*asks=*/false);
   }
 }
@@ -43,9 +45,9 @@ TEST(PulseTest, LateAnswerMakesTheDriverAliveAgain) {
   pulse.OnDue();
   pulse.OnDue();
   pulse.Answer();
-  ExpectBeat(pulse.OnDue(), /*is_alive=*/true, /*is_busy=*/false,
+  ExpectBeat(pulse.OnDue(), /*is_alive=*/true, /*has_work=*/false,
              /*asks=*/true);
-  ExpectBeat(pulse.OnDue(), /*is_alive=*/false, /*is_busy=*/false,
+  ExpectBeat(pulse.OnDue(), /*is_alive=*/false, /*has_work=*/false,
              /*asks=*/false);
 }
 
@@ -61,33 +63,36 @@ TEST(PulseTest, SeveralAnswersCountAsASingleAnswer) {
 TEST(PulseTest, BusyDriverIsAliveWithoutAnswers) {
   Pulse pulse;
   pulse.OnDue();
-  pulse.SetBusy(true);
+  pulse.SetWork(kWork);
   for (int beat = 0; beat < 5; ++beat) {
-    ExpectBeat(pulse.OnDue(), /*is_alive=*/true, /*is_busy=*/true,
+    ExpectBeat(pulse.OnDue(), /*is_alive=*/true, /*has_work=*/true,
                /*asks=*/false);
   }
 }
 
-// The driver had answered before it began its work.
-TEST(PulseTest, BusyDriverIsAskedAgainAfterAnAnswer) {
+// A restore runs on another thread, so the driver answers meanwhile.
+TEST(PulseTest, WorkIsReportedAlsoIfTheDriverAnswers) {
   Pulse pulse;
-  pulse.SetBusy(true);
-  ExpectBeat(pulse.OnDue(), /*is_alive=*/true, /*is_busy=*/false,
+  pulse.SetWork(kWork);
+  EXPECT_EQ(pulse.OnDue().work, kWork);
+  pulse.Answer();
+  const LongWork later = {LongWork::Kind::kRestore, 4, 40};
+  pulse.SetWork(later);
+  ExpectBeat(pulse.OnDue(), /*is_alive=*/true, /*has_work=*/true,
              /*asks=*/true);
-  ExpectBeat(pulse.OnDue(), /*is_alive=*/true, /*is_busy=*/true,
-             /*asks=*/false);
+  EXPECT_EQ(pulse.OnDue().work, later);
 }
 
 TEST(PulseTest, DriverBlockedAfterLongWorkIsNotAlive) {
   Pulse pulse;
   pulse.OnDue();
-  pulse.SetBusy(true);
+  pulse.SetWork(kWork);
   EXPECT_TRUE(pulse.OnDue().is_alive);
-  pulse.SetBusy(false);
-  ExpectBeat(pulse.OnDue(), /*is_alive=*/false, /*is_busy=*/false,
+  pulse.SetWork(std::nullopt);
+  ExpectBeat(pulse.OnDue(), /*is_alive=*/false, /*has_work=*/false,
              /*asks=*/false);
   pulse.Answer();
-  ExpectBeat(pulse.OnDue(), /*is_alive=*/true, /*is_busy=*/false,
+  ExpectBeat(pulse.OnDue(), /*is_alive=*/true, /*has_work=*/false,
              /*asks=*/true);
 }
 

@@ -72,6 +72,7 @@ Heartbeat SomeHeartbeat() {
   heartbeat.epoch = 5;
   heartbeat.current_backups = {0, 2};
   heartbeat.activity = SomeActivity();
+  heartbeat.work = LongWork{LongWork::Kind::kRestore, 3, 40};
   return heartbeat;
 }
 
@@ -151,6 +152,7 @@ EpochStart SomeStart() {
     start.epoch_members.push_back({id, ++incarnation, "a:1", id.rank});
   }
   start.broken_links = {{PeerId::Worker(1), PeerId::Shard(0)}};
+  start.lease = absl::Seconds(7.5);
   return start;
 }
 
@@ -279,6 +281,8 @@ void CheckConverted(const JobOver& over) {
 }
 void CheckConverted(const EpochStart& start) {
   const Job& job = *start.job;
+  ASSERT_GE(start.lease, kLeaseMin);
+  ASSERT_LE(start.lease, kLeaseMax);
   ASSERT_TRUE(ValidateLayers(job.layers).ok());
   ASSERT_EQ(job.routes.size(), job.layers.size());
   ASSERT_EQ(start.explanations.size(), job.model().size());
@@ -602,6 +606,10 @@ TEST(MessagesTest, SeatsAndMembersMatch) {
        }},
       {"the epoch that worker 2 must enter has no entry for it",
        [](EpochStart& start) { start.self = PeerId::Worker(2); }},
+      {"an epoch has a lease of 0, must be from 1ms",
+       [](EpochStart& start) { start.lease = absl::ZeroDuration(); }},
+      {"to 277h46m40s",
+       [](EpochStart& start) { start.lease = absl::InfiniteDuration(); }},
   };
   for (const auto& c : kCases) {
     EpochStart start = SomeStart();
@@ -640,6 +648,7 @@ TEST(MessagesTest, NewFieldsSurviveTheWire) {
   EXPECT_EQ(std::get<Heartbeat>(*beat).epoch, 5u);
   EXPECT_EQ(std::get<Heartbeat>(*beat).current_backups,
             std::vector<int32_t>({0, 2}));
+  EXPECT_EQ(std::get<Heartbeat>(*beat).work, SomeHeartbeat().work);
   const auto calm = FromProto(ToProto(MemberMessage(Heartbeat())));
   EXPECT_FALSE(std::get<Heartbeat>(*calm).stall.has_value());
 

@@ -213,5 +213,57 @@ TEST_F(SlowDiskTest, CoordinatorWithADiskThatNeverGoesOnEnds) {
                                  HasSubstr("and is given up")));
 }
 
+// Starts a coordinator, two servers and a worker, and kills both servers after
+// a checkpoint. Of the servers that take their places, the second has a disk
+// that answers no read. Prints the status meanwhile, and that server's exit
+// code. Then its disk answers again.
+constexpr char kHangingRestore[] = R"sh(
+coproc COORDINATOR {
+  server/nereus-server --coordinate-only --servers=2 --workers=1 --lease=3 \
+    --checkpoint-dir="$0/checkpoints" --checkpoint-every=5
+}
+read -r _ control _ <&"${COORDINATOR[0]}"
+address="${control#control=}"
+start() {
+  env "${@:2}" server/nereus-server --shard="$1" --coordinator="$address" \
+    --checkpoint-dir="$0/checkpoints" >"$0/server-$1" 2>&1 &
+}
+status() { server/admin/nereusctl status --server="$address"; }
+start 0; first=$!
+start 1; second=$!
+worker/trainer/nereus-worker --coordinator="$address" --epochs=1000 2>/dev/null &
+worker=$!
+until ls "$0"/checkpoints/round-*/manifest* 2>/dev/null; do sleep 0.1; done
+kill -9 "$first" "$second"
+echo pread shard-1 >"$SLOW_DISK"
+start 0; first=$!
+start 1 LD_PRELOAD=tests/testing/slow_disk_preload.so; second=$!
+while kill -0 "$second" 2>/dev/null; do status; sleep 0.3; done
+wait "$second"
+echo "code $?"
+cat "$0/server-1"
+rm "$SLOW_DISK"
+start 1; second=$!
+until status | grep "The job runs"; do sleep 0.3; done
+echo over
+kill "$worker" "$first" "$second" "$COORDINATOR_PID"
+)sh";
+
+// A restore that gets no further ends its server within two leases, with the
+// code that asks for another one. Until then the status says who restores.
+TEST_F(SlowDiskTest, RestoreThatHangsIsToldAndEndsItsServer) {
+  ProgramRun run({"/bin/bash", "-c", kHangingRestore, folder_});
+  EXPECT_TRUE(
+      run.WaitUntil([&] { return absl::StrContains(run.output(), "over\n"); },
+                    absl::Minutes(1)));
+  EXPECT_THAT(
+      run.output(),
+      AllOf(HasSubstr("shard 1 restores, 0.0 of"),
+            HasSubstr(absl::StrCat("code ", ExitCodeOf(UnavailableError("")))),
+            HasSubstr("and the disk has read nothing for 3s"),
+            HasSubstr("The job runs")))
+      << run.error();
+}
+
 }  // namespace
 }  // namespace nereus

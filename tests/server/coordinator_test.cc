@@ -534,6 +534,57 @@ TEST(CoordinatorTest, StatusShowsWorkersByRankThenShards) {
   EXPECT_EQ(status.members[3].since_heartbeat, absl::Seconds(3));
 }
 
+// Shard 0 restores, while all members are asked for a report.
+class LongWorkTest : public testing::Test {
+ protected:
+  LongWorkTest() : driver_(OptionsOf(2, 1, /*max_workers=*/3)) {
+    driver_.Gather();
+    driver_.Say(kWorker2, WorkerRequest("w2"));
+    driver_.Report(kWorker0, 3);
+    driver_.Report(kWorker1, 3);
+    driver_.Pass(absl::Seconds(1));
+  }
+
+  // Says that shard 0 has restored so much, and passes five seconds.
+  Reaction Restore(int gigabytes) {
+    Heartbeat heartbeat;
+    heartbeat.work =
+        LongWork{LongWork::Kind::kRestore, gigabytes * int64_t{1'000'000'000},
+                 40'000'000'000};
+    driver_.Say(kShard0, heartbeat);
+    return driver_.Pass(absl::Seconds(5));
+  }
+
+  CoordinatorDriver driver_;
+};
+
+TEST_F(LongWorkTest, MayTakeAnyTimeAsLongAsItGetsFurther) {
+  for (int gigabytes = 1; gigabytes <= 10; ++gigabytes) {
+    const Reaction r = Restore(gigabytes);
+    EXPECT_THAT(HearersOf<Refusal>(r), IsEmpty());
+    EXPECT_THAT(HearersOf<EpochStart>(r), IsEmpty());
+  }
+  const std::optional<LongWork> work = driver_.Status().members.back().work;
+  ASSERT_TRUE(work.has_value());
+  EXPECT_EQ(work->done, 10'000'000'000);
+  // It has a whole lease for its report after that.
+  driver_.Say(kShard0, Heartbeat());
+  EXPECT_THAT(HearersOf<Refusal>(driver_.Pass(absl::Seconds(9))), IsEmpty());
+  EXPECT_EQ(RefusalIn(driver_.Pass(absl::Seconds(2)), kShard0).code(),
+            absl::StatusCode::kCancelled);
+}
+
+TEST_F(LongWorkTest, ThatGetsNoFurtherForALeaseIsADeath) {
+  Restore(3);
+  Restore(3);
+  const Reaction r = driver_.Pass(absl::Seconds(1));
+  const absl::Status refusal = RefusalIn(r, kShard0);
+  EXPECT_EQ(refusal.code(), absl::StatusCode::kCancelled);
+  EXPECT_THAT(std::string(refusal.message()),
+              HasSubstr("it restores, 3.0 of 40.0 GB, and has got no further "
+                        "for 10."));
+}
+
 struct BadOptions {
   const char* name;
   std::function<void(CoordinatorOptions&)> spoil;

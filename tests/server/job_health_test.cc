@@ -144,5 +144,53 @@ TEST(JobHealthTest, TimesHaveThreeDigits) {
   EXPECT_EQ(ShortTime(absl::Seconds(4251.5)), "1h10m51s");
 }
 
+// Times of `steps` steps of each worker since it joined.
+void SetActivity(JobStatus& status, int64_t steps, absl::Duration step) {
+  for (JobStatus::Member& member : status.members) {
+    if (member.id.role != Role::kWorker) continue;
+    member.activity.steps = steps;
+    member.activity.times.forward = static_cast<double>(steps) * step;
+  }
+}
+
+TEST(JobHealthTest, AJobWhoseStepIsOlderThanTenStepsAndALeaseIsNotGood) {
+  JobStatus status = Running();
+  status.lease = absl::Seconds(10);
+  SetActivity(status, 800, absl::Milliseconds(100));
+  status.steps.since_begun = absl::Seconds(9);  // Less than a lease.
+  EXPECT_EQ(Judge(status).kind, Health::kGood);
+  status.steps.since_begun = absl::Seconds(39);
+  const JobHealth health = Judge(status);
+  EXPECT_EQ(health.kind, Health::kBad);
+  EXPECT_THAT(health.text,
+              HasSubstr("at step 812: no worker has begun a step for 39s"));
+  SetActivity(status, 800, absl::Seconds(5));  // Ten steps take longer.
+  EXPECT_EQ(Judge(status).kind, Health::kGood);
+}
+
+// Before the first step is done, nobody knows how long it takes.
+TEST(JobHealthTest, AFirstStepMayTakeAnyTime) {
+  JobStatus status = Running();
+  SetActivity(status, 0, absl::ZeroDuration());
+  status.steps.since_begun = absl::Minutes(5);
+  EXPECT_EQ(Judge(status).kind, Health::kGood);
+}
+
+TEST(JobHealthTest, SaysHowFarARestoreIs) {
+  JobStatus status = Running();
+  status.members[4].work =
+      LongWork{LongWork::Kind::kRestore, 3'000'000'000, 40'000'000'000};
+  const JobHealth health = Judge(status);
+  EXPECT_EQ(health.kind, Health::kBad);
+  EXPECT_THAT(health.text, HasSubstr("shard 0 restores, 3.0 of 40.0 GB"));
+}
+
+// A worker may multiply factors in each step.
+TEST(JobHealthTest, AWorkerThatMultipliesIsNotWaitedFor) {
+  JobStatus status = Running();
+  status.members[1].work = LongWork{LongWork::Kind::kMultiply, 100, 4096};
+  EXPECT_EQ(Judge(status).kind, Health::kGood);
+}
+
 }  // namespace
 }  // namespace nereus

@@ -34,7 +34,7 @@ void SimulatedDisk::Save(SimulatedProcess& process,
 // A read takes no time, so no write comes in between.
 void SimulatedDisk::Load(SimulatedProcess& process,
                          const LoadCheckpoint& load) {
-  const absl::Status status = ReadPart(storage_, load);
+  const absl::Status status = ReadPart(storage_, load, [](int64_t, int64_t) {});
   if (status.ok()) return;
   world_->laws.Tell(RestoreFailed{process.id, load.round, status});
 }

@@ -11,7 +11,8 @@
 namespace nereus {
 
 // Returns the seeds of a property test: 0 .. count - 1. NEREUS_TEST_SEEDS sets
-// the count, and NEREUS_TEST_SEEDS_MAX limits it. NEREUS_TEST_SEED gives a
+// the count, NEREUS_TEST_SEEDS_TIMES multiplies it, and NEREUS_TEST_SEEDS_MAX
+// limits it. NEREUS_TEST_SEED gives a
 // single seed, to replay a failure. Put ReplayHint into a SCOPED_TRACE.
 inline std::vector<uint64_t> TestSeeds(uint64_t count) {
   if (const char* seed = std::getenv("NEREUS_TEST_SEED")) {
@@ -19,6 +20,9 @@ inline std::vector<uint64_t> TestSeeds(uint64_t count) {
   }
   if (const char* more = std::getenv("NEREUS_TEST_SEEDS")) {
     count = std::strtoull(more, nullptr, 10);
+  }
+  if (const char* times = std::getenv("NEREUS_TEST_SEEDS_TIMES")) {
+    count *= std::strtoull(times, nullptr, 10);
   }
   if (const char* most = std::getenv("NEREUS_TEST_SEEDS_MAX")) {
     count = std::min<uint64_t>(count, std::strtoull(most, nullptr, 10));
@@ -33,6 +37,7 @@ inline std::vector<uint64_t> TestSeeds(uint64_t count) {
 inline bool TriesAllSeeds() {
   return std::getenv("NEREUS_TEST_SEED") == nullptr &&
          std::getenv("NEREUS_TEST_SEEDS") == nullptr &&
+         std::getenv("NEREUS_TEST_SEEDS_TIMES") == nullptr &&
          std::getenv("NEREUS_TEST_SEEDS_MAX") == nullptr;
 }
 

@@ -165,7 +165,7 @@ void SocketTransport::SendAlive() {
 }
 
 void SocketTransport::QueueAlive(absl::Time now) {
-  if (now < alive_at_ || shut_down_) return;
+  if (now < alive_at_) return;
   alive_at_ = now + alive_interval();
   connections_.ForEach([this](SocketConnection& connection) {
     if (!connection.is_open() || !connection.writer().empty()) return;
@@ -224,6 +224,8 @@ void SocketTransport::Shutdown(absl::Duration timeout) {
   TakeInbox();
   acceptor_.Close();
   links_.Stop();
+  // The last frames are limited by the deadline alone.
+  alive_at_ = looked_at_ = absl::InfiniteFuture();
   while (HasUnsent() && SteadyNow() < deadline) {
     Turn(std::min(kShutdownTurn, deadline - SteadyNow()));
   }
