@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/logging.h"
 #include "common/base/status.h"
 #include "common/checkpoint/checkpoint_layout.h"
@@ -76,8 +77,22 @@ absl::StatusOr<Manifest> ReadComplete(Storage& storage, int64_t round) {
 absl::Status WriteManifest(Storage& storage, const Manifest& manifest) {
   std::string text = NEREUS_TRY(EncodeManifest(manifest));
   NEREUS_TRY(CheckFiles(storage, manifest));
-  return storage.WriteFile(ManifestName(manifest.round),
-                           {Buffer::View(text.data(), std::ssize(text))});
+  const std::string name = ManifestName(manifest.round);
+  const absl::Status written =
+      storage.WriteNewFile(name, {Buffer::View(text.data(), std::ssize(text))});
+  if (!absl::IsAlreadyExists(written)) return written;
+  const absl::StatusOr<Manifest> there = ReadManifest(storage, manifest.round);
+  if (there.ok() && *there == manifest) return absl::OkStatus();
+  return AlreadyExistsError(
+      name, " exists and is another one: ",
+      there.ok()
+          ? absl::StrCat(
+                "of job ", there->job,
+                ", which has files such "
+                "as ",
+                there->files.empty() ? "none" : there->files.front().name)
+          : std::string(there.status().message()),
+      ". Do two jobs write to this folder?");
 }
 
 absl::StatusOr<Manifest> ReadManifest(Storage& storage, int64_t round) {

@@ -25,10 +25,12 @@ namespace nereus {
 // damaged.
 
 // Writes a manifest, which makes the checkpoint of `manifest.round` complete.
-// Errors: also those of Manifest::Validate; kFailedPrecondition, a file is
-// missing or has another length than in `manifest`. These errors leave the
-// storage unchanged. After an error of the storage, the checkpoint may be
-// complete or not: the caller can find out by ReadManifest.
+// Never replaces another manifest; returns OK if this one is on the disk
+// already. Errors: also those of Manifest::Validate; kFailedPrecondition, a
+// file is missing or has another length than in `manifest`; kAlreadyExists, the
+// round has another manifest. These errors leave the storage unchanged. After
+// an error of the storage, the checkpoint may be complete or not: the caller
+// can find out by ReadManifest.
 absl::Status WriteManifest(Storage& storage, const Manifest& manifest);
 
 // Reads the manifest of a round's checkpoint. Errors: also kNotFound, there is

@@ -10,8 +10,8 @@ namespace nereus {
 
 // Names of a checkpoint's files in a storage. Example, with two shards:
 //
-//   round-000000000120/shard-0-of-2-epoch-7.safetensors
-//   round-000000000120/shard-1-of-2-epoch-7.safetensors
+//   round-000000000120/shard-0-of-2-epoch-7-1a2b3c4d.safetensors
+//   round-000000000120/shard-1-of-2-epoch-7-1a2b3c4d.safetensors
 //   round-000000000120/manifest.json
 
 // Largest round that fits the 12 digits of a folder's name.
@@ -37,10 +37,21 @@ struct ShardFile {
   // name: if a server counts as dead but still writes, its file has another
   // name than the file of the server that has replaced it.
   uint64_t epoch = 0;
+  // Id of the job. Its lower 32 bits are part of the file's name, because each
+  // job counts its epochs from 1: a server of an earlier job in this folder may
+  // still write.
+  uint64_t job = 0;
+
+  bool operator==(const ShardFile&) const = default;
 };
 
 // Returns the name of the file in the checkpoint's folder:
-// "shard-0-of-2-epoch-7.safetensors".
+// "shard-0-of-2-epoch-7-1a2b3c4d.safetensors".
 std::string ShardFileName(const ShardFile& file);
+
+// Returns the facts in the name of a file, without the round, and with the
+// lower 32 bits of the job; nothing if no server gives a file this name. In
+// checkpoints of Nereus before 0.2 the names lack the job: it is 0 here.
+std::optional<ShardFile> ParseShardFileName(absl::string_view name);
 
 }  // namespace nereus

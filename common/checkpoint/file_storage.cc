@@ -128,6 +128,37 @@ absl::Status WriteAndFlush(int fd, absl::Span<const Buffer> pieces,
   return absl::OkStatus();
 }
 
+// True if a file system refuses a call with this errno because it does not have
+// the call.
+bool IsUnsupported(int error) {
+  return error == EPERM || error == ENOTSUP || error == EOPNOTSUPP ||
+         error == ENOSYS || error == EINVAL || error == EMLINK;
+}
+
+// Gives a temporary file its name. Errors: also kAlreadyExists, there is a file
+// with this name. link() decides this in one step, on all file systems that
+// have hard links, NFS too. Some others (FAT, some of FUSE) have renameat2().
+// If a file system has neither, a file that another process gives the name at
+// the same moment is replaced.
+absl::Status LinkNew(const std::string& temporary, const std::string& path) {
+  const auto exists = [&] { return AlreadyExistsError(path, " exists"); };
+  if (link(temporary.c_str(), path.c_str()) == 0) {
+    unlink(temporary.c_str());
+    return absl::OkStatus();
+  }
+  if (errno == EEXIST) return exists();
+  if (!IsUnsupported(errno)) return ErrorOf(errno, "link to", path);
+  if (renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, path.c_str(),
+                RENAME_NOREPLACE) == 0) {
+    return absl::OkStatus();
+  }
+  if (errno == EEXIST) return exists();
+  if (!IsUnsupported(errno)) return ErrorOf(errno, "rename to", path);
+  if (access(path.c_str(), F_OK) == 0) return exists();
+  if (rename(temporary.c_str(), path.c_str()) == 0) return absl::OkStatus();
+  return ErrorOf(errno, "rename to", path);
+}
+
 // Returns the folder above `name`; "" is the root.
 std::string FolderOf(absl::string_view name) {
   const size_t slash = name.rfind('/');
@@ -188,8 +219,10 @@ absl::Status FileStorage::FlushFolders(const std::string& name) const {
   return absl::OkStatus();
 }
 
-absl::Status FileStorage::WriteFile(const std::string& name,
-                                    absl::Span<const Buffer> pieces) {
+absl::Status FileStorage::WriteAndPublish(
+    const std::string& name, absl::Span<const Buffer> pieces,
+    absl::FunctionRef<absl::Status(const std::string&, const std::string&)>
+        publish) {
   NEREUS_TRY(ValidateStorageName(name));
   NEREUS_TRY(MakeFolders(name));
   const std::string path = PathOf(name);
@@ -197,14 +230,38 @@ absl::Status FileStorage::WriteFile(const std::string& name,
   const int fd = CreateTemporary(path, temporary);
   if (fd < 0) return ErrorOf(errno, "create", temporary);
   absl::Status status = WriteAndFlush(fd, pieces, temporary);
-  if (status.ok() && rename(temporary.c_str(), path.c_str()) != 0) {
-    status = ErrorOf(errno, "rename to", path);
-  }
+  if (status.ok()) status = publish(temporary, path);
   if (!status.ok()) {
     unlink(temporary.c_str());
     return status;
   }
   return FlushFolders(name);
+}
+
+absl::Status FileStorage::WriteFile(const std::string& name,
+                                    absl::Span<const Buffer> pieces) {
+  return WriteAndPublish(
+      name, pieces, [](const std::string& temporary, const std::string& path) {
+        if (rename(temporary.c_str(), path.c_str()) == 0) {
+          return absl::OkStatus();
+        }
+        return ErrorOf(errno, "rename to", path);
+      });
+}
+
+absl::Status FileStorage::WriteNewFile(const std::string& name,
+                                       absl::Span<const Buffer> pieces) {
+  return WriteAndPublish(name, pieces, LinkNew);
+}
+
+// The pages are clean since the fsync of the writer, so the system can drop
+// them. File systems without pages ignore the call.
+void FileStorage::ForgetCached(const std::string& name) {
+  if (!ValidateStorageName(name).ok()) return;
+  const Descriptor file(OpenRetrying(PathOf(name), O_RDONLY));
+  if (file.valid()) {
+    posix_fadvise(file.get(), 0, 0, POSIX_FADV_DONTNEED);
+  }
 }
 
 absl::Status FileStorage::ReadFile(const std::string& name, int64_t offset,

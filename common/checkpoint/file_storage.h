@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "common/checkpoint/storage.h"
 
 namespace nereus {
@@ -29,6 +30,9 @@ class FileStorage : public Storage {
   // Implements Storage.
   absl::Status WriteFile(const std::string& name,
                          absl::Span<const Buffer> pieces) override;
+  absl::Status WriteNewFile(const std::string& name,
+                            absl::Span<const Buffer> pieces) override;
+  void ForgetCached(const std::string& name) override;
   absl::Status ReadFile(const std::string& name, int64_t offset,
                         const Buffer& into) override;
   absl::StatusOr<int64_t> FileBytes(const std::string& name) override;
@@ -44,6 +48,14 @@ class FileStorage : public Storage {
 
   // Returns the path of a file or folder; "" is the root.
   std::string PathOf(const std::string& name) const;
+
+  // Writes a file under a temporary name, and then calls `publish`, which gives
+  // it its name.
+  absl::Status WriteAndPublish(
+      const std::string& name, absl::Span<const Buffer> pieces,
+      absl::FunctionRef<absl::Status(const std::string& temporary,
+                                     const std::string& path)>
+          publish);
 
   // Makes those folders above `name`, below the root, that do not exist.
   // Errors: those of Storage.

@@ -16,9 +16,10 @@
 
 // Writer of a shard's file. WriteShard checks its arguments, joins neighbouring
 // chunks to runs (MakeRuns), lists the tensors and buffers of each run
-// (AddRun), computes the length and the checksum of all buffers, and hands the
-// buffers to the storage. It copies no values: the storage reads the shard's
-// own memory. So callers must not change this memory during the call.
+// (AddRun), computes the length and the checksum of all buffers, hands the
+// buffers to the storage, and reads the file back (ReadBack). It copies no
+// values: the storage reads the shard's own memory. So callers must not change
+// this memory during the call.
 
 namespace nereus {
 namespace {
@@ -156,6 +157,30 @@ absl::Status CheckNotComplete(Storage& storage, int64_t round) {
   return bytes.status();
 }
 
+// Number of bytes of a file that are read back at a time.
+constexpr int64_t kReadBlockBytes = int64_t{1} << 20;
+
+// Compares a file that was just written with its checksum.
+absl::Status ReadBack(Storage& storage, const std::string& name,
+                      const ManifestFile& written) {
+  storage.ForgetCached(name);
+  const Buffer block =
+      Buffer::Allocate(std::min(written.bytes, kReadBlockBytes));
+  uint32_t crc = 0;
+  for (int64_t offset = 0; offset < written.bytes; offset += block.bytes()) {
+    const Buffer part =
+        block.Slice(0, std::min(block.bytes(), written.bytes - offset));
+    NEREUS_TRY(storage.ReadFile(name, offset, part));
+    crc = ExtendCrc32c(crc, part.data(), part.bytes());
+  }
+  if (crc == written.crc32c) return absl::OkStatus();
+  return DataLossError(name, " was written with CRC-32C ",
+                       absl::Hex(written.crc32c, absl::kZeroPad8), ", and has ",
+                       absl::Hex(crc, absl::kZeroPad8),
+                       " when it is read back: the disk or the memory of this "
+                       "host changes bytes");
+}
+
 absl::Status CheckFile(const ShardFile& file) {
   if (file.shards < 1 || file.shards > kServersMax || file.shard < 0 ||
       file.shard >= file.shards) {
@@ -202,9 +227,10 @@ absl::StatusOr<ManifestFile> WriteShard(Storage& storage, const ShardFile& file,
         ExtendCrc32c(written.crc32c, buffer.data(), buffer.bytes());
   }
   NEREUS_TRY(CheckNotComplete(storage, file.round));
-  NEREUS_TRY(storage.WriteFile(
-      absl::StrCat(CheckpointFolder(file.round), "/", written.name),
-      contents.buffers));
+  const std::string name =
+      absl::StrCat(CheckpointFolder(file.round), "/", written.name);
+  NEREUS_TRY(storage.WriteFile(name, contents.buffers));
+  NEREUS_TRY(ReadBack(storage, name, written));
   return written;
 }
 

@@ -73,6 +73,19 @@ class Storage {
   virtual absl::Status WriteFile(const std::string& name,
                                  absl::Span<const Buffer> pieces) = 0;
 
+  // Writes file `name` as WriteFile does, but never replaces a file, even if
+  // another process writes one with this name at the same time. Errors: also
+  // kAlreadyExists, there is a file with this name, which stays as it is. It
+  // may be the one that this call has written: some network file systems do the
+  // work twice.
+  virtual absl::Status WriteNewFile(const std::string& name,
+                                    absl::Span<const Buffer> pieces) = 0;
+
+  // Makes the next reads of a file come from the disk, as far as the system
+  // allows this, and not from its memory. Does nothing if there is no such
+  // file.
+  virtual void ForgetCached(const std::string& name) = 0;
+
   // Reads bytes [offset, offset + into.bytes()) of a file to `into`, which is
   // host memory. After an error, the bytes of `into` are undefined. Errors:
   // also kOutOfRange, the file ends before the last of these bytes.

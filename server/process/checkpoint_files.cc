@@ -42,7 +42,7 @@ CheckpointPart WritePart(Storage& storage, const Job& job,
       StateNames(job.options.optimizer_place, job.options.optimizer.rule,
                  job.state_arrays);
   const absl::StatusOr<ManifestFile> written =
-      WriteShard(storage, {save.round, save.shard, job.shards(), job.epoch},
+      WriteShard(storage, {save.round, save.shard, job.shards(), job.epoch, job.id},
                  job.model(), states, save.values);
   if (!written.ok()) {
     part.error = std::string(written.status().message());

@@ -7,7 +7,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -22,6 +25,7 @@
 namespace nereus {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -90,6 +94,23 @@ TEST(CheckpointLayoutTest, FolderNamesHoldTheRound) {
   }
 }
 
+TEST(CheckpointLayoutTest, FileNamesHoldTheShardTheEpochAndTheJob) {
+  const ShardFile file = {0, 1, 2, 7, 0x1a2b3c4d};
+  EXPECT_EQ(ShardFileName(file), "shard-1-of-2-epoch-7-1a2b3c4d.safetensors");
+  EXPECT_EQ(ParseShardFileName("shard-1-of-2-epoch-7-1a2b3c4d.safetensors"),
+            file);
+  // Older versions of Nereus left out the job.
+  EXPECT_EQ(ParseShardFileName("shard-1-of-2-epoch-7.safetensors"),
+            (ShardFile{0, 1, 2, 7, 0}));
+  for (const char* name :
+       {"", "shard-1-of-2-epoch-7", "shard-1-of-2-epoch-7-1a2b3c4.safetensors",
+        "shard-1-of-2-epoch-7-1A2B3C4D.safetensors",
+        "shard-01-of-2-epoch-7.safetensors", "shard-1-of-2-epoch-.safetensors",
+        "shard-1-in-2-epoch-7.safetensors", "other.safetensors"}) {
+    EXPECT_EQ(ParseShardFileName(name), std::nullopt) << name;
+  }
+}
+
 TEST(CheckpointTest, EmptyStorageHasNoCheckpoint) {
   SimulatedStorage storage(/*seed=*/0);
   EXPECT_THAT(CompleteRounds(storage), IsEmpty());
@@ -115,9 +136,12 @@ TEST(CheckpointTest, UnusableCheckpointsAreListedWithTheReason) {
   Write(storage, {1, 2, 3, 4, 5});
   WritePart(storage, 6);
   ASSERT_TRUE(
-      storage.RemoveFile("round-000000000002/shard-1-of-2-epoch-0.safetensors")
+      storage
+          .RemoveFile(
+              "round-000000000002/shard-1-of-2-epoch-0-00000000.safetensors")
           .ok());
-  storage.Contents("round-000000000003/shard-0-of-2-epoch-0.safetensors")
+  storage
+      .Contents("round-000000000003/shard-0-of-2-epoch-0-00000000.safetensors")
       .pop_back();
   storage.Contents(ManifestName(4)).pop_back();
   storage.Contents(ManifestName(5)) = storage.Contents(ManifestName(1));
@@ -129,9 +153,10 @@ TEST(CheckpointTest, UnusableCheckpointsAreListedWithTheReason) {
   EXPECT_THAT(std::string(list->unfinished[0].why.message()),
               HasSubstr("it has no manifest"));
   ASSERT_THAT(RoundsOf(list->damaged), ElementsAre(5, 4, 3, 2));
-  const char* kReasons[] = {"manifest.json is of round 1, not 5",
-                            "torn or changed", "bytes, the manifest says",
-                            "shard-1-of-2-epoch-0.safetensors is missing"};
+  const char* kReasons[] = {
+      "manifest.json is of round 1, not 5", "torn or changed",
+      "bytes, the manifest says",
+      "shard-1-of-2-epoch-0-00000000.safetensors is missing"};
   for (size_t i = 0; i < std::size(kReasons); ++i) {
     const UnusableCheckpoint& damaged = list->damaged[i];
     EXPECT_EQ(damaged.folder, CheckpointFolder(damaged.round));
@@ -193,6 +218,23 @@ TEST(CheckpointTest, ManifestOfMissingFilesIsNotWritten) {
   EXPECT_EQ(WriteManifest(storage, manifest).code(),
             absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(CompleteRounds(storage), ElementsAre(1));
+}
+
+// A coordinator that does not know whether it has written a manifest writes it
+// again. Another job's manifest stays.
+TEST(CheckpointTest, ManifestReplacesNoOther) {
+  SimulatedStorage storage(/*seed=*/0);
+  Write(storage, {1});
+  Manifest manifest = *ReadManifest(storage, 1);
+  EXPECT_EQ(WriteManifest(storage, manifest), absl::OkStatus());
+  const std::string job = std::exchange(manifest.job, "another");
+  const absl::Status refused = WriteManifest(storage, manifest);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_THAT(
+      std::string(refused.message()),
+      AllOf(HasSubstr("manifest.json exists and is another one: of job " + job),
+            HasSubstr("Do two jobs write to this folder?")));
+  EXPECT_EQ(ReadManifest(storage, 1)->job, job);
 }
 
 TEST(CheckpointTest, RemovalKeepsNewestAndUnfinishedCheckpoints) {

@@ -118,6 +118,32 @@ TEST(FileStorageTest, FailedWriteLeavesTheOldFile) {
   EXPECT_EQ(FilesIn(root), 1) << "a temporary file was left";
 }
 
+// File systems without hard links, and without renameat2.
+TEST(FileStorageTest, NewFileReplacesNoneWithoutLinks) {
+  const std::string root = NewRoot();
+  const auto storage = OpenStorage(root);
+  const std::string control = absl::StrCat(root, "/../no-links");
+  setenv("SLOW_DISK", control.c_str(), /*overwrite=*/1);
+  const auto write = [&](const std::string& name, std::string text) {
+    return storage->WriteNewFile(name,
+                                 {Buffer::View(text.data(), std::ssize(text))});
+  };
+  int file = 0;
+  for (const char* refused :
+       {"no-link file", "no-link file no-renameat2 file"}) {
+    SCOPED_TRACE(refused);
+    std::ofstream(control) << refused << "\n";
+    const std::string name = absl::StrCat("file-", ++file);
+    EXPECT_EQ(write(name, "first"), absl::OkStatus());
+    EXPECT_EQ(write(name, "other").code(), absl::StatusCode::kAlreadyExists);
+    std::string text;
+    std::ifstream(absl::StrCat(root, "/", name)) >> text;
+    EXPECT_EQ(text, "first");
+    EXPECT_EQ(FilesIn(root), file);
+  }
+  unsetenv("SLOW_DISK");
+}
+
 TEST(FileStorageTest, RemovalDoesNotFollowLinks) {
   const std::string root = NewRoot();
   const auto storage = OpenStorage(root);

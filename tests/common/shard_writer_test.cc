@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,7 @@
 namespace nereus {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -65,7 +67,7 @@ TEST(ShardWriterTest, WholeLayerIsATensorOfItsShape) {
   ASSERT_TRUE(file.ok()) << file.status();
   const std::string& contents =
       storage.Contents(absl::StrCat(kFolder, file->name));
-  EXPECT_EQ(file->name, "shard-0-of-1-epoch-7.safetensors");
+  EXPECT_EQ(file->name, "shard-0-of-1-epoch-7-00000000.safetensors");
   EXPECT_EQ(file->bytes, std::ssize(contents));
   EXPECT_EQ(file->crc32c, Crc32c(contents.data(), contents.size()));
   const SafetensorsHeader header = HeaderOf(contents);
@@ -136,6 +138,42 @@ TEST(ShardWriterTest, EachEpochWritesItsOwnFile) {
                          checkpoint.state_names(), {})
                   .ok());
   EXPECT_EQ(storage.Contents(absl::StrCat(kFolder, file->name)), before);
+}
+
+// Jobs count their epochs from 1. A server of an earlier job may still write.
+TEST(ShardWriterTest, EachJobWritesItsOwnFile) {
+  SimulatedStorage storage(/*seed=*/0);
+  const TestCheckpoint checkpoint = SomeCheckpoint();
+  std::set<std::string> names;
+  for (const uint64_t job : {0x100000002, 0x1000000ab}) {
+    const auto file =
+        WriteShard(storage, {3, 0, 1, 7, job}, checkpoint.layers,
+                   checkpoint.state_names(), TestShardValues(checkpoint, 0));
+    ASSERT_TRUE(file.ok()) << file.status();
+    names.insert(file->name);
+  }
+  EXPECT_THAT(names, ElementsAre("shard-0-of-1-epoch-7-00000002.safetensors",
+                                 "shard-0-of-1-epoch-7-000000ab.safetensors"));
+}
+
+// A disk may store other bytes than it was given.
+TEST(ShardWriterTest, FileIsReadBackFromTheDisk) {
+  SimulatedStorage storage(/*seed=*/0);
+  const TestCheckpoint checkpoint = SomeCheckpoint();
+  const auto write = [&] {
+    return WriteShard(storage, {3, 0, 1, 7}, checkpoint.layers,
+                      checkpoint.state_names(), TestShardValues(checkpoint, 0))
+        .status();
+  };
+  storage.CorruptNext();
+  const absl::Status spoiled = write();
+  EXPECT_EQ(spoiled.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(
+      std::string(spoiled.message()),
+      AllOf(HasSubstr("round-000000000003/shard-0-of-1-epoch-7-00000000"),
+            HasSubstr("when it is read back")));
+  EXPECT_EQ(storage.forgotten(), 1);
+  EXPECT_EQ(write(), absl::OkStatus());
 }
 
 TEST(ShardWriterTest, ShardMayHaveNoChunks) {

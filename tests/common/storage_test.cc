@@ -3,6 +3,7 @@
 
 #include "common/checkpoint/storage.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -17,6 +18,8 @@
 
 namespace nereus {
 namespace {
+
+using ::testing::HasSubstr;
 
 std::unique_ptr<Storage> MakeFileStorage() {
   const std::string root = absl::StrCat(
@@ -95,6 +98,28 @@ TEST_P(StorageTest, WritingReplacesTheFileAndLeavesNoOther) {
   ASSERT_TRUE(Write("a/b/file", "second").ok());
   EXPECT_EQ(*Read("a/b/file", 0, 6), "second");
   EXPECT_EQ(List("a/b"), (std::vector<StorageEntry>{{"file", false, 6}}));
+}
+
+TEST_P(StorageTest, NewFileReplacesNone) {
+  std::string text = "first";
+  const auto write = [&] {
+    return storage_->WriteNewFile(
+        "a/file", {Buffer::View(text.data(), std::ssize(text))});
+  };
+  EXPECT_EQ(write(), absl::OkStatus());
+  text = "other";
+  const absl::Status refused = write();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("a/file exists"));
+  EXPECT_EQ(*Read("a/file", 0, 5), "first");
+  EXPECT_EQ(List("a"), (std::vector<StorageEntry>{{"file", false, 5}}));
+}
+
+TEST_P(StorageTest, FileWithoutItsCacheIsTheSame) {
+  storage_->ForgetCached("no/such/file");
+  ASSERT_TRUE(Write("file", "four").ok());
+  storage_->ForgetCached("file");
+  EXPECT_EQ(*Read("file", 0, 4), "four");
 }
 
 TEST_P(StorageTest, FilesAndFoldersAreListedByName) {

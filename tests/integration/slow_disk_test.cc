@@ -171,7 +171,7 @@ TEST_F(SlowDiskTest, EpochWaitsForAStateThatHangsAndSaysSo) {
 
 TEST_F(SlowDiskTest, ManifestThatHangsIsToldAndHoldsUpNoStep) {
   WhileTwoTrain([this](const LocalCluster& cluster) {
-    Hang("rename", "manifest");
+    Hang("link", "manifest");
     AskForCheckpoint(cluster);
     EXPECT_TRUE(cluster.AwaitStatus(
         [](const JobStatus& status) { return !status.disk_waits.empty(); }));

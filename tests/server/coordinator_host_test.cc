@@ -211,11 +211,11 @@ TEST_F(RestoreTest, LatestThatIsDamagedIsRefusedAndTheOthersAreNamed) {
             HasSubstr("torn or changed"),
             HasSubstr("; --restore=ROUND takes another one: 20, 10")));
   std::filesystem::remove_all(PathOf(30, ""));
-  std::filesystem::remove(PathOf(20, "shard-1-of-2-epoch-0.safetensors"));
+  std::filesystem::remove(PathOf(20, "shard-1-of-2-epoch-0-00000000.safetensors"));
   status = Start();
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(std::string(status.message()),
-              AllOf(HasSubstr("shard-1-of-2-epoch-0.safetensors is missing"),
+              AllOf(HasSubstr("shard-1-of-2-epoch-0-00000000.safetensors is missing"),
                     HasSubstr("; --restore=ROUND takes another one: 10")));
 }
 

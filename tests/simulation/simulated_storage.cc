@@ -45,6 +45,13 @@ std::string& SimulatedStorage::Contents(const std::string& name) {
   return found->second;
 }
 
+void SimulatedStorage::Rot(const std::string& name, uint64_t byte) {
+  std::string& contents = Contents(name);
+  NEREUS_CHECK(!contents.empty()) << name;
+  contents[byte % contents.size()] ^= 1;
+  torn_.insert(name);
+}
+
 absl::Status SimulatedStorage::Begin(const std::string& name) const {
   if (crashed_) return CrashedError();
   return ValidateStorageName(name);
@@ -95,9 +102,23 @@ absl::Status SimulatedStorage::WriteFile(const std::string& name,
     if (piece.bytes() == 0) continue;
     contents.append(reinterpret_cast<const char*>(piece.data()), piece.bytes());
   }
+  if (!contents.empty() && std::exchange(corrupts_next_, false)) {
+    contents.back() ^= 1;
+  }
   const absl::Status written = WriteInSteps(name, contents);
   if (crashed_ && options_.tears && random_.Chance(0.75)) Tear(name, contents);
   return written;
+}
+
+absl::Status SimulatedStorage::WriteNewFile(const std::string& name,
+                                            absl::Span<const Buffer> pieces) {
+  NEREUS_TRY(Begin(name));
+  if (files_.contains(name)) return AlreadyExistsError(name, " exists");
+  return WriteFile(name, pieces);
+}
+
+void SimulatedStorage::ForgetCached(const std::string& name) {
+  if (files_.contains(name)) ++forgotten_;
 }
 
 // Writes a temporary file in two steps, and renames it in a third. A crash

@@ -54,6 +54,11 @@ class SimulatedStorage : public Storage {
   // Fails the next call that changes files with `status`, without effect.
   void FailNext(absl::Status status) { next_failure_ = std::move(status); }
 
+  // Lets the next write of a file store one other byte, and report success.
+  void CorruptNext() { corrupts_next_ = true; }
+  // Number of calls of ForgetCached for existing files.
+  int forgotten() const { return forgotten_; }
+
   bool crashed() const { return crashed_; }
 
   // Starts the machine again after a crash. Files stay as they are. Faults of
@@ -68,12 +73,19 @@ class SimulatedStorage : public Storage {
     return files_.contains(name) && torn_.contains(name);
   }
 
+  // Changes one byte of a file, as a disk does long after a write. REQUIRES:
+  // the file exists, and has a byte. `byte`: taken modulo the file's length.
+  void Rot(const std::string& name, uint64_t byte);
+
   // Returns the bytes of a file, for tests that change them. REQUIRES: the file
   // exists.
   std::string& Contents(const std::string& name);
 
   absl::Status WriteFile(const std::string& name,
                          absl::Span<const Buffer> pieces) override;
+  absl::Status WriteNewFile(const std::string& name,
+                            absl::Span<const Buffer> pieces) override;
+  void ForgetCached(const std::string& name) override;
   absl::Status ReadFile(const std::string& name, int64_t offset,
                         const Buffer& into) override;
   absl::StatusOr<int64_t> FileBytes(const std::string& name) override;
@@ -113,6 +125,8 @@ class SimulatedStorage : public Storage {
   absl::Status next_failure_;              // See FailNext.
   int64_t steps_ = 0;
   bool crashed_ = false;
+  bool corrupts_next_ = false;  // See CorruptNext.
+  int forgotten_ = 0;
 };
 
 }  // namespace nereus

@@ -7,13 +7,15 @@
 //   OPERATION TEXT
 //
 // no call of OPERATION on a path that contains TEXT returns. OPERATION: fsync
-// (also fdatasync), pread or rename.
+// (also fdatasync), pread, rename or link. With "no-link" or "no-renameat2" in
+// place of OPERATION, the calls fail as on a file system that has none.
 
 #include <dlfcn.h>
 #include <sys/types.h>
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -41,6 +43,10 @@ bool Hangs(const std::string& operation, const std::string& path) {
 void Await(const char* operation, const std::string& path) {
   if (getenv("SLOW_DISK") == nullptr) return;
   while (Hangs(operation, path)) usleep(kPoll);
+}
+
+bool Refuses(const char* operation, const char* path) {
+  return getenv("SLOW_DISK") != nullptr && Hangs(operation, path);
 }
 
 void Await(const char* operation, int fd) {
@@ -75,6 +81,25 @@ ssize_t pread64(int fd, void* into, size_t bytes, off64_t offset) {
   Await("pread", fd);
   return Next<ssize_t(int, void*, size_t, off64_t)>("pread64")(fd, into, bytes,
                                                                offset);
+}
+
+int link(const char* from, const char* to) {
+  Await("link", std::string(to));
+  if (Refuses("no-link", to)) {
+    errno = EPERM;
+    return -1;
+  }
+  return Next<int(const char*, const char*)>("link")(from, to);
+}
+
+int renameat2(int from_fd, const char* from, int to_fd, const char* to,
+              unsigned int flags) {
+  if (Refuses("no-renameat2", to)) {
+    errno = EINVAL;
+    return -1;
+  }
+  return Next<int(int, const char*, int, const char*, unsigned int)>(
+      "renameat2")(from_fd, from, to_fd, to, flags);
 }
 
 int rename(const char* from, const char* to) {
