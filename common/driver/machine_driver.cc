@@ -273,7 +273,10 @@ void MachineDriver::OnDisconnected(PeerId peer, const absl::Status& reason) {
 void MachineDriver::Execute() {
   while (restore_ == nullptr && carried_ < outbox_.actions().size()) {
     const Action& action = outbox_.actions()[carried_++];
-    if (!ended_ || IsMessage(action)) CarryOut(action);
+    const auto* const follow = std::get_if<FollowEpoch>(&action);
+    if (follow != nullptr && lacks_values_) LeaveDamaged(*follow->start);
+    const bool does_nothing = ended_ || lacks_values_;
+    if (!does_nothing || IsMessage(action)) CarryOut(action);
   }
   if (restore_ != nullptr) return;
   // FollowEpoch is the first action of an epoch. The machine has entered the
@@ -434,6 +437,7 @@ void MachineDriver::OnChecksum(const ChecksumValues& values, uint32_t crc) {
 
 void MachineDriver::Load(const LoadCheckpoint& load) {
   restore_ = std::make_shared<Restore>([this] { transport_->Wake(); });
+  restored_round_ = load.round;
   restored_ = {LongWork::Kind::kRestore, 0, 0};
   restore_seen_at_ = SteadyNow();
   stuck_for_ = absl::ZeroDuration();
@@ -441,7 +445,6 @@ void MachineDriver::Load(const LoadCheckpoint& load) {
   events_.load(load, restore_);
 }
 
-// Reports no failure of the job: another server may be able to load the part.
 bool MachineDriver::AdvanceRestore() {
   if (restore_ == nullptr) return true;
   Restore::Progress progress = restore_->progress();
@@ -463,13 +466,35 @@ bool MachineDriver::AdvanceRestore() {
   restore_->Detach();
   restore_ = nullptr;
   NoteWork(std::nullopt);
-  if (!progress.outcome->ok()) {
-    ended_ = true;
-    events_.ended(*progress.outcome);
-  }
+  OnRestored(*progress.outcome);
   Execute();
   // The rest may begin another restore.
   return restore_ == nullptr;
+}
+
+// Reports no failure of the job: there may be an older checkpoint, or another
+// server may be able to load the part.
+void MachineDriver::OnRestored(const absl::Status& outcome) {
+  if (outcome.ok()) return;
+  if (!absl::IsDataLoss(outcome)) {
+    ended_ = true;
+    return events_.ended(outcome);
+  }
+  lacks_values_ = true;
+  Outbox messages;
+  member_->OnDamaged(restored_round_, std::string(outcome.message()), messages);
+  for (const Action& message : messages.actions()) CarryOut(message);
+}
+
+// The coordinator takes no server without values to an epoch that needs them.
+void MachineDriver::LeaveDamaged(const EpochStart& start) {
+  lacks_values_ = false;
+  if (start.from_base) return;
+  ended_ = true;
+  events_.ended(InternalError("epoch ", start.job->epoch,
+                              " does not begin from a checkpoint, and this "
+                              "server has no values: the checkpoint that it "
+                              "should have loaded is damaged"));
 }
 
 void MachineDriver::EndUnlessOk(const absl::Status& status) {

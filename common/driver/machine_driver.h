@@ -73,9 +73,11 @@ class MachineDriver final : private FrameHandler {
     // one: another thread reads the values into the buffers of the action, and
     // tells the Restore how far it is, and the outcome. Until then the driver
     // takes no frame and runs no event, because the machine can do nothing
-    // before it has the values. If the outcome is an error, or the reading gets
-    // no further for a lease, the driver calls `ended` with the error and
-    // carries out no further frames: the values are undefined.
+    // before it has the values. After an error the values are undefined, and
+    // the driver carries out no further frames. With kDataLoss, the checkpoint
+    // is damaged: the driver tells the coordinator, and goes on with the next
+    // epoch that begins from a base round. With any other error, or if the
+    // reading gets no further for a lease, it calls `ended` with the error.
     std::function<void(const SaveCheckpoint&)> save;
     std::function<void(const LoadCheckpoint&, std::shared_ptr<Restore>)> load;
   };
@@ -165,6 +167,10 @@ class MachineDriver final : private FrameHandler {
   // Looks how far the restore is. Returns true if there is none any more: it
   // has ended, and the actions behind it are carried out.
   bool AdvanceRestore();
+  // Handles the outcome of a restore.
+  void OnRestored(const absl::Status& outcome);
+  // Ends the time without values (lacks_values_) as the epoch `start` begins.
+  void LeaveDamaged(const EpochStart& start);
   // Does nothing if `status` is OK. Otherwise reports the error to the
   // coordinator, which ends the job, and calls End.
   void EndUnlessOk(const absl::Status& status);
@@ -191,14 +197,18 @@ class MachineDriver final : private FrameHandler {
   Outbox outbox_;       // Actions of the frame or event that runs.
   size_t carried_ = 0;  // Number of these that are carried out.
   bool ended_ = false;  // True after End, and after a failed Load.
-  EventTrace trace_;    // Spans of the frame or event that runs.
+  // True after a Load from a damaged checkpoint, until an epoch begins from a
+  // base round.
+  bool lacks_values_ = false;
+  EventTrace trace_;  // Spans of the frame or event that runs.
   // Current epoch; null before the first.
   std::shared_ptr<const EpochStart> start_;
   // Restore that is under way; null: none is.
   std::shared_ptr<Restore> restore_;
-  LongWork restored_;           // How far it was at the last look.
-  absl::Time restore_seen_at_;  // Time of the last look.
-  absl::Duration stuck_for_;    // Time for which it has got no further.
+  int64_t restored_round_ = kInitialRound;  // Round of its checkpoint.
+  LongWork restored_;                       // How far it was at the last look.
+  absl::Time restore_seen_at_;              // Time of the last look.
+  absl::Duration stuck_for_;  // Time for which it has got no further.
   // Samples of this epoch that are on their way from a device: `values` has the
   // sampled elements only. At most kDeviceSamplesMax.
   std::vector<ChecksumValues> device_samples_;

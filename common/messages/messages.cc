@@ -145,6 +145,23 @@ v1::CheckpointPart PartToProto(const CheckpointPart& part) {
   return message;
 }
 
+v1::CheckpointDamaged DamagedToProto(const CheckpointDamaged& damaged) {
+  v1::CheckpointDamaged message;
+  message.set_epoch(damaged.epoch);
+  message.set_round(damaged.round);
+  message.set_reason(TextField(damaged.reason));
+  return message;
+}
+
+CheckpointDamaged DamagedFromProto(const v1::CheckpointDamaged& message) {
+  return {message.epoch(), message.round(), message.reason()};
+}
+
+CheckpointPart PartFromProto(const v1::CheckpointPart& part) {
+  return {part.epoch(), part.shard(), part.round(), part.file(),
+          part.bytes(), part.crc(),   part.error()};
+}
+
 v1::EpochReport ReportToProto(const EpochReport& report) {
   v1::EpochReport message;
   message.set_target(report.target);
@@ -334,6 +351,8 @@ v1::MemberMessage ToProto(const MemberMessage& message) {
     proto.mutable_leave()->set_early(leave->early);
   } else if (const auto* part = std::get_if<CheckpointPart>(&message)) {
     *proto.mutable_checkpoint_part() = PartToProto(*part);
+  } else if (const auto* damaged = std::get_if<CheckpointDamaged>(&message)) {
+    *proto.mutable_checkpoint_damaged() = DamagedToProto(*damaged);
   } else if (const auto* failure = std::get_if<Failure>(&message)) {
     proto.set_failure(TextField(failure->reason));
   } else if (const auto* timed = std::get_if<FusionTimed>(&message)) {
@@ -386,12 +405,10 @@ absl::StatusOr<MemberMessage> FromProto(const v1::MemberMessage& message) {
     case v1::MemberMessage::kLeave:
       return Leave{message.leave().last_step(), message.leave().epoch(),
                    message.leave().early()};
-    case v1::MemberMessage::kCheckpointPart: {
-      const v1::CheckpointPart& part = message.checkpoint_part();
-      return CheckpointPart{part.epoch(), part.shard(), part.round(),
-                            part.file(),  part.bytes(), part.crc(),
-                            part.error()};
-    }
+    case v1::MemberMessage::kCheckpointPart:
+      return PartFromProto(message.checkpoint_part());
+    case v1::MemberMessage::kCheckpointDamaged:
+      return DamagedFromProto(message.checkpoint_damaged());
     case v1::MemberMessage::kFailure:
       return Failure{message.failure()};
     case v1::MemberMessage::kFusionTimed: {

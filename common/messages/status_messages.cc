@@ -216,6 +216,7 @@ void AddCheckpoint(const CheckpointStatus& checkpoint,
   message.set_checkpoint_bytes(checkpoint.bytes);
   message.set_checkpoint_wanted(checkpoint.wanted);
   message.set_checkpoint_failure(TextField(checkpoint.failure));
+  message.set_checkpoint_damage(TextField(checkpoint.damage));
   if (checkpoint.since < absl::InfiniteDuration()) {
     *message.mutable_since_checkpoint() = DurationToProto(checkpoint.since);
   }
@@ -228,6 +229,7 @@ CheckpointStatus CheckpointFromProto(const v1::GetStatusResponse& message) {
   checkpoint.bytes = message.checkpoint_bytes();
   checkpoint.wanted = message.checkpoint_wanted();
   checkpoint.failure = message.checkpoint_failure();
+  checkpoint.damage = message.checkpoint_damage();
   if (message.has_since_checkpoint()) {
     checkpoint.since = DurationFromProto(message.since_checkpoint());
   }

@@ -57,6 +57,9 @@ struct CheckpointStatus {
   // Cause of failure of the last checkpoint that failed; empty: no checkpoint
   // has failed, or a newer one is complete.
   std::string failure;
+  // Rounds and damage of the checkpoints that were set aside since the last one
+  // was completed; empty: none were.
+  std::string damage;
   // Time since this coordinator heard that a checkpoint is complete; infinite:
   // it has heard of none.
   absl::Duration since = absl::InfiniteDuration();

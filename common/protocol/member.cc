@@ -24,6 +24,7 @@ void Member::OnSession(Outbox& out) {
   } else {
     out.Add(SendMessage{Resume{start_->job->id, start_->self,
                                request_.incarnation, start_->job->epoch}});
+    if (damaged_.has_value()) out.Add(SendMessage{*damaged_});
     for (const LostPeer& lost : lost_peers_) out.Add(SendMessage{lost});
     if (!factor_rows_.rows.empty()) out.Add(SendMessage{factor_rows_});
     if (machine_->Report().ready_to_switch) {
@@ -63,6 +64,11 @@ void Member::OnChecksum(const ChecksumValues& checked, uint32_t crc,
 void Member::OnPart(const CheckpointPart& part, Outbox& out) {
   parts_[part.shard] = part;
   out.Add(SendMessage{part});
+}
+
+void Member::OnDamaged(int64_t round, const std::string& reason, Outbox& out) {
+  damaged_ = CheckpointDamaged{start_->job->epoch, round, reason};
+  out.Add(SendMessage{*damaged_});
 }
 
 // Sends only the first failure: later failures may be consequences of it.
@@ -138,6 +144,7 @@ void Member::Enter(const EpochStart& start, Outbox& out) {
   frozen_ = false;
   checksums_.reset();
   lost_peers_.clear();
+  damaged_.reset();
   const Job& job = *start_->job;
   if (job.checkpoint_round >= job.history.first_step) wanted_.reset();
   out.Add(FollowEpoch{start_});

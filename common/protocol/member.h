@@ -59,6 +59,10 @@ class Member {
   // Sends the outcome of writing a shard's file of a checkpoint.
   void OnPart(const CheckpointPart& part, Outbox& out);
 
+  // Reports that the checkpoint of `round`, from which this epoch goes on, is
+  // damaged, so that this server has no values. `reason`: names the file.
+  void OnDamaged(int64_t round, const std::string& reason, Outbox& out);
+
   // Reports that the job must not go on; the coordinator ends it for all
   // members. Only the first reason is sent.
   void OnFailure(const std::string& reason, Outbox& out);
@@ -147,6 +151,8 @@ class Member {
   std::optional<Failure> failure_;           // First failure that was reported.
   std::map<int32_t, CheckpointPart> parts_;  // Last part of each shard.
   std::vector<LostPeer> lost_peers_;         // Peers lost in this epoch.
+  // Present if the checkpoint of this epoch is damaged.
+  std::optional<CheckpointDamaged> damaged_;
 };
 
 }  // namespace nereus

@@ -46,6 +46,7 @@ namespace nereus {
 //     EpochReport             -->
 //                             <--   EpochStart: the job goes on
 //     CheckpointPart          -->   a shard's file is on disk
+//     CheckpointDamaged       -->   the checkpoint to go on from is damaged
 //                             <--   SetFusion, with JobOptions::tune_fusion
 //     FusionTimed             -->
 //     Measured                -->   with JobOptions::measure
@@ -256,6 +257,15 @@ struct CheckpointPart {
   std::string error;   // Cause of failure; empty: the file is written.
 };
 
+// Report of a server that the checkpoint from which this epoch goes on is
+// damaged. The server has no values, and waits for an epoch that goes back
+// further.
+struct CheckpointDamaged {
+  uint64_t epoch = 0;  // Epoch that the server is in.
+  int64_t round = 0;   // Round of the checkpoint.
+  std::string reason;  // The file, and the damage, as text for users.
+};
+
 // Report of a member that the job must end with an error, for example because a
 // gradient has a NaN.
 struct Failure {
@@ -388,7 +398,7 @@ using MemberMessage =
     std::variant<JoinRequest, Resume, Heartbeat, LostPeer, EpochReport, Leave,
                  CheckpointPart, Failure, FusionTimed, ReadyToSwitch, Measured,
                  WantCheckpoint, ReplicaChecksums, Gather, ClockQuestion,
-                 TracePart, LobbyGather, FactorRows>;
+                 TracePart, LobbyGather, FactorRows, CheckpointDamaged>;
 
 // Tells a process what it waits for: the start of the job, the place that it
 // has claimed, the next epoch, the other workers or processes of its

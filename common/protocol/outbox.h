@@ -250,7 +250,10 @@ struct SaveCheckpoint {
 };
 
 // Reads chunks as of `round` from a checkpoint into the buffers of `values`. If
-// the server cannot read them, it ends with the reason.
+// the checkpoint is damaged, the driver tells the member (Member::OnDamaged).
+// From then on it carries out only the actions for which IsMessage is true,
+// until an epoch begins from a base round again. If the server cannot read the
+// chunks for another reason, it ends with the reason.
 struct LoadCheckpoint {
   int64_t round = 0;
   std::vector<ChunkValues> values;

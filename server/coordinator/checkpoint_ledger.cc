@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 namespace nereus {
 namespace {
@@ -13,6 +14,9 @@ constexpr size_t kOpenMax = 8;
 
 // Number of failed rounds to remember, the newest ones.
 constexpr size_t kFailedKept = 16;
+
+// Number of damaged checkpoints to remember, the last ones.
+constexpr size_t kDamagedKept = 16;
 
 // Returns the shards that write a part of a checkpoint: all that have a chunk
 // outside the block layer, which is not saved.
@@ -112,6 +116,7 @@ CheckpointNews CheckpointLedger::OnWritten(int64_t round,
   if (!written.ok())
     return OnFailure(round, std::string(written.message()), job);
   OnComplete(record);
+  state_.damaged.clear();
   // Keeps the reason of a failure if the failed round is later than `round`.
   if (failed_rounds_.empty() || *failed_rounds_.rbegin() <= round) {
     failure_.clear();
@@ -135,6 +140,70 @@ CheckpointNews CheckpointLedger::OnFailure(int64_t round,
   // may still become complete.
   return {true, absl::StrCat("no checkpoint of round ", round, ": ", why),
           round == job.checkpoint_round && EndPlanned(round, job)};
+}
+
+std::vector<int64_t> CheckpointLedger::completing_rounds() const {
+  std::vector<int64_t> rounds;
+  for (const auto& [round, record] : completing_) rounds.push_back(round);
+  return rounds;
+}
+
+std::vector<int64_t> CheckpointLedger::Abandon() {
+  std::vector<int64_t> rounds = completing_rounds();
+  for (auto& [round, record] : std::exchange(completing_, {})) {
+    abandoned_.emplace(round, std::move(record));
+  }
+  return rounds;
+}
+
+// The driver writes manifests in order, so the first outcome for a round is
+// that of its abandoned manifest.
+std::optional<CheckpointRecord> CheckpointLedger::TakeAbandoned(int64_t round) {
+  auto found = abandoned_.find(round);
+  if (found == abandoned_.end()) return std::nullopt;
+  CheckpointRecord record = std::move(found->second);
+  abandoned_.erase(found);
+  return record;
+}
+
+void CheckpointLedger::OnDamaged(int64_t round, std::string why) {
+  if (setting_aside_.has_value()) return;
+  setting_aside_ = round;
+  auto& damaged = state_.damaged;
+  std::erase_if(damaged, [&](const auto& each) { return each.round == round; });
+  damaged.push_back({round, std::move(why)});
+  if (damaged.size() > kDamagedKept) damaged.erase(damaged.begin());
+}
+
+std::optional<int64_t> CheckpointLedger::BeginLook() {
+  if (!setting_aside_.has_value() || std::exchange(looks_, true)) {
+    return std::nullopt;
+  }
+  return setting_aside_;
+}
+
+CheckpointNews CheckpointLedger::OnSetAside(const CheckpointSetAside& found) {
+  const int64_t round = *std::exchange(setting_aside_, std::nullopt);
+  looks_ = false;
+  state_.newest = found.older;
+  const int64_t steps = round - found.older->round;
+  return {true,
+          absl::StrCat("the checkpoint of round ", round,
+                       " is damaged: ", state_.damaged.back().why, ". ",
+                       found.folder.empty()
+                           ? "Its folder keeps its name"
+                           : absl::StrCat("Its folder is now ", found.folder),
+                       ". The job goes back to the checkpoint of round ",
+                       found.older->round, ", which costs ", steps,
+                       steps == 1 ? " step" : " steps"),
+          true};
+}
+
+std::string CheckpointLedger::DescribeDamaged() const {
+  return absl::StrJoin(
+      state_.damaged, "; ", [](std::string* out, const auto& each) {
+        absl::StrAppend(out, "that of round ", each.round, ": ", each.why);
+      });
 }
 
 // A checkpoint of a round before the planned one does not end the request.

@@ -19,6 +19,8 @@ struct CheckpointFile {
   std::string name;  // Name in the checkpoint's folder.
   int64_t bytes = 0;
   uint32_t crc = 0;  // CRC-32C of the file.
+
+  bool operator==(const CheckpointFile&) const = default;
 };
 
 // Facts about a checkpoint. A job that goes on from the checkpoint needs them.
@@ -29,6 +31,17 @@ struct CheckpointRecord {
   std::vector<CheckpointFile> files = {};  // In the order of the shards.
   // Bytes of all files.
   int64_t bytes() const;
+};
+
+// Outcome of looking for an older checkpoint in place of a damaged one.
+struct CheckpointSetAside {
+  // New name of the damaged checkpoint's folder; "": it was not renamed.
+  std::string folder;
+  // Newest checkpoint of an earlier round that this job can use, as far as its
+  // manifest tells; nothing: none is left.
+  std::optional<CheckpointRecord> older;
+  // Rounds of other checkpoints that cannot be used, the newest first.
+  std::vector<int64_t> unusable;
 };
 
 // Outcome of an event, which the ledger's owner logs and saves.
@@ -55,11 +68,13 @@ struct CheckpointNews {
 //
 //   parts --last part (OnPart)--> completing --manifest (OnWritten)--> complete
 //   parts, completing --an error--> failed
+//   completing --the job goes back without it (Abandon)--> abandoned
+//   complete --a server cannot load it (OnDamaged)--> set aside
 //
 // Plain bookkeeping. Bounded: parts of at most eight incomplete rounds, and the
-// newest 16 rounds that failed. The checkpoints that are completing have no
-// limit here: a disk that writes their manifests slowly takes their parts
-// slowly, too.
+// newest 16 rounds that failed or were damaged. The checkpoints that are
+// completing have no limit here: a disk that writes their manifests slowly
+// takes their parts slowly, too.
 class CheckpointLedger {
  public:
   struct State {
@@ -72,6 +87,14 @@ class CheckpointLedger {
     std::vector<Stretch> stretches;          // First steps ascend.
     std::optional<CheckpointRecord> newest;  // Newest complete checkpoint.
     uint64_t restarted_in = 0;  // Last epoch that began from a checkpoint.
+    // Checkpoint that was found damaged and set aside.
+    struct Damaged {
+      int64_t round = 0;
+      std::string why;  // The file, and its damage.
+    };
+    // Damaged checkpoints that were found since the last one was completed, in
+    // order.
+    std::vector<Damaged> damaged;
   };
 
   CheckpointLedger() = default;
@@ -96,6 +119,11 @@ class CheckpointLedger {
   // True while a manifest is being written: any manifest, or that of `round`.
   bool is_completing() const { return !completing_.empty(); }
   bool IsCompleting(int64_t round) const { return completing_.contains(round); }
+  // Rounds of the manifests that are being written.
+  std::vector<int64_t> completing_rounds() const;
+  // Round of the damaged checkpoint for which an older one must be found;
+  // nothing: there is none.
+  std::optional<int64_t> setting_aside() const { return setting_aside_; }
 
   // Reason of the last failure of a checkpoint; "" if none has failed, or if a
   // checkpoint of the failed round or of a later one is complete.
@@ -130,6 +158,31 @@ class CheckpointLedger {
   CheckpointNews OnFailure(int64_t round, const std::string& why,
                            const Job& job);
 
+  // Gives up all checkpoints that lack only their manifests, because the job
+  // goes back without them. Returns their rounds.
+  std::vector<int64_t> Abandon();
+  // True if an abandoned manifest of `round` is being written.
+  bool IsAbandoned(int64_t round) const { return abandoned_.contains(round); }
+  // Notes that the driver has ended the write of an abandoned manifest. Returns
+  // the record of its checkpoint; nothing if that of `round` is not abandoned.
+  std::optional<CheckpointRecord> TakeAbandoned(int64_t round);
+
+  // Notes that the checkpoint of `round` is damaged, unless one is known to be.
+  // `why`: names the file.
+  void OnDamaged(int64_t round, std::string why);
+  // Returns setting_aside() if the driver must look for an older checkpoint
+  // now; nothing if it does so already.
+  std::optional<int64_t> BeginLook();
+  // Notes that the driver could not look. BeginLook then returns the round
+  // again.
+  void EndLook() { looks_ = false; }
+  // Makes the older checkpoint the newest one. Returns the news. REQUIRES:
+  // setting_aside(), and found.older.
+  CheckpointNews OnSetAside(const CheckpointSetAside& found);
+  // Returns what is wrong with the damaged checkpoints: "that of round 40:
+  // ..."; "" if there are none.
+  std::string DescribeDamaged() const;
+
   // Makes `record` the newest complete checkpoint, unless a newer one exists.
   void OnComplete(const CheckpointRecord& record);
 
@@ -146,6 +199,10 @@ class CheckpointLedger {
   std::map<int64_t, std::map<int, CheckpointFile>> parts_;
   // Checkpoints that wait for their manifest, by round.
   std::map<int64_t, CheckpointRecord> completing_;
+  // Checkpoints that were abandoned while their manifest was being written.
+  std::multimap<int64_t, CheckpointRecord> abandoned_;
+  std::optional<int64_t> setting_aside_;  // See setting_aside().
+  bool looks_ = false;                    // True after BeginLook.
   bool wanted_ = false;  // True if a checkpoint is wanted or planned.
   // True if another checkpoint is wanted after the planned one.
   bool wanted_again_ = false;

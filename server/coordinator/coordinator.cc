@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_join.h"
 #include "common/base/printable.h"
 #include "common/base/status.h"
 
@@ -16,6 +17,14 @@ namespace {
 
 // Limit in bytes of a failure's text, which the log and all members get.
 constexpr size_t kTextBytesMax = 4096;
+
+// Time between two tries to find an older checkpoint.
+constexpr absl::Duration kLookInterval = absl::Seconds(1);
+
+// Returns a text of a member in printable form, without its end if it is long.
+std::string ShortText(const std::string& text) {
+  return Printable(text.substr(0, kTextBytesMax));
+}
 
 }  // namespace
 
@@ -283,6 +292,8 @@ absl::Status Coordinator::OnMemberMessage(MemberRecord& member,
          out);
   } else if (const auto* part = std::get_if<CheckpointPart>(&message)) {
     OnPart(member, *part, now, out);
+  } else if (const auto* damaged = std::get_if<CheckpointDamaged>(&message)) {
+    OnDamaged(member, *damaged);
   } else if (const auto* ready_to_switch =
                  std::get_if<ReadyToSwitch>(&message)) {
     member.ready_to_switch =
@@ -292,9 +303,7 @@ absl::Status Coordinator::OnMemberMessage(MemberRecord& member,
   } else if (const auto* want = std::get_if<WantCheckpoint>(&message)) {
     RequestCheckpoint(now, out, want->begun_step).IgnoreError();
   } else if (const auto* failure = std::get_if<Failure>(&message)) {
-    Fail(absl::StrCat(member.Name(), ": ",
-                      Printable(failure->reason.substr(0, kTextBytesMax))),
-         out);
+    Fail(absl::StrCat(member.Name(), ": ", ShortText(failure->reason)), out);
   } else if (const auto* sums = std::get_if<ReplicaChecksums>(&message)) {
     const std::optional<Announce> differ =
         NEREUS_TRY(replicas_.OnChecksums(member, *sums, *job(), now));
@@ -333,8 +342,56 @@ void Coordinator::OnPart(const MemberRecord& member, const CheckpointPart& part,
   }
   auto record = checkpoints_.OnPart(*job(), part);
   if (!record.has_value()) return;
+  out.push_back(CompleteCheckpoint{job(), *std::move(record),
+                                   WorkerSettings(roster_),
+                                   checkpoints_.state().restarted_in});
+}
+
+// A message of another epoch is about a checkpoint from which the job does not
+// go on any more. The server has no values, so its shards are lost.
+void Coordinator::OnDamaged(const MemberRecord& member,
+                            const CheckpointDamaged& damaged) {
+  if (member.is_worker() || damaged.epoch != job()->epoch ||
+      damaged.round != job()->history.base_round ||
+      damaged.round == kInitialRound) {
+    return;
+  }
+  epochs_.NoteDamaged();
+  const bool is_set_aside = damaged.round != checkpoints_.saved_round();
+  if (is_set_aside) return;
+  checkpoints_.OnDamaged(damaged.round,
+                         absl::StrCat(ShortText(damaged.reason), " (found by ",
+                                      member.Describe(), ")"));
+}
+
+void Coordinator::OnSetAside(int64_t round,
+                             const absl::StatusOr<CheckpointSetAside>& outcome,
+                             absl::Time now, CoordinatorOutbox& out) {
+  NoticePause(now);
+  if (over() || checkpoints_.setting_aside() != round) return;
+  if (!outcome.ok()) {
+    looks_again_at_ = now + kLookInterval;
+    out.push_back(Announce{
+        true,
+        absl::StrCat("the checkpoint of round ", round,
+                     " is damaged, and an older one cannot be found yet: ",
+                     outcome.status().message()),
+        {LogEvent::kCheckpoint, round}});
+    return;
+  }
+  if (!outcome->older.has_value()) {
+    return Fail(
+        absl::StrCat("no checkpoint is left to go on from: all are damaged, ",
+                     checkpoints_.DescribeDamaged(),
+                     outcome->unusable.empty() ? "" : "; also those of rounds ",
+                     absl::StrJoin(outcome->unusable, ", ")),
+        out, JobState::kLost);
+  }
+  CheckpointNews news = checkpoints_.OnSetAside(*outcome);
   out.push_back(
-      CompleteCheckpoint{job(), *std::move(record), WorkerSettings(roster_)});
+      Announce{true, std::move(news.text), {LogEvent::kCheckpoint, round}});
+  Save(out);
+  Advance(now, out);
 }
 
 // The member has reconnect_grace to resume in another session.
@@ -465,6 +522,16 @@ absl::Status Coordinator::RequestCheckpoint(absl::Time now,
 void Coordinator::OnCheckpoint(int64_t round, const absl::Status& written,
                                absl::Time now, CoordinatorOutbox& out) {
   NoticePause(now);
+  if (auto abandoned = checkpoints_.TakeAbandoned(round)) {
+    out.push_back(Announce{
+        true,
+        absl::StrCat("the manifest of round ", round,
+                     " comes too late: ", "the job has gone back without it"),
+        {LogEvent::kCheckpoint, round}});
+    // After an error it may be on the disk, too.
+    out.push_back(DropManifest{*std::move(abandoned)});
+    return;
+  }
   if (!checkpoints_.IsCompleting(round)) return;
   Note(round, checkpoints_.OnWritten(round, written, *job()), now, out);
   Advance(now, out);
@@ -486,6 +553,10 @@ void Coordinator::OnTick(absl::Time now, CoordinatorOutbox& out) {
   NoticePause(now);
   outsiders_.Forget(now);
   if (!over()) DropOverdueMembers(now, out);
+  if (now >= looks_again_at_) {
+    looks_again_at_ = absl::InfiniteFuture();
+    checkpoints_.EndLook();
+  }
   if (over()) roster_.NoteGone(now);
   Advance(now, out);
   if (job() != nullptr) {
@@ -500,6 +571,7 @@ void Coordinator::NoticePause(absl::Time now) {
   const absl::Duration pause = roster_.NoticePause(now);
   outsiders_.Delay(pause);
   last_.Delay(pause);
+  epochs_.Delay(pause);
 }
 
 // Works on a copy of the ids, because Drop removes members from the list.

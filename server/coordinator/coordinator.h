@@ -83,6 +83,12 @@ class Coordinator {
   void OnCheckpoint(int64_t round, const absl::Status& written, absl::Time now,
                     CoordinatorOutbox& out);
 
+  // Notes the outcome of SetCheckpointAside for `round`. After an error, the
+  // coordinator asks for it again.
+  void OnSetAside(int64_t round,
+                  const absl::StatusOr<CheckpointSetAside>& outcome,
+                  absl::Time now, CoordinatorOutbox& out);
+
   // Notes that the driver holds back messages to members until a state is saved
   // (SaveFirst), or has just sent them. One of these may ask members for
   // reports. Therefore the time in which members must report starts now at the
@@ -157,6 +163,8 @@ class Coordinator {
   void OnPart(const MemberRecord& member, const CheckpointPart& part,
               absl::Time now, CoordinatorOutbox& out);
 
+  void OnDamaged(const MemberRecord& member, const CheckpointDamaged& damaged);
+
   // Ends the job as failed if the replicas differ. Returns true if it did.
   bool FailIf(const std::optional<Announce>& reason, CoordinatorOutbox& out);
 
@@ -201,7 +209,9 @@ class Coordinator {
   Gatherings gatherings_;         // Values that the workers' callers gather.
   LobbyGatherings lobby_;         // Values of processes before they join.
   Tally tally_;                   // Counts and times, for the status.
-  bool lacks_last_checkpoint_;    // See lacks_last_checkpoint().
+  // Time at which to look for an older checkpoint again, after an error.
+  absl::Time looks_again_at_ = absl::InfiniteFuture();
+  bool lacks_last_checkpoint_;  // See lacks_last_checkpoint().
 };
 
 }  // namespace nereus

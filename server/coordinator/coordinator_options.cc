@@ -100,18 +100,24 @@ std::vector<OtherSetting> OtherSettings(const std::vector<Setting>& ours,
 CheckpointRecord CoordinatorOptions::StartFor(
     absl::Span<const LayerSpec> layers) const {
   CheckpointRecord start = *start_checkpoint;
-  const size_t count = std::min(layers.size(), restored_layers.size());
+  start.contributions =
+      ConvertContributions(start.contributions, restored_layers, layers);
+  return start;
+}
+
+int64_t ConvertContributions(int64_t contributions,
+                             absl::Span<const LayerSpec> made_with,
+                             absl::Span<const LayerSpec> layers) {
+  const size_t count = std::min(layers.size(), made_with.size());
   for (size_t i = 0; i < count; ++i) {
-    const int64_t before = restored_layers[i].rows;
+    const int64_t before = made_with[i].rows;
     const int64_t now = layers[i].rows;
     if (before <= 0 || now <= 0) continue;
     // Divides first: the product of all contributions and `before` might not
     // fit.
-    start.contributions = start.contributions / now * before +
-                          start.contributions % now * before / now;
-    break;
+    return contributions / now * before + contributions % now * before / now;
   }
-  return start;
+  return contributions;
 }
 
 absl::Status CheckName(absl::string_view what, const std::string& text) {

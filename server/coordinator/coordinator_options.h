@@ -85,6 +85,13 @@ struct CoordinatorOptions {
   absl::Status Validate() const;
 };
 
+// Returns the number of contributions that a job with the layers `layers` needs
+// for as many examples as `contributions` of a job with the layers `made_with`,
+// rounded down. The two numbers differ if the batches do (LayerSpec::rows).
+int64_t ConvertContributions(int64_t contributions,
+                             absl::Span<const LayerSpec> made_with,
+                             absl::Span<const LayerSpec> layers);
+
 // The following functions check values in messages of members. These come over
 // the network, so they may have any value. Errors: kInvalidArgument, with the
 // field and its value.

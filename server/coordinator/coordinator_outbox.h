@@ -135,9 +135,25 @@ struct CompleteCheckpoint {
   JobPtr job;
   CheckpointRecord record;
   std::vector<Setting> worker_settings;  // Manifest::worker_settings.
+  // CheckpointLedger::State::restarted_in: a manifest with files of earlier
+  // epochs is one that the job has gone back without.
+  uint64_t restarted_in = 0;
 };
-using CoordinatorAction = std::variant<SendToMember, EndSession, Announce,
-                                       SaveState, CompleteCheckpoint>;
+// Looks for a checkpoint that the job can use in place of a damaged one. The
+// driver renames the folder of the damaged one, so that no job takes it again,
+// unless none is left. Then it calls Coordinator::OnSetAside.
+struct SetCheckpointAside {
+  JobPtr job;
+  int64_t round = 0;  // Round of the damaged checkpoint.
+};
+// Removes the manifest of a checkpoint that the job has gone back without.
+// Otherwise a coordinator could take it for the job's newest.
+struct DropManifest {
+  CheckpointRecord record;
+};
+using CoordinatorAction =
+    std::variant<SendToMember, EndSession, Announce, SaveState,
+                 CompleteCheckpoint, SetCheckpointAside, DropManifest>;
 using CoordinatorOutbox = std::vector<CoordinatorAction>;
 
 // Announces that the epoch of `job` begins. `new_plan` describes its plan; "":

@@ -281,7 +281,7 @@ absl::StatusOr<bool> Epochs::Advance(absl::Time now, CoordinatorOutbox& out) {
 }
 
 bool Epochs::NeedsChange() const {
-  if (Has(ChangeReason::kMemberLost) ||
+  if (Has(ChangeReason::kMemberLost) || Has(ChangeReason::kShardLost) ||
       Has(ChangeReason::kCoordinatorRestarted) || HasNewBackup() ||
       checkpoints_.needs_round() || MembersWantChange()) {
     return true;
@@ -397,6 +397,30 @@ std::optional<Epochs::AnotherPlan> Epochs::FindPlan() {
   return another;
 }
 
+// All members have reported, so no server reads the damaged checkpoint any more
+// when the driver renames its folder. A checkpoint that lacks only its manifest
+// is newer than newest().
+bool Epochs::AwaitsCheckpoint(absl::Time now, CoordinatorOutbox& out) {
+  if (const auto round = checkpoints_.BeginLook()) {
+    out.push_back(SetCheckpointAside{job(), *round});
+  }
+  if (checkpoints_.setting_aside().has_value()) return true;
+  if (!checkpoints_.is_completing()) return false;
+  awaits_manifest_until_ =
+      std::min(awaits_manifest_until_, now + options_.lease());
+  if (!checkpoints_.newest().has_value() || now < awaits_manifest_until_) {
+    return true;
+  }
+  out.push_back(Announce{
+      true,
+      absl::StrCat("the job goes back without the checkpoint of round ",
+                   absl::StrJoin(checkpoints_.Abandon(), ", "),
+                   ": its manifest has not been written for ",
+                   absl::FormatDuration(options_.lease())),
+      {LogEvent::kCheckpoint}});
+  return false;
+}
+
 // Makes the next epoch from the reports if possible, else from the checkpoint.
 absl::StatusOr<bool> Epochs::FinishChange(absl::Time now,
                                           CoordinatorOutbox& out) {
@@ -412,8 +436,7 @@ absl::StatusOr<bool> Epochs::FinishChange(absl::Time now,
       lost ? AbortedError("a shard was lost: no server has all of its values")
            : MakeNextEpoch(*job(), *target_, change);
   const bool restarts = !next.ok();
-  // Waits for a nearly complete checkpoint, as it is newer than newest().
-  if (restarts && checkpoints_.is_completing()) return false;
+  if (restarts && AwaitsCheckpoint(now, out)) return false;
   const auto& newest = checkpoints_.newest();
   if (restarts && newest.has_value()) {
     next = MakeRestartedEpoch(*job(), *target_, *newest, change);
@@ -443,6 +466,7 @@ void Epochs::Enter(NextEpoch next, bool restarts,
   in_force_.all_from_base = restarts;
   in_force_.broken_links = links_.Take();
   target_.reset();
+  awaits_manifest_until_ = absl::InfiniteFuture();
   current_backups_.clear();
   const bool was_restarted = Has(ChangeReason::kCoordinatorRestarted);
   reasons_.clear();

@@ -53,7 +53,7 @@ enum class ChangeReason {
 //
 // If values are lost, the next epoch goes back to the newest checkpoint. If the
 // manifest of a checkpoint is being written at that time, the change first
-// waits until it is written.
+// waits until it is written, for a lease at most if there is an older one.
 class Epochs {
  public:
   // Pointers are borrowed and must outlive this. Goes on with the epoch `saved`
@@ -130,6 +130,12 @@ class Epochs {
   // True if, for each shard, a live server other than `without` has every
   // result that a worker has received.
   bool HasEveryShard(std::optional<PeerId> without = std::nullopt) const;
+  // Notes that a server has no values, because the checkpoint from which the
+  // epoch goes on is damaged.
+  void NoteDamaged() { reasons_.insert(ChangeReason::kShardLost); }
+  // Moves the end of the wait for a manifest later by a pause in which the
+  // coordinator stood still.
+  void Delay(absl::Duration pause) { awaits_manifest_until_ += pause; }
   // Forgets which connections a member has lost that is gone from the roster.
   void ForgetLinks(PeerId member) { links_.Forget(member); }
   // Notes that a server is gone from the roster. Returns true if the job can go
@@ -152,8 +158,12 @@ class Epochs {
   bool MembersWantChange() const;
   // Asks all members for their reports.
   void StartChange(absl::Time now, CoordinatorOutbox& out);
+  // True if a job that goes back must wait for its checkpoint: until the driver
+  // has written the manifest of a newer one, or has found an older one in place
+  // of a damaged one. Gives up manifests that take longer than a lease.
+  bool AwaitsCheckpoint(absl::Time now, CoordinatorOutbox& out);
   // Makes the next epoch from the reports. Returns false if the change must
-  // wait until the driver has written the manifest of a checkpoint.
+  // wait (AwaitsCheckpoint).
   absl::StatusOr<bool> FinishChange(absl::Time now, CoordinatorOutbox& out);
   // Plan that the job changes to, if members are ready to switch.
   struct AnotherPlan {
@@ -211,6 +221,8 @@ class Epochs {
   std::set<ChangeReason> reasons_;  // Reasons that hold now.
   std::optional<uint64_t> target_;  // Number of the next epoch; see target().
   uint64_t last_target_ = 0;        // Largest value of target_ so far.
+  // End of the wait for manifests in this change; see AwaitsCheckpoint.
+  absl::Time awaits_manifest_until_ = absl::InfiniteFuture();
   BrokenLinks links_;
   RecoveryLog recovery_;
   Replanner replanner_;    // Search for better plans.

@@ -37,6 +37,17 @@ std::vector<std::string> MissingMembers(const JobView& view) {
     missing.push_back(
         absl::StrCat("shard ", shard, " of ", options.spec.shards));
   }
+  // A job that goes back waits for the checkpoint that it goes back to.
+  if (!runs || !view.epochs.Has(ChangeReason::kShardLost)) return missing;
+  for (const int64_t round : view.checkpoints.completing_rounds()) {
+    missing.push_back(absl::StrCat("the manifest of round ", round));
+  }
+  const std::optional<int64_t> damaged = view.checkpoints.setting_aside();
+  if (damaged.has_value()) {
+    missing.push_back(
+        absl::StrCat("a checkpoint in place of the damaged one of round ",
+                     *damaged, ", to go back to"));
+  }
   return missing;
 }
 
@@ -179,6 +190,7 @@ JobStatus DescribeJob(const JobView& view, absl::Time now) {
   }
   status.checkpoint.wanted = checkpoints.wanted();
   status.checkpoint.failure = checkpoints.failure();
+  status.checkpoint.damage = checkpoints.DescribeDamaged();
   return status;
 }
 

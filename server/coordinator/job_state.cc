@@ -24,6 +24,11 @@ void CheckpointsToProto(const CheckpointLedger::State& checkpoints,
     added->set_workers(stretch.workers);
   }
   message.set_restarted_in(checkpoints.restarted_in);
+  for (const auto& damaged : checkpoints.damaged) {
+    auto* added = message.add_damaged();
+    added->set_round(damaged.round);
+    added->set_why(TextField(damaged.why));
+  }
   if (!checkpoints.newest.has_value()) return;
   v1::CoordinatorState::Checkpoint& newest = *message.mutable_newest();
   newest.set_round(checkpoints.newest->round);
@@ -45,6 +50,9 @@ CheckpointLedger::State CheckpointsFromProto(
                                      stretch.workers()});
   }
   checkpoints.restarted_in = message.restarted_in();
+  for (const auto& damaged : message.damaged()) {
+    checkpoints.damaged.push_back({damaged.round(), damaged.why()});
+  }
   if (!message.has_newest()) return checkpoints;
   CheckpointRecord& newest = checkpoints.newest.emplace();
   newest.round = message.newest().round();

@@ -1,9 +1,12 @@
 #include "server/process/checkpoint_files.h"
 
 #include <cstring>
+#include <functional>
+#include <map>
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -14,6 +17,7 @@
 #include "common/checkpoint/checkpoint_reader.h"
 #include "common/checkpoint/shard_writer.h"
 #include "common/checkpoint/tensor_name.h"
+#include "server/coordinator/coordinator_options.h"
 
 namespace nereus {
 namespace {
@@ -30,6 +34,30 @@ FoundCheckpoint Found(Manifest manifest) {
   return found;
 }
 
+// True if a job can go on from a checkpoint: it has the job's model, apart from
+// what may differ between jobs (rows, factors), and the job's optimizer.
+bool IsFor(const Manifest& manifest, const Job& job) {
+  const absl::Span<const LayerSpec> model = job.model();
+  return manifest.optimizer_place == job.options.optimizer_place &&
+         manifest.optimizer.rule == job.options.optimizer.rule &&
+         manifest.state_arrays == job.state_arrays &&
+         absl::c_equal(
+             manifest.layers, model, [](const auto& a, const auto& b) {
+               return a.name == b.name && a.parameters == b.parameters;
+             });
+}
+
+// True if a manifest is of this job, and of a time that the job has gone back
+// from: servers have collected its values before epoch `restarted_in`. Such a
+// manifest comes late, because its disk hung.
+bool IsLate(const Manifest& manifest, uint64_t job, uint64_t restarted_in) {
+  return absl::c_any_of(manifest.files, [&](const ManifestFile& file) {
+    const std::optional<ShardFile> named = ParseShardFileName(file.name);
+    return named.has_value() && named->epoch < restarted_in &&
+           named->job == (job & 0xffffffff);
+  });
+}
+
 }  // namespace
 
 CheckpointPart WritePart(Storage& storage, const Job& job,
@@ -41,9 +69,9 @@ CheckpointPart WritePart(Storage& storage, const Job& job,
   const std::vector<std::string> states =
       StateNames(job.options.optimizer_place, job.options.optimizer.rule,
                  job.state_arrays);
-  const absl::StatusOr<ManifestFile> written =
-      WriteShard(storage, {save.round, save.shard, job.shards(), job.epoch, job.id},
-                 job.model(), states, save.values);
+  const absl::StatusOr<ManifestFile> written = WriteShard(
+      storage, {save.round, save.shard, job.shards(), job.epoch, job.id},
+      job.model(), states, save.values);
   if (!written.ok()) {
     part.error = std::string(written.status().message());
     return part;
@@ -59,7 +87,9 @@ absl::Status ReadPart(Storage& storage, const LoadCheckpoint& load,
   Manifest manifest = NEREUS_TRY(ReadManifest(storage, load.round));
   CheckpointReader reader =
       NEREUS_TRY(CheckpointReader::Open(&storage, std::move(manifest)));
-  return reader.ReadInto(load.values, progress);
+  const absl::Status read = reader.ReadInto(load.values, progress);
+  // Its files are whole, but they lack elements.
+  return absl::IsNotFound(read) ? DataLossError(read.message()) : read;
 }
 
 absl::Status WriteWhole(Storage& storage, const std::string& job_name,
@@ -77,6 +107,13 @@ absl::Status WriteWhole(Storage& storage, const std::string& job_name,
   for (const CheckpointFile& file : complete.record.files) {
     manifest.files.push_back({file.name, file.bytes, file.crc});
   }
+  const absl::Status written = WriteManifest(storage, manifest);
+  if (!absl::IsAlreadyExists(written)) return written;
+  const absl::StatusOr<Manifest> there = ReadManifest(storage, manifest.round);
+  if (!there.ok() || !IsLate(*there, job.id, complete.restarted_in)) {
+    return written;
+  }
+  NEREUS_TRY(storage.RemoveFile(ManifestName(manifest.round)));
   return WriteManifest(storage, manifest);
 }
 
@@ -100,6 +137,47 @@ absl::StatusOr<std::optional<FoundCheckpoint>> FindNewest(Storage& storage) {
   }
   if (list.complete.empty()) return std::nullopt;
   return Found(std::move(list.complete.front()));
+}
+
+absl::StatusOr<std::optional<FoundCheckpoint>> FindNewestWhole(
+    Storage& storage,
+    absl::FunctionRef<absl::Status(const FoundCheckpoint&)> check) {
+  CheckpointList list = NEREUS_TRY(ListCheckpoints(storage));
+  // Damage of each damaged checkpoint, by round.
+  std::map<int64_t, std::string, std::greater<>> damaged;
+  for (const UnusableCheckpoint& each : list.damaged) {
+    if (absl::IsUnimplemented(each.why) && &each == list.NewestIfDamaged()) {
+      return Prefixed(each.why, "the newest checkpoint, of round ", each.round,
+                      ", cannot be used: ");
+    }
+    damaged.emplace(each.round, each.why.message());
+  }
+  for (Manifest& manifest : list.complete) {
+    FoundCheckpoint found = Found(std::move(manifest));
+    const int64_t round = found.record.round;
+    NEREUS_TRY(check(found));
+    const absl::Status whole = VerifyCheckpoint(storage, found.manifest);
+    if (!whole.ok() && !absl::IsDataLoss(whole)) return whole;
+    if (!whole.ok()) {
+      damaged.emplace(round, whole.message());
+      continue;
+    }
+    for (const auto& [other, why] : damaged) {
+      if (other < round) break;
+      NEREUS_LOG(Warning, {LogEvent::kCheckpoint, other})
+          << "the checkpoint of round " << other << " is damaged: " << why
+          << ". The job goes on from that of round " << round
+          << ", which costs " << other - round
+          << (other - round == 1 ? " step" : " steps");
+    }
+    return found;
+  }
+  if (damaged.empty()) return std::nullopt;
+  return DataLossError(
+      "all checkpoints are damaged: ",
+      absl::StrJoin(damaged, "; ", [](std::string* out, const auto& each) {
+        absl::StrAppend(out, "that of round ", each.first, ": ", each.second);
+      }));
 }
 
 absl::StatusOr<FoundCheckpoint> FindRound(Storage& storage, int64_t round) {
@@ -137,7 +215,9 @@ absl::Status SetAsideAfter(Storage& storage, int64_t round, bool unfinished) {
 }
 
 absl::Status UpdateNewest(Storage& storage, const std::string& job,
-                          std::optional<CheckpointRecord>& newest) {
+                          uint64_t job_id,
+                          CheckpointLedger::State& checkpoints) {
+  std::optional<CheckpointRecord>& newest = checkpoints.newest;
   const CheckpointList list = NEREUS_TRY(ListCheckpoints(storage));
   if (list.NewestIfDamaged() != nullptr) {
     const int64_t whole =
@@ -145,11 +225,67 @@ absl::Status UpdateNewest(Storage& storage, const std::string& job,
     NEREUS_TRY(SetAsideAfter(storage, whole, /*unfinished=*/false));
     if (newest.has_value() && newest->round > whole) newest.reset();
   }
+  const int64_t known = newest.has_value() ? newest->round : kInitialRound;
+  for (const Manifest& manifest : list.complete) {
+    if (manifest.round > known && manifest.job == job &&
+        IsLate(manifest, job_id, checkpoints.restarted_in)) {
+      NEREUS_LOG(Warning, {LogEvent::kCheckpoint, manifest.round})
+          << "the manifest of round " << manifest.round
+          << " came after the job had gone back without it: it is removed";
+      NEREUS_TRY(storage.RemoveFile(ManifestName(manifest.round)));
+    }
+  }
   std::optional<FoundCheckpoint> found = NEREUS_TRY(FindNewest(storage));
   if (found.has_value() && found->manifest.job == job) {
     newest = std::move(found->record);
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<CheckpointSetAside> SetDamagedAside(Storage& storage,
+                                                   const Job& job,
+                                                   int64_t round) {
+  CheckpointList list = NEREUS_TRY(ListCheckpoints(storage));
+  CheckpointSetAside outcome;
+  for (const UnusableCheckpoint& other : list.damaged) {
+    if (other.round != round) outcome.unusable.push_back(other.round);
+  }
+  for (Manifest& manifest : list.complete) {
+    if (manifest.round >= round) continue;
+    if (!IsFor(manifest, job)) {
+      outcome.unusable.push_back(manifest.round);
+      continue;
+    }
+    FoundCheckpoint older = Found(std::move(manifest));
+    older.record.contributions = ConvertContributions(
+        older.record.contributions, older.manifest.layers, job.model());
+    outcome.older = std::move(older.record);
+    break;
+  }
+  absl::c_sort(outcome.unusable, std::greater<>());
+  if (!outcome.older.has_value()) return outcome;
+  absl::StatusOr<std::string> folder = SetAside(storage, round);
+  if (folder.ok()) {
+    outcome.folder = *std::move(folder);
+  } else if (!absl::IsNotFound(folder.status())) {
+    NEREUS_LOG(Warning, {LogEvent::kCheckpoint, round})
+        << "the damaged checkpoint of round " << round
+        << " cannot be renamed: " << folder.status().message();
+  }
+  return outcome;
+}
+
+absl::Status DropLateManifest(Storage& storage,
+                              const CheckpointRecord& record) {
+  const absl::StatusOr<FoundCheckpoint> found =
+      FindRound(storage, record.round);
+  if (absl::IsNotFound(found.status())) return absl::OkStatus();
+  if (!found.ok()) return found.status();
+  // Another life of the job may have made a checkpoint of this round by now.
+  if (!absl::c_equal(found->record.files, record.files)) {
+    return absl::OkStatus();
+  }
+  return storage.RemoveFile(ManifestName(record.round));
 }
 
 absl::Status CheckRestore(absl::string_view restore) {

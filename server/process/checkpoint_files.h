@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/string_view.h"
 #include "common/base/status.h"
 #include "common/checkpoint/checkpoint_reader.h"
@@ -28,7 +29,8 @@ CheckpointPart WritePart(Storage& storage, const Job& job,
                          const SaveCheckpoint& save);
 
 // Reads the chunks of a checkpoint that `load` asks for, into the buffers in
-// `load.values`. Calls `progress` after each block.
+// `load.values`. Calls `progress` after each block. Errors: kDataLoss if, and
+// only if, the checkpoint is damaged: reading it again will not help.
 absl::Status ReadPart(Storage& storage, const LoadCheckpoint& load,
                       const CheckpointReader::Progress& progress);
 
@@ -59,6 +61,16 @@ struct FoundCheckpoint {
 // the user's decision.
 absl::StatusOr<std::optional<FoundCheckpoint>> FindNewest(Storage& storage);
 
+// Returns the newest checkpoint of which no file is damaged; nothing if the
+// storage has no checkpoint with a manifest. Reads all its files. Logs newer
+// checkpoints that are damaged, and how many steps that costs. Calls `check`
+// before it reads the files of a checkpoint, and returns its error. Errors:
+// also kDataLoss, all checkpoints are damaged, with their rounds;
+// kUnimplemented, another version of Nereus has written the newest.
+absl::StatusOr<std::optional<FoundCheckpoint>> FindNewestWhole(
+    Storage& storage,
+    absl::FunctionRef<absl::Status(const FoundCheckpoint&)> check);
+
 // Returns the checkpoint of `round`. Reads only the manifest; VerifyCheckpoint
 // checks the other files. Errors: those of ReadManifest.
 absl::StatusOr<FoundCheckpoint> FindRound(Storage& storage, int64_t round);
@@ -70,15 +82,30 @@ absl::StatusOr<FoundCheckpoint> FindRound(Storage& storage, int64_t round);
 // server may then be writing one.
 absl::Status SetAsideAfter(Storage& storage, int64_t round, bool unfinished);
 
-// Sets `newest` to the newest complete checkpoint in the storage, if the
-// running job `job` has made it. On entry, `newest` is the newest checkpoint
-// according to the saved state of a coordinator that is started again. The
+// Sets `checkpoints.newest` to the newest complete checkpoint in the storage,
+// if the running job has made it: job `job` with the id `job_id`. On entry,
+// `checkpoints` is the saved state of a coordinator that is started again. The
 // coordinator may have died after it wrote a manifest and before it saved its
 // state. Sets aside the damaged checkpoints that are newer than all complete
 // ones, because the job will write new ones. Clears `newest` if it is one of
-// these.
+// these. Removes manifests that came after the job had gone back without them.
 absl::Status UpdateNewest(Storage& storage, const std::string& job,
-                          std::optional<CheckpointRecord>& newest);
+                          uint64_t job_id,
+                          CheckpointLedger::State& checkpoints);
+
+// Looks for the checkpoint that `job` can go back to in place of the damaged
+// checkpoint of `round`: the newest one of an earlier round that has the job's
+// model and optimizer. Reads only manifests, so its files may be damaged, too.
+// If there is one, renames the folder of the damaged checkpoint. Otherwise the
+// folder keeps its name: a job that is started again with --restore=latest must
+// find it, and not begin anew. If the folder cannot be renamed, logs why.
+absl::StatusOr<CheckpointSetAside> SetDamagedAside(Storage& storage,
+                                                   const Job& job,
+                                                   int64_t round);
+
+// Removes the manifest of a checkpoint that the job has gone back without, if
+// it is on the disk. Leaves the files.
+absl::Status DropLateManifest(Storage& storage, const CheckpointRecord& record);
 
 // Returns OK if `restore`, the value of --restore, is "latest" or a round; else
 // kInvalidArgument.

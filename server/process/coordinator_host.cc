@@ -26,7 +26,7 @@
 //   --restore given? --no--> CheckNothingIsOverwritten, new job
 //            yes
 //   checkpoint found? --no ("latest" only)--> new job
-//            yes
+//            yes                 "latest" passes over damaged ones
 //   CheckOptimizer, VerifyCheckpoint, job as of the checkpoint
 //
 // If a check fails, the coordinator does not start. So a new job never replaces
@@ -36,21 +36,15 @@
 namespace nereus {
 namespace {
 
-// Returns the checkpoint that --restore names. With "latest", returns nothing
-// if there is no checkpoint. If the folder has no checkpoint of the round, the
-// error lists the rounds of its checkpoints.
-absl::StatusOr<std::optional<FoundCheckpoint>> FindRestored(
-    const ServerOptions& options, Storage& storage) {
-  if (options.restore == "latest") {
-    absl::StatusOr<std::optional<FoundCheckpoint>> newest = FindNewest(storage);
-    if (newest.ok()) return newest;
-    return WithOthers(newest.status(), kInitialRound, "--restore", storage);
-  }
+// Returns the checkpoint of the round that --restore names. If the folder has
+// none, the error lists the rounds of its checkpoints.
+absl::StatusOr<FoundCheckpoint> FindNamed(const ServerOptions& options,
+                                          Storage& storage) {
   NEREUS_TRY(CheckRestore(options.restore));
   int64_t round = 0;
   NEREUS_CHECK(absl::SimpleAtoi(options.restore, &round));
   absl::StatusOr<FoundCheckpoint> found = FindRound(storage, round);
-  if (found.ok()) return std::optional(*std::move(found));
+  if (found.ok()) return found;
   if (!absl::IsNotFound(found.status())) {
     return WithOthers(found.status(), round, "--restore", storage);
   }
@@ -165,6 +159,39 @@ bool HasLobby(const std::optional<CoordinatorState>& saved, int workers) {
          });
 }
 
+// Checks a checkpoint before its files are read.
+absl::Status CheckBeforeVerifying(const ServerOptions& options,
+                                  const FoundCheckpoint& found) {
+  const Manifest& manifest = found.manifest;
+  NEREUS_TRY(CheckOptimizer(
+      absl::StrCat("the checkpoint of round ", manifest.round),
+      manifest.optimizer_place, manifest.optimizer.rule, options.spec));
+  NEREUS_LOG(Info, {LogEvent::kCheckpoint, manifest.round})
+      << "verifying the checkpoint of round " << manifest.round << ", "
+      << found.record.bytes() << " bytes";
+  return absl::OkStatus();
+}
+
+// Returns the checkpoint that --restore names. Verifies the values now: the
+// shards read them later, when it costs more to find another checkpoint. With
+// "latest", takes the newest one that is not damaged, and returns nothing if
+// there is no checkpoint.
+absl::StatusOr<std::optional<FoundCheckpoint>> FindRestored(
+    const ServerOptions& options, Storage& storage) {
+  if (options.restore == "latest") {
+    return FindNewestWhole(storage, [&](const FoundCheckpoint& found) {
+      return CheckBeforeVerifying(options, found);
+    });
+  }
+  FoundCheckpoint found = NEREUS_TRY(FindNamed(options, storage));
+  NEREUS_TRY(CheckBeforeVerifying(options, found));
+  if (const absl::Status whole = VerifyCheckpoint(storage, found.manifest);
+      !whole.ok()) {
+    return WithOthers(whole, found.record.round, "--restore", storage);
+  }
+  return found;
+}
+
 // If --restore asks for a checkpoint and there is one, sets aside all later
 // ones, and sets the fields of `made` that make the job start from it. Without
 // --restore, checks that the folder has no checkpoint.
@@ -181,9 +208,6 @@ absl::Status Restore(const ServerOptions& options, Storage& storage,
     return SetAsideAfter(storage, kInitialRound, /*unfinished=*/true);
   }
   const Manifest& manifest = found->manifest;
-  NEREUS_TRY(CheckOptimizer(
-      absl::StrCat("the checkpoint of round ", manifest.round),
-      manifest.optimizer_place, manifest.optimizer.rule, options.spec));
   if (manifest.job != options.spec.name) {
     NEREUS_LOG(Warning, {LogEvent::kCheckpoint})
         << "job " << options.spec.name << " goes on from a checkpoint"
@@ -195,15 +219,6 @@ absl::Status Restore(const ServerOptions& options, Storage& storage,
     NEREUS_LOG(Warning, {LogEvent::kCheckpoint})
         << "updates go on with " << now << "; the checkpoint was made with "
         << before;
-  }
-  // Verifies the values now: the shards read them later, when it is too late
-  // for another checkpoint.
-  NEREUS_LOG(Info, {LogEvent::kCheckpoint, manifest.round})
-      << "verifying the checkpoint of round " << manifest.round << ", "
-      << found->record.bytes() << " bytes";
-  if (const absl::Status whole = VerifyCheckpoint(storage, manifest);
-      !whole.ok()) {
-    return WithOthers(whole, manifest.round, "--restore", storage);
   }
   NEREUS_TRY(SetAsideAfter(storage, manifest.round, /*unfinished=*/true));
   made.start_checkpoint = std::move(found->record);
@@ -291,8 +306,8 @@ absl::StatusOr<std::unique_ptr<CoordinatorHost>> CoordinatorHost::Start(
         << " from " << options.state_file;
     made.job_id = saved->epoch.job->id;
     if (storage != nullptr && is_running) {
-      NEREUS_TRY(
-          UpdateNewest(*storage, options.spec.name, saved->checkpoints.newest));
+      NEREUS_TRY(UpdateNewest(*storage, options.spec.name, made.job_id,
+                              saved->checkpoints));
     }
   } else {
     if (has_job) {

@@ -42,7 +42,7 @@
 //   ticker ------OnTick-->     ^           ^  |  '-----> manifest_disk --.
 //                              |           |  '--state-> state_disk      |
 //                              |           '----OnSaved------'           |
-//                              '------------OnCheckpoint-----------------'
+//                              '--OnCheckpoint, OnSetAside---------------'
 //
 // Disks work on threads of their own, without the lock: while a disk hangs,
 // members, calls and pages are served, and training goes on.
@@ -142,6 +142,14 @@ struct CoordinatorService::Impl final {
   // Writes a manifest and removes old checkpoints, on manifest_disk.
   void Finish(const CompleteCheckpoint& complete)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // Looks for a checkpoint in place of a damaged one, on manifest_disk.
+  void SetAside(const SetCheckpointAside& damaged)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  void OnSetAside(int64_t round,
+                  const absl::StatusOr<CheckpointSetAside>& outcome)
+      ABSL_LOCKS_EXCLUDED(mu);
+  // Removes the manifest of an abandoned checkpoint, on manifest_disk.
+  void Drop(const DropManifest& late) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // Returns the operations of disks that take long.
   std::vector<JobStatus::DiskWait> DiskWaits()
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
@@ -344,6 +352,10 @@ void CoordinatorService::Impl::CarryOut(const CoordinatorAction& action) {
   }
   if (const auto* complete = std::get_if<CompleteCheckpoint>(&action)) {
     Finish(*complete);
+  } else if (const auto* damaged = std::get_if<SetCheckpointAside>(&action)) {
+    SetAside(*damaged);
+  } else if (const auto* late = std::get_if<DropManifest>(&action)) {
+    Drop(*late);
   } else if (const auto* send = std::get_if<SendToMember>(&action)) {
     sessions.Write(send->session, ToProto(send->message));
   } else {
@@ -361,6 +373,41 @@ void CoordinatorService::Impl::Finish(const CompleteCheckpoint& complete) {
         return [this, written, round = complete.record.round] {
           OnCheckpoint(round, written);
         };
+      });
+}
+
+void CoordinatorService::Impl::SetAside(const SetCheckpointAside& damaged) {
+  manifest_disk.Add(
+      absl::StrCat("setting aside the damaged checkpoint of round ",
+                   damaged.round),
+      [this, damaged, storage = disk.checkpoints]() -> DiskThread::Report {
+        const absl::StatusOr<CheckpointSetAside> outcome =
+            SetDamagedAside(*storage, *damaged.job, damaged.round);
+        return [this, outcome, round = damaged.round] {
+          OnSetAside(round, outcome);
+        };
+      });
+}
+
+void CoordinatorService::Impl::OnSetAside(
+    int64_t round, const absl::StatusOr<CheckpointSetAside>& outcome) {
+  MutexLock lock(&mu);
+  CoordinatorOutbox out;
+  coordinator.OnSetAside(round, outcome, SteadyNow(), out);
+  Carry(std::move(out));
+}
+
+void CoordinatorService::Impl::Drop(const DropManifest& late) {
+  manifest_disk.Add(
+      absl::StrCat("removing the late manifest of round ", late.record.round),
+      [late, storage = disk.checkpoints]() -> DiskThread::Report {
+        const absl::Status dropped = DropLateManifest(*storage, late.record);
+        if (!dropped.ok()) {
+          NEREUS_LOG(Warning, {LogEvent::kCheckpoint, late.record.round})
+              << "the late manifest of round " << late.record.round
+              << " is not removed: " << dropped.message();
+        }
+        return [] {};
       });
 }
 

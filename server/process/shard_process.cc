@@ -200,8 +200,16 @@ void ShardProcess::Load(const LoadCheckpoint& load,
                   *storage, load, [&restore](int64_t done, int64_t total) {
                     restore->Note(done, total);
                   });
-              read = Prefixed(read, "cannot restore the checkpoint of round ",
-                              load.round, ": ");
+              if (absl::IsDataLoss(read)) {
+                NEREUS_LOG(Warning, {LogEvent::kCheckpoint, load.round})
+                    << "the checkpoint of round " << load.round
+                    << " is damaged: " << read.message()
+                    << ". This server waits for the coordinator to go back "
+                       "further";
+              } else {
+                read = Prefixed(read, "cannot restore the checkpoint of round ",
+                                load.round, ": ");
+              }
               // A shard can update values in place if it has the only reference
               // to them.
               load.values.clear();

@@ -174,6 +174,10 @@ std::string WhyAtRisk(const JobStatus& status) {
   for (const JobStatus::DiskWait& wait : status.disk_waits) {
     return DescribeDiskWait(wait);
   }
+  if (!status.checkpoint.damage.empty()) {
+    return absl::StrCat("a checkpoint is damaged and was set aside, ",
+                        status.checkpoint.damage);
+  }
   if (!status.checkpoint.failure.empty()) {
     return absl::StrCat("the last checkpoint failed: ",
                         status.checkpoint.failure);

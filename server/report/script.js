@@ -157,7 +157,8 @@ function showCheckpoint(status) {
     ? ", " + time(made.seconds_since) + " ago" : "";
   at("checkpoint").textContent =
     (made === null ? "None yet." : "Newest: round " + made.round + ", " + bytes(made.bytes) + age +
-      ".") + (status.checkpoint_failure === "" ? "" : " Failed: " + status.checkpoint_failure);
+      ".") + (status.checkpoint_failure === "" ? "" : " Failed: " + status.checkpoint_failure) +
+    (status.checkpoint_damage === "" ? "" : " Set aside: " + status.checkpoint_damage);
 }
 
 function show(status) {

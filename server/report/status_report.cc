@@ -179,14 +179,18 @@ std::string CheckpointText(const CheckpointStatus& checkpoint) {
     absl::StrAppend(
         &text, "the last checkpoint that failed: ", checkpoint.failure, "\n");
   }
+  if (!checkpoint.damage.empty()) {
+    absl::StrAppend(&text, "damaged and set aside: ", checkpoint.damage, "\n");
+  }
   return text;
 }
 
 // Returns `status` with all texts in printable form (Printable).
 JobStatus Printed(JobStatus status) {
   const auto print = [](std::string& text) { text = Printable(text); };
-  for (std::string* text : {&status.job, &status.plan.schemes, &status.reason,
-                            &status.waiting, &status.checkpoint.failure}) {
+  for (std::string* text :
+       {&status.job, &status.plan.schemes, &status.reason, &status.waiting,
+        &status.checkpoint.failure, &status.checkpoint.damage}) {
     print(*text);
   }
   for (PlanStatus::Layer& layer : status.plan.layers) print(layer.name);
@@ -433,6 +437,7 @@ std::string StatusJson(const JobStatus& status) {
               {"layers_left_out", status.plan.layers_left_out},
               {"checkpoint", CheckpointJson(status.checkpoint)},
               {"checkpoint_failure", status.checkpoint.failure},
+              {"checkpoint_damage", status.checkpoint.damage},
               {"counts", CountsJson(status.counts)},
               {"disk_waits", DiskWaitsJson(status)},
               {"events", EventsJson(status)}}) +

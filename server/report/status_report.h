@@ -34,7 +34,7 @@ std::string StatusTable(const JobStatus& status);
 //    "layers_left_out",
 //    "checkpoint": {"round", "contributions", "bytes",
 //                   "seconds_since": or null} or null,
-//    "checkpoint_failure",
+//    "checkpoint_failure", "checkpoint_damage",
 //    "counts": {"epochs", "epochs_by_reason": {...}, "plan_changes",
 //               "workers_lost", "servers_lost",
 //               "workers_replaced": {"count", "seconds_sum"},

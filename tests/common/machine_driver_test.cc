@@ -33,6 +33,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::SizeIs;
 
 // Records the calls of the transport, the machine and the driver's hooks, in
 // order.
@@ -215,7 +216,11 @@ class MachineDriverTest : public testing::Test {
     };
     events.send_message = [this](const MemberMessage& message) {
       const auto* failure = std::get_if<Failure>(&message);
-      log_.Add(failure == nullptr ? "message" : "failure: " + failure->reason);
+      const auto* damaged = std::get_if<CheckpointDamaged>(&message);
+      log_.Add(failure != nullptr   ? "failure: " + failure->reason
+               : damaged != nullptr ? absl::StrCat("damaged ", damaged->round,
+                                                   ": ", damaged->reason)
+                                    : "message");
     };
     events.entered = [this](const std::shared_ptr<const EpochStart>& start) {
       log_.Add(absl::StrCat("entered ", start->job->epoch));
@@ -264,6 +269,20 @@ class MachineDriverTest : public testing::Test {
       entries = log_.Take();
     }
     EXPECT_THAT(entries, ElementsAre(entry));
+  }
+
+  // Loads a checkpoint, which does not succeed, and then tries to save and to
+  // send values.
+  void LoadAndSend() {
+    log_.Take();
+    driver_->Post([&](Outbox& out) {
+      out.Add(LoadCheckpoint{7, {}});
+      out.Add(SendFrame{PeerId::Shard(0), FloatFrame({5})});
+    });
+    Run([&](Outbox& out) {
+      out.Add(SaveCheckpoint{});
+      out.Add(SendFrame{PeerId::Shard(0), FloatFrame({6})});
+    });
   }
 
   // Delivers frames with these values, and waits for their actions.
@@ -592,18 +611,39 @@ TEST_F(MachineDriverTest, RestoreThatGetsNoFurtherForALeaseEndsTheServer) {
 
 // The values are undefined: they must not reach a worker or a checkpoint.
 TEST_F(MachineDriverTest, DriverThatCannotLoadSendsNothingMore) {
-  load_status_ = UnavailableError("the disk fails");
-  log_.Take();
-  driver_->Post([&](Outbox& out) {
-    out.Add(LoadCheckpoint{});
-    out.Add(SendFrame{PeerId::Shard(0), FloatFrame({5})});
-  });
-  Run([&](Outbox& out) {
-    out.Add(SaveCheckpoint{});
-    out.Add(SendFrame{PeerId::Shard(0), FloatFrame({6})});
-  });
+  load_status_ = UnavailableError("the disk is gone");
+  LoadAndSend();
   EXPECT_THAT(log_.Take(), ElementsAre("load", "ended"));
-  EXPECT_THAT(ended_, HasSubstr("the disk fails"));
+  EXPECT_THAT(ended_, HasSubstr("the disk is gone"));
+}
+
+// There may be an older checkpoint: the process goes on with the next epoch
+// that goes back.
+TEST_F(MachineDriverTest,
+       DamagedCheckpointIsToldAndHoldsUpUntilTheJobGoesBack) {
+  load_status_ = DataLossError("the part is torn");
+  LoadAndSend();
+  EXPECT_THAT(log_.Take(), ElementsAre("load", "damaged 7: the part is torn"));
+  Run([this](Outbox& out) {
+    EpochStart start = StartOf(EpochAfter(*job_));
+    start.from_base = true;
+    member_.OnMessage(start, out);
+  });
+  log_.Take();
+  Run([&](Outbox& out) {
+    out.Add(SendFrame{PeerId::Shard(0), FloatFrame({7})});
+  });
+  EXPECT_THAT(log_.Take(), SizeIs(1));
+}
+
+TEST_F(MachineDriverTest, EpochThatNeedsMissingValuesEndsTheProcess) {
+  load_status_ = DataLossError("the part is torn");
+  LoadAndSend();
+  log_.Take();
+  Run([this](Outbox& out) {
+    member_.OnMessage(StartOf(EpochAfter(*job_)), out);
+  });
+  EXPECT_THAT(log_.Take(), ElementsAre("ended"));
 }
 
 }  // namespace

@@ -440,6 +440,23 @@ TEST_F(MemberTest, CheckpointPartIsRepeatedUntilAFreshStart) {
   EXPECT_EQ(Session().messages.size(), 1u);
 }
 
+// The message comes before the report for the next epoch, which would count the
+// server as one with values.
+TEST_F(MemberTest, DamageIsToldAgainUntilTheNextEpoch) {
+  Enter(3);
+  Outbox out;
+  member_.OnDamaged(40, "shard-0 is torn", out);
+  const CheckpointDamaged told = Only<CheckpointDamaged>(Carry(out));
+  EXPECT_EQ(told.epoch, 3u);
+  EXPECT_EQ(told.round, 40);
+  EXPECT_EQ(told.reason, "shard-0 is torn");
+  const Effects resumed = Session();
+  ASSERT_EQ(resumed.messages.size(), 2u);
+  EXPECT_EQ(std::get<CheckpointDamaged>(resumed.messages[1]).round, 40);
+  Enter(4);
+  EXPECT_EQ(Session().messages.size(), 1u);
+}
+
 TEST_F(MemberTest, CompleteChecksumsAreReportedWithTheEpoch) {
   Enter(3);
   EXPECT_THAT(Sum(1, 7, 0xa).messages, IsEmpty());

@@ -219,6 +219,7 @@ void CheckConverted(const Leave&) {}
 void CheckConverted(const ReadyToSwitch&) {}
 void CheckConverted(const Measured&) {}
 void CheckConverted(const CheckpointPart&) {}
+void CheckConverted(const CheckpointDamaged&) {}
 void CheckConverted(const Failure&) {}
 void CheckConverted(const WantCheckpoint&) {}
 void CheckConverted(const FactorRows& report) {
@@ -431,6 +432,9 @@ TEST(MessagesFuzzTest, HostileFailureIsRefusedOrSound) {
 }
 TEST(MessagesFuzzTest, HostileCheckpointPartIsRefusedOrSound) {
   FuzzMember(SomePart());
+}
+TEST(MessagesFuzzTest, HostileCheckpointDamagedIsRefusedOrSound) {
+  FuzzMember(CheckpointDamaged{5, 12, "shard-0 is torn"});
 }
 TEST(MessagesFuzzTest, HostileLostPeerIsRefusedOrSound) {
   FuzzMember(LostPeer{5, PeerId::Worker(0), "reset"});
@@ -725,6 +729,15 @@ TEST(MessagesTest, NegativeCountsAreRefused) {
   v1::GetStatusResponse message = ToProto(status);
   message.set_workers(-5);
   EXPECT_FALSE(FromProto(message).ok());
+}
+
+TEST(MessagesTest, DamageOfACheckpointSurvivesTheWire) {
+  const auto damaged = FromProto(
+      ToProto(MemberMessage(CheckpointDamaged{5, 12, "shard-0 is torn"})));
+  ASSERT_TRUE(damaged.ok()) << damaged.status();
+  EXPECT_EQ(std::get<CheckpointDamaged>(*damaged).epoch, 5u);
+  EXPECT_EQ(std::get<CheckpointDamaged>(*damaged).round, 12);
+  EXPECT_EQ(std::get<CheckpointDamaged>(*damaged).reason, "shard-0 is torn");
 }
 
 }  // namespace

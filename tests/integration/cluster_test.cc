@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <limits>
 #include <memory>
@@ -22,12 +23,15 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/random.h"
 #include "common/base/status.h"
+#include "common/checkpoint/checkpoint_layout.h"
 #include "common/rpc/admin_client.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/report/job_health.h"
 #include "tests/testing/local_cluster.h"
 #include "tests/testing/mutation.h"
 #include "tests/testing/toy_worker.h"
@@ -244,6 +248,89 @@ TEST(ClusterTest, PushAfterTheJobWentBackIsOutOfRange) {
   const absl::Status pushed =
       client.PushFactors(1, 1, {output_gradient, input}, /*gradient=*/{});
   EXPECT_TRUE(absl::IsOutOfRange(pushed)) << pushed;
+}
+
+// Changes the last byte of shard 1's file of a checkpoint. Its length stays.
+void Rot(const std::string& folder, int64_t round) {
+  const std::string path = absl::StrCat(folder, "/", CheckpointFolder(round));
+  for (const auto& entry : std::filesystem::directory_iterator(path)) {
+    if (!absl::StrContains(entry.path().string(), "shard-1-of-2")) continue;
+    std::fstream file(entry.path(),
+                      std::ios::in | std::ios::out | std::ios::binary);
+    file.seekg(-1, std::ios::end);
+    const int last = file.get();
+    file.seekp(-1, std::ios::end);
+    file.put(static_cast<char>(last ^ 1));
+    return;
+  }
+  ADD_FAILURE() << path << " has no file of shard 1";
+}
+
+// Trains for ten steps with two workers and two servers, and a checkpoint after
+// every second step. Returns the parameters. Worker 0 calls `at_step_6` once,
+// before step 6.
+std::vector<std::vector<float>> TrainTenSteps(
+    const std::string& folder,
+    const std::function<void(LocalCluster&)>& at_step_6) {
+  ServerOptions options = Job(2, 2);
+  options.spec.options.checkpoint_every = 2;
+  options.checkpoint_dir = folder;
+  std::filesystem::remove_all(folder);
+  LocalCluster cluster(options);
+  ToyWorker first(SmallModel());
+  ToyWorker second(SmallModel());
+  bool called = false;
+  const auto results = cluster.RunWorkers(2, [&](int i) -> absl::Status {
+    ToyWorker& worker = i == 0 ? first : second;
+    NEREUS_TRY(worker.Connect(cluster.client_options()));
+    int64_t done = -1;
+    while (done < 9) {
+      if (i == 0 && done == 5 && !std::exchange(called, true)) {
+        at_step_6(cluster);
+      }
+      const absl::StatusOr<int64_t> step = worker.NextStep();
+      // The job has gone back.
+      if (absl::IsOutOfRange(step.status())) continue;
+      if (!step.ok()) return step.status();
+      done = *step;
+    }
+    return worker.client()->Leave();
+  });
+  for (const absl::Status& result : results) EXPECT_TRUE(result.ok()) << result;
+  EXPECT_EQ(cluster.server(0).AwaitEnd(), absl::OkStatus());
+  EXPECT_EQ(first.parameters(), second.parameters());
+  return first.parameters();
+}
+
+// A byte of the newest checkpoint changes, and a server is replaced: the job
+// goes back to the checkpoint before, and comes to the same values.
+TEST(ClusterTest, CheckpointThatHasRottedIsPassedOver) {
+  const std::string folder = absl::StrCat(testing::TempDir(), "/rotten");
+  const auto expected = TrainTenSteps(folder, [](LocalCluster&) {});
+  JobStatus during;
+  const auto parameters = TrainTenSteps(folder, [&](LocalCluster& cluster) {
+    ASSERT_TRUE(cluster.AwaitStatus(
+        [](const JobStatus& status) { return status.checkpoint.round == 5; }));
+    Rot(folder, 5);
+    cluster.Replace(1);
+    ASSERT_TRUE(cluster.AwaitStatus([&](const JobStatus& status) {
+      during = status;
+      return status.epoch == 3;
+    }));
+  });
+  EXPECT_EQ(parameters, expected);
+  EXPECT_EQ(during.checkpoint.round, 3);
+  EXPECT_THAT(during.checkpoint.damage,
+              AllOf(HasSubstr("that of round 5: round-000000000005/shard-1-of"),
+                    HasSubstr("has CRC-32C ")));
+  EXPECT_THAT(
+      Judge(during).text,
+      HasSubstr("a checkpoint is damaged and was set aside, that of round 5"));
+  EXPECT_TRUE(std::filesystem::exists(
+      absl::StrCat(folder, "/set-aside-round-000000000005")));
+  // The job has made it again.
+  EXPECT_TRUE(std::filesystem::exists(
+      absl::StrCat(folder, "/round-000000000005/manifest.json")));
 }
 
 TEST(ClusterTest, WrongSizeStepOrLayerIsRefused) {

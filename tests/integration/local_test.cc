@@ -25,12 +25,15 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "tests/testing/process_table.h"
 #include "tests/testing/program_run.h"
 
 namespace nereus {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::SizeIs;
 
@@ -449,6 +452,67 @@ TEST_F(LocalTest, JobFinishesThoughProcessesAreKilled) {
       nlohmann::json::parse(list.output(), nullptr, false);
   ASSERT_TRUE(checkpoints.is_array());
   EXPECT_EQ(checkpoints[0].at("usable"), true) << list.output();
+}
+
+// Changes the last byte of a file of the newest checkpoint in `folder`. Returns
+// false if there is no other checkpoint.
+bool RotNewest(const std::string& folder) {
+  std::vector<std::string> manifests;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (absl::StartsWith(entry.path().filename().string(), "round-") &&
+        std::filesystem::exists(entry.path() / "manifest.json")) {
+      manifests.push_back(entry.path());
+    }
+  }
+  if (manifests.size() < 2) return false;
+  absl::c_sort(manifests);
+  for (const auto& entry :
+       std::filesystem::directory_iterator(manifests.back())) {
+    if (entry.path().extension() != ".safetensors") continue;
+    std::fstream file(entry.path(),
+                      std::ios::in | std::ios::out | std::ios::binary);
+    file.seekg(-1, std::ios::end);
+    const int last = file.get();
+    file.seekp(-1, std::ios::end);
+    file.put(static_cast<char>(last ^ 1));
+    return true;
+  }
+  return false;
+}
+
+// Both servers are killed, and the newest checkpoint has a changed byte. The
+// servers are started again, and the job goes on from an older checkpoint.
+TEST_F(LocalTest, JobFinishesThoughItsNewestCheckpointHasRotted) {
+  const std::string folder = absl::StrCat(testing::TempDir(), "/rotten");
+  RunUntilInTime([&](int epochs) {
+    std::filesystem::remove_all(folder);
+    Start({"--workers=2", "--servers=2", "--model=mlp", "--limit=1000",
+           absl::StrCat("--epochs=", epochs), "--restarts=20", "--lease=10",
+           "--checkpoint-every=20", absl::StrCat("--checkpoint-dir=", folder),
+           "--log-level=info", absl::StrCat("--json=", json_)});
+    if (!AwaitLog("checkpoint of round 59")) return false;
+    // The servers stand still, so no newer checkpoint is made.
+    for (const char* server : {"--shard=0", "--shard=1"}) {
+      Strike(server, SIGSTOP);
+    }
+    absl::SleepFor(absl::Milliseconds(200));
+    const bool rotted = RotNewest(folder);
+    for (const char* server : {"--shard=0", "--shard=1"}) {
+      Strike(server, SIGKILL);
+    }
+    const bool in_time = rotted && AwaitLog("is damaged: round-");
+    const int code = run_->Finish();
+    if (in_time) EXPECT_EQ(code, 0) << run_->error();
+    return in_time;
+  });
+  EXPECT_THAT(run_->error(),
+              AllOf(HasSubstr("Its folder is now set-aside-round-"),
+                    HasSubstr("which costs 20 steps")));
+  const nlohmann::json report = ReadReport();
+  ASSERT_TRUE(report.is_object());
+  EXPECT_EQ(report.at("replicas_equal"), true);
+  EXPECT_EQ(report.at("saved_round"), report.at("last_step"));
+  EXPECT_GE(report.at("test_accuracy"), 0.7);
 }
 
 TEST_F(LocalTest, InterruptEndsTheJobAndNoProcessStays) {

@@ -5,12 +5,14 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 #include <string>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -50,8 +52,9 @@ class SlowDiskTest : public testing::Test {
   }
   void EndHang() { std::filesystem::remove(control_); }
 
-  ServerOptions Options() const {
+  ServerOptions Options(int servers) const {
     ServerOptions options = PlainServerOptions();
+    options.spec.shards = servers;
     options.spec.workers = 2;
     options.spec.min_workers = 1;
     options.spec.lease_seconds = absl::ToDoubleSeconds(kLease);
@@ -62,8 +65,9 @@ class SlowDiskTest : public testing::Test {
 
   // Trains with two workers. Calls `body` after the first steps, and then lets
   // the workers leave. The second worker dies as soon as `dies_` is true.
-  void WhileTwoTrain(const std::function<void(const LocalCluster&)>& body) {
-    LocalCluster cluster(Options());
+  void WhileTwoTrain(const std::function<void(LocalCluster&)>& body,
+                     int servers = 1) {
+    LocalCluster cluster(Options(servers));
     std::atomic<bool> stops = false;
     const auto results = cluster.RunWorkers(3, [&](int i) -> absl::Status {
       if (i == 2) {
@@ -77,7 +81,9 @@ class SlowDiskTest : public testing::Test {
       NEREUS_TRY(worker.Connect(cluster.client_options()));
       while (!stops) {
         if (i == 1 && dies_) return absl::OkStatus();
-        NEREUS_TRY(StatusOf(worker.NextStep()));
+        const absl::Status step = worker.NextStep().status();
+        // The job has gone back.
+        if (!absl::IsOutOfRange(step)) NEREUS_TRY(absl::Status(step));
       }
       return worker.client()->Leave();
     });
@@ -126,7 +132,7 @@ class SlowDiskTest : public testing::Test {
 // A save that hangs holds up neither steps nor the status, and is told within
 // two leases.
 TEST_F(SlowDiskTest, StateThatHangsHoldsUpNoStep) {
-  WhileTwoTrain([this](const LocalCluster& cluster) {
+  WhileTwoTrain([this](LocalCluster& cluster) {
     Hang("fsync", "state.db");
     AskForCheckpoint(cluster);  // The request is saved.
     const absl::Time from = SteadyNow();
@@ -146,7 +152,7 @@ TEST_F(SlowDiskTest, StateThatHangsHoldsUpNoStep) {
 
 // The next epoch waits for the save. The job says so, and then goes on.
 TEST_F(SlowDiskTest, EpochWaitsForAStateThatHangsAndSaysSo) {
-  WhileTwoTrain([this](const LocalCluster& cluster) {
+  WhileTwoTrain([this](LocalCluster& cluster) {
     Hang("fsync", "state.db");
     dies_ = true;
     const absl::Time from = SteadyNow();
@@ -170,7 +176,7 @@ TEST_F(SlowDiskTest, EpochWaitsForAStateThatHangsAndSaysSo) {
 }
 
 TEST_F(SlowDiskTest, ManifestThatHangsIsToldAndHoldsUpNoStep) {
-  WhileTwoTrain([this](const LocalCluster& cluster) {
+  WhileTwoTrain([this](LocalCluster& cluster) {
     Hang("link", "manifest");
     AskForCheckpoint(cluster);
     EXPECT_TRUE(cluster.AwaitStatus(
@@ -181,6 +187,49 @@ TEST_F(SlowDiskTest, ManifestThatHangsIsToldAndHoldsUpNoStep) {
     EndHang();
     AwaitLaterCheckpoint(cluster);
   });
+}
+
+// The job goes back to the checkpoint before, says what it waits for, and makes
+// no use of the manifest that comes late.
+TEST_F(SlowDiskTest, ManifestThatHangsHoldsUpTheWayBackForALease) {
+  WhileTwoTrain(
+      [this](LocalCluster& cluster) {
+        ASSERT_TRUE(cluster.AwaitStatus([](const JobStatus& status) {
+          return status.checkpoint.round == 0;
+        }));
+        Hang("link", "manifest");
+        AskForCheckpoint(cluster);
+        ASSERT_TRUE(cluster.AwaitStatus([](const JobStatus& status) {
+          return !status.disk_waits.empty();
+        }));
+        cluster.Replace(1);
+        ASSERT_TRUE(cluster.AwaitStatus([](const JobStatus& status) {
+          return absl::StrContains(status.waiting, "the manifest of round ");
+        }));
+        const uint64_t epoch = StatusAtOnce(cluster).epoch;
+        ASSERT_TRUE(cluster.AwaitStatus([&](const JobStatus& status) {
+          return status.epoch == epoch + 1;
+        }));
+        EXPECT_EQ(StatusAtOnce(cluster).checkpoint.round, 0);
+        ExpectSteps(cluster);
+        EndHang();
+        ASSERT_TRUE(cluster.AwaitStatus([](const JobStatus& status) {
+          return absl::c_any_of(status.events, [](const auto& event) {
+            return absl::StrContains(event.text, "comes too late");
+          });
+        }));
+        AskForCheckpoint(cluster);
+        AwaitLaterCheckpoint(cluster);
+      },
+      /*servers=*/2);
+  for (const auto& entry :
+       std::filesystem::recursive_directory_iterator(folder_)) {
+    if (entry.path().filename() != "manifest.json") continue;
+    std::string text;
+    std::getline(std::ifstream(entry.path()), text, '\0');
+    // The late manifest was of epoch 2.
+    EXPECT_FALSE(absl::StrContains(text, "-of-2-epoch-2-")) << text;
+  }
 }
 
 // Starts a server with a disk that hangs from its address on, and a worker.

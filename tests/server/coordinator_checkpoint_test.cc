@@ -224,6 +224,14 @@ class LostShardTest : public testing::Test {
     driver_.Break(kShard1);
     return driver_.Pass(absl::Seconds(1.5));
   }
+  // Lets seconds pass. All members send heartbeats, also the new server, which
+  // is in no epoch yet.
+  void PassWithNewShard(int seconds) {
+    for (int i = 0; i < seconds; ++i) {
+      driver_.Pass(absl::Seconds(1));
+      driver_.Say(kNewShard, Heartbeat());
+    }
+  }
   JoinRequest AnotherShard() {
     JoinRequest request = ShardRequest(1);
     request.incarnation = 99;
@@ -440,6 +448,48 @@ TEST_F(LostShardTest, ManifestUnderWayIsAwaited) {
   EXPECT_THAT(HearersOf<EpochStart>(driver_.ReportRest(6)), IsEmpty());
   driver_.Checkpoint(5, absl::OkStatus());
   EXPECT_EQ(driver_.job().history.base_round, 5);
+}
+
+// The disk of the coordinator hangs with the manifest.
+TEST_F(LostShardTest, ManifestThatHangsIsGivenUpAfterALease) {
+  driver_.Say(kShard0, PartOf(0, 5, 1));
+  driver_.Say(kShard1, PartOf(1, 5, 1));
+  LoseShard();
+  driver_.Say(kNewShard, AnotherShard());
+  driver_.ReportRest(6);
+  EXPECT_THAT(driver_.Status().waiting,
+              HasSubstr("waits for the manifest of round 5; members now"));
+  const auto lease_seconds =
+      static_cast<int>(absl::ToInt64Seconds(DurableOptions(2, 2).lease()));
+  PassWithNewShard(lease_seconds - 1);
+  EXPECT_EQ(driver_.job().epoch, 1u);
+  const Reaction back = driver_.Pass(absl::Seconds(2));
+  EXPECT_THAT(back.announced,
+              Contains(HasSubstr("the job goes back without the checkpoint of "
+                                 "round 5: its manifest has not been")));
+  ExpectRestarted(back, {kShard0, kWorker0, kWorker1, kNewShard});
+  // The job makes this checkpoint again. The late manifest is none of it.
+  driver_.Say(kShard0, PartOf(0, 5, 2));
+  EXPECT_THAT(driver_.Say(kNewShard, PartOf(1, 5, 2)).completed, SizeIs(1));
+  const Reaction late = driver_.Checkpoint(5, absl::OkStatus());
+  ASSERT_THAT(late.dropped, SizeIs(1));
+  EXPECT_EQ(late.dropped[0].record.files[0].name, "shard-0-epoch-1");
+  EXPECT_EQ(driver_.Status().checkpoint.round, 3);
+  EXPECT_THAT(driver_.Checkpoint(5, absl::OkStatus()).dropped, IsEmpty());
+  EXPECT_EQ(driver_.Status().checkpoint.round, 5);
+}
+
+// Without an older checkpoint the job can only wait.
+TEST_F(LostShardWithoutCheckpointTest, OnlyManifestIsAwaitedForEver) {
+  driver_.Say(kShard0, PartOf(0, 3, 1));
+  driver_.Say(kShard1, PartOf(1, 3, 1));
+  LoseShard();
+  driver_.Say(kNewShard, AnotherShard());
+  driver_.ReportRest(6);
+  PassWithNewShard(60);
+  EXPECT_EQ(driver_.state(), JobState::kRunning);
+  ExpectRestarted(driver_.Checkpoint(3, absl::OkStatus()),
+                  {kShard0, kWorker0, kWorker1, kNewShard});
 }
 
 TEST_F(LostShardTest, PartsFromBeforeAndAfterGoingBackAreNotMixed) {
@@ -694,6 +744,121 @@ TEST(CoordinatorStallTest, InvalidStallCostsItsSenderItsMembership) {
   waiting.Say(1, WorkerRequest("a"));
   EXPECT_FALSE(
       RefusalIn(waiting.Say(1, Stalled(0, 4, absl::Seconds(1))), 1).ok());
+}
+
+// The job has checkpoints of rounds 3 and 5, and has gone back to round 5 in
+// epoch 2, because it has lost shard 1.
+class DamagedCheckpointTest : public LostShardTest {
+ protected:
+  DamagedCheckpointTest() {
+    driver_.MakeCheckpoint(5);
+    LoseShard();
+    driver_.Say(kNewShard, AnotherShard());
+    driver_.ReportRest(7);
+    EXPECT_EQ(driver_.job().history.base_round, 5);
+  }
+  // A server finds the checkpoint of the present epoch damaged.
+  Reaction FindDamage(SessionId server = kNewShard) {
+    return driver_.Say(
+        server,
+        CheckpointDamaged{driver_.job().epoch, driver_.job().history.base_round,
+                          "shard-1.safetensors is\ntorn"});
+  }
+  const std::vector<SessionId> all_ = {kShard0, kWorker0, kWorker1, kNewShard};
+};
+
+TEST_F(DamagedCheckpointTest, JobGoesBackToTheOlderCheckpoint) {
+  const Reaction found = FindDamage();
+  EXPECT_THAT(HearersOf<PrepareEpoch>(found),
+              testing::UnorderedElementsAreArray(all_));
+  // Other servers may still read the files: they report when they are done.
+  EXPECT_THAT(found.set_aside, IsEmpty());
+  const Reaction reported = driver_.ReportRest(5);
+  ASSERT_THAT(reported.set_aside, SizeIs(1));
+  EXPECT_EQ(reported.set_aside[0].round, 5);
+  EXPECT_EQ(reported.set_aside[0].job, driver_.coordinator().job());
+  EXPECT_THAT(HearersOf<EpochStart>(reported), IsEmpty());
+  EXPECT_THAT(driver_.Status().waiting,
+              HasSubstr("waits for a checkpoint in place of the damaged one of "
+                        "round 5, to go back to"));
+  const Reaction back = driver_.SetAside(5, 3);
+  EXPECT_THAT(
+      back.announced,
+      Contains(AllOf(
+          HasSubstr("the checkpoint of round 5 is damaged: "
+                    "shard-1.safetensors is\\ntorn (found by shard 1 "),
+          HasSubstr("Its folder is now set-aside. The job goes back to the "
+                    "checkpoint of round 3, which costs 2 steps"))));
+  ExpectRestarted(back, all_);
+  EXPECT_EQ(driver_.job().epoch, 3u);
+  EXPECT_EQ(driver_.Status().checkpoint.round, 3);
+  EXPECT_THAT(driver_.Status().checkpoint.damage,
+              HasSubstr("that of round 5: shard-1.safetensors"));
+  // A restarted coordinator knows it, too.
+  ASSERT_FALSE(back.saved.empty());
+  EXPECT_EQ(back.saved.back().checkpoints.newest->round, 3);
+  // The job saves the round again, and all is well.
+  driver_.Say(kShard0, PartOf(0, 5, 3));
+  EXPECT_THAT(driver_.Say(kNewShard, PartOf(1, 5, 3)).completed, SizeIs(1));
+  driver_.Checkpoint(5, absl::OkStatus());
+  EXPECT_EQ(driver_.Status().checkpoint.damage, "");
+}
+
+// All servers read the checkpoint at the same time.
+TEST_F(DamagedCheckpointTest, SecondServerThatFindsDamageChangesNothing) {
+  FindDamage();
+  FindDamage(kShard0);
+  EXPECT_THAT(driver_.ReportRest(5).set_aside, SizeIs(1));
+  EXPECT_THAT(FindDamage(kShard0).set_aside, IsEmpty());
+  ExpectRestarted(driver_.SetAside(5, 3), all_);
+}
+
+TEST_F(DamagedCheckpointTest, DamageOfAnEarlierEpochOrRoundIsIgnored) {
+  const auto say = [this](uint64_t epoch, int64_t round) {
+    driver_.Say(kNewShard, CheckpointDamaged{epoch, round, "torn"});
+  };
+  say(1, 5);
+  say(2, 3);
+  driver_.Say(kWorker0, CheckpointDamaged{2, 5, "torn"});
+  EXPECT_FALSE(driver_.coordinator().epochs().target().has_value());
+}
+
+TEST_F(DamagedCheckpointTest, OlderCheckpointMayBeDamagedToo) {
+  FindDamage();
+  driver_.ReportRest(5);
+  driver_.SetAside(5, 3);
+  FindDamage();
+  EXPECT_THAT(driver_.ReportRest(5).set_aside, SizeIs(1));
+  const Reaction lost = driver_.SetAside(3, std::nullopt);
+  EXPECT_EQ(driver_.state(), JobState::kLost);
+  EXPECT_THAT(driver_.coordinator().reason(),
+              AllOf(HasSubstr("no checkpoint is left to go on from"),
+                    HasSubstr("that of round 5: shard-1"),
+                    HasSubstr("that of round 3: shard-1")));
+  EXPECT_THAT(HearersOf<JobOver>(lost),
+              testing::UnorderedElementsAreArray(all_));
+}
+
+TEST_F(DamagedCheckpointTest, DiskThatFailsIsAskedAgain) {
+  FindDamage();
+  driver_.ReportRest(5);
+  EXPECT_THAT(driver_.FailSetAside(5, UnavailableError("disk")).announced,
+              Contains(HasSubstr("an older one cannot be found yet: disk")));
+  EXPECT_THAT(driver_.Pass(absl::Seconds(1.5)).set_aside, SizeIs(1));
+  ExpectRestarted(driver_.SetAside(5, 3), all_);
+}
+
+// The server says it again in its new session, before it reports.
+TEST_F(DamagedCheckpointTest, RestartedCoordinatorIsToldAgain) {
+  const CoordinatorState state = driver_.Beat(kShard0, 0, 0).saved.empty()
+                                     ? driver_.RequestCheckpoint().saved[0]
+                                     : CoordinatorState();
+  FindDamage();
+  driver_.Restart(state);
+  driver_.ResumeIn(kNew, kNewShard);
+  driver_.Say(kNew, CheckpointDamaged{2, 5, "shard-1 is torn"});
+  EXPECT_EQ(driver_.coordinator().view().checkpoints.setting_aside(), 5);
+  EXPECT_TRUE(driver_.coordinator().epochs().Has(ChangeReason::kShardLost));
 }
 
 }  // namespace

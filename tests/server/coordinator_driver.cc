@@ -22,6 +22,8 @@ void Append(const Reaction& more, Reaction& reaction) {
   append(more.announced, reaction.announced);
   append(more.saved, reaction.saved);
   append(more.completed, reaction.completed);
+  append(more.set_aside, reaction.set_aside);
+  append(more.dropped, reaction.dropped);
   append(more.order, reaction.order);
 }
 
@@ -116,6 +118,10 @@ Reaction CoordinatorDriver::React(
     } else if (const auto* save = std::get_if<SaveState>(&action)) {
       reaction.saved.push_back(save->state);
       reaction.order.push_back("save");
+    } else if (const auto* aside = std::get_if<SetCheckpointAside>(&action)) {
+      reaction.set_aside.push_back(*aside);
+    } else if (const auto* drop = std::get_if<DropManifest>(&action)) {
+      reaction.dropped.push_back(*drop);
     } else {
       reaction.completed.push_back(std::get<CompleteCheckpoint>(action));
     }
@@ -191,6 +197,27 @@ Reaction CoordinatorDriver::Checkpoint(int64_t round,
                                        const absl::Status& written) {
   return React([&](CoordinatorOutbox& out) {
     coordinator_->OnCheckpoint(round, written, now_, out);
+  });
+}
+
+Reaction CoordinatorDriver::SetAside(int64_t round,
+                                     std::optional<int64_t> older) {
+  CheckpointSetAside found;
+  found.folder = "set-aside";
+  if (older.has_value()) {
+    found.older.emplace();
+    found.older->round = *older;
+    found.older->contributions = 2 * (*older + 1);
+  }
+  return React([&](CoordinatorOutbox& out) {
+    coordinator_->OnSetAside(round, found, now_, out);
+  });
+}
+
+Reaction CoordinatorDriver::FailSetAside(int64_t round,
+                                         const absl::Status& why) {
+  return React([&](CoordinatorOutbox& out) {
+    coordinator_->OnSetAside(round, why, now_, out);
   });
 }
 

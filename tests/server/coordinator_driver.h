@@ -42,6 +42,8 @@ struct Reaction {
   std::vector<std::string> announced;
   std::vector<CoordinatorState> saved;
   std::vector<CompleteCheckpoint> completed;
+  std::vector<SetCheckpointAside> set_aside;
+  std::vector<DropManifest> dropped;
   std::vector<std::string> order;  // "save" and "send", of all of these.
 };
 
@@ -100,6 +102,10 @@ class CoordinatorDriver {
   absl::Status TryRequestCheckpoint();
   // The manifest of a checkpoint is on disk, or why it is not.
   Reaction Checkpoint(int64_t round, const absl::Status& written);
+  // The disk has an older checkpoint in place of a damaged one; none: no older
+  // one.
+  Reaction SetAside(int64_t round, std::optional<int64_t> older);
+  Reaction FailSetAside(int64_t round, const absl::Status& why);
   // All shards have written their parts of a round, and the manifest is on
   // disk.
   Reaction MakeCheckpoint(int64_t round);

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,12 +16,14 @@
 #include "absl/strings/str_cat.h"
 #include "common/checkpoint/checkpoint_layout.h"
 #include "common/checkpoint/file_storage.h"
+#include "server/process/checkpoint_files.h"
 #include "tests/testing/some_state.h"
 #include "tests/testing/test_checkpoint.h"
 
 namespace nereus {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 
 // Starts coordinators with the flags of the job in SomeState. The state on disk
@@ -181,6 +184,17 @@ class RestoreTest : public CoordinatorHostTest {
   void Truncate(int64_t round) {
     std::filesystem::resize_file(PathOf(round, "manifest.json"), 300);
   }
+  // Changes one byte of shard 1's file. Its length stays.
+  void ChangeByte(int64_t round) {
+    const auto found = FindRound(*storage_, round);
+    ASSERT_TRUE(found.ok()) << found.status();
+    std::fstream file(PathOf(round, found->manifest.files[1].name),
+                      std::ios::in | std::ios::out | std::ios::binary);
+    file.seekg(-1, std::ios::end);
+    const int last = file.get();
+    file.seekp(-1, std::ios::end);
+    file.put(static_cast<char>(last ^ 1));
+  }
   std::vector<std::string> Folders() {
     std::vector<std::string> names;
     const auto entries = storage_->List("");
@@ -200,23 +214,40 @@ TEST_F(RestoreTest, LatestIsTheNewestCheckpoint) {
   EXPECT_EQ(Folders().size(), 3u);
 }
 
-TEST_F(RestoreTest, LatestThatIsDamagedIsRefusedAndTheOthersAreNamed) {
+// The checkpoint of round 30 has a torn manifest, and that of round 20 a
+// changed byte.
+TEST_F(RestoreTest, LatestPassesOverDamagedCheckpoints) {
   options_.restore = "latest";
   Truncate(30);
-  absl::Status status = Start();
-  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
-  EXPECT_THAT(
-      std::string(status.message()),
-      AllOf(HasSubstr("the newest checkpoint, of round 30, cannot be used"),
-            HasSubstr("torn or changed"),
-            HasSubstr("; --restore=ROUND takes another one: 20, 10")));
-  std::filesystem::remove_all(PathOf(30, ""));
-  std::filesystem::remove(PathOf(20, "shard-1-of-2-epoch-0-00000000.safetensors"));
-  status = Start();
-  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
-  EXPECT_THAT(std::string(status.message()),
-              AllOf(HasSubstr("shard-1-of-2-epoch-0-00000000.safetensors is missing"),
-                    HasSubstr("; --restore=ROUND takes another one: 10")));
+  ChangeByte(20);
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(Start(), absl::OkStatus());
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              AllOf(HasSubstr("the checkpoint of round 30 is damaged: "),
+                    HasSubstr("torn or changed"), HasSubstr("costs 20 steps"),
+                    HasSubstr("the checkpoint of round 20 is damaged: "
+                              "round-000000000020/shard-1-of-2-epoch-0"),
+                    HasSubstr("that of round 10, which costs 10 steps")));
+  EXPECT_THAT(Folders(), testing::ElementsAre("round-000000000010",
+                                              "set-aside-round-000000000020",
+                                              "set-aside-round-000000000030"));
+}
+
+// A job that is started again by a script must not begin anew.
+TEST_F(RestoreTest, LatestIsRefusedIfAllCheckpointsAreDamaged) {
+  options_.restore = "latest";
+  Truncate(30);
+  for (const int64_t round : {10, 20}) ChangeByte(round);
+  for (int i = 0; i < 2; ++i) {
+    const absl::Status status = Start();
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+    EXPECT_THAT(
+        std::string(status.message()),
+        AllOf(HasSubstr("all checkpoints are damaged: that of round 30: "),
+              HasSubstr("; that of round 20: "),
+              HasSubstr("; that of round 10: ")));
+  }
+  EXPECT_EQ(Folders().size(), 3u);
 }
 
 TEST_F(RestoreTest, DamagedCheckpointThatIsNamedIsRefused) {
@@ -270,6 +301,24 @@ TEST_F(RestoreTest, RunningJobSetsItsDamagedCheckpointAside) {
   EXPECT_THAT(Folders(),
               testing::ElementsAre("round-000000000010", "round-000000000020",
                                    "set-aside-round-000000000030"));
+}
+
+// The manifest of round 30 was written when the job had gone back without it,
+// in epoch 5, and the coordinator had died.
+TEST_F(RestoreTest, RunningJobRemovesALateManifest) {
+  options_.state_file = absl::StrCat(folder_, "/state.db");
+  state_.checkpoints.newest->round = 20;
+  for (const uint64_t restarted_in : {0, 5}) {
+    state_.checkpoints.restarted_in = restarted_in;
+    ASSERT_EQ(UpdateNewest(*storage_, "test", /*job_id=*/0, state_.checkpoints),
+              absl::OkStatus());
+    EXPECT_EQ(state_.checkpoints.newest->round, restarted_in == 0 ? 30 : 20);
+    state_.checkpoints.newest->round = 20;
+  }
+  EXPECT_FALSE(std::filesystem::exists(PathOf(30, "manifest.json")));
+  // Its files stay, and so does a manifest that the job knows.
+  EXPECT_EQ(Folders().size(), 3u);
+  EXPECT_TRUE(std::filesystem::exists(PathOf(20, "manifest.json")));
 }
 
 }  // namespace

@@ -163,6 +163,11 @@ void FaultScript::HangSavesFor(absl::Duration time) {
   at_.coordinator->HangSavesFor(time);
 }
 
+void FaultScript::HangManifestsFor(absl::Duration time) {
+  at_.world->Disturb();
+  at_.disk->HangManifestsFor(time);
+}
+
 absl::Status FaultScript::RequestCheckpoint() {
   return at_.coordinator->RequestCheckpoint();
 }

@@ -160,6 +160,10 @@ class FaultScript {
   // Kills the coordinator in the middle of a manifest, when it has written
   // `manifests` more.
   void CrashInManifest(int manifests) { at_.disk->CrashInManifest(manifests); }
+  // Changes a byte of the newest whole checkpoint (SimulatedDisk::Rot).
+  bool RotCheckpoint(uint64_t draw) { return at_.disk->Rot(draw); }
+  // Lets no manifest be written for `time`.
+  void HangManifestsFor(absl::Duration time);
   // Lets the next write fail with `status`.
   void FailNextWrite(absl::Status status);
 

@@ -663,6 +663,21 @@ TEST_F(CheckpointLawTest, FailedRestoreBreaksTheLaw) {
   ExpectBroken({"round 3", "process 4", "crc"});
 }
 
+TEST_F(CheckpointLawTest, CheckpointThatHasRottedMayFailAndGo) {
+  Write(3);
+  Write(4);
+  laws_.Tell(CheckpointRotted{4});
+  laws_.Tell(RestoreFailed{4, 4, DataLossError("crc")});
+  ASSERT_TRUE(RemoveCheckpoint(disk_, 4).ok());
+  laws_.Tell(DiskChanged{&disk_});
+  ExpectKept();
+  // The job makes it again, so it must stay.
+  Write(4);
+  ASSERT_TRUE(RemoveCheckpoint(disk_, 4).ok());
+  laws_.Tell(DiskChanged{&disk_});
+  ExpectBroken({"newest checkpoint", "that of round 4 was whole"});
+}
+
 TEST_F(CheckpointLawTest, JobThatEndsWithoutItsLastStepBreaksTheLaw) {
   laws_.Tell(JobEnded{9, 9, false});
   laws_.Tell(JobEnded{9, 8, /*may_be_unsaved=*/true});

@@ -389,6 +389,13 @@ add("a torn manifest is accepted",
      "  if (found == expected) return absl::OkStatus();\n",
      "  if (found.size() == expected.size()) return absl::OkStatus();\n"))
 
+add("a damaged checkpoint that was set aside is taken again",
+    [simulation("restart_simulation_test",
+                "RestartSimulationTest.CheckpointThatRotsIsPassedOver", 60), SWARM],
+    ("server/coordinator/checkpoint_ledger.cc",
+     "  state_.newest = found.older;\n",
+     "  if (!state_.newest.has_value()) state_.newest = found.older;\n"))
+
 # The coordinator and its sessions.
 
 add("a member's session sends heartbeats while its driver stands still",

@@ -116,6 +116,25 @@ RandomFaults::RandomFaults(uint64_t seed, absl::Span<const Fault> kinds,
     faults_->At(absl::Seconds(i), [this] { Tend(); });
   }
   PlanHostFaults(kinds);
+  PlanRot(seed);
+}
+
+// Draws from a generator of its own, so that seeds keep their other faults. Few
+// jobs have two checkpoints at the first try.
+void RandomFaults::PlanRot(uint64_t seed) {
+  Random random(seed ^ 0x3c6ef372);
+  if (!shards_may_die_ || !cluster_->options().has_disk || random.Chance(0.7)) {
+    return;
+  }
+  absl::Duration at;
+  for (int i = 0; i < 10; ++i) {
+    at += absl::Milliseconds(60 + random.Below(i < 5 ? 60 : 1000));
+    faults_->At(at, [this] {
+      if (strikes_[Fault::kCheckpointRots] == 0) {
+        StrikeWith(Fault::kCheckpointRots);
+      }
+    });
+  }
 }
 
 // Draws nothing for jobs without hosts, so that their seeds keep their faults.
@@ -355,6 +374,10 @@ bool RandomFaults::StrikeServer(Fault fault) {
     case Fault::kCheckpointIsAskedFor:
       // The request fails if the coordinator is dead or the job is over.
       return faults_->RequestCheckpoint().ok();
+    case Fault::kCheckpointRots:
+      if (!faults_->RotCheckpoint(random_.Next())) return false;
+      KillShard(shard, absl::Seconds(2));
+      return true;
     case Fault::kShardLeaves:
       return faults_->AskToLeave(victim);
     default:
@@ -577,7 +600,8 @@ bool IsLost(const absl::Status& status) {
   return absl::IsAborted(status) &&
          (absl::StrContains(status.message(), "all workers were lost") ||
           absl::StrContains(status.message(), "all workers left early") ||
-          absl::StrContains(status.message(), "there is no checkpoint"));
+          absl::StrContains(status.message(), "there is no checkpoint") ||
+          absl::StrContains(status.message(), "no checkpoint is left"));
 }
 
 }  // namespace nereus

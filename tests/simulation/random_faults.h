@@ -51,7 +51,8 @@ enum class Fault {
   kSavesHang,  // No save ends. The coordinator may die meanwhile.
   kCheckpointIsAskedFor,
   kWriteFails,
-  kShardLeaves,  // A server asks to leave, and another one comes.
+  kShardLeaves,     // A server asks to leave, and another one comes.
+  kCheckpointRots,  // A byte of a whole checkpoint changes, and a server dies.
 
   // ---- Faults of hosts.
   kHostDies,         // All processes of a host die in one instant.
@@ -62,7 +63,8 @@ enum class Fault {
 
 // Returns the faults of workers and of connections, which cost no shard.
 absl::Span<const Fault> WorkerFaults();
-// Returns all kinds of faults but those of hosts.
+// Returns all kinds of faults but those of hosts and kCheckpointRots, which
+// RandomFaults adds by itself if kShardDies is given and the job has a disk.
 absl::Span<const Fault> AllFaults();
 // Returns the faults of hosts. If processes share hosts, RandomFaults adds them
 // by itself: kHostDies if kWorkerDies is given, and kMatesDisconnect if
@@ -94,6 +96,8 @@ class RandomFaults {
  private:
   // Plans faults of hosts, if processes share hosts.
   void PlanHostFaults(absl::Span<const Fault> kinds);
+  // Plans kCheckpointRots, if the job has a disk.
+  void PlanRot(uint64_t seed);
   // Strikes with a drawn kind of the seed's kinds.
   void Strike();
   // Strikes with `fault`.

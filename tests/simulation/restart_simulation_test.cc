@@ -3,6 +3,9 @@
 #include <vector>
 
 #include "absl/algorithm/container.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/checkpoint/checkpoint.h"
 #include "gtest/gtest.h"
 #include "tests/simulation/random_faults.h"
 #include "tests/simulation/simulated_jobs.h"
@@ -63,6 +66,105 @@ TEST(RestartSimulationTest, LostShardCostsTheStepsSinceTheLastCheckpoint) {
     ASSERT_TRUE(status.ok()) << status;
     EXPECT_EQ(cluster.job().history.base_round, 2);
     EXPECT_EQ(cluster.job().history.contributions_before, 3 * options.workers);
+  }
+}
+
+// A byte of the newest checkpoint changes long after it was written.
+TEST(RestartSimulationTest, CheckpointThatRotsIsPassedOver) {
+  for (const uint64_t seed : TestSeeds(60)) {
+    SCOPED_TRACE(ReplayHint(seed));
+    SimulatedClusterOptions options = DurableJob(seed);
+    options.job.checkpoint_every = 3;
+    options.rules.cost =
+        CostKind::kBytes;  // The base round is the checkpoint's.
+    SimulatedCluster cluster(
+        options, WithDenseGradients(RandomWorkload(MixedLayers(), seed), seed));
+    cluster.set_patience(kPatience);
+    ASSERT_TRUE(cluster.RunSteps(5).ok());
+    cluster.AdvanceBy(absl::Seconds(1));
+    ASSERT_EQ(cluster.disk().newest_round(), 2);
+    ASSERT_TRUE(cluster.faults().RotCheckpoint(seed * 7919));
+    for (int shard = 0; shard < options.shards; ++shard) {
+      cluster.faults().Crash(cluster.processes().shard_process(shard));
+      cluster.faults().StartShard(shard);
+    }
+    cluster.AdvanceBy(absl::Seconds(4));
+    const absl::Status status = cluster.RunSteps(8);
+    ASSERT_TRUE(status.ok()) << status;
+    EXPECT_EQ(cluster.job().history.base_round, 0);
+    EXPECT_EQ(cluster.job().history.contributions_before, options.workers);
+    // No server has ended for it, and the job saves the round again.
+    EXPECT_EQ(cluster.job().epoch, 3u);
+    EXPECT_TRUE(cluster.Finish().ok());
+  }
+}
+
+TEST(RestartSimulationTest, JobWithoutAWholeCheckpointIsLost) {
+  SimulatedClusterOptions options = DurableJob(3);
+  options.job.checkpoint_every = 0;
+  options.rules.cost = CostKind::kBytes;
+  SimulatedCluster cluster(options, RandomWorkload(MixedLayers(), 3));
+  ASSERT_TRUE(cluster.RunSteps(3).ok());
+  cluster.AdvanceBy(absl::Seconds(1));
+  const auto list = ListCheckpoints(cluster.disk().storage());
+  ASSERT_TRUE(list.ok());
+  ASSERT_EQ(list->complete.size(), 1u);
+  ASSERT_TRUE(cluster.RunSteps(4).ok());
+  cluster.AdvanceBy(absl::Seconds(1));
+  cluster.faults().RequestCheckpoint().IgnoreError();
+  ASSERT_TRUE(cluster.RunSteps(7).ok());
+  cluster.AdvanceBy(absl::Seconds(1));
+  ASSERT_TRUE(cluster.faults().RotCheckpoint(1));
+  const int64_t newest = cluster.disk().newest_round();
+  for (int shard = 0; shard < options.shards; ++shard) {
+    cluster.faults().Crash(cluster.processes().shard_process(shard));
+  }
+  // The older one is gone, too.
+  ASSERT_TRUE(RemoveCheckpoint(cluster.disk().storage(), 0).ok());
+  for (int shard = 0; shard < options.shards; ++shard) {
+    cluster.faults().StartShard(shard);
+  }
+  const absl::Status status = cluster.RunSteps(12);
+  EXPECT_TRUE(IsLost(status)) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(),
+                                absl::StrCat("that of round ", newest, ": ")))
+      << status;
+}
+
+// Training went on while the disk hung, and the job then loses a shard.
+TEST(RestartSimulationTest, ManifestThatHangsCostsALeaseAndNotTheJob) {
+  for (const uint64_t seed : TestSeeds(60)) {
+    SCOPED_TRACE(ReplayHint(seed));
+    SimulatedClusterOptions options = DurableJob(seed);
+    options.job.checkpoint_every = 3;
+    options.rules.cost =
+        CostKind::kBytes;  // The base round is the checkpoint's.
+    SimulatedCluster cluster(
+        options, WithDenseGradients(RandomWorkload(MixedLayers(), seed), seed));
+    cluster.set_patience(kPatience);
+    ASSERT_TRUE(cluster.RunSteps(2).ok());
+    cluster.AdvanceBy(absl::Seconds(1));
+    cluster.faults().HangManifestsFor(4 * options.lease);
+    ASSERT_TRUE(cluster.RunSteps(5).ok());
+    cluster.AdvanceBy(absl::Seconds(1));
+    ASSERT_EQ(cluster.disk().newest_round(), 0);
+    const int shard = static_cast<int>(seed) % options.shards;
+    cluster.faults().Crash(cluster.processes().shard_process(shard));
+    cluster.faults().StartShard(shard);
+    cluster.AdvanceBy(2 * options.lease);
+    EXPECT_EQ(cluster.job().history.base_round, 0);
+    const absl::Status status = cluster.RunSteps(12);
+    ASSERT_TRUE(status.ok()) << status;
+    cluster.AdvanceBy(4 * options.lease);
+    // The late manifest is gone, and the job has made the checkpoint again.
+    const auto list = ListCheckpoints(cluster.disk().storage());
+    ASSERT_TRUE(list.ok());
+    for (const Manifest& manifest : list->complete) {
+      if (manifest.round == 0) continue;
+      EXPECT_FALSE(absl::StrContains(manifest.files[0].name, "epoch-1"))
+          << manifest.files[0].name;
+    }
+    EXPECT_TRUE(cluster.Finish().ok());
   }
 }
 

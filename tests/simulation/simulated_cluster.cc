@@ -176,7 +176,13 @@ void SimulatedCluster::Execute(Process& process, Outbox& out) {
       [](const ProbeAnswered&) {},  // No worker sends probes here.
   };
   for (const Action& action : out.actions()) {
-    if (!process.failed || IsMessage(action)) std::visit(carry_out, action);
+    const auto* const follow = std::get_if<FollowEpoch>(&action);
+    if (follow != nullptr && std::exchange(process.lacks_values, false) &&
+        !follow->start->from_base) {
+      OnEnd(process, InternalError("a server without values is in an epoch"));
+    }
+    const bool is_mute = process.failed || process.lacks_values;
+    if (!is_mute || IsMessage(action)) std::visit(carry_out, action);
   }
   if (entered && process.idle && process.worker != nullptr) TryStep(process);
   if (process.breaks_now) {

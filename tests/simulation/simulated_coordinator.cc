@@ -37,7 +37,7 @@ CoordinatorOptions SimulatedCoordinator::MakeOptions() const {
   const SimulatedClusterOptions& options = world_->options;
   CoordinatorOptions made;
   made.spec.name = kSimulatedJob;
-  made.job_id = options.seed + 1;
+  made.job_id = SimulatedJobId(options);
   made.spec.workers = options.workers;
   made.spec.shards = options.shards;
   made.own_shard = options.coordinator_is_shard_0 ? 0 : -1;
@@ -126,6 +126,10 @@ void SimulatedCoordinator::GoOn() {
 void SimulatedCoordinator::CarryOut(const CoordinatorAction& action) {
   if (const auto* complete = std::get_if<CompleteCheckpoint>(&action)) {
     Complete(*complete);
+  } else if (const auto* damaged = std::get_if<SetCheckpointAside>(&action)) {
+    SetAside(*damaged);
+  } else if (const auto* late = std::get_if<DropManifest>(&action)) {
+    disk_->DropLateManifest(late->record);
   } else {
     hooks_.send(action);
   }
@@ -173,11 +177,27 @@ void SimulatedCoordinator::Keep(const CoordinatorState& state) {
 void SimulatedCoordinator::Complete(const CompleteCheckpoint& complete) {
   world_->events.At(disk_->NextManifestAt(), [this, complete, then = life_] {
     if (life_ != then || coordinator_ == nullptr) return;
-    const SimulatedDisk::Written written = disk_->WriteManifest(complete);
+    const bool is_late =
+        coordinator_->view().checkpoints.IsAbandoned(complete.record.round);
+    const SimulatedDisk::Written written =
+        is_late ? SimulatedDisk::Written{disk_->WriteLateManifest(complete)}
+                : disk_->WriteManifest(complete);
     if (written.crashed) return Crash();
     CoordinatorOutbox out;
     coordinator_->OnCheckpoint(complete.record.round, written.status,
                                world_->events.now(), out);
+    Carry(std::move(out));
+  });
+}
+
+void SimulatedCoordinator::SetAside(const SetCheckpointAside& damaged) {
+  world_->events.At(disk_->NextManifestAt(), [this, damaged, then = life_] {
+    if (life_ != then || coordinator_ == nullptr) return;
+    const SimulatedDisk::FoundAside found = disk_->SetAside(damaged);
+    if (found.crashed) return Crash();
+    CoordinatorOutbox out;
+    coordinator_->OnSetAside(damaged.round, found.outcome, world_->events.now(),
+                             out);
     Carry(std::move(out));
   });
 }
@@ -213,7 +233,7 @@ void SimulatedCoordinator::Restart() {
   }
   CoordinatorState state = *saved_;
   if (world_->options.has_disk) {
-    const absl::Status read = disk_->UpdateNewest(state.checkpoints.newest);
+    const absl::Status read = disk_->UpdateNewest(state.checkpoints);
     if (!read.ok()) {
       world_->laws.Tell(Unreadable{"the newest checkpoint", read});
     }

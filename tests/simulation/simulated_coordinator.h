@@ -95,6 +95,8 @@ class SimulatedCoordinator {
   void Keep(const CoordinatorState& state);
   // Writes a manifest, and then tells the coordinator the outcome.
   void Complete(const CompleteCheckpoint& complete);
+  // Looks for an older checkpoint, and then tells the coordinator.
+  void SetAside(const SetCheckpointAside& damaged);
 
   SimulatedWorld* const world_;
   SimulatedDisk* const disk_;

@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/checkpoint/checkpoint.h"
+#include "common/checkpoint/checkpoint_layout.h"
+#include "common/checkpoint/checkpoint_reader.h"
 #include "server/process/checkpoint_files.h"
 
 namespace nereus {
@@ -37,6 +40,11 @@ void SimulatedDisk::Load(SimulatedProcess& process,
   const absl::Status status = ReadPart(storage_, load, [](int64_t, int64_t) {});
   if (status.ok()) return;
   world_->laws.Tell(RestoreFailed{process.id, load.round, status});
+  if (!absl::IsDataLoss(status)) return;
+  process.lacks_values = true;
+  Outbox out;
+  process.member->OnDamaged(load.round, std::string(status.message()), out);
+  world_->execute(process, out);
 }
 
 absl::Time SimulatedDisk::NextManifestAt() {
@@ -64,17 +72,56 @@ SimulatedDisk::Written SimulatedDisk::WriteManifest(
   return {status, Settle()};
 }
 
+absl::Status SimulatedDisk::WriteLateManifest(
+    const CompleteCheckpoint& complete) {
+  return WriteWhole(storage_, kSimulatedJob, complete);
+}
+
+void SimulatedDisk::DropLateManifest(const CheckpointRecord& record) {
+  const absl::Status dropped = nereus::DropLateManifest(storage_, record);
+  // A disk that fails leaves it, for UpdateNewest.
+  if (!dropped.ok() && !absl::IsResourceExhausted(dropped)) {
+    world_->laws.Tell(Unreadable{"a late manifest", dropped});
+  }
+  Settle();
+}
+
+SimulatedDisk::FoundAside SimulatedDisk::SetAside(
+    const SetCheckpointAside& damaged) {
+  FoundAside found = {SetDamagedAside(storage_, *damaged.job, damaged.round)};
+  found.crashed = Settle();
+  return found;
+}
+
+bool SimulatedDisk::Rot(uint64_t draw) {
+  const auto list = ListCheckpoints(storage_);
+  if (!list.ok() || list->complete.size() < 2 ||
+      !VerifyCheckpoint(storage_, list->complete[1]).ok()) {
+    return false;
+  }
+  const Manifest& newest = list->complete[0];
+  const size_t count = newest.files.size();
+  storage_.Rot(absl::StrCat(CheckpointFolder(newest.round), "/",
+                            newest.files[draw % count].name),
+               draw / count);
+  world_->laws.Tell(CheckpointRotted{newest.round});
+  return true;
+}
+
+void SimulatedDisk::HangManifestsFor(absl::Duration time) {
+  manifest_at_ = std::max(manifest_at_, world_->events.now() + time);
+}
+
 int64_t SimulatedDisk::newest_round() {
   const auto list = ListCheckpoints(storage_);
   return list.ok() && !list->complete.empty() ? list->complete.front().round
                                               : kInitialRound;
 }
 
-absl::Status SimulatedDisk::UpdateNewest(
-    std::optional<CheckpointRecord>& newest) {
+absl::Status SimulatedDisk::UpdateNewest(CheckpointLedger::State& checkpoints) {
   while (true) {
-    const absl::Status status =
-        nereus::UpdateNewest(storage_, kSimulatedJob, newest);
+    const absl::Status status = nereus::UpdateNewest(
+        storage_, kSimulatedJob, SimulatedJobId(world_->options), checkpoints);
     const bool crashed = Settle();
     if (!crashed && !absl::IsResourceExhausted(status)) return status;
   }

@@ -32,7 +32,9 @@ class SimulatedDisk {
   // Writes a server's share of a checkpoint, and then tells the server the
   // outcome.
   void Save(SimulatedProcess& process, const SaveCheckpoint& save);
-  // Reads a server's share of a checkpoint, at once.
+  // Reads a server's share of a checkpoint, at once. If it is damaged, the
+  // server tells the coordinator, and does nothing more until the job goes
+  // back.
   void Load(SimulatedProcess& process, const LoadCheckpoint& load);
 
   // Returns the time at which the next manifest is written, one after another.
@@ -44,17 +46,34 @@ class SimulatedDisk {
     bool crashed = false;  // True if the coordinator dies during the write.
   };
   Written WriteManifest(const CompleteCheckpoint& complete);
+  // Writes the manifest of a checkpoint that the job has gone back without. No
+  // law hears of it: DropLateManifest must follow.
+  absl::Status WriteLateManifest(const CompleteCheckpoint& complete);
+  void DropLateManifest(const CheckpointRecord& record);
+
+  // Looks for an older checkpoint in place of a damaged one.
+  struct FoundAside {
+    absl::StatusOr<CheckpointSetAside> outcome;
+    bool crashed = false;  // True if the coordinator dies meanwhile.
+  };
+  FoundAside SetAside(const SetCheckpointAside& damaged);
 
   // Does what a restarted coordinator does with its checkpoints before it goes
   // on with its job. After a fault of the disk the coordinator would end, and
   // be started again: this tries again until there is no fault.
-  absl::Status UpdateNewest(std::optional<CheckpointRecord>& newest);
+  absl::Status UpdateNewest(CheckpointLedger::State& checkpoints);
 
   // Kills the next server that writes its share, in the middle of the file.
   void CrashInNextShare() { crash_in_next_share_ = true; }
   // Kills the coordinator in the middle of a manifest, after `manifests` whole
   // ones.
   void CrashInManifest(int manifests) { manifests_to_crash_ = manifests; }
+
+  // Changes a byte of the newest whole checkpoint. Returns false, and changes
+  // nothing, if there is no older one of which no byte has changed.
+  bool Rot(uint64_t draw);
+  // Lets no manifest be written for `time`.
+  void HangManifestsFor(absl::Duration time);
 
   SimulatedStorage& storage() { return storage_; }
   // Returns the round of the newest whole checkpoint; kInitialRound if there is

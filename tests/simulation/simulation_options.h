@@ -126,4 +126,9 @@ struct SimulatedClusterOptions {
   int checkpoints_kept = 2;  // Number of the newest checkpoints that are kept.
 };
 
+// Returns the id of the job that such a cluster runs.
+inline uint64_t SimulatedJobId(const SimulatedClusterOptions& options) {
+  return options.seed + 1;
+}
+
 }  // namespace nereus

@@ -116,6 +116,7 @@ TEST(SwarmSimulationTest, LawsHoldUnderAnyFaults) {
     if (failed == 20) break;
   }
   if (!TriesAllSeeds()) return;
+  EXPECT_GE(strikes[Fault::kCheckpointRots], 10);
   EXPECT_LE(lost, kSeeds / 8);
   EXPECT_GT(contributions, kSeeds * 10);
   for (const auto faults : {AllFaults(), HostFaults()}) {

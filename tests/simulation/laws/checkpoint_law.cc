@@ -41,7 +41,12 @@ void CheckpointLaw::Observe(const ClusterEvent& event) {
     OnWhole(whole->round, whole->disk);
   } else if (const auto* changed = std::get_if<DiskChanged>(&event)) {
     OnDisk(changed->disk);
+  } else if (const auto* rotted = std::get_if<CheckpointRotted>(&event)) {
+    rotted_.insert(rotted->round);
   } else if (const auto* failed = std::get_if<RestoreFailed>(&event)) {
+    if (rotted_.contains(failed->round) && absl::IsDataLoss(failed->reason)) {
+      return;
+    }
     Breach({.round = failed->round}, absl::StrCat("process ", failed->process,
                                                   " cannot restore the round: ",
                                                   failed->reason.message()));
@@ -70,6 +75,7 @@ void CheckpointLaw::OnParameters(const LayerPlace& place, uint32_t checksum) {
 
 void CheckpointLaw::OnWhole(int64_t round, SimulatedStorage* disk) {
   newest_whole_ = std::max(newest_whole_, round);
+  rotted_.erase(round);
   const absl::Status read = ReadBack(round, disk);
   if (read.ok()) return;
   Breach(
@@ -94,6 +100,10 @@ void CheckpointLaw::OnDisk(SimulatedStorage* disk) {
   // A coordinator may die after it has written a manifest and before the law is
   // told of it.
   if (newest > newest_whole_) OnWhole(newest, disk);
+  // The job has set the newest one aside.
+  if (newest < newest_whole_ && rotted_.contains(newest_whole_)) {
+    newest_whole_ = newest;
+  }
   if (newest == newest_whole_) return;
   Breach({},
          absl::StrCat("the newest checkpoint is of round ", newest,

@@ -18,9 +18,10 @@ namespace nereus {
 //   - A whole checkpoint has, for each layer, the values that some worker had
 //     after the checkpoint's round.
 //   - The newest whole checkpoint stays until there is a newer one, even if
-//     writes fail or tear files.
+//     writes fail or tear files, unless a byte of it has changed.
 //   - A checkpoint with a torn manifest does not count as whole.
-//   - Servers can read their shares.
+//   - Servers can read their shares of checkpoints of which no byte has
+//   changed.
 //   - A job that ends well has saved its last step.
 //
 // The law reads a checkpoint back from its files as soon as it is whole. A
@@ -56,6 +57,7 @@ class CheckpointLaw final : public Law {
   const WireType wire_;
   const int state_arrays_;
   int64_t newest_whole_ = kInitialRound;  // Round of the newest checkpoint.
+  std::set<int64_t> rotted_;  // Rounds of checkpoints with a changed byte.
   // Checksums of the values in checkpoints, exact and rounded to the wire type.
   std::map<LayerRound, std::map<WireType, uint32_t>> saved_;
   // Checksums of the values that workers had, dead workers included, with the

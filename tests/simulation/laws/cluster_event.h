@@ -193,6 +193,11 @@ struct DiskChanged {
   SimulatedStorage* disk = nullptr;
 };
 
+// A byte of a whole checkpoint has changed on the disk.
+struct CheckpointRotted {
+  int64_t round = 0;
+};
+
 // A server could not read its share of a checkpoint.
 struct RestoreFailed {
   ProcessId process = 0;
@@ -214,6 +219,7 @@ using ClusterEvent =
                  WorkerGathered, RunBegins, Disturbed, EpochBegun, EpochEntered,
                  Admitted, MemberEnded, CountedAsDead, FrameRefused,
                  FrameSpoiled, Unreadable, ServerHolds, BackupHas, ResultShown,
-                 CheckpointWhole, DiskChanged, RestoreFailed, JobEnded>;
+                 CheckpointWhole, DiskChanged, CheckpointRotted, RestoreFailed,
+                 JobEnded>;
 
 }  // namespace nereus
