@@ -1,8 +1,11 @@
 #include "common/checkpoint/checkpoint_reader.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_join.h"
@@ -288,7 +291,7 @@ absl::StatusOr<ChunkValues> CheckpointReader::ReadValues(int layer,
 }
 
 absl::Status CheckpointReader::ReadInto(absl::Span<const ChunkValues> wanted,
-                                        const Progress& progress) {
+                                        const ReadProgress& progress) {
   std::vector<std::vector<Piece>> pieces(manifest_.files.size());
   const auto add = [&](int file, const Piece& piece) {
     pieces[file].push_back(piece);
@@ -352,23 +355,42 @@ absl::Status CheckpointReader::CheckCoverage(int layer, int array) const {
   return next < parameters ? missing(parameters) : absl::OkStatus();
 }
 
-absl::Status CheckpointReader::Verify() {
+absl::Status CheckpointReader::Verify(int threads, const Progress& progress) {
   for (size_t i = 0; i < manifest_.layers.size(); ++i) {
     const int layer = static_cast<int>(i);
     for (int array = 0; array <= StateArrays(layer); ++array) {
       NEREUS_TRY(CheckCoverage(layer, array));
     }
   }
-  for (size_t file = 0; file < manifest_.files.size(); ++file) {
-    NEREUS_TRY(CheckContents(static_cast<int>(file)));
+  const int count = static_cast<int>(manifest_.files.size());
+  std::vector<absl::Status> found(count);
+  std::atomic<int> next = 0;
+  const auto compare = [&] {
+    for (int file = next++; file < count; file = next++) {
+      found[file] = ReadBlocks(file, [&](int64_t, const Buffer& block) {
+        if (progress != nullptr) progress(block.bytes());
+      });
+      const bool is_enough = !found[file].ok();
+      if (is_enough) next = count;
+    }
+  };
+  std::vector<std::thread> others;
+  for (int i = 1; i < std::min(threads, count); ++i) {
+    others.emplace_back(compare);
   }
+  compare();
+  for (std::thread& other : others) other.join();
+  for (const absl::Status& each : found) NEREUS_TRY(absl::Status(each));
+  checked_.assign(count, true);
   return absl::OkStatus();
 }
 
-absl::Status VerifyCheckpoint(Storage& storage, const Manifest& manifest) {
+absl::Status VerifyCheckpoint(Storage& storage, const Manifest& manifest,
+                              int threads,
+                              const CheckpointReader::Progress& progress) {
   CheckpointReader reader =
       NEREUS_TRY(CheckpointReader::Open(&storage, manifest));
-  return reader.Verify();
+  return reader.Verify(threads, progress);
 }
 
 }  // namespace nereus

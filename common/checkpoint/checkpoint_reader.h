@@ -63,7 +63,7 @@ class CheckpointReader {
                                          int64_t length, int state_arrays);
 
   // Called with the number of bytes that are read, and of those to read.
-  using Progress = std::function<void(int64_t done, int64_t total)>;
+  using ReadProgress = std::function<void(int64_t done, int64_t total)>;
 
   // Reads the values of `wanted` into their buffers. A buffer of state may have
   // room for some arrays only, or for none. Reads each file that has some of
@@ -71,12 +71,17 @@ class CheckpointReader {
   // Calls `progress` after each block. After an error the buffers are
   // undefined. Errors: those of ReadValues.
   absl::Status ReadInto(absl::Span<const ChunkValues> wanted,
-                        const Progress& progress);
+                        const ReadProgress& progress);
 
-  // Compares the checksums of all files. Also checks that the files have all
-  // elements of every layer and, if a layer has state, the state of all its
-  // elements. Errors: also kDataLoss if elements are missing.
-  absl::Status Verify();
+  // Notes that so many more bytes of the files were read. Called on several
+  // threads at a time.
+  using Progress = std::function<void(int64_t bytes)>;
+
+  // Compares the checksums of all files, several files at a time if `threads`
+  // is above 1: then the storage must be thread-safe. Also checks that the
+  // files have all elements of every layer and, if a layer has state, the state
+  // of all its elements. Errors: also kDataLoss if elements are missing.
+  absl::Status Verify(int threads = 1, const Progress& progress = nullptr);
 
  private:
   // Bytes of a file that go to a buffer.
@@ -151,6 +156,8 @@ class CheckpointReader {
 };
 
 // Opens a checkpoint and verifies it. Errors: those of Open and Verify.
-absl::Status VerifyCheckpoint(Storage& storage, const Manifest& manifest);
+absl::Status VerifyCheckpoint(
+    Storage& storage, const Manifest& manifest, int threads = 1,
+    const CheckpointReader::Progress& progress = nullptr);
 
 }  // namespace nereus

@@ -1,14 +1,18 @@
 #include "server/process/checkpoint_files.h"
 
+#include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <functional>
 #include <map>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/base/logging.h"
 #include "common/base/status.h"
@@ -21,6 +25,9 @@
 
 namespace nereus {
 namespace {
+
+// Number of threads that verify a checkpoint. More would hardly read faster.
+constexpr int kVerifyThreadsMax = 4;
 
 // Returns a manifest together with the coordinator's record of it.
 FoundCheckpoint Found(Manifest manifest) {
@@ -83,7 +90,7 @@ CheckpointPart WritePart(Storage& storage, const Job& job,
 }
 
 absl::Status ReadPart(Storage& storage, const LoadCheckpoint& load,
-                      const CheckpointReader::Progress& progress) {
+                      const CheckpointReader::ReadProgress& progress) {
   Manifest manifest = NEREUS_TRY(ReadManifest(storage, load.round));
   CheckpointReader reader =
       NEREUS_TRY(CheckpointReader::Open(&storage, std::move(manifest)));
@@ -139,9 +146,26 @@ absl::StatusOr<std::optional<FoundCheckpoint>> FindNewest(Storage& storage) {
   return Found(std::move(list.complete.front()));
 }
 
+absl::Status VerifyTold(Storage& storage, const FoundCheckpoint& found,
+                        const TellProgress& tell) {
+  const int64_t all = found.record.bytes();
+  std::atomic<int64_t> done = 0;
+  const auto say = [&](int64_t bytes) {
+    tell(absl::StrFormat(
+        "verifying the checkpoint of round %d, %.3g of %.3g GB",
+        found.record.round, static_cast<double>(done += bytes) / 1e9,
+        static_cast<double>(all) / 1e9));
+  };
+  say(0);
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  return VerifyCheckpoint(storage, found.manifest,
+                          std::clamp(cores, 1, kVerifyThreadsMax), say);
+}
+
 absl::StatusOr<std::optional<FoundCheckpoint>> FindNewestWhole(
     Storage& storage,
-    absl::FunctionRef<absl::Status(const FoundCheckpoint&)> check) {
+    absl::FunctionRef<absl::Status(const FoundCheckpoint&)> check,
+    const TellProgress& tell) {
   CheckpointList list = NEREUS_TRY(ListCheckpoints(storage));
   // Damage of each damaged checkpoint, by round.
   std::map<int64_t, std::string, std::greater<>> damaged;
@@ -156,7 +180,7 @@ absl::StatusOr<std::optional<FoundCheckpoint>> FindNewestWhole(
     FoundCheckpoint found = Found(std::move(manifest));
     const int64_t round = found.record.round;
     NEREUS_TRY(check(found));
-    const absl::Status whole = VerifyCheckpoint(storage, found.manifest);
+    const absl::Status whole = VerifyTold(storage, found, tell);
     if (!whole.ok() && !absl::IsDataLoss(whole)) return whole;
     if (!whole.ok()) {
       damaged.emplace(round, whole.message());

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -32,7 +33,7 @@ CheckpointPart WritePart(Storage& storage, const Job& job,
 // `load.values`. Calls `progress` after each block. Errors: kDataLoss if, and
 // only if, the checkpoint is damaged: reading it again will not help.
 absl::Status ReadPart(Storage& storage, const LoadCheckpoint& load,
-                      const CheckpointReader::Progress& progress);
+                      const CheckpointReader::ReadProgress& progress);
 
 // Writes the manifest of a checkpoint whose parts all shards have written. The
 // manifest makes the checkpoint complete. The caller removes old checkpoints
@@ -61,6 +62,16 @@ struct FoundCheckpoint {
 // the user's decision.
 absl::StatusOr<std::optional<FoundCheckpoint>> FindNewest(Storage& storage);
 
+// Receives a text about work that takes long, for users. Called on several
+// threads at a time, and often.
+using TellProgress = std::function<void(const std::string&)>;
+
+// Verifies a checkpoint with several threads, so `storage` must be thread-safe.
+// Tells meanwhile how many bytes it has read: "verifying the checkpoint of
+// round 7, 3 of 40 GB". Errors: those of VerifyCheckpoint.
+absl::Status VerifyTold(Storage& storage, const FoundCheckpoint& found,
+                        const TellProgress& tell);
+
 // Returns the newest checkpoint of which no file is damaged; nothing if the
 // storage has no checkpoint with a manifest. Reads all its files. Logs newer
 // checkpoints that are damaged, and how many steps that costs. Calls `check`
@@ -69,7 +80,8 @@ absl::StatusOr<std::optional<FoundCheckpoint>> FindNewest(Storage& storage);
 // kUnimplemented, another version of Nereus has written the newest.
 absl::StatusOr<std::optional<FoundCheckpoint>> FindNewestWhole(
     Storage& storage,
-    absl::FunctionRef<absl::Status(const FoundCheckpoint&)> check);
+    absl::FunctionRef<absl::Status(const FoundCheckpoint&)> check,
+    const TellProgress& tell);
 
 // Returns the checkpoint of `round`. Reads only the manifest; VerifyCheckpoint
 // checks the other files. Errors: those of ReadManifest.

@@ -11,7 +11,6 @@
 #include "common/base/logging.h"
 #include "common/base/status.h"
 #include "common/checkpoint/checkpoint.h"
-#include "common/checkpoint/checkpoint_reader.h"
 #include "common/checkpoint/folder_id.h"
 #include "server/process/checkpoint_files.h"
 
@@ -177,15 +176,18 @@ absl::Status CheckBeforeVerifying(const ServerOptions& options,
 // "latest", takes the newest one that is not damaged, and returns nothing if
 // there is no checkpoint.
 absl::StatusOr<std::optional<FoundCheckpoint>> FindRestored(
-    const ServerOptions& options, Storage& storage) {
+    const ServerOptions& options, Storage& storage, const TellProgress& tell) {
   if (options.restore == "latest") {
-    return FindNewestWhole(storage, [&](const FoundCheckpoint& found) {
-      return CheckBeforeVerifying(options, found);
-    });
+    return FindNewestWhole(
+        storage,
+        [&](const FoundCheckpoint& found) {
+          return CheckBeforeVerifying(options, found);
+        },
+        tell);
   }
   FoundCheckpoint found = NEREUS_TRY(FindNamed(options, storage));
   NEREUS_TRY(CheckBeforeVerifying(options, found));
-  if (const absl::Status whole = VerifyCheckpoint(storage, found.manifest);
+  if (const absl::Status whole = VerifyTold(storage, found, tell);
       !whole.ok()) {
     return WithOthers(whole, found.record.round, "--restore", storage);
   }
@@ -196,12 +198,12 @@ absl::StatusOr<std::optional<FoundCheckpoint>> FindRestored(
 // ones, and sets the fields of `made` that make the job start from it. Without
 // --restore, checks that the folder has no checkpoint.
 absl::Status Restore(const ServerOptions& options, Storage& storage,
-                     CoordinatorOptions& made) {
+                     const TellProgress& tell, CoordinatorOptions& made) {
   if (options.restore.empty()) {
     return CheckNothingIsOverwritten(options, storage);
   }
   std::optional<FoundCheckpoint> found =
-      NEREUS_TRY(FindRestored(options, storage));
+      NEREUS_TRY(FindRestored(options, storage, tell));
   if (!found.has_value()) {
     NEREUS_LOG(Warning, {LogEvent::kCheckpoint})
         << options.checkpoint_dir << " has no checkpoint: the job begins anew";
@@ -271,7 +273,7 @@ CoordinatorOptions MakeCoordinatorOptions(const ServerOptions& options) {
 
 absl::StatusOr<std::unique_ptr<CoordinatorHost>> CoordinatorHost::Start(
     const ServerOptions& options, std::shared_ptr<Storage> storage,
-    const std::vector<Setting>& settings) {
+    const std::vector<Setting>& settings, const TellProgress& tell) {
   NEREUS_LOG(Info, {LogEvent::kJobState}) << DescribeJob(options);
   auto host = std::make_unique<CoordinatorHost>();
   CoordinatorOptions made = MakeCoordinatorOptions(options);
@@ -318,7 +320,7 @@ absl::StatusOr<std::unique_ptr<CoordinatorHost>> CoordinatorHost::Start(
     }
     if (!HasLobby(saved, options.spec.workers)) saved.reset();
     if (storage != nullptr) {
-      NEREUS_TRY(Restore(options, *storage, made));
+      NEREUS_TRY(Restore(options, *storage, tell, made));
     }
   }
   host->service_ = std::make_unique<CoordinatorService>(

@@ -8,6 +8,7 @@
 #include "common/base/status.h"
 #include "common/checkpoint/folder_id.h"
 #include "common/checkpoint/storage.h"
+#include "server/process/checkpoint_files.h"
 #include "server/process/coordinator_service.h"
 #include "server/process/job_store.h"
 #include "server/process/server.h"
@@ -20,14 +21,15 @@ namespace nereus {
 class CoordinatorHost {
  public:
   // `storage`: the folder of checkpoints, or null. `settings`: the result of
-  // ServerSettings. Errors: kInvalidArgument, `restore` is neither "latest" nor
+  // ServerSettings. `tell` hears how far the verification of a checkpoint is.
+  // Errors: kInvalidArgument, `restore` is neither "latest" nor
   // a round; kNotFound, the folder has no checkpoint of that round;
   // kFailedPrecondition, the options contradict the state or the checkpoints on
   // disk, or another coordinator uses the folder; those of JobStore, of
   // FolderLock and of reading a checkpoint.
   static absl::StatusOr<std::unique_ptr<CoordinatorHost>> Start(
       const ServerOptions& options, std::shared_ptr<Storage> storage,
-      const std::vector<Setting>& settings);
+      const std::vector<Setting>& settings, const TellProgress& tell);
 
   // Service for the control port.
   CoordinatorService& service() { return *service_; }

@@ -21,6 +21,7 @@
 #include "server/process/coordinator_pages.h"
 #include "server/process/redirect_service.h"
 #include "server/process/shard_process.h"
+#include "server/process/starting_service.h"
 #include "server/report/job_metrics.h"
 
 // A server process has a control port, which serves the coordinator or, in
@@ -77,6 +78,7 @@ class ServerImpl final : public Server {
  private:
   // Starts the control port with the services of this process.
   absl::Status Serve();
+  absl::Status OpenControlPort(const std::vector<grpc::Service*>& services);
   // Starts the pages of this process.
   absl::Status ServePages();
   // Begins a membership in shard_, which listens at `data_port`.
@@ -104,6 +106,7 @@ class ServerImpl final : public Server {
   std::vector<Setting> settings_;     // Settings that all servers share.
   std::unique_ptr<CoordinatorHost> coordinator_;  // Null: in another process.
   std::unique_ptr<RedirectService> redirect_;     // Null with coordinator_.
+  std::unique_ptr<StartingService> starting_;     // Null without --restore.
   std::unique_ptr<ControlServer> control_;        // Serves either of the two.
   std::unique_ptr<ProcessPages> pages_;
   std::string coordinator_address_;
@@ -153,8 +156,15 @@ absl::Status ServerImpl::Serve() {
       options_.coordinate_only || options_.coordinator_address.empty();
   std::vector<grpc::Service*> services;
   if (coordinates) {
-    coordinator_ =
-        NEREUS_TRY(CoordinatorHost::Start(options_, storage_, settings_));
+    // The port opens before a checkpoint is verified.
+    if (!options_.restore.empty()) {
+      starting_ = std::make_unique<StartingService>();
+      NEREUS_TRY(OpenControlPort(starting_->services()));
+    }
+    coordinator_ = NEREUS_TRY(CoordinatorHost::Start(
+        options_, storage_, settings_, [this](const std::string& text) {
+          if (starting_ != nullptr) starting_->Tell(text);
+        }));
     coordinator_->service().set_on_failure([this](const absl::Status& why) {
       {
         MutexLock lock(&mu_);
@@ -167,11 +177,21 @@ absl::Status ServerImpl::Serve() {
     redirect_ = std::make_unique<RedirectService>(options_.coordinator_address);
     services = redirect_->services();
   }
-  control_ = NEREUS_TRY(ControlServer::Start(
-      options_.address.listen_host(), options_.address.control_port, services));
+  if (starting_ != nullptr) {
+    starting_->HandOver(services);
+  } else {
+    NEREUS_TRY(OpenControlPort(services));
+  }
   coordinator_address_ =
       coordinates ? JoinHostPort(options_.address.host, control_->port())
                   : options_.coordinator_address;
+  return absl::OkStatus();
+}
+
+absl::Status ServerImpl::OpenControlPort(
+    const std::vector<grpc::Service*>& services) {
+  control_ = NEREUS_TRY(ControlServer::Start(
+      options_.address.listen_host(), options_.address.control_port, services));
   return absl::OkStatus();
 }
 

@@ -106,8 +106,8 @@ SessionCalls::Reactor* SessionCalls::Open(
       },
       [this, session] { ended_(session); });
   calls_[session] = call;
-  if (stopping_) {
-    call->End(ToGrpcStatus(UnavailableError("shutting down")));
+  if (!stopping_.empty()) {
+    call->End(ToGrpcStatus(UnavailableError(stopping_)));
   } else {
     context->AddInitialMetadata(kSessionHeader, "open");
     call->Start();
@@ -125,10 +125,14 @@ void SessionCalls::End(SessionId session) {
   if (found != calls_.end()) found->second->End(grpc::Status::OK);
 }
 
-void SessionCalls::EndAll() {
-  stopping_ = true;
+void SessionCalls::WriteAll(const v1::CoordinatorMessage& message) {
+  for (const auto& [session, call] : calls_) call->Write(message);
+}
+
+void SessionCalls::EndAll(absl::string_view why) {
+  stopping_ = std::string(why);
   for (const auto& [session, call] : calls_) {
-    call->End(ToGrpcStatus(UnavailableError("shutting down")));
+    call->End(ToGrpcStatus(UnavailableError(why)));
   }
 }
 

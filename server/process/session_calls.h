@@ -4,7 +4,9 @@
 
 #include <functional>
 #include <map>
+#include <string>
 
+#include "absl/strings/string_view.h"
 #include "proto/coordinator.grpc.pb.h"
 #include "server/coordinator/coordinator.h"
 
@@ -41,9 +43,12 @@ class SessionCalls {
   // Ends a session once its queued messages have been written.
   void End(SessionId session);
 
-  // Ends all sessions, and from now on each new session at once: the process
-  // shuts down.
-  void EndAll();
+  // Queues a message to every session.
+  void WriteAll(const v1::CoordinatorMessage& message);
+
+  // Ends all sessions, and from now on each new session at once, for the reason
+  // `why`. By default the process shuts down.
+  void EndAll(absl::string_view why = "shutting down");
 
   // Removes a session. REQUIRES: its call is over.
   void Forget(SessionId session) { calls_.erase(session); }
@@ -55,7 +60,8 @@ class SessionCalls {
   // Calls that are not over, by session. A call deletes itself after `ended`,
   // when gRPC has finished with it.
   std::map<SessionId, SessionCall*> calls_;
-  bool stopping_ = false;  // EndAll was called.
+  // Reason of EndAll; empty: it was not called.
+  std::string stopping_;
 };
 
 }  // namespace nereus

@@ -7,6 +7,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -15,6 +19,7 @@
 #include "common/base/random.h"
 #include "common/checkpoint/checkpoint.h"
 #include "common/checkpoint/checkpoint_layout.h"
+#include "common/checkpoint/file_storage.h"
 #include "common/checkpoint/shard_writer.h"
 #include "tests/simulation/simulated_storage.h"
 #include "tests/testing/test_checkpoint.h"
@@ -318,6 +323,40 @@ TEST(CheckpointReaderTest, MissingFileIsDamageAndUnavailableDiskIsNot) {
   EXPECT_FALSE(storage.RemoveFile(PathOf(*manifest, 0)).ok());
   EXPECT_EQ(CheckpointReader::Open(&storage, *manifest).status().code(),
             absl::StatusCode::kUnavailable);
+}
+
+// Storage of files that several threads may read at a time.
+TEST(CheckpointReaderTest, SeveralThreadsFindTheSameAsOne) {
+  const std::string root = absl::StrCat(testing::TempDir(), "/reader_threads");
+  std::filesystem::remove_all(root);
+  const auto storage = FileStorage::Open(root);
+  ASSERT_TRUE(storage.ok()) << storage.status();
+  const auto manifest = WriteTestCheckpoint(
+      **storage, {.round = 3, .shards = 5, .layers = AwkwardLayers()});
+  ASSERT_TRUE(manifest.ok()) << manifest.status();
+  int64_t all = 0;
+  for (const ManifestFile& file : manifest->files) all += file.bytes;
+  std::atomic<int64_t> read = 0;
+  const auto verify = [&](int threads) {
+    read = 0;
+    return VerifyCheckpoint(**storage, *manifest, threads,
+                            [&](int64_t bytes) { read += bytes; });
+  };
+  for (const int threads : {1, 4, 9}) {
+    EXPECT_EQ(verify(threads), absl::OkStatus());
+    EXPECT_EQ(read, all);
+  }
+  const std::string damaged = manifest->files[3].name;
+  std::fstream file(absl::StrCat(root, "/round-000000000003/", damaged),
+                    std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(-1, std::ios::end);
+  file.put('?');
+  file.close();
+  for (const int threads : {1, 4, 9}) {
+    const absl::Status status = verify(threads);
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+    EXPECT_THAT(std::string(status.message()), testing::HasSubstr(damaged));
+  }
 }
 
 }  // namespace

@@ -10,7 +10,11 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <memory>
 #include <string>
+#include <thread>
+#include <utility>
+#include <vector>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
@@ -22,6 +26,7 @@
 #include "common/base/status.h"
 #include "common/rpc/admin_client.h"
 #include "server/report/job_health.h"
+#include "tests/testing/held_port.h"
 #include "tests/testing/local_cluster.h"
 #include "tests/testing/program_run.h"
 #include "tests/testing/toy_worker.h"
@@ -230,6 +235,51 @@ TEST_F(SlowDiskTest, ManifestThatHangsHoldsUpTheWayBackForALease) {
     // The late manifest was of epoch 2.
     EXPECT_FALSE(absl::StrContains(text, "-of-2-epoch-2-")) << text;
   }
+}
+
+// Otherwise a supervisor would take the coordinator for a dead process.
+TEST_F(SlowDiskTest, PortIsOpenWhileACheckpointIsVerified) {
+  WhileTwoTrain([](LocalCluster&) {});
+  ServerOptions options = Options(/*servers=*/1);
+  options.restore = "latest";
+  const HeldPort port;
+  options.address.control_port = port.port();
+  Hang("pread", ".safetensors");
+  std::unique_ptr<Server> server;
+  std::thread starts([&] {
+    auto started = Server::Start(options);
+    ASSERT_TRUE(started.ok()) << started.status();
+    server = *std::move(started);
+  });
+  ClientOptions client;
+  client.coordinator_address = port.address();
+  client.round_timeout = LocalCluster::kPatience;
+  // These workers wait in sessions until the coordinator is there.
+  std::vector<std::thread> workers;
+  for (int i = 0; i < 2; ++i) {
+    workers.emplace_back([&] {
+      ToyWorker worker(SmallModel());
+      EXPECT_EQ(worker.Connect(client), absl::OkStatus());
+      EXPECT_EQ(worker.NextStep().status(), absl::OkStatus());
+      EXPECT_EQ(worker.client()->Leave(), absl::OkStatus());
+    });
+  }
+  absl::Status refused;
+  const absl::Time from = SteadyNow();
+  while (!absl::StrContains(refused.message(), "verifying the checkpoint") &&
+         SteadyNow() - from < LocalCluster::kPatience) {
+    refused = FetchJobStatus(port.address(), absl::Seconds(10)).status();
+  }
+  EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(refused.message()),
+              AllOf(HasSubstr("the coordinator starts: verifying the "
+                              "checkpoint of round "),
+                    HasSubstr(", 0 of ")));
+  EndHang();
+  for (std::thread& worker : workers) worker.join();
+  starts.join();
+  ASSERT_NE(server, nullptr);
+  EXPECT_EQ(server->AwaitEnd(), absl::OkStatus());
 }
 
 // Starts a server with a disk that hangs from its address on, and a worker.

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -49,7 +50,12 @@ class CoordinatorHostTest : public testing::Test {
     }
     std::shared_ptr<Storage> storage;
     if (!options_.checkpoint_dir.empty()) storage = OpenStorage();
-    return CoordinatorHost::Start(options_, storage, settings_).status();
+    return CoordinatorHost::Start(options_, storage, settings_,
+                                  [this](const std::string& text) {
+                                    const std::lock_guard lock(mu_);
+                                    told_.push_back(text);
+                                  })
+        .status();
   }
   std::shared_ptr<Storage> OpenStorage() {
     auto opened = FileStorage::Open(options_.checkpoint_dir);
@@ -67,6 +73,8 @@ class CoordinatorHostTest : public testing::Test {
   CoordinatorState state_ = SomeState();
   ServerOptions options_;
   std::vector<Setting> settings_;
+  std::mutex mu_;
+  std::vector<std::string> told_;  // Texts about long work. Guarded by mu_.
 };
 
 TEST_F(CoordinatorHostTest, GoesOnWithTheSameFlags) {
@@ -151,7 +159,8 @@ TEST_F(CoordinatorHostTest, JobThatIsOverStaysOverWithOnce) {
     state_.state = state;
     ASSERT_EQ(Start(), absl::OkStatus());
     const std::shared_ptr<Storage> storage = OpenStorage();
-    auto host = CoordinatorHost::Start(options_, storage, settings_);
+    auto host = CoordinatorHost::Start(options_, storage, settings_,
+                                       [](const std::string&) {});
     ASSERT_TRUE(host.ok()) << host.status();
     EXPECT_EQ((*host)->service().AwaitEnd().code(),
               state == JobState::kFinished ? absl::StatusCode::kOk
@@ -212,6 +221,9 @@ TEST_F(RestoreTest, LatestIsTheNewestCheckpoint) {
   options_.restore = "latest";
   EXPECT_EQ(Start(), absl::OkStatus());
   EXPECT_EQ(Folders().size(), 3u);
+  ASSERT_FALSE(told_.empty());
+  EXPECT_THAT(told_.front(),
+              HasSubstr("verifying the checkpoint of round 30, 0 of "));
 }
 
 // The checkpoint of round 30 has a torn manifest, and that of round 20 a
