@@ -30,6 +30,7 @@ enum class LogEvent {
   kRefused,       // A process, session or connection was refused.
   kProgress,      // Progress and results of the training.
   kDisk,          // A disk is slow, hangs or fails.
+  kLog,           // Lines of this log were dropped.
 };
 
 inline constexpr Named<LogEvent> kLogEventNames[] = {
@@ -52,6 +53,7 @@ inline constexpr Named<LogEvent> kLogEventNames[] = {
     {LogEvent::kRefused, "refused"},
     {LogEvent::kProgress, "progress"},
     {LogEvent::kDisk, "disk"},
+    {LogEvent::kLog, "log"},
 };
 
 // Facts about one log line, which only its JSON form shows.

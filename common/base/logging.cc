@@ -1,13 +1,14 @@
 #include "common/base/logging.h"
 
-#include <unistd.h>
+#include <pthread.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "common/base/log_writer.h"
 #include "common/base/mutex.h"
 #include "common/base/names.h"
 #include "nlohmann/json.hpp"
@@ -46,21 +47,77 @@ Speaker& TheSpeaker() {
   return speaker;
 }
 
-// Writes a line to standard error. Copies the context first, so that no lock is
-// held during the write.
-void WriteLine(LogLevel level, const LogFields& fields,
-               const std::string& text) {
+// Returns the time now. Unlike absl::Now, takes no lock: a child of fork() may
+// log although another thread of its parent held that lock.
+absl::Time WallNow() {
+  return absl::FromChrono(std::chrono::system_clock::now());
+}
+
+// Returns a line in the format of this process.
+std::string MakeLine(LogLevel level, const LogFields& fields,
+                     const std::string& text) {
   LogContext context;
   {
     Speaker& speaker = TheSpeaker();
     MutexLock lock(&speaker.mu);
     context = speaker.context;
   }
-  const std::string line =
-      FormatLogLine(TheFormat(), context, absl::Now(), level, fields, text);
-  // A failed write is ignored: there is no other place to report it.
-  [[maybe_unused]] const ssize_t written =
-      write(STDERR_FILENO, line.data(), line.size());
+  return FormatLogLine(TheFormat(), context, WallNow(), level, fields, text);
+}
+
+// Returns the line in place of lines that were dropped (LogWriter).
+std::string DescribeGap(int64_t count, absl::Duration ago) {
+  const int64_t seconds =
+      absl::ToInt64Seconds(absl::Ceil(ago, absl::Seconds(1)));
+  return MakeLine(
+      LogLevel::kWarning, {LogEvent::kLog},
+      absl::StrCat(count, count == 1 ? " log line" : " log lines",
+                   " of the last ", seconds, count == 1 ? " s was" : " s were",
+                   " dropped, because the log's reader, or its disk, stood "
+                   "still or was too slow"));
+}
+
+// Locks the mutexes of this file during a fork, so that no other thread holds
+// them in the child.
+void BeforeFork() ABSL_NO_THREAD_SAFETY_ANALYSIS;
+void AfterForkInParent() ABSL_NO_THREAD_SAFETY_ANALYSIS;
+void AfterForkInChild() ABSL_NO_THREAD_SAFETY_ANALYSIS;
+
+// Returns the only LogWriter.
+LogWriter& TheWriter() {
+  static LogWriter& writer = *[] {
+    pthread_atfork(BeforeFork, AfterForkInParent, AfterForkInChild);
+    return new LogWriter(DescribeGap);
+  }();
+  return writer;
+}
+
+void BeforeFork() {
+  TheWriter().BeforeFork();
+  TheSpeaker().mu.Lock();
+}
+
+void AfterForkInParent() {
+  TheSpeaker().mu.Unlock();
+  TheWriter().AfterForkInParent();
+}
+
+void AfterForkInChild() {
+  TheSpeaker().mu.Unlock();
+  TheWriter().AfterForkInChild();
+}
+
+// Writes the last lines when the process ends by exit() or by a return from
+// main. Other ends call FlushLog. Registered when the program is loaded, so
+// that it runs after the functions that the program registers.
+[[maybe_unused]] const int flushes_at_exit =
+    std::atexit([] { FlushLog(kLogFlushLimit); });
+
+// Writes a line to standard error.
+void WriteLine(LogLevel level, const LogFields& fields,
+               const std::string& text) {
+  TheWriter().Write(MakeLine(level, fields, text),
+                    /*is_important=*/level >= LogLevel::kError);
 }
 
 // Hands a line to the sink, or writes it.
@@ -139,6 +196,9 @@ void WriteLog(LogLevel level, const LogFields& fields,
   if (level >= log_level.load()) Deliver(level, fields, text);
 }
 
+bool FlushLog(absl::Duration limit) { return TheWriter().Flush(limit); }
+int64_t DroppedLogLines() { return TheWriter().dropped_lines(); }
+
 namespace internal {
 
 LogLine::~LogLine() { Deliver(level_, fields_, stream_.str()); }
@@ -149,6 +209,7 @@ CheckFailure::CheckFailure(const char* file, int line, const char* condition) {
 
 CheckFailure::~CheckFailure() {
   WriteLine(LogLevel::kCritical, {}, stream_.str());
+  FlushLog(kLogFlushLimit);
   std::abort();
 }
 

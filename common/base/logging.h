@@ -75,11 +75,23 @@ using LogSink = void (*)(LogLevel level, const std::string& text);
 // always goes to standard error.
 void SetLogSink(LogSink sink);
 
+// Longest time for which the end of a process waits for the reader of its log.
+inline constexpr absl::Duration kLogFlushLimit = absl::Seconds(1);
+
+// Waits until all lines so far are written, for `limit` at most. Returns false
+// if they are not. Call it before the process ends by _exit or _Exit; exit()
+// and a failed NEREUS_CHECK call it with kLogFlushLimit.
+bool FlushLog(absl::Duration limit);
+
+// Returns the number of lines that were dropped, because the reader of standard
+// error stood still or was too slow, or a write failed.
+int64_t DroppedLogLines();
+
 namespace internal {
 
-// Collector of one log line. The destructor writes the line with one write(),
-// so that lines of several threads and processes do not mix. With a LogSink,
-// the destructor calls the sink instead.
+// Collector of one log line. The destructor writes the line to standard error
+// (LogWriter), and does not wait for a reader. Lines of several threads and
+// processes do not mix. With a LogSink, the destructor calls the sink instead.
 class LogLine {
  public:
   // Begins a line.

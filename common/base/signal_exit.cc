@@ -34,6 +34,7 @@ void ServeRequest() {
   while (sem_wait(&request.is_made) != 0 && errno == EINTR) {
   }
   NEREUS_LOG(Info, {LogEvent::kEnd}) << request.text.load();
+  FlushLog(kLogFlushLimit);
   _exit(request.exit_code);
 }
 

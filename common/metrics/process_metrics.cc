@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "common/base/logging.h"
 #include "common/base/version.h"
 
 namespace nereus {
@@ -46,6 +47,10 @@ void AddProcessMetrics(MetricList& metrics) {
   metrics.AddGauge(
       "nereus_build_info", "Version of this process", 1,
       {{"version", kVersion}, {"protocol", absl::StrCat(kProtocolVersion)}});
+  metrics.AddCounter("nereus_log_lines_dropped_total",
+                     "Log lines that were dropped, because the log's reader "
+                     "stood still or was too slow, or a write failed",
+                     static_cast<double>(DroppedLogLines()));
   rusage usage = {};
   if (getrusage(RUSAGE_SELF, &usage) == 0) {
     metrics.AddCounter(

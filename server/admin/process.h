@@ -77,7 +77,8 @@ class ProcessEvents {
 // children.
 // Only the thread that called Create may use the object. The process must have
 // no other thread when Start forks: a lock that another thread holds would stay
-// locked in the child. A process may have one object at a time.
+// locked in the child. The thread of the log does no harm: a fork waits for its
+// locks (LogWriter). A process may have one object at a time.
 class ProcessGroup {
  public:
   // Largest number of bytes of a line that is reported.

@@ -233,7 +233,10 @@ int Main(int argc, char** argv) {
   ExitOnSignals();  // Until Serve has its own answer to SIGTERM.
   const Ending ending = Serve(options);
   WriteLog(ending.level, {LogEvent::kEnd}, ending.text);
-  if (IsDiskThreadLeftBehind()) std::_Exit(ending.code);
+  if (IsDiskThreadLeftBehind()) {
+    FlushLog(kLogFlushLimit);
+    std::_Exit(ending.code);
+  }
   return ending.code;
 }
 

@@ -210,5 +210,54 @@ code=$?; echo log run; cat $dir/log; exit $code
   EXPECT_THAT(EventsOf(logs.at("run")), Not(Contains("")));
 }
 
+// Runs a job of a server, which coordinates, and two workers. The logs of the
+// server and of the first worker go to descriptor 7. Prints the checksums of
+// the workers' parameters.
+constexpr char kWatchedJob[] = R"(
+job() {
+  rm -f $dir/listening
+  $server --shard=0 --servers=1 --workers=2 --deterministic --log-level=debug \
+    > $dir/listening 2>&7 &
+  pid_s=$!
+  until grep -qs listening $dir/listening; do
+    kill -0 $pid_s || exit 99
+    sleep 0.05
+  done
+  control=$(sed 's/.*control=\([^ ]*\).*/\1/' $dir/listening)
+  train="$worker --coordinator=$control --model=mlp --limit=200 --epochs=2 \
+    --log-level=debug --json"
+  $train --name=a > $dir/a 2>&7 &
+  pid_a=$!
+  $train --name=b > $dir/b 2> $dir/b.log
+  code_b=$?
+  wait $pid_a
+  code_a=$?
+  wait $pid_s
+  echo "codes $code_a $code_b $?"
+  grep -ho '"parameter_checksum":"[0-9a-f]*"' $dir/a $dir/b
+}
+)";
+
+// A process that waited for the reader of its log would send nothing: the
+// coordinator would answer no worker, and the other worker would wait for the
+// gradients of the first.
+TEST_F(LogsTest, JobNeedsNoReaderOfItsLogs) {
+  ASSERT_EQ(RunScript(absl::StrCat(kWatchedJob, "job 7> $dir/log")), 0)
+      << output();
+  const std::string expected = output();
+  EXPECT_THAT(expected, testing::MatchesRegex(
+                            "codes 0 0 0\n"
+                            "(\"parameter_checksum\":\"[0-9a-f]+\"\n){2}"));
+  ASSERT_EQ(RunScript(absl::StrCat(kWatchedJob, R"(
+mkfifo $dir/pipe
+exec 7<>$dir/pipe
+timeout 1 cat /dev/zero >&7  # Fills the pipe.
+job
+)")),
+            0)
+      << output();
+  EXPECT_EQ(output(), expected);
+}
+
 }  // namespace
 }  // namespace nereus

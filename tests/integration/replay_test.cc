@@ -11,6 +11,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
+#include "common/base/logging.h"
 #include "common/base/status.h"
 #include "tests/testing/local_cluster.h"
 #include "tests/testing/toy_worker.h"
@@ -91,6 +92,7 @@ std::string LogOfTunedReplay(int64_t steps) {
   const auto results = cluster.RunWorkers(2, [&](int) {
     return RunReplay(replay, cluster.client_options()).status();
   });
+  FlushLog(kLogFlushLimit);
   const std::string log = testing::internal::GetCapturedStderr();
   for (const absl::Status& result : results) {
     EXPECT_TRUE(result.ok()) << result << log;
