@@ -276,6 +276,9 @@ v1::GetStatusResponse ToProto(const JobStatus& status) {
     added.set_error(TextField(wait.error));
     added.set_messages(wait.messages);
   }
+  for (const std::string& newcomer : status.newcomers) {
+    message.add_newcomers(TextField(newcomer));
+  }
   return message;
 }
 
@@ -315,6 +318,8 @@ absl::StatusOr<JobStatus> FromProto(const v1::GetStatusResponse& message) {
     status.disk_waits.push_back({wait.what(), DurationFromProto(wait.time()),
                                  wait.error(), wait.messages()});
   }
+  status.newcomers.assign(message.newcomers().begin(),
+                          message.newcomers().end());
   return status;
 }
 

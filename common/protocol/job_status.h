@@ -193,6 +193,9 @@ struct JobStatus {
   CheckpointStatus checkpoint;  // Newest checkpoint, and the next one.
   JobCounts counts;
   std::vector<DiskWait> disk_waits;
+  // Processes that ask to join and must wait (JoinBrake), each with its name,
+  // the time, and the reason.
+  std::vector<std::string> newcomers;
 };
 
 }  // namespace nereus

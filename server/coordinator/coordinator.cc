@@ -37,6 +37,7 @@ Coordinator::Coordinator(CoordinatorOptions options, CoordinatorState state,
       state_(state.state),
       reason_(std::move(state.reason)),
       roster_(state, now, options_.lease()),
+      brake_(options_.join_share),
       checkpoints_(std::move(state.checkpoints), state.checkpoint_wanted),
       epochs_(&options_, &roster_, &checkpoints_, std::move(state.epoch),
               std::move(state.hosts), std::move(state.lost_factors)),
@@ -67,6 +68,10 @@ void Coordinator::Note(int64_t round, CheckpointNews news, absl::Time now,
 
 JobStatus Coordinator::Status(absl::Time now) const {
   JobStatus status = DescribeJob(view(), now);
+  for (const JoinBrake::Newcomer& each : brake_.waiting()) {
+    status.newcomers.push_back(absl::StrCat(
+        each.request.name, " ", brake_.WhyWait(WaitOf(each.request, now))));
+  }
   tally_.Fill(status, now);
   return status;
 }
@@ -76,6 +81,7 @@ void Coordinator::OnMessage(SessionId session, const MemberMessage& message,
                             absl::Time now, CoordinatorOutbox& out) {
   NoticePause(now);
   const bool is_first = roster_.NoteMessage(session);
+  brake_.NoteMessage(session, now);
   if (lobby_.Has(session) || std::holds_alternative<LobbyGather>(message)) {
     if (is_first || lobby_.Has(session)) OnLobby(session, message, now, out);
   } else if (const auto* join = std::get_if<JoinRequest>(&message)) {
@@ -88,7 +94,7 @@ void Coordinator::OnMessage(SessionId session, const MemberMessage& message,
     const PeerId id = member->id;
     const absl::Status status =
         over() ? absl::OkStatus() : OnMemberMessage(*member, message, now, out);
-    if (!status.ok()) Drop(id, std::string(status.message()), out);
+    if (!status.ok()) Drop(id, std::string(status.message()), now, out);
   } else if (is_first) {
     Refuse(session,
            FailedPreconditionError("a session must begin with a join "
@@ -131,10 +137,10 @@ void Coordinator::OnJoin(SessionId session, const JoinRequest& request,
   const MemberRecord* const twice = roster_.Find(session);
   const bool has_joined = twice != nullptr;
   if (has_joined && twice->admitted) {
-    return Drop(twice->id, "a session joins once", out);
+    return Drop(twice->id, "a session joins once", now, out);
   }
   if (has_joined) roster_.Remove(PeerId(twice->id));
-  if (has_joined || outsiders_.EndClaim(session)) {
+  if (has_joined || outsiders_.EndClaim(session) || brake_.EndWait(session)) {
     return Refuse(session, InvalidArgumentError("a session joins once"), out);
   }
   // This process has joined, but its session broke before it heard of that.
@@ -151,14 +157,62 @@ void Coordinator::OnJoin(SessionId session, const JoinRequest& request,
   // The new process replaces a member that has the place but no session.
   const MemberRecord* const before = roster_.FindHolder(request);
   if (status.ok() && before != nullptr) {
-    Drop(before->id, "another process takes its place", out);
+    Drop(before->id, "another process takes its place", now, out);
     status = CheckJoin(request);  // Drop may have ended the job.
   }
   outsiders_.NoteReturn(request);
   if (!status.ok()) return Refuse(session, std::move(status), out);
+  if (WaitOf(request, now) > absl::ZeroDuration()) {
+    return brake_.Hold({session, request, now, absl::InfinitePast()}, out);
+  }
+  if (job() != nullptr) brake_.OnJoin(request, now);
   roster_.Add(request, session, /*running=*/job() != nullptr, now);
   const std::string news = roster_.Find(session)->Describe() + " has joined";
   out.push_back(Announce{false, news, {LogEvent::kMemberJoined}});
+}
+
+// A job that lacks workers or a shard makes no steps. Once all workers have
+// left, a server can only be one that writes the last checkpoint.
+absl::Duration Coordinator::WaitOf(const JoinRequest& request,
+                                   absl::Time now) const {
+  if (state_ != JobState::kRunning) return absl::ZeroDuration();
+  const bool job_waits = request.role == Role::kWorker
+                             ? roster_.WorkersHere() < options_.spec.min_workers
+                             : roster_.AllLeft() ||
+                                   epochs_.Has(ChangeReason::kShardLost) ||
+                                   !epochs_.HasEveryShard();
+  return brake_.WaitOf(request, job_waits, now);
+}
+
+// A silent process may be dead, and would stop the job for a lease.
+void Coordinator::AdmitWaiting(absl::Time now, CoordinatorOutbox& out) {
+  for (JoinBrake::Newcomer& each : brake_.TakeWaiting()) {
+    const bool is_silent = now - each.heard_at > 3 * kHeartbeatInterval;
+    if (!over() &&
+        (is_silent || WaitOf(each.request, now) > absl::ZeroDuration())) {
+      brake_.waiting().push_back(std::move(each));
+      continue;
+    }
+    OnJoin(each.session, each.request, now, out);
+  }
+}
+
+void Coordinator::TellHeld(absl::Time now, CoordinatorOutbox& out) {
+  for (JoinBrake::Newcomer& each : brake_.waiting()) {
+    if (now - each.notified_at < options_.waiting_notice_interval) continue;
+    const bool is_first = each.notified_at == absl::InfinitePast();
+    each.notified_at = now;
+    const std::string why = brake_.WhyWait(WaitOf(each.request, now));
+    out.push_back(SendToMember{
+        each.session,
+        Waiting{absl::StrCat("job ", options_.spec.name, " runs, and ",
+                             each.request.name, " ", why)}});
+    if (!is_first) continue;
+    out.push_back(Announce{false,
+                           absl::StrCat(each.request.name, " at ",
+                                        each.request.data_address, " ", why),
+                           {LogEvent::kWaiting}});
+  }
 }
 
 // A message that comes soon after a claim may have been sent before it.
@@ -270,8 +324,7 @@ absl::Status Coordinator::OnMemberMessage(MemberRecord& member,
     NEREUS_TRY(CheckReport(report->report));
     epochs_.OnReport(member, *report);
   } else if (const auto* leave = std::get_if<Leave>(&message)) {
-    const bool saves = NEREUS_TRY(departures_.OnLeave(member, *leave, out));
-    if (saves) Save(out);
+    NEREUS_TRY(OnLeave(member, *leave, now, out));
   } else if (const auto* timed = std::get_if<FusionTimed>(&message)) {
     NEREUS_TRY(FusionTuning::Check(*timed));
     if (member.is_worker()) epochs_.OnFusionTimed(member, *timed, out);
@@ -289,7 +342,7 @@ absl::Status Coordinator::OnMemberMessage(MemberRecord& member,
          absl::StrCat("it and ", roster_.Find(stays)->Name(),
                       lost->reached ? " cannot keep a connection"
                                     : " have never been connected"),
-         out);
+         now, out);
   } else if (const auto* part = std::get_if<CheckpointPart>(&message)) {
     OnPart(member, *part, now, out);
   } else if (const auto* damaged = std::get_if<CheckpointDamaged>(&message)) {
@@ -312,6 +365,18 @@ absl::Status Coordinator::OnMemberMessage(MemberRecord& member,
     NEREUS_TRY(Gatherings::Check(*gather));
     if (member.is_worker()) gatherings_.OnGather(member, *gather, now, out);
   }
+  return absl::OkStatus();
+}
+
+// The other workers need not wait for a worker before it leaves.
+absl::Status Coordinator::OnLeave(MemberRecord& member, const Leave& leave,
+                                  absl::Time now, CoordinatorOutbox& out) {
+  const bool saves = NEREUS_TRY(departures_.OnLeave(member, leave, out));
+  if (!saves) return absl::OkStatus();
+  if (member.leaves_early && state_ == JobState::kRunning) {
+    brake_.OnEnd(member, now, now);
+  }
+  Save(out);
   return absl::OkStatus();
 }
 
@@ -400,12 +465,17 @@ void Coordinator::OnSessionEnd(SessionId session, absl::Time now,
   NoticePause(now);
   roster_.NoteEnd(session);
   outsiders_.EndClaim(session);
+  brake_.EndWait(session);
   lobby_.OnSessionEnd(session);
   MemberRecord* const member = roster_.Find(session);
   if (member == nullptr) return;
   member->session.reset();
   member->times.dead_after = now + options_.reconnect_grace;
-  if (!member->admitted) roster_.Remove(PeerId(member->id));
+  if (!member->admitted) {
+    const PeerId id = member->id;
+    roster_.Remove(id);
+    tally_.OnGone(id);  // Another worker may get this rank.
+  }
   Advance(now, out);
 }
 
@@ -420,6 +490,7 @@ bool Coordinator::FailIf(const std::optional<Announce>& reason,
 // Runs after every event: each step may make the next one possible.
 void Coordinator::Advance(absl::Time now, CoordinatorOutbox& out) {
   SettleClaims(now, out);
+  AdmitWaiting(now, out);
   if (state_ == JobState::kWaiting &&
       roster_.Count(Role::kWorker) == options_.spec.workers &&
       roster_.Count(Role::kShard) == options_.spec.shards) {
@@ -441,13 +512,14 @@ void Coordinator::Advance(absl::Time now, CoordinatorOutbox& out) {
   const int64_t saved = checkpoints_.saved_round();
   while (MemberRecord* const server = departures_.FindSpareServer()) {
     outsiders_.Release(*server, saved, out);
-    Remove(*server, out);
+    Remove(*server, now, out);
   }
   for (const PeerId leaver :
        outsiders_.ReleaseLeavers(*job(), saved, roster_, out)) {
     tally_.OnGone(leaver);
     epochs_.ForgetLinks(leaver);
   }
+  if (Stands()) brake_.Excuse(now);
   const absl::StatusOr<bool> begins = epochs_.Advance(now, out);
   if (!begins.ok()) {
     return Fail(std::string(begins.status().message()), out, JobState::kLost);
@@ -469,6 +541,7 @@ void Coordinator::BeginEpoch(absl::Time now, CoordinatorOutbox& out) {
   replicas_.Clear();
   if (epochs_.in_force().all_from_base) gatherings_.Clear(job()->epoch);
   tally_.OnEpoch(*job(), now);
+  brake_.OnEpoch(roster_, now);
   epochs_.AdmitAll(now);
   Save(out);
   epochs_.TellAll(out);
@@ -552,6 +625,7 @@ void Coordinator::Fail(const std::string& reason, CoordinatorOutbox& out,
 void Coordinator::OnTick(absl::Time now, CoordinatorOutbox& out) {
   NoticePause(now);
   outsiders_.Forget(now);
+  brake_.DropSilent(options_.lease(), now, out);
   if (!over()) DropOverdueMembers(now, out);
   if (now >= looks_again_at_) {
     looks_again_at_ = absl::InfiniteFuture();
@@ -565,11 +639,20 @@ void Coordinator::OnTick(absl::Time now, CoordinatorOutbox& out) {
   }
   lobby_.SendNotices(roster_, now, out);
   TellWaiting(view(), roster_, now, out);
+  TellHeld(now, out);
+}
+
+// For a reason that no newcomer has made.
+bool Coordinator::Stands() const {
+  return roster_.WorkersHere() < options_.spec.min_workers ||
+         epochs_.Has(ChangeReason::kShardLost) ||
+         epochs_.Has(ChangeReason::kCoordinatorRestarted);
 }
 
 void Coordinator::NoticePause(absl::Time now) {
   const absl::Duration pause = roster_.NoticePause(now);
   outsiders_.Delay(pause);
+  brake_.Delay(pause);
   last_.Delay(pause);
   epochs_.Delay(pause);
 }
@@ -588,13 +671,13 @@ void Coordinator::DropOverdueMembers(absl::Time now, CoordinatorOutbox& out) {
     if (member->IsSilent(options_.lease(), now)) {
       outsiders_.NoteSilent(id, member->request.name, now);
     }
-    Drop(id, why, out);
+    Drop(id, why, now, out);
   }
 }
 
 // The member is not in the next epoch. If it was the last server with the
 // values of a shard, the job goes back to a checkpoint or fails.
-void Coordinator::Drop(PeerId id, const std::string& why,
+void Coordinator::Drop(PeerId id, const std::string& why, absl::Time now,
                        CoordinatorOutbox& out) {
   MemberRecord* const member = roster_.Find(id);
   if (member == nullptr) return;
@@ -605,14 +688,18 @@ void Coordinator::Drop(PeerId id, const std::string& why,
     Refuse(*member->session,
            CancelledError(member->Name(), " was counted as dead: ", why), out);
   }
-  const std::string lost = Remove(*member, out);
+  const std::string lost = Remove(*member, now, out);
   if (!lost.empty()) Fail(absl::StrCat(text, lost), out, JobState::kLost);
 }
 
-std::string Coordinator::Remove(MemberRecord& member, CoordinatorOutbox& out) {
+std::string Coordinator::Remove(MemberRecord& member, absl::Time now,
+                                CoordinatorOutbox& out) {
   const PeerId id = member.id;
   const bool takes_part = state_ == JobState::kRunning && member.admitted;
   if (takes_part) epochs_.NoteLost(member);
+  if (takes_part && !member.has_left()) {
+    brake_.OnEnd(member, member.times.heard_at, now);
+  }
   if (takes_part && roster_.AllLeft() && member.has_left()) {
     // All workers have left: LastStep needs this leaver in the list.
     member.session.reset();

@@ -14,6 +14,7 @@
 #include "server/coordinator/epochs.h"
 #include "server/coordinator/gatherings.h"
 #include "server/coordinator/job_description.h"
+#include "server/coordinator/join_brake.h"
 #include "server/coordinator/join_rules.h"
 #include "server/coordinator/last_checkpoint.h"
 #include "server/coordinator/lobby_gatherings.h"
@@ -123,7 +124,8 @@ class Coordinator {
   // has died, and no silent process may still ask (Outsiders). Before the job
   // is over, true only if there are no members.
   bool everyone_knows() const {
-    return !outsiders_.has_silent() && roster_.AllToldOver();
+    return !outsiders_.has_silent() && brake_.waiting().empty() &&
+           roster_.AllToldOver();
   }
 
   // Returns the status of the job for operators.
@@ -145,6 +147,14 @@ class Coordinator {
   // heartbeat interval after the claim, the coordinator refuses the process.
   // Otherwise the claim keeps waiting.
   void SettleClaims(absl::Time now, CoordinatorOutbox& out);
+  // Returns the time for which a process must wait before it may join
+  // (JoinBrake::WaitOf).
+  absl::Duration WaitOf(const JoinRequest& request, absl::Time now) const;
+  // Lets the processes join that the brake has held up, unless they must go on
+  // waiting. If the job is over, they are told so.
+  void AdmitWaiting(absl::Time now, CoordinatorOutbox& out);
+  // Tells waiting processes from time to time why they wait.
+  void TellHeld(absl::Time now, CoordinatorOutbox& out);
   void OnResume(SessionId session, const Resume& resume, absl::Time now,
                 CoordinatorOutbox& out);
   // Sets the session over which a member sends its messages from now on, and
@@ -158,6 +168,8 @@ class Coordinator {
   absl::Status OnMemberMessage(MemberRecord& member,
                                const MemberMessage& message, absl::Time now,
                                CoordinatorOutbox& out);
+  absl::Status OnLeave(MemberRecord& member, const Leave& leave, absl::Time now,
+                       CoordinatorOutbox& out);
   absl::Status OnFactorRows(const MemberRecord& member, const FactorRows& rows,
                             CoordinatorOutbox& out);
   void OnPart(const MemberRecord& member, const CheckpointPart& part,
@@ -178,6 +190,8 @@ class Coordinator {
   // REQUIRES: all workers have left.
   void FinishIfSaved(absl::Time now, CoordinatorOutbox& out);
 
+  // True if the running job makes no steps, whatever newcomers do.
+  bool Stands() const;
   // If the coordinator's process stood still, moves all deadlines of members,
   // of outsiders and of the last checkpoint later by the length of that pause.
   void NoticePause(absl::Time now);
@@ -186,10 +200,12 @@ class Coordinator {
   // Counts a member as dead for the reason `why`, tells its process, and
   // removes the member from the roster. A leaver stays in the roster if all
   // workers have left.
-  void Drop(PeerId id, const std::string& why, CoordinatorOutbox& out);
+  void Drop(PeerId id, const std::string& why, absl::Time now,
+            CoordinatorOutbox& out);
   // Removes a member from the roster. If the job cannot go on without it,
   // returns why; otherwise returns "".
-  std::string Remove(MemberRecord& member, CoordinatorOutbox& out);
+  std::string Remove(MemberRecord& member, absl::Time now,
+                     CoordinatorOutbox& out);
   // Asks the driver to save the state.
   void Save(CoordinatorOutbox& out) const;
   // Logs and counts news of a checkpoint, and saves the state if news.saves.
@@ -201,6 +217,7 @@ class Coordinator {
   std::string reason_;            // Reason why the job failed.
   MemberList roster_;             // Processes that have joined.
   Outsiders outsiders_;           // Processes that are not members.
+  JoinBrake brake_;               // Processes that must wait before they join.
   CheckpointLedger checkpoints_;  // Checkpoints made and requested.
   Epochs epochs_;                 // Current epoch, and the next one.
   LastCheckpoint last_;           // Checkpoint at the end of the job.

@@ -64,6 +64,12 @@ struct CoordinatorOptions {
   // its connection resumes within this time.
   absl::Duration reconnect_grace = absl::Seconds(1);
 
+  // Number of times that the cost of newcomers must pass before the next one is
+  // admitted (JoinBrake). With 20, processes that join and crash in a loop stop
+  // the steps of the others for at most 1/20 of the time. 0: newcomers are
+  // never held up.
+  int join_share = 20;
+
   // Time between two notices that tell a waiting member what the job waits for.
   absl::Duration waiting_notice_interval = absl::Seconds(3);
 

@@ -504,7 +504,9 @@ void Epochs::Enter(NextEpoch next, bool restarts,
 
 // A member that drops its values has begun no step of this epoch, nor left.
 void Epochs::AdmitAll(absl::Time now) {
+  const bool is_first = job()->epoch == kFirstEpoch;
   in_force_.members.clear();
+  roster_.UseRanks();
   for (MemberRecord& member : roster_.members()) {
     in_force_.members.push_back({member.id, member.request.incarnation,
                                  member.request.data_address, member.host});
@@ -521,6 +523,7 @@ void Epochs::AdmitAll(absl::Time now) {
     // A new member's lease begins here. A silent member gets no new lease: its
     // driver may stand still.
     if (!member.admitted) member.times.heard_at = now;
+    if (!member.admitted && !is_first) member.times.admitted_at = now;
     member.admitted = true;
     member.report.reset();
     member.ready_to_switch = false;

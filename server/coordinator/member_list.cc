@@ -43,6 +43,9 @@ std::optional<Announce> MemberRecord::NoteHeartbeat(const Heartbeat& last,
     times.asked_at = std::max(times.asked_at, now);
   }
   const std::optional<Stall> before = std::exchange(heartbeat, last).stall;
+  if (admitted && last.round >= life.first_step) {
+    times.took_part_at = std::min(times.took_part_at, times.last_message_at);
+  }
   if (!last.stall.has_value()) return std::nullopt;
   const Stall& stall = *last.stall;
   const bool goes_on = before.has_value() && before->layer == stall.layer &&
@@ -92,7 +95,10 @@ MemberList::MemberList(const CoordinatorState& saved, absl::Time now,
     MemberRecord member;
     member.id = each.id;
     member.request = each.request;
-    member.times = {now, now, now + lease, now, {}};
+    member.times.last_message_at = now;
+    member.times.heard_at = now;
+    member.times.dead_after = now + lease;
+    member.times.notified_at = now;
     member.admitted = true;
     if (each.left) member.last_step = each.last_step;
     member.leaves_early = each.left_early;
@@ -137,20 +143,30 @@ const MemberRecord* MemberList::FindHolder(const JoinRequest& request) const {
   });
 }
 
-// Before the job runs, a worker may get the rank of a worker that is gone.
+// A worker may get the rank of a worker that is gone, if that was in no epoch.
 void MemberList::Add(const JoinRequest& request, SessionId session,
                      bool running, absl::Time now) {
   MemberRecord member;
   member.id = PeerId::Shard(request.shard);
   if (request.role == Role::kWorker) {
-    int rank = running ? next_rank_++ : 0;
+    int rank = running ? next_rank_ : 0;
     while (Find(PeerId::Worker(rank)) != nullptr) ++rank;
     member.id = PeerId::Worker(rank);
   }
   member.request = request;
   member.session = session;
-  member.times = {now, now, {}, absl::InfinitePast(), {}};
+  member.times.last_message_at = now;
+  member.times.heard_at = now;
+  member.times.notified_at = absl::InfinitePast();
   members_.push_back(std::move(member));
+}
+
+void MemberList::UseRanks() {
+  for (const MemberRecord& member : members_) {
+    if (member.is_worker()) {
+      next_rank_ = std::max(next_rank_, member.id.rank + 1);
+    }
+  }
 }
 
 void MemberList::Remove(PeerId id) {

@@ -28,6 +28,13 @@ struct MemberTimes {
   absl::Time asked_at;     // Time when its report was requested.
   // Time at which its long work (Heartbeat::work) began, or last got further.
   absl::Time moved_at = {};
+  // Time when it was admitted to a job that ran already. A member with which
+  // the job began, or which a restarted coordinator found in the saved state,
+  // has been there for ever.
+  absl::Time admitted_at = absl::InfinitePast();
+  // Workers: time of the first heartbeat that says that the worker has done a
+  // round since it was admitted.
+  absl::Time took_part_at = absl::InfiniteFuture();
 };
 
 // Process that has joined the job. Its states:
@@ -56,6 +63,8 @@ struct MemberRecord {
   Heartbeat heartbeat;    // Last heartbeat.
   LogPace stall_pace;     // Pace of the log lines about its stall.
   bool admitted = false;  // True once it is a member of an epoch.
+  // Time for which its join has stopped the steps of a running job (JoinBrake).
+  absl::Duration join_cost;
   // True if the coordinator need not tell it (any more) that the job is over:
   // it has been told, or it has not resumed its session in time.
   bool told_over = false;
@@ -108,9 +117,10 @@ struct MemberRecord {
 // the job NumberWorkers changes this order. Plain bookkeeping.
 //
 // NumberWorkers gives ranks without gaps at the start of the job. Afterwards no
-// rank is given twice, so that a late frame of a dead worker is never taken for
-// a frame of a new one. Bounded: CheckJoin refuses more workers and servers
-// than the job may have.
+// rank of an admitted worker is given twice, so that a late frame of a dead
+// worker is never taken for a frame of a new one. A worker that goes before it
+// is admitted gives its rank back: no process has heard of that rank. Bounded:
+// CheckJoin refuses more workers and servers than the job may have.
 class MemberList {
  public:
   MemberList() = default;
@@ -124,8 +134,11 @@ class MemberList {
   // Returns the members that have been admitted, in the form of
   // CoordinatorState.
   std::vector<CoordinatorState::Member> Saved() const;
-  // Rank of the next worker that joins the job while it runs.
+  // Lowest rank that no worker has had in an epoch: ranks of workers that join
+  // the job while it runs begin here.
   int next_rank() const { return next_rank_; }
+  // Notes that the workers in the list are in an epoch: their ranks are used.
+  void UseRanks();
 
   // Each returns null if there is no such member.
   MemberRecord* Find(SessionId session);
@@ -137,8 +150,9 @@ class MemberList {
   // the place is free.
   const MemberRecord* FindHolder(const JoinRequest& request) const;
 
-  // Adds a process. `running`: the job runs, so a worker gets next_rank().
-  // Before the job runs, a worker gets the lowest free rank.
+  // Adds a process. `running`: the job runs, so a worker gets the lowest free
+  // rank from next_rank() on. Before the job runs, a worker gets the lowest
+  // free rank.
   void Add(const JoinRequest& request, SessionId session, bool running,
            absl::Time now);
   void Remove(PeerId id);

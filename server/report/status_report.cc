@@ -147,6 +147,9 @@ std::string TroubleText(const JobStatus& status) {
                     servers.backup == -1 ? "backup" : "current backup yet",
                     "\n");
   }
+  for (const std::string& newcomer : status.newcomers) {
+    absl::StrAppend(&text, newcomer, "\n");
+  }
   return text;
 }
 
@@ -205,6 +208,7 @@ JobStatus Printed(JobStatus status) {
     print(wait.what);
     print(wait.error);
   }
+  for (std::string& newcomer : status.newcomers) print(newcomer);
   return status;
 }
 
@@ -440,6 +444,7 @@ std::string StatusJson(const JobStatus& status) {
               {"checkpoint_damage", status.checkpoint.damage},
               {"counts", CountsJson(status.counts)},
               {"disk_waits", DiskWaitsJson(status)},
+              {"newcomers", status.newcomers},
               {"events", EventsJson(status)}}) +
          "\n";
 }

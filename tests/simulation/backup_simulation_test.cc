@@ -20,6 +20,8 @@ SimulatedClusterOptions JobWithBackups(uint64_t seed) {
   options.max_workers = options.workers + 3;
   options.shards = 2 + static_cast<int>(seed / 4 % 3);
   options.job.backup = true;
+  // Servers die twice within seconds, and must be back before the next death.
+  options.join_share = 0;
   return options;
 }
 

@@ -173,8 +173,8 @@ add("no member ever counts as dead", [SWARM],
 # A new worker gets the lowest free rank, which is the rank of the dead worker.
 add("a worker that counted as dead is admitted under its old rank", [SWARM],
     ("server/coordinator/member_list.cc",
-     "    int rank = running ? next_rank_++ : 0;\n",
-     "    int rank = running && next_rank_ < 0 ? next_rank_++ : 0;\n"))
+     "    int rank = running ? next_rank_ : 0;\n",
+     "    int rank = running && next_rank_ < 0 ? next_rank_ : 0;\n"))
 
 # Backups.
 
@@ -549,6 +549,15 @@ add("the first report of a round counts as right", [SAMPLES],
     ("server/coordinator/replica_check.cc",
      "        return a.reporters.size() < b.reporters.size();\n",
      "        return &a < &b && false;\n"))
+
+# Newcomers.
+
+BRAKE = simulation("join_brake_simulation_test", "JoinBrakeSimulationTest.*", 4)
+
+add("newcomers join at once", [BRAKE],
+    ("server/coordinator/join_brake.cc",
+     "  return std::max(absl::ZeroDuration(), free_at - now);\n",
+     "  return std::min(absl::ZeroDuration(), free_at - now);\n"))
 
 # Gatherings before the job begins.
 

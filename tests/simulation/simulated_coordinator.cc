@@ -48,6 +48,7 @@ CoordinatorOptions SimulatedCoordinator::MakeOptions() const {
   // The workers say where the optimizer runs.
   made.spec.options.optimizer_place = OptimizerPlace::kServer;
   made.spec.lease_seconds = absl::ToDoubleSeconds(options.lease);
+  made.join_share = options.join_share;
   made.replan_interval = absl::ZeroDuration();
   made.has_checkpoints = options.has_disk;
   return made;

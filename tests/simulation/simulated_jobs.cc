@@ -46,6 +46,9 @@ SimulatedClusterOptions RandomJob(uint64_t seed) {
   SimulatedClusterOptions options;
   options.seed = seed;
   options.gathers = seed % 3 == 0;
+  // A weak brake, or none: a run has few steps, in which processes come and go,
+  // and a brake of 20 would hold them up for longer than the run.
+  options.join_share = seed % 2 == 0 ? 1 : 0;
   options.workers = 1 + static_cast<int>(random.Below(5));
   options.shards = 1 + static_cast<int>(random.Below(4));
   const uint64_t scheme = random.Below(4);

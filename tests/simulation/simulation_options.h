@@ -97,6 +97,7 @@ struct SimulatedClusterOptions {
   NetworkOptions network;
   Places places;  // Hosts of the members.
   absl::Duration lease = absl::Seconds(4);
+  int join_share = 20;  // CoordinatorOptions::join_share.
 
   // True if the coordinator lives in the process of shard 0. It must then never
   // drop that process for a link that breaks again and again.
