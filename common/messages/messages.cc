@@ -183,6 +183,28 @@ v1::EpochReport ReportToProto(const EpochReport& report) {
   return message;
 }
 
+v1::ReplicaChecksums ChecksumsToProto(const ReplicaChecksums& checksums) {
+  v1::ReplicaChecksums message;
+  message.set_epoch(checksums.epoch);
+  message.set_round(checksums.round);
+  message.mutable_layers()->Add(checksums.layers.begin(),
+                                checksums.layers.end());
+  message.set_is_sample(checksums.is_sample);
+  if (checksums.shard.has_value()) message.set_shard(*checksums.shard);
+  message.set_first_chunk(checksums.first_chunk);
+  return message;
+}
+
+ReplicaChecksums ChecksumsFromProto(const v1::ReplicaChecksums& message) {
+  ReplicaChecksums checksums{message.epoch(),
+                             message.round(),
+                             {message.layers().begin(), message.layers().end()},
+                             message.is_sample()};
+  if (message.has_shard()) checksums.shard = message.shard();
+  checksums.first_chunk = message.first_chunk();
+  return checksums;
+}
+
 // The coordinator compares the rows with its model (CheckFactorRows).
 absl::StatusOr<FactorRows> RowsFromProto(const v1::FactorRows& message) {
   if (message.rows_size() > kLayersMax) {
@@ -367,11 +389,7 @@ v1::MemberMessage ToProto(const MemberMessage& message) {
   } else if (const auto* want = std::get_if<WantCheckpoint>(&message)) {
     proto.mutable_want_checkpoint()->set_begun_step(want->begun_step);
   } else if (const auto* sums = std::get_if<ReplicaChecksums>(&message)) {
-    proto.mutable_replica_checksums()->set_epoch(sums->epoch);
-    proto.mutable_replica_checksums()->set_round(sums->round);
-    proto.mutable_replica_checksums()->mutable_layers()->Add(
-        sums->layers.begin(), sums->layers.end());
-    proto.mutable_replica_checksums()->set_is_sample(sums->is_sample);
+    *proto.mutable_replica_checksums() = ChecksumsToProto(*sums);
   } else if (const auto* gather = std::get_if<Gather>(&message)) {
     *proto.mutable_gather() = ToProto(*gather);
   } else if (const auto* question = std::get_if<ClockQuestion>(&message)) {
@@ -422,13 +440,8 @@ absl::StatusOr<MemberMessage> FromProto(const v1::MemberMessage& message) {
       return FromProto(message.measured());
     case v1::MemberMessage::kWantCheckpoint:
       return WantCheckpoint{message.want_checkpoint().begun_step()};
-    case v1::MemberMessage::kReplicaChecksums: {
-      const v1::ReplicaChecksums& sums = message.replica_checksums();
-      return ReplicaChecksums{sums.epoch(),
-                              sums.round(),
-                              {sums.layers().begin(), sums.layers().end()},
-                              sums.is_sample()};
-    }
+    case v1::MemberMessage::kReplicaChecksums:
+      return ChecksumsFromProto(message.replica_checksums());
     case v1::MemberMessage::kGather:
       return FromProto(message.gather());
     case v1::MemberMessage::kClockQuestion:

@@ -57,7 +57,8 @@ void Member::OnChecksum(const ChecksumValues& checked, uint32_t crc,
   std::optional<ReplicaChecksums> all = machine_->OnChecksum(checked, crc);
   if (!all.has_value()) return;
   all->epoch = start_->job->epoch;
-  if (!all->is_sample) checksums_ = *all;
+  // A later comparison of a server's copies finds what a lost one would.
+  if (!all->is_sample && !all->shard.has_value()) checksums_ = *all;
   out.Add(SendMessage{*std::move(all)});
 }
 

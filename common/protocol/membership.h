@@ -308,18 +308,25 @@ struct WantCheckpoint {
   int64_t begun_step = kInitialRound;  // Last step that the worker has begun.
 };
 
-// Checksums of a worker's parameters as of `round`. Replicas must be equal. So
-// if two workers send different checksums for one round, the coordinator ends
-// the job with an error.
+// Checksums of a worker's parameters as of `round`, or of a server's copy of a
+// shard. Replicas and copies must be equal. So if two workers, or the two
+// servers of a shard, send different checksums for one round, the coordinator
+// ends the job with an error.
 struct ReplicaChecksums {
-  uint64_t epoch = 0;  // Epoch that the worker is in.
+  uint64_t epoch = 0;  // Epoch that the member is in.
   int64_t round = 0;   // Round of the parameters.
-  // CRC-32C of each layer of the model, or of a sample of each layer in
-  // SampledLayersOf(round).
+  // Workers: CRC-32C of each layer of the model, or of a sample of each layer
+  // in SampledLayersOf(round). Servers: two for each compared chunk, of its
+  // parameters and of its optimizer state; 0 if there is none, or if workers
+  // own the layer.
   std::vector<uint32_t> layers;
   // True if these are checksums of a sample (SampledElementsOf). A sample is
   // sent about once a second, and is not sent again if it is lost.
   bool is_sample = false;
+  // Servers: the shard of which this is a copy; absent: a worker's checksums.
+  std::optional<int32_t> shard = std::nullopt;
+  // Servers: index of the first compared chunk among the chunks of the shard.
+  int32_t first_chunk = 0;
 };
 
 // Number of a gathering. Workers with the same number take part in the same

@@ -114,8 +114,9 @@ struct CheckValues {
   ValueCheck check;
 };
 
-// Computes the CRC-32C of `values`, a layer's parameters as of `round`. The
-// driver gives the checksum to the member (Member::OnChecksum) before it
+// Computes the CRC-32C of `values` as of `round`: a layer's parameters on a
+// worker, a chunk's parameters or optimizer state on a server. The driver
+// gives the checksum to the member (Member::OnChecksum) before it
 // carries out the next action.
 //
 // With `sampled`, computes the checksum of these elements only
@@ -127,6 +128,8 @@ struct ChecksumValues {
   int64_t round = 0;
   Buffer values;
   std::optional<SampledElements> sampled = std::nullopt;
+  int32_t chunk = 0;      // Servers: index of the chunk in the layer.
+  bool is_state = false;  // Servers: true for the chunk's optimizer state.
 };
 
 // Multiplies values by a factor, in place.

@@ -10,6 +10,10 @@ namespace nereus {
 // checksum of all parameters would read gigabytes each time. All workers take
 // the same sample of a round, because it follows from the round alone.
 
+// Number of rounds from one comparison of the servers' copies of a shard to the
+// next (CopyChecksums). Each such comparison has one chunk of the shard.
+inline constexpr int64_t kCopyCheckRounds = 64;
+
 // Largest number of layers in one sample. It bounds the time that a sample
 // takes, and the coordinator's work: 1 KiB from each worker about once a
 // second.

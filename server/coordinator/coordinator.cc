@@ -358,9 +358,7 @@ absl::Status Coordinator::OnMemberMessage(MemberRecord& member,
   } else if (const auto* failure = std::get_if<Failure>(&message)) {
     Fail(absl::StrCat(member.Name(), ": ", ShortText(failure->reason)), out);
   } else if (const auto* sums = std::get_if<ReplicaChecksums>(&message)) {
-    const std::optional<Announce> differ =
-        NEREUS_TRY(replicas_.OnChecksums(member, *sums, *job(), now));
-    FailIf(differ, out);
+    return OnChecksums(member, *sums, now, out);
   } else if (const auto* gather = std::get_if<Gather>(&message)) {
     NEREUS_TRY(Gatherings::Check(*gather));
     if (member.is_worker()) gatherings_.OnGather(member, *gather, now, out);
@@ -377,6 +375,19 @@ absl::Status Coordinator::OnLeave(MemberRecord& member, const Leave& leave,
     brake_.OnEnd(member, now, now);
   }
   Save(out);
+  return absl::OkStatus();
+}
+
+absl::Status Coordinator::OnChecksums(const MemberRecord& member,
+                                      const ReplicaChecksums& checksums,
+                                      absl::Time now, CoordinatorOutbox& out) {
+  std::optional<Announce> differ;
+  if (checksums.shard.has_value()) {
+    differ = NEREUS_TRY(copies_.OnChecksums(member, checksums, *job()));
+  } else {
+    differ = NEREUS_TRY(replicas_.OnChecksums(member, checksums, *job(), now));
+  }
+  FailIf(differ, out);
   return absl::OkStatus();
 }
 
@@ -539,7 +550,10 @@ void Coordinator::BeginEpoch(absl::Time now, CoordinatorOutbox& out) {
       replicas_.Settle(absl::InfiniteFuture(), *epochs_.job());
   if (FailIf(difference, out)) return;
   replicas_.Clear();
-  if (epochs_.in_force().all_from_base) gatherings_.Clear(job()->epoch);
+  if (epochs_.in_force().all_from_base) {
+    gatherings_.Clear(job()->epoch);
+    copies_.Clear(job()->epoch);
+  }
   tally_.OnEpoch(*job(), now);
   brake_.OnEpoch(roster_, now);
   epochs_.AdmitAll(now);

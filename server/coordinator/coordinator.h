@@ -10,6 +10,7 @@
 #include "server/coordinator/checkpoint_ledger.h"
 #include "server/coordinator/coordinator_options.h"
 #include "server/coordinator/coordinator_outbox.h"
+#include "server/coordinator/copy_check.h"
 #include "server/coordinator/departures.h"
 #include "server/coordinator/epochs.h"
 #include "server/coordinator/gatherings.h"
@@ -170,6 +171,9 @@ class Coordinator {
                                CoordinatorOutbox& out);
   absl::Status OnLeave(MemberRecord& member, const Leave& leave, absl::Time now,
                        CoordinatorOutbox& out);
+  absl::Status OnChecksums(const MemberRecord& member,
+                           const ReplicaChecksums& checksums, absl::Time now,
+                           CoordinatorOutbox& out);
   absl::Status OnFactorRows(const MemberRecord& member, const FactorRows& rows,
                             CoordinatorOutbox& out);
   void OnPart(const MemberRecord& member, const CheckpointPart& part,
@@ -223,6 +227,7 @@ class Coordinator {
   LastCheckpoint last_;           // Checkpoint at the end of the job.
   Departures departures_;         // Members that leave.
   ReplicaCheck replicas_;         // Comparison of the workers' replicas.
+  CopyCheck copies_;              // Comparison of the servers' copies.
   Gatherings gatherings_;         // Values that the workers' callers gather.
   LobbyGatherings lobby_;         // Values of processes before they join.
   Tally tally_;                   // Counts and times, for the status.

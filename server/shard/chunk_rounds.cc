@@ -18,10 +18,12 @@
 
 namespace nereus {
 
-ChunkRounds::ChunkRounds(const ShardEpoch* epoch, RoundSaver* saver, int index,
+ChunkRounds::ChunkRounds(const ShardEpoch* epoch, RoundSaver* saver,
+                         CopyChecksums* checksums, int index,
                          const Chunk& chunk)
     : epoch_(*epoch),
       saver_(*saver),
+      checksums_(*checksums),
       index_(index),
       full_(/*contributors=*/1, epoch->job->GridOf(chunk),
             epoch->job->options.deterministic ? SumOrder::kRank
@@ -239,7 +241,20 @@ void ChunkRounds::Close(Outbox& out) {
   if (epoch_.serves() && epoch_.Updates(layer())) {
     saver_.Collect(index_, round_, held_, out);
   }
+  Compare(round_, out);
   OpenNext(out);
+}
+
+// The backup closes rounds only while it follows the primary.
+void ChunkRounds::Compare(int64_t round, Outbox& out) {
+  if (epoch_.serves() && replica_.state() != ChunkReplica::State::kCurrent) {
+    return;
+  }
+  checksums_.Compute(index_, round, held_, out);
+}
+
+void ChunkRounds::CompareLast(int64_t round, Outbox& out) {
+  if (round_ == round + 1) Compare(round, out);
 }
 
 void ChunkRounds::OpenNext(Outbox& out) {

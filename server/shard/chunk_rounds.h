@@ -7,6 +7,7 @@
 #include "common/base/status.h"
 #include "common/protocol/machine.h"
 #include "server/shard/chunk_replica.h"
+#include "server/shard/copy_checksums.h"
 #include "server/shard/full_round.h"
 #include "server/shard/held_chunk.h"
 #include "server/shard/partial_round.h"
@@ -56,10 +57,10 @@ class ChunkRounds {
     kOffered,     // The mean was sent to the backup in this epoch.
   };
 
-  // `epoch` and `saver` are borrowed and must outlive this. `index`: index of
-  // the chunk among the shard's chunks.
-  ChunkRounds(const ShardEpoch* epoch, RoundSaver* saver, int index,
-              const Chunk& chunk);
+  // `epoch`, `saver` and `checksums` are borrowed and must outlive this.
+  // `index`: index of the chunk among the shard's chunks.
+  ChunkRounds(const ShardEpoch* epoch, RoundSaver* saver,
+              CopyChecksums* checksums, int index, const Chunk& chunk);
   ChunkRounds(const ChunkRounds&) = delete;
   ChunkRounds& operator=(const ChunkRounds&) = delete;
 
@@ -94,6 +95,10 @@ class ChunkRounds {
   // Gives the saver the values as of `round`, the last round of the job, if
   // this chunk or the saver has them.
   void SaveLast(int64_t round, Outbox& out);
+
+  // Asks for the checksums of the values as of `round`, the last round of the
+  // job, for the comparison with the other copy.
+  void CompareLast(int64_t round, Outbox& out);
 
   // Values as of the last closed round.
   const HeldChunk& held() const { return held_; }
@@ -149,6 +154,9 @@ class ChunkRounds {
   void CloseUnlessAwaited(Outbox& out);
   // Applies the round, sends the result, and opens the next round.
   void Close(Outbox& out);
+  // Asks for the checksums of the values as of `round` (CopyChecksums), if
+  // another server has a copy of them.
+  void Compare(int64_t round, Outbox& out);
   void OpenNext(Outbox& out);
   // Notes that the backup has all rounds before `round`, and closes the open
   // round if it has waited for this.
@@ -166,6 +174,7 @@ class ChunkRounds {
 
   const ShardEpoch& epoch_;
   RoundSaver& saver_;
+  CopyChecksums& checksums_;
   const int index_;                // Index of the chunk among the shard's.
   HeldChunk held_;                 // Values as of the last closed round.
   int64_t round_ = kInitialRound;  // Open round.

@@ -154,6 +154,15 @@ void ServerMachine::SaveLast(int64_t round, int32_t sender, Outbox& out) {
   for (auto& [index, shard] : shards_) shard.SaveLast(round, sender, out);
 }
 
+// A shard that this server no longer holds has no use for its checksums.
+std::optional<ReplicaChecksums> ServerMachine::OnChecksum(
+    const ChecksumValues& checked, uint32_t crc) {
+  const auto chunks = job_->placement.layer_chunks(checked.layer);
+  const auto held = shards_.find(chunks[checked.chunk].shard);
+  if (held == shards_.end()) return std::nullopt;
+  return held->second.OnChecksum(checked, crc);
+}
+
 int64_t ServerMachine::SumOf(int64_t (Shard::*count)() const) const {
   int64_t sum = 0;
   for (const auto& [index, shard] : shards_) sum += (shard.*count)();

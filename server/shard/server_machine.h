@@ -37,6 +37,8 @@ class ServerMachine final : public Machine {
   MachineReport Report() const override;
   void OnEpoch(JobPtr job, Outbox& out) override;
   void SaveLast(int64_t round, int32_t sender, Outbox& out) override;
+  std::optional<ReplicaChecksums> OnChecksum(const ChecksumValues& checked,
+                                             uint32_t crc) override;
 
   // Bytes of parameters and optimizer state, as primary and as backup.
   int64_t stored_bytes() const { return SumOf(&Shard::stored_bytes); }

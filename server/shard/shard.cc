@@ -21,13 +21,16 @@
 
 namespace nereus {
 Shard::Shard(JobPtr job, int index, PeerId self)
-    : epoch_{std::move(job), index, self, {}, false}, saver_(&epoch_) {
+    : epoch_{std::move(job), index, self, {}, false},
+      saver_(&epoch_),
+      checksums_(&epoch_) {
   epoch_.verdicts.Add(epoch_.job->history.verdicts);
   for (const Chunk& chunk : epoch_.job->placement.chunks()) {
     const bool is_here = chunk.shard == index;
     const auto next = static_cast<int>(chunks_.size());
     index_of_chunk_.push_back(is_here ? next : -1);
-    if (is_here) chunks_.emplace_back(&epoch_, &saver_, next, chunk);
+    if (is_here)
+      chunks_.emplace_back(&epoch_, &saver_, &checksums_, next, chunk);
   }
 }
 
@@ -174,18 +177,26 @@ void Shard::OnEpoch(JobPtr job, Outbox& out) {
   for (ChunkRounds& chunk : chunks_) chunk.Enter(out);
 }
 
-// Makes `round` a round of a checkpoint in this epoch, if it is not one yet,
-// and saves all chunks as of this round. If this shard has saved them before,
-// the sender's frames come again, because another shard has lost its part.
+// Makes `round` a round of a checkpoint in this epoch, if it is not one yet:
+// the two copies are compared. The primary saves all chunks as of this round.
+// If this shard has saved them before, the sender's frames come again, because
+// another shard has lost its part.
 void Shard::SaveLast(int64_t round, int32_t sender, Outbox& out) {
-  if (!serves()) return;
   if (!epoch_.job->IsCheckpoint(round)) {
     auto job = std::make_shared<Job>(*epoch_.job);
     job->checkpoint_round = round;
     epoch_.job = std::move(job);
+    for (ChunkRounds& chunk : chunks_) chunk.CompareLast(round, out);
   }
+  if (!serves()) return;
   if (!saver_.BeginLast(round, sender)) return;
   for (ChunkRounds& chunk : chunks_) chunk.SaveLast(round, out);
+}
+
+std::optional<ReplicaChecksums> Shard::OnChecksum(const ChecksumValues& checked,
+                                                  uint32_t crc) {
+  const auto chunks = epoch_.job->placement.layer_chunks(checked.layer);
+  return checksums_.OnChecksum(IndexOf(chunks[checked.chunk]), checked, crc);
 }
 
 // Reports.

@@ -65,6 +65,8 @@ class Shard final : public Machine {
   MachineReport Report() const override;
   void OnEpoch(JobPtr job, Outbox& out) override;
   void SaveLast(int64_t round, int32_t sender, Outbox& out) override;
+  std::optional<ReplicaChecksums> OnChecksum(const ChecksumValues& checked,
+                                             uint32_t crc) override;
   // Notes the verdict on a step, and closes the rounds that have waited for it.
   void OnVerdict(const StepVerdict& verdict, Outbox& out);
 
@@ -131,8 +133,9 @@ class Shard final : public Machine {
   // Asks the driver for the values of the base round.
   void Load(Outbox& out);
 
-  ShardEpoch epoch_;                // Borrowed by saver_ and chunks_.
-  RoundSaver saver_;                // Values of rounds that are to be saved.
+  ShardEpoch epoch_;         // Borrowed by saver_, checksums_ and chunks_.
+  RoundSaver saver_;         // Values of rounds that are to be saved.
+  CopyChecksums checksums_;  // Checksums for the coordinator.
   std::deque<ChunkRounds> chunks_;  // A deque, as ChunkRounds cannot be moved.
   // Index in chunks_ of each chunk of the placement; -1: of another shard.
   std::vector<int> index_of_chunk_;

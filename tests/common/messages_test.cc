@@ -237,7 +237,16 @@ TEST(MessagesTest, ReplicaChecksumsArriveWithRoundAndEpoch) {
   EXPECT_EQ(received.round, int64_t{1} << 40);
   EXPECT_EQ(received.layers, sent.layers);
   EXPECT_FALSE(received.is_sample);
+  EXPECT_EQ(received.shard, std::nullopt);
   EXPECT_TRUE(Received(ReplicaChecksums{7, 8, {9}, true}).is_sample);
+}
+
+TEST(MessagesTest, ChecksumsOfAServerArriveWithShardAndChunk) {
+  const ReplicaChecksums received =
+      Received(ReplicaChecksums{7, 8, {9, 10}, false, 0, 3});
+  EXPECT_EQ(received.shard, 0);
+  EXPECT_EQ(received.first_chunk, 3);
+  EXPECT_EQ(received.layers, (std::vector<uint32_t>{9, 10}));
 }
 
 TEST(MessagesTest, HeartbeatHasLongWork) {

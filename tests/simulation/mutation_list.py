@@ -550,6 +550,15 @@ add("the first report of a round counts as right", [SAMPLES],
      "        return a.reporters.size() < b.reporters.size();\n",
      "        return &a < &b && false;\n"))
 
+# Copies of shards.
+
+COPIES = simulation("copy_check_simulation_test", "CopyCheckSimulationTest.*", 20)
+
+add("the copies of a shard are not compared", [COPIES],
+    ("server/coordinator/copy_check.cc",
+     "      before.layers == checksums.layers) {\n",
+     "      !before.layers.empty()) {\n"))
+
 # Newcomers.
 
 BRAKE = simulation("join_brake_simulation_test", "JoinBrakeSimulationTest.*", 4)

@@ -30,12 +30,12 @@ void AddAllLaws(const SimulatedClusterOptions& options,
         /*is_rounded=*/wire != WireType::kFloat32));
     laws->Add(std::make_unique<SkippedStepsLaw>());
     laws->Add(std::make_unique<EqualReplicasLaw>());
+    laws->Add(std::make_unique<BackupLaw>());
     laws->Add(std::make_unique<CheckpointLaw>(
         workload.layers, wire,
         OptimizerStateCount(options.job.optimizer.rule)));
   }
   laws->Add(std::make_unique<BoundedMemoryLaw>());
-  laws->Add(std::make_unique<BackupLaw>());
   laws->Add(std::make_unique<LineupLaw>());
   laws->Add(std::make_unique<GatheringLaw>());
   laws->Add(std::make_unique<BoundedWaitLaw>(options.lease));
