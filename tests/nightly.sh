@@ -9,9 +9,10 @@ usage() {
 Usage: tests/nightly.sh [--percent=N]
 
 Builds, then runs 20,000 seeds of the simulated cluster, ten times the seeds of
-each other simulation, each fuzz test for ten minutes, 5,000 random programs of PyTorch with seeds that depend on the day, 50
-runs of MNIST whose processes are killed (in the folder NEREUS_MNIST_DIR, by
-default ../shared/data/mnist), and all mutations. With --percent it does that
+each other simulation, each fuzz test for ten minutes, 5,000 random programs of
+PyTorch with seeds that depend on the day, 50 runs of MNIST whose processes are
+killed (in the folder NEREUS_MNIST_DIR, by default ../shared/data/mnist), and
+all mutations. With --percent it does that
 part of each, but for the mutations, which it then leaves out.
 TEXT
 }

@@ -87,9 +87,9 @@ absl::StatusOr<std::string> SetAside(Storage& storage, int64_t round);
 // unfinished and damaged checkpoints that are older than the newest complete
 // one. Keeps newer ones, because servers may still be writing them. Keeps
 // checkpoints with a manifest of another format. If no checkpoint is complete,
-// removes nothing. KeepLast does not read the files, so a caller that does not
-// trust the disk should call VerifyCheckpoint for the newest checkpoint before.
-// REQUIRES: count >= 1.
+// removes nothing. KeepLast does not read the files: each file of the newest
+// checkpoint was read back when it was written (WriteShard). REQUIRES: count
+// >= 1.
 absl::Status KeepLast(Storage& storage, int count);
 
 }  // namespace nereus

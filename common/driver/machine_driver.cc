@@ -281,9 +281,10 @@ void MachineDriver::Execute() {
   if (restore_ != nullptr) return;
   // FollowEpoch is the first action of an epoch. The machine has entered the
   // epoch too only after all other actions.
-  const bool entered = absl::c_any_of(outbox_.actions(), [](const auto& each) {
-    return std::holds_alternative<FollowEpoch>(each);
-  });
+  const bool entered =
+      !ended_ && absl::c_any_of(outbox_.actions(), [](const auto& each) {
+        return std::holds_alternative<FollowEpoch>(each);
+      });
   outbox_.Clear();
   carried_ = 0;
   if (entered) events_.entered(start_);

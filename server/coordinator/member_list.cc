@@ -38,7 +38,8 @@ std::optional<Announce> MemberRecord::NoteHeartbeat(const Heartbeat& last,
                                                     const Job* job,
                                                     absl::Time now) {
   if (last.work != heartbeat.work) times.moved_at = now;
-  // It has answered nothing during the work, so its time begins anew.
+  // The time for a report begins anew: the member has answered nothing during
+  // its work.
   if (heartbeat.work.has_value() && !last.work.has_value()) {
     times.asked_at = std::max(times.asked_at, now);
   }

@@ -107,7 +107,7 @@ class ServerImpl final : public Server {
   std::unique_ptr<CoordinatorHost> coordinator_;  // Null: in another process.
   std::unique_ptr<RedirectService> redirect_;     // Null with coordinator_.
   std::unique_ptr<StartingService> starting_;     // Null without --restore.
-  std::unique_ptr<ControlServer> control_;        // Serves either of the two.
+  std::unique_ptr<ControlServer> control_;        // Serves one of these.
   std::unique_ptr<ProcessPages> pages_;
   std::string coordinator_address_;
   int data_port_ = 0;

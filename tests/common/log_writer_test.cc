@@ -163,12 +163,14 @@ void ExpectEnds(Log& log, const std::function<void()>& body) {
   }
 }
 
-// Logs until lines wait, and returns their number.
+// Logs until the thread waits with a line, and ten more are in the queue.
+// Returns the number of lines.
 int LogUntilLinesWait() {
   int count = 0;
   do {
     NEREUS_LOG(Info) << TextOf(0, ++count);
   } while (FlushLog(absl::ZeroDuration()));
+  for (int i = 0; i < 10; ++i) NEREUS_LOG(Info) << TextOf(0, ++count);
   return count;
 }
 

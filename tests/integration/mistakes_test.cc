@@ -449,9 +449,10 @@ TEST_F(FolderTest, ExportReplacesNoPipe) {
   EXPECT_THAT(output(), HasSubstr("pipe, which exists and is not a regular"));
 }
 
-// A checkpoint whose manifest was cut off is passed over by no command. A job
-// that goes on from an earlier one writes the round anew.
-TEST_F(FolderTest, DamagedNewestCheckpointIsNotPassedOver) {
+// A checkpoint whose manifest was cut off is passed over by --restore=latest
+// alone, with a warning. The job that goes on from an earlier one writes the
+// round anew.
+TEST_F(FolderTest, DamagedNewestCheckpointIsPassedOverWithAWarning) {
   EXPECT_EQ(RunScript(R"(
 train() {
   $ctl local --workers=1 --servers=1 --model=mlp --limit=320 \
@@ -461,8 +462,8 @@ train --epochs=2 > $dir/log 2>&1
 truncate --size=300 $dir/ck/round-000000000015/manifest.json
 $ctl export $dir/ck --out=$dir/model; echo "export: $?"
 $ctl checkpoints $dir/ck > $dir/list; echo "checkpoints: $?"
-train --epochs=3 --restore=latest; echo "latest: $?"
-train --epochs=3 --restore=9 > $dir/out; echo "restored: $?"
+train --epochs=3 --restore=15; echo "named: $?"
+train --epochs=3 --restore=latest > $dir/out; echo "latest: $?"
 $ctl export $dir/ck --out=$dir/model
 ls $dir/ck)"),
             0)
@@ -472,7 +473,10 @@ ls $dir/ck)"),
       AllOf(HasSubstr("--round=ROUND takes another one: 9, 0"),
             HasSubstr("export: 1\n"), HasSubstr("checkpoints: 1\n"),
             HasSubstr("--restore=ROUND takes another one: 9, 0"),
-            HasSubstr("latest: 1\n"), HasSubstr("restored: 0\n"),
+            HasSubstr("named: 1\n"),
+            HasSubstr("the checkpoint of round 15 is damaged: "),
+            HasSubstr("that of round 9, which costs 6 steps"),
+            HasSubstr("latest: 0\n"),
             HasSubstr("made the checkpoint of round 9: --epochs is 3, was 2"),
             HasSubstr("as of round 23"), HasSubstr("round-000000000023"),
             HasSubstr("set-aside-round-000000000015")));

@@ -33,9 +33,10 @@ bool SaysThatNothingArrived(const JobStatus& status) {
   return false;
 }
 
-// The workers reach the server's data port through the relay, and the
-// coordinator directly. So heartbeats go on when the relay swallows.
+// Members reach the server's two ports through a relay each. Heartbeats go on
+// when that of the data port swallows.
 TEST(SilentLinkTest, ConnectionThatLetsNothingThroughIsMadeAnew) {
+  const HeldPort control;
   const HeldPort data;
   ServerOptions options = PlainServerOptions();
   options.spec.workers = 2;
@@ -44,7 +45,9 @@ TEST(SilentLinkTest, ConnectionThatLetsNothingThroughIsMadeAnew) {
   options.shared_memory = false;
   options.address.host = "127.0.0.2";
   options.address.listen = "127.0.0.1";
+  options.address.control_port = control.port();
   options.address.data_port = data.port();
+  const TcpRelay messages("127.0.0.2", control.port(), control.port());
   TcpRelay relay("127.0.0.2", data.port(), data.port());
   LocalCluster cluster(options);
   std::atomic<bool> stops = false;

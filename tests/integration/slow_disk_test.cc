@@ -330,7 +330,8 @@ start() {
 status() { server/admin/nereusctl status --server="$address"; }
 start 0; first=$!
 start 1; second=$!
-worker/trainer/nereus-worker --coordinator="$address" --epochs=1000 2>/dev/null &
+worker/trainer/nereus-worker --coordinator="$address" --epochs=1000 \
+  2>/dev/null &
 worker=$!
 until ls "$0"/checkpoints/round-*/manifest* 2>/dev/null; do sleep 0.1; done
 kill -9 "$first" "$second"
@@ -349,7 +350,8 @@ kill "$worker" "$first" "$second" "$COORDINATOR_PID"
 )sh";
 
 // A restore that gets no further ends its server within two leases, with the
-// code that asks for another one. Until then the status says who restores.
+// code that asks a supervisor for another process. Until then the status names
+// the server.
 TEST_F(SlowDiskTest, RestoreThatHangsIsToldAndEndsItsServer) {
   ProgramRun run({"/bin/bash", "-c", kHangingRestore, folder_});
   EXPECT_TRUE(

@@ -13,6 +13,7 @@
 namespace nereus {
 namespace {
 
+using testing::ElementsAre;
 using testing::SizeIs;
 
 // Epoch 5: two workers, and a layer on each of two shards.
@@ -289,6 +290,35 @@ TEST_F(RestartedLedgerTest, BaseRoundIsNotMadeAgain) {
 TEST_F(RestartedLedgerTest, ContributionsCountFromTheBaseRound) {
   EXPECT_EQ(ContributionsOf(ledger_, *job_, 4), 8 + 3);
   EXPECT_EQ(ContributionsOf(ledger_, *job_, 6), 8 + 9);
+}
+
+TEST_F(RestartedLedgerTest, DamagedCheckpointIsReplacedByTheOlderOne) {
+  EXPECT_FALSE(ledger_.BeginLook().has_value());
+  ledger_.OnDamaged(3, "torn");
+  ledger_.OnDamaged(3, "torn too");
+  EXPECT_EQ(ledger_.BeginLook(), 3);
+  EXPECT_FALSE(ledger_.BeginLook().has_value());
+  // The disk fails, and is asked again.
+  ledger_.EndLook();
+  EXPECT_EQ(ledger_.BeginLook(), 3);
+  const CheckpointNews news = ledger_.OnSetAside(
+      {"set-aside-3", CheckpointRecord{2, 6, {{"old", 1, 2}}}, {}});
+  EXPECT_TRUE(news.saves);
+  EXPECT_EQ(ledger_.newest()->round, 2);
+  EXPECT_EQ(ledger_.DescribeDamaged(), "that of round 3: torn");
+  EXPECT_FALSE(ledger_.setting_aside().has_value());
+  EXPECT_FALSE(ledger_.BeginLook().has_value());
+}
+
+TEST_F(RestartedLedgerTest, AbandonedManifestCountsOnceAndForNothing) {
+  ASSERT_TRUE(Both(ledger_, *job_, 4).has_value());
+  EXPECT_THAT(ledger_.Abandon(), ElementsAre(3, 4));
+  EXPECT_FALSE(ledger_.is_completing());
+  EXPECT_TRUE(ledger_.IsAbandoned(4));
+  EXPECT_FALSE(ledger_.TakeAbandoned(5).has_value());
+  EXPECT_EQ(ledger_.TakeAbandoned(4)->round, 4);
+  EXPECT_FALSE(ledger_.TakeAbandoned(4).has_value());
+  EXPECT_EQ(ledger_.newest()->round, 3);
 }
 
 TEST_F(RestartedLedgerTest, LedgerIsRestoredFromItsState) {

@@ -537,9 +537,9 @@ TEST(CoordinatorTest, StatusShowsWorkersByRankThenShards) {
 // Shard 0 restores, while all members are asked for a report.
 class LongWorkTest : public testing::Test {
  protected:
-  LongWorkTest() : driver_(OptionsOf(2, 1, /*max_workers=*/3)) {
+  LongWorkTest() : driver_(OptionsOf(2, 1)) {
     driver_.Gather();
-    driver_.Say(kWorker2, WorkerRequest("w2"));
+    driver_.Say(kWorker0, LostPeer{1, PeerId::Shard(0), "it was reset"});
     driver_.Report(kWorker0, 3);
     driver_.Report(kWorker1, 3);
     driver_.Pass(absl::Seconds(1));
@@ -567,7 +567,7 @@ TEST_F(LongWorkTest, MayTakeAnyTimeAsLongAsItGetsFurther) {
   const std::optional<LongWork> work = driver_.Status().members.back().work;
   ASSERT_TRUE(work.has_value());
   EXPECT_EQ(work->done, 10'000'000'000);
-  // It has a whole lease for its report after that.
+  // The report has a whole lease after that.
   driver_.Say(kShard0, Heartbeat());
   EXPECT_THAT(HearersOf<Refusal>(driver_.Pass(absl::Seconds(9))), IsEmpty());
   EXPECT_EQ(RefusalIn(driver_.Pass(absl::Seconds(2)), kShard0).code(),

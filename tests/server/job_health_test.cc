@@ -113,6 +113,10 @@ TEST(JobHealthTest, SaysWhatAnotherLossWouldCost) {
   health = Judge(status);
   EXPECT_EQ(health.kind, Health::kAtRisk);
   EXPECT_THAT(health.text, HasSubstr("the disk is full"));
+  status.checkpoint.damage = "that of round 40: shard-0 is torn";
+  health = Judge(status);
+  EXPECT_EQ(health.kind, Health::kAtRisk);
+  EXPECT_THAT(health.text, HasSubstr("that of round 40: shard-0 is torn"));
 }
 
 TEST(JobHealthTest, AJobThatHasNotBegunSaysWhoIsMissing) {
@@ -168,7 +172,7 @@ TEST(JobHealthTest, AJobWhoseStepIsOlderThanTenStepsAndALeaseIsNotGood) {
   EXPECT_EQ(Judge(status).kind, Health::kGood);
 }
 
-// Before the first step is done, nobody knows how long it takes.
+// The time of a step is not known before the first one is done.
 TEST(JobHealthTest, AFirstStepMayTakeAnyTime) {
   JobStatus status = Running();
   SetActivity(status, 0, absl::ZeroDuration());

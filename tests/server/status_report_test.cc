@@ -51,7 +51,7 @@ TEST(StatusReportTest, TextHasNoControlCharacters) {
   const std::string evil = "x\x1b]0;title\x07\nforged\x9b";
   JobStatus status = Running({});
   status.job = status.reason = status.waiting = status.plan.schemes = evil;
-  status.checkpoint.failure = evil;
+  status.checkpoint.failure = status.checkpoint.damage = evil;
   status.members.resize(1);
   JobStatus::Member& member = status.members[0];
   member.name = member.data_address = member.stalled_layer = evil;

@@ -76,7 +76,11 @@ void WatchFrame(SimulatedWorld& world, ProcessId from, ProcessId to,
   const SimulatedProcess& sender = world.processes[from];
   const SimulatedProcess& receiver = world.processes[to];
   WatchMemory(world, receiver);
-  if (receiver.failed || sender.failed) return;
+  // The values of a server that could not load a checkpoint are undefined.
+  if (receiver.failed || sender.failed || receiver.lacks_values ||
+      sender.lacks_values) {
+    return;
+  }
   if (header.kind == FrameKind::kHave && sender.alive) {
     WatchBackup(world, sender, receiver, world.laws.view().job(), header);
   }

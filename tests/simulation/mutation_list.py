@@ -401,8 +401,8 @@ add("a damaged checkpoint that was set aside is taken again",
 add("a member's session sends heartbeats while its driver stands still",
     [SWARM, simulation("scripted_simulation_test", "*.WorkerWithAStalledDriverCountsAsDead")],
     ("common/protocol/pulse.h",
-     "    return {answered || is_busy_, !answered && is_busy_, answered};\n",
-     "    return {true, !answered && is_busy_, answered};\n"))
+     "    return {answered || work_.has_value(), work_, answered};\n",
+     "    return {true, work_, answered};\n"))
 
 add("messages that follow a state are sent although the state was not saved", [SWARM],
     ("server/coordinator/save_first.cc",

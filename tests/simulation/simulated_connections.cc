@@ -181,7 +181,10 @@ void SimulatedConnections::KeepApart(ProcessId self, const EpochStart& start,
   const bool dials = absl::c_any_of(dialled, [&](const EpochMember& member) {
     return FindProcess(start, member.id) == peer;
   });
-  if (!dials || !trying_.insert({self, peer}).second) return;
+  // If the peer has followed before the connection was cut, it counts itself
+  // as connected, and does not try.
+  const bool tries = dials || !apart_.contains({peer, self});
+  if (!tries || !trying_.insert({self, peer}).second) return;
   TryAgain(self, peer, world_->events.now());
 }
 

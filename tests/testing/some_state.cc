@@ -33,6 +33,7 @@ CheckpointLedger::State SomeCheckpoints() {
   checkpoints.newest = CheckpointRecord{
       12, 26, {{"shard-0", 1234, 0xdeadbeef}, {"shard-1", 99, 7}}};
   checkpoints.restarted_in = 4;
+  checkpoints.damaged = {{40, "shard-0 is torn"}, {30, "shard-1 is missing"}};
   return checkpoints;
 }
 

@@ -4,9 +4,9 @@
 
 namespace nereus {
 
-// Relay for tests that cut a network. It listens at a port of a loopback address
-// and passes the bytes of each connection on to a port of 127.0.0.1, and back,
-// on a thread of its own. Thread-safe.
+// Relay for tests that cut a network. It listens at a port of a loopback
+// address and passes the bytes of each connection on to a port of 127.0.0.1,
+// and back, on a thread of its own. Thread-safe.
 class TcpRelay {
  public:
   // Listens at a free port. Connects to 127.0.0.1:`target_port` for each
