@@ -18,15 +18,18 @@ bool JoinBrake::Vacancy::IsOf(const JoinRequest& request) const {
   return same_number || name == request.name;
 }
 
+std::deque<JoinBrake::Vacancy>::const_iterator JoinBrake::FindVacancy(
+    const JoinRequest& request) const {
+  return absl::c_find_if(vacancies_, [&](const Vacancy& vacancy) {
+    return vacancy.IsOf(request);
+  });
+}
+
 absl::Duration JoinBrake::WaitOf(const JoinRequest& request, bool job_waits,
                                  absl::Time now) const {
   const bool is_server = request.role == Role::kShard;
   if (share_ == 0 || (job_waits && is_server)) return absl::ZeroDuration();
-  if (absl::c_any_of(vacancies_, [&](const Vacancy& vacancy) {
-        return vacancy.IsOf(request);
-      })) {
-    return absl::ZeroDuration();
-  }
+  if (FindVacancy(request) != vacancies_.end()) return absl::ZeroDuration();
   if (!job_waits && !ends_.empty()) return absl::InfiniteDuration();
   const absl::Time free_at =
       job_waits ? ranks_last_until_ - kRanksAtOnce * share_ * kEndCostMin
@@ -83,13 +86,7 @@ void JoinBrake::DropSilent(absl::Duration lease, absl::Time now,
 }
 
 void JoinBrake::OnJoin(const JoinRequest& request, absl::Time now) {
-  const auto vacancy = absl::c_find_if(
-      vacancies_, [&](const Vacancy& each) { return each.IsOf(request); });
-  if (vacancy != vacancies_.end()) {
-    vacancies_.erase(vacancy);
-  } else {
-    join_counts_ = true;
-  }
+  join_counts_ = join_counts_ || FindVacancy(request) == vacancies_.end();
   join_since_ = join_since_.value_or(now);
 }
 
@@ -133,7 +130,10 @@ void JoinBrake::OnEpoch(MemberList& roster, absl::Time now) {
   }
   join_since_.reset();
   for (MemberRecord& member : roster.members()) {
-    if (!member.admitted) member.join_cost = join;
+    if (member.admitted) continue;
+    member.join_cost = join;
+    const auto vacancy = FindVacancy(member.request);
+    if (vacancy != vacancies_.end()) vacancies_.erase(vacancy);
   }
   for (const End& end : std::exchange(ends_, {})) {
     const absl::Duration cost =

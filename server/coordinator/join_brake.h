@@ -95,7 +95,7 @@ class JoinBrake {
   const std::vector<Newcomer>& waiting() const { return waiting_; }
 
   // Notes that a process joins the running job now: the next change of epoch is
-  // for it. It takes its vacancy, if there is one.
+  // for it.
   void OnJoin(const JoinRequest& request, absl::Time now);
   // Notes that a member of the running job ends: it counts as dead, leaves
   // early, or is released as a server. `since`: time from which the others may
@@ -104,8 +104,8 @@ class JoinBrake {
   // Notes that the job makes no steps for another reason than newcomers: what
   // has passed until now is not their cost.
   void Excuse(absl::Time now);
-  // Notes that an epoch begins, before its newcomers are admitted. Sets the
-  // cost of their join (MemberRecord::join_cost).
+  // Notes that an epoch begins, before its newcomers are admitted. They take
+  // their vacancies. Sets the cost of their join (MemberRecord::join_cost).
   void OnEpoch(MemberList& roster, absl::Time now);
 
   // Moves the beginnings of all costs later by a pause in which the coordinator
@@ -130,12 +130,16 @@ class JoinBrake {
     bool IsOf(const JoinRequest& request) const;
   };
 
+  // Returns vacancies_.end() if there is none for the process.
+  std::deque<Vacancy>::const_iterator FindVacancy(
+      const JoinRequest& request) const;
+
   const int share_;
   std::vector<Newcomer> waiting_;
   std::deque<Vacancy> vacancies_;  // The newest last.
   // Time when the first process joined that the next epoch admits.
   std::optional<absl::Time> join_since_;
-  bool join_counts_ = false;  // True if one of them has taken no vacancy.
+  bool join_counts_ = false;  // True if one of them has no vacancy.
   std::vector<End> ends_;     // Ends without an epoch yet.
   // Time from which on newcomers may join.
   absl::Time free_at_ = absl::InfinitePast();

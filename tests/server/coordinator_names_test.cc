@@ -194,10 +194,11 @@ TEST(CoordinatorNamesTest, GettingAPlaceDoesNotCountAsAMessage) {
   EXPECT_EQ(RefusalIn(gone, kWorker1).code(), absl::StatusCode::kCancelled);
   ASSERT_THAT(driver.Status().members, SizeIs(3));
   EXPECT_TRUE(RefusalIn(gone, kNew + 1).ok()) << RefusalIn(gone, kNew + 1);
-  // The process that got the place is dead too.
+  // The process that got the place is dead too. It was in no epoch, so its rank
+  // is free.
   driver.Break(kNew);
   EXPECT_EQ(Heard<EpochStart>(driver.ReportRest(4), kNew + 1).self,
-            PeerId::Worker(3));
+            PeerId::Worker(2));
 }
 
 // A worker that has left needs no place any more.

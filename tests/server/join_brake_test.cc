@@ -182,6 +182,17 @@ TEST(JoinBrakeTest, MembersWithWhichTheJobBeganAreOld) {
   EXPECT_EQ(job.WaitOf(WorkerOf("b")), absl::ZeroDuration());
 }
 
+TEST(JoinBrakeTest, ProcessThatIsNotAdmittedTakesNoVacancy) {
+  Job job;
+  job.Begin("a");
+  job.Kill("a", absl::Seconds(1));
+  job.brake().OnJoin(WorkerOf("a"), job.now());
+  job.BeginEpoch();  // The process has gone.
+  job.Admit(WorkerOf("b"), absl::Milliseconds(100));
+  EXPECT_GT(job.WaitOf(WorkerOf("c")), absl::ZeroDuration());
+  EXPECT_EQ(job.WaitOf(WorkerOf("a")), absl::ZeroDuration());
+}
+
 // The replacement of an old member is no excuse for a crash loop.
 TEST(JoinBrakeTest, ReplacementThatEndsSoonPaysForItsJoinToo) {
   Job job;
