@@ -26,8 +26,7 @@ namespace {
 
 // Shortest lease, in seconds. A member that lives must not count as dead if one
 // heartbeat is late and another one is lost.
-const double kLeaseSecondsMin =
-    3 * absl::ToDoubleSeconds(kHeartbeatInterval);
+const double kLeaseSecondsMin = 3 * absl::ToDoubleSeconds(kHeartbeatInterval);
 
 // Function that returns a reference to an option's value in a spec.
 template <typename T>

@@ -67,10 +67,10 @@ struct TcpRelay::Impl {
   int target_port = 0;
   int port = 0;
   int listener = -1;
-  int wake[2] = {-1, -1};           // Pipe that Wake writes to.
-  std::atomic<bool> cut{false};     // True: the thread must call CutAll.
+  int wake[2] = {-1, -1};             // Pipe that Wake writes to.
+  std::atomic<bool> cut{false};       // True: the thread must call CutAll.
   std::atomic<bool> swallows{false};  // True: the thread must swallow one.
-  std::atomic<bool> closed{false};  // True: new connections are closed.
+  std::atomic<bool> closed{false};    // True: new connections are closed.
   std::atomic<bool> stopping{false};
   // Connections, the oldest first. Used by the thread only.
   std::vector<Connection> connections;
