@@ -114,7 +114,8 @@ class MachineDriver final : private FrameHandler {
 
   // Decides whether a heartbeat that is due may be sent (Pulse). If the driving
   // thread has answered the last question, asks it again for a sign of life:
-  // posts an event that answers the question and then runs `answer`.
+  // the driving thread answers before the events that are posted, also during a
+  // restore, and then calls `answer`, which must append no action.
   Pulse::Beat OnHeartbeatDue(Event answer) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Counter of the bytes of each layer's frames.

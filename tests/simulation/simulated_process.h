@@ -81,8 +81,9 @@ class SimulatedProcess {
   // True if the process has found a NaN or an infinity. It then only sends
   // messages to the coordinator.
   bool failed = false;
-  // True from the time at which a server could not load a damaged checkpoint.
-  // It then only sends messages to the coordinator, until the job goes back.
+  // True from the time at which a server could not load a damaged checkpoint
+  // until the job goes back. Meanwhile the server sends messages to the
+  // coordinator only.
   bool lacks_values = false;
   Pulse pulse;   // Decides whether the process may send heartbeats.
   int life = 0;  // Number of worker machines made so far.
