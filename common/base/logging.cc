@@ -110,7 +110,7 @@ void AfterForkInChild() {
 // Writes the last lines when the process ends by exit() or by a return from
 // main. Other ends call FlushLog. Registered when the program is loaded, so
 // that it runs after the functions that the program registers.
-[[maybe_unused]] const int flushes_at_exit =
+[[maybe_unused]] const int kFlushesAtExit =
     std::atexit([] { FlushLog(kLogFlushLimit); });
 
 // Writes a line to standard error.
