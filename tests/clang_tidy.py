@@ -1,14 +1,23 @@
 #!/usr/bin/env python3
 """Runs clang-tidy over the product and clang's thread-safety analysis over tests.
 
-Usage: tests/clang_tidy.py FLAG... (flags of the compiler)
+Usage: tests/clang_tidy.py [--all]
 
-clang-tidy takes ten seconds for a file, most of them for the headers. So one source
-includes many files, which takes less than half of the time. A file that defines a name
-which another file of that source has comes into a later source.
+The build must have made the generated headers. clang-tidy takes ten seconds for a file,
+most of them for the headers. So one source includes many files, which takes less than
+half of the time. A file that defines a name which another file of that source has comes
+into a later source.
+
+A file is not checked again while it, the project's files that it includes, the
+configuration, the flags and clang-tidy itself stay as they were when it was last found
+clean. ~/.cache/nereus/clang_tidy.json has a digest of these for each file; --all checks
+all files.
 """
 
 import concurrent.futures
+import functools
+import hashlib
+import json
 import os
 import pathlib
 import re
@@ -29,6 +38,11 @@ NEEDS_CUDA = re.compile(
     r"^(common/device|tests/gpu)/|/(cublas_|cuda_|gpu_|device_|push_stager)")
 
 
+# Digests of the files that were clean, by their names.
+CLEAN = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache"),
+                     "nereus", "clang_tidy.json")
+
+
 def files_of(*patterns):
     """Files of these names that are known to git, or new and not ignored."""
     listed = subprocess.run(
@@ -45,6 +59,46 @@ def run(command):
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True)
     return done.returncode == 0, done.stdout
+
+
+@functools.lru_cache(maxsize=None)
+def contents(name):
+    """The text of a file of the project, "" if there is none, and the files that it names
+    in quotes. A generated header stands for its .proto file."""
+    path = ROOT / re.sub(r"\.(grpc\.)?pb\.h$", ".proto", name)
+    text = path.read_text() if path.is_file() else ""
+    return text, re.findall(r'^\s*#\s*include "(.+?)"|^import "(.+?)"', text, re.MULTILINE)
+
+
+def digest(name, settings):
+    """Digest of all that the result of a file depends on. `settings`: what is the same
+    for all files."""
+    seen, left = set(), [name]
+    while left:
+        each = left.pop()
+        if each in seen:
+            continue
+        seen.add(each)
+        left += [included or imported for included, imported in contents(each)[1]]
+    found = hashlib.sha256(settings.encode())
+    for each in sorted(seen):
+        found.update(f"{each}\n{contents(each)[0]}".encode())
+    return found.hexdigest()
+
+
+def read_clean():
+    """The digests of CLEAN; none if it cannot be read."""
+    try:
+        return json.loads(CLEAN.read_text())
+    except (OSError, ValueError):
+        return {}
+
+
+def write_clean(digests):
+    CLEAN.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile("w", dir=CLEAN.parent, delete=False) as file:
+        json.dump(digests, file)
+    os.replace(file.name, CLEAN)
 
 
 def write_source(files):
@@ -101,20 +155,39 @@ def check_locks(name, flags):
     return "" if passed else output
 
 
-def main(flags):
+def main(arguments):
+    if arguments not in ([], ["--all"]):
+        print(__doc__, file=sys.stderr)
+        return 2
+    generated = run(["bazel", "info", "bazel-bin"])[1].split()[-1]
+    flags = ["-std=c++20", "-I.", "-isystem", generated, "-isystem", f"{CUDA}/include"]
+    settings = "\n".join([*flags, (ROOT / ".clang-tidy").read_text(),
+                          pathlib.Path(__file__).read_text(),
+                          run(["clang-tidy", "--version"])[1]])
     files = files_of("common/*.cc", "server/*.cc", "worker/*.cc")
-    parts = [files[first:first + FILES] for first in range(0, len(files), FILES)]
     tests = [name for name in files_of("tests/*.cc")
              if "mutex" in (ROOT / name).read_text().lower()]
+    now = {name: digest(name, settings) for name in files + tests}
+    clean = {} if arguments else read_clean()
+    clean = {name: clean[name] for name in now if clean.get(name) == now[name]}
+    files = [name for name in files if name not in clean]
+    tests = [name for name in tests if name not in clean]
+    parts = [files[first:first + FILES] for first in range(0, len(files), FILES)]
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        jobs = [pool.submit(check_files, part, flags) for part in parts]
-        jobs += [pool.submit(check_locks, name, flags) for name in tests]
-        found = [job.result() for job in jobs]
-    for output in filter(None, found):
-        print(output)
+        jobs = {pool.submit(check_files, part, flags): part for part in parts}
+        jobs |= {pool.submit(check_locks, name, flags): [name] for name in tests}
+        failed = False
+        for job, names in jobs.items():
+            if job.result():
+                print(job.result())
+                failed = True
+            else:
+                clean |= {name: now[name] for name in names}
+    write_clean(clean)
     print(f"clang-tidy: {len(files)} files, and the locks of {len(tests)} tests: "
-          f"{'problems' if any(found) else 'clean'}")
-    return 1 if any(found) else 0
+          f"{'problems' if failed else 'clean'}; {len(now) - len(files) - len(tests)} "
+          "have not changed since they were clean")
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

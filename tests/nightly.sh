@@ -8,12 +8,13 @@ usage() {
   cat <<'TEXT'
 Usage: tests/nightly.sh [--percent=N]
 
-Builds, then runs 20,000 seeds of the simulated cluster, ten times the seeds of
-each other simulation, each fuzz test for ten minutes, 5,000 random programs of
-PyTorch with seeds that depend on the day, 50 runs of MNIST whose processes are
-killed (in the folder NEREUS_MNIST_DIR, by default ../shared/data/mnist), and
-all mutations. With --percent it does that
-part of each, but for the mutations, which it then leaves out.
+Builds, runs clang-tidy over all files, then runs 20,000 seeds of the simulated
+cluster, ten times the seeds of each other simulation, each fuzz test for ten
+minutes, 5,000 random programs of PyTorch with seeds that depend on the day, 50
+runs of MNIST whose processes are killed (in the folder NEREUS_MNIST_DIR, by
+default ../shared/data/mnist), and all mutations. With --percent it does that
+part of each, but for clang-tidy, which it does whole, and the mutations, which
+it then leaves out.
 TEXT
 }
 
@@ -56,8 +57,9 @@ check() {
 # part N: the part of N that is asked for, rounded up.
 part() { echo $((($1 * percent + 99) / 100)); }
 
-check "build" bazel build //tests/simulation/... //tests/fuzz/... //server:nereus-server \
-  //server/admin:nereusctl //worker/trainer:nereus-worker //worker/c_api:libnereus.so
+check "build" bazel build //common/... //worker/... //server/... //tests/simulation/... \
+  //tests/fuzz/...
+check "clang-tidy" tests/clang_tidy.py --all
 check "simulated cluster" bazel test //tests/simulation:swarm_simulation_test \
   --test_env=NEREUS_TEST_SEEDS="$(part 20000)" --test_timeout=36000
 check "simulations" bazel test //:simulation --test_env=NEREUS_TEST_SEEDS_TIMES="$(part 10)" \

@@ -70,12 +70,6 @@ check_format() {
 
 cuda="${CUDA_HOME:-/usr/local/cuda}"
 
-# The build has made the generated headers.
-check_clang() {
-  python3 tests/clang_tidy.py -std=c++20 -I. \
-    -isystem "$(bazel info bazel-bin 2>/dev/null)" -isystem "$cuda/include"
-}
-
 # Builds the code for all GPUs that common/bazel/cuda.bzl names. Warnings fail the
 # build, also those about spilt registers.
 check_gpu_code() {
@@ -154,7 +148,7 @@ else
   check "clang-format" check_format
   run_tests //...
   check "python" tests/python/run.sh
-  check "clang-tidy" check_clang
+  check "clang-tidy" tests/clang_tidy.py
   check "use from another workspace" check_outside_workspace
   check "wheel" tests/deploy/wheel_check.sh
   check "on a cluster" tests/deploy/run.sh
