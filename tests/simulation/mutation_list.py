@@ -229,6 +229,10 @@ add("the next epoch does not have the verdicts", [NAN],
      "  made.history.verdicts = AllVerdicts(change);\n",
      "  static_cast<void>(AllVerdicts(change));\n  made.history.verdicts.clear();\n"))
 
+add("only infinities count as not finite", [NAN],
+    ("common/compute/vectors.cc",
+     "std::bit_cast<uint32_t>(kTooLarge) >> 23", "255"))
+
 add("a server updates by a skipped step", [NAN],
     ("server/shard/chunk_rounds.cc",
      "    if (!skipped_) held_.UpdateFrom(job, round_, full_, scale_, out);\n",
@@ -558,6 +562,14 @@ add("the copies of a shard are not compared", [COPIES],
     ("server/coordinator/copy_check.cc",
      "      before.layers == checksums.layers) {\n",
      "      !before.layers.empty()) {\n"))
+
+# Links.
+
+add("a server that has lost more links than a worker stays",
+    [simulation("scripted_simulation_test", "*CutServerTest*", 2)],
+    ("server/coordinator/broken_links.cc",
+     "  if (first != second) return first > second ? link.first : link.second;\n",
+     "  if (first != second) return link.first;\n"))
 
 # Newcomers.
 
