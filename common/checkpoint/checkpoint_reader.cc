@@ -290,8 +290,8 @@ absl::StatusOr<ChunkValues> CheckpointReader::ReadValues(int layer,
   return values;
 }
 
-absl::Status CheckpointReader::ReadInto(absl::Span<const ChunkValues> wanted,
-                                        const ReadProgress& progress) {
+absl::StatusOr<std::vector<std::vector<CheckpointReader::Piece>>>
+CheckpointReader::PiecesOf(absl::Span<const ChunkValues> wanted) const {
   std::vector<std::vector<Piece>> pieces(manifest_.files.size());
   const auto add = [&](int file, const Piece& piece) {
     pieces[file].push_back(piece);
@@ -309,16 +309,29 @@ absl::Status CheckpointReader::ReadInto(absl::Span<const ChunkValues> wanted,
                            values.state.Slice(i * bytes, bytes), add));
     }
   }
-  int64_t total = 0;
-  for (size_t file = 0; file < pieces.size(); ++file) {
-    if (!pieces[file].empty()) total += manifest_.files[file].bytes;
-  }
-  int64_t done = 0;
-  for (size_t file = 0; file < pieces.size(); ++file) {
-    if (pieces[file].empty()) continue;
-    absl::c_sort(pieces[file], [](const Piece& a, const Piece& b) {
+  for (std::vector<Piece>& of_file : pieces) {
+    absl::c_sort(of_file, [](const Piece& a, const Piece& b) {
       return a.begin < b.begin;
     });
+  }
+  return pieces;
+}
+
+absl::StatusOr<int64_t> CheckpointReader::BytesToRead(
+    absl::Span<const ChunkValues> wanted) const {
+  const auto pieces = NEREUS_TRY(PiecesOf(wanted));
+  int64_t bytes = 0;
+  for (size_t file = 0; file < pieces.size(); ++file) {
+    if (!pieces[file].empty()) bytes += manifest_.files[file].bytes;
+  }
+  return bytes;
+}
+
+absl::Status CheckpointReader::ReadInto(absl::Span<const ChunkValues> wanted,
+                                        const Progress& progress) {
+  const auto pieces = NEREUS_TRY(PiecesOf(wanted));
+  for (size_t file = 0; file < pieces.size(); ++file) {
+    if (pieces[file].empty()) continue;
     auto first = pieces[file].begin();  // First piece that lacks bytes.
     NEREUS_TRY(ReadBlocks(
         static_cast<int>(file), [&](int64_t begin, const Buffer& block) {
@@ -333,8 +346,7 @@ absl::Status CheckpointReader::ReadInto(absl::Span<const ChunkValues> wanted,
                         static_cast<size_t>(to - from));
           }
           while (first != pieces[file].end() && first->end() <= end) ++first;
-          done += block.bytes();
-          progress(done, total);
+          progress(block.bytes());
         }));
     checked_[file] = true;
   }

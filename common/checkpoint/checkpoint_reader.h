@@ -62,25 +62,26 @@ class CheckpointReader {
   absl::StatusOr<ChunkValues> ReadValues(int layer, int64_t offset,
                                          int64_t length, int state_arrays);
 
-  // Called with the number of bytes that are read, and of those to read.
-  using ReadProgress = std::function<void(int64_t done, int64_t total)>;
+  // Called after each block, with the number of bytes of the block.
+  using Progress = std::function<void(int64_t bytes)>;
+
+  // Returns the number of bytes of the files that ReadInto(wanted) reads.
+  // Errors: those of ReadValues but for kDataLoss.
+  absl::StatusOr<int64_t> BytesToRead(
+      absl::Span<const ChunkValues> wanted) const;
 
   // Reads the values of `wanted` into their buffers. A buffer of state may have
   // room for some arrays only, or for none. Reads each file that has some of
   // the values once, from its begin to its end, and compares its checksum.
-  // Calls `progress` after each block. After an error the buffers are
-  // undefined. Errors: those of ReadValues.
+  // After an error the buffers are undefined. Errors: those of ReadValues.
   absl::Status ReadInto(absl::Span<const ChunkValues> wanted,
-                        const ReadProgress& progress);
-
-  // Notes that so many more bytes of the files were read. Called on several
-  // threads at a time.
-  using Progress = std::function<void(int64_t bytes)>;
+                        const Progress& progress);
 
   // Compares the checksums of all files, several files at a time if `threads`
-  // is above 1: then the storage must be thread-safe. Also checks that the
-  // files have all elements of every layer and, if a layer has state, the state
-  // of all its elements. Errors: also kDataLoss if elements are missing.
+  // is above 1: then the storage and `progress` must be thread-safe. Also
+  // checks that the files have all elements of every layer and, if a layer has
+  // state, the state of all its elements. Errors: also kDataLoss if elements
+  // are missing.
   absl::Status Verify(int threads = 1, const Progress& progress = nullptr);
 
  private:
@@ -102,6 +103,11 @@ class CheckpointReader {
 
   // REQUIRES: `manifest` is valid.
   CheckpointReader(Storage* storage, Manifest manifest);
+
+  // Returns the pieces of the values of `wanted`, by file, in the order of the
+  // file. Errors: those of BytesToRead.
+  absl::StatusOr<std::vector<std::vector<Piece>>> PiecesOf(
+      absl::Span<const ChunkValues> wanted) const;
 
   // Returns the parts of one array of a layer. Array 0 is the parameters, and
   // array i > 0 is array i - 1 of the state.

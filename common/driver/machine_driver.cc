@@ -135,7 +135,7 @@ void MachineDriver::Post(Event event) {
   if (turn_.taken()) transport_->Wake();
 }
 
-Pulse::Beat MachineDriver::OnHeartbeatDue(Event answer) {
+Pulse::Beat MachineDriver::OnHeartbeatDue(std::function<void()> answer) {
   Pulse::Beat beat;
   {
     MutexLock lock(&mu_);
@@ -181,7 +181,7 @@ void MachineDriver::DriveUntil(absl::FunctionRef<bool()> done,
 
 void MachineDriver::RunPosted() {
   std::vector<Event> events;
-  Event answer;
+  std::function<void()> answer;
   {
     // The events run after the lock is released, because they may post events.
     MutexLock lock(&mu_);
@@ -190,8 +190,7 @@ void MachineDriver::RunPosted() {
   }
   if (answer != nullptr) {
     FinishSamples();
-    Outbox none;
-    answer(none);
+    answer();
   }
   if (!AdvanceRestore()) return;
   {

@@ -115,8 +115,9 @@ class MachineDriver final : private FrameHandler {
   // Decides whether a heartbeat that is due may be sent (Pulse). If the driving
   // thread has answered the last question, asks it again for a sign of life:
   // the driving thread answers before the events that are posted, also during a
-  // restore, and then calls `answer`, which must append no action.
-  Pulse::Beat OnHeartbeatDue(Event answer) ABSL_LOCKS_EXCLUDED(mu_);
+  // restore, and then calls `answer`.
+  Pulse::Beat OnHeartbeatDue(std::function<void()> answer)
+      ABSL_LOCKS_EXCLUDED(mu_);
 
   // Counter of the bytes of each layer's frames.
   const LayerTraffic& traffic() const { return traffic_; }
@@ -219,7 +220,7 @@ class MachineDriver final : private FrameHandler {
   Mutex mu_;
   std::vector<Event> posted_ ABSL_GUARDED_BY(mu_);  // Queue of events.
   // Answer to the open question of the heartbeats; null: none is open.
-  Event answer_ ABSL_GUARDED_BY(mu_);
+  std::function<void()> answer_ ABSL_GUARDED_BY(mu_);
   Pulse pulse_ ABSL_GUARDED_BY(mu_);   // Signs of life.
   std::atomic<bool> stopping_{false};  // True after Stop.
   DrivingTurn turn_;                   // Decides which thread drives.

@@ -139,8 +139,7 @@ void MemberProcess::TakeStock() {
 }
 
 std::optional<Heartbeat> MemberProcess::MakeHeartbeat() {
-  const Pulse::Beat beat =
-      driver_->OnHeartbeatDue([this](Outbox&) { TakeStock(); });
+  const Pulse::Beat beat = driver_->OnHeartbeatDue([this] { TakeStock(); });
   control_->SetAlive(beat.is_alive);
   if (!beat.is_alive) return std::nullopt;
   return StockHeartbeat(beat.work);

@@ -90,11 +90,17 @@ CheckpointPart WritePart(Storage& storage, const Job& job,
 }
 
 absl::Status ReadPart(Storage& storage, const LoadCheckpoint& load,
-                      const CheckpointReader::ReadProgress& progress) {
+                      const ReadProgress& progress) {
   Manifest manifest = NEREUS_TRY(ReadManifest(storage, load.round));
   CheckpointReader reader =
       NEREUS_TRY(CheckpointReader::Open(&storage, std::move(manifest)));
-  const absl::Status read = reader.ReadInto(load.values, progress);
+  const absl::Status read = [&]() -> absl::Status {
+    const int64_t total = NEREUS_TRY(reader.BytesToRead(load.values));
+    int64_t done = 0;
+    progress(done, total);
+    return reader.ReadInto(
+        load.values, [&](int64_t bytes) { progress(done += bytes, total); });
+  }();
   // Its files are whole, but they lack elements.
   return absl::IsNotFound(read) ? DataLossError(read.message()) : read;
 }

@@ -30,10 +30,12 @@ CheckpointPart WritePart(Storage& storage, const Job& job,
                          const SaveCheckpoint& save);
 
 // Reads the chunks of a checkpoint that `load` asks for, into the buffers in
-// `load.values`. Calls `progress` after each block. Errors: kDataLoss if, and
-// only if, the checkpoint is damaged: reading it again will not help.
+// `load.values`. Calls `progress` before it reads, and after each block, with
+// the bytes that are read and those to read. Errors: kDataLoss if, and only if,
+// the checkpoint is damaged: reading it again will not help.
+using ReadProgress = std::function<void(int64_t done, int64_t total)>;
 absl::Status ReadPart(Storage& storage, const LoadCheckpoint& load,
-                      const CheckpointReader::ReadProgress& progress);
+                      const ReadProgress& progress);
 
 // Writes the manifest of a checkpoint whose parts all shards have written. The
 // manifest makes the checkpoint complete. The caller removes old checkpoints

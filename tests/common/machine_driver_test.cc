@@ -394,7 +394,7 @@ TEST_F(MachineDriverTest, SampleOfADeviceIsSentByAHeartbeatAfterItsArrival) {
   accelerator_.sample = Buffer::Borrow(
       memory.data() + 4, 8, [memory] {}, copy);
   const auto beat = [&] {
-    driver_->OnHeartbeatDue([](Outbox&) {});
+    driver_->OnHeartbeatDue([] {});
     Run([](Outbox&) {});
   };
   const auto sample = [&] {
@@ -536,7 +536,7 @@ TEST_F(MachineDriverTest, EventsPostedAfterStopAreDropped) {
 TEST_F(MachineDriverTest, BlockedDriverSendsNoHeartbeat) {
   absl::Notification blocked;
   absl::Notification released;
-  EXPECT_TRUE(driver_->OnHeartbeatDue([](Outbox&) {}).is_alive);
+  EXPECT_TRUE(driver_->OnHeartbeatDue([] {}).is_alive);
   // The driver has answered the heartbeat before it is blocked.
   Run([](Outbox&) {});
   driver_->Post([&](Outbox&) {
@@ -544,11 +544,11 @@ TEST_F(MachineDriverTest, BlockedDriverSendsNoHeartbeat) {
     released.WaitForNotification();
   });
   blocked.WaitForNotification();
-  EXPECT_TRUE(driver_->OnHeartbeatDue([](Outbox&) {}).is_alive);
-  EXPECT_FALSE(driver_->OnHeartbeatDue([](Outbox&) {}).is_alive);
+  EXPECT_TRUE(driver_->OnHeartbeatDue([] {}).is_alive);
+  EXPECT_FALSE(driver_->OnHeartbeatDue([] {}).is_alive);
   released.Notify();
   Run([](Outbox&) {});
-  const Pulse::Beat beat = driver_->OnHeartbeatDue([](Outbox&) {});
+  const Pulse::Beat beat = driver_->OnHeartbeatDue([] {});
   EXPECT_TRUE(beat.is_alive);
   EXPECT_FALSE(beat.work.has_value());
 }
@@ -572,7 +572,7 @@ TEST_F(MachineDriverTest, RestoreHoldsUpFramesAndEventsButNoHeartbeat) {
   int asked = 0;
   // Questions are answered again and again, although nothing else is done.
   while (asked < 3 && SteadyNow() - begin < absl::Minutes(1)) {
-    beat = driver_->OnHeartbeatDue([](Outbox&) {});
+    beat = driver_->OnHeartbeatDue([] {});
     EXPECT_TRUE(beat->is_alive);
     if (beat->asks && beat->work == work) ++asked;
     absl::SleepFor(absl::Milliseconds(10));
@@ -583,7 +583,7 @@ TEST_F(MachineDriverTest, RestoreHoldsUpFramesAndEventsButNoHeartbeat) {
   Run([](Outbox&) {});
   EXPECT_THAT(log_.Take(),
               ElementsAre("send to shard 0: 6", "send to shard 0: 7"));
-  EXPECT_FALSE(driver_->OnHeartbeatDue([](Outbox&) {}).work.has_value());
+  EXPECT_FALSE(driver_->OnHeartbeatDue([] {}).work.has_value());
 }
 
 TEST_F(MachineDriverTest, RestoreThatGetsNoFurtherForALeaseEndsTheServer) {

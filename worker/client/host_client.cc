@@ -156,13 +156,6 @@ HostClientImpl::~HostClientImpl() {
 absl::Status HostClientImpl::AwaitJoined(absl::Duration timeout) {
   NEREUS_TRY(AwaitValues(SteadyNow() + timeout));
   const Job& job = process_->job();
-  const absl::Span<const LayerSpec> model = job.model();
-  if (WithRowsOf(model, specs_) !=
-      std::vector<LayerSpec>(model.begin(), model.end())) {
-    return InternalError(
-        "the coordinator started an epoch with another model than this worker "
-        "joined with");
-  }
   traits_.rank = process_->rank();
   traits_.optimizer = job.options.optimizer;
   traits_.updates_parameters =

@@ -151,7 +151,8 @@ absl::Span<const epoll_event> SocketTransport::Wait(absl::Duration timeout) {
 void SocketTransport::LimitSilence(absl::Duration silence_max) {
   silence_max_ = silence_max;
   const absl::Time now = SteadyNow();
-  alive_at_ = now + alive_interval();
+  alive_at_ = silence_max == absl::InfiniteDuration() ? absl::InfiniteFuture()
+                                                      : now + alive_interval();
   looked_at_ = std::min(looked_at_, now);
 }
 
