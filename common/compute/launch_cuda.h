@@ -7,7 +7,10 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
+
+#include "common/compute/bad_result_cuda.h"
 
 #if !defined(__CUDACC__) && !defined(NEREUS_CUDA_EMULATION)
 #error "a file for nvcc"
@@ -76,6 +79,27 @@ __device__ void ForEachValue(int64_t count, Load load, Store store) {
     const int64_t i = first + k * kThreads;
     if (i < count) store(i, loaded[k]);
   }
+}
+
+__device__ inline bool IsFiniteCuda(float value) {
+  constexpr uint32_t kExponent = 0x7f800000;
+  return (__float_as_uint(value) & kExponent) != kExponent;
+}
+
+// Notes the value of index `i` of this kernel. Threads that call this at once
+// may write different indices, each of a value that is not finite; the rest is
+// the same.
+__device__ inline void Note(const NoteBadResult& note, int64_t i) {
+  if (note.place == nullptr || note.place->index >= 0) return;
+  note.place->step = note.step;
+  note.place->of = note.of;
+  // The host reads the index while kernels run.
+#if defined(__CUDACC__)
+  *const_cast<volatile int64_t*>(&note.place->index) = note.offset + i;
+#else
+  std::atomic_ref(note.place->index)
+      .store(note.offset + i, std::memory_order_relaxed);
+#endif
 }
 
 }  // namespace nereus

@@ -1,3 +1,4 @@
+#include "common/compute/bad_result_cuda.h"
 #include "common/compute/launch_cuda.h"
 #include "common/compute/update_rules_cuda.h"
 
@@ -18,19 +19,24 @@ struct SgdValues {
 
 __global__ void SgdKernel(SgdStep step, int64_t length, const float* gradient,
                           const float* parameters, float* velocity,
-                          float* updated) {
+                          float* updated, NoteBadResult note) {
+  int64_t bad = BadResult::kNone;
   ForEachValue(
       length,
       [=](int64_t i) {
         return SgdValues{gradient[i], parameters[i], velocity[i]};
       },
-      [=](int64_t i, SgdValues values) {
+      [&](int64_t i, SgdValues values) {
         const float g = step.gradient_scale * values.gradient +
                         step.weight_decay * values.parameter;
         const float v = step.momentum * values.velocity + g;
+        const float parameter = values.parameter - step.learning_rate * v;
         velocity[i] = v;
-        updated[i] = values.parameter - step.learning_rate * v;
+        updated[i] = parameter;
+        // If the velocity is not finite, neither is the parameter.
+        if (!IsFiniteCuda(parameter)) bad = i;
       });
+  if (bad >= 0) Note(note, bad);
 }
 
 // Values that a thread loads for one parameter.
@@ -43,41 +49,64 @@ struct AdamValues {
 
 __global__ void AdamKernel(AdamStep step, int64_t length, const float* gradient,
                            const float* parameters, float* first, float* second,
-                           float* updated) {
+                           float* updated, NoteBadResult note) {
+  int64_t bad = BadResult::kNone;
   ForEachValue(
       length,
       [=](int64_t i) {
         return AdamValues{gradient[i], parameters[i], first[i], second[i]};
       },
-      [=](int64_t i, AdamValues values) {
+      [&](int64_t i, AdamValues values) {
         const float g = step.gradient_scale * values.gradient +
                         step.weight_decay * values.parameter;
         const float m = step.beta1 * values.first + (1.0f - step.beta1) * g;
         const float v =
             step.beta2 * values.second + (1.0f - step.beta2) * g * g;
-        first[i] = m;
-        second[i] = v;
-        updated[i] =
+        const float parameter =
             values.parameter -
             step.step_size * m / (sqrtf(v * step.second_scale) + step.epsilon);
+        first[i] = m;
+        second[i] = v;
+        updated[i] = parameter;
+        // With an infinite second moment, the parameter stays as it is.
+        if (!IsFiniteCuda(parameter) || !IsFiniteCuda(v)) bad = i;
       });
+  if (bad >= 0) Note(note, bad);
+}
+
+__global__ void CheckFiniteKernel(const float* values, int64_t count,
+                                  NoteBadResult note) {
+  int64_t bad = BadResult::kNone;
+  ForEachValue(
+      count, [=](int64_t i) { return values[i]; },
+      [&](int64_t i, float value) {
+        if (!IsFiniteCuda(value)) bad = i;
+      });
+  if (bad >= 0) Note(note, bad);
 }
 
 }  // namespace
 
 cudaError_t ApplySgdCuda(const SgdStep& step, int64_t length,
                          const float* gradient, const float* parameters,
-                         float* velocity, float* updated, cudaStream_t stream) {
+                         float* velocity, float* updated,
+                         const NoteBadResult& note, cudaStream_t stream) {
   return Launch(SgdKernel, BlocksFor(length), kThreads, stream, step, length,
-                gradient, parameters, velocity, updated);
+                gradient, parameters, velocity, updated, note);
 }
 
 cudaError_t ApplyAdamCuda(const AdamStep& step, int64_t length,
                           const float* gradient, const float* parameters,
                           float* first, float* second, float* updated,
-                          cudaStream_t stream) {
+                          const NoteBadResult& note, cudaStream_t stream) {
   return Launch(AdamKernel, BlocksFor(length), kThreads, stream, step, length,
-                gradient, parameters, first, second, updated);
+                gradient, parameters, first, second, updated, note);
+}
+
+cudaError_t CheckFiniteCuda(const float* values, int64_t count,
+                            const NoteBadResult& note, cudaStream_t stream) {
+  return Launch(CheckFiniteKernel, BlocksFor(count), kThreads, stream, values,
+                count, note);
 }
 
 }  // namespace nereus

@@ -87,20 +87,9 @@ void Member::OnBadValue(const ValueCheck& check, const BadValue& found,
   const LayerSpec& layer = start_->job->layers[check.layer];
   const PeerId whose = PeerId::Worker(check.worker);
   const bool names = check.of == Checked::kGradient && whose != start_->self;
-  const auto what = [&]() -> absl::string_view {
-    switch (check.of) {
-      case Checked::kGradient:
-        return "the gradient has ";
-      case Checked::kMean:
-        return "the mean gradient of all workers has ";
-      case Checked::kUpdate:
-        return "the update by the mean gradient of all workers has ";
-    }
-    return "";
-  };
   OnFailure(absl::StrCat(names ? start_->job->NameOf(whose) + ": " : "",
                          "layer ", layer.name, ", step ", check.round, ": ",
-                         what(), found.value, " at element ",
+                         SubjectOf(check.of), found.value, " at element ",
                          check.offset + found.index, " of ", layer.parameters),
             out);
 }

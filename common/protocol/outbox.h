@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "common/compute/block_pieces.h"
 #include "common/compute/optimizer.h"
 #include "common/protocol/chunk_values.h"
@@ -42,6 +43,19 @@ enum class Checked {
   kMean,      // Mean gradient of all workers: each value must be finite.
   kUpdate,    // Parameters and optimizer state after an update: the same.
 };
+// Returns the begin of a sentence about a value that must not be; the value
+// follows.
+inline absl::string_view SubjectOf(Checked of) {
+  switch (of) {
+    case Checked::kGradient:
+      return "the gradient has ";
+    case Checked::kMean:
+      return "the mean gradient of all workers has ";
+    case Checked::kUpdate:
+      return "the update by the mean gradient of all workers has ";
+  }
+  return "";
+}
 
 // Request to check values: one that is NaN, infinite or too large ends the job.
 // Gradients are checked with NanPolicy::kFail (with kSkip, workers look at

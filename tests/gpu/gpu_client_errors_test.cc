@@ -149,7 +149,9 @@ TEST(GpuClientErrorsTest, FailedCopyOfParametersIsRepeatedInTheNextRound) {
   GpuLayerBinding layer;
   layer.spec = {"v", LayerKind::kVector, 1, 100, 100, 1};
   layer.parameters = on_gpu.data();
-  const auto mirror = GpuMirror::Create(layer, stager->get(), pool, nullptr);
+  const auto mirror = GpuMirror::Create(
+      layer, stager->get(), pool, Buffer::AllocateZeroed(sizeof(BadResult)),
+      /*stream=*/nullptr);
   ASSERT_TRUE(mirror.ok()) << mirror.status();
   std::fill_n((*mirror)->parameters().floats(), 100, 2.0f);
   cuda_emulation::FailCallAfter(0);

@@ -435,6 +435,81 @@ TEST_F(GpuClientTest, InfinityOnAGpuSkipsTheStepForAllWorkers) {
   for (const absl::Status& status : results) EXPECT_TRUE(status.ok()) << status;
 }
 
+// Pushes a gradient of ones with `value` at element 777 of the layer "conv", in
+// the only step before it leaves or goes on. Returns the job's error.
+absl::Status PushLarge(GpuToyWorker& worker, float value, bool leaves) {
+  const StepInfo begun =
+      NEREUS_TRY(worker.client()->BeginStep(worker.stream()));
+  std::vector<float> gradient(210'000, 1.0f);
+  gradient[777] = value;
+  const DeviceArray<float> on_gpu(gradient);
+  NEREUS_TRY(
+      worker.client()->Push(0, begun.step, on_gpu.data(), worker.stream()));
+  for (int layer = 2; layer > 0; --layer) {
+    NEREUS_TRY(worker.Push(layer, begun));
+  }
+  NEREUS_TRY(worker.client()->WaitAll(begun.step, worker.stream()));
+  while (!leaves) NEREUS_TRY(worker.NextStep().status());
+  return worker.client()->Leave(worker.stream());
+}
+
+// The second moment of the large value is infinite; the parameter is finite.
+// The step may be the last one.
+TEST_F(GpuClientTest, UpdateOnAGpuThatOverflowsEndsTheJob) {
+  for (const bool leaves : {true, false}) {
+    ServerOptions options = Job(2, 1);
+    options.spec.rules.forced = Scheme::kRing;
+    options.spec.options.optimizer.rule = UpdateRule::kAdam;
+    LocalCluster cluster(options);
+    const auto results = cluster.RunWorkers(2, [&](int i) -> absl::Status {
+      GpuToyWorker worker;
+      NEREUS_TRY(worker.Connect(cluster.client_options()));
+      return PushLarge(worker, i == 1 ? 1e22f : 1.0f, leaves);
+    });
+    for (const absl::Status& result : results) {
+      EXPECT_THAT(std::string(result.message()),
+                  HasSubstr("layer conv, step 0: the update by the mean "
+                            "gradient of all workers has a NaN or an infinity "
+                            "at element 777 of 210000"));
+    }
+  }
+}
+
+// Row 61 and column 125 of the gradient, 64 x 128, are the product of two large
+// values. The caller runs the optimizer.
+TEST_F(GpuClientTest, ProductOnAGpuThatOverflowsEndsTheJob) {
+  for (const OptimizerPlace place :
+       {OptimizerPlace::kServer, OptimizerPlace::kWorker}) {
+    ServerOptions options = Job(2, 1);
+    options.spec.rules.forced = Scheme::kFactor;
+    options.spec.options.optimizer_place = place;
+    LocalCluster cluster(options);
+    const auto results = cluster.RunWorkers(2, [&](int i) -> absl::Status {
+      GpuToyWorker worker(
+          {{"fc", LayerKind::kFullyConnected, 64, 128, 64 * 128, 4, true}});
+      NEREUS_TRY(worker.Connect(cluster.client_options()));
+      GpuClient& client = *worker.client();
+      const StepInfo begun = NEREUS_TRY(client.BeginStep(worker.stream()));
+      std::vector<float> output_gradient(4 * 64, 1.0f);
+      std::vector<float> input(4 * 128, 1.0f);
+      if (i == 1) output_gradient[61] = input[125] = 1e22f;
+      const DeviceArray<float> on_output(output_gradient);
+      const DeviceArray<float> on_input(input);
+      NEREUS_TRY(client.PushFactors(0, begun.step,
+                                    {on_output.data(), on_input.data()},
+                                    worker.gradient(0), worker.stream()));
+      NEREUS_TRY(client.WaitAll(begun.step, worker.stream()));
+      return client.Leave(worker.stream());
+    });
+    for (const absl::Status& result : results) {
+      EXPECT_THAT(std::string(result.message()),
+                  HasSubstr("layer fc, step 0: the mean gradient of all "
+                            "workers has a NaN or an infinity at element "
+                            "7933 of 8192"));
+    }
+  }
+}
+
 TEST_F(GpuClientTest, AbortEndsTheJobForAllWorkers) {
   LocalCluster cluster(Job(2, 1));
   std::deque<GpuToyWorker> workers =

@@ -239,7 +239,7 @@ class GpuToyWorker {
     NEREUS_CUDA(ApplySgdCuda(sgd, layers_[layer].parameters,
                              memory.gradient->data(), memory.parameters->data(),
                              memory.velocity->data(), memory.parameters->data(),
-                             stream_));
+                             /*note=*/{}, stream_));
   }
 
   const std::vector<LayerSpec> layers_;

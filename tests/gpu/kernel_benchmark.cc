@@ -156,11 +156,11 @@ void PrintUpdates(Table& table, const Arrays& on) {
   const AdamStep adam = {1.0f, 0.0005f, 0.9f, 0.999f, 0.01f, 1.0f, 1e-8f};
   table.Row("sgd", 5 * on.bytes, [&](cudaStream_t stream) {
     return ApplySgdCuda(sgd, on.count, on.a.data(), on.b.data(), on.c.data(),
-                        on.b.data(), stream);
+                        on.b.data(), /*note=*/{}, stream);
   });
   table.Row("adam", 7 * on.bytes, [&](cudaStream_t stream) {
     return ApplyAdamCuda(adam, on.count, on.a.data(), on.b.data(), on.c.data(),
-                         on.d.data(), on.b.data(), stream);
+                         on.d.data(), on.b.data(), /*note=*/{}, stream);
   });
 }
 

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <new>
 #include <random>
 #include <vector>
 
@@ -145,20 +146,97 @@ TEST_F(KernelTest, UpdateRulesEqualTheReference) {
              updated.data());
     NEREUS_CUDA(ApplySgdCuda(sgd, count, on_gradient.data(),
                              on_parameters.data(), on_velocity.data(),
-                             on_updated.data(), nullptr));
+                             on_updated.data(), /*note=*/{}, nullptr));
     EXPECT_TRUE(SameBits(on_updated.Read(), updated)) << count;
     EXPECT_TRUE(SameBits(on_velocity.Read(), velocity)) << count;
     EXPECT_TRUE(SameBits(on_parameters.Read(), parameters)) << count;
     for (int step = 0; step < 2; ++step) {  // In place.
       ApplyAdam(adam, count, gradient.data(), parameters.data(), first.data(),
                 second.data(), parameters.data());
-      NEREUS_CUDA(ApplyAdamCuda(
-          adam, count, on_gradient.data(), on_parameters.data(),
-          on_first.data(), on_second.data(), on_parameters.data(), nullptr));
+      NEREUS_CUDA(ApplyAdamCuda(adam, count, on_gradient.data(),
+                                on_parameters.data(), on_first.data(),
+                                on_second.data(), on_parameters.data(),
+                                /*note=*/{}, nullptr));
     }
     EXPECT_TRUE(SameBits(on_parameters.Read(), parameters)) << count;
     EXPECT_TRUE(SameBits(on_first.Read(), first)) << count;
     EXPECT_TRUE(SameBits(on_second.Read(), second)) << count;
+  }
+}
+
+// BadResult in pinned memory, as kernels need it.
+class Noted {
+ public:
+  Noted() {
+    void* memory = nullptr;
+    NEREUS_CUDA(
+        cudaHostAlloc(&memory, sizeof(BadResult), cudaHostAllocPortable));
+    bad_ = new (memory) BadResult();
+  }
+  ~Noted() { NEREUS_CUDA(cudaFreeHost(bad_)); }
+  Noted(const Noted&) = delete;
+  Noted& operator=(const Noted&) = delete;
+
+  NoteBadResult At(int64_t offset) const {
+    return {bad_, offset, /*step=*/7, /*of=*/2};
+  }
+  // Waits for the kernels of the default stream.
+  BadResult Read() const {
+    NEREUS_CUDA(cudaStreamSynchronize(nullptr));
+    return *bad_;
+  }
+
+ private:
+  BadResult* bad_ = nullptr;
+};
+
+// Expects what kernels noted: the value `index`, or with a negative one
+// nothing.
+void ExpectNoted(const Noted& noted, int64_t index) {
+  const BadResult bad = noted.Read();
+  EXPECT_EQ(bad.index, index);
+  if (index < 0) return;
+  EXPECT_EQ(bad.step, 7);
+  EXPECT_EQ(bad.of, 2);
+}
+
+TEST_F(KernelTest, ResultsThatAreNotFiniteAreNoted) {
+  const SgdStep sgd = {1.0f, 0.0f, 0.9f, 1e10f};
+  const AdamStep adam = {1.0f, 0.0f, 0.9f, 0.999f, 0.01f, 30.0f, 1e-8f};
+  for (const int64_t count : kCounts) {
+    if (count == 0) continue;
+    for (const int64_t bad : {int64_t{-1}, int64_t{0}, count / 2, count - 1}) {
+      std::vector<float> gradient(count, 1.0f);
+      // sgd: 1e38 times the learning rate is infinite. adam: so is its square,
+      // and the parameter stays finite.
+      if (bad >= 0) gradient[bad] = 1e38f;
+      const std::vector<float> zeros(count, 0.0f);
+      const DeviceArray<float> on_gradient(gradient);
+      const DeviceArray<float> parameters(zeros);
+      const DeviceArray<float> first(zeros);
+      const DeviceArray<float> second(zeros);
+      const int64_t expected = bad < 0 ? -1 : 100 + bad;
+      const Noted by_sgd;
+      NEREUS_CUDA(ApplySgdCuda(sgd, count, on_gradient.data(),
+                               parameters.data(), first.data(),
+                               parameters.data(), by_sgd.At(100), nullptr));
+      ExpectNoted(by_sgd, expected);
+      const DeviceArray<float> others(zeros);
+      const DeviceArray<float> moments(zeros);
+      const Noted by_adam;
+      NEREUS_CUDA(ApplyAdamCuda(adam, count, on_gradient.data(), others.data(),
+                                moments.data(), second.data(), others.data(),
+                                by_adam.At(100), nullptr));
+      ExpectNoted(by_adam, expected);
+      const Noted by_look;
+      NEREUS_CUDA(
+          CheckFiniteCuda(parameters.data(), count, by_look.At(100), nullptr));
+      ExpectNoted(by_look, expected);
+      // A later search does not replace what an earlier one found.
+      NEREUS_CUDA(
+          CheckFiniteCuda(parameters.data(), count, by_look.At(5000), nullptr));
+      ExpectNoted(by_look, expected);
+    }
   }
 }
 

@@ -27,7 +27,11 @@ std::string GpuAccelerator::name() const {
 }
 
 absl::Status GpuAccelerator::Multiply(const MultiplyFactors& factors) {
-  return parts_.products->Multiply(factors);
+  NEREUS_TRY(parts_.products->Multiply(factors));
+  if (!factors.check.has_value()) return absl::OkStatus();
+  return parts_.mirrors[factors.check->layer]->Look(
+      factors.gradient.floats(), factors.gradient.float_count(),
+      *factors.check);
 }
 
 bool GpuAccelerator::Splits(int layer) const {

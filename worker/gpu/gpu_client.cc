@@ -141,6 +141,9 @@ class GpuClientImpl final : public GpuClient {
   // there.
   absl::StatusOr<Stager::Point> Land(const LayerDone& done,
                                      const GpuFlights::Outcome& outcome);
+  // Waits for the last results of all layers. Ends the job, and returns an
+  // error, if one of them is not finite (GpuMirror::CheckResults).
+  absl::Status CheckResults();
   // Returns the ranges of values of the layer that the last round changed.
   std::vector<ValueRange> Updated(int layer) const;
 
@@ -180,9 +183,13 @@ GpuClientImpl::~GpuClientImpl() {
 absl::StatusOr<std::vector<HostLayerBinding>> GpuClientImpl::Bind(
     cudaStream_t stream) {
   std::vector<HostLayerBinding> bindings;
+  constexpr auto kBadBytes = static_cast<int64_t>(sizeof(BadResult));
+  const Buffer bad = NEREUS_TRY(pools_.own->Take(
+      "results", std::ssize(layers_) * kBadBytes, absl::ZeroDuration()));
   for (const GpuLayerBinding& layer : layers_) {
-    auto mirror =
-        NEREUS_TRY(GpuMirror::Create(layer, stager_.get(), pools_.own, stream));
+    auto mirror = NEREUS_TRY(GpuMirror::Create(
+        layer, stager_.get(), pools_.own,
+        bad.Slice(std::ssize(bindings) * kBadBytes, kBadBytes), stream));
     std::shared_ptr<GpuSplitter> splitter;
     if (!layer.on_host) {
       splitter = std::make_shared<GpuSplitter>(
@@ -497,12 +504,26 @@ absl::Status GpuClientImpl::WaitAll(int64_t step, cudaStream_t stream,
   return absl::OkStatus();
 }
 
+absl::Status GpuClientImpl::CheckResults() {
+  constexpr absl::string_view kWhat = "last results";
+  const Stager::Point last = NEREUS_TRY(stager_->Mark(kWhat, stager_->in()));
+  NEREUS_TRY(stager_->Await(kWhat, last));
+  for (const auto& mirror : mirrors_) {
+    const absl::Status status = mirror->CheckResults();
+    if (status.ok()) continue;
+    NEREUS_TRY(client_->Abort(status.message()));
+    return status;
+  }
+  return absl::OkStatus();
+}
+
 absl::Status GpuClientImpl::LeaveJob(bool early, cudaStream_t stream,
                                      absl::Duration timeout) {
   const absl::Time until = SteadyNow() + timeout;
   for (int layer = 0; layer < std::ssize(layers_); ++layer) {
     NEREUS_TRY(WaitForward(layer, stream, TimeLeft(until)));
   }
+  NEREUS_TRY(CheckResults());
   // Only in the first call: each Outdate makes readers copy the values again.
   if (updates_parameters() && !flights_.is_leaving()) {
     for (const auto& mirror : mirrors_) NEREUS_TRY(mirror->Outdate(stream));

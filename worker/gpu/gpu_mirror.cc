@@ -3,10 +3,13 @@
 // Await fetches it. After NoteFetched the host's copy is newer, and Return
 // brings it to the GPU. LandPart and Land bring the result of a round to the
 // GPU. MakeState makes the state of the job's optimizer, where workers run it.
+// Kernels note results that are not finite in bad_, which CheckResults reads.
 
 #include "worker/gpu/gpu_mirror.h"
 
+#include <atomic>
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include "absl/time/time.h"
@@ -24,17 +27,20 @@ constexpr int64_t kFloatBytes = sizeof(float);
 }  // namespace
 
 GpuMirror::GpuMirror(GpuLayerBinding layer, Stager* stager,
-                     std::shared_ptr<PinnedPool> pool)
+                     std::shared_ptr<PinnedPool> pool, Buffer bad)
     : layer_(std::move(layer)),
       what_(absl::StrCat("layer ", layer_.spec.name, ", parameters")),
       stager_(stager),
-      pool_(std::move(pool)) {}
+      pool_(std::move(pool)),
+      bad_(std::move(bad)) {
+  new (bad_.data()) BadResult();
+}
 
 absl::StatusOr<std::shared_ptr<GpuMirror>> GpuMirror::Create(
     GpuLayerBinding layer, Stager* stager, std::shared_ptr<PinnedPool> pool,
-    cudaStream_t stream) {
+    Buffer bad, cudaStream_t stream) {
   auto mirror = std::shared_ptr<GpuMirror>(
-      new GpuMirror(std::move(layer), stager, std::move(pool)));
+      new GpuMirror(std::move(layer), stager, std::move(pool), std::move(bad)));
   const GpuLayerBinding& bound = mirror->layer_;
   const int64_t bytes = bound.spec.parameters * kFloatBytes;
   const int64_t state_bytes = bytes * bound.state_arrays;
@@ -115,6 +121,7 @@ absl::Status GpuMirror::Await(int64_t) {
       what_, state.on_device, state.on_host, {}, stager_->side_stream()));
   NEREUS_TRY(parameters->Await(parameters_.bytes()));
   NEREUS_TRY(state_copy->Await(state.on_host.bytes()));
+  NEREUS_TRY(CheckResults());
   MutexLock lock(&mu_);
   if (updates_ == updates) is_outdated_ = false;
   return absl::OkStatus();
@@ -179,10 +186,41 @@ absl::Status GpuMirror::MakeDeviceState(int64_t bytes) {
                     what_, "cudaMemsetAsync", bytes);
 }
 
+NoteBadResult GpuMirror::NoteOf(const std::optional<ValueCheck>& check) const {
+  if (!check.has_value()) return {};
+  return {reinterpret_cast<BadResult*>(bad_.data()), check->offset,
+          check->round, static_cast<int64_t>(check->of)};
+}
+
+absl::Status GpuMirror::Look(const float* values, int64_t count,
+                             const ValueCheck& check) {
+  NEREUS_TRY(CheckResults());
+  const DeviceScope scope(stager_->device(), what_);
+  NEREUS_TRY(scope.status());
+  return CudaStatus(
+      CheckFiniteCuda(values, count, NoteOf(check), stager_->in()), what_,
+      "CheckFiniteCuda");
+}
+
+absl::Status GpuMirror::CheckResults() {
+  auto& bad = *reinterpret_cast<BadResult*>(bad_.data());
+  if (std::atomic_ref(bad.index).load(std::memory_order_relaxed) < 0) {
+    return absl::OkStatus();
+  }
+  // Waits until the kernel has ended, so that all it noted is there.
+  const Stager::Point now = NEREUS_TRY(stager_->Mark(what_, stager_->in()));
+  NEREUS_TRY(stager_->Await(what_, now));
+  return AbortedError("layer ", layer_.spec.name, ", step ", bad.step, ": ",
+                      SubjectOf(static_cast<Checked>(bad.of)),
+                      "a NaN or an infinity at element ", bad.index, " of ",
+                      layer_.spec.parameters);
+}
+
 // The kernel need not wait for the caller's stream, for the reason that Land
 // gives.
 absl::Status GpuMirror::Update(const UpdateParameters& update,
                                const float* gradient) {
+  NEREUS_TRY(CheckResults());
   const DeviceScope scope(stager_->device(), what_);
   NEREUS_TRY(scope.status());
   const int64_t at = update.parameters.floats() - parameters_.floats();
@@ -203,16 +241,18 @@ absl::Status GpuMirror::Apply(const UpdateParameters& update, int64_t at,
   float* const first = state_.on_device + at;
   float* const second = first + layer_.spec.parameters;
   const cudaStream_t stream = stager_->in();
+  const NoteBadResult note = NoteOf(update.check);
   if (update.optimizer.rule == UpdateRule::kAdam) {
     NEREUS_TRY(CudaStatus(
         ApplyAdamCuda(
             AdamStepOf(update.optimizer, update.step, update.gradient_scale),
-            count, gradient, parameters, first, second, parameters, stream),
+            count, gradient, parameters, first, second, parameters, note,
+            stream),
         what_, "ApplyAdamCuda"));
   } else {
     NEREUS_TRY(CudaStatus(
         ApplySgdCuda(SgdStepOf(update.optimizer, update.gradient_scale), count,
-                     gradient, parameters, first, parameters, stream),
+                     gradient, parameters, first, parameters, note, stream),
         what_, "ApplySgdCuda"));
   }
   if (!update.clears_state) return absl::OkStatus();

@@ -2,12 +2,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/types/span.h"
 #include "common/base/mutex.h"
 #include "common/base/status.h"
+#include "common/compute/bad_result_cuda.h"
 #include "common/device/device_memory.h"
 #include "common/device/pinned_pool.h"
 #include "common/device/stager.h"
@@ -35,12 +37,12 @@ class GpuMirror final : public DeviceLayer,
  public:
   // Makes the mirror. The host copy gets the parameters that a layer on the GPU
   // has at this point of `stream`, and zeros as its state. `stager`: not owned;
-  // must outlive this. Errors: kInvalidArgument, the layer's parameters or
-  // state are null; those of Stager::CheckPointer, Stager::CopyOut and
-  // PinnedPool::Take.
+  // must outlive this. `bad`: a BadResult in pinned memory. Errors:
+  // kInvalidArgument, the layer's parameters or state are null; those of
+  // Stager::CheckPointer, Stager::CopyOut and PinnedPool::Take.
   static absl::StatusOr<std::shared_ptr<GpuMirror>> Create(
       GpuLayerBinding layer, Stager* stager, std::shared_ptr<PinnedPool> pool,
-      cudaStream_t stream);
+      Buffer bad, cudaStream_t stream);
 
   bool is_on_host() const { return layer_.on_host; }
   // Memory of the host copies of the parameters, and of the state of the
@@ -62,10 +64,21 @@ class GpuMirror final : public DeviceLayer,
 
   // Queues a step of the job's optimizer on the stream Stager::in().
   // `gradient`: device memory, one value for each parameter that is updated; it
-  // is read when that stream reaches the step. Errors: those of CUDA, and the
-  // error of MakeState.
+  // is read when that stream reaches the step. Errors: those of CUDA, the error
+  // of MakeState, and that of CheckResults.
   absl::Status Update(const UpdateParameters& update, const float* gradient)
       ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Queues a look at a result in device memory, on the stream Stager::in(): its
+  // `count` values are those of `check`. Errors: those of CUDA, and of
+  // CheckResults.
+  absl::Status Look(const float* values, int64_t count,
+                    const ValueCheck& check);
+  // Returns an error, with the layer, the step and the element, if a kernel
+  // that has run found a NaN or an infinity in a result that the job checks
+  // (UpdateParameters::check, Look). Does not wait for kernels that are queued.
+  // Errors: kAborted; those of CUDA.
+  absl::Status CheckResults();
 
   // Queues the copy of the sampled parameters of the GPU to `place`, pinned
   // memory, one run after the other. The copy is queued on Stager::in(), so it
@@ -90,7 +103,7 @@ class GpuMirror final : public DeviceLayer,
 
   // IsThere and Await ignore `bytes` and concern all values. IsThere returns
   // true if the host copy is not outdated. Await copies the values to the host
-  // if the host copy is outdated.
+  // if the host copy is outdated, and returns the error of CheckResults.
   bool IsThere(int64_t bytes) override ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status Await(int64_t bytes) override ABSL_LOCKS_EXCLUDED(mu_);
   // Waits until the copies of the last Land or Return, and all copies before
@@ -110,7 +123,10 @@ class GpuMirror final : public DeviceLayer,
   };
 
   GpuMirror(GpuLayerBinding layer, Stager* stager,
-            std::shared_ptr<PinnedPool> pool);
+            std::shared_ptr<PinnedPool> pool, Buffer bad);
+
+  // Returns where kernels note values of `check`; null without a check.
+  NoteBadResult NoteOf(const std::optional<ValueCheck>& check) const;
 
   // Queues the copies of the state and the parameters to the GPU. Returns the
   // point at which they are there, and makes `stream` wait for this point.
@@ -129,6 +145,7 @@ class GpuMirror final : public DeviceLayer,
   const std::string what_;                  // Name for messages.
   Stager* const stager_;                    // Not owned.
   const std::shared_ptr<PinnedPool> pool_;  // Memory of the host copies.
+  const Buffer bad_;                        // A BadResult, in pinned memory.
   Buffer parameters_;                       // Pinned memory, or the caller's.
   // State of the caller's optimizer: memory of Allocate, or the caller's.
   Buffer callers_state_;

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "common/base/status.h"
+#include "common/compute/bad_result_cuda.h"
 #include "common/compute/optimizer.h"
 #include "common/plan/layer_spec.h"
 #include "common/protocol/job.h"
@@ -70,7 +71,9 @@ absl::Status CheckStaging(const std::vector<GpuLayerBinding>& layers,
 GpuPools MakeGpuPools(const std::vector<GpuLayerBinding>& layers,
                       const GpuOptions& options) {
   int64_t own = PinnedPool::RoundedUp(DeviceLook::kPinnedBytes) +
-                kSlabsMax * PinnedPool::RoundedUp(GpuAccelerator::kSlabBytes);
+                kSlabsMax * PinnedPool::RoundedUp(GpuAccelerator::kSlabBytes) +
+                PinnedPool::RoundedUp(std::ssize(layers) *
+                                      static_cast<int64_t>(sizeof(BadResult)));
   for (const GpuLayerBinding& layer : layers) {
     if (layer.on_host) continue;
     own += kCopiesMax *

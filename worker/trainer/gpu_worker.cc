@@ -94,10 +94,11 @@ absl::Status GpuNetworkClient::Update(int layer, int64_t step) {
   const cudaError_t error =
       options.rule == UpdateRule::kSgd
           ? ApplySgdCuda(SgdStepOf(options, 1.0f), spec.parameters, gradient,
-                         parameters, state, parameters, device_.stream())
+                         parameters, state, parameters, /*note=*/{},
+                         device_.stream())
           : ApplyAdamCuda(AdamStepOf(options, step, 1.0f), spec.parameters,
                           gradient, parameters, state, state + spec.parameters,
-                          parameters, device_.stream());
+                          parameters, /*note=*/{}, device_.stream());
   return CudaStatus(error, absl::StrCat("layer ", spec.name), "the optimizer");
 }
 

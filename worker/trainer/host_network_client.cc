@@ -2,6 +2,7 @@
 #include <memory>
 
 #include "absl/types/span.h"
+#include "common/base/status.h"
 #include "common/compute/optimizer.h"
 #include "worker/trainer/network_client.h"
 
@@ -40,10 +41,16 @@ class HostNetworkClient final : public NetworkClient {
 
   absl::Status Update(int layer, int64_t step) override {
     const absl::Span<float> parameters = network_->parameters(layer);
-    ApplyOptimizer(client_->traits().optimizer, step, std::ssize(parameters),
-                   1.0f, client_->Mean(layer).data(), parameters.data(),
-                   (*state_)[layer].data(), parameters.data());
-    return absl::OkStatus();
+    const int64_t bad = ApplyOptimizer(
+        client_->traits().optimizer, step, std::ssize(parameters), 1.0f,
+        client_->Mean(layer).data(), parameters.data(), (*state_)[layer].data(),
+        parameters.data());
+    if (bad < 0) return absl::OkStatus();
+    return AbortedError("layer ", network_->specs()[layer].name, ", step ",
+                        step,
+                        ": the update by the mean gradient of all "
+                        "workers has a NaN or an infinity at element ",
+                        bad, " of ", std::ssize(parameters));
   }
 
  private:
