@@ -168,6 +168,11 @@ void FaultScript::HangManifestsFor(absl::Duration time) {
   at_.disk->HangManifestsFor(time);
 }
 
+void FaultScript::HangSharesFor(ProcessId id, absl::Duration time) {
+  at_.world->Disturb();
+  at_.disk->HangSharesFor(id, time);
+}
+
 absl::Status FaultScript::RequestCheckpoint() {
   return at_.coordinator->RequestCheckpoint();
 }

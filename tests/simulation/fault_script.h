@@ -164,6 +164,10 @@ class FaultScript {
   bool RotCheckpoint(uint64_t draw) { return at_.disk->Rot(draw); }
   // Lets no manifest be written for `time`.
   void HangManifestsFor(absl::Duration time);
+  // Lets this process write no share of a checkpoint for `time`.
+  void HangSharesFor(ProcessId id, absl::Duration time);
+  // Makes reads take a while from now on (SimulatedDisk::SlowReads).
+  void SlowReads(absl::Duration time_max) { at_.disk->SlowReads(time_max); }
   // Lets the next write fail with `status`.
   void FailNextWrite(absl::Status status);
 

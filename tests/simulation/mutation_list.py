@@ -563,6 +563,18 @@ add("the copies of a shard are not compared", [COPIES],
      "      before.layers == checksums.layers) {\n",
      "      !before.layers.empty()) {\n"))
 
+# Long work.
+
+add("long work that gets further counts as standing still", [SWARM],
+    ("server/coordinator/member_list.cc",
+     "  if (last.work != heartbeat.work) times.moved_at = now;\n",
+     "  if (last.work.has_value() != heartbeat.work.has_value()) times.moved_at = now;\n"))
+
+add("a server that reads a checkpoint owes its report at once", [SWARM],
+    ("server/coordinator/member_list.cc",
+     "report_due && !report.has_value() && !heartbeat.work.has_value();\n",
+     "report_due && !report.has_value();\n"))
+
 # Links.
 
 add("a server that has lost more links than a worker stays",

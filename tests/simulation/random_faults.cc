@@ -117,6 +117,7 @@ RandomFaults::RandomFaults(uint64_t seed, absl::Span<const Fault> kinds,
   }
   PlanHostFaults(kinds);
   PlanRot(seed);
+  PlanSlowDisk(seed);
 }
 
 // Draws from a generator of its own, so that seeds keep their other faults. Few
@@ -134,6 +135,20 @@ void RandomFaults::PlanRot(uint64_t seed) {
         StrikeWith(Fault::kCheckpointRots);
       }
     });
+  }
+}
+
+// Draws from a generator of its own, as PlanRot does.
+void RandomFaults::PlanSlowDisk(uint64_t seed) {
+  Random random(seed ^ 0x52dce729);
+  if (!shards_may_die_ || !cluster_->options().has_disk) return;
+  if (random.Chance(0.3)) {
+    faults_->At(absl::Milliseconds(random.Below(500)),
+                [this] { StrikeWith(Fault::kReadsAreSlow); });
+  }
+  for (int i = 0; i < 3 && random.Chance(0.4); ++i) {
+    faults_->At(absl::Milliseconds(random.Below(i == 0 ? 150 : 5000)),
+                [this] { StrikeWith(Fault::kSharesHang); });
   }
 }
 
@@ -374,12 +389,28 @@ bool RandomFaults::StrikeServer(Fault fault) {
     case Fault::kCheckpointIsAskedFor:
       // The request fails if the coordinator is dead or the job is over.
       return faults_->RequestCheckpoint().ok();
+    case Fault::kShardLeaves:
+      return faults_->AskToLeave(victim);
+    default:
+      return StrikeDisk(fault, shard);
+  }
+}
+
+bool RandomFaults::StrikeDisk(Fault fault, int shard) {
+  switch (fault) {
     case Fault::kCheckpointRots:
       if (!faults_->RotCheckpoint(random_.Next())) return false;
       KillShard(shard, absl::Seconds(2));
       return true;
-    case Fault::kShardLeaves:
-      return faults_->AskToLeave(victim);
+    case Fault::kSharesHang:
+      faults_->HangSharesFor(cluster_->processes().shard_process(shard),
+                             random_.Uniform() * absl::Seconds(12));
+      return true;
+    case Fault::kReadsAreSlow:
+      faults_->SlowReads(absl::Seconds(8));
+      UndoAfter(absl::Minutes(2),
+                [this] { faults_->SlowReads(absl::ZeroDuration()); });
+      return true;
     default:
       faults_->FailNextWrite(ResourceExhaustedError("no space left on device"));
       return true;

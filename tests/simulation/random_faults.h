@@ -53,6 +53,8 @@ enum class Fault {
   kWriteFails,
   kShardLeaves,     // A server asks to leave, and another one comes.
   kCheckpointRots,  // A byte of a whole checkpoint changes, and a server dies.
+  kSharesHang,      // A server writes no share of a checkpoint for a while.
+  kReadsAreSlow,    // From now on, servers read checkpoints slowly or hang.
 
   // ---- Faults of hosts.
   kHostDies,         // All processes of a host die in one instant.
@@ -63,8 +65,9 @@ enum class Fault {
 
 // Returns the faults of workers and of connections, which cost no shard.
 absl::Span<const Fault> WorkerFaults();
-// Returns all kinds of faults but those of hosts and kCheckpointRots, which
-// RandomFaults adds by itself if kShardDies is given and the job has a disk.
+// Returns all kinds of faults but those of hosts, and kCheckpointRots,
+// kSharesHang and kReadsAreSlow, which RandomFaults adds by itself if
+// kShardDies is given and the job has a disk.
 absl::Span<const Fault> AllFaults();
 // Returns the faults of hosts. If processes share hosts, RandomFaults adds them
 // by itself: kHostDies if kWorkerDies is given, and kMatesDisconnect if
@@ -96,8 +99,10 @@ class RandomFaults {
  private:
   // Plans faults of hosts, if processes share hosts.
   void PlanHostFaults(absl::Span<const Fault> kinds);
-  // Plans kCheckpointRots, if the job has a disk.
+  // Plan kCheckpointRots, and the other faults of reads and shares, if the job
+  // has a disk.
   void PlanRot(uint64_t seed);
+  void PlanSlowDisk(uint64_t seed);
   // Strikes with a drawn kind of the seed's kinds.
   void Strike();
   // Strikes with `fault`.
@@ -110,6 +115,7 @@ class RandomFaults {
   bool StrikeWorker(Fault fault);
   bool StrikeConnection(Fault fault);
   bool StrikeServer(Fault fault);
+  bool StrikeDisk(Fault fault, int shard);
   bool StrikeHost(Fault fault);
   bool KillHost(int host);
   bool KillShard(int shard, absl::Duration away_max);

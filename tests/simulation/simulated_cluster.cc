@@ -55,7 +55,8 @@ SimulatedCluster::SimulatedCluster(const SimulatedClusterOptions& options,
              [this](Process& process, Outbox& out) { Execute(process, out); }),
       connections_(world_.random.Next(), &world_, &partition_),
       disk_(world_.random.Next(), &world_,
-            [this](Process& process) { supervisor_.ReplaceShard(process); }),
+            {[this](Process& process) { supervisor_.ReplaceShard(process); },
+             [this](Process& process) { faults_.Resume(process.id); }}),
       coordinator_(&world_, &disk_,
                    {[this](const CoordinatorAction& action) {
                       sessions_.CarryOut(action);
@@ -171,10 +172,11 @@ void SimulatedCluster::Execute(Process& process, Outbox& out) {
         entered = true;
       },
       [&](const SaveCheckpoint& save) { Save(process, save); },
-      [&](const LoadCheckpoint& load) { Load(process, load); },
-      [](const PartDone&) {},       // No layer is on a device here.
-      [](const ProbeAnswered&) {},  // No worker sends probes here.
+      [](const LoadCheckpoint&) {},  // See below.
+      [](const PartDone&) {},        // No layer is on a device here.
+      [](const ProbeAnswered&) {},   // No worker sends probes here.
   };
+  const Action* const end = out.actions().data() + out.actions().size();
   for (const Action& action : out.actions()) {
     const auto* const follow = std::get_if<FollowEpoch>(&action);
     if (follow != nullptr && std::exchange(process.lacks_values, false) &&
@@ -182,6 +184,14 @@ void SimulatedCluster::Execute(Process& process, Outbox& out) {
       OnEnd(process, InternalError("a server without values is in an epoch"));
     }
     const bool is_mute = process.failed || process.lacks_values;
+    if (const auto* load = std::get_if<LoadCheckpoint>(&action);
+        load != nullptr && !is_mute) {
+      Outbox rest;
+      for (const Action* next = &action + 1; next != end; ++next) {
+        rest.Add(*next);
+      }
+      return Load(process, *load, std::move(rest));
+    }
     if (!is_mute || IsMessage(action)) std::visit(carry_out, action);
   }
   if (entered && process.idle && process.worker != nullptr) TryStep(process);
@@ -240,8 +250,12 @@ void SimulatedCluster::Save(Process& process, const SaveCheckpoint& save) {
   disk_.Save(process, save);
 }
 
-void SimulatedCluster::Load(Process& process, const LoadCheckpoint& load) {
-  disk_.Load(process, load);
+void SimulatedCluster::Load(Process& process, const LoadCheckpoint& load,
+                            Outbox rest) {
+  disk_.Load(process, load, [this, &process, rest = std::move(rest)] {
+    Outbox out = rest;
+    Execute(process, out);
+  });
 }
 
 void SimulatedCluster::TryStep(Process& process) { process.worker->TryStep(); }

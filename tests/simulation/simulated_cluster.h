@@ -134,7 +134,7 @@ class SimulatedCluster {
   void Fail(Process& process, const ValueCheck& check, const BadValue& found);
   void Follow(Process& process, const EpochStart& start);
   void Save(Process& process, const SaveCheckpoint& save);
-  void Load(Process& process, const LoadCheckpoint& load);
+  void Load(Process& process, const LoadCheckpoint& load, Outbox rest);
   void TryStep(Process& process);
   void BreakConnection(ProcessId a, ProcessId b);
 

@@ -12,9 +12,9 @@
 namespace nereus {
 
 SimulatedDisk::SimulatedDisk(uint64_t storage_seed, SimulatedWorld* world,
-                             OnCrash on_crash)
+                             Events events)
     : world_(world),
-      on_crash_(std::move(on_crash)),
+      events_(std::move(events)),
       storage_(storage_seed, world->options.disk) {}
 
 void SimulatedDisk::Save(SimulatedProcess& process,
@@ -27,15 +27,39 @@ void SimulatedDisk::Save(SimulatedProcess& process,
       world_->events, written_at - now, [this, &process, job, save] {
         if (std::exchange(crash_in_next_share_, false)) CrashSoon(3);
         const CheckpointPart part = WritePart(storage_, *job, save);
-        if (Settle()) return on_crash_(process);
+        if (Settle()) return events_.crashed(process);
         Outbox out;
         process.member->OnPart(part, out);
         world_->execute(process, out);
       });
 }
 
-// A read takes no time, so no write comes in between.
-void SimulatedDisk::Load(SimulatedProcess& process,
+void SimulatedDisk::Load(SimulatedProcess& process, const LoadCheckpoint& load,
+                         SimulatedProcess::Task rest) {
+  if (read_time_max_ == absl::ZeroDuration()) {
+    Read(process, load);
+    return rest();
+  }
+  const bool hangs = world_->random.Chance(0.2);
+  process.Stop(hangs ? SimulatedProcess::Halt::kDriverStalled
+                     : SimulatedProcess::Halt::kReading);
+  process.deferred.push_back([this, &process, load, rest = std::move(rest)] {
+    Read(process, load);
+    rest();
+  });
+  const absl::Duration time =
+      hangs ? world_->options.lease : world_->Draw(read_time_max_);
+  world_->events.After(time, [this, &process, hangs] {
+    if (!process.alive) return;
+    if (hangs) return events_.crashed(process);
+    // A fault may have stopped the process meanwhile, and its end resumes it.
+    const bool still_reads = process.halt == SimulatedProcess::Halt::kReading;
+    if (still_reads) events_.answered(process);
+  });
+}
+
+// No write comes in between.
+void SimulatedDisk::Read(SimulatedProcess& process,
                          const LoadCheckpoint& load) {
   const absl::Status status = ReadPart(storage_, load, [](int64_t, int64_t) {});
   if (status.ok()) return;
@@ -110,6 +134,11 @@ bool SimulatedDisk::Rot(uint64_t draw) {
 
 void SimulatedDisk::HangManifestsFor(absl::Duration time) {
   manifest_at_ = std::max(manifest_at_, world_->events.now() + time);
+}
+
+void SimulatedDisk::HangSharesFor(ProcessId process, absl::Duration time) {
+  absl::Time& written_at = written_at_[process];
+  written_at = std::max(written_at, world_->events.now() + time);
 }
 
 int64_t SimulatedDisk::newest_round() {

@@ -23,19 +23,26 @@ namespace nereus {
 // the files on the disk, even if the write has failed.
 class SimulatedDisk {
  public:
-  // Called when a process dies in the middle of a file.
-  using OnCrash = std::function<void(SimulatedProcess& process)>;
+  // Functions that the disk calls.
+  struct Events {
+    // A process dies in the middle of a file.
+    std::function<void(SimulatedProcess& process)> crashed;
+    // A process has waited for the disk, and goes on.
+    std::function<void(SimulatedProcess& process)> answered;
+  };
 
   // `world` is not owned and must outlive this.
-  SimulatedDisk(uint64_t storage_seed, SimulatedWorld* world, OnCrash on_crash);
+  SimulatedDisk(uint64_t storage_seed, SimulatedWorld* world, Events events);
 
   // Writes a server's share of a checkpoint, and then tells the server the
   // outcome.
   void Save(SimulatedProcess& process, const SaveCheckpoint& save);
-  // Reads a server's share of a checkpoint, at once. If it is damaged, the
-  // server tells the coordinator, and does nothing more until the job goes
-  // back.
-  void Load(SimulatedProcess& process, const LoadCheckpoint& load);
+  // Reads a server's share of a checkpoint, and then runs `rest`: at once, or
+  // with SlowReads after a while, in which the server does nothing else. If the
+  // share is damaged, the server tells the coordinator, and does nothing more
+  // until the job goes back.
+  void Load(SimulatedProcess& process, const LoadCheckpoint& load,
+            SimulatedProcess::Task rest);
 
   // Returns the time at which the next manifest is written, one after another.
   absl::Time NextManifestAt();
@@ -74,6 +81,11 @@ class SimulatedDisk {
   bool Rot(uint64_t draw);
   // Lets no manifest be written for `time`.
   void HangManifestsFor(absl::Duration time);
+  // Lets this process write no share for `time`.
+  void HangSharesFor(ProcessId process, absl::Duration time);
+  // From now on each read takes a drawn time up to `time_max`. One in five
+  // never ends; the server then ends after a lease, and another one comes.
+  void SlowReads(absl::Duration time_max) { read_time_max_ = time_max; }
 
   SimulatedStorage& storage() { return storage_; }
   // Returns the round of the newest whole checkpoint; kInitialRound if there is
@@ -84,6 +96,8 @@ class SimulatedDisk {
 
  private:
   absl::Duration DrawWriteTime();
+  // Reads a server's share of a checkpoint at once.
+  void Read(SimulatedProcess& process, const LoadCheckpoint& load);
   // Crashes the disk's machine within the next `steps` steps of writing.
   void CrashSoon(uint64_t steps);
   // Restarts the disk's machine if it has crashed, and tells the laws that the
@@ -91,12 +105,13 @@ class SimulatedDisk {
   bool Settle();
 
   SimulatedWorld* const world_;
-  const OnCrash on_crash_;
+  const Events events_;
   SimulatedStorage storage_;
   bool crash_in_next_share_ = false;       // See CrashInNextShare.
   std::optional<int> manifests_to_crash_;  // See CrashInManifest.
   int64_t checkpoints_made_ = 0;
-  absl::Time manifest_at_;  // Time at which the last manifest is written.
+  absl::Duration read_time_max_;  // See SlowReads.
+  absl::Time manifest_at_;        // Time at which the last manifest is written.
   // Time at which a process's last file is written.
   std::map<ProcessId, absl::Time> written_at_;
 };

@@ -38,6 +38,7 @@ class SimulatedProcess {
   // State of the process's threads, ordered from the least halt to the most.
   enum class Halt {
     kNone,           // All threads run.
+    kReading,        // The driver reads a checkpoint; the session says so.
     kDriverStalled,  // The driver stands still; the session still sends.
     kPaused,         // All threads stand still.
   };

@@ -1,6 +1,7 @@
 #include "tests/simulation/simulated_sessions.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 #include <variant>
 
@@ -55,7 +56,10 @@ void SimulatedSessions::Beat(ProcessId id) {
   world_->events.After(kHeartbeatInterval, [this, id] { Beat(id); });
   if (process.halt == SimulatedProcess::Halt::kPaused) return;
   const Pulse::Beat beat = process.pulse.OnDue();
-  if (beat.asks) {
+  const bool is_reading = process.halt == SimulatedProcess::Halt::kReading;
+  if (beat.asks && is_reading) {
+    process.pulse.Answer();
+  } else if (beat.asks) {
     process.Run([&process] { process.pulse.Answer(); });
   }
   if (!beat.is_alive) return;
@@ -71,6 +75,12 @@ void SimulatedSessions::SendHeartbeatOf(ProcessId id) {
   if (process.is_admitted_worker()) heartbeat = process.worker->MakeHeartbeat();
   if (process.start() != nullptr) {
     heartbeat.epoch = process.start()->job->epoch;
+  }
+  if (process.halt == SimulatedProcess::Halt::kReading) {
+    // The process reads a byte each nanosecond.
+    heartbeat.work = {LongWork::Kind::kRestore,
+                      absl::ToUnixNanos(world_->events.now()),
+                      std::numeric_limits<int64_t>::max()};
   }
   if (process.server != nullptr) {
     heartbeat.current_backups = process.server->current_backups();
@@ -154,7 +164,8 @@ void SimulatedSessions::TellDeath(ProcessId id, const Refusal& refusal) {
   const SimulatedProcess& process = world_->processes[id];
   CountedAsDead dead = {id, std::string(refusal.why.message()), std::nullopt,
                         world_->options.lease};
-  const bool is_able = process.alive && !process.is_halted() &&
+  const bool is_reading = process.halt == SimulatedProcess::Halt::kReading;
+  const bool is_able = process.alive && (!process.is_halted() || is_reading) &&
                        !partition_->Separates(id, kCoordinator);
   if (is_able) {
     const absl::Time since = std::max(

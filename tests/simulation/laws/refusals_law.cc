@@ -39,7 +39,8 @@ void RefusalsLaw::Observe(const ClusterEvent& event) {
 void RefusalsLaw::OnDeath(const CountedAsDead& dead) {
   const bool is_for_silence =
       absl::StrContains(dead.reason, "sent nothing for") ||
-      absl::StrContains(dead.reason, "sent none within");
+      absl::StrContains(dead.reason, "sent none within") ||
+      absl::StrContains(dead.reason, "has got no further");
   if (!is_for_silence || !dead.able_for.has_value() ||
       *dead.able_for < dead.lease + kAnswerTime) {
     return;
