@@ -13,6 +13,7 @@
 #include "common/checkpoint/checkpoint.h"
 #include "common/checkpoint/folder_id.h"
 #include "server/process/checkpoint_files.h"
+#include "server/process/disk_thread.h"
 
 // How a coordinator starts, by what is on disk:
 //
@@ -232,6 +233,25 @@ absl::Status Restore(const ServerOptions& options, Storage& storage,
   return absl::OkStatus();
 }
 
+// State file, null without one, and what it has of the job.
+struct OpenedState {
+  std::shared_ptr<JobStore> store;
+  std::optional<CoordinatorState> saved;
+};
+
+absl::StatusOr<OpenedState> OpenState(const ServerOptions& options) {
+  if (options.state_file.empty()) return OpenedState();
+  const DiskWatch watch(absl::StrCat("reading --state=", options.state_file),
+                        absl::Seconds(options.spec.lease_seconds));
+  auto opened = JobStore::Open(options.state_file);
+  if (!opened.ok()) {
+    return Prefixed(opened.status(), "--state=");
+  }
+  OpenedState state = {*std::move(opened), std::nullopt};
+  state.saved = NEREUS_TRY(state.store->Load(options.spec.name));
+  return state;
+}
+
 // Describes the job and where it is saved, for the first line of the
 // coordinator's log.
 std::string DescribeJob(const ServerOptions& options) {
@@ -279,6 +299,9 @@ absl::StatusOr<std::unique_ptr<CoordinatorHost>> CoordinatorHost::Start(
   CoordinatorOptions made = MakeCoordinatorOptions(options);
   made.server_settings = settings;
   if (!settings.empty() && !options.checkpoint_dir.empty()) {
+    const DiskWatch watch(
+        absl::StrCat("locking --checkpoint-dir=", options.checkpoint_dir),
+        absl::Seconds(options.spec.lease_seconds));
     absl::StatusOr<FolderLock> folder =
         FolderLock::Take(options.checkpoint_dir);
     if (!folder.ok()) {
@@ -286,16 +309,7 @@ absl::StatusOr<std::unique_ptr<CoordinatorHost>> CoordinatorHost::Start(
     }
     host->folder_.emplace(*std::move(folder));
   }
-  std::shared_ptr<JobStore> store;  // State file; null without one.
-  std::optional<CoordinatorState> saved;
-  if (!options.state_file.empty()) {
-    auto opened = JobStore::Open(options.state_file);
-    if (!opened.ok()) {
-      return Prefixed(opened.status(), "--state=");
-    }
-    store = *std::move(opened);
-    saved = NEREUS_TRY(store->Load(options.spec.name));
-  }
+  auto [store, saved] = NEREUS_TRY(OpenState(options));
   const bool is_running =
       saved.has_value() && saved->state == JobState::kRunning;
   const bool has_job = saved.has_value() && saved->epoch.job != nullptr;

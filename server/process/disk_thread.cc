@@ -1,12 +1,15 @@
 #include "server/process/disk_thread.h"
 
 #include <atomic>
+#include <cstdlib>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "common/base/clock.h"
+#include "common/base/exit_codes.h"
 #include "common/base/logging.h"
 #include "common/base/mutex.h"
+#include "server/coordinator/save_first.h"
 
 namespace nereus {
 namespace {
@@ -34,6 +37,26 @@ struct DiskThread::State final {
     return queue.empty() && running.empty();
   }
 };
+
+DiskWatch::DiskWatch(std::string what, absl::Duration lease)
+    : thread_([this, what = std::move(what), lease] {
+        for (int leases = 1; !done_.WaitForNotificationWithTimeout(lease);
+             ++leases) {
+          const bool ends = leases == SaveFirst::kHangingLeases;
+          NEREUS_LOG(Warning, {LogEvent::kDisk})
+              << what << ": the disk has not answered for "
+              << absl::FormatDuration(leases * lease)
+              << (ends ? ", and is given up" : "");
+          if (!ends) continue;
+          FlushLog(absl::Seconds(1));
+          std::_Exit(kExitAgain);
+        }
+      }) {}
+
+DiskWatch::~DiskWatch() {
+  done_.Notify();
+  thread_.join();
+}
 
 DiskThread::DiskThread()
     : state_(std::make_shared<State>()), thread_(&DiskThread::Run, state_) {}

@@ -7,6 +7,7 @@
 #include <string>
 #include <thread>
 
+#include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 
 namespace nereus {
@@ -56,6 +57,23 @@ class DiskThread {
   static void Run(std::shared_ptr<State> state);
 
   const std::shared_ptr<State> state_;  // Shared with the thread.
+  std::thread thread_;
+};
+
+// Watches an operation of a disk on the calling thread, at the start of a
+// process, which has nothing to do meanwhile. While the operation runs, logs a
+// line each `lease`. After SaveFirst::kHangingLeases leases, ends the process
+// with kExitAgain, without destroying anything.
+class DiskWatch {
+ public:
+  // `what`: "reading --state=job.state". `lease` > 0.
+  DiskWatch(std::string what, absl::Duration lease);
+  ~DiskWatch();
+  DiskWatch(const DiskWatch&) = delete;
+  DiskWatch& operator=(const DiskWatch&) = delete;
+
+ private:
+  absl::Notification done_;
   std::thread thread_;
 };
 

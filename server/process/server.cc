@@ -19,6 +19,7 @@
 #include "server/process/checkpoint_files.h"
 #include "server/process/coordinator_host.h"
 #include "server/process/coordinator_pages.h"
+#include "server/process/disk_thread.h"
 #include "server/process/redirect_service.h"
 #include "server/process/shard_process.h"
 #include "server/process/starting_service.h"
@@ -133,13 +134,16 @@ absl::Status ServerImpl::Listen() {
   NEREUS_TRY(
       CheckDescriptors(options_.spec.workers_max(), options_.spec.shards));
   if (!options_.checkpoint_dir.empty()) {
+    const DiskWatch watch(
+        absl::StrCat("opening --checkpoint-dir=", options_.checkpoint_dir),
+        absl::Seconds(options_.spec.lease_seconds));
     auto storage = FileStorage::Open(options_.checkpoint_dir);
     if (!storage.ok()) {
       return Prefixed(storage.status(), "--checkpoint-dir: ");
     }
     storage_ = *std::move(storage);
+    settings_ = NEREUS_TRY(ServerSettings(options_));
   }
-  settings_ = NEREUS_TRY(ServerSettings(options_));
   NEREUS_TRY(Serve());
   NEREUS_TRY(ServePages());
   if (options_.coordinate_only) {
