@@ -391,6 +391,7 @@ void MachineDriver::Update(const UpdateParameters& update) {
   if (accelerator != nullptr && accelerator->Updates(update.layer)) {
     return EndUnlessOk(accelerator->Update(update));
   }
+  transport_->Flush();  // So that earlier frames need not wait.
   update.updated.AwaitUnread();
   Check(update);
 }

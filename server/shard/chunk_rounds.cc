@@ -321,7 +321,10 @@ void ChunkRounds::OnServerFrame(const Frame& frame, Outbox& out) {
   } else if (header.kind == FrameKind::kAggregate) {
     full_.Add(0, header, Addend(frame), out);
     if (!full_.complete()) return;
-    CompleteIfDecided(out);
+    // The primary need not wait for the update here: with the mean, this server
+    // has the round.
+    replica_.SayHave(round_ + 1, out);
+    return CompleteIfDecided(out);
   } else {
     const std::optional<ChunkCopy> copy = replica_.OnCopyFrame(frame, out);
     if (!copy.has_value()) return;

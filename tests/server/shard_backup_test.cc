@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "server/shard/shard.h"
@@ -51,6 +52,28 @@ TEST(ShardBackupTest, InitialValuesAreShownOnceTheBackupHasThem) {
   ASSERT_THAT(shown.sent, SizeIs(1));
   EXPECT_EQ(shown.sent[0].to, PeerId::Worker(1));
   EXPECT_THAT(Result(shown, kInitialRound), ElementsAre(5, 6));
+}
+
+// So the primary waits for the hop alone, and not for the backup's update.
+TEST(ShardBackupTest, BackupSaysThatItHasARoundBeforeItUpdates) {
+  ShardPair pair;
+  pair.Begin({1, 2});
+  pair.Contribute(0, 0, 0, {1, 1});
+  pair.Contribute(1, 0, 0, {1, 1});
+  ASSERT_THAT(KindsOn(pair.wire()), ElementsAre(FrameKind::kAggregate));
+  const Frame mean = pair.wire().front();
+  Machine& copy = pair.copy();
+  ASSERT_TRUE(copy.OnHeader(PeerId::Shard(0), mean.header).ok());
+  Outbox out;
+  copy.OnFrame(PeerId::Shard(0), mean, out);
+  std::vector<std::string> kinds;
+  for (const Action& action : out.actions()) {
+    if (std::holds_alternative<SendFrame>(action)) kinds.push_back("send");
+    if (std::holds_alternative<UpdateParameters>(action)) {
+      kinds.push_back("update");
+    }
+  }
+  EXPECT_THAT(kinds, ElementsAre("send", "update"));
 }
 
 class ShardCopyPlaceTest : public testing::TestWithParam<OptimizerPlace> {
