@@ -37,25 +37,42 @@ case "${1:-}" in
     ;;
 esac
 
-passed=0
-failed=0
-failures=()
 scratch="$(mktemp -d)"
-trap 'rm -rf "$scratch"' EXIT
+# Each line has the number of cases that passed, of those that failed, and, if any
+# failed, what to say about it.
+results="$scratch/results"
+beside=""  # Process group that `beside` has started.
+trap '[[ -z "$beside" ]] || kill -- "-$beside" 2>/dev/null; rm -rf "$scratch"' EXIT
 
-# check NAME COMMAND...: runs one static check and counts its result.
+# check NAME COMMAND...: runs a check and counts its result.
 check() {
   local name="$1" start=$SECONDS
   shift
   echo "== $name"
   if "$@"; then
-    passed=$((passed + 1))
+    echo "1 0" >>"$results"
     echo "$name: passed in $((SECONDS - start)) s"
   else
-    failed=$((failed + 1))
-    failures+=("$name")
+    echo "0 1 $name" >>"$results"
     echo "$name: FAILED after $((SECONDS - start)) s"
   fi
+}
+
+# beside FUNCTION: runs a function in the background, in the time that other checks
+# leave: most of those wait. join_beside waits for it and shows its output.
+beside() {
+  set -m  # A process group, which the trap can end.
+  (
+    renice -n 19 "$BASHPID" >/dev/null
+    "$1"
+  ) >"$scratch/beside.log" 2>&1 </dev/null &
+  beside=$!
+  set +m
+}
+join_beside() {
+  wait "$beside"
+  beside=""
+  cat "$scratch/beside.log"
 }
 
 # Lists the project's files of these names: known to git, or new and not ignored.
@@ -88,7 +105,7 @@ check_outside_workspace() {
   done
   cp worker/examples/own_loop.cc "$outside/train.cc"
   bazel build //server:nereus-server //server/admin:nereusctl || return 1
-  local bazel=(bazel "--output_user_root=$scratch/outside_bazel")
+  local bazel=(bazel "--output_user_root=$scratch/outside_bazel" --max_idle_secs=60)
   # Without optimization, which halves the time.
   (cd "$outside" && "${bazel[@]}" build --jobs=2 --spawn_strategy=local \
     --noshow_progress --copt=-O0 //:train)
@@ -101,6 +118,24 @@ check_outside_workspace() {
   (cd "$outside" && "${bazel[@]}" shutdown)
   chmod -R u+w "$scratch/outside_bazel"
   return $status
+}
+
+# Checks that change nothing in bazel-bin.
+check_besides() {
+  check "clang-tidy" tests/clang_tidy.py
+  check "use from another workspace" check_outside_workspace
+  check "wheel" tests/deploy/wheel_check.sh
+}
+
+# Checks that build programs anew.
+check_other_builds() {
+  if [[ -x "$cuda/bin/nvcc" ]]; then
+    check "use without Bazel" tests/deploy/install_check.sh --cuda
+    check "code for GPUs" check_gpu_code
+  else
+    check "use without Bazel" tests/deploy/install_check.sh
+    echo "code for GPUs: skipped, there is no nvcc in $cuda/bin"
+  fi
 }
 
 # Tests see NEREUS_MNIST_DIR only if a flag of Bazel names it. It is left out with a
@@ -123,7 +158,7 @@ run_tests() {
   local status=$?
   if ! counts="$(python3 tests/count_results.py "$events")"; then
     counts="0 1"
-    failures+=("$name: no results")
+    echo "$name: no results"
   fi
   sed '$d' <<<"$counts"
   local passed_here failed_here
@@ -131,9 +166,7 @@ run_tests() {
   # Bazel has failed although no test has: it could not build another target. That
   # counts as one failure.
   if [[ $status -ne 0 && $failed_here -eq 0 ]]; then failed_here=1; fi
-  passed=$((passed + passed_here))
-  failed=$((failed + failed_here))
-  if [[ $failed_here -ne 0 ]]; then failures+=("$name, bazel's code $status"); fi
+  echo "$passed_here $failed_here $name, bazel's code $status" >>"$results"
   echo "$name: $passed_here passed, $failed_here failed in $((SECONDS - start)) s"
 }
 
@@ -147,22 +180,14 @@ else
   check "style test" python3 tests/style_test.py
   check "clang-format" check_format
   run_tests //...
+  echo "== beside the next two, with their output after it: clang-tidy, another workspace, wheel"
+  beside check_besides
   check "python" tests/python/run.sh
-  check "clang-tidy" tests/clang_tidy.py
-  check "use from another workspace" check_outside_workspace
-  check "wheel" tests/deploy/wheel_check.sh
   check "on a cluster" tests/deploy/run.sh
-  if [[ -x "$cuda/bin/nvcc" ]]; then
-    check "use without Bazel" tests/deploy/install_check.sh --cuda
-    check "code for GPUs" check_gpu_code
-  else
-    check "use without Bazel" tests/deploy/install_check.sh
-    echo "code for GPUs: skipped, there is no nvcc in $cuda/bin"
-  fi
+  join_beside
+  check_other_builds
 fi
 
-for failure in ${failures[@]+"${failures[@]}"}; do
-  echo "failed: $failure"
-done
-echo "$passed passed, $failed failed"
-[[ $failed -eq 0 ]]
+awk '$2 > 0 { sub(/^[0-9]+ [0-9]+ /, ""); print "failed: " $0 }' "$results"
+awk '{ passed += $1; failed += $2 } END { print passed + 0 " passed, " failed + 0 " failed"
+       exit failed > 0 }' "$results"
