@@ -66,6 +66,7 @@ TEST(DiskThreadTest, RunningTaskIsKnownByItsName) {
   EXPECT_TRUE(disk.Finish(absl::Minutes(1)));
 }
 
+// The first task goes on when the second one is dropped.
 TEST(DiskThreadTest, DestructorDropsTasksThatWait) {
   std::atomic<int> done = 0;
   const auto begun = std::make_shared<Gate>();
@@ -76,14 +77,16 @@ TEST(DiskThreadTest, DestructorDropsTasksThatWait) {
     gate->Await();
     return [&done] { ++done; };
   });
-  disk->Add("work", [&done]() -> DiskThread::Report {
-    ++done;
+  std::shared_ptr<void> dropped(nullptr, [gate](void*) { gate->Open(); });
+  disk->Add("work", [&done, dropped]() -> DiskThread::Report {
+    done += 2;
     return Nothing();
   });
+  dropped.reset();
   begun->Await();
-  gate->Open();
   disk.reset();
   EXPECT_LE(done, 1);
+  EXPECT_FALSE(IsDiskThreadLeftBehind());
 }
 
 // The thread touches nothing of an owner that is gone.
