@@ -148,10 +148,12 @@ class Slurm(Namespace):
         tasks = self.processes(node)
         with open(self.folder / f"slurmd-{node}.pid", encoding="utf-8") as file:
             self.run(["kill", "-KILL", file.read().strip()], check=True)
-        # What is left of the job may end by itself while its processes are killed one by one.
-        for process in set(map(parent, tasks)) | set(tasks):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL)
+        # First all stand still, Slurm's processes before their tasks: one that sees its task die
+        # would still tell the controller, which a lost node does not.
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for process in [*set(map(parent, tasks)), *tasks]:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process, number)
         self.slurm("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=lost")
 
     def bring_back(self, node):
