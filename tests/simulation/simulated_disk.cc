@@ -58,7 +58,8 @@ void SimulatedDisk::Load(SimulatedProcess& process, const LoadCheckpoint& load,
   });
 }
 
-// No write comes in between.
+// A read takes no time, so no write comes in between: SlowReads lets the server
+// wait before the read.
 void SimulatedDisk::Read(SimulatedProcess& process,
                          const LoadCheckpoint& load) {
   const absl::Status status = ReadPart(storage_, load, [](int64_t, int64_t) {});
