@@ -1,6 +1,5 @@
 """A cluster of Slurm on this machine: its daemons for two nodes, in namespaces of their own."""
 
-import contextlib
 import os
 import re
 import signal
@@ -49,9 +48,16 @@ export SLURM_CONF={folder}/slurm.conf
 munged --force --key-file={folder}/munge.key --socket={folder}/munge.socket \\
   --pid-file={folder}/munge.pid --log-file={folder}/munge.log --seed-file={folder}/munge.seed
 slurmctld
-slurmd -N node1
-slurmd -N node2
+{start_node} node1
+{start_node} node2
 exec sleep infinity
+"""
+
+# Starts the daemon of node $1 in a namespace of processes, which all die at once with the first.
+START_NODE = """
+unshare --mount-proc --pid --fork --kill-child=KILL \
+  bash -c "slurmd -N $1; exec sleep infinity" </dev/null >/dev/null 2>&1 &
+echo $! >{folder}/$1.pid
 """
 
 
@@ -65,7 +71,10 @@ class Slurm(Namespace):
         with open(folder / "slurm.conf", "w", encoding="utf-8") as file:
             file.write(CONFIGURATION.format(
                 machine=socket.gethostname().split(".")[0], folder=folder))
-        super().__init__(DAEMONS.format(folder=folder), folder / "daemons.log")
+        with open(folder / "start_node", "w", encoding="utf-8") as file:
+            file.write(START_NODE.format(folder=folder))
+        super().__init__(DAEMONS.format(folder=folder, start_node=f"bash {folder}/start_node"),
+                         folder / "daemons.log")
         self.job = None
 
     def __enter__(self):
@@ -144,24 +153,12 @@ class Slurm(Namespace):
         os.kill(process, signal.SIGKILL)
 
     def lose(self, node):
-        """Lets a node vanish: its tasks, Slurm's processes above them, and its daemon."""
-        tasks = self.processes(node)
-        with open(self.folder / f"slurmd-{node}.pid", encoding="utf-8") as file:
+        """Lets a node vanish, with its daemon and all tasks, and tells Slurm so."""
+        with open(self.folder / f"{node}.pid", encoding="utf-8") as file:
             self.run(["kill", "-KILL", file.read().strip()], check=True)
-        # First all stand still, Slurm's processes before their tasks: one that sees its task die
-        # would still tell the controller, which a lost node does not.
-        for number in (signal.SIGSTOP, signal.SIGKILL):
-            for process in [*set(map(parent, tasks)), *tasks]:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(process, number)
         self.slurm("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=lost")
 
     def bring_back(self, node):
-        self.slurm("slurmd", "-N", node)
+        self.slurm("bash", f"{self.folder}/start_node", node)
         jobs.until(f"{node} is idle", lambda: self.slurm("sinfo", "-h", "-n", node, "-o", "%T"),
                    lambda text: text.strip() == "idle")
-
-
-def parent(process):
-    with open(f"/proc/{process}/stat", encoding="utf-8") as file:
-        return int(file.read().rpartition(")")[2].split()[1])
