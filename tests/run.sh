@@ -6,7 +6,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 
 usage() {
   cat <<'TEXT'
-Usage: tests/run.sh [--asan | --tsan | --ubsan]
+Usage: tests/run.sh [--asan | --tsan]
 
 Without an argument: installs the packages, builds everything, and runs the
 style test, clang-format, all tests, those of the Python package, clang-tidy
@@ -25,7 +25,7 @@ TEXT
 config=""
 case "${1:-}" in
   "") ;;
-  --asan | --tsan | --ubsan) config="${1#--}" ;;
+  --asan | --tsan) config="${1#--}" ;;
   --help | -h)
     usage
     exit 0

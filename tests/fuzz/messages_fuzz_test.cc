@@ -3,7 +3,7 @@
 //
 //   NEREUS_FUZZ_SECONDS=600 bazel-bin/tests/fuzz/messages_fuzz_test
 //
-// A build with --config=asan or ubsan finds most. A failure prints the seed
+// A build with --config=asan finds most. A failure prints the seed
 // that replays it, NEREUS_TEST_SEED.
 
 #include <gmock/gmock.h>
