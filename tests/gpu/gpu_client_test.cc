@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "common/base/status.h"
@@ -458,7 +459,8 @@ absl::Status PushLarge(GpuToyWorker& worker, float value, bool leaves) {
 }
 
 // Expects that each worker has an error with this text.
-void ExpectAllSay(const std::vector<absl::Status>& results, const char* text) {
+void ExpectAllSay(const std::vector<absl::Status>& results,
+                  const std::string& text) {
   for (const absl::Status& result : results) {
     EXPECT_THAT(std::string(result.message()), HasSubstr(text));
   }
@@ -509,9 +511,11 @@ TEST_F(GpuClientTest, ProductOnAGpuThatOverflowsEndsTheJob) {
       NEREUS_TRY(client.WaitAll(begun.step, worker.stream()));
       return client.Leave(worker.stream());
     });
+    const char* what = place == OptimizerPlace::kServer ? "update by the " : "";
     ExpectAllSay(results,
-                 "layer fc, step 0: the mean gradient of all workers has a NaN "
-                 "or an infinity at element 7933 of 8192");
+                 absl::StrCat("layer fc, step 0: the ", what,
+                              "mean gradient of all workers has a NaN or an "
+                              "infinity at element 7933 of 8192"));
   }
 }
 

@@ -398,11 +398,13 @@ TEST(ClusterTest, NanEndsTheJobForAllAndNamesItsWorker) {
 void ExpectValueEndsTheJob(const std::vector<Scheme>& schemes, UpdateRule rule,
                            int layer, float value,
                            const std::set<int>& poisoned,
-                           const std::string& reason) {
+                           const std::string& reason,
+                           OptimizerPlace place = OptimizerPlace::kServer) {
   for (const Scheme scheme : schemes) {
     ServerOptions options = Job(2, 1);
     options.spec.rules.forced = scheme;
     options.spec.options.optimizer.rule = rule;
+    options.spec.options.optimizer_place = place;
     LocalCluster cluster(options);
     const auto results = cluster.RunWorkers(2, [&](int index) -> absl::Status {
       ToyWorker worker(SmallModel());
@@ -440,10 +442,16 @@ TEST(ClusterTest, UpdateThatOverflowsEndsTheJob) {
 // Row 61 and column 125 of the gradient, 64 x 128, are the product of the two
 // values.
 TEST(ClusterTest, ProductOfFactorsThatOverflowsEndsTheJob) {
-  ExpectValueEndsTheJob({Scheme::kFactor}, UpdateRule::kSgd, /*layer=*/1, 1e22f,
-                        /*poisoned=*/{1},
-                        "layer fc, step 1: the mean gradient of all workers "
-                        "has inf at element 7933 of 8256");
+  for (const auto& [place, what] :
+       {std::pair{OptimizerPlace::kWorker, "mean gradient of all workers has "},
+        {OptimizerPlace::kServer,
+         "update by the mean gradient of all workers has -"}}) {
+    ExpectValueEndsTheJob({Scheme::kFactor}, UpdateRule::kSgd, /*layer=*/1,
+                          1e22f, /*poisoned=*/{1},
+                          absl::StrCat("layer fc, step 1: the ", what,
+                                       "inf at element 7933 of 8256"),
+                          place);
+  }
 }
 
 TEST(ClusterTest, DifferentReplicaEndsTheJobAndNamesTheLayer) {

@@ -24,6 +24,7 @@
 namespace nereus {
 namespace {
 
+using testing::ContainsRegex;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -341,6 +342,21 @@ TEST_F(TrainerTest, DivergingLossEndsTheJobForAllWorkers) {
       Train(options_, data_, network.get(), &state_, &client).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(client.calls, ElementsAre("abort"));
+}
+
+// No other process sees an update of the caller, so the trainer looks at it.
+TEST_F(TrainerTest, UpdateThatOverflowsEndsTheJob) {
+  optimizer_.learning_rate = 3e38f;
+  optimizer_.weight_decay = 3e38f;
+  const auto network = MakeNetwork("mlp", 40);
+  RecordingClient client(0, 1, BindLayers(network.get(), &state_), optimizer_);
+  const absl::Status status =
+      Train(options_, data_, network.get(), &state_, &client).status();
+  EXPECT_THAT(std::string(status.message()),
+              ContainsRegex("layer fc[123], step 0: the update by the mean "
+                            "gradient of all workers has a NaN or an infinity "
+                            "at element [0-9]+ of [0-9]+"));
+  EXPECT_EQ(client.calls.back(), "abort");
 }
 
 // A job that skips steps with a NaN goes on.

@@ -30,6 +30,7 @@
 #include "worker/machine/factor_exchange.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -371,13 +372,17 @@ void FactorExchange::Multiply(Round& round, int64_t begin, int64_t end,
     addend =
         round.dense_sum.Slice(FloatBytes(begin * spec.n), gradient.bytes());
   }
-  out.Add(MultiplyFactors{round.contributors * spec.rows, spec.m, spec.n,
-                          layer_.has_bias(),
-                          1.0f / static_cast<float>(round.contributors),
-                          stack(kOutputGradientMatrix), stack(kInputMatrix),
-                          std::move(gradient), begin, end, std::move(addend),
-                          ResultCheck(*layer_.job, layer_.index, round.round,
-                                      begin * spec.n, Checked::kMean)});
+  // An update of the job finds what is not finite without a second pass.
+  std::optional<ValueCheck> check;
+  if (layer_.caller_updates()) {
+    check = ResultCheck(*layer_.job, layer_.index, round.round, begin * spec.n,
+                        Checked::kMean);
+  }
+  out.Add(MultiplyFactors{
+      round.contributors * spec.rows, spec.m, spec.n, layer_.has_bias(),
+      1.0f / static_cast<float>(round.contributors),
+      stack(kOutputGradientMatrix), stack(kInputMatrix), std::move(gradient),
+      begin, end, std::move(addend), check});
 }
 
 // A round that came whole from a source has no parts.

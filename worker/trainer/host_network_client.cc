@@ -1,6 +1,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "common/base/status.h"
 #include "common/compute/optimizer.h"
@@ -46,11 +47,12 @@ class HostNetworkClient final : public NetworkClient {
         client_->Mean(layer).data(), parameters.data(), (*state_)[layer].data(),
         parameters.data());
     if (bad < 0) return absl::OkStatus();
-    return AbortedError("layer ", network_->specs()[layer].name, ", step ",
-                        step,
-                        ": the update by the mean gradient of all "
-                        "workers has a NaN or an infinity at element ",
-                        bad, " of ", std::ssize(parameters));
+    // Ends the whole job: all workers have the same update.
+    return client_->Abort(absl::StrCat(
+        "layer ", network_->specs()[layer].name, ", step ", step,
+        ": the update by the mean gradient of all workers has a NaN or an "
+        "infinity at element ",
+        bad, " of ", std::ssize(parameters)));
   }
 
  private:
