@@ -28,7 +28,11 @@ specification.loader.exec_module(generate)
 
 
 def podman(*arguments, check=True):
-    done = subprocess.run(["podman", *arguments], capture_output=True, text=True, check=False)
+    """What podman prints. Podman fails if a process ends while it looks at it: it looks again."""
+    while True:
+        done = subprocess.run(["podman", *arguments], capture_output=True, text=True, check=False)
+        if done.returncode == 0 or "no such process" not in done.stderr:
+            break
     assert done.returncode == 0 or not check, done.stderr
     return done.stdout.strip()
 
