@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -17,12 +19,54 @@
 #include "common/driver/event_trace.h"
 #include "common/driver/layer_traffic.h"
 #include "common/driver/restore.h"
+#include "common/protocol/activity.h"
 #include "common/protocol/member.h"
-#include "common/protocol/pulse.h"
 #include "common/trace/span_recorder.h"
 #include "common/transport/transport.h"
 
 namespace nereus {
+
+// Decides whether a member may send a heartbeat. A thread of the session sends
+// heartbeats, and the driver, on another thread, does the member's work. If the
+// driver stands still, heartbeats must stop too. Otherwise all other members
+// would wait for this member for ever.
+//
+// With each heartbeat, the thread of the session asks the driver for a sign of
+// life. If the driver has not answered when the next heartbeat is due, the
+// thread does not send this heartbeat, unless the driver has said that it does
+// long work. A member that sends no heartbeat for the lease counts as dead, and
+// so does a member whose long work gets no further. Not thread-safe: callers
+// hold a lock.
+class Pulse {
+ public:
+  // Decision about one heartbeat that is due.
+  struct Beat {
+    bool is_alive = false;  // True if a heartbeat may be sent.
+    // Long work that the heartbeat must report; nothing: none is under way.
+    std::optional<LongWork> work;
+    // True if the caller must ask the driver to call Answer.
+    bool asks = false;
+  };
+
+  // Decides about a heartbeat that is due. At most one question is open:
+  // Beat::asks is false while the driver has not answered the last question.
+  Beat OnDue() {
+    const bool answered = std::exchange(answered_, false);
+    return {answered || work_.has_value(), work_, answered};
+  }
+
+  // Answers the open question. The driver calls this between two pieces of
+  // work, to show that it is alive.
+  void Answer() { answered_ = true; }
+
+  // Notes how far the driver's long work is; nothing: it is done. During long
+  // work the member may send heartbeats although the driver has not answered.
+  void SetWork(const std::optional<LongWork>& work) { work_ = work; }
+
+ private:
+  bool answered_ = true;  // True if the driver has answered the last question.
+  std::optional<LongWork> work_;  // See SetWork.
+};
 
 // Drives a member and its machine. The driver hands them frames from the
 // transport and runs posted events, one at a time, and carries out the actions

@@ -25,7 +25,6 @@
 #include "common/base/status.h"
 #include "common/flags/flags.h"
 #include "common/flags/given_options.h"
-#include "common/flags/service_variables.h"
 #include "common/flags/variables.h"
 
 extern char** environ;

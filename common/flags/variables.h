@@ -7,6 +7,14 @@
 
 namespace nereus {
 
+// Removes the variables that Kubernetes sets in every pod for a Service whose
+// name begins with "nereus": for a Service nereus-data these are
+// NEREUS_DATA_PORT=tcp://10.0.0.1:7001, which would be the value of
+// --data-port, NEREUS_DATA_SERVICE_HOST, NEREUS_DATA_PORT_7001_TCP_ADDR and
+// others. (A pod with enableServiceLinks: false has none of them.) REQUIRES:
+// the process has no other thread that uses its environment.
+void DropServiceVariables();
+
 // Returns the names of all flags of Nereus programs that an environment
 // variable can set, except for the options of a job, which are in
 // JobOptionTable. ParseFlags accepts their variables in every program, because
@@ -19,9 +27,9 @@ inline std::vector<std::string> FlagsWithVariables() {
       "compute-trace connect-timeout control-port coordinate-only "
       "coordinator data data-port delay delay-in-turn device epochs explain "
       "holdout host host-copy hosts http-port interval iterations jitter "
-      "job json latency limit listen log-format log-level max-spans "
-      "memory-bandwidth message-time model name node once out rank replay "
-      "restarts restore round run seed server server-binary shard "
+      "job json last-status latency limit listen log-format log-level "
+      "max-spans memory-bandwidth message-time model name node once out rank "
+      "replay restarts restore round run seed server server-binary shard "
       "shared-memory stall-after standalone state steps threads timeout "
       "trace verify worker-binary",
       ' ');

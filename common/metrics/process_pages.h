@@ -14,6 +14,12 @@
 
 namespace nereus {
 
+// Adds what every process has: its version, the number of log lines that it has
+// dropped, and Prometheus' standard metrics of a process
+// (process_cpu_seconds_total, process_resident_memory_bytes, process_open_fds,
+// process_start_time_seconds). Leaves out what the system does not tell.
+void AddProcessMetrics(MetricList& metrics);
+
 // The pages of a process at --http-port: /metrics, and perhaps others.
 class ProcessPages {
  public:

@@ -1,11 +1,3 @@
-#include "common/network/simulated_network.h"
-
-#include <algorithm>
-#include <limits>
-
-#include "common/base/crc32c.h"
-#include "common/base/logging.h"
-
 // The simulated network, in the order of a frame's way:
 //
 //   Send -> Enqueue -> TakeTurnToLeave -> ServeSenders
@@ -21,7 +13,20 @@
 // a call of `deliver_`, no reference to a lane is valid, and IsCurrent tells
 // whether the connection still exists.
 
+#include "common/network/simulated_network.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "common/base/crc32c.h"
+#include "common/base/huge_pages.h"
+#include "common/base/logging.h"
+#include "common/protocol/frame.h"
+
 namespace nereus {
+
 namespace {
 
 // Length of the longest message of fused frames: that of the longest frame.

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "common/plan/cost_model.h"
-#include "common/plan/link_speed.h"
+#include "common/plan/time_model.h"
 #include "common/plan/wire_type.h"
 
 namespace nereus {

@@ -9,7 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "common/plan/fusion.h"
-#include "common/plan/layer_groups.h"
+#include "common/plan/plan_report.h"
 #include "common/plan/scheme.h"
 #include "common/plan/time_cost.h"
 #include "common/plan/wire_type.h"

@@ -1,22 +1,3 @@
-#include "common/plan/plan_report.h"
-
-#include <algorithm>
-#include <array>
-#include <optional>
-#include <utility>
-
-#include "absl/algorithm/container.h"
-#include "absl/strings/str_format.h"
-#include "common/base/status.h"
-#include "common/plan/cost_model.h"
-#include "common/plan/fusion.h"
-#include "common/plan/host_map.h"
-#include "common/plan/layer_groups.h"
-#include "common/plan/scheme.h"
-#include "common/plan/traffic.h"
-#include "common/plan/wide_integer.h"
-#include "nlohmann/json.hpp"
-
 // Reports of a plan, as text for people and as JSON for programs.
 // MakePlanReport adds up the totals (PlannedTraffic by the formulas,
 // BusiestNodeBytes by the placement); FormatPlanText makes the table and the
@@ -24,7 +5,29 @@
 // the JSON and columns of the table are part of the interface: tests and users'
 // scripts read them.
 
+#include "common/plan/plan_report.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <tuple>
+#include <utility>
+
+#include "absl/algorithm/container.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/base/status.h"
+#include "common/plan/cost_model.h"
+#include "common/plan/fusion.h"
+#include "common/plan/host_map.h"
+#include "common/plan/scheme.h"
+#include "common/plan/traffic.h"
+#include "common/plan/wide_integer.h"
+#include "nlohmann/json.hpp"
+
 namespace nereus {
+
 namespace {
 
 constexpr int64_t kElementBytes = sizeof(float);
@@ -369,6 +372,30 @@ std::string FormatPlanJson(const PlanReport& report) {
   // Replaces bytes that are not UTF-8: by default, dump would throw.
   return json.dump(2, ' ', /*ensure_ascii=*/false,
                    nlohmann::ordered_json::error_handler_t::replace);
+}
+
+std::vector<LayerGroup> GroupLayers(absl::Span<const LayerSpec> layers,
+                                    absl::Span<const Route> routes,
+                                    bool each_alone) {
+  // Returns the properties that are the same for all layers of a group.
+  const auto key_of = [&](size_t i) {
+    const LayerSpec& layer = layers[i];
+    return std::tuple(layer.kind, layer.m, layer.n, layer.parameters,
+                      layer.rows, layer.has_factors, routes[i].scheme,
+                      routes[i].wire, each_alone ? i : 0);
+  };
+  std::vector<LayerGroup> groups;
+  absl::flat_hash_map<decltype(key_of(0)), size_t> group_of;
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const auto [at, is_first] = group_of.emplace(key_of(i), groups.size());
+    if (is_first) groups.push_back({{}, layers[i].name});
+    groups[at->second].layers.push_back(i);
+  }
+  for (LayerGroup& group : groups) {
+    const size_t more = group.layers.size() - 1;
+    if (more > 0) absl::StrAppend(&group.name, " and ", more, " like it");
+  }
+  return groups;
 }
 
 }  // namespace nereus

@@ -3,13 +3,32 @@
 #include <limits>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "common/base/status.h"
 #include "common/plan/compute_times.h"
 #include "common/plan/layer_spec.h"
-#include "common/plan/link_speed.h"
 
 namespace nereus {
+
+// Speed of a host's link (its connection to the network), equal in both
+// directions. A value type.
+struct LinkSpeed {
+  double rate = 0;  // Bytes per second, each way.
+  // Time from the last byte sent to the last byte received.
+  absl::Duration latency = absl::ZeroDuration();
+  // Time that each message costs its sender, and again its receiver, beside the
+  // time for its bytes.
+  absl::Duration message_time = absl::ZeroDuration();
+
+  // Returns OK, or kInvalidArgument that names the field and its value.
+  absl::Status Validate() const;
+
+  bool operator==(const LinkSpeed&) const = default;
+};
+
+// Returns a link with the slower of both values in each field.
+LinkSpeed SlowerOf(const LinkSpeed& a, const LinkSpeed& b);
 
 // Assumptions about the time of an iteration, measured or guessed.
 struct TimeModel {
@@ -19,7 +38,7 @@ struct TimeModel {
   // through memory.
   double memory_rate = std::numeric_limits<double>::infinity();
 
-  // True if workers gather results during the next forward pass
+  // True if workers request results during the next forward pass
   // (Overlap::kDecoupled).
   bool decoupled = false;
   // Share of a layer's gradient that travels (1 - SparsityOptions::share).

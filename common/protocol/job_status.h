@@ -12,7 +12,6 @@
 #include "common/plan/planner.h"
 #include "common/protocol/activity.h"
 #include "common/protocol/job.h"
-#include "common/protocol/job_over.h"
 #include "common/protocol/membership.h"
 #include "common/protocol/peer.h"
 

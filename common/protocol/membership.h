@@ -9,20 +9,82 @@
 #include <variant>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "common/base/status.h"
 #include "common/plan/compute_times.h"
+#include "common/plan/layer_spec.h"
 #include "common/plan/planner.h"
 #include "common/plan/timeline.h"
 #include "common/protocol/activity.h"
-#include "common/protocol/factor_rows.h"
 #include "common/protocol/job.h"
-#include "common/protocol/job_over.h"
 #include "common/protocol/peer.h"
 #include "common/protocol/setting.h"
 #include "common/protocol/span.h"
 
 namespace nereus {
+
+// Report of a worker's caller about the factors of its layers: the rows that it
+// has seen (LayerSpec::rows). A value type.
+struct FactorRows {
+  // Number of rows of each layer of the model; kRowsNotKnown: nothing is known,
+  // or the layer has no factors; kFactorsLost: the gradient of the layer is no
+  // product of factors any more.
+  std::vector<int64_t> rows;
+
+  // Adds a later report of the same caller: lost factors stay lost, and of two
+  // numbers of rows the larger one counts. Returns true if this changed the
+  // report. REQUIRES: both have as many layers, or this is empty.
+  bool Add(const FactorRows& later);
+
+  bool operator==(const FactorRows&) const = default;
+};
+
+// Returns OK if `report` can be the report about a model: it has a number for
+// each layer, the numbers are in range, and only layers with
+// LayerSpec::has_factors have another number than kRowsNotKnown. Errors:
+// kInvalidArgument, with the layer and the number.
+absl::Status CheckFactorRows(const FactorRows& report,
+                             absl::Span<const LayerSpec> model);
+
+// Phase of a job.
+enum class JobState {
+  // The job has not begun: it waits for members that are missing.
+  kWaiting,
+  // The job has begun and is not over. It may wait for members meanwhile.
+  kRunning,
+  // All workers have left, and the last checkpoint is complete or given up.
+  kFinished,
+  // The job has ended with an error.
+  kFailed,
+  // All workers have left before the job was done (Leave::early). Another job
+  // can go on from its last checkpoint.
+  kStopped,
+  // The job has failed because values were lost. Another job would not fail so.
+  kLost,
+};
+
+// Returns the name of a phase in reports: "running".
+absl::string_view JobStateName(JobState state);
+
+// True if the job is finished, has failed, or was stopped.
+inline bool IsOver(JobState state) {
+  return state != JobState::kWaiting && state != JobState::kRunning;
+}
+
+// Tells a member that the job is over. Ends the membership and the session.
+struct JobOver {
+  JobState state = JobState::kFinished;  // A state for which IsOver is true.
+  std::string reason;  // Cause, if the job is not finished; else empty.
+  // Round of the newest checkpoint; kInitialRound: none exists.
+  int64_t saved_round = kInitialRound;
+};
+
+// Returns OK for a job that is finished, and else why it is not: kAborted, the
+// job has failed; kDataLoss, it was stopped, or its values were lost, so
+// another job can go on.
+absl::Status OutcomeOf(const JobOver& over);
 
 // Messages between a member and its coordinator. Each member opens a session;
 // when the session breaks, the member opens another session. Messages of one

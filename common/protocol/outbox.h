@@ -8,17 +8,26 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "common/compute/block_pieces.h"
 #include "common/compute/optimizer.h"
 #include "common/protocol/chunk_values.h"
 #include "common/protocol/frame.h"
+#include "common/protocol/job.h"
 #include "common/protocol/membership.h"
 #include "common/protocol/peer.h"
-#include "common/protocol/rank_list.h"
 #include "common/protocol/replica_sample.h"
 #include "common/tensor/buffer.h"
 
 namespace nereus {
+
+// Ranks of the workers that receive a frame, ascending. All frames with the
+// same receivers share one list, so that no frame needs a copy of the list.
+using RankList = std::shared_ptr<const std::vector<int32_t>>;
+
+// Returns the ranks of `workers`, without `self`, because a worker does not
+// send to itself. A server passes -1, which is the rank of no worker.
+RankList RanksOf(absl::Span<const EpochWorker> workers, int32_t self = -1);
 
 // Actions that machines ask of their drivers. Values are float32 in host
 // memory, with one exception: the payload of a frame in scratch has the format
@@ -108,8 +117,8 @@ struct Accumulate {
   Addend addend;          // Values to add.
   bool replaces = false;  // True if the old values of `sum` do not count.
   float factor = 1.0f;    // Factor of the new sum.
-  // Float32 values that count in place of the old values of `sum`, apart from
-  // its memory; empty: none.
+  // Start value of the sum, float32, if it is not in `sum` itself. Empty: the
+  // sum starts from `sum`.
   Buffer base = {};
 };
 
@@ -321,5 +330,20 @@ class Outbox {
  private:
   std::vector<Action> actions_;
 };
+
+// Appends to `out` the action that updates one block, or the part of a block in
+// one chunk, after a sparse round: its `parameters` and its optimizer `state`.
+// `scale` times `gradient` is the mean of the contributions. Each buffer has
+// the float32 values of this block or part, which begins at value `offset` of
+// the layer.
+//
+// `resumed`: the workers held the block back until this round, and applied
+// momentum to its gradients meanwhile. So the update applies no momentum, and
+// sets the velocity in `state` to zero. If it applied momentum a second time,
+// the parameters would overshoot. (Lin et al., "Deep gradient compression",
+// momentum correction.)
+void AddBlockUpdate(const Job& job, int layer, int64_t round, bool resumed,
+                    int64_t offset, float scale, const Buffer& gradient,
+                    const Buffer& parameters, const Buffer& state, Outbox& out);
 
 }  // namespace nereus

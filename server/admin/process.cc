@@ -25,18 +25,25 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <ios>
 #include <optional>
+#include <string>
+#include <system_error>
 #include <utility>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "common/base/clock.h"
 #include "common/base/logging.h"
 #include "common/base/status.h"
-#include "server/admin/group_members.h"
-#include "server/admin/line_buffer.h"
 
 namespace nereus {
+
 namespace {
 
 // Signals that ask this process to end.
@@ -468,6 +475,83 @@ void ProcessGroup::SignalAll(int signal) {
   for (const auto& child : children_) {
     if (child->running) child->Signal(signal);
   }
+}
+
+namespace {
+
+// Length of a line of /proc/N/stat, which has 52 fields, at most.
+constexpr std::streamsize kLineBytesMax = 4096;
+
+// True if the process is in the group and runs. A line of /proc/N/stat begins
+// "N (name) S parent group", where S is the state, and the name may have spaces
+// and brackets. A process that ends meanwhile has no such line, and counts as
+// ended.
+bool IsRunningMember(const std::filesystem::path& process, pid_t group) {
+  // An iterator of the stream would throw an exception if the process ends
+  // between the opening and the reading.
+  std::ifstream file(process / "stat");
+  std::string line(kLineBytesMax, '\0');
+  file.read(line.data(), kLineBytesMax);
+  line.resize(file.gcount());
+  const size_t end_of_name = line.rfind(')');
+  if (end_of_name == std::string::npos) return false;
+  char state = 0;
+  int parent = 0;
+  pid_t group_of_process = 0;
+  if (std::sscanf(line.c_str() + end_of_name + 1, " %c %d %d", &state, &parent,
+                  &group_of_process) != 3) {
+    return false;
+  }
+  return group_of_process == group && state != 'Z' && state != 'X';
+}
+
+}  // namespace
+
+bool HasOtherMembers(pid_t group, const std::string& proc) {
+  std::error_code error;
+  std::filesystem::directory_iterator entry(proc, error);
+  while (!error && entry != std::filesystem::directory_iterator()) {
+    pid_t pid = 0;
+    const bool is_process =
+        absl::SimpleAtoi(entry->path().filename().string(), &pid);
+    if (is_process && pid != group && IsRunningMember(entry->path(), group)) {
+      return true;
+    }
+    entry.increment(error);
+  }
+  return false;
+}
+
+std::vector<std::string> LineBuffer::Append(absl::string_view bytes) {
+  std::vector<std::string> lines;
+  size_t end = 0;
+  while ((end = bytes.find('\n')) != absl::string_view::npos) {
+    Extend(bytes.substr(0, end));
+    lines.push_back(TakeLine());
+    bytes.remove_prefix(end + 1);
+  }
+  Extend(bytes);
+  return lines;
+}
+
+std::optional<std::string> LineBuffer::Finish() {
+  if (line_.empty() && dropped_bytes_ == 0) return std::nullopt;
+  return TakeLine();
+}
+
+std::string LineBuffer::TakeLine() {
+  if (dropped_bytes_ > 0) {
+    absl::StrAppend(&line_, " (", std::exchange(dropped_bytes_, 0),
+                    " more bytes are cut)");
+  }
+  return std::exchange(line_, std::string());
+}
+
+// Bytes beyond the limit are dropped until the next line feed.
+void LineBuffer::Extend(absl::string_view part) {
+  const size_t kept = std::min(line_bytes_max_ - line_.size(), part.size());
+  line_.append(part.data(), kept);
+  dropped_bytes_ += part.size() - kept;
 }
 
 }  // namespace nereus

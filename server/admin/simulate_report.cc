@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/json_text.h"
-#include "common/plan/layer_groups.h"
+#include "common/plan/plan_report.h"
 #include "common/plan/scheme.h"
 #include "nlohmann/json.hpp"
 #include "server/admin/quantity.h"

@@ -8,6 +8,7 @@
 
 #include "absl/time/time.h"
 #include "common/base/status.h"
+#include "common/protocol/job.h"
 #include "server/coordinator/broken_links.h"
 #include "server/coordinator/checkpoint_ledger.h"
 #include "server/coordinator/coordinator_options.h"
@@ -20,6 +21,13 @@
 #include "server/coordinator/replanner.h"
 
 namespace nereus {
+
+// Returns the job with which the first epoch begins, except for its routes. Its
+// model is that of the first worker in the roster: CheckJoin has compared the
+// models of all others with it. The job begins at its first step, or behind
+// CoordinatorOptions::start_checkpoint. REQUIRES: all workers and servers have
+// joined, and their hosts have numbers.
+Job MakeFirstJob(const CoordinatorOptions& options, const MemberList& roster);
 
 // Reasons for another epoch that Epochs keeps until the next epoch begins.
 // Epochs::NeedsChange finds all other reasons in the state of the job: a

@@ -9,8 +9,8 @@
 #include "absl/types/span.h"
 #include "common/plan/layer_spec.h"
 #include "common/plan/planner.h"
-#include "common/protocol/factor_rows.h"
 #include "common/protocol/job.h"
+#include "common/protocol/membership.h"
 
 namespace nereus {
 

@@ -1,36 +1,3 @@
-#include "server/process/coordinator_service.h"
-
-#include <grpcpp/grpcpp.h>
-
-#include <algorithm>
-#include <functional>
-#include <map>
-#include <memory>
-#include <string>
-#include <thread>
-#include <utility>
-#include <variant>
-#include <vector>
-
-#include "absl/base/thread_annotations.h"
-#include "common/base/clock.h"
-#include "common/base/logging.h"
-#include "common/base/mutex.h"
-#include "common/base/status.h"
-#include "common/messages/messages.h"
-#include "common/messages/status_messages.h"
-#include "common/rpc/rpc_status.h"
-#include "proto/admin.grpc.pb.h"
-#include "proto/coordinator.grpc.pb.h"
-#include "server/coordinator/save_first.h"
-#include "server/process/checkpoint_files.h"
-#include "server/process/disk_thread.h"
-#include "server/process/drain_calls.h"
-#include "server/process/job_log.h"
-#include "server/process/session_calls.h"
-#include "server/process/trace_calls.h"
-#include "server/report/job_health.h"
-
 // The Coordinator gets five kinds of events, under one lock: a message of a
 // session (Hear), a session's end (SessionEnded), a request for a checkpoint
 // (RequestCheckpoint), the outcome of writing a manifest (OnCheckpoint), and
@@ -47,7 +14,42 @@
 // Disks work on threads of their own, without the lock: while a disk hangs,
 // members, calls and pages are served, and training goes on.
 
+#include "server/process/coordinator_service.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/base/clock.h"
+#include "common/base/logging.h"
+#include "common/base/mutex.h"
+#include "common/base/status.h"
+#include "common/messages/messages.h"
+#include "common/messages/status_messages.h"
+#include "common/rpc/rpc_status.h"
+#include "proto/admin.grpc.pb.h"
+#include "proto/coordinator.grpc.pb.h"
+#include "server/coordinator/save_first.h"
+#include "server/process/checkpoint_files.h"
+#include "server/process/disk_thread.h"
+#include "server/process/session_calls.h"
+#include "server/process/trace_calls.h"
+#include "server/report/job_health.h"
+
 namespace nereus {
+
 namespace {
 
 // Time between two calls of Coordinator::OnTick. Leases are much longer, so
@@ -543,6 +545,78 @@ void CoordinatorService::AwaitMembersKnow(absl::Duration timeout) {
     return impl_->coordinator.everyone_knows();
   };
   impl_->mu.AwaitWithTimeout(done, timeout);
+}
+
+void JobLog::Write(const Announce& line) {
+  const LogLevel level = line.bad ? LogLevel::kWarning : LogLevel::kInfo;
+  std::optional<absl::Duration> lasts = absl::ZeroDuration();
+  if (line.fields.event == LogEvent::kRefused) {
+    lasts = refusals_.Note(line.text, SteadyNow());
+  }
+  if (!lasts.has_value()) return;
+  if (line.fields.epoch >= 0) {
+    ChangeLogContext(
+        [&](LogContext& context) { context.epoch = line.fields.epoch; });
+  }
+  const std::string text = absl::StrCat(line.text, LastsText(*lasts));
+  WriteLog(level, line.fields, text);
+  events_.push_back({absl::Now(), line.bad, text, line.fields.event});
+  if (std::ssize(events_) > kStatusEventsMax) events_.pop_front();
+}
+
+void JobLog::WriteState(JobState state, const std::string& reason) {
+  if (state == std::exchange(state_, state)) return;
+  Write({false,
+         absl::StrCat("job ", JobStateName(state), reason.empty() ? "" : ": ",
+                      reason),
+         {LogEvent::kJobState}});
+}
+
+// A call that waits for `member` to leave. gRPC calls OnDone last of all, once
+// the call was finished.
+class DrainCall final : public grpc::ServerUnaryReactor {
+ public:
+  DrainCall(std::string member, std::function<void(DrainCall*)> cancelled)
+      : member_(std::move(member)), cancelled_(std::move(cancelled)) {}
+
+  const std::string& member() const { return member_; }
+
+ private:
+  void OnCancel() override { cancelled_(this); }
+  void OnDone() override { delete this; }
+
+  const std::string member_;
+  const std::function<void(DrainCall*)> cancelled_;
+};
+
+grpc::ServerUnaryReactor* DrainCalls::Open(std::string member) {
+  auto* call = new DrainCall(std::move(member), cancelled_);
+  if (stopping_) {
+    call->Finish(ToGrpcStatus(UnavailableError("shutting down")));
+  } else {
+    calls_.push_back(call);
+  }
+  return call;
+}
+
+void DrainCalls::Answer(
+    const std::function<bool(const std::string&)>& has_left) {
+  std::erase_if(calls_, [&](DrainCall* call) {
+    if (!has_left(call->member())) return false;
+    call->Finish(grpc::Status::OK);
+    return true;
+  });
+}
+
+void DrainCalls::EndAll() {
+  stopping_ = true;
+  for (DrainCall* call : std::exchange(calls_, {})) {
+    call->Finish(ToGrpcStatus(UnavailableError("shutting down")));
+  }
+}
+
+void DrainCalls::Forget(DrainCall* call) {
+  if (std::erase(calls_, call) > 0) call->Finish(grpc::Status::CANCELLED);
 }
 
 }  // namespace nereus

@@ -1,14 +1,22 @@
 #pragma once
 
+#include <grpcpp/grpcpp.h>
+
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
+#include "common/base/log_repeats.h"
 #include "common/checkpoint/storage.h"
 #include "common/protocol/job_status.h"
+#include "common/protocol/membership.h"
 #include "server/coordinator/coordinator.h"
+#include "server/coordinator/coordinator_outbox.h"
 #include "server/process/job_store.h"
 
 namespace grpc {
@@ -16,6 +24,59 @@ class Service;
 }  // namespace grpc
 
 namespace nereus {
+
+class DrainCall;
+
+// Open calls of Admin.Drain. Each waits until its member has left the job, so
+// that the caller also hears of a member whose leaving ends the job.
+//
+// Not thread-safe: the owner holds its lock in each call. The owner must call
+// Forget when it gets `cancelled`.
+class DrainCalls {
+ public:
+  // `cancelled` is called if the caller no longer waits. It runs on a thread of
+  // gRPC, without the owner's lock, and may come after the call was answered.
+  explicit DrainCalls(std::function<void(DrainCall*)> cancelled)
+      : cancelled_(std::move(cancelled)) {}
+
+  // Opens a call that waits for `member`. Returns its reactor.
+  grpc::ServerUnaryReactor* Open(std::string member);
+
+  // Answers the calls whose member has left, by `has_left`.
+  void Answer(const std::function<bool(const std::string&)>& has_left);
+
+  // Ends all calls, and from now on each new call at once, with an error: the
+  // process shuts down.
+  void EndAll();
+
+  // Ends a call, if it is still open.
+  void Forget(DrainCall* call);
+
+ private:
+  const std::function<void(DrainCall*)> cancelled_;
+  std::vector<DrainCall*> calls_;  // Each deletes itself after its answer.
+  bool stopping_ = false;          // EndAll was called.
+};
+
+// Log of the coordinator's decisions. Keeps the last kStatusEventsMax lines for
+// the status.
+class JobLog {
+ public:
+  // Writes a line. Leaves out refusals that say the same again and again.
+  void Write(const Announce& line);
+  // Writes a line if the job's state has changed.
+  void WriteState(JobState state, const std::string& reason);
+
+  // The last lines, the newest last.
+  std::vector<JobStatus::Event> events() const {
+    return {events_.begin(), events_.end()};
+  }
+
+ private:
+  LogRepeats refusals_;                  // Lines about refusals.
+  JobState state_ = JobState::kWaiting;  // State in the last line about it.
+  std::deque<JobStatus::Event> events_;
+};
 
 // Files that a coordinator writes. Shared with threads that wait for a disk
 // (DiskThread).

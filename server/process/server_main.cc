@@ -12,25 +12,53 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <map>
+#include <memory>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/address.h"
 #include "common/base/descriptor_limit.h"
 #include "common/base/exit_codes.h"
 #include "common/base/identity.h"
 #include "common/base/logging.h"
+#include "common/base/mutex.h"
 #include "common/base/signal_exit.h"
 #include "common/base/version.h"
 #include "common/flags/flags.h"
 #include "common/flags/given_options.h"
 #include "server/process/disk_thread.h"
 #include "server/process/server.h"
-#include "server/process/terminate_watch.h"
 
 namespace nereus {
+
+// Calls a function when the process gets SIGTERM, on a thread of its own. A
+// second SIGTERM ends the process at once, with exit code 143.
+//
+// The signal must be blocked in all threads that exist while this does: so make
+// the first TerminateWatch before the process has other threads.
+class TerminateWatch {
+ public:
+  // Blocks SIGTERM, and begins to wait for it.
+  TerminateWatch();
+  // After this, SIGTERM ends the process at once.
+  ~TerminateWatch();
+  TerminateWatch(const TerminateWatch&) = delete;
+  TerminateWatch& operator=(const TerminateWatch&) = delete;
+
+  // Sets the function. Without a function, the first SIGTERM ends the process.
+  void Set(std::function<void()> on_terminate);
+
+ private:
+  struct State;
+  const std::shared_ptr<State> state_;  // Shared with the thread.
+};
+
 namespace {
 
 // Lets all threads share two arenas of malloc. One thread allocates a payload
@@ -241,6 +269,43 @@ int Main(int argc, char** argv) {
 }
 
 }  // namespace
+
+struct TerminateWatch::State {
+  Mutex mu;
+  std::function<void()> on_terminate ABSL_GUARDED_BY(mu);
+};
+
+TerminateWatch::TerminateWatch() : state_(std::make_shared<State>()) {
+  PrepareExitAtOnce();
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  std::thread([state = state_, signals] {
+    int received = 0;
+    bool was_called = false;
+    while (sigwait(&signals, &received) == 0) {
+      MutexLock lock(&state->mu);
+      const auto call = std::exchange(state->on_terminate, nullptr);
+      if (call != nullptr) {
+        was_called = true;
+        call();
+      } else {
+        ExitAtOnce(kExitTerminated, was_called
+                                        ? "a second SIGTERM: ends at once"
+                                        : "SIGTERM: ends at once");
+      }
+    }
+  }).detach();
+}
+
+TerminateWatch::~TerminateWatch() { Set(nullptr); }
+
+void TerminateWatch::Set(std::function<void()> on_terminate) {
+  MutexLock lock(&state_->mu);
+  state_->on_terminate = std::move(on_terminate);
+}
+
 }  // namespace nereus
 
 int main(int argc, char** argv) { return nereus::Main(argc, argv); }

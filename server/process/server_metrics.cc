@@ -10,9 +10,8 @@
 namespace nereus {
 
 // Rounds that the job does again, because it went back to a checkpoint, count
-// again. These do not count: rounds that another server has closed of a shard
-// that has just come to this server, and rounds of layers that did not use the
-// servers.
+// again. Leaves out rounds closed by the shard's previous server, and rounds of
+// layers without servers.
 void ServerMetrics::OnStock(const ServerMachine& machine, const Job& job) {
   int64_t primary = 0;
   int64_t backup = 0;
@@ -84,6 +83,20 @@ MetricList ServerMetrics::Make(const Heartbeat& heartbeat,
                    static_cast<double>(heartbeat.chunks));
   AddTrafficMetrics(heartbeat.activity, connections, metrics);
   return metrics;
+}
+
+void ContributionTimes::OnFrame(const FrameHeader& header, absl::Time now) {
+  if (header.kind != FrameKind::kContribution) return;
+  const auto [entry, is_new] = open_.try_emplace({header.layer, header.chunk},
+                                                 Open{header.round, now, now});
+  if (is_new) return;
+  Open& open = entry->second;
+  if (header.round < open.round) return;
+  if (header.round > open.round) {
+    times_.Add(open.last - open.first);
+    open = {header.round, now, now};
+  }
+  open.last = now;
 }
 
 }  // namespace nereus

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "common/protocol/block_update.h"
+#include "common/protocol/outbox.h"
 
 namespace nereus {
 

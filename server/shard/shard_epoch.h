@@ -3,8 +3,8 @@
 #include <cstdint>
 
 #include "common/protocol/job.h"
+#include "common/protocol/outbox.h"
 #include "common/protocol/peer.h"
-#include "common/protocol/rank_list.h"
 #include "common/protocol/verdicts.h"
 
 namespace nereus {

@@ -18,7 +18,7 @@
 #include "absl/time/clock.h"
 #include "common/base/logging.h"
 #include "common/flags/flags.h"
-#include "common/metrics/process_metrics.h"
+#include "common/metrics/process_pages.h"
 #include "server/report/job_metrics.h"
 #include "server/report/status_report.h"
 #include "tests/server/coordinator_driver.h"

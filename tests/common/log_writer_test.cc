@@ -36,7 +36,7 @@
 #include "common/base/descriptor.h"
 #include "common/base/logging.h"
 #include "common/metrics/metric_list.h"
-#include "common/metrics/process_metrics.h"
+#include "common/metrics/process_pages.h"
 
 namespace nereus {
 namespace {

@@ -14,7 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/base/random.h"
-#include "server/admin/line_buffer.h"
+#include "server/admin/process.h"
 #include "tests/testing/fuzz_budget.h"
 #include "tests/testing/mutation.h"
 

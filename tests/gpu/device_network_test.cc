@@ -13,11 +13,9 @@
 #include "common/base/random.h"
 #include "common/compute/factor_gradient.h"
 #include "tests/gpu/device_array.h"
-#include "worker/trainer/convolution.h"
 #include "worker/trainer/cuda_device.h"
-#include "worker/trainer/fully_connected.h"
+#include "worker/trainer/layers.h"
 #include "worker/trainer/network.h"
-#include "worker/trainer/pooling.h"
 
 namespace nereus {
 namespace {

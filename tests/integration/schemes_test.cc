@@ -16,7 +16,7 @@
 #include "gtest/gtest.h"
 #include "tests/testing/local_cluster.h"
 #include "tests/testing/toy_worker.h"
-#include "worker/machine/loss_scale.h"
+#include "worker/machine/step_ledger.h"
 
 namespace nereus {
 namespace {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "tests/server/coordinator_driver.h"
-#include "worker/machine/fusion_switch.h"
+#include "worker/machine/caller.h"
 
 namespace nereus {
 namespace {

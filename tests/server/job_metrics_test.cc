@@ -9,7 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "common/metrics/process_metrics.h"
+#include "common/metrics/process_pages.h"
 #include "server/process/server_metrics.h"
 
 namespace nereus {

@@ -22,6 +22,7 @@
 #include "absl/time/clock.h"
 
 namespace nereus {
+
 namespace {
 
 using testing::ElementsAre;
@@ -398,5 +399,70 @@ TEST(ProcessDeathTest, ChildrenAndTheirChildrenDieWithAKilledOwner) {
   EXPECT_TRUE(IsGoneSoon(child_of_child)) << child_of_child;
 }
 
+// A folder like /proc.
+class GroupMembersTest : public testing::Test {
+ protected:
+  GroupMembersTest() : proc_(testing::TempDir() + "group_members_test") {
+    std::filesystem::remove_all(proc_);
+  }
+
+  void Add(const std::string& process, const std::string& stat) {
+    std::filesystem::create_directories(proc_ + "/" + process);
+    std::ofstream(proc_ + "/" + process + "/stat") << stat;
+  }
+
+  const std::string proc_;
+};
+
+TEST_F(GroupMembersTest, AnotherProcessOfTheGroupIsFound) {
+  Add("7", "7 (leader) S 1 7 7\n");
+  Add("8", "8 (of ) another (group) R 1 9 9\n");
+  Add("self", "no process");
+  EXPECT_FALSE(HasOtherMembers(7, proc_));
+  Add("9", "9 (a (name) ) S 1 7 7\n");
+  EXPECT_TRUE(HasOtherMembers(7, proc_));
+}
+
+TEST_F(GroupMembersTest, AProcessThatHasEndedDoesNotCount) {
+  Add("8", "8 (zombie) Z 1 7 7\n");
+  Add("9", "");
+  EXPECT_FALSE(HasOtherMembers(7, proc_));
+  EXPECT_FALSE(HasOtherMembers(7, proc_ + "/nothing"));
+}
+
+// Reading a folder is an error, as is reading the line of a process that ends
+// after its file was opened.
+TEST_F(GroupMembersTest, AnErrorOfReadingIsNoException) {
+  std::filesystem::create_directories(proc_ + "/8/stat");
+  EXPECT_FALSE(HasOtherMembers(7, proc_));
+}
+
+using testing::IsEmpty;
+
+TEST(LineBufferTest, JoinsPiecesAndSplitsAtLineFeeds) {
+  LineBuffer buffer(/*line_bytes_max=*/100);
+  EXPECT_THAT(buffer.Append("ab"), IsEmpty());
+  EXPECT_THAT(buffer.Append("c\n\nde\nf"), ElementsAre("abc", "", "de"));
+  EXPECT_THAT(buffer.Append("g\n"), ElementsAre("fg"));
+  EXPECT_EQ(buffer.Finish(), std::nullopt);
+}
+
+TEST(LineBufferTest, FinishGivesTheUnfinishedLineOnce) {
+  LineBuffer buffer(/*line_bytes_max=*/100);
+  EXPECT_THAT(buffer.Append("last words"), IsEmpty());
+  EXPECT_EQ(buffer.Finish(), "last words");
+  EXPECT_EQ(buffer.Finish(), std::nullopt);
+}
+
+TEST(LineBufferTest, CutsALongLineAtTheLimitAndGoesOnWithTheNext) {
+  LineBuffer buffer(/*line_bytes_max=*/4);
+  EXPECT_THAT(buffer.Append("abcdef"), IsEmpty());
+  EXPECT_THAT(buffer.Append("ghi"), IsEmpty());
+  EXPECT_THAT(buffer.Append("j\nabcd\nabcde\nxy\n"),
+              ElementsAre("abcd (6 more bytes are cut)", "abcd",
+                          "abcd (1 more bytes are cut)", "xy"));
+}
+
 }  // namespace
+
 }  // namespace nereus

@@ -7,6 +7,7 @@
 #include <vector>
 
 namespace nereus {
+
 namespace {
 
 using testing::Pair;
@@ -135,5 +136,38 @@ TEST_F(TallyTest, SyncTimesAreMediansOverTheWorkersThatHaveOne) {
   EXPECT_EQ(of(0), ms(1)) << "of two, the shorter one";
 }
 
+const absl::Time kStart = absl::UnixEpoch();
+
+TEST(StepRateTest, RateIsOfTheLastTenSeconds) {
+  StepRate rate;
+  EXPECT_EQ(rate.PerSecond(), 0);
+  rate.Note(kStart, 0);
+  EXPECT_EQ(rate.PerSecond(), 0);
+  rate.Note(kStart + absl::Seconds(10), 50);
+  EXPECT_EQ(rate.PerSecond(), 5);
+  rate.Note(kStart + absl::Seconds(20), 60);
+  EXPECT_EQ(rate.PerSecond(), 1);
+}
+
+TEST(StepRateTest, JobThatGoesBackToACheckpointIsMeasuredFromScratch) {
+  StepRate rate;
+  rate.Note(kStart, 0);
+  rate.Note(kStart + absl::Seconds(1), 100);
+  rate.Note(kStart + absl::Seconds(2), 40);
+  EXPECT_EQ(rate.PerSecond(), 0);
+  rate.Note(kStart + absl::Seconds(3), 42);
+  EXPECT_EQ(rate.PerSecond(), 2);
+}
+
+// No time has passed, so no rate is known. Division by zero seconds would give
+// infinity.
+TEST(StepRateTest, TwoNotesAtOnceHaveNoRate) {
+  StepRate rate;
+  rate.Note(kStart, 0);
+  rate.Note(kStart, 3);
+  EXPECT_EQ(rate.PerSecond(), 0);
+}
+
 }  // namespace
+
 }  // namespace nereus

@@ -404,7 +404,7 @@ add("a damaged checkpoint that was set aside is taken again",
 
 add("a member's session sends heartbeats while its driver stands still",
     [SWARM, simulation("scripted_simulation_test", "*.WorkerWithAStalledDriverCountsAsDead")],
-    ("common/protocol/pulse.h",
+    ("common/driver/machine_driver.h",
      "    return {answered || work_.has_value(), work_, answered};\n",
      "    return {true, work_, answered};\n"))
 
@@ -504,8 +504,8 @@ add("reports of rows are lost with a session",
      "    if (!factor_rows_.rows.empty()) out.Add(SendMessage{factor_rows_});\n", ""))
 
 add("lost factors come back",
-    [Test("//tests/common:factor_rows_test", "*LostFactorsStayLost*", 0)],
-    ("common/protocol/factor_rows.cc",
+    [Test("//tests/common:membership_test", "*LostFactorsStayLost*", 0)],
+    ("common/protocol/membership.cc",
      "        rows[i] == kFactorsLost || later.rows[i] == kFactorsLost;\n",
      "        later.rows[i] == kFactorsLost;\n"))
 

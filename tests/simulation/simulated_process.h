@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "common/driver/machine_driver.h"
 #include "common/network/event_queue.h"
 #include "common/network/simulated_network.h"
 #include "common/protocol/member.h"
-#include "common/protocol/pulse.h"
 #include "server/shard/server_machine.h"
 #include "tests/simulation/simulated_worker.h"
 

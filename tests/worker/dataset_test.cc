@@ -5,11 +5,24 @@
 
 #include <cmath>
 #include <cstdint>
+#include <memory>
+#include <numeric>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
+#include "common/base/crc32c.h"
+#include "common/compute/factor_gradient.h"
+#include "common/compute/gemm.h"
+#include "worker/trainer/layers.h"
+#include "worker/trainer/network.h"
+#include "worker/trainer/standalone_client.h"
+#include "worker/trainer/trainer.h"
+
 namespace nereus {
+
 namespace {
 
 using testing::ElementsAre;
@@ -161,5 +174,228 @@ TEST(DatasetTest, CopyExamplesFollowsTheIndices) {
   }
 }
 
+Batches MakeBatches(int64_t examples, int64_t batch, uint64_t seed = 1) {
+  const absl::StatusOr<Batches> batches =
+      Batches::Create({examples, batch, seed});
+  EXPECT_TRUE(batches.ok()) << batches.status();
+  return *batches;
+}
+
+// Returns the order of the examples in pass `pass` over all of them.
+std::vector<uint32_t> Pass(int64_t examples, int64_t pass, uint64_t seed = 1) {
+  Batches batches = MakeBatches(examples, examples, seed);
+  const absl::Span<const uint32_t> all = batches.Examples(pass * examples);
+  return {all.begin(), all.end()};
+}
+
+TEST(BatchesTest, WorkersTogetherSeeTheExamplesOfASingleWorker) {
+  const struct {
+    int64_t examples;
+    int64_t batch;
+    int workers;
+  } kCases[] = {{100, 5, 4}, {103, 1, 7}, {64, 16, 4}, {9, 4, 2}, {50, 50, 1}};
+  for (const auto& c : kCases) {
+    SCOPED_TRACE(testing::Message() << c.examples << " " << c.batch);
+    Batches alone = MakeBatches(c.examples, c.batch * c.workers);
+    std::vector<Batches> workers(c.workers, MakeBatches(c.examples, c.batch));
+    for (int64_t step = 0; step < 40; ++step) {
+      std::vector<uint32_t> together;
+      for (int position = 0; position < c.workers; ++position) {
+        const absl::Span<const uint32_t> some =
+            workers[position].Examples((step * c.workers + position) * c.batch);
+        together.insert(together.end(), some.begin(), some.end());
+      }
+      EXPECT_EQ(absl::MakeConstSpan(together),
+                alone.Examples(step * c.workers * c.batch));
+    }
+  }
+}
+
+TEST(BatchesTest, PassHasEachExampleOnce) {
+  for (int64_t pass = 0; pass < 3; ++pass) {
+    std::vector<uint32_t> examples = Pass(103, pass);
+    absl::c_sort(examples);
+    std::vector<uint32_t> all(103);
+    std::iota(all.begin(), all.end(), 0u);
+    EXPECT_EQ(examples, all);
+  }
+}
+
+TEST(BatchesTest, BatchMayEndOnePassAndBeginTheNext) {
+  Batches batches = MakeBatches(10, 4);
+  const absl::Span<const uint32_t> across = batches.Examples(8);
+  const std::vector<uint32_t> first = Pass(10, 0);
+  const std::vector<uint32_t> second = Pass(10, 1);
+  EXPECT_THAT(across,
+              testing::ElementsAre(first[8], first[9], second[0], second[1]));
+}
+
+TEST(BatchesTest, OrderDependsOnSeedAndPass) {
+  const std::vector<uint32_t> order = Pass(64, 3, 1);
+  EXPECT_EQ(Pass(64, 3, 1), order);
+  EXPECT_NE(Pass(64, 4, 1), order);
+  EXPECT_NE(Pass(64, 3, 2), order);
+  // Earlier calls do not change the order: a worker may start at any batch.
+  Batches resumed = MakeBatches(64, 64, 1);
+  resumed.Examples(0);
+  EXPECT_EQ(resumed.Examples(3 * 64), absl::MakeConstSpan(order));
+  // Pass p of seed s + 1 must differ from pass p + 1 of seed s.
+  EXPECT_NE(Pass(64, 2, 2), order);
+}
+
+TEST(BatchesTest, OrderIsTheSameOnEveryMachine) {
+  EXPECT_THAT(Pass(8, 0), testing::ElementsAre(4, 1, 7, 5, 3, 0, 6, 2));
+}
+
+// Every example is equally likely at every place. The test computes chi-squared
+// for the first place of many passes.
+TEST(BatchesTest, ShuffleIsFair) {
+  const int kExamples = 10;
+  const int kEpochs = 20000;
+  std::vector<int> first(kExamples);
+  Batches batches = MakeBatches(kExamples, 1);
+  for (int64_t epoch = 0; epoch < kEpochs; ++epoch) {
+    ++first[batches.Examples(epoch * kExamples)[0]];
+  }
+  const double expected = static_cast<double>(kEpochs) / kExamples;
+  double chi_squared = 0.0;
+  for (int count : first) {
+    chi_squared += (count - expected) * (count - expected) / expected;
+  }
+  // With nine degrees of freedom, the probability of a larger value is 1e-5.
+  EXPECT_LT(chi_squared, 39.5);
+}
+
+TEST(BatchesTest, BadOptionsAreRefusedWithTheirValues) {
+  const struct {
+    Batches::Options options;
+    const char* message;
+  } kCases[] = {
+      {{0, 1, 1}, "examples is 0, must be in [1, 4294967295]"},
+      {{int64_t{1} << 32, 1, 1}, "examples is 4294967296"},
+      {{10, 0, 1}, "batch is 0, must be in [1, 10]"},
+      {{10, 11, 1}, "batch is 11, must be in [1, 10]"},
+      {{10, int64_t{1} << 62, 1}, "must be in [1, 10]"},
+  };
+  for (const auto& c : kCases) {
+    const absl::Status status = Batches::Create(c.options).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << c.message;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(c.message));
+  }
+}
+
+TEST(SyntheticTest, SameBitsForTheSameSeed) {
+  const Dataset dataset = GenerateSynthetic(1, 50);
+  EXPECT_EQ(dataset.image, (ImageShape{28, 28, 1}));
+  EXPECT_EQ(dataset.count(), 50);
+  EXPECT_EQ(Crc32c(dataset.pixels.data(), dataset.pixels.size()), 0x7a5f56ee);
+  EXPECT_EQ(Crc32c(dataset.labels.data(), dataset.labels.size()), 0xbd5a8a35);
+  EXPECT_NE(GenerateSynthetic(2, 50).pixels, dataset.pixels);
+}
+
+TEST(SyntheticTest, LongerSetBeginsWithTheShorterSet) {
+  Dataset longer = GenerateSynthetic(1, 30);
+  const Dataset shorter = GenerateSynthetic(1, 20);
+  Truncate(20, &longer);
+  EXPECT_EQ(longer.pixels, shorter.pixels);
+  EXPECT_EQ(longer.labels, shorter.labels);
+  EXPECT_EQ(GenerateSynthetic(1, 0).count(), 0);
+}
+
+TEST(SyntheticTest, HasAllClassesAndNoImageTwice) {
+  const Dataset dataset = GenerateSynthetic(1, 500);
+  const std::set<uint8_t> labels(dataset.labels.begin(), dataset.labels.end());
+  EXPECT_EQ(labels.size(), 10u);
+  std::set<std::vector<uint8_t>> images;
+  for (int64_t i = 0; i < 500; ++i) {
+    const uint8_t* pixels = dataset.pixels.data() + i * 784;
+    images.insert(std::vector<uint8_t>(pixels, pixels + 784));
+  }
+  EXPECT_EQ(images.size(), 500u);
+}
+
+// The bound is a tenth of the images, plus or minus six standard deviations of
+// a binomial distribution.
+TEST(SyntheticTest, ClassesAreEquallyLikely) {
+  const Dataset dataset = GenerateSynthetic(3, 1000);
+  std::vector<int> counts(10);
+  for (uint8_t label : dataset.labels) ++counts[label];
+  for (int count : counts) EXPECT_NEAR(count, 100, 6 * 9.5);
+}
+
+// Returns the accuracy of a network that was trained for `epochs` epochs.
+double TrainedAccuracy(const std::string& model, const DataSplit& data,
+                       int64_t epochs) {
+  absl::StatusOr<std::unique_ptr<Network>> network =
+      Network::Create(model, data.train.image, data.classes(), /*batch=*/32);
+  EXPECT_TRUE(network.ok()) << network.status();
+  (*network)->Initialize(1);
+  OptimizerState state;
+  OptimizerOptions optimizer;
+  optimizer.learning_rate = 0.01f;
+  absl::StatusOr<std::unique_ptr<Client>> client =
+      StandaloneClient::Create(optimizer, *BindLayers(network->get(), &state));
+  EXPECT_TRUE(client.ok()) << client.status();
+  TrainerOptions options;
+  options.epochs = epochs;
+  const absl::StatusOr<TrainResult> result =
+      Train(options, data, network->get(), &state, client->get());
+  EXPECT_TRUE(result.ok()) << result.status();
+  return Accuracy(data.test, data.normalisation, network->get());
+}
+
+// Returns the accuracy of one fully connected layer, by gradient descent.
+double LinearAccuracy(const DataSplit& data, int64_t epochs) {
+  const int64_t kBatch = 32;
+  const std::shared_ptr<Device> cpu = MakeCpuDevice();
+  FullyConnected layer(cpu.get(), data.train.image, 10);
+  std::vector<float> parameters(layer.Spec(kBatch).parameters);
+  std::vector<float> gradient(parameters.size());
+  std::vector<float> images(kBatch * 784);
+  std::vector<int32_t> labels(kBatch);
+  std::vector<float> output(kBatch * 10);
+  absl::StatusOr<Batches> batches =
+      Batches::Create({data.train.count(), kBatch, 1});
+  EXPECT_TRUE(batches.ok()) << batches.status();
+  for (int64_t first = 0; first < epochs * data.train.count();
+       first += kBatch) {
+    CopyExamples(data.train, data.normalisation, batches->Examples(first),
+                 absl::MakeSpan(images), absl::MakeSpan(labels));
+    layer.Forward(kBatch, images.data(), parameters.data(), output.data());
+    SoftmaxCrossEntropy(kBatch, 10, output.data(), labels.data(),
+                        output.data());
+    FactorGradient(kBatch, 10, 784, true, 1.0f, output.data(), images.data(),
+                   gradient.data());
+    for (size_t i = 0; i < gradient.size(); ++i) {
+      parameters[i] -= 0.01f * gradient[i];
+    }
+  }
+  int64_t correct = 0;
+  for (uint32_t i = 0; i < data.test.count(); ++i) {
+    CopyExamples(data.test, data.normalisation, {i},
+                 absl::MakeSpan(images).subspan(0, 784),
+                 absl::MakeSpan(labels).subspan(0, 1));
+    layer.Forward(1, images.data(), parameters.data(), output.data());
+    correct += std::max_element(output.begin(), output.begin() + 10) -
+                   output.begin() ==
+               labels[0];
+  }
+  return static_cast<double>(correct) / static_cast<double>(data.test.count());
+}
+
+TEST(SyntheticTest, ConvolutionsLearnTheDigitsBetterThanALinearClassifier) {
+  SetGemmThreads(1);
+  const absl::StatusOr<DataSplit> data =
+      Split(GenerateSynthetic(1, 5000), /*holdout=*/0.2);
+  ASSERT_TRUE(data.ok()) << data.status();
+  const double linear = LinearAccuracy(*data, /*epochs=*/20);
+  EXPECT_GT(linear, 0.5);
+  EXPECT_LT(linear, 0.9);
+  // The network makes less than half of the linear classifier's errors.
+  const double cnn = TrainedAccuracy("cnn", *data, /*epochs=*/3);
+  EXPECT_GT(cnn, 1.0 - (1.0 - linear) / 2);
+}
+
 }  // namespace
+
 }  // namespace nereus

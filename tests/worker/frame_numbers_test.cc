@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "tests/testing/machine_harness.h"
-#include "worker/machine/chunk_frames.h"
+#include "worker/machine/result_assembly.h"
 #include "worker/machine/ring_frames.h"
 #include "worker/machine/worker_layer.h"
 

@@ -4,10 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <vector>
 
 #include "common/base/status.h"
 
 namespace nereus {
+
 namespace {
 
 using testing::AllOf;
@@ -326,5 +328,125 @@ TEST(StepLedgerTest, AStepThatWasInterruptedIsNotIncomplete) {
   EXPECT_TRUE(ledger.CheckComplete(/*or_untouched=*/false).ok());
 }
 
+TEST(LossScaleTest, EachOverflowHalvesTheScale) {
+  LossScale scale;
+  EXPECT_EQ(scale.value(), 65536.0f);
+  scale.OnStep(0, /*skipped=*/true, /*own=*/true);
+  EXPECT_EQ(scale.value(), 32768.0f);
+  scale.OnStep(1, true, true);
+  EXPECT_EQ(scale.value(), 16384.0f);
+}
+
+TEST(LossScaleTest, AStepCountsOnce) {
+  LossScale scale;
+  // Each layer reports the step.
+  for (int layer = 0; layer < 5; ++layer) scale.OnStep(3, true, true);
+  EXPECT_EQ(scale.value(), LossScale::kFirst / 2);
+  scale.OnStep(2, true, true);
+  EXPECT_EQ(scale.value(), LossScale::kFirst / 2);
+}
+
+TEST(LossScaleTest, StepsThatAreDoneAgainCountAgain) {
+  LossScale scale;
+  scale.OnStep(100, true, true);
+  scale.OnRestart();
+  scale.OnStep(60, true, true);
+  EXPECT_EQ(scale.value(), LossScale::kFirst / 4);
+}
+
+TEST(LossScaleTest, AnotherWorkersOverflowChangesNothing) {
+  LossScale scale;
+  for (int64_t step = 0; step < 20; ++step) scale.OnStep(step, true, false);
+  EXPECT_EQ(scale.value(), LossScale::kFirst);
+}
+
+TEST(LossScaleTest, ManyStepsWithoutOverflowDoubleTheScale) {
+  LossScale scale;
+  int64_t step = 0;
+  for (int i = 0; i < LossScale::kStepsUntilDoubled - 1; ++i) {
+    scale.OnStep(step++, false, true);
+  }
+  EXPECT_EQ(scale.value(), LossScale::kFirst);
+  scale.OnStep(step++, false, true);
+  EXPECT_EQ(scale.value(), LossScale::kFirst * 2);
+  // A skipped step begins the count anew.
+  for (int i = 0; i < LossScale::kStepsUntilDoubled - 1; ++i) {
+    scale.OnStep(step++, false, true);
+  }
+  scale.OnStep(step++, true, true);
+  scale.OnStep(step++, false, true);
+  EXPECT_EQ(scale.value(), LossScale::kFirst);
+}
+
+TEST(LossScaleTest, TheScaleStaysInItsRange) {
+  LossScale scale;
+  int64_t step = 0;
+  for (int i = 0; i < 100; ++i) scale.OnStep(step++, true, true);
+  EXPECT_EQ(scale.value(), LossScale::kMin);
+  for (int i = 0; i < 40 * LossScale::kStepsUntilDoubled; ++i) {
+    scale.OnStep(step++, false, true);
+  }
+  EXPECT_EQ(scale.value(), LossScale::kMax);
+}
+
+using testing::ElementsAre;
+
+TEST(GatheringLedgerTest, GatheringsAreNumberedFromEachStepOn) {
+  GatheringLedger ledger;
+  std::vector<GatheringId> ids;
+  for (const int64_t step : {kInitialRound, kInitialRound, int64_t{3}}) {
+    ids.push_back(ledger.Begin(step, "a")->id);
+    ledger.OnGathered({ids.back(), {"a", "b"}, ""});
+    EXPECT_THAT(*ledger.Take(), ElementsAre("a", "b"));
+  }
+  EXPECT_THAT(ids,
+              ElementsAre(GatheringId{kInitialRound, 0},
+                          GatheringId{kInitialRound, 1}, GatheringId{3, 0}));
+}
+
+TEST(GatheringLedgerTest, CallThatIsMadeAgainGoesOnWithTheFirstValue) {
+  GatheringLedger ledger;
+  EXPECT_EQ(ledger.Begin(3, "a")->value, "a");
+  EXPECT_FALSE(ledger.Begin(3, "b").has_value());
+  EXPECT_EQ(ledger.Unanswered()->value, "a");
+  ledger.OnGathered({{2, 0}, {"x"}, ""});
+  EXPECT_FALSE(ledger.is_answered());
+  ledger.OnGathered({{3, 0}, {"a"}, ""});
+  EXPECT_FALSE(ledger.Unanswered().has_value());
+  EXPECT_TRUE(ledger.is_answered());
+}
+
+TEST(GatheringLedgerTest, ErrorOfTheAnswerIsReturnedOnce) {
+  GatheringLedger ledger;
+  ledger.Begin(3, "a");
+  ledger.OnGathered({{3, 0}, {}, "worker w2 has begun step 4"});
+  const auto values = ledger.Take();
+  EXPECT_EQ(values.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(std::string(values.status().message()),
+            "worker w2 has begun step 4");
+  EXPECT_EQ(ledger.Begin(3, "b")->id, (GatheringId{3, 1}));
+}
+
+TEST(GatheringLedgerTest, JobThatGoesBackForgetsTheGathering) {
+  GatheringLedger ledger;
+  ledger.Begin(3, "a");
+  ledger.GoBack(/*epoch=*/7);
+  EXPECT_FALSE(ledger.Unanswered().has_value());
+  EXPECT_EQ(ledger.Begin(3, "b")->id, (GatheringId{3, 0}));
+}
+
+TEST(GatheringLedgerTest, GatheringsAfterGoingBackAreOtherThanTheFirstOnes) {
+  GatheringLedger ledger;
+  EXPECT_EQ(ledger.Begin(kInitialRound, "a")->id,
+            (GatheringId{kInitialRound, 0, 0}));
+  ledger.GoBack(/*epoch=*/7);
+  const GatheringId back = ledger.Begin(kInitialRound, "b")->id;
+  EXPECT_EQ(back, (GatheringId{kInitialRound, 0, 7}));
+  ledger.OnGathered({back, {"b"}, ""});
+  ASSERT_TRUE(ledger.Take().ok());
+  EXPECT_EQ(ledger.Begin(3, "c")->id, (GatheringId{3, 0, 0}));
+}
+
 }  // namespace
+
 }  // namespace nereus

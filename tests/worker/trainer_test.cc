@@ -17,9 +17,8 @@
 #include "common/base/status.h"
 #include "common/compute/factor_gradient.h"
 #include "common/compute/gemm.h"
-#include "tests/worker/host_training.h"
+#include "worker/trainer/dataset.h"
 #include "worker/trainer/standalone_client.h"
-#include "worker/trainer/synthetic.h"
 
 namespace nereus {
 namespace {
@@ -41,10 +40,11 @@ class RecordingClient : public Client {
   }
 
   const JobTraits& traits() const override { return job; }
-  absl::Status AwaitJoined(absl::Duration /*timeout*/) override {
+  absl::Status AwaitJoined(absl::Duration /*timeout*/, Stream) override {
     return absl::OkStatus();
   }
-  absl::StatusOr<StepInfo> BeginStep(absl::Duration /*timeout*/) override {
+  absl::StatusOr<StepInfo> BeginStep(absl::Duration /*timeout*/,
+                                     Stream) override {
     begun_at.push_back(calls.size());
     StepInfo info;
     info.step = next_step_++;
@@ -67,8 +67,8 @@ class RecordingClient : public Client {
     return FailedPreconditionError(reason);
   }
 
-  absl::Status Push(int layer, int64_t step,
-                    absl::Span<float> gradient) override {
+  absl::Status Push(int layer, int64_t step, absl::Span<float> gradient,
+                    Stream) override {
     calls.push_back("push " + Describe(layer, step));
     pushed_step_ = step;
     EXPECT_EQ(std::ssize(gradient), layers_[layer].spec.parameters);
@@ -77,7 +77,7 @@ class RecordingClient : public Client {
   }
 
   absl::Status PushFactors(int layer, int64_t step, const Factors& factors,
-                           absl::Span<float> gradient) override {
+                           absl::Span<float> gradient, Stream) override {
     calls.push_back("factors " + Describe(layer, step));
     pushed_step_ = step;
     const LayerSpec& spec = layers_[layer].spec;
@@ -92,21 +92,25 @@ class RecordingClient : public Client {
   absl::Status SetFactorRows(absl::Span<const int64_t> /*rows*/) override {
     return UnimplementedError("the trainer knows its rows when it joins");
   }
-  int64_t factor_rows(int /*layer*/) const override { return 0; }
+  absl::StatusOr<int64_t> factor_rows(int /*layer*/) const override {
+    return 0;
+  }
 
-  absl::Span<const float> Mean(int layer) const override {
+  absl::StatusOr<absl::Span<const float>> Mean(int layer) const override {
     return means_.at(layer);
   }
 
-  absl::Status Wait(int /*layer*/, int64_t /*step*/,
-                    absl::Duration /*timeout*/) override {
+  absl::Status Wait(int /*layer*/, int64_t /*step*/, absl::Duration /*timeout*/,
+                    Stream) override {
     return UnimplementedError("the trainer waits before forward");
   }
-  absl::Status WaitAll(int64_t /*step*/, absl::Duration /*timeout*/) override {
+  absl::Status WaitAll(int64_t /*step*/, absl::Duration /*timeout*/,
+                       Stream) override {
     return UnimplementedError("the trainer waits layer by layer");
   }
 
-  absl::Status WaitForward(int layer, absl::Duration /*timeout*/) override {
+  absl::Status WaitForward(int layer, absl::Duration /*timeout*/,
+                           Stream) override {
     calls.push_back("wait " + Describe(layer, pushed_step_));
     return wait_status;
   }
@@ -118,7 +122,8 @@ class RecordingClient : public Client {
   JobTraits job;
 
  private:
-  absl::Status LeaveJob(bool /*early*/, absl::Duration /*timeout*/) override {
+  absl::Status LeaveJob(bool /*early*/, absl::Duration /*timeout*/,
+                        Stream) override {
     return absl::OkStatus();
   }
   std::string Describe(int layer, int64_t step) const {
@@ -153,7 +158,7 @@ class TrainerTest : public testing::Test {
 
   std::unique_ptr<Client> Standalone(Network* network) {
     absl::StatusOr<std::unique_ptr<Client>> client =
-        StandaloneClient::Create(optimizer_, BindLayers(network, &state_));
+        StandaloneClient::Create(optimizer_, *BindLayers(network, &state_));
     EXPECT_TRUE(client.ok()) << client.status();
     return *std::move(client);
   }
@@ -166,7 +171,7 @@ class TrainerTest : public testing::Test {
 
 TEST_F(TrainerTest, PushesEachLayerLastFirstAndThenWaits) {
   const auto network = MakeNetwork("cnn", 40);
-  RecordingClient client(0, 1, BindLayers(network.get(), &state_));
+  RecordingClient client(0, 1, *BindLayers(network.get(), &state_));
   options_.epochs = 1;
   ASSERT_TRUE(Train(options_, data_, network.get(), &state_, &client).ok());
   EXPECT_THAT(
@@ -185,7 +190,7 @@ TEST_F(TrainerTest, DecoupledJobWaitsInTheNextForward) {
   std::vector<uint32_t> checksums;
   for (const bool decoupled : {false, true}) {
     const auto network = MakeNetwork("cnn", 40);
-    RecordingClient client(0, 1, BindLayers(network.get(), &state_));
+    RecordingClient client(0, 1, *BindLayers(network.get(), &state_));
     client.job.decoupled = decoupled;
     const auto result = Train(options_, data_, network.get(), &state_, &client);
     ASSERT_TRUE(result.ok()) << result.status();
@@ -201,7 +206,7 @@ TEST_F(TrainerTest, DecoupledJobWaitsInTheNextForward) {
 
 TEST_F(TrainerTest, StepsAreNumberedOverAllEpochs) {
   const auto network = MakeNetwork("mlp", 40);
-  RecordingClient client(0, 1, BindLayers(network.get(), &state_));
+  RecordingClient client(0, 1, *BindLayers(network.get(), &state_));
   options_.epochs = 3;
   const absl::StatusOr<TrainResult> result =
       Train(options_, data_, network.get(), &state_, &client);
@@ -214,7 +219,7 @@ TEST_F(TrainerTest, StepsAreNumberedOverAllEpochs) {
 TEST_F(TrainerTest, WorkerTrainsOnItsShareOnly) {
   const auto network = MakeNetwork("mlp", 8);
   RecordingClient client(/*rank=*/2, /*workers=*/3,
-                         BindLayers(network.get(), &state_));
+                         *BindLayers(network.get(), &state_));
   options_.epochs = 1;
   const absl::StatusOr<TrainResult> result =
       Train(options_, data_, network.get(), &state_, &client);
@@ -231,7 +236,8 @@ TEST_F(TrainerTest, OptimizerOfTheCallerAndOfTheClientGiveEqualBits) {
     options_.epochs = 2;
     for (const char* model : {"mlp", "cnn"}) {
       const auto here = MakeNetwork(model, 16);
-      RecordingClient client(0, 1, BindLayers(here.get(), &state_), optimizer_);
+      RecordingClient client(0, 1, *BindLayers(here.get(), &state_),
+                             optimizer_);
       ASSERT_TRUE(Train(options_, data_, here.get(), &state_, &client).ok());
       const auto there = MakeNetwork(model, 16);
       const uint32_t initial = ParameterChecksum(*there);
@@ -282,7 +288,7 @@ TEST_F(TrainerTest, LossFallsAndAccuracyRises) {
 
 TEST_F(TrainerTest, TimesAddUpOnAnInjectedClock) {
   const auto network = MakeNetwork("mlp", 40);
-  RecordingClient client(0, 1, BindLayers(network.get(), &state_));
+  RecordingClient client(0, 1, *BindLayers(network.get(), &state_));
   // The clock advances by a second at each read. Train reads it once at its
   // begin and at its end, and five times in a step: at the begin, after
   // forward, after backward, after the wait, and after the update.
@@ -337,7 +343,7 @@ TEST_F(TrainerTest, DivergingLossNamesStepAndEpoch) {
 TEST_F(TrainerTest, DivergingLossEndsTheJobForAllWorkers) {
   const auto network = MakeNetwork("mlp", 40);
   network->parameters(0)[0] = NAN;
-  RecordingClient client(0, 1, BindLayers(network.get(), &state_));
+  RecordingClient client(0, 1, *BindLayers(network.get(), &state_));
   const absl::Status status =
       Train(options_, data_, network.get(), &state_, &client).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
@@ -349,7 +355,7 @@ TEST_F(TrainerTest, UpdateThatOverflowsEndsTheJob) {
   optimizer_.learning_rate = 3e38f;
   optimizer_.weight_decay = 3e38f;
   const auto network = MakeNetwork("mlp", 40);
-  RecordingClient client(0, 1, BindLayers(network.get(), &state_), optimizer_);
+  RecordingClient client(0, 1, *BindLayers(network.get(), &state_), optimizer_);
   const absl::Status status =
       Train(options_, data_, network.get(), &state_, &client).status();
   EXPECT_THAT(std::string(status.message()),
@@ -363,7 +369,7 @@ TEST_F(TrainerTest, UpdateThatOverflowsEndsTheJob) {
 TEST_F(TrainerTest, PassWithoutAFiniteLossHasNoMeanLoss) {
   const auto network = MakeNetwork("mlp", 40);
   network->parameters(0)[0] = NAN;
-  RecordingClient client(0, 1, BindLayers(network.get(), &state_));
+  RecordingClient client(0, 1, *BindLayers(network.get(), &state_));
   client.job.may_skip = true;
   const auto result = Train(options_, data_, network.get(), &state_, &client);
   ASSERT_TRUE(result.ok()) << result.status();
@@ -403,7 +409,7 @@ TEST_F(TrainerTest, SkippedStepsChangeNoParameters) {
   options_.epochs = 1;
   for (const bool skips : {false, true}) {
     const auto network = MakeNetwork("mlp", 40);
-    RecordingClient client(0, 1, BindLayers(network.get(), &state_));
+    RecordingClient client(0, 1, *BindLayers(network.get(), &state_));
     client.job.may_skip = skips;
     const auto parameters = network->parameters(0);
     const std::vector<float> before(parameters.begin(), parameters.end());
@@ -417,7 +423,7 @@ TEST_F(TrainerTest, SkippedStepsChangeNoParameters) {
 
 TEST_F(TrainerTest, ErrorsOfTheClientEndTheTraining) {
   const auto network = MakeNetwork("cnn", 40);
-  RecordingClient client(0, 1, BindLayers(network.get(), &state_));
+  RecordingClient client(0, 1, *BindLayers(network.get(), &state_));
   client.push_status = UnavailableError("shard 1 is gone");
   EXPECT_EQ(Train(options_, data_, network.get(), &state_, &client).status(),
             client.push_status);

@@ -8,26 +8,31 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
+#include <deque>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/functional/function_ref.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/base/logging.h"
+#include "common/base/mutex.h"
 #include "common/base/status.h"
 #include "common/base/version.h"
 #include "worker/c_api/binding.h"
 #include "worker/c_api/bound_client.h"
 #include "worker/c_api/client_table.h"
 #include "worker/c_api/lobby_table.h"
-#include "worker/c_api/log_collector.h"
-#include "worker/c_api/report_json.h"
 #include "worker/c_api/structs.h"
+#include "worker/public/client_report.h"
 
 // The first header had no `listen`.
 static_assert(offsetof(nereus_client_options, listen) ==
@@ -47,6 +52,48 @@ static_assert(alignof(nereus_traits) == 4);
 static_assert(alignof(nereus_factors) == 8);
 
 namespace nereus {
+
+// Keeps the last log lines of this process for a caller that asks for them, for
+// example to print them in a notebook. If the caller is too slow, the oldest
+// lines are lost, and an extra line says how many. Thread-safe.
+class LogCollector {
+ public:
+  struct Line {
+    LogLevel level = LogLevel::kInfo;
+    std::string text;  // Without a line feed.
+  };
+
+  // Sets the number of lines that are kept. If there are more, drops the
+  // oldest.
+  void SetLinesMax(size_t lines_max) ABSL_LOCKS_EXCLUDED(mu_);
+  // Adds a line.
+  void Add(LogLevel level, const std::string& text) ABSL_LOCKS_EXCLUDED(mu_);
+  // Returns all that is left of the oldest line, if there is one, and takes the
+  // first `bytes_max` bytes of it: the next call returns the bytes behind them.
+  // If all bytes are taken, the next call returns the next line. Without
+  // `bytes_max`, takes nothing.
+  std::optional<Line> Take(std::optional<size_t> bytes_max)
+      ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  // Drops the oldest lines beyond the limit.
+  void Trim() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Sets rest_ to the line about lost lines, if lines were lost, or else to the
+  // oldest line, if there is one.
+  void Next() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  Mutex mu_;
+  size_t lines_max_ ABSL_GUARDED_BY(mu_) = 0;  // Limit of `lines_`.
+  // Line that is being taken, without the bytes that are taken already.
+  std::optional<Line> rest_ ABSL_GUARDED_BY(mu_);
+  std::deque<Line> lines_ ABSL_GUARDED_BY(mu_);  // Oldest first.
+  // Number of lost lines that no line has told of.
+  int64_t lost_count_ ABSL_GUARDED_BY(mu_) = 0;
+};
+
+// Returns a client's report as one JSON object; docs/c_api.md lists its fields.
+std::string ReportJson(const ClientReport& report);
+
 namespace {
 
 // Returns the collector, which is never destroyed: threads may log until the
@@ -225,7 +272,102 @@ absl::Status CheckStepRoom(const nereus_step* step) {
   return CheckStructOut("step", step, kStepBytesMin, alignof(nereus_step));
 }
 
+nlohmann::json MeasuredJson(const Measurements& measured) {
+  nlohmann::json layers = nlohmann::json::array();
+  for (const LayerTime& time : measured.times) {
+    layers.push_back(
+        {{"forward_seconds", absl::ToDoubleSeconds(time.forward)},
+         {"backward_seconds", absl::ToDoubleSeconds(time.backward)}});
+  }
+  nlohmann::json json = {
+      {"layers", layers},
+      {"step_seconds", absl::ToDoubleSeconds(measured.step_time)}};
+  if (measured.link.has_value()) {
+    json["link_bytes_per_second"] = measured.link->rate;
+    json["link_latency_seconds"] =
+        absl::ToDoubleSeconds(measured.link->latency);
+  }
+  if (measured.memory_rate.has_value()) {
+    json["memory_bytes_per_second"] = *measured.memory_rate;
+  }
+  return json;
+}
+
 }  // namespace
+
+std::string ReportJson(const ClientReport& report) {
+  nlohmann::json json = {{"layers", nlohmann::json::array()},
+                         {"peers", nlohmann::json::array()}};
+  for (const LayerReport& layer : report.layers) {
+    json["layers"].push_back({{"name", layer.name},
+                              {"scheme", layer.scheme},
+                              {"wire", layer.wire},
+                              {"reason", layer.reason},
+                              {"rounds", layer.rounds},
+                              {"bytes_sent", layer.bytes_sent},
+                              {"bytes_received", layer.bytes_received},
+                              {"latency_total_seconds",
+                               absl::ToDoubleSeconds(layer.latency_total)}});
+  }
+  for (const PeerTraffic& peer : report.peers) {
+    json["peers"].push_back({{"kind", peer.is_shard ? "server" : "worker"},
+                             {"rank", peer.rank},
+                             {"bytes_sent", peer.bytes_sent},
+                             {"bytes_received", peer.bytes_received}});
+  }
+  if (report.measured.has_value()) {
+    json["measured"] = MeasuredJson(*report.measured);
+  }
+  if (report.saved_round.has_value()) {
+    json["saved_round"] = *report.saved_round;
+  }
+  return json.dump();
+}
+
+void LogCollector::SetLinesMax(size_t lines_max) {
+  MutexLock lock(&mu_);
+  lines_max_ = lines_max;
+  Trim();
+}
+
+void LogCollector::Add(LogLevel level, const std::string& text) {
+  MutexLock lock(&mu_);
+  lines_.push_back({level, text});
+  Trim();
+}
+
+std::optional<LogCollector::Line> LogCollector::Take(
+    std::optional<size_t> bytes_max) {
+  MutexLock lock(&mu_);
+  if (!rest_.has_value()) Next();
+  if (!rest_.has_value() || !bytes_max.has_value()) return rest_;
+  if (rest_->text.size() <= *bytes_max) {
+    return std::exchange(rest_, std::nullopt);
+  }
+  Line line = *rest_;
+  rest_->text.erase(0, *bytes_max);
+  return line;
+}
+
+void LogCollector::Next() {
+  if (lost_count_ > 0) {
+    rest_ = Line{LogLevel::kWarning,
+                 absl::StrCat(std::exchange(lost_count_, 0),
+                              " log lines are lost: they came faster than they "
+                              "were taken")};
+  } else if (!lines_.empty()) {
+    rest_ = std::move(lines_.front());
+    lines_.pop_front();
+  }
+}
+
+void LogCollector::Trim() {
+  while (lines_.size() > lines_max_) {
+    lines_.pop_front();
+    ++lost_count_;
+  }
+}
+
 }  // namespace nereus
 
 using nereus::BoundClient;

@@ -12,19 +12,33 @@
 #include "worker/client/host_client.h"
 
 #include <cmath>
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 
+#include "absl/types/span.h"
 #include "common/base/clock.h"
 #include "common/base/logging.h"
 #include "common/base/status.h"
-#include "worker/client/gradient_look.h"
-#include "worker/client/job_notes.h"
+#include "common/compute/vectors.h"
+#include "common/protocol/job_spec.h"
+#include "common/tensor/arrival.h"
 #include "worker/client/layer_bindings.h"
 #include "worker/client/round_table.h"
 #include "worker/client/worker_process.h"
 
 namespace nereus {
+
+// Returns the first value that is NaN or infinite. The index in the result is
+// below 0 if all values are finite. `arrival`: null if the values are in
+// memory. Otherwise the values are still being copied from a device, and the
+// arrival searches them there. If the arrival cannot search, this function
+// waits for the values and searches them itself. Errors: the values will never
+// arrive.
+absl::StatusOr<BadValue> FindTooLarge(absl::Span<const float> values,
+                                      Arrival* arrival);
+
 namespace {
 
 // Longest time to wait for two events that come soon unless a process hangs:
@@ -516,6 +530,53 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(
   auto client = NEREUS_TRY(Join(options, std::move(layers)));
   NEREUS_TRY(client->AwaitJoined(absl::InfiniteDuration()));
   return client;
+}
+
+absl::StatusOr<BadValue> FindTooLarge(absl::Span<const float> values,
+                                      Arrival* arrival) {
+  if (arrival != nullptr) {
+    absl::StatusOr<BadValue> found = arrival->FindTooLarge();
+    if (!absl::IsUnimplemented(found.status())) return found;
+    // The arrival cannot search the values, so this function does.
+    NEREUS_TRY(
+        arrival->Await(static_cast<int64_t>(values.size() * sizeof(float))));
+  }
+  const int64_t index = FindTooLarge(values.data(), values.size());
+  return index < 0 ? BadValue() : BadValue{index, values[index]};
+}
+
+void LogJoined(const ClientOptions& client, const JobOptions& job,
+               bool lacks_state) {
+  NEREUS_LOG(Info, {LogEvent::kMemberJoined})
+      << "joined job " << client.job << ": "
+      << DescribeJobSpec(SpecOf(job), /*told=*/true);
+  // Momentum and Adam keep state, and a worker that joins needs a copy of it.
+  const bool has_state =
+      client.optimizer_has_state &&
+      (job.optimizer.rule == UpdateRule::kAdam || job.optimizer.momentum > 0);
+  if (job.optimizer_place != OptimizerPlace::kWorker || !lacks_state ||
+      !has_state) {
+    return;
+  }
+  NEREUS_LOG(Warning)
+      << "this worker runs the job's optimizer and has no LayerBinding::state: "
+         "if its optimizer keeps any ("
+      << DescribeOptimizer(job.optimizer)
+      << "), a worker that joins later begins with other state, and the "
+         "replicas differ from then on. If it keeps none, set "
+         "ClientOptions::optimizer_has_state to false";
+}
+
+void SkipNotes::Log(int64_t step, const std::string& layer,
+                    const std::string& reason) {
+  std::optional<absl::Duration> lasts;
+  {
+    MutexLock lock(&mu_);
+    lasts = repeats_.Note(layer, SteadyNow());
+  }
+  if (!lasts.has_value()) return;
+  NEREUS_LOG(Warning, {LogEvent::kSkippedStep, step, layer})
+      << reason << ": all workers skip the step" << LastsText(*lasts);
 }
 
 }  // namespace nereus

@@ -30,15 +30,67 @@
 #include "worker/machine/factor_exchange.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "common/base/status.h"
+#include "common/plan/cost_model.h"
+#include "common/protocol/frame.h"
+#include "common/protocol/lineup.h"
 #include "worker/machine/float_bytes.h"
-#include "worker/machine/product_parts.h"
+#include "worker/machine/worker_layer.h"
 
 namespace nereus {
+
+// Parts of the product of a layer's factors, one for each worker of a host.
+// Each worker computes its part and hands it to its mates, so that a host
+// computes the product once. A part is a run of whole rows of the gradient's
+// matrix; the last part has the bias too. Hosts may cut the product in
+// different ways, because the cut changes no bit (FactorGradientRows).
+//
+//   gradient:  | rows of local worker 0 | rows of local worker 1 | bias |
+//              '------- part 0 ---------'-------- part 1 ----------------'
+//
+// Immutable value.
+class ProductParts {
+ public:
+  // Part of one worker.
+  struct Part {
+    int64_t begin = 0;     // First row of the matrix.
+    int64_t end = 0;       // Row after the last one.
+    int64_t offset = 0;    // Index of the part's first value in the gradient.
+    int64_t elements = 0;  // Number of values of the part.
+  };
+
+  // Makes the parts of a product that workers do not share: there are none.
+  ProductParts() = default;
+  // Makes the parts for a round with this line-up. There are no parts if this
+  // worker makes the whole product by itself: because it is alone on its host,
+  // it multiplies on a device, or the product is too small to share
+  // (SharesProduct in common/plan/cost_model.h).
+  ProductParts(const WorkerLayer& layer, const Lineup& lineup);
+
+  // True if the workers of this host share the product.
+  bool are_shared() const { return count_ > 0; }
+  // Number of parts: one for each worker of this host; 0 if there are none.
+  int count() const { return count_; }
+
+  // Returns the part of the host's worker with this local index. REQUIRES: 0 <=
+  // local < count().
+  Part at(int local) const;
+  // Returns the number of frames of the parts 0 to `local` - 1. So
+  // FramesBefore(count()) is the number of frames of all parts.
+  int64_t FramesBefore(int local) const;
+
+ private:
+  int count_ = 0;     // Number of parts.
+  int64_t m_ = 0;     // Rows of the gradient's matrix.
+  int64_t n_ = 0;     // Columns of the gradient's matrix.
+  int64_t bias_ = 0;  // Number of values of the bias.
+};
+
 namespace {
 
 constexpr uint8_t kMatrices[] = {kOutputGradientMatrix, kInputMatrix};
@@ -442,6 +494,33 @@ std::string FactorExchange::Missing() const {
     }
     return ranks;
   });
+}
+
+ProductParts::ProductParts(const WorkerLayer& layer, const Lineup& lineup)
+    : m_(layer.spec().m),
+      n_(layer.spec().n),
+      bias_(layer.has_bias() ? layer.spec().m : 0) {
+  const int host = lineup.HostOf(layer.rank);
+  if (host < 0 || !layer.memory.multiplies_on_host) return;
+  const auto local = std::ssize(lineup.at(host));
+  if (SharesProduct(layer.spec(), lineup.workers(), local)) {
+    count_ = static_cast<int>(local);
+  }
+}
+
+ProductParts::Part ProductParts::at(int local) const {
+  Part part;
+  part.begin = m_ * local / count_;
+  part.end = m_ * (local + 1) / count_;
+  part.offset = part.begin * n_;
+  part.elements = (part.end - part.begin) * n_ + (part.end == m_ ? bias_ : 0);
+  return part;
+}
+
+int64_t ProductParts::FramesBefore(int local) const {
+  int64_t frames = 0;
+  for (int i = 0; i < local; ++i) frames += FrameCount(at(i).elements);
+  return frames;
 }
 
 }  // namespace nereus

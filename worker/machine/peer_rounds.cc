@@ -15,7 +15,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status.h"
-#include "common/protocol/block_update.h"
+#include "common/protocol/outbox.h"
 #include "worker/machine/float_bytes.h"
 
 namespace nereus {

@@ -4,7 +4,6 @@
 #include <optional>
 #include <string>
 
-#include "worker/machine/chunk_frames.h"
 #include "worker/machine/exchange.h"
 #include "worker/machine/local_half.h"
 #include "worker/machine/result_assembly.h"

@@ -4,15 +4,115 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/base/status.h"
 #include "common/protocol/frame.h"
-#include "worker/machine/gathering_ledger.h"
-#include "worker/machine/loss_scale.h"
+#include "common/protocol/membership.h"
 #include "worker/public/client.h"
 
 namespace nereus {
+
+// A worker's account of its gatherings (Client::Gather): numbers the
+// gatherings, and keeps the caller's value that has no answer yet. Pure.
+class GatheringLedger {
+ public:
+  // Begins the next gathering. `step`: value of its GatheringId::step. Returns
+  // the message for the coordinator. Returns nothing, and drops `value`, if the
+  // last gathering still waits for its answer: the caller then goes on waiting
+  // for that answer.
+  std::optional<Gather> Begin(int64_t step, std::string value) {
+    if (open_.has_value()) return std::nullopt;
+    if (step != next_.step) next_ = {step};
+    next_.went_back_in = step == kInitialRound ? went_back_in_ : 0;
+    open_ = {next_, std::move(value)};
+    return open_;
+  }
+
+  // Returns the message of the gathering that has no answer yet, so that it can
+  // be sent again; nothing if there is none.
+  std::optional<Gather> Unanswered() const {
+    return answer_.has_value() ? std::nullopt : open_;
+  }
+
+  // Takes an answer of the coordinator. Ignores the answer to a gathering that
+  // does not wait for one.
+  void OnGathered(const Gathered& answer) {
+    if (open_.has_value() && open_->id == answer.id) answer_ = answer;
+  }
+  bool is_answered() const { return answer_.has_value(); }
+
+  // Returns the values of all workers, and ends the gathering. Errors:
+  // kFailedPrecondition, with the error that the coordinator gave as its
+  // answer. REQUIRES: is_answered().
+  absl::StatusOr<std::vector<std::string>> Take() {
+    const Gathered answer = *std::exchange(answer_, std::nullopt);
+    open_.reset();
+    ++next_.index;
+    if (answer.error.empty()) return answer.values;
+    return FailedPreconditionError(answer.error);
+  }
+
+  // Forgets all gatherings, because the worker goes back in `epoch`.
+  void GoBack(uint64_t epoch) {
+    *this = GatheringLedger();
+    went_back_in_ = epoch;
+  }
+  // Epoch of the last GoBack; 0 before the first.
+  uint64_t went_back_in() const { return went_back_in_; }
+
+ private:
+  uint64_t went_back_in_ = 0;       // See went_back_in().
+  GatheringId next_;                // Number of the next gathering.
+  std::optional<Gather> open_;      // The gathering that has begun.
+  std::optional<Gathered> answer_;  // Its answer.
+};
+
+// Factor that a worker multiplies its loss by, so that gradients which it
+// computes in fp16 do not become zero: the largest factor without overflow
+// (Micikevicius et al., "Mixed Precision Training", section 3.2). The worker
+// divides its gradients by this factor before it sends them, so the workers'
+// factors may differ.
+//
+// An overflow in a worker's gradients skips the step on all workers and halves
+// the scale of that worker. Many steps in a row without an overflow double the
+// scale. The scale is a power of two, so a multiplication or division by it
+// rounds nothing.
+class LossScale {
+ public:
+  static constexpr float kFirst = 0x1p16f;  // Scale of the first step.
+  static constexpr float kMin = 1.0f;       // Smallest scale.
+  static constexpr float kMax = 0x1p24f;    // Largest scale.
+  // Number of steps in a row without an overflow until the scale doubles.
+  static constexpr int kStepsUntilDoubled = 2000;
+
+  float value() const { return value_; }
+
+  // Takes the outcome of a step. Ignores a step that it has taken before;
+  // otherwise steps ascend. `skipped`: the job skips the step. `own`: gradients
+  // of this worker are the reason for that.
+  void OnStep(int64_t step, bool skipped, bool own) {
+    if (step <= last_step_) return;
+    last_step_ = step;
+    if (skipped && !own) return;
+    if (skipped) {
+      value_ = value_ > kMin ? value_ / 2 : kMin;
+      good_steps_ = 0;
+    } else if (++good_steps_ == kStepsUntilDoubled) {
+      value_ = value_ < kMax ? value_ * 2 : kMax;
+      good_steps_ = 0;
+    }
+  }
+
+  // Notes that the job has gone back: OnStep takes steps that are done again.
+  void OnRestart() { last_step_ = -1; }
+
+ private:
+  float value_ = kFirst;    // The scale.
+  int64_t last_step_ = -1;  // The last step that counted.
+  int good_steps_ = 0;      // Steps without an overflow since the last change.
+};
 
 // Account, layer by layer, of the steps that the caller of a worker has begun
 // and pushed, and of the rounds that the worker's machine has done. Decides

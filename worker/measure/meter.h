@@ -11,8 +11,6 @@
 #include "common/protocol/membership.h"
 #include "common/trace/span_recorder.h"
 #include "worker/measure/link_probe.h"
-#include "worker/measure/probe_plan.h"
-#include "worker/measure/step_phases.h"
 #include "worker/measure/step_times.h"
 #include "worker/public/client.h"
 

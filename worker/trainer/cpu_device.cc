@@ -2,18 +2,24 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/algorithm/container.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "common/base/clock.h"
 #include "common/compute/factor_gradient.h"
 #include "common/compute/gemm.h"
-#include "worker/trainer/activation.h"
-#include "worker/trainer/convolution.h"
 #include "worker/trainer/device.h"
-#include "worker/trainer/pooling.h"
+#include "worker/trainer/layers.h"
 
 namespace nereus {
 namespace {
+
+// Largest error that a sleep is taken to have. If Spend is called later after
+// free_at_ than this, the device was idle.
+constexpr absl::Duration kSleepErrorMax = absl::Microseconds(500);
 
 // Device of this process's CPU: calls the plain functions of this folder and of
 // common/compute.
@@ -72,6 +78,25 @@ class CpuDevice final : public Device {
                     float* gradient) override {
     nereus::ReluBackward(length, values, gradient);
   }
+  int64_t Optimize(const OptimizerOptions& optimizer, int64_t step,
+                   int64_t count, const float* gradient, float* parameters,
+                   float* state) override {
+    return ApplyOptimizer(optimizer, step, count, /*gradient_scale=*/1.0f,
+                          gradient, parameters, state, parameters);
+  }
+  // Sleeps until the time at which a device would have done this work. The
+  // device begins it when its previous work is done. A sleep takes longer than
+  // asked, and the errors of hundreds of short sleeps add up. So the next sleep
+  // is shorter by the error of the last one.
+  void Spend(absl::Duration time) override {
+    if (time == absl::ZeroDuration()) return;
+    const absl::Time now = SteadyNow();
+    if (now - free_at_ > kSleepErrorMax) free_at_ = now;
+    free_at_ += time;
+    absl::SleepFor(free_at_ - now);
+  }
+  void Mark() override { mark_before_ = std::exchange(mark_, SteadyNow()); }
+  absl::Duration BetweenMarks() override { return mark_ - mark_before_; }
   // Host memory is device memory here: both are plain copies.
   void Write(absl::Span<const float> values, float* to) override {
     absl::c_copy(values, to);
@@ -80,6 +105,13 @@ class CpuDevice final : public Device {
     std::copy_n(from, values.size(), values.begin());
   }
   absl::Status status() const override { return absl::OkStatus(); }
+
+ private:
+  // Time at which the device is free, in a replay.
+  absl::Time free_at_ = absl::InfinitePast();
+  // Times of the last two calls of Mark.
+  absl::Time mark_before_;
+  absl::Time mark_;
 };
 
 }  // namespace

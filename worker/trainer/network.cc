@@ -7,10 +7,7 @@
 #include "common/base/logging.h"
 #include "common/base/random.h"
 #include "common/base/status.h"
-#include "worker/trainer/convolution.h"
-#include "worker/trainer/fully_connected.h"
-#include "worker/trainer/loss.h"
-#include "worker/trainer/pooling.h"
+#include "worker/trainer/layers.h"
 
 namespace nereus {
 namespace {

@@ -12,7 +12,7 @@
 #include "absl/time/clock.h"
 #include "common/base/crc32c.h"
 #include "common/base/status.h"
-#include "worker/trainer/batches.h"
+#include "worker/trainer/dataset.h"
 
 // The training loop. Read Run::Finish first: it begins steps until the job has
 // enough contributions. Run::Step is one step: forward, backward with a push
@@ -116,7 +116,7 @@ void LossMeter::Report(absl::Duration now, int64_t batch,
 class Run {
  public:
   Run(const TrainerOptions& options, const DataSplit& data, Batches batches,
-      NetworkClient* network_client);
+      Network* network, OptimizerState* state, Client* client);
 
   // Trains to the end.
   absl::StatusOr<TrainResult> Finish();
@@ -124,6 +124,8 @@ class Run {
  private:
   // Does step_. When it returns, the step is done, or pending.
   absl::Status Step();
+  // Pushes the result of Backward for the layer: its gradient, or its factors.
+  absl::Status Push(int layer);
   // Waits for `layer` in the pending step, if there is one, and updates the
   // layer's parameters if the caller runs the optimizer. REQUIRES: layers in
   // order.
@@ -147,9 +149,10 @@ class Run {
   const TrainerOptions& options_;
   const DataSplit& data_;
   Batches batches_;
-  NetworkClient* const network_client_;
-  Network* const network_;       // network_client_->network().
-  const Client* const client_;   // network_client_->client().
+  Network* const network_;
+  OptimizerState* const state_;
+  Client* const client_;
+  const Stream stream_;          // That of the network's device.
   const int64_t images_wanted_;  // Number of images for all workers together.
   LossMeter losses_;
   StepInfo step_;                   // Step that was begun last.
@@ -161,13 +164,14 @@ class Run {
 };
 
 Run::Run(const TrainerOptions& options, const DataSplit& data, Batches batches,
-         NetworkClient* network_client)
+         Network* network, OptimizerState* state, Client* client)
     : options_(options),
       data_(data),
       batches_(std::move(batches)),
-      network_client_(network_client),
-      network_(&network_client->network()),
-      client_(&network_client->client()),
+      network_(network),
+      state_(state),
+      client_(client),
+      stream_(network->device().stream()),
       images_wanted_(options.epochs * data.train.count()),
       images_(network_->batch() * network_->image().length()),
       labels_(network_->batch()) {}
@@ -176,7 +180,7 @@ absl::StatusOr<TrainResult> Run::Finish() {
   const absl::Duration begin = options_.now();
   losses_.Start(begin);
   for (bool ends = false; !ends;) {
-    step_ = NEREUS_TRY(network_client_->BeginStep());
+    step_ = NEREUS_TRY(client_->BeginStep(stream_));
     if (step_.went_back) pending_.reset();
     // A worker can join after the last step of the job.
     const bool late =
@@ -224,7 +228,7 @@ absl::Status Run::Step() {
   if (!std::isfinite(loss) && !client_->traits().may_skip) {
     // Ends the whole job: a worker that replaced this one would get the same
     // loss.
-    return network_client_->Abort(absl::StrCat(
+    return client_->Abort(absl::StrCat(
         "the loss is ", loss, " in step ", step_.step, " (epoch ", Pass() + 1,
         " of ", options_.epochs, "): is the learning rate too high?"));
   }
@@ -232,9 +236,8 @@ absl::Status Run::Step() {
   const absl::Duration awaiting = result_.wait + result_.backward - counted;
   pending_ = step_.step;
   awaited_ = 0;
-  NEREUS_TRY(network_->Backward(
-      [&](int layer) { return network_client_->Push(layer, step_.step); },
-      step_.loss_scale));
+  NEREUS_TRY(network_->Backward([&](int layer) { return Push(layer); },
+                                step_.loss_scale));
   const absl::Duration backward_end = options_.now();
   result_.forward += forward_end - begin - awaiting;
   result_.backward += backward_end - forward_end;
@@ -254,7 +257,7 @@ absl::Status Run::Step() {
 absl::Status Run::Await(int layer) {
   if (!pending_.has_value()) return absl::OkStatus();
   const absl::Duration begin = options_.now();
-  NEREUS_TRY(network_client_->WaitForward(layer));
+  NEREUS_TRY(client_->WaitForward(layer, stream_));
   const absl::Duration wait_end = options_.now();
   NEREUS_TRY(Update(layer));
   result_.wait += wait_end - begin;
@@ -267,7 +270,7 @@ absl::Status Run::Await(int layer) {
 absl::StatusOr<absl::Duration> Run::AwaitAll(absl::Duration begin) {
   const int layers = static_cast<int>(network_->specs().size());
   for (int layer = awaited_; layer < layers; ++layer) {
-    NEREUS_TRY(network_client_->WaitForward(layer));
+    NEREUS_TRY(client_->WaitForward(layer, stream_));
   }
   const absl::Duration wait_end = options_.now();
   absl::Duration end = wait_end;
@@ -288,11 +291,33 @@ void Run::FinishPending() {
   pending_.reset();
 }
 
+absl::Status Run::Push(int layer) {
+  const absl::Span<float> gradient = network_->gradient(layer);
+  return network_->has_factors(layer)
+             ? client_->PushFactors(layer, step_.step, network_->factors(layer),
+                                    gradient, stream_)
+             : client_->Push(layer, step_.step, gradient, stream_);
+}
+
 absl::Status Run::Update(int layer) {
-  if (!client_->traits().updates_parameters || client_->Skipped(*pending_)) {
+  const JobTraits& job = client_->traits();
+  if (!job.updates_parameters || client_->Skipped(*pending_)) {
     return absl::OkStatus();
   }
-  return network_client_->Update(layer, *pending_);
+  // On a GPU the mean replaces the gradient, and `stream_` waits for it.
+  absl::Span<const float> mean = network_->gradient(layer);
+  if (stream_ == nullptr) mean = NEREUS_TRY(client_->Mean(layer));
+  const absl::Span<float> parameters = network_->parameters(layer);
+  const int64_t bad = network_->device().Optimize(
+      job.optimizer, *pending_, std::ssize(parameters), mean.data(),
+      parameters.data(), (*state_)[layer].data());
+  if (bad < 0) return absl::OkStatus();
+  // Ends the whole job: all workers have the same update.
+  return client_->Abort(absl::StrCat(
+      "layer ", network_->specs()[layer].name, ", step ", *pending_,
+      ": the update by the mean gradient of all workers has a NaN or an "
+      "infinity at element ",
+      bad, " of ", std::ssize(parameters)));
 }
 
 void Run::ReportProgress(absl::Duration now) {
@@ -346,19 +371,34 @@ absl::Status TrainerOptions::Validate() const {
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::vector<LayerBinding>> BindLayers(Network* network,
+                                                     OptimizerState* state) {
+  std::vector<LayerBinding> layers;
+  state->clear();
+  for (const LayerSpec& spec : network->specs()) {
+    const int layer = static_cast<int>(layers.size());
+    // Has room for any optimizer, because Connect tells later which it is.
+    state->emplace_back() = NEREUS_TRY(
+        network->device().Allocate(kOptimizerStatesMax * spec.parameters));
+    layers.push_back({spec, network->parameters(layer), state->back().span()});
+  }
+  return layers;
+}
+
 absl::StatusOr<TrainResult> Train(const TrainerOptions& options,
-                                  const DataSplit& data,
-                                  NetworkClient* network_client) {
+                                  const DataSplit& data, Network* network,
+                                  OptimizerState* state, Client* client) {
   NEREUS_TRY(options.Validate());
-  NEREUS_TRY(CheckData(data, network_client->network()));
+  NEREUS_TRY(CheckData(data, *network));
   Batches::Options batch_options;
   batch_options.examples = data.train.count();
-  batch_options.batch = network_client->network().batch();
+  batch_options.batch = network->batch();
   batch_options.seed = options.seed;
   Batches batches = NEREUS_TRY(Batches::Create(batch_options));
   TrainerOptions complete = options;
   if (!complete.now) complete.now = SteadyNow;
-  return Run(complete, data, std::move(batches), network_client).Finish();
+  return Run(complete, data, std::move(batches), network, state, client)
+      .Finish();
 }
 
 double Accuracy(const Dataset& dataset, const Normalisation& normalisation,

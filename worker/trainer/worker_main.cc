@@ -4,8 +4,8 @@
 //
 // Read from the end: main reads the flags and calls Run. Run loads the data,
 // makes the network, and joins the job. If the coordinator has counted this
-// worker as dead, Run joins again. JoinAndTrain connects on a CPU or a GPU;
-// TrainAndLeave trains, leaves and collects the report.
+// worker as dead, Run joins again. JoinAndTrain connects; TrainAndLeave trains,
+// leaves and collects the report.
 
 #include <signal.h>
 
@@ -31,18 +31,15 @@
 #include "worker/measure/copy_times.h"
 #include "worker/public/client.h"
 #include "worker/public/leave_signal.h"
-#include "worker/replay/gpu_replay.h"
-#include "worker/replay/host_replay.h"
-#include "worker/replay/replay.h"
+#include "worker/trainer/dataset.h"
 #include "worker/trainer/device.h"
-#include "worker/trainer/gpu_worker.h"
+#include "worker/trainer/gpu_device.h"
 #include "worker/trainer/idx_file.h"
 #include "worker/trainer/network.h"
-#include "worker/trainer/network_client.h"
+#include "worker/trainer/replay.h"
 #include "worker/trainer/replay_report.h"
 #include "worker/trainer/report.h"
 #include "worker/trainer/standalone_client.h"
-#include "worker/trainer/synthetic.h"
 #include "worker/trainer/trainer.h"
 #include "worker/trainer/worker_flags.h"
 
@@ -135,11 +132,10 @@ struct Ending {
 
 // Trains until the end of the job, leaves, and measures the accuracy.
 absl::StatusOr<Outcome> TrainAndLeave(const WorkerFlags& flags,
-                                      const DataSplit& data,
-                                      NetworkClient* network_client,
+                                      const DataSplit& data, Network* network,
+                                      OptimizerState* state, Client* client,
                                       const LeaveSignal& signal) {
-  const Client* const client = &network_client->client();
-  Network* const network = &network_client->network();
+  const Stream stream = network->device().stream();
   const int rank = client->traits().rank;
   const int64_t initial_bytes = TotalBytes(client->Report().peers);
 
@@ -148,7 +144,8 @@ absl::StatusOr<Outcome> TrainAndLeave(const WorkerFlags& flags,
   TrainResult trained;
   absl::Status left;
   do {
-    absl::StatusOr<TrainResult> result = Train(options, data, network_client);
+    absl::StatusOr<TrainResult> result =
+        Train(options, data, network, state, client);
     // A NaN of this worker has ended the job.
     if (absl::IsFailedPrecondition(result.status())) {
       return AbortedError(result.status().message());
@@ -157,8 +154,8 @@ absl::StatusOr<Outcome> TrainAndLeave(const WorkerFlags& flags,
     result->Add(trained);
     trained = *result;
     // Leaves before Accuracy, so that no other worker waits meanwhile.
-    left = trained.leaves_early ? network_client->LeaveEarly()
-                                : network_client->Leave();
+    left = trained.leaves_early ? client->LeaveEarly(stream)
+                                : client->Leave(stream);
     // If the job goes back while this worker leaves, its last steps must be
     // done again.
   } while (absl::IsOutOfRange(left));
@@ -167,7 +164,7 @@ absl::StatusOr<Outcome> TrainAndLeave(const WorkerFlags& flags,
     return Outcome{std::nullopt, signal.is_set(), trained.last_step};
   }
   if (!flags.trace.empty()) {
-    const std::vector<GpuSpan> spans = NEREUS_TRY(network_client->Timeline());
+    const std::vector<GpuSpan> spans = NEREUS_TRY(client->Timeline());
     NEREUS_TRY(WriteTrace(flags.trace, spans, network->specs()));
   }
   // Reports after Leave, when the last frames to slower peers count, too.
@@ -194,26 +191,20 @@ void LogTraining(const WorkerFlags& flags, const DataSplit& data,
                    << client.traits().rank;
 }
 
-// Joins the job, on a CPU or a GPU, and trains. Errors: kCancelled, this worker
-// counts as dead and may join again; all other errors end the program.
+// Joins the job and trains. Errors: kCancelled, this worker counts as dead and
+// may join again; all other errors end the program.
 absl::StatusOr<Outcome> JoinAndTrain(const WorkerFlags& flags,
                                      const DataSplit& data, Network* network) {
-  if (flags.on_gpu()) {
-    const std::unique_ptr<NetworkClient> network_client =
-        NEREUS_TRY(JoinWithGpu(flags.client, network, !flags.trace.empty()));
-    LogTraining(flags, data, network_client->client());
-    return TrainAndLeave(flags, data, network_client.get(), LeaveSignal());
-  }
   OptimizerState state;
-  std::vector<LayerBinding> layers = BindLayers(network, &state);
+  std::vector<LayerBinding> layers = NEREUS_TRY(BindLayers(network, &state));
   const std::unique_ptr<Client> client = NEREUS_TRY(
       flags.standalone ? StandaloneClient::Create(flags.spec.options.optimizer,
                                                   std::move(layers))
-                       : Client::Connect(flags.client, std::move(layers)));
+                       : ConnectOn(network->device(), flags.client,
+                                   std::move(layers), !flags.trace.empty()));
   LogTraining(flags, data, *client);
-  return TrainAndLeave(
-      flags, data, MakeHostNetworkClient(network, &state, client.get()).get(),
-      LeaveSignal());
+  return TrainAndLeave(flags, data, network, &state, client.get(),
+                       LeaveSignal());
 }
 
 // Returns the settings that must be equal on all workers, so that together they
@@ -243,15 +234,9 @@ void WarnOfLabels(const Dataset& train) {
                          "wrong?";
 }
 
-// Joins the job of a replay, on a CPU or a GPU.
-absl::StatusOr<std::unique_ptr<ReplayDevice>> JoinReplayOn(
-    const WorkerFlags& flags, const std::vector<LayerSpec>& layers) {
-  ClientOptions options = flags.client;
-  options.settings = {{"--model", flags.model},
-                      {"--batch", absl::StrCat(flags.batch)},
-                      {"--steps", absl::StrCat(flags.replay.steps)}};
-  if (!flags.on_gpu()) return JoinReplay(options, layers);
-  return JoinReplayOnGpu(options, layers, *GpuNumber(flags.device));
+absl::StatusOr<std::shared_ptr<Device>> MakeDevice(const WorkerFlags& flags) {
+  return flags.on_gpu() ? MakeGpuDevice(*GpuNumber(flags.device))
+                        : MakeCpuDevice();
 }
 
 // Returns the ending of a worker that has left the job early, after its step
@@ -275,16 +260,19 @@ absl::StatusOr<Ending> RunReplay(const WorkerFlags& flags) {
   options.delay = absl::Seconds(flags.straggler.delay_seconds);
   options.delay_in_turn = absl::Seconds(flags.straggler.in_turn_seconds);
   NEREUS_TRY(options.Validate());
-  const std::unique_ptr<ReplayDevice> device =
-      NEREUS_TRY(JoinReplayOn(flags, options.layers));
+  ClientOptions client = flags.client;
+  client.settings = {{"--model", flags.model},
+                     {"--batch", absl::StrCat(flags.batch)},
+                     {"--steps", absl::StrCat(flags.replay.steps)}};
+  const std::shared_ptr<Device> device = NEREUS_TRY(MakeDevice(flags));
   const LeaveSignal signal;
   options.should_leave = [&] { return signal.is_set(); };
-  ReplayResult result = NEREUS_TRY(Replay(options, device.get()));
-  if (result.left_early) return LeftEarly(result.last_step, signal.is_set());
-  const ReplayReport report = NEREUS_TRY(
-      MakeReplayReport(options, flags.device, std::move(result), *device));
-  if (report.gpu.has_value() && !flags.trace.empty()) {
-    NEREUS_TRY(WriteTrace(flags.trace, report.gpu->timeline, options.layers));
+  const ReplayReport report = NEREUS_TRY(Replay(options, client, device.get()));
+  if (report.result.left_early) {
+    return LeftEarly(report.result.last_step, signal.is_set());
+  }
+  if (report.timeline.has_value() && !flags.trace.empty()) {
+    NEREUS_TRY(WriteTrace(flags.trace, *report.timeline, options.layers));
   }
   if (flags.json) {
     NEREUS_TRY(PrintLine(ReplayJson(report)));
@@ -298,10 +286,7 @@ absl::StatusOr<Ending> RunReplay(const WorkerFlags& flags) {
 absl::StatusOr<Ending> Run(WorkerFlags flags) {
   SetGemmThreads(flags.threads);
   if (flags.is_replay()) return RunReplay(flags);
-  std::shared_ptr<Device> device = MakeCpuDevice();
-  if (flags.on_gpu()) {
-    device = NEREUS_TRY(MakeGpuDevice(*GpuNumber(flags.device)));
-  }
+  const std::shared_ptr<Device> device = NEREUS_TRY(MakeDevice(flags));
   absl::StatusOr<DataSplit> loaded = LoadData(flags);
   // Whatever is wrong with the data, another start would not help.
   if (!loaded.ok()) return InvalidArgumentError(loaded.status().message());
